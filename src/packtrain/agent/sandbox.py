@@ -1,0 +1,50 @@
+"""Every path that an attempt uses on the worker. Nothing outside is touched."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from packtrain.plan import AttemptFolder, Input
+
+
+@dataclass(frozen=True)
+class Sandbox:
+    """`root` is STORAGE_PATH and disappears at the end; `home` is the attempt's folder and stays."""
+
+    root: Path
+    home: AttemptFolder
+
+    @property
+    def input(self) -> Path:
+        return self.root / "input"
+
+    @property
+    def inputs(self) -> Path:
+        return self.root / "inputs"
+
+    @property
+    def output(self) -> Path:
+        return self.root / "output"
+
+    @property
+    def tmp(self) -> Path:
+        return self.root / "tmp"
+
+    @property
+    def env_file(self) -> Path:
+        """DEEPSQUARE_ENV: steps append KEY=VALUE lines, later steps get them."""
+        return self.root / "env"
+
+    @property
+    def metrics(self) -> Path:
+        """PACKTRAIN_METRICS: training programs append JSON lines, the agent makes events of them."""
+        return self.root / "metrics.jsonl"
+
+    def folder_of(self, source: Input) -> Path:
+        return self.root / source.folder
+
+    def create(self) -> None:
+        for folder in (self.input, self.inputs, self.output, self.tmp, self.home.logs):
+            folder.mkdir(parents=True, exist_ok=True)
+        self.env_file.touch()

@@ -1,0 +1,44 @@
+"""When to leave: TERM, INT or the wall limit set it once; whoever works asks it."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from types import FrameType
+from typing import Optional
+
+from packtrain.errors import FailedError
+
+
+class Stop:
+    """Set once. The first reason counts."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+        self._error: Optional[FailedError] = None
+
+    def request(self, kind: str, detail: str) -> None:
+        if self._error is None:
+            self._error = FailedError(kind, detail)
+        self._event.set()
+
+    @property
+    def requested(self) -> bool:
+        return self._event.is_set()
+
+    def wait(self, timeout: float) -> bool:
+        """Wait at most so long; whether a stop was requested."""
+        return self._event.wait(timeout)
+
+    def check(self) -> None:
+        """Raises the FailedError of the request, if there was one."""
+        if self._error is not None:
+            raise self._error
+
+    def listen(self) -> None:
+        """Let TERM and INT request a stop. Main thread only."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_signal)
+
+    def _on_signal(self, number: int, frame: Optional[FrameType]) -> None:
+        self.request("terminated", f"the agent received {signal.Signals(number).name}")

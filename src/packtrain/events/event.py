@@ -1,0 +1,54 @@
+"""One event: what happened, said by whom. Unique by (run, job, emitter, seq), so that reading
+anything twice changes nothing. docs/formats/events.md describes the JSON form."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from packtrain.errors import FormatError
+
+EVENTS_VERSION = 1
+_SHORT = {"run": "run", "job": "job", "emitter": "by", "seq": "seq", "kind": "kind", "wall": "wall", "mono": "mono"}
+_TYPES = {"run": str, "job": str, "emitter": str, "seq": int, "kind": str, "wall": (int, float), "mono": (int, float)}
+
+
+def new_emitter(role: str) -> str:
+    """A fresh id for a process that emits, e.g. `agent-5f0c2a9e41d7`."""
+    return f"{role}-{secrets.token_hex(6)}"
+
+
+@dataclass(frozen=True)
+class Event:
+    run: str
+    job: str  # "" for what concerns the whole run
+    emitter: str
+    seq: int  # counts up from 1 for each emitter
+    kind: str  # a key of kinds.KINDS; others are kept and skipped
+    wall: float  # the emitter's clock, for people; never compared across machines
+    mono: float  # the emitter's monotonic clock, for durations
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def key(self) -> tuple[str, str, str, int]:
+        return (self.run, self.job, self.emitter, self.seq)
+
+    def to_json(self) -> str:
+        head = {short: getattr(self, name) for name, short in _SHORT.items()}
+        return json.dumps({"v": EVENTS_VERSION, **head, "data": dict(self.data)}, ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, line: str) -> Event:
+        """Raises FormatError unless the line is an event of a version we know."""
+        try:
+            raw = json.loads(line)
+            values = {name: raw[short] for name, short in _SHORT.items()}
+            good = raw["v"] == EVENTS_VERSION and isinstance(raw["data"], dict)
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise FormatError(f"not an event: {line[:80]!r} ({error})") from None
+        if not good or not all(isinstance(values[n], t) for n, t in _TYPES.items()):  # type: ignore[arg-type]
+            raise FormatError(f"not an event of version {EVENTS_VERSION}: {line[:80]!r}")
+        return cls(**values, data=raw["data"])

@@ -1,0 +1,67 @@
+"""The journal: an emitter's events as JSON lines in a file of its own, appended, never rewritten."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from packtrain.errors import FormatError
+from packtrain.events import kinds
+from packtrain.events.event import Event
+from packtrain.events.redact import Redactor
+
+_UNIMPORTANT = frozenset({kinds.PROGRESS, kinds.METRIC, kinds.STEP_STARTED})
+
+
+class Journal:
+    """Writes one emitter's events; safe for threads. What matters is on the disk when `emit` returns."""
+
+    def __init__(self, path: Path, run: str, job: str, emitter: str, redactor: Redactor) -> None:
+        self.path, self.run, self.job, self.emitter = path, run, job, emitter
+        self._redactor = redactor
+        self._lock = threading.Lock()
+        self._seq = 0
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = open(path, "ab", buffering=0)
+
+    def emit(self, kind: str, **data: Any) -> Event:
+        with self._lock:
+            self._seq += 1
+            event = Event(self.run, self.job, self.emitter, self._seq, kind, time.time(), time.monotonic(), data)
+            self._file.write((self._redactor.text(event.to_json()) + "\n").encode("utf-8", "surrogateescape"))
+            if kind not in _UNIMPORTANT:
+                os.fsync(self._file.fileno())
+        return event
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class JournalReader:
+    """Reads a journal that may still grow; `offset` is where to go on, in this process or the next."""
+
+    def __init__(self, path: Path, offset: int = 0) -> None:
+        self.path, self.offset = path, offset
+        self.broken = 0  # lines that are no events: counted and skipped
+
+    def read(self) -> list[Event]:
+        """The new complete lines; an unfinished last line waits for its end."""
+        try:
+            with open(self.path, "rb") as file:
+                file.seek(self.offset)
+                data = file.read()
+        except FileNotFoundError:
+            return []
+        complete = data[: data.rfind(b"\n") + 1]
+        self.offset += len(complete)
+        return [event for line in complete.splitlines() if (event := self._parse(line)) is not None]
+
+    def _parse(self, line: bytes) -> Event | None:
+        try:
+            return Event.from_json(line.decode("utf-8", "replace"))
+        except FormatError:
+            self.broken += 1
+            return None

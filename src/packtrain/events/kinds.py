@@ -1,0 +1,48 @@
+"""Every kind of event, who emits it and what it carries. The names are part of the format:
+a kind is never renamed or given another meaning. docs/formats/events.md is made from this table."""
+
+from __future__ import annotations
+
+# By the supervisor (and the command line, for requests)
+RUN_CREATED = "run.created"
+RUN_ENDED = "run.ended"
+SUPERVISOR_STARTED = "supervisor.started"
+SUPERVISOR_ENDED = "supervisor.ended"
+REQUESTED = "requested"
+DECIDED = "decided"
+CONFIRMED = "confirmed"
+JOB_ENDED = "job.ended"
+# By an engine: what it saw of an attempt from outside
+ATTEMPT_GONE = "attempt.gone"
+# By an agent
+ATTEMPT_STARTED = "attempt.started"
+ATTEMPT_ENDED = "attempt.ended"
+STAGE_STARTED = "stage.started"
+STAGE_ENDED = "stage.ended"
+STEP_STARTED = "step.started"
+STEP_ENDED = "step.ended"
+PROGRESS = "progress"
+METRIC = "metric"
+NOTICE = "notice"
+
+KINDS: dict[str, str] = {
+    RUN_CREATED: "a run exists; `name`, `engine`, `folder`, `jobs` (how many), `steps` and `points` for views",
+    RUN_ENDED: "every job has its verdict; `succeeded`, `failed`, `cancelled`",
+    SUPERVISOR_STARTED: "a supervisor holds the lease; `epoch`, `host`, `pid`",
+    SUPERVISOR_ENDED: "it let go; `epoch`, `reason` (finished, interrupted, lost, error)",
+    REQUESTED: "a person asked; `action` (cancel, resume), `reason`",
+    DECIDED: "a decision, before it is acted upon; `id`, `epoch`, `action` (submit, cancel), `target`, `reason`",
+    CONFIRMED: "the engine has it; `id`, `epoch`, `native` (its own name for the attempt), `site`",
+    JOB_ENDED: "the verdict; `epoch`, `verdict` (succeeded, failed, cancelled), `emitter`, `failure`, `reason`",
+    ATTEMPT_GONE: "the engine no longer has the attempt; `decision`, `exit_code`, `signal`, `detail`",
+    ATTEMPT_STARTED: "an agent woke up; `decision`, `host`, `pid`, `site`, `version`, `python`",
+    ATTEMPT_ENDED: "an agent is done; `outcome` (succeeded, failed, continue, cancelled), `exit_code`, `failure`, "
+    "`outputs`, `freed_bytes`, `seconds`",
+    STAGE_STARTED: "`stage` (probe, fetch, unpack, steps, check, sync, clean)",
+    STAGE_ENDED: "`stage`, `seconds`, `failure`, and what the stage counted (`bytes`, `files`, `source`, …)",
+    STEP_STARTED: "`step` (its path, e.g. `train` or `sweep/2/train`), `command`",
+    STEP_ENDED: "`step`, `exit_code`, `seconds`",
+    PROGRESS: "`stage`, `done`, `total`, `unit`, `text`; only the newest of a stage matters",
+    METRIC: "from the training program; `step`, `epoch`, `loss`, `accuracy`, … any number by name",
+    NOTICE: "something worth knowing that is no failure; `stage`, `text`",
+}

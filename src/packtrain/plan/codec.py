@@ -1,0 +1,111 @@
+"""Plans <-> JSON. Strict: an unknown key or a wrong type is a FormatError that names its place."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import os
+import typing
+from pathlib import Path
+from typing import Any, Union
+
+from packtrain.errors import FormatError
+from packtrain.plan import model
+
+T = typing.TypeVar("T")
+
+
+def encode(value: Any) -> Any:
+    """Dataclasses to plain JSON values; fields that hold their default are left out, except kind and version."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        kept = ((f.name, getattr(value, f.name)) for f in dataclasses.fields(value) if _kept(f, value))
+        return {name: encode(item) for name, item in kept}
+    if isinstance(value, tuple):
+        return [encode(item) for item in value]
+    return value
+
+
+def _kept(field: dataclasses.Field[Any], owner: Any) -> bool:
+    return field.name in ("kind", "version") or getattr(owner, field.name) != field.default
+
+
+def decode(kind: type[T], value: Any, where: str = "plan") -> T:
+    """The inverse of `encode`. Raises FormatError with the place, e.g. `plan.jobs[3].limits`."""
+    return typing.cast(T, _decode(kind, value, where))
+
+
+def _decode(kind: Any, value: Any, where: str) -> Any:
+    origin = typing.get_origin(kind)
+    if origin is Union:
+        return _decode_union(typing.get_args(kind), value, where)
+    if origin is tuple:
+        item = typing.get_args(kind)[0]
+        return tuple(_decode(item, v, f"{where}[{i}]") for i, v in enumerate(_expect(list, value, where)))
+    if dataclasses.is_dataclass(kind):
+        return _decode_dataclass(kind, value, where)
+    return _decode_scalar(kind, value, where)
+
+
+def _decode_scalar(kind: Any, value: Any, where: str) -> Any:
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if kind is int and isinstance(value, bool):
+        raise FormatError(f"{where} should be int, but is bool")
+    return _expect(kind, value, where)
+
+
+def _expect(kind: type, value: Any, where: str) -> Any:
+    if not isinstance(value, kind):
+        raise FormatError(f"{where} should be {kind.__name__}, but is {type(value).__name__}")
+    return value
+
+
+def _decode_union(kinds: tuple[Any, ...], value: Any, where: str) -> Any:
+    if value is None and type(None) in kinds:
+        return None
+    if not isinstance(value, dict):
+        plain = [k for k in kinds if not dataclasses.is_dataclass(k) and k is not type(None)]
+        return _decode(plain[0] if plain else dict, value, where)
+    made = [k for k in kinds if dataclasses.is_dataclass(k)]
+    if len(made) > 1:
+        made = [k for k in made if k.__dataclass_fields__["kind"].default == value.get("kind")]
+    if not made:
+        raise FormatError(f"{where} has the unknown kind {value.get('kind')!r}")
+    return _decode_dataclass(made[0], value, where)
+
+
+@functools.lru_cache(maxsize=None)
+def _hints(kind: Any) -> dict[str, Any]:
+    return typing.get_type_hints(kind, vars(model))
+
+
+def _decode_dataclass(kind: Any, value: Any, where: str) -> Any:
+    hints = _hints(kind)
+    given = {k: v for k, v in _expect(dict, value, where).items() if k != "kind" or "kind" not in hints}
+    unknown = sorted(set(given) - set(hints))
+    if unknown:
+        raise FormatError(f"{where} has the unknown key {unknown[0]!r}")
+    try:
+        return kind(**{name: _decode(hints[name], v, f"{where}.{name}") for name, v in given.items()})
+    except TypeError as error:
+        raise FormatError(f"{where} is incomplete: {error}") from None
+
+
+def write_plan(plan: model.Plan, path: Path) -> None:
+    """Write a temporary file, then rename: a plan is complete or absent."""
+    temporary = path.with_name(path.name + ".new")
+    temporary.write_text(json.dumps(encode(plan), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    os.replace(temporary, path)
+
+
+def read_plan(path: Path) -> model.Plan:
+    """Read and check a plan file. Raises FormatError."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise FormatError(f"the plan {path} cannot be read: {error}") from error
+    version = data.get("version") if isinstance(data, dict) else None
+    if version != model.PLAN_VERSION:
+        raise FormatError(f"the plan {path} has version {version}; this packtrain reads {model.PLAN_VERSION}")
+    return decode(model.Plan, data)

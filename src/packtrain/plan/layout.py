@@ -1,0 +1,88 @@
+"""Who owns every path: the run's folder on the submit side, an attempt's folder on either side.
+
+    .packtrain/runs/RUN/
+      plan.json  agent.pyz  launch.sh  supervisor.log
+      secrets/NAME                      0700, files 0600; gone when the run ends
+      jobs/JOB/
+        plan.json                       the plan with this job only: what its agents read
+        output/                         where outputs go when the workflow names no other place
+        attempts/DECISION/
+          claim                         made once, locked while an agent or its guard lives
+          journal.jsonl  agent.log
+          logs/STEP.out  logs/STEP.err
+          sandbox/                      removed when the attempt is over
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+FOLDER = ".packtrain"
+
+
+@dataclass(frozen=True)
+class AttemptFolder:
+    root: Path
+
+    @property
+    def claim(self) -> Path:
+        return self.root / "claim"
+
+    @property
+    def journal(self) -> Path:
+        return self.root / "journal.jsonl"
+
+    @property
+    def agent_log(self) -> Path:
+        return self.root / "agent.log"
+
+    @property
+    def logs(self) -> Path:
+        return self.root / "logs"
+
+    @property
+    def sandbox(self) -> Path:
+        return self.root / "sandbox"
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    root: Path
+
+    @classmethod
+    def of(cls, where: Path, run: str) -> RunFolder:
+        """The folder of a run that is started in the folder `where`."""
+        return cls(where / FOLDER / "runs" / run)
+
+    @property
+    def plan(self) -> Path:
+        return self.root / "plan.json"
+
+    @property
+    def agent(self) -> Path:
+        return self.root / "agent.pyz"
+
+    @property
+    def launcher(self) -> Path:
+        return self.root / "launch.sh"
+
+    @property
+    def secrets(self) -> Path:
+        return self.root / "secrets"
+
+    @property
+    def supervisor_log(self) -> Path:
+        return self.root / "supervisor.log"
+
+    def job(self, job: str) -> Path:
+        return self.root / "jobs" / job
+
+    def job_plan(self, job: str) -> Path:
+        return self.job(job) / "plan.json"
+
+    def job_output(self, job: str) -> Path:
+        return self.job(job) / "output"
+
+    def attempt(self, job: str, decision: str) -> AttemptFolder:
+        return AttemptFolder(self.job(job) / "attempts" / decision)

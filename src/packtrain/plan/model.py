@@ -1,0 +1,260 @@
+"""Frozen dataclasses of the plan. Field names are the JSON keys; docs/formats/plan.md explains them.
+
+Types use Optional and Union because the codec resolves them at run time on Python 3.9.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Optional, Union
+
+PLAN_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Secret:
+    """The name of a file in the run's `secrets/` folder. The value is never part of a plan."""
+
+    name: str
+
+
+Text = Union[str, Secret]
+
+
+@dataclass(frozen=True)
+class Digest:
+    algorithm: str  # sha256, md5
+    value: str  # lower-case hex
+
+
+@dataclass(frozen=True)
+class Header:
+    name: str
+    value: Text
+
+
+@dataclass(frozen=True)
+class S3Access:
+    region: str
+    endpoint: str  # https://host[:port]
+    access_key: Optional[Text] = None  # none = unsigned requests
+    secret_key: Optional[Text] = None
+    session_token: Optional[Text] = None
+
+
+@dataclass(frozen=True)
+class Ref:
+    """An address and what it takes to be let in: file://, http(s)://, s3://bucket/key, osdf:///path."""
+
+    url: str
+    headers: tuple[Header, ...] = ()
+    token: Optional[Text] = None  # sent as `Authorization: Bearer`, to this URL's host only
+    s3: Optional[S3Access] = None
+
+
+@dataclass(frozen=True)
+class Item:
+    """One file of an input, with every place it can be had from."""
+
+    name: str  # file name below the input's folder
+    sources: tuple[Ref, ...]
+    size: Optional[int] = None  # as seen when planned
+    digest: Optional[Digest] = None  # what the user demands
+
+
+@dataclass(frozen=True)
+class Input:
+    name: str  # "" for the workflow's `input`
+    folder: str  # relative to the sandbox: "input", "inputs/NAME"
+    items: tuple[Item, ...] = ()
+    prefix: Optional[Ref] = None  # instead of items: everything below this address
+    unpack: str = "auto"  # auto, never
+    nested: bool = False  # a tar of tars: each inner tar becomes a folder
+    mode: str = "stage"  # stage, stream
+    delivery: str = "auto"  # auto, native, plugin, agent
+    chmod: Optional[int] = None
+
+
+@dataclass(frozen=True)
+class Output:
+    """Where the output folder goes: a prefix (file, s3, osdf) or, for http, one URL."""
+
+    ref: Ref
+    continuous: bool = False  # copy finished files while the job runs
+    delete: bool = False  # remove at the destination what is gone here
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    path: str  # relative to the output folder, may be a glob
+    every_s: Optional[float] = None
+
+
+@dataclass(frozen=True)
+class Expect:
+    """What must exist in the output folder at the end."""
+
+    path: str  # a glob relative to the output folder
+    min_bytes: int = 1
+    max_bytes: Optional[int] = None
+    min_count: int = 1
+    max_count: Optional[int] = None
+    command: str = ""  # run with $PACKTRAIN_FILE set, once a file; must exit 0
+
+
+@dataclass(frozen=True)
+class GpuNeeds:
+    min_memory_mb: Optional[int] = None
+    min_capability: Optional[str] = None  # "8.0"
+    min_driver: Optional[str] = None  # "525.60"
+    min_cuda: Optional[str] = None  # "12.1"
+
+
+@dataclass(frozen=True)
+class Resources:
+    tasks: int = 1
+    cpus_per_task: int = 1
+    mem_per_cpu_mb: int = 1024
+    gpus: int = 0  # of the whole job
+    gpu: GpuNeeds = GpuNeeds()
+
+    @property
+    def cpus(self) -> int:
+        return self.tasks * self.cpus_per_task
+
+    @property
+    def memory_mb(self) -> int:
+        return self.cpus * self.mem_per_cpu_mb
+
+
+@dataclass(frozen=True)
+class Limits:
+    wall_time_s: Optional[float] = None
+    disk_bytes: Optional[int] = None
+    attempts: int = 3
+    grace_s: float = 30.0  # between TERM and KILL
+
+
+@dataclass(frozen=True)
+class EnvVar:
+    key: str
+    value: Text
+
+
+@dataclass(frozen=True)
+class Mount:
+    host: str
+    container: str
+    options: str = "rw"
+
+
+@dataclass(frozen=True)
+class Container:
+    image: str  # what Apptainer takes: /path.sif, docker://registry/image:tag, oras://…
+    username: Optional[Text] = None
+    password: Optional[Text] = None
+    mount_home: bool = False
+    read_only: bool = False
+    mounts: tuple[Mount, ...] = ()
+
+
+@dataclass(frozen=True)
+class Environment:
+    """What surrounds every `run` that says nothing else."""
+
+    container: Optional[Container] = None
+    setup: str = ""  # shell lines before each command, e.g. `module load`
+    path: tuple[str, ...] = ()  # in front of PATH
+
+
+@dataclass(frozen=True)
+class RunResources:
+    tasks: int = 1
+    cpus_per_task: int = 1
+    mem_per_cpu_mb: int = 1024
+    gpus_per_task: int = 0
+
+
+@dataclass(frozen=True)
+class Run:
+    command: str  # empty: the image's entrypoint
+    shell: str = "/bin/sh"  # a path, or ENTRYPOINT
+    resources: RunResources = RunResources()
+    container: Optional[Container] = None
+    env: tuple[EnvVar, ...] = ()
+    work_dir: str = ""  # absolute; empty: the sandbox
+    kind: str = field(default="run", init=False)
+
+
+@dataclass(frozen=True)
+class Group:
+    steps: tuple[Step, ...]
+    kind: str = field(default="steps", init=False)
+
+
+@dataclass(frozen=True)
+class For:
+    variable: str  # "item" or "index"
+    values: tuple[str, ...]
+    parallel: bool
+    steps: tuple[Step, ...]
+    kind: str = field(default="for", init=False)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Steps in the background; `handle` lets later steps of the level wait for them."""
+
+    handle: str
+    signal_at_exit: int  # sent when the level above ends; 0 = none, they are awaited
+    steps: tuple[Step, ...]
+    kind: str = field(default="launch", init=False)
+
+
+@dataclass(frozen=True)
+class Use:
+    """A module: a folder or git repository with a `module.yaml`, read when planned."""
+
+    source: str
+    args: tuple[EnvVar, ...]
+    export_prefix: str  # outputs of the module become PREFIX_NAME
+    steps: tuple[Step, ...]  # the module's own, the user's children in their place
+    outputs: tuple[str, ...] = ()  # variables that the module exports
+    kind: str = field(default="use", init=False)
+
+
+@dataclass(frozen=True)
+class Step:
+    name: str
+    action: Union[Run, Group, For, Launch, Use]
+    depends_on: tuple[str, ...] = ()
+    condition: str = ""  # inside bash's [[ ]]; empty: always
+    catch: tuple[Step, ...] = ()
+    finally_: tuple[Step, ...] = ()
+
+
+@dataclass(frozen=True)
+class Job:
+    id: str  # "0", "1", …
+    point: tuple[EnvVar, ...]  # the matrix point, e.g. lr=0.1
+    resources: Resources
+    limits: Limits
+    steps: tuple[Step, ...]
+    env: tuple[EnvVar, ...] = ()
+    inputs: tuple[Input, ...] = ()
+    output: Optional[Output] = None  # none: the run's folder
+    expect: tuple[Expect, ...] = ()
+    checkpoint: Optional[Checkpoint] = None
+    environment: Environment = Environment()
+    patience_s: float = 300.0  # how long all sources must agree before a 404 or 5xx is believed
+
+
+@dataclass(frozen=True)
+class Plan:
+    run: str
+    name: str
+    engine: str
+    jobs: tuple[Job, ...]
+    htcondor: tuple[EnvVar, ...] = ()  # lines passed through
+    slurm: tuple[EnvVar, ...] = ()
+    version: int = PLAN_VERSION

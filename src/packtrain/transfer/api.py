@@ -1,0 +1,84 @@
+"""The narrow waist of all transfers: Source gives bytes, Sink takes them.
+
+Backends are thin: no retries, no limits, no progress, no caching in them; those wrap the protocol.
+Every foreign exception (socket, ssl, http, OSError) is translated once, in the backend, to a
+TransferError whose kind stands in `events.failure.KINDS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Optional, Protocol
+
+from packtrain.plan import Digest, Ref, Text
+
+Reveal = Callable[[Text], str]
+"""Turns a Text of the plan into its value. Called anew for each connection: tokens are renewed
+under a running job. Raises FailedError("secret_missing")."""
+
+
+@dataclass(frozen=True)
+class ObjectInfo:
+    """What a source says about an object before giving it. None = it does not say."""
+
+    size: Optional[int] = None
+    etag: Optional[str] = None
+    content_type: Optional[str] = None
+    digest: Optional[Digest] = None
+    ranges: bool = False  # whether `open` honours a start
+
+
+@dataclass(frozen=True)
+class Span:
+    """Bytes start..stop (stop not included; None = to the end)."""
+
+    start: int = 0
+    stop: Optional[int] = None
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One object below a prefix."""
+
+    name: str  # relative to the prefix, with / between
+    size: Optional[int]
+    ref: Ref
+
+
+class Stream(Protocol):
+    """Bytes on their way. `info` is what the answer itself said."""
+
+    info: ObjectInfo
+    start: int  # the first byte's position: 0 if the source ignored the span
+
+    def read(self, size: int, /) -> bytes:
+        """Up to size bytes; b"" only at the true end. A short body is TransferError("truncated")."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Source(Protocol):
+    def stat(self, ref: Ref) -> ObjectInfo:
+        """Raises TransferError: object_missing, token_refused, service_unavailable, host_unknown, …"""
+        ...
+
+    def open(self, ref: Ref, span: Span = Span()) -> Stream: ...
+
+    def list(self, ref: Ref) -> Iterable[Entry]:
+        """All objects below a prefix; an empty prefix is no error. Backends that cannot: unsupported."""
+        ...
+
+
+class Sink(Protocol):
+    def put(self, ref: Ref, path: Path) -> None:
+        """Copy a file to the address: atomic (complete or invisible) and repeatable."""
+        ...
+
+    def list(self, ref: Ref) -> Iterable[Entry]: ...
+
+    def delete(self, ref: Ref) -> None:
+        """Gone afterwards; deleting what is not there is no error."""
+        ...
