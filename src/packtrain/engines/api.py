@@ -27,20 +27,22 @@ class Sighting:
 
     decision: str
     job: str
-    status: str  # queued, running, gone
+    status: str  # running, gone
     native: str = ""  # the engine's own name for it
     site: str = ""
     exit_code: int | None = None  # of a gone one, where known
-    signal: int | None = None
+    detail: str = ""  # of a gone one: a sentence
 
 
 @dataclass(frozen=True)
 class Capabilities:
+    """What an engine can give one job. None = it does not say."""
+
     name: str
     containers: bool
-    gpus: int
-    cpus: int
-    memory_mb: int
+    cpus: int | None = None
+    memory_mb: int | None = None
+    gpus: int | None = None
 
 
 class Engine(Protocol):
@@ -50,12 +52,17 @@ class Engine(Protocol):
         """Take the attempts; they start when there is room. Repeatable."""
         ...
 
+    def look(self, tickets: Sequence[Ticket]) -> Sequence[Sighting]:
+        """What is known of these attempts, of an earlier process's too; unknown ones are left out.
+        Those that are still alive are followed by `poll` from now on."""
+        ...
+
     def cancel(self, decisions: Sequence[str]) -> None:
         """TERM, a grace period, KILL. Unknown or gone ones are ignored."""
         ...
 
     def poll(self) -> Sequence[Sighting]:
-        """Every attempt that was submitted here, by this process or an earlier one."""
+        """Every followed attempt that has started; a gone one is told once."""
         ...
 
     def wait(self, timeout: float) -> None:

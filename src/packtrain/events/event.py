@@ -12,8 +12,24 @@ from typing import Any
 from packtrain.errors import FormatError
 
 EVENTS_VERSION = 1
-_SHORT = {"run": "run", "job": "job", "emitter": "by", "seq": "seq", "kind": "kind", "wall": "wall", "mono": "mono"}
-_TYPES = {"run": str, "job": str, "emitter": str, "seq": int, "kind": str, "wall": (int, float), "mono": (int, float)}
+_SHORT = {
+    "run": "run",
+    "job": "job",
+    "emitter": "by",
+    "seq": "seq",
+    "kind": "kind",
+    "wall": "wall",
+    "mono": "mono",
+}
+_TYPES = {
+    "run": str,
+    "job": str,
+    "emitter": str,
+    "seq": int,
+    "kind": str,
+    "wall": (int, float),
+    "mono": (int, float),
+}
 
 
 def new_emitter(role: str) -> str:

@@ -31,7 +31,11 @@ KINDS: dict[str, FailureKind] = {
         USER, False, 10, "a step's command ended with an error", "read `packtrain logs`, mend the program"
     ),
     "output_missing": FailureKind(
-        USER, False, 11, "an expected output does not exist", "write it below $PACKTRAIN_OUTPUT, or mend `expect`"
+        USER,
+        False,
+        11,
+        "an expected output does not exist",
+        "write it below $PACKTRAIN_OUTPUT, or mend `expect`",
     ),
     "output_empty": FailureKind(
         USER, False, 12, "an expected output is empty or too small", "look at what the program wrote"
@@ -40,15 +44,25 @@ KINDS: dict[str, FailureKind] = {
         USER, False, 13, "an expected output failed its check", "look at the file and at its `expect` entry"
     ),
     "token_refused": FailureKind(
-        USER, False, 14, "a server refused the credentials, or got none (401, 403)",
-        "set or renew the token that the workflow names"
+        USER,
+        False,
+        14,
+        "a server refused the credentials, or got none (401, 403)",
+        "set or renew the token that the workflow names",
     ),
     "secret_missing": FailureKind(
-        USER, False, 15, "a secret that the plan names is not in the run's secrets folder",
-        "`packtrain resume` fills it again from ${env:…} or ${file:…}"
+        USER,
+        False,
+        15,
+        "a secret that the plan names is not in the run's secrets folder",
+        "`packtrain resume` fills it again from ${env:…} or ${file:…}",
     ),
     "wall_time": FailureKind(
-        USER, False, 16, "the job reached its own `limits.wallTime`", "raise the limit, or checkpoint and resume"
+        USER,
+        False,
+        16,
+        "the job reached its own `limits.wallTime`",
+        "raise the limit, or checkpoint and resume",
     ),
     "condition_invalid": FailureKind(
         USER, False, 17, "an `if` condition is not valid in bash's [[ ]]", "mend the condition"
@@ -57,52 +71,96 @@ KINDS: dict[str, FailureKind] = {
         USER, False, 18, "the plan asks for something this packtrain cannot do yet", "see the message"
     ),
     "object_missing": FailureKind(
-        DATA, False, 30, "every source says for the whole patience that the object does not exist",
-        "check the address; was the object renamed?"
+        DATA,
+        False,
+        30,
+        "every source says for the whole patience that the object does not exist",
+        "check the address; was the object renamed?",
     ),
     "not_the_data": FailureKind(
-        DATA, True, 31, "something else than the data arrived, such as an HTML error page",
-        "open the address in a browser; is a login or a token needed?"
+        DATA,
+        True,
+        31,
+        "something else than the data arrived, such as an HTML error page",
+        "open the address in a browser; is a login or a token needed?",
     ),
     "truncated": FailureKind(
-        DATA, True, 32, "the data ended before its promised size, or the archive before its end",
-        "compare the size at the source; upload it again if it is short there too"
+        DATA,
+        True,
+        32,
+        "the data ended before its promised size, or the archive before its end",
+        "compare the size at the source; upload it again if it is short there too",
     ),
     "digest_mismatch": FailureKind(
-        DATA, True, 33, "the bytes differ from the digest", "check the digest in the workflow against the source"
+        DATA,
+        True,
+        33,
+        "the bytes differ from the digest",
+        "check the digest in the workflow against the source",
     ),
     "archive_unsafe": FailureKind(
-        DATA, False, 34, "an archive member would leave the folder, or is a device",
-        "make the archive again with relative names"
+        DATA,
+        False,
+        34,
+        "an archive member would leave the folder, or is a device",
+        "make the archive again with relative names",
     ),
     "archive_too_large": FailureKind(
-        DATA, False, 35, "an archive grows past the disk that was promised", "raise `limits.disk`, or look at the archive"
+        DATA,
+        False,
+        35,
+        "an archive grows past the disk that was promised",
+        "raise `limits.disk`, or look at the archive",
     ),
     "archive_broken": FailureKind(
-        DATA, False, 36, "an archive cannot be read, or has a form that packtrain does not unpack",
-        "use `unpack: never`, or make the archive again"
+        DATA,
+        False,
+        36,
+        "an archive cannot be read, or has a form that packtrain does not unpack",
+        "use `unpack: never`, or make the archive again",
     ),
     "service_unavailable": FailureKind(
-        DATA, True, 37, "a server answered 5xx or 429, or dropped connections, for the whole patience", "wait, or add a mirror"
+        DATA,
+        True,
+        37,
+        "a server answered 5xx or 429, or dropped connections, for the whole patience",
+        "wait, or add a mirror",
     ),
     "sink_failed": FailureKind(
-        DATA, True, 38, "the outputs could not be written to their destination",
-        "check the destination; the outputs are kept in the attempt's folder"
+        DATA,
+        True,
+        38,
+        "the outputs could not be written to their destination",
+        "check the destination; the outputs are kept in the attempt's folder",
     ),
     "disk_full": FailureKind(
-        SITE, True, 45, "the disk is full, or has less room than the plan needs", "state `limits.disk`, or free room"
+        SITE,
+        True,
+        45,
+        "the disk is full, or has less room than the plan needs",
+        "state `limits.disk`, or free room",
     ),
     "host_unknown": FailureKind(
-        SITE, True, 46, "a host name does not resolve", "check the address; if it is right, the site's DNS is not"
+        SITE,
+        True,
+        46,
+        "a host name does not resolve",
+        "check the address; if it is right, the site's DNS is not",
     ),
-    "network_unreachable": FailureKind(
-        SITE, True, 47, "no connection to any source", "check the network of the site"
-    ),
+    "network_unreachable": FailureKind(SITE, True, 47, "no connection to any source", "check the network of the site"),
     "gpu_unusable": FailureKind(
-        SITE, True, 48, "the promised GPU is missing, too small or its driver too old", "see the probe's figures"
+        SITE,
+        True,
+        48,
+        "the promised GPU is missing, too small or its driver too old",
+        "see the probe's figures",
     ),
     "memory_short": FailureKind(
-        SITE, True, 49, "the machine has less memory than the plan needs", "lower `memPerCpu`, or try elsewhere"
+        SITE,
+        True,
+        49,
+        "the machine has less memory than the plan needs",
+        "lower `memPerCpu`, or try elsewhere",
     ),
     "python_missing": FailureKind(
         SITE, True, 50, "no Python 3.9 or newer on the worker", "use an image or a site that has one"
@@ -117,7 +175,11 @@ KINDS: dict[str, FailureKind] = {
         POOL, True, 60, "the pool or a person ended the attempt (TERM)", "nothing: it is tried again"
     ),
     "agent_lost": FailureKind(
-        POOL, True, 61, "the agent vanished without a word (killed, or the machine is gone)", "nothing: it is tried again"
+        POOL,
+        True,
+        61,
+        "the agent vanished without a word (killed, or the machine is gone)",
+        "nothing: it is tried again",
     ),
     "cancelled": FailureKind(POOL, False, 62, "cancelled by a person", "`packtrain resume` starts it again"),
     "internal": FailureKind(
@@ -127,7 +189,11 @@ KINDS: dict[str, FailureKind] = {
         PACKTRAIN, False, 71, "the agent cannot read its plan", "use one version of packtrain throughout"
     ),
     "already_claimed": FailureKind(
-        PACKTRAIN, False, 72, "this attempt was already started by another process", "nothing: the other one counts"
+        PACKTRAIN,
+        False,
+        72,
+        "this attempt was already started by another process",
+        "nothing: the other one counts",
     ),
 }
 

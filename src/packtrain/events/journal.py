@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 import time
@@ -24,20 +25,28 @@ class Journal:
         self._redactor = redactor
         self._lock = threading.Lock()
         self._seq = 0
+        self._torn = False
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = open(path, "ab", buffering=0)
+        self._file = open(path, "ab", buffering=0)  # noqa: SIM115
 
-    def emit(self, kind: str, **data: Any) -> Event:
+    def emit(self, kind: str, /, **data: Any) -> Event:
         with self._lock:
             self._seq += 1
             event = Event(self.run, self.job, self.emitter, self._seq, kind, time.time(), time.monotonic(), data)
-            self._file.write((self._redactor.text(event.to_json()) + "\n").encode("utf-8", "surrogateescape"))
+            self._write((self._redactor.text(event.to_json()) + "\n").encode("utf-8", "surrogateescape"))
             if kind not in _UNIMPORTANT:
                 os.fsync(self._file.fileno())
         return event
 
     def close(self) -> None:
         self._file.close()
+
+    def _write(self, line: bytes) -> None:
+        """A full disk may take half a line; the next one then starts afresh, lest both be lost."""
+        line = b"\n" + line if self._torn else line
+        self._torn = (self._file.write(line) or 0) < len(line)
+        if self._torn:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
 
 
 class JournalReader:

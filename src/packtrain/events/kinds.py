@@ -30,11 +30,13 @@ KINDS: dict[str, str] = {
     RUN_ENDED: "every job has its verdict; `succeeded`, `failed`, `cancelled`",
     SUPERVISOR_STARTED: "a supervisor holds the lease; `epoch`, `host`, `pid`",
     SUPERVISOR_ENDED: "it let go; `epoch`, `reason` (finished, interrupted, lost, error)",
-    REQUESTED: "a person asked; `action` (cancel, resume), `reason`",
-    DECIDED: "a decision, before it is acted upon; `id`, `epoch`, `action` (submit, cancel), `target`, `reason`",
+    REQUESTED: "a person asked; `action` (cancel), `reason`",
+    DECIDED: "a decision, before it is acted upon; `id`, `epoch`, `action` (submit, cancel, reopen), "
+    "`target`, `reason`",
     CONFIRMED: "the engine has it; `id`, `epoch`, `native` (its own name for the attempt), `site`",
-    JOB_ENDED: "the verdict; `epoch`, `verdict` (succeeded, failed, cancelled), `emitter`, `failure`, `reason`",
-    ATTEMPT_GONE: "the engine no longer has the attempt; `decision`, `exit_code`, `signal`, `detail`",
+    JOB_ENDED: "the verdict; `epoch`, `verdict` (succeeded, failed, cancelled), `emitter`, `failure`, `reason`, "
+    "`requests` (those it answers)",
+    ATTEMPT_GONE: "the engine no longer has the attempt; `decision`, `exit_code`, `detail`",
     ATTEMPT_STARTED: "an agent woke up; `decision`, `host`, `pid`, `site`, `version`, `python`",
     ATTEMPT_ENDED: "an agent is done; `outcome` (succeeded, failed, continue, cancelled), `exit_code`, `failure`, "
     "`outputs`, `freed_bytes`, `seconds`",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-import os
 import typing
 from pathlib import Path
 from typing import Any, Union
@@ -75,7 +74,7 @@ def _decode_union(kinds: tuple[Any, ...], value: Any, where: str) -> Any:
     return _decode_dataclass(made[0], value, where)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _hints(kind: Any) -> dict[str, Any]:
     return typing.get_type_hints(kind, vars(model))
 
@@ -96,7 +95,7 @@ def write_plan(plan: model.Plan, path: Path) -> None:
     """Write a temporary file, then rename: a plan is complete or absent."""
     temporary = path.with_name(path.name + ".new")
     temporary.write_text(json.dumps(encode(plan), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    os.replace(temporary, path)
+    temporary.replace(path)
 
 
 def read_plan(path: Path) -> model.Plan:

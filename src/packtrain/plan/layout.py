@@ -1,16 +1,16 @@
 """Who owns every path: the run's folder on the submit side, an attempt's folder on either side.
 
-    .packtrain/runs/RUN/
-      plan.json  agent.pyz  launch.sh  supervisor.log
-      secrets/NAME                      0700, files 0600; gone when the run ends
-      jobs/JOB/
-        plan.json                       the plan with this job only: what its agents read
-        output/                         where outputs go when the workflow names no other place
-        attempts/DECISION/
-          claim                         made once, locked while an agent or its guard lives
-          journal.jsonl  agent.log
-          logs/STEP.out  logs/STEP.err
-          sandbox/                      removed when the attempt is over
+.packtrain/runs/RUN/
+  plan.json  agent.pyz  launch.sh  supervisor.log
+  secrets/NAME                      0700, files 0600; gone when the run ends
+  jobs/JOB/
+    plan.json                       the plan with this job only: what its agents read
+    output/                         where outputs go when the workflow names no other place
+    attempts/DECISION/
+      claim                         made once, locked while an agent or its guard lives
+      journal.jsonl  agent.log
+      logs/STEP.out  logs/STEP.err
+      sandbox/                      removed when the attempt is over
 """
 
 from __future__ import annotations

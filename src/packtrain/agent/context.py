@@ -1,0 +1,33 @@
+"""What every stage of one attempt is given."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from packtrain.agent.log import AgentLog
+from packtrain.agent.sandbox import Sandbox
+from packtrain.agent.secrets import Secrets
+from packtrain.agent.stop import Stop
+from packtrain.events import Journal, Redactor, kinds
+from packtrain.plan import Job
+
+Tally = dict[str, Any]
+"""What a stage counted (`bytes`, `files`, …). It goes into the event that ends the stage."""
+
+
+@dataclass(frozen=True)
+class Context:
+    job: Job
+    box: Sandbox
+    journal: Journal
+    log: AgentLog
+    secrets: Secrets
+    redactor: Redactor
+    stop: Stop
+    claim: int  # the claim's descriptor, which the guard shares
+
+    def notice(self, stage: str, text: str) -> None:
+        """Something worth knowing that is no failure."""
+        self.log.line(f"{stage}: {text}")
+        self.journal.emit(kinds.NOTICE, stage=stage, text=text)

@@ -1,0 +1,151 @@
+"""Stages fetch and unpack: every input's files into its folder of the sandbox."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+from packtrain.agent import machine
+from packtrain.agent.context import Context, Tally
+from packtrain.agent.progress import Progress
+from packtrain.errors import FailedError
+from packtrain.plan import Input, Item
+from packtrain.transfer.fetch import fetch
+from packtrain.transfer.registry import source_for
+from packtrain.transfer.unpack import kind_of, unpack
+
+_FREE_SHARE = 0.95  # of the disk, for archives: the steps want to write, too
+_NAMES_SHOWN = 3
+
+
+def fetch_inputs(context: Context, tally: Tally) -> None:
+    """Raises FailedError: unsupported, archive_unsafe, and all that a transfer may raise."""
+    for source in context.job.inputs:
+        _refuse_unsupported(source)
+    wanted = [(source, item) for source in context.job.inputs for item in _items(context, source)]
+    sizes = [item.size for _, item in wanted if item.size is not None]
+    progress = Progress(context.journal, "fetch", sum(sizes) if len(sizes) == len(wanted) else None)
+    tally.update(bytes=0, files=0, retries=0, source="")
+    for source, item in wanted:
+        _fetch_item(context, source, item, progress, tally)
+    if wanted:
+        progress.finish()
+
+
+def _refuse_unsupported(source: Input) -> None:
+    name = f"the input {source.name!r}" if source.name else "the input"
+    if source.mode != "stage":
+        raise FailedError("unsupported", f"{name} asks for `mode: {source.mode}`, which packtrain cannot do yet")
+    if source.delivery not in ("auto", "agent"):
+        raise FailedError(
+            "unsupported", f"{name} asks for `delivery: {source.delivery}`, which packtrain cannot do yet"
+        )
+
+
+def _items(context: Context, source: Input) -> list[Item]:
+    if source.prefix is None:
+        return list(source.items)
+    entries = source_for(source.prefix, context.secrets.reveal).list(source.prefix)
+    items = [Item(e.name, (e.ref,), e.size) for e in entries if e.name and not e.name.endswith("/")]
+    if not items:
+        context.notice("fetch", f"there is nothing below {source.prefix.url}; the folder {source.folder} stays empty")
+    return items
+
+
+def _fetch_item(context: Context, source: Input, item: Item, progress: Progress, tally: Tally) -> None:
+    context.stop.check()
+    target = context.box.folder_of(source) / _inside(item.name, source)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    got = fetch(
+        item,
+        target,
+        context.secrets.reveal,
+        patience_s=context.job.patience_s,
+        stop=context.stop.check,
+        progress=progress.part(item.name),
+    )
+    progress.finish_part(got.bytes)
+    tally.update(
+        bytes=tally["bytes"] + got.bytes,
+        files=tally["files"] + 1,
+        retries=tally["retries"] + got.retries,
+        source=got.source,
+    )
+
+
+def _inside(name: str, source: Input) -> str:
+    """Names below a prefix come from a server: none may lead out of the input's folder."""
+    if name.startswith("/") or ".." in PurePosixPath(name).parts:
+        raise FailedError("archive_unsafe", f"the input {source.folder} has the name {name!r}, which leaves its folder")
+    return name
+
+
+def unpack_inputs(context: Context, tally: Tally) -> None:
+    """Raises FailedError: archive_unsafe, archive_broken, archive_too_large, truncated, disk_full."""
+    tally.update(bytes=0, files=0)
+    progress = Progress(context.journal, "unpack", None)
+    for source in context.job.inputs:
+        if source.unpack == "auto":
+            _unpack_input(context, source, progress, tally)
+        if source.chmod is not None:
+            _chmod(context.box.folder_of(source), source.chmod)
+    if tally["files"]:
+        progress.finish()
+
+
+def _unpack_input(context: Context, source: Input, progress: Progress, tally: Tally) -> None:
+    folder = context.box.folder_of(source)
+    plain = []
+    for path in list(_files_of(source, folder)):
+        if kind_of(path) is None:
+            plain.append(path.name)
+        else:
+            _unpack_archive(context, source, path, progress, tally)
+    if plain:
+        names = ", ".join(plain[:_NAMES_SHOWN]) + (", …" if len(plain) > _NAMES_SHOWN else "")
+        context.notice("unpack", f"{len(plain)} files in {source.folder} are no archives and stay as they are: {names}")
+
+
+def _files_of(source: Input, folder: Path) -> Iterator[Path]:
+    if source.prefix is None:
+        return (folder / item.name for item in source.items)
+    return (path for path in sorted(folder.rglob("*")) if path.is_file())
+
+
+def _unpack_archive(context: Context, source: Input, path: Path, progress: Progress, tally: Tally) -> None:
+    archive = _set_aside(context, path)
+    done = unpack(
+        archive,
+        path.parent,
+        nested=source.nested,
+        limit_bytes=_room(context, tally["bytes"]),
+        stop=context.stop.check,
+        progress=progress.part(path.name),
+    )
+    archive.unlink()
+    progress.finish_part(done.bytes)
+    tally.update(bytes=tally["bytes"] + done.bytes, files=tally["files"] + done.files)
+
+
+def _set_aside(context: Context, path: Path) -> Path:
+    """An archive may hold a member of its own name: it is read from elsewhere."""
+    aside = context.box.tmp / "unpack" / path.name
+    aside.parent.mkdir(exist_ok=True)
+    return path.replace(aside)
+
+
+def _room(context: Context, used: int) -> int:
+    free = int(machine.disk_free(context.box.root) * _FREE_SHARE)
+    promised = context.job.limits.disk_bytes
+    return free if promised is None else min(free, max(promised - used, 0))
+
+
+def _chmod(folder: Path, mode: int) -> None:
+    """Like chmod -R, from the leaves up: a folder may lose its own x bit."""
+    for where, folders, files in os.walk(folder, topdown=False):
+        for name in (*files, *folders):
+            path = os.path.join(where, name)
+            if not os.path.islink(path):
+                os.chmod(path, mode)
+    os.chmod(folder, mode)

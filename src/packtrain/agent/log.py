@@ -1,0 +1,25 @@
+"""The agent's own log: lines for people, redacted like everything that is written."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from packtrain.events import Redactor
+
+
+class AgentLog:
+    """Appends lines to a file. A log that cannot be written never ends an attempt."""
+
+    def __init__(self, path: Path, redactor: Redactor) -> None:
+        self._redactor = redactor
+        self._lock = threading.Lock()
+        self._file = open(path, "a", encoding="utf-8", errors="surrogateescape")  # noqa: SIM115
+
+    def line(self, text: str) -> None:
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+        with self._lock, suppress(OSError):
+            self._file.write(f"{stamp} {self._redactor.text(text)}\n")
+            self._file.flush()

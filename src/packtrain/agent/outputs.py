@@ -1,0 +1,117 @@
+"""Does the output folder hold what the plan expects? An exit code of 0 means that it does."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Optional
+
+from packtrain.errors import FailedError
+from packtrain.plan import Expect
+
+_NAMES_SHOWN = 10
+_MOST_LISTED = 1000
+_CHUNK = 1 << 20
+
+RunCheck = Callable[[str, Path], Optional[str]]
+"""Runs a check's command for a file; what went wrong, or None."""
+
+
+def check(expected: Expect, folder: Path, run: RunCheck) -> int:
+    """How many files met the expectation. Raises FailedError: output_missing, output_empty, output_wrong."""
+    found = matches(expected.path, folder)
+    _check_count(expected, len(found), folder)
+    for path in found:
+        _check_size(expected, path, folder)
+        _check_content(expected, path, folder, run)
+    return len(found)
+
+
+def matches(pattern: str, folder: Path) -> list[Path]:
+    """Files that the pattern names; folders, where it names nothing else."""
+    if os.path.isabs(pattern) or ".." in Path(pattern).parts:
+        raise FailedError("output_wrong", f"`expect` names {pattern!r}, which is not below the output folder")
+    found = sorted(Path(p) for p in glob.glob(os.path.join(glob.escape(str(folder)), pattern), recursive=True))
+    return [path for path in found if path.is_file()] or [path for path in found if path.is_dir() and path != folder]
+
+
+def _check_count(expected: Expect, count: int, folder: Path) -> None:
+    if count < expected.min_count:
+        wanted = "it" if expected.min_count == 1 else f"at least {expected.min_count}"
+        raise FailedError(
+            "output_missing",
+            f"the expected output {expected.path!r} is missing: {count} files match, {wanted} should exist; "
+            f"the output folder contains {contents(folder)}",
+        )
+    if expected.max_count is not None and count > expected.max_count:
+        raise FailedError(
+            "output_wrong",
+            f"the expected output {expected.path!r} matches {count} files, at most {expected.max_count} should exist; "
+            f"the output folder contains {contents(folder)}",
+        )
+
+
+def _check_size(expected: Expect, path: Path, folder: Path) -> None:
+    size, name = size_of(path), path.relative_to(folder)
+    if size < expected.min_bytes:
+        raise FailedError(
+            "output_empty",
+            f"the expected output {name} has {size} bytes, at least {expected.min_bytes} were expected; "
+            f"the output folder contains {contents(folder)}",
+        )
+    if expected.max_bytes is not None and size > expected.max_bytes:
+        raise FailedError(
+            "output_wrong",
+            f"the expected output {name} has {size} bytes, at most {expected.max_bytes} were expected; "
+            f"the output folder contains {contents(folder)}",
+        )
+
+
+def _check_content(expected: Expect, path: Path, folder: Path, run: RunCheck) -> None:
+    problem = run(expected.command, path) if expected.command else None
+    if problem is not None:
+        raise FailedError(
+            "output_wrong",
+            f"the expected output {path.relative_to(folder)} did not pass its check `{expected.command}`: {problem}",
+        )
+
+
+def contents(folder: Path) -> str:
+    """The first names, for a message."""
+    names = [str(path.relative_to(folder)) for path in files_below(folder)]
+    more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
+    return ", ".join(names[:_NAMES_SHOWN]) + more if names else "nothing"
+
+
+def files_below(folder: Path) -> Iterator[Path]:
+    """Every file, in the order of names."""
+    for where, folders, names in os.walk(folder):
+        folders.sort()
+        yield from (Path(where) / name for name in sorted(names))
+
+
+def size_of(path: Path) -> int:
+    return sum(file.stat().st_size for file in files_below(path)) if path.is_dir() else path.stat().st_size
+
+
+def inventory(folder: Path, prefix: str, digest: bool) -> list[dict[str, Any]]:
+    """What the folder holds, for the event that ends the attempt; not more than a thousand entries."""
+    listed = [path for path in files_below(folder) if path.is_file()][:_MOST_LISTED]
+    return [_entry(path, prefix + path.relative_to(folder).as_posix(), digest) for path in listed]
+
+
+def _entry(path: Path, name: str, digest: bool) -> dict[str, Any]:
+    entry = {"path": name, "bytes": path.stat().st_size}
+    return {**entry, "sha256": _sha256(path)} if digest else entry
+
+
+def _sha256(path: Path) -> str:
+    import hashlib
+
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        for chunk in iter(lambda: file.read(_CHUNK), b""):
+            digest.update(chunk)
+    return digest.hexdigest()

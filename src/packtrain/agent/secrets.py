@@ -1,0 +1,40 @@
+"""Secrets on the worker: files in one folder, read anew for each use, since they may be renewed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Optional
+
+from packtrain.errors import FailedError
+from packtrain.events import Redactor
+from packtrain.plan import Secret, Text
+
+
+class Secrets:
+    """`folder` is None where an attempt was given none."""
+
+    def __init__(self, folder: Optional[Path]) -> None:
+        self.folder = folder
+
+    def reveal(self, text: Text) -> str:
+        """A text of the plan as it is to be used. Raises FailedError("secret_missing")."""
+        return self._read(text.name) if isinstance(text, Secret) else text
+
+    def redactor(self) -> Redactor:
+        """Knows every value that lies in the folder now."""
+        files = sorted(self.folder.iterdir()) if self.folder and self.folder.is_dir() else []
+        return Redactor(_value(file) for file in files if file.is_file())
+
+    def _read(self, name: str) -> str:
+        if self.folder is None:
+            raise FailedError("secret_missing", f"the plan names the secret {name!r}, but no secrets folder was given")
+        try:
+            return _value(self.folder / Path(name).name)
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise FailedError("secret_missing", f"the secret {name!r} cannot be read: {reason}") from error
+
+
+def _value(file: Path) -> str:
+    text = file.read_bytes().decode("utf-8", "surrogateescape")
+    return text[:-1] if text.endswith("\n") else text

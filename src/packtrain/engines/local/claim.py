@@ -1,0 +1,42 @@
+"""Whether an agent lives: it holds a lock on its claim file, which the kernel frees when it dies."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import signal
+from pathlib import Path
+
+from packtrain.plan import AttemptFolder
+
+
+def exists(attempt: AttemptFolder) -> bool:
+    return attempt.claim.exists()
+
+
+def is_held(attempt: AttemptFolder) -> bool:
+    """True while the agent, or the guard that ends its steps, is alive."""
+    try:
+        with open(attempt.claim, "rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False
+
+
+def holder(attempt: AttemptFolder) -> int | None:
+    """The agent's process id; None where it cannot be told for certain."""
+    try:
+        pid = int(attempt.claim.read_text(encoding="utf-8").split()[0])
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except (OSError, ValueError, IndexError):
+        return None
+    return pid if os.fsencode(attempt.root) in words else None
+
+
+def send(pid: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)

@@ -1,0 +1,179 @@
+"""The engine of this machine. Agents outlive it: a later process finds them by their claims."""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import signal
+import stat
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from packtrain.engines.api import Sighting, Ticket
+from packtrain.engines.local import claim
+from packtrain.engines.local.machine import capabilities, job_environment
+from packtrain.engines.local.slots import Share, Slots
+from packtrain.events import FAILURE_KINDS
+from packtrain.plan import AttemptFolder, RunFolder
+
+_ALREADY_CLAIMED = FAILURE_KINDS["already_claimed"].exit_code
+# After TERM the agent has the job's grace period for its steps and once more for the outputs.
+_MARGIN_S = 10.0
+
+
+@dataclass
+class _Followed:
+    ticket: Ticket
+    attempt: AttemptFolder
+    share: Share | None = None  # None: queued
+    process: subprocess.Popen[bytes] | None = None  # None: queued, or of an earlier process
+    started: bool = False
+    kill_at: float | None = None
+
+
+class LocalEngine:
+    def __init__(self, folder: RunFolder, environment: Mapping[str, str] | None = None) -> None:
+        self.capabilities = capabilities()
+        self._folder = folder
+        self._environment = os.environ if environment is None else environment
+        machine = self.capabilities
+        self._slots = Slots(machine.cpus or 1, machine.memory_mb or 1024, machine.gpus or 0)
+        self._followed: dict[str, _Followed] = {}
+
+    def submit(self, tickets: Sequence[Ticket]) -> None:
+        for ticket in tickets:
+            self._followed.setdefault(ticket.decision, _Followed(ticket, self._attempt(ticket)))
+        self._start_what_fits()
+
+    def look(self, tickets: Sequence[Ticket]) -> Sequence[Sighting]:
+        for ticket in tickets:
+            attempt = self._attempt(ticket)
+            if claim.exists(attempt) and ticket.decision not in self._followed:
+                share = self._slots.take(ticket.job.resources)
+                self._followed[ticket.decision] = _Followed(ticket, attempt, share, started=True)
+        known = {ticket.decision for ticket in tickets}
+        return [sighting for sighting in self.poll() if sighting.decision in known]
+
+    def cancel(self, decisions: Sequence[str]) -> None:
+        for decision in decisions:
+            one = self._followed.get(decision)
+            if one and one.started and one.kill_at is None:
+                one.kill_at = time.monotonic() + 2 * one.ticket.job.limits.grace_s + _MARGIN_S
+                self._signal(one, signal.SIGTERM)
+            elif one and not one.started:
+                one.kill_at = 0.0
+
+    def poll(self) -> Sequence[Sighting]:
+        followed = [one for one in self._followed.values() if one.started or one.kill_at is not None]
+        seen = [self._sight(one) for one in followed]
+        for sighting in seen:
+            if sighting.status == "gone":
+                self._forget(sighting.decision)
+        self._start_what_fits()
+        return seen
+
+    def wait(self, timeout: float) -> None:
+        handles = [h for one in self._followed.values() if one.process and (h := _pidfd(one.process)) is not None]
+        try:
+            select.select(handles, [], [], timeout)
+        finally:
+            for handle in handles:
+                os.close(handle)
+
+    def _attempt(self, ticket: Ticket) -> AttemptFolder:
+        return self._folder.attempt(ticket.job.id, ticket.decision)
+
+    def _sight(self, one: _Followed) -> Sighting:
+        say = _saying(one)
+        if not one.started:
+            return say("gone", detail="it was cancelled before it started")
+        if one.kill_at is not None and time.monotonic() > one.kill_at:
+            self._signal(one, signal.SIGKILL)
+        code = one.process.poll() if one.process else None
+        if one.process and code == _ALREADY_CLAIMED:
+            one.process, code = None, None
+        if claim.is_held(one.attempt) or (one.process and code is None):
+            return say("running")
+        return say("gone", exit_code=code, detail=_farewell(code))
+
+    def _forget(self, decision: str) -> None:
+        one = self._followed.pop(decision)
+        if one.share:
+            self._slots.give(one.share)
+        if one.attempt.sandbox.exists():
+            shutil.rmtree(one.attempt.sandbox, onerror=_insist)
+
+    def _start_what_fits(self) -> None:
+        """First come, first served: a big job is not passed by small ones for ever."""
+        for one in self._followed.values():
+            if one.started or one.kill_at is not None:
+                continue
+            one.share = self._slots.take(one.ticket.job.resources)
+            if one.share is None:
+                return
+            self._start(one, one.share)
+
+    def _start(self, one: _Followed, share: Share) -> None:
+        one.attempt.root.mkdir(parents=True, exist_ok=True)
+        with open(one.attempt.agent_log, "ab") as log:
+            one.process = subprocess.Popen(
+                self._command(one),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=one.attempt.root,
+                env=job_environment(self._environment, share.gpus),
+                start_new_session=True,
+            )
+        one.started = True
+
+    def _command(self, one: _Followed) -> list[str]:
+        plan = self._folder.job_plan(one.ticket.job.id)
+        where = ["--home", str(one.attempt.root), "--secrets", str(self._folder.secrets), "--site", "local"]
+        return ["/bin/sh", str(self._folder.launcher), str(plan), "--decision", one.ticket.decision, *where]
+
+    @staticmethod
+    def _signal(one: _Followed, number: signal.Signals) -> None:
+        pid = one.process.pid if one.process and one.process.poll() is None else claim.holder(one.attempt)
+        if pid is not None:
+            claim.send(pid, number)
+
+
+def _saying(one: _Followed) -> Callable[..., Sighting]:
+    native = str(one.process.pid) if one.process else ""
+
+    def say(status: str, **more: Any) -> Sighting:
+        return Sighting(one.ticket.decision, one.ticket.job.id, status, native, "local", **more)
+
+    return say
+
+
+def _farewell(code: int | None) -> str:
+    if code is None:
+        return "the agent ended while no supervisor watched it"
+    if code < 0:
+        return f"the agent was killed by {signal.Signals(-code).name}"
+    return f"the agent ended with exit code {code}"
+
+
+def _pidfd(process: subprocess.Popen[bytes]) -> int | None:
+    try:
+        return os.pidfd_open(process.pid)
+    except OSError:
+        return None
+
+
+def _insist(function: Callable[..., Any], path: str, error: Any) -> None:
+    """A read-only folder in a sandbox does not keep it alive."""
+    parent = Path(path).parent
+    parent.chmod(parent.stat().st_mode | stat.S_IRWXU)
+    if Path(path).is_dir() and not Path(path).is_symlink():
+        Path(path).chmod(stat.S_IRWXU)
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        Path(path).unlink(missing_ok=True)

@@ -1,0 +1,45 @@
+"""What this machine has, and which of a person's variables a job may see."""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+
+from packtrain.engines.api import Capabilities
+
+# A job sees only what it would also see in a pool, so that what works here works there, and a
+# secret in the person's shell does not reach every program.
+_PASSED = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
+_PASSED_TLS = ("SSL_CERT_FILE", "SSL_CERT_DIR", "http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY")
+_PASSED_PREFIXES = ("LC_", "CUDA_", "NVIDIA_", "APPTAINER_", "PACKTRAIN_PYTHON")
+
+
+@functools.cache
+def capabilities() -> Capabilities:
+    return Capabilities(
+        name="local",
+        containers=shutil.which("apptainer") is not None,
+        cpus=len(os.sched_getaffinity(0)),
+        memory_mb=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20,
+        gpus=_count_gpus(),
+    )
+
+
+def _count_gpus() -> int:
+    if shutil.which("nvidia-smi") is None:
+        return 0
+    try:
+        listing = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return 0
+    return sum(line.startswith("GPU ") for line in listing.stdout.splitlines())
+
+
+def job_environment(person: Mapping[str, str], gpus: tuple[int, ...]) -> dict[str, str]:
+    named = {k: v for k, v in person.items() if k in (*_PASSED, *_PASSED_TLS, "NO_PROXY")}
+    prefixed = {k: v for k, v in person.items() if k.startswith(_PASSED_PREFIXES)}
+    visible = {"CUDA_VISIBLE_DEVICES": ",".join(map(str, gpus))} if gpus else {}
+    return {**named, **prefixed, **visible}

@@ -1,0 +1,281 @@
+"""Trains a ResNet on CIFAR-10. Plain PyTorch, one file, read it from top to bottom.
+
+    python3 train.py --data FOLDER                       ResNet-20, 30 epochs
+    python3 train.py --data FOLDER --model resnet18      the wide one; wants a GPU
+    python3 train.py --help                              every setting
+
+FOLDER holds `cifar-10-batches-py`, as in the published cifar-10-python.tar.gz. Outputs go to
+$PACKTRAIN_OUTPUT, or to the current folder where packtrain is not around: metrics.json, and with
+--save-model the weights.
+"""
+
+import argparse
+import json
+import math
+import os
+import pickle
+import sys
+import time
+from pathlib import Path
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+try:
+    from packtrain.torch import report  # packtrain shows it live; a plain line without packtrain's agent
+except ImportError:
+
+    def report(**numbers):
+        print("  ".join(f"{name} {value}" for name, value in numbers.items()), flush=True)
+
+
+# -----------------------------------------------------------------------------
+# settings
+
+parser = argparse.ArgumentParser(description="Train a ResNet on CIFAR-10.")
+parser.add_argument("--data", type=Path, required=True, help="the folder that holds cifar-10-batches-py")
+parser.add_argument("--model", choices=["resnet20", "resnet18"], default="resnet20")
+parser.add_argument("--epochs", type=int, default=30)
+parser.add_argument("--lr", type=float, default=0.2, help="the highest learning rate of the cycle")
+parser.add_argument("--batch-size", type=int, default=128)
+parser.add_argument("--momentum", type=float, default=0.9)
+parser.add_argument("--weight-decay", type=float, default=5e-4)
+parser.add_argument("--seed", type=int, default=1)
+parser.add_argument("--limit-train", type=int, metavar="N", help="train with the first N images only")
+parser.add_argument("--limit-test", type=int, metavar="N", help="test with the first N images only")
+parser.add_argument("--save-model", nargs="?", const="cifar10_resnet.pt", metavar="PATH", help="write the weights")
+parser.add_argument("--no-cuda", action="store_true", help="use the CPU even where there is a GPU")
+parser.add_argument("--threads", type=int, help="CPU threads; by default as many as the job was given")
+
+CLASSES = 10
+MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)  # of the 50,000 training images
+PAD = 4  # how far a random crop may move
+REPORT_EVERY_S = 1.0
+
+
+# -----------------------------------------------------------------------------
+# data: 32×32 images as one uint8 tensor (images, rows, columns, colours): 150 MB, no data loader needed
+
+
+class Inert:
+    """Stands in for whatever a pickle wants to build, and only remembers what it was given."""
+
+    def __init__(self, *args):
+        self.state = None
+
+    def __setstate__(self, state):
+        self.state = state
+
+
+class BatchUnpickler(pickle.Unpickler):
+    """Reads CIFAR-10's batches without running what is in them: a pickle is a program, and this one was downloaded.
+
+    The names a numpy array needs get the stand-in, all others are refused.
+    """
+
+    ALLOWED = {
+        ("numpy.core.multiarray", "_reconstruct"),
+        ("numpy._core.multiarray", "_reconstruct"),
+        ("numpy", "ndarray"),
+        ("numpy", "dtype"),
+    }
+
+    def find_class(self, module, name):
+        if (module, name) not in self.ALLOWED:
+            raise pickle.UnpicklingError(f"it asks for {module}.{name}, which no CIFAR-10 batch needs")
+        return Inert
+
+
+def read_batch(path):
+    """One pickle file → images (N, 32, 32, 3) and labels (N)."""
+    try:
+        with open(path, "rb") as file:
+            batch = BatchUnpickler(file, encoding="bytes").load()
+        _, (rows, columns), _, _, pixels = batch[b"data"].state  # as numpy pickles an array
+        planes = torch.frombuffer(bytearray(pixels), dtype=torch.uint8).view(rows, 3, 32, 32)
+        labels = torch.tensor(batch[b"labels"])
+    except FileNotFoundError:
+        sys.exit(f"train.py: {path} does not exist; --data must name the folder that holds cifar-10-batches-py")
+    except (pickle.UnpicklingError, EOFError, LookupError, AttributeError, TypeError, ValueError, RuntimeError) as error:
+        sys.exit(f"train.py: {path} is not a batch of CIFAR-10: {error}")
+    return planes.permute(0, 2, 3, 1), labels
+
+
+def load(folder, names, limit):
+    """The named batches, one after the other, cut to `limit` images."""
+    parts = [read_batch(folder / "cifar-10-batches-py" / name) for name in names]
+    images, labels = (torch.cat(part)[:limit].contiguous() for part in zip(*parts))
+    return images.to(device), labels.to(device)
+
+
+def pad(images):
+    """A black border on all four sides, once for the whole set, so that a random crop is a plain lookup."""
+    return F.pad(images, (0, 0, PAD, PAD, PAD, PAD))
+
+
+def augment(padded, chosen):
+    """The chosen images, each moved by up to PAD pixels and mirrored or not: one lookup for the whole batch."""
+    n, line = len(chosen), torch.arange(32)
+    mirrored = torch.randint(2, (n, 1), generator=generator).bool()
+    rows = torch.randint(2 * PAD + 1, (n, 1), generator=generator) + line
+    columns = torch.randint(2 * PAD + 1, (n, 1), generator=generator) + torch.where(mirrored, line.flip(0), line)
+    where = (chosen[:, None, None], rows[:, :, None], columns[:, None, :])
+    return padded[tuple(index.to(device) for index in where)]
+
+
+def to_input(images):
+    """uint8 (N, 32, 32, 3) → normalised floats (N, 3, 32, 32) that lie in memory as `channels_last`."""
+    mean, std = torch.tensor(MEAN, device=device), torch.tensor(STD, device=device)
+    return ((images.float() / 255 - mean) / std).permute(0, 3, 1, 2)
+
+
+# -----------------------------------------------------------------------------
+# the model: He et al., "Deep Residual Learning" (arXiv 1512.03385), section 4.2, with 1×1 convolutions as shortcuts
+
+
+class Block(nn.Module):
+    """Two 3×3 convolutions and a shortcut around them."""
+
+    def __init__(self, inputs, outputs, stride):
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(outputs)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(outputs)
+        self.shortcut = nn.Identity()
+        if stride != 1 or inputs != outputs:
+            conv = nn.Conv2d(inputs, outputs, 1, stride, bias=False)
+            self.shortcut = nn.Sequential(conv, nn.BatchNorm2d(outputs))
+
+    def forward(self, x):
+        y = F.relu(self.bn1(self.conv1(x)))
+        return F.relu(self.bn2(self.conv2(y)) + self.shortcut(x))
+
+
+class ResNet(nn.Module):
+    """`blocks` blocks of each width; every width but the first begins by halving the image."""
+
+    def __init__(self, widths, blocks):
+        super().__init__()
+        self.conv = nn.Conv2d(3, widths[0], 3, padding=1, bias=False)
+        self.bn = nn.BatchNorm2d(widths[0])
+        layers, inputs = [], widths[0]
+        for width in widths:
+            for _ in range(blocks):
+                halve = width != inputs
+                layers.append(Block(inputs, width, stride=2 if halve else 1))
+                inputs = width
+        self.layers = nn.Sequential(*layers)
+        self.linear = nn.Linear(inputs, CLASSES)
+
+    def forward(self, x):
+        x = self.layers(F.relu(self.bn(self.conv(x))))
+        return self.linear(x.mean(dim=(2, 3)))
+
+
+MODELS = {
+    "resnet20": lambda: ResNet(widths=(16, 32, 64), blocks=3),  # 0.27 million parameters
+    "resnet18": lambda: ResNet(widths=(64, 128, 256, 512), blocks=2),  # 11.2 million
+}
+
+
+# -----------------------------------------------------------------------------
+# one epoch of training, one pass of testing
+
+
+def train(epoch):
+    """Every image once, in a new order; the mean loss."""
+    model.train()
+    order = torch.randperm(len(train_labels), generator=generator)
+    total_loss, last_report = torch.zeros((), device=device), 0.0
+    for i in range(steps_per_epoch):
+        chosen = order[i * args.batch_size : (i + 1) * args.batch_size]
+        x, y = to_input(augment(train_images, chosen)), train_labels[chosen.to(device)]
+        with torch.autocast(device.type, dtype=half, enabled=use_cuda):
+            loss = F.cross_entropy(model(x), y)
+        optimizer.zero_grad(set_to_none=True)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        scheduler.step()
+        total_loss += loss.detach()
+        if time.monotonic() - last_report >= REPORT_EVERY_S:
+            last_report = time.monotonic()
+            step = (epoch - 1) * steps_per_epoch + i + 1
+            report(epoch=epoch, epochs=args.epochs, step=step, total_steps=total_steps, loss=loss.item())
+            if not math.isfinite(loss.item()):
+                sys.exit(f"train.py: the loss became {loss.item()} at step {step}; a lower --lr may help")
+    return total_loss.item() / steps_per_epoch
+
+
+@torch.no_grad()
+def test():
+    """Mean loss and accuracy over the test images."""
+    model.eval()
+    total_loss, right = torch.zeros((), device=device), torch.zeros((), device=device)
+    for images, y in zip(test_images.split(500), test_labels.split(500)):
+        with torch.autocast(device.type, dtype=half, enabled=use_cuda):
+            scores = model(to_input(images)).float()
+        total_loss += F.cross_entropy(scores, y, reduction="sum")
+        right += (scores.argmax(1) == y).sum()
+    return total_loss.item() / len(test_labels), right.item() / len(test_labels)
+
+
+def write(name, save):
+    """Whoever looks finds the complete file or none: a temporary name first, then a rename."""
+    path = Path(os.environ.get("PACKTRAIN_OUTPUT", ".")) / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(path.name + ".tmp")
+    save(temporary)
+    os.replace(temporary, path)
+
+
+# -----------------------------------------------------------------------------
+# the run
+
+args = parser.parse_args()
+use_cuda = torch.cuda.is_available() and not args.no_cuda
+device = torch.device("cuda" if use_cuda else "cpu")
+# Half precision on GPUs; float16 needs its gradients scaled, the newer bfloat16 does not.
+half = torch.bfloat16 if use_cuda and torch.cuda.get_device_capability() >= (8, 0) else torch.float16
+scaler = torch.amp.GradScaler(device.type, enabled=use_cuda and half is torch.float16)
+# torch would start a thread for each core of the machine, also where the job was given only two of them.
+threads = args.threads or int(os.environ.get("CPUS_PER_TASK", 0))
+if threads:
+    torch.set_num_threads(threads)
+torch.manual_seed(args.seed)  # the weights
+generator = torch.Generator().manual_seed(args.seed)  # the order of the images, crops and mirrors
+
+train_images, train_labels = load(args.data, [f"data_batch_{n}" for n in range(1, 6)], args.limit_train)
+test_images, test_labels = load(args.data, ["test_batch"], args.limit_test)
+train_images = pad(train_images)
+
+model = MODELS[args.model]().to(device, memory_format=torch.channels_last)
+steps_per_epoch = math.ceil(len(train_labels) / args.batch_size)
+total_steps = args.epochs * steps_per_epoch
+optimizer = torch.optim.SGD(
+    model.parameters(), args.lr, args.momentum, weight_decay=args.weight_decay, nesterov=args.momentum > 0
+)
+# One cycle: up to --lr in the first quarter, then down to almost nothing.
+scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, args.lr, total_steps, pct_start=0.25, cycle_momentum=False)
+
+parameters = sum(p.numel() for p in model.parameters())
+print(f"{args.model}: {parameters:,} parameters on {device}, {len(train_labels):,} images to learn from", flush=True)
+started, history = time.monotonic(), []
+for epoch in range(1, args.epochs + 1):
+    began = time.monotonic()
+    train_loss = train(epoch)
+    speed = len(train_labels) / (time.monotonic() - began)
+    test_loss, accuracy = test()
+    row = {"loss": test_loss, "accuracy": accuracy, "train_loss": train_loss, "images_per_second": round(speed, 1)}
+    report(epoch=epoch, epochs=args.epochs, step=epoch * steps_per_epoch, total_steps=total_steps, **row)
+    history.append({"epoch": epoch, **row})
+
+settings = {**vars(args), "data": str(args.data)}
+result = {"accuracy": accuracy, "loss": test_loss, "seconds": round(time.monotonic() - started, 1)}
+result.update(parameters=parameters, device=str(device), torch=torch.__version__, settings=settings, history=history)
+write("metrics.json", lambda path: path.write_text(json.dumps(result, indent=1) + "\n"))
+if args.save_model:
+    write(args.save_model, lambda path: torch.save(model.state_dict(), path))
+print(f"accuracy {accuracy:.1%} of {len(test_labels):,} test images after {result['seconds']} s")

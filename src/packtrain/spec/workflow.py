@@ -1,0 +1,207 @@
+"""The whole of a workflow file."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field, PrivateAttr
+
+from packtrain.spec.data import Checkpoint, ExpectEntry, Input, Output
+from packtrain.spec.fields import (
+    Bytes,
+    Count,
+    FileMode,
+    FolderName,
+    Line,
+    Megabytes,
+    Model,
+    Name,
+    Positive,
+    Seconds,
+    Str,
+    Version,
+    Word,
+)
+from packtrain.spec.problems import Origin
+from packtrain.spec.steps import Container, EnvVar, StepEntry
+
+
+class Gpu(Model):
+    """What a GPU must offer; means the same on every engine."""
+
+    min_memory: Megabytes | None = None
+    """Least memory, e.g. 24GB; a plain number is megabytes."""
+    min_capability: Version | None = None
+    """Least CUDA compute capability, e.g. 8.0."""
+    min_driver: Version | None = None
+    """Oldest NVIDIA driver, e.g. 525.60."""
+    min_cuda: Version | None = None
+    """Oldest CUDA version that the driver must support, e.g. 12.1."""
+
+
+class Resources(Model):
+    """What one job needs."""
+
+    tasks: Positive
+    """Tasks of the job."""
+    cpus_per_task: Positive
+    """CPUs for each task."""
+    mem_per_cpu: Megabytes
+    """Memory for each CPU: megabytes, or text such as 4GB."""
+    gpus: Count
+    """GPUs of the whole job."""
+    gpu: Gpu = Gpu()
+    """What each GPU must offer."""
+
+
+class Limits(Model):
+    """What a job may take."""
+
+    wall_time: Seconds | None = None
+    """Time for one attempt, e.g. 20h."""
+    disk: Bytes | None = None
+    """Disk that an attempt may use, e.g. 50GB; compared with the machine's before anything moves."""
+    attempts: Annotated[Positive, Field(le=1000)] = 3
+    """How often a job may be tried."""
+    grace: Seconds = 30.0
+    """Time between asking a step to stop (TERM) and killing it."""
+
+
+def _listed(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+class Environment(Model):
+    """What surrounds every command that says nothing else."""
+
+    container: Container | None = None
+    """Image for each `run` without one."""
+    setup: Str = ""
+    """Shell lines before each command, e.g. module load cuda."""
+    path: Annotated[list[Str], BeforeValidator(_listed, json_schema_input_type=Str | list[Str])] = []
+    """Folders in front of PATH."""
+
+
+class VirtualNetwork(Model):
+    """A network between jobs (not supported)."""
+
+    name: Str
+    """Its name."""
+
+
+Point = dict[Word, Line]
+
+
+class Matrix(Model):
+    """Many jobs, one for each combination of values; keys other than include and exclude name the values."""
+
+    model_config = {"extra": "allow"}
+    __pydantic_extra__: dict[str, Annotated[list[Line], Field(min_length=1)]]
+
+    include: list[Point] = []
+    """Adds values to the combinations that agree with it, or else one more combination."""
+    exclude: list[Point] = []
+    """Removes the combinations that agree with it."""
+
+    @property
+    def axes(self) -> dict[str, list[str]]:
+        return dict(self.__pydantic_extra__)
+
+
+class Workflow(Model):
+    """A packtrain workflow: a superset of DeepSquare's format."""
+
+    name: Name | None = None
+    """Name of the runs; by default the file's."""
+    resources: Resources
+    """What one job needs."""
+    env: list[EnvVar] = []
+    """Variables of all steps."""
+    enable_logging: bool = True
+    """Keep the steps' output; packtrain always does."""
+    input: Input | None = None
+    """Data for $DEEPSQUARE_INPUT."""
+    inputs: dict[FolderName, Input] = {}
+    """More data, by name: $PACKTRAIN_INPUTS/NAME."""
+    input_mode: FileMode | None = None
+    """chmod -R of the inputs: decimal as in DeepSquare (493), or octal with a leading 0 (0755)."""
+    output: Output | None = None
+    """Where $DEEPSQUARE_OUTPUT goes; by default the run's folder."""
+    continuous_output_sync: bool = False
+    """Copy finished files while the job runs; for s3 and file outputs."""
+    virtual_networks: list[VirtualNetwork] = []
+    """Networks between jobs (not supported)."""
+    count: Annotated[Positive, Field(le=100_000)] = 1
+    """How many jobs, or how many for each combination of the matrix."""
+    matrix: Matrix | None = None
+    """Many jobs, one for each combination of values."""
+    checkpoint: Checkpoint | None = None
+    """What the program saves in order to go on later."""
+    expect: list[ExpectEntry] = []
+    """What must exist at the end."""
+    limits: Limits = Limits()
+    """What a job may take."""
+    environment: Environment = Environment()
+    """What surrounds every command that says nothing else."""
+    htcondor: dict[Str, Line] = {}
+    """Lines for HTCondor's submit file."""
+    slurm: dict[Str, Line] = {}
+    """Options for Slurm's sbatch."""
+    steps: list[StepEntry]
+    """What the job does, in this order."""
+
+    _origin: Origin = PrivateAttr(default_factory=Origin)
+
+    @property
+    def origin(self) -> Origin:
+        """Where each value stands in the file."""
+        return self._origin
+
+
+class ModuleInput(Model):
+    """A variable that a module takes."""
+
+    key: Word
+    """Its name."""
+    description: Str = ""
+    """What it is for."""
+    default: Line | None = None
+    """Its value when the user gives none; without a default it must be given."""
+
+
+class ModuleOutput(Model):
+    """A variable that a module exports."""
+
+    key: Word
+    """Its name."""
+    description: Str = ""
+    """What it says."""
+
+
+class Module(Model):
+    """A module.yaml: steps that others `use`."""
+
+    name: Str
+    """Name of the module."""
+    description: Str = ""
+    """What it does."""
+    minimum_resources: Resources | None = Field(default=None, alias="minimumResources")
+    """What it needs at least; for people to read."""
+    inputs: list[ModuleInput] = []
+    """Variables that it takes."""
+    outputs: list[ModuleOutput] = []
+    """Variables that it exports."""
+    steps: list[StepEntry]
+    """What it does; an entry '{{ .Step.Steps }}' is where its user's steps go."""
+
+    _origin: Origin = PrivateAttr(default_factory=Origin)
+
+    @property
+    def origin(self) -> Origin:
+        return self._origin
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema of workflow files, for editors."""
+    made = Workflow.model_json_schema(by_alias=True, mode="validation")
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **made}

@@ -1,0 +1,24 @@
+"""What is known: the state of a run, folded from its events.
+
+`table` is the literal table of transitions, `attempt` and `job` hold what was heard, `fold` takes
+events in any order, any number of times. Pure: no files, no clock. Not here: what to do about it
+(`supervise.policies`).
+"""
+
+from packtrain.state.attempt import Attempt, Stage
+from packtrain.state.fold import RunState, fold
+from packtrain.state.job import JobState, Verdict
+from packtrain.state.table import ATTEMPT_TRANSITIONS, LIVE, AttemptStatus, JobStatus
+
+__all__ = [
+    "ATTEMPT_TRANSITIONS",
+    "LIVE",
+    "Attempt",
+    "AttemptStatus",
+    "JobState",
+    "JobStatus",
+    "RunState",
+    "Stage",
+    "Verdict",
+    "fold",
+]

@@ -1,0 +1,166 @@
+"""One attempt, as its events tell it. `Heard` collects in any order; `attempt_of` draws the picture."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from packtrain.events import FAILURE_KINDS, Event, Failure, kinds
+from packtrain.state.table import ATTEMPT_TRANSITIONS, LIVE, AttemptStatus, Trigger
+
+_BY_EXIT_CODE = {row.exit_code: kind for kind, row in FAILURE_KINDS.items()}
+_OUTCOMES = {"succeeded": Trigger.SUCCEEDED, "continue": Trigger.LEFT}
+
+
+@dataclass(frozen=True)
+class Stage:
+    name: str
+    seconds: float | None = None  # None while it lasts
+    data: Mapping[str, Any] = field(default_factory=dict)  # what it counted: bytes, files, source, …
+
+
+@dataclass(frozen=True)
+class Attempt:
+    decision: str
+    emitter: str  # "" while no agent has spoken
+    status: AttemptStatus
+    number: int = 0  # 1, 2, … within the job
+    host: str = ""
+    site: str = ""
+    native: str = ""
+    started: float | None = None  # the worker's clock, for people
+    stages: tuple[Stage, ...] = ()
+    progress: Mapping[str, Any] = field(default_factory=dict)  # of the current stage
+    metric: Mapping[str, Any] = field(default_factory=dict)  # the newest
+    step: str = ""  # the newest that was started
+    notices: tuple[str, ...] = ()
+    failure: Failure | None = None
+    exit_code: int | None = None
+    ended: Mapping[str, Any] = field(default_factory=dict)  # the agent's last word
+
+    @property
+    def live(self) -> bool:
+        return self.status in LIVE
+
+    @property
+    def stage(self) -> str:
+        return self.stages[-1].name if self.stages else ""
+
+    @property
+    def seconds(self) -> float:
+        """The worker's own count; what has ended, while it runs."""
+        return float(self.ended.get("seconds") or sum(s.seconds or 0.0 for s in self.stages))
+
+
+@dataclass
+class Heard:
+    """An agent's words. Progress, metric and step keep only the newest by seq: there are many."""
+
+    emitter: str
+    life: dict[int, Event] = field(default_factory=dict)
+    newest: dict[str, Event] = field(default_factory=dict)
+
+    def add(self, event: Event) -> None:
+        if event.kind in (kinds.PROGRESS, kinds.METRIC, kinds.STEP_STARTED):
+            known = self.newest.get(event.kind)
+            if known is None or known.seq < event.seq:
+                self.newest[event.kind] = event
+        else:
+            self.life[event.seq] = event
+
+    def ordered(self) -> list[Event]:
+        return [self.life[seq] for seq in sorted(self.life)]
+
+    @property
+    def decision(self) -> str:
+        started = (e for e in self.life.values() if e.kind == kinds.ATTEMPT_STARTED)
+        return next((str(e.data.get("decision", "")) for e in started), "")
+
+
+@dataclass(frozen=True)
+class Submission:
+    """A decision to make an attempt, and what the engine said of it."""
+
+    id: str
+    order: tuple[int, int]  # (epoch, seq) of the decision
+    confirmed: Event | None = None
+    gone: Event | None = None
+
+
+def attempt_of(submission: Submission, heard: Heard | None) -> Attempt:
+    """The attempt of a decision, by one agent or by none yet."""
+    life = heard.ordered() if heard else []
+    status = AttemptStatus.DECIDED
+    for trigger in _triggers(submission, life):
+        status = ATTEMPT_TRANSITIONS[status].get(trigger, status)
+    said = {event.kind: event.data for event in life}
+    started, ended = said.get(kinds.ATTEMPT_STARTED, {}), said.get(kinds.ATTEMPT_ENDED, {})
+    confirmed = submission.confirmed.data if submission.confirmed else {}
+    stages = _stages(life)
+    return Attempt(
+        decision=submission.id,
+        emitter=heard.emitter if heard else "",
+        status=status,
+        host=started.get("host", ""),
+        site=started.get("site", "") or confirmed.get("site", ""),
+        native=confirmed.get("native", ""),
+        started=next((e.wall for e in life if e.kind == kinds.ATTEMPT_STARTED), None),
+        stages=stages,
+        notices=tuple(e.data.get("text", "") for e in life if e.kind == kinds.NOTICE),
+        failure=_failure(status, stages, ended, submission.gone),
+        exit_code=_exit_code(ended, submission.gone),
+        ended=ended,
+        **_newest(heard, stages),
+    )
+
+
+def _triggers(submission: Submission, life: list[Event]) -> Iterator[Trigger]:
+    if submission.confirmed:
+        yield Trigger.CONFIRMED
+    for event in life:
+        if event.kind == kinds.ATTEMPT_STARTED:
+            yield Trigger.STARTED
+        elif event.kind == kinds.ATTEMPT_ENDED:
+            yield _OUTCOMES.get(event.data.get("outcome", ""), Trigger.FAILED)
+    if submission.gone:
+        yield Trigger.GONE
+
+
+def _stages(life: list[Event]) -> tuple[Stage, ...]:
+    stages: dict[str, Stage] = {}
+    for event in life:
+        name = str(event.data.get("stage", ""))
+        if event.kind == kinds.STAGE_STARTED:
+            stages.setdefault(name, Stage(name))
+        elif event.kind == kinds.STAGE_ENDED:
+            stages[name] = Stage(name, float(event.data.get("seconds") or 0.0), event.data)
+    return tuple(stages.values())
+
+
+def _newest(heard: Heard | None, stages: tuple[Stage, ...]) -> dict[str, Any]:
+    newest = {kind: event.data for kind, event in heard.newest.items()} if heard else {}
+    progress = newest.get(kinds.PROGRESS, {})
+    current = stages[-1].name if stages else ""
+    return {
+        "progress": progress if progress.get("stage") == current else {},
+        "metric": newest.get(kinds.METRIC, {}),
+        "step": newest.get(kinds.STEP_STARTED, {}).get("step", ""),
+    }
+
+
+def _failure(
+    status: AttemptStatus, stages: tuple[Stage, ...], ended: Mapping[str, Any], gone: Event | None
+) -> Failure | None:
+    if ended.get("failure"):
+        return Failure.from_data(ended["failure"])
+    if status is not AttemptStatus.LOST or gone is None:
+        return None
+    stage = stages[-1].name if stages else "start"
+    code, detail = gone.data.get("exit_code"), str(gone.data.get("detail") or "the agent vanished")
+    return Failure.of(_BY_EXIT_CODE.get(code or 0, "agent_lost"), stage, f"{detail}, in the stage {stage}")
+
+
+def _exit_code(ended: Mapping[str, Any], gone: Event | None) -> int | None:
+    code = ended.get("exit_code", gone.data.get("exit_code") if gone else None)
+    return None if code is None else int(code)

@@ -1,0 +1,58 @@
+"""The transitions, as a literal table. What is not listed changes nothing."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class AttemptStatus(str, Enum):
+    DECIDED = "decided"  # written down, not yet taken by the engine
+    QUEUED = "queued"  # the engine has it
+    RUNNING = "running"  # an agent spoke
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    LEFT = "left"  # went away on purpose, another attempt goes on
+    LOST = "lost"  # the engine no longer has it, and its agent did not say why
+
+
+class JobStatus(str, Enum):
+    WAITING = "waiting"  # no attempt is alive, no verdict is given
+    QUEUED = "queued"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class Trigger(str, Enum):
+    CONFIRMED = "confirmed"
+    STARTED = "started"
+    SUCCEEDED = "ended: succeeded"
+    FAILED = "ended: failed"
+    LEFT = "ended: continue"
+    GONE = "gone"
+
+
+A, T = AttemptStatus, Trigger
+
+_ENDINGS = {T.SUCCEEDED: A.SUCCEEDED, T.FAILED: A.FAILED, T.LEFT: A.LEFT, T.GONE: A.LOST}
+
+# Triggers of one attempt are applied in the order: the supervisor's, the agent's by seq, the engine's.
+ATTEMPT_TRANSITIONS: dict[AttemptStatus, dict[Trigger, AttemptStatus]] = {
+    A.DECIDED: {T.CONFIRMED: A.QUEUED, T.STARTED: A.RUNNING, **_ENDINGS},
+    A.QUEUED: {T.STARTED: A.RUNNING, **_ENDINGS},
+    A.RUNNING: {**_ENDINGS},
+    A.SUCCEEDED: {},
+    A.FAILED: {},
+    A.LEFT: {},
+    A.LOST: {},
+}
+
+LIVE = frozenset({A.DECIDED, A.QUEUED, A.RUNNING})
+
+# The status of a job without a verdict: the first that one of its attempts has.
+JOB_STATUS: tuple[tuple[AttemptStatus, JobStatus], ...] = (
+    (A.RUNNING, JobStatus.RUNNING),
+    (A.QUEUED, JobStatus.QUEUED),
+    (A.DECIDED, JobStatus.QUEUED),
+)

@@ -1,0 +1,71 @@
+"""What policies return. A decision is stored before it is acted upon, and its id travels with the act."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from packtrain.events import Failure, kinds
+from packtrain.state import JobStatus, RunState
+
+
+@dataclass(frozen=True)
+class Submit:
+    """Make another attempt. The id names the attempt for ever."""
+
+    job: str
+    id: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Cancel:
+    """End a living attempt."""
+
+    job: str
+    target: str  # the decision that started it
+    reason: str
+
+
+@dataclass(frozen=True)
+class Reopen:
+    """Forget the verdict and start with a fresh budget."""
+
+    job: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class End:
+    """The verdict on a job."""
+
+    job: str
+    verdict: JobStatus
+    reason: str
+    emitter: str = ""
+    failure: Failure | None = None
+    requests: tuple[str, ...] = ()
+
+
+Decision = Submit | Cancel | Reopen | End
+Changed = Collection[str]
+Policy = Callable[[RunState, Changed, float], Sequence[Decision]]
+
+
+def event_of(decision: Decision) -> tuple[str, dict[str, Any]]:
+    """The kind and data of the event that records it."""
+    if isinstance(decision, End):
+        failure = decision.failure.to_data() if decision.failure else None
+        return kinds.JOB_ENDED, {
+            "verdict": decision.verdict.value,
+            "reason": decision.reason,
+            "emitter": decision.emitter,
+            "failure": failure,
+            "requests": list(decision.requests),
+        }
+    if isinstance(decision, Submit):
+        return kinds.DECIDED, {"action": "submit", "id": decision.id, "reason": decision.reason}
+    if isinstance(decision, Cancel):
+        return kinds.DECIDED, {"action": "cancel", "target": decision.target, "reason": decision.reason}
+    return kinds.DECIDED, {"action": "reopen", "reason": decision.reason}
