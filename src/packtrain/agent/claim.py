@@ -9,13 +9,11 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import socket
 from contextlib import suppress
 from pathlib import Path
-from typing import Optional
 
 
-def take(path: Path) -> Optional[int]:
+def take(path: Path) -> int | None:
     """The locked file's descriptor, to be kept open; None if somebody was here before."""
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -24,5 +22,5 @@ def take(path: Path) -> Optional[int]:
         return None
     with suppress(OSError):  # a file system without locks: the probe says so
         fcntl.flock(claim, fcntl.LOCK_EX)
-    os.write(claim, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode() + b"\n")
+    os.write(claim, json.dumps({"pid": os.getpid(), "host": os.uname().nodename}).encode() + b"\n")
     return claim

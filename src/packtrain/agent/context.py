@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from packtrain.agent.log import AgentLog
+from packtrain.agent.process import Processes
 from packtrain.agent.sandbox import Sandbox
 from packtrain.agent.secrets import Secrets
 from packtrain.agent.stop import Stop
@@ -25,7 +26,7 @@ class Context:
     secrets: Secrets
     redactor: Redactor
     stop: Stop
-    claim: int  # the claim's descriptor, which the guard shares
+    processes: Processes
 
     def notice(self, stage: str, text: str) -> None:
         """Something worth knowing that is no failure."""

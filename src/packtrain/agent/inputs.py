@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from packtrain.agent import machine
 from packtrain.agent.context import Context, Tally
 from packtrain.agent.progress import Progress
-from packtrain.errors import FailedError
-from packtrain.plan import Input, Item
+from packtrain.errors import FailedError, TransferError
+from packtrain.plan import Input, Item, Ref
+from packtrain.transfer.address import checked_name, shown
+from packtrain.transfer.api import Entry
 from packtrain.transfer.fetch import fetch
+from packtrain.transfer.patience import Patience
 from packtrain.transfer.registry import source_for
 from packtrain.transfer.unpack import kind_of, unpack
 
@@ -46,16 +50,32 @@ def _refuse_unsupported(source: Input) -> None:
 def _items(context: Context, source: Input) -> list[Item]:
     if source.prefix is None:
         return list(source.items)
-    entries = source_for(source.prefix, context.secrets.reveal).list(source.prefix)
+    entries = _listed(context, source.prefix)
     items = [Item(e.name, (e.ref,), e.size) for e in entries if e.name and not e.name.endswith("/")]
     if not items:
-        context.notice("fetch", f"there is nothing below {source.prefix.url}; the folder {source.folder} stays empty")
+        context.notice(
+            "fetch", f"there is nothing below {shown(source.prefix.url)}; the folder {source.folder} stays empty"
+        )
     return items
+
+
+def _listed(context: Context, prefix: Ref) -> list[Entry]:
+    patience = Patience(context.job.patience_s, 1, time.monotonic())
+    while True:
+        try:
+            return list(source_for(prefix, context.secrets.reveal).list(prefix))
+        except TransferError as error:
+            patience.failed(0, error)
+        wait = patience.wait_s(time.monotonic())
+        if wait is None:
+            raise patience.verdict()
+        context.stop.wait(wait)
+        context.stop.check()
 
 
 def _fetch_item(context: Context, source: Input, item: Item, progress: Progress, tally: Tally) -> None:
     context.stop.check()
-    target = context.box.folder_of(source) / _inside(item.name, source)
+    target = context.box.folder_of(source) / checked_name(item.name, item.sources[0].url)
     target.parent.mkdir(parents=True, exist_ok=True)
     got = fetch(
         item,
@@ -72,13 +92,6 @@ def _fetch_item(context: Context, source: Input, item: Item, progress: Progress,
         retries=tally["retries"] + got.retries,
         source=got.source,
     )
-
-
-def _inside(name: str, source: Input) -> str:
-    """Names below a prefix come from a server: none may lead out of the input's folder."""
-    if name.startswith("/") or ".." in PurePosixPath(name).parts:
-        raise FailedError("archive_unsafe", f"the input {source.folder} has the name {name!r}, which leaves its folder")
-    return name
 
 
 def unpack_inputs(context: Context, tally: Tally) -> None:
@@ -144,8 +157,7 @@ def _room(context: Context, used: int) -> int:
 def _chmod(folder: Path, mode: int) -> None:
     """Like chmod -R, from the leaves up: a folder may lose its own x bit."""
     for where, folders, files in os.walk(folder, topdown=False):
-        for name in (*files, *folders):
-            path = os.path.join(where, name)
-            if not os.path.islink(path):
-                os.chmod(path, mode)
-    os.chmod(folder, mode)
+        for path in (Path(where, name) for name in (*files, *folders)):
+            if not path.is_symlink():
+                path.chmod(mode)
+    folder.chmod(mode)

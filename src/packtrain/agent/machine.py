@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Callable, Optional
+from typing import Callable
 
 _GPU_TOOL_S = 4.0
 _GPU_TOOL_PATH = ":/usr/bin:/usr/local/nvidia/bin:/usr/lib/wsl/lib"
@@ -39,7 +39,7 @@ def disk_free(folder: Path) -> int:
     return found.f_bavail * found.f_frsize
 
 
-def memory_mb(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> Optional[int]:
+def memory_mb(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> int | None:
     """What this process may use: the machine's memory, or less where a cgroup limits it."""
     limits = list(_cgroup_limits(proc, cgroups))
     with suppress(OSError, ValueError):
@@ -88,7 +88,7 @@ def parse_gpus(text: str) -> list[Gpu]:
     return [Gpu(r[0], r[1], r[2], int(r[3]), *r[4:6]) for r in rows if len(r) >= 5 and r[3].isdigit()]
 
 
-def visible(found: list[Gpu], chosen: Optional[str]) -> list[Gpu]:
+def visible(found: list[Gpu], chosen: str | None) -> list[Gpu]:
     """Those that CUDA_VISIBLE_DEVICES names by number or by (the beginning of) their id."""
     if chosen is None or "MIG-" in chosen:
         return found
@@ -131,7 +131,7 @@ def _locks(trial: Path) -> bool:
 def _replaces(trial: Path) -> bool:
     (trial / "old").write_text("old")
     (trial / "new").write_text("new")
-    os.replace(trial / "new", trial / "old")
+    (trial / "new").replace(trial / "old")
     return (trial / "old").read_text() == "new"
 
 

@@ -10,7 +10,7 @@ import json
 import math
 import threading
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any
 
 from packtrain.agent.context import Context
 from packtrain.events import kinds
@@ -49,7 +49,7 @@ class MetricsReader:
         return data
 
 
-def parse_metrics(line: bytes) -> Optional[Metrics]:
+def parse_metrics(line: bytes) -> Metrics | None:
     """An object of numbers and texts, or None. NaN and infinities become texts: JSON has none."""
     try:
         found = json.loads(line)

@@ -10,10 +10,10 @@ from typing import Any, Optional
 
 from packtrain.errors import FailedError
 from packtrain.plan import Expect
+from packtrain.transfer.verify import sha256_of
 
 _NAMES_SHOWN = 10
 _MOST_LISTED = 1000
-_CHUNK = 1 << 20
 
 RunCheck = Callable[[str, Path], Optional[str]]
 """Runs a check's command for a file; what went wrong, or None."""
@@ -31,9 +31,10 @@ def check(expected: Expect, folder: Path, run: RunCheck) -> int:
 
 def matches(pattern: str, folder: Path) -> list[Path]:
     """Files that the pattern names; folders, where it names nothing else."""
-    if os.path.isabs(pattern) or ".." in Path(pattern).parts:
+    if Path(pattern).is_absolute() or ".." in Path(pattern).parts:
         raise FailedError("output_wrong", f"`expect` names {pattern!r}, which is not below the output folder")
-    found = sorted(Path(p) for p in glob.glob(os.path.join(glob.escape(str(folder)), pattern), recursive=True))
+    # Unlike Path.glob, it takes any pattern: `**.pt` is no error.
+    found = sorted(map(Path, glob.glob(f"{glob.escape(str(folder))}/{pattern}", recursive=True)))  # noqa: PTH207
     return [path for path in found if path.is_file()] or [path for path in found if path.is_dir() and path != folder]
 
 
@@ -104,14 +105,4 @@ def inventory(folder: Path, prefix: str, digest: bool) -> list[dict[str, Any]]:
 
 def _entry(path: Path, name: str, digest: bool) -> dict[str, Any]:
     entry = {"path": name, "bytes": path.stat().st_size}
-    return {**entry, "sha256": _sha256(path)} if digest else entry
-
-
-def _sha256(path: Path) -> str:
-    import hashlib
-
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        for chunk in iter(lambda: file.read(_CHUNK), b""):
-            digest.update(chunk)
-    return digest.hexdigest()
+    return {**entry, "sha256": sha256_of(path)} if digest else entry

@@ -13,7 +13,7 @@ import queue
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, Callable, Optional
+from typing import Any, Callable
 
 from packtrain.agent import machine
 from packtrain.agent.context import Context, Tally
@@ -21,7 +21,9 @@ from packtrain.agent.machine import Gpu
 from packtrain.agent.sandbox import Sandbox
 from packtrain.errors import FailedError
 from packtrain.plan import GpuNeeds, Input, Job, Ref
+from packtrain.transfer.address import shown
 from packtrain.transfer.api import Reveal
+from packtrain.transfer.registry import source_for
 
 _PATIENCE_S = 4.5
 _ASK_AT_ONCE = 8
@@ -35,8 +37,9 @@ Question = Callable[[], Any]
 
 
 def probe(context: Context, tally: Tally) -> None:
-    """Raises FailedError: disk_full, memory_short, gpu_unusable."""
+    """Make the sandbox and look around. Raises FailedError: disk_full, memory_short, gpu_unusable."""
     job, box = context.job, context.box
+    box.create()
     answers = ask({**_about_machine(job, box), **_about_inputs(job, context.secrets.reveal)}, context)
     inputs = {url: answer for (topic, url), answer in answers.items() if topic == "input"}
     about = {what: answer for (topic, what), answer in answers.items() if topic == "machine"}
@@ -58,7 +61,7 @@ def ask(questions: Mapping[Topic, Question], context: Context) -> dict[Topic, An
         threading.Thread(target=_answer, args=(waiting, answered), name="probe", daemon=True).start()
     answers = dict(_collect(answered, len(questions), context))
     if len(answers) < len(questions):
-        late = [" ".join(topic) for topic in questions if topic not in answers]
+        late = [shown(what) for topic, what in questions if (topic, what) not in answers]
         context.notice("probe", f"no answer within {_PATIENCE_S:g} s about {', '.join(late[:3])} ({len(late)} in all)")
     return answers
 
@@ -115,15 +118,11 @@ def _question(how: Callable[[Ref, Reveal], Any], ref: Ref, reveal: Reveal) -> Qu
     return lambda: how(ref, reveal)
 
 
-def _stat(ref: Ref, reveal: Reveal) -> Optional[int]:
-    from packtrain.transfer.registry import source_for
-
+def _stat(ref: Ref, reveal: Reveal) -> int | None:
     return source_for(ref, reveal).stat(ref).size
 
 
 def _first_of(ref: Ref, reveal: Reveal) -> None:
-    from packtrain.transfer.registry import source_for
-
     next(iter(source_for(ref, reveal).list(ref)), None)
 
 
@@ -141,8 +140,8 @@ def _figures(known: Mapping[str, Any]) -> Tally:
 
 def _told(url: str, answer: Any) -> dict[str, Any]:
     if isinstance(answer, Exception):
-        return {"url": url, "problem": getattr(answer, "kind", "internal"), "detail": str(answer)}
-    return {"url": url, "size": answer}
+        return {"url": shown(url), "problem": getattr(answer, "kind", "internal"), "detail": str(answer)}
+    return {"url": shown(url), "size": answer}
 
 
 def _unknown(about: Mapping[str, Any]) -> list[str]:
@@ -189,7 +188,7 @@ def _judge(job: Job, known: Mapping[str, Any], need: int) -> None:
             raise verdict
 
 
-def disk_verdict(free: Optional[int], need: int) -> Optional[FailedError]:
+def disk_verdict(free: int | None, need: int) -> FailedError | None:
     if free is None or free >= need:
         return None
     return FailedError(
@@ -197,13 +196,13 @@ def disk_verdict(free: Optional[int], need: int) -> Optional[FailedError]:
     )
 
 
-def memory_verdict(have_mb: Optional[int], need_mb: int) -> Optional[FailedError]:
+def memory_verdict(have_mb: int | None, need_mb: int) -> FailedError | None:
     if have_mb is None or have_mb >= need_mb * _MEMORY_SHARE:
         return None
     return FailedError("memory_short", f"the job needs {need_mb} MB of memory, but may use only {have_mb} MB here")
 
 
-def gpu_verdict(gpus: Sequence[Gpu], cuda: str, count: int, needs: GpuNeeds) -> Optional[FailedError]:
+def gpu_verdict(gpus: Sequence[Gpu], cuda: str, count: int, needs: GpuNeeds) -> FailedError | None:
     """Enough GPUs must meet every need; a figure that the driver does not tell is not held against it."""
     lacks = {f"{gpu.name} ({gpu.uuid})": lacking(gpu, cuda, needs) for gpu in gpus}
     good = sum(not lack for lack in lacks.values())

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from packtrain.plan import AttemptFolder, Input
 
+_BALLAST = 1 << 16
+
 
 @dataclass(frozen=True)
 class Sandbox:
@@ -41,6 +43,11 @@ class Sandbox:
         """PACKTRAIN_METRICS: training programs append JSON lines, the agent makes events of them."""
         return self.root / "metrics.jsonl"
 
+    @property
+    def ballast(self) -> Path:
+        """Goes with the sandbox: on a full disk, the room for the journal's last words."""
+        return self.root / ".ballast"
+
     def folder_of(self, source: Input) -> Path:
         return self.root / source.folder
 
@@ -48,3 +55,4 @@ class Sandbox:
         for folder in (self.input, self.inputs, self.output, self.tmp, self.home.logs):
             folder.mkdir(parents=True, exist_ok=True)
         self.env_file.touch()
+        self.ballast.write_bytes(bytes(_BALLAST))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Optional
 
 from packtrain.errors import FailedError
 from packtrain.events import Redactor
@@ -11,10 +10,8 @@ from packtrain.plan import Secret, Text
 
 
 class Secrets:
-    """`folder` is None where an attempt was given none."""
-
-    def __init__(self, folder: Optional[Path]) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
 
     def reveal(self, text: Text) -> str:
         """A text of the plan as it is to be used. Raises FailedError("secret_missing")."""
@@ -22,14 +19,12 @@ class Secrets:
 
     def redactor(self) -> Redactor:
         """Knows every value that lies in the folder now."""
-        files = sorted(self.folder.iterdir()) if self.folder and self.folder.is_dir() else []
+        files = sorted(self._folder.iterdir()) if self._folder.is_dir() else []
         return Redactor(_value(file) for file in files if file.is_file())
 
     def _read(self, name: str) -> str:
-        if self.folder is None:
-            raise FailedError("secret_missing", f"the plan names the secret {name!r}, but no secrets folder was given")
         try:
-            return _value(self.folder / Path(name).name)
+            return _value(self._folder / Path(name).name)
         except OSError as error:
             reason = error.strerror or str(error)
             raise FailedError("secret_missing", f"the secret {name!r} cannot be read: {reason}") from error

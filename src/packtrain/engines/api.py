@@ -36,13 +36,13 @@ class Sighting:
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What an engine can give one job. None = it does not say."""
+    """What an engine can give one job."""
 
     name: str
     containers: bool
-    cpus: int | None = None
-    memory_mb: int | None = None
-    gpus: int | None = None
+    cpus: int
+    memory_mb: int
+    gpus: int
 
 
 class Engine(Protocol):

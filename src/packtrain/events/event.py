@@ -4,7 +4,7 @@ anything twice changes nothing. docs/formats/events.md describes the JSON form."
 from __future__ import annotations
 
 import json
-import secrets
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,20 +21,21 @@ _SHORT = {
     "wall": "wall",
     "mono": "mono",
 }
-_TYPES = {
-    "run": str,
-    "job": str,
-    "emitter": str,
-    "seq": int,
-    "kind": str,
+_TYPES: dict[str, tuple[type, ...]] = {
+    "run": (str,),
+    "job": (str,),
+    "emitter": (str,),
+    "seq": (int,),
+    "kind": (str,),
     "wall": (int, float),
     "mono": (int, float),
 }
+_MOST = 2**53  # what every reader of JSON keeps exactly
 
 
 def new_emitter(role: str) -> str:
     """A fresh id for a process that emits, e.g. `agent-5f0c2a9e41d7`."""
-    return f"{role}-{secrets.token_hex(6)}"
+    return f"{role}-{os.urandom(6).hex()}"
 
 
 @dataclass(frozen=True)
@@ -62,9 +63,23 @@ class Event:
         try:
             raw = json.loads(line)
             values = {name: raw[short] for name, short in _SHORT.items()}
-            good = raw["v"] == EVENTS_VERSION and isinstance(raw["data"], dict)
+            good = raw["v"] == EVENTS_VERSION and isinstance(raw["data"], dict) and _is_head(values)
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise FormatError(f"not an event: {line[:80]!r} ({error})") from None
-        if not good or not all(isinstance(values[n], t) for n, t in _TYPES.items()):  # type: ignore[arg-type]
+        if not good:
             raise FormatError(f"not an event of version {EVENTS_VERSION}: {line[:80]!r}")
         return cls(**values, data=raw["data"])
+
+
+def _is_head(values: Mapping[str, Any]) -> bool:
+    """Whether a store can hold it: exact types (a bool is no int), numbers within reason, whole characters."""
+    if not all(type(values[name]) in allowed for name, allowed in _TYPES.items()):
+        return False
+    texts = [value for value in values.values() if isinstance(value, str)]
+    numbers = [value for value in values.values() if not isinstance(value, str)]
+    return _is_unicode("".join(texts)) and all(abs(number) < _MOST for number in numbers)
+
+
+def _is_unicode(text: str) -> bool:
+    """JSON can spell half of a surrogate pair, which is no character."""
+    return not any("\ud800" <= letter <= "\udfff" for letter in text)

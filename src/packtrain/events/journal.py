@@ -32,8 +32,9 @@ class Journal:
     def emit(self, kind: str, /, **data: Any) -> Event:
         with self._lock:
             self._seq += 1
-            event = Event(self.run, self.job, self.emitter, self._seq, kind, time.time(), time.monotonic(), data)
-            self._write((self._redactor.text(event.to_json()) + "\n").encode("utf-8", "surrogateescape"))
+            clean = self._redactor.value(data)
+            event = Event(self.run, self.job, self.emitter, self._seq, kind, time.time(), time.monotonic(), clean)
+            self._write((event.to_json() + "\n").encode("utf-8", "replace"))
             if kind not in _UNIMPORTANT:
                 os.fsync(self._file.fileno())
         return event

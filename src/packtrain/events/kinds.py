@@ -32,7 +32,7 @@ KINDS: dict[str, str] = {
     SUPERVISOR_ENDED: "it let go; `epoch`, `reason` (finished, interrupted, lost, error)",
     REQUESTED: "a person asked; `action` (cancel), `reason`",
     DECIDED: "a decision, before it is acted upon; `id`, `epoch`, `action` (submit, cancel, reopen), "
-    "`target`, `reason`",
+    "`target`, `reason`, `requests` (those that a reopening makes void)",
     CONFIRMED: "the engine has it; `id`, `epoch`, `native` (its own name for the attempt), `site`",
     JOB_ENDED: "the verdict; `epoch`, `verdict` (succeeded, failed, cancelled), `emitter`, `failure`, `reason`, "
     "`requests` (those it answers)",

@@ -31,7 +31,10 @@ def _kept(field: dataclasses.Field[Any], owner: Any) -> bool:
 
 def decode(kind: type[T], value: Any, where: str = "plan") -> T:
     """The inverse of `encode`. Raises FormatError with the place, e.g. `plan.jobs[3].limits`."""
-    return typing.cast(T, _decode(kind, value, where))
+    try:
+        return typing.cast(T, _decode(kind, value, where))
+    except RecursionError:
+        raise FormatError(f"{where} is nested too deeply") from None
 
 
 def _decode(kind: Any, value: Any, where: str) -> Any:
@@ -48,10 +51,17 @@ def _decode(kind: Any, value: Any, where: str) -> Any:
 
 def _decode_scalar(kind: Any, value: Any, where: str) -> Any:
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
+        return _to_float(value, where)
     if kind is int and isinstance(value, bool):
         raise FormatError(f"{where} should be int, but is bool")
     return _expect(kind, value, where)
+
+
+def _to_float(value: int, where: str) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        raise FormatError(f"{where} is too large a number") from None
 
 
 def _expect(kind: type, value: Any, where: str) -> Any:

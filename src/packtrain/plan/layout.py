@@ -10,6 +10,7 @@
       claim                         made once, locked while an agent or its guard lives
       journal.jsonl  agent.log
       logs/STEP.out  logs/STEP.err
+      output/                       what an attempt brought home: no other destination, or not reached
       sandbox/                      removed when the attempt is over
 """
 
@@ -42,6 +43,11 @@ class AttemptFolder:
         return self.root / "logs"
 
     @property
+    def output(self) -> Path:
+        """Outputs that have no other destination, or did not get there."""
+        return self.root / "output"
+
+    @property
     def sandbox(self) -> Path:
         return self.root / "sandbox"
 
@@ -70,6 +76,11 @@ class RunFolder:
     @property
     def secrets(self) -> Path:
         return self.root / "secrets"
+
+    @property
+    def references(self) -> Path:
+        """Where the secrets came from, without their values."""
+        return self.root / "secrets.json"
 
     @property
     def supervisor_log(self) -> Path:

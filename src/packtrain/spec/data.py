@@ -52,17 +52,17 @@ class HttpInput(Model):
 
     url: Url | None = None
     """Address of the file."""
-    urls: Annotated[list[Url], Field(min_length=1)] | None = None
+    urls: Annotated[tuple[Url, ...], Field(min_length=1)] | None = None
     """Mirrors: addresses of one and the same file."""
     files: (
         Annotated[
-            list[Annotated[HttpFile, BeforeValidator(_keyed("url"), json_schema_input_type=Url | HttpFile)]],
+            tuple[Annotated[HttpFile, BeforeValidator(_keyed("url"), json_schema_input_type=Url | HttpFile)], ...],
             Field(min_length=1),
         ]
         | None
     ) = None
     """Several files; each an address, or `url` with `name` and `sha256`."""
-    headers: dict[Str, Str] = {}
+    headers: dict[Str, Str] = Field(default_factory=dict)
     """Request headers; values may be secrets."""
     token: Str | None = None
     """Bearer token, a secret; sent to the address's own host only."""
@@ -122,13 +122,13 @@ class Input(Model):
     http: HttpInput | None = None
     """Files from a web server."""
     s3: S3 | None = None
-    """Everything below a path of a bucket; never unpacked by default."""
+    """Everything below a path of a bucket."""
     osdf: OsdfInput | None = None
     """An object of the Open Science Data Federation."""
     file: File | None = None
     """A file or folder of this machine."""
     unpack: Literal["auto", "never"] | None = None
-    """Unpack archives by their type (auto), or leave them (never). Default: auto, but never for s3."""
+    """Unpack archives by type (auto), or leave them (never). Default: auto for files, never for s3 and folders."""
     nested: bool = False
     """A tar of tars: each inner tar becomes a folder."""
     mode: Literal["stage", "stream"] = "stage"
@@ -142,7 +142,7 @@ class HttpOutput(Model):
 
     url: Url
     """Address to which the upload is PUT."""
-    headers: dict[Str, Str] = {}
+    headers: dict[Str, Str] = Field(default_factory=dict)
     """Request headers; values may be secrets."""
     token: Str | None = None
     """Bearer token, a secret."""

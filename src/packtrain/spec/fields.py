@@ -6,7 +6,7 @@ import re
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 
 from packtrain.spec import units
@@ -18,6 +18,15 @@ class Model(BaseModel):
     model_config = ConfigDict(
         alias_generator=to_camel, extra="forbid", frozen=True, use_attribute_docstrings=True, hide_input_in_errors=True
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _empty_is_absent(cls, data: Any) -> Any:
+        """`key:` with nothing behind it counts as not given, where it need not be given."""
+        if not isinstance(data, dict):
+            return data
+        optional = {field.alias for field in cls.model_fields.values() if not field.is_required()}
+        return {key: value for key, value in data.items() if value is not None or key not in optional}
 
 
 def written(value: Any) -> Any:
@@ -92,19 +101,20 @@ def inside(value: str) -> str:
     return value
 
 
+# Limits come before the readers, so that the JSON Schema shows them.
 Str = Annotated[str, BeforeValidator(written)]
-Line = Annotated[str, BeforeValidator(_written_or_empty)]
+Line = Annotated[str, BeforeValidator(_written_or_empty, json_schema_input_type=str | int | float | bool | None)]
 Int = Annotated[int, BeforeValidator(_no_bool)]
-Positive = Annotated[Int, Field(ge=1, le=10**9)]
-Count = Annotated[Int, Field(ge=0, le=10**9)]
+Positive = Annotated[int, Field(ge=1, le=10**9), BeforeValidator(_no_bool)]
+Count = Annotated[int, Field(ge=0, le=10**9), BeforeValidator(_no_bool)]
 Seconds = Annotated[
-    float, BeforeValidator(_quantity(units.duration), json_schema_input_type=float | str), Field(gt=0, le=10**10)
+    float, Field(gt=0, le=10**10), BeforeValidator(_quantity(units.duration), json_schema_input_type=float | str)
 ]
-Bytes = Annotated[int, BeforeValidator(_quantity(units.size), json_schema_input_type=int | str), Field(ge=0, le=10**18)]
+Bytes = Annotated[int, Field(ge=0, le=10**18), BeforeValidator(_quantity(units.size), json_schema_input_type=int | str)]
 Megabytes = Annotated[
-    int, BeforeValidator(_quantity(units.megabytes), json_schema_input_type=int | str), Field(ge=1, le=10**12)
+    int, Field(ge=1, le=10**12), BeforeValidator(_quantity(units.megabytes), json_schema_input_type=int | str)
 ]
-FileMode = Annotated[int, BeforeValidator(_mode, json_schema_input_type=int | str), Field(ge=0, lt=512)]
+FileMode = Annotated[int, Field(ge=0, lt=512), BeforeValidator(_mode, json_schema_input_type=int | str)]
 Word = Annotated[Str, _matches(r"[A-Za-z_][A-Za-z0-9_]*", "should be a name of letters, digits and _")]
 EnvKey = Annotated[Word, AfterValidator(_env_key)]
 Name = Annotated[

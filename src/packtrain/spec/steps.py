@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from packtrain.spec.fields import (
     AbsolutePath,
@@ -20,6 +20,7 @@ from packtrain.spec.fields import (
     Word,
 )
 
+MAX_ROUNDS = 10_000
 CHILDREN = "{{ .Step.Steps }}"
 """In a module: the place of the steps that its user gives."""
 
@@ -63,9 +64,9 @@ class Container(Model):
     """Mount the X11 socket (not supported)."""
     mount_home: bool = False
     """Show the home folder inside the container."""
-    read_only_root_fs: Annotated[bool, Field(alias="readOnlyRootFS")] = False
+    read_only_root_fs: bool = Field(default=False, alias="readOnlyRootFS")
     """Make the container's root read-only."""
-    mounts: list[Mount] = []
+    mounts: tuple[Mount, ...] = ()
     """Folders of the machine inside the container (deprecated by DeepSquare, works)."""
 
 
@@ -91,7 +92,7 @@ class WireguardPeer(Model):
     """Pre-shared key."""
     endpoint: Str | None = None
     """HOST:PORT of the peer."""
-    allowed_ips: Annotated[list[Str], Field(alias="allowedIPs")] = []
+    allowed_ips: tuple[Str, ...] = Field(default=(), alias="allowedIPs")
     """Address ranges behind the peer."""
     persistent_keepalive: Count | None = None
     """Seconds between keep-alive packets."""
@@ -100,11 +101,11 @@ class WireguardPeer(Model):
 class Wireguard(Model):
     """A WireGuard interface."""
 
-    address: list[Str] = []
+    address: tuple[Str, ...] = ()
     """Addresses of the interface."""
     private_key: Str
     """Private key of the interface."""
-    peers: list[WireguardPeer] = []
+    peers: tuple[WireguardPeer, ...] = ()
     """Its peers."""
 
 
@@ -154,15 +155,15 @@ class Run(Model):
     """What the command takes of the job's resources."""
     container: Container | None = None
     """Image to run in; none: on the machine itself."""
-    env: list[EnvVar] = []
+    env: tuple[EnvVar, ...] = ()
     """Variables of this command; they win over all others."""
     work_dir: AbsolutePath | None = None
     """Folder to run in; default: $STORAGE_PATH."""
     network: Literal["host", "slirp4netns", "pasta"] = "host"
     """Network of the container; packtrain always uses the host's."""
-    dns: list[Str] = []
+    dns: tuple[Str, ...] = ()
     """Name servers (not supported)."""
-    custom_network_interfaces: list[NetworkInterface] = []
+    custom_network_interfaces: tuple[NetworkInterface, ...] = ()
     """Network interfaces of the container (not supported)."""
     map_uid: Int | None = None
     """User id inside the container (not supported)."""
@@ -190,17 +191,26 @@ class Range(Model):
     increment: Annotated[Int, AfterValidator(_not_zero)] = 1
     """Step from one number to the next; may be negative."""
 
+    def numbers(self) -> range:
+        return range(self.begin, self.end + (1 if self.increment > 0 else -1), self.increment)
+
+    @model_validator(mode="after")
+    def _not_too_many(self) -> Range:
+        if len(self.numbers()) > MAX_ROUNDS:
+            raise ValueError(f"{len(self.numbers())} rounds are too many for one loop, which has at most {MAX_ROUNDS}")
+        return self
+
 
 class For(Model):
     """The same steps several times. Give one of `items`, `range`."""
 
     parallel: bool
     """All at once, or one after the other."""
-    items: list[Line] | None = None
+    items: tuple[Line, ...] | None = None
     """Texts; each round sees its own in $item."""
     range: Range | None = None
     """Numbers; each round sees its own in $index."""
-    steps: list[StepEntry]
+    steps: tuple[StepEntry, ...]
     """Steps of each round."""
 
 
@@ -211,7 +221,7 @@ class Launch(Model):
     """Name by which later steps of the same level wait for these (`dependsOn`)."""
     signal_on_parent_step_exit: Annotated[Int, Field(ge=0, le=64)] | None = None
     """Signal when the level above ends; absent: SIGTERM; 0: none, they are awaited."""
-    steps: list[StepEntry]
+    steps: tuple[StepEntry, ...]
     """Steps that run in the background."""
 
 
@@ -220,11 +230,11 @@ class Use(Model):
 
     source: FilePath
     """Git address@TAG, or a folder relative to the workflow file; it has a module.yaml."""
-    args: list[EnvVar] = []
+    args: tuple[EnvVar, ...] = ()
     """Values of the module's inputs."""
     export_env_as: Word | None = None
     """The module's outputs become PREFIX_NAME with this prefix."""
-    steps: list[StepEntry] = []
+    steps: tuple[StepEntry, ...] = ()
     """Steps that the module runs in its midst."""
 
 
@@ -233,25 +243,25 @@ class Step(Model):
 
     name: Str | None = None
     """Name in logs and views."""
-    depends_on: list[Str] = []
+    depends_on: tuple[Str, ...] = ()
     """Handle names of earlier `launch` steps of this level that must have ended."""
-    if_: Annotated[Str, Field(alias="if")] | None = None
+    if_: Str | None = Field(default=None, alias="if")
     """Condition in bash's [[ ]], looked at after `dependsOn`; the step is skipped unless it holds."""
     resources: StepResources | None = None
     """The same as `run.resources`, which wins."""
     run: Run | None = None
     """A command."""
-    steps: list[StepEntry] | None = None
+    steps: tuple[StepEntry, ...] | None = None
     """A group of steps, one after the other."""
-    for_: Annotated[For, Field(alias="for")] | None = None
+    for_: For | None = Field(default=None, alias="for")
     """A loop."""
     launch: Launch | None = None
     """Steps in the background."""
     use: Use | None = None
     """A module."""
-    catch: list[StepEntry] = []
+    catch: tuple[StepEntry, ...] = ()
     """Steps for when this one fails; $DEEPSQUARE_ERROR_CODE has its exit code."""
-    finally_: Annotated[list[StepEntry], Field(alias="finally")] = []
+    finally_: tuple[StepEntry, ...] = Field(default=(), alias="finally")
     """Steps that run afterwards in any case."""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, PrivateAttr
+from pydantic import BeforeValidator, ConfigDict, Field, PrivateAttr
 
 from packtrain.spec.data import Checkpoint, ExpectEntry, Input, Output
 from packtrain.spec.fields import (
@@ -61,7 +61,7 @@ class Limits(Model):
     """Time for one attempt, e.g. 20h."""
     disk: Bytes | None = None
     """Disk that an attempt may use, e.g. 50GB; compared with the machine's before anything moves."""
-    attempts: Annotated[Positive, Field(le=1000)] = 3
+    attempts: Positive = 3
     """How often a job may be tried."""
     grace: Seconds = 30.0
     """Time between asking a step to stop (TERM) and killing it."""
@@ -78,7 +78,7 @@ class Environment(Model):
     """Image for each `run` without one."""
     setup: Str = ""
     """Shell lines before each command, e.g. module load cuda."""
-    path: Annotated[list[Str], BeforeValidator(_listed, json_schema_input_type=Str | list[Str])] = []
+    path: Annotated[tuple[Str, ...], BeforeValidator(_listed, json_schema_input_type=Str | list[Str])] = ()
     """Folders in front of PATH."""
 
 
@@ -95,16 +95,16 @@ Point = dict[Word, Line]
 class Matrix(Model):
     """Many jobs, one for each combination of values; keys other than include and exclude name the values."""
 
-    model_config = {"extra": "allow"}
-    __pydantic_extra__: dict[str, Annotated[list[Line], Field(min_length=1)]]
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, Annotated[tuple[Line, ...], Field(min_length=1)]]
 
-    include: list[Point] = []
+    include: tuple[Point, ...] = ()
     """Adds values to the combinations that agree with it, or else one more combination."""
-    exclude: list[Point] = []
+    exclude: tuple[Point, ...] = ()
     """Removes the combinations that agree with it."""
 
     @property
-    def axes(self) -> dict[str, list[str]]:
+    def axes(self) -> dict[str, tuple[str, ...]]:
         return dict(self.__pydantic_extra__)
 
 
@@ -115,39 +115,39 @@ class Workflow(Model):
     """Name of the runs; by default the file's."""
     resources: Resources
     """What one job needs."""
-    env: list[EnvVar] = []
+    env: tuple[EnvVar, ...] = ()
     """Variables of all steps."""
     enable_logging: bool = True
     """Keep the steps' output; packtrain always does."""
     input: Input | None = None
     """Data for $DEEPSQUARE_INPUT."""
-    inputs: dict[FolderName, Input] = {}
-    """More data, by name: $PACKTRAIN_INPUTS/NAME."""
+    inputs: dict[FolderName, Input] = Field(default_factory=dict)
+    """More data, by name: $PACKTRAIN_INPUTS/NAME, also in $PACKTRAIN_INPUT_NAME."""
     input_mode: FileMode | None = None
     """chmod -R of the inputs: decimal as in DeepSquare (493), or octal with a leading 0 (0755)."""
     output: Output | None = None
     """Where $DEEPSQUARE_OUTPUT goes; by default the run's folder."""
     continuous_output_sync: bool = False
     """Copy finished files while the job runs; for s3 and file outputs."""
-    virtual_networks: list[VirtualNetwork] = []
+    virtual_networks: tuple[VirtualNetwork, ...] = ()
     """Networks between jobs (not supported)."""
-    count: Annotated[Positive, Field(le=100_000)] = 1
+    count: Positive = 1
     """How many jobs, or how many for each combination of the matrix."""
     matrix: Matrix | None = None
     """Many jobs, one for each combination of values."""
     checkpoint: Checkpoint | None = None
     """What the program saves in order to go on later."""
-    expect: list[ExpectEntry] = []
+    expect: tuple[ExpectEntry, ...] = ()
     """What must exist at the end."""
     limits: Limits = Limits()
     """What a job may take."""
     environment: Environment = Environment()
     """What surrounds every command that says nothing else."""
-    htcondor: dict[Str, Line] = {}
+    htcondor: dict[Str, Line] = Field(default_factory=dict)
     """Lines for HTCondor's submit file."""
-    slurm: dict[Str, Line] = {}
+    slurm: dict[Str, Line] = Field(default_factory=dict)
     """Options for Slurm's sbatch."""
-    steps: list[StepEntry]
+    steps: tuple[StepEntry, ...]
     """What the job does, in this order."""
 
     _origin: Origin = PrivateAttr(default_factory=Origin)
@@ -185,13 +185,13 @@ class Module(Model):
     """Name of the module."""
     description: Str = ""
     """What it does."""
-    minimum_resources: Resources | None = Field(default=None, alias="minimumResources")
+    minimum_resources: Resources | None = None
     """What it needs at least; for people to read."""
-    inputs: list[ModuleInput] = []
+    inputs: tuple[ModuleInput, ...] = ()
     """Variables that it takes."""
-    outputs: list[ModuleOutput] = []
+    outputs: tuple[ModuleOutput, ...] = ()
     """Variables that it exports."""
-    steps: list[StepEntry]
+    steps: tuple[StepEntry, ...]
     """What it does; an entry '{{ .Step.Steps }}' is where its user's steps go."""
 
     _origin: Origin = PrivateAttr(default_factory=Origin)

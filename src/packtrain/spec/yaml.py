@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ from packtrain.spec.problems import ERROR, Origin, Path, Place, Problem, Report,
 
 MAX_BYTES = 1_000_000
 MAX_DEPTH = 60
-MAX_NODES = 300_000  # with aliases expanded
+MAX_NODES = 100_000  # with aliases expanded
 
 _UNPRINTABLE = yaml.reader.Reader.NON_PRINTABLE
 _TAG = "tag:yaml.org,2002:"
@@ -46,7 +46,7 @@ class Document:
     problems: tuple[Problem, ...]
 
 
-class _Unreadable(Exception):
+class _UnreadableError(Exception):
     def __init__(self, place: Place, message: str) -> None:
         super().__init__(message)
         self.place = place
@@ -59,7 +59,8 @@ class _Composer(yaml.BaseLoader):
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.depth >= MAX_DEPTH:
-            raise _Unreadable(_place(self.peek_event()), f"the file nests deeper than {MAX_DEPTH} levels")
+            place = _place(self.peek_event())  # type: ignore[no-untyped-call]
+            raise _UnreadableError(place, f"the file nests deeper than {MAX_DEPTH} levels")
         self.depth += 1
         try:
             return super().compose_node(parent, index)
@@ -71,7 +72,7 @@ def read(data: bytes | str, name: str) -> Document:
     """Parse a document of at most MAX_BYTES."""
     try:
         node = _compose(_text(data))
-    except _Unreadable as error:
+    except _UnreadableError as error:
         return Document(None, Origin(name), (Problem(name, error.place.line, error.place.column, ERROR, str(error)),))
     walker = _Walker(name)
     value = walker.document(node)
@@ -80,11 +81,13 @@ def read(data: bytes | str, name: str) -> Document:
 
 def _text(data: bytes | str) -> str:
     if len(data) > MAX_BYTES:
-        raise _Unreadable(Place(), f"the file has {len(data)} bytes, a workflow at most {MAX_BYTES}")
+        raise _UnreadableError(Place(), f"the file has {len(data)} bytes, a workflow at most {MAX_BYTES}")
     text = data if isinstance(data, str) else _decoded(data)
     found = _UNPRINTABLE.search(text)
     if found:
-        raise _Unreadable(_place_at(text, found.start()), f"the character {found.group()!r} is not allowed in YAML")
+        raise _UnreadableError(
+            _place_at(text, found.start()), f"the character {found.group()!r} is not allowed in YAML"
+        )
     return text
 
 
@@ -94,7 +97,7 @@ def _decoded(data: bytes) -> str:
     except UnicodeDecodeError as error:
         before = data[: error.start].decode("utf-8-sig", "replace")
         message = f"the byte 0x{data[error.start]:02x} is not UTF-8; save the file as UTF-8"
-        raise _Unreadable(_place_at(before, len(before)), message) from None
+        raise _UnreadableError(_place_at(before, len(before)), message) from None
 
 
 def _place_at(text: str, position: int) -> Place:
@@ -108,9 +111,9 @@ def _compose(text: str) -> yaml.Node | None:
         node: yaml.Node | None = composer.get_single_node()
         return node
     except yaml.MarkedYAMLError as error:
-        raise _Unreadable(_marked(error), _sentence(error)) from None
+        raise _UnreadableError(_marked(error), _sentence(error)) from None
     except (yaml.YAMLError, ValueError, OverflowError) as error:
-        raise _Unreadable(Place(), f"the file is not valid YAML: {error}") from None
+        raise _UnreadableError(Place(), f"the file is not valid YAML: {error}") from None
     finally:
         composer.dispose()
 
@@ -146,7 +149,7 @@ class _Walker:
             return None
         try:
             return self.value(node, ())
-        except _Unreadable as error:
+        except _UnreadableError as error:
             self.report.add(error.place, ERROR, str(error))
             return None
 
@@ -164,69 +167,67 @@ class _Walker:
     def _count(self, node: yaml.Node) -> None:
         self._seen += 1
         if self._seen > MAX_NODES:
-            raise _Unreadable(_place(node), f"the file has more than {MAX_NODES} values, aliases (*) expanded")
+            raise _UnreadableError(_place(node), f"the file has more than {MAX_NODES} values, aliases (*) expanded")
         if id(node) in self._open:
-            raise _Unreadable(_place(node), "an alias (*) refers to something that contains it")
+            raise _UnreadableError(_place(node), "an alias (*) refers to something that contains it")
 
     def _content(self, node: yaml.Node, path: Path) -> Any:
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, path)
         if isinstance(node, yaml.SequenceNode):
             return [self.value(item, (*path, i)) for i, item in enumerate(node.value)]
+        assert isinstance(node, yaml.ScalarNode)
         return self._scalar(node, path)
 
-    def _scalar(self, node: yaml.Node, path: Path) -> Any:
+    def _scalar(self, node: yaml.ScalarNode, path: Path) -> Any:
         text = str(node.value)
-        if any("\ud800" <= c <= "\udfff" for c in text) or "\0" in text:
+        if _is_broken(text):
             self.report.error(path, "the text holds an escape that is no character", "remove the escape")
             return ""
         return plain_value(text) if node.style is None else text
 
     def _mapping(self, node: yaml.MappingNode, path: Path) -> dict[str, Any]:
         made: dict[str, Any] = {}
-        merged: list[yaml.Node] = []
-        for key_node, value_node in node.value:
-            if isinstance(key_node, yaml.ScalarNode) and key_node.value == "<<" and key_node.style is None:
-                merged.append(value_node)
-                continue
+        for key_node, value_node, own in self._pairs(node, True):
             key = self._key(key_node, path)
-            if key is not None and self._is_new(key, key_node, path, made):
-                self._keys[(*path, key)] = _place(key_node)
-                made[key] = self.value(value_node, (*path, key))
-        for source in merged:
-            self._merge(source, path, made)
+            if key is None or (key in made and not own):
+                continue
+            here = (*path, key)
+            if key in made:
+                message = f"the key {key!r} stands here twice, first in line {self._keys[here].line}"
+                self.report.add(_place(key_node), ERROR, message)
+                continue
+            self._keys[here] = _place(key_node)
+            made[key] = self.value(value_node, here)
         return made
 
+    def _pairs(self, node: yaml.MappingNode, own: bool) -> Iterator[tuple[yaml.Node, yaml.Node, bool]]:
+        """Keys and values of a mapping, then those that it merges with `<<`."""
+        yield from ((key, value, own) for key, value in node.value if not _is_merge(key))
+        for merged in (value for key, value in node.value if _is_merge(key)):
+            for source in merged.value if isinstance(merged, yaml.SequenceNode) else [merged]:
+                self._count(source)
+                if not isinstance(source, yaml.MappingNode):
+                    self.report.add(_place(source), ERROR, "`<<` takes a mapping or a list of mappings")
+                    continue
+                self._open.add(id(source))
+                yield from self._pairs(source, False)
+                self._open.discard(id(source))
+
     def _key(self, node: yaml.Node, path: Path) -> str | None:
-        key = self._scalar_text(node)
-        if key is None:
-            self.report.add(_place(node), ERROR, f"a key of {shown(path)} is no plain text", "quote it?")
-        return key
+        if isinstance(node, yaml.ScalarNode) and not _is_broken(node.value):
+            return str(node.value)
+        self.report.add(_place(node), ERROR, f"a key of {shown(path)} is no plain text", "should it be quoted?")
+        return None
 
-    @staticmethod
-    def _scalar_text(node: yaml.Node) -> str | None:
-        good = isinstance(node, yaml.ScalarNode) and not any("\ud800" <= c <= "\udfff" for c in node.value)
-        return str(node.value) if good else None
 
-    def _is_new(self, key: str, node: yaml.Node, path: Path, made: dict[str, Any]) -> bool:
-        if key not in made:
-            return True
-        first = self._keys[(*path, key)]
-        self.report.add(_place(node), ERROR, f"the key {key!r} stands here twice, first in line {first.line}")
-        return False
+def _is_merge(node: yaml.Node) -> bool:
+    return isinstance(node, yaml.ScalarNode) and node.value == "<<" and node.style is None
 
-    def _merge(self, node: yaml.Node, path: Path, made: dict[str, Any]) -> None:
-        """`<<: *other`: keys that are not given here come from there."""
-        for source in node.value if isinstance(node, yaml.SequenceNode) else [node]:
-            self._count(source)
-            if not isinstance(source, yaml.MappingNode):
-                self.report.add(_place(node), ERROR, "`<<` takes a mapping or a list of mappings")
-                return
-            for key_node, value_node in source.value:
-                key = self._scalar_text(key_node)
-                if key is not None and key not in made:
-                    self._keys[(*path, key)] = _place(key_node)
-                    made[key] = self.value(value_node, (*path, key))
+
+def _is_broken(text: str) -> bool:
+    """Escapes such as \\ud800 and \\0 make what no file or process can take."""
+    return any("\ud800" <= character <= "\udfff" or character == "\0" for character in text)
 
 
 def _int(text: str, base: int) -> Any:

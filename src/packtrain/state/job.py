@@ -83,6 +83,7 @@ class JobState:
             self._submissions[event.data["id"]] = Submission(event.data["id"], order_of(event))
         elif action == "reopen":
             self._reopened = max(self._reopened, order_of(event))
+            self._answered.update(event.data.get("requests", ()))
         elif action == "cancel":
             self._cancelled.add(str(event.data.get("target", "")))
 

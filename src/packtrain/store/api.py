@@ -7,6 +7,8 @@ from pathlib import Path
 
 from packtrain.events import Event
 
+Cursor = tuple[str, str]  # a run, and the path of a journal: how far it was read
+
 
 @dataclass(frozen=True)
 class RunRow:

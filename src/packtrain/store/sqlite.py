@@ -12,10 +12,11 @@ from pathlib import Path
 
 from packtrain.errors import FormatError, LeaseLostError, RefusedError
 from packtrain.events import Event
-from packtrain.store.api import Lease, RunRow, Stored
+from packtrain.store.api import Cursor, Lease, RunRow, Stored
 from packtrain.store.home import file_system, is_network
 
 STORE_VERSION = 1
+_PATIENCE_S = 30.0
 _COLUMNS = "id, arrived, run, job, emitter, seq, kind, wall, mono, data"
 _INSERT = f"INSERT OR IGNORE INTO events ({_COLUMNS}) VALUES (NULL,?,?,?,?,?,?,?,?,?)"  # noqa: S608
 _LEASE_COLUMNS = "run, epoch, holder, host, pid, expires, released"
@@ -24,53 +25,67 @@ _LEASE_COLUMNS = "run, epoch, holder, host, pid, expires, released"
 class SqliteStore:
     def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
         self.path, self._clock = path, clock
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._db = sqlite3.connect(path, timeout=30, isolation_level=None)
-        self._prepare()
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._db = sqlite3.connect(path, timeout=_PATIENCE_S, isolation_level=None)
+            self._prepare()
+        except (OSError, sqlite3.OperationalError) as error:
+            raise RefusedError(f"the store {path} cannot be opened ({error}); set PACKTRAIN_STORE to a place") from None
+        except sqlite3.DatabaseError as error:
+            raise FormatError(f"the store {path} cannot be read ({error}); move it away to start anew") from None
 
     def _prepare(self) -> None:
-        try:
-            mode = "DELETE" if is_network(file_system(self.path)) else "WAL"
-            self._db.execute(f"PRAGMA journal_mode = {mode}")
-            self._db.execute("PRAGMA synchronous = NORMAL")
-            version = self._db.execute("PRAGMA user_version").fetchone()[0]
-        except sqlite3.DatabaseError as error:
-            raise FormatError(f"the store {self.path} cannot be read ({error}); move it away to start anew") from None
+        self._set_journal_mode("DELETE" if is_network(file_system(self.path)) else "WAL")
+        self._db.execute("PRAGMA synchronous = NORMAL")
+        version = self._db.execute("PRAGMA user_version").fetchone()[0]
         if version > STORE_VERSION:
             raise FormatError(f"the store {self.path} has version {version}; this packtrain knows {STORE_VERSION}")
         if version < STORE_VERSION:
             self._db.executescript(resources.files("packtrain.store").joinpath("schema.sql").read_text("utf-8"))
             self._db.execute(f"PRAGMA user_version = {STORE_VERSION}")
 
+    def _set_journal_mode(self, mode: str) -> None:
+        """SQLite's own patience does not cover this switch when two processes make the store at once."""
+        deadline = time.monotonic() + _PATIENCE_S
+        while True:
+            try:
+                self._db.execute(f"PRAGMA journal_mode = {mode}")
+                return
+            except sqlite3.OperationalError as error:
+                if "locked" not in str(error) or time.monotonic() > deadline:
+                    raise
+            time.sleep(0.01)
+
     def close(self) -> None:
         self._db.close()
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
-        self._db.execute("BEGIN IMMEDIATE")
         try:
+            self._db.execute("BEGIN IMMEDIATE")
             yield self._db
-        except BaseException:
-            self._db.execute("ROLLBACK")
-            raise
-        self._db.execute("COMMIT")
+            self._db.execute("COMMIT")
+        except sqlite3.OperationalError as error:
+            raise RefusedError(f"the store {self.path} cannot be written ({error}); is its disk full?") from error
+        finally:
+            if self._db.in_transaction:  # SQLite itself has rolled back when the disk is full
+                self._db.execute("ROLLBACK")
 
     # Events
 
     def append(
-        self, events: Iterable[Event], lease: Lease | None = None, cursors: Mapping[str, int] | None = None
+        self, events: Iterable[Event], lease: Lease | None = None, cursors: Mapping[Cursor, int] | None = None
     ) -> None:
         """Add what is new, all or nothing. With a lease: only while it is the newest of its run.
-        `cursors` (path -> offset) of the events' run are moved in the same transaction."""
+        `cursors` are moved in the same transaction, and never back."""
         rows = [_to_row(event, self._clock()) for event in events]
         with self._writing() as db:
             if lease:
                 self._check(lease)
             db.executemany(_INSERT, rows)
-            run = rows[0][1] if rows else (lease.run if lease else "")
             db.executemany(
                 "INSERT INTO cursors VALUES (?,?,?) ON CONFLICT DO UPDATE SET offset = max(offset, excluded.offset)",
-                [(run, path, offset) for path, offset in (cursors or {}).items()],
+                [(run, path, offset) for (run, path), offset in (cursors or {}).items()],
             )
 
     def events(self, run: str, after: int = 0) -> list[Stored]:
@@ -143,7 +158,7 @@ class SqliteStore:
 
 def _to_row(event: Event, arrived: float) -> tuple[object, ...]:
     head = (arrived, event.run, event.job, event.emitter, event.seq, event.kind, event.wall, event.mono)
-    return (*head, json.dumps(dict(event.data), ensure_ascii=False))
+    return (*head, json.dumps(dict(event.data)))  # plain ASCII: half characters, too, can be stored
 
 
 def _from_row(row: tuple[int, float, str, str, str, int, str, float, float, str]) -> Stored:

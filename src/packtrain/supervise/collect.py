@@ -27,7 +27,7 @@ class Collector:
         events, moved = self._read(speaking)
         events += [self._gone(s) for s in sightings if s.status == "gone"]
         if events or moved:
-            self._store.append(events, cursors=moved)
+            self._store.append(events, cursors={(self._run, path): offset for path, offset in moved.items()})
             self._cursors.update(moved)
 
     def _read(self, speaking: Iterable[tuple[str, str]]) -> tuple[list[Event], dict[str, int]]:

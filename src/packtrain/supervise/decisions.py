@@ -30,10 +30,11 @@ class Cancel:
 
 @dataclass(frozen=True)
 class Reopen:
-    """Forget the verdict and start with a fresh budget."""
+    """Forget the verdict and start with a fresh budget. What was asked before is over, too."""
 
     job: str
     reason: str
+    requests: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -68,4 +69,4 @@ def event_of(decision: Decision) -> tuple[str, dict[str, Any]]:
         return kinds.DECIDED, {"action": "submit", "id": decision.id, "reason": decision.reason}
     if isinstance(decision, Cancel):
         return kinds.DECIDED, {"action": "cancel", "target": decision.target, "reason": decision.reason}
-    return kinds.DECIDED, {"action": "reopen", "reason": decision.reason}
+    return kinds.DECIDED, {"action": "reopen", "reason": decision.reason, "requests": list(decision.requests)}

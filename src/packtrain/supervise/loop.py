@@ -14,7 +14,7 @@ from packtrain.engines.api import Engine, Ticket
 from packtrain.errors import LeaseLostError
 from packtrain.events import Event, kinds, new_emitter
 from packtrain.plan import Plan, RunFolder
-from packtrain.state import JobStatus, RunState
+from packtrain.state import JobState, JobStatus, RunState
 from packtrain.store import Lease, SqliteStore
 from packtrain.supervise.collect import Collector
 from packtrain.supervise.decisions import Cancel, Decision, Policy, Reopen, Submit, event_of
@@ -38,7 +38,7 @@ class Supervisor:
         self._lease: Lease | None = None
         self._renewed = 0.0
         self._stop = threading.Event()
-        self.state, self._seen = RunState(plan.run), 0
+        self.state, self._seen = RunState(plan.run, {job.id: JobState(job.id) for job in plan.jobs}), 0
         self._due: set[str] = set(self._jobs)
 
     def stop(self) -> None:
@@ -75,7 +75,7 @@ class Supervisor:
         self._catch_up()
         if reopen:
             lost = [job for job in self.state.jobs.values() if job.status is not JobStatus.SUCCEEDED]
-            self._write([Reopen(job.id, "a person resumed the run") for job in lost])
+            self._write([Reopen(job.id, "a person resumed the run", tuple(job.open_requests)) for job in lost])
         found = {sighting.decision for sighting in known}
         self._submit([ticket for ticket in live if ticket.decision not in found])
         jobs = self.state.jobs.values()

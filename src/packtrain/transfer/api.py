@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Optional, Protocol
+from typing import Protocol
 
 from packtrain.plan import Digest, Ref, Text
 
@@ -23,10 +23,10 @@ under a running job. Raises FailedError("secret_missing")."""
 class ObjectInfo:
     """What a source says about an object before giving it. None = it does not say."""
 
-    size: Optional[int] = None
-    etag: Optional[str] = None
-    content_type: Optional[str] = None
-    digest: Optional[Digest] = None
+    size: int | None = None
+    etag: str | None = None
+    content_type: str | None = None
+    digest: Digest | None = None
     ranges: bool = False  # whether `open` honours a start
 
 
@@ -35,7 +35,10 @@ class Span:
     """Bytes start..stop (stop not included; None = to the end)."""
 
     start: int = 0
-    stop: Optional[int] = None
+    stop: int | None = None
+
+
+WHOLE = Span()
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,7 @@ class Entry:
     """One object below a prefix."""
 
     name: str  # relative to the prefix, with / between
-    size: Optional[int]
+    size: int | None
     ref: Ref
 
 
@@ -65,7 +68,7 @@ class Source(Protocol):
         """Raises TransferError: object_missing, token_refused, service_unavailable, host_unknown, …"""
         ...
 
-    def open(self, ref: Ref, span: Span = Span()) -> Stream: ...
+    def open(self, ref: Ref, span: Span = WHOLE) -> Stream: ...
 
     def list(self, ref: Ref) -> Iterable[Entry]:
         """All objects below a prefix; an empty prefix is no error. Backends that cannot: unsupported."""

@@ -9,7 +9,7 @@ import signal
 import stat
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,14 +35,18 @@ class _Followed:
     started: bool = False
     kill_at: float | None = None
 
+    @property
+    def begun(self) -> bool:
+        """There is something to tell of it: it started, or was cancelled before."""
+        return self.started or self.kill_at is not None
+
 
 class LocalEngine:
     def __init__(self, folder: RunFolder, environment: Mapping[str, str] | None = None) -> None:
         self.capabilities = capabilities()
         self._folder = folder
         self._environment = os.environ if environment is None else environment
-        machine = self.capabilities
-        self._slots = Slots(machine.cpus or 1, machine.memory_mb or 1024, machine.gpus or 0)
+        self._slots = Slots(self.capabilities.cpus, self.capabilities.memory_mb, self.capabilities.gpus)
         self._followed: dict[str, _Followed] = {}
 
     def submit(self, tickets: Sequence[Ticket]) -> None:
@@ -56,8 +60,8 @@ class LocalEngine:
             if claim.exists(attempt) and ticket.decision not in self._followed:
                 share = self._slots.take(ticket.job.resources)
                 self._followed[ticket.decision] = _Followed(ticket, attempt, share, started=True)
-        known = {ticket.decision for ticket in tickets}
-        return [sighting for sighting in self.poll() if sighting.decision in known]
+        asked = [self._followed[t.decision] for t in tickets if t.decision in self._followed]
+        return self._sight_all(one for one in asked if one.begun)
 
     def cancel(self, decisions: Sequence[str]) -> None:
         for decision in decisions:
@@ -69,11 +73,7 @@ class LocalEngine:
                 one.kill_at = 0.0
 
     def poll(self) -> Sequence[Sighting]:
-        followed = [one for one in self._followed.values() if one.started or one.kill_at is not None]
-        seen = [self._sight(one) for one in followed]
-        for sighting in seen:
-            if sighting.status == "gone":
-                self._forget(sighting.decision)
+        seen = self._sight_all(one for one in self._followed.values() if one.begun)
         self._start_what_fits()
         return seen
 
@@ -87,6 +87,13 @@ class LocalEngine:
 
     def _attempt(self, ticket: Ticket) -> AttemptFolder:
         return self._folder.attempt(ticket.job.id, ticket.decision)
+
+    def _sight_all(self, followed: Iterable[_Followed]) -> list[Sighting]:
+        seen = [self._sight(one) for one in followed]
+        for sighting in seen:
+            if sighting.status == "gone":
+                self._forget(sighting.decision)
+        return seen
 
     def _sight(self, one: _Followed) -> Sighting:
         say = _saying(one)
@@ -111,7 +118,7 @@ class LocalEngine:
     def _start_what_fits(self) -> None:
         """First come, first served: a big job is not passed by small ones for ever."""
         for one in self._followed.values():
-            if one.started or one.kill_at is not None:
+            if one.begun:
                 continue
             one.share = self._slots.take(one.ticket.job.resources)
             if one.share is None:

@@ -13,8 +13,18 @@ from packtrain.engines.api import Capabilities
 # A job sees only what it would also see in a pool, so that what works here works there, and a
 # secret in the person's shell does not reach every program.
 _PASSED = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
-_PASSED_TLS = ("SSL_CERT_FILE", "SSL_CERT_DIR", "http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY")
-_PASSED_PREFIXES = ("LC_", "CUDA_", "NVIDIA_", "APPTAINER_", "PACKTRAIN_PYTHON")
+_PASSED_TLS = (
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "http_proxy",
+    "https_proxy",
+    "no_proxy",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "NO_PROXY",
+)
+_PASSED_APPTAINER = ("APPTAINER_CACHEDIR", "APPTAINER_TMPDIR")  # not its DOCKER_PASSWORD
+_PASSED_PREFIXES = ("LC_", "CUDA_", "NVIDIA_", "PACKTRAIN_PYTHON")
 
 
 @functools.cache
@@ -39,7 +49,7 @@ def _count_gpus() -> int:
 
 
 def job_environment(person: Mapping[str, str], gpus: tuple[int, ...]) -> dict[str, str]:
-    named = {k: v for k, v in person.items() if k in (*_PASSED, *_PASSED_TLS, "NO_PROXY")}
+    named = {k: v for k, v in person.items() if k in (*_PASSED, *_PASSED_TLS, *_PASSED_APPTAINER)}
     prefixed = {k: v for k, v in person.items() if k.startswith(_PASSED_PREFIXES)}
     visible = {"CUDA_VISIBLE_DEVICES": ",".join(map(str, gpus))} if gpus else {}
     return {**named, **prefixed, **visible}

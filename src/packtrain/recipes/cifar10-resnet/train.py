@@ -20,33 +20,40 @@ from pathlib import Path
 
 import torch
 import torch.nn as nn
-import torch.nn.functional as F
+import torch.nn.functional as F  # noqa: N812 (the name that everyone knows)
 
 try:
     from packtrain.torch import report  # packtrain shows it live; a plain line without packtrain's agent
 except ImportError:
 
     def report(**numbers):
-        print("  ".join(f"{name} {value}" for name, value in numbers.items()), flush=True)
+        print("  ".join(f"{name} {round(value, 4)}" for name, value in numbers.items()), flush=True)
 
 
 # -----------------------------------------------------------------------------
 # settings
 
+
+def positive(text):
+    if int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a positive number")
+    return int(text)
+
+
 parser = argparse.ArgumentParser(description="Train a ResNet on CIFAR-10.")
 parser.add_argument("--data", type=Path, required=True, help="the folder that holds cifar-10-batches-py")
 parser.add_argument("--model", choices=["resnet20", "resnet18"], default="resnet20")
-parser.add_argument("--epochs", type=int, default=30)
-parser.add_argument("--lr", type=float, default=0.2, help="the highest learning rate of the cycle")
-parser.add_argument("--batch-size", type=int, default=128)
+parser.add_argument("--epochs", type=positive, default=30)
+parser.add_argument("--lr", type=float, default=0.1, help="the highest learning rate, after the warm-up")
+parser.add_argument("--batch-size", type=positive, default=128)
 parser.add_argument("--momentum", type=float, default=0.9)
 parser.add_argument("--weight-decay", type=float, default=5e-4)
 parser.add_argument("--seed", type=int, default=1)
-parser.add_argument("--limit-train", type=int, metavar="N", help="train with the first N images only")
-parser.add_argument("--limit-test", type=int, metavar="N", help="test with the first N images only")
+parser.add_argument("--limit-train", type=positive, metavar="N", help="train with the first N images only")
+parser.add_argument("--limit-test", type=positive, metavar="N", help="test with the first N images only")
 parser.add_argument("--save-model", nargs="?", const="cifar10_resnet.pt", metavar="PATH", help="write the weights")
 parser.add_argument("--no-cuda", action="store_true", help="use the CPU even where there is a GPU")
-parser.add_argument("--threads", type=int, help="CPU threads; by default as many as the job was given")
+parser.add_argument("--threads", type=positive, help="CPU threads; by default as many as the job was given")
 
 CLASSES = 10
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)  # of the 50,000 training images
@@ -68,21 +75,22 @@ class Inert:
         self.state = state
 
 
+ALLOWED = {
+    ("numpy.core.multiarray", "_reconstruct"),
+    ("numpy._core.multiarray", "_reconstruct"),  # as newer versions of numpy call it
+    ("numpy", "ndarray"),
+    ("numpy", "dtype"),
+}
+
+
 class BatchUnpickler(pickle.Unpickler):
     """Reads CIFAR-10's batches without running what is in them: a pickle is a program, and this one was downloaded.
 
     The names a numpy array needs get the stand-in, all others are refused.
     """
 
-    ALLOWED = {
-        ("numpy.core.multiarray", "_reconstruct"),
-        ("numpy._core.multiarray", "_reconstruct"),
-        ("numpy", "ndarray"),
-        ("numpy", "dtype"),
-    }
-
     def find_class(self, module, name):
-        if (module, name) not in self.ALLOWED:
+        if (module, name) not in ALLOWED:
             raise pickle.UnpicklingError(f"it asks for {module}.{name}, which no CIFAR-10 batch needs")
         return Inert
 
@@ -92,12 +100,12 @@ def read_batch(path):
     try:
         with open(path, "rb") as file:
             batch = BatchUnpickler(file, encoding="bytes").load()
-        _, (rows, columns), _, _, pixels = batch[b"data"].state  # as numpy pickles an array
-        planes = torch.frombuffer(bytearray(pixels), dtype=torch.uint8).view(rows, 3, 32, 32)
+        pixels = batch[b"data"].state[-1]  # numpy's state of an array ends with its bytes
+        planes = torch.frombuffer(bytearray(pixels), dtype=torch.uint8).view(-1, 3, 32, 32)
         labels = torch.tensor(batch[b"labels"])
     except FileNotFoundError:
         sys.exit(f"train.py: {path} does not exist; --data must name the folder that holds cifar-10-batches-py")
-    except (pickle.UnpicklingError, EOFError, LookupError, AttributeError, TypeError, ValueError, RuntimeError) as error:
+    except Exception as error:  # there is no end to what a broken pickle can raise
         sys.exit(f"train.py: {path} is not a batch of CIFAR-10: {error}")
     return planes.permute(0, 2, 3, 1), labels
 
@@ -105,8 +113,9 @@ def read_batch(path):
 def load(folder, names, limit):
     """The named batches, one after the other, cut to `limit` images."""
     parts = [read_batch(folder / "cifar-10-batches-py" / name) for name in names]
-    images, labels = (torch.cat(part)[:limit].contiguous() for part in zip(*parts))
-    return images.to(device), labels.to(device)
+    images = torch.cat([images for images, _ in parts])[:limit]
+    labels = torch.cat([labels for _, labels in parts])[:limit]
+    return images.contiguous().to(device), labels.to(device)
 
 
 def pad(images):
@@ -203,10 +212,8 @@ def train(epoch):
         if time.monotonic() - last_report >= REPORT_EVERY_S:
             last_report = time.monotonic()
             step = (epoch - 1) * steps_per_epoch + i + 1
-            report(epoch=epoch, epochs=args.epochs, step=step, total_steps=total_steps, loss=loss.item())
-            if not math.isfinite(loss.item()):
-                sys.exit(f"train.py: the loss became {loss.item()} at step {step}; a lower --lr may help")
-    return total_loss.item() / steps_per_epoch
+            report(epoch=epoch, epochs=args.epochs, step=step, total_steps=total_steps, loss=finite(loss.item()))
+    return finite(total_loss.item() / steps_per_epoch)
 
 
 @torch.no_grad()
@@ -214,12 +221,26 @@ def test():
     """Mean loss and accuracy over the test images."""
     model.eval()
     total_loss, right = torch.zeros((), device=device), torch.zeros((), device=device)
-    for images, y in zip(test_images.split(500), test_labels.split(500)):
+    for chosen in torch.arange(len(test_labels), device=device).split(500):
+        y = test_labels[chosen]
         with torch.autocast(device.type, dtype=half, enabled=use_cuda):
-            scores = model(to_input(images)).float()
+            scores = model(to_input(test_images[chosen])).float()
         total_loss += F.cross_entropy(scores, y, reduction="sum")
         right += (scores.argmax(1) == y).sum()
-    return total_loss.item() / len(test_labels), right.item() / len(test_labels)
+    return finite(total_loss.item() / len(test_labels)), right.item() / len(test_labels)
+
+
+def finite(loss):
+    """The loss as it is, unless there is nothing left to train."""
+    if not math.isfinite(loss):
+        sys.exit(f"train.py: the loss became {loss}; a lower --lr may help")
+    return loss
+
+
+def schedule(step):
+    """The share of --lr to use: a warm-up over the first fifth of the run, then a cosine down to nothing."""
+    warm_up = min(1, (step + 1) / (0.2 * total_steps))
+    return warm_up * (1 + math.cos(math.pi * step / total_steps)) / 2
 
 
 def write(name, save):
@@ -228,7 +249,7 @@ def write(name, save):
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(path.name + ".tmp")
     save(temporary)
-    os.replace(temporary, path)
+    temporary.replace(path)
 
 
 # -----------------------------------------------------------------------------
@@ -257,23 +278,23 @@ total_steps = args.epochs * steps_per_epoch
 optimizer = torch.optim.SGD(
     model.parameters(), args.lr, args.momentum, weight_decay=args.weight_decay, nesterov=args.momentum > 0
 )
-# One cycle: up to --lr in the first quarter, then down to almost nothing.
-scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, args.lr, total_steps, pct_start=0.25, cycle_momentum=False)
+scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, schedule)
 
 parameters = sum(p.numel() for p in model.parameters())
 print(f"{args.model}: {parameters:,} parameters on {device}, {len(train_labels):,} images to learn from", flush=True)
 started, history = time.monotonic(), []
 for epoch in range(1, args.epochs + 1):
     began = time.monotonic()
-    train_loss = train(epoch)
-    speed = len(train_labels) / (time.monotonic() - began)
+    loss = train(epoch)
+    speed = round(len(train_labels) / (time.monotonic() - began))
     test_loss, accuracy = test()
-    row = {"loss": test_loss, "accuracy": accuracy, "train_loss": train_loss, "images_per_second": round(speed, 1)}
+    row = {"loss": loss, "accuracy": accuracy, "test_loss": test_loss, "images_per_second": speed}
     report(epoch=epoch, epochs=args.epochs, step=epoch * steps_per_epoch, total_steps=total_steps, **row)
+    print(f"epoch {epoch}: loss {loss:.3f}, test accuracy {accuracy:.1%}, {speed} images a second", flush=True)
     history.append({"epoch": epoch, **row})
 
 settings = {**vars(args), "data": str(args.data)}
-result = {"accuracy": accuracy, "loss": test_loss, "seconds": round(time.monotonic() - started, 1)}
+result = {"accuracy": accuracy, "test_loss": test_loss, "seconds": round(time.monotonic() - started, 1)}
 result.update(parameters=parameters, device=str(device), torch=torch.__version__, settings=settings, history=history)
 write("metrics.json", lambda path: path.write_text(json.dumps(result, indent=1) + "\n"))
 if args.save_model:

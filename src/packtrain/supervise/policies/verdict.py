@@ -24,7 +24,8 @@ def _judge(job: JobState, allowed: int) -> End | None:
     winner = next((a for a in job.attempts if a.status is AttemptStatus.SUCCEEDED), None)
     if winner:
         return End(job.id, JobStatus.SUCCEEDED, f"attempt {winner.number} passed its checks", winner.emitter)
-    spent = [attempt for attempt in job.recent if attempt.status in _SPENT]
+    # An attempt that a supervisor ended, since it was interrupted itself, says nothing of the job.
+    spent = [a for a in job.recent if a.status in _SPENT and not job.cancel_decided(a.decision)]
     if job.live or not spent or spent[-1] is not job.recent[-1]:
         return None
     return _give_up(job, spent, allowed)

@@ -1,0 +1,35 @@
+"""What surrounds a step's command: the host itself, or a container. The agent stays outside.
+
+An Environment turns the Command that a step means into the Program that is started (`process.Program`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from packtrain.agent.process import Program
+
+
+@dataclass(frozen=True)
+class Command:
+    """What a step means, before anything surrounds it."""
+
+    argv: tuple[str, ...]
+    work_dir: Path
+    variables: Mapping[str, str] = field(repr=False)  # an image's own override these
+    own: Mapping[str, str] = field(repr=False)  # the step's, which override the image's
+    path: tuple[str, ...] = ()  # in front of PATH
+    entrypoint: bool = False  # argv are arguments for the image's entrypoint
+
+
+class Environment(Protocol):
+    def wrap(self, command: Command) -> Program:
+        """Raises FailedError: container_failed, unsupported."""
+        ...
+
+    def complaint(self, exit_code: int, last_words: str) -> str:
+        """Why the command did not even start, if the environment itself said so; else ''."""
+        ...

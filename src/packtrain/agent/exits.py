@@ -1,0 +1,40 @@
+"""How a program ended, as a sentence and as the status that shells and users know."""
+
+from __future__ import annotations
+
+import signal
+
+from packtrain.errors import FailedError
+
+_SIGNALLED = 128  # a shell's status of a program that a signal ended: 128 + the signal's number
+_KILLED = "often a sign of too little memory"
+
+
+class StepError(FailedError):
+    """A step failed. `status` is what its `catch` steps find in DEEPSQUARE_ERROR_CODE."""
+
+    def __init__(self, kind: str, detail: str, status: int) -> None:
+        super().__init__(kind, detail)
+        self.status = status
+
+
+def status(exit_code: int) -> int:
+    """As a shell would say it."""
+    return exit_code if exit_code >= 0 else _SIGNALLED - exit_code
+
+
+def describe(exit_code: int) -> str:
+    """What is said after `step "train" `."""
+    if exit_code < 0:
+        name = _signal_name(-exit_code)
+        return f"was killed by signal {name}" + (f", {_KILLED}" if name == "SIGKILL" else "")
+    if exit_code == _SIGNALLED + signal.SIGKILL:
+        return f"ended with exit code {exit_code}: a program was killed by signal SIGKILL, {_KILLED}"
+    return f"ended with exit code {exit_code}"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal
+        return str(number)

@@ -1,0 +1,197 @@
+"""Stage sync: the output folder to where the plan wants it, while the steps run and at the end.
+
+What a failed attempt leaves goes below `.packtrain/EMITTER/` of the destination: worth keeping,
+but never where the user looks for results.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from packtrain.agent.context import Context, Tally
+from packtrain.agent.outputs import files_below
+from packtrain.agent.progress import Progress
+from packtrain.errors import FailedError
+from packtrain.plan import Output
+from packtrain.transfer.address import shown
+from packtrain.transfer.upload import Uploaded, upload_file, upload_folder
+
+_LOOK_EVERY_S = 5.0
+
+Version = tuple[int, int]  # size and time of change
+
+
+def partial_prefix(context: Context) -> str:
+    return f".packtrain/{context.journal.emitter}/"
+
+
+def sync_outputs(context: Context, prefix: str, tally: Tally) -> None:
+    """Copy everything, once and finally. Where that fails, the outputs stay in the attempt's folder."""
+    detach_links(context.box.output)
+    if context.job.output is None:
+        tally["files"] = sum(1 for _ in files_below(context.box.output))
+        keep(context, prefix)
+        return
+    try:
+        _upload(context, context.job.output, prefix, tally)
+    except Exception:
+        keep(context, partial_prefix(context))
+        raise
+
+
+def _upload(context: Context, output: Output, prefix: str, tally: Tally) -> None:
+    """In a thread that is left behind when time is up: a put that hangs cannot be told to stop."""
+    outcome: queue.SimpleQueue[Uploaded | Exception] = queue.SimpleQueue()
+    hurry = within_grace(context)
+
+    def work() -> None:
+        try:
+            outcome.put(_upload_all(context, output, prefix, hurry))
+        except Exception as error:
+            outcome.put(error)
+
+    thread = threading.Thread(target=work, name="sync", daemon=True)
+    thread.start()
+    while thread.is_alive():
+        thread.join(0.1)
+        hurry()
+    done = outcome.get()
+    if isinstance(done, Exception):
+        raise done
+    tally.update(files=done.files, bytes=done.bytes, source=shown(output.ref.url))
+
+
+def _upload_all(context: Context, output: Output, prefix: str, stop: Callable[[], None]) -> Uploaded:
+    return upload_folder(
+        context.box.output,
+        output,
+        context.secrets.reveal,
+        prefix=prefix,
+        stop=stop,
+        progress=Progress(context.journal, "sync", None).part(""),
+        patience_s=context.job.patience_s,
+    )
+
+
+def within_grace(context: Context) -> Callable[[], None]:
+    """For copying that goes on after TERM: it raises once the grace period is over."""
+    ends_at: float | None = None
+
+    def check() -> None:
+        nonlocal ends_at
+        if context.stop.requested and ends_at is None:
+            ends_at = time.monotonic() + context.job.limits.grace_s
+        if ends_at is not None and time.monotonic() > ends_at:
+            _give_up(context)
+
+    return check
+
+
+def _give_up(context: Context) -> None:
+    """The reason for the stop is the reason for what was left undone."""
+    try:
+        context.stop.check()
+    except FailedError as error:
+        left = f"the outputs could not all be copied in the {context.job.limits.grace_s:g} s of grace"
+        raise FailedError(error.kind, f"{error.detail}; {left}") from error
+
+
+def keep(context: Context, prefix: str) -> None:
+    """Move the output folder to the attempt's folder, complete or not at all."""
+    target = context.box.home.output / prefix
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_name(target.name + ".new")
+    try:
+        shutil.move(os.fspath(context.box.output), temporary)
+        temporary.replace(target)
+    except shutil.Error as error:
+        raise FailedError("sink_failed", f"the outputs could not be moved to {target}: {error}") from error
+
+
+def detach_links(folder: Path) -> None:
+    """Links that lead out of the folder become what they show: the sandbox behind them goes away."""
+    for where, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            link = Path(where) / name
+            if link.is_symlink() and link.exists() and not _stays(link, folder):
+                _materialize(link)
+
+
+def _stays(link: Path, folder: Path) -> bool:
+    return not link.readlink().is_absolute() and folder.resolve() in link.resolve().parents
+
+
+def _materialize(link: Path) -> None:
+    temporary = link.with_name(link.name + ".packtrain-new")
+    copy = shutil.copytree if link.is_dir() else shutil.copy2
+    copy(link, temporary)
+    link.unlink()
+    temporary.rename(link)
+
+
+class ContinuousSync:
+    """Copies finished files while the steps run: those that did not change between two looks.
+
+    A file is copied aside first and sent only if it did not change meanwhile, so that no half-written
+    file ever stands at the destination. Errors are told once and tried again at the next look.
+    """
+
+    def __init__(self, context: Context, output: Output, look_every_s: float = _LOOK_EVERY_S) -> None:
+        self._context, self._output, self._pause = context, output, look_every_s
+        self._seen: dict[Path, Version] = {}
+        self._sent: dict[Path, Version] = {}
+        self._told: set[str] = set()
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._loop, name="continuous-sync", daemon=True)
+
+    def __enter__(self) -> ContinuousSync:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        """Wait for the file that is on its way: landing later, it would replace a newer one."""
+        self._done.set()
+        hurry = within_grace(self._context)
+        while self._thread.is_alive():
+            self._thread.join(0.2)
+            hurry()
+
+    def _loop(self) -> None:
+        while not self._done.wait(self._pause):
+            try:
+                self._look()
+            except Exception as error:  # whatever it is, the steps go on and the final sync will tell
+                self._tell(str(error))
+
+    def _look(self) -> None:
+        now = {path: _version(path) for path in files_below(self._context.box.output)}
+        quiet = [p for p, version in now.items() if self._seen.get(p) == version != self._sent.get(p)]
+        self._seen = now
+        for path in quiet:
+            if not self._done.is_set():
+                self._send(path, now[path])
+
+    def _send(self, path: Path, version: Version) -> None:
+        copy = self._context.box.tmp / "continuous-sync"
+        shutil.copyfile(path, copy)
+        if _version(path) != version:
+            return
+        name = path.relative_to(self._context.box.output).as_posix()
+        upload_file(copy, self._output, name, self._context.secrets.reveal)
+        self._sent[path] = version
+
+    def _tell(self, text: str) -> None:
+        if text not in self._told:
+            self._told.add(text)
+            self._context.notice("sync", f"continuous sync will try again: {text}")
+
+
+def _version(path: Path) -> Version:
+    seen = path.stat()
+    return seen.st_size, seen.st_mtime_ns

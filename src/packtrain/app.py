@@ -1,0 +1,243 @@
+"""The one composition root: puts spec, planner, engines, store and supervisor together for the commands."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from packtrain.engines.api import Capabilities, Engine, Ticket
+from packtrain.engines.bundle import build_agent, write_launcher
+from packtrain.engines.local import LocalEngine, capabilities
+from packtrain.errors import NotFoundError, UsageError
+from packtrain.events import Event, kinds, new_emitter
+from packtrain.plan import Plan, RunFolder, Text, read_plan, write_plan
+from packtrain.planner import Planned, Resolved, make_plan, resolve_secrets, write_secrets
+from packtrain.planner.fit import problems_for
+from packtrain.planner.references import read_references, write_references
+from packtrain.planner.secrets import revealer
+from packtrain.spec import Problem, load
+from packtrain.spec.problems import WARNING
+from packtrain.state import RunState
+from packtrain.store import Lease, RunRow, SqliteStore, store_path
+from packtrain.supervise import Collector, Supervisor
+from packtrain.supervise.loop import holder_lives
+from packtrain.transfer.api import Reveal
+
+ENGINES = ("local",)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A run that could be started: nothing is written yet."""
+
+    planned: Planned | None
+    resolved: Resolved
+    folder: RunFolder
+    where: Path  # the workflow's folder
+    problems: tuple[Problem, ...]
+
+    @property
+    def failed(self) -> bool:
+        return any(problem.is_error for problem in self.problems)
+
+    @property
+    def plan(self) -> Plan:
+        if self.planned is None:
+            raise UsageError("the workflow has errors, so there is no plan")
+        return self.planned.plan
+
+
+def open_store() -> SqliteStore:
+    return SqliteStore(store_path())
+
+
+def engine_capabilities(name: str) -> Capabilities:
+    if name not in ENGINES:
+        raise UsageError(f"there is no engine {name!r} in this version; known are {', '.join(ENGINES)}")
+    return capabilities()
+
+
+def engine_of(row: RunRow) -> Engine:
+    return LocalEngine(RunFolder(row.folder))
+
+
+def new_run_id(name: str) -> str:
+    """The workflow's name and four letters, e.g. cifar10-x7kq."""
+    alphabet = "abcdefghjkmnpqrstuvwxyz23456789"
+    return f"{name}-{''.join(secrets.choice(alphabet) for _ in range(4))}"
+
+
+def prepare(
+    file: Path, engine: str, *, strict: bool = True, no_container: bool = False, no_gpu: bool = False
+) -> Prepared:
+    """Read, check and plan a workflow file. Problems are returned, not raised. Not strict: that this
+    machine lacks something (a GPU, a variable with a token) is a warning."""
+    machine = engine_capabilities(engine)
+    where = file.absolute().parent
+    loaded = load(file)
+    if loaded.workflow is None:
+        return Prepared(None, Resolved({}), RunFolder(where), where, loaded.problems)
+    run = new_run_id(loaded.workflow.name or file.stem)
+    folder = RunFolder.of(Path.cwd(), run)
+    planned = make_plan(
+        loaded.workflow,
+        run=run,
+        engine=engine,
+        where=where,
+        run_folder=folder,
+        no_container=no_container,
+        no_gpu=no_gpu,
+    )
+    resolved = resolve_secrets(planned.secrets, where)
+    lacking = (*resolved.problems, *problems_for(planned.plan, machine, loaded.workflow.origin))
+    if not strict:
+        lacking = tuple(replace(problem, severity=WARNING) for problem in lacking)
+    problems = tuple(dict.fromkeys((*loaded.problems, *planned.problems, *lacking)))
+    return Prepared(planned, resolved, folder, where, problems)
+
+
+def create_run(prepared: Prepared, store: SqliteStore) -> RunRow:
+    """Make the run's folder complete, then the run known: a crash in between leaves only a folder."""
+    assert prepared.planned is not None
+    plan, folder = prepared.plan, prepared.folder
+    folder.root.mkdir(parents=True, mode=0o700)
+    (folder.root.parent.parent / ".gitignore").write_text("*\n", encoding="utf-8")
+    write_secrets(folder.secrets, prepared.resolved.values)
+    write_references(folder.references, prepared.planned.secrets, prepared.where)
+    _write_plans(plan, folder)
+    build_agent(folder.agent)
+    write_launcher(folder.launcher)
+    row = RunRow(plan.run, plan.name, plan.engine, folder.root, time.time())
+    store.add_run(row, _created(plan, row))
+    return row
+
+
+def _write_plans(plan: Plan, folder: RunFolder) -> None:
+    write_plan(plan, folder.plan)
+    for job in plan.jobs:
+        folder.job(job.id).mkdir(parents=True, exist_ok=True)
+        write_plan(replace(plan, jobs=(job,)), folder.job_plan(job.id))
+
+
+def _created(plan: Plan, row: RunRow) -> Event:
+    points = {job.id: {var.key: str(var.value) for var in job.point} for job in plan.jobs}
+    data = {"name": row.name, "engine": row.engine, "folder": str(row.folder), "jobs": len(plan.jobs), "points": points}
+    return Event(row.run, "", new_emitter("cli"), 1, kinds.RUN_CREATED, row.created, time.monotonic(), data)
+
+
+def supervisor_of(row: RunRow, store: SqliteStore) -> Supervisor:
+    folder = RunFolder(row.folder)
+    return Supervisor(read_plan(folder.plan), folder, store, engine_of(row))
+
+
+def detach(row: RunRow, *, reopen: bool) -> int:
+    """Start a supervisor that outlives this terminal; its process id."""
+    command = [sys.executable, "-m", "packtrain", "supervise", row.run, *(["--reopen"] if reopen else [])]
+    with open(RunFolder(row.folder).supervisor_log, "ab") as log:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd="/"
+        )
+    return process.pid
+
+
+def restore_secrets(row: RunRow) -> None:
+    """Before a run goes on: read its secrets again from where the workflow said."""
+    folder = RunFolder(row.folder)
+    secrets_, where = read_references(folder.references)
+    kept = {name for name, secret in secrets_.items() if secret.is_literal and not (folder.secrets / name).exists()}
+    if kept:
+        raise UsageError(
+            f"the secret {min(kept)} of the run {row.run} was written in the workflow itself and is not kept; "
+            "start the workflow anew, or name it as ${env:…} or ${file:…}"
+        )
+    resolved = resolve_secrets({name: s for name, s in secrets_.items() if not s.is_literal}, where)
+    if resolved.problems:
+        raise UsageError(str(resolved.problems[0]))
+    write_secrets(folder.secrets, resolved.values)
+
+
+def forget_secrets(row: RunRow, state: RunState) -> None:
+    """Of a finished run nothing secret stays."""
+    if state.finished:
+        shutil.rmtree(RunFolder(row.folder).secrets, ignore_errors=True)
+
+
+def reveal_of(row: RunRow) -> Reveal:
+    """Secrets of a run for its owner: from the run's folder, else from where the workflow said."""
+    folder = RunFolder(row.folder)
+
+    def reveal(text: Text) -> str:
+        if not isinstance(text, str) and (folder.secrets / text.name).exists():
+            return (folder.secrets / text.name).read_text(encoding="utf-8")
+        return revealer(resolve_secrets(*read_references(folder.references)).values)(text)
+
+    return reveal
+
+
+# Looking
+
+
+def find_run(store: SqliteStore, wanted: str) -> RunRow:
+    """By id, by the start of an id, or the newest: of this folder if there is one, else of all."""
+    runs = store.runs()
+    if not runs:
+        raise NotFoundError("there are no runs yet; start one with `packtrain run FILE`")
+    if not wanted:
+        here = [row for row in runs if Path.cwd() in (row.folder, *row.folder.parents)]
+        return (here or runs)[-1]
+    found = [row for row in runs if row.run == wanted] or [row for row in runs if row.run.startswith(wanted)]
+    if not found:
+        raise NotFoundError(f"there is no run {wanted!r}; `packtrain ps` lists them")
+    if len({row.name for row in found}) > 1:
+        raise UsageError(f"{wanted!r} may mean {', '.join(row.run for row in found[-5:])}; write a longer part")
+    return found[-1]
+
+
+def find_job(store: SqliteStore, target: str) -> tuple[RunRow, str | None]:
+    """RUN or RUN.JOB; the job is None if the whole run is meant."""
+    run, dot, job = target.rpartition(".")
+    if dot and any(row.run.startswith(run) for row in store.runs()):
+        row = find_run(store, run)
+        if job not in load_state(store, row.run).jobs:
+            raise NotFoundError(f"the run {row.run} has no job {job!r}; `packtrain ps {row.run}` lists them")
+        return row, job
+    return find_run(store, target), None
+
+
+def load_state(store: SqliteStore, run: str) -> RunState:
+    state = RunState(run)
+    for stored in store.events(run):
+        state.apply(stored.event, stored.arrived)
+    return state
+
+
+def supervisor_lease(store: SqliteStore, run: str) -> Lease | None:
+    """The lease of a living supervisor."""
+    lease = store.lease(run)
+    alive = lease is not None and not lease.released and lease.expires > time.time() and holder_lives(lease)
+    return lease if alive else None
+
+
+def refresh(store: SqliteStore, row: RunRow) -> RunState:
+    """The state of a run; where no supervisor collects for it, what its agents wrote is brought in first."""
+    state = load_state(store, row.run)
+    if state.finished or supervisor_lease(store, row.run) or not RunFolder(row.folder).plan.exists():
+        return state
+    folder = RunFolder(row.folder)
+    jobs = {job.id: job for job in read_plan(folder.plan).jobs}
+    live = [Ticket(a.decision, jobs[job.id]) for job in state.jobs.values() for a in job.live]
+    Collector(store, row.run, folder).collect(state, engine_of(row).look(live))
+    return load_state(store, row.run)
+
+
+def request_cancel(store: SqliteStore, run: str, jobs: list[str], reason: str) -> None:
+    """Write the wish down; the supervisor acts on it."""
+    emitter = new_emitter("cli")
+    data = {"action": "cancel", "reason": reason}
+    now, mono = time.time(), time.monotonic()
+    store.append(Event(run, job, emitter, n, kinds.REQUESTED, now, mono, data) for n, job in enumerate(jobs, 1))

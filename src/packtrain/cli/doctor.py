@@ -1,0 +1,148 @@
+"""packtrain doctor"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import sqlite3
+import ssl
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from packtrain import __version__, app
+from packtrain.cli.output import json_option, say_next, show
+from packtrain.errors import PacktrainError
+from packtrain.store import store_path
+from packtrain.store.home import file_system, is_network
+from packtrain.watch import figures
+
+OK, WARN, BAD = "ok", "warning", "bad"
+_MARKS = {OK: "[green]✓[/]", WARN: "[yellow]![/]", BAD: "[red]✗[/]"}
+_LITTLE_DISK = 5e9
+_TOKENS = ("BEARER_TOKEN", "BEARER_TOKEN_FILE", "TOKEN", "_CONDOR_CREDS")
+
+
+@dataclass(frozen=True)
+class Finding:
+    what: str
+    status: str
+    seen: str
+    remedy: str = ""
+
+
+@click.command(name="doctor")
+@json_option
+def command(as_json: bool) -> None:
+    """Is this machine ready? Exit code 1 if something must be mended first."""
+    findings = [finding for look in _LOOKS for finding in look()]
+    show(as_json, [asdict(finding) for finding in findings], lambda out: _text(out, findings))
+    if any(finding.status == BAD for finding in findings):
+        raise click.exceptions.Exit(1)
+
+
+def _text(out: Console, findings: list[Finding]) -> None:
+    for finding in findings:
+        remedy = f"  [dim]→ {finding.remedy}[/]" if finding.remedy else ""
+        out.print(f" {_MARKS[finding.status]} {finding.what:<12} {finding.seen}{remedy}")
+    say_next(("packtrain init cifar10-resnet", "a first workflow"))
+
+
+def _versions() -> Iterator[Finding]:
+    yield Finding("packtrain", OK, f"{__version__} on Python {platform.python_version()} ({sys.executable})")
+    yield Finding("SQLite", OK, sqlite3.sqlite_version)
+
+
+def _disk() -> Iterator[Finding]:
+    free = shutil.disk_usage(".").free
+    little = free < _LITTLE_DISK
+    remedy = "free some room, or run from another folder" if little else ""
+    yield Finding("disk", WARN if little else OK, f"{figures.size(free)} free in this folder", remedy)
+
+
+def _folder() -> Iterator[Finding]:
+    kind = file_system(Path.cwd())
+    try:
+        import fcntl
+
+        with tempfile.NamedTemporaryFile(dir=".") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        yield Finding("folder", BAD, f"{kind}: {error}", "run from a folder that you can write and lock files in")
+        return
+    yield Finding("folder", OK, f"{kind or 'unknown file system'}, files can be written and locked")
+
+
+def _store() -> Iterator[Finding]:
+    path = store_path()
+    kind = file_system(path.parent) if path.parent.exists() else ""
+    try:
+        runs = len(app.open_store().runs())
+    except (PacktrainError, OSError, sqlite3.Error) as error:
+        yield Finding("store", BAD, str(error), "set PACKTRAIN_STORE to a file that you can write")
+        return
+    slow = ", network file system: slower journal" if is_network(kind) else ""
+    yield Finding("store", OK, f"{path}, {runs} runs{slow}")
+
+
+def _engines() -> Iterator[Finding]:
+    machine = app.engine_capabilities("local")
+    gpus = f"{machine.gpus} GPUs" if machine.gpus else "no GPU"
+    yield Finding("local", OK, f"{machine.cpus} CPUs, {figures.size(machine.memory_mb * 2**20)}, {gpus}")
+    for name, program in (("htcondor", "condor_submit"), ("slurm", "sbatch")):
+        if shutil.which(program):
+            yield Finding(name, WARN, f"{program} is here", f"this version cannot run on {name} yet")
+    if machine.containers:
+        yield Finding("containers", OK, f"Apptainer: {shutil.which('apptainer')}")
+    else:
+        yield Finding(
+            "containers", WARN, "no Apptainer", "install it for steps with a `container`, or use --no-container"
+        )
+
+
+def _training() -> Iterator[Finding]:
+    python = shutil.which("python3")
+    if python is None:
+        yield Finding("python3", WARN, "not on PATH", "steps that call python3 will fail")
+        return
+    yield Finding("python3", OK, f"{python} (what steps get when they call python3)")
+
+
+def _network() -> Iterator[Finding]:
+    paths = ssl.get_default_verify_paths()
+    bundle = paths.cafile or paths.capath
+    yield (
+        Finding("TLS", OK, f"certificates in {bundle}")
+        if bundle
+        else Finding("TLS", BAD, "no certificates", "install ca-certificates, or set SSL_CERT_FILE")
+    )
+    proxy = os.environ.get("https_proxy") or os.environ.get("HTTPS_PROXY")
+    if proxy:
+        yield Finding("proxy", OK, proxy.rpartition("@")[2])
+
+
+def _tokens() -> Iterator[Finding]:
+    found = [name for name in _TOKENS if os.environ.get(name)]
+    runtime = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()) / f"bt_u{os.getuid()}"
+    found += [str(runtime)] if runtime.exists() else []
+    yield Finding(
+        "tokens", OK, f"found in {', '.join(found)}" if found else "none found (needed for protected data only)"
+    )
+
+
+_LOOKS: tuple[Callable[[], Iterator[Finding]], ...] = (
+    _versions,
+    _disk,
+    _folder,
+    _store,
+    _engines,
+    _training,
+    _network,
+    _tokens,
+)

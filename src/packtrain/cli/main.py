@@ -1,0 +1,88 @@
+"""The `packtrain` command. Commands are imported when they are called, so that --help answers at once."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from typing import Any
+
+import click
+
+from packtrain import __version__
+from packtrain.errors import EXIT_INTERRUPTED, PacktrainError
+
+COMMANDS = {
+    "init": "Start a workflow file, or copy out a recipe.",
+    "check": "Check a workflow file: all problems at once, with their lines.",
+    "doctor": "Is this machine ready? Versions, disk, engines, tokens, file system.",
+    "plan": "Show what would be done: jobs, data and sizes, steps, outputs.",
+    "run": "Run a workflow file.",
+    "ps": "List runs, or the jobs of a run; -w watches.",
+    "logs": "Show what the steps of a job wrote; -f follows.",
+    "outputs": "List what a run brought home, or copy it.",
+    "why": "Explain what happened, whose fault it was and what to do.",
+    "cancel": "End a run or a job.",
+    "resume": "Go on with a run.",
+    "schema": "Print the JSON Schema of workflow files.",
+    "completion": "Print the completion script of a shell.",
+}
+HIDDEN = ("supervise",)
+
+
+class LazyGroup(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS and name not in HIDDEN:
+            return None
+        command: click.Command = importlib.import_module(f"packtrain.cli.{name}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        if args and self.get_command(ctx, args[0]) is None:
+            import difflib
+
+            close = difflib.get_close_matches(args[0], COMMANDS, n=1)
+            hint = f"; did you mean {close[0]!r}?" if close else "; see `packtrain --help`"
+            raise click.UsageError(f"there is no command {args[0]!r}{hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, "--version", message="packtrain %(version)s")
+def cli() -> None:
+    """Carry a dataset and a training program to any machine, keep it alive there, bring every run home.
+
+    Start with `packtrain init`, then `packtrain run workflow.yaml`.
+    """
+
+
+def main() -> None:
+    try:
+        cli.main(prog_name="packtrain", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except click.exceptions.Exit as leaving:
+        sys.exit(leaving.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        sys.exit(EXIT_INTERRUPTED)
+    except PacktrainError as error:
+        _complain(error)
+        sys.exit(error.exit_code)
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader has left, e.g. `packtrain logs | head`
+        sys.exit(0)
+
+
+def _complain(error: PacktrainError) -> None:
+    if "--json" in sys.argv:
+        click.echo(json.dumps({"error": str(error), "exit_code": error.exit_code}))
+    else:
+        click.echo(f"packtrain: {error}", err=True)

@@ -1,0 +1,53 @@
+"""Every result has a text and a JSON form, and the next useful commands."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import click
+from rich.console import Console
+
+from packtrain.spec import Problem
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+dry_run_option = click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+
+
+@functools.cache
+def console() -> Console:
+    return Console(highlight=False, soft_wrap=True)
+
+
+@functools.cache
+def error_console() -> Console:
+    return Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def show(as_json: bool, data: Any, text: Callable[[Console], None]) -> None:
+    if as_json:
+        click.echo(json.dumps(data, indent=1, ensure_ascii=False))
+    else:
+        text(console())
+
+
+def say_next(*commands: tuple[str, str]) -> None:
+    """What a person may want to do now: (command, what for)."""
+    width = max(len(command) for command, _ in commands)
+    out = console()
+    out.print()
+    for command, purpose in commands:
+        out.print(f"  [bold]{command:<{width}}[/]  [dim]{purpose}[/]")
+
+
+def show_problems(problems: Sequence[Problem]) -> None:
+    """On the error stream, errors and warnings alike, in the order of the file."""
+    for problem in problems:
+        style = "red" if problem.is_error else "yellow"
+        error_console().print(str(problem), style=style, markup=False)
+
+
+def count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,79 @@
+"""packtrain run"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from packtrain import app
+from packtrain.cli.output import console, dry_run_option, json_option, say_next, show, show_problems
+from packtrain.errors import EXIT_USAGE
+from packtrain.store import RunRow
+
+
+@click.command(name="run")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--on", "engine", default="local", show_default=True, help="Where: local.")
+@click.option("--detach", is_flag=True, help="Go on without this terminal.")
+@click.option("--no-container", is_flag=True, help="Run every step on the host.")
+@click.option("--no-gpu", is_flag=True, help="Run without the GPUs that the workflow asks for.")
+@click.option("--offline", is_flag=True, help="Do not ask the inputs for their sizes first.")
+@dry_run_option
+@json_option
+def command(
+    file: Path,
+    engine: str,
+    detach: bool,
+    no_container: bool,
+    no_gpu: bool,
+    offline: bool,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Run a workflow file.
+
+    The exit code is 0 if every job succeeded, else that of the first failure (docs/reference/failures.md).
+    Ctrl-C stops cleanly; `packtrain resume` goes on.
+    """
+    from packtrain.cli.plan import explain, show_plan
+
+    prepared = app.prepare(file, engine, no_container=no_container, no_gpu=no_gpu)
+    if not as_json or prepared.failed:
+        show_problems(prepared.problems)
+    if prepared.failed:
+        raise click.exceptions.Exit(EXIT_USAGE)
+    prepared, explained = explain(prepared, offline=offline)
+    if dry_run or not as_json:
+        show(as_json, explained.to_data(), lambda out: show_plan(out, explained))
+    if not dry_run:
+        _start(prepared, detach, as_json)
+
+
+def _start(prepared: app.Prepared, detach: bool, as_json: bool) -> None:
+    store = app.open_store()
+    row = app.create_run(prepared, store)
+    if detach:
+        pid = app.detach(row, reopen=False)
+        show(
+            as_json,
+            {"run": row.run, "folder": str(row.folder), "pid": pid},
+            lambda out: out.print(f"started {row.run}"),
+        )
+        if not as_json:
+            say_next((f"packtrain ps -w {row.run}", "watch it"), (f"packtrain cancel {row.run}", "end it"))
+        return
+    store.close()
+    finish(row, reopen=False, as_json=as_json)
+
+
+def finish(row: RunRow, *, reopen: bool, as_json: bool) -> None:
+    """Attend the run to its end, sum it up, leave with its exit code."""
+    from packtrain.cli.attend import attend
+    from packtrain.cli.summary import exit_code_of, show_summary, summary_data
+
+    if not as_json:
+        console().print(f"[dim]run {row.run} in {row.folder}[/]")
+    state = attend(row, reopen=reopen, as_json=as_json)
+    show(as_json, summary_data(row, state), lambda out: show_summary(out, row, state))
+    raise click.exceptions.Exit(exit_code_of(state))

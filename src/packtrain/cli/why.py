@@ -1,0 +1,52 @@
+"""packtrain why"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+from rich.console import Console
+
+from packtrain import app
+from packtrain.cli.output import json_option, say_next, show
+from packtrain.plan import RunFolder
+from packtrain.watch.explain import Explanation, explain_job
+
+_MOST = 10
+
+
+@click.command(name="why")
+@click.argument("target", metavar="[RUN[.JOB]]", default="")
+@json_option
+def command(target: str, as_json: bool) -> None:
+    """Explain what happened, whose fault it was, what packtrain did and what you can do."""
+    store = app.open_store()
+    row, job = app.find_job(store, target)
+    state = app.refresh(store, row)
+    attended = app.supervisor_lease(store, row.run) is not None
+    folder = RunFolder(row.folder)
+    jobs = [state.jobs[job]] if job else list(state.jobs.values())
+    told = [explain_job(one, folder, attended) for one in jobs]
+    data: dict[str, Any] = {"run": row.run, "jobs": [one.to_data() for one in told]}
+    show(as_json, data, lambda out: _text(out, row.run, told, alone=job is not None or len(told) == 1))
+
+
+def _text(out: Console, run: str, told: list[Explanation], alone: bool) -> None:
+    """Jobs with the same story are told once."""
+    stories: dict[tuple[str, ...], list[Explanation]] = {}
+    for one in told:
+        stories.setdefault(one.story, []).append(one)
+    for alike in list(stories.values())[:_MOST]:
+        names = ", ".join(one.job for one in alike[:8]) + (" …" if len(alike) > 8 else "")
+        head = f"job {names}" if len(alike) == 1 else f"{len(alike)} jobs ({names})"
+        if not alone or len(alike) > 1:
+            out.print(f"[bold]{head}[/]")
+        for label, sentence in alike[0].lines():
+            out.print(f"[dim]{label:>9}[/]  ", end="")
+            out.print(sentence, markup=False)
+        out.print()
+    first = next((one for one in told if one.failed), None)
+    if first:
+        say_next(
+            (f"packtrain logs {run}.{first.job}", "all that its steps wrote"), (f"packtrain resume {run}", "try again")
+        )

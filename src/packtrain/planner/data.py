@@ -1,0 +1,195 @@
+"""Inputs and outputs of one job: every address complete, every local path absolute."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from urllib.parse import unquote, urlsplit
+
+from packtrain import plan
+from packtrain.planner.context import JobContext
+from packtrain.planner.paths import absolute
+from packtrain.spec import Workflow, data
+from packtrain.spec.problems import Path as Keys
+from packtrain.spec.problems import shown
+from packtrain.spec.secrets import is_secret_header
+
+_NOT_YET = {"mode": ("stage",), "delivery": ("auto", "agent")}  # what this version can do
+_NEEDS_TOOL = {".7z": "7z", ".rar": "unrar"}
+
+
+@dataclass(frozen=True)
+class _Contents:
+    items: tuple[plan.Item, ...] = ()
+    prefix: plan.Ref | None = None
+
+
+def plan_inputs(workflow: Workflow, job: JobContext) -> tuple[plan.Input, ...]:
+    given: list[tuple[str, data.Input, Keys]] = [("", workflow.input, ("input",))] if workflow.input else []
+    given += [(name, source, ("inputs", name)) for name, source in workflow.inputs.items()]
+    return tuple(_input(name, source, keys, workflow.input_mode, job) for name, source, keys in given)
+
+
+def _input(name: str, source: data.Input, keys: Keys, chmod: int | None, job: JobContext) -> plan.Input:
+    _refuse_later_things(source, keys, job)
+    kind = next(kind for kind in _CONTENTS if getattr(source, kind) is not None)
+    contents = _CONTENTS[kind](getattr(source, kind), (*keys, kind), job)
+    unpack = source.unpack or ("never" if contents.prefix else "auto")
+    if unpack == "auto":
+        _name_needed_tools(contents, keys, job)
+    return plan.Input(
+        name=name,
+        folder=f"inputs/{name}" if name else "input",
+        items=contents.items,
+        prefix=contents.prefix,
+        unpack=unpack,
+        nested=source.nested,
+        mode=source.mode,
+        delivery=source.delivery,
+        chmod=chmod,
+    )
+
+
+def _refuse_later_things(source: data.Input, keys: Keys, job: JobContext) -> None:
+    for key, able in _NOT_YET.items():
+        value = getattr(source, key)
+        if value not in able:
+            message = f"{shown((*keys, key))}: {value} is not supported by this version"
+            job.report.error((*keys, key), message, f"use {' or '.join(able)}")
+
+
+def _name_needed_tools(contents: _Contents, keys: Keys, job: JobContext) -> None:
+    for item in contents.items:
+        tool = _NEEDS_TOOL.get(PurePosixPath(item.name).suffix.lower())
+        if tool:
+            message = f"{item.name} can be unpacked only where the worker has the program {tool}"
+            job.report.warning(keys, message, "make it a tar or zip, or say `unpack: never`")
+
+
+def _http(source: data.HttpInput, keys: Keys, job: JobContext) -> _Contents:
+    if source.files:
+        files = [(file, (*keys, "files", i)) for i, file in enumerate(source.files)]
+        items = tuple(_http_item((f.url,), f.name, f.sha256, k, source, keys, job) for f, k in files)
+        _refuse_same_names(items, keys, job)
+        return _Contents(items)
+    urls = source.urls or (source.url or "",)
+    return _Contents((_http_item(urls, None, source.sha256, keys, source, keys, job),))
+
+
+def _http_item(
+    urls: tuple[str, ...],
+    name: str | None,
+    sha256: str | None,
+    keys: Keys,
+    access: data.HttpInput,
+    access_keys: Keys,
+    job: JobContext,
+) -> plan.Item:
+    sources = tuple(_http_ref(url, access, access_keys, job) for url in urls)
+    return plan.Item(job.fill(name) if name else name_of(sources[0].url), sources, digest=_digest(sha256))
+
+
+def _http_ref(url: str, access: data.HttpInput | data.HttpOutput, keys: Keys, job: JobContext) -> plan.Ref:
+    headers = tuple(
+        plan.Header(name, job.secret(value, (*keys, "headers", name), is_secret_header(name)))
+        for name, value in access.headers.items()
+    )
+    return plan.Ref(job.fill(url), headers=headers, token=job.secret_or_none(access.token, (*keys, "token")))
+
+
+def _refuse_same_names(items: tuple[plan.Item, ...], keys: Keys, job: JobContext) -> None:
+    seen: set[str] = set()
+    for position, item in enumerate(items):
+        if item.name in seen:
+            message = f"two files of {shown(keys)} would be named {item.name}"
+            job.report.error((*keys, "files", position), message, "give one of them a `name`")
+        seen.add(item.name)
+
+
+def name_of(url: str) -> str:
+    """The file name in an address."""
+    last = unquote(urlsplit(url).path.rstrip("/").rpartition("/")[2])
+    safe = last.replace("/", "_").replace("\0", "_")
+    return safe if safe not in ("", ".", "..") else "data"
+
+
+def _digest(sha256: str | None) -> plan.Digest | None:
+    return plan.Digest("sha256", sha256) if sha256 else None
+
+
+def _s3(source: data.S3, keys: Keys, job: JobContext) -> _Contents:
+    return _Contents(prefix=_s3_ref(source, keys, job))
+
+
+def _s3_ref(source: data.S3, keys: Keys, job: JobContext) -> plan.Ref:
+    access = plan.S3Access(
+        region=source.region,
+        endpoint=source.endpoint_url.rstrip("/"),
+        access_key=job.secret_or_none(source.access_key_id, (*keys, "accessKeyId"), confidential=False),
+        secret_key=job.secret_or_none(source.secret_access_key, (*keys, "secretAccessKey")),
+        session_token=job.secret_or_none(source.session_token, (*keys, "sessionToken")),
+    )
+    return plan.Ref(job.fill(source.bucket_url + source.path), s3=access)
+
+
+def _osdf(source: data.OsdfInput, keys: Keys, job: JobContext) -> _Contents:
+    ref = _osdf_ref(source, keys, job)
+    if ref.url.endswith("/"):
+        return _Contents(prefix=ref)
+    return _Contents((plan.Item(name_of(ref.url), (ref,), digest=_digest(source.sha256)),))
+
+
+def _osdf_ref(source: data.Osdf, keys: Keys, job: JobContext) -> plan.Ref:
+    url = job.fill(source.url or f"osdf://{source.path}")
+    if url.startswith("osdf://"):
+        url = "osdf:///" + url[len("osdf://") :].lstrip("/")  # osdf://nrp/x means the path /nrp/x
+    return plan.Ref(url, token=job.secret_or_none(source.token, (*keys, "token")))
+
+
+def _file(source: data.File, keys: Keys, job: JobContext) -> _Contents:
+    path = absolute(job.where, job.fill(source.path))
+    ref = plan.Ref(path.as_uri())
+    if path.is_dir():
+        return _Contents(prefix=ref)
+    if not path.is_file():
+        job.report.error((*keys, "path"), f"{path} does not exist", "paths are relative to the workflow file")
+    return _Contents((plan.Item(path.name or "data", (ref,)),))
+
+
+def plan_output(workflow: Workflow, job: JobContext) -> plan.Output | None:
+    if workflow.output is None:
+        return _default_output(job)
+    output = workflow.output
+    kind = next(kind for kind in _REFS if getattr(output, kind) is not None)
+    ref = _REFS[kind](getattr(output, kind), ("output", kind), job)
+    delete = bool(output.s3 and output.s3.delete_sync)
+    return plan.Output(ref, continuous=workflow.continuous_output_sync, delete=delete)
+
+
+def _default_output(job: JobContext) -> plan.Output | None:
+    """Here the run's folder is at hand; other engines bring outputs home in their own way."""
+    if job.setting.engine != "local":
+        return None
+    folder = job.setting.run_folder.job_output(job.values["job"])
+    return plan.Output(plan.Ref(folder.absolute().as_uri()))
+
+
+def _file_output(output: data.File, keys: Keys, job: JobContext) -> plan.Ref:
+    path = absolute(job.where, job.fill(output.path))
+    if path.exists() and not path.is_dir():
+        job.report.error((*keys, "path"), f"{path} is a file; outputs go into a folder")
+    return plan.Ref(path.as_uri())
+
+
+def _http_output(output: data.HttpOutput, keys: Keys, job: JobContext) -> plan.Ref:
+    return _http_ref(output.url, output, keys, job)
+
+
+_CONTENTS: dict[str, Callable[..., _Contents]] = {"http": _http, "s3": _s3, "osdf": _osdf, "file": _file}
+_REFS: dict[str, Callable[..., plan.Ref]] = {
+    "s3": _s3_ref,
+    "file": _file_output,
+    "http": _http_output,
+    "osdf": _osdf_ref,
+}

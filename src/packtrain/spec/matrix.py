@@ -1,0 +1,66 @@
+"""`count` and `matrix` to the points of a run, one a job, always in the same order.
+
+The last key varies fastest. `exclude` removes combinations that agree with it; then each `include`
+adds its values to every combination whose matrix values it does not contradict, or else becomes a
+point of its own: the rules of GitHub Actions. `count` repeats each point.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+
+from packtrain.spec.workflow import Matrix
+
+MAX_JOBS = 100_000
+MAX_COMPARISONS = 10_000_000  # combinations times include and exclude entries
+
+Point = dict[str, str]
+
+
+def too_large(matrix: Matrix | None, count: int) -> str:
+    """Why this would be too many jobs, or nothing."""
+    axes = matrix.axes if matrix else {}
+    combinations = math.prod(map(len, axes.values()))
+    entries = len(matrix.include) + len(matrix.exclude) if matrix else 0
+    if max(combinations, 1) * count > MAX_JOBS or len(matrix.include if matrix else ()) * count > MAX_JOBS:
+        return f"count and matrix make more than {MAX_JOBS} jobs"
+    if combinations * entries > MAX_COMPARISONS:
+        return (
+            f"the matrix has {combinations} combinations and {entries} include and exclude entries, which is too much"
+        )
+    return ""
+
+
+def expand(matrix: Matrix | None, count: int = 1) -> list[Point]:
+    """The points of all jobs. Without a matrix each is empty."""
+    points = _points(matrix) if matrix else [Point()]
+    return [dict(point) for point in points for _ in range(count)]
+
+
+def _points(matrix: Matrix) -> list[Point]:
+    kept = [p for p in _combinations(matrix.axes) if not any(_agrees(p, gone) for gone in matrix.exclude)]
+    return _included(kept, matrix.axes, matrix.include)
+
+
+def _combinations(axes: Mapping[str, Sequence[str]]) -> list[Point]:
+    if not axes:
+        return []
+    return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
+
+
+def _agrees(point: Point, part: Point) -> bool:
+    return all(point.get(key) == value for key, value in part.items())
+
+
+def _included(points: list[Point], axes: Mapping[str, Sequence[str]], includes: Sequence[Point]) -> list[Point]:
+    extra: list[Point] = []
+    for include in includes:
+        fixed = {key: value for key, value in include.items() if key in axes}
+        fitting = [point for point in points if _agrees(point, fixed)]
+        for point in fitting:
+            point.update(include)
+        if not fitting:
+            extra.append(dict(include))
+    return points + extra

@@ -1,0 +1,23 @@
+"""`{job}`, `{run}`, `{name}` and the keys of the matrix, filled into texts.
+
+Only known keys in single braces are replaced, and never behind a `$`: `${lr}`, `{{x}}` and `{print $1}`
+in a command stay what they are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+BUILT_IN = ("job", "run", "name")
+_FIELD = re.compile(r"(?<![${])\{([A-Za-z_][A-Za-z0-9_]*)\}(?!\})")
+
+
+def fill(text: str, values: Mapping[str, str]) -> str:
+    """Replace the known fields; once, so a value with braces stays as it is."""
+    return _FIELD.sub(lambda found: values.get(found.group(1), found.group()), text)
+
+
+def fields(text: str) -> set[str]:
+    """The names in braces, known or not."""
+    return set(_FIELD.findall(text))

@@ -1,0 +1,52 @@
+"""Addresses as text: shown without secrets, joined with names, compared by origin."""
+
+from __future__ import annotations
+
+from urllib.parse import quote, unquote, urlsplit
+
+from packtrain.errors import TransferError
+
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+_RAW_SCHEMES = frozenset({"s3"})  # their keys are written as they are, not percent-encoded
+
+
+def scheme_of(url: str) -> str:
+    return url.partition(":")[0].lower()
+
+
+def shown(url: str) -> str:
+    """The address as messages may show it: without user, password, query (signatures!) and fragment."""
+    if scheme_of(url) in _RAW_SCHEMES:
+        return url
+    head, slashes, rest = url.partition("//")
+    before, mark, _ = rest.partition("?")
+    before = before.partition("#")[0]
+    host, slash, path = before.partition("/")
+    return f"{head}{slashes}{host.rpartition('@')[2]}{slash}{path}{'?…' if mark else ''}"
+
+
+def joined(url: str, name: str) -> str:
+    """The address of a name below an address; an empty name is the address itself."""
+    if not name:
+        return url
+    return f"{url.rstrip('/')}/{name if scheme_of(url) in _RAW_SCHEMES else quote(name)}"
+
+
+def origin_of(url: str) -> tuple[str, str, int | None]:
+    """Scheme, host and port: what a credential is bound to."""
+    parts = urlsplit(url)
+    return parts.scheme, parts.hostname or "", parts.port or _DEFAULT_PORTS.get(parts.scheme)
+
+
+def path_of(url: str) -> str:
+    """The decoded path of a file:// address."""
+    return unquote(urlsplit(url).path)
+
+
+def checked_name(name: str, url: str) -> str:
+    """A listed name becomes a path on our disk: one that leaves the folder is refused."""
+    if not name or name.startswith("/") or "\0" in name or {"..", ".", ""} & set(name.split("/")):
+        raise TransferError(
+            "archive_unsafe", f"{shown(url)} lists the name {name!r}, which leaves the folder", shown(url)
+        )
+    return name

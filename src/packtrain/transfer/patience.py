@@ -1,0 +1,77 @@
+"""How long to believe in sources that fail. `Patience` is pure: it is told what happened and when.
+
+A failure of one source is news, not a verdict. It becomes one when every source has failed, and
+nothing has arrived, for the whole patience; or at once, when every source refused for good.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from packtrain.errors import TransferError
+
+FOR_GOOD = frozenset({"token_refused", "certificate_refused", "unsupported"})
+_FIRST_WAIT_S = 0.25
+_LONGEST_WAIT_S = 15.0
+_PAUSE_STEP_S = 0.1
+# Which of several failures to report: the one that a person can do most about. That an object is
+# missing counts only if all say so.
+_MOST_TELLING_FIRST = (
+    "token_refused",
+    "certificate_refused",
+    "unsupported",
+    "not_the_data",
+    "digest_mismatch",
+    "truncated",
+    "service_unavailable",
+    "network_unreachable",
+    "host_unknown",
+    "object_missing",
+)
+_RANK = {kind: rank for rank, kind in enumerate(_MOST_TELLING_FIRST)}
+
+
+class Patience:
+    def __init__(self, patience_s: float, sources: int, now: float) -> None:
+        self._patience_s, self._since = patience_s, now
+        self._asked: list[int] = list(range(sources))
+        self._errors: dict[int, TransferError] = {}
+        self._wait_s = _FIRST_WAIT_S
+
+    def asked(self) -> Sequence[int]:
+        """The sources that have not refused for good."""
+        return tuple(self._asked)
+
+    def failed(self, source: int, error: TransferError) -> None:
+        self._errors[source] = error
+        if error.kind in FOR_GOOD:
+            self._asked.remove(source)
+
+    def progressed(self, when: float) -> None:
+        """Something new has arrived: all begins anew, except that a refusal stays one."""
+        if when > self._since:
+            self._since, self._wait_s = when, _FIRST_WAIT_S
+
+    def wait_s(self, now: float) -> float | None:
+        """How long to wait before all are asked again; None: no longer."""
+        left = self._patience_s - (now - self._since)
+        if not self._asked or left <= 0:
+            return None
+        wait, self._wait_s = self._wait_s, min(2 * self._wait_s, _LONGEST_WAIT_S)
+        return min(wait, left)
+
+    def verdict(self) -> TransferError:
+        """Of all sources together: the most telling failure, and the others behind it."""
+        errors = sorted(self._errors.values(), key=lambda error: _RANK.get(error.kind, 0))
+        first = errors[0]
+        words = "; ".join(dict.fromkeys(error.detail for error in errors))
+        return TransferError(first.kind, words, first.source)
+
+
+def pause(seconds: float, stop: Callable[[], None]) -> None:
+    """Wait, but ask all the while whether to stop."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        stop()
+        time.sleep(max(0.0, min(_PAUSE_STEP_S, until - time.monotonic())))

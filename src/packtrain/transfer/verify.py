@@ -1,0 +1,91 @@
+"""Whether what arrived is the data: digests while reading, and error pages that pose as files."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+from packtrain.errors import FailedError
+from packtrain.plan import Digest
+
+HEAD_BYTES = 1024  # enough to tell what a file is
+_BLOCK = 1 << 20
+_BINARY = (
+    ".tar", ".gz", ".tgz", ".bz2", ".tbz", ".tbz2", ".xz", ".txz", ".zip", ".7z", ".rar", ".zst",
+    ".npz", ".npy", ".pt", ".pth", ".bin", ".h5", ".hdf5", ".parquet", ".safetensors", ".sif",
+    ".png", ".jpg", ".jpeg", ".pkl", ".onnx",
+)  # fmt: skip
+_MARKUP = (".html", ".htm", ".xhtml", ".xml", ".svg", ".txt", ".md", ".php")
+_HTML = re.compile(rb"\s*(<!--.*?-->\s*)*<(!doctype\s+html|html|head|body|title)\b", re.IGNORECASE | re.DOTALL)
+_XML = re.compile(rb"\s*<(\?xml|Error|[A-Za-z]+Response)\b")
+_JSON = re.compile(rb"\s*[{\[]\s*([\"{\[]|[}\]]\s*$)")
+_TITLE = re.compile(r"<title[^>]*>(.*?)</title>", re.IGNORECASE | re.DOTALL)
+_TAG = re.compile(r"<(script|style).*?</\1>|<[^>]*>", re.IGNORECASE | re.DOTALL)
+_QUOTE_LENGTH = 80
+
+
+class Digests:
+    """sha256 of what passes by, and another algorithm where one is demanded."""
+
+    def __init__(self, *wanted: Digest | None) -> None:
+        names = {"sha256", *(digest.algorithm for digest in wanted if digest is not None)}
+        self._running = {name: _algorithm(name) for name in names}
+
+    def update(self, data: bytes) -> None:
+        for running in self._running.values():
+            running.update(data)
+
+    def value(self, algorithm: str) -> str:
+        return str(self._running[algorithm].hexdigest())
+
+
+def _algorithm(name: str) -> Any:
+    import hashlib
+
+    if name not in ("sha256", "md5"):
+        raise FailedError("unsupported", f"the digest {name!r} is not one of sha256, md5")
+    return hashlib.new(name, usedforsecurity=False)
+
+
+def sha256_of(path: Path) -> str:
+    digests = Digests()
+    with open(path, "rb") as file:
+        while True:
+            block = file.read(_BLOCK)
+            if not block:
+                return digests.value("sha256")
+            digests.update(block)
+
+
+def why_not_the_data(name: str, head: bytes, content_type: str | None) -> str | None:
+    """What is wrong with a file of this name that begins so; None if nothing is.
+
+    Judged by content: a page is a page only if its bytes are one, whatever the server calls it.
+    """
+    suffix = name.lower()
+    if suffix.endswith(_BINARY) and not head:
+        return "it is empty"
+    page = _page(head)
+    if page is None or suffix.endswith(_MARKUP):
+        return None
+    if suffix.endswith(_BINARY) or (page == "an HTML page" and "html" in (content_type or "")):
+        return f'{page} came instead of {name}: "{quoted(head)}"'
+    return None
+
+
+def _page(head: bytes) -> str | None:
+    for pattern, words in ((_HTML, "an HTML page"), (_XML, "an XML document"), (_JSON, "a JSON document")):
+        if pattern.match(head):
+            return words
+    return None
+
+
+def quoted(head: bytes) -> str:
+    """A page's title, or its first words."""
+    text = head.decode("utf-8", "replace")
+    title = _TITLE.search(text)
+    words = title.group(1) if title else _TAG.sub(" ", text)
+    plain = " ".join(unescape(words).split())
+    return plain if len(plain) <= _QUOTE_LENGTH else plain[: _QUOTE_LENGTH - 1] + "…"

@@ -1,0 +1,59 @@
+"""Numbers in words that people read: 3 min 20 s, 162 MB, 45.3%."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
+# How much of a training metric is shown, and how; others follow by their own names.
+_METRICS = ("epoch", "step", "loss", "accuracy", "test_loss", "test_accuracy")
+_HIDDEN = frozenset({"total_steps", "epochs", "images_per_s", "seconds"})
+
+
+def size(count: float | None) -> str:
+    if count is None:
+        return "?"
+    value = float(count)
+    for unit in _UNITS:
+        if value < 1000 or unit == _UNITS[-1]:
+            break
+        value /= 1000
+    return f"{value:.0f} {unit}" if unit == "B" or value >= 99.5 else f"{value:.1f} {unit}"
+
+
+def duration(seconds: float | None) -> str:
+    if seconds is None:
+        return "?"
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    if whole < 86400 * 2:
+        return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+    return f"{whole // 86400} d {whole % 86400 // 3600} h"
+
+
+def ago(seconds: float) -> str:
+    return "now" if seconds < 1 else f"{duration(seconds)} ago"
+
+
+def metric(data: Mapping[str, Any]) -> str:
+    """epoch 2/2 · loss 1.234 · accuracy 45.6%"""
+    shown = {key: data[key] for key in _METRICS if key in data}
+    shown.update({key: value for key, value in data.items() if key not in shown and key not in _HIDDEN})
+    return " · ".join(_one(key, value, data) for key, value in shown.items())
+
+
+def _one(key: str, value: Any, data: Mapping[str, Any]) -> str:
+    name = key.replace("_", " ")
+    if key == "epoch" and "epochs" in data:
+        return f"epoch {value}/{data['epochs']}"
+    if key == "step" and "total_steps" in data:
+        return f"step {value}/{data['total_steps']}"
+    if key.endswith("accuracy") and isinstance(value, float) and value <= 1:
+        return f"{name} {value:.1%}"
+    return f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}"

@@ -1,0 +1,115 @@
+"""A run drawn for a terminal: one row a job with a bar, the stages that are done, the newest metric."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+
+from rich.console import Group, RenderableType
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from packtrain.state import Attempt, JobState, JobStatus, RunState
+from packtrain.state.views import FINAL, fraction_of, run_status
+from packtrain.watch import figures
+from packtrain.watch.lines import is_idle, stage_line
+
+STYLES = {
+    "succeeded": "green",
+    "failed": "red",
+    "lost": "red",
+    "cancelled": "yellow",
+    "interrupted": "yellow",
+    "unattended": "yellow",
+    "running": "cyan",
+    "queued": "blue",
+    "decided": "blue",
+    "waiting": "dim",
+}
+_MARKS = {"succeeded": "✓", "failed": "✗", "cancelled": "–", "running": "▸", "queued": "·", "waiting": "·"}
+_ORDER = {status: rank for rank, status in enumerate((JobStatus.RUNNING, JobStatus.FAILED, JobStatus.QUEUED))}
+
+
+def styled(status: str) -> Text:
+    return Text(status, STYLES.get(status, ""))
+
+
+def draw(state: RunState, attended: bool, rows: int = 20) -> RenderableType:
+    """The whole picture, at most so many rows of jobs: those that run first."""
+    jobs = sorted(state.jobs.values(), key=lambda job: (_ORDER.get(job.status, 9), _number(job.id)))
+    parts: list[RenderableType] = [_headline(state, attended)]
+    if len(jobs) == 1 and jobs[0].latest:
+        parts += _stages_done(jobs[0].latest)
+    parts.append(job_table(jobs[:rows]))
+    if len(jobs) > rows:
+        parts.append(Text(f"  … and {len(jobs) - rows} more", "dim"))
+    return Group(*parts)
+
+
+def _headline(state: RunState, attended: bool) -> Text:
+    line = Text.assemble((state.run, "bold"), "  ", str(state.about.get("engine", "")), " · ")
+    line.append_text(styled(run_status(state, attended)))
+    counts = ((status, state.count(status)) for status in JobStatus)
+    told = ", ".join(f"{count} {status.value}" for status, count in counts if count)
+    line.append(f" · {len(state.jobs)} job{'' if len(state.jobs) == 1 else 's'}: {told}" if len(state.jobs) > 1 else "")
+    if state.created:
+        line.append(f" · {figures.duration(time.time() - state.created.wall)}", "dim")
+    return line
+
+
+def _stages_done(attempt: Attempt) -> list[RenderableType]:
+    done = (stage for stage in attempt.stages if stage.seconds is not None and not stage.data.get("failure"))
+    told = (stage_line(stage.data) for stage in done if not is_idle(stage.data))
+    return [Text.assemble("  ", ("✓ ", "green"), (line, "dim")) for line in told]
+
+
+def job_table(jobs: Iterable[JobState]) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 1), show_header=False)
+    for _ in range(5):
+        table.add_column(no_wrap=True)
+    for job in jobs:
+        table.add_row(*_row(job))
+    return table
+
+
+def _row(job: JobState) -> list[RenderableType]:
+    status, last = job.status.value, job.latest
+    mark = Text(f" {_MARKS.get(status, ' ')}", STYLES.get(status, ""))
+    label = Text(" ".join([job.id, *(f"{key}={value}" for key, value in job.point.items())]))
+    return [mark, label, styled(status), *_progress(job, last)]
+
+
+def _progress(job: JobState, last: Attempt | None) -> tuple[RenderableType, Text]:
+    if last is None:
+        return Text(""), Text("")
+    if not last.live:
+        return Text(""), Text(_last_word(job, last), "dim")
+    fraction = fraction_of(last)
+    bar: RenderableType = Text(last.stage or "starting", "cyan")
+    if fraction is not None:
+        bar = ProgressBar(total=1.0, completed=fraction, width=24)
+    return bar, Text(_detail(last), "dim")
+
+
+def _last_word(job: JobState, last: Attempt) -> str:
+    if job.status is JobStatus.SUCCEEDED:
+        return figures.metric(last.metric) or f"in {figures.duration(last.seconds)}"
+    tries = f"attempt {last.number}: " if last.number > 1 else ""
+    if last.failure:
+        return f"{tries}{last.failure.kind}: {last.failure.detail}"
+    return "" if job.status in FINAL else "waits for its next attempt"
+
+
+def _detail(attempt: Attempt) -> str:
+    if attempt.stage == "steps":
+        parts = [attempt.step, figures.metric(attempt.metric)]
+    else:
+        done, total = attempt.progress.get("done"), attempt.progress.get("total")
+        amount = f"{figures.size(done)} of {figures.size(total)}" if total else figures.size(done)
+        parts = [attempt.stage, amount if done is not None else ""]
+    return " · ".join(part for part in parts if part)
+
+
+def _number(job: str) -> tuple[int, str]:
+    return (int(job), "") if job.isdigit() else (1 << 60, job)

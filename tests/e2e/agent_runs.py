@@ -1,0 +1,106 @@
+"""Starts real agents from a built agent.pyz and reads what they leave behind."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from packtrain.events import JournalReader
+from packtrain.plan import AttemptFolder, Input, Item, Job, Limits, Plan, Ref, Resources, Run, Step, write_plan
+
+PATIENCE_S = 30
+
+
+def sh(command, name="step", **more):
+    return Step(name, Run(command, **more))
+
+
+def job(*steps, inputs=(), patience_s=0.5, resources=None, limits=None, **more):
+    small = Resources(mem_per_cpu_mb=16)
+    return Job(
+        "0", (), resources or small, limits or Limits(grace_s=2), steps, inputs=inputs, patience_s=patience_s, **more
+    )
+
+
+def an_input(*urls, name="", token=None, size=None, digest=None, **more):
+    items = tuple(Item(url.rsplit("/", 1)[-1], (Ref(url, token=token),), size, digest) for url in urls)
+    return Input(name, f"inputs/{name}" if name else "input", items, **more)
+
+
+class AgentRun:
+    """One attempt, in a folder of its own."""
+
+    def __init__(self, agent, folder, job, secrets=None, environ=None):
+        self.folder, self.agent, self.environ = Path(folder), agent, environ
+        self.home = AttemptFolder(self.folder / "home")
+        self.scratch = self.folder / "scratch"
+        self.secrets = self.folder / "secrets"
+        self.folder.mkdir(exist_ok=True)
+        self.secrets.mkdir(exist_ok=True)
+        for name, value in (secrets or {}).items():
+            (self.secrets / name).write_text(value)
+        write_plan(Plan("run-1", "test", "local", (job,)), self.folder / "plan.json")
+        self.process = None
+        self.stderr = ""
+
+    def start(self):
+        arguments = ["--decision", "d1", "--home", self.home.root, "--scratch", self.scratch, "--secrets", self.secrets]
+        command = [sys.executable, "-I", "-S", self.agent, self.folder / "plan.json", *arguments]
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=self.environ)
+        return self
+
+    def finish(self):
+        """Wait for the end; the exit code."""
+        _, self.stderr = self.process.communicate(timeout=PATIENCE_S)
+        return self.process.returncode
+
+    def run(self):
+        self.start().finish()
+        return self
+
+    def events(self, kind=None):
+        return [e for e in JournalReader(self.home.journal).read() if kind is None or e.kind == kind]
+
+    def await_event(self, kind, **data):
+        deadline = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline:
+            for event in self.events(kind):
+                if data.items() <= event.data.items():
+                    return event
+            assert self.process.poll() is None, f"the agent ended before {kind} {data}"
+            time.sleep(0.01)
+        raise AssertionError(f"no {kind} {data} within {PATIENCE_S} s")
+
+    def await_file(self, name):
+        """A file that a step makes in the sandbox."""
+        deadline = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline:
+            found = list(self.scratch.glob(f"*/{name}"))
+            if found:
+                return found[0]
+            time.sleep(0.01)
+        raise AssertionError(f"no {name} in the sandbox within {PATIENCE_S} s")
+
+    @property
+    def ended(self):
+        (event,) = self.events("attempt.ended")
+        assert event is self.events()[-1] or event == self.events()[-1], "it is the last word"
+        return event.data
+
+    @property
+    def failure(self):
+        return self.ended["failure"]
+
+    @property
+    def notices(self):
+        return [event.data["text"] for event in self.events("notice")]
+
+    def stage(self, name):
+        (event,) = [e for e in self.events("stage.ended") if e.data["stage"] == name]
+        return event.data
+
+    @property
+    def sandbox_is_gone(self):
+        return not self.scratch.exists() or not list(self.scratch.iterdir())

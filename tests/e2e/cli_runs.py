@@ -1,0 +1,77 @@
+"""Runs the real `packtrain` command in a folder of its own, with a store of its own, and looks at what it leaves."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from packtrain.events import JournalReader, kinds
+
+PATIENCE_S = 60
+
+
+class Desk:
+    """A person's folder: workflow files, runs and the store."""
+
+    def __init__(self, folder: Path, **environment: str) -> None:
+        self.folder = folder
+        kept = {k: v for k, v in os.environ.items() if not k.startswith("PACKTRAIN")}
+        self.environment = {**kept, "PACKTRAIN_STORE": str(folder / "store.db"), "COLUMNS": "200", **environment}
+
+    def write(self, text: str, name: str = "workflow.yaml") -> Path:
+        path = self.folder / name
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    def start(self, *arguments: object) -> subprocess.Popen:
+        command = [sys.executable, "-m", "packtrain", *map(str, arguments)]
+        return subprocess.Popen(
+            command, cwd=self.folder, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+
+    def call(self, *arguments: object, code: int | None = 0) -> str:
+        """Standard output; fails unless the exit code is the expected one (None: any)."""
+        process = self.start(*arguments)
+        out, err = process.communicate(timeout=PATIENCE_S)
+        assert code in (None, process.returncode), f"{arguments}: exit {process.returncode}\n{out}\n{err}"
+        self.code, self.err = process.returncode, err
+        return out
+
+    def json(self, *arguments: object, code: int | None = 0):
+        return json.loads(self.call(*arguments, "--json", code=code))
+
+    def run_folder(self) -> Path:
+        (found,) = self.await_some(lambda: list((self.folder / ".packtrain" / "runs").glob("*/plan.json")))
+        return found.parent
+
+    def attempts(self) -> list[Path]:
+        return sorted(self.run_folder().glob("jobs/*/attempts/*"), key=lambda path: path.stat().st_mtime)
+
+    def await_some(self, look):
+        deadline = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline:
+            found = look()
+            if found:
+                return found
+            time.sleep(0.005)
+        raise AssertionError("nothing came")
+
+    def events(self, kind: str | None = None):
+        paths = (self.folder / ".packtrain" / "runs").glob("*/jobs/*/attempts/*/journal.jsonl")
+        found = [event for path in paths for event in JournalReader(path).read()]
+        return [event for event in found if kind in (None, event.kind)]
+
+    def await_stage(self, stage: str):
+        return self.await_some(lambda: [e for e in self.events(kinds.STAGE_STARTED) if e.data["stage"] == stage])[0]
+
+    def agent_pid(self) -> int:
+        (event,) = self.await_some(lambda: self.events(kinds.ATTEMPT_STARTED)[-1:])
+        return event.data["pid"]
+
+    def kill_agent(self) -> None:
+        os.kill(self.agent_pid(), signal.SIGKILL)

@@ -1,0 +1,102 @@
+"""Tells the events of a run in few words, as its supervisors, agents, engine and people would write them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+from typing import Any
+
+from packtrain.events import Event, Failure, kinds
+from packtrain.state import JobState, RunState
+
+RUN = "run-1"
+
+
+class Story:
+    """A run of one or more jobs. Every method adds events; `state` folds what was told so far."""
+
+    def __init__(self, *jobs: str) -> None:
+        self.events: list[Event] = []
+        self.arrived: list[float] = []
+        self.now = 0.0
+        self.epoch = 1
+        self._seqs: dict[str, Iterator[int]] = {}
+        points = {job: {} for job in jobs or ("0",)}
+        self.say("cli", kinds.RUN_CREATED, "", name="n", engine="local", folder="/x", jobs=len(points), points=points)
+        self.supervisor()
+
+    def say(self, emitter: str, kind: str, job: str = "0", /, **data: Any) -> Event:
+        seq = next(self._seqs.setdefault(emitter, count(1)))
+        event = Event(RUN, job, emitter, seq, kind, self.now, self.now, data)
+        self.events.append(event)
+        self.arrived.append(self.now)
+        return event
+
+    def supervise(self, kind: str, job: str = "0", /, **data: Any) -> Event:
+        return self.say(f"supervisor-{self.epoch}", kind, job, epoch=self.epoch, **data)
+
+    def supervisor(self) -> None:
+        self.supervise(kinds.SUPERVISOR_STARTED, "", host="h", pid=1)
+
+    def takeover(self) -> None:
+        """The supervisor vanishes; another one goes on with the next epoch."""
+        self.epoch += 1
+        self.supervisor()
+
+    def submit(self, decision: str = "0-1", job: str = "0", confirm: bool = True) -> None:
+        self.supervise(kinds.DECIDED, job, action="submit", id=decision, reason="r")
+        if confirm:
+            self.confirm(decision, job)
+
+    def confirm(self, decision: str = "0-1", job: str = "0") -> None:
+        self.supervise(kinds.CONFIRMED, job, id=decision, native="", site="local")
+
+    def cancel(self, decision: str = "0-1", job: str = "0") -> None:
+        self.supervise(kinds.DECIDED, job, action="cancel", target=decision, reason="r")
+
+    def reopen(self, job: str = "0", requests: tuple[str, ...] = ()) -> None:
+        self.supervise(kinds.DECIDED, job, action="reopen", reason="r", requests=list(requests))
+
+    def start(self, agent: str = "agent-1", decision: str = "0-1", job: str = "0") -> None:
+        self.say(agent, kinds.ATTEMPT_STARTED, job, decision=decision, host="w1", pid=7, site="here")
+
+    def stage(
+        self, name: str, agent: str = "agent-1", job: str = "0", seconds: float | None = 1.0, **more: Any
+    ) -> None:
+        self.say(agent, kinds.STAGE_STARTED, job, stage=name)
+        if seconds is not None:
+            self.say(agent, kinds.STAGE_ENDED, job, stage=name, seconds=seconds, **more)
+
+    def end(self, outcome: str = "succeeded", agent: str = "agent-1", job: str = "0", failure: str = "") -> None:
+        recorded = Failure.of(failure, "steps", "d") if failure else None
+        code = recorded.exit_code if recorded else 0
+        data = recorded.to_data() if recorded else None
+        self.say(agent, kinds.ATTEMPT_ENDED, job, outcome=outcome, exit_code=code, failure=data, seconds=9.0)
+
+    def gone(self, decision: str = "0-1", job: str = "0", code: int | None = None, detail: str = "it went") -> None:
+        self.say(f"engine-{decision}", kinds.ATTEMPT_GONE, job, decision=decision, exit_code=code, detail=detail)
+
+    def request(self, job: str = "0", reason: str = "") -> str:
+        event = self.say(f"cli-{len(self.events)}", kinds.REQUESTED, job, action="cancel", reason=reason)
+        return f"{event.emitter}:{event.seq}"
+
+    def verdict(self, verdict: str, job: str = "0", requests: tuple[str, ...] = (), **more: Any) -> None:
+        self.supervise(kinds.JOB_ENDED, job, verdict=verdict, reason="r", requests=list(requests), **more)
+
+    def fail(self, number: int, failure: str, job: str = "0") -> None:
+        """A whole attempt that ends with a failure."""
+        self.submit(f"{job}-{number}", job)
+        self.start(f"agent-{job}-{number}", f"{job}-{number}", job)
+        self.end("failed", f"agent-{job}-{number}", job, failure)
+        self.gone(f"{job}-{number}", job, 10)
+
+    @property
+    def state(self) -> RunState:
+        state = RunState(RUN)
+        for event, arrived in zip(self.events, self.arrived, strict=True):
+            state.apply(event, arrived)
+        return state
+
+    @property
+    def job(self) -> JobState:
+        return self.state.jobs["0"]

@@ -1,0 +1,143 @@
+"""The fold depends on the set of events only: reading them twice, or in another order, changes nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from story import RUN, Story
+
+from packtrain.events import FAILURE_KINDS, Event, kinds
+from packtrain.state import RunState, fold
+
+JOBS = ("0", "1", "2")
+OUTCOMES = ("succeeded", "failed", "continue", "cancelled", "of tomorrow")
+WORDS = (kinds.METRIC, kinds.NOTICE, kinds.STEP_STARTED, "of.tomorrow")
+STAGES = ("probe", "fetch", "unpack", "steps", "check", "sync", "clean")
+ACTIONS = ("submit", "confirm", "start", "talk", "end", "gone", "cancel", "verdict", "reopen", "request", "takeover")
+
+
+class Teller:
+    """Draws one plausible happening after another."""
+
+    def __init__(self, draw: Any) -> None:
+        self.draw = draw
+        self.story = Story(*JOBS)
+        self.decisions: list[tuple[str, str]] = []  # (job, decision)
+        self.agents: list[tuple[str, str]] = []  # (job, emitter)
+        self.told_gone: set[str] = set()
+        self.ended: set[str] = set()
+        self.asked: dict[str, list[str]] = {job: [] for job in JOBS}
+
+    def one(self, values: Any) -> Any:
+        return self.draw(st.sampled_from(sorted(values)))
+
+    def tell(self, action: str) -> None:
+        self.story.now = self.draw(st.floats(0, 1000))  # clocks of many machines: in no order
+        getattr(self, f"tell_{action}")(self.one(JOBS))
+
+    def tell_submit(self, job: str) -> None:
+        decision = f"{job}-{sum(j == job for j, _ in self.decisions) + 1}"
+        self.decisions.append((job, decision))
+        self.story.submit(decision, job, confirm=self.draw(st.booleans()))
+
+    def tell_confirm(self, job: str) -> None:
+        if self.decisions:
+            job, decision = self.one(self.decisions)
+            self.story.confirm(decision, job)
+
+    def tell_start(self, job: str) -> None:
+        """Also for a decision that already had an agent: the pool reran it."""
+        if self.decisions:
+            job, decision = self.one(self.decisions)
+            self.agents.append((job, f"agent-{len(self.agents)}"))
+            self.story.start(self.agents[-1][1], decision, job)
+
+    def speaking(self) -> list[tuple[str, str]]:
+        return [(job, agent) for job, agent in self.agents if agent not in self.ended]
+
+    def tell_talk(self, job: str) -> None:
+        if self.speaking():
+            job, agent = self.one(self.speaking())
+            stage = self.one(STAGES)
+            self.story.stage(stage, agent, job, seconds=self.draw(st.none() | st.floats(0, 100)))
+            self.story.say(agent, kinds.PROGRESS, job, stage=stage, done=self.draw(st.integers(0, 9)))
+            self.story.say(
+                agent, self.one((kinds.METRIC, kinds.NOTICE, kinds.STEP_STARTED, "of.tomorrow")), job, text="t"
+            )
+
+    def tell_end(self, job: str) -> None:
+        if self.speaking():
+            job, agent = self.one(self.speaking())
+            self.ended.add(agent)
+            self.story.end(self.one(OUTCOMES), agent, job, self.draw(st.sampled_from(["", *sorted(FAILURE_KINDS)])))
+
+    def tell_gone(self, job: str) -> None:
+        left = [(j, d) for j, d in self.decisions if d not in self.told_gone]
+        if left:
+            job, decision = self.one(left)
+            self.told_gone.add(decision)
+            self.story.gone(decision, job, self.draw(st.sampled_from([None, 0, 1, 50, 85, -9])))
+
+    def tell_cancel(self, job: str) -> None:
+        if self.decisions:
+            job, decision = self.one(self.decisions)
+            self.story.cancel(decision, job)
+
+    def tell_verdict(self, job: str) -> None:
+        self.story.verdict(self.one(("succeeded", "failed", "cancelled")), job, tuple(self.asked[job]))
+
+    def tell_reopen(self, job: str) -> None:
+        self.story.reopen(job, tuple(self.asked[job][:1]))
+
+    def tell_request(self, job: str) -> None:
+        self.asked[job].append(self.story.request(job))
+
+    def tell_takeover(self, job: str) -> None:
+        if self.draw(st.booleans()):
+            self.story.supervise(kinds.SUPERVISOR_ENDED, "", reason="interrupted")
+        self.story.takeover()
+
+
+@st.composite
+def histories(draw: Any) -> list[Event]:
+    teller = Teller(draw)
+    for action in draw(st.lists(st.sampled_from(ACTIONS), max_size=60)):
+        teller.tell(action)
+    return teller.story.events
+
+
+def picture(state: RunState) -> Any:
+    jobs = {
+        name: (job.status, job.attempts, job.recent, job.verdict, job.open_requests, job.point)
+        for name, job in sorted(state.jobs.items())
+    }
+    cancelled = {a.decision: job.cancel_decided(a.decision) for job in state.jobs.values() for a in job.attempts}
+    return jobs, cancelled, state.supervised, state.finished, state.about
+
+
+@settings(max_examples=150, deadline=None)
+@given(histories(), st.data())
+def test_order_and_repetition_change_nothing(events: list[Event], data: Any) -> None:
+    repeated = data.draw(st.lists(st.sampled_from(events), max_size=20))
+    shuffled = data.draw(st.permutations(events + repeated))
+    assert picture(fold(RUN, shuffled)) == picture(fold(RUN, events))
+
+
+@settings(max_examples=50, deadline=None)
+@given(histories(), st.integers(0, 200))
+def test_asking_in_between_changes_nothing(events: list[Event], when: int) -> None:
+    """What is drawn when asked for is never kept too long."""
+    state = RunState(RUN)
+    for number, event in enumerate(events):
+        state.apply(event)
+        if number % 3 == when % 3:
+            picture(state)
+    assert picture(state) == picture(fold(RUN, events))
+
+
+@settings(max_examples=50, deadline=None)
+@given(histories())
+def test_a_history_survives_its_json_form(events: list[Event]) -> None:
+    assert [Event.from_json(event.to_json()) for event in events] == events

@@ -1,0 +1,140 @@
+"""Outputs leave complete: links resolved, files quiet, nothing half-written."""
+
+import os
+import time
+
+import pytest
+
+from packtrain.agent.context import Context
+from packtrain.agent.guard import Guard
+from packtrain.agent.log import AgentLog
+from packtrain.agent.process import Processes
+from packtrain.agent.sandbox import Sandbox
+from packtrain.agent.secrets import Secrets
+from packtrain.agent.stop import Stop
+from packtrain.agent.sync import ContinuousSync, detach_links, keep, within_grace
+from packtrain.errors import FailedError
+from packtrain.events import Journal, JournalReader, Redactor
+from packtrain.plan import AttemptFolder, Job, Limits, Output, Ref, Resources
+
+LOOK_S = 0.05
+
+
+@pytest.fixture
+def context(tmp_path):
+    box = Sandbox(tmp_path / "box", AttemptFolder(tmp_path / "home"))
+    box.create()
+    redactor = Redactor()
+    journal = Journal(box.home.journal, "r", "0", "agent-1", redactor)
+    job = Job("0", (), Resources(), Limits(grace_s=0.2), ())
+    guard = Guard.start()
+    log = AgentLog(box.home.agent_log, redactor)
+    secrets = Secrets(tmp_path / "secrets")
+    yield Context(job, box, journal, log, secrets, redactor, Stop(), Processes(guard, 0.2))
+    guard.quit()
+    journal.close()
+
+
+def wait_for(condition):
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline, "it never came"
+        time.sleep(0.01)
+
+
+def notices(context):
+    return [e.data["text"] for e in JournalReader(context.journal.path).read() if e.kind == "notice"]
+
+
+# Links
+
+
+def test_a_link_out_of_the_folder_becomes_what_it_shows(tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "model").write_text("weights")
+    (tmp_path / "out" / "absolute").symlink_to(tmp_path / "elsewhere" / "model")
+    (tmp_path / "out" / "relative").symlink_to("../elsewhere/model")
+    (tmp_path / "out" / "folder").symlink_to(tmp_path / "elsewhere")
+    detach_links(tmp_path / "out")
+    assert not any(path.is_symlink() for path in (tmp_path / "out").rglob("*"))
+    assert [(tmp_path / "out" / n).read_text() for n in ("absolute", "relative", "folder/model")] == ["weights"] * 3
+
+
+def test_a_link_within_the_folder_stays_one(tmp_path):
+    (tmp_path / "epoch9").write_text("weights")
+    (tmp_path / "latest").symlink_to("epoch9")
+    (tmp_path / "broken").symlink_to("nowhere")
+    detach_links(tmp_path)
+    assert os.readlink(tmp_path / "latest") == "epoch9"
+    assert os.readlink(tmp_path / "broken") == "nowhere"
+
+
+def test_kept_outputs_appear_at_once(context):
+    (context.box.output / "f").write_text("1")
+    keep(context, "")
+    assert (context.box.home.output / "f").read_text() == "1"
+    assert not context.box.output.exists()
+    assert [p.name for p in context.box.home.root.iterdir() if p.name.endswith(".new")] == []
+
+
+# Grace
+
+
+def test_without_a_stop_there_is_all_time(context):
+    check = within_grace(context)
+    check()
+    assert not context.stop.wait(0.3)
+    check()
+
+
+def test_after_a_stop_there_is_the_grace_period(context):
+    check = within_grace(context)
+    context.stop.request("terminated", "the agent received SIGTERM")
+    check()
+    deadline = time.monotonic() + 5
+    with pytest.raises(FailedError, match="SIGTERM; the outputs could not all be copied") as caught:
+        while time.monotonic() < deadline:
+            check()
+            time.sleep(0.01)
+    assert caught.value.kind == "terminated"
+
+
+# Continuous
+
+
+def test_a_quiet_file_is_copied(context, tmp_path):
+    target = tmp_path / "target"
+    with ContinuousSync(context, Output(Ref(f"file://{target}")), LOOK_S):
+        (context.box.output / "sub").mkdir()
+        (context.box.output / "sub" / "f").write_text("1")
+        wait_for((target / "sub" / "f").exists)
+        assert (target / "sub" / "f").read_text() == "1"
+        (context.box.output / "sub" / "f").write_text("second")
+        wait_for(lambda: (target / "sub" / "f").read_text() == "second")
+
+
+def test_a_file_that_keeps_changing_waits(context, tmp_path):
+    target = tmp_path / "target"
+    with ContinuousSync(context, Output(Ref(f"file://{target}")), 0.2):
+        (context.box.output / "marker").write_text("quiet")
+        until = time.monotonic() + 10
+        with open(context.box.output / "growing", "w", buffering=1) as growing:
+            while not (target / "marker").exists():
+                growing.write("more\n")
+                assert time.monotonic() < until
+                time.sleep(0.005)
+            assert not (target / "growing").exists()
+        wait_for((target / "growing").exists)
+        assert (target / "growing").read_text() == (context.box.output / "growing").read_text()
+
+
+def test_errors_are_told_once_and_tried_again(context, tmp_path):
+    (tmp_path / "target").write_text("a file is in the way")
+    with ContinuousSync(context, Output(Ref(f"file://{tmp_path}/target")), LOOK_S):
+        (context.box.output / "f").write_text("1")
+        wait_for(lambda: notices(context))
+        (tmp_path / "target").unlink()
+        wait_for((tmp_path / "target" / "f").exists)
+    assert len(notices(context)) == 1
+    assert "continuous sync will try again" in notices(context)[0]

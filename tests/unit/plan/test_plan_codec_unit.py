@@ -1,0 +1,160 @@
+"""The plan codec is strict: every mistake is a FormatError that names its place."""
+
+from __future__ import annotations
+
+import copy
+import json
+
+import pytest
+
+from packtrain.errors import FormatError
+from packtrain.plan import (
+    PLAN_VERSION,
+    EnvVar,
+    For,
+    Group,
+    Header,
+    Input,
+    Item,
+    Job,
+    Limits,
+    Plan,
+    Ref,
+    Resources,
+    Run,
+    Secret,
+    Step,
+    decode,
+    encode,
+    read_plan,
+    write_plan,
+)
+
+STEP = Step("train", Run("python train.py", env=(EnvVar("TOKEN", Secret("token")),)), finally_=(Step("bye", Run("x")),))
+SOURCE = Ref("https://example.org/x", headers=(Header("A", "b"),), token=Secret("token"))
+JOB = Job(
+    "0",
+    point=(EnvVar("lr", "0.1"),),
+    resources=Resources(gpus=1),
+    limits=Limits(wall_time_s=60.0),
+    steps=(STEP, Step("sweep", For("item", ("a", "b"), True, (STEP,)))),
+    inputs=(Input("", "input", items=(Item("x", (SOURCE,), size=5),)),),
+)
+PLAN = Plan("run-1", "name", "local", (JOB,))
+JSON = json.loads(json.dumps(encode(PLAN)))
+
+
+def test_a_plan_survives_the_round_trip(tmp_path):
+    path = tmp_path / "plan.json"
+    write_plan(PLAN, path)
+    assert read_plan(path) == PLAN
+    assert [p.name for p in tmp_path.iterdir()] == ["plan.json"], "no temporary file stays behind"
+
+
+def test_defaults_are_left_out_but_version_and_kinds_stay():
+    assert JSON["version"] == PLAN_VERSION
+    assert JSON["jobs"][0]["steps"][0]["action"]["kind"] == "run"
+    assert "htcondor" not in JSON
+    assert "patience_s" not in JSON["jobs"][0]
+
+
+def test_a_whole_number_is_a_float_where_one_is_asked_for():
+    assert decode(Limits, {"wall_time_s": 60}).wall_time_s == 60.0
+    assert isinstance(decode(Limits, {"wall_time_s": 60}).wall_time_s, float)
+
+
+def at(value, *keys):
+    for key in keys:
+        value = value[key]
+    return value
+
+
+JOB_0, STEP_0 = ("jobs", 0), ("jobs", 0, "steps", 0)
+WRONG = {
+    "an unknown key": ((), "extra", 1, "plan has the unknown key 'extra'"),
+    "an unknown key below": (JOB_0, "colour", "red", r"plan.jobs\[0\] has the unknown key 'colour'"),
+    "a kind where there is none": (JOB_0, "kind", "job", r"plan.jobs\[0\] has the unknown key 'kind'"),
+    "a text for a number": ((*JOB_0, "limits"), "attempts", "3", r"plan.jobs\[0\].limits.attempts should be int"),
+    "a bool for a number": ((*JOB_0, "limits"), "attempts", True, r"limits.attempts should be int, but is bool"),
+    "a bool for a float": ((*JOB_0, "limits"), "grace_s", True, r"limits.grace_s should be float, but is bool"),
+    "a float for a number": ((*JOB_0, "limits"), "attempts", 1.5, r"limits.attempts should be int, but is float"),
+    "a number beyond floats": ((*JOB_0, "limits"), "wall_time_s", 10**400, r"limits.wall_time_s is too large"),
+    "a number for a text": ((), "name", 5, "plan.name should be str, but is int"),
+    "null for a text": ((), "name", None, "plan.name should be str, but is NoneType"),
+    "a dict for a list": ((), "jobs", {}, "plan.jobs should be list, but is dict"),
+    "a list for a dict": ((), "jobs", [[]], r"plan.jobs\[0\] should be dict, but is list"),
+    "an unknown kind": ((*STEP_0, "action"), "kind", "dance", r"steps\[0\].action has the unknown kind 'dance'"),
+    "an odd kind": ((*STEP_0, "action"), "kind", ["run"], r"steps\[0\].action has the unknown kind \['run'\]"),
+    "a key of another kind": ((*STEP_0, "action"), "parallel", True, r"action has the unknown key 'parallel'"),
+    "a number for a secret": ((*STEP_0, "action", "env", 0), "value", 5, r"env\[0\].value should be str, but is int"),
+    "a list for a container": ((*STEP_0, "action"), "container", [], r"action.container should be dict, but is list"),
+}
+
+
+@pytest.mark.parametrize(("keys", "key", "value", "message"), WRONG.values(), ids=WRONG.keys())
+def test_a_wrong_value_is_a_format_error_that_names_its_place(keys, key, value, message):
+    data = copy.deepcopy(JSON)
+    at(data, *keys)[key] = value
+    with pytest.raises(FormatError, match=message):
+        decode(Plan, data)
+
+
+MISSING = [
+    ((), "run", r"plan is incomplete: .*run"),
+    (JOB_0, "limits", r"plan.jobs\[0\] is incomplete: .*limits"),
+    ((*STEP_0, "action"), "command", r"plan.jobs\[0\].steps\[0\].action is incomplete: .*command"),
+    ((*STEP_0, "action"), "kind", r"plan.jobs\[0\].steps\[0\].action has the unknown kind None"),
+]
+
+
+@pytest.mark.parametrize(("keys", "key", "message"), MISSING)
+def test_a_missing_key_is_a_format_error_that_names_its_place(keys, key, message):
+    data = copy.deepcopy(JSON)
+    del at(data, *keys)[key]
+    with pytest.raises(FormatError, match=message):
+        decode(Plan, data)
+
+
+@pytest.mark.parametrize("version", [PLAN_VERSION + 1, 0, None, "1", True, 1.0])
+def test_another_version_is_refused(tmp_path, version):
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps({**JSON, "version": version}))
+    with pytest.raises(FormatError, match="version"):
+        read_plan(path)
+
+
+UNREADABLE = {
+    "empty": b"",
+    "half": json.dumps(JSON).encode()[:100],
+    "no utf-8": b'{"version": "\xff"}',
+    "a list": b"[]",
+    "too deep": b"[" * 100_000,
+}
+
+
+@pytest.mark.parametrize("content", UNREADABLE.values(), ids=UNREADABLE.keys())
+def test_a_broken_file_is_a_format_error_that_names_it(tmp_path, content):
+    path = tmp_path / "plan.json"
+    path.write_bytes(content)
+    with pytest.raises(FormatError, match=r"plan\.json"):
+        read_plan(path)
+
+
+def test_a_missing_file_is_a_format_error(tmp_path):
+    with pytest.raises(FormatError, match="cannot be read"):
+        read_plan(tmp_path / "plan.json")
+
+
+def test_steps_nested_too_deeply_are_a_format_error():
+    data = encode(Step("leaf", Run("x")))
+    for _ in range(2000):
+        data = {"name": "group", "action": {"kind": "steps", "steps": [data]}}
+    with pytest.raises(FormatError, match="nested too deeply"):
+        decode(Step, data, "step")
+
+
+def test_steps_of_a_sane_depth_are_fine():
+    step = STEP
+    for _ in range(20):
+        step = Step("group", Group((step,)))
+    assert decode(Step, encode(step)) == step

@@ -1,0 +1,33 @@
+"""Plans from workflow texts."""
+
+import pytest
+
+from packtrain.plan import RunFolder
+from packtrain.planner import make_plan
+from packtrain.spec import load_text
+
+RESOURCES = "resources: {tasks: 1, cpusPerTask: 2, memPerCpu: 100, gpus: 1}\n"
+STEPS = "steps: [{run: {command: 'true'}}]\n"
+
+
+@pytest.fixture
+def planned(tmp_path):
+    def make(text="", *, steps=STEPS, resources=RESOURCES, engine="local", **options):
+        found = load_text(resources + text + steps, "w.yaml")
+        assert found.workflow is not None, [str(problem) for problem in found.problems]
+        folder = RunFolder.of(tmp_path, "r1")
+        return make_plan(found.workflow, run="r1", engine=engine, where=tmp_path, run_folder=folder, **options)
+
+    return make
+
+
+@pytest.fixture
+def job(planned):
+    """The first job of a plan without errors."""
+
+    def make(text="", **options):
+        made = planned(text, **options)
+        assert [str(problem) for problem in made.problems if problem.is_error] == []
+        return made.plan.jobs[0]
+
+    return make

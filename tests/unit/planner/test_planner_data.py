@@ -1,0 +1,155 @@
+"""Inputs and outputs of a plan."""
+
+import pytest
+
+from packtrain import plan
+from packtrain.planner.data import name_of
+
+S3 = "{region: r, bucketUrl: 's3://b', path: /p, endpointUrl: 'https://s3.example/'%s}"
+
+
+def errors(made):
+    return [str(problem) for problem in made.problems if problem.is_error]
+
+
+def test_a_file_from_the_web(job):
+    (source,) = job(
+        "input: {http: {url: 'https://h.example/a/cifar%20x.tar.gz?v=1', sha256: " + "A" * 64 + "}}\n"
+    ).inputs
+    (item,) = source.items
+    assert (source.name, source.folder, source.unpack) == ("", "input", "auto")
+    assert item.name == "cifar x.tar.gz"
+    assert item.digest == plan.Digest("sha256", "a" * 64)
+    assert item.sources == (plan.Ref("https://h.example/a/cifar%20x.tar.gz?v=1"),)
+
+
+def test_mirrors_are_sources_of_one_item(job):
+    (item,) = job("input: {http: {urls: ['https://a.example/x', 'https://b.example/y']}}\n").inputs[0].items
+    assert item.name == "x"
+    assert [ref.url for ref in item.sources] == ["https://a.example/x", "https://b.example/y"]
+
+
+def test_several_files(job):
+    files = "['https://a.example/x', {url: 'https://a.example/x', name: sub/y}]"
+    items = job(f"input: {{http: {{files: {files}, token: '${{env:T}}'}}}}\n").inputs[0].items
+    assert [item.name for item in items] == ["x", "sub/y"]
+    assert {item.sources[0].token for item in items} == {plan.Secret("T")}
+
+
+def test_two_files_of_one_name_are_refused(planned):
+    made = planned("input: {http: {files: ['https://a.example/x', 'https://b.example/x']}}\n")
+    assert errors(made) == ["w.yaml:2:47: two files of input.http would be named x; give one of them a `name`"]
+
+
+@pytest.mark.parametrize(
+    ("url", "name"),
+    [
+        ("https://h/", "data"),
+        ("https://h", "data"),
+        ("https://h/a/..", "data"),
+        ("https://h/a%2Fb", "a_b"),
+        ("osdf:///x/y", "y"),
+    ],
+)
+def test_names_from_addresses_never_leave_the_folder(url, name):
+    assert name_of(url) == name
+
+
+def test_s3_is_a_prefix_and_is_not_unpacked(job):
+    (source,) = job("input: {s3: " + S3 % ", accessKeyId: AK, secretAccessKey: '${env:SK}'" + "}\n").inputs
+    assert source.unpack == "never"
+    assert source.prefix == plan.Ref(
+        "s3://b/p", s3=plan.S3Access("r", "https://s3.example", access_key="AK", secret_key=plan.Secret("SK"))
+    )
+
+
+def test_s3_without_keys_is_unsigned(job):
+    assert job("input: {s3: " + S3 % "" + "}\n").inputs[0].prefix.s3.access_key is None
+
+
+@pytest.mark.parametrize(
+    ("given", "url"),
+    [
+        ("path: /nrp/x.tar", "osdf:///nrp/x.tar"),
+        ("url: 'osdf:///nrp/x.tar'", "osdf:///nrp/x.tar"),
+        ("url: 'osdf://nrp/x.tar'", "osdf:///nrp/x.tar"),
+        ("url: 'pelican://f.example/x.tar'", "pelican://f.example/x.tar"),
+    ],
+)
+def test_osdf_addresses_are_paths(job, given, url):
+    (item,) = job(f"input: {{osdf: {{{given}}}}}\n").inputs[0].items
+    assert (item.name, item.sources[0].url) == ("x.tar", url)
+
+
+def test_an_osdf_address_with_a_slash_at_the_end_means_all_below(job):
+    assert job("input: {osdf: {path: /nrp/x/}}\n").inputs[0].prefix.url == "osdf:///nrp/x/"
+
+
+def test_local_files_are_relative_to_the_workflow(job, tmp_path):
+    (tmp_path / "a b.tar").touch()
+    (item,) = job("inputs: {d: {file: {path: ./a b.tar}}}\n").inputs[0].items
+    assert item.sources[0].url == (tmp_path / "a b.tar").as_uri()
+    assert item.name == "a b.tar"
+
+
+def test_a_local_folder_is_a_prefix(job, tmp_path):
+    (tmp_path / "d").mkdir()
+    (source,) = job("inputs: {d: {file: {path: d}}}\ninputMode: 0444\n").inputs
+    assert (source.folder, source.prefix, source.unpack) == ("inputs/d", plan.Ref((tmp_path / "d").as_uri()), "never")
+    assert source.chmod == 0o444
+
+
+def test_a_local_file_that_does_not_exist_is_a_problem(planned, tmp_path):
+    (message,) = errors(planned("input: {file: {path: none}}\n"))
+    assert message == f"w.yaml:2:22: {tmp_path}/none does not exist; paths are relative to the workflow file"
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ("mode: stream", "w.yaml:2:37: input.mode: stream is not supported by this version; use stage"),
+        ("delivery: plugin", "w.yaml:2:41: input.delivery: plugin is not supported by this version; use auto or agent"),
+        ("delivery: native", "w.yaml:2:41: input.delivery: native is not supported by this version; use auto or agent"),
+    ],
+)
+def test_what_later_versions_will_do_is_refused_with_its_line(planned, given, says):
+    made = planned(f"input: {{osdf: {{path: /x.tar}}, {given}}}\n")
+    assert errors(made) == [says]
+    assert made.failed
+
+
+def test_archives_that_need_a_tool_are_named_before_the_job_starts(planned):
+    (problem,) = planned("input: {http: {url: 'https://h/x.7z'}}\n").problems
+    assert not problem.is_error
+    assert "only where the worker has the program 7z" in problem.message
+    assert planned("input: {http: {url: 'https://h/x.7z'}, unpack: never}\n").problems == ()
+
+
+def test_without_an_output_it_goes_to_the_runs_folder(job, tmp_path):
+    folder = tmp_path / ".packtrain" / "runs" / "r1" / "jobs" / "0" / "output"
+    assert job().output == plan.Output(plan.Ref(folder.as_uri()))
+    assert job(engine="htcondor").output is None
+
+
+def test_output_paths_are_filled_in(planned, tmp_path):
+    made = planned("matrix: {lr: [0.10, 1e-3]}\noutput: {file: {path: 'out/{name}/{run}/{job}-{lr}'}}\n")
+    urls = [job.output.ref.url for job in made.plan.jobs]
+    assert urls == [(tmp_path / "out" / "w" / "r1" / part).as_uri() for part in ("0-0.10", "1-1e-3")]
+
+
+def test_an_output_that_is_a_file_is_refused(planned, tmp_path):
+    (tmp_path / "out").touch()
+    assert "is a file; outputs go into a folder" in errors(planned("output: {file: {path: out}}\n"))[0]
+
+
+def test_output_to_s3(job):
+    output = job("continuousOutputSync: true\noutput: {s3: " + S3 % ", deleteSync: true" + "}\n").output
+    assert (output.ref.url, output.continuous, output.delete) == ("s3://b/p", True, True)
+
+
+def test_output_to_an_address(job):
+    output = job("output: {http: {url: 'https://h/up', headers: {X-Token: abc, Accept: x}}}\n").output
+    assert output.ref.headers == (
+        plan.Header("X-Token", plan.Secret("output-http-headers-X-Token")),
+        plan.Header("Accept", "x"),
+    )

@@ -1,0 +1,79 @@
+"""The recipes as package data: they are valid, described, and copied out without overwriting anything."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from packtrain import recipes
+from packtrain.errors import NotFoundError, UsageError
+from packtrain.spec.load import load
+
+FILES = ("workflow.yaml", "README.md", "train.py")
+
+
+def test_names_and_descriptions():
+    assert recipes.names() == ("cifar10-resnet", "minimal")
+    assert recipes.describe("cifar10-resnet").startswith("A ResNet on CIFAR-10")
+
+
+@pytest.mark.parametrize("name", recipes.names())
+def test_every_recipe_is_a_valid_workflow(tmp_path, name):
+    recipes.copy_out(name, tmp_path, schema_text="{}")
+    loaded = load(tmp_path / "workflow.yaml")
+    assert loaded.workflow is not None and loaded.problems == ()
+    assert loaded.workflow.name == name
+
+
+def test_copies_the_files_as_they_are(tmp_path):
+    made = recipes.copy_out("cifar10-resnet", tmp_path / "new" / "folder")
+    assert sorted(path.name for path in made) == sorted(FILES)
+    original = Path(recipes.__file__).parent / "cifar10-resnet"
+    assert all((tmp_path / "new/folder" / f).read_bytes() == (original / f).read_bytes() for f in FILES)
+
+
+def test_the_schema_lies_where_the_first_line_says(tmp_path):
+    made = recipes.copy_out("minimal", tmp_path, schema_text='{"title": "w"}')
+    first = (tmp_path / "workflow.yaml").read_text().splitlines()[0]
+    prefix, _, path = first.partition("$schema=")
+    assert prefix == "# yaml-language-server: "
+    assert (tmp_path / path).read_text() == '{"title": "w"}'
+    assert tmp_path / path in made
+
+
+@pytest.mark.parametrize("existing", FILES)
+def test_overwrites_nothing(tmp_path, existing):
+    (tmp_path / existing).write_text("mine")
+    with pytest.raises(UsageError, match=rf"already has {existing}, and nothing was overwritten"):
+        recipes.copy_out("cifar10-resnet", tmp_path, schema_text="{}")
+    assert [path.name for path in tmp_path.iterdir()] == [existing]
+    assert (tmp_path / existing).read_text() == "mine"
+
+
+def test_a_dangling_link_is_not_overwritten_either(tmp_path):
+    (tmp_path / "train.py").symlink_to("nowhere")
+    with pytest.raises(UsageError, match=r"train\.py"):
+        recipes.copy_out("cifar10-resnet", tmp_path)
+
+
+def test_an_unknown_recipe_is_answered_with_the_known_ones():
+    with pytest.raises(NotFoundError, match=r"no recipe 'cifar'; there are: cifar10-resnet, minimal"):
+        recipes.describe("cifar")
+
+
+def test_works_out_of_a_zip(tmp_path):
+    """As from a zipped wheel: no file system paths are assumed."""
+    package = Path(recipes.__file__).parent.parent
+    with zipfile.ZipFile(tmp_path / "packtrain.zip", "w") as archive:
+        for path in [package / "__init__.py", package / "errors.py", *package.glob("recipes/**/*")]:
+            archive.write(path, path.relative_to(package.parent))
+    code = (
+        "import sys, pathlib; sys.path.insert(0, sys.argv[1]); from packtrain import recipes; "
+        "assert '.zip' in recipes.__file__; recipes.copy_out(recipes.names()[0], pathlib.Path(sys.argv[2]))"
+    )
+    subprocess.run([sys.executable, "-I", "-c", code, tmp_path / "packtrain.zip", tmp_path / "out"], check=True)
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted(FILES)

@@ -1,0 +1,284 @@
+"""Workflow files, good and bad. `bad` says what a changed good file must be told."""
+
+import textwrap
+
+import pytest
+
+from packtrain.spec import load, load_module, load_text
+
+RESOURCES = "resources: {tasks: 1, cpusPerTask: 1, memPerCpu: 100, gpus: 0}\n"
+STEPS = "steps: [{run: {command: 'true'}}]\n"
+S3 = "region: r, bucketUrl: 's3://b', path: /p, endpointUrl: 'https://s3.example'"
+
+
+def loaded(text, head=RESOURCES, steps=STEPS):
+    return load_text(head + textwrap.dedent(text) + steps, "w.yaml")
+
+
+def workflow(text="", **keys):
+    found = loaded(text, **keys)
+    assert [str(p) for p in found.problems if p.is_error] == []
+    return found.workflow
+
+
+def messages(text, **keys):
+    found = loaded(text, **keys)
+    return [str(problem) for problem in found.problems]
+
+
+def step_messages(*lines):
+    return messages("", steps="steps:\n" + "".join(f"  - {line}\n" for line in lines))
+
+
+def test_the_smallest_workflow():
+    made = workflow()
+    assert made.resources.cpus_per_task == 1
+    assert made.steps[0].run.command == "true"
+
+
+def test_every_problem_is_reported_at_once_with_its_place():
+    found = load_text("resources: {tasks: 0, cpusPerTask: x, memPerCpu: 1, gpus: 0}\nstep: []\n", "w.yaml")
+    assert found.workflow is None
+    assert [str(problem) for problem in found.problems] == [
+        "w.yaml:1:1: the file needs the key 'steps', which is missing",
+        "w.yaml:1:20: resources.tasks should be at least 1, but is 0",
+        "w.yaml:1:36: resources.cpusPerTask should be a whole number, but is 'x'",
+        "w.yaml:2:1: the file has no key 'step'; did you mean 'steps'?",
+    ]
+
+
+def test_a_key_at_the_wrong_level_is_told_where_it_belongs():
+    assert step_messages("container: {image: x}\n    run: {command: x}") == [
+        "w.yaml:3:5: steps[0] has no key 'container'; it belongs below 'run'"
+    ]
+
+
+def test_a_file_that_does_not_exist(tmp_path):
+    (problem,) = load(tmp_path / "none.yaml").problems
+    assert "cannot be read: No such file or directory" in problem.message
+
+
+@pytest.mark.parametrize("text", ["[]", "3", "null", "text"])
+def test_what_is_no_mapping_at_all(text):
+    found = load_text(text, "w.yaml")
+    assert found.workflow is None
+    assert "should be a mapping" in found.problems[0].message
+
+
+def test_text_values_keep_the_way_they_were_written():
+    made = workflow("env: [{key: A, value: 0.10}, {key: B, value: yes}, {key: C, value: 007}, {key: D, value: true}]\n")
+    assert [variable.value for variable in made.env] == ["0.10", "yes", "007", "true"]
+
+
+def test_an_empty_key_counts_as_not_given():
+    assert workflow("env:\noutput:\nlimits: {wallTime: }\n").output is None
+
+
+@pytest.mark.parametrize(("written", "mode"), [("493", 493), ("0755", 493), ("0o755", 493), ("0", 0)])
+def test_input_mode_is_decimal_unless_it_is_written_octal(written, mode):
+    assert workflow(f"inputMode: {written}\n").input_mode == mode
+
+
+def test_units():
+    made = workflow("limits: {wallTime: 20h, disk: 50GB, grace: 5}\n")
+    assert (made.limits.wall_time, made.limits.disk, made.limits.grace) == (72000, 50 * 10**9, 5)
+
+
+def test_gpu_needs():
+    gpu = "{minMemory: 24GB, minCapability: 8.0, minCuda: 12.10}"
+    head = f"resources: {{tasks: 1, cpusPerTask: 1, memPerCpu: 4GB, gpus: 1, gpu: {gpu}}}\n"
+    made = workflow(head=head)
+    assert made.resources.mem_per_cpu == 4000
+    assert (made.resources.gpu.min_memory, made.resources.gpu.min_capability, made.resources.gpu.min_cuda) == (
+        24000,
+        "8.0",
+        "12.10",
+    )
+
+
+def test_short_forms():
+    made = workflow(
+        """\
+        input: {http: {files: ['https://a.example/x', {url: 'https://a.example/y', name: z}]}}
+        expect: [model.pt, {path: '*.json', minSize: 1kB}]
+        environment: {path: /opt/bin}
+        """
+    )
+    assert [file.name for file in made.input.http.files] == [None, "z"]
+    assert [(entry.path, entry.min_size) for entry in made.expect] == [("model.pt", 1), ("*.json", 1000)]
+    assert made.environment.path == ("/opt/bin",)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("inputMode: 512\n", "w.yaml:2:12: inputMode should be less than 512, but is 512"),
+        ("env: [{key: PATH, value: x}]\n", "PATH may not be set here"),
+        ("env: [{key: 1A, value: x}]\n", "env[0].key is wrong: '1A' should be a name of letters"),
+        ("env: {A: b}\n", "env should be a list, but is a mapping"),
+        ("expect: [/etc/passwd]\n", "expect[0].path is wrong: '/etc/passwd' should be a path below the folder"),
+        ("expect: [a/../../b]\n", "should be a path below the folder: relative, without `..`"),
+        ("expect: [{path: a, minCount: 3, maxCount: 2}]\n", "minCount 3 is greater than maxCount 2"),
+        ("continuousOutputSync: true\n", "continuousOutputSync needs an output that takes files one by one"),
+        ("input: {}\n", "w.yaml:2:1: input needs one of http, s3, osdf, file"),
+        ("input: {file: {path: a}, osdf: {path: /b}}\n", "input has both 'osdf' and 'file'; only one of them can be"),
+        ("input: {http: {url: 'ftp://a'}}\n", "should start with https:// or http://"),
+        ("input: {http: {url: 'https://a', urls: ['https://b']}}\n", "input.http has both 'url' and 'urls'"),
+        ("input: {http: {files: ['https://a/x'], sha256: " + "a" * 64 + "}}\n", "sha256 is the digest of one file"),
+        ("input: {http: {url: 'https://a', sha256: abc}}\n", "'abc' is no SHA-256 digest"),
+        ("input: {http: {urls: []}}\n", "input.http.urls should not be empty"),
+        ("input: {file: {path: a}, unpack: always}\n", "input.unpack should be one of auto, never, but is 'always'"),
+        ("inputs: {../x: {file: {path: a}}}\n", "becomes a folder's name"),
+        ("input: {s3: {" + S3 + ", accessKeyId: A}}\n", "needs both of accessKeyId and secretAccessKey, or neither"),
+        ("input: {s3: {" + S3.replace("s3://b", "s3://b/") + "}}\n", "without a slash at the end"),
+        ("input: {s3: {" + S3.replace("/p", "p") + "}}\n", "should start with / and have no `..`"),
+        ("input: {osdf: {url: 'https://x'}}\n", "should start with osdf:/// or pelican://"),
+        ("matrix: {}\n", "the matrix names no values"),
+        ("matrix: {job: [1]}\n", "'job' cannot name matrix values"),
+        ("matrix: {a-b: [1]}\n", "'a-b' cannot name matrix values"),
+        ("matrix: {a: [1, 1]}\n", "w.yaml:2:17: matrix.a has this value twice"),
+        ("matrix: {a: 1}\n", "matrix.a should be a list, but is 1"),
+        ("matrix: {a: []}\n", "matrix.a should not be empty"),
+        ("matrix: {a: [[1]]}\n", "matrix.a[0] should be text, but is a list"),
+        ("matrix: {lr: [1], exclude: [{lrr: 1}]}\n", "no 'lrr' to exclude; did you mean 'lr'?"),
+        ("matrix: {a: [1], exclude: [{a: 1}]}\n", "the matrix excludes every combination"),
+        ("count: 100001\n", "count and matrix make more than 100000 jobs; split the run"),
+        ("count: 0\n", "count should be at least 1"),
+        ("limits: {wallTime: soon}\n", "'soon' is no duration; write for example"),
+        ("limits: {attempts: true}\n", "limits.attempts should be a whole number, but is true"),
+        ("name: ../x\n", "'../x' should be a name of letters"),
+        ("virtualNetworks: [{name: n}]\n", "w.yaml:2:1: virtualNetworks is not supported"),
+        ("output: {file: {path: '${env:HOME}/x'}}\n", "output.file.path is no place for a secret"),
+    ],
+)
+def test_bad_workflows(text, says):
+    found = loaded(text)
+    assert found.workflow is None
+    assert any(says in str(problem) for problem in found.problems), [str(p) for p in found.problems]
+
+
+@pytest.mark.parametrize(
+    ("lines", "says"),
+    [
+        (["name: x"], "steps[0] needs one of run, steps, for, launch, use"),
+        (["{run: {command: x}, steps: []}"], "steps[0] has both 'run' and 'steps'"),
+        (["run: {command: x, workDir: here}"], "steps[0].run.workDir is wrong: 'here' should be an absolute path"),
+        (["run: {command: x, shell: zsh}"], "should be one of /bin/sh, /bin/bash, /bin/ash, ENTRYPOINT, but is 'zsh'"),
+        (["for: {parallel: true, steps: []}"], "steps[0].for needs one of items, range"),
+        (["for: {parallel: true, steps: [], items: [a], range: {begin: 1, end: 2}}"], "has both 'items' and 'range'"),
+        (["for: {parallel: true, steps: [], range: {begin: 1, end: 2, increment: 0}}"], "increment should not be 0"),
+        (["for: {parallel: true, steps: [], range: {begin: 1, end: 20000}}"], "20000 rounds are too many"),
+        (["{run: {command: x}, dependsOn: [a]}"], "no step of this level launches 'a'"),
+        (["{run: {command: x}, dependsOn: [bgg]}", "launch: {handleName: bg, steps: []}"], "did you mean 'bg'?"),
+        (["launch: {handleName: a, steps: []}\n    dependsOn: [a]"], "'a' is launched only by this or a later step"),
+        (
+            [
+                "launch: {handleName: a, steps: []}\n    dependsOn: [b]",
+                "launch: {handleName: b, steps: []}\n    dependsOn: [a]",
+            ],
+            "'b' is launched only by this or a later step; put the launch first",
+        ),
+        (
+            ["launch: {handleName: a, steps: []}", "launch: {handleName: a, steps: []}"],
+            "the handle 'a' is used twice in steps",
+        ),
+        (
+            ["launch: {handleName: a, steps: []}", "steps: [{run: {command: x}, dependsOn: [a]}]"],
+            "no step of this level launches 'a'",
+        ),
+        (["launch: {signalOnParentStepExit: 99, steps: []}"], "should be at most 64"),
+        (["run: {command: x, mpi: pmix_v4}"], "mpi is not supported"),
+        (
+            ["run: {command: x, customNetworkInterfaces: [{bore: {targetPort: 1}}]}"],
+            "customNetworkInterfaces is not supported",
+        ),
+        (["run: {command: x, container: {image: a, deepsquareHosted: true}}"], "deepsquareHosted is not supported"),
+        (["'{{ .Step.Steps }}'"], "has a meaning only in a module.yaml"),
+        (["{run: {command: x}, catch: [{name: y}]}"], "steps[0].catch[0] needs one of"),
+        (["{run: {command: x}, finally: [{run: {comand: y}}]}"], "did you mean 'command'?"),
+    ],
+)
+def test_bad_steps(lines, says):
+    found = step_messages(*lines)
+    assert any(says in message and "warning" not in message for message in found), found
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("run: {command: x, network: pasta}", "network is not supported: the command uses the machine's network"),
+        ("run: {command: x, dns: [1.1.1.1]}", "dns is not supported"),
+        ("run: {command: x, mapUid: 0}", "mapUid is not supported"),
+        ("run: {command: x, mapGid: 0}", "mapGid is not supported"),
+        ("run: {command: x, container: {image: a, x11: true}}", "x11 is not supported"),
+        ("run: {command: x, container: {image: a, apptainer: false}}", "apptainer is not supported"),
+        ("{steps: [], resources: {tasks: 2}}", "resources of a step without `run` have no effect"),
+    ],
+)
+def test_what_cannot_be_honoured_but_does_no_harm_is_a_warning(line, says):
+    (message,) = step_messages(line)
+    assert "warning: " in message
+    assert says in message
+
+
+def test_a_step_may_wait_for_an_earlier_launch_of_its_level():
+    assert step_messages("launch: {handleName: bg, steps: []}", "{run: {command: x}, dependsOn: [bg]}") == []
+
+
+def test_harmless_values_of_unsupported_keys_say_nothing():
+    line = "run: {command: x, mpi: none, network: host, dns: [], container: {image: a, x11: false, apptainer: true}}"
+    assert step_messages(line) == []
+
+
+def test_a_checkpoint_is_honestly_announced_as_not_acted_on():
+    (message,) = messages("checkpoint: {path: ckpt.pt, every: 10m}\n")
+    assert message.startswith("w.yaml:2:1: warning: checkpoint is parsed but not acted on by this version")
+
+
+def test_secrets_in_clear_are_a_warning_that_does_not_repeat_them():
+    found = messages("input: {http: {url: 'https://a', token: hunter2, headers: {X-Api-Key: hunter2, Accept: text}}}\n")
+    assert len(found) == 2
+    assert all("stands here in clear" in message and "hunter2" not in message for message in found)
+
+
+def test_references_to_secrets_say_nothing():
+    text = "input: {http: {url: 'https://a', token: '${env:T}', headers: {Authorization: 'Basic ${file:~/t}'}}}\n"
+    assert messages(text + "env: [{key: A, value: '${env:A}'}]\n") == []
+
+
+def test_bash_text_in_commands_is_left_alone():
+    assert step_messages("run: {command: 'echo ${env:offset}'}") == []
+
+
+def test_two_jobs_never_write_to_one_place():
+    found = messages("count: 2\noutput: {file: {path: out}}\n")
+    assert found == ["w.yaml:3:23: jobs 0 and 1 would both write to out; put {job} into it, or a key of the matrix"]
+
+
+@pytest.mark.parametrize("path", ["out/{job}", "{lr}"])
+def test_templates_keep_jobs_apart(path):
+    assert messages(f"matrix: {{lr: [1, 2]}}\noutput: {{file: {{path: '{path}'}}}}\n") == []
+
+
+def test_a_key_of_the_matrix_that_does_not_tell_all_jobs_apart():
+    text = "matrix: {lr: [1, 2], seed: [1, 2]}\noutput: {s3: {" + S3.replace("/p", "'/{lr}'") + "}}\n"
+    assert "jobs 0 and 1 would both write to s3://b/1" in messages(text)[0]
+
+
+MODULE = "name: m\nsteps:\n"
+
+
+def module_at(path, text):
+    path.write_text(text)
+    return load_module(path)
+
+
+def test_a_module_marks_where_its_users_steps_go(tmp_path):
+    found = module_at(tmp_path / "module.yaml", MODULE + "  - {{ .Step.Steps }}\n  - '{{.Step.Steps}}'\n")
+    assert found.problems == ()
+    assert [step.name for step in found.module.steps] == ["{{ .Step.Steps }}"] * 2
+
+
+def test_problems_of_a_module_name_its_file(tmp_path):
+    (problem,) = module_at(tmp_path / "module.yaml", MODULE + "  - rum: {command: x}\n").problems
+    assert str(problem) == f"{tmp_path}/module.yaml:3:5: steps[0] has no key 'rum'; did you mean 'run'?"

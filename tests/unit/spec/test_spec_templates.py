@@ -1,0 +1,27 @@
+import pytest
+
+from packtrain.spec import templates
+
+VALUES = {"job": "7", "lr": "0.1"}
+
+
+@pytest.mark.parametrize(
+    ("text", "filled"),
+    [
+        ("out/{job}", "out/7"),
+        ("{lr}-{lr}", "0.1-0.1"),
+        ("${lr}", "${lr}"),
+        ("$lr {lr}", "$lr 0.1"),
+        ("{{lr}}", "{{lr}}"),
+        ("{unknown}", "{unknown}"),
+        ("awk '{print $1}'", "awk '{print $1}'"),
+        ("{ lr }", "{ lr }"),
+        ("{a,b}{lr}", "{a,b}0.1"),
+    ],
+)
+def test_only_known_keys_in_single_braces_are_filled(text, filled):
+    assert templates.fill(text, VALUES) == filled
+
+
+def test_a_value_is_not_filled_again():
+    assert templates.fill("{a}", {"a": "{b}", "b": "x"}) == "{b}"

@@ -1,0 +1,177 @@
+"""Supervisors that die at the worst moment, and two at once. The dying ones are real processes."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import time
+
+import pytest
+from fake_engine import HANG, FakeEngine
+
+from packtrain.errors import LeaseLostError, RefusedError
+from packtrain.events import Event, kinds
+from packtrain.state import JobStatus, fold
+from packtrain.store import SqliteStore
+from packtrain.supervise.loop import holder_lives, process_identity
+
+RUN = "run-1"
+
+
+class DiesBeforeActing(FakeEngine):
+    def submit(self, tickets):
+        os._exit(9)
+
+
+class DiesBeforeConfirming(FakeEngine):
+    def submit(self, tickets):
+        super().submit(tickets)
+        os._exit(9)
+
+
+class DiesWhileQueued(FakeEngine):
+    """The engine took the attempt, but did not start it: nobody but it knew."""
+
+    def submit(self, tickets):
+        self._note(tickets)
+        os._exit(9)
+
+
+class DiesBeforeCollecting(FakeEngine):
+    """The attempt has ended, and the supervisor does not live to hear it."""
+
+    def poll(self):
+        seen = super().poll()
+        if seen:
+            os._exit(9)
+        return seen
+
+
+class DiesBeforeCancelling(FakeEngine):
+    """A person asks for the cancellation as soon as the attempt runs."""
+
+    def wait(self, timeout):
+        store = SqliteStore(self._folder.root.parent / "store.db")
+        asked = Event(RUN, "0", "cli-1", 1, kinds.REQUESTED, 1.0, 1.0, {"action": "cancel", "reason": "r"})
+        store.append([asked])
+        store.close()
+
+    def cancel(self, decisions):
+        if decisions:
+            os._exit(9)
+
+
+def crash(bench, kind, script=None):
+    """Run a supervisor in a process of its own until it dies."""
+
+    def live_and_die():
+        bench.supervisor(bench.engine(script, kind), SqliteStore(bench.store.path)).run()
+
+    process = multiprocessing.get_context("fork").Process(target=live_and_die)
+    process.start()
+    process.join(30)
+    assert process.exitcode == 9
+
+
+@pytest.mark.parametrize("kind", [DiesBeforeActing, DiesBeforeConfirming, DiesWhileQueued, DiesBeforeCollecting])
+@pytest.mark.parametrize("reopen", [False, True])
+def test_a_crash_costs_no_attempt(make_bench, kind, reopen):
+    bench = make_bench(jobs=2, attempts=1)
+    crash(bench, kind)
+    assert bench.decided("submit") == ["0-1", "1-1"], "written before anything was done"
+    engine = bench.engine()
+    state = bench.supervisor(engine).run(reopen)
+    assert {name: job.status for name, job in state.jobs.items()} == dict.fromkeys("01", JobStatus.SUCCEEDED)
+    assert {name: len(job.attempts) for name, job in state.jobs.items()} == {"0": 1, "1": 1}
+    assert set(engine.submitted()) == {"0-1", "1-1"}
+    assert bench.decided("submit") == ["0-1", "1-1"]
+
+
+def test_a_crash_after_the_engine_has_it_submits_nothing_again(bench):
+    crash(bench, DiesBeforeConfirming)
+    engine = bench.engine()
+    bench.supervisor(engine).run()
+    assert engine.submitted() == ["0-1"], "the engine was asked first, and knew it"
+
+
+def test_an_attempt_that_ended_while_nobody_watched_is_believed(bench):
+    crash(bench, DiesBeforeCollecting)
+    assert bench.events(kinds.ATTEMPT_ENDED) == [], "the dead supervisor did not collect it"
+    state = bench.supervisor(bench.engine()).run()
+    assert (state.jobs["0"].status, len(state.jobs["0"].attempts)) == (JobStatus.SUCCEEDED, 1)
+
+
+def test_crash_upon_crash(bench):
+    for kind in (DiesBeforeActing, DiesWhileQueued, DiesBeforeConfirming):
+        crash(bench, kind)
+    state = bench.supervisor(bench.engine()).run()
+    assert (state.jobs["0"].status, len(state.jobs["0"].attempts)) == (JobStatus.SUCCEEDED, 1)
+    assert [e.data["epoch"] for e in bench.events(kinds.SUPERVISOR_STARTED)] == [1, 2, 3, 4]
+
+
+def test_a_cancellation_that_was_decided_but_not_done_is_done_later(bench):
+    crash(bench, DiesBeforeCancelling, {"0": [HANG]})
+    assert bench.decided("cancel") == ["0-1"]
+    state = bench.supervisor(bench.engine({"0": [HANG]})).run()
+    assert (state.jobs["0"].status, bench.decided("cancel")) == (JobStatus.CANCELLED, ["0-1"])
+
+
+def test_a_second_supervisor_is_refused_while_the_first_lives(bench):
+    first = bench.supervisor(bench.engine())
+    first.acquire()
+    engine = bench.engine()
+    with pytest.raises(RefusedError, match=f"process {os.getpid()}"):
+        bench.supervisor(engine).run()
+    assert engine.submitted() == []
+    assert first.run().jobs["0"].status is JobStatus.SUCCEEDED
+
+
+def test_one_whose_lease_was_taken_over_stops_without_acting(make_bench):
+    bench = make_bench(jobs=1)
+    old_engine = bench.engine()
+    old = bench.supervisor(old_engine)
+    old.acquire()
+    later = SqliteStore(bench.store.path, clock=lambda: time.time() + 3600)
+    new = bench.supervisor(bench.engine(), later)
+    new.acquire()
+    with pytest.raises(LeaseLostError):
+        old.run()
+    assert old_engine.submitted() == []
+    assert bench.events(kinds.DECIDED) == []
+    assert bench.events(kinds.SUPERVISOR_ENDED) == [], "it does not speak for the run any more"
+    assert new.run().jobs["0"].status is JobStatus.SUCCEEDED
+    later.close()
+
+
+def test_one_that_loses_its_lease_in_the_middle_decides_nothing_more(bench):
+    later = SqliteStore(bench.store.path, clock=lambda: time.time() + 3600)
+    taken = []
+
+    def between():
+        if not taken:
+            taken.append(later.acquire(RUN, "other", "host", 1, 30.0, lambda lease: True))
+            bench.request_cancel("0")
+
+    engine = bench.engine({"0": [HANG]}, between=between)
+    with pytest.raises(LeaseLostError):
+        bench.supervisor(engine).run()
+    assert bench.decided("cancel") == []
+    assert engine._cancelled == set()
+    later.close()
+
+
+def test_the_store_tells_the_same_as_the_supervisor_knew(make_bench):
+    bench = make_bench(jobs=3)
+    state = bench.supervisor(bench.engine({"1": ["agent_lost", "step_failed"]})).run()
+    again = fold(RUN, bench.events())
+    assert {n: (j.status, j.attempts) for n, j in again.jobs.items()} == {
+        n: (j.status, j.attempts) for n, j in state.jobs.items()
+    }
+
+
+def test_a_process_is_known_for_ever(bench):
+    lease = bench.store.acquire(RUN, process_identity(os.getpid()), os.uname().nodename, os.getpid(), 30, bool)
+    assert holder_lives(lease)
+    assert process_identity(2**22 + 1) == ""
+    imposter = bench.store.acquire("run-2", "1/0/boot", os.uname().nodename, os.getpid(), 30, bool)
+    assert not holder_lives(imposter), "the same process id, but another process"

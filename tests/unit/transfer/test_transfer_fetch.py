@@ -1,0 +1,383 @@
+"""fetch against real servers with scripted faults: the file is right, or the failure is honest."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from packtrain.errors import FailedError
+from packtrain.plan import Digest, Item, Ref
+from packtrain.transfer.fetch import Fetched, fetch
+from testbed.origin import Fault, Origin
+
+DATA = os.urandom(700_001)
+SHA256 = Digest("sha256", hashlib.sha256(DATA).hexdigest())
+NAME = "data.bin"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    served = tmp_path / "served"
+    served.mkdir()
+    (served / NAME).write_bytes(DATA)
+    return served
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    return tmp_path / "sandbox" / "input" / NAME
+
+
+def item(*urls: str, **more) -> Item:
+    return Item(NAME, tuple(Ref(url) for url in urls), **more)
+
+
+def run(thing: Item, target: Path, patience_s: float = 5.0, stop=lambda: None, progress=lambda d, t: None) -> Fetched:
+    return fetch(thing, target, str, patience_s=patience_s, stop=stop, progress=progress)
+
+
+def failure(thing: Item, target: Path, patience_s: float = 0.0) -> FailedError:
+    with pytest.raises(FailedError) as caught:
+        run(thing, target, patience_s)
+    assert not target.exists()
+    return caught.value
+
+
+def ranges(origin: Origin) -> list:
+    return [seen.headers.get("range") for seen in origin.seen]
+
+
+def test_a_file_arrives_with_its_figures(folder, target):
+    told = []
+    with Origin(folder) as origin:
+        done = run(item(f"{origin.url}/{NAME}", size=len(DATA)), target, progress=lambda d, t: told.append((d, t)))
+    assert target.read_bytes() == DATA
+    assert (done.bytes, done.retries, done.sha256) == (len(DATA), 0, SHA256.value)
+    assert done.source == f"{origin.url}/{NAME}"
+    assert told[-1] == (len(DATA), len(DATA))
+    assert os.listdir(target.parent) == [NAME]
+
+
+def test_an_empty_file_arrives(folder, target):
+    (folder / NAME).write_bytes(b"")
+    with Origin(folder) as origin:
+        assert run(item(f"{origin.url}/{NAME}"), Path(target.parent, "notes")).bytes == 0
+    assert Path(target.parent, "notes").read_bytes() == b""
+
+
+def test_a_file_address_is_a_source_like_any_other(folder, target):
+    assert run(item((folder / NAME).as_uri(), digest=SHA256), target).bytes == len(DATA)
+    assert target.read_bytes() == DATA
+
+
+def test_after_a_cut_it_goes_on_where_it_was(folder, target):
+    with Origin(folder, faults=[Fault(close_after=300_000), Fault(close_after=100)]) as origin:
+        done = run(item(f"{origin.url}/{NAME}"), target)
+    assert target.read_bytes() == DATA
+    assert done.retries == 2
+    assert ranges(origin) == [None, "bytes=300000-", "bytes=300100-"]
+
+
+def test_without_ranges_what_we_have_is_passed_over(folder, target):
+    cut, whole = Fault(close_after=300_000, no_range=True), Fault(no_range=True)
+    with Origin(folder, faults=[cut, whole]) as origin:
+        run(item(f"{origin.url}/{NAME}"), target)
+    assert target.read_bytes() == DATA
+
+
+@pytest.mark.parametrize("fault", [Fault(chunked=True, close_after=5000), Fault(no_length=True)])
+def test_without_a_size_it_begins_anew_and_ends_right(folder, target, fault):
+    with Origin(folder, faults=[fault, Fault(chunked=True)]) as origin:
+        run(item(f"{origin.url}/{NAME}", size=len(DATA)), target)
+    assert target.read_bytes() == DATA
+
+
+def test_a_cut_that_only_the_planned_size_betrays(folder, target):
+    with Origin(folder, faults=[Fault(no_length=True, close_after=5000), None]) as origin:
+        run(item(f"{origin.url}/{NAME}", size=len(DATA)), target)
+    assert target.read_bytes() == DATA
+
+
+def test_another_source_goes_on_when_the_first_stalls_for_good(folder, target):
+    # The same file, so the same ETag: the second source continues at the byte where the first ended.
+    with Origin(folder, faults=[Fault(close_after=400_000)]) as first, Origin(folder) as second:
+        done = run(item(f"{first.url}/{NAME}", f"{second.url}/{NAME}"), target)
+    assert target.read_bytes() == DATA
+    assert done.source.startswith(second.url)
+    assert ranges(second) == ["bytes=400000-"]
+
+
+def other_etag(folder: Path, name: str, data: bytes) -> Path:
+    other = folder.parent / name
+    other.mkdir()
+    (other / NAME).write_bytes(data)
+    os.utime(other / NAME, ns=(1, 1))
+    return other
+
+
+def test_a_source_with_another_etag_is_not_mixed_in(folder, target):
+    changed = other_etag(folder, "changed", bytes(len(DATA)))
+    with Origin(folder, faults=[Fault(close_after=400_000)]) as first, Origin(changed) as second:
+        run(item(f"{first.url}/{NAME}", f"{second.url}/{NAME}"), target)
+    assert target.read_bytes() == DATA
+    assert ranges(first) == [None, "bytes=400000-"]
+
+
+def test_with_a_digest_another_etag_does_not_matter(folder, target):
+    twin = other_etag(folder, "twin", DATA)
+    with Origin(folder, faults=[Fault(close_after=400_000)]) as first, Origin(twin) as second:
+        run(item(f"{first.url}/{NAME}", f"{second.url}/{NAME}", digest=SHA256), target)
+    assert target.read_bytes() == DATA
+    assert ranges(second) == ["bytes=400000-"]
+
+
+def test_when_the_first_is_gone_another_object_is_taken_whole(folder, target):
+    changed = other_etag(folder, "changed", bytes(len(DATA)))
+    gone = [Fault(close_after=400_000), *[Fault(status=503)] * 50]
+    with Origin(folder, faults=gone) as first, Origin(changed) as second:
+        run(item(f"{first.url}/{NAME}", f"{second.url}/{NAME}"), target)
+    assert target.read_bytes() == bytes(len(DATA))
+
+
+def leave_part(folder: Path, target: Path, count: int) -> None:
+    """What a killed process leaves."""
+    with Origin(folder, faults=[Fault(close_after=count)]) as origin:
+        failure(item(f"{origin.url}/{NAME}"), target)
+    assert (target.parent / f"{NAME}.part").stat().st_size == count
+
+
+def test_a_new_process_goes_on(folder, target):
+    leave_part(folder, target, 123_457)
+    with Origin(folder) as origin:
+        done = run(item(f"{origin.url}/{NAME}", digest=SHA256), target)
+    assert target.read_bytes() == DATA
+    assert done.sha256 == SHA256.value
+    assert ranges(origin) == ["bytes=123457-"]
+
+
+@pytest.mark.parametrize("patience_s", [0.0, 5.0])
+def test_a_new_process_begins_anew_if_the_object_changed(folder, target, patience_s):
+    leave_part(folder, target, 123_457)
+    (folder / NAME).write_bytes(DATA[::-1])
+    os.utime(folder / NAME, ns=(1, 1))
+    with Origin(folder) as origin:
+        run(item(f"{origin.url}/{NAME}"), target, patience_s)
+    assert target.read_bytes() == DATA[::-1]
+
+
+def test_a_broken_ledger_is_no_ledger(folder, target):
+    leave_part(folder, target, 123_457)
+    (target.parent / f"{NAME}.part.json").write_text("{")
+    with Origin(folder) as origin:
+        run(item(f"{origin.url}/{NAME}"), target)
+    assert ranges(origin) == [None]
+    assert target.read_bytes() == DATA
+
+
+def test_a_part_that_was_complete_needs_no_more_bytes(folder, target):
+    leave_part(folder, target, 123_457)
+    (target.parent / f"{NAME}.part").write_bytes(DATA)
+    with Origin(folder) as origin:
+        run(item(f"{origin.url}/{NAME}", digest=SHA256), target)
+    assert (target.read_bytes(), origin.seen) == (DATA, [])
+
+
+@pytest.mark.slow
+def test_kill_9_in_mid_transfer_costs_nothing_that_had_arrived(folder, target):
+    program = (
+        "import sys; from pathlib import Path; from packtrain.plan import Item, Ref; from packtrain.transfer.fetch import fetch\n"
+        "fetch(Item('data.bin', (Ref(sys.argv[1]),)), Path(sys.argv[2]), str, patience_s=9,"
+        " stop=lambda: None, progress=lambda d, t: None)"
+    )
+    part = target.parent / f"{NAME}.part"
+    with Origin(folder, faults=[Fault(stall_after=350_000)]) as origin:
+        child = subprocess.Popen([sys.executable, "-c", program, f"{origin.url}/{NAME}", str(target)])
+        assert origin.stalled.wait(20)
+        deadline = time.monotonic() + 20
+        while not (part.exists() and part.stat().st_size == 350_000) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        child.kill()
+        child.wait()
+        run(item(f"{origin.url}/{NAME}", digest=SHA256), target)
+    assert ranges(origin) == [None, "bytes=350000-"]
+    assert target.read_bytes() == DATA
+
+
+def test_a_404_is_waited_out(folder, target):
+    with Origin(folder, faults=[Fault(status=404)] * 3) as origin:
+        assert run(item(f"{origin.url}/{NAME}"), target).retries == 3
+    assert target.read_bytes() == DATA
+
+
+def test_a_404_is_believed_when_all_have_said_so_for_the_patience(folder, target):
+    with Origin(folder) as first, Origin(folder) as second:
+        began = time.monotonic()
+        error = failure(item(f"{first.url}/missing", f"{second.url}/missing"), target, 0.6)
+    assert error.kind == "object_missing"
+    assert time.monotonic() - began >= 0.6
+    assert len(first.seen) == len(second.seen) >= 3
+    assert first.url in error.detail and second.url in error.detail
+
+
+def test_a_404_and_a_503_are_no_missing_object(folder, target):
+    with Origin(folder) as first, Origin(folder, faults=[Fault(status=503)] * 99) as second:
+        error = failure(item(f"{first.url}/missing", f"{second.url}/{NAME}"), target, 0.3)
+    assert error.kind == "service_unavailable"
+
+
+def test_a_refused_token_is_asked_for_once_and_told_at_once(folder, target):
+    with Origin(folder, token="t") as first, Origin(folder, token="t") as second:
+        began = time.monotonic()
+        error = failure(item(f"{first.url}/{NAME}", f"{second.url}/{NAME}"), target, 60)
+    assert error.kind == "token_refused"
+    assert "no token was sent" in error.detail
+    assert time.monotonic() - began < 10
+    assert len(first.seen) == len(second.seen) == 1
+
+
+def test_one_source_refuses_and_the_other_gives(folder, target):
+    with Origin(folder, token="t") as first, Origin(folder, faults=[Fault(status=500)]) as second:
+        run(item(f"{first.url}/{NAME}", f"{second.url}/{NAME}"), target)
+    assert target.read_bytes() == DATA
+    assert len(first.seen) == 1
+
+
+def test_an_unknown_host_is_told_after_the_patience(target):
+    error = failure(item("http://nohost.invalid/data.bin"), target, 0.2)
+    assert error.kind == "host_unknown"
+    assert "nohost.invalid" in error.detail
+
+
+def test_an_unknown_scheme(target):
+    assert failure(item("gopher://x/data.bin"), target).kind == "unsupported"
+
+
+def test_a_page_that_poses_as_the_archive(folder, target):
+    page = b"<!DOCTYPE html>\n<html><head><title>Log in &amp; go on</title></head><body>...</body></html>"
+    name = "cifar-10-python.tar.gz"
+    with Origin(folder, faults=[Fault(page=page)] * 2) as origin:
+        error = failure(Item(name, (Ref(f"{origin.url}/{name}?signature=abc"),)), target)
+    assert error.kind == "not_the_data"
+    assert 'instead of cifar-10-python.tar.gz: "Log in & go on"' in error.detail
+    assert "abc" not in error.detail
+    assert os.listdir(target.parent) == [] if target.parent.exists() else True
+
+
+def test_a_page_is_waited_out(folder, target):
+    (folder / "x.tar").write_bytes(DATA)
+    with Origin(folder, faults=[Fault(page=b"<html>please wait</html>")]) as origin:
+        run(Item("x.tar", (Ref(f"{origin.url}/x.tar"),)), target)
+    assert target.read_bytes() == DATA
+
+
+def test_a_wrong_digest_is_fetched_once_more_from_zero(folder, target):
+    with Origin(folder, faults=[Fault(corrupt_at=500_000)]) as origin:
+        done = run(item(f"{origin.url}/{NAME}", digest=SHA256), target)
+    assert target.read_bytes() == DATA
+    assert done.retries == 1
+    assert ranges(origin) == [None, None]
+
+
+def test_a_wrong_digest_is_fetched_from_the_other_source(folder, target):
+    bad = other_etag(folder, "bad", bytes(len(DATA)))
+    with Origin(bad) as first, Origin(folder) as second:
+        run(item(f"{first.url}/{NAME}", f"{second.url}/{NAME}", digest=SHA256), target)
+    assert target.read_bytes() == DATA
+    assert (len(first.seen), len(second.seen)) == (1, 1)
+
+
+def test_a_digest_that_is_wrong_twice(folder, target):
+    wanted = Digest("sha256", "0" * 64)
+    with Origin(folder) as origin:
+        error = failure(item(f"{origin.url}/{NAME}", digest=wanted), target, 60)
+    assert error.kind == "digest_mismatch"
+    assert SHA256.value in error.detail and wanted.value in error.detail
+    assert len(origin.seen) == 2
+    assert os.listdir(target.parent) == []
+
+
+def test_the_digest_of_the_server_counts_where_the_user_has_none(folder, target):
+    import base64
+
+    md5 = base64.b64encode(hashlib.md5(DATA).digest()).decode()
+    faults = [Fault(corrupt_at=1)]
+    with Origin(folder, headers={"Content-MD5": md5}, faults=faults) as origin:
+        assert run(item(f"{origin.url}/{NAME}"), target).retries == 1
+    assert target.read_bytes() == DATA
+
+
+@pytest.mark.parametrize(("planned", "kind"), [(len(DATA) + 5, "truncated"), (len(DATA) - 5, "not_the_data")])
+def test_a_size_other_than_planned(folder, target, planned, kind):
+    with Origin(folder) as origin:
+        error = failure(item(f"{origin.url}/{NAME}", size=planned), target)
+    assert error.kind == kind
+    assert str(planned) in error.detail and str(len(DATA)) in error.detail
+
+
+class Leave(Exception):
+    pass
+
+
+def test_stop_is_heard_while_the_server_says_nothing(folder, target):
+    with Origin(folder, faults=[Fault(stall_after=200_000)]) as origin:
+
+        def stop() -> None:
+            if origin.stalled.is_set():
+                raise Leave
+
+        began = time.monotonic()
+        with pytest.raises(Leave):
+            run(item(f"{origin.url}/{NAME}"), target, stop=stop)
+    assert time.monotonic() - began < 5
+
+
+def test_stop_is_heard_while_waiting_for_a_source_to_come_back(target):
+    ends = time.monotonic() + 0.5
+
+    def stop() -> None:
+        if time.monotonic() > ends:
+            raise Leave
+
+    with pytest.raises(Leave):
+        run(item("file:///no/such/file"), target, patience_s=60, stop=stop)
+    assert time.monotonic() - ends < 5
+
+
+def in_child(limit: int, url: str, target: Path) -> dict:
+    """fetch in a process whose files may not grow past a limit: a full disk, without mounting one."""
+    program = (
+        "import json, resource, sys; from pathlib import Path\n"
+        "from packtrain.errors import FailedError; from packtrain.plan import Item, Ref\n"
+        "from packtrain.transfer.fetch import fetch\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]),) * 2)\n"
+        "try: fetch(Item('data.bin', (Ref(sys.argv[2]),)), Path(sys.argv[3]), str, patience_s=60,"
+        " stop=lambda: None, progress=lambda d, t: None)\n"
+        "except FailedError as error: print(json.dumps({'kind': error.kind, 'detail': error.detail}))\n"
+    )
+    words = [sys.executable, "-c", program, str(limit), url, str(target)]
+    return json.loads(subprocess.run(words, capture_output=True, check=True, timeout=60).stdout)
+
+
+def test_a_disk_that_fills_up_is_told_with_figures(folder, target):
+    with Origin(folder) as origin:
+        told = in_child(300_000, f"{origin.url}/{NAME}", target)
+    assert told["kind"] == "disk_full"
+    assert f"{len(DATA) - 300_000} more bytes" in told["detail"]
+    assert "are free" in told["detail"]
+
+
+def test_what_cannot_fit_is_told_before_it_is_fetched(target):
+    with Origin(Path("/nonexistent")) as origin:
+        size = 1 << 60
+        origin.faults.append(Fault(status=200, headers={"Content-Length": str(size)}))
+        origin.faults[0] = Fault(status=206, headers={"Content-Range": f"bytes 0-9/{size}"}, page=b"0123456789")
+        error = failure(item(f"{origin.url}/{NAME}"), target)
+    assert error.kind == "disk_full"
+    assert str(size) in error.detail

@@ -1,0 +1,60 @@
+"""TLS is verified: an own CA is accepted where it is named, and nowhere else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from packtrain.errors import TransferError
+from packtrain.plan import Ref
+from packtrain.transfer.http import HttpStore
+from testbed.federation import Authority
+from testbed.origin import Fault, Origin
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "data.bin").write_bytes(b"secret data")
+    return tmp_path
+
+
+def test_a_server_is_believed_when_its_ca_is_named(folder, authority, monkeypatch):
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority.ca))
+    with Origin(folder, host="localhost", tls=(authority.certificate, authority.key)) as origin:
+        assert HttpStore(str).stat(Ref(f"{origin.url}/data.bin")).size == 11
+
+
+def test_an_unknown_ca_is_refused(folder, authority, monkeypatch):
+    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+    monkeypatch.delenv("SSL_CERT_DIR", raising=False)
+    pair = (authority.certificate, authority.key)
+    with Origin(folder, host="localhost", tls=pair) as origin, pytest.raises(TransferError) as caught:
+        HttpStore(str).stat(Ref(f"{origin.url}/data.bin"))
+    assert caught.value.kind == "certificate_refused"
+    assert "not trusted" in caught.value.detail
+
+
+def test_a_certificate_for_another_host_is_refused(folder, authority, monkeypatch):
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority.ca))
+    pair = (authority.certificate, authority.key)
+    with Origin(folder, host="127.0.0.2", tls=pair) as origin, pytest.raises(TransferError) as caught:
+        HttpStore(str).stat(Ref(f"{origin.url}/data.bin"))
+    assert caught.value.kind == "certificate_refused"
+
+
+def test_a_redirect_from_https_to_http_carries_no_token(folder, authority, monkeypatch):
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority.ca))
+    pair = (authority.certificate, authority.key)
+    with Origin(folder) as open_one, Origin(folder, host="127.0.0.1", tls=pair) as closed:
+        closed.faults.append(Fault(status=302, headers={"Location": f"{open_one.url}/data.bin"}))
+        assert HttpStore(str).stat(Ref(f"{closed.url}/x", token="t0ken")).size == 11
+    assert closed.seen[0].headers["authorization"] == "Bearer t0ken"
+    assert "authorization" not in open_one.seen[0].headers
