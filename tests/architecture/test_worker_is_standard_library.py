@@ -8,7 +8,7 @@ import pytest
 from packtrain.engines.bundle import WORKER_MODULES, WORKER_PACKAGES, worker_files
 
 NEWER_THAN_3_9 = {"tomllib", "compression", "annotationlib", "pathlib.types", "concurrent.interpreters"}
-OWN = {f"packtrain.{name}" for name in (*WORKER_PACKAGES, "errors", "__version__")}
+OWN = {"packtrain"} | {f"packtrain.{name}" for name in (*WORKER_PACKAGES, "errors", "__version__")}
 LAZY_IN_TORCH = {"torch", "numpy"}
 FILES = list(worker_files())
 

@@ -12,7 +12,9 @@ from packtrain.events import kinds
 
 @pytest.fixture(params=[FakePool, pytest.param(LocalPool, marks=pytest.mark.slow)])
 def pool(request, tmp_path):
-    return request.param(tmp_path)
+    made = request.param(tmp_path)
+    yield made
+    made.end_agents()
 
 
 @pytest.fixture
@@ -110,9 +112,7 @@ def test_looking_leaves_out_what_is_not_known(pool, engine):
 def test_looking_for_one_does_not_swallow_the_end_of_another(pool, engine):
     ticket = pool.ticket("0-1", "succeed")
     engine.submit([ticket])
-    deadline = time.monotonic() + 30
-    while not (pool.heard(ticket, kinds.ATTEMPT_ENDED) or isinstance(pool, FakePool) and pool.heard(ticket)):
-        assert time.monotonic() < deadline
+    engine.wait(30.0)  # until it has ended
     engine.look([pool.ticket("1-1", "succeed")])
     until(engine, gone("0-1"))
 

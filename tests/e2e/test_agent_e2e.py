@@ -127,8 +127,9 @@ def test_the_first_event(attempt):
 
 
 def test_the_first_event_comes_quickly(attempt):
-    """Within 0.3 s of the process' start; tried several times, for other processes may be in the way."""
-    assert any(_time_to_first_event(attempt(job(sh("true")))) < 0.3 for _ in range(8))
+    """Within 0.3 s of the process' start, where the processors are not wanted by others."""
+    limit = 0.3 * max(1.0, os.getloadavg()[0] / len(os.sched_getaffinity(0)))
+    assert min(_time_to_first_event(attempt(job(sh("true")))) for _ in range(3)) < limit
 
 
 def _time_to_first_event(run):
@@ -408,10 +409,8 @@ def test_a_destination_that_refuses(attempt, tmp_path):
     (tmp_path / "file").write_text("not a folder")
     step = sh('echo precious > "$DEEPSQUARE_OUTPUT/model.pt"')
     run = attempt(job(step, output=Output(Ref(f"file://{tmp_path}/file/below")))).run()
-    assert run.process.returncode in (30, 38), run.stderr
-    assert run.failure["stage"] == "sync"
+    assert_failed(run, 38, "sink_failed", "sync", f"{tmp_path}/file/below")
     assert [p.read_text() for p in run.home.output.rglob("model.pt")] == ["precious\n"]
-    assert run.sandbox_is_gone
 
 
 def test_of_two_failures_the_first_is_reported(attempt, tmp_path):
@@ -505,8 +504,8 @@ def test_term_while_syncing(attempt, silent):
     assert [p.read_text() for p in run.home.output.rglob("f")] == ["1\n"]
 
 
-def test_term_while_cleaning_changes_nothing(attempt, many_files):
-    run = attempt(job(sh("true"), inputs=(an_input(f"file://{many_files}"),))).start()
+def test_term_while_cleaning_changes_nothing(attempt):
+    run = attempt(job(sh("mkdir many; cd many; seq 1 20000 | xargs touch"))).start()
     run.await_event("stage.started", stage="clean")
     run.process.send_signal(signal.SIGTERM)
     assert run.finish() == 0, run.stderr

@@ -74,17 +74,17 @@ def test_init_check_plan_run(desk):
     schema = desk.folder / "first" / header.partition("$schema=")[2]
     assert "properties" in json.loads(schema.read_text())
     assert "valid workflow of 1 job" in desk.call("check", "first/workflow.yaml")
-    assert "hello.txt" in desk.call("plan", "first/workflow.yaml")
+    assert "greeting.txt" in desk.call("plan", "first/workflow.yaml")
     out = desk.call("run", "first/workflow.yaml")
     assert "succeeded" in out
     assert "packtrain outputs" in out
-    assert "hello from" in desk.call("logs")
+    assert "greeting.txt" in desk.call("outputs")
 
 
 def test_init_refuses_to_overwrite(desk):
     desk.call("init", "minimal", "first")
     desk.call("init", "minimal", "first", code=2)
-    assert "exists" in desk.err
+    assert "nothing was overwritten" in desk.err
     desk.call("init", "nonsense", code=4)
     assert "cifar10-resnet" in desk.err
 

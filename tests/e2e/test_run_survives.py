@@ -23,7 +23,7 @@ input: {{http: {{url: "{url}/data.tar.gz"}}}}
 expect: [{{path: result.txt, command: "sleep 0.3; grep -q data $PACKTRAIN_FILE"}}]
 steps:
   - name: work
-    run: {{command: "sleep 0.5; cat $PACKTRAIN_INPUT/data/0.txt > $PACKTRAIN_OUTPUT/result.txt; echo done"}}
+    run: {{command: "{wait}; cat $PACKTRAIN_INPUT/data/0.txt > $PACKTRAIN_OUTPUT/result.txt; echo done"}}
 """
 
 
@@ -37,8 +37,13 @@ def desk(tmp_path):
         archive.add(served / "data", "data")
     with Origin(served, bytes_per_s=4_000_000) as origin:
         made = Desk(tmp_path)
-        made.write(WORKFLOW.format(url=origin.url))
+        made.write(WORKFLOW.format(url=origin.url, wait="sleep 0.5"))
+        made.write(WORKFLOW.format(url=origin.url, wait=f"until [ -e {tmp_path}/go ]; do sleep 0.05; done"), "gated.yaml")
         yield made
+
+
+def open_gate(desk):
+    (desk.folder / "go").touch()
 
 
 def one_job(desk):
@@ -81,12 +86,13 @@ def test_agent_killed(desk, stage):
 
 
 def test_both_killed(desk):
-    packtrain = desk.start("run", "workflow.yaml")
+    packtrain = desk.start("run", "gated.yaml")
     desk.await_stage("steps")
     packtrain.kill()
     packtrain.communicate()
     desk.kill_agent()
     desk.await_some(lambda: one_job(desk)[1]["attempts"][0]["status"] == "lost")
+    open_gate(desk)
     desk.json("resume")
     _, job = one_job(desk)
     assert [a["status"] for a in job["attempts"]] == ["lost", "succeeded"]
@@ -94,31 +100,32 @@ def test_both_killed(desk):
 
 
 def test_second_supervisor_is_refused(desk):
-    packtrain = desk.start("run", "workflow.yaml")
-    desk.await_stage("fetch")
+    packtrain = desk.start("run", "gated.yaml")
+    desk.await_stage("steps")
     desk.call("resume", code=3)
     assert "already has a supervisor" in desk.err
+    open_gate(desk)
     out, err = packtrain.communicate(timeout=60)
     assert packtrain.returncode == 0, out + err
     assert len(desk.events(kinds.ATTEMPT_STARTED)) == 1
 
 
 def test_two_resumes_at_once_run_the_job_once(desk):
-    packtrain = desk.start("run", "workflow.yaml")
-    desk.await_stage("fetch")
+    packtrain = desk.start("run", "gated.yaml")
+    desk.await_stage("steps")
     packtrain.kill()
     packtrain.communicate()
     both = [desk.start("resume", "--json") for _ in range(2)]
-    codes = []
+    desk.await_some(lambda: [process for process in both if process.poll() is not None])
+    open_gate(desk)
     for process in both:
         process.communicate(timeout=60)
-        codes.append(process.returncode)
-    assert sorted(codes) == [0, 3], codes
+    assert sorted(process.returncode for process in both) == [0, 3]
     assert len(desk.events(kinds.ATTEMPT_STARTED)) == 1
 
 
 def test_interrupted_run_says_how_to_resume_and_resumes(desk):
-    packtrain = desk.start("run", "workflow.yaml")
+    packtrain = desk.start("run", "gated.yaml")
     desk.await_stage("steps")
     packtrain.send_signal(signal.SIGINT)
     out, err = packtrain.communicate(timeout=60)
@@ -128,6 +135,7 @@ def test_interrupted_run_says_how_to_resume_and_resumes(desk):
     run, job = one_job(desk)
     assert (run["status"], job["status"]) == ("interrupted", "waiting")
     assert not list(desk.run_folder().glob("jobs/*/attempts/*/sandbox"))
+    open_gate(desk)
     desk.json("resume")
     assert one_job(desk)[0]["status"] == "succeeded"
 
@@ -141,7 +149,7 @@ def test_detached_run_goes_on_by_itself(desk):
 
 @pytest.mark.parametrize("attended", [True, False])
 def test_cancel(desk, attended):
-    packtrain = desk.start("run", "workflow.yaml")
+    packtrain = desk.start("run", "gated.yaml")
     desk.await_stage("steps")
     if not attended:
         packtrain.kill()
@@ -153,5 +161,6 @@ def test_cancel(desk, attended):
     run, job = one_job(desk)
     assert (run["status"], job["status"]) == ("cancelled", "cancelled")
     assert "enough" in desk.call("why")
+    open_gate(desk)
     desk.json("resume")
     assert one_job(desk)[0]["status"] == "succeeded"

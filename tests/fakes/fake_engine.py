@@ -27,7 +27,8 @@ class FakeEngine:
         between: Callable[[], None] = lambda: None,
     ) -> None:
         self.capabilities = Capabilities("fake", containers=False, cpus=1, memory_mb=1024, gpus=0)
-        self._folder, self._script, self._capacity, self._between = folder, script or {}, capacity, between
+        self._folder, self._capacity, self._between = folder, capacity, between
+        self._script = {} if script is None else script
         self._queued: dict[str, Ticket] = {}
         self._running: dict[str, Ticket] = {}
         self._cancelled: set[str] = set()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from typing import Any
 from fake_engine import FakeEngine
 
 from packtrain.engines.api import Engine, Sighting, Ticket
-from packtrain.engines.local import LocalEngine
+from packtrain.engines.local import LocalEngine, claim
 from packtrain.events import Event, JournalReader, kinds
 from packtrain.plan import AttemptFolder, Job, Limits, Resources, RunFolder
 
@@ -43,6 +44,13 @@ class FakePool:
 
     def heard(self, ticket: Ticket, kind: str = kinds.ATTEMPT_STARTED) -> list[Event]:
         return [event for event in JournalReader(self.attempt(ticket).journal).read() if event.kind == kind]
+
+    def end_agents(self) -> None:
+        """So that a test that failed leaves no process behind."""
+        for path in self.folder.root.glob("jobs/*/attempts/*/claim"):
+            pid = claim.holder(AttemptFolder(path.parent))
+            if pid is not None:
+                claim.send(pid, signal.SIGKILL)
 
 
 class LocalPool(FakePool):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from packtrain.events import Redactor
@@ -30,6 +30,7 @@ def written(redactor: Redactor, chunks) -> bytes:
     return out + redactor.data(held)
 
 
+@settings(deadline=None)
 @given(streams())
 def test_pieces_are_redacted_like_the_whole(stream):
     known, chunks = stream
@@ -37,6 +38,7 @@ def test_pieces_are_redacted_like_the_whole(stream):
     assert written(redactor, chunks) == redactor.data(b"".join(chunks))
 
 
+@settings(deadline=None)
 @given(st.lists(anything, min_size=1, max_size=3), st.lists(st.binary(max_size=20)), st.data())
 def test_any_secret_in_any_bytes(known, chunks, data):
     values = [value.strip() for value in known if len(value.strip()) >= 4]

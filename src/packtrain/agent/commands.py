@@ -23,6 +23,7 @@ from packtrain.agent.scope import Scope
 from packtrain.agent.stop import Stop
 from packtrain.agent.together import run_together
 from packtrain.agent.variables import Variables, task_variables
+from packtrain.errors import FailedError
 from packtrain.events import Journal, Redactor, kinds
 from packtrain.plan import Job, Run, RunResources, Text
 
@@ -98,8 +99,8 @@ class CommandRunner:
         started, code = time.monotonic(), 0
         try:
             yield
-        except StepError as error:
-            code = error.status
+        except FailedError as error:
+            code = error.status if isinstance(error, StepError) else _ENDED
             raise
         finally:
             seconds = round(time.monotonic() - started, 3)
@@ -117,7 +118,7 @@ class CommandRunner:
         run_together([copy(task) for task in range(tasks)], lambda: self._processes.end(family))
 
     def _run_one(self, action: Run, scope: Scope, environment: Environment, task: Mapping[str, str], path: str) -> None:
-        program = environment.wrap(self._command(action, scope, task))
+        program = self._wrapped(environment, self._command(action, scope, task), path)
         name = self._names.of(path)
         out, err = (LogFile(self._redactor, self._box.home.logs / f"{name}.{kind}") for kind in ("out", "err"))
         kills = oom_kills()
@@ -126,13 +127,19 @@ class CommandRunner:
         if code:
             raise self._judge(code, path, environment, err.last_words(), oom_kills() > kills)
 
+    def _wrapped(self, environment: Environment, command: Command, path: str) -> Program:
+        try:
+            return environment.wrap(command)
+        except FailedError as error:
+            raise StepError(error.kind, f'step "{path}" was not started: {error}', _NOT_STARTED) from None
+
     def _command(self, action: Run, scope: Scope, task: Mapping[str, str]) -> Command:
         # A step with a container of its own says itself what surrounds it.
         around = self._job.environment if action.container is None else None
         entrypoint = action.shell == "ENTRYPOINT" or not action.command.strip()
         lines = "\n".join(filter(None, (around.setup if around else "", action.command)))
         return Command(
-            tuple(shlex.split(action.command)) if entrypoint else (action.shell, "-c", lines),
+            _arguments(action.command, scope) if entrypoint else (action.shell, "-c", lines),
             Path(action.work_dir or self._box.root),
             self._variables.of_scope(scope, action.resources, task),
             self._variables.of_step(action.env),
@@ -144,11 +151,11 @@ class CommandRunner:
         try:
             child = self._processes.start(program, out, err, scope.family)
         except EndedError:
-            self._stop.check()
+            self._stop.check()  # else a launch was ended by its level
             raise StepError(
                 "step_failed", f'step "{scope.path}" was not started: its level had ended', _ENDED
             ) from None
-        except OSError as error:
+        except (OSError, ValueError) as error:  # no such shell or folder; a variable with a zero byte
             raise StepError("step_failed", f'step "{scope.path}" could not be started: {error}', _NOT_STARTED) from None
         return child.wait()
 
@@ -167,6 +174,14 @@ class CommandRunner:
 
     def _notice(self, text: str) -> None:
         self._journal.emit(kinds.NOTICE, stage="steps", text=self._redactor.text(text))
+
+
+def _arguments(command: str, scope: Scope) -> tuple[str, ...]:
+    try:
+        return tuple(shlex.split(command))
+    except ValueError as error:
+        detail = f'the arguments of step "{scope.path}" cannot be told apart: {error} in {command!r}'
+        raise StepError("step_failed", detail, _NOT_STARTED) from None
 
 
 def _free_port() -> int:

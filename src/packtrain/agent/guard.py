@@ -93,11 +93,12 @@ def _kill(groups: set[int]) -> None:
         for group in groups:
             with suppress(OSError):
                 os.killpg(group, signal.SIGKILL)
-        groups &= _living_groups()
+        groups &= living_groups()
 
 
-def _living_groups() -> set[int]:
-    """Zombies are left out: they do nothing any more, and who reaps them may take its time."""
+def living_groups() -> set[int]:
+    """The process groups of this machine. Zombies do not count: they do nothing any more, and who reaps them
+    may take its time."""
     found = set()
     for pid in filter(str.isdigit, os.listdir("/proc")):
         with suppress(OSError), open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:

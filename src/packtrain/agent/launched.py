@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from typing import Callable
 
 from packtrain.agent.exits import StepError
@@ -61,4 +62,4 @@ class Level:
             raise StepError(kind, f'step "{path}" depends on "{handle}", which failed: {launched.error}', code)
 
     def end(self) -> None:
-        run_together([lambda one=one: one.end(self._processes) for one in self._launched])  # type: ignore[misc]
+        run_together([partial(launched.end, self._processes) for launched in self._launched])

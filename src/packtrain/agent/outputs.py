@@ -94,15 +94,21 @@ def files_below(folder: Path) -> Iterator[Path]:
 
 
 def size_of(path: Path) -> int:
-    return sum(file.stat().st_size for file in files_below(path)) if path.is_dir() else path.stat().st_size
+    files = files_below(path) if path.is_dir() else [path]
+    return sum(file.stat().st_size for file in files if file.is_file())
 
 
-def inventory(folder: Path, prefix: str, digest: bool) -> list[dict[str, Any]]:
+def inventory(folder: Path, digest: bool) -> list[dict[str, Any]]:
     """What the folder holds, for the event that ends the attempt; not more than a thousand entries."""
     listed = [path for path in files_below(folder) if path.is_file()][:_MOST_LISTED]
-    return [_entry(path, prefix + path.relative_to(folder).as_posix(), digest) for path in listed]
+    return [_entry(path, path.relative_to(folder).as_posix(), digest) for path in listed]
 
 
 def _entry(path: Path, name: str, digest: bool) -> dict[str, Any]:
     entry = {"path": name, "bytes": path.stat().st_size}
     return {**entry, "sha256": sha256_of(path)} if digest else entry
+
+
+def under(prefix: str, entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The same files, below another place."""
+    return [{**entry, "path": prefix + entry["path"]} for entry in entries]

@@ -6,15 +6,17 @@ import os
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from packtrain.agent.guard import Guard
+from packtrain.agent.guard import Guard, living_groups
 from packtrain.agent.logs import Capture, Pump
 
 _LINGER_S = 0.5  # for what is still in the pipes after a program's end
+_GLANCE_S = 0.02  # how often a group that was told to end is looked at
 _KILLED_S = 5.0  # for a killed group to be gone
 
 
@@ -93,6 +95,8 @@ class Child:
         """Its exit code, or minus the signal's number. What it left in the background is killed."""
         # Not reaped yet, it keeps the group's number from being given to others.
         os.waitid(os.P_PID, self._popen.pid, os.WEXITED | os.WNOWAIT)
+        if self.family.closed:
+            self._outlast()
         self._pump.finish(_LINGER_S)
         self.signal(signal.SIGKILL)
         self._pump.finish(_LINGER_S)
@@ -101,6 +105,12 @@ class Child:
         with self._popen:  # closes the pipes and reaps
             pass
         return self._popen.returncode
+
+    def _outlast(self) -> None:
+        """A signal ends a shell at once, while the training below it still saves: the whole group has the grace
+        period. `Processes.end` kills it afterwards."""
+        while self._popen.pid in living_groups():
+            time.sleep(_GLANCE_S)
 
     def signal(self, number: int) -> None:
         with suppress(ProcessLookupError, PermissionError):
@@ -117,8 +127,17 @@ class Processes:
         self.root = Family()
 
     def start(self, program: Program, out: Capture, err: Capture, family: Family | None = None) -> Child:
-        """Raises EndedError, or OSError if there is no such program or folder."""
-        family = family or self.root
+        """The captures are closed when the program's pipes end, or at once if it does not start.
+
+        Raises EndedError, or OSError if there is no such program or folder."""
+        try:
+            return self._start(program, out, err, family or self.root)
+        except BaseException:
+            out.close()
+            err.close()
+            raise
+
+    def _start(self, program: Program, out: Capture, err: Capture, family: Family) -> Child:
         with self._changed:
             if family.closed:
                 raise EndedError

@@ -24,7 +24,7 @@ from packtrain.agent.guard import Guard
 from packtrain.agent.inputs import fetch_inputs, unpack_inputs
 from packtrain.agent.log import AgentLog
 from packtrain.agent.metrics import MetricsFollower
-from packtrain.agent.outputs import inventory
+from packtrain.agent.outputs import inventory, under
 from packtrain.agent.probe import probe
 from packtrain.agent.process import Processes
 from packtrain.agent.sandbox import Sandbox
@@ -151,10 +151,13 @@ class Attempt:
 
     def _sync(self, context: Context, tally: Tally) -> None:
         good = self._failure is None
-        prefix = "" if good else partial_prefix(context)
-        self._outputs = inventory(context.box.output, prefix, digest=good)
-        if good or self._outputs:
-            sync_outputs(context, prefix, tally)
+        outputs = inventory(context.box.output, digest=good)
+        self._outputs = under(partial_prefix(context), outputs)
+        if good:
+            sync_outputs(context, "", tally)
+            self._outputs = outputs
+        elif outputs:
+            sync_outputs(context, partial_prefix(context), tally)
 
     def _clean(self, context: Context, tally: Tally) -> None:
         context.processes.terminate_all()

@@ -178,6 +178,7 @@ class StepRunner:
                 self._notice(f'the module of step "{scope.path}" did not write its output {name} to DEEPSQUARE_ENV')
         lines = "".join(f"{prefix}{name}={found[name]}\n" for name in action.outputs if name in found)
         with open(scope.env_file, "ab") as file:
+            file.write(b"\n")  # in case that a step left the last line open
             file.write(lines.encode("utf-8", "surrogateescape"))
 
     def _notice(self, text: str) -> None:

@@ -12,6 +12,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from packtrain.agent.context import Context, Tally
@@ -33,6 +34,8 @@ def partial_prefix(context: Context) -> str:
 
 def sync_outputs(context: Context, prefix: str, tally: Tally) -> None:
     """Copy everything, once and finally. Where that fails, the outputs stay in the attempt's folder."""
+    if not context.box.output.is_dir():
+        raise FailedError("output_missing", "there are no outputs: a step removed the output folder itself")
     detach_links(context.box.output)
     if context.job.output is None:
         tally["files"] = sum(1 for _ in files_below(context.box.output))
@@ -164,18 +167,20 @@ class ContinuousSync:
 
     def _loop(self) -> None:
         while not self._done.wait(self._pause):
-            try:
-                self._look()
-            except Exception as error:  # whatever it is, the steps go on and the final sync will tell
-                self._tell(str(error))
+            now = _versions(self._context.box.output)
+            quiet = [p for p, version in now.items() if self._seen.get(p) == version != self._sent.get(p)]
+            self._seen = now
+            for path in quiet:
+                if not self._done.is_set():
+                    self._try(path, now[path])
 
-    def _look(self) -> None:
-        now = {path: _version(path) for path in files_below(self._context.box.output)}
-        quiet = [p for p, version in now.items() if self._seen.get(p) == version != self._sent.get(p)]
-        self._seen = now
-        for path in quiet:
-            if not self._done.is_set():
-                self._send(path, now[path])
+    def _try(self, path: Path, version: Version) -> None:
+        try:
+            self._send(path, version)
+        except FileNotFoundError:  # the program removed or renamed it
+            pass
+        except Exception as error:  # whatever it is, the steps go on and the final sync will tell
+            self._tell(str(error))
 
     def _send(self, path: Path, version: Version) -> None:
         copy = self._context.box.tmp / "continuous-sync"
@@ -190,6 +195,14 @@ class ContinuousSync:
         if text not in self._told:
             self._told.add(text)
             self._context.notice("sync", f"continuous sync will try again: {text}")
+
+
+def _versions(folder: Path) -> dict[Path, Version]:
+    found = {}
+    for path in files_below(folder):
+        with suppress(OSError):  # removed meanwhile, or a link to nowhere
+            found[path] = _version(path)
+    return found
 
 
 def _version(path: Path) -> Version:

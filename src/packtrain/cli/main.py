@@ -65,12 +65,10 @@ def cli() -> None:
 
 def main() -> None:
     try:
-        cli.main(prog_name="packtrain", standalone_mode=False)
+        code = cli.main(prog_name="packtrain", standalone_mode=False)  # what ctx.exit() was given, if anything
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
-    except click.exceptions.Exit as leaving:
-        sys.exit(leaving.exit_code)
     except (click.Abort, KeyboardInterrupt):
         sys.exit(EXIT_INTERRUPTED)
     except PacktrainError as error:
@@ -78,7 +76,8 @@ def main() -> None:
         sys.exit(error.exit_code)
     except BrokenPipeError:
         sys.stderr.close()  # the reader has left, e.g. `packtrain logs | head`
-        sys.exit(0)
+        code = 0
+    sys.exit(code if isinstance(code, int) else 0)
 
 
 def _complain(error: PacktrainError) -> None:

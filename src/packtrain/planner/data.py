@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 
 from packtrain import plan
 from packtrain.planner.context import JobContext
-from packtrain.planner.paths import absolute
+from packtrain.planner.paths import FILE, FOLDER, OTHER, absolute, look
 from packtrain.spec import Workflow, data
 from packtrain.spec.problems import Path as Keys
 from packtrain.spec.problems import shown
@@ -136,6 +136,8 @@ def _s3_ref(source: data.S3, keys: Keys, job: JobContext) -> plan.Ref:
 def _osdf(source: data.OsdfInput, keys: Keys, job: JobContext) -> _Contents:
     ref = _osdf_ref(source, keys, job)
     if ref.url.endswith("/"):
+        if source.sha256:
+            job.report.error((*keys, "sha256"), "sha256 is the digest of one object, but the address ends in /")
         return _Contents(prefix=ref)
     return _Contents((plan.Item(name_of(ref.url), (ref,), digest=_digest(source.sha256)),))
 
@@ -150,10 +152,12 @@ def _osdf_ref(source: data.Osdf, keys: Keys, job: JobContext) -> plan.Ref:
 def _file(source: data.File, keys: Keys, job: JobContext) -> _Contents:
     path = absolute(job.where, job.fill(source.path))
     ref = plan.Ref(path.as_uri())
-    if path.is_dir():
+    kind, reason = look(path)
+    if kind == FOLDER:
         return _Contents(prefix=ref)
-    if not path.is_file():
-        job.report.error((*keys, "path"), f"{path} does not exist", "paths are relative to the workflow file")
+    if kind != FILE:
+        message = f"{path} {reason or 'is neither a file nor a folder'}"
+        job.report.error((*keys, "path"), message, "paths are relative to the workflow file")
     return _Contents((plan.Item(path.name or "data", (ref,)),))
 
 
@@ -177,7 +181,7 @@ def _default_output(job: JobContext) -> plan.Output | None:
 
 def _file_output(output: data.File, keys: Keys, job: JobContext) -> plan.Ref:
     path = absolute(job.where, job.fill(output.path))
-    if path.exists() and not path.is_dir():
+    if look(path)[0] in (FILE, OTHER):
         job.report.error((*keys, "path"), f"{path} is a file; outputs go into a folder")
     return plan.Ref(path.as_uri())
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from packtrain.errors import UsageError
-from packtrain.planner.paths import absolute
+from packtrain.planner.paths import FILE, FOLDER, absolute, look
 from packtrain.spec import Module, Problem, load_module
 
 _CLONE_LIMIT_S = 120
@@ -41,7 +41,7 @@ class Modules:
         key = (source, where)
         if key not in self._found:
             folder = absolute(where, source) if is_local(source, where) else self._clone(source)
-            if not (folder / "module.yaml").is_file():
+            if look(folder / "module.yaml")[0] != FILE:
                 raise UsageError(f"the module {source} has no module.yaml")
             loaded = load_module(folder / "module.yaml")
             self._found[key] = FoundModule(folder, loaded.module, loaded.problems)
@@ -63,7 +63,7 @@ class Modules:
 
 
 def is_local(source: str, where: Path) -> bool:
-    return source.startswith(_LOCAL) or (where / source).is_dir()
+    return source.startswith(_LOCAL) or look(where / source)[0] == FOLDER
 
 
 def split_source(source: str) -> tuple[str, str]:

@@ -16,7 +16,11 @@ class Model(BaseModel):
     """Keys are camelCase in the file; unknown ones are a problem; a docstring below a field describes it."""
 
     model_config = ConfigDict(
-        alias_generator=to_camel, extra="forbid", frozen=True, use_attribute_docstrings=True, hide_input_in_errors=True
+        alias_generator=to_camel,
+        extra="forbid",
+        frozen=True,
+        use_attribute_docstrings=True,
+        hide_input_in_errors=True,
     )
 
     @model_validator(mode="before")

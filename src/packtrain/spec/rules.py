@@ -8,7 +8,7 @@ from typing import Any
 
 from packtrain.spec import secrets
 from packtrain.spec.data import S3, HttpInput, HttpOutput, Input, Osdf, OsdfInput, Output
-from packtrain.spec.fields import Model
+from packtrain.spec.fields import Model, written
 from packtrain.spec.problems import Path, Report, did_you_mean, shown
 from packtrain.spec.steps import For, Launch, NetworkInterface, Step, Use
 from packtrain.spec.templates import BUILT_IN
@@ -120,13 +120,15 @@ def _matrix_names(node: Node, report: Report) -> None:
 
 
 def _matrix_excludes(node: Node, report: Report) -> None:
+    """Values are compared as they are written, so 0.10 does not exclude 0.1."""
     for position, entry in enumerate(node.entries("exclude")):
-        for key in entry if isinstance(entry, dict) else ():
+        for key, value in entry.items() if isinstance(entry, dict) else ():
+            path = (*node.path, "exclude", position, key)
             if key not in node.raw:
-                path = (*node.path, "exclude", position, key)
-                report.key_error(
-                    path, f"the matrix has no {key!r} to exclude", did_you_mean(key, set(node.raw) - {"exclude"})
-                )
+                hint = did_you_mean(key, set(node.raw) - {"exclude"})
+                report.key_error(path, f"the matrix has no {key!r} to exclude", hint)
+            elif written(value) not in [written(known) for known in node.entries(key)]:
+                report.warning(path, f"matrix.{key} has no value {written(value)!r}, so this excludes nothing")
 
 
 def _repeated(values: list[Any], path: Path, report: Report) -> None:

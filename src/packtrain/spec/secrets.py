@@ -11,7 +11,7 @@ from packtrain.spec.fields import Model
 from packtrain.spec.steps import Container, EnvVar
 
 _REFERENCE = re.compile(r"\$\{(env|file):([^}\n]+)\}")
-_SECRET_HEADER = re.compile(r"authorization|cookie|token|secret|password|api-?key", re.IGNORECASE)
+_SECRET_HEADER = re.compile(r"auth|cookie|token|secret|password|key|credential|signature", re.IGNORECASE)
 
 CONFIDENTIAL: frozenset[tuple[type[Model], str]] = frozenset(
     {

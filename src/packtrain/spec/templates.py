@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 
 BUILT_IN = ("job", "run", "name")
-_FIELD = re.compile(r"(?<![${])\{([A-Za-z_][A-Za-z0-9_]*)\}(?!\})")
+_FIELD = re.compile(r"(?<![${])\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 def fill(text: str, values: Mapping[str, str]) -> str:

@@ -47,7 +47,7 @@ def walk(model: type[Model], raw: Any, path: Path = ()) -> Iterator[Node]:
 
 def _inside(annotation: Any, raw: Any, path: Path) -> Iterator[Node]:
     origin, parts = typing.get_origin(annotation), typing.get_args(annotation)
-    if isinstance(annotation, type) and issubclass(annotation, Model):
+    if _is_model(annotation):
         yield from walk(annotation, raw, path)
     elif origin is tuple and isinstance(raw, list):
         for position, item in enumerate(raw):
@@ -75,7 +75,13 @@ def belongs_below(model: type[Model], key: str) -> str:
 
 
 def _models(annotation: Any) -> list[type[Model]]:
-    if isinstance(annotation, type) and issubclass(annotation, Model):
+    if _is_model(annotation):
         return [annotation]
     direct = typing.get_origin(annotation) in (typing.Union, types.UnionType, typing.Annotated)
     return [model for part in typing.get_args(annotation) for model in _models(part)] if direct else []
+
+
+def _is_model(annotation: Any) -> bool:
+    # Python 3.10 calls `tuple[int]` a type, which issubclass then refuses.
+    plain = typing.get_origin(annotation) is None and isinstance(annotation, type)
+    return plain and issubclass(annotation, Model)

@@ -77,7 +77,7 @@ class FileStore:
                 _copy(path, temporary)
                 temporary.replace(target)
         finally:
-            with contextlib.suppress(FileNotFoundError):
+            with contextlib.suppress(OSError):
                 temporary.unlink()
 
     def delete(self, ref: Ref) -> None:
@@ -116,5 +116,5 @@ def _translated(url: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        kind, words = _KINDS.get(error.errno or 0, ("service_unavailable", f"failed ({error.strerror})"))
+        kind, words = _KINDS.get(error.errno or 0, ("service_unavailable", f"cannot be used ({error.strerror})"))
         raise TransferError(kind, f"the file {shown(url)} {words}", shown(url)) from error

@@ -99,8 +99,8 @@ class Landing:
         raise self._unsafe(name, f"is {what}")
 
     def _parts(self, name: str) -> tuple[str, ...]:
-        parts = tuple(part for part in name.split("/") if part not in ("", "."))
-        if name.startswith("/") or ".." in parts or "\0" in name:
+        parts = _parts_inside(name)
+        if parts is None:
             raise self._unsafe(name, "would land outside of the folder")
         return parts
 
@@ -132,7 +132,9 @@ class Landing:
             raise self._broken(name, "is a folder where a file of that name is")
 
     def _existing(self, name: str, target: str) -> Path:
-        parts = self._parts(target)
+        parts = _parts_inside(target)
+        if parts is None:
+            raise self._unsafe(name, f"is a link to {target!r}, which is outside of the folder")
         for depth in range(1, len(parts)):
             if self._root.joinpath(*parts[:depth]).is_symlink():
                 raise self._unsafe(name, f"is a link to {target!r}, which goes through another link")
@@ -164,6 +166,12 @@ def _write(file: FileIO, block: bytes) -> None:
     rest = memoryview(block)
     while rest:
         rest = rest[file.write(rest) :]
+
+
+def _parts_inside(name: str) -> tuple[str, ...] | None:
+    """The parts of a path below the folder; None if it is not below."""
+    parts = tuple(part for part in name.split("/") if part not in ("", "."))
+    return None if name.startswith("/") or ".." in parts or "\0" in name else parts
 
 
 def _stays_inside(parts: tuple[str, ...], target: str) -> bool:

@@ -12,9 +12,9 @@ from packtrain.plan import Digest
 
 HEAD_BYTES = 1024  # enough to tell what a file is
 _BLOCK = 1 << 20
+_ARCHIVES = (".tar", ".gz", ".tgz", ".bz2", ".tbz", ".tbz2", ".xz", ".txz", ".zip", ".7z", ".rar", ".zst")
 _BINARY = (
-    ".tar", ".gz", ".tgz", ".bz2", ".tbz", ".tbz2", ".xz", ".txz", ".zip", ".7z", ".rar", ".zst",
-    ".npz", ".npy", ".pt", ".pth", ".bin", ".h5", ".hdf5", ".parquet", ".safetensors", ".sif",
+    *_ARCHIVES, ".npz", ".npy", ".pt", ".pth", ".bin", ".h5", ".hdf5", ".parquet", ".safetensors", ".sif",
     ".png", ".jpg", ".jpeg", ".pkl", ".onnx",
 )  # fmt: skip
 _MARKUP = (".html", ".htm", ".xhtml", ".xml", ".svg", ".txt", ".md", ".php")
@@ -65,8 +65,8 @@ def why_not_the_data(name: str, head: bytes, content_type: str | None) -> str | 
     Judged by content: a page is a page only if its bytes are one, whatever the server calls it.
     """
     suffix = name.lower()
-    if suffix.endswith(_BINARY) and not head:
-        return "it is empty"
+    if suffix.endswith(_ARCHIVES) and not head:
+        return f"nothing came instead of {name}: the body is empty"
     page = _page(head)
     if page is None or suffix.endswith(_MARKUP):
         return None

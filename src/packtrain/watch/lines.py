@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from packtrain.events import Event, kinds
+from packtrain.events import FAILURE_KINDS, Event, kinds
 from packtrain.watch import figures
 
 _METRIC_EVERY_S = 5.0
+_SPEECHLESS = frozenset(FAILURE_KINDS[kind].exit_code for kind in ("python_missing", "plan_unreadable"))
 
 
 class Lines:
@@ -63,6 +64,12 @@ def _attempt_ended(data: Mapping[str, Any]) -> str:
     return f"attempt done in {figures.duration(data.get('seconds'))}"
 
 
+def _attempt_gone(data: Mapping[str, Any]) -> str | None:
+    """Only of an agent that could not say it itself."""
+    code = data.get("exit_code")
+    return data.get("detail") if code is not None and (code < 0 or code in _SPEECHLESS) else None
+
+
 _TELLERS: dict[str, Callable[[Mapping[str, Any]], str | None]] = {
     kinds.ATTEMPT_STARTED: lambda data: f"started on {data.get('host')}",
     kinds.STAGE_ENDED: _stage_ended,
@@ -70,6 +77,6 @@ _TELLERS: dict[str, Callable[[Mapping[str, Any]], str | None]] = {
     kinds.METRIC: figures.metric,
     kinds.NOTICE: lambda data: f"notice: {data.get('text')}",
     kinds.ATTEMPT_ENDED: _attempt_ended,
-    kinds.ATTEMPT_GONE: lambda data: data.get("detail") if data.get("exit_code", -1) not in (0, None) else None,
+    kinds.ATTEMPT_GONE: _attempt_gone,
     kinds.JOB_ENDED: lambda data: f"{data.get('verdict')}: {data.get('reason')}",
 }

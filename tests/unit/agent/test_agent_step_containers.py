@@ -80,6 +80,12 @@ def test_the_entrypoint_gets_the_command_as_arguments(bench, image):
     assert bench.log("none.out") == "<>"
 
 
+def test_arguments_with_an_open_quote(bench, image):
+    error = fails(bench, sh("it's", name="e", shell="ENTRYPOINT", container=Container(str(image))))
+    assert error.kind == "step_failed"
+    assert "cannot be told apart: No closing quotation" in error.detail
+
+
 def test_home_is_not_there_unless_asked_for(bench, image):
     list_home = 'ls -A "$HOME"'
     bench.run(sh(list_home, name="no", container=Container(str(image))))
@@ -197,7 +203,7 @@ def test_the_agents_zip_is_there_read_only_and_gpus_are_asked_for(bench, image, 
 class Registry(http.server.BaseHTTPRequestHandler):
     """Just enough of a registry to hold one image, as `apptainer push … oras://` would leave it there."""
 
-    content: dict = {}
+    content = None
     authorization = ""
 
     def do_GET(self):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 
@@ -86,7 +88,24 @@ def test_a_broken_pipe_ends_a_program_as_usual(bench):
 
 
 def test_an_entrypoint_needs_a_container(bench):
-    assert fails(bench, sh("")).kind == "unsupported"
+    error = fails(bench, sh("", name="x"))
+    assert error.kind == "unsupported"
+    assert error.detail.startswith('step "x" was not started: ')
+    bench.run(sh("", catch=(mark("caught"),)))
+    assert bench.trace() == ["caught"]
+
+
+def test_a_variable_that_no_process_can_have(bench):
+    error = fails(bench, sh("true", name="x", env=env(BAD="a\0b")))
+    assert error.kind == "step_failed"
+    assert 'step "x" could not be started' in error.detail
+
+
+def test_steps_leave_no_open_files(bench):
+    bench.run(sh("true", name="warm"))
+    before = len(os.listdir("/proc/self/fd"))
+    bench.run(sh("true"), sh("x", shell="/no/shell", catch=(sh("true"),)), mark("a", condition="a == b"))
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 def test_tasks_run_at_once_and_know_their_rank(bench):
@@ -303,14 +322,10 @@ def test_depends_on_is_awaited_before_the_condition(bench):
 
 
 def test_a_failed_launch_fails_only_what_depends_on_it(bench):
-    bench.run(launch("s", sh("exit 3"), handle="h"), mark("level"), signal_step_free())
+    told = sh('until grep -q "launched step" ../journal.jsonl; do sleep 0.01; done')
+    bench.run(launch("s", sh("exit 3"), handle="h"), told, mark("level"))
     assert bench.trace() == ["level"]
     assert 'the launched step "s" failed: step "s/step-1" ended with exit code 3' in bench.notices()
-
-
-def signal_step_free():
-    """Gives the launch of the test above the time to fail by itself."""
-    return sh('until grep -q "launched step" ../journal.jsonl; do sleep 0.01; done')
 
 
 def test_a_step_that_depends_on_a_failed_launch_fails(bench):
@@ -354,8 +369,8 @@ def test_use_gives_arguments_and_takes_outputs(bench):
 
 def test_use_without_a_prefix(bench):
     use = Step("m", Use("git", (), "", (sh("echo OUT=1 >> $DEEPSQUARE_ENV"),), ("OUT",)))
-    bench.run(use, sh("echo $OUT >> trace"))
-    assert bench.trace() == ["1"]
+    bench.run(sh("printf OPEN=line >> $DEEPSQUARE_ENV"), use, sh("echo $OUT $OPEN >> trace"))
+    assert bench.trace() == ["1", "line"]
 
 
 # stop
@@ -391,6 +406,38 @@ def test_term_handled_with_exit_0_is_still_a_stop(bench):
     threading.Thread(target=request).start()
     command = "trap 'echo saved >> trace; exit 0' TERM; touch up; while :; do sleep 0.01; done"
     assert fails(bench, sh(command), mark("never")).kind == "terminated"
+    assert bench.trace() == ["saved"]
+
+
+def test_the_agents_own_term_reaches_the_step(tmp_path):
+    program = (
+        "import sys\nfrom pathlib import Path\nsys.path.insert(0, sys.argv[1])\n"
+        "from steps_bench import Bench, sh\nbench = Bench(Path(sys.argv[2]))\nbench.stop.listen()\n"
+        "wait = 'trap \"echo saved > trace; exit 0\" TERM; touch up; while :; do sleep 0.01; done'\n"
+        "try:\n    bench.run(sh(wait))\n"
+        "except Exception as error:\n    print(error)\nbench.close()\n"
+    )
+    argv = [sys.executable, "-c", program, os.path.dirname(__file__), str(tmp_path)]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as agent:
+        while not (tmp_path / "sandbox/up").exists():
+            assert agent.poll() is None
+            time.sleep(0.01)
+        agent.terminate()
+        assert agent.communicate(timeout=20)[0] == "the agent received SIGTERM\n"
+    assert (tmp_path / "sandbox/trace").read_text() == "saved\n"
+
+
+def test_a_program_below_the_shell_has_the_grace_period_too(bench):
+    """The shell dies of TERM at once; what it had started may still save."""
+
+    def request():
+        while not (bench.box.root / "up").exists():
+            time.sleep(0.01)
+        bench.stop.request("terminated", "TERM")
+
+    threading.Thread(target=request).start()
+    training = "trap 'sleep 1; echo saved > trace; exit 0' TERM; touch up; while :; do sleep 0.01; done"
+    assert fails(bench, sh(f'sh -c "{training}" > quiet 2>&1; true')).kind == "terminated"
     assert bench.trace() == ["saved"]
 
 

@@ -138,3 +138,11 @@ def test_errors_are_told_once_and_tried_again(context, tmp_path):
         wait_for((tmp_path / "target" / "f").exists)
     assert len(notices(context)) == 1
     assert "continuous sync will try again" in notices(context)[0]
+
+
+def test_links_to_nowhere_do_not_hold_up_the_rest(context, tmp_path):
+    (context.box.output / "broken").symlink_to("nowhere")
+    (context.box.output / "f").write_text("1")
+    with ContinuousSync(context, Output(Ref(f"file://{tmp_path}/target")), LOOK_S):
+        wait_for((tmp_path / "target" / "f").exists)
+    assert notices(context) == []

@@ -104,6 +104,21 @@ def test_a_local_file_that_does_not_exist_is_a_problem(planned, tmp_path):
     assert message == f"w.yaml:2:22: {tmp_path}/none does not exist; paths are relative to the workflow file"
 
 
+def test_a_path_that_cannot_even_be_asked_for_is_a_problem(planned):
+    (message,) = errors(planned(f"input: {{file: {{path: {'x' * 300}}}}}\n"))
+    assert "cannot be seen (File name too long)" in message
+
+
+def test_a_local_path_that_is_no_file_is_a_problem(planned):
+    (message,) = errors(planned("input: {file: {path: /dev/null}}\n"))
+    assert "/dev/null is neither a file nor a folder" in message
+
+
+def test_a_digest_of_many_objects_is_a_problem(planned):
+    (message,) = errors(planned("input: {osdf: {path: /x/, sha256: " + "a" * 64 + "}}\n"))
+    assert "sha256 is the digest of one object, but the address ends in /" in message
+
+
 @pytest.mark.parametrize(
     ("given", "says"),
     [

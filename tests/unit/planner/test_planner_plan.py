@@ -16,9 +16,22 @@ GOLDEN = Path(__file__).parents[2] / "golden"
 def test_the_published_workflows_have_their_golden_plans(name):
     found = load(GOLDEN / "workflows" / f"{name}.yaml")
     folder = plan.RunFolder(Path("/runs/r1"))
-    made = make_plan(found.workflow, run="r1", engine="local", where=Path("/work-folder"), run_folder=folder)
+    made = make_plan(found.workflow, run="r1", engine="local", where=Path("/somewhere"), run_folder=folder)
     assert made.problems == ()
     assert plan.encode(made.plan) == json.loads((GOLDEN / "plans" / f"{name}.json").read_text())
+
+
+def test_a_workflow_with_every_kind_of_thing_becomes_a_plan_that_survives_json(tmp_path):
+    found = load(GOLDEN / "workflows" / "everything.yaml")
+    assert [str(problem) for problem in found.problems if problem.is_error] == []
+    folder = plan.RunFolder(tmp_path)
+    made = make_plan(found.workflow, run="r1", engine="local", where=GOLDEN / "workflows", run_folder=folder)
+    assert made.problems == ()
+    assert len(made.plan.jobs) == 4
+    path = tmp_path / "plan.json"
+    plan.write_plan(made.plan, path)
+    assert plan.read_plan(path) == made.plan
+    assert "literal-secret" not in path.read_text()
 
 
 def test_a_plan_has_a_job_for_each_point(planned):

@@ -235,6 +235,11 @@ def test_a_checkpoint_is_honestly_announced_as_not_acted_on():
     assert message.startswith("w.yaml:2:1: warning: checkpoint is parsed but not acted on by this version")
 
 
+def test_an_exclude_that_excludes_nothing_is_a_warning():
+    (message,) = messages("matrix: {lr: [0.1, 1], exclude: [{lr: 0.10}]}\n")
+    assert message == "w.yaml:2:39: warning: matrix.lr has no value '0.10', so this excludes nothing"
+
+
 def test_secrets_in_clear_are_a_warning_that_does_not_repeat_them():
     found = messages("input: {http: {url: 'https://a', token: hunter2, headers: {X-Api-Key: hunter2, Accept: text}}}\n")
     assert len(found) == 2

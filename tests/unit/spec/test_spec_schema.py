@@ -13,7 +13,7 @@ REFERENCE = Path(__file__).parents[3] / "docs" / "reference" / "workflow.md"
 
 def models_below(annotation, found):
     """Every model that an annotation leads to."""
-    if isinstance(annotation, type) and issubclass(annotation, Model):
+    if typing.get_origin(annotation) is None and isinstance(annotation, type) and issubclass(annotation, Model):
         if annotation not in found:
             found.add(annotation)
             for field in annotation.model_fields.values():

@@ -46,7 +46,9 @@ class Bench:
 
     def request_cancel(self, *jobs: str) -> None:
         self.store.append(
-            Event(RUN, job, f"cli-{time.monotonic()}", 1, kinds.REQUESTED, 1.0, 1.0, {"action": "cancel", "reason": "r"})
+            Event(
+                RUN, job, f"cli-{time.monotonic()}", 1, kinds.REQUESTED, 1.0, 1.0, {"action": "cancel", "reason": "r"}
+            )
             for job in jobs
         )
 

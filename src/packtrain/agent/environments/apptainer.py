@@ -44,7 +44,7 @@ class Apptainer:
         if program is None:
             raise FailedError(
                 "container_failed",
-                f"the step needs the container {self._container.image}, but there is no apptainer on this machine:"
+                f"it needs the container {self._container.image}, but there is no apptainer on this machine:"
                 " install it, or use `--no-container`",
             )
         verb = "run" if command.entrypoint else "exec"

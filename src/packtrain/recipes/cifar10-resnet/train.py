@@ -18,6 +18,10 @@ import sys
 import time
 from pathlib import Path
 
+# Threads that wait give their core away instead of spinning. On a busy machine (two cores, load 6) that made
+# training 2 to 13 times as fast. torch reads it when it is imported.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
 import torch
 import torch.nn as nn
 import torch.nn.functional as F  # noqa: N812 (the name that everyone knows)
