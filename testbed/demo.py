@@ -27,10 +27,10 @@ TOKEN = "PACKTRAIN_DEMO_TOKEN"
 
 SHORT = "--epochs 2 --batch-size 64 --limit-train 10000 --limit-test 2000"  # 46% after less than a minute on two cores
 
-NEXT = f"""
+NEXT = """
 Look around:
-  cat {WORKFLOW}                   the workflow
-  ls {FOLDER}/results                        what came home
+  cat demo/workflow.yaml                   the workflow
+  ls demo/results                          what came home
   .venv/bin/packtrain ps                   the run
   .venv/bin/packtrain logs                 what the training program said
 Then start your own:

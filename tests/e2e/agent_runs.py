@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
+import tarfile
 import time
 from pathlib import Path
 
@@ -104,3 +106,25 @@ class AgentRun:
     @property
     def sandbox_is_gone(self):
         return not self.scratch.exists() or not list(self.scratch.iterdir())
+
+
+def assert_failed(run, code, kind, stage, *words):
+    assert run.process.returncode == code, (run.failure, run.stderr)
+    assert run.ended["exit_code"] == code
+    assert run.ended["outcome"] == "failed"
+    assert (run.failure["kind"], run.failure["stage"]) == (kind, stage)
+    for word in words:
+        assert word in run.failure["detail"]
+    assert "\n" not in run.failure["detail"]
+    assert run.failure["detail"] in run.stderr
+    assert run.sandbox_is_gone
+    assert run.stage("clean")["failure"] is None
+
+
+def make_tar(path, members):
+    with tarfile.open(path, "w:gz") as archive:
+        for name, content in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+    return path

@@ -16,8 +16,3 @@ _FIELD = re.compile(r"(?<![${])\{([A-Za-z_][A-Za-z0-9_]*)\}")
 def fill(text: str, values: Mapping[str, str]) -> str:
     """Replace the known fields; once, so a value with braces stays as it is."""
     return _FIELD.sub(lambda found: values.get(found.group(1), found.group()), text)
-
-
-def fields(text: str) -> set[str]:
-    """The names in braces, known or not."""
-    return set(_FIELD.findall(text))

@@ -60,7 +60,7 @@ class PelicanStore:
         location = answer.headers.get("Location")
         if answer.status not in (302, 307) or not location:
             raise failure_of(answer, bool(secrets))
-        return _let_in(ref, urljoin(asked, location))
+        return let_in(ref, urljoin(asked, location))
 
     def _director(self, federation: str) -> str:
         if federation not in self._directors:
@@ -77,7 +77,8 @@ def split(url: str) -> tuple[str, str]:
     return host, "/" + path
 
 
-def _let_in(ref: Ref, location: str) -> Ref:
+def let_in(ref: Ref, location: str) -> Ref:
+    """The ref at a server that the director named, with what lets one in over https, and nothing else without."""
     if urlsplit(location).scheme == "https":
         return replace(ref, url=location)
     return Ref(location)
