@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import unquote, urlsplit
 
-_BLOCK = 1 << 16
+_BLOCK = 1 << 14
 _RANGE = re.compile(r"bytes=(\d+)-(\d*)$")
 _LONGEST_STALL_S = 60.0
 

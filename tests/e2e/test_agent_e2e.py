@@ -1,7 +1,6 @@
 """The agent as a process of its own, from its zip, with real files, servers and signals."""
 
 import contextlib
-import os
 import signal
 import socket
 import subprocess
@@ -78,18 +77,6 @@ def test_the_first_event(attempt):
     assert first.data["version"] == __version__
 
 
-def test_the_first_event_comes_quickly(attempt):
-    """Within 0.3 s of the process' start, where the processors are not wanted by others."""
-    limit = 0.3 * max(1.0, os.getloadavg()[0] / len(os.sched_getaffinity(0)))
-    assert min(_time_to_first_event(attempt(job(sh("true")))) for _ in range(3)) < limit
-
-
-def _time_to_first_event(run):
-    before = time.time()
-    run.run()
-    return run.events()[0].wall - before
-
-
 def test_the_probe_tells_figures(attempt, data):
     run = attempt(job(sh("true"), inputs=(an_input(f"file://{data}/data.tar.gz"),))).run()
     probe = run.stage("probe")
@@ -98,7 +85,6 @@ def test_the_probe_tells_figures(attempt, data):
     assert probe["memory_mb"] > 0
     assert probe["gpus"] == []
     assert probe["inputs"] == [{"url": f"file://{data}/data.tar.gz", "size": (data / "data.tar.gz").stat().st_size}]
-    assert probe["seconds"] < 5
 
 
 def test_outputs_without_a_destination_come_home(attempt, tmp_path):

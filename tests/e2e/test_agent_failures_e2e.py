@@ -21,9 +21,6 @@ from testbed.origin import Fault, Origin
 
 pytestmark = pytest.mark.slow
 
-STAGES = ["probe", "fetch", "unpack", "steps", "check", "sync", "clean"]
-TRAIN = 'cp "$DEEPSQUARE_INPUT/data.txt" "$DEEPSQUARE_OUTPUT/model.pt"'
-
 
 def test_a_failing_step(attempt, tmp_path):
     target = tmp_path / "results"

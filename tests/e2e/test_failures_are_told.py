@@ -13,7 +13,7 @@ from testbed.origin import Origin
 
 pytestmark = pytest.mark.slow
 
-TOKEN = "demo-token-5b1c9e77"  # noqa: S105
+TOKEN = "demo-token-5b1c9e77"
 ARCHIVE = "cifar-10-python.tar.gz"
 WORKFLOW = """
 name: failing

@@ -38,7 +38,9 @@ def desk(tmp_path):
     with Origin(served, bytes_per_s=4_000_000) as origin:
         made = Desk(tmp_path)
         made.write(WORKFLOW.format(url=origin.url, wait="sleep 0.5"))
-        made.write(WORKFLOW.format(url=origin.url, wait=f"until [ -e {tmp_path}/go ]; do sleep 0.05; done"), "gated.yaml")
+        made.write(
+            WORKFLOW.format(url=origin.url, wait=f"until [ -e {tmp_path}/go ]; do sleep 0.05; done"), "gated.yaml"
+        )
         yield made
 
 

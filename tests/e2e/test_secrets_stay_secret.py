@@ -14,7 +14,7 @@ from testbed.origin import Origin
 
 pytestmark = pytest.mark.slow
 
-TOKEN = "s3cret-token-91c2ab77f0"  # noqa: S105
+TOKEN = "s3cret-token-91c2ab77f0"
 LITERAL = "literal-password-33aa"
 WORKFLOW = """
 name: secretive

@@ -49,7 +49,7 @@ class Story:
             self.confirm(decision, job)
 
     def confirm(self, decision: str = "0-1", job: str = "0") -> None:
-        self.supervise(kinds.CONFIRMED, job, id=decision, native="", site="local")
+        self.supervise(kinds.CONFIRMED, job, id=decision, native=f"of epoch {self.epoch}", site="local")
 
     def cancel(self, decision: str = "0-1", job: str = "0") -> None:
         self.supervise(kinds.DECIDED, job, action="cancel", target=decision, reason="r")

@@ -1,13 +1,12 @@
 """Who runs an attempt: the process that made its claim file, and no other.
 
 The lock tells from outside whether the agent or its guard still lives; the file alone tells that
-somebody once started. Both survive a crash of whoever asks.
+somebody once started. It appears already locked, so that nobody finds it free while its maker lives.
 """
 
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -16,11 +15,16 @@ from pathlib import Path
 def take(path: Path) -> int | None:
     """The locked file's descriptor, to be kept open; None if somebody was here before."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        claim = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
-    except FileExistsError:
-        return None
+    mine = path.with_name(f"{path.name}.{os.uname().nodename}.{os.getpid()}")
+    claim = os.open(mine, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o644)
     with suppress(OSError):  # a file system without locks: the probe says so
         fcntl.flock(claim, fcntl.LOCK_EX)
-    os.write(claim, json.dumps({"pid": os.getpid(), "host": os.uname().nodename}).encode() + b"\n")
+    os.write(claim, f"{os.getpid()} {os.uname().nodename}\n".encode())
+    try:
+        os.link(mine, path)
+    except FileExistsError:
+        os.close(claim)
+        return None
+    finally:
+        mine.unlink()
     return claim

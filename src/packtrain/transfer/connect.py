@@ -117,7 +117,11 @@ def _context(cafile: str | None, capath: str | None) -> ssl.SSLContext:
     import ssl
 
     if cafile or capath:
-        return ssl.create_default_context(cafile=cafile or None, capath=capath or None)
+        try:
+            return ssl.create_default_context(cafile=cafile or None, capath=capath or None)
+        except OSError as error:
+            words = f"the CA bundle {cafile or capath} of SSL_CERT_FILE or SSL_CERT_DIR cannot be read: {error}"
+            raise TransferError("certificate_refused", words) from error
     found = ssl.get_default_verify_paths()
     bundle = None if found.cafile or found.capath else next(filter(os.path.exists, _BUNDLES), None)
     return ssl.create_default_context(cafile=bundle)

@@ -39,7 +39,8 @@ class Room:
         if self._limit is not None and self.taken + size > self._limit:
             words = f"{self._archive} unpacks to more than the {self._limit} bytes that it may take"
             raise FailedError("archive_too_large", words)
-        free = free_bytes(self._folder)
+        disk = os.statvfs(self._folder)
+        free = disk.f_bavail * disk.f_frsize
         if size + _CLUSTER + _RESERVE > free:
             words = f"{self._archive} unpacks to more than the disk has: {self.taken} bytes done, {free} free"
             raise FailedError("archive_too_large", words)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +83,8 @@ def _page(head: bytes) -> str | None:
 
 def quoted(head: bytes) -> str:
     """A page's title, or its first words."""
+    from html import unescape
+
     text = head.decode("utf-8", "replace")
     title = _TITLE.search(text)
     words = title.group(1) if title else _TAG.sub(" ", text)

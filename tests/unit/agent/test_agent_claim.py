@@ -1,7 +1,6 @@
 """A claim is made once, and locked while its maker lives."""
 
 import fcntl
-import json
 import os
 
 from packtrain.agent.claim import take
@@ -19,7 +18,8 @@ def test_the_first_gets_it_the_second_does_not(tmp_path):
 
 def test_it_names_the_process(tmp_path):
     first = take(tmp_path / "claim")
-    assert json.loads((tmp_path / "claim").read_text())["pid"] == os.getpid()
+    assert (tmp_path / "claim").read_text() == f"{os.getpid()} {os.uname().nodename}\n"
+    assert os.listdir(tmp_path) == ["claim"]
     os.close(first)
 
 

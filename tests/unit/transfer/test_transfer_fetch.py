@@ -14,6 +14,7 @@ import pytest
 
 from packtrain.errors import FailedError
 from packtrain.plan import Digest, Item, Ref
+from packtrain.transfer import connect
 from packtrain.transfer.fetch import Fetched, fetch
 from testbed.origin import Fault, Origin
 
@@ -111,12 +112,20 @@ def test_a_cut_that_only_the_planned_size_betrays(folder, target):
     assert target.read_bytes() == DATA
 
 
-def test_another_source_goes_on_when_the_first_stalls_for_good(folder, target):
+def test_another_source_goes_on_when_the_first_is_cut(folder, target):
     # The same file, so the same ETag: the second source continues at the byte where the first ended.
     with Origin(folder, faults=[Fault(close_after=400_000)]) as first, Origin(folder) as second:
         done = run(item(f"{first.url}/{NAME}", f"{second.url}/{NAME}"), target)
     assert target.read_bytes() == DATA
     assert done.source.startswith(second.url)
+    assert ranges(second) == ["bytes=400000-"]
+
+
+def test_a_stalled_source_is_left_for_another(folder, target, monkeypatch):
+    monkeypatch.setattr(connect, "SILENCE_TIMEOUT_S", 0.3)
+    with Origin(folder, faults=[Fault(stall_after=400_000)]) as first, Origin(folder) as second:
+        run(item(f"{first.url}/{NAME}", f"{second.url}/{NAME}"), target)
+    assert target.read_bytes() == DATA
     assert ranges(second) == ["bytes=400000-"]
 
 

@@ -7,12 +7,14 @@ import gzip
 import hashlib
 import socket
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
 from packtrain.errors import FailedError, TransferError
 from packtrain.plan import Digest, Header, Ref, Secret
+from packtrain.transfer import connect
 from packtrain.transfer.api import Span
 from packtrain.transfer.http import HttpStore
 from testbed.origin import Fault, Origin
@@ -303,6 +305,29 @@ def test_put_is_refused_with_the_reason(folder, tmp_path):
         seen, words = kind_and_words(lambda: HttpStore(plain).put(Ref(f"{origin.url}/new"), big))
     assert seen == "token_refused"
     assert "401" in words
+
+
+def test_silence_is_not_waited_for_longer_than_the_limit(folder, monkeypatch):
+    monkeypatch.setattr(connect, "SILENCE_TIMEOUT_S", 0.2)
+    with Origin(folder, faults=[Fault(stall_after=1000)]) as origin:
+        seen, words = kind_and_words(lambda: read(HttpStore(plain), Ref(f"{origin.url}/data.bin")))
+    assert seen == "service_unavailable"
+    assert "sent nothing" in words
+
+
+def test_a_slow_transfer_that_progresses_is_not_cut(folder, monkeypatch):
+    monkeypatch.setattr(connect, "SILENCE_TIMEOUT_S", 0.3)
+    with Origin(folder, bytes_per_s=100_000) as origin:
+        began = time.monotonic()
+        assert read(HttpStore(plain), Ref(f"{origin.url}/data.bin")) == DATA
+    assert time.monotonic() - began > 0.3
+
+
+def test_a_ca_bundle_that_cannot_be_read_is_named(monkeypatch):
+    monkeypatch.setenv("SSL_CERT_FILE", "/nowhere/ca.pem")
+    seen, words = kind_and_words(lambda: HttpStore(plain).stat(Ref("https://127.0.0.1:9/x")))
+    assert seen == "certificate_refused"
+    assert "/nowhere/ca.pem" in words
 
 
 @pytest.mark.parametrize("value", ["line\nbreak", "ünïcødé ✓"])

@@ -396,3 +396,12 @@ def test_a_missing_tool_is_named(place, monkeypatch, magic, tool):
     error = failure(place, magic + bytes(100), "x.7z")
     assert error.kind == "archive_broken"
     assert tool in error.detail
+
+
+@pytest.mark.skipif(shutil.which("7z") is None, reason="this machine has no 7z")
+def test_a_7z_archive_where_the_tool_is(place):
+    (place / "packed").mkdir()
+    (place / "packed" / "a").write_bytes(RANDOM)
+    subprocess.run(["7z", "a", "../x.7z", "a"], cwd=place / "packed", check=True, capture_output=True)
+    assert run(place, (place / "x.7z").read_bytes()) == Unpacked(1, len(RANDOM))
+    assert content(place / "into") == {"a": RANDOM}
