@@ -20,11 +20,23 @@ def take(path: Path) -> int | None:
     with suppress(OSError):  # a file system without locks: the probe says so
         fcntl.flock(claim, fcntl.LOCK_EX)
     os.write(claim, f"{os.getpid()} {os.uname().nodename}\n".encode())
+    won = _put_in_place(mine, path)
+    mine.unlink(missing_ok=True)
+    if not won:
+        os.close(claim)
+    return claim if won else None
+
+
+def _put_in_place(mine: Path, path: Path) -> bool:
+    """False if somebody was here before."""
     try:
         os.link(mine, path)
     except FileExistsError:
-        os.close(claim)
-        return None
-    finally:
-        mine.unlink()
-    return claim
+        return False
+    except OSError:  # a file system without hard links, e.g. AFS across folders or some FUSE ones
+        try:
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL, 0o644))
+        except FileExistsError:
+            return False
+        mine.replace(path)
+    return True

@@ -37,7 +37,7 @@ def main(argv: list[str]) -> int:
     except FormatError as error:
         return _refuse("plan_unreadable", str(error))
     secrets = Secrets((options.secrets or options.plan.parent / "secrets").absolute())
-    redactor = secrets.redactor()
+    redactor = secrets.redactor
     journal = Journal(home.journal, plan.run, job.id, new_emitter("agent"), redactor)
     _tell_start(journal, options)
     # Compiling the rest takes longer than all of the above: the first event does not wait for it.

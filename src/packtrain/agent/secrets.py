@@ -11,16 +11,18 @@ from packtrain.plan import Secret, Text
 
 class Secrets:
     def __init__(self, folder: Path) -> None:
+        """The redactor knows every value that lies in the folder now, and those that are revealed later."""
         self._folder = folder
+        files = sorted(folder.iterdir()) if folder.is_dir() else []
+        self.redactor = Redactor(_value(file) for file in files if file.is_file())
 
     def reveal(self, text: Text) -> str:
         """A text of the plan as it is to be used. Raises FailedError("secret_missing")."""
-        return self._read(text.name) if isinstance(text, Secret) else text
-
-    def redactor(self) -> Redactor:
-        """Knows every value that lies in the folder now."""
-        files = sorted(self._folder.iterdir()) if self._folder.is_dir() else []
-        return Redactor(_value(file) for file in files if file.is_file())
+        if not isinstance(text, Secret):
+            return text
+        value = self._read(text.name)
+        self.redactor.learn(value)
+        return value
 
     def _read(self, name: str) -> str:
         try:

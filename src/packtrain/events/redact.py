@@ -17,7 +17,18 @@ class Redactor:
     """Knows secret values in the forms in which they leak: plain, quoted for URLs or JSON, base64."""
 
     def __init__(self, values: Iterable[str] = ()) -> None:
-        forms = {form for value in values if len(value.strip()) >= _SHORTEST for form in _forms(value.strip())}
+        self._known = frozenset(values)
+        self._compile()
+
+    def learn(self, value: str) -> None:
+        """A secret that was renewed while the job runs: the old value stays known, too."""
+        if value not in self._known:
+            self._known |= {value}
+            self._compile()
+
+    def _compile(self) -> None:
+        values = {value.strip() for value in self._known if len(value.strip()) >= _SHORTEST}
+        forms = {form for value in values for form in _forms(value)}
         longest_first = sorted(forms, key=len, reverse=True)
         self.longest = max((len(_bytes(form)) for form in forms), default=0)
         self._forms = [_bytes(form) for form in longest_first]

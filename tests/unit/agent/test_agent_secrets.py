@@ -42,9 +42,17 @@ def test_a_name_does_not_leave_the_folder(tmp_path):
 def test_the_redactor_knows_all(tmp_path):
     (tmp_path / "a").write_text("hunter22\n")
     (tmp_path / "b").write_text("correct horse")
-    redactor = Secrets(tmp_path).redactor()
+    redactor = Secrets(tmp_path).redactor
     assert redactor.text("hunter22 and correct horse") == "*** and ***"
 
 
 def test_no_folder_no_secrets(tmp_path):
-    assert Secrets(tmp_path / "absent").redactor().text("anything") == "anything"
+    assert Secrets(tmp_path / "absent").redactor.text("anything") == "anything"
+
+
+def test_a_renewed_secret_is_redacted_once_it_was_used(tmp_path):
+    (tmp_path / "token").write_text("first-value")
+    secrets = Secrets(tmp_path)
+    (tmp_path / "token").write_text("second-value")
+    assert secrets.reveal(Secret("token")) == "second-value"
+    assert secrets.redactor.text("first-value, second-value") == "***, ***"
