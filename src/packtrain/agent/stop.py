@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import threading
 from types import FrameType
-from typing import Optional
 
 from packtrain.errors import FailedError
 
@@ -15,7 +14,7 @@ class Stop:
 
     def __init__(self) -> None:
         self._event = threading.Event()
-        self._error: Optional[FailedError] = None
+        self._error: FailedError | None = None
 
     def request(self, kind: str, detail: str) -> None:
         if self._error is None:
@@ -40,5 +39,5 @@ class Stop:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
 
-    def _on_signal(self, number: int, frame: Optional[FrameType]) -> None:
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self.request("terminated", f"the agent received {signal.Signals(number).name}")

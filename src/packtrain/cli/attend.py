@@ -80,7 +80,7 @@ def _show(row: RunRow, work: Future[RunState], as_json: bool) -> None:
     with Live(console=console(), refresh_per_second=1 / _TICK_S, transient=True) as live:
         while not work.done():
             feed.poll()
-            live.update(draw(feed.state, attended=True, rows=max(5, console().height - 4)))
+            live.update(draw(feed.state, True, console().width, rows=max(5, console().height - 4)))
             time.sleep(_TICK_S)
 
 

@@ -42,7 +42,7 @@ def command(run: str, watch: bool, every: bool, as_json: bool) -> None:
 def _one(store: SqliteStore, row: RunRow, as_json: bool) -> None:
     state = app.refresh(store, row)
     attended = app.supervisor_lease(store, row.run) is not None
-    show(as_json, run_data(row, state, attended), lambda out: out.print(draw(state, attended, rows=10_000)))
+    show(as_json, run_data(row, state, attended), lambda out: out.print(draw(state, attended, out.width, rows=10_000)))
     if not as_json:
         _say_what_next(row, state, attended)
 
@@ -105,7 +105,7 @@ def _watch(store: SqliteStore, row: RunRow, as_json: bool) -> None:
         while True:
             feed.poll()
             attended = app.supervisor_lease(store, row.run) is not None
-            live.update(draw(feed.state, attended, rows=max(5, console().height - 4)))
+            live.update(draw(feed.state, attended, console().width, rows=max(5, console().height - 4)))
             if feed.state.finished or not attended:
                 return
             time.sleep(0.2)

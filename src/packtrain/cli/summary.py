@@ -53,7 +53,7 @@ def show_summary(out: Console, row: RunRow, state: RunState) -> None:
     status = run_status(state, attended=False)
     out.print()
     out.print(f"[bold]{row.run}[/] [{STYLES.get(status, '')}]{status}[/]  {_counts(state)}")
-    out.print(job_table(list(state.jobs.values())[:_MOST_JOBS]))
+    out.print(job_table(list(state.jobs.values())[:_MOST_JOBS], out.width))
     _show_times(out, times_of(state))
     places = destinations(read_plan(RunFolder(row.folder).plan))
     shown = sorted(set(places.values()))

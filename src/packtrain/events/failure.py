@@ -172,8 +172,11 @@ KINDS: dict[str, FailureKind] = {
         SITE, True, 52, "the kernel killed the step for using too much memory", "raise `memPerCpu`"
     ),
     "certificate_refused": FailureKind(
-        SITE, True, 53, "a server's TLS certificate cannot be verified here",
-        "set SSL_CERT_FILE to a CA bundle that knows the server; check the machine's clock"
+        SITE,
+        True,
+        53,
+        "a server's TLS certificate cannot be verified here",
+        "set SSL_CERT_FILE to a CA bundle that knows the server; check the machine's clock",
     ),
     "terminated": FailureKind(
         POOL, True, 60, "the pool or a person ended the attempt (TERM)", "nothing: it is tried again"

@@ -28,6 +28,7 @@ STYLES = {
     "waiting": "dim",
 }
 _MARKS = {"succeeded": "✓", "failed": "✗", "cancelled": "–", "running": "▸", "queued": "·", "waiting": "·"}
+_BAR = 24
 _ORDER = {status: rank for rank, status in enumerate((JobStatus.RUNNING, JobStatus.FAILED, JobStatus.QUEUED))}
 
 
@@ -35,13 +36,13 @@ def styled(status: str) -> Text:
     return Text(status, STYLES.get(status, ""))
 
 
-def draw(state: RunState, attended: bool, rows: int = 20) -> RenderableType:
+def draw(state: RunState, attended: bool, width: int, rows: int = 20) -> RenderableType:
     """The whole picture, at most so many rows of jobs: those that run first."""
     jobs = sorted(state.jobs.values(), key=lambda job: (_ORDER.get(job.status, 9), _number(job.id)))
     parts: list[RenderableType] = [_headline(state, attended)]
     if len(jobs) == 1 and jobs[0].latest:
         parts += _stages_done(jobs[0].latest)
-    parts.append(job_table(jobs[:rows]))
+    parts.append(job_table(jobs[:rows], width))
     if len(jobs) > rows:
         parts.append(Text(f"  … and {len(jobs) - rows} more", "dim"))
     return Group(*parts)
@@ -64,32 +65,38 @@ def _stages_done(attempt: Attempt) -> list[RenderableType]:
     return [Text.assemble("  ", ("✓ ", "green"), (line, "dim")) for line in told]
 
 
-def job_table(jobs: Iterable[JobState]) -> Table:
+def job_table(jobs: Iterable[JobState], width: int) -> Table:
+    """One line a job: what does not fit is cut at the end of the last column, nowhere else."""
+    rows = [_row(job) for job in jobs]
+    taken = [
+        max((cell.cell_len if isinstance(cell, Text) else _BAR for cell in column), default=0)
+        for column in zip(*rows, strict=True)
+    ]
+    room = max(10, width - sum(taken[:-1]) - 2 * len(taken))
     table = Table(box=None, pad_edge=False, padding=(0, 1), show_header=False)
-    for _ in range(5):
-        table.add_column(no_wrap=True)
-    for job in jobs:
-        table.add_row(*_row(job))
+    for row in rows:
+        row[-1].truncate(room, overflow="ellipsis")
+        table.add_row(*row)
     return table
 
 
-def _row(job: JobState) -> list[RenderableType]:
+def _row(job: JobState) -> tuple[Text, Text, Text, Text | ProgressBar, Text]:
     status, last = job.status.value, job.latest
     mark = Text(f" {_MARKS.get(status, ' ')}", STYLES.get(status, ""))
     label = Text(" ".join([job.id, *(f"{key}={value}" for key, value in job.point.items())]))
-    return [mark, label, styled(status), *_progress(job, last)]
+    return (mark, label, styled(status), *_progress(job, last))
 
 
-def _progress(job: JobState, last: Attempt | None) -> tuple[RenderableType, Text]:
+def _progress(job: JobState, last: Attempt | None) -> tuple[Text | ProgressBar, Text]:
     if last is None:
         return Text(""), Text("")
     if not last.live:
         return Text(""), Text(_last_word(job, last), "dim")
     fraction = fraction_of(last)
-    bar: RenderableType = Text(last.stage or "starting", "cyan")
-    if fraction is not None:
-        bar = ProgressBar(total=1.0, completed=fraction, width=24)
-    return bar, Text(_detail(last), "dim")
+    detail = Text(_detail(last), "dim")
+    if fraction is None:
+        return Text(last.stage or "starting", "cyan"), detail
+    return ProgressBar(total=1.0, completed=fraction, width=_BAR), detail
 
 
 def _last_word(job: JobState, last: Attempt) -> str:

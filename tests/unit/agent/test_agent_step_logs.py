@@ -159,7 +159,8 @@ def test_a_step_killed_for_memory_is_told_apart(tmp_path, small_group):
         with open(f"{small_group}/cgroup.procs", "w") as file:
             file.write(str(os.getpid()))
         try:
-            bench.run(sh(f"exec {sys.executable} -c \"b'x' * 400000000\"", name="hungry"))
+            first = "echo 1000 > /proc/self/oom_score_adj"  # the step, not this process, is to be chosen
+            bench.run(sh(f"{first}; exec {sys.executable} -c \"b'x' * 400000000\"", name="hungry"))
         except FailedError as error:
             os._exit(0 if error.kind == "out_of_memory" and '"hungry"' in error.detail else 3)
         finally:
