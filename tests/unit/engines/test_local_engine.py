@@ -179,8 +179,8 @@ class TestProcesses:
         until(second, running(pool, ticket))
         until(second, lambda seen: seen and seen[-1].status == "running")
         second.cancel(["0-1"])
-        until(second, gone("0-1"))
-        until(first, gone("0-1"))
+        codes = {until(engine, gone("0-1"))[-1].exit_code for engine in (second, first)}
+        assert codes == {60, None}, "of the one that came too late nothing is told"
         assert len(pool.heard(ticket)) == 1
 
 

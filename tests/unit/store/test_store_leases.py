@@ -9,6 +9,7 @@ import textwrap
 import pytest
 
 from packtrain.errors import LeaseLostError, RefusedError
+from packtrain.store import sqlite
 
 RUN = "run-1"
 
@@ -111,6 +112,20 @@ def test_a_lease_that_ran_out_but_was_not_taken_still_writes(store, acquire, clo
         acquire("b")
 
 
+def test_nobody_gets_between_the_look_at_a_lease_and_its_taking(path, acquire, clock, monkeypatch):
+    acquire("a")
+    monkeypatch.setattr(sqlite, "_PATIENCE_S", 0.1)
+    other = sqlite.SqliteStore(path, clock)
+
+    def interrupt(lease):
+        with pytest.raises(RefusedError, match="locked"):
+            other.acquire(RUN, "b", "host-2", 43, 30.0, dead)
+        return False
+
+    assert acquire("c", interrupt).epoch == 2
+    other.close()
+
+
 CONTENDER = textwrap.dedent("""
     import os, sys
     from pathlib import Path
@@ -121,8 +136,8 @@ CONTENDER = textwrap.dedent("""
     store = SqliteStore(Path(sys.argv[1]))
     try:
         print("epoch", store.acquire("run-1", sys.argv[2], "host", os.getpid(), 30.0, lambda lease: True).epoch)
-    except RefusedError:
-        print("refused")
+    except RefusedError as error:
+        print("refused" if "already has a supervisor" in str(error) else error)
 """)
 
 
