@@ -17,7 +17,7 @@ from packtrain.errors import NotFoundError, UsageError
 from packtrain.events import Event, kinds, new_emitter
 from packtrain.plan import Plan, RunFolder, Text, read_plan, write_plan
 from packtrain.planner import Planned, Resolved, make_plan, resolve_secrets, write_secrets
-from packtrain.planner.fit import problems_for
+from packtrain.planner.fit import problems_for, within
 from packtrain.planner.references import read_references, write_references
 from packtrain.planner.secrets import revealer
 from packtrain.spec import Problem, load
@@ -98,7 +98,7 @@ def prepare(
     if not strict:
         lacking = tuple(replace(problem, severity=WARNING) for problem in lacking)
     problems = tuple(dict.fromkeys((*loaded.problems, *planned.problems, *lacking)))
-    return Prepared(planned, resolved, folder, where, problems)
+    return Prepared(replace(planned, plan=within(planned.plan, machine)), resolved, folder, where, problems)
 
 
 def create_run(prepared: Prepared, store: SqliteStore) -> RunRow:

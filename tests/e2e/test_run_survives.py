@@ -166,3 +166,30 @@ def test_cancel(desk, attended):
     open_gate(desk)
     desk.json("resume")
     assert one_job(desk)[0]["status"] == "succeeded"
+
+
+PAIR = """
+name: pair
+count: 2
+resources: {tasks: 1, cpusPerTask: 1, memPerCpu: 64, gpus: 0}
+limits: {grace: 5s}
+output: {file: {path: "out/{job}"}}
+steps: [{run: {command: "until [ -e GATE ]; do sleep 0.05; done"}}]
+"""
+
+
+def test_one_job_of_an_unattended_run_is_cancelled_and_the_other_lives(desk):
+    desk.write(PAIR.replace("GATE", str(desk.folder / "go")), "pair.yaml")
+    packtrain = desk.start("run", "pair.yaml")
+    desk.await_some(lambda: len(desk.events(kinds.STEP_STARTED)) == 2)
+    packtrain.kill()
+    packtrain.communicate()
+    (run,) = desk.json("ps")
+    desk.json("cancel", f"{run['run']}.1")
+    (run,) = desk.json("ps")
+    assert [job["status"] for job in run["jobs"]] == ["running", "cancelled"]
+    open_gate(desk)
+    desk.json("resume")
+    (run,) = desk.json("ps")
+    assert [job["status"] for job in run["jobs"]] == ["succeeded", "succeeded"]
+    assert [len(job["attempts"]) for job in run["jobs"]] == [1, 2]

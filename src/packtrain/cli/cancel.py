@@ -8,7 +8,6 @@ import click
 
 from packtrain import app
 from packtrain.cli.output import count, dry_run_option, json_option, say_next, show
-from packtrain.errors import UsageError
 from packtrain.store import RunRow, SqliteStore
 
 _PATIENCE_S = 120.0
@@ -39,11 +38,7 @@ def command(target: str, reason: str, no_wait: bool, dry_run: bool, as_json: boo
 def _carry_out(row: RunRow, store: SqliteStore, jobs: list[str], attended: bool, no_wait: bool) -> None:
     """The supervisor does it; where there is none, this process is one for the moment."""
     if not attended:
-        if len(jobs) < sum(not j.verdict for j in app.load_state(store, row.run).jobs.values()):
-            raise UsageError(
-                f"the run {row.run} has no supervisor; the wish is kept: `packtrain resume {row.run}` acts on it"
-            )
-        state = app.supervisor_of(row, store).run()
+        state = app.supervisor_of(row, store).run(only_requests=True)
         app.forget_secrets(row, state)
     elif not no_wait:
         deadline = time.monotonic() + _PATIENCE_S

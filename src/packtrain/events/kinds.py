@@ -29,7 +29,7 @@ KINDS: dict[str, str] = {
     RUN_CREATED: "a run exists; `name`, `engine`, `folder`, `jobs` (how many), `steps` and `points` for views",
     RUN_ENDED: "every job has its verdict; `succeeded`, `failed`, `cancelled`",
     SUPERVISOR_STARTED: "a supervisor holds the lease; `epoch`, `host`, `pid`",
-    SUPERVISOR_ENDED: "it let go; `epoch`, `reason` (finished, interrupted, lost, error)",
+    SUPERVISOR_ENDED: "it let go; `epoch`, `reason` (finished, interrupted, answered, error)",
     REQUESTED: "a person asked; `action` (cancel), `reason`",
     DECIDED: "a decision, before it is acted upon; `id`, `epoch`, `action` (submit, cancel, reopen), "
     "`target`, `reason`, `requests` (those that a reopening makes void)",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Protocol
 
 from packtrain.plan import Container, Job, Plan, Run, Step
@@ -38,6 +39,18 @@ def problems_for(plan: Plan, machine: Machine, origin: Origin | None = None) -> 
             message = f"{machine.name} cannot run the workflow's containers: Apptainer is not installed"
             report.error(("steps",), message, "install Apptainer, or run on the host with --no-container")
     return report.problems
+
+
+def within(plan: Plan, machine: Machine) -> Plan:
+    """The plan with no more memory than there is, as the warning says: the agent's probe asks for no more."""
+    return replace(plan, jobs=tuple(_within(job, machine) for job in plan.jobs))
+
+
+def _within(job: Job, machine: Machine) -> Job:
+    wanted = job.resources
+    if wanted.memory_mb <= machine.memory_mb:
+        return job
+    return replace(job, resources=replace(wanted, mem_per_cpu_mb=machine.memory_mb // wanted.cpus))
 
 
 def _compare(job: Job, machine: Machine, report: Report) -> None:

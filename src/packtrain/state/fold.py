@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,7 +20,11 @@ class RunState:
     _supervisor: Event | None = None  # the newest started or ended
 
     def apply(self, event: Event, arrived: float = 0.0) -> None:
-        """Take one event. Unknown kinds are skipped."""
+        """Take one event. Unknown kinds are skipped, and so is one whose data is not what its kind says."""
+        with contextlib.suppress(KeyError, TypeError, ValueError, AttributeError):
+            self._take(event, arrived)
+
+    def _take(self, event: Event, arrived: float) -> None:
         if event.job:
             self.job(event.job).apply(event, arrived)
         elif event.kind == kinds.RUN_CREATED:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from packtrain.engines.api import Engine, Ticket
+from packtrain.engines.api import Engine, Sighting, Ticket
 from packtrain.errors import LeaseLostError
 from packtrain.events import Event, kinds, new_emitter
 from packtrain.plan import Plan, RunFolder
@@ -38,6 +38,7 @@ class Supervisor:
         self._lease: Lease | None = None
         self._renewed = 0.0
         self._stop = threading.Event()
+        self._only_requests = False
         self.state, self._seen = RunState(plan.run, {job.id: JobState(job.id) for job in plan.jobs}), 0
         self._due: set[str] = set(self._jobs)
 
@@ -52,7 +53,10 @@ class Supervisor:
         self._renewed = time.monotonic()
         self._emit([("", kinds.SUPERVISOR_STARTED, {"host": host, "pid": pid})])
 
-    def run(self, reopen: bool = False) -> RunState:
+    def run(self, reopen: bool = False, only_requests: bool = False) -> RunState:
+        """`reopen`: give every job that has not succeeded a fresh start. `only_requests`: answer what people
+        asked for, start nothing, and leave."""
+        self._only_requests = only_requests
         if self._lease is None:
             self.acquire()
         reason = "error"
@@ -77,9 +81,23 @@ class Supervisor:
             lost = [job for job in self.state.jobs.values() if job.status is not JobStatus.SUCCEEDED]
             self._write([Reopen(job.id, "a person resumed the run", tuple(job.open_requests)) for job in lost])
         found = {sighting.decision for sighting in known}
-        self._submit([ticket for ticket in live if ticket.decision not in found])
+        self._take_up([ticket for ticket in live if ticket.decision not in found])
         jobs = self.state.jobs.values()
         self._engine.cancel([a.decision for job in jobs for a in job.live if job.cancel_decided(a.decision)])
+
+    def _take_up(self, unknown: Sequence[Ticket]) -> None:
+        """Decided, but not known to the engine: what nobody wants any more is not started."""
+        unwanted = [ticket for ticket in unknown if self._is_unwanted(ticket)]
+        never = "it was cancelled before it started"
+        gone = [Sighting(ticket.decision, ticket.job.id, "gone", detail=never) for ticket in unwanted]
+        self._collector.collect(self.state, gone)
+        self._catch_up()
+        if not self._only_requests:
+            self._submit([ticket for ticket in unknown if ticket not in unwanted])
+
+    def _is_unwanted(self, ticket: Ticket) -> bool:
+        job = self.state.jobs[ticket.job.id]
+        return bool(job.open_requests) or job.cancel_decided(ticket.decision)
 
     def _loop(self) -> str:
         while True:
@@ -91,6 +109,8 @@ class Supervisor:
                 return "finished"
             if self._stop.is_set() and not any(job.live for job in self.state.jobs.values()):
                 return "interrupted"
+            if self._only_requests and not any(job.open_requests for job in self.state.jobs.values()):
+                return "answered"
             self._renew()
             self._engine.wait(_PAUSE_S)
 
@@ -103,6 +123,8 @@ class Supervisor:
         self._due = {job.id for job in self.state.jobs.values() if not job.verdict and not job.live}
 
     def _policies(self) -> Sequence[Policy]:
+        if self._only_requests:
+            return (cancel_requested, self._verdict)
         return (cancel_requested, self._verdict, cancel_everything if self._stop.is_set() else start)
 
     def _act(self, decisions: Sequence[Decision]) -> None:

@@ -6,14 +6,13 @@ import json
 import os
 import signal
 import subprocess
-import time
 
 import pytest
 from pools import LocalPool, gone, until
 
 from packtrain.engines.local import claim
 from packtrain.engines.local import engine as engine_module
-from packtrain.engines.local.machine import capabilities, job_environment
+from packtrain.engines.local.machine import capabilities, job_environment, visible_gpus
 from packtrain.events import kinds
 from packtrain.plan import Resources
 
@@ -66,11 +65,19 @@ class TestEnvironment:
     def test_only_what_is_on_the_list_is_passed(self):
         passed = job_environment(PERSON, ())
         expected = {"PATH", "HOME", "LANG", "LC_ALL", "https_proxy", "NO_PROXY", "CUDA_HOME", "APPTAINER_CACHEDIR"}
-        assert set(passed) == expected
+        assert set(passed) == {*expected, "CUDA_VISIBLE_DEVICES"}
         assert "secret" not in passed.values()
 
     def test_a_job_sees_its_own_gpus(self):
-        assert job_environment({"CUDA_VISIBLE_DEVICES": "7"}, (0, 2))["CUDA_VISIBLE_DEVICES"] == "0,2"
+        assert job_environment({"CUDA_VISIBLE_DEVICES": "7"}, ("0", "2"))["CUDA_VISIBLE_DEVICES"] == "0,2"
+        assert job_environment({"CUDA_VISIBLE_DEVICES": "7"}, ())["CUDA_VISIBLE_DEVICES"] == ""
+
+    @pytest.mark.parametrize(
+        ("allowed", "found", "names"),
+        [(None, 2, ["0", "1"]), ("2,3", 4, ["2", "3"]), ("GPU-5f", 1, ["GPU-5f"]), ("", 2, []), ("0", 0, [])],
+    )
+    def test_a_persons_own_restriction_of_gpus_is_kept(self, allowed, found, names):
+        assert visible_gpus(allowed, found) == names
 
     @pytest.mark.slow
     def test_no_secret_of_the_persons_shell_reaches_a_job(self, pool):
@@ -189,22 +196,12 @@ class TestClaim:
         attempt = pool.folder.attempt("0", "0-1")
         assert (claim.exists(attempt), claim.is_held(attempt), claim.holder(attempt)) == (False, False, None)
 
-    @pytest.mark.parametrize(
-        "text", ["", "nobody", f"{os.getpid()} host", f'{{"pid": {os.getpid()}}}', "0 h", "9" * 30]
-    )
+    @pytest.mark.parametrize("text", ["", "nobody", "PID host", "0 h", "9" * 30])
     def test_a_process_that_is_not_the_attempts_agent_is_never_signalled(self, pool, text):
         attempt = pool.folder.attempt("0", "0-1")
         attempt.root.mkdir(parents=True)
-        attempt.claim.write_text(text)
+        attempt.claim.write_text(text.replace("PID", str(os.getpid())))
         assert claim.holder(attempt) is None
-
-    def test_a_claim_that_is_just_being_locked_counts_as_held(self, pool):
-        attempt = pool.folder.attempt("0", "0-1")
-        attempt.root.mkdir(parents=True)
-        attempt.claim.touch()
-        assert claim.is_held(attempt)
-        os.utime(attempt.claim, (time.time() - 60, time.time() - 60))
-        assert not claim.is_held(attempt)
 
     def test_sending_to_a_process_that_is_gone_is_ignored(self):
         process = subprocess.Popen(["/bin/true"])

@@ -9,7 +9,7 @@ import pytest
 
 from packtrain.errors import TransferError
 from packtrain.planner.explain import explain
-from packtrain.planner.fit import problems_for
+from packtrain.planner.fit import problems_for, within
 from packtrain.planner.survey import survey, with_sizes
 from packtrain.spec import load_text
 from packtrain.transfer.memory import MemoryStore
@@ -175,6 +175,14 @@ def test_what_a_machine_does_not_have(planned, machine, severity, says):
     (problem,) = problems_for(planned(steps=STEPS).plan, machine)
     assert problem.severity == severity
     assert says in str(problem)
+
+
+def test_a_job_gets_no_more_memory_than_there_is(planned):
+    plan = planned(steps=STEPS).plan
+    assert within(plan, Machine()) == plan
+    small = Machine(memory_mb=100)
+    assert within(plan, small).jobs[0].resources.memory_mb <= 100
+    assert not [p for p in problems_for(within(plan, small), small) if "memory" in p.message]
 
 
 def test_the_switches_make_it_fit(planned):

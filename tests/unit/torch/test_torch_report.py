@@ -53,12 +53,6 @@ def test_scalars_become_numbers(metrics):
     assert lines(metrics) == [{"step": 7, "loss": 0.5}]
 
 
-def test_real_torch_and_numpy_scalars(metrics):
-    torch, numpy = pytest.importorskip("torch"), pytest.importorskip("numpy")
-    report(step=numpy.int64(7), loss=torch.tensor(0.5, requires_grad=True), accuracy=numpy.float32(0.25))
-    assert lines(metrics) == [{"step": 7, "loss": 0.5, "accuracy": 0.25}]
-
-
 @pytest.mark.parametrize("text", ["nan", "inf", "-inf"])
 def test_json_stays_valid_without_finite_numbers(metrics, text):
     report(loss=float(text))

@@ -398,8 +398,11 @@ def test_a_missing_tool_is_named(place, monkeypatch, magic, tool):
     assert tool in error.detail
 
 
-@pytest.mark.skipif(shutil.which("7z") is None, reason="this machine has no 7z")
-def test_a_7z_archive_where_the_tool_is(place):
+@pytest.mark.slow
+def test_a_7z_archive_where_the_tool_is(place, monkeypatch):
+    from testbed import sevenzip
+
+    monkeypatch.setenv("PATH", f"{sevenzip.bin_folder()}:{os.environ['PATH']}")
     (place / "packed").mkdir()
     (place / "packed" / "a").write_bytes(RANDOM)
     subprocess.run(["7z", "a", "../x.7z", "a"], cwd=place / "packed", check=True, capture_output=True)

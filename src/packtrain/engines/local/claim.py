@@ -5,15 +5,10 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import re
 import signal
-import time
 from pathlib import Path
-from typing import BinaryIO
 
 from packtrain.plan import AttemptFolder
-
-_LOCKING_S = 5.0  # more than any agent needs between making its claim and locking it
 
 
 def exists(attempt: AttemptFolder) -> bool:
@@ -25,28 +20,21 @@ def is_held(attempt: AttemptFolder) -> bool:
     try:
         with open(attempt.claim, "rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            return _is_being_locked(file)
     except FileNotFoundError:
         return False
     except BlockingIOError:
         return True
     except OSError:  # a file system without locks
         return holder(attempt) is not None
-
-
-def _is_being_locked(claim: BinaryIO) -> bool:
-    """An agent writes into its claim once it has locked it; before, the claim is empty."""
-    about = os.fstat(claim.fileno())
-    return about.st_size == 0 and time.time() - about.st_mtime < _LOCKING_S
+    return False
 
 
 def holder(attempt: AttemptFolder) -> int | None:
-    """The agent's process id, the first number in its claim; None where it cannot be told for certain."""
+    """The agent's process id, the first word of its claim; None where it cannot be told for certain."""
     try:
-        found = re.search(rb"\d+", attempt.claim.read_bytes())
-        pid = int(found[0]) if found else 0
+        pid = int(attempt.claim.read_text(encoding="utf-8").split()[0])
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    except OSError:
+    except (OSError, ValueError, IndexError):
         return None
     return pid if os.fsencode(attempt.root) in words else None
 

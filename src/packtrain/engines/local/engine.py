@@ -16,7 +16,7 @@ from typing import Any
 
 from packtrain.engines.api import Sighting, Ticket
 from packtrain.engines.local import claim
-from packtrain.engines.local.machine import capabilities, job_environment
+from packtrain.engines.local.machine import capabilities, gpu_names, job_environment
 from packtrain.engines.local.slots import Share, Slots
 from packtrain.events import FAILURE_KINDS
 from packtrain.plan import AttemptFolder, RunFolder
@@ -34,6 +34,7 @@ class _Followed:
     process: subprocess.Popen[bytes] | None = None  # None: queued, or of an earlier process
     started: bool = False
     kill_at: float | None = None
+    trouble: str = ""  # why it could not be started
 
     @property
     def begun(self) -> bool:
@@ -106,7 +107,7 @@ class LocalEngine:
             one.process, code = None, None
         if claim.is_held(one.attempt) or (one.process and code is None):
             return say("running")
-        return say("gone", exit_code=code, detail=_farewell(code))
+        return say("gone", exit_code=code, detail=one.trouble or _farewell(code))
 
     def _forget(self, decision: str) -> None:
         one = self._followed.pop(decision)
@@ -123,7 +124,11 @@ class LocalEngine:
             one.share = self._slots.take(one.ticket.job.resources)
             if one.share is None:
                 return
-            self._start(one, one.share)
+            one.started = True
+            try:
+                self._start(one, one.share)
+            except OSError as error:  # a full disk, no more processes: the attempt's trouble, not the run's
+                one.trouble = f"the agent could not be started: {error}"
 
     def _start(self, one: _Followed, share: Share) -> None:
         one.attempt.root.mkdir(parents=True, exist_ok=True)
@@ -134,10 +139,9 @@ class LocalEngine:
                 stdout=log,
                 stderr=log,
                 cwd=one.attempt.root,
-                env=job_environment(self._environment, share.gpus),
+                env=job_environment(self._environment, [gpu_names()[gpu] for gpu in share.gpus]),
                 start_new_session=True,
             )
-        one.started = True
 
     def _command(self, one: _Followed) -> list[str]:
         plan = self._folder.job_plan(one.ticket.job.id)

@@ -6,7 +6,7 @@ import functools
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from packtrain.engines.api import Capabilities
 
@@ -34,10 +34,22 @@ def capabilities() -> Capabilities:
         containers=shutil.which("apptainer") is not None,
         cpus=len(os.sched_getaffinity(0)),
         memory_mb=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20,
-        gpus=_count_gpus(),
+        gpus=len(gpu_names()),
     )
 
 
+def visible_gpus(allowed: str | None, found: int) -> list[str]:
+    """The names by which CUDA knows them; `allowed` is the person's own CUDA_VISIBLE_DEVICES."""
+    if allowed is None or not found:
+        return [str(number) for number in range(found)]
+    return [name.strip() for name in allowed.split(",") if name.strip()]
+
+
+def gpu_names() -> list[str]:
+    return visible_gpus(os.environ.get("CUDA_VISIBLE_DEVICES"), _count_gpus())
+
+
+@functools.cache
 def _count_gpus() -> int:
     if shutil.which("nvidia-smi") is None:
         return 0
@@ -48,8 +60,8 @@ def _count_gpus() -> int:
     return sum(line.startswith("GPU ") for line in listing.stdout.splitlines())
 
 
-def job_environment(person: Mapping[str, str], gpus: tuple[int, ...]) -> dict[str, str]:
+def job_environment(person: Mapping[str, str], gpus: Sequence[str]) -> dict[str, str]:
+    """A job sees the GPUs that it asked for, and none if it asked for none."""
     named = {k: v for k, v in person.items() if k in (*_PASSED, *_PASSED_TLS, *_PASSED_APPTAINER)}
     prefixed = {k: v for k, v in person.items() if k.startswith(_PASSED_PREFIXES)}
-    visible = {"CUDA_VISIBLE_DEVICES": ",".join(map(str, gpus))} if gpus else {}
-    return {**named, **prefixed, **visible}
+    return {**named, **prefixed, "CUDA_VISIBLE_DEVICES": ",".join(gpus)}

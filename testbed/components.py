@@ -1,0 +1,27 @@
+"""Brings all that the tests need onto this machine: `python -m testbed.components`. Safe to call again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from testbed import apptainer, data, python39, sevenzip
+
+COMPONENTS: dict[str, Callable[[], object]] = {
+    "Apptainer": apptainer.program,
+    "Python 3.9": python39.site,
+    "Python 3.9 itself": python39.python,
+    "7z": sevenzip.bin_folder,
+    "CIFAR-10": data.cifar10,
+}
+
+
+def main() -> None:
+    for name, install in COMPONENTS.items():
+        started = time.monotonic()
+        where = install()
+        print(f"{name}: {where} ({time.monotonic() - started:.1f} s)", flush=True)
+
+
+if __name__ == "__main__":
+    main()
