@@ -24,11 +24,11 @@ def cli_page() -> str:
         "Every command takes `--json`; those that act take `--dry-run`.\n",
         EXIT_CODES,
     ]
-    context = click.Context(cli, info_name="packtrain")
+    context = click.Context(cli, info_name="packtrain", terminal_width=80)
     for name in COMMANDS:
         command = cli.get_command(context, name)
         assert command is not None
-        inner = click.Context(command, info_name=name, parent=context)
+        inner = click.Context(command, info_name=name, parent=context, terminal_width=80)
         parts.append(f"## packtrain {name}\n\n```text\n{command.get_help(inner)}\n```\n")
     return "\n".join(parts)
 

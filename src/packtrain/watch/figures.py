@@ -8,7 +8,7 @@ from typing import Any
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 # How much of a training metric is shown, and how; others follow by their own names.
 _METRICS = ("epoch", "step", "loss", "accuracy", "test_loss", "test_accuracy")
-_HIDDEN = frozenset({"total_steps", "epochs", "images_per_s", "seconds"})
+_HIDDEN = frozenset({"total_steps", "epochs", "images_per_second", "seconds"})
 
 
 def size(count: float | None) -> str:
@@ -46,6 +46,13 @@ def metric(data: Mapping[str, Any]) -> str:
     shown = {key: data[key] for key in _METRICS if key in data}
     shown.update({key: value for key, value in data.items() if key not in shown and key not in _HIDDEN})
     return " · ".join(_one(key, value, data) for key, value in shown.items())
+
+
+def result(data: Mapping[str, Any]) -> str:
+    """accuracy 46.2% · loss 1.586 · epoch 2/2: what came out, first things first"""
+    order = sorted(data, key=lambda key: ("accuracy" not in key, "loss" not in key))
+    kept = {key: data[key] for key in order if key == "epoch" or "accuracy" in key or "loss" in key}
+    return " · ".join(_one(key, value, data) for key, value in kept.items()) or metric(data)
 
 
 def _one(key: str, value: Any, data: Mapping[str, Any]) -> str:

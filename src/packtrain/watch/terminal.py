@@ -96,12 +96,12 @@ def _progress(job: JobState, last: Attempt | None) -> tuple[Text | ProgressBar, 
     detail = Text(_detail(last), "dim")
     if fraction is None:
         return Text(last.stage or "starting", "cyan"), detail
-    return ProgressBar(total=1.0, completed=fraction, width=_BAR), detail
+    return ProgressBar(1.0, fraction, _BAR, complete_style="cyan", finished_style="green"), detail
 
 
 def _last_word(job: JobState, last: Attempt) -> str:
     if job.status is JobStatus.SUCCEEDED:
-        return figures.metric(last.metric) or f"in {figures.duration(last.seconds)}"
+        return figures.result(last.metric) or f"in {figures.duration(last.seconds)}"
     tries = f"attempt {last.number}: " if last.number > 1 else ""
     if last.failure:
         return f"{tries}{last.failure.kind}: {last.failure.detail}"
