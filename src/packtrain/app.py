@@ -149,16 +149,20 @@ def restore_secrets(row: RunRow) -> None:
     """Before a run goes on: read its secrets again from where the workflow said."""
     folder = RunFolder(row.folder)
     secrets_, where = read_references(folder.references)
-    kept = {name for name, secret in secrets_.items() if secret.is_literal and not (folder.secrets / name).exists()}
-    if kept:
-        raise UsageError(
-            f"the secret {min(kept)} of the run {row.run} was written in the workflow itself and is not kept; "
-            "start the workflow anew, or name it as ${env:…} or ${file:…}"
-        )
+    for name, secret in secrets_.items():
+        if secret.is_literal and not (folder.secrets / name).exists():
+            raise _not_kept(row, name)
     resolved = resolve_secrets({name: s for name, s in secrets_.items() if not s.is_literal}, where)
     if resolved.problems:
         raise UsageError(str(resolved.problems[0]))
     write_secrets(folder.secrets, resolved.values)
+
+
+def _not_kept(row: RunRow, name: str) -> UsageError:
+    return UsageError(
+        f"the secret {name} of the run {row.run} was written in the workflow itself and is not kept after its end; "
+        "name it as ${env:…} or ${file:…} and start the workflow anew"
+    )
 
 
 def forget_secrets(row: RunRow, state: RunState) -> None:
@@ -172,9 +176,14 @@ def reveal_of(row: RunRow) -> Reveal:
     folder = RunFolder(row.folder)
 
     def reveal(text: Text) -> str:
-        if not isinstance(text, str) and (folder.secrets / text.name).exists():
+        if isinstance(text, str):
+            return text
+        if (folder.secrets / text.name).exists():
             return (folder.secrets / text.name).read_text(encoding="utf-8")
-        return revealer(resolve_secrets(*read_references(folder.references)).values)(text)
+        known, where = read_references(folder.references)
+        if text.name in known and known[text.name].is_literal:
+            raise _not_kept(row, text.name)
+        return revealer(resolve_secrets(known, where).values)(text)
 
     return reveal
 

@@ -1,0 +1,103 @@
+"""A workflow in DeepSquare's own form: http in, S3 out, continuousOutputSync; and the one that resumes from S3."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+
+import boto3
+import pytest
+from cli_runs import Desk
+
+from testbed import s3 as testbed_s3
+from testbed.origin import Origin
+
+pytestmark = pytest.mark.slow
+
+S3 = """
+  s3:
+    region: us-east-1
+    bucketUrl: s3://{bucket}
+    path: '/models'
+    accessKeyId: {access}
+    secretAccessKey: '{secret}'
+    endpointUrl: {endpoint}
+"""
+FIRST = """
+resources: {{tasks: 1, gpus: 0, cpusPerTask: 1, memPerCpu: 64}}
+enableLogging: true
+input:
+  http:
+    url: {url}/cifar-10-python.tar.gz
+output:{s3}
+continuousOutputSync: true
+steps:
+  - name: train
+    resources: {{gpusPerTask: 0}}
+    run:
+      command: cp $DEEPSQUARE_INPUT/batch $DEEPSQUARE_OUTPUT/ckpt.pth; until [ -e {gate} ]; do sleep 0.1; done
+"""
+SECOND = """
+resources: {{tasks: 1, gpus: 0, cpusPerTask: 1, memPerCpu: 64}}
+input:{s3}
+output:{s3}
+steps:
+  - name: train
+    run:
+      command: 'ls -A $DEEPSQUARE_INPUT; cat $DEEPSQUARE_INPUT/ckpt.pth > $DEEPSQUARE_OUTPUT/again.pth || true'
+"""
+
+
+@pytest.fixture(scope="module")
+def server():
+    with testbed_s3.S3() as running:
+        yield running
+
+
+@pytest.fixture
+def desk(tmp_path):
+    return Desk(tmp_path, S3_SECRET=testbed_s3.SECRET_KEY)
+
+
+def s3_text(server, secret=testbed_s3.SECRET_KEY):
+    keys = {"access": testbed_s3.ACCESS_KEY, "secret": secret, "bucket": testbed_s3.BUCKET}
+    return S3.format(endpoint=server.endpoint, **keys)
+
+
+def objects(server):
+    client = boto3.client(
+        "s3",
+        endpoint_url=server.endpoint,
+        region_name="us-east-1",
+        aws_access_key_id=testbed_s3.ACCESS_KEY,
+        aws_secret_access_key=testbed_s3.SECRET_KEY,
+    )
+    found = client.list_objects_v2(Bucket=testbed_s3.BUCKET, Prefix="models/").get("Contents", [])
+    return {o["Key"]: client.get_object(Bucket=testbed_s3.BUCKET, Key=o["Key"])["Body"].read() for o in found}
+
+
+def test_an_empty_prefix_is_no_error_and_a_checkpoint_comes_while_the_job_runs(server, desk):
+    desk.write(SECOND.format(s3=s3_text(server, "${env:S3_SECRET}")), "second.yaml")
+    desk.call("run", "second.yaml")  # the workflow that resumes can also be the first
+    served = desk.folder / "served"
+    served.mkdir()
+    with tarfile.open(served / "cifar-10-python.tar.gz", "w:gz") as archive:
+        member = tarfile.TarInfo("batch")
+        member.size = 9
+        (archive.addfile(member, io.BytesIO(b"images...")))
+    gate = desk.folder / "go"
+    with Origin(served) as origin:
+        desk.write(FIRST.format(url=origin.url, s3=s3_text(server), gate=gate), "first.yaml")
+        packtrain = desk.start("run", "first.yaml")
+        desk.await_some(lambda: objects(server).get("models/ckpt.pth") == b"images...")
+        assert packtrain.poll() is None, "the job still runs, its checkpoint is already outside"
+        gate.touch()
+        out, err = packtrain.communicate(timeout=60)
+    assert packtrain.returncode == 0, out + err
+    assert testbed_s3.SECRET_KEY not in out + err
+    desk.call("outputs", code=2)
+    assert "was written in the workflow itself" in desk.err
+    desk.call("run", "second.yaml")
+    assert objects(server)["models/again.pth"] == b"images..."
+    names = {entry["name"] for entry in desk.json("outputs")}
+    assert {"again.pth", "ckpt.pth"} <= names
