@@ -8,15 +8,14 @@ import click
 from rich.console import Console
 
 from packtrain import app
-from packtrain.cli.output import count, json_option, say_next, show, show_problems
+from packtrain.cli.output import count, fitting_options, json_option, say_next, show, show_problems
 from packtrain.errors import EXIT_USAGE
 
 
 @click.command(name="check")
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--on", "engine", help="Could it run there, now? Without it, what is missing is a warning.")
-@click.option("--no-container", is_flag=True, help="Run every step on the host.")
-@click.option("--no-gpu", is_flag=True, help="Run without the GPUs that the workflow asks for.")
+@fitting_options
 @json_option
 def command(file: Path, engine: str | None, no_container: bool, no_gpu: bool, as_json: bool) -> None:
     """Check a workflow file: all problems at once, each with its line. Exit code 2 if there are errors."""

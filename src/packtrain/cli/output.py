@@ -16,6 +16,15 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON."
 dry_run_option = click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 
 
+_no_container = click.option("--no-container", is_flag=True, help="Run every step on the host.")
+_no_gpu = click.option("--no-gpu", is_flag=True, help="Run without the GPUs that the workflow asks for.")
+
+
+def fitting_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Ways to run a workflow on a machine that lacks what it asks for."""
+    return _no_container(_no_gpu(command))
+
+
 @functools.cache
 def console() -> Console:
     return Console(highlight=False, soft_wrap=True)

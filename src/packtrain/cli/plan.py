@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from packtrain import app
-from packtrain.cli.output import console, count, json_option, say_next, show, show_problems
+from packtrain.cli.output import console, count, fitting_options, json_option, say_next, show, show_problems
 from packtrain.errors import EXIT_USAGE
 from packtrain.planner.explain import Explanation, ShownInput, ShownStep
 from packtrain.planner.explain import explain as explain_plan
@@ -26,8 +26,7 @@ _MOST_JOBS = 8
 @click.command(name="plan")
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--on", "engine", default="local", show_default=True, help="Where it would run.")
-@click.option("--no-container", is_flag=True, help="Run every step on the host.")
-@click.option("--no-gpu", is_flag=True, help="Run without the GPUs that the workflow asks for.")
+@fitting_options
 @click.option("--offline", is_flag=True, help="Do not ask the inputs for their sizes.")
 @json_option
 def command(file: Path, engine: str, no_container: bool, no_gpu: bool, offline: bool, as_json: bool) -> None:

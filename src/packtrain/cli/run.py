@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from packtrain import app
-from packtrain.cli.output import console, dry_run_option, json_option, say_next, show, show_problems
+from packtrain.cli.output import console, dry_run_option, fitting_options, json_option, say_next, show, show_problems
 from packtrain.errors import EXIT_USAGE
 from packtrain.store import RunRow
 
@@ -16,8 +16,7 @@ from packtrain.store import RunRow
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--on", "engine", default="local", show_default=True, help="Where: local.")
 @click.option("--detach", is_flag=True, help="Go on without this terminal.")
-@click.option("--no-container", is_flag=True, help="Run every step on the host.")
-@click.option("--no-gpu", is_flag=True, help="Run without the GPUs that the workflow asks for.")
+@fitting_options
 @click.option("--offline", is_flag=True, help="Do not ask the inputs for their sizes first.")
 @dry_run_option
 @json_option
