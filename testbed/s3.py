@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import shutil
 import socket
@@ -13,6 +14,7 @@ import time
 import urllib.error
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 from packtrain.plan import Ref, S3Access
 
@@ -49,7 +51,7 @@ class S3:
             )
         try:
             self._wait_until_ready()
-            self._make_bucket()
+            self.client.create_bucket(Bucket=BUCKET)
         except BaseException:
             self.__exit__()
             raise
@@ -78,18 +80,18 @@ class S3:
         except OSError:
             return False
 
-    def _make_bucket(self) -> None:
-        """With boto3, so that nothing of ours is proven by itself."""
+    @functools.cached_property
+    def client(self) -> Any:
+        """boto3's, so that nothing of ours is proven by itself."""
         import boto3  # type: ignore[import-untyped]
 
-        client = boto3.client(
+        return boto3.client(
             "s3",
             endpoint_url=self.endpoint,
             region_name=REGION,
             aws_access_key_id=ACCESS_KEY,
             aws_secret_access_key=SECRET_KEY,
         )
-        client.create_bucket(Bucket=BUCKET)
 
 
 def _identities() -> object:
@@ -104,7 +106,7 @@ def _command(folder: Path, config: Path, master: int, volume: int, filer: int, s
         str(beside) if beside.exists() else "weed", "server", f"-dir={folder}",
         "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-master.volumeSizeLimitMB=64", "-volume.max=20",
         f"-master.port={master}", f"-volume.port={volume}", f"-filer.port={filer}",
-        "-s3", f"-s3.port={s3}", f"-s3.config={config}", "-master.telemetry=false",
+        "-s3", f"-s3.port={s3}", "-s3.port.iceberg=0", "-s3.port.lance=0", f"-s3.config={config}", "-master.telemetry=false",
     ]  # fmt: skip
 
 

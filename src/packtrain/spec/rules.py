@@ -59,10 +59,12 @@ def _secrets(node: Node, report: Report) -> None:
                 report.error(
                     path, f"{shown(path)} is no place for a secret: nothing fills in ${{env:…}} or ${{file:…}} here"
                 )
-        elif (node.model, key[0]) in secrets.CONFIDENTIAL or (
-            key[0] == "headers" and secrets.is_secret_header(str(key[1]))
-        ):
+        elif (node.model, key[0]) in secrets.CONFIDENTIAL or _is_secret_header(key):
             report.warning(path, f"{shown(path)} stands here in clear, for everyone who sees the file", _CLEAR)
+
+
+def _is_secret_header(key: Path) -> bool:
+    return key[0] == "headers" and len(key) == 2 and secrets.is_secret_header(str(key[1]))
 
 
 def _texts(node: Node) -> Iterator[tuple[Path, str]]:

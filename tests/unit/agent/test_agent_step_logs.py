@@ -134,7 +134,7 @@ def test_nobody_counts(tmp_path):
 
 @pytest.fixture
 def small_group():
-    """A control group of 40 MB that this process joins for a while."""
+    """A control group of 300 MB: room for a test process, not for what it starts."""
     top, limit = "/sys/fs/cgroup/memory", "memory.limit_in_bytes"
     with open("/proc/self/cgroup") as groups:
         own = next((line.split(":")[2].strip() for line in groups if ":memory:" in line), None)
@@ -144,7 +144,7 @@ def small_group():
             raise OSError("no control group of version 1")
         os.mkdir(folder)
         with open(f"{folder}/{limit}", "w") as file:
-            file.write(str(40 << 20))
+            file.write(str(300 << 20))
     except OSError as error:
         pytest.skip(f"cannot make a control group: {error}")
     yield folder
@@ -160,7 +160,7 @@ def test_a_step_killed_for_memory_is_told_apart(tmp_path, small_group):
             file.write(str(os.getpid()))
         try:
             first = "echo 1000 > /proc/self/oom_score_adj"  # the step, not this process, is to be chosen
-            bench.run(sh(f"{first}; exec {sys.executable} -c \"b'x' * 400000000\"", name="hungry"))
+            bench.run(sh(f"{first}; exec {sys.executable} -c \"b'x' * 2000000000\"", name="hungry"))
         except FailedError as error:
             os._exit(0 if error.kind == "out_of_memory" and '"hungry"' in error.detail else 3)
         finally:

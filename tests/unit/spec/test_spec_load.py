@@ -287,3 +287,9 @@ def test_a_module_marks_where_its_users_steps_go(tmp_path):
 def test_problems_of_a_module_name_its_file(tmp_path):
     (problem,) = module_at(tmp_path / "module.yaml", MODULE + "  - rum: {command: x}\n").problems
     assert str(problem) == f"{tmp_path}/module.yaml:3:5: steps[0] has no key 'rum'; did you mean 'run'?"
+
+
+def test_headers_that_are_no_map_are_a_problem_not_a_crash():
+    loaded = load_text("input: {http: {url: 'http://x/y', headers: ''}}\n", "w.yaml")
+    assert loaded.workflow is None
+    assert loaded.problems
