@@ -106,7 +106,8 @@ def _command(folder: Path, config: Path, master: int, volume: int, filer: int, s
         str(beside) if beside.exists() else "weed", "server", f"-dir={folder}",
         "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-master.volumeSizeLimitMB=64", "-volume.max=20",
         f"-master.port={master}", f"-volume.port={volume}", f"-filer.port={filer}",
-        "-s3", f"-s3.port={s3}", "-s3.port.iceberg=0", "-s3.port.lance=0", f"-s3.config={config}", "-master.telemetry=false",
+        "-s3", f"-s3.port={s3}", "-s3.port.iceberg=0", "-s3.port.lance=0", f"-s3.config={config}",
+        "-master.telemetry=false",
     ]  # fmt: skip
 
 
