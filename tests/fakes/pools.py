@@ -74,7 +74,7 @@ def until(engine: Engine, ready: Callable[[list[Sighting]], Any]) -> list[Sighti
     seen: list[Sighting] = []
     deadline = time.monotonic() + _DEADLINE_S
     while not ready(seen):
-        assert time.monotonic() < deadline, seen
+        assert time.monotonic() < deadline, seen[-3:]
         seen += engine.poll()
         engine.wait(0.05)
     return seen

@@ -103,11 +103,18 @@ class LocalEngine:
         if one.kill_at is not None and time.monotonic() > one.kill_at:
             self._signal(one, signal.SIGKILL)
         code = one.process.poll() if one.process else None
-        if one.process and code == _ALREADY_CLAIMED:
-            one.process, code = None, None
+        if code is not None and (code == _ALREADY_CLAIMED or claim.holder(one.attempt)):
+            self._follow_holder(one)
+            code = None
         if claim.is_held(one.attempt) or (one.process and code is None):
             return say("running")
         return say("gone", exit_code=code, detail=one.trouble or _farewell(code))
+
+    def _follow_holder(self, one: _Followed) -> None:
+        """What we started came too late: an earlier process's agent has the claim, and a cancel is meant for it."""
+        one.process = None
+        if one.kill_at is not None:
+            self._signal(one, signal.SIGTERM)
 
     def _forget(self, decision: str) -> None:
         one = self._followed.pop(decision)
