@@ -15,6 +15,8 @@ from cli_runs import Desk
 
 from packtrain.cli.main import COMMANDS
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 SWEEP = """
 name: sweep
@@ -151,7 +153,6 @@ def test_failed_jobs_of_a_sweep_are_told_once_and_resumed(desk):
     assert [len(job["attempts"]) for job in result["jobs"]] == [1, 2, 1, 2]
 
 
-@pytest.mark.slow
 def test_init_works_from_an_installed_wheel(tmp_path):
     subprocess.run(
         [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", tmp_path, ROOT],
