@@ -13,7 +13,7 @@ from pathlib import Path
 from packtrain.engines.api import Capabilities, Engine, Ticket
 from packtrain.engines.bundle import build_agent, write_launcher
 from packtrain.engines.local import LocalEngine, capabilities
-from packtrain.errors import NotFoundError, UsageError
+from packtrain.errors import NotFoundError, RefusedError, UsageError
 from packtrain.events import Event, kinds, new_emitter
 from packtrain.plan import Plan, RunFolder, Text, read_plan, write_plan
 from packtrain.planner import Planned, Resolved, make_plan, resolve_secrets, write_secrets
@@ -135,14 +135,29 @@ def supervisor_of(row: RunRow, store: SqliteStore) -> Supervisor:
     return Supervisor(read_plan(folder.plan), folder, store, engine_of(row))
 
 
-def detach(row: RunRow, *, reopen: bool) -> int:
-    """Start a supervisor that outlives this terminal; its process id."""
+def detach(row: RunRow, store: SqliteStore, *, reopen: bool) -> int:
+    """Start a supervisor that outlives this terminal; its process id, once it holds the lease."""
     command = [sys.executable, "-m", "packtrain", "supervise", row.run, *(["--reopen"] if reopen else [])]
-    with open(RunFolder(row.folder).supervisor_log, "ab") as log:
+    log = RunFolder(row.folder).supervisor_log
+    with open(log, "ab") as file:
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd="/"
+            command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True, cwd="/"
         )
+    while not _has_had_lease(store, row.run, process.pid):
+        if process.poll() is not None:
+            raise RefusedError(f"the supervisor of {row.run} did not start: {_last_line(log)}")
+        time.sleep(0.02)
     return process.pid
+
+
+def _has_had_lease(store: SqliteStore, run: str, pid: int) -> bool:
+    lease = store.lease(run)
+    return lease is not None and lease.pid == pid
+
+
+def _last_line(path: Path) -> str:
+    lines = path.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    return lines[-1].removeprefix("packtrain: ") if lines else f"it said nothing in {path}"
 
 
 def restore_secrets(row: RunRow) -> None:

@@ -34,7 +34,7 @@ def command(run: str, detach: bool, dry_run: bool, as_json: bool) -> None:
         return
     app.restore_secrets(row)
     if detach:
-        pid = app.detach(row, reopen=True)
+        pid = app.detach(row, store, reopen=True)
         show(as_json, {"run": row.run, "pid": pid, "jobs": open_jobs}, lambda out: out.print(f"resumed {row.run}"))
         if not as_json:
             say_next((f"packtrain ps -w {row.run}", "watch it"))

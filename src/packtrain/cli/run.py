@@ -53,7 +53,7 @@ def _start(prepared: app.Prepared, detach: bool, as_json: bool) -> None:
     store = app.open_store()
     row = app.create_run(prepared, store)
     if detach:
-        pid = app.detach(row, reopen=False)
+        pid = app.detach(row, store, reopen=False)
         show(
             as_json,
             {"run": row.run, "folder": str(row.folder), "pid": pid},
