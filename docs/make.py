@@ -41,7 +41,7 @@ EXIT_CODES = """| exit code | meaning |
 | 3 | refused for now: the run already has a supervisor |
 | 4 | no such run, job or recipe |
 | 5 | a file of packtrain's own that cannot be read |
-| 10–79 | `run`, `resume`: the first failure, by kind ([failures](failures.md)) |
+| 10–79 | the kind of the (first) failure of `run`, `resume`, `get`, `put`, `checksums`: [failures](failures.md) |
 | 130 | interrupted or cancelled |
 """
 

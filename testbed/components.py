@@ -5,13 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from testbed import apptainer, data, python39, sevenzip
+from testbed import apptainer, data, peers, python39, sevenzip, xrootd
 
 COMPONENTS: dict[str, Callable[[], object]] = {
     "Apptainer": apptainer.program,
     "Python 3.9": python39.site,
     "Python 3.9 itself": python39.python,
     "7z": sevenzip.bin_folder,
+    "XRootD": xrootd.program,
+    "nginx, curl, wget, aria2c": lambda: peers.program("nginx"),
+    "rclone, fsspec": peers.wheels,
     "CIFAR-10": data.cifar10,
 }
 

@@ -1,30 +1,40 @@
-"""A Pelican federation in small: discovery and director over https with a CA of its own, in front of an Origin.
+"""Pelican federations: discovery and director over https with a CA of their own, in front of real servers.
 
-The director answers 307 with the origin's address, as a real one does. `with Federation(folder) as f:`
-gives `f.host`, the CA file `f.ca` (for SSL_CERT_FILE) and the `f.origin` behind it.
+    with Federation(folder, token="t") as f:    one origin of ours, `f.origin`, that demands a token
+    with RealFederation(folder) as f:           XRootD: `f.origin`, and `f.caches`, two of them
+
+`f.host` is the federation's name, `f.ca` the CA's file (for SSL_CERT_FILE), `f.director` answers as a real one does and
+can be told to be in trouble.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import ssl
 import subprocess
 import tempfile
 import threading
+from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
-from testbed.origin import Origin
+from testbed.origin import Origin, Seen
+from testbed.xrootd import NAMESPACE, XRootDCache, XRootDOrigin
 
 DISCOVERY = "/.well-known/pelican-configuration"
-NAMESPACE = "/data"
+BUSY, FOREIGN = "busy", "foreign"  # what troubles a director: it has just started; another server answers in its place
+_API = "/api/v1.0/director/"
+_NOT_FOR_CACHES = ("PUT", "DELETE", "PROPFIND")
 
 
 class Authority:
     """A CA, and a certificate of it for localhost, made by the `openssl` command."""
 
     def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
         self.ca, self.certificate, self.key = folder / "ca.pem", folder / "host.pem", folder / "host.key"
         request, extensions, ca_key = folder / "host.csr", folder / "host.ext", folder / "ca.key"
         extensions.write_text("subjectAltName=DNS:localhost,IP:127.0.0.1\n")
@@ -36,59 +46,169 @@ class Authority:
             *("-CAcreateserial", "-extfile", extensions, "-out", self.certificate),
         )
 
+    @property
+    def pair(self) -> tuple[Path, Path]:
+        return self.certificate, self.key
+
 
 def _run(*command: str | Path) -> None:
     subprocess.run([str(word) for word in command], check=True, capture_output=True)
 
 
-class Federation:
-    def __init__(self, folder: Path, *, token: str | None = None) -> None:
-        self._made = tempfile.TemporaryDirectory(prefix="testbed-federation-")
-        authority = Authority(Path(self._made.name))
-        pair = (authority.certificate, authority.key)
-        self.ca = authority.ca
-        self.origin = Origin(folder, host="localhost", token=token, writable=True, tls=pair)
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Director,), {"federation": self}))
+class Director:
+    """Discovery and director at once. `caches` and `origin` are addresses of servers, the caches ranked.
+
+    Each request to the director takes the next of `troubles`, if there is one."""
+
+    def __init__(self, pair: tuple[Path, Path], origin: str, caches: list[str], *, require_token: bool = False) -> None:
+        self.origin, self.caches, self.require_token = origin, caches, require_token
+        self.troubles: list[str] = []
+        self.seen: list[Seen] = []
+        self._lock = threading.Lock()
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"director": self}))
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(*pair)
         self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
         self.host = f"localhost:{self._server.server_address[1]}"
 
-    def __enter__(self) -> Federation:
-        self.origin.__enter__()
+    def __enter__(self) -> Director:
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
         return self
 
     def __exit__(self, *exc: object) -> None:
         self._server.shutdown()
         self._server.server_close()
-        self.origin.__exit__()
-        self._made.cleanup()
+
+    def note(self, seen: Seen) -> str | None:
+        """Remember the request; the trouble that it meets."""
+        with self._lock:
+            self.seen.append(seen)
+            return self.troubles.pop(0) if self.troubles and seen.path != DISCOVERY else None
+
+    def servers(self, method: str, kind: str, query: str) -> list[str]:
+        """Who has the object, the nearest first."""
+        direct = kind == "origin" or "directread" in parse_qs(query, keep_blank_values=True)
+        return [self.origin] if direct or method in _NOT_FOR_CACHES or not self.caches else self.caches
+
+    def namespace(self) -> dict[str, str]:
+        needed = str(self.require_token).lower()
+        about = {"X-Pelican-Namespace": f"namespace={NAMESPACE}, require-token={needed}, collections-url={self.origin}"}
+        if self.require_token:
+            about["X-Pelican-Authorization"] = f"issuer=https://{self.host}"
+            about["X-Pelican-Token-Generation"] = f"issuer=https://{self.host}, max-scope-depth=3, strategy=OAuth2"
+        return about
 
 
-class _Director(BaseHTTPRequestHandler):
+class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    federation: Federation
+    director: Director
 
     def log_message(self, *args: Any) -> None:
-        """Silence."""
+        """Silence: tests read `director.seen`."""
+
+    def version_string(self) -> str:
+        return "pelican/7.18.0"
 
     def handle_any(self) -> None:
-        if self.path == DISCOVERY:
-            self._say(200, {}, json.dumps({"director_endpoint": f"https://{self.federation.host}"}).encode())
-        elif self.path.startswith(NAMESPACE + "/"):
-            location = self.federation.origin.url + self.path
-            link = f'<{location}>; rel="duplicate"; pri=1; depth=1'
-            self._say(307, {"Location": location, "Link": link, "X-Pelican-Namespace": f"namespace={NAMESPACE}"})
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        trouble = self.director.note(Seen(self.command, self.path, headers))
+        if trouble == FOREIGN:
+            self._say_foreign(b"404 page not found\n")
+        elif trouble == BUSY:
+            self._say(429, {}, b'{"status":"error","msg":"The director was just restarted"}')
+        elif self.path == DISCOVERY:
+            self._say(200, {"Content-Type": "application/json"}, json.dumps(self._discovery()).encode())
         else:
+            self._redirect()
+
+    do_GET = do_HEAD = do_PUT = do_DELETE = do_PROPFIND = handle_any  # noqa: N815 - names of the base class
+
+    def _discovery(self) -> dict[str, str]:
+        here = f"https://{self.director.host}"
+        return {
+            "director_endpoint": here,
+            "namespace_registration_endpoint": here,
+            "broker_endpoint": here,
+            "jwks_uri": f"{here}/.well-known/issuer.jwks",
+        }
+
+    def _redirect(self) -> None:
+        asked = urlsplit(self.path)
+        kind, path = "object", asked.path
+        if path.startswith(_API):
+            kind, _, rest = path[len(_API) :].partition("/")
+            path = f"/{rest.lstrip('/')}"
+        if not f"{path}/".startswith(f"{NAMESPACE}/"):
             self._say(404, {}, b'{"status":"error","msg":"No namespace found for path"}')
+            return
+        tail = f"{path}?{asked.query}" if asked.query else path
+        places = [server + tail for server in self.director.servers(self.command, kind, asked.query)]
+        links = (f'<{place}>; rel="duplicate"; pri={rank}; depth=1' for rank, place in enumerate(places, start=1))
+        self._say(307, {"Location": places[0], "Link": ", ".join(links), **self.director.namespace()})
 
-    do_GET = do_HEAD = do_PUT = do_DELETE = handle_any  # noqa: N815 - names of the base class
-
-    def _say(self, status: int, headers: dict[str, str], body: bytes = b"") -> None:
+    def _say(self, status: int, headers: Mapping[str, str], body: bytes = b"") -> None:
         self.send_response(status)
+        self._end(headers, body)
+
+    def _say_foreign(self, body: bytes) -> None:
+        """As a proxy in front of a director that is away says it: no Server, no JSON."""
+        self.send_response_only(404)
+        self._end({"Content-Type": "text/plain"}, body)
+
+    def _end(self, headers: Mapping[str, str], body: bytes) -> None:
         for name, value in {**headers, "Content-Length": str(len(body))}.items():
             self.send_header(name, value)
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(body)
+
+
+class Federation:
+    """One origin of ours, without caches; with a token, it demands it."""
+
+    def __init__(self, folder: Path, *, token: str | None = None) -> None:
+        self._made = tempfile.TemporaryDirectory(prefix="testbed-federation-")
+        authority = Authority(Path(self._made.name))
+        self.ca = authority.ca
+        self.origin = Origin(folder, host="localhost", token=token, writable=True, tls=authority.pair)
+        self.director = Director(authority.pair, self.origin.url, [], require_token=token is not None)
+        self.host = self.director.host
+        self._running = contextlib.ExitStack()
+
+    def __enter__(self) -> Federation:
+        self._running.enter_context(self.origin)
+        self._running.enter_context(self.director)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._running.close()
+        self._made.cleanup()
+
+
+class RealFederation:
+    """An XRootD origin and two XRootD caches, all over https."""
+
+    def __init__(self, folder: Path, *, require_token: bool = False) -> None:
+        authority = Authority(folder)
+        self.ca = authority.ca
+        self.origin = XRootDOrigin(folder / "origin", authority.pair)
+        self.caches = [XRootDCache(folder / f"cache{number}", self.origin, authority.pair) for number in (1, 2)]
+        addresses = [cache.url for cache in self.caches]
+        self.director = Director(authority.pair, self.origin.url, addresses, require_token=require_token)
+        self.host = self.director.host
+        self._running = contextlib.ExitStack()
+
+    def url(self, name: str) -> str:
+        return f"pelican://{self.host}{NAMESPACE}/{name}"
+
+    def __enter__(self) -> RealFederation:
+        with contextlib.ExitStack() as starting:
+            starting.enter_context(self.origin)
+            for cache in self.caches:
+                starting.enter_context(cache)
+            starting.enter_context(self.director)
+            self._running = starting.pop_all()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._running.close()

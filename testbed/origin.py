@@ -72,6 +72,7 @@ class Origin:
         self.folder, self.token, self.writable, self.bytes_per_s = folder, token, writable, bytes_per_s
         self.faults, self.headers, self.refuses = list(faults), dict(headers or {}), frozenset(refuses)
         self.seen: list[Seen] = []
+        self.sent = 0  # bytes of bodies that clients took
         self.stalled = threading.Event()  # set when an answer has begun to stall
         self._released = threading.Event()
         self._lock = threading.Lock()
@@ -109,6 +110,10 @@ class Origin:
         with self._lock:
             self.seen.append(seen)
             return (self.faults.pop(0) if self.faults else None) or Fault()
+
+    def count(self, sent: int) -> None:
+        with self._lock:
+            self.sent += sent
 
     def stall(self) -> None:
         self.stalled.set()
@@ -235,7 +240,7 @@ class _Handler(BaseHTTPRequestHandler):
         for name, value in {**fields, **self.origin.headers}.items():
             self.send_header(name, value)
         self.end_headers()
-        self.close_connection = fault.no_length or fault.close_after is not None
+        self.close_connection |= fault.no_length or fault.close_after is not None
 
     def _send_body(self, blocks: Iterator[bytes], fault: Fault) -> None:
         sent = 0
@@ -252,6 +257,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _send_piece(self, piece: bytes, fault: Fault) -> None:
         self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece) if fault.chunked else piece)
+        self.origin.count(len(piece))
         if self.origin.bytes_per_s:
             time.sleep(len(piece) / self.origin.bytes_per_s)
 

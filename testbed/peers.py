@@ -70,7 +70,7 @@ class Nginx:
         authority = Authority(self._folder)
         self.ca = authority.ca
         self._ports = _free_ports(2)
-        self.http, self.https = f"http://{host}:{self._ports[0]}", f"https://localhost:{self._ports[1]}"
+        self.http, self.https = f"http://{host}:{self._ports[0]}", f"https://{host}:{self._ports[1]}"
         self._write_config(authority)
         self._process: subprocess.Popen[bytes] | None = None
 

@@ -72,8 +72,12 @@ class FailedError(PacktrainError):
 
 
 class TransferError(FailedError):
-    """Bytes that did not arrive, or not rightly. `source` is the address without secrets."""
+    """Bytes that did not arrive, or not rightly. `source` is the address without secrets.
 
-    def __init__(self, kind: str, detail: str, source: str = "") -> None:
+    `retry_after_s` is how long the server asked to be left alone.
+    """
+
+    def __init__(self, kind: str, detail: str, source: str = "", retry_after_s: float | None = None) -> None:
         super().__init__(kind, detail)
         self.source = source
+        self.retry_after_s = retry_after_s

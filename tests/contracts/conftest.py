@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -28,7 +27,8 @@ class Backend:
     name: str
     store: Any
     ref: Callable[[str], Ref]
-    lists: bool
+    lists: bool = True
+    immutable: bool = False  # objects are never changed, and so need no ETag
 
     def put(self, name: str, data: bytes, folder: Path) -> Ref:
         path = folder / "to-put"
@@ -43,31 +43,31 @@ def plain(value: Any) -> str:
 
 
 def memory(request: pytest.FixtureRequest, place: str) -> Backend:
-    return Backend("memory", MemoryStore(), lambda name: Ref(joined(f"memory://{place}", name)), True)
+    return Backend("memory", MemoryStore(), lambda name: Ref(joined(f"memory://{place}", name)))
 
 
 def file(request: pytest.FixtureRequest, place: str) -> Backend:
     folder = request.getfixturevalue("tmp_path") / place
-    return Backend("file", FileStore(), lambda name: Ref((folder / name).as_uri()), True)
+    return Backend("file", FileStore(), lambda name: Ref((folder / name).as_uri()))
 
 
 def http(request: pytest.FixtureRequest, place: str) -> Backend:
     origin = request.getfixturevalue("http_origin")
     return Backend(
-        "http", HttpStore(plain), lambda name: Ref(joined(f"{origin.url}/{place}", name), token="t0ken"), False
+        "http", HttpStore(plain), lambda name: Ref(joined(f"{origin.url}/{place}", name), token="t0ken"), lists=False
     )
 
 
 def s3(request: pytest.FixtureRequest, place: str) -> Backend:
     server = request.getfixturevalue("s3_server")
-    return Backend("s3", S3Store(plain), lambda name: server.ref(f"{place}/{name}"), True)
+    return Backend("s3", S3Store(plain), lambda name: server.ref(f"{place}/{name}"))
 
 
 def pelican(request: pytest.FixtureRequest, place: str) -> Backend:
-    federation = request.getfixturevalue("federation")
+    federation = request.getfixturevalue("real_federation")
     request.getfixturevalue("monkeypatch").setenv("SSL_CERT_FILE", str(federation.ca))
-    url = f"pelican://{federation.host}/data/{place}"
-    return Backend("pelican", PelicanStore(plain), lambda name: Ref(joined(url, name), token="t0ken"), False)
+    url = federation.url(place)
+    return Backend("pelican", PelicanStore(plain), lambda name: Ref(joined(url, name)), immutable=True)
 
 
 @pytest.fixture(
@@ -97,7 +97,14 @@ def s3_server() -> Iterator[Any]:
 def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     from testbed.federation import Federation
 
-    if shutil.which("openssl") is None:
-        pytest.fail("the testbed's CA needs the openssl command")
     with Federation(tmp_path_factory.mktemp("federation"), token="t0ken") as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def real_federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """XRootD behind our director."""
+    from testbed.federation import RealFederation
+
+    with RealFederation(tmp_path_factory.mktemp("real-federation")) as made:
         yield made

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
+import http.client
+import os
+import subprocess
+import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from packtrain.errors import TransferError
-from packtrain.plan import Output, Ref, Secret
+from packtrain.errors import FailedError, TransferError
+from packtrain.plan import Digest, Output, Ref, Secret
+from packtrain.transfer.multipart import cut
 from packtrain.transfer.s3 import S3Store
 from packtrain.transfer.upload import upload_folder
 
@@ -64,3 +72,212 @@ def test_an_upload_deletes_what_is_gone(s3_server, tmp_path):
             (folder / name).write_bytes(b"data")
         upload_folder(folder, output, str, stop=lambda: None, progress=lambda d, t: None, patience_s=5)
         assert names() == files
+
+
+class Cut(Exception):
+    pass
+
+
+class CutAfter:
+    """Hears of the bytes that leave, and ends the upload after so many."""
+
+    def __init__(self, limit: float) -> None:
+        self.limit, self.seen = limit, 0
+
+    def __call__(self, count: int) -> None:
+        self.seen += count
+        if self.seen > self.limit:
+            raise Cut
+
+
+@pytest.fixture
+def large(tmp_path):
+    """Three parts, the last of them short."""
+    path = tmp_path / "large.bin"
+    path.write_bytes(os.urandom(1 << 20) * 33 + b"tail")
+    return path
+
+
+def keys_of(server, prefix: str) -> list[str]:
+    return [entry.name for entry in S3Store(str).list(server.ref(prefix))]
+
+
+def begun(server, ref) -> list[dict]:
+    found = server.client.list_multipart_uploads(Bucket="testbed").get("Uploads", [])
+    return [upload for upload in found if upload["Key"] == ref.url.partition("testbed/")[2]]
+
+
+def test_a_large_file_goes_in_parts_and_is_what_boto3_reads(s3_server, large):
+    ref = s3_server.ref("parts/ü large.bin")
+    heard = CutAfter(float("inf"))
+    S3Store(str).put(ref, large, heard)
+    body = s3_server.client.get_object(Bucket="testbed", Key="parts/ü large.bin")["Body"].read()
+    assert body == large.read_bytes()
+    assert heard.seen == large.stat().st_size
+    assert S3Store(str).stat(ref).etag.strip('"').endswith("-3")
+    assert begun(s3_server, ref) == []
+
+
+def test_an_upload_in_parts_is_invisible_until_it_is_complete(s3_server, large):
+    ref = s3_server.ref("hidden/large.bin")
+    with pytest.raises(Cut):
+        S3Store(str).put(ref, large, CutAfter(25 << 20))
+    assert keys_of(s3_server, "hidden") == []
+    assert len(begun(s3_server, ref)) == 1
+    S3Store(str).abandon(ref)
+    assert begun(s3_server, ref) == []
+
+
+def test_a_new_store_goes_on_with_the_parts_that_are_there(s3_server, large):
+    ref = s3_server.ref("resumed/large.bin")
+    pieces = cut(large)
+    upload = s3_server.client.create_multipart_upload(Bucket="testbed", Key="resumed/large.bin")
+    with open(large, "rb") as file:
+        s3_server.client.upload_part(
+            Bucket="testbed",
+            Key="resumed/large.bin",
+            UploadId=upload["UploadId"],
+            PartNumber=1,
+            Body=file.read(pieces[0].length),
+        )
+    blocks = []
+    S3Store(str).put(ref, large, blocks.append)
+    assert pieces[0].length in blocks  # the first part, reported at once because it was there
+    assert sum(blocks) == large.stat().st_size
+    assert s3_server.client.get_object(Bucket="testbed", Key="resumed/large.bin")["Body"].read() == large.read_bytes()
+    assert begun(s3_server, ref) == []
+
+
+KILLS_ITSELF = """
+import os, sys
+from pathlib import Path
+from packtrain.plan import Ref, S3Access
+from packtrain.transfer.s3 import S3Store
+left = 4 * (16 << 20)  # beyond it a fifth part has begun, so one is complete
+
+def sent(count):
+    global left
+    left -= count
+    if left < 0:
+        os.kill(os.getpid(), 9)
+
+url, path, *access = sys.argv[1:]
+S3Store(str).put(Ref(url, s3=S3Access(*access)), Path(path), sent)
+"""
+
+
+def test_a_new_process_goes_on_where_another_was_killed(s3_server, tmp_path):
+    path = tmp_path / "six-parts.bin"
+    path.write_bytes(os.urandom(1 << 20) * 96)
+    ref, access = s3_server.ref("killed/six-parts.bin"), s3_server.access
+    keys = (access.region, access.endpoint, access.access_key, access.secret_key)
+    killed = subprocess.run([sys.executable, "-c", KILLS_ITSELF, ref.url, str(path), *keys])
+    assert killed.returncode == -9
+    assert keys_of(s3_server, "killed") == []
+    with Flaky(s3_server.endpoint, answers_puts=99) as counting:
+        S3Store(str).put(replace(ref, s3=replace(access, endpoint=counting.url)), path)
+        assert 1 <= counting.good_puts <= 5
+    assert s3_server.client.get_object(Bucket="testbed", Key="killed/six-parts.bin")["Body"].read() == path.read_bytes()
+
+
+def test_parts_of_another_file_are_replaced(s3_server, large):
+    ref = s3_server.ref("changed/large.bin")
+    with pytest.raises(Cut):
+        S3Store(str).put(ref, large, CutAfter(33 << 20))
+    large.write_bytes(os.urandom(1 << 20) * 20)
+    S3Store(str).put(ref, large)
+    assert s3_server.client.get_object(Bucket="testbed", Key="changed/large.bin")["Body"].read() == large.read_bytes()
+    assert begun(s3_server, ref) == []
+
+
+def test_an_upload_that_is_given_up_leaves_nothing(s3_server, large):
+    ref = s3_server.ref("given-up")
+    with Flaky(s3_server.endpoint, answers_puts=1) as flaky:
+        there = replace(ref, s3=replace(ref.s3, endpoint=flaky.url))
+        with pytest.raises(FailedError) as caught:
+            upload_folder(
+                large.parent, Output(there), str, stop=lambda: None, progress=lambda d, t: None, patience_s=0.2
+            )
+    assert caught.value.kind == "sink_failed"
+    assert begun(s3_server, s3_server.ref("given-up/large.bin")) == []
+    assert keys_of(s3_server, "given-up") == []
+
+
+def test_a_passing_failure_costs_only_the_parts_that_it_hit(s3_server, large):
+    with Flaky(s3_server.endpoint, answers_puts=1, recovers_after=2) as flaky:
+        ref = s3_server.ref("flaky")
+        there = replace(ref, s3=replace(ref.s3, endpoint=flaky.url))
+        upload_folder(large.parent, Output(there), str, stop=lambda: None, progress=lambda d, t: None, patience_s=20)
+        assert flaky.good_puts == 3
+    body = s3_server.client.get_object(Bucket="testbed", Key="flaky/large.bin")["Body"].read()
+    assert body == large.read_bytes()
+
+
+def test_the_sha256_of_a_small_object_is_known_and_that_of_parts_is_not_taken_for_one(s3_server, large):
+    small = large.parent / "small"
+    small.write_bytes(b"small")
+    S3Store(str).put(s3_server.ref("sums/small"), small)
+    S3Store(str).put(s3_server.ref("sums/large"), large)
+    digest = Digest("sha256", hashlib.sha256(b"small").hexdigest())
+    assert S3Store(str).stat(s3_server.ref("sums/small")).digest == digest
+    stream = S3Store(str).open(s3_server.ref("sums/small"))
+    stream.close()
+    assert stream.info.digest == digest
+    assert S3Store(str).stat(s3_server.ref("sums/large")).digest is None
+
+
+class Flaky:
+    """A way to the server on which puts fail with 503 after so many, until so many have failed."""
+
+    def __init__(self, endpoint: str, answers_puts: int, recovers_after: float = float("inf")) -> None:
+        self.good_puts, self._failed, self._lock = 0, 0, threading.Lock()
+        flaky = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def log_message(self, *args) -> None:
+                """Silence."""
+
+            def forward(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                if self.command == "PUT" and not flaky._lets_pass(answers_puts, recovers_after):
+                    self.say(503, {}, b"")
+                    return
+                host = endpoint.partition("://")[2]
+                connection = http.client.HTTPConnection(host)
+                connection.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
+                for name, value in self.headers.items():
+                    connection.putheader(name, value)
+                connection.endheaders(body)
+                answer = connection.getresponse()
+                self.say(answer.status, dict(answer.getheaders()), answer.read())
+
+            do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = forward
+
+            def say(self, status, headers, body) -> None:
+                self.send_response_only(status)
+                for name, value in headers.items():
+                    if name.lower() not in ("content-length", "transfer-encoding", "connection"):
+                        self.send_header(name, value)
+                self.send_header("Content-Length", headers.get("Content-Length") or str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def _lets_pass(self, answers: int, recovers_after: float) -> bool:
+        with self._lock:
+            good = self.good_puts < answers or self._failed >= recovers_after
+            self.good_puts += good
+            self._failed += not good
+            return good
+
+    def __enter__(self):
+        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
+        return self
+
+    def __exit__(self, *exc) -> None:
+        self._server.shutdown()
+        self._server.server_close()

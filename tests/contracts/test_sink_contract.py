@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from packtrain.errors import TransferError
+from packtrain.errors import FailedError, TransferError
 
 
 def content(backend, ref) -> bytes:
@@ -24,10 +24,27 @@ def test_what_was_put_can_be_read(backend, tmp_path: Path):
     assert content(backend, ref) == data
 
 
-def test_putting_again_replaces(backend, tmp_path: Path):
-    backend.put("twice.bin", b"the first, longer one", tmp_path)
-    ref = backend.put("twice.bin", b"the second", tmp_path)
+def test_putting_again_replaces_or_is_refused(backend, tmp_path: Path):
+    ref = backend.put("twice.bin", b"the first, longer one", tmp_path)
+    if backend.immutable:
+        with pytest.raises(TransferError, match="never changed"):
+            backend.put("twice.bin", b"the second", tmp_path)
+        return
+    backend.put("twice.bin", b"the second", tmp_path)
     assert content(backend, ref) == b"the second"
+
+
+def test_putting_the_same_again_is_no_error(backend, tmp_path: Path):
+    for _ in range(2):
+        ref = backend.put("same.bin", b"the same", tmp_path)
+    assert content(backend, ref) == b"the same"
+
+
+def test_bytes_are_counted_as_they_leave(backend, tmp_path: Path):
+    counted: list[int] = []
+    (tmp_path / "to-put").write_bytes(b"x" * 400_000)
+    backend.store.put(backend.ref("counted.bin"), tmp_path / "to-put", counted.append)
+    assert sum(counted) == 400_000
 
 
 def test_the_file_that_was_put_stays(backend, tmp_path: Path):
@@ -38,6 +55,11 @@ def test_the_file_that_was_put_stays(backend, tmp_path: Path):
 def test_a_reader_sees_the_old_or_the_new_never_a_mixture(backend, tmp_path: Path):
     versions = [bytes([number]) * 300_000 for number in (1, 2)]
     ref = backend.put("shared.bin", versions[0], tmp_path)
+    if backend.immutable:
+        with pytest.raises(FailedError):
+            backend.put("shared.bin", versions[1], tmp_path)
+        assert content(backend, ref) == versions[0]
+        return
     done = threading.Event()
 
     def writer() -> None:

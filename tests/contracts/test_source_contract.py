@@ -27,7 +27,7 @@ def ref(backend, tmp_path: Path):
 def test_stat_tells_the_size_and_a_stable_etag(backend, ref):
     info = backend.store.stat(ref)
     assert info.size == len(DATA)
-    assert info.etag
+    assert info.etag or backend.immutable
     assert info == backend.store.stat(ref)
 
 
@@ -74,6 +74,9 @@ def test_an_empty_object_is_an_object(backend, tmp_path):
 
 def test_another_content_has_another_etag(backend, ref, tmp_path):
     before = backend.store.stat(ref).etag
+    if backend.immutable:  # the name alone tells the content, and an ETag need not be there
+        assert backend.store.stat(ref).etag == before
+        return
     backend.put("some folder/ü %41+data.bin", DATA[::-1], tmp_path)
     assert backend.store.stat(ref).etag != before
 

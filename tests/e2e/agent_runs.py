@@ -34,8 +34,8 @@ def an_input(*urls, name="", token=None, size=None, digest=None, **more):
 class AgentRun:
     """One attempt, in a folder of its own."""
 
-    def __init__(self, agent, folder, job, secrets=None, environ=None):
-        self.folder, self.agent, self.environ = Path(folder), agent, environ
+    def __init__(self, agent, folder, job, secrets=None, environ=None, options=()):
+        self.folder, self.agent, self.environ, self.options = Path(folder), agent, environ, options
         self.home = AttemptFolder(self.folder / "home")
         self.scratch = self.folder / "scratch"
         self.secrets = self.folder / "secrets"
@@ -49,7 +49,7 @@ class AgentRun:
 
     def start(self):
         arguments = ["--decision", "d1", "--home", self.home.root, "--scratch", self.scratch, "--secrets", self.secrets]
-        command = [sys.executable, "-I", "-S", self.agent, self.folder / "plan.json", *arguments]
+        command = [sys.executable, "-I", "-S", self.agent, self.folder / "plan.json", *arguments, *self.options]
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=self.environ)
         return self
 

@@ -68,6 +68,26 @@ def test_a_good_job_over_http(attempt, data, tmp_path):
     assert (tmp_path / "sink" / "model.pt").read_bytes() == b"0123456789" * 100
 
 
+def test_an_archive_is_unpacked_while_it_comes(attempt, data):
+    with Origin(data) as origin:
+        source = an_input(f"{origin.url}/data.tar.gz")
+        run = attempt(job(sh('ls -A input > "$DEEPSQUARE_OUTPUT/list"'), inputs=(source,))).run()
+    assert run.process.returncode == 0, run.stderr
+    assert run.stage("fetch")["unpacked_files"] == run.stage("unpack")["files"] == 1
+    assert run.stage("fetch")["unpacked_bytes"] == run.stage("unpack")["bytes"] == 1000
+    assert (run.home.output / "list").read_text() == "data.txt\n"
+
+
+def test_a_second_attempt_finds_its_data_in_the_depot(attempt, data, tmp_path):
+    options = ("--depot", tmp_path / "depot", "--depot-cap", "100000")
+    with Origin(data) as origin:
+        for _ in range(2):
+            run = attempt(job(sh(TRAIN), inputs=(an_input(f"{origin.url}/data.tar.gz"),)), options=options).run()
+            assert run.process.returncode == 0, run.stderr
+        assert run.stage("fetch")["source"] == f"the depot {tmp_path / 'depot'}"
+    assert (run.home.output / "model.pt").read_bytes() == b"0123456789" * 100
+
+
 def test_the_first_event(attempt):
     run = attempt(job(sh("true"))).run()
     first = run.events()[0]

@@ -1,13 +1,19 @@
-"""Stages fetch and unpack: every input's files into its folder of the sandbox."""
+"""Stages fetch and unpack: every input's files into its folder of the sandbox.
+
+Archives that can be are unpacked behind their download (`behind`), in the stage fetch; the stage unpack has the
+rest, and tells what is wrong with an archive, whenever it was seen.
+"""
 
 from __future__ import annotations
 
 import os
 import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from packtrain.agent import machine
+from packtrain.agent.behind import Download, Opening, may_stream, unpack_behind
 from packtrain.agent.context import Context, Tally
 from packtrain.agent.progress import Progress
 from packtrain.errors import FailedError, TransferError
@@ -15,12 +21,14 @@ from packtrain.plan import Input, Item, Ref
 from packtrain.transfer.address import checked_name, shown
 from packtrain.transfer.api import Entry
 from packtrain.transfer.fetch import fetch
+from packtrain.transfer.ordered import Ordered
 from packtrain.transfer.patience import Patience
 from packtrain.transfer.registry import source_for
 from packtrain.transfer.unpack import kind_of, unpack
 
 _FREE_SHARE = 0.95  # of the disk, for archives: the steps want to write, too
 _NAMES_SHOWN = 3
+_REFUSALS = frozenset({"archive_unsafe", "archive_too_large"})
 
 
 def fetch_inputs(context: Context, tally: Tally) -> None:
@@ -30,9 +38,10 @@ def fetch_inputs(context: Context, tally: Tally) -> None:
     wanted = [(source, item) for source in context.job.inputs for item in _items(context, source)]
     sizes = [item.size for _, item in wanted if item.size is not None]
     progress = Progress(context.journal, "fetch", sum(sizes) if len(sizes) == len(wanted) else None)
-    tally.update(bytes=0, files=0, retries=0, source="")
+    tally.update(bytes=0, files=0, retries=0, source="", unpacked_files=0, unpacked_bytes=0)
     for source, item in wanted:
-        _fetch_item(context, source, item, progress, tally)
+        if context.behind.refusal is None:
+            _bring(context, source, item, progress, tally)
     if wanted:
         progress.finish()
 
@@ -73,11 +82,53 @@ def _listed(context: Context, prefix: Ref) -> list[Entry]:
         context.stop.check()
 
 
-def _fetch_item(context: Context, source: Input, item: Item, progress: Progress, tally: Tally) -> None:
+def _bring(context: Context, source: Input, item: Item, progress: Progress, tally: Tally) -> None:
+    """Unpacked on its way where that can be, else as a file."""
     context.stop.check()
     target = context.box.folder_of(source) / checked_name(item.name, item.sources[0].url)
     target.parent.mkdir(parents=True, exist_ok=True)
-    got = fetch(
+    streams = context.depot is None and source.prefix is None and may_stream(source, item)
+    if not (streams and _stream_item(context, source, item, target, progress, tally)):
+        _fetch_item(context, item, target, progress, tally)
+
+
+def _stream_item(context: Context, source: Input, item: Item, target: Path, progress: Progress, tally: Tally) -> bool:
+    """False: it has to come as a file."""
+    behind, limit = context.behind, _room(context, context.behind.bytes)
+    opening = _opening(context, progress)
+    try:
+        arrived = unpack_behind(context, source, item, target.parent, opening, limit)
+    except FailedError as error:
+        if error.kind not in _REFUSALS:
+            raise
+        behind.refusal = error
+        return True
+    if arrived is None:
+        return False
+    behind.paths.add(target)
+    behind.files += arrived.unpacked.files
+    behind.bytes += arrived.unpacked.bytes
+    _count(tally, progress, arrived.bytes, arrived.retries, arrived.source)
+    tally.update(unpacked_files=behind.files, unpacked_bytes=behind.bytes)
+    return True
+
+
+def _opening(context: Context, progress: Progress) -> Opening:
+    def opening(item: Item) -> AbstractContextManager[Download]:
+        return Ordered(
+            item,
+            context.secrets.reveal,
+            patience_s=context.job.patience_s,
+            stop=context.stop.check,
+            progress=progress.part(item.name),
+        )
+
+    return opening
+
+
+def _fetch_item(context: Context, item: Item, target: Path, progress: Progress, tally: Tally) -> None:
+    bring = fetch if context.depot is None else context.depot.get
+    got = bring(
         item,
         target,
         context.secrets.reveal,
@@ -85,19 +136,24 @@ def _fetch_item(context: Context, source: Input, item: Item, progress: Progress,
         stop=context.stop.check,
         progress=progress.part(item.name),
     )
-    progress.finish_part(got.bytes)
+    _count(tally, progress, got.bytes, got.retries, got.source)
+
+
+def _count(tally: Tally, progress: Progress, size: int, retries: int, source: str) -> None:
+    progress.finish_part(size)
     tally.update(
-        bytes=tally["bytes"] + got.bytes,
-        files=tally["files"] + 1,
-        retries=tally["retries"] + got.retries,
-        source=got.source,
+        bytes=tally["bytes"] + size, files=tally["files"] + 1, retries=tally["retries"] + retries, source=source
     )
 
 
 def unpack_inputs(context: Context, tally: Tally) -> None:
     """Raises FailedError: archive_unsafe, archive_broken, archive_too_large, truncated, disk_full."""
-    tally.update(bytes=0, files=0)
+    behind = context.behind
+    tally.update(bytes=behind.bytes, files=behind.files)
+    if behind.refusal is not None:
+        raise behind.refusal
     progress = Progress(context.journal, "unpack", None)
+    progress.finish_part(behind.bytes)
     for source in context.job.inputs:
         if source.unpack == "auto":
             _unpack_input(context, source, progress, tally)
@@ -110,7 +166,7 @@ def unpack_inputs(context: Context, tally: Tally) -> None:
 def _unpack_input(context: Context, source: Input, progress: Progress, tally: Tally) -> None:
     folder = context.box.folder_of(source)
     plain = []
-    for path in list(_files_of(source, folder)):
+    for path in [path for path in _files_of(source, folder) if path not in context.behind.paths]:
         if kind_of(path) is None:
             plain.append(path.name)
         else:

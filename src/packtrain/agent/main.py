@@ -1,7 +1,7 @@
 """The agent's command line. Imports little: the first event is out a moment after the start.
 
 python3 -I -S agent.pyz PLAN.json [--job ID] [--decision ID] [--home FOLDER] [--scratch FOLDER]
-                                  [--secrets FOLDER] [--site NAME]
+                                  [--secrets FOLDER] [--site NAME] [--depot FOLDER [--depot-cap BYTES]]
 """
 
 from __future__ import annotations
@@ -42,9 +42,11 @@ def main(argv: list[str]) -> int:
     _tell_start(journal, options)
     # Compiling the rest takes longer than all of the above: the first event does not wait for it.
     from packtrain.agent.stages import run_attempt
+    from packtrain.transfer.depot import DEFAULT_CAP, Depot
 
     box = Sandbox(_sandbox(options, home, journal.emitter), home)
-    return run_attempt(job, box, journal, secrets, redactor, stop, claim, started)
+    depot = Depot(options.depot.absolute(), options.depot_cap or DEFAULT_CAP) if options.depot else None
+    return run_attempt(job, box, journal, secrets, redactor, stop, claim, started, depot)
 
 
 def _sandbox(options: argparse.Namespace, home: AttemptFolder, emitter: str) -> Path:
@@ -61,6 +63,8 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--scratch", type=Path, help="where the sandbox is made; by default in the attempt's folder")
     parser.add_argument("--secrets", type=Path, help="the folder of secrets; by default beside the plan")
     parser.add_argument("--site", default="", help="where the pool put this attempt")
+    parser.add_argument("--depot", type=Path, help="a folder of fetched data that jobs share")
+    parser.add_argument("--depot-cap", type=int, help="how many bytes the depot may hold")
     parser.add_argument("--version", action="version", version=__version__)
     return parser.parse_args(argv)
 

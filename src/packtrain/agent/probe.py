@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Callable
 
 from packtrain.agent import machine
+from packtrain.agent.behind import may_stream
 from packtrain.agent.context import Context, Tally
 from packtrain.agent.machine import Gpu
 from packtrain.agent.sandbox import Sandbox
@@ -47,7 +48,8 @@ def probe(context: Context, tally: Tally) -> None:
     tally.update(_figures(known), inputs=[_told(url, answer) for url, answer in inputs.items()])
     for sentence in (*_unknown(about), *known.get("quirks", ()), *_unreachable(inputs)):
         context.notice("probe", sentence)
-    need = disk_need(job, {url: answer for url, answer in inputs.items() if isinstance(answer, int)})
+    sizes = {url: answer for url, answer in inputs.items() if isinstance(answer, int)}
+    need = disk_need(job, sizes, streams=context.depot is None)
     _judge(job, known, need)
 
 
@@ -162,18 +164,19 @@ def _and_more(count: int) -> str:
     return f" (and {count} more inputs)" if count else ""
 
 
-def disk_need(job: Job, seen: Mapping[str, int]) -> int:
-    """Bytes the job is known to need: its inputs, archives twice (with what is in them), or its limit."""
-    inputs = sum(_need_of(source, seen) for source in job.inputs)
+def disk_need(job: Job, seen: Mapping[str, int], streams: bool = True) -> int:
+    """Bytes the job is known to need: its inputs, archives that come as files twice (with what is in them), or its
+    limit."""
+    inputs = sum(_need_of(source, seen, streams) for source in job.inputs)
     return max(inputs, job.limits.disk_bytes or 0)
 
 
-def _need_of(source: Input, seen: Mapping[str, int]) -> int:
+def _need_of(source: Input, seen: Mapping[str, int], streams: bool) -> int:
     total = 0
     for item in source.items:
         size = item.size if item.size is not None else seen.get(item.sources[0].url)
-        unpacked = source.unpack == "auto" and item.name.lower().endswith(_ARCHIVES)
-        total += (size or 0) * (2 if unpacked else 1)
+        archive = source.unpack == "auto" and item.name.lower().endswith(_ARCHIVES)
+        total += (size or 0) * (2 if archive and not (streams and may_stream(source, item)) else 1)
     return total
 
 

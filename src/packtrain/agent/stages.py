@@ -35,6 +35,7 @@ from packtrain.agent.sync import ContinuousSync, partial_prefix, sync_outputs
 from packtrain.errors import EXIT_OK
 from packtrain.events import Failure, Journal, Redactor, kinds
 from packtrain.plan import Job
+from packtrain.transfer.depot import Depot
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -79,12 +80,13 @@ def run_attempt(
     stop: Stop,
     claim: int,
     started: float,
+    depot: Depot | None = None,
 ) -> int:
     """All of an attempt after its first event; the agent's exit code. No thread may run yet: the guard is forked."""
     guard = Guard.start((claim,))
     log = AgentLog(box.home.agent_log, redactor)
     processes = Processes(guard, job.limits.grace_s)
-    context = Context(job, box, journal, log, secrets, redactor, stop, processes)
+    context = Context(job, box, journal, log, secrets, redactor, stop, processes, depot)
     code = Attempt(context, started).run()
     guard.quit()
     return code

@@ -10,7 +10,8 @@ from typing import Any
 import click
 
 from packtrain import __version__
-from packtrain.errors import EXIT_INTERRUPTED, PacktrainError
+from packtrain.errors import EXIT_INTERRUPTED, FailedError, PacktrainError
+from packtrain.events import Failure
 
 COMMANDS = {
     "init": "Start a workflow file, or copy out a recipe.",
@@ -24,6 +25,10 @@ COMMANDS = {
     "why": "Explain what happened, whose fault it was and what to do.",
     "cancel": "End a run or a job.",
     "resume": "Go on with a run.",
+    "get": "Fetch files: several sources, resumed, verified, unpacked.",
+    "put": "Upload files or folders, verified.",
+    "checksums": "Write or verify the checksums file of a data file.",
+    "depot": "List or remove fetched data that jobs share.",
     "schema": "Print the JSON Schema of workflow files.",
     "completion": "Print the completion script of a shell.",
 }
@@ -73,15 +78,21 @@ def main() -> None:
         sys.exit(EXIT_INTERRUPTED)
     except PacktrainError as error:
         _complain(error)
-        sys.exit(error.exit_code)
+        sys.exit(_exit_code(error))
     except BrokenPipeError:
         sys.stderr.close()  # the reader has left, e.g. `packtrain logs | head`
         code = 0
     sys.exit(code if isinstance(code, int) else 0)
 
 
+def _exit_code(error: PacktrainError) -> int:
+    """Of work that failed, the code of its kind."""
+    return Failure.from_error(error, "").exit_code if isinstance(error, FailedError) else error.exit_code
+
+
 def _complain(error: PacktrainError) -> None:
     if "--json" in sys.argv:
-        click.echo(json.dumps({"error": str(error), "exit_code": error.exit_code}))
+        kind = {"kind": error.kind} if isinstance(error, FailedError) else {}
+        click.echo(json.dumps({"error": str(error), **kind, "exit_code": _exit_code(error)}))
     else:
         click.echo(f"packtrain: {error}", err=True)

@@ -22,7 +22,17 @@ WORKER_PACKAGES = ("plan", "events", "transfer", "agent", "torch")
 _SOURCE = Path(packtrain.__file__).parent
 _LAUNCHER = _SOURCE / "agent" / "launch.sh"
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time that a zip can tell
-_MAIN = "import sys\n\nfrom packtrain.agent.main import main\n\nsys.exit(main(sys.argv[1:]))\n"
+# Once the attempt is over nothing keeps the process: a thread may still hang in a dead connection.
+_MAIN = """import os
+import sys
+
+from packtrain.agent.main import main
+
+code = main(sys.argv[1:])
+sys.stdout.flush()
+sys.stderr.flush()
+os._exit(code)
+"""
 
 
 def build_agent(target: Path) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 from packtrain import plan
 from packtrain.planner.context import JobContext
+from packtrain.planner.credentials import own_references
 from packtrain.planner.paths import FILE, FOLDER, OTHER, absolute, look
 from packtrain.spec import Workflow, data
 from packtrain.spec.problems import Path as Keys
@@ -123,30 +124,49 @@ def _s3(source: data.S3, keys: Keys, job: JobContext) -> _Contents:
 
 
 def _s3_ref(source: data.S3, keys: Keys, job: JobContext) -> plan.Ref:
-    access = plan.S3Access(
+    given = (source.access_key_id, source.secret_access_key, source.session_token)
+    access, secret, session = given if any(given) else _own_keys(keys, job)
+    s3 = plan.S3Access(
         region=source.region,
         endpoint=source.endpoint_url.rstrip("/"),
-        access_key=job.secret_or_none(source.access_key_id, (*keys, "accessKeyId"), confidential=False),
-        secret_key=job.secret_or_none(source.secret_access_key, (*keys, "secretAccessKey")),
-        session_token=job.secret_or_none(source.session_token, (*keys, "sessionToken")),
+        access_key=job.secret_or_none(access, (*keys, "accessKeyId"), confidential=False),
+        secret_key=job.secret_or_none(secret, (*keys, "secretAccessKey")),
+        session_token=job.secret_or_none(session, (*keys, "sessionToken")),
     )
-    return plan.Ref(job.fill(source.bucket_url + source.path), s3=access)
+    return plan.Ref(job.fill(source.bucket_url + source.path), s3=s3)
+
+
+def _own_keys(keys: Keys, job: JobContext) -> tuple[str | None, str | None, str | None]:
+    try:
+        return own_references()
+    except LookupError as error:
+        sentence, hint = error.args
+        job.report.warning(keys, f"{shown(keys)} would use {sentence}; requests are not signed", hint)
+        return None, None, None
 
 
 def _osdf(source: data.OsdfInput, keys: Keys, job: JobContext) -> _Contents:
     ref = _osdf_ref(source, keys, job)
-    if ref.url.endswith("/"):
+    if _is_folder(ref.url):
         if source.sha256:
-            job.report.error((*keys, "sha256"), "sha256 is the digest of one object, but the address ends in /")
+            job.report.error((*keys, "sha256"), "sha256 is the digest of one object, but the address is of a folder")
         return _Contents(prefix=ref)
     return _Contents((plan.Item(name_of(ref.url), (ref,), digest=_digest(source.sha256)),))
 
 
+def _is_folder(url: str) -> bool:
+    path, _, flags = url.partition("?")
+    return path.endswith("/") or "recursive" in parse_qs(flags, keep_blank_values=True)
+
+
 def _osdf_ref(source: data.Osdf, keys: Keys, job: JobContext) -> plan.Ref:
-    url = job.fill(source.url or f"osdf://{source.path}")
-    if url.startswith("osdf://"):
-        url = "osdf:///" + url[len("osdf://") :].lstrip("/")  # osdf://nrp/x means the path /nrp/x
+    url = rooted(job.fill(source.url or f"osdf://{source.path}"))
     return plan.Ref(url, token=job.secret_or_none(source.token, (*keys, "token")))
+
+
+def rooted(url: str) -> str:
+    """osdf://nrp/x means the path /nrp/x: there is one federation of that name, and no host."""
+    return "osdf:///" + url[len("osdf://") :].lstrip("/") if url.startswith("osdf://") else url
 
 
 def _file(source: data.File, keys: Keys, job: JobContext) -> _Contents:

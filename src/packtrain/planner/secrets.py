@@ -13,6 +13,7 @@ from pathlib import Path
 
 from packtrain.errors import FailedError
 from packtrain.plan import Secret, Text
+from packtrain.planner import credentials
 from packtrain.planner.paths import absolute
 from packtrain.spec.problems import ERROR, Origin, Problem, shown
 from packtrain.spec.problems import Path as Keys
@@ -94,6 +95,8 @@ def _look_up(reference: Reference, where: Path, environ: Mapping[str, str]) -> s
                 f"the environment variable {reference.name}, which is not set", f"export {reference.name}=…"
             )
         return value
+    if reference.kind == "aws":
+        return credentials.look_up(reference.name)
     path = absolute(where, reference.name)
     try:
         value = path.read_text(encoding="utf-8").rstrip("\r\n")

@@ -82,7 +82,7 @@ class S3(Model):
     endpoint_url: Url
     """Address of the S3 service."""
     access_key_id: Str | None = None
-    """Access key; without one, requests are not signed (public buckets)."""
+    """Access key; without one, yours as boto3 finds it, or else requests are not signed (public buckets)."""
     secret_access_key: Str | None = None
     """Secret key, a secret."""
     session_token: Str | None = None
@@ -103,7 +103,7 @@ class Osdf(Model):
 
 
 class OsdfInput(Osdf):
-    """An object of the Open Science Data Federation; an address that ends in / means all below it."""
+    """An object of the Open Science Data Federation; a / at its end or ?recursive means all below it."""
 
     sha256: Sha256 | None = None
     """Digest that the object must have."""

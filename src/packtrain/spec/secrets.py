@@ -1,4 +1,4 @@
-"""Secrets in a workflow are references, `${env:NAME}` and `${file:PATH}`; here is where they may stand."""
+"""Secrets in a workflow are references, `${env:NAME}`, `${file:PATH}` and `${aws:KEY}`; here is where they may be."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from packtrain.spec.data import S3, HttpInput, HttpOutput, Osdf, OsdfInput
 from packtrain.spec.fields import Model
 from packtrain.spec.steps import Container, EnvVar
 
-_REFERENCE = re.compile(r"\$\{(env|file):([^}\n]+)\}")
+_REFERENCE = re.compile(r"\$\{(env|file|aws):([^}\n]+)\}")
 _SECRET_HEADER = re.compile(r"auth|cookie|token|secret|password|key|credential|signature", re.IGNORECASE)
 
 CONFIDENTIAL: frozenset[tuple[type[Model], str]] = frozenset(
@@ -32,7 +32,7 @@ ALLOWED = CONFIDENTIAL | {(S3, "accessKeyId"), (Container, "username"), (EnvVar,
 
 @dataclass(frozen=True)
 class Reference:
-    kind: str  # env, file
+    kind: str  # env, file, aws
     name: str
 
     def __str__(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,7 @@ _KINDS = {
     407: "token_refused",
     404: "object_missing",
     410: "object_missing",
+    416: "not_the_data",
 }
 _CONTENT_RANGE = re.compile(r"bytes\s+(?:(\d+)-(\d+)|\*)/(\d+|\*)", re.IGNORECASE)
 _ALGORITHMS = {"sha-256": ("sha256", 32), "sha256": ("sha256", 32), "md5": ("md5", 16)}  # name → ours, bytes
@@ -38,7 +40,7 @@ def info_of(answer: Answer) -> ObjectInfo:
         size=None if coded else size_of(answer),
         etag=headers.get("ETag"),
         content_type=headers.get("Content-Type"),
-        digest=None if coded else digest_of(headers, partial=answer.status == PARTIAL),
+        digest=None if coded else digest_of(headers, partial=answer.status == PARTIAL and not _is_whole(answer)),
         ranges=ranges and not coded,
     )
 
@@ -58,6 +60,12 @@ def range_of(answer: Answer) -> tuple[int | None, int | None]:
         return None, None
     first, _, total = match.groups()
     return None if first is None else int(first), None if total == "*" else int(total)
+
+
+def _is_whole(answer: Answer) -> bool:
+    """Whether a 206 carries all bytes nevertheless."""
+    first, total = range_of(answer)
+    return first == 0 and answer.headers.get("Content-Length", "").strip() == str(total)
 
 
 def encoding_of(answer: Answer) -> str | None:
@@ -107,7 +115,20 @@ def failure_of(answer: Answer, secrets: bool, said: str = "") -> TransferError:
         words += f" ({said})"
     if kind == "token_refused":
         words += _about_credentials(answer, secrets)
-    return TransferError(kind, words, shown(answer.url))
+    return TransferError(kind, words, shown(answer.url), retry_after_of(answer))
+
+
+def retry_after_of(answer: Answer) -> float | None:
+    """Seconds, or a date; None where the server does not say."""
+    said = (answer.headers.get("Retry-After") or "").strip()
+    if said.isdecimal():
+        return float(said)
+    from email.utils import parsedate_to_datetime
+
+    try:
+        return max(0.0, parsedate_to_datetime(said).timestamp() - time.time()) if said else None
+    except (TypeError, ValueError):
+        return None
 
 
 def _about_credentials(answer: Answer, secrets: bool) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from packtrain.plan import Digest, Ref, Text
+from packtrain.transfer.outgoing import Sent, unwatched
 
 Reveal = Callable[[Text], str]
 """Turns a Text of the plan into its value. Called anew for each connection: tokens are renewed
@@ -60,6 +61,10 @@ class Stream(Protocol):
         """Up to size bytes; b"" only at the true end. A short body is TransferError("truncated")."""
         ...
 
+    def readinto(self, buffer: memoryview, /) -> int:
+        """Like `read`, into the buffer: how many bytes came; 0 only at the true end."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -75,10 +80,24 @@ class Source(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Place:
+    """One server that has an object. `label` names it to people, without secrets."""
+
+    source: Source
+    ref: Ref
+    label: str
+    last_resort: bool = False  # asked only while all others fail or rest
+
+
 class Sink(Protocol):
-    def put(self, ref: Ref, path: Path) -> None:
-        """Copy a file to the address: atomic (complete or invisible) and repeatable."""
+    def put(self, ref: Ref, path: Path, sent: Sent = unwatched) -> None:
+        """Copy a file to the address: atomic (complete or invisible) and repeatable.
+
+        `sent` hears of bytes as they leave; a `put` that is repeated begins to count anew."""
         ...
+
+    def stat(self, ref: Ref) -> ObjectInfo: ...
 
     def list(self, ref: Ref) -> Iterable[Entry]: ...
 

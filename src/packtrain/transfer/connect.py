@@ -9,21 +9,25 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import time
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from packtrain.errors import TransferError
-from packtrain.transfer.address import shown
+from packtrain.transfer.address import origin_of, shown
 
 if TYPE_CHECKING:
+    import socket
     import ssl
     from http.client import HTTPConnection
 
 CONNECT_TIMEOUT_S = 10.0
 SILENCE_TIMEOUT_S = 30.0
-_SEND_BLOCK = 1 << 16
+_HANDSHAKE_STEP_S = 0.25
+_DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 _BUNDLES = (
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -33,51 +37,95 @@ _BUNDLES = (
 )
 
 
-def connect(url: str) -> tuple[HTTPConnection, str]:
-    """A connection for the URL, and what to ask for on it (a proxy wants the whole address)."""
+@dataclass(frozen=True)
+class Route:
+    """How an address is reached. Equal `key`s may share a connection."""
+
+    url: str
+    parts: SplitResult
+    proxy: SplitResult | None
+
+    @property
+    def key(self) -> Hashable:
+        return origin_of(self.url), self.proxy
+
+    @property
+    def host(self) -> str:
+        """The Host header; the same as `sigv4` signs."""
+        host = self.parts.netloc.rpartition("@")[2]
+        default = _DEFAULT_PORTS[self.parts.scheme]
+        host = host[: -len(default)] if host.endswith(default) else host
+        return host if host.isascii() else host.encode("idna").decode()
+
+    @property
+    def target(self) -> str:
+        """What to ask for: a proxy wants the whole address."""
+        return _target(self.parts, whole=self.proxy is not None and self.parts.scheme == "http")
+
+
+def route_to(url: str) -> Route:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise TransferError("unsupported", f"{shown(url)} is not an http or https address", shown(url))
-    proxy = _proxy_for(parts)
-    with translated(url, connecting=True, proxy=proxy.hostname if proxy else None):
-        connection = _through(proxy, parts) if proxy else _direct(parts)
-        connection.connect()
-        connection.sock.settimeout(SILENCE_TIMEOUT_S)
-    whole = proxy is not None and parts.scheme == "http"
-    return connection, _target(parts, whole)
+    return Route(url, parts, _proxy_for(parts))
+
+
+def connect(route: Route, tick: Callable[[], None] = lambda: None) -> socket.socket:
+    """`tick` is asked several times a second while TLS is agreed on: a stopped server still lets one connect."""
+    proxy, tls = route.proxy, _tls() if route.parts.scheme == "https" else None
+    with translated(route.url, connecting=True, proxy=proxy.hostname if proxy else None):
+        connection = _through(proxy, route.parts) if proxy else _direct(route.parts)
+        try:
+            connection.connect()
+            return _secured(connection.sock, tls, route.parts.hostname, tick) if tls else connection.sock
+        except BaseException:
+            connection.close()
+            raise
 
 
 def _direct(parts: SplitResult) -> HTTPConnection:
     import http.client
 
-    host = parts.hostname or ""
-    if parts.scheme == "http":
-        return http.client.HTTPConnection(host, parts.port or 80, timeout=CONNECT_TIMEOUT_S, blocksize=_SEND_BLOCK)
-    return http.client.HTTPSConnection(
-        host, parts.port or 443, timeout=CONNECT_TIMEOUT_S, context=_tls(), blocksize=_SEND_BLOCK
-    )
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    return http.client.HTTPConnection(parts.hostname or "", port, timeout=CONNECT_TIMEOUT_S)
 
 
 def _through(proxy: SplitResult, parts: SplitResult) -> HTTPConnection:
     import http.client
 
-    host, port = proxy.hostname or "", proxy.port or 80
-    if parts.scheme == "http":
-        return http.client.HTTPConnection(host, port, timeout=CONNECT_TIMEOUT_S, blocksize=_SEND_BLOCK)
-    tunnel = http.client.HTTPSConnection(host, port, timeout=CONNECT_TIMEOUT_S, context=_tls(), blocksize=_SEND_BLOCK)
-    tunnel.set_tunnel(parts.hostname or "", parts.port or 443, proxy_headers(proxy))
-    return tunnel
+    connection = http.client.HTTPConnection(proxy.hostname or "", proxy.port or 80, timeout=CONNECT_TIMEOUT_S)
+    if parts.scheme == "https":
+        connection.set_tunnel(parts.hostname or "", parts.port or 443, proxy_headers(proxy))
+    return connection
+
+
+def _secured(sock: socket.socket, tls: ssl.SSLContext, host: str | None, tick: Callable[[], None]) -> ssl.SSLSocket:
+    import socket
+
+    secured = tls.wrap_socket(sock, server_hostname=host, do_handshake_on_connect=False)
+    secured.settimeout(_HANDSHAKE_STEP_S)
+    until = time.monotonic() + CONNECT_TIMEOUT_S
+    try:
+        while True:
+            try:
+                secured.do_handshake()
+                return secured
+            except socket.timeout:
+                tick()
+                if time.monotonic() >= until:
+                    raise
+    except BaseException:
+        secured.close()
+        raise
 
 
 def proxy_headers(proxy: SplitResult) -> dict[str, str]:
     return {"Proxy-Authorization": basic(proxy)} if proxy.username else {}
 
 
-def plain_proxy_headers(url: str) -> dict[str, str]:
+def plain_proxy_headers(route: Route) -> dict[str, str]:
     """What a proxy wants with each request that is not inside a tunnel."""
-    parts = urlsplit(url)
-    proxy = _proxy_for(parts) if parts.scheme == "http" else None
-    return proxy_headers(proxy) if proxy else {}
+    return proxy_headers(route.proxy) if route.proxy and route.parts.scheme == "http" else {}
 
 
 def basic(parts: SplitResult) -> str:

@@ -7,22 +7,28 @@ request's own URL only, never along a redirect that leaves it.
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urljoin
 
 from packtrain import __version__
 from packtrain.errors import TransferError
 from packtrain.transfer.address import origin_of, shown
-from packtrain.transfer.connect import connect, plain_proxy_headers, translated
+from packtrain.transfer.connect import Route, connect, plain_proxy_headers, route_to, translated
+from packtrain.transfer.framing import body_of
+from packtrain.transfer.keep import KEPT
+from packtrain.transfer.outgoing import Body, Sent, length_of, opened, unwatched
+from packtrain.transfer.wire import Head, Wire, tick
 
 if TYPE_CHECKING:
-    from http.client import HTTPConnection, HTTPResponse
+    from email.message import Message
 
 MAX_HOPS = 10
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_READ_AT_ONCE = 1 << 20
+_CONTROL = re.compile(r"[\r\n\0]")
 _KEEPS_METHOD = frozenset({307, 308})
 
 
@@ -32,34 +38,34 @@ class Request:
     method: str = "GET"
     headers: Mapping[str, str] = field(default_factory=dict)
     secrets: Mapping[str, str] = field(default_factory=dict)
-    body: Path | None = None
+    body: Body | None = None
+    sent: Sent = unwatched
 
 
 class Answer:
-    """Status, headers and a body. `trusted` tells whether this server was given the credentials."""
+    """Status, headers and a body. `trusted` tells whether this server was given the credentials.
 
-    def __init__(self, connection: HTTPConnection, response: HTTPResponse, url: str, trusted: bool) -> None:
-        self.url, self.trusted = url, trusted
-        self.status, self.reason, self.headers = response.status, response.reason, response.headers
-        self._connection, self._response = connection, response
-        self._left = None if response.chunked else response.length
+    `trailers` are the fields behind a chunked body; there are none before it is read to its end.
+    """
+
+    def __init__(self, wire: Wire, head: Head, route: Route, method: str, trusted: bool) -> None:
+        from email.message import Message
+
+        self.url, self.trusted = route.url, trusted
+        self.status, self.reason, self.headers = head.status, head.reason, head.headers
+        self.trailers: Message = Message()
+        self._wire, self._route, self._keeps = wire, route, head.keeps
+        self._body = body_of(wire, head, method, self.trailers)
+        self._closed = False
 
     def read(self, size: int, /) -> bytes:
         """What has arrived, up to size; b"" at the end. A body that ends too early raises `truncated`."""
-        # HTTPResponse.read1 of older Pythons forgets to count, and would wait for bytes after the last.
-        if self._left == 0:
-            return b""
-        with translated(self.url):
-            data = self._response.read1(size if self._left is None else min(size, self._left))
-        if self._left is not None:
-            self._left -= len(data)
-            if not data:
-                raise self._cut()
-        return data
+        view = memoryview(bytearray(min(size, _READ_AT_ONCE)))
+        return bytes(view[: self.readinto(view)])
 
-    def _cut(self) -> TransferError:
-        words = f"{shown(self.url)}: the body ended {self._left} bytes before its promised end"
-        return TransferError("truncated", words, shown(self.url))
+    def readinto(self, buffer: memoryview, /) -> int:
+        with translated(self.url):
+            return self._body.readinto(buffer)
 
     def text(self, limit: int = 1 << 20) -> str:
         """The body as text, for what is small by nature: errors, listings, discovery documents."""
@@ -72,8 +78,14 @@ class Answer:
         return data.decode("utf-8", "replace")
 
     def close(self) -> None:
-        self._response.close()
-        self._connection.close()
+        """A connection that is clean behind the body serves the next request."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._keeps and self._body.done():
+            KEPT.give(self._route.key, self._wire)
+        else:
+            self._wire.close()
 
 
 def send(request: Request, hops: int = MAX_HOPS) -> Answer:
@@ -99,34 +111,49 @@ def _following(answer: Answer, method: str) -> str | None:
 
 def _send_once(request: Request, url: str) -> Answer:
     trusted = origin_of(url) == origin_of(request.url)
-    connection, target = connect(url)
+    route = route_to(url)
+    head = _head(request, route, trusted)
+    kept = KEPT.take(route.key) if request.body is None else None
+    if kept is not None:
+        try:
+            return _answer(kept, request, head, route, trusted)
+        except TransferError:
+            pass  # the server may close an idle connection at any moment: a fresh one tells
+    return _answer(Wire(connect(route, tick)), request, head, route, trusted)
+
+
+def _answer(wire: Wire, request: Request, head: bytes, route: Route, trusted: bool) -> Answer:
     try:
-        with translated(url):
-            response = _response(connection, request, target, _headers(request, url, trusted))
-        return Answer(connection, response, url, trusted)
+        with translated(route.url):
+            _transmit(wire, request, head)
+            return Answer(wire, wire.head(), route, request.method, trusted)
     except BaseException:
-        connection.close()
+        wire.close()
         raise
 
 
-def _headers(request: Request, url: str, trusted: bool) -> dict[str, str]:
-    return {
+def _transmit(wire: Wire, request: Request, head: bytes) -> None:
+    if request.body is None:
+        wire.send(head, None)
+        return
+    # A server that refuses early closes while we still send; its answer says why.
+    with opened(request.body, request.sent) as body, contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        wire.send(head, body)
+
+
+def _head(request: Request, route: Route, trusted: bool) -> bytes:
+    fields = {
+        "Host": route.host,
         "User-Agent": f"packtrain/{__version__}",
         "Accept-Encoding": "identity",
-        "Connection": "close",
-        **plain_proxy_headers(url),
+        "Connection": "keep-alive" if KEPT.wanted else "close",
+        **plain_proxy_headers(route),
         **request.headers,
         **(request.secrets if trusted else {}),
     }
-
-
-def _response(connection: HTTPConnection, request: Request, target: str, headers: dict[str, str]) -> HTTPResponse:
-    if request.body is None:
-        connection.request(request.method, target, headers=headers)
-        return connection.getresponse()
-    with open(request.body, "rb") as body:
-        headers["Content-Length"] = str(request.body.stat().st_size)
-        # A server that refuses early closes while we still send; its answer says why.
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            connection.request(request.method, target, body=body, headers=headers)
-        return connection.getresponse()
+    if request.body is not None:
+        fields["Content-Length"] = str(length_of(request.body))
+    lines = [f"{request.method} {route.target} HTTP/1.1", *(f"{name}: {value}" for name, value in fields.items())]
+    if any(_CONTROL.search(line) for line in lines):
+        raise TransferError("unsupported", f"{shown(route.url)}: a header has characters that cannot be sent")
+    return "\r\n".join([*lines, "", ""]).encode("latin-1", "replace")

@@ -14,6 +14,7 @@ from packtrain.errors import TransferError
 from packtrain.plan import Ref
 from packtrain.transfer.address import joined, path_of, shown
 from packtrain.transfer.api import WHOLE, Entry, ObjectInfo, Span
+from packtrain.transfer.outgoing import Sent, unwatched
 
 _TEMPORARY = ".packtrain-new-"
 _COPY_BLOCK = 1 << 20
@@ -43,6 +44,14 @@ class FileStream:
             self._left -= len(data)
         return data
 
+    def readinto(self, buffer: memoryview, /) -> int:
+        wanted = buffer if self._left is None else buffer[: self._left]
+        with _translated(self._url):
+            count = self._file.readinto(wanted)
+        if self._left is not None:
+            self._left -= count
+        return count
+
     def close(self) -> None:
         self._file.close()
 
@@ -68,13 +77,13 @@ class FileStore:
                 if entry is not None:
                     yield entry
 
-    def put(self, ref: Ref, path: Path) -> None:
+    def put(self, ref: Ref, path: Path, sent: Sent = unwatched) -> None:
         target = Path(path_of(ref.url))
         temporary = target.with_name(f"{_TEMPORARY}{os.getpid()}-{os.urandom(4).hex()}")
         try:
             with _translated(ref.url):
                 target.parent.mkdir(parents=True, exist_ok=True)
-                _copy(path, temporary)
+                _copy(path, temporary, sent)
                 temporary.replace(target)
         finally:
             with contextlib.suppress(OSError):
@@ -85,13 +94,14 @@ class FileStore:
             Path(path_of(ref.url)).unlink()
 
 
-def _copy(path: Path, target: Path) -> None:
+def _copy(path: Path, target: Path, sent: Sent) -> None:
     with open(path, "rb") as source, open(target, "xb") as sink:
         while True:
             block = source.read(_COPY_BLOCK)
             if not block:
                 break
             sink.write(block)
+            sent(len(block))
         os.fchmod(sink.fileno(), stat.S_IMODE(os.fstat(source.fileno()).st_mode) & 0o777)
         sink.flush()
         os.fsync(sink.fileno())

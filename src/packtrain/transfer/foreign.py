@@ -9,7 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from packtrain.errors import FailedError
-from packtrain.transfer.landing import Landing, Room
+from packtrain.transfer.flow import of_file
+from packtrain.transfer.landing import Landing
+from packtrain.transfer.room import Room
 
 _LOOK_EVERY_S = 0.2
 _COMMANDS: dict[str, tuple[tuple[str, ...], ...]] = {
@@ -83,7 +85,7 @@ def _land(path: Path, root: Path, landing: Landing) -> None:
         landing.folder(name)
     elif stat.S_ISREG(mode):
         with open(path, "rb") as data:
-            landing.file(name, bool(mode & 0o100), data)
+            landing.file(name, bool(mode & 0o100), of_file(data.fileno()))
         path.unlink()
     else:
         landing.refuse(name, "a device or pipe")

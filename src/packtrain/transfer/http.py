@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO, cast
 from urllib.parse import urlsplit
@@ -23,6 +24,7 @@ from packtrain.transfer.answers import (
 from packtrain.transfer.api import WHOLE, Entry, ObjectInfo, Reveal, Span, Stream
 from packtrain.transfer.connect import basic
 from packtrain.transfer.exchange import Answer, Request, send
+from packtrain.transfer.outgoing import Sent, unwatched
 
 _HEAD_REFUSED = frozenset({403, 405, 501})
 _CREDENTIAL = re.compile(r"auth|cookie|token|secret|key|passw|signature|credential", re.IGNORECASE)
@@ -39,6 +41,9 @@ class HttpStream:
     def read(self, size: int, /) -> bytes:
         return self._answer.read(size)
 
+    def readinto(self, buffer: memoryview, /) -> int:
+        return self._answer.readinto(buffer)
+
     def close(self) -> None:
         self._answer.close()
 
@@ -48,6 +53,9 @@ class EmptyStream(HttpStream):
 
     def read(self, size: int, /) -> bytes:
         return b""
+
+    def readinto(self, buffer: memoryview, /) -> int:
+        return 0
 
 
 class InflatingStream(HttpStream):
@@ -69,6 +77,11 @@ class InflatingStream(HttpStream):
             raise TransferError("truncated", f"{url}: the compressed body ended early", url) from error
         except (OSError, zlib.error) as error:
             raise TransferError("not_the_data", f"{url}: the compressed body is damaged ({error})", url) from error
+
+    def readinto(self, buffer: memoryview, /) -> int:
+        data = self.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
 
 
 class HttpStore:
@@ -105,8 +118,9 @@ class HttpStore:
         words = f"{shown(ref.url)}: an http server does not list what it has; name the files"
         raise TransferError("unsupported", words, shown(ref.url))
 
-    def put(self, ref: Ref, path: Path) -> None:
-        self._act(self._request(ref, "PUT", body=path), accepted=(200, 201, 202, 204))
+    def put(self, ref: Ref, path: Path, sent: Sent = unwatched) -> None:
+        request = replace(self._request(ref, "PUT"), body=path, sent=sent)
+        self._act(request, accepted=(200, 201, 202, 204))
 
     def delete(self, ref: Ref) -> None:
         self._act(self._request(ref, "DELETE"), accepted=(200, 202, 204, 404, 410))
@@ -119,9 +133,9 @@ class HttpStore:
         finally:
             answer.close()
 
-    def _request(self, ref: Ref, method: str, extra: dict[str, str] | None = None, body: Path | None = None) -> Request:
+    def _request(self, ref: Ref, method: str, extra: dict[str, str] | None = None) -> Request:
         public, secrets = credentials_apart(ref, self._reveal)
-        return Request(ref.url, method, {**public, **(extra or {})}, secrets, body)
+        return Request(ref.url, method, {**public, **(extra or {})}, secrets)
 
 
 def credentials_apart(ref: Ref, reveal: Reveal) -> tuple[dict[str, str], dict[str, str]]:

@@ -1,4 +1,4 @@
-"""The folder where an archive lands. Whatever its members are called, nothing leaves the folder.
+"""Where the members of an archive land. Whatever they are called, nothing leaves the folder.
 
 The rules that make this hold, whatever the order of members: a path goes through real folders only,
 never through a link; a link is relative, climbs (`..`) only at its beginning, and not out of the folder.
@@ -6,167 +6,97 @@ never through a link; a link is relative, climbs (`..`) only at its beginning, a
 
 from __future__ import annotations
 
-import contextlib
-import errno
-import os
-import stat
-from collections.abc import Callable, Iterator
-from io import FileIO
-from pathlib import Path
-from typing import Protocol
+from packtrain.transfer.flow import Flow
+from packtrain.transfer.ground import Ground, broken, mode_of, unsafe
+from packtrain.transfer.writer import Small
 
-from packtrain.errors import FailedError
-from packtrain.transfer.partial import free_bytes
-
-BLOCK = 1 << 20
-_RESERVE = 1 << 20  # of the disk is left free: it is never quite filled
-_CLUSTER = 4096  # what even a small file takes
-_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-
-
-class Readable(Protocol):
-    def read(self, size: int, /) -> bytes: ...
-
-
-class Room:
-    """How much may be written: the promised limit, and what the disk has."""
-
-    def __init__(self, folder: Path, limit: int | None, archive: str) -> None:
-        self._folder, self._limit, self._archive = folder, limit, archive
-        self.taken = 0
-
-    def take(self, size: int) -> None:
-        if self._limit is not None and self.taken + size > self._limit:
-            words = f"{self._archive} unpacks to more than the {self._limit} bytes that it may take"
-            raise FailedError("archive_too_large", words)
-        disk = os.statvfs(self._folder)
-        free = disk.f_bavail * disk.f_frsize
-        if size + _CLUSTER + _RESERVE > free:
-            words = f"{self._archive} unpacks to more than the disk has: {self.taken} bytes done, {free} free"
-            raise FailedError("archive_too_large", words)
-        self.taken += size
-
-    def give_back(self, size: int) -> None:
-        self.taken -= size
+_KNOWN_AT_MOST = 1 << 16
+_NO_NAMES = frozenset({"", ".", ".."})
 
 
 class Landing:
-    def __init__(self, folder: Path, room: Room, archive: str, wrote: Callable[[], None]) -> None:
-        self._root, self._room, self._archive, self._wrote = folder, room, archive, wrote
-        self._real: set[tuple[str, ...]] = set()  # folders that are known to exist and to be no links
-        folder.mkdir(parents=True, exist_ok=True)
-        self.files = 0
+    """The folder of one archive: the ground itself, or a folder `below` for an archive inside of another."""
+
+    def __init__(self, ground: Ground, archive: str, below: str = "") -> None:
+        self.archive = archive
+        self._ground, self._below = ground, below
+        self._known: dict[str, str] = {}  # what stands before a member's last part → the real folder there
+
+    def within(self, name: str, archive: str) -> Landing:
+        """The folder of this name, for an archive inside of this one."""
+        self.folder(name)
+        return Landing(self._ground, archive, self._below + "/".join(self._parts(name)) + "/")
 
     def folder(self, name: str) -> None:
         self._make_folders(self._parts(name))
 
-    def file(self, name: str, executable: bool, data: Readable) -> Path:
-        path = self._cleared(name)
-        with self._writing(name):
-            made = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o777 if executable else 0o666)
-        with open(made, "wb", buffering=0) as file:
-            for block in iter(lambda: data.read(BLOCK), b""):
-                self._room.take(len(block))
-                with self._writing(name):
-                    _write(file, block)
-                self._wrote()
-        self.files += 1
-        return path
+    def small(self, name: str, executable: bool, views: list[memoryview], size: int) -> None:
+        self._ground.small(Small(self._path(name), mode_of(executable), views, size, name, self.archive))
+
+    def file(self, name: str, executable: bool, data: Flow) -> None:
+        self._ground.file(self._path(name), executable, data, name, self.archive)
 
     def symlink(self, name: str, target: str) -> None:
-        parts = self._parts(name)
-        if not _stays_inside(parts, target):
-            raise self._unsafe(name, f"is a link to {target!r}, which leaves the folder")
-        path = self._cleared(name)
-        with self._writing(name):
-            path.symlink_to(target)
+        if not _stays_inside(self._parts(name), target):
+            raise unsafe(name, self.archive, f"is a link to {target!r}, which leaves the folder")
+        self._ground.symlink(self._path(name), target, name, self.archive)
 
     def hardlink(self, name: str, target: str) -> None:
         """A second name for a file of the archive."""
         source = self._existing(name, target)
-        path = self._cleared(name)
-        with self._writing(name):
-            try:
-                os.link(source, path)
-            except OSError as error:
-                if error.errno in _NO_ROOM:
-                    raise
-                with open(source, "rb") as data:  # a file system without hard links
-                    self.file(name, os.access(source, os.X_OK), data)
-                    return
-        self.files += 1
+        path = self._path(name)
+        if path != source:
+            self._ground.hardlink(path, source, name, self.archive)
 
     def refuse(self, name: str, what: str) -> None:
-        raise self._unsafe(name, f"is {what}")
+        raise unsafe(name, self.archive, f"is {what}")
+
+    def _path(self, name: str) -> str:
+        """Relative to the ground; its folder stands."""
+        slash = name.rfind("/") + 1
+        folder, last = name[:slash], name[slash:]
+        known = self._known.get(folder)
+        if known is None or last in _NO_NAMES or "\0" in last:
+            return self._found_out(name, folder)
+        return known + last
+
+    def _found_out(self, name: str, folder: str) -> str:
+        parts = self._parts(name)
+        if not parts:
+            raise broken(name, self.archive, "is a file where a folder of that name is")
+        real = self._make_folders(parts[:-1])
+        if len(self._known) >= _KNOWN_AT_MOST:
+            self._known.clear()
+        if name == folder + parts[-1]:
+            self._known[folder] = real
+        return real + parts[-1]
 
     def _parts(self, name: str) -> tuple[str, ...]:
         parts = _parts_inside(name)
         if parts is None:
-            raise self._unsafe(name, "would land outside of the folder")
+            raise unsafe(name, self.archive, "would land outside of the folder")
         return parts
 
-    def _cleared(self, name: str) -> Path:
-        """The path for a member, its folder made, an older member of the name removed."""
-        parts = self._parts(name)
-        self._make_folders(parts[:-1])
-        path = self._root.joinpath(*parts)
-        with contextlib.suppress(FileNotFoundError), self._writing(name):
-            if stat.S_ISDIR(path.lstat().st_mode):
-                raise self._broken(name, "is a file where a folder of that name is")
-            path.unlink()
-        return path
+    def _make_folders(self, parts: tuple[str, ...]) -> str:
+        real, name = self._below, ""
+        for part in parts:
+            real, name = f"{real}{part}/", f"{name}{part}/"
+            if name not in self._known:
+                self._ground.folder(real[:-1], name[:-1], self.archive)
+                self._known[name] = real
+        return real
 
-    def _make_folders(self, parts: tuple[str, ...]) -> None:
-        for depth in range(1, len(parts) + 1):
-            if parts[:depth] not in self._real:
-                self._make_folder(parts[:depth])
-                self._real.add(parts[:depth])
-
-    def _make_folder(self, parts: tuple[str, ...]) -> None:
-        path, name = self._root.joinpath(*parts), "/".join(parts)
-        with contextlib.suppress(FileExistsError), self._writing(name):
-            path.mkdir()
-        mode = path.lstat().st_mode
-        if stat.S_ISLNK(mode):
-            raise self._unsafe(name, "is a link, and another member goes through it")
-        if not stat.S_ISDIR(mode):
-            raise self._broken(name, "is a folder where a file of that name is")
-
-    def _existing(self, name: str, target: str) -> Path:
+    def _existing(self, name: str, target: str) -> str:
         parts = _parts_inside(target)
         if parts is None:
-            raise self._unsafe(name, f"is a link to {target!r}, which is outside of the folder")
-        for depth in range(1, len(parts)):
-            if self._root.joinpath(*parts[:depth]).is_symlink():
-                raise self._unsafe(name, f"is a link to {target!r}, which goes through another link")
-        path = self._root.joinpath(*parts)
-        if path.is_symlink() or not path.is_file():
-            raise self._broken(name, f"is a link to {target!r}, which is no file of the archive")
+            raise unsafe(name, self.archive, f"is a link to {target!r}, which is outside of the folder")
+        folders = [self._below + "/".join(parts[:depth]) for depth in range(1, len(parts))]
+        if any(map(self._ground.is_link, folders)):
+            raise unsafe(name, self.archive, f"is a link to {target!r}, which goes through another link")
+        path = self._below + "/".join(parts)
+        if not parts or not self._ground.is_file(path):
+            raise broken(name, self.archive, f"is a link to {target!r}, which is no file of the archive")
         return path
-
-    @contextlib.contextmanager
-    def _writing(self, name: str) -> Iterator[None]:
-        try:
-            yield
-        except (FileNotFoundError, FileExistsError):
-            raise
-        except OSError as error:
-            if error.errno in _NO_ROOM:
-                words = f"the disk is full at {name!r} of {self._archive}: {free_bytes(self._root)} bytes are free"
-                raise FailedError("disk_full", words) from error
-            raise self._broken(name, f"cannot be written ({error.strerror or error})") from error
-
-    def _unsafe(self, name: str, words: str) -> FailedError:
-        return FailedError("archive_unsafe", f"the member {name!r} of {self._archive} {words}")
-
-    def _broken(self, name: str, words: str) -> FailedError:
-        return FailedError("archive_broken", f"the member {name!r} of {self._archive} {words}")
-
-
-def _write(file: FileIO, block: bytes) -> None:
-    rest = memoryview(block)
-    while rest:
-        rest = rest[file.write(rest) :]
 
 
 def _parts_inside(name: str) -> tuple[str, ...] | None:

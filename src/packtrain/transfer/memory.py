@@ -11,6 +11,7 @@ from urllib.parse import unquote
 from packtrain.errors import TransferError
 from packtrain.plan import Ref
 from packtrain.transfer.api import WHOLE, Entry, ObjectInfo, Span
+from packtrain.transfer.outgoing import Sent, unwatched
 
 
 class MemoryStream(io.BytesIO):
@@ -40,8 +41,9 @@ class MemoryStore:
         for url in sorted(url for url in self.objects if url.startswith(below)):
             yield Entry(unquote(url[len(below) :]), len(self.objects[url]), replace(ref, url=url))
 
-    def put(self, ref: Ref, path: Path) -> None:
+    def put(self, ref: Ref, path: Path, sent: Sent = unwatched) -> None:
         self.objects[ref.url] = path.read_bytes()
+        sent(len(self.objects[ref.url]))
 
     def delete(self, ref: Ref) -> None:
         self.objects.pop(ref.url, None)

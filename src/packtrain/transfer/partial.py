@@ -1,112 +1,117 @@
-"""A file that has not fully arrived: `NAME.part`, and a ledger `NAME.part.json` of what it will be.
+"""A file that has not fully arrived, on disk: blocks are written where they belong, and then into the ledger.
 
-The ledger says size, ETag and digest as the first source stated them, and not which source that was:
-any source that says the same may go on. A new process finds both and continues.
+A new process finds both files (see `ledger`) and goes on. Nothing but `finish` gives the file its name.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from packtrain.errors import FailedError
-from packtrain.plan import Digest
-from packtrain.transfer.api import ObjectInfo
+from packtrain.transfer.ledger import Known, record, records, seal_of
+
+if TYPE_CHECKING:
+    from packtrain.transfer.checksums import Checksums
 
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
-@dataclass(frozen=True)
-class Ledger:
-    size: int | None
-    etag: str | None
-    digest: Digest | None = None
-
-    def to_json(self) -> str:
-        digest = [self.digest.algorithm, self.digest.value] if self.digest else None
-        return json.dumps({"size": self.size, "etag": self.etag, "digest": digest})
-
-    @classmethod
-    def from_json(cls, text: str) -> Ledger:
-        data = json.loads(text)
-        return cls(data["size"], data["etag"], Digest(*data["digest"]) if data["digest"] else None)
-
-
 class Partial:
-    """Owns the two files; `done` bytes have arrived."""
+    """Owns the two files of a target. `put` and `append` may be called by several threads."""
 
     def __init__(self, target: Path) -> None:
         self.target = target
         self.path = target.with_name(target.name + ".part")
-        self._ledger_path = target.with_name(target.name + ".part.json")
-        self.ledger = self._read_ledger()
-        self.done = self.path.stat().st_size if self.ledger and self.path.exists() else 0
+        self._ledger_path = target.with_name(target.name + ".part.ledger")
+        self.known: Known | None = None
+        self._file = self._ledger = -1
 
-    def _read_ledger(self) -> Ledger | None:
-        """None if there is none, or none that can be used: then all begins anew."""
+    def resume(self, block: int, checksums: Checksums | None) -> set[int]:
+        """Open what an earlier process left, and say which blocks of it are right; none if nothing is of use."""
         try:
-            return Ledger.from_json(self._ledger_path.read_text(encoding="utf-8"))
+            data = self._ledger_path.read_bytes()
+            end = data.index(b"\n") + 1
+            known = Known.from_line(data[:end])
+            done = dict(records(data[end:]))
+            if known.block != block or self.path.stat().st_size != known.size:
+                raise ValueError("another object")
+            right = _right_blocks(self.path, known, done, checksums)
         except (OSError, ValueError, KeyError, TypeError):
-            return None
+            self.discard()
+            return set()
+        self._open(known, os.O_TRUNC)
+        self._note(known.line() + b"".join(record(index, done[index]) for index in sorted(right)))
+        return right
 
-    def complete(self) -> bool:
-        return self.ledger is not None and self.ledger.size == self.done
-
-    def agrees(self, info: ObjectInfo, proven: bool) -> bool:
-        """Whether a source with this info may go on. `proven`: a digest will tell in the end anyway."""
-        known = self.ledger
-        if known is None or known.size is None or known.size != info.size:
-            return False
-        return proven or known.etag == info.etag
-
-    def begin(self, info: ObjectInfo) -> None:
-        """An empty part for an object with this info."""
+    def begin(self, known: Known) -> None:
+        """An empty part for this object."""
         self.discard()
-        self._make_sure_of_room(info.size)
-        self.ledger = Ledger(info.size, info.etag, info.digest)
-        with self._writing(info.size or 0):
+        if known.size > free_bytes(self.target.parent):
+            raise self._full(known.size)
+        with self._writing(known.size):
             self.target.parent.mkdir(parents=True, exist_ok=True)
-            self.path.write_bytes(b"")
-            temporary = self._ledger_path.with_suffix(".new")
-            temporary.write_text(self.ledger.to_json(), encoding="utf-8")
-            temporary.replace(self._ledger_path)
+            self._open(known, os.O_TRUNC)
+            os.ftruncate(self._file, known.size)
+            self._note(known.line())
 
-    def append(self, data: bytes) -> None:
-        with self._writing(len(data)), open(self.path, "ab", buffering=0) as file:
-            rest = memoryview(data)
-            while rest:
-                written = file.write(rest)
-                self.done += written
-                rest = rest[written:]
+    def begin_unsized(self) -> None:
+        """An empty part for an object whose size shows in the end: no ledger, it cannot be gone on with."""
+        self.discard()
+        with self._writing(0):
+            self.target.parent.mkdir(parents=True, exist_ok=True)
+            self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
 
-    def blocks(self, size: int) -> Iterator[bytes]:
-        """What has arrived so far."""
-        with open(self.path, "rb") as file:
-            while True:
-                block = file.read(size)
-                if not block:
-                    return
-                yield block
+    def _open(self, known: Known, flags: int) -> None:
+        self.close()
+        self.known = known
+        self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        flags |= os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        self._ledger = os.open(self._ledger_path, flags, 0o666)
+
+    def _note(self, lines: bytes) -> None:
+        os.write(self._ledger, lines)
+
+    def put(self, index: int, block: memoryview) -> memoryview:
+        """Write a block; the buffer is the caller's again."""
+        assert self.known is not None
+        self.append(index * self.known.block, block)
+        with self._writing(0):
+            self._note(record(index, seal_of(block)))
+        return block
+
+    def append(self, position: int, data: memoryview) -> None:
+        with self._writing(len(data)):
+            while data:
+                count = os.pwrite(self._file, data, position)
+                position, data = position + count, data[count:]
+
+    def readinto(self, view: memoryview, position: int) -> int:
+        return os.preadv(self._file, [view], position)
 
     def finish(self) -> None:
         self.path.replace(self.target)
-        self._ledger_path.unlink()
+        with contextlib.suppress(FileNotFoundError):
+            self._ledger_path.unlink()
+        self.close()
 
     def discard(self) -> None:
+        self.close()
         for path in (self._ledger_path, self.path):
             with contextlib.suppress(FileNotFoundError):
                 path.unlink()
-        self.ledger, self.done = None, 0
+        self.known = None
 
-    def _make_sure_of_room(self, size: int | None) -> None:
-        """Better to say so now than after an hour."""
-        if size is not None and size > free_bytes(self.target.parent):
-            raise self._full(size)
+    def close(self) -> None:
+        for opened in (self._file, self._ledger):
+            if opened >= 0:
+                os.close(opened)
+        self._file = self._ledger = -1
 
     @contextlib.contextmanager
     def _writing(self, needed: int) -> Iterator[None]:
@@ -114,14 +119,31 @@ class Partial:
             yield
         except OSError as error:
             if error.errno in _NO_ROOM:
-                size = self.ledger.size if self.ledger else None
-                raise self._full(needed if size is None else size - self.done) from error
+                raise self._full(needed) from error
             raise FailedError("disk_full", f"{self.path} cannot be written: {error.strerror}") from error
 
     def _full(self, needed: int) -> FailedError:
         free = free_bytes(self.target.parent)
         words = f"{self.target.name} needs {needed} more bytes in {self.target.parent}, where {free} are free"
         return FailedError("disk_full", words)
+
+
+def _right_blocks(path: Path, known: Known, done: dict[int, int], checksums: Checksums | None) -> set[int]:
+    """Those whose seal, or sha256 where there is one, still holds."""
+    buffer = memoryview(bytearray(known.block))
+    with open(path, "rb", buffering=0) as file:
+        return {index for index, seal in done.items() if _is_right(file, buffer, known, index, seal, checksums)}
+
+
+def _is_right(
+    file: FileIO, buffer: memoryview, known: Known, index: int, seal: int, checksums: Checksums | None
+) -> bool:
+    from hashlib import sha256
+
+    block = buffer[: known.length(index)]
+    if os.preadv(file.fileno(), [block], index * known.block) != len(block) or seal_of(block) != seal:
+        return False
+    return checksums is None or sha256(block).hexdigest() == checksums.sha256[index]
 
 
 def free_bytes(folder: Path) -> int:

@@ -7,7 +7,7 @@ nothing has arrived, for the whole patience; or at once, when every source refus
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from packtrain.errors import TransferError
 
@@ -62,11 +62,15 @@ class Patience:
         return min(wait, left)
 
     def verdict(self) -> TransferError:
-        """Of all sources together: the most telling failure, and the others behind it."""
-        errors = sorted(self._errors.values(), key=lambda error: _RANK.get(error.kind, 0))
-        first = errors[0]
-        words = "; ".join(dict.fromkeys(error.detail for error in errors))
-        return TransferError(first.kind, words, first.source)
+        """Of all sources together."""
+        return verdict_of(self._errors.values())
+
+
+def verdict_of(errors: Iterable[TransferError]) -> TransferError:
+    """The most telling failure, and the others behind it."""
+    told = sorted(errors, key=lambda error: _RANK.get(error.kind, 0))
+    words = "; ".join(dict.fromkeys(error.detail for error in told))
+    return TransferError(told[0].kind, words, told[0].source)
 
 
 def pause(seconds: float, stop: Callable[[], None]) -> None:

@@ -1,28 +1,39 @@
-"""osdf:///path and pelican://federation/path: a director names the server, HTTP does the rest.
+"""osdf:///path and pelican://federation/path: a director names the servers, HTTP does the rest.
 
-The federation's discovery document names the director, the director answers 307 with the address
-of a cache (or, for PUT, of the origin). In this protocol the token is meant for that server too,
-so it goes along, over https only.
+Tokens are sent to the director and to the servers that it names, over https only: one that the workflow names always,
+one that is found on the machine (see `tokens`) only where it is needed.
+Objects are immutable by rule: a `put` under a name that is taken succeeds only if the content is the same.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from urllib.parse import urljoin, urlsplit
+from typing import TypeVar
+from urllib.parse import parse_qs, urlsplit
 
 from packtrain.errors import TransferError
 from packtrain.plan import Ref
-from packtrain.transfer.address import scheme_of, shown
-from packtrain.transfer.answers import failure_of
-from packtrain.transfer.api import WHOLE, Entry, ObjectInfo, Reveal, Span, Stream
-from packtrain.transfer.exchange import Request, send
-from packtrain.transfer.http import HttpStore, credentials_apart
+from packtrain.transfer import director
+from packtrain.transfer.address import joined, scheme_of, shown
+from packtrain.transfer.api import WHOLE, Entry, ObjectInfo, Place, Reveal, Span, Stream
+from packtrain.transfer.director import Directions
+from packtrain.transfer.federated import ServerStore
+from packtrain.transfer.http import credentials_apart
+from packtrain.transfer.outgoing import Sent, unwatched
+from packtrain.transfer.patience import verdict_of
+from packtrain.transfer.tokens import own_token
+from packtrain.transfer.verify import digest_of_file
+
+T = TypeVar("T")
+Places = list[Place]  # a name for it outside of a class that has a `list` of its own
 
 OSDF_FEDERATION = "osg-htc.org"
-_WELL_KNOWN = "/.well-known/pelican-configuration"
+_DIRECT = "directread"
+_ORIGIN_KNOWN_S = 30.0
+_COMPARED_AT_ONCE = 1 << 20
 
 
 class PelicanStore:
@@ -30,42 +41,84 @@ class PelicanStore:
 
     def __init__(self, reveal: Reveal) -> None:
         self._reveal = reveal
-        self._http = HttpStore(reveal)
-        self._directors: dict[str, str] = {}
+        self._origins: dict[str, tuple[Directions, float]] = {}
+
+    def places(self, ref: Ref) -> Places:
+        """The caches as the director ranks them, and the origin as last resort; with `?directread`, only the origin."""
+        if _flagged(ref, _DIRECT):
+            return self._servers(ref, self._origin_of(ref))
+        given = self._ask(ref, "GET")
+        found = self._servers(ref, given)
+        label = urlsplit(given.collections or "").netloc or f"origin of {given.namespace.get('namespace', 'it')}"
+        if label in {place.label for place in found}:
+            return found
+        return [*found, Place(self, _directly(ref), label, last_resort=True)]
 
     def stat(self, ref: Ref) -> ObjectInfo:
-        return self._http.stat(self._located(ref, "HEAD"))
+        return self._first(ref, lambda place: place.source.stat(place.ref))
 
     def open(self, ref: Ref, span: Span = WHOLE) -> Stream:
-        return self._http.open(self._located(ref, "GET"), span)
+        return self._first(ref, lambda place: place.source.open(place.ref, span))
 
-    def list(self, ref: Ref) -> Iterable[Entry]:
-        raise TransferError(
-            "unsupported", f"{shown(ref.url)}: listing a federation is not possible yet", shown(ref.url)
-        )
+    def list(self, ref: Ref) -> Iterator[Entry]:
+        given = self._ask(ref, "PROPFIND")
+        top = given.collections.rstrip("/") + split(ref.url)[1] if given.collections else given.servers[0]
+        flags = f"?{_DIRECT}" if _flagged(ref, _DIRECT) else ""
+        base = ref.url.partition("?")[0].rstrip("/")
+        for name, size in self._below(ref, top.partition("?")[0].rstrip("/"), given.needs_token):
+            yield Entry(name, size, replace(ref, url=joined(base, name) + flags))
 
-    def put(self, ref: Ref, path: Path) -> None:
-        self._http.put(self._located(ref, "PUT"), path)
+    def put(self, ref: Ref, path: Path, sent: Sent = unwatched) -> None:
+        given = self._ask(ref, "PUT")
+        store, there = ServerStore(self._reveal, given.needs_token), let_in(ref, given.servers[0])
+        if not _stands(store, there, path):
+            store.put(there, path, sent)
 
     def delete(self, ref: Ref) -> None:
-        self._http.delete(self._located(ref, "DELETE"))
+        given = self._ask(ref, "DELETE")
+        ServerStore(self._reveal, given.needs_token).delete(let_in(ref, given.servers[0]))
 
-    def _located(self, ref: Ref, method: str) -> Ref:
-        """The ref at the server that the director names."""
+    def _first(self, ref: Ref, act: Callable[[Place], T]) -> T:
+        """From the best server that can; if none can, the most telling of their reasons."""
+        errors = []
+        for place in self.places(ref):
+            try:
+                return act(place)
+            except TransferError as error:
+                errors.append(error)
+        raise verdict_of(errors)
+
+    def _servers(self, ref: Ref, given: Directions) -> Places:
+        store = ServerStore(self._reveal, given.needs_token)
+        return [Place(store, let_in(ref, url), urlsplit(url).netloc) for url in given.servers]
+
+    def _origin_of(self, ref: Ref) -> Directions:
+        """Asked seldom: the engine opens many connections, and a director serves everybody."""
+        given, until = self._origins.get(ref.url, (None, float("-inf")))
+        if given is None or time.monotonic() > until:
+            given = self._ask(ref, "GET", director.ORIGIN)
+            self._origins[ref.url] = given, time.monotonic() + _ORIGIN_KNOWN_S
+        return given
+
+    def _ask(self, ref: Ref, method: str, kind: str = director.OBJECT) -> Directions:
         federation, path = split(ref.url)
-        asked = urljoin(self._director(federation) + "/", path.lstrip("/"))
-        public, secrets = credentials_apart(replace(ref, url=asked), self._reveal)
-        answer = send(Request(asked, method, public, secrets), hops=0)
-        answer.close()
-        location = answer.headers.get("Location")
-        if answer.status not in (302, 307) or not location:
-            raise failure_of(answer, bool(secrets))
-        return let_in(ref, urljoin(asked, location))
+        public, secrets = credentials_apart(ref, self._reveal)
+        try:
+            return director.ask(federation, path, method, public, secrets, kind)
+        except TransferError as error:
+            mine = own_token() if error.kind == "token_refused" and not secrets else None
+            if mine is None:
+                raise
+        return director.ask(federation, path, method, public, {"Authorization": f"Bearer {mine}"}, kind)
 
-    def _director(self, federation: str) -> str:
-        if federation not in self._directors:
-            self._directors[federation] = _discovered(federation)
-        return self._directors[federation]
+    def _below(self, ref: Ref, top: str, needs_token: bool) -> Iterator[tuple[str, int | None]]:
+        """Names and sizes of all objects below a folder."""
+        for entry in ServerStore(self._reveal, needs_token).folder(let_in(ref, top)):
+            if not entry.is_folder:
+                yield entry.name, entry.size
+                continue
+            for name, size in self._below(ref, joined(top, entry.name), needs_token):
+                yield f"{entry.name}/{name}", size
 
 
 def split(url: str) -> tuple[str, str]:
@@ -84,15 +137,47 @@ def let_in(ref: Ref, location: str) -> Ref:
     return Ref(location)
 
 
-def _discovered(federation: str) -> str:
-    url = f"https://{federation}{_WELL_KNOWN}"
-    answer = send(Request(url))
+def _flagged(ref: Ref, flag: str) -> bool:
+    return flag in parse_qs(ref.url.partition("?")[2], keep_blank_values=True)
+
+
+def _directly(ref: Ref) -> Ref:
+    return replace(ref, url=f"{ref.url}{'&' if '?' in ref.url else '?'}{_DIRECT}")
+
+
+def _stands(store: ServerStore, there: Ref, path: Path) -> bool:
+    """Whether the object is there already. Another one under its name is an error, for objects are never changed."""
     try:
-        if answer.status != 200:
-            raise failure_of(answer, secrets=False)
-        return str(json.loads(answer.text())["director_endpoint"]).rstrip("/")
-    except (ValueError, KeyError, TypeError) as error:
-        words = f"{url} is not the discovery document of a Pelican federation; is {federation!r} one?"
-        raise TransferError("not_the_data", words, url) from error
+        info = store.stat(there)
+    except TransferError as error:
+        if error.kind in ("object_missing", "token_refused"):
+            return False
+        raise
+    size = path.stat().st_size
+    if info.size == size and _same(store, there, path):
+        return True
+    if info.size is not None and info.size < size and _begins_with(path, store.open(there)):
+        return False  # what an upload left that was cut off
+    where = shown(there.url)
+    words = f"{where} exists already with other content, and objects of a federation are never changed: use a new name"
+    raise TransferError("unsupported", words, where)
+
+
+def _same(store: ServerStore, there: Ref, path: Path) -> bool:
+    digest = store.digest(there)
+    if digest is not None:
+        return digest_of_file(path, digest.algorithm) == digest.value
+    return _begins_with(path, store.open(there))
+
+
+def _begins_with(path: Path, stream: Stream) -> bool:
+    try:
+        with open(path, "rb") as file:
+            while True:
+                block = stream.read(_COMPARED_AT_ONCE)
+                if not block:
+                    return True
+                if file.read(len(block)) != block:
+                    return False
     finally:
-        answer.close()
+        stream.close()

@@ -1,33 +1,73 @@
-"""Which backend an address belongs to."""
+"""Which backend an address belongs to. Backends are loaded when an address asks for them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Union
+from typing import TYPE_CHECKING, Union
+from urllib.parse import urlsplit
 
 from packtrain.errors import FailedError
 from packtrain.plan import Ref
 from packtrain.transfer.address import scheme_of, shown
-from packtrain.transfer.api import Reveal, Sink, Source
-from packtrain.transfer.file import FileStore
-from packtrain.transfer.http import HttpStore
-from packtrain.transfer.pelican import PelicanStore
-from packtrain.transfer.s3 import S3Store
+from packtrain.transfer.api import Place, Reveal, Sink, Source
 
-Store = Union[FileStore, HttpStore, S3Store, PelicanStore]
+if TYPE_CHECKING:
+    from packtrain.transfer.file import FileStore
+    from packtrain.transfer.http import HttpStore
+    from packtrain.transfer.pelican import PelicanStore
+    from packtrain.transfer.s3 import S3Store
+
+    Store = Union[FileStore, HttpStore, S3Store, PelicanStore]
+
+
+def _file(reveal: Reveal) -> Store:
+    from packtrain.transfer.file import FileStore
+
+    return FileStore()
+
+
+def _http(reveal: Reveal) -> Store:
+    from packtrain.transfer.http import HttpStore
+
+    return HttpStore(reveal)
+
+
+def _s3(reveal: Reveal) -> Store:
+    from packtrain.transfer.s3 import S3Store
+
+    return S3Store(reveal)
+
+
+def _pelican(reveal: Reveal) -> Store:
+    from packtrain.transfer.pelican import PelicanStore
+
+    return PelicanStore(reveal)
+
 
 _STORES: Mapping[str, Callable[[Reveal], Store]] = {
-    "file": lambda reveal: FileStore(),
-    "http": HttpStore,
-    "https": HttpStore,
-    "s3": S3Store,
-    "osdf": PelicanStore,
-    "pelican": PelicanStore,
+    "file": _file,
+    "http": _http,
+    "https": _http,
+    "s3": _s3,
+    "osdf": _pelican,
+    "pelican": _pelican,
 }
 
 
 def source_for(ref: Ref, reveal: Reveal) -> Source:
     return _store_for(ref, reveal)
+
+
+def places_for(ref: Ref, reveal: Reveal) -> list[Place]:
+    """Every server that has the object, the best first. Asks the director where there is one."""
+    store = _store_for(ref, reveal)
+    places = getattr(store, "places", None)
+    return places(ref) if places is not None else [Place(store, ref, _label(ref))]
+
+
+def _label(ref: Ref) -> str:
+    url = shown(ref.url)
+    return urlsplit(url).netloc or url
 
 
 def sink_for(ref: Ref, reveal: Reveal) -> Sink:

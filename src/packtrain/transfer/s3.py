@@ -5,149 +5,93 @@ Keys are written in addresses as they are, not percent-encoded.
 
 from __future__ import annotations
 
-import re
-import time
+import base64
+import binascii
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import quote, urlencode, urlsplit
 
-from packtrain.errors import TransferError
-from packtrain.plan import Ref, S3Access
+from packtrain.plan import Digest, Ref
+from packtrain.transfer import multipart
 from packtrain.transfer.address import checked_name, joined
-from packtrain.transfer.answers import failure_of, info_of
+from packtrain.transfer.answers import info_of
 from packtrain.transfer.api import WHOLE, Entry, ObjectInfo, Reveal, Span, Stream
-from packtrain.transfer.exchange import Answer, Request, send
+from packtrain.transfer.exchange import Answer
 from packtrain.transfer.http import range_header, stream_of
-from packtrain.transfer.sigv4 import EMPTY_SHA256, UNSIGNED_PAYLOAD, Keys, signed_headers
+from packtrain.transfer.outgoing import Piece, Sent, unwatched
+from packtrain.transfer.s3wire import Wire, bucket_and_key, bucket_url, object_url, signs
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
 
-MAX_PUT_BYTES = 5 * 1024**3  # the most that S3 takes in one request
-_ERROR = re.compile(r"<(Code|Message)>([^<]*)</")
+_ASK_FOR_CHECKSUM = {"x-amz-checksum-mode": "ENABLED"}
 
 
 class S3Store:
     """Source and Sink over S3."""
 
     def __init__(self, reveal: Reveal) -> None:
-        self._reveal = reveal
+        self._wire = Wire(reveal)
 
     def stat(self, ref: Ref) -> ObjectInfo:
-        answer = self._ask(ref, "HEAD", _url(ref))
+        answer = self._wire.ask(ref, "HEAD", object_url(ref), _ASK_FOR_CHECKSUM)
         answer.close()
-        return info_of(answer)
+        return _with_checksum(info_of(answer), answer)
 
     def open(self, ref: Ref, span: Span = WHOLE) -> Stream:
-        answer = self._ask(ref, "GET", _url(ref), range_header(span), accepted=(200, 206, 416))
+        headers = {**_ASK_FOR_CHECKSUM, **range_header(span)}
+        answer = self._wire.ask(ref, "GET", object_url(ref), headers, accepted=(200, 206, 416))
         try:
-            return stream_of(answer, span, _signs(ref))
+            stream = stream_of(answer, span, signs(ref))
+            stream.info = _with_checksum(stream.info, answer)
+            return stream
         except BaseException:
             answer.close()
             raise
 
     def list(self, ref: Ref) -> Iterator[Entry]:
-        bucket, key = _bucket_and_key(ref)
+        bucket, key = bucket_and_key(ref)
         below = f"{key.rstrip('/')}/" if key else ""
         query = {"list-type": "2", "prefix": below}
         while True:
-            page = self._page(ref, query)
+            page = self._wire.document(ref, "GET", bucket_url(ref, query))
             yield from _entries(page, ref, bucket, below)
             token = page.findtext("{*}NextContinuationToken")
             if not token:
                 return
             query = {**query, "continuation-token": token}
 
-    def put(self, ref: Ref, path: Path) -> None:
+    def put(self, ref: Ref, path: Path, sent: Sent = unwatched) -> None:
+        """What is large goes in parts, and a later `put` of the same file goes on with those that are there."""
         size = path.stat().st_size
-        if size > MAX_PUT_BYTES:
-            words = f"{ref.url}: {path.name} has {size} bytes; more than {MAX_PUT_BYTES} cannot be put at once yet"
-            raise TransferError("unsupported", words, ref.url)
-        self._ask(ref, "PUT", _url(ref), body=path).close()
+        if size > multipart.PART_BYTES:
+            multipart.put(self._wire, ref, path, sent)
+            return
+        sums = multipart.sums_of(Piece(path, 0, size))
+        headers = {"x-amz-checksum-sha256": sums.sha256_base64}
+        answer = self._wire.ask(ref, "PUT", object_url(ref), headers, body=path, sha256=sums.sha256, sent=sent)
+        answer.close()
+        multipart.check(answer, sums, ref)
+
+    def abandon(self, ref: Ref) -> None:
+        """Nothing of an upload that did not end is kept, or paid for, any longer."""
+        multipart.abandon(self._wire, ref)
 
     def delete(self, ref: Ref) -> None:
-        self._ask(ref, "DELETE", _url(ref), accepted=(200, 204, 404)).close()
-
-    def _page(self, ref: Ref, query: dict[str, str]) -> Element:
-        from xml.etree import ElementTree
-
-        answer = self._ask(ref, "GET", f"{_url(ref, key='')}?{urlencode(sorted(query.items()), quote_via=quote)}")
-        try:
-            # The document comes from the user's own endpoint, and expat bounds entity expansion.
-            return ElementTree.fromstring(answer.text(limit=1 << 26))  # noqa: S314
-        except ElementTree.ParseError as error:
-            words = f"{ref.url}: the listing is not the XML of S3 ({error}); is the endpoint right?"
-            raise TransferError("not_the_data", words, ref.url) from error
-        finally:
-            answer.close()
-
-    def _ask(
-        self,
-        ref: Ref,
-        method: str,
-        url: str,
-        headers: dict[str, str] | None = None,
-        body: Path | None = None,
-        accepted: tuple[int, ...] = (200, 204),
-    ) -> Answer:
-        public = dict(headers or {})
-        secrets = self._signature(_access(ref), method, url, public, body)
-        answer = send(Request(url, method, public, secrets, body), hops=0)
-        if answer.status in accepted:
-            return answer
-        try:
-            raise _refusal(answer, ref, method)
-        finally:
-            answer.close()
-
-    def _signature(
-        self, access: S3Access, method: str, url: str, headers: dict[str, str], body: Path | None
-    ) -> dict[str, str]:
-        """Made anew for each request: keys are renewed under a running job. Empty without keys."""
-        if access.access_key is None or access.secret_key is None:
-            return {}
-        session = self._reveal(access.session_token).strip() if access.session_token is not None else None
-        keys = Keys(self._reveal(access.access_key).strip(), self._reveal(access.secret_key).strip(), session)
-        moment = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-        return signed_headers(method, url, headers, _payload(url, body), keys, access.region, moment)
+        self._wire.ask(ref, "DELETE", object_url(ref), accepted=(200, 204, 404)).close()
 
 
-def _payload(url: str, body: Path | None) -> str:
-    """TLS protects the body already; without TLS it is signed."""
-    if body is None:
-        return EMPTY_SHA256
-    if urlsplit(url).scheme == "https":
-        return UNSIGNED_PAYLOAD
-    from packtrain.transfer.verify import sha256_of
-
-    return sha256_of(body)
-
-
-def _access(ref: Ref) -> S3Access:
-    if ref.s3 is None:
-        raise TransferError("unsupported", f"{ref.url} names no S3 endpoint and region", ref.url)
-    return ref.s3
-
-
-def _signs(ref: Ref) -> bool:
-    return _access(ref).access_key is not None
-
-
-def _bucket_and_key(ref: Ref) -> tuple[str, str]:
-    bucket, _, key = ref.url.partition("://")[2].partition("/")
-    return bucket, key
-
-
-def _url(ref: Ref, key: str | None = None) -> str:
-    """Path style; AWS itself wants the bucket in the host name (unless it has dots, for TLS)."""
-    bucket, own = _bucket_and_key(ref)
-    path = quote(own if key is None else key, safe="/-_.~")
-    endpoint = urlsplit(_access(ref).endpoint)
-    if (endpoint.hostname or "").endswith(".amazonaws.com") and "." not in bucket:
-        return f"{endpoint.scheme}://{bucket}.{endpoint.netloc}/{path}"
-    return f"{endpoint.scheme}://{endpoint.netloc}{endpoint.path.rstrip('/')}/{bucket}/{path}"
+def _with_checksum(info: ObjectInfo, answer: Answer) -> ObjectInfo:
+    """sha256 of the whole object, where S3 has one: that of an object put in parts is of the parts' digests."""
+    stated = answer.headers.get("x-amz-checksum-sha256") or ""
+    if answer.status != 200 or answer.headers.get("x-amz-checksum-type", "FULL_OBJECT") != "FULL_OBJECT":
+        return info
+    try:
+        raw = base64.b64decode(stated, validate=True)  # a composite one ends in -N, which is no base64
+    except (binascii.Error, ValueError):
+        return info
+    return replace(info, digest=Digest("sha256", raw.hex())) if len(raw) == 32 else info
 
 
 def _entries(page: Element, ref: Ref, bucket: str, below: str) -> Iterator[Entry]:
@@ -158,12 +102,3 @@ def _entries(page: Element, ref: Ref, bucket: str, below: str) -> Iterator[Entry
         name = checked_name(key[len(below) :], ref.url)
         size = int(item.findtext("{*}Size") or 0)
         yield Entry(name, size, replace(ref, url=joined(f"s3://{bucket}/{below}".rstrip("/"), name)))
-
-
-def _refusal(answer: Answer, ref: Ref, method: str) -> TransferError:
-    if 300 <= answer.status < 400:
-        region = answer.headers.get("x-amz-bucket-region") or "another one"
-        words = f"{ref.url} is not in the region {_access(ref).region!r} but in {region}: mend `region`"
-        return TransferError("unsupported", words, ref.url)
-    body = "" if method == "HEAD" else answer.text()
-    return failure_of(answer, _signs(ref), ": ".join(value for _, value in _ERROR.findall(body)))

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from urllib.parse import parse_qsl, quote, urlsplit
 
 EMPTY_SHA256 = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
-UNSIGNED_PAYLOAD = "UNSIGNED-PAYLOAD"
 _ALGORITHM = "AWS4-HMAC-SHA256"
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
@@ -22,7 +21,7 @@ class Keys:
 def signed_headers(
     method: str, url: str, headers: Mapping[str, str], payload: str, keys: Keys, region: str, moment: str
 ) -> dict[str, str]:
-    """The headers to add. `payload` is the body's sha256 or UNSIGNED-PAYLOAD, `moment` like 20240131T235959Z."""
+    """The headers to add. `payload` is the body's sha256, `moment` like 20240131T235959Z."""
     added = {"X-Amz-Date": moment, "X-Amz-Content-SHA256": payload}
     if keys.session:
         added["X-Amz-Security-Token"] = keys.session

@@ -6,35 +6,35 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Optional
+from typing import Optional
 
 from packtrain.errors import FailedError
+from packtrain.transfer.decompress import MAGIC, decompressed
+from packtrain.transfer.flow import Flow, Reader, of_file, of_reader
 from packtrain.transfer.foreign import FOREIGN, unpack_foreign
-from packtrain.transfer.landing import Landing, Room
-from packtrain.transfer.untar import Forward, decompressed, reading, untar
+from packtrain.transfer.ground import Ground
+from packtrain.transfer.landing import Landing
+from packtrain.transfer.tarheader import END, HeaderError, parse
+from packtrain.transfer.untar import LandFile, reading, untar
 from packtrain.transfer.unzip import unzip
 
 Stop = Callable[[], None]
 Progress = Callable[[int, Optional[int]], None]
 
-_MAGIC = (
-    (b"\x1f\x8b", "gz"),
-    (b"BZh", "bz2"),
-    (b"\xfd7zXZ\0", "xz"),
+_KINDS = (
+    *((magic, kind) for kind, magic in MAGIC.items()),
     (b"PK\x03\x04", "zip"),
     (b"PK\x05\x06", "zip"),
     (b"7z\xbc\xaf\x27\x1c", "7z"),
     (b"Rar!\x1a\x07", "rar"),
 )
-_COMPRESSIONS = ("gz", "bz2", "xz")
-_COMPRESSION = {"tar": "", **{kind: kind for kind in _COMPRESSIONS}, **{f"tar.{kind}": kind for kind in _COMPRESSIONS}}
+_COMPRESSION = {"tar": "", **{kind: kind for kind in MAGIC}, **{f"tar.{kind}": kind for kind in MAGIC}}
 # Zip files by content, but data to those who use them.
 _NOT_FOR_US = (".npz", ".pt", ".pth", ".ckpt", ".keras", ".whl", ".jar", ".docx", ".xlsx", ".pptx", ".epub")
 _SUFFIXES = (".tar.gz", ".tar.bz2", ".tar.xz", ".tgz", ".tbz2", ".tbz", ".txz", ".tar", ".gz", ".bz2", ".xz")
-_TAR_BLOCK = 512
 _EMPTY_TAR = 10240  # two blocks of zeros, padded to a record
 _TAR_MAGIC = slice(257, 262)
-_TAR_CHECKSUM = slice(148, 156)
+_PACKED_HEAD = 1 << 20  # a block of bz2, of which nothing can be read before all of it is there
 
 
 @dataclass(frozen=True)
@@ -45,37 +45,57 @@ class Unpacked:
 
 def kind_of(path: Path) -> str | None:
     """tar, tar.gz, tar.bz2, tar.xz, zip, gz, bz2, xz, 7z, rar; None for what is left as it is."""
-    if path.name.lower().endswith(_NOT_FOR_US):
+    if left_alone(path.name):
         return None
     with open(path, "rb") as file:
-        head = file.read(_TAR_BLOCK)
-    kind = next((kind for magic, kind in _MAGIC if head.startswith(magic)), None)
-    if kind in _COMPRESSIONS:
-        return f"tar.{kind}" if _holds_tar(path, kind) else kind
-    return kind or ("tar" if _holds_tar(path, "") else None)
+        return _kind(of_file(file.fileno()))
 
 
-def _holds_tar(path: Path, compression: str) -> bool:
-    with contextlib.suppress(Exception), decompressed(path, compression) as (stream, _):
+def left_alone(name: str) -> bool:
+    """Whether a file of this name is data, even where it is an archive by its content."""
+    return name.lower().endswith(_NOT_FOR_US)
+
+
+def can_stream(head: bytes) -> bool:
+    """Whether what begins so (512 bytes tell) can be unpacked while it comes."""
+    return _kind(_once(head)) in _COMPRESSION
+
+
+def _kind(flow: Flow) -> str | None:
+    """Of what begins here; nothing is taken."""
+    head = flow.peek(len(END))
+    kind = next((kind for magic, kind in _KINDS if head.startswith(magic)), None)
+    if kind in MAGIC:
+        return f"tar.{kind}" if _holds_tar(flow.peek(_PACKED_HEAD), kind) else kind
+    return kind or ("tar" if _is_tar(head if head.strip(b"\0") else flow.peek(_EMPTY_TAR + 1)) else None)
+
+
+def _holds_tar(packed: bytes, compression: str) -> bool:
+    with contextlib.suppress(Exception):
         # Damage is told when it is unpacked; here it only means that no tar is seen.
-        return _is_tar(stream.read(_EMPTY_TAR + 1))
+        return _is_tar(decompressed(_once(packed), compression).peek(_EMPTY_TAR + 1))
     return False
 
 
+def _once(data: bytes) -> Flow:
+    pieces = [data]
+    return Flow(lambda: pieces.pop() if pieces else b"")
+
+
 def _is_tar(head: bytes) -> bool:
-    block = head[:_TAR_BLOCK]
-    if len(block) < _TAR_BLOCK:
-        return False
-    if not block.strip(b"\0"):
-        return len(head) in (2 * _TAR_BLOCK, _EMPTY_TAR) and not head.strip(b"\0")
-    return block[_TAR_MAGIC] == b"ustar" or _old_checksum_holds(block)
+    block = head[: len(END)]
+    if block == END:
+        return len(head) in (2 * len(END), _EMPTY_TAR) and not head.strip(b"\0")
+    return len(block) == len(END) and (block[_TAR_MAGIC] == b"ustar" or _parses(block))
 
 
-def _old_checksum_holds(block: bytes) -> bool:
+def _parses(block: bytes) -> bool:
     """Tars from before POSIX have no magic, but a checksum of the header."""
-    stated = block[_TAR_CHECKSUM].strip(b"\0 ")
-    counted = sum(block) - sum(block[_TAR_CHECKSUM]) + 8 * ord(" ")
-    return stated.isdigit() and not stated.strip(b"01234567") and int(stated, 8) == counted
+    try:
+        parse(block)
+        return True
+    except HeaderError:
+        return False
 
 
 def unpack(
@@ -89,65 +109,74 @@ def unpack(
     kind = kind_of(path)
     if kind is None:
         raise FailedError("archive_broken", f"{path.name} is no archive that packtrain knows")
-    work = _Unpacking(path, Room(folder, limit_bytes, path.name), nested, stop, progress)
-    if kind in FOREIGN:
-        work.foreign(kind, folder, limit_bytes)
-    else:
-        work.own(kind, folder)
-    return Unpacked(work.files, work.room.taken)
-
-
-class _Unpacking:
-    def __init__(self, path: Path, room: Room, nested: bool, stop: Stop, progress: Progress) -> None:
-        self.room, self.files = room, 0
-        self._path, self._size, self._nested = path, path.stat().st_size, nested
-        self._stop, self._progress = stop, progress
-        self._raw: BinaryIO | None = None
-
-    def own(self, kind: str, folder: Path) -> None:
-        landing = self._landing(folder, self._path.name)
-        if kind == "zip":
-            unzip(self._path, self._path.name, landing, self._landed, self._stop)
-        else:
-            self._stream(kind, landing)
-        self.files += landing.files
-
-    def foreign(self, kind: str, folder: Path, limit: int | None) -> None:
-        landing = self._landing(folder, self._path.name)
-        unpack_foreign(kind, self._path, landing, folder, limit, self._stop)
-        self.files += landing.files
-
-    def _landing(self, folder: Path, archive: str) -> Landing:
-        return Landing(folder, self.room, archive, self._wrote)
-
-    def _stream(self, kind: str, landing: Landing) -> None:
-        name = self._path.name
-        with decompressed(self._path, _COMPRESSION[kind]) as (stream, self._raw):
-            if kind.startswith("tar"):
-                untar(stream, name, landing, self._landed, self._stop)
+    with open(path, "rb", buffering=0) as file:
+        flow = of_file(file.fileno())
+        with Ground(folder, limit_bytes, path.name, _estimating(progress, flow, path.stat().st_size)) as ground:
+            landing = Landing(ground, path.name)
+            if kind in FOREIGN:
+                unpack_foreign(kind, path, landing, folder, limit_bytes, stop)
+            elif kind == "zip":
+                unzip(path, landing, stop, _nesting(stop) if nested else None)
             else:
-                with reading(name):
-                    landing.file(_bare(name), False, Forward(stream, self._stop))
+                _unpack_flow(flow, kind, landing, nested, stop)
+        return Unpacked(ground.files, ground.room.taken)
 
-    def _landed(self, path: Path) -> None:
-        """An inner tar is unpacked and removed at once: all of them packed and unpacked would need twice the disk."""
-        kind = kind_of(path) if self._nested else None
+
+def unpack_stream(
+    reader: Reader,
+    name: str,
+    folder: Path,
+    *,
+    nested: bool = False,
+    limit_bytes: int | None,
+    stop: Stop,
+    progress: Progress,
+) -> Unpacked:
+    """Like `unpack`, of an archive that is on its way: read once, to its end, and never on the disk.
+
+    Only what `can_stream` says can; anything else is `archive_broken`. `name` is the archive's.
+    """
+    flow = of_reader(reader)
+    kind = _kind(flow)
+    if kind not in _COMPRESSION:
+        raise FailedError("archive_broken", f"{name} is no archive that packtrain can unpack while it comes")
+    with Ground(folder, limit_bytes, name, lambda taken: progress(taken, None)) as ground:
+        _unpack_flow(flow, kind, Landing(ground, name), nested, stop)
+    return Unpacked(ground.files, ground.room.taken)
+
+
+def _unpack_flow(flow: Flow, kind: str, landing: Landing, nested: bool, stop: Stop) -> None:
+    plain = decompressed(flow, _COMPRESSION[kind])
+    if kind.startswith("tar"):
+        untar(plain, landing, stop, _nesting(stop) if nested else None)
+    else:
+        with reading(landing.archive):
+            landing.file(_bare(landing.archive), False, plain)
+    while len(flow.some()):  # whoever sends it has his checksum at the very end, too
+        stop()
+
+
+def _nesting(stop: Stop) -> LandFile:
+    """Tars inside become folders, as they are read."""
+
+    def land(landing: Landing, name: str, executable: bool, data: Flow) -> None:
+        kind = None if left_alone(name) else _kind(data)
         if kind is None or not kind.startswith("tar"):
+            landing.file(name, executable, data)
             return
-        packed = path.rename(path.with_name(path.name + ".packed"))
-        self._inner(packed, kind, path.with_name(_bare(path.name)), f"{path.name} in {self._path.name}")
+        folder, slash, last = name.rpartition("/")
+        inner = landing.within(folder + slash + _bare(last), f"{last} in {landing.archive}")
+        untar(decompressed(data, _COMPRESSION[kind]), inner, stop)
 
-    def _inner(self, packed: Path, kind: str, folder: Path, archive: str) -> None:
-        landing = self._landing(folder, archive)
-        with decompressed(packed, _COMPRESSION[kind]) as (stream, _):
-            untar(stream, archive, landing, lambda path: None, self._stop)
-        self.room.give_back(packed.stat().st_size)
-        packed.unlink()
-        self.files += landing.files - 1  # the inner tar is a file no more
+    return land
 
-    def _wrote(self) -> None:
-        read = self._raw.tell() if self._raw is not None else 0
-        self._progress(self.room.taken, self.room.taken * self._size // read if read else None)
+
+def _estimating(progress: Progress, flow: Flow, size: int) -> Callable[[int], None]:
+    def wrote(taken: int) -> None:
+        read = flow.position
+        progress(taken, taken * size // read if read else None)
+
+    return wrote
 
 
 def _bare(name: str) -> str:

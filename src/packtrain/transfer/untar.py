@@ -1,115 +1,45 @@
-"""Tar archives, read once from beginning to end, compressed or not."""
+"""Tar archives, read once from beginning to end."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, cast
+from typing import Optional
 
 from packtrain.errors import FailedError
-from packtrain.transfer.landing import BLOCK, Landing, Readable
-
-if TYPE_CHECKING:
-    import tarfile
+from packtrain.transfer import tarheader
+from packtrain.transfer.flow import BLOCK, Flow
+from packtrain.transfer.ground import SMALL
+from packtrain.transfer.landing import Landing
+from packtrain.transfer.tarheader import Header, HeaderError
 
 Stop = Callable[[], None]
+LandFile = Optional[Callable[[Landing, str, bool, Flow], None]]
+"""Lands a member that is a file in another way than as a file. It need not read all of the data."""
 
-_HEADER = 512
-_LARGEST_HEADER = 1 << 24  # names and attributes; a larger one is an attack on our memory
+_REFUSED = {
+    tarheader.DEVICE: "a device or pipe",
+    tarheader.SPARSE: "a sparse file, which packtrain cannot unpack: pack it anew without `--sparse`",
+}
 
 
-class Forward:
-    """What tarfile needs of a file, over a stream that only goes forward.
-
-    Remembers the last header it gave: tarfile ends without a word at a damaged or missing one.
-    """
-
-    def __init__(self, stream: Readable, stop: Callable[[], None]) -> None:
-        self._stream, self._stop = stream, stop
-        self._position = 0
-        self.last = b""
-        self.ended = False
-
-    def read(self, size: int = -1) -> bytes:
-        if not 0 <= size <= _LARGEST_HEADER:
-            raise FailedError("archive_broken", f"the archive has a header of {size} bytes")
-        self._stop()
-        data = self._exactly(size)
-        if size == _HEADER:
-            self.last = data
-        return data
-
-    def _exactly(self, size: int) -> bytes:
-        pieces = []
-        while size:
-            piece = self._stream.read(size)
-            if not piece:
-                self.ended = True
-                break
-            pieces.append(piece)
-            size -= len(piece)
-        data = b"".join(pieces)
-        self._position += len(data)
-        return data
-
-    def tell(self) -> int:
-        return self._position
-
-    def seek(self, position: int) -> None:
-        while self._position < position and not self.ended:
-            self._stop()
-            self._exactly(min(BLOCK, position - self._position))
-
-    def drain(self) -> None:
-        """To the very end, where compressed streams have their checksum."""
-        while not self.ended:
-            self._stop()
-            self._exactly(BLOCK)
+def untar(flow: Flow, landing: Landing, stop: Stop, land_file: LandFile = None) -> None:
+    """Raises FailedError: archive_unsafe, archive_broken, archive_too_large, truncated, disk_full."""
+    with reading(landing.archive):
+        _Tar(flow, landing, stop, land_file).run()
 
 
 @contextlib.contextmanager
-def decompressed(path: Path, compression: str) -> Iterator[tuple[Readable, BinaryIO]]:
-    """The plain bytes of a file, and the file below, whose position tells how far we are."""
-    with open(path, "rb") as raw:
-        yield _OPENERS[compression](raw), raw
-
-
-def _gz(raw: BinaryIO) -> Readable:
-    import gzip
-
-    return cast(Readable, gzip.GzipFile(fileobj=raw))
-
-
-def _bz2(raw: BinaryIO) -> Readable:
-    import bz2
-
-    return bz2.BZ2File(raw)
-
-
-def _xz(raw: BinaryIO) -> Readable:
-    import lzma
-
-    return lzma.LZMAFile(raw)
-
-
-_OPENERS: dict[str, Callable[[BinaryIO], Readable]] = {"": lambda raw: raw, "gz": _gz, "bz2": _bz2, "xz": _xz}
-
-
-@contextlib.contextmanager
-def reading(archive: str, forward: Forward | None = None) -> Iterator[None]:
+def reading(archive: str) -> Iterator[None]:
     """Damage of whatever kind becomes `truncated` or `archive_broken`."""
     import lzma
-    import tarfile
     import zlib
 
     try:
         yield
     except EOFError as error:
         raise _cut(archive) from error
-    except (tarfile.TarError, lzma.LZMAError, zlib.error, OSError, ValueError) as error:
-        if forward is not None and forward.ended:
-            raise _cut(archive) from error
+    except (lzma.LZMAError, zlib.error, OSError, ValueError) as error:
         raise FailedError("archive_broken", f"{archive} cannot be read: {error}") from error
 
 
@@ -117,45 +47,118 @@ def _cut(archive: str) -> FailedError:
     return FailedError("truncated", f"{archive} ends before its end: it was cut")
 
 
-def untar(stream: Readable, archive: str, landing: Landing, landed: Callable[[Path], None], stop: Stop) -> None:
-    """`landed` is told of each file."""
-    import tarfile
+class _Tar:
+    def __init__(self, flow: Flow, landing: Landing, stop: Stop, land_file: LandFile) -> None:
+        self._flow, self._landing, self._stop, self._land_file = flow, landing, stop, land_file
+        self._defaults: dict[str, str] = {}  # attributes for all members that follow
 
-    forward = Forward(stream, stop)
-    with reading(archive, forward):
-        with tarfile.TarFile(fileobj=cast(BinaryIO, forward)) as tar:
-            for member in _members(tar):
-                _land(tar, member, landing, landed)
-        _check_end(archive, forward)
-        forward.drain()
+    def run(self) -> None:
+        for header in iter(self._member, None):
+            self._stop()
+            self._land(header)
+        while len(self._flow.some()):  # a compressed stream has its checksum at the very end
+            self._stop()
+
+    def _member(self) -> Header | None:
+        """The next member with all that headers before it say of it; None at the end of the archive."""
+        header = self._header()
+        if header is None or (header.kind in _LANDS and not self._defaults):
+            return header
+        known = dict(self._defaults)
+        while header.kind in _SAYING:
+            self._say(header, known)
+            header = self._header()
+            if header is None:
+                raise EOFError("the member that a header announces is missing")
+        with self._at_header():
+            return tarheader.amended(header, known)
+
+    def _header(self) -> Header | None:
+        block = self._flow.read(tarheader.SIZE)
+        if len(block) < tarheader.SIZE:
+            raise EOFError("a whole archive ends with a block of zeros")
+        if block == tarheader.END:
+            return None
+        with self._at_header():
+            return tarheader.parse(block)
+
+    @contextlib.contextmanager
+    def _at_header(self) -> Iterator[None]:
+        try:
+            yield
+        except HeaderError as error:
+            words = f"{self._landing.archive} has {error} at byte {self._flow.position - tarheader.SIZE}"
+            raise FailedError("archive_broken", words) from error
+
+    def _say(self, header: Header, known: dict[str, str]) -> None:
+        data = self._extra(header)
+        with self._at_header():
+            if header.kind == tarheader.NAME:
+                known["path"] = tarheader.long_text(data)
+            elif header.kind == tarheader.LINK:
+                known["linkpath"] = tarheader.long_text(data)
+            elif header.kind == tarheader.ATTRIBUTES:
+                known.update(tarheader.attributes(data))
+            elif header.kind == tarheader.DEFAULTS:
+                self._defaults.update(tarheader.attributes(data))
+                known.update(self._defaults)
+
+    def _extra(self, header: Header) -> bytes:
+        if header.size > tarheader.LARGEST:
+            raise FailedError("archive_broken", f"{self._landing.archive} has a header of {header.size} bytes")
+        data = self._flow.read(header.size)
+        self._flow.skip(-header.size % tarheader.SIZE)
+        if len(data) < header.size:
+            raise EOFError("a header is cut")
+        return data
+
+    def _land(self, header: Header) -> None:
+        kind, name = header.kind, header.name
+        if kind == tarheader.FILE:
+            self._file(header)
+        elif kind == tarheader.FOLDER:
+            self._landing.folder(name)
+        elif kind == tarheader.SYMLINK:
+            self._landing.symlink(name, header.link)
+        elif kind == tarheader.HARDLINK:
+            self._landing.hardlink(name, header.link)
+        else:
+            self._landing.refuse(name, _REFUSED[kind])
+
+    def _file(self, header: Header) -> None:
+        size, flow = header.size, self._flow
+        if size > SMALL or self._land_file:
+            self._large(header)
+        else:
+            views = flow.take(size)
+            if flow.ended:
+                raise EOFError("a member is cut")
+            self._landing.small(header.name, header.executable, views, size)
+        flow.skip(-size % tarheader.SIZE)
+
+    def _large(self, header: Header) -> None:
+        end = self._flow.position + header.size
+        data = Flow(_heeding(self._stop, self._flow.within(header.size)))
+        if self._land_file:
+            self._land_file(self._landing, header.name, header.executable, data)
+        else:
+            self._landing.file(header.name, header.executable, data)
+        self._flow.skip(end - self._flow.position)
+        if self._flow.position < end:
+            raise EOFError("a member is cut")
 
 
-def _members(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
-    while True:
-        member = tar.next()
-        if member is None:
-            return
-        yield member
-        tar.members.clear()  # type: ignore[attr-defined]  # else a million members stay in memory
+_LANDS = frozenset(
+    {tarheader.FILE, tarheader.FOLDER, tarheader.SYMLINK, tarheader.HARDLINK, tarheader.DEVICE, tarheader.SPARSE}
+)
+_SAYING = frozenset({tarheader.NAME, tarheader.LINK, tarheader.ATTRIBUTES, tarheader.DEFAULTS, tarheader.LABEL})
 
 
-def _check_end(archive: str, forward: Forward) -> None:
-    """A whole archive ends with a block of zeros."""
-    if len(forward.last) < _HEADER:
-        raise _cut(archive)
-    if forward.last.strip(b"\0"):
-        raise FailedError("archive_broken", f"{archive} has a damaged header at byte {forward.tell() - _HEADER}")
+def _heeding(stop: Stop, data: Flow) -> Callable[[], memoryview]:
+    """Large members, too, are left when it is time."""
 
+    def more() -> memoryview:
+        stop()
+        return data.some(BLOCK)
 
-def _land(tar: tarfile.TarFile, member: tarfile.TarInfo, landing: Landing, landed: Callable[[Path], None]) -> None:
-    if member.isdir():
-        landing.folder(member.name)
-    elif member.issym():
-        landing.symlink(member.name, member.linkname)
-    elif member.islnk():
-        landing.hardlink(member.name, member.linkname)
-    elif member.isreg():
-        data = cast(Readable, tar.extractfile(member))
-        landed(landing.file(member.name, bool(member.mode & 0o100), data))
-    else:
-        landing.refuse(member.name, "a device or pipe")
+    return more

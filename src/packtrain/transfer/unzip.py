@@ -5,11 +5,12 @@ from __future__ import annotations
 import stat
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from packtrain.errors import FailedError
-from packtrain.transfer.landing import Landing, Readable
-from packtrain.transfer.untar import reading
+from packtrain.transfer.flow import BLOCK, Flow
+from packtrain.transfer.landing import Landing
+from packtrain.transfer.untar import LandFile, reading
 
 if TYPE_CHECKING:
     import zipfile
@@ -18,14 +19,15 @@ _ENCRYPTED = 0x1
 _LONGEST_LINK = 4096
 
 
-def unzip(path: Path, archive: str, landing: Landing, landed: Callable[[Path], None], stop: Callable[[], None]) -> None:
+def unzip(path: Path, landing: Landing, stop: Callable[[], None], land_file: LandFile = None) -> None:
     import zipfile
 
+    archive = landing.archive
     try:
         with reading(archive), zipfile.ZipFile(path) as file:
             for member in file.infolist():
                 stop()
-                _land(file, member, archive, landing, landed)
+                _land(file, member, landing, stop, land_file)
     except zipfile.BadZipFile as error:
         raise _damage(archive, error) from error
     except NotImplementedError as error:
@@ -40,22 +42,35 @@ def _damage(archive: str, error: Exception) -> FailedError:
 
 
 def _land(
-    file: zipfile.ZipFile,
-    member: zipfile.ZipInfo,
-    archive: str,
-    landing: Landing,
-    landed: Callable[[Path], None],
+    file: zipfile.ZipFile, member: zipfile.ZipInfo, landing: Landing, stop: Callable[[], None], land_file: LandFile
 ) -> None:
-    mode = member.external_attr >> 16
+    name, mode = member.filename, member.external_attr >> 16
     if member.flag_bits & _ENCRYPTED:
-        raise FailedError("archive_broken", f"the member {member.filename!r} of {archive} is encrypted")
+        raise FailedError("archive_broken", f"the member {name!r} of {landing.archive} is encrypted")
     if member.is_dir():
-        landing.folder(member.filename)
+        landing.folder(name)
     elif stat.S_ISLNK(mode):
         with file.open(member) as data:
-            landing.symlink(member.filename, data.read(_LONGEST_LINK).decode("utf-8", "surrogateescape"))
+            landing.symlink(name, data.read(_LONGEST_LINK).decode("utf-8", "surrogateescape"))
     elif stat.S_IFMT(mode) in (0, stat.S_IFREG):
-        with file.open(member) as data:
-            landed(landing.file(member.filename, bool(mode & 0o100), cast(Readable, data)))
+        _land_file(file, member, landing, stop, land_file)
     else:
-        landing.refuse(member.filename, "a device or pipe")
+        landing.refuse(name, "a device or pipe")
+
+
+def _land_file(
+    file: zipfile.ZipFile, member: zipfile.ZipInfo, landing: Landing, stop: Callable[[], None], land_file: LandFile
+) -> None:
+    executable = bool(member.external_attr >> 16 & 0o100)
+    with file.open(member) as data:
+
+        def more() -> bytes:
+            stop()
+            return data.read(BLOCK)
+
+        flow = Flow(more)
+        if land_file:
+            land_file(landing, member.filename, executable, flow)
+        else:
+            landing.file(member.filename, executable, flow)
+        flow.drain()  # the checksum is compared at the end

@@ -1,4 +1,4 @@
-"""Brings an output folder to its destination: every file under its name, retried, nothing half.
+"""Brings an output folder to its destination: every file under its name, retried, looked at afterwards, nothing half.
 
 An http destination is one URL: it gets a single file as it is, and several as one zip file.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -17,14 +18,18 @@ from packtrain.errors import FailedError, TransferError
 from packtrain.plan import Output, Ref
 from packtrain.transfer.address import joined, scheme_of, shown
 from packtrain.transfer.api import Reveal, Sink
+from packtrain.transfer.outgoing import Sent
 from packtrain.transfer.patience import Patience, pause
 from packtrain.transfer.registry import sink_for
+from packtrain.transfer.s3 import S3Store
+from packtrain.transfer.verify import digest_of_file
 
 T = TypeVar("T")
 Stop = Callable[[], None]
 Progress = Callable[[int, Optional[int]], None]
 
 _ONE_URL = ("http", "https")
+_UNSEEN = ("token_refused", "unsupported")  # who may write need not be allowed to look
 _OURS = ".packtrain/"  # below a destination: checkpoints and what failed attempts left
 
 
@@ -48,15 +53,28 @@ def upload_folder(
     files = dict(_files_below(folder))
     with _as_sent(files, folder, output.ref, prefix) as parcels:
         work = _Upload(output.ref, reveal, patience_s, stop, progress)
-        work.put_all(parcels)
+        try:
+            work.put_all(parcels)
+        except FailedError:
+            work.abandon(parcels)
+            raise
         if output.delete and scheme_of(output.ref.url) not in _ONE_URL:
             work.delete_others(prefix, set(parcels))
     return Uploaded(len(files), work.done)
 
 
-def upload_file(path: Path, output: Output, name: str, reveal: Reveal) -> None:
-    """One file, once, without patience: for a copy that comes again soon."""
-    work = _Upload(output.ref, reveal, 0.0, lambda: None, lambda done, total: None)
+def upload_file(
+    path: Path,
+    output: Output,
+    name: str,
+    reveal: Reveal,
+    *,
+    patience_s: float = 0.0,
+    stop: Stop = lambda: None,
+    progress: Progress = lambda done, total: None,
+) -> None:
+    """One file; by default once, without patience: for a copy that comes again soon."""
+    work = _Upload(output.ref, reveal, patience_s, stop, progress)
     work.put_all({name: path})
 
 
@@ -99,15 +117,43 @@ class _Upload:
     def __init__(self, ref: Ref, reveal: Reveal, patience_s: float, stop: Stop, progress: Progress) -> None:
         self._ref, self._sink = ref, sink_for(ref, reveal)
         self._patience_s, self._stop, self._progress = patience_s, stop, progress
-        self.done = 0
+        self.done = self._furthest = 0
 
     def put_all(self, parcels: dict[str, Path]) -> None:
         total = sum(path.stat().st_size for path in parcels.values())
         for name, path in parcels.items():
             ref, size = self._at(name), path.stat().st_size
-            self._insist(ref, _putting(self._sink, ref, path))
+            self._insist(ref, self._putting(ref, path, total))
             self.done += size
             self._progress(self.done, total)
+
+    def _putting(self, ref: Ref, path: Path, total: int) -> Callable[[], None]:
+        def put() -> None:
+            self._sink.put(ref, path, self._watch(total))
+            confirm(self._sink, ref, path)
+
+        return put
+
+    def _watch(self, total: int) -> Sent:
+        """Counts the bytes of one try, which may leave by several threads."""
+        lock, done = threading.Lock(), self.done
+
+        def sent(count: int) -> None:
+            nonlocal done
+            self._stop()
+            with lock:
+                done += count
+                self._furthest = max(self._furthest, done)
+                self._progress(min(done, total), total)
+
+        return sent
+
+    def abandon(self, parcels: dict[str, Path]) -> None:
+        """Parts of files that will not come are not left behind to be paid for."""
+        if isinstance(self._sink, S3Store):
+            with contextlib.suppress(FailedError):
+                for name in parcels:
+                    self._sink.abandon(self._at(name))
 
     def delete_others(self, prefix: str, kept: set[str]) -> None:
         """deleteSync: what is gone here goes there, too."""
@@ -121,13 +167,16 @@ class _Upload:
         return replace(self._ref, url=joined(self._ref.url, name))
 
     def _insist(self, ref: Ref, act: Callable[[], T]) -> T:
-        """Again and again while the failure may pass, for the whole patience."""
+        """Again and again while the failure may pass; patience ends when nothing has gone further for so long."""
         patience = Patience(self._patience_s, 1, time.monotonic())
         while True:
             self._stop()
+            before = self._furthest
             try:
                 return act()
             except TransferError as error:
+                if self._furthest > before:
+                    patience.progressed(time.monotonic())
                 patience.failed(0, error)
                 wait = patience.wait_s(time.monotonic())
                 if wait is None:
@@ -135,8 +184,27 @@ class _Upload:
             pause(wait, self._stop)
 
 
-def _putting(sink: Sink, ref: Ref, path: Path) -> Callable[[], None]:
-    return lambda: sink.put(ref, path)
+def confirm(sink: Sink, ref: Ref, path: Path) -> None:
+    """Look at what stands there after a `put`, as far as one is allowed to; it must be the file."""
+    try:
+        info = sink.stat(ref)
+    except TransferError as error:
+        if error.kind in _UNSEEN or (error.kind == "object_missing" and scheme_of(ref.url) in _ONE_URL):
+            return
+        raise
+    if _is_page(ref, info.content_type):
+        return
+    size, where = path.stat().st_size, shown(ref.url)
+    if info.size not in (None, size):
+        raise TransferError("truncated", f"{where} has {info.size} bytes after {size} were sent", where)
+    if info.digest is not None and digest_of_file(path, info.digest.algorithm) != info.digest.value:
+        words = f"{where} has another {info.digest.algorithm} than {path.name}, which was sent"
+        raise TransferError("digest_mismatch", words, where)
+
+
+def _is_page(ref: Ref, content_type: str | None) -> bool:
+    """Services that give each upload an address of their own show a page at the one that was written to."""
+    return scheme_of(ref.url) in _ONE_URL and "html" in (content_type or "")
 
 
 def _deleting(sink: Sink, ref: Ref) -> Callable[[], None]:

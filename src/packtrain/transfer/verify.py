@@ -26,15 +26,18 @@ _QUOTE_LENGTH = 80
 
 
 class Digests:
-    """sha256 of what passes by, and another algorithm where one is demanded."""
+    """sha256 of what passes by (unless it would be in vain), and another algorithm where one is demanded."""
 
-    def __init__(self, *wanted: Digest | None) -> None:
-        names = {"sha256", *(digest.algorithm for digest in wanted if digest is not None)}
+    def __init__(self, *wanted: Digest | None, sha256: bool = True) -> None:
+        names = {digest.algorithm for digest in wanted if digest is not None} | ({"sha256"} if sha256 else set())
         self._running = {name: _algorithm(name) for name in names}
 
-    def update(self, data: bytes) -> None:
+    def update(self, data: bytes | memoryview) -> None:
         for running in self._running.values():
             running.update(data)
+
+    def has(self, algorithm: str) -> bool:
+        return algorithm in self._running
 
     def value(self, algorithm: str) -> str:
         return str(self._running[algorithm].hexdigest())
@@ -49,12 +52,16 @@ def _algorithm(name: str) -> Any:
 
 
 def sha256_of(path: Path) -> str:
-    digests = Digests()
+    return digest_of_file(path, "sha256")
+
+
+def digest_of_file(path: Path, algorithm: str) -> str:
+    digests = Digests(Digest(algorithm, ""))
     with open(path, "rb") as file:
         while True:
             block = file.read(_BLOCK)
             if not block:
-                return digests.value("sha256")
+                return digests.value(algorithm)
             digests.update(block)
 
 

@@ -72,9 +72,15 @@ def test_memory_is_short_only_if_clearly_less(have, short):
 # disk
 
 
-def test_archives_count_twice():
-    inputs = (Input("", "input", (item("data.tar.gz", 100), item("labels.csv", 7))),)
+def test_archives_that_come_as_files_count_twice():
+    inputs = (Input("", "input", (item("data.zip", 100), item("labels.csv", 7))),)
     assert probe.disk_need(job(inputs), {}) == 207
+
+
+def test_archives_that_are_unpacked_on_their_way_count_once():
+    inputs = (Input("", "input", (item("data.tar.gz", 100), item("data.tar", 1000))),)
+    assert probe.disk_need(job(inputs), {}) == 1100
+    assert probe.disk_need(job(inputs), {}, streams=False) == 2200
 
 
 def test_archives_that_stay_packed_count_once():

@@ -12,7 +12,7 @@ from pools import LocalPool, gone, until
 
 from packtrain.engines.local import claim
 from packtrain.engines.local import engine as engine_module
-from packtrain.engines.local.machine import capabilities, job_environment, visible_gpus
+from packtrain.engines.local.machine import capabilities, depot_options, job_environment, visible_gpus
 from packtrain.events import kinds
 from packtrain.plan import Resources
 
@@ -67,6 +67,12 @@ class TestEnvironment:
         expected = {"PATH", "HOME", "LANG", "LC_ALL", "https_proxy", "NO_PROXY", "CUDA_HOME", "APPTAINER_CACHEDIR"}
         assert set(passed) == {*expected, "CUDA_VISIBLE_DEVICES"}
         assert "secret" not in passed.values()
+
+    def test_a_depot_is_used_only_where_a_person_asks_for_it(self):
+        assert depot_options({}) == depot_options({"PACKTRAIN_DEPOT": ""}) == []
+        assert depot_options({"PACKTRAIN_DEPOT": "/d"}) == ["--depot", "/d"]
+        named = {"PACKTRAIN_DEPOT": "/d", "PACKTRAIN_DEPOT_CAP": "5000"}
+        assert depot_options(named) == ["--depot", "/d", "--depot-cap", "5000"]
 
     def test_a_job_sees_its_own_gpus(self):
         assert job_environment({"CUDA_VISIBLE_DEVICES": "7"}, ("0", "2"))["CUDA_VISIBLE_DEVICES"] == "0,2"

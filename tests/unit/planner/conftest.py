@@ -1,5 +1,7 @@
 """Plans from workflow texts."""
 
+import os
+
 import pytest
 
 from packtrain.plan import RunFolder
@@ -8,6 +10,15 @@ from packtrain.spec import load_text
 
 RESOURCES = "resources: {tasks: 1, cpusPerTask: 2, memPerCpu: 100, gpus: 1}\n"
 STEPS = "steps: [{run: {command: 'true'}}]\n"
+
+
+@pytest.fixture(autouse=True)
+def no_aws_credentials(monkeypatch):
+    """Whoever runs the tests may have some."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/dev/null")
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/dev/null")
 
 
 @pytest.fixture

@@ -81,8 +81,14 @@ def test_osdf_addresses_are_paths(job, given, url):
     assert (item.name, item.sources[0].url) == ("x.tar", url)
 
 
-def test_an_osdf_address_with_a_slash_at_the_end_means_all_below(job):
-    assert job("input: {osdf: {path: /nrp/x/}}\n").inputs[0].prefix.url == "osdf:///nrp/x/"
+@pytest.mark.parametrize("path", ["/nrp/x/", "/nrp/x?recursive", "/nrp/x?directread&recursive"])
+def test_an_osdf_address_of_a_folder_means_all_below(job, path):
+    assert job(f"input: {{osdf: {{path: '{path}'}}}}\n").inputs[0].prefix.url == f"osdf://{path}"
+
+
+def test_other_flags_of_an_osdf_address_stay(job):
+    (item,) = job("input: {osdf: {path: '/nrp/x.tar?directread'}}\n").inputs[0].items
+    assert (item.name, item.sources[0].url) == ("x.tar", "osdf:///nrp/x.tar?directread")
 
 
 def test_local_files_are_relative_to_the_workflow(job, tmp_path):
@@ -116,7 +122,7 @@ def test_a_local_path_that_is_no_file_is_a_problem(planned):
 
 def test_a_digest_of_many_objects_is_a_problem(planned):
     (message,) = errors(planned("input: {osdf: {path: /x/, sha256: " + "a" * 64 + "}}\n"))
-    assert "sha256 is the digest of one object, but the address ends in /" in message
+    assert "sha256 is the digest of one object, but the address is of a folder" in message
 
 
 @pytest.mark.parametrize(

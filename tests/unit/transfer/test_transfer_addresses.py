@@ -9,13 +9,13 @@ import pytest
 
 from packtrain.errors import FailedError, TransferError
 from packtrain.plan import Ref, S3Access
-from packtrain.transfer import pelican
+from packtrain.transfer import multipart, pelican, s3wire
 from packtrain.transfer.address import checked_name, joined, origin_of, shown
 from packtrain.transfer.file import FileStore
 from packtrain.transfer.http import HttpStore
 from packtrain.transfer.pelican import PelicanStore
 from packtrain.transfer.registry import sink_for, source_for
-from packtrain.transfer.s3 import MAX_PUT_BYTES, S3Store
+from packtrain.transfer.s3 import S3Store
 
 
 @pytest.mark.parametrize(
@@ -98,13 +98,30 @@ def test_s3_without_an_endpoint_is_told():
         S3Store(str).stat(Ref("s3://b/k"))
 
 
-def test_an_object_over_5_gb_is_refused(tmp_path):
-    big = tmp_path / "big"
-    with open(big, "wb") as file:
-        file.truncate(MAX_PUT_BYTES + 1)
-    with pytest.raises(TransferError, match="cannot be put at once") as caught:
-        S3Store(str).put(Ref("s3://b/k", s3=S3Access("r", "http://127.0.0.1:9")), big)
-    assert caught.value.kind == "unsupported"
+@pytest.mark.parametrize(
+    ("endpoint", "bucket", "expected"),
+    [
+        ("http://127.0.0.1:9000", "b", "http://127.0.0.1:9000/b/k%20%C3%BC?x=1"),
+        ("https://gate.example/s3/", "b", "https://gate.example/s3/b/k%20%C3%BC?x=1"),
+        ("https://s3.us-east-2.amazonaws.com", "b", "https://b.s3.us-east-2.amazonaws.com/k%20%C3%BC?x=1"),
+        ("https://s3.us-east-2.amazonaws.com", "b.c", "https://s3.us-east-2.amazonaws.com/b.c/k%20%C3%BC?x=1"),
+        ("https://b.s3.example.org:8443", "b", "https://b.s3.example.org:8443/k%20%C3%BC?x=1"),
+    ],
+)
+def test_the_bucket_stands_in_the_path_or_in_the_host(endpoint, bucket, expected):
+    assert s3wire.object_url(Ref(f"s3://{bucket}/k ü", s3=S3Access("r", endpoint)), {"x": "1"}) == expected
+
+
+@pytest.mark.parametrize("size", [1, 16 << 20, (16 << 20) + 1, 5 << 40])
+def test_pieces_cover_the_file_within_the_limits_of_s3(tmp_path, size):
+    with open(tmp_path / "big", "wb") as file:
+        file.truncate(size)
+    pieces = multipart.cut(tmp_path / "big")
+    ends = [piece.start + piece.length for piece in pieces]
+    assert [0, *ends[:-1]] == [piece.start for piece in pieces]
+    assert ends[-1] == size
+    assert len(pieces) <= 10_000
+    assert all(5 << 20 <= piece.length <= 5 << 30 for piece in pieces[:-1])
 
 
 def test_nothing_heavy_is_imported_before_it_is_used():

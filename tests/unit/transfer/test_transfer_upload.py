@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import zipfile
 from pathlib import Path
@@ -108,7 +109,54 @@ def test_an_empty_folder_sends_nothing(tmp_path):
 def test_a_passing_failure_is_borne(folder, tmp_path):
     with Origin(tmp_path / "served", writable=True, faults=[Fault(status=503), Fault(status=404)]) as origin:
         run(folder, f"{origin.url}/out.zip")
-    assert len(origin.seen) == 3
+        assert [seen.method for seen in origin.seen] == ["PUT", "PUT", "PUT", "HEAD"]
+
+
+@pytest.fixture
+def one(tmp_path: Path) -> Path:
+    """A folder with one file, which is sent as it is."""
+    (tmp_path / "one").mkdir()
+    (tmp_path / "one" / "model.pt").write_bytes(b"weights" * 100_000)
+    return tmp_path / "one"
+
+
+@pytest.mark.parametrize("wrong", [Fault(truncate=100), Fault(status=503)])
+def test_what_stands_there_is_looked_at_and_sent_again_if_wrong(one, tmp_path, wrong):
+    with Origin(tmp_path / "served", writable=True, faults=[None, wrong]) as origin:
+        run(one, f"{origin.url}/model.pt")
+        assert [seen.method for seen in origin.seen] == ["PUT", "HEAD", "PUT", "HEAD"]
+
+
+def test_a_digest_that_the_server_states_is_compared(one, tmp_path):
+    wrong = {"Repr-Digest": f"sha-256=:{base64.b64encode(bytes(32)).decode()}:"}
+    with Origin(tmp_path / "served", writable=True, headers=wrong) as origin:
+        error = failure(one, f"{origin.url}/model.pt", patience_s=0)
+    assert "another sha256 than model.pt" in error.detail
+
+
+@pytest.mark.parametrize("unseen", [Fault(status=403), Fault(status=404), Fault(page=b"<html>thanks</html>")])
+def test_a_place_that_only_takes_is_believed(one, tmp_path, unseen):
+    with Origin(tmp_path / "served", writable=True, faults=[None, unseen, unseen]) as origin:
+        run(one, f"{origin.url}/model.pt")
+        assert [seen.method for seen in origin.seen].count("PUT") == 1
+
+
+def test_progress_grows_while_one_file_is_on_its_way(one, tmp_path):
+    told = []
+    with Origin(tmp_path / "served", writable=True) as origin:
+        run(one, f"{origin.url}/model.pt", progress=lambda done, total: told.append((done, total)))
+    assert len(told) > 5
+    assert told == sorted(told)
+    assert told[-1] == (700_000, 700_000)
+
+
+def test_stop_is_heard_within_a_file(one, tmp_path):
+    def leave(done, total):
+        raise Leave
+
+    with Origin(tmp_path / "served", writable=True) as origin, pytest.raises(Leave):
+        run(one, f"{origin.url}/model.pt", progress=leave)
+    assert not (tmp_path / "served" / "model.pt").exists()
 
 
 def failure(folder: Path, url: str, **more) -> FailedError:

@@ -16,7 +16,7 @@ from typing import Any
 
 from packtrain.engines.api import Sighting, Ticket
 from packtrain.engines.local import claim
-from packtrain.engines.local.machine import capabilities, gpu_names, job_environment
+from packtrain.engines.local.machine import capabilities, depot_options, gpu_names, job_environment
 from packtrain.engines.local.slots import Share, Slots
 from packtrain.events import FAILURE_KINDS
 from packtrain.plan import AttemptFolder, RunFolder
@@ -153,6 +153,7 @@ class LocalEngine:
     def _command(self, one: _Followed) -> list[str]:
         plan = self._folder.job_plan(one.ticket.job.id)
         where = ["--home", str(one.attempt.root), "--secrets", str(self._folder.secrets), "--site", "local"]
+        where += depot_options(self._environment)
         return ["/bin/sh", str(self._folder.launcher), str(plan), "--decision", one.ticket.decision, *where]
 
     @staticmethod

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from packtrain.engines.api import Capabilities
 
@@ -65,3 +66,11 @@ def job_environment(person: Mapping[str, str], gpus: Sequence[str]) -> dict[str,
     named = {k: v for k, v in person.items() if k in (*_PASSED, *_PASSED_TLS, *_PASSED_APPTAINER)}
     prefixed = {k: v for k, v in person.items() if k.startswith(_PASSED_PREFIXES)}
     return {**named, **prefixed, "CUDA_VISIBLE_DEVICES": ",".join(gpus)}
+
+
+def depot_options(person: Mapping[str, str]) -> list[str]:
+    """For the agent. Off unless asked for: a second copy of all data that nobody knows of fills disks."""
+    folder, cap = person.get("PACKTRAIN_DEPOT", ""), person.get("PACKTRAIN_DEPOT_CAP", "")
+    if not folder:
+        return []
+    return ["--depot", str(Path(folder).absolute()), *(["--depot-cap", cap] if cap.isdigit() else [])]

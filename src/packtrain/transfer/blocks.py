@@ -1,0 +1,225 @@
+"""Who brings which blocks of a file: spans, steals and hedges. Pure: no clock, no network, no threads.
+
+A span is a run of blocks that one connection asks for at once. Spans shrink towards the end, so that all
+connections finish together. Where one lags nevertheless, an idle one takes the tail half of the span
+with the most left, and at last a second copy of its very block (a hedge). The first copy wins.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+MOST_BLOCKS = 32  # of a span
+_STEAL_AFTER_S = 0.25  # below, the owner is done before a thief has begun
+_HEDGE_AFTER_S = 0.5
+_HEDGE_TIMES = 3.0  # of what a block takes
+_SLOW_AFTER_S = 3.0
+_SLOW_TIMES = 8.0
+_HEDGED_SHARE = 0.05
+_REMEMBERED = 64
+_KNOWN_AFTER = 3  # blocks; fewer tell nothing about what one takes
+
+
+@dataclass(eq=False)
+class Span:
+    """Blocks `at`..`stop` (not included) on their way from `place`; `got` bytes of block `at` are here."""
+
+    at: int
+    stop: int
+    place: object
+    since: float  # when block `at` was begun
+    moved: float  # when a byte last came
+    got: int = 0
+    hedge: bool = False
+
+
+class Schedule:
+    def __init__(
+        self, count: int, done: Iterable[int] = (), horizon: int | None = None, most_blocks: int = MOST_BLOCKS
+    ) -> None:
+        self.count, self.done, self._most_blocks = count, bytearray(count), most_blocks
+        for index in done:
+            self.done[index] = 1
+        self.left = count - sum(self.done)
+        self.frontier = 0  # all blocks before it are done
+        self.horizon = count if horizon is None else horizon  # blocks from here on are not given out yet
+        self.hedged = 0
+        self._free = _runs(self.done)
+        self._free_blocks = self.left
+        self._spans: list[Span] = []
+        self._times: deque[float] = deque(maxlen=_REMEMBERED)
+        self._advance()
+
+    def take(self, place: object, now: float, workers: int, alone: bool = False) -> Span | None:
+        """Work for a connection to a place; `alone`: there is no other place to hedge with."""
+        span = (
+            self._carve(place, now, workers)
+            or self._take_over(place, now)
+            or self._steal(place, now)
+            or self._hedge(place, now, alone)
+        )
+        if span is not None:
+            self._spans.append(span)
+        return span
+
+    def begin(self, place: object, now: float, blocks: int) -> Span | None:
+        """The first blocks, for the answer that told how many there are."""
+        span = self._carve(place, now, 1, blocks)
+        if span is not None:
+            self._spans.append(span)
+        return span
+
+    def extend(self, span: Span) -> bool:
+        """The next block for a connection that cannot be asked for ranges and brings it anyway."""
+        for index, (first, stop) in enumerate(self._free):
+            if first == span.stop and first < self.horizon:
+                self._free[index : index + 1] = [(first + 1, stop)] if first + 1 < stop else []
+                self._free_blocks -= 1
+                span.stop += 1
+                return True
+        return False
+
+    def arrived(self, span: Span, now: float) -> bool:
+        """Block `at` of the span is here and right: whether this is the first copy. The span goes on."""
+        index, took = span.at, now - span.since
+        span.at, span.got, span.since = index + 1, 0, now
+        self._times.append(took)
+        if self.done[index]:
+            return False
+        self.done[index] = 1
+        self.left -= 1
+        self._advance()
+        return True
+
+    def lost(self, span: Span) -> bool:
+        """Whether nobody needs the span's block any more: another copy came first, or it was stolen."""
+        return span.at >= span.stop or bool(self.done[span.at])
+
+    def skip(self, span: Span) -> None:
+        """Pass over blocks that others have brought."""
+        while span.at < span.stop and self.done[span.at]:
+            span.at, span.got = span.at + 1, 0
+
+    def give_back(self, span: Span) -> None:
+        """What is left of the span is for others."""
+        self._spans.remove(span)
+        for index in range(span.at, span.stop):
+            if not self.done[index] and not any(other.at <= index < other.stop for other in self._spans):
+                self._free.append((index, index + 1))
+                self._free_blocks += 1
+        self._free = _joined(self._free)
+
+    def undo(self, index: int) -> None:
+        """A block that turned out to be wrong after all."""
+        self.done[index] = 0
+        self.left += 1
+        self._free = _joined([*self._free, (index, index + 1)])
+        self._free_blocks += 1
+        self.frontier = min(self.frontier, index)
+
+    def slow(self, span: Span, now: float) -> bool:
+        """Far behind what blocks take: better asked for anew."""
+        typical = self._usual_s(span, now)
+        return typical is not None and now - span.since > max(_SLOW_AFTER_S, _SLOW_TIMES * typical)
+
+    def typical_s(self) -> float | None:
+        """What a block takes; None before that can be told."""
+        return statistics.median(self._times) if len(self._times) >= _KNOWN_AFTER else None
+
+    def _usual_s(self, span: Span, now: float) -> float | None:
+        """What a block takes, and what it takes the other connections now: a line that all share may have slowed."""
+        typical = self.typical_s()
+        ages = [now - other.since for other in self._spans if other is not span and other.got]
+        return None if typical is None else max(typical, statistics.median(ages) if ages else 0.0)
+
+    def received(self) -> int:
+        """Bytes of blocks that are not complete yet."""
+        return sum(span.got for span in self._spans)
+
+    def _advance(self) -> None:
+        gap = self.done.find(0, self.frontier)
+        self.frontier = self.count if gap < 0 else gap
+
+    def _carve(self, place: object, now: float, workers: int, most: int | None = None) -> Span | None:
+        if not self._free or self._free[0][0] >= self.horizon:
+            return None
+        first, stop = self._free[0]
+        if most is None:
+            most = max(1, min(self._most_blocks, self._free_blocks // (2 * max(1, workers))))
+        end = min(first + most, stop, self.horizon)
+        self._free[:1] = [(end, stop)] if end < stop else []
+        self._free_blocks -= end - first
+        return Span(first, end, place, now, now)
+
+    def _take_over(self, place: object, now: float) -> Span | None:
+        """All of a span of which another place has not given a byte: that costs nothing, unlike a hedge."""
+        for owner in self._spans:
+            if not owner.got and owner.place is not place and self._late(owner, now):
+                taken = Span(owner.at, owner.stop, place, now, now)
+                owner.stop = owner.at
+                return taken
+        return None
+
+    def _steal(self, place: object, now: float) -> Span | None:
+        """The tail half of the longest span; its owner keeps the block that it is receiving."""
+        owner = max(self._spans, key=lambda span: span.stop - span.at, default=None)
+        if owner is None or owner.stop - owner.at < 2 or not self._worth_it(owner, now):
+            return None
+        middle = owner.at + 1 + (owner.stop - owner.at - 1) // 2
+        stolen = Span(middle, owner.stop, place, now, now)
+        owner.stop = middle
+        return stolen
+
+    def _worth_it(self, owner: Span, now: float) -> bool:
+        typical = self.typical_s()
+        ahead = now - owner.since if typical is None else max(now - owner.since, typical * (owner.stop - owner.at))
+        return ahead >= _STEAL_AFTER_S
+
+    def _hedge(self, place: object, now: float, alone: bool) -> Span | None:
+        if self.hedged + 1 > max(1, int(_HEDGED_SHARE * self.count)):
+            return None
+        late = [span for span in self._spans if self._late(span, now) and (alone or span.place is not place)]
+        if not late:
+            return None
+        oldest = min(late, key=lambda span: span.since)
+        self.hedged += 1
+        return Span(oldest.at, oldest.at + 1, place, now, now, hedge=True)
+
+    def _late(self, span: Span, now: float) -> bool:
+        """One copy beside the first is enough."""
+        if span.hedge or self.lost(span) or self._copies(span.at) > 1:
+            return False
+        typical = self._usual_s(span, now)
+        if typical is None:
+            return now - span.moved > _SLOW_AFTER_S
+        return now - span.since > max(_HEDGE_AFTER_S, _HEDGE_TIMES * typical)
+
+    def _copies(self, index: int) -> int:
+        return sum(1 for span in self._spans if span.at <= index < span.stop)
+
+
+def _runs(done: bytearray) -> list[tuple[int, int]]:
+    """The stretches of blocks that are not done."""
+    runs: list[tuple[int, int]] = []
+    at = 0
+    while True:
+        first = done.find(0, at)
+        if first < 0:
+            return runs
+        stop = done.find(1, first)
+        stop = len(done) if stop < 0 else stop
+        runs.append((first, stop))
+        at = stop
+
+
+def _joined(runs: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    joined: list[tuple[int, int]] = []
+    for first, stop in sorted(runs):
+        if joined and joined[-1][1] >= first:
+            joined[-1] = (joined[-1][0], max(stop, joined[-1][1]))
+        else:
+            joined.append((first, stop))
+    return joined

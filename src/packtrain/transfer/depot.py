@@ -1,0 +1,252 @@
+"""The depot: fetched data on a disk that several jobs share, so that each object is fetched once.
+
+    DIR/lock                    held for the moment in which room is made
+    DIR/KE/KEY                  an object, complete (it appears by renaming) and never changed
+    DIR/KE/KEY.part, …          one that is on its way; whoever asks next goes on with it
+    DIR/KE/KEY.json             what it is, how large it is or will be
+    DIR/KE/KEY.lock             held alone by who fetches or removes it, together by those who copy it;
+                                its time is that of the last use
+
+Locks are the kernel's (flock): a process that dies holds none. Jobs get a copy (a reflink where the file system
+has them), never a second name of the file: what a job does to its input does not reach the depot.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Optional
+
+from packtrain.errors import FailedError, NotFoundError, RefusedError, TransferError
+from packtrain.plan import Item
+from packtrain.transfer.address import shown
+from packtrain.transfer.api import ObjectInfo, Reveal
+from packtrain.transfer.clone import clone
+from packtrain.transfer.fetch import Fetched, fetch
+from packtrain.transfer.registry import source_for
+
+Stop = Callable[[], None]
+Progress = Callable[[int, Optional[int]], None]
+
+DEFAULT_CAP = 100 * 10**9
+_LOOK_EVERY_S = 0.1
+
+
+@dataclass(frozen=True)
+class Entry:
+    key: str
+    name: str
+    bytes: int
+    source: str  # without secrets
+    complete: bool
+    used: float  # seconds since 1970
+
+    @property
+    def about(self) -> str:
+        return json.dumps({"v": 1, "name": self.name, "bytes": self.bytes, "source": self.source})
+
+
+class Depot:
+    def __init__(self, folder: Path, cap_bytes: int = DEFAULT_CAP) -> None:
+        self._folder, self._cap = folder, cap_bytes
+
+    def get(
+        self, item: Item, target: Path, reveal: Reveal, *, patience_s: float, stop: Stop, progress: Progress
+    ) -> Fetched:
+        """The item stands at `target`, complete and verified, or FailedError says why not.
+
+        What has no name of its own (no digest, and a source that states no ETag or size), or is larger than the
+        depot, passes it by.
+        """
+        began = time.monotonic()
+        with contextlib.suppress(OSError):  # a depot that cannot be used is no reason to fail
+            got = self._through(item, target, reveal, patience_s, stop, progress)
+            if got is not None:
+                return replace(got, seconds=time.monotonic() - began)
+        return fetch(item, target, reveal, patience_s=patience_s, stop=stop, progress=progress)
+
+    def _through(
+        self, item: Item, target: Path, reveal: Reveal, patience_s: float, stop: Stop, progress: Progress
+    ) -> Fetched | None:
+        """None: it has to pass the depot by."""
+        known = identify(item, reveal)
+        if known is None:
+            return None
+        got = self._fetched(*known, item, reveal, patience_s, stop, progress)
+        if got is None or not self._copied(known[0], target, stop):
+            return None
+        progress(got.bytes, got.bytes)
+        return got
+
+    def entries(self) -> list[Entry]:
+        """The least recently used first."""
+        found = (self._entry(path.name[: -len(".json")]) for path in self._folder.glob("*/*.json"))
+        return sorted((entry for entry in found if entry), key=lambda entry: entry.used)
+
+    def remove(self, key: str) -> Entry:
+        """Raises NotFoundError, and RefusedError where somebody uses it."""
+        entry = self._entry(key)
+        if entry is None:
+            raise NotFoundError(f"the depot {self._folder} has no object {key}")
+        if not self._removed(key):
+            raise RefusedError(f"{entry.name} ({key[:12]}) is in use by a job: try again when it is done")
+        return entry
+
+    def clear(self) -> list[Entry]:
+        """Everything that nobody uses; what was removed."""
+        return [entry for entry in self.entries() if self._removed(entry.key)]
+
+    def _fetched(
+        self, key: str, size: int, item: Item, reveal: Reveal, patience_s: float, stop: Stop, progress: Progress
+    ) -> Fetched | None:
+        """The object stands in the depot; None if there is no room for it."""
+        path = self._path(key)
+        while True:
+            stop()
+            with self._locked(path, fcntl.LOCK_EX) as mine:
+                if mine and path.exists():
+                    return self._found(path)
+                if mine:
+                    return self._fetch(key, size, item, reveal, patience_s, stop, progress)
+            if path.exists():  # those who hold the lock copy it, as we will
+                return self._found(path)
+            time.sleep(_LOOK_EVERY_S)
+
+    def _fetch(
+        self, key: str, size: int, item: Item, reveal: Reveal, patience_s: float, stop: Stop, progress: Progress
+    ) -> Fetched | None:
+        path = self._path(key)
+        if not self._reserved(Entry(key, item.name, size, shown(item.sources[0].url), False, 0.0)):
+            return None
+        try:
+            got = fetch(item, path, reveal, patience_s=patience_s, stop=stop, progress=progress)
+        except FailedError as error:
+            if error.kind != "disk_full":
+                raise
+            return None
+        if got.bytes != size:  # the source has another object by now: it is right, but not the one of this key
+            path.unlink()
+            return None
+        return got
+
+    def _found(self, path: Path) -> Fetched:
+        size = path.stat().st_size
+        return Fetched(size, f"the depot {self._folder}", 0.0, 0, "")
+
+    def _copied(self, key: str, target: Path, stop: Stop) -> bool:
+        """False if it was removed meanwhile."""
+        path = self._path(key)
+        while True:
+            stop()
+            with self._locked(path, fcntl.LOCK_SH) as mine:
+                if mine:
+                    return self._copy(path, target, stop)
+            time.sleep(_LOOK_EVERY_S)
+
+    def _copy(self, path: Path, target: Path, stop: Stop) -> bool:
+        os.utime(_beside(path, ".lock"))
+        try:
+            clone(path, target, stop)
+            return True
+        except FileNotFoundError:
+            return False
+
+    def _reserved(self, entry: Entry) -> bool:
+        """Make room. What is on its way counts as if it were there."""
+        about = _beside(self._path(entry.key), ".json")
+        with open(self._folder / "lock", "ab") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            others = [other for other in self.entries() if other.key != entry.key]
+            used = sum(other.bytes for other in others)
+            for other in others:
+                if used + entry.bytes <= self._cap:
+                    break
+                used -= other.bytes if self._removed(other.key) else 0
+            if used + entry.bytes > self._cap:
+                return False
+            _beside(about, ".new").write_text(entry.about, encoding="utf-8")
+            _beside(about, ".new").replace(about)
+        return True
+
+    def _removed(self, key: str) -> bool:
+        """Unless it is in use."""
+        path = self._path(key)
+        with self._locked(path, fcntl.LOCK_EX) as mine:
+            if mine:
+                for other in path.parent.glob(f"{key}*"):
+                    if other.suffix != ".lock":
+                        other.unlink()
+                _beside(path, ".lock").unlink()
+            return mine
+
+    def _entry(self, key: str) -> Entry | None:
+        path = self._path(key)
+        try:
+            about = json.loads(_beside(path, ".json").read_text(encoding="utf-8"))
+            used = _beside(path, ".lock").stat().st_mtime
+        except (OSError, ValueError):
+            return None
+        return Entry(key, about["name"], about["bytes"], about["source"], path.exists(), used)
+
+    def _path(self, key: str) -> Path:
+        return self._folder / key[:2] / key
+
+    @contextlib.contextmanager
+    def _locked(self, path: Path, how: int) -> Iterator[bool]:
+        """Whether we have the lock, without waiting. A lock file that was removed under us is none."""
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # what needed a token to come is not for all
+        path.parent.mkdir(exist_ok=True)
+        name = _beside(path, ".lock")
+        with open(name, "ab") as lock:
+            try:
+                fcntl.flock(lock, how | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+                return
+            yield _is_at(lock.fileno(), name)
+
+
+def _is_at(handle: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(handle), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _beside(path: Path, suffix: str) -> Path:
+    return path.with_name(path.name + suffix)
+
+
+def identify(item: Item, reveal: Reveal) -> tuple[str, int] | None:
+    """The object's key and size; None where nobody states enough to know it again."""
+    digest, info = item.digest, None
+    if digest is None or item.size is None:
+        info = _stated(item, reveal)
+    size = item.size if item.size is not None else (info.size if info else None)
+    if size is None:
+        return None
+    if digest is not None:
+        return (digest.value if digest.algorithm == "sha256" else _hashed(digest.algorithm, digest.value)).lower(), size
+    if info is None or not info.etag or info.size != size:
+        return None
+    return _hashed(shown(item.sources[0].url), str(size), info.etag), size
+
+
+def _stated(item: Item, reveal: Reveal) -> ObjectInfo | None:
+    """By the first source alone: another has its own ETags."""
+    ref = item.sources[0]
+    try:
+        return source_for(ref, reveal).stat(ref)
+    except TransferError:
+        return None  # the fetch will be more patient
+
+
+def _hashed(*parts: str) -> str:
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()

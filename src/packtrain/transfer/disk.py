@@ -1,0 +1,83 @@
+"""The shelf of a fetch to a file: the partial file, and the digests that follow what is written."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection
+
+from packtrain.plan import Digest
+from packtrain.transfer.engine import Wish
+from packtrain.transfer.hashing import Follower
+from packtrain.transfer.ledger import Known
+from packtrain.transfer.partial import Partial
+from packtrain.transfer.verify import Digests
+
+_ALWAYS_HASHED = 64 << 20  # up to this size a sha256 costs nothing that anybody would notice
+
+
+class Disk:
+    def __init__(self, part: Partial, wish: Wish) -> None:
+        self._part, self._wish = part, wish
+        self._lock = threading.Lock()
+        self._written = bytearray()
+        self._edge = 0  # blocks before it are all written
+        self._known: Known | None = None
+        self._follower: Follower | None = None
+        self.stated: Digest | None = None  # by the server
+
+    def go_on(self, known: Known, done: Collection[int]) -> None:
+        self._follow(known)
+        for index in done:
+            self._written[index] = 1
+        self._advance()
+
+    def begin(self, known: Known) -> None:
+        self._part.begin(known)
+        self._follow(known)
+
+    def begin_unsized(self) -> None:
+        self._end_following()
+        self._part.begin_unsized()
+        self._follower = Follower(Digests(self._wish.item.digest), self._part.readinto)
+
+    def put(self, index: int, block: memoryview) -> memoryview:
+        given = self._part.put(index, block)
+        with self._lock:
+            self._written[index] = 1
+            if index == self._edge:
+                self._advance()
+        return given
+
+    def append(self, position: int, data: memoryview) -> None:
+        self._part.append(position, data)
+        if self._follower is not None:
+            self._follower.advance(position + len(data))
+
+    def digests(self) -> Digests | None:
+        """Of the whole, when all is written."""
+        return self._follower.finish(self._wish.stop) if self._follower else None
+
+    def close(self) -> None:
+        self._end_following()
+        self._part.close()
+
+    def _follow(self, known: Known) -> None:
+        self._end_following()
+        self._known, self._written, self._edge = known, bytearray(known.count), 0
+        self.stated = None if self._wish.checksums else known.digest
+        wanted = self._wish.item.digest or self.stated
+        if wanted is not None or known.size <= _ALWAYS_HASHED:
+            digests = Digests(wanted, sha256=known.size <= _ALWAYS_HASHED)
+            self._follower = Follower(digests, self._part.readinto)
+
+    def _end_following(self) -> None:
+        if self._follower is not None:
+            self._follower.end()
+            self._follower = None
+
+    def _advance(self) -> None:
+        assert self._known is not None
+        gap = self._written.find(0, self._edge)
+        self._edge = self._known.count if gap < 0 else gap
+        if self._follower is not None:
+            self._follower.advance(min(self._known.size, self._edge * self._known.block))

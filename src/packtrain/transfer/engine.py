@@ -1,0 +1,372 @@
+"""The many connections of one fetch: what they share.
+
+`Engine` holds the state (schedule, sources, counters) under one lock and never touches the network;
+`worker.Worker`, one a connection, asks it for work, receives blocks, and tells what happened; `crew`
+hires the workers and waits for the whole. The blocks go to a `Shelf`: a file (`disk`), or a window in
+memory (`ordered`).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Optional, Protocol
+
+from packtrain.errors import TransferError
+from packtrain.plan import Item
+from packtrain.transfer.api import ObjectInfo, Reveal
+from packtrain.transfer.blocks import MOST_BLOCKS, Schedule, Span
+from packtrain.transfer.leads import Leads
+from packtrain.transfer.ledger import BLOCK, Known
+from packtrain.transfer.pace import FIRST, MOST, Pace
+from packtrain.transfer.patience import verdict_of
+from packtrain.transfer.snapshot import Observe
+from packtrain.transfer.sources import Sources, Standing
+
+if TYPE_CHECKING:
+    from packtrain.transfer.checksums import Checksums
+
+Stop = Callable[[], None]
+Progress = Callable[[int, Optional[int]], None]
+
+LOOK_EVERY_S = 0.05
+_NEXT_PLACE_AFTER_S = 0.5  # of silence before the first answer
+_MOST_BUFFERED = 96 << 20
+_BLOCKS_A_WORKER = 2
+_STRANGE_ANSWERS = 3
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What is wanted, and by whom it may be ended."""
+
+    item: Item
+    reveal: Reveal
+    patience_s: float
+    stop: Stop
+    progress: Progress
+    checksums: Checksums | None = None
+    observe: Observe | None = None
+
+    @property
+    def block(self) -> int:
+        return self.checksums.block if self.checksums else BLOCK
+
+    @property
+    def proven(self) -> bool:
+        """Whether wrong bytes would be noticed, wherever they come from."""
+        return self.item.digest is not None or self.checksums is not None
+
+
+class Shelf(Protocol):
+    def begin(self, known: Known) -> None: ...
+
+    def begin_unsized(self) -> None: ...
+
+    def put(self, index: int, block: memoryview) -> memoryview:
+        """Take a block; gives a buffer to receive the next one into."""
+        ...
+
+    def append(self, position: int, data: memoryview) -> None: ...
+
+
+class BeginAnewError(Exception):
+    """The sources that are left have another object than the one begun."""
+
+
+@dataclass
+class Counts:
+    retries: int = 0
+    stalls: int = 0
+    wasted: int = 0
+    bytes: int = 0  # done, with those of earlier processes
+
+
+@dataclass(eq=False)
+class Attempt:
+    """One answer of one place. `span` is None while it is not known how large the object is."""
+
+    standing: Standing
+    span: Span | None
+    began: float
+
+
+class Engine:
+    def __init__(self, wish: Wish, shelf: Shelf, sources: Sources, counts: Counts) -> None:
+        self.wish, self.shelf, self.sources, self.counts = wish, shelf, sources, counts
+        self.changed = threading.Condition()
+        self.known: Known | None = None
+        self.schedule: Schedule | None = None
+        self.last: Standing | None = None  # gave the last block
+        self.draining = False  # an object without a size is read by one connection
+        self.workers = self.attempts = self.writing = 0
+        self.horizon: int | None = None  # blocks that may be under way before the first is used up
+        self.most_blocks = MOST_BLOCKS  # of a span
+        self.most = min(MOST, max(1, _MOST_BUFFERED // wish.block))
+        self._leads = Leads(wish.item.sources, wish.reveal, self)
+        self._openings: list[Attempt] = []
+        self._began = self._since = time.monotonic()
+        self._pace: Pace | None = None
+        self._ended: BaseException | None = None
+        self._closed = self._complete = False
+
+    def go_on(self, known: Known, done: Collection[int]) -> None:
+        """With what an earlier process left."""
+        self._schedule(known, done)
+
+    # For the workers; each takes the lock by itself.
+
+    def next_attempt(self) -> Attempt | None:
+        """Work, waited for; None: leave."""
+        with self.changed:
+            while not self._superfluous():
+                attempt = self._attempt(time.monotonic())
+                if attempt is not None:
+                    return attempt
+                self.changed.wait(LOOK_EVERY_S)
+            self.workers -= 1
+            self.changed.notify_all()
+            return None
+
+    def another_place(self, span: Span) -> Attempt | None:
+        """For a span whose connection failed; None when nobody wants it any more."""
+        with self.changed:
+            while self.schedule is not None and not self._closed:
+                self.schedule.skip(span)
+                now = time.monotonic()
+                standing = None if self.schedule.lost(span) else self.sources.choose(now)
+                if self.schedule.lost(span):
+                    break
+                if standing is not None:
+                    span.place, span.since, span.moved = standing, now, now
+                    return self._started(Attempt(standing, span, now))
+                self.changed.wait(LOOK_EVERY_S)
+            return None
+
+    def ended(self, attempt: Attempt) -> None:
+        with self.changed:
+            attempt.standing.connections -= 1
+            self.attempts -= 1
+            if attempt in self._openings:
+                self._openings.remove(attempt)
+            self.changed.notify_all()
+
+    def finished(self, span: Span) -> None:
+        with self.changed:
+            assert self.schedule is not None
+            self.counts.wasted += span.got
+            self.schedule.give_back(span)
+            self.changed.notify_all()
+
+    def failed(self, attempt: Attempt, error: TransferError) -> None:
+        """Before `ended` of the same attempt."""
+        with self.changed:
+            now, standing = time.monotonic(), attempt.standing
+            self.counts.retries += 1
+            alone = self.sources.alone(standing, now)
+            standing.failed(error, attempt.began, now, alone, self._since + self.wish.patience_s)
+            standing.whole = attempt.span is None and error.kind == "not_the_data"
+            self._judge(now, still=1)
+
+    def stalled(self, attempt: Attempt) -> None:
+        with self.changed:
+            self.counts.stalls += 1
+            now = time.monotonic()
+            attempt.standing.silent(now, self.sources.alone(attempt.standing, now))
+
+    def differs(self, attempt: Attempt) -> None:
+        with self.changed:
+            attempt.standing.differs = True
+            self._judge(time.monotonic(), still=1)
+
+    def has_given(self, attempt: Attempt) -> bool:
+        """Whether the place has had our object not long ago: then one strange answer is an accident."""
+        return attempt.standing.bytes > 0 and attempt.standing.failures < _STRANGE_ANSWERS
+
+    def begin(self, attempt: Attempt, info: ObjectInfo, asked: int | None) -> bool:
+        """With the first answer that is right, to `asked` bytes: False if another was first."""
+        with self.changed:
+            if self.schedule is not None or self.draining or self._closed:
+                return False
+            if info.size is None:
+                self.shelf.begin_unsized()
+                self.draining = True
+                return True
+            known = Known(info.size, info.etag, info.digest, self.wish.block)
+            self.shelf.begin(known)
+            self._schedule(known, ())
+            assert self.schedule is not None
+            blocks = known.count if asked is None else max(1, asked // known.block)
+            attempt.span = self.schedule.begin(attempt.standing, attempt.began, blocks)
+            if not info.ranges:
+                attempt.standing.most_connections = 1
+            return True
+
+    def arrived(self, attempt: Attempt, count: int) -> bool:
+        """A block is here and right. True: it is to be put on the shelf, and then told as `stored`."""
+        span, schedule = attempt.span, self.schedule
+        assert span is not None and schedule is not None
+        with self.changed:
+            now = time.monotonic()
+            attempt.standing.delivered(count, now - span.since, now)
+            self._since = now
+            self.last = attempt.standing
+            first = not self._closed and schedule.arrived(span, now)
+            if first:
+                self.writing += 1
+            else:
+                self.counts.wasted += count
+            return first
+
+    def may_write(self) -> bool:
+        """Then `written` has to follow."""
+        with self.changed:
+            self.writing += not self._closed
+            return not self._closed
+
+    def written(self) -> None:
+        with self.changed:
+            self.writing -= 1
+            self.changed.notify_all()
+
+    def stored(self, count: int) -> None:
+        with self.changed:
+            self.writing -= 1
+            self.counts.bytes += count
+            self._complete = self._complete or self._all_here()
+            if self._complete or self._closed:
+                self.changed.notify_all()
+
+    def drained(self, attempt: Attempt, size: int, done: bool) -> None:
+        """An object without a size: so much has come, to the end or not."""
+        with self.changed:
+            self._since = time.monotonic()
+            self.last = attempt.standing
+            self.counts.bytes = size
+            attempt.standing.moved_at = self._since
+            self._complete = done
+
+    def drain_failed(self) -> None:
+        with self.changed:
+            self.draining = False
+            self.counts.wasted += self.counts.bytes
+            self.counts.bytes = 0
+
+    def broken(self, error: BaseException) -> None:
+        """Something that no other source can mend."""
+        with self.changed:
+            self._ended = self._ended or error
+            self.changed.notify_all()
+
+    @property
+    def complete(self) -> bool:
+        return self._complete
+
+    @property
+    def failure(self) -> BaseException | None:
+        return self._ended
+
+    def leave(self) -> bool:
+        return self._closed or self._ended is not None
+
+    # For `crew`, which waits for the whole.
+
+    def look(self) -> int | None:
+        """How many workers are wanted besides those at work; None: all is here."""
+        self._leads.look(time.monotonic())
+        with self.changed:
+            if self._ended is not None:
+                raise self._ended
+            if self._complete:
+                return None
+            self._judge(time.monotonic(), still=0)
+            missing = self._missing_workers(time.monotonic())
+            self.workers += missing
+            return missing
+
+    def wait(self) -> None:
+        with self.changed:
+            if not self._complete and self._ended is None:
+                self.changed.wait(LOOK_EVERY_S)
+
+    def close(self) -> None:
+        """Workers may hang in a connection for a while; what they bring is refused from now on."""
+        with self.changed:
+            self._closed = True
+            self.changed.notify_all()
+            while self.writing:
+                self.changed.wait(LOOK_EVERY_S)
+
+    # Under the lock.
+
+    def _schedule(self, known: Known, done: Collection[int]) -> None:
+        self.known = known
+        self.schedule = Schedule(known.count, done, self.horizon, self.most_blocks)
+        self.counts.bytes = sum(known.length(index) for index in done)
+        self._pace = Pace(
+            min(FIRST, self.most, max(1, self.schedule.left // _BLOCKS_A_WORKER)), self.most, time.monotonic()
+        )
+        self._complete = self._all_here()
+
+    def _all_here(self) -> bool:
+        return self.schedule is not None and not self.schedule.left and not self.writing
+
+    def _superfluous(self) -> bool:
+        if self.leave() or self._complete:
+            return True
+        return self._pace is not None and self.workers > self._pace.connections
+
+    def _attempt(self, now: float) -> Attempt | None:
+        for standing in () if self.draining else self.sources.ranked(now):
+            if self.schedule is None:
+                attempt = self._opening(standing, now)
+            else:
+                span = self.schedule.take(standing, now, self.workers, self.sources.alone(standing, now))
+                attempt = None if span is None else Attempt(standing, span, now)
+            if attempt is not None:
+                return self._started(attempt)
+        return None
+
+    def _opening(self, standing: Standing, now: float) -> Attempt | None:
+        """One place is asked first; another one, too, while it keeps silent."""
+        if any(now - opening.began < _NEXT_PLACE_AFTER_S or opening.standing is standing for opening in self._openings):
+            return None
+        opening = Attempt(standing, None, now)
+        self._openings.append(opening)
+        return opening
+
+    def _started(self, attempt: Attempt) -> Attempt:
+        attempt.standing.connections += 1
+        self.attempts += 1
+        return attempt
+
+    def _missing_workers(self, now: float) -> int:
+        if self._pace is None:
+            return max(0, min(len(self.sources.standings), len(self._openings) + 1) - self.workers)
+        assert self.schedule is not None
+        wanted = self._pace.told(self.counts.bytes + self.schedule.received(), now, self.attempts)
+        return max(0, min(wanted, self.schedule.left) - self.workers)
+
+    def _judge(self, now: float, still: int) -> None:
+        """After a failure: is there hope? `still` attempts are told as failed, but not as ended."""
+        if self.attempts > still or self._closed or not self.sources.standings:
+            return
+        ends = self._since + self.wish.patience_s
+        live = [s for s in self.sources.standings if not s.refused and not s.differs]
+        exhausted = not self._leads.hopeful(ends) and all(s.failed_at >= ends for s in live)
+        again = all(s.failures > 1 and s.failed_at >= self._since for s in live)
+        if (exhausted or again) and any(s.differs for s in self.sources.standings):
+            self._ended = BeginAnewError()
+        elif exhausted:
+            errors = [s.error for s in self.sources.standings if s.error is not None]
+            self._ended = verdict_of([*errors, *self._leads.errors()])
+        self.changed.notify_all()
+
+    def lead_failed(self) -> None:
+        with self.changed:
+            self._judge(time.monotonic(), still=0)
+
+    def patience_ends(self) -> float:
+        return self._since + self.wish.patience_s

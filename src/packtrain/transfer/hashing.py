@@ -1,0 +1,71 @@
+"""Digests of a file while it arrives: a thread follows the edge up to which nothing is missing."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from packtrain.transfer.verify import Digests
+
+_STEP = 1 << 20
+
+ReadInto = Callable[[memoryview, int], int]
+
+
+class Follower:
+    """Reads behind the writers; what was written a moment ago comes from memory, not from disk."""
+
+    def __init__(self, digests: Digests, readinto: ReadInto) -> None:
+        self._digests, self._readinto = digests, readinto
+        self._changed = threading.Condition()
+        self._edge = 0
+        self._ended = False
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="digest", daemon=True)
+        self._thread.start()
+
+    def advance(self, edge: int) -> None:
+        with self._changed:
+            self._edge = edge
+            self._changed.notify()
+
+    def finish(self, stop: Callable[[], None]) -> Digests:
+        """Wait for the rest."""
+        self.end(drop=False)
+        while self._thread.is_alive():
+            stop()
+            self._thread.join(0.1)
+        if self._error is not None:
+            raise self._error
+        return self._digests
+
+    def end(self, drop: bool = True) -> None:
+        """`drop`: nobody wants the digests any more."""
+        with self._changed:
+            self._ended = True
+            if drop:
+                self._edge = 0
+            self._changed.notify()
+        if drop:
+            self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            self._follow(memoryview(bytearray(_STEP)))
+        except BaseException as error:
+            self._error = error
+
+    def _follow(self, buffer: memoryview) -> None:
+        at = 0
+        while True:
+            with self._changed:
+                while self._edge <= at and not self._ended:
+                    self._changed.wait()
+                edge = self._edge
+            if edge <= at:
+                return
+            count = self._readinto(buffer[: min(_STEP, edge - at)], at)
+            if not count:
+                raise OSError("the partial file became shorter while it was read")
+            self._digests.update(buffer[:count])
+            at += count

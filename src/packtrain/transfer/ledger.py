@@ -1,0 +1,79 @@
+"""What has arrived of a file that has not fully arrived: `NAME.part` and beside it `NAME.part.ledger`.
+
+The ledger's first line says which object this is (size, ETag and digest as the first source stated
+them, and not which source that was). A line follows for each block that was written: its number and a
+seal, in hexadecimal. Lines are only appended, after the block itself; a last line that was torn is no line.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from packtrain.plan import Digest
+from packtrain.transfer.api import ObjectInfo
+
+BLOCK = 1 << 20
+_VERSION = 1
+_RECORD = re.compile(rb"([0-9a-f]{8}) ([0-9a-f]{8})\n")
+_SAMPLE, _SAMPLE_EVERY = 1 << 12, 1 << 18
+
+
+@dataclass(frozen=True)
+class Known:
+    """The object that is being fetched."""
+
+    size: int
+    etag: str | None
+    digest: Digest | None
+    block: int = BLOCK
+
+    @property
+    def count(self) -> int:
+        return -(-self.size // self.block)
+
+    def length(self, index: int) -> int:
+        """Bytes in a block; the last one may be short."""
+        return min(self.block, self.size - index * self.block)
+
+    def agrees(self, info: ObjectInfo, proven: bool) -> bool:
+        """Whether a source with this info may go on. `proven`: digests will tell in the end anyway."""
+        return self.size == info.size and (proven or self.etag == info.etag)
+
+    def line(self) -> bytes:
+        digest = [self.digest.algorithm, self.digest.value] if self.digest else None
+        data = {"version": _VERSION, "size": self.size, "etag": self.etag, "digest": digest, "block": self.block}
+        return json.dumps(data).encode() + b"\n"
+
+    @classmethod
+    def from_line(cls, line: bytes) -> Known:
+        data = json.loads(line)
+        if data["version"] != _VERSION or not line.endswith(b"\n"):
+            raise ValueError("another version, or torn")
+        return cls(int(data["size"]), data["etag"], Digest(*data["digest"]) if data["digest"] else None, data["block"])
+
+
+def record(index: int, seal: int) -> bytes:
+    return b"%08x %08x\n" % (index, seal)
+
+
+def records(data: bytes) -> Iterator[tuple[int, int]]:
+    """Those that are whole, up to the first that is not."""
+    at = 0
+    while True:
+        found = _RECORD.match(data, at)
+        if found is None:
+            return
+        yield int(found.group(1), 16), int(found.group(2), 16)
+        at = found.end()
+
+
+def seal_of(block: memoryview) -> int:
+    """A checksum of samples. It tells a block that a crash of the machine lost; all of it would cost too much."""
+    seal = zlib.crc32(block[-_SAMPLE:])
+    for at in range(0, len(block), _SAMPLE_EVERY):
+        seal = zlib.crc32(block[at : at + _SAMPLE], seal)
+    return seal

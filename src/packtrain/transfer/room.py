@@ -1,0 +1,46 @@
+"""How much an archive may take: the bytes it was promised, and the bytes and files that the disk has."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from packtrain.errors import FailedError
+
+_RESERVE = 1 << 20  # of the disk is left free: it is never quite filled
+_FILES_RESERVE = 16
+_CLUSTER = 4096  # what even a small file takes
+_LOOK_EVERY = 64 << 20  # bytes; much sooner when little is left
+_SHARE = 4  # of what is free, one part in so many is taken before the next look: others write, too
+
+
+class Room:
+    def __init__(self, folder: Path, limit: int | None, archive: str, pending: Callable[[], int] = lambda: 0) -> None:
+        """`pending`: bytes that were taken, but are not yet on the disk."""
+        self._folder, self._limit, self._archive, self._pending = folder, limit, archive, pending
+        self._unseen = 0  # bytes that may be taken before the disk is looked at again
+        self.taken = 0
+
+    def take(self, size: int, files: int = 0) -> None:
+        """Raises FailedError: archive_too_large."""
+        if self._limit is not None and self.taken + size > self._limit:
+            raise self._too_large(f"the {self._limit} bytes that it may take")
+        self._unseen -= size + files * _CLUSTER
+        if self._unseen < 0:
+            self._unseen = self._look(size)
+        self.taken += size
+
+    def _look(self, size: int) -> int:
+        disk = os.statvfs(self._folder)
+        free = disk.f_bavail * disk.f_frsize - self._pending()
+        if size + _CLUSTER + _RESERVE > free:
+            raise self._too_large(f"the disk has: {self.taken} bytes done, {free} free")
+        if disk.f_files and disk.f_favail < _FILES_RESERVE:
+            raise self._too_large(f"the disk can number: {self.taken} bytes done, {disk.f_favail} files free")
+        # Where a disk does not count its files (btrfs), f_files is 0.
+        files = disk.f_favail - _FILES_RESERVE if disk.f_files else _LOOK_EVERY
+        return min(_LOOK_EVERY, (free - size - _RESERVE) // _SHARE, files * _CLUSTER // _SHARE)
+
+    def _too_large(self, words: str) -> FailedError:
+        return FailedError("archive_too_large", f"{self._archive} unpacks to more than {words}")

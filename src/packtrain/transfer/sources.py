@@ -1,0 +1,139 @@
+"""Which server to ask next: a record of each, by moving speed, failures and rests. Pure: told what happened and when.
+
+A server that fails rests, longer each time, and comes back. One that refuses for good, or has another
+object, is not asked again. Those of last resort are asked only while all others fail or rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from packtrain.errors import TransferError
+from packtrain.transfer.api import Place
+from packtrain.transfer.patience import FOR_GOOD
+
+MOST_CONNECTIONS = 64
+_FIRST_REST_S = 0.25
+_LONGEST_REST_S = 15.0
+_LONGEST_REST_ALONE_S = 1.0
+_LONG_OUTAGE = 30  # failures in a row; after these even the only source is asked more seldom
+_STALL_S = 2.0
+_FIRST_BYTE_S = 8.0
+_UNTRIED_CONNECTIONS = 2  # to a place that has given nothing yet, while others give
+_GAPS = 3.0  # times the longest pause that a place has made
+_MOST_PATIENCE = 8.0  # times the limits above
+_NEW_SPEED_SHARE = 0.2
+
+
+@dataclass(eq=False)
+class Standing:
+    """What is known of one place. `rank` is its order as the workflow and the director named it."""
+
+    place: Place
+    rank: int
+    connections: int = 0
+    most_connections: int = MOST_CONNECTIONS
+    speed: float = 0.0  # bytes a second of one connection; 0: not known
+    bytes: int = 0
+    failures: int = 0
+    failed_at: float = float("-inf")
+    rests_until: float = float("-inf")
+    moved_at: float = float("-inf")
+    leniency: float = 1.0  # grows while the place is slow to answer as a whole
+    longest_gap_s: float = 0.0  # between bytes that came in the end
+    error: TransferError | None = None
+    refused: bool = False  # for good
+    differs: bool = False  # has another object than the one begun
+    suspect: bool = False  # gave bytes of a file that was wrong
+    whole: bool = False  # has to be asked without a range
+
+    @property
+    def stall_s(self) -> float:
+        return max(_STALL_S * self.leniency, _GAPS * self.longest_gap_s)
+
+    @property
+    def first_byte_s(self) -> float:
+        return _FIRST_BYTE_S * self.leniency
+
+    @property
+    def room(self) -> int:
+        """How many connections it may have: one that has failed shows with a single one that it is well again."""
+        return 1 if self.failures else self.most_connections
+
+    def usable(self, now: float) -> bool:
+        return not (self.refused or self.differs or self.resting(now))
+
+    def resting(self, now: float) -> bool:
+        return self.rests_until > now
+
+    def delivered(self, count: int, took: float, now: float) -> None:
+        """A block of so many bytes took so long on one connection."""
+        self.bytes += count
+        self.moved_at = now
+        self.failures, self.error = 0, None
+        self.leniency = max(1.0, self.leniency / 2)
+        seen = count / max(took, 1e-6)
+        self.speed = (1 - _NEW_SPEED_SHARE) * self.speed + _NEW_SPEED_SHARE * seen if self.speed else seen
+
+    def silent(self, now: float, alone: bool) -> None:
+        """A connection was given up for its silence. If all are silent and there is no other place, it is just slow."""
+        if alone and now - self.moved_at > self.stall_s:
+            self.leniency = min(2 * self.leniency, _MOST_PATIENCE)
+
+    def failed(self, error: TransferError, began: float, now: float, alone: bool, patience_ends: float) -> None:
+        """`began`: when the attempt did. Connections that die together are one failure."""
+        self.error = error
+        self.refused = self.refused or error.kind in FOR_GOOD
+        if began >= self.failed_at:
+            self.failures += 1
+        self.failed_at = now
+        if error.retry_after_s is not None:
+            self.most_connections = max(1, self.connections // 2)
+        self.rests_until = max(self.rests_until, now + self._rest_s(error, alone, patience_ends - now))
+
+    def _rest_s(self, error: TransferError, alone: bool, left: float) -> float:
+        longest = _LONGEST_REST_ALONE_S if alone and self.failures < _LONG_OUTAGE else _LONGEST_REST_S
+        if left <= 0:
+            return longest  # it had its last chance, unless others bring something meanwhile
+        rest = min(_FIRST_REST_S * 2.0 ** min(self.failures - 1, 10), longest)
+        return min(max(rest, error.retry_after_s or 0.0), left)
+
+
+class Sources:
+    """All places of one item."""
+
+    def __init__(self) -> None:
+        self.standings: list[Standing] = []
+
+    def add(self, rank: int, places: Sequence[Place]) -> None:
+        """What one address of the workflow stands for now; places known already keep their record."""
+        known = {(standing.rank, standing.place.label, standing.place.ref.url) for standing in self.standings}
+        for place in places:
+            if (rank, place.label, place.ref.url) not in known:
+                self.standings.append(Standing(place, rank))
+        self.standings.sort(key=lambda standing: standing.rank)
+
+    def choose(self, now: float) -> Standing | None:
+        return next(iter(self.ranked(now)), None)
+
+    def ranked(self, now: float) -> list[Standing]:
+        """Those that may be asked now, the best first."""
+        usable = [standing for standing in self.standings if standing.usable(now)]
+        usable = [s for s in usable if not s.suspect] or usable
+        free = [s for s in usable if s.connections < s.room]
+        free = [s for s in free if not s.place.last_resort] or free
+        best = max((s.speed for s in free), default=0.0)
+        if best:
+            free = [s for s in free if s.speed or s.connections < _UNTRIED_CONNECTIONS]
+        # Connections are shared out by speed; the untried are taken to be as good as the best.
+        worth = {id(s): (s.speed or best or 1.0) * 0.5**s.failures / (s.connections + 1) for s in free}
+        return sorted(free, key=lambda s: worth[id(s)], reverse=True)
+
+    def alone(self, standing: Standing, now: float) -> bool:
+        return not any(other.usable(now) for other in self.standings if other is not standing)
+
+    def beginning_anew(self) -> None:
+        """Another object than the first is taken: those that differed are asked again."""
+        for standing in self.standings:
+            standing.differs = False

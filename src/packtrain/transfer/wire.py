@@ -1,0 +1,166 @@
+"""HTTP/1.1 on one socket: a request out, a header in, the body straight into the caller's memory.
+
+Waiting happens in short steps. Between them the thread's own `watched` call is asked, which may raise:
+so a transfer that hangs can be left by whoever knows better than a fixed limit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar, Union
+
+from packtrain.transfer import connect
+from packtrain.transfer.outgoing import Outgoing
+
+if TYPE_CHECKING:
+    import ssl
+    from email.message import Message
+
+    Socket = Union[socket.socket, ssl.SSLSocket]
+
+STEP_S = 0.25
+_Got = TypeVar("_Got", int, bytes)
+_HEAD_LIMIT = 1 << 16
+_SEND_BLOCK = 1 << 16
+_STATUS = re.compile(rb"HTTP/1\.(\d) +(\d{3})(?: +([^\r\n]*))?\r?\n")
+_HEAD_END = re.compile(rb"\r?\n\r?\n")
+
+
+class _Watch(threading.local):
+    tick: Callable[[], None] = staticmethod(lambda: None)
+
+
+_watch = _Watch()
+
+
+@contextlib.contextmanager
+def watched(tick: Callable[[], None]) -> Iterator[None]:
+    """Until left, whatever waits in this thread asks `tick` several times a second."""
+    before, _watch.tick = _watch.tick, tick
+    try:
+        yield
+    finally:
+        _watch.tick = before
+
+
+def tick() -> None:
+    """Ask whoever watches this thread, while something else than a `Wire` waits."""
+    _watch.tick()
+
+
+@dataclass(frozen=True)
+class Head:
+    status: int
+    reason: str
+    headers: Message
+    keeps: bool  # whether the server lets the connection stay open
+
+
+class Wire:
+    """One connection. Nothing of HTTP's body framing is known here: see `framing`."""
+
+    def __init__(self, sock: Socket) -> None:
+        self._sock = sock
+        self._ahead = memoryview(b"")  # came with a header, and belongs to the body
+        # A TLS socket takes no flags, and a kernel's limit would not reach through it.
+        self._flags = 0 if hasattr(sock, "pending") else socket.MSG_WAITALL
+
+    def send(self, head: bytes, body: Outgoing | None) -> None:
+        self._sock.settimeout(connect.SILENCE_TIMEOUT_S)
+        self._sock.sendall(head)
+        while body is not None:
+            block = body.read(_SEND_BLOCK)
+            if not block:
+                break
+            self._sock.sendall(block)
+
+    def head(self) -> Head:
+        """The header of the answer; the 1xx ones before it are passed over."""
+        self._listen()
+        while True:
+            head = parsed(self._until_blank_line())
+            if head.status >= 200 or head.status == 101:
+                return head
+
+    def _listen(self) -> None:
+        """From now on a read waits one step at most."""
+        step = min(STEP_S, connect.SILENCE_TIMEOUT_S)
+        if self._flags:
+            self._sock.settimeout(None)
+            limit = struct.pack("ll", int(step), int(step % 1 * 1e6))
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
+        else:
+            self._sock.settimeout(step)
+
+    def _until_blank_line(self) -> bytes:
+        import http.client
+
+        data = bytes(self._ahead)
+        while True:
+            end = _HEAD_END.search(data)
+            if end is not None:
+                self._ahead = memoryview(data)[end.end() :]
+                return data[: end.end()]
+            if len(data) > _HEAD_LIMIT or (data and not b"HTTP/".startswith(data[:5])):
+                raise http.client.BadStatusLine("no HTTP header")
+            more = self._waiting(lambda: self._sock.recv(_HEAD_LIMIT))
+            if not more:
+                raise http.client.RemoteDisconnected("no header") if not data else http.client.BadStatusLine("cut")
+            data += more
+
+    def readinto(self, view: memoryview) -> int:
+        """Some bytes, at most as many as fit; 0 when the other side has closed."""
+        if self._ahead:
+            count = min(len(view), len(self._ahead))
+            view[:count] = self._ahead[:count]
+            self._ahead = self._ahead[count:]
+            return count
+        if self._flags:
+            return self._waiting(lambda: self._sock.recv_into(view, 0, self._flags))
+        return self._waiting(lambda: self._read_records(view))
+
+    def _read_records(self, view: memoryview) -> int:
+        """A TLS record has 16 kB at most: as many of them as come within a step."""
+        count, receive = self._sock.recv_into(view), self._sock.recv_into
+        until = time.monotonic() + STEP_S
+        with contextlib.suppress(socket.timeout, BlockingIOError):
+            while count < len(view) and time.monotonic() < until:
+                more = receive(view[count:])
+                if not more:
+                    break
+                count += more
+        return count
+
+    def _waiting(self, receive: Callable[[], _Got]) -> _Got:
+        since = time.monotonic()
+        while True:
+            try:
+                return receive()
+            except (BlockingIOError, socket.timeout):
+                _watch.tick()
+                if time.monotonic() - since >= connect.SILENCE_TIMEOUT_S:
+                    raise socket.timeout("silence") from None
+
+    def close(self) -> None:
+        self._sock.close()
+
+
+def parsed(data: bytes) -> Head:
+    """Status line and fields. Raises http.client.HTTPException for what is neither."""
+    import http.client
+    import io
+
+    status = _STATUS.match(data)
+    if status is None:
+        raise http.client.BadStatusLine(repr(data[:80]))
+    headers = http.client.parse_headers(io.BytesIO(data[status.end() :]))
+    said = (headers.get("Connection") or "").lower()
+    keeps = "close" not in said if status.group(1) != b"0" else "keep-alive" in said
+    return Head(int(status.group(2)), (status.group(3) or b"").decode("latin-1").strip(), headers, keeps)

@@ -1,0 +1,84 @@
+"""A real XRootD server that stops in mid-transfer, its connections open: the transfer goes on from another one."""
+
+from __future__ import annotations
+
+import filecmp
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from packtrain.plan import Item, Ref
+from packtrain.transfer.fetch import Fetched, fetch
+from packtrain.transfer.pelican import PelicanStore
+from testbed.federation import RealFederation
+from testbed.xrootd import XRootD
+
+pytestmark = pytest.mark.slow
+SIZE = 160 << 20
+GOES_ON_WITHIN_S = 3.0
+
+
+@pytest.fixture
+def federation(tmp_path, monkeypatch):
+    with RealFederation(tmp_path / "federation") as made:
+        monkeypatch.setenv("SSL_CERT_FILE", str(made.ca))
+        block = os.urandom(1 << 20)
+        with open(made.origin.objects / "x.bin", "wb") as file:
+            for number in range(SIZE >> 20):
+                file.write(number.to_bytes(8, "big") + block[8:])
+        yield made
+
+
+class Watch:
+    """Stops servers once a fifth has arrived, and measures the longest silence after that."""
+
+    def __init__(self, *servers: XRootD) -> None:
+        self._servers, self._last, self._done = servers, 0.0, 0
+        self.longest = 0.0
+
+    def __call__(self, done: int, total: int | None) -> None:
+        now = time.monotonic()
+        if not self._last and done > SIZE // 5:
+            for server in self._servers:
+                server.stop()
+            self._last = time.monotonic()
+        elif self._last and done > self._done:
+            self.longest = max(self.longest, now - self._last)
+            self._last = now
+        self._done = max(self._done, done)
+
+
+def get(federation: RealFederation, target: Path, watch: Watch, within_s: float = GOES_ON_WITHIN_S) -> Fetched:
+    item = Item("x.bin", (Ref(federation.url("x.bin")),))
+    fetched = fetch(item, target, str, patience_s=60, stop=lambda: None, progress=watch)
+    assert filecmp.cmp(target, federation.origin.objects / "x.bin", shallow=False)
+    assert watch._last, "the servers were not stopped"
+    assert watch.longest < within_s
+    return fetched
+
+
+def host(server: XRootD) -> str:
+    return server.url.partition("://")[2]
+
+
+@pytest.mark.parametrize("stopped", [0, 1])
+def test_a_cache_that_stops(federation, tmp_path, stopped):
+    fetched = get(federation, tmp_path / "x.bin", Watch(federation.caches[stopped]))
+    assert fetched.by_source[host(federation.caches[1 - stopped])] > 0
+
+
+def test_both_caches_stop_and_the_origin_is_the_last_resort(federation, tmp_path):
+    fetched = get(federation, tmp_path / "x.bin", Watch(*federation.caches), within_s=15.0)
+    assert fetched.by_source[host(federation.origin)] > 0
+
+
+def test_the_origin_stops_and_a_cache_that_has_it_all_goes_on(federation, tmp_path):
+    (_, second, _) = PelicanStore(str).places(Ref(federation.url("x.bin")))
+    stream = second.source.open(second.ref)
+    while stream.read(1 << 20):
+        pass
+    stream.close()
+    fetched = get(federation, tmp_path / "x.bin", Watch(federation.origin))
+    assert fetched.by_source[host(federation.caches[1])] > 0

@@ -1,0 +1,36 @@
+"""The testbed's XRootD: real, quick to start, and stopped and continued at will."""
+
+from __future__ import annotations
+
+import urllib.error
+import urllib.request
+
+import pytest
+
+from testbed.xrootd import XRootDCache, XRootDOrigin
+
+pytestmark = pytest.mark.slow
+
+
+def get(url: str, timeout_s: float) -> bytes:
+    with urllib.request.urlopen(url, timeout=timeout_s) as answer:
+        return bytes(answer.read())
+
+
+def test_a_cache_gives_what_its_origin_has(tmp_path):
+    with XRootDOrigin(tmp_path / "origin") as origin, XRootDCache(tmp_path / "cache", origin) as cache:
+        (origin.objects / "x").write_bytes(b"from the origin")
+        assert get(f"{cache.url}/data/x", 10) == b"from the origin"
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            get(f"{cache.url}/data/nothing", 10)
+        assert "Proxy file cache initialization completed" in cache.log.read_text()
+
+
+def test_a_stopped_server_is_silent_until_it_goes_on(tmp_path):
+    with XRootDOrigin(tmp_path / "origin") as origin:
+        (origin.objects / "x").write_bytes(b"patience")
+        origin.stop()
+        with pytest.raises(OSError):
+            get(f"{origin.url}/data/x", 0.5)
+        origin.cont()
+        assert get(f"{origin.url}/data/x", 10) == b"patience"

@@ -1,0 +1,227 @@
+"""The depot: each object is fetched once, whoever asks and whoever dies; never more than its cap."""
+
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from packtrain.errors import FailedError, NotFoundError, RefusedError
+from packtrain.plan import Digest, Item, Ref
+from packtrain.transfer.depot import Depot, identify
+from testbed.origin import Fault, Origin
+
+DATA = os.urandom(400_000)
+PATIENCE_S = 30
+# Another process that asks: DEPOT URL NAME TARGET SIZE
+ASKS = """
+import sys
+from pathlib import Path
+from packtrain.plan import Item, Ref
+from packtrain.transfer.depot import Depot
+depot, url, name, target, size = sys.argv[1:]
+got = Depot(Path(depot)).get(Item(name, (Ref(url),), int(size)), Path(target), str,
+                             patience_s=5, stop=lambda: None, progress=lambda d, t: None)
+print(got.source)
+"""
+
+
+@pytest.fixture
+def served(tmp_path):
+    (tmp_path / "served").mkdir()
+    return tmp_path / "served"
+
+
+@pytest.fixture
+def origin(served):
+    with Origin(served) as origin:
+        yield origin
+
+
+@pytest.fixture
+def depot(tmp_path):
+    return Depot(tmp_path / "depot")
+
+
+@pytest.fixture
+def serve(served, origin):
+    def serve(name, data, **more):
+        (served / name).write_bytes(data)
+        return Item(name, (Ref(f"{origin.url}/{name}"),), len(data), **more)
+
+    return serve
+
+
+def get(depot, item, target, **more):
+    given = {"patience_s": 1.0, "stop": lambda: None, "progress": lambda d, t: None, **more}
+    return depot.get(item, target, lambda text: str(text), **given)
+
+
+def names(depot):
+    return [entry.name for entry in depot.entries()]
+
+
+def test_the_second_time_nothing_is_fetched(depot, serve, origin, tmp_path):
+    item, told = serve("a", DATA), []
+    first = get(depot, item, tmp_path / "one")
+    sent = origin.sent
+    second = get(depot, item, tmp_path / "two", progress=lambda done, total: told.append((done, total)))
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes() == DATA
+    assert origin.sent == sent
+    assert first.source == f"{origin.url}/a"
+    assert second.source == f"the depot {tmp_path / 'depot'}"
+    assert second.bytes == len(DATA)
+    assert told[-1] == (len(DATA), len(DATA))
+
+
+def test_what_a_job_does_to_its_input_does_not_reach_the_depot(depot, serve, tmp_path):
+    item = serve("a", DATA)
+    get(depot, item, tmp_path / "one")
+    with open(tmp_path / "one", "r+b") as file:
+        file.write(b"overwritten")
+    get(depot, item, tmp_path / "two")
+    assert (tmp_path / "two").read_bytes() == DATA
+
+
+def test_one_digest_is_one_object_wherever_it_comes_from(depot, serve, origin, tmp_path):
+    digest = Digest("sha256", hashlib.sha256(DATA).hexdigest())
+    get(depot, serve("a", DATA, digest=digest), tmp_path / "one")
+    sent = origin.sent
+    get(depot, serve("b", DATA, digest=digest), tmp_path / "two")
+    assert origin.sent == sent
+    assert [entry.key for entry in depot.entries()] == [digest.value]
+
+
+def test_an_object_that_changes_is_another_object(depot, serve, tmp_path):
+    get(depot, serve("a", DATA), tmp_path / "one")
+    time.sleep(0.01)
+    get(depot, serve("a", DATA[::-1]), tmp_path / "two")
+    assert (tmp_path / "two").read_bytes() == DATA[::-1]
+    assert len(depot.entries()) == 2
+
+
+def test_queries_that_hold_secrets_are_no_part_of_a_key(serve):
+    item = serve("a", DATA)
+    (ref,) = item.sources
+    signed = Item("a", (Ref(f"{ref.url}?signature=s3cret"),), item.size)
+    again = Item("a", (Ref(f"{ref.url}?signature=other"),), item.size)
+    assert identify(signed, str) == identify(again, str) is not None
+
+
+def test_what_nobody_can_know_again_passes_the_depot_by(depot, serve, origin, tmp_path, served):
+    item = serve("a", DATA)
+    origin.faults[:] = [Fault(status=503)]
+    assert get(depot, item, tmp_path / "one").bytes == len(DATA)
+    assert depot.entries() == []
+
+
+def test_a_wrong_digest_leaves_nothing_behind_that_counts_as_data(depot, serve, tmp_path):
+    item = serve("a", DATA, digest=Digest("sha256", "0" * 64))
+    with pytest.raises(FailedError) as caught:
+        get(depot, item, tmp_path / "one")
+    assert caught.value.kind == "digest_mismatch"
+    assert not any(entry.complete for entry in depot.entries())
+
+
+def test_a_depot_that_cannot_be_used_is_no_reason_to_fail(serve, tmp_path):
+    (tmp_path / "depot").write_text("a file, not a folder")
+    assert get(Depot(tmp_path / "depot"), serve("a", DATA), tmp_path / "one").bytes == len(DATA)
+
+
+def test_the_least_recently_used_goes_first(serve, tmp_path):
+    depot = Depot(tmp_path / "depot", 1000)
+    items = {name: serve(name, name.encode() * 400) for name in "abc"}
+    get(depot, items["a"], tmp_path / "x")
+    get(depot, items["b"], tmp_path / "x")
+    os.utime(next((tmp_path / "depot").glob(f"*/{key_of(depot, 'b')}.lock")), (1, 1))
+    get(depot, items["a"], tmp_path / "x")
+    get(depot, items["c"], tmp_path / "x")
+    assert sorted(names(depot)) == ["a", "c"]
+
+
+def key_of(depot, name):
+    return next(entry.key for entry in depot.entries() if entry.name == name)
+
+
+def size_of(folder: Path) -> int:
+    return sum(p.stat().st_size for p in folder.rglob("*") if p.is_file() and p.suffix not in (".json", ".lock"))
+
+
+def test_the_cap_holds_whatever_comes(serve, tmp_path):
+    depot = Depot(tmp_path / "depot", 100_000)
+    for n in range(12):
+        get(depot, serve(f"f{n}", os.urandom(30_000)), tmp_path / "x")
+        assert size_of(tmp_path / "depot") <= 100_000
+    assert names(depot) == ["f9", "f10", "f11"]
+
+
+def test_what_is_larger_than_the_depot_passes_it_by(serve, tmp_path):
+    depot = Depot(tmp_path / "depot", 1000)
+    get(depot, serve("small", b"s"), tmp_path / "x")
+    assert get(depot, serve("a", DATA), tmp_path / "one").bytes == len(DATA)
+    assert "a" not in names(depot)
+
+
+def test_what_is_in_use_stays(serve, tmp_path):
+    depot = Depot(tmp_path / "depot", 500_000)
+    get(depot, serve("a", DATA), tmp_path / "x")
+    key = key_of(depot, "a")
+    path = tmp_path / "depot" / key[:2] / key
+    with depot._locked(path, 1):  # LOCK_SH, as who copies it has
+        with pytest.raises(RefusedError):
+            depot.remove(key)
+        assert depot.clear() == []
+        get(depot, serve("b", DATA[::-1]), tmp_path / "y")
+    assert path.read_bytes() == DATA
+    assert (tmp_path / "y").read_bytes() == DATA[::-1]
+
+
+def test_entries_are_removed_by_key_or_all(depot, serve, tmp_path):
+    for name in "abc":
+        get(depot, serve(name, name.encode()), tmp_path / "x")
+    assert depot.remove(key_of(depot, "b")).name == "b"
+    assert sorted(names(depot)) == ["a", "c"]
+    with pytest.raises(NotFoundError):
+        depot.remove("0" * 64)
+    assert len(depot.clear()) == 2
+    assert [p for p in (tmp_path / "depot").rglob("*") if p.is_file()] == [tmp_path / "depot" / "lock"]
+
+
+def ask(tmp_path, origin, name, size, target):
+    given = [tmp_path / "depot", f"{origin.url}/{name}", name, target, str(size)]
+    return subprocess.Popen([sys.executable, "-c", ASKS, *map(str, given)], stdout=subprocess.PIPE, text=True)
+
+
+@pytest.mark.slow
+def test_eight_processes_that_ask_at_once_fetch_it_once(serve, origin, tmp_path):
+    data = os.urandom(5_000_000)
+    serve("a", data)
+    asking = [ask(tmp_path, origin, "a", len(data), tmp_path / f"t{n}") for n in range(8)]
+    sources = [process.communicate(timeout=PATIENCE_S)[0] for process in asking]
+    assert all((tmp_path / f"t{n}").read_bytes() == data for n in range(8))
+    assert sum(source.startswith("http") for source in sources) == 1
+    assert origin.sent <= len(data) * 1.1
+
+
+@pytest.mark.slow
+def test_a_process_that_is_killed_in_the_middle_holds_nothing(serve, served, tmp_path):
+    data = os.urandom(20_000_000)
+    (served / "a").write_bytes(data)
+    with Origin(served, bytes_per_s=4_000_000) as slow:
+        first = ask(tmp_path, slow, "a", len(data), tmp_path / "one")
+        deadline = time.monotonic() + PATIENCE_S
+        while slow.sent < 3_000_000 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        first.send_signal(signal.SIGKILL)
+        first.communicate()
+        assert not any(entry.complete for entry in Depot(tmp_path / "depot").entries())
+        slow.bytes_per_s = None
+        second = ask(tmp_path, slow, "a", len(data), tmp_path / "two")
+        assert second.communicate(timeout=PATIENCE_S)[0].startswith("http")
+    assert (tmp_path / "two").read_bytes() == data
+    assert not (tmp_path / "one").exists()
+    assert [entry.complete for entry in Depot(tmp_path / "depot").entries()] == [True]

@@ -1,0 +1,159 @@
+"""Many connections against servers that fail in every way: the file is right, soon, and little is fetched twice."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from packtrain.plan import Digest, Item, Ref
+from packtrain.transfer.checksums import Checksums
+from packtrain.transfer.fetch import Fetched, fetch
+from testbed.origin import Fault, Origin
+
+MIB = 1 << 20
+DATA = os.urandom(40 * MIB + 77)
+SHA256 = Digest("sha256", hashlib.sha256(DATA).hexdigest())
+SUMS = Checksums(MIB, len(DATA), tuple(hashlib.sha256(DATA[a : a + MIB]).hexdigest() for a in range(0, len(DATA), MIB)))
+GOOD = None
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    served = tmp_path_factory.mktemp("served")
+    (served / "data.bin").write_bytes(DATA)
+    return served
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    return tmp_path / "data.bin"
+
+
+def run(target: Path, *origins: Origin, digest=None, patience_s=20.0, **more) -> Fetched:
+    item = Item("data.bin", tuple(Ref(f"{origin.url}/data.bin") for origin in origins), digest=digest)
+    done = fetch(item, target, str, patience_s=patience_s, stop=lambda: None, progress=lambda d, t: None, **more)
+    assert target.read_bytes() == DATA
+    return done
+
+
+def test_many_connections_bring_each_byte_once(folder, target):
+    with Origin(folder) as origin:
+        done = run(target, origin, digest=SHA256)
+    assert (done.retries, done.wasted_bytes, done.sha256) == (0, 0, SHA256.value)
+    assert len(origin.seen) > 8
+
+
+def test_all_sources_give_at_once(folder, target):
+    with Origin(folder, bytes_per_s=20e6) as first, Origin(folder, bytes_per_s=20e6) as second:
+        done = run(target, first, second)
+    assert sum(done.by_source.values()) == len(DATA)
+    assert all(given > len(DATA) / 5 for given in done.by_source.values())
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault(close_after=MIB + 5),
+        Fault(close_after=0),
+        Fault(stall_after=MIB + 5),
+        Fault(stall_after=0),
+        Fault(status=404),
+        Fault(status=503, headers={"Retry-After": "1"}),
+        Fault(status=429),
+        Fault(truncate=100_000),
+        Fault(page=b"<html>busy</html>"),
+        Fault(no_range=True),
+    ],
+)
+def test_one_bad_answer_among_many(folder, target, fault):
+    with Origin(folder, faults=[GOOD, GOOD, fault]) as origin:
+        began = time.monotonic()
+        done = run(target, origin, digest=SHA256)
+    assert time.monotonic() - began < 10
+    assert done.wasted_bytes <= 3 * MIB
+
+
+@pytest.mark.parametrize("stall_after", [0, 3 * MIB + 9])
+def test_a_source_that_falls_silent_is_left_within_seconds(folder, target, stall_after):
+    faults = [Fault(stall_after=stall_after)] * 99
+    with Origin(folder, faults=faults) as first, Origin(folder) as second:
+        began = time.monotonic()
+        run(target, first, second)
+    assert time.monotonic() - began < 8
+
+
+def test_a_wrong_block_is_fetched_again_alone(folder, target):
+    with Origin(folder, faults=[GOOD, Fault(corrupt_at=10), Fault(corrupt_at=20)]) as origin:
+        done = run(target, origin, checksums=SUMS)
+    assert done.retries == 2
+    assert done.wasted_bytes <= 2 * MIB
+
+
+def test_sources_that_never_give_the_right_block_are_told(folder, target):
+    from packtrain.errors import FailedError
+
+    with Origin(folder, faults=[Fault(corrupt_at=0)] * 999) as origin, pytest.raises(FailedError) as caught:
+        run(target, origin, checksums=SUMS, patience_s=1.0)
+    assert caught.value.kind == "digest_mismatch"
+
+
+def test_retry_after_is_obeyed(folder, target):
+    with Origin(folder, faults=[Fault(status=503, headers={"Retry-After": "1"})]) as origin:
+        began = time.monotonic()
+        run(target, origin)
+    assert time.monotonic() - began >= 1.0
+    assert len(origin.seen) > 2
+
+
+def test_a_slow_but_steady_line_is_not_given_up(folder, target, tmp_path):
+    small = tmp_path / "served"
+    small.mkdir()
+    (small / "data.bin").write_bytes(DATA[: 3 * MIB])
+    item_target = tmp_path / "out" / "data.bin"
+    with Origin(small, bytes_per_s=700_000) as origin:
+        item = Item("data.bin", (Ref(f"{origin.url}/data.bin"),))
+        done = fetch(item, item_target, str, patience_s=1, stop=lambda: None, progress=lambda d, t: None)
+    assert (done.stalls, done.retries, done.wasted_bytes) == (0, 0, 0)
+    assert item_target.read_bytes() == DATA[: 3 * MIB]
+
+
+def test_it_is_told_how_it_stands(folder, target):
+    seen = []
+    with Origin(folder, bytes_per_s=3e6) as origin:
+        run(target, origin, observe=seen.append)
+    assert seen and seen[-1].total == len(DATA)
+    label, rate, connections, resting = seen[-1].sources[0]
+    assert label in origin.url and rate > 0 and connections >= 1 and resting is False
+
+
+PROGRAM = """
+import sys; from pathlib import Path; from packtrain.plan import Item, Ref
+from packtrain.transfer.fetch import fetch
+item = Item('data.bin', (Ref(sys.argv[1]),))
+fetch(item, Path(sys.argv[2]), str, patience_s=9, stop=lambda: None, progress=lambda d, t: None)
+"""
+
+
+@pytest.mark.slow
+def test_kill_9_again_and_again_costs_little(folder, target):
+    chance, kills, sent = random.Random(4), 20, 0
+    with Origin(folder, bytes_per_s=2e6) as origin:
+        command = [sys.executable, "-c", PROGRAM, f"{origin.url}/data.bin", str(target)]
+        for _ in range(kills):
+            child = subprocess.Popen(command)
+            time.sleep(0.25 + chance.random() * 0.5)
+            child.kill()
+            child.wait()
+            if target.exists():
+                break
+        done = run(target, origin)
+        sent = origin.sent
+    assert done.retries == 0
+    assert sent <= len(DATA) + kills * 8 * (MIB + (4 << 20))
