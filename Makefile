@@ -26,7 +26,7 @@ test: check ## everything that CI runs
 	$(MAKE) --no-print-directory worker39
 
 unit: install ## the fast tests, under a minute
-	$(BIN)/pytest -n 4 -m 'not slow' $(TESTS)
+	$(BIN)/pytest -n 4 -m 'not slow' tests/unit tests/architecture
 
 worker39: install ## the tests of what rides to the worker, on a real Python 3.9
 	$(BIN)/python -m testbed.python39 -m pytest -p no:cacheprovider -c testbed/python39.ini tests/unit/plan tests/unit/events tests/unit/transfer tests/unit/agent tests/unit/torch
