@@ -22,11 +22,11 @@ demo: install ## CIFAR-10 from a server that demands a token, two short epochs, 
 
 test: check ## everything that CI runs
 	$(BIN)/python -m testbed.components
-	$(BIN)/pytest -n 4 --dist loadgroup $(TESTS)
+	$(BIN)/pytest -n 3 --dist loadgroup $(TESTS)
 	$(MAKE) --no-print-directory worker39
 
 unit: install ## the fast tests, under a minute
-	$(BIN)/pytest -n 4 -m 'not slow' tests/unit tests/architecture
+	$(BIN)/pytest -n 3 -m 'not slow' tests/unit tests/architecture
 
 worker39: install ## the tests of what rides to the worker, on a real Python 3.9
 	$(BIN)/python -m testbed.python39 -m pytest -p no:cacheprovider -c testbed/python39.ini tests/unit/plan tests/unit/events tests/unit/transfer tests/unit/agent tests/unit/torch

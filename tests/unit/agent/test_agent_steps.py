@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -103,9 +104,10 @@ def test_a_variable_that_no_process_can_have(bench):
 
 def test_steps_leave_no_open_files(bench):
     bench.run(sh("true", name="warm"))
+    gc.collect()  # what earlier tests left open may be closed at any time
     before = len(os.listdir("/proc/self/fd"))
     bench.run(sh("true"), sh("x", shell="/no/shell", catch=(sh("true"),)), mark("a", condition="a == b"))
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(os.listdir("/proc/self/fd")) <= before
 
 
 def test_tasks_run_at_once_and_know_their_rank(bench):
