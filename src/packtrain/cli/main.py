@@ -11,7 +11,6 @@ import click
 
 from packtrain import __version__
 from packtrain.errors import EXIT_INTERRUPTED, FailedError, PacktrainError
-from packtrain.events import Failure
 
 COMMANDS = {
     "init": "Start a workflow file, or copy out a recipe.",
@@ -87,6 +86,8 @@ def main() -> None:
 
 def _exit_code(error: PacktrainError) -> int:
     """Of work that failed, the code of its kind."""
+    from packtrain.events import Failure  # not needed for --help
+
     return Failure.from_error(error, "").exit_code if isinstance(error, FailedError) else error.exit_code
 
 
