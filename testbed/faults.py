@@ -180,6 +180,11 @@ class FaultProxy:
         with self._lock:
             return self._lock.wait_for(lambda: len(self.strikes) >= count, timeout_s)
 
+    def wait_until_left(self, timeout_s: float = 10.0) -> bool:
+        """Until no client is connected: from then on every byte sent is counted."""
+        with self._lock:
+            return self._lock.wait_for(lambda: not self._open, timeout_s)
+
     def __enter__(self) -> FaultProxy:
         threading.Thread(target=self.serve_forever, daemon=True).start()
         return self
@@ -211,6 +216,7 @@ class FaultProxy:
         finally:
             with self._lock:
                 self._open.discard(client)
+                self._lock.notify_all()
             client.close()
 
     def next_get(self) -> int:

@@ -72,7 +72,7 @@ class Origin:
         self.folder, self.token, self.writable, self.bytes_per_s = folder, token, writable, bytes_per_s
         self.faults, self.headers, self.refuses = list(faults), dict(headers or {}), frozenset(refuses)
         self.seen: list[Seen] = []
-        self.sent = 0  # bytes of bodies that clients took
+        self.sent = 0  # bytes of bodies handed to clients
         self.stalled = threading.Event()  # set when an answer has begun to stall
         self._released = threading.Event()
         self._lock = threading.Lock()
@@ -256,8 +256,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(b"0\r\n\r\n")
 
     def _send_piece(self, piece: bytes, fault: Fault) -> None:
+        self.origin.count(len(piece))  # before the client has it, who may look at the count at once
         self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece) if fault.chunked else piece)
-        self.origin.count(len(piece))
         if self.origin.bytes_per_s:
             time.sleep(len(piece) / self.origin.bytes_per_s)
 

@@ -49,12 +49,6 @@ def kill_after(process, proxy, count):
     return connections
 
 
-def wait_until_idle(proxy):
-    deadline = time.monotonic() + DEADLINE_S
-    while proxy.open_connections and time.monotonic() < deadline:
-        time.sleep(0.005)
-
-
 @pytest.mark.slow
 def test_twenty_kills_cost_no_more_than_the_blocks_under_way(tmp_path):
     (tmp_path / "www").mkdir()
@@ -68,9 +62,10 @@ def test_twenty_kills_cost_no_more_than_the_blocks_under_way(tmp_path):
             connections = kill_after(process, proxy, chance.randrange(1, 12 * BLOCK))
             assert process.returncode == -9 or kill, "it ended before the first kill"
             allowed += connections * BLOCK
-            wait_until_idle(proxy)
+            assert proxy.wait_until_left(DEADLINE_S)
         assert start(proxy, target, sha256).wait(DEADLINE_S) == 0
         assert target.read_bytes() == data
+        assert proxy.wait_until_left(DEADLINE_S)
         again = proxy.sent - SIZE
     assert again <= allowed, f"{again / BLOCK:.1f} blocks were fetched twice, {allowed / BLOCK:.1f} allowed"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data.bin", "www"]

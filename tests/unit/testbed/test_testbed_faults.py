@@ -97,6 +97,8 @@ def test_bytes_are_counted_for_each_connection_and_in_total(proxied):
         client.read(count)
         client.ask(f"0-{count - 1}")
         client.read(count)
+        client.socket.close()
+    assert proxy.wait_until_left()
     assert [connection.sent for connection in proxy.connections] == [2000, 4000]
     assert proxy.sent == 6000
     assert proxy.connections[0].requests == ["GET /object bytes=0-999"] * 2
@@ -128,9 +130,7 @@ def test_a_proxy_notices_that_a_stalled_client_left(proxied):
     client.ask()
     assert proxy.wait_for_strikes()
     client.socket.close()
-    deadline = time.monotonic() + 5
-    while proxy.open_connections and time.monotonic() < deadline:
-        time.sleep(0.01)
+    assert proxy.wait_until_left()
     assert not proxy.open_connections
 
 
@@ -249,10 +249,14 @@ def test_arming_anew_counts_from_zero(proxied):
     client = Client(proxy)
     _, fields = client.ask()
     client.read(int(fields["content-length"]))
+    client.socket.close()
+    assert proxy.wait_until_left()
     proxy.arm()
     client = Client(proxy)
     assert client.ask("0-9")[0] == 206
     assert client.read(10) == DATA[:10]
+    client.socket.close()
+    assert proxy.wait_until_left()
     assert (proxy.sent, len(proxy.connections), proxy.strikes) == (10, 1, [])
 
 
