@@ -134,7 +134,7 @@ def http(bench: Bench) -> Figures:
     name, sha256 = bench.noise(bench.size)
     others = {"curl": clients.curl, "rclone x8": clients.rclone(8), "aria2 x4": clients.aria2c(4)}
     with Nginx(bench.www) as nginx:
-        order = Order((f"{nginx.http}/{name}",), bench.memory / "out")
+        order = Order((f"{nginx.http}/{name}",), bench.disk / "out")
         seen = _compare(bench, "http", order, others, right=_has(sha256))
     return {
         "http_vs_curl": measure.speedup(seen, "packtrain", "curl"),
@@ -148,7 +148,7 @@ def http(bench: Bench) -> Figures:
 def verified(bench: Bench) -> Figures:
     name, sha256 = bench.noise(bench.size)
     with Nginx(bench.www) as nginx:
-        order = Order((f"{nginx.http}/{name}",), bench.memory / "out", sha256=sha256)
+        order = Order((f"{nginx.http}/{name}",), bench.disk / "out", sha256=sha256)
         seen = _compare(bench, "verified", order, {"curl": clients.curl_and_sha256sum}, right=_has(sha256))
     return {
         "verified_vs_curl_sha256sum": measure.speedup(seen, "packtrain", "curl"),
@@ -159,7 +159,7 @@ def verified(bench: Bench) -> Figures:
 def https(bench: Bench) -> Figures:
     name, sha256 = bench.noise(bench.size)
     with Nginx(bench.www) as nginx:
-        order = Order((f"{nginx.https}/{name}",), bench.memory / "out", ca=nginx.ca)
+        order = Order((f"{nginx.https}/{name}",), bench.disk / "out", ca=nginx.ca)
         seen = _compare(bench, "https", order, {"curl": clients.curl}, right=_has(sha256))
     return {
         "https_vs_curl": measure.speedup(seen, "packtrain", "curl"),

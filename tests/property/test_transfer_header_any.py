@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import socket
 import threading
 from itertools import pairwise
@@ -12,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from packtrain.transfer.framing import body_of
-from packtrain.transfer.wire import Wire, parsed
+from packtrain.transfer.wire import CutError, NotHttpError, Wire, parsed
 
 names = st.text("ABCdef-", min_size=1, max_size=12).map(lambda name: "X-" + name)
 values = st.text(st.characters(min_codepoint=33, max_codepoint=126), max_size=30)
@@ -25,7 +24,7 @@ def test_a_header_is_parsed(status, fields, version):
     head = parsed("\r\n".join(lines).encode())
     assert (head.status, head.reason, head.keeps) == (status, "Some words", version == "1")
     for name, value in fields.items():
-        assert head.headers[name].strip() == value or name.lower() in {n.lower() for n in fields if n != name}
+        assert head.headers.get(name) == value or name.lower() in {n.lower() for n in fields if n != name}
 
 
 @settings(deadline=None)
@@ -33,7 +32,7 @@ def test_a_header_is_parsed(status, fields, version):
 def test_anything_else_is_refused_cleanly(data):
     try:
         head = parsed(data)
-    except http.client.HTTPException:
+    except NotHttpError:
         return
     assert 0 <= head.status <= 999
 
@@ -69,7 +68,7 @@ def test_a_body_is_read_to_its_end_or_told_to_be_short(body, form, cuts, room, s
         head = wire.head()
         read = body_of(wire, head, "GET", head.headers)
         if short:
-            with pytest.raises(http.client.IncompleteRead):
+            with pytest.raises(CutError):
                 everything(read, room)
         else:
             assert everything(read, room) == body

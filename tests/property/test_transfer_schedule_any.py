@@ -93,24 +93,39 @@ def test_the_ledger_knows_its_object_again(size, etag, block):
 
 
 @settings(deadline=None)
-@given(rates=st.lists(st.floats(0, 1e9), min_size=1, max_size=200), first=st.integers(1, 8))
-def test_the_number_of_connections_stays_within_bounds(rates, first):
-    pace, total, now = Pace(first, 64, 0.0), 0.0, 0.0
-    for rate in rates:
+@given(
+    rates=st.lists(st.floats(0, 1e9), min_size=1, max_size=200),
+    busy=st.lists(st.floats(0, 2), min_size=1, max_size=200),
+    first=st.integers(1, 8),
+)
+def test_the_number_of_connections_stays_within_bounds(rates, busy, first):
+    pace, total, spent, now = Pace(first, 64, 0.0), 0.0, 0.0, 0.0
+    for index, rate in enumerate(rates):
         now += 0.1
         total += rate * 0.1
-        assert first <= pace.told(int(total), now, 64) <= 64
+        spent += busy[index % len(busy)] * 0.1
+        assert 1 <= pace.told(int(total), spent, now, 64) <= 64
+
+
+def settled(goodput, busy=0.1, seconds=5.0) -> int:
+    pace, total, now = Pace(8, 64, 0.0), 0.0, 0.0
+    while now < seconds:
+        now += 0.05
+        total += goodput(pace.connections, now) * 0.05
+        pace.told(int(total), busy * now, now, pace.connections)
+    return pace.connections
 
 
 def test_connections_grow_while_that_pays_and_go_back_when_not():
-    def settled(goodput) -> int:
-        pace, total, now = Pace(8, 64, 0.0), 0.0, 0.0
-        for _ in range(100):
-            now += 0.05
-            total += goodput(pace.connections) * 0.05
-            pace.told(int(total), now, pace.connections)
-        return pace.connections
+    assert settled(lambda n, now: 1e6 * n) == 64
+    assert settled(lambda n, now: 1e6 * min(n, 16)) == 16
+    assert settled(lambda n, now: 1e8) == 8
 
-    assert settled(lambda n: 1e6 * n) == 64
-    assert settled(lambda n: 1e6 * min(n, 16)) == 16
-    assert settled(lambda n: 1e8) == 8
+
+def test_one_connection_is_enough_while_it_is_quick_and_the_processor_is_the_limit():
+    assert settled(lambda n, now: 5e8, busy=0.9) == 1
+    assert settled(lambda n, now: 5e7, busy=0.9) == 8
+
+
+def test_when_the_quick_one_stops_there_are_more_at_once():
+    assert settled(lambda n, now: 5e8 if now < 0.5 else 0.0, busy=0.9, seconds=0.7) == 8

@@ -7,16 +7,13 @@ import binascii
 import re
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from packtrain.errors import TransferError
 from packtrain.plan import Digest
 from packtrain.transfer.address import shown
 from packtrain.transfer.api import ObjectInfo
 from packtrain.transfer.exchange import Answer
-
-if TYPE_CHECKING:
-    from email.message import Message
+from packtrain.transfer.fields import Fields
 
 PARTIAL = 206
 RANGE_NOT_SATISFIABLE = 416
@@ -78,7 +75,7 @@ def encoding_of(answer: Answer) -> str | None:
     return None if stored and encoding in ("gzip", "x-gzip") else encoding
 
 
-def digest_of(headers: Message, partial: bool = False) -> Digest | None:
+def digest_of(headers: Fields, partial: bool = False) -> Digest | None:
     """The strongest digest of the whole object that the server states."""
     stated = [headers.get("Repr-Digest") or "", headers.get("Digest") or ""]
     # Content-MD5 is of the bytes in this answer, the others are of the object.

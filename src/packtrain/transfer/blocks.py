@@ -7,7 +7,6 @@ with the most left, and at last a second copy of its very block (a hedge). The f
 
 from __future__ import annotations
 
-import statistics
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -127,13 +126,13 @@ class Schedule:
 
     def typical_s(self) -> float | None:
         """What a block takes; None before that can be told."""
-        return statistics.median(self._times) if len(self._times) >= _KNOWN_AFTER else None
+        return _median(self._times) if len(self._times) >= _KNOWN_AFTER else None
 
     def _usual_s(self, span: Span, now: float) -> float | None:
         """What a block takes, and what it takes the other connections now: a line that all share may have slowed."""
         typical = self.typical_s()
         ages = [now - other.since for other in self._spans if other is not span and other.got]
-        return None if typical is None else max(typical, statistics.median(ages) if ages else 0.0)
+        return None if typical is None else max(typical, _median(ages) if ages else 0.0)
 
     def received(self) -> int:
         """Bytes of blocks that are not complete yet."""
@@ -199,6 +198,12 @@ class Schedule:
 
     def _copies(self, index: int) -> int:
         return sum(1 for span in self._spans if span.at <= index < span.stop)
+
+
+def _median(values: Iterable[float]) -> float:
+    """The upper one of two middle values: near enough, and `statistics` is slow to import."""
+    ordered = sorted(values)
+    return ordered[len(ordered) // 2]
 
 
 def _runs(done: bytearray) -> list[tuple[int, int]]:

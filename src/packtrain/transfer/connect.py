@@ -1,32 +1,34 @@
-"""One connection to a server: TLS that is verified, proxies from the environment, time limits.
+"""One connection to a server: TLS that is verified, proxies from the environment.
 
-The limits are for silence, not for the whole: a slow transfer that progresses is never cut.
-Foreign exceptions of connections become TransferErrors here and nowhere else.
+Time limits (in `wire`) are for silence, not for the whole: a slow transfer that progresses is never cut.
 """
 
 from __future__ import annotations
 
-import contextlib
+import errno
 import functools
 import os
+import select
+import socket
 import time
 from base64 import b64encode
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from packtrain.errors import TransferError
+from packtrain.transfer import wire
 from packtrain.transfer.address import origin_of, shown
+from packtrain.transfer.proxies import proxy_for
+from packtrain.transfer.translate import translated
 
 if TYPE_CHECKING:
-    import socket
     import ssl
-    from http.client import HTTPConnection
 
-CONNECT_TIMEOUT_S = 10.0
-SILENCE_TIMEOUT_S = 30.0
-_HANDSHAKE_STEP_S = 0.25
+Tick = Callable[[], None]
+
+_STEP_S = 0.25
 _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 _BUNDLES = (
     "/etc/ssl/certs/ca-certificates.crt",
@@ -67,44 +69,74 @@ def route_to(url: str) -> Route:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise TransferError("unsupported", f"{shown(url)} is not an http or https address", shown(url))
-    return Route(url, parts, _proxy_for(parts))
+    return Route(url, parts, proxy_for(parts))
 
 
-def connect(route: Route, tick: Callable[[], None] = lambda: None) -> socket.socket:
-    """`tick` is asked several times a second while TLS is agreed on: a stopped server still lets one connect."""
+def connect(route: Route, tick: Tick = lambda: None) -> socket.socket:
+    """`tick` is asked several times a second: a server that is stopped lets one connect, and says no more."""
     proxy, tls = route.proxy, _tls() if route.parts.scheme == "https" else None
     with translated(route.url, connecting=True, proxy=proxy.hostname if proxy else None):
-        connection = _through(proxy, route.parts) if proxy else _direct(route.parts)
+        sock = _opened(proxy or route.parts, tick)
         try:
-            connection.connect()
-            return _secured(connection.sock, tls, route.parts.hostname, tick) if tls else connection.sock
+            if proxy and tls:
+                _tunnel(sock, proxy, route.parts)
+            return _secured(sock, tls, route.parts.hostname, tick) if tls else sock
         except BaseException:
-            connection.close()
+            sock.close()
             raise
 
 
-def _direct(parts: SplitResult) -> HTTPConnection:
-    import http.client
+def _opened(parts: SplitResult, tick: Tick) -> socket.socket:
+    """The first of the host's addresses that lets us in."""
+    host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
+    name = host.encode("ascii" if host.isascii() else "idna")  # left to itself, getaddrinfo imports all about IDNA
+    problem: OSError = OSError("the host has no address")
+    for family, kind, protocol, _, address in socket.getaddrinfo(name, port, type=socket.SOCK_STREAM):
+        sock = socket.socket(family, kind, protocol)
+        try:
+            _reach(sock, address, tick)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return sock
+        except BaseException as error:
+            sock.close()
+            if not isinstance(error, OSError):
+                raise
+            problem = error
+    raise problem
 
-    port = parts.port or (443 if parts.scheme == "https" else 80)
-    return http.client.HTTPConnection(parts.hostname or "", port, timeout=CONNECT_TIMEOUT_S)
+
+def _reach(sock: socket.socket, address: Any, tick: Tick) -> None:
+    sock.setblocking(False)
+    until, waiting = time.monotonic() + wire.CONNECT_TIMEOUT_S, select.poll()
+    failed = sock.connect_ex(address)
+    waiting.register(sock, select.POLLOUT)
+    while failed == errno.EINPROGRESS:
+        if waiting.poll(_STEP_S * 1000):
+            failed = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        elif time.monotonic() >= until:
+            raise socket.timeout("timed out")
+        else:
+            tick()
+    if failed:
+        raise OSError(failed, os.strerror(failed))
 
 
-def _through(proxy: SplitResult, parts: SplitResult) -> HTTPConnection:
-    import http.client
+def _tunnel(sock: socket.socket, proxy: SplitResult, parts: SplitResult) -> None:
+    host = (parts.hostname or "").encode("idna").decode()
+    place = f"{f'[{host}]' if ':' in host else host}:{parts.port or 443}"
+    lines = [f"CONNECT {place} HTTP/1.1", f"Host: {place}"]
+    lines += [f"{name}: {value}" for name, value in proxy_headers(proxy).items()]
+    line = wire.Wire(sock)
+    line.send("\r\n".join([*lines, "", ""]).encode("latin-1"), None)
+    head = line.head()
+    if head.status != 200:
+        raise OSError(f"the proxy answered {head.status} {head.reason}")
 
-    connection = http.client.HTTPConnection(proxy.hostname or "", proxy.port or 80, timeout=CONNECT_TIMEOUT_S)
-    if parts.scheme == "https":
-        connection.set_tunnel(parts.hostname or "", parts.port or 443, proxy_headers(proxy))
-    return connection
 
-
-def _secured(sock: socket.socket, tls: ssl.SSLContext, host: str | None, tick: Callable[[], None]) -> ssl.SSLSocket:
-    import socket
-
+def _secured(sock: socket.socket, tls: ssl.SSLContext, host: str | None, tick: Tick) -> ssl.SSLSocket:
     secured = tls.wrap_socket(sock, server_hostname=host, do_handshake_on_connect=False)
-    secured.settimeout(_HANDSHAKE_STEP_S)
-    until = time.monotonic() + CONNECT_TIMEOUT_S
+    secured.settimeout(_STEP_S)
+    until = time.monotonic() + wire.CONNECT_TIMEOUT_S
     try:
         while True:
             try:
@@ -134,19 +166,6 @@ def basic(parts: SplitResult) -> str:
     return "Basic " + b64encode(pair.encode()).decode()
 
 
-def _proxy_for(parts: SplitResult) -> SplitResult | None:
-    from urllib.request import getproxies_environment, proxy_bypass_environment  # type: ignore[attr-defined]
-
-    proxies = getproxies_environment()
-    address = proxies.get(parts.scheme) or proxies.get("all")
-    if not address or proxy_bypass_environment(parts.netloc.rpartition("@")[2], proxies):
-        return None
-    proxy = urlsplit(address if "://" in address else f"http://{address}")
-    if proxy.scheme != "http":
-        raise TransferError("unsupported", f"the proxy {shown(address)} is not an http:// one", shown(address))
-    return proxy
-
-
 def _target(parts: SplitResult, whole: bool) -> str:
     from urllib.parse import quote
 
@@ -173,48 +192,3 @@ def _context(cafile: str | None, capath: str | None) -> ssl.SSLContext:
     found = ssl.get_default_verify_paths()
     bundle = None if found.cafile or found.capath else next(filter(os.path.exists, _BUNDLES), None)
     return ssl.create_default_context(cafile=bundle)
-
-
-@contextlib.contextmanager
-def translated(url: str, connecting: bool = False, proxy: str | None = None) -> Iterator[None]:
-    """Whatever the network throws leaves as a TransferError with a sentence."""
-    import http.client
-
-    try:
-        yield
-    except (OSError, http.client.HTTPException, ValueError) as error:
-        kind, words = _judged(error, connecting)
-        host = proxy or urlsplit(url).hostname
-        via = f" through the proxy {proxy}" if proxy else ""
-        raise TransferError(kind, f"{shown(url)}{via}: {words.format(host=host, error=error)}", shown(url)) from error
-
-
-def _judged(error: Exception, connecting: bool) -> tuple[str, str]:
-    return next((kind, words) for types, kind, words in _verdicts(connecting) if isinstance(error, types))
-
-
-@functools.lru_cache(maxsize=2)
-def _verdicts(connecting: bool) -> tuple[tuple[type[Exception] | tuple[type[Exception], ...], str, str], ...]:
-    """The first row that fits counts: exception → kind and words."""
-    import http.client
-    import socket
-    import ssl
-
-    silence = (
-        ("network_unreachable", f"{{host}} did not answer within {CONNECT_TIMEOUT_S:.0f} s")
-        if connecting
-        else ("service_unavailable", f"{{host}} sent nothing for {SILENCE_TIMEOUT_S:.0f} s")
-    )
-    return (
-        (ssl.SSLCertVerificationError, "certificate_refused", "the certificate of {host} is not trusted: {error}"),
-        ((socket.gaierror, UnicodeError), "host_unknown", "the host name {host} does not resolve ({error})"),
-        (socket.timeout, *silence),
-        (ConnectionRefusedError, "network_unreachable", "{host} refused the connection"),
-        (http.client.IncompleteRead, "truncated", "the body ended before its promised end"),
-        (http.client.InvalidURL, "unsupported", "this is not a valid address"),
-        (ConnectionError, "service_unavailable", "{host} dropped the connection"),
-        (http.client.HTTPException, "service_unavailable", "{host} gave an answer that is not HTTP"),
-        (ssl.SSLError, "service_unavailable", "TLS with {host} failed: {error}"),
-        (OSError, "network_unreachable", "no connection to {host} ({error})"),
-        (Exception, "unsupported", "this is not a valid address ({error})"),
-    )

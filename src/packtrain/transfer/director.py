@@ -57,7 +57,7 @@ def ask(
             raise _refusal(answer, bool(secrets))
     finally:
         answer.close()
-    return directions(location, answer.headers.get("Link"), answer.headers.get("X-Pelican-Namespace"))
+    return directions(location, answer.headers.joined("Link"), answer.headers.get("X-Pelican-Namespace"))
 
 
 def _refusal(answer: Answer, secrets: bool) -> TransferError:

@@ -346,7 +346,8 @@ class Engine:
         if self._pace is None:
             return max(0, min(len(self.sources.standings), len(self._openings) + 1) - self.workers)
         assert self.schedule is not None
-        wanted = self._pace.told(self.counts.bytes + self.schedule.received(), now, self.attempts)
+        come = self.counts.bytes + self.schedule.received()
+        wanted = self._pace.told(come, time.process_time(), now, self.attempts)
         return max(0, min(wanted, self.schedule.left) - self.workers)
 
     def _judge(self, now: float, still: int) -> None:

@@ -10,20 +10,18 @@ import contextlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 from urllib.parse import urljoin
 
 from packtrain import __version__
 from packtrain.errors import TransferError
 from packtrain.transfer.address import origin_of, shown
-from packtrain.transfer.connect import Route, connect, plain_proxy_headers, route_to, translated
+from packtrain.transfer.connect import Route, connect, plain_proxy_headers, route_to
+from packtrain.transfer.fields import Fields
 from packtrain.transfer.framing import body_of
 from packtrain.transfer.keep import KEPT
 from packtrain.transfer.outgoing import Body, Sent, length_of, opened, unwatched
+from packtrain.transfer.translate import FOREIGN, translated, translation
 from packtrain.transfer.wire import Head, Wire, tick
-
-if TYPE_CHECKING:
-    from email.message import Message
 
 MAX_HOPS = 10
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
@@ -49,11 +47,9 @@ class Answer:
     """
 
     def __init__(self, wire: Wire, head: Head, route: Route, method: str, trusted: bool) -> None:
-        from email.message import Message
-
         self.url, self.trusted = route.url, trusted
         self.status, self.reason, self.headers = head.status, head.reason, head.headers
-        self.trailers: Message = Message()
+        self.trailers = Fields()
         self._wire, self._route, self._keeps = wire, route, head.keeps
         self._body = body_of(wire, head, method, self.trailers)
         self._closed = False
@@ -64,8 +60,10 @@ class Answer:
         return bytes(view[: self.readinto(view)])
 
     def readinto(self, buffer: memoryview, /) -> int:
-        with translated(self.url):
+        try:
             return self._body.readinto(buffer)
+        except FOREIGN as error:
+            raise translation(error, self.url) from error
 
     def text(self, limit: int = 1 << 20) -> str:
         """The body as text, for what is small by nature: errors, listings, discovery documents."""

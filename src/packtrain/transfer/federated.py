@@ -110,7 +110,7 @@ class WitnessedStream:
     def __init__(self, stream: Stream, answer: Answer, span: Span) -> None:
         self.info, self.start = stream.info, stream.start
         self._stream, self._answer = stream, answer
-        self._left = _promised(stream, span) if "Transfer-Encoding" in answer.headers else None
+        self._left = _promised(stream, span) if answer.headers.get("Transfer-Encoding") else None
 
     def read(self, size: int, /) -> bytes:
         view = memoryview(bytearray(size))

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-from packtrain.transfer.wire import Head, Wire
-
-if TYPE_CHECKING:
-    from email.message import Message
+from packtrain.transfer.fields import Fields
+from packtrain.transfer.wire import CutError, Head, NotHttpError, Wire
 
 _LINE_LIMIT = 1 << 16
 
 
 class Body(Protocol):
     def readinto(self, view: memoryview) -> int:
-        """0 at the end. Raises http.client.IncompleteRead when the connection ended before."""
+        """0 at the end. Raises CutError when the connection ended before."""
         ...
 
     def done(self) -> bool:
@@ -31,7 +29,7 @@ class Sized:
             return 0
         count = self._wire.readinto(view[: self._left])
         if not count:
-            raise _cut()
+            raise CutError
         self._left -= count
         return count
 
@@ -55,7 +53,7 @@ class ToTheEnd:
 class Chunked:
     """`trailers` are there at the end."""
 
-    def __init__(self, wire: Wire, trailers: Message) -> None:
+    def __init__(self, wire: Wire, trailers: Fields) -> None:
         self._wire, self._trailers = wire, trailers
         self._chunk = 0  # bytes to come of this chunk
         self._first, self._ended = True, False
@@ -67,19 +65,17 @@ class Chunked:
             return 0
         count = self._wire.readinto(view[: self._chunk])
         if not count:
-            raise _cut()
+            raise CutError
         self._chunk -= count
         return count
 
     def _next_chunk(self) -> None:
-        import http.client
-
         if not self._first:
             self._line()
         self._first = False
         size = self._line().partition(b";")[0].strip()
         if not size or size.strip(b"0123456789abcdefABCDEF"):
-            raise http.client.BadStatusLine(repr(size[:80]))
+            raise NotHttpError(repr(size[:80]))
         self._chunk = int(size, 16)
         if not self._chunk:
             self._read_trailers()
@@ -89,15 +85,14 @@ class Chunked:
             line = self._line()
             if not line:
                 break
-            name, _, value = line.decode("latin-1").partition(":")
-            self._trailers[name.strip()] = value.strip()
+            self._trailers.add_line(line.decode("latin-1"))
         self._ended = True
 
     def _line(self) -> bytes:
         line, byte = bytearray(), memoryview(bytearray(1))
         while not line.endswith(b"\n"):
             if not self._wire.readinto(byte) or len(line) > _LINE_LIMIT:
-                raise _cut()
+                raise CutError
             line += byte
         return bytes(line).rstrip(b"\r\n")
 
@@ -105,17 +100,11 @@ class Chunked:
         return self._ended
 
 
-def body_of(wire: Wire, head: Head, method: str, trailers: Message) -> Body:
+def body_of(wire: Wire, head: Head, method: str, trailers: Fields) -> Body:
     headers = head.headers
     if method == "HEAD" or head.status in (204, 304):
         return Sized(wire, 0)
-    if "chunked" in (headers.get("Transfer-Encoding") or "").lower():
+    if "chunked" in headers.get("Transfer-Encoding", "").lower():
         return Chunked(wire, trailers)
-    length = (headers.get("Content-Length") or "").strip()
+    length = headers.get("Content-Length", "")
     return Sized(wire, int(length)) if length.isdecimal() else ToTheEnd(wire)
-
-
-def _cut() -> Exception:
-    import http.client
-
-    return http.client.IncompleteRead(b"")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from packtrain.transfer.buffers import page_aligned
 from packtrain.transfer.verify import Digests
 
 _STEP = 1 << 20
@@ -51,7 +52,7 @@ class Follower:
 
     def _run(self) -> None:
         try:
-            self._follow(memoryview(bytearray(_STEP)))
+            self._follow(page_aligned(_STEP))
         except BaseException as error:
             self._error = error
 

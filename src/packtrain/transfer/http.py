@@ -153,7 +153,7 @@ def credentials_apart(ref: Ref, reveal: Reveal) -> tuple[dict[str, str], dict[st
 
 
 def _sendable(name: str, value: str) -> str:
-    """Checked here, because the error of http.client would quote the value."""
+    """Checked here, so that no error quotes the value."""
     if _UNSENDABLE.search(value.strip()):
         raise FailedError("token_refused", f"the value of the header {name} has characters that cannot be sent")
     return value.strip()

@@ -15,6 +15,7 @@ from packtrain.plan import Digest, Item
 from packtrain.transfer import crew
 from packtrain.transfer.address import shown
 from packtrain.transfer.api import Reveal
+from packtrain.transfer.buffers import Buffers
 from packtrain.transfer.engine import LOOK_EVERY_S, BeginAnewError, Counts, Engine, Progress, Stop, Wish
 from packtrain.transfer.fetch import Fetched
 from packtrain.transfer.ledger import Known
@@ -160,6 +161,7 @@ class _Window:
     def attend(self, engine: Engine, blocks: int) -> None:
         self._engine, self._most = engine, blocks
         engine.horizon = blocks
+        self._buffers = Buffers(engine.wish.block)
         engine.most_blocks = _STEP // 2
 
     def begin(self, known: Known) -> None:
@@ -173,7 +175,7 @@ class _Window:
         with self._engine.changed:
             self._blocks[index] = block
             self._engine.changed.notify_all()
-        return memoryview(bytearray(self._engine.wish.block))
+        return self._buffers.take()
 
     def append(self, position: int, data: memoryview) -> None:
         with self._engine.changed:

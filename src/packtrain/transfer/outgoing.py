@@ -35,7 +35,7 @@ def length_of(body: Body) -> int:
 
 
 class Outgoing:
-    """What http.client reads a body from."""
+    """What a body is read from."""
 
     def __init__(self, file: BinaryIO, length: int, sent: Sent) -> None:
         self._file, self._left, self._sent = file, length, sent

@@ -1,9 +1,16 @@
-"""How many connections: more while that pays, fewer when it does not. Pure: told how many bytes have come, and when."""
+"""How many connections: more while that pays, fewer when it does not. Pure: told what came, what it cost, and when.
+
+It begins with one. While that one is quick, and the processor is what limits it, there stays one: each further one
+would cost processor time and bring nothing. Otherwise there are FIRST after a moment, and then as many as pay.
+"""
 
 from __future__ import annotations
 
 FIRST = 8
 MOST = 64
+_LOOK_S = 0.1
+_QUICK_RATE = 100e6  # bytes a second, of each connection
+_BUSY = 0.6  # of one processor
 _SETTLE_S = 0.2
 _WINDOW_S = 0.4
 _LEAST_BYTES = 4 << 20  # fewer tell nothing about a rate
@@ -11,28 +18,54 @@ _HOLD_S = 10.0
 _PAYS = 1.1
 
 
+class _Span:
+    """What came between two moments."""
+
+    def __init__(self, begins: float) -> None:
+        self.begins, self._bytes, self._busy = begins, -1, 0.0
+
+    def seen(self, total: int, busy_s: float, now: float) -> tuple[float, int, float]:
+        """Seconds, bytes and the processor's share so far."""
+        if self._bytes < 0:
+            self.begins, self._bytes, self._busy = now, total, busy_s
+        seconds = now - self.begins
+        return seconds, total - self._bytes, (busy_s - self._busy) / seconds if seconds else 0.0
+
+
 class Pace:
     def __init__(self, first: int, most: int, now: float) -> None:
-        self.connections, self._most = first, most
+        self.connections, self._first, self._most = 1, first, most
+        self._quick: _Span | None = _Span(now)
+        self._window = _Span(now)
         self._before: tuple[int, float] | None = None  # connections and goodput before the last change
-        self._measure_from, self._bytes = now + _SETTLE_S, -1
         self._hold_until = now
 
-    def told(self, total: int, now: float, flowing: int) -> int:
-        """The number of connections to have from now on; `flowing` are at work."""
-        if now < self._measure_from:
-            return self.connections
-        if self._bytes < 0:
-            self._bytes, self._measure_from = total, now
-        elif now - self._measure_from >= _WINDOW_S and total - self._bytes >= _LEAST_BYTES:
-            self._judge((total - self._bytes) / (now - self._measure_from), now, flowing)
+    def told(self, total: int, busy_s: float, now: float, flowing: int) -> int:
+        """The number of connections to have from now on; `flowing` are at work, `busy_s` is processor time."""
+        if self._quick is not None:
+            self._look(self._quick, total, busy_s, now)
+        elif now >= self._window.begins:
+            seconds, count, busy = self._window.seen(total, busy_s, now)
+            if seconds >= _WINDOW_S and count >= _LEAST_BYTES:
+                self._judge(count / seconds, busy, now, flowing)
         return self.connections
 
-    def _judge(self, rate: float, now: float, flowing: int) -> None:
+    def _look(self, span: _Span, total: int, busy_s: float, now: float) -> None:
+        """Is the one connection enough, still?"""
+        seconds, count, busy = span.seen(total, busy_s, now)
+        if seconds < _LOOK_S:
+            return
+        if count >= _QUICK_RATE * seconds and busy >= _BUSY:
+            self._quick = _Span(now)
+        else:
+            self._quick, self.connections = None, self._first
+            self._window = _Span(now + _SETTLE_S)
+
+    def _judge(self, rate: float, busy: float, now: float, flowing: int) -> None:
         before, self._before = self._before, None
         if before is not None and rate < _PAYS * before[1]:
             self.connections, self._hold_until = before[0], now + _HOLD_S
-        elif now >= self._hold_until and flowing >= self.connections < self._most:
+        elif now >= self._hold_until and flowing >= self.connections < self._most and busy < _BUSY:
             self._before = (self.connections, rate)
             self.connections = min(2 * self.connections, self._most)
-        self._bytes, self._measure_from = -1, now + _SETTLE_S
+        self._window = _Span(now + _SETTLE_S)

@@ -16,21 +16,30 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar, Union
 
-from packtrain.transfer import connect
+from packtrain.transfer.fields import Fields
 from packtrain.transfer.outgoing import Outgoing
 
 if TYPE_CHECKING:
     import ssl
-    from email.message import Message
 
     Socket = Union[socket.socket, ssl.SSLSocket]
 
+CONNECT_TIMEOUT_S = 10.0
+SILENCE_TIMEOUT_S = 30.0
 STEP_S = 0.25
 _Got = TypeVar("_Got", int, bytes)
 _HEAD_LIMIT = 1 << 16
 _SEND_BLOCK = 1 << 16
 _STATUS = re.compile(rb"HTTP/1\.(\d) +(\d{3})(?: +([^\r\n]*))?\r?\n")
 _HEAD_END = re.compile(rb"\r?\n\r?\n")
+
+
+class NotHttpError(Exception):
+    """What came is no HTTP."""
+
+
+class CutError(Exception):
+    """The connection ended before the promised end."""
 
 
 class _Watch(threading.local):
@@ -59,7 +68,7 @@ def tick() -> None:
 class Head:
     status: int
     reason: str
-    headers: Message
+    headers: Fields
     keeps: bool  # whether the server lets the connection stay open
 
 
@@ -73,7 +82,7 @@ class Wire:
         self._flags = 0 if hasattr(sock, "pending") else socket.MSG_WAITALL
 
     def send(self, head: bytes, body: Outgoing | None) -> None:
-        self._sock.settimeout(connect.SILENCE_TIMEOUT_S)
+        self._sock.settimeout(SILENCE_TIMEOUT_S)
         self._sock.sendall(head)
         while body is not None:
             block = body.read(_SEND_BLOCK)
@@ -91,7 +100,7 @@ class Wire:
 
     def _listen(self) -> None:
         """From now on a read waits one step at most."""
-        step = min(STEP_S, connect.SILENCE_TIMEOUT_S)
+        step = min(STEP_S, SILENCE_TIMEOUT_S)
         if self._flags:
             self._sock.settimeout(None)
             limit = struct.pack("ll", int(step), int(step % 1 * 1e6))
@@ -100,8 +109,6 @@ class Wire:
             self._sock.settimeout(step)
 
     def _until_blank_line(self) -> bytes:
-        import http.client
-
         data = bytes(self._ahead)
         while True:
             end = _HEAD_END.search(data)
@@ -109,10 +116,10 @@ class Wire:
                 self._ahead = memoryview(data)[end.end() :]
                 return data[: end.end()]
             if len(data) > _HEAD_LIMIT or (data and not b"HTTP/".startswith(data[:5])):
-                raise http.client.BadStatusLine("no HTTP header")
+                raise NotHttpError("no HTTP header")
             more = self._waiting(lambda: self._sock.recv(_HEAD_LIMIT))
             if not more:
-                raise http.client.RemoteDisconnected("no header") if not data else http.client.BadStatusLine("cut")
+                raise NotHttpError("cut") if data else ConnectionResetError("no header")
             data += more
 
     def readinto(self, view: memoryview) -> int:
@@ -145,7 +152,7 @@ class Wire:
                 return receive()
             except (BlockingIOError, socket.timeout):
                 _watch.tick()
-                if time.monotonic() - since >= connect.SILENCE_TIMEOUT_S:
+                if time.monotonic() - since >= SILENCE_TIMEOUT_S:
                     raise socket.timeout("silence") from None
 
     def close(self) -> None:
@@ -153,14 +160,11 @@ class Wire:
 
 
 def parsed(data: bytes) -> Head:
-    """Status line and fields. Raises http.client.HTTPException for what is neither."""
-    import http.client
-    import io
-
+    """Status line and fields."""
     status = _STATUS.match(data)
     if status is None:
-        raise http.client.BadStatusLine(repr(data[:80]))
-    headers = http.client.parse_headers(io.BytesIO(data[status.end() :]))
-    said = (headers.get("Connection") or "").lower()
+        raise NotHttpError(repr(data[:80]))
+    headers = Fields.parsed(data[status.end() :])
+    said = headers.get("Connection", "").lower()
     keeps = "close" not in said if status.group(1) != b"0" else "keep-alive" in said
     return Head(int(status.group(2)), (status.group(3) or b"").decode("latin-1").strip(), headers, keeps)

@@ -8,6 +8,7 @@ from packtrain.errors import TransferError
 from packtrain.transfer.address import shown
 from packtrain.transfer.api import WHOLE, ObjectInfo, Stream
 from packtrain.transfer.api import Span as Bytes
+from packtrain.transfer.buffers import page_aligned
 from packtrain.transfer.engine import Attempt, Engine
 from packtrain.transfer.verify import HEAD_BYTES, why_not_the_data
 from packtrain.transfer.wire import watched
@@ -29,7 +30,7 @@ class Worker:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._block = engine.wish.block
-        self._buffer = memoryview(bytearray(self._block))
+        self._buffer = page_aligned(self._block)
         self._began = False  # whether the first byte of this answer is here
         self._moved = 0.0  # when the last one came
 

@@ -15,6 +15,7 @@ import pytest
 from packtrain.plan import Digest, Item, Ref
 from packtrain.transfer.checksums import Checksums
 from packtrain.transfer.fetch import Fetched, fetch
+from testbed.faults import FaultProxy
 from testbed.origin import Fault, Origin
 
 MIB = 1 << 20
@@ -44,10 +45,16 @@ def run(target: Path, *origins: Origin, digest=None, patience_s=20.0, **more) ->
 
 
 def test_many_connections_bring_each_byte_once(folder, target):
-    with Origin(folder) as origin:
+    with Origin(folder, bytes_per_s=10e6) as origin:
         done = run(target, origin, digest=SHA256)
     assert (done.retries, done.wasted_bytes, done.sha256) == (0, 0, SHA256.value)
     assert len(origin.seen) > 8
+
+
+def test_a_quick_line_gets_one_connection_only(folder, target):
+    with FaultProxy(folder) as proxy:
+        run(target, proxy, digest=SHA256)
+    assert len(proxy.connections) == 1
 
 
 def test_all_sources_give_at_once(folder, target):

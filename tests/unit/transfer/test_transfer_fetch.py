@@ -14,7 +14,7 @@ import pytest
 
 from packtrain.errors import FailedError
 from packtrain.plan import Digest, Item, Ref
-from packtrain.transfer import connect, engine
+from packtrain.transfer import engine, wire
 from packtrain.transfer.fetch import Fetched, fetch
 from packtrain.transfer.ledger import Known
 from packtrain.transfer.partial import Partial
@@ -124,7 +124,7 @@ def test_another_source_goes_on_when_the_first_is_cut(folder, target):
 
 
 def test_a_stalled_source_is_left_for_another(folder, target, monkeypatch):
-    monkeypatch.setattr(connect, "SILENCE_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(wire, "SILENCE_TIMEOUT_S", 0.3)
     with Origin(folder, faults=[Fault(stall_after=400_000)]) as first, Origin(folder) as second:
         run(item(f"{first.url}/{NAME}", f"{second.url}/{NAME}"), target)
     assert target.read_bytes() == DATA

@@ -14,7 +14,7 @@ import pytest
 
 from packtrain.errors import FailedError, TransferError
 from packtrain.plan import Digest, Header, Ref, Secret
-from packtrain.transfer import connect
+from packtrain.transfer import wire
 from packtrain.transfer.api import Span
 from packtrain.transfer.http import HttpStore
 from testbed.origin import Fault, Origin
@@ -308,7 +308,7 @@ def test_put_is_refused_with_the_reason(folder, tmp_path):
 
 
 def test_silence_is_not_waited_for_longer_than_the_limit(folder, monkeypatch):
-    monkeypatch.setattr(connect, "SILENCE_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(wire, "SILENCE_TIMEOUT_S", 0.2)
     with Origin(folder, faults=[Fault(stall_after=1000)]) as origin:
         seen, words = kind_and_words(lambda: read(HttpStore(plain), Ref(f"{origin.url}/data.bin")))
     assert seen == "service_unavailable"
@@ -316,7 +316,7 @@ def test_silence_is_not_waited_for_longer_than_the_limit(folder, monkeypatch):
 
 
 def test_a_slow_transfer_that_progresses_is_not_cut(folder, monkeypatch):
-    monkeypatch.setattr(connect, "SILENCE_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(wire, "SILENCE_TIMEOUT_S", 0.3)
     with Origin(folder, bytes_per_s=100_000) as origin:
         began = time.monotonic()
         assert read(HttpStore(plain), Ref(f"{origin.url}/data.bin")) == DATA
