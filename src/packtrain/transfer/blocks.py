@@ -121,17 +121,17 @@ class Schedule:
 
     def slow(self, span: Span, now: float) -> bool:
         """Far behind what blocks take: better asked for anew."""
-        typical = self._usual_s(span, now)
+        typical = self._usual_s(span, now, span.place)
         return typical is not None and now - span.since > max(_SLOW_AFTER_S, _SLOW_TIMES * typical)
 
     def typical_s(self) -> float | None:
         """What a block takes; None before that can be told."""
         return _median(self._times) if len(self._times) >= _KNOWN_AFTER else None
 
-    def _usual_s(self, span: Span, now: float) -> float | None:
-        """What a block takes, and what it takes the other connections now: a line that all share may have slowed."""
+    def _usual_s(self, span: Span, now: float, place: object) -> float | None:
+        """What a block takes, and takes the other connections to this place now: a line that all share may slow."""
         typical = self.typical_s()
-        ages = [now - other.since for other in self._spans if other is not span and other.got]
+        ages = [now - other.since for other in self._spans if other is not span and other.got and other.place is place]
         return None if typical is None else max(typical, _median(ages) if ages else 0.0)
 
     def received(self) -> int:
@@ -156,7 +156,7 @@ class Schedule:
     def _take_over(self, place: object, now: float) -> Span | None:
         """All of a span of which another place has not given a byte: that costs nothing, unlike a hedge."""
         for owner in self._spans:
-            if not owner.got and owner.place is not place and self._late(owner, now):
+            if not owner.got and owner.place is not place and self._late(owner, now, place):
                 taken = Span(owner.at, owner.stop, place, now, now)
                 owner.stop = owner.at
                 return taken
@@ -180,18 +180,18 @@ class Schedule:
     def _hedge(self, place: object, now: float, alone: bool) -> Span | None:
         if self.hedged + 1 > max(1, int(_HEDGED_SHARE * self.count)):
             return None
-        late = [span for span in self._spans if self._late(span, now) and (alone or span.place is not place)]
+        late = [span for span in self._spans if self._late(span, now, place) and (alone or span.place is not place)]
         if not late:
             return None
         oldest = min(late, key=lambda span: span.since)
         self.hedged += 1
         return Span(oldest.at, oldest.at + 1, place, now, now, hedge=True)
 
-    def _late(self, span: Span, now: float) -> bool:
-        """One copy beside the first is enough."""
+    def _late(self, span: Span, now: float, place: object) -> bool:
+        """Would another copy from this place come sooner? One beside the first is enough."""
         if span.hedge or self.lost(span) or self._copies(span.at) > 1:
             return False
-        typical = self._usual_s(span, now)
+        typical = self._usual_s(span, now, place)
         if typical is None:
             return now - span.moved > _SLOW_AFTER_S
         return now - span.since > max(_HEDGE_AFTER_S, _HEDGE_TIMES * typical)

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Collection
 
 from packtrain.plan import Digest
+from packtrain.transfer.buffers import Buffers
 from packtrain.transfer.engine import Wish
 from packtrain.transfer.hashing import Follower
 from packtrain.transfer.ledger import Known
@@ -23,6 +24,7 @@ class Disk:
         self._edge = 0  # blocks before it are all written
         self._known: Known | None = None
         self._follower: Follower | None = None
+        self._buffers = Buffers(wish.block)
         self.stated: Digest | None = None  # by the server
 
     def go_on(self, known: Known, done: Collection[int]) -> None:
@@ -42,11 +44,18 @@ class Disk:
 
     def put(self, index: int, block: memoryview) -> memoryview:
         given = self._part.put(index, block)
+        if self._follower is not None and index == self._edge and self._offered(self._follower, index, block):
+            given = self._buffers.take()
         with self._lock:
             self._written[index] = 1
             if index == self._edge:
                 self._advance()
         return given
+
+    def _offered(self, follower: Follower, index: int, block: memoryview) -> bool:
+        """Nobody else can be at the edge: it is where this block is missing."""
+        assert self._known is not None
+        return follower.offer(index * self._known.block, block)
 
     def append(self, position: int, data: memoryview) -> None:
         self._part.append(position, data)

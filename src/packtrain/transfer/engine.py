@@ -32,6 +32,7 @@ Stop = Callable[[], None]
 Progress = Callable[[int, Optional[int]], None]
 
 LOOK_EVERY_S = 0.05
+_IDLE_LOOK_S = 0.4  # of a worker that finds nothing to do: a hundred agents have hundreds of them
 _NEXT_PLACE_AFTER_S = 0.5  # of silence before the first answer
 _MOST_BUFFERED = 96 << 20
 _BLOCKS_A_WORKER = 2
@@ -120,12 +121,14 @@ class Engine:
 
     def next_attempt(self) -> Attempt | None:
         """Work, waited for; None: leave."""
+        pause = LOOK_EVERY_S
         with self.changed:
             while not self._superfluous():
                 attempt = self._attempt(time.monotonic())
                 if attempt is not None:
                     return attempt
-                self.changed.wait(LOOK_EVERY_S)
+                self.changed.wait(pause)
+                pause = min(2 * pause, _IDLE_LOOK_S)
             self.workers -= 1
             self.changed.notify_all()
             return None

@@ -9,6 +9,8 @@ from packtrain.transfer.buffers import page_aligned
 from packtrain.transfer.verify import Digests
 
 _STEP = 1 << 20
+_NEAR = 8  # blocks in memory
+_ROOM_WITHIN_S = 1.0
 
 ReadInto = Callable[[memoryview, int], int]
 
@@ -20,6 +22,7 @@ class Follower:
         self._digests, self._readinto = digests, readinto
         self._changed = threading.Condition()
         self._edge = 0
+        self._near: dict[int, memoryview] = {}  # position → a block that need not be read
         self._ended = False
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="digest", daemon=True)
@@ -28,7 +31,18 @@ class Follower:
     def advance(self, edge: int) -> None:
         with self._changed:
             self._edge = edge
-            self._changed.notify()
+            self._changed.notify_all()
+
+    def offer(self, position: int, block: memoryview) -> bool:
+        """The block at the edge, before it advances: whether it is kept until it is used, instead of being read.
+
+        Waits a while for room: whoever is far ahead of the digest would have to wait for it at the end."""
+        with self._changed:
+            self._changed.wait_for(lambda: len(self._near) < _NEAR or self._ended, _ROOM_WITHIN_S)
+            if self._ended or len(self._near) >= _NEAR:
+                return False
+            self._near[position] = block
+            return True
 
     def finish(self, stop: Callable[[], None]) -> Digests:
         """Wait for the rest."""
@@ -46,7 +60,7 @@ class Follower:
             self._ended = True
             if drop:
                 self._edge = 0
-            self._changed.notify()
+            self._changed.notify_all()
         if drop:
             self._thread.join()
 
@@ -62,11 +76,16 @@ class Follower:
             with self._changed:
                 while self._edge <= at and not self._ended:
                     self._changed.wait()
-                edge = self._edge
+                edge, near = self._edge, self._near.pop(at, None)
+                self._changed.notify_all()
             if edge <= at:
                 return
-            count = self._readinto(buffer[: min(_STEP, edge - at)], at)
-            if not count:
-                raise OSError("the partial file became shorter while it was read")
-            self._digests.update(buffer[:count])
-            at += count
+            piece = self._read(buffer[: min(_STEP, edge - at)], at) if near is None else near
+            self._digests.update(piece)
+            at += len(piece)
+
+    def _read(self, room: memoryview, at: int) -> memoryview:
+        count = self._readinto(room, at)
+        if not count:
+            raise OSError("the partial file became shorter while it was read")
+        return room[:count]

@@ -18,7 +18,11 @@ _FIRST_REST_S = 0.25
 _LONGEST_REST_S = 15.0
 _LONGEST_REST_ALONE_S = 1.0
 _LONG_OUTAGE = 30  # failures in a row; after these even the only source is asked more seldom
+_NO_SIGN_OF_LOAD = frozenset({"digest_mismatch", "truncated", "not_the_data"})
+_UNLUCKY = 5  # failures in a row of which a server need not be spared
 _STALL_S = 2.0
+_QUICK_STALL_S = 0.7
+_QUICK_GAP_S = 0.1
 _FIRST_BYTE_S = 8.0
 _UNTRIED_CONNECTIONS = 2  # to a place that has given nothing yet, while others give
 _GAPS = 3.0  # times the longest pause that a place has made
@@ -50,7 +54,9 @@ class Standing:
 
     @property
     def stall_s(self) -> float:
-        return max(_STALL_S * self.leniency, _GAPS * self.longest_gap_s)
+        """A place that never paused is found out sooner: what is here of a block is kept, so an error costs little."""
+        quick = self.bytes > 0 and self.longest_gap_s < _QUICK_GAP_S
+        return max((_QUICK_STALL_S if quick else _STALL_S) * self.leniency, _GAPS * self.longest_gap_s)
 
     @property
     def first_byte_s(self) -> float:
@@ -96,7 +102,10 @@ class Standing:
         longest = _LONGEST_REST_ALONE_S if alone and self.failures < _LONG_OUTAGE else _LONGEST_REST_S
         if left <= 0:
             return longest  # it had its last chance, unless others bring something meanwhile
-        rest = min(_FIRST_REST_S * 2.0 ** min(self.failures - 1, 10), longest)
+        doublings = min(self.failures - 1, 10)
+        if alone and error.kind in _NO_SIGN_OF_LOAD:
+            doublings = max(0, doublings - _UNLUCKY)
+        rest = min(_FIRST_REST_S * 2.0**doublings, longest)
         return min(max(rest, error.retry_after_s or 0.0), left)
 
 

@@ -15,7 +15,6 @@ import pytest
 from packtrain.plan import Digest, Item, Ref
 from packtrain.transfer.checksums import Checksums
 from packtrain.transfer.fetch import Fetched, fetch
-from testbed.faults import FaultProxy
 from testbed.origin import Fault, Origin
 
 MIB = 1 << 20
@@ -49,12 +48,6 @@ def test_many_connections_bring_each_byte_once(folder, target):
         done = run(target, origin, digest=SHA256)
     assert (done.retries, done.wasted_bytes, done.sha256) == (0, 0, SHA256.value)
     assert len(origin.seen) > 8
-
-
-def test_a_quick_line_gets_one_connection_only(folder, target):
-    with FaultProxy(folder) as proxy:
-        run(target, proxy, digest=SHA256)
-    assert len(proxy.connections) == 1
 
 
 def test_all_sources_give_at_once(folder, target):

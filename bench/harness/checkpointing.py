@@ -1,0 +1,77 @@
+"""A training with 200 MB of state that measures what its checkpoints cost. Run by bench/train.py through the agent.
+
+Windows without and with a checkpoint take turns in one run, so that both meet the same machine.
+Writes figures.json into $PACKTRAIN_OUTPUT:
+
+    checkpoint_blocked_s       how long `save` kept the training, median
+    checkpoint_blocked_max_s   the longest
+    checkpoint_overhead_pct    steps that the windows with a checkpoint did less, in percent
+    checkpoint_mb              size of the file
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import time
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from packtrain.torch import Checkpoint, report
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--window", type=float, required=True)
+parser.add_argument("--pairs", type=int, required=True)
+parser.add_argument("--threads", type=int, required=True)
+args = parser.parse_args()
+torch.set_num_threads(args.threads)
+torch.manual_seed(1)
+
+# 25 million parameters, and as much momentum: 200 MB.
+model = nn.Sequential(*(layer for _ in range(6) for layer in (nn.Linear(2040, 2040), nn.ReLU())))
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
+x = torch.randn(16, 2040)
+output = Path(os.environ["PACKTRAIN_OUTPUT"])
+
+
+def train_for(seconds, step):
+    """Steps until the time is over, and how many there were."""
+    began, done = time.monotonic(), 0
+    while time.monotonic() - began < seconds:
+        loss = model(x).pow(2).mean()
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        optimizer.step()
+        done += 1
+    report(step=step + done, loss=loss)
+    return done
+
+
+ckpt = Checkpoint("checkpoint.pt", model=model, optimizer=optimizer)
+step = train_for(min(3.0, args.window), 0)  # to warm up
+blocked, steps = [], {"without": 0, "with": 0}
+for number in range(2 * args.pairs):
+    kind = ("without", "with", "with", "without")[number % 4]
+    window_ends = time.monotonic() + args.window
+    if kind == "with":
+        began = time.monotonic()
+        ckpt.save(epoch=1, step=step)
+        blocked.append(time.monotonic() - began)
+        print(f"save at step {step}: training waited {blocked[-1]:.3f} s", flush=True)
+    done = train_for(window_ends - time.monotonic(), step)
+    steps[kind] += done
+    step += done
+    print(f"window {number + 1} of {2 * args.pairs}, {kind} a checkpoint: {done} steps", flush=True)
+ckpt.close()
+
+figures = {
+    "checkpoint_blocked_s": statistics.median(blocked),
+    "checkpoint_blocked_max_s": max(blocked),
+    "checkpoint_overhead_pct": 100 * (1 - steps["with"] / steps["without"]),
+    "checkpoint_mb": (output / "checkpoint.pt").stat().st_size / 1e6,
+}
+(output / "figures.json").write_text(json.dumps(figures))

@@ -1,0 +1,156 @@
+"""What training reaches with the recipes, and what checkpoints cost it.
+
+    python bench/train.py --json [--only mnist,cifar10,checkpoint] [--limit 5000] [--window 30] [--pairs 4]
+
+Prints one JSON line (keys: BOUNDS below); progress and a table on stderr. `--limit` trains with fewer images, to try.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness import measure
+from harness.measure import tell
+
+from packtrain import recipes
+from packtrain.engines.bundle import build_agent
+from packtrain.events import JournalReader, kinds
+from packtrain.plan import Checkpoint, Job, Limits, Output, Plan, Resources, Run, RunResources, Step, write_plan
+from testbed import data
+from testbed.s3 import BUCKET, S3
+
+# What issue 4 demands: at least (+) or at most (-).
+BOUNDS: Mapping[str, tuple[str, float]] = {
+    "mnist_accuracy": ("+", 0.985),
+    "cifar10_resnet20_accuracy": ("+", 0.70),
+    "checkpoint_blocked_s": ("-", 0.3),
+}
+Figures = dict[str, float]
+_CORES = len(os.sched_getaffinity(0))
+_PROGRAM = Path(__file__).parent / "harness" / "checkpointing.py"
+
+
+@dataclass(frozen=True)
+class Bench:
+    limit: int | None
+    window_s: float
+    pairs: int
+    folder: Path
+
+
+def mnist(bench: Bench) -> Figures:
+    metrics = _train(bench, "mnist-cnn", data.mnist(), epochs=2)
+    return {"mnist_accuracy": metrics["accuracy"], "mnist_s": metrics["seconds"]}
+
+
+def cifar10(bench: Bench) -> Figures:
+    with tarfile.open(data.cifar10()) as tar:
+        tar.extractall(bench.folder / "cifar10", filter="data")
+    metrics = _train(bench, "cifar10-resnet", bench.folder / "cifar10", epochs=5)
+    return {"cifar10_resnet20_accuracy": metrics["accuracy"], "cifar10_resnet20_s": metrics["seconds"]}
+
+
+def _train(bench: Bench, recipe: str, images: Path, epochs: int) -> dict[str, float]:
+    """The recipe's program with its own settings; the metrics that it writes."""
+    output = bench.folder / recipe
+    flags = ["--data", images, "--epochs", epochs, "--threads", _CORES, "--save-model"]
+    limit = ["--limit-train", bench.limit] if bench.limit else []
+    program = Path(recipes.__file__).parent / recipe / "train.py"
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("PACKTRAIN")}
+    subprocess.run(
+        [sys.executable, program, *map(str, (*flags, *limit))],
+        env={**kept, "PACKTRAIN_OUTPUT": str(output)}, stdout=sys.stderr, check=True,
+    )  # fmt: skip
+    return json.loads((output / "metrics.json").read_text())
+
+
+def checkpoint(bench: Bench) -> Figures:
+    """A program with 200 MB of state, run by the agent, which brings its checkpoints to a real S3 server."""
+    build_agent(bench.folder / "agent.pyz")
+    with S3() as s3:
+        write_plan(Plan("bench", "bench", "local", (_job(bench, s3),)), bench.folder / "plan.json")
+        agent = [sys.executable, "-I", "-S", bench.folder / "agent.pyz", bench.folder / "plan.json"]
+        subprocess.run([*agent, "--home", bench.folder / "home"], stdout=sys.stderr, check=True)
+        seen = json.loads(s3.client.get_object(Bucket=BUCKET, Key="bench/figures.json")["Body"].read())
+    saved = [
+        e.data for e in JournalReader(bench.folder / "home/journal.jsonl").read() if e.kind == kinds.CHECKPOINT_SAVED
+    ]
+    for one in saved:
+        tell(f"step {one['step']}: {one['bytes']:,} bytes stood in the bucket after {one['seconds']:.1f} s")
+    if not saved:
+        raise SystemExit("no checkpoint reached the bucket")
+    return {name: float(value) for name, value in seen.items()}
+
+
+def _job(bench: Bench, s3: S3) -> Job:
+    run = Run(
+        f"{sys.executable} {_PROGRAM} --window {bench.window_s:g} --pairs {bench.pairs} --threads {_CORES}",
+        resources=RunResources(cpus_per_task=_CORES),
+    )
+    return Job(
+        "0",
+        (),
+        Resources(cpus_per_task=_CORES),
+        Limits(grace_s=60),
+        (Step("train", run),),
+        output=Output(s3.ref("bench")),
+        checkpoint=Checkpoint("checkpoint.pt"),
+    )
+
+
+PARTS: Mapping[str, Callable[[Bench], Figures]] = {"mnist": mnist, "cifar10": cifar10, "checkpoint": checkpoint}
+
+
+def _parts(text: str) -> list[str]:
+    names = text.split(",")
+    if unknown := [name for name in names if name not in PARTS]:
+        raise argparse.ArgumentTypeError(f"no part {', '.join(unknown)}; there are {', '.join(PARTS)}")
+    return names
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="what training reaches, and what checkpoints cost")
+    parser.add_argument("--json", action="store_true", help="the JSON line on stdout (the table is always on stderr)")
+    parser.add_argument("--only", type=_parts, default=list(PARTS), metavar="PART,…", help=", ".join(PARTS))
+    parser.add_argument("--limit", type=int, metavar="N", help="train with the first N images only, to try")
+    parser.add_argument("--window", type=float, default=30.0, metavar="SECONDS", help="between checkpoints (30)")
+    parser.add_argument("--pairs", type=int, default=4, help="of windows, one without and one with a checkpoint (4)")
+    return parser.parse_args()
+
+
+def _table(figures: Figures) -> None:
+    tell(f"\n{'figure':<28} {'seen':>8}   bound")
+    for name, seen in figures.items():
+        sign, bound = BOUNDS.get(name, ("", 0.0))
+        short = (sign == "+" and seen < bound) or (sign == "-" and seen > bound)
+        told = f"{'≥' if sign == '+' else '≤'} {bound:g}{'   FALLS SHORT' if short else ''}" if sign else ""
+        tell(f"{name:<28} {seen:>8.3f}   {told}")
+
+
+def main() -> None:
+    given = _arguments()
+    measure.leave_in_order()
+    load = os.getloadavg()[0]
+    figures: Figures = {}
+    with tempfile.TemporaryDirectory(prefix="packtrain-bench-") as folder:
+        bench = Bench(given.limit, given.window, given.pairs, Path(folder))
+        for part in given.only:
+            tell(f"{part} …")
+            figures |= PARTS[part](bench)
+    _table(figures)
+    about = {"bench": "train", "limit": given.limit, "cores": _CORES, "load_before": load}
+    if given.json:
+        print(json.dumps({**about, **{name: measure.plain(seen) for name, seen in figures.items()}}))
+
+
+if __name__ == "__main__":
+    main()
