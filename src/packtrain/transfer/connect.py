@@ -21,6 +21,7 @@ from packtrain.errors import TransferError
 from packtrain.transfer import wire
 from packtrain.transfer.address import origin_of, shown
 from packtrain.transfer.proxies import proxy_for
+from packtrain.transfer.relay import RELAY
 from packtrain.transfer.translate import translated
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class Route:
 
     @property
     def key(self) -> Hashable:
-        return origin_of(self.url), self.proxy
+        return origin_of(self.url), self.proxy, RELAY.wanted
 
     @property
     def host(self) -> str:
@@ -74,16 +75,27 @@ def route_to(url: str) -> Route:
 
 def connect(route: Route, tick: Tick = lambda: None) -> socket.socket:
     """`tick` is asked several times a second: a server that is stopped lets one connect, and says no more."""
-    proxy, tls = route.proxy, _tls() if route.parts.scheme == "https" else None
+    proxy, tls = route.proxy, route.parts.scheme == "https"
     with translated(route.url, connecting=True, proxy=proxy.hostname if proxy else None):
         sock = _opened(proxy or route.parts, tick)
         try:
             if proxy and tls:
                 _tunnel(sock, proxy, route.parts)
-            return _secured(sock, tls, route.parts.hostname, tick) if tls else sock
+            return _with_tls(sock, route, tick) if tls else sock
         except BaseException:
             sock.close()
             raise
+
+
+def _with_tls(sock: socket.socket, route: Route, tick: Tick) -> socket.socket:
+    host = route.parts.hostname or ""
+    return RELAY.secured(sock, host, route.url, tick) if RELAY.wanted else agreed(sock, host, route.url, tick)
+
+
+def agreed(sock: socket.socket, host: str, url: str, tick: Tick = lambda: None) -> ssl.SSLSocket:
+    """The socket with TLS on it, its server verified."""
+    with translated(url, connecting=True):
+        return _secured(sock, _tls(), host, tick)
 
 
 def _opened(parts: SplitResult, tick: Tick) -> socket.socket:

@@ -7,6 +7,7 @@ import threading
 from packtrain.transfer.engine import Engine
 from packtrain.transfer.keep import keeping
 from packtrain.transfer.rates import Rates
+from packtrain.transfer.relay import RELAY
 from packtrain.transfer.worker import Worker
 
 
@@ -19,6 +20,7 @@ def run(engine: Engine) -> None:
                 engine.wait()
     finally:
         engine.close()
+        RELAY.leave(engine)
 
 
 def _looked_after(engine: Engine, rates: Rates) -> bool:
@@ -26,6 +28,8 @@ def _looked_after(engine: Engine, rates: Rates) -> bool:
     wanted = engine.look()
     for _ in range(wanted or 0):
         threading.Thread(target=Worker(engine).run, name="fetch", daemon=True).start()
+    if engine.known is not None:
+        RELAY.want(engine, engine.known.size)
     engine.wish.progress(engine.counts.bytes, engine.known.size if engine.known else None)
     rates.observe(engine.wish.observe)
     return wanted is not None

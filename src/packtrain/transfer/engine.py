@@ -22,6 +22,7 @@ from packtrain.transfer.leads import Leads
 from packtrain.transfer.ledger import BLOCK, Known
 from packtrain.transfer.pace import FIRST, MOST, Pace
 from packtrain.transfer.patience import verdict_of
+from packtrain.transfer.relay import RELAY
 from packtrain.transfer.snapshot import Observe
 from packtrain.transfer.sources import Sources, Standing
 
@@ -350,7 +351,7 @@ class Engine:
             return max(0, min(len(self.sources.standings), len(self._openings) + 1) - self.workers)
         assert self.schedule is not None
         come = self.counts.bytes + self.schedule.received()
-        wanted = self._pace.told(come, time.process_time(), now, self.attempts)
+        wanted = self._pace.told(come, time.process_time() + RELAY.busy_s(), now, self.attempts)
         return max(0, min(wanted, self.schedule.left) - self.workers)
 
     def _judge(self, now: float, still: int) -> None:

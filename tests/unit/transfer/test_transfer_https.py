@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from packtrain.errors import TransferError
 from packtrain.plan import Ref
+from packtrain.transfer.api import Span
 from packtrain.transfer.http import HttpStore
+from packtrain.transfer.relay import LARGE, RELAY
 from testbed.federation import Authority
 from testbed.origin import Fault, Origin
 
@@ -58,3 +61,63 @@ def test_a_redirect_from_https_to_http_carries_no_token(folder, authority, monke
         assert HttpStore(str).stat(Ref(f"{closed.url}/x", token="t0ken")).size == 11
     assert closed.seen[0].headers["authorization"] == "Bearer t0ken"
     assert "authorization" not in open_one.seen[0].headers
+
+
+@pytest.fixture
+def relayed():
+    """TLS in a process of its own, as for large downloads."""
+    RELAY.want(relayed, LARGE)
+    assert RELAY.wanted, "this machine has one processor only"
+    yield RELAY
+    RELAY.leave(relayed)
+
+
+def test_a_process_of_its_own_does_the_same(folder, authority, monkeypatch, relayed):
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority.ca))
+    data = os.urandom(3_000_000)
+    (folder / "large.bin").write_bytes(data)
+    with Origin(folder, host="localhost", tls=(authority.certificate, authority.key)) as origin:
+        stream = HttpStore(str).open(Ref(f"{origin.url}/large.bin"), Span(10, 2_000_000))
+        room = memoryview(bytearray(len(data)))
+        got = 0
+        while more := stream.readinto(room[got:]):
+            got += more
+        stream.close()
+    assert bytes(room[:got]) == data[10:2_000_000]
+    assert relayed.busy_s() > 0
+
+
+def test_a_process_of_its_own_refuses_the_same(folder, authority, monkeypatch, relayed):
+    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+    monkeypatch.delenv("SSL_CERT_DIR", raising=False)
+    pair = (authority.certificate, authority.key)
+    with Origin(folder, host="localhost", tls=pair) as origin, pytest.raises(TransferError) as caught:
+        HttpStore(str).stat(Ref(f"{origin.url}/data.bin"))
+    assert caught.value.kind == "certificate_refused"
+    assert "not trusted" in caught.value.detail
+
+
+def test_when_the_process_dies_the_next_connection_starts_another(folder, authority, monkeypatch, relayed):
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority.ca))
+    with Origin(folder, host="localhost", tls=(authority.certificate, authority.key)) as origin:
+        store, ref = HttpStore(str), Ref(f"{origin.url}/data.bin")
+        assert store.stat(ref).size == 11
+        relayed._child.kill()
+        relayed._child.wait()
+        assert store.stat(ref).size == 11
+
+
+def test_the_process_ends_when_nobody_wants_it(folder, authority, monkeypatch):
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority.ca))
+    RELAY.want(folder, LARGE)
+    with Origin(folder, host="localhost", tls=(authority.certificate, authority.key)) as origin:
+        HttpStore(str).stat(Ref(f"{origin.url}/data.bin"))
+        child = RELAY._child
+        RELAY.leave(folder)
+    assert child.returncode is not None
+    assert not RELAY.wanted
+
+
+def test_small_downloads_have_no_such_process():
+    RELAY.want(test_small_downloads_have_no_such_process, LARGE - 1)
+    assert not RELAY.wanted
