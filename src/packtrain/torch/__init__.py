@@ -1,9 +1,14 @@
-"""Small helpers for training programs: `from packtrain.torch import report`. Rides to the worker.
+"""What a training program needs to survive: `from packtrain.torch import Checkpoint, Order, report`. Rides along.
 
-Standard library only: importing it needs neither torch nor the rest of packtrain, and a program that
-uses it runs the same without packtrain around it.
+`Checkpoint` saves and resumes, `Order` says which samples come when, `report` tells how it goes. Standard library
+only: importing it needs neither torch nor the rest of packtrain, and a program that uses it runs the same without
+packtrain around it. Start with checkpoint.py; docs/how-to/training.md shows how to use it. Not here: where checkpoints
+go from the machine (the agent's business).
 """
 
+from packtrain.torch.checkpoint import Checkpoint
+from packtrain.torch.order import Order
+from packtrain.torch.position import CheckpointError, Position
 from packtrain.torch.report import report
 
-__all__ = ["report"]
+__all__ = ["Checkpoint", "CheckpointError", "Order", "Position", "report"]

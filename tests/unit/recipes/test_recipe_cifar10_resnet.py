@@ -43,10 +43,13 @@ def test_trains_reports_and_writes_its_outputs(images, tmp_path):
 
     done = train(images, tmp_path, "--save-model")
     assert done.returncode == 0, done.stderr
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["cifar10_resnet.pt", "metrics.json", "reports"]
+    made = {path.name for path in tmp_path.iterdir() if not path.name.startswith(".")}
+    assert made == {"checkpoint.pt", "checkpoint.best.pt", "cifar10_resnet.pt", "metrics.json", "reports"}
     metrics = json.loads((tmp_path / "metrics.json").read_text())
     assert (metrics["parameters"], metrics["settings"]["limit_train"], len(metrics["history"])) == (272_474, 90, 2)
     weights = torch.load(tmp_path / "cifar10_resnet.pt", weights_only=True)
+    saved = torch.load(tmp_path / "checkpoint.pt", weights_only=True)["model"]
+    assert all(torch.equal(saved[name], value) for name, value in weights.items())
     assert sum(v.numel() for k, v in weights.items() if k.endswith(("weight", "bias"))) == 272_474
     last = json.loads((tmp_path / "reports").read_text().splitlines()[-1])
     assert (last["epoch"], last["epochs"], last["step"], last["total_steps"]) == (2, 2, 6, 6)
@@ -88,3 +91,11 @@ def test_missing_and_broken_data_are_told_in_a_sentence(images, tmp_path):
     first.write_bytes((images / "cifar-10-batches-py" / "data_batch_1").read_bytes()[:5000])
     done = train(tmp_path, tmp_path / "out")
     assert "data_batch_1 is not a batch of CIFAR-10" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_other_settings_than_the_checkpoints_are_told_in_a_sentence(images, tmp_path):
+    assert train(images, tmp_path).returncode == 0
+    done = train(images, tmp_path, "--batch-size", "16")
+    assert done.returncode == 1
+    assert "train.py: " in done.stderr and "made with batch_size 32, now 16" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -2,11 +2,13 @@
 
     python3 train.py --data FOLDER                       ResNet-20, 30 epochs
     python3 train.py --data FOLDER --model resnet18      the wide one; wants a GPU
+    torchrun --nproc-per-node 2 train.py --data FOLDER   two processes, one GPU each where there are GPUs
     python3 train.py --help                              every setting
 
-FOLDER holds `cifar-10-batches-py`, as in the published cifar-10-python.tar.gz. Outputs go to
-$PACKTRAIN_OUTPUT, or to the current folder where packtrain is not around: metrics.json, and with
---save-model the weights.
+FOLDER holds `cifar-10-batches-py`, as in the published cifar-10-python.tar.gz. Outputs go to $PACKTRAIN_OUTPUT, or to
+the current folder where packtrain is not around: checkpoint.pt while it trains, metrics.json, and with --save-model
+the weights. Killed and started again with the same settings, it goes on from its checkpoint, and the result is the
+same to the last bit.
 """
 
 import argparse
@@ -23,16 +25,11 @@ from pathlib import Path
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import torch
+import torch.distributed as dist
 import torch.nn as nn
 import torch.nn.functional as F  # noqa: N812 (the name that everyone knows)
 
-try:
-    from packtrain.torch import report  # packtrain shows it live; a plain line without packtrain's agent
-except ImportError:
-
-    def report(**numbers):
-        print("  ".join(f"{name} {round(value, 4)}" for name, value in numbers.items()), flush=True)
-
+from packtrain.torch import Checkpoint, CheckpointError, Order, report
 
 # -----------------------------------------------------------------------------
 # settings
@@ -49,13 +46,14 @@ parser.add_argument("--data", type=Path, required=True, help="the folder that ho
 parser.add_argument("--model", choices=["resnet20", "resnet18"], default="resnet20")
 parser.add_argument("--epochs", type=positive, default=30)
 parser.add_argument("--lr", type=float, default=0.1, help="the highest learning rate, after the warm-up")
-parser.add_argument("--batch-size", type=positive, default=128)
+parser.add_argument("--batch-size", type=positive, default=128, help="of all processes together")
 parser.add_argument("--momentum", type=float, default=0.9)
 parser.add_argument("--weight-decay", type=float, default=5e-4)
 parser.add_argument("--seed", type=int, default=1)
 parser.add_argument("--limit-train", type=positive, metavar="N", help="train with the first N images only")
 parser.add_argument("--limit-test", type=positive, metavar="N", help="test with the first N images only")
 parser.add_argument("--save-model", nargs="?", const="cifar10_resnet.pt", metavar="PATH", help="write the weights")
+parser.add_argument("--checkpoint-every", type=float, default=60, metavar="SECONDS")
 parser.add_argument("--no-cuda", action="store_true", help="use the CPU even where there is a GPU")
 parser.add_argument("--threads", type=positive, help="CPU threads; by default as many as the job was given")
 
@@ -127,7 +125,7 @@ def pad(images):
     return F.pad(images, (0, 0, PAD, PAD, PAD, PAD))
 
 
-def augment(padded, chosen):
+def augment(padded, chosen, generator):
     """The chosen images, each moved by up to PAD pixels and mirrored or not: one lookup for the whole batch."""
     n, line = len(chosen), torch.arange(32)
     mirrored = torch.randint(2, (n, 1), generator=generator).bool()
@@ -197,41 +195,53 @@ MODELS = {
 # one epoch of training, one pass of testing
 
 
-def train(epoch):
-    """Every image once, in a new order; the mean loss."""
+def train(epoch, first, total_loss):
+    """The batches of one epoch from `first` on; the mean loss of the whole epoch."""
     model.train()
-    order = torch.randperm(len(train_labels), generator=generator)
-    total_loss, last_report = torch.zeros((), device=device), 0.0
-    for i in range(steps_per_epoch):
-        chosen = order[i * args.batch_size : (i + 1) * args.batch_size]
-        x, y = to_input(augment(train_images, chosen)), train_labels[chosen.to(device)]
+    last_report = 0.0
+    for batch, chosen in enumerate(order.batches(epoch, first), first):
+        x = to_input(augment(train_images, chosen, order.generator(epoch, batch)))
         with torch.autocast(device.type, dtype=half, enabled=use_cuda):
-            loss = F.cross_entropy(model(x), y)
+            scores = model(x)
+        # The sum over our share, divided by the whole batch: processes then average their gradients.
+        loss = F.cross_entropy(scores.float(), train_labels[chosen.to(device)], reduction="sum") / order.size(batch)
         optimizer.zero_grad(set_to_none=True)
-        scaler.scale(loss).backward()
+        scaler.scale(loss * world).backward()
         scaler.step(optimizer)
         scaler.update()
         scheduler.step()
         total_loss += loss.detach()
+        step = (epoch - 1) * len(order) + batch + 1
         if time.monotonic() - last_report >= REPORT_EVERY_S:
             last_report = time.monotonic()
-            step = (epoch - 1) * steps_per_epoch + i + 1
-            report(epoch=epoch, epochs=args.epochs, step=step, total_steps=total_steps, loss=finite(loss.item()))
-    return finite(total_loss.item() / steps_per_epoch)
+            seen = finite(loss.item() * world)  # of our share of the batch
+            report(epoch=epoch, epochs=args.epochs, step=step, total_steps=total_steps, loss=seen)
+        if batch + 1 < len(order) and ckpt.due(args.checkpoint_every):
+            save(epoch, batch + 1, step, losses=of_all(total_loss))
+    return finite(sum(of_all(total_loss)) / len(order))
 
 
 @torch.no_grad()
 def test():
     """Mean loss and accuracy over the test images."""
-    model.eval()
+    net.eval()
     total_loss, right = torch.zeros((), device=device), torch.zeros((), device=device)
     for chosen in torch.arange(len(test_labels), device=device).split(500):
         y = test_labels[chosen]
         with torch.autocast(device.type, dtype=half, enabled=use_cuda):
-            scores = model(to_input(test_images[chosen])).float()
+            scores = net(to_input(test_images[chosen])).float()
         total_loss += F.cross_entropy(scores, y, reduction="sum")
         right += (scores.argmax(1) == y).sum()
     return finite(total_loss.item() / len(test_labels)), right.item() / len(test_labels)
+
+
+def of_all(loss):
+    """The values that the processes have, by rank."""
+    if world == 1:
+        return [loss.item()]
+    losses = [torch.zeros_like(loss) for _ in range(world)]
+    dist.all_gather(losses, loss)
+    return [loss.item() for loss in losses]
 
 
 def finite(loss):
@@ -239,6 +249,14 @@ def finite(loss):
     if not math.isfinite(loss):
         sys.exit(f"train.py: the loss became {loss}; a lower --lr may help")
     return loss
+
+
+def save(epoch, batch, step, metrics=None, losses=()):
+    """A checkpoint, and home if somebody asks us to leave: exit code 85, and another attempt goes on from there."""
+    seconds = before + time.monotonic() - started
+    ckpt.save(epoch=epoch, batch=batch, step=step, metrics=metrics, losses=losses, history=history, seconds=seconds)
+    if step < total_steps and ckpt.should_stop():
+        ckpt.leave()
 
 
 def schedule(step):
@@ -251,17 +269,29 @@ def write(name, save):
     """Whoever looks finds the complete file or none: a temporary name first, then a rename."""
     path = Path(os.environ.get("PACKTRAIN_OUTPUT", ".")) / name
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(path.name + ".tmp")
+    temporary = path.with_name(f".{path.name}.tmp-{os.getpid()}")
     save(temporary)
     temporary.replace(path)
+
+
+def say(text):
+    if rank == 0:
+        print(text, flush=True)
 
 
 # -----------------------------------------------------------------------------
 # the run
 
 args = parser.parse_args()
+# torchrun sets these, and so does packtrain's agent for a step with several tasks.
+rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+local_rank = int(os.environ.get("LOCAL_RANK", 0))
 use_cuda = torch.cuda.is_available() and not args.no_cuda
-device = torch.device("cuda" if use_cuda else "cpu")
+device = torch.device("cuda", local_rank % torch.cuda.device_count()) if use_cuda else torch.device("cpu")
+if use_cuda:
+    torch.cuda.set_device(device)
+if world > 1:
+    dist.init_process_group("nccl" if use_cuda else "gloo")
 # Half precision on GPUs; float16 needs its gradients scaled, the newer bfloat16 does not.
 half = torch.bfloat16 if use_cuda and torch.cuda.get_device_capability() >= (8, 0) else torch.float16
 scaler = torch.amp.GradScaler(device.type, enabled=use_cuda and half is torch.float16)
@@ -269,38 +299,56 @@ scaler = torch.amp.GradScaler(device.type, enabled=use_cuda and half is torch.fl
 threads = args.threads or int(os.environ.get("CPUS_PER_TASK", 0))
 if threads:
     torch.set_num_threads(threads)
-torch.manual_seed(args.seed)  # the weights
-generator = torch.Generator().manual_seed(args.seed)  # the order of the images, crops and mirrors
+torch.manual_seed(args.seed)
 
 train_images, train_labels = load(args.data, [f"data_batch_{n}" for n in range(1, 6)], args.limit_train)
 test_images, test_labels = load(args.data, ["test_batch"], args.limit_test)
 train_images = pad(train_images)
 
-model = MODELS[args.model]().to(device, memory_format=torch.channels_last)
-steps_per_epoch = math.ceil(len(train_labels) / args.batch_size)
-total_steps = args.epochs * steps_per_epoch
+net = MODELS[args.model]().to(device, memory_format=torch.channels_last)
+model = nn.parallel.DistributedDataParallel(net) if world > 1 else net
+order = Order(len(train_labels), args.batch_size, seed=args.seed)
+total_steps = args.epochs * len(order)
 optimizer = torch.optim.SGD(
-    model.parameters(), args.lr, args.momentum, weight_decay=args.weight_decay, nesterov=args.momentum > 0
+    net.parameters(), args.lr, args.momentum, weight_decay=args.weight_decay, nesterov=args.momentum > 0
 )
 scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, schedule)
+ckpt = Checkpoint(
+    "checkpoint.pt", model=net, optimizer=optimizer, scheduler=scheduler, scaler=scaler, order=order, best="accuracy"
+)
+try:
+    start = ckpt.resume()
+except CheckpointError as error:
+    sys.exit(f"train.py: {error}")
 
-parameters = sum(p.numel() for p in model.parameters())
-print(f"{args.model}: {parameters:,} parameters on {device}, {len(train_labels):,} images to learn from", flush=True)
-started, history = time.monotonic(), []
-for epoch in range(1, args.epochs + 1):
-    began = time.monotonic()
-    loss = train(epoch)
-    speed = round(len(train_labels) / (time.monotonic() - began))
-    test_loss, accuracy = test()
-    row = {"loss": loss, "accuracy": accuracy, "test_loss": test_loss, "images_per_second": speed}
-    report(epoch=epoch, epochs=args.epochs, step=epoch * steps_per_epoch, total_steps=total_steps, **row)
-    print(f"epoch {epoch}: loss {loss:.3f}, test accuracy {accuracy:.1%}, {speed} images a second", flush=True)
-    history.append({"epoch": epoch, **row})
+parameters = sum(p.numel() for p in net.parameters())
+say(f"{args.model}: {parameters:,} parameters on {world} × {device.type}, {len(train_labels):,} images to learn from")
+if start.step:
+    say(f"going on from the checkpoint: epoch {start.epoch}, {start.step:,} of {total_steps:,} steps are done")
+started, before, history = time.monotonic(), start.extra.get("seconds", 0.0), list(start.extra.get("history", []))
+for epoch in range(start.epoch, args.epochs + 1):
+    began, here = time.monotonic(), epoch == start.epoch
+    first = start.batch if here else 0
+    losses = start.extra.get("losses", ()) if here else ()  # so far, by rank, of as many processes as there were
+    loss = train(epoch, first, torch.tensor(sum(losses[rank::world]), dtype=torch.float32, device=device))
+    speed = round((len(order) - first) / len(order) * len(train_labels) / (time.monotonic() - began))
+    if rank == 0:  # the others wait for it in `save`
+        test_loss, accuracy = test()
+        row = {"loss": loss, "accuracy": accuracy, "test_loss": test_loss, "images_per_second": speed}
+        report(epoch=epoch, epochs=args.epochs, step=epoch * len(order), total_steps=total_steps, **row)
+        say(f"epoch {epoch}: loss {loss:.3f}, test accuracy {accuracy:.1%}, {speed} images a second")
+        history.append({"epoch": epoch, **row})
+    save(epoch + 1, 0, epoch * len(order), metrics=history[-1] if history else None)
 
-settings = {**vars(args), "data": str(args.data)}
-result = {"accuracy": accuracy, "test_loss": test_loss, "seconds": round(time.monotonic() - started, 1)}
-result.update(parameters=parameters, device=str(device), torch=torch.__version__, settings=settings, history=history)
-write("metrics.json", lambda path: path.write_text(json.dumps(result, indent=1) + "\n"))
-if args.save_model:
-    write(args.save_model, lambda path: torch.save(model.state_dict(), path))
-print(f"accuracy {accuracy:.1%} of {len(test_labels):,} test images after {result['seconds']} s")
+if rank == 0:
+    seconds = round(before + time.monotonic() - started, 1)
+    result = {"accuracy": history[-1]["accuracy"], "test_loss": history[-1]["test_loss"], "seconds": seconds}
+    result.update(parameters=parameters, device=str(device), torch=torch.__version__, processes=world)
+    result.update(settings={**vars(args), "data": str(args.data)}, history=history)
+    write("metrics.json", lambda path: path.write_text(json.dumps(result, indent=1) + "\n"))
+    if args.save_model:
+        write(args.save_model, lambda path: torch.save(net.state_dict(), path))
+    say(f"accuracy {result['accuracy']:.1%} of {len(test_labels):,} test images after {seconds} s")
+if world > 1:
+    dist.destroy_process_group()
+ckpt.close()

@@ -1,0 +1,59 @@
+"""Where a training stands, and what a checkpoint file says about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from packtrain.errors import PacktrainError
+
+VERSION = 1
+OURS = "packtrain"  # the key of a checkpoint file under which everything but the model lies
+
+State = dict[str, Any]
+
+
+class CheckpointError(PacktrainError):
+    """A checkpoint that cannot be written, or does not fit the program that reads it."""
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where to go on. A training that starts afresh is at epoch 1, batch 0."""
+
+    epoch: int = 1  # the one to go on with, counted from 1 as in `report`
+    batch: int = 0  # how many batches of it are done
+    step: int = 0  # how many steps are done in all
+    best: float | None = None  # the best metric so far, if `best=` names one
+    metrics: Mapping[str, float] = field(default_factory=dict)  # as given to the last `save`
+    extra: Mapping[str, Any] = field(default_factory=dict)  # whatever else was given to the last `save`
+
+    def state(self) -> State:
+        return asdict(self)
+
+
+def position_in(state: State) -> Position:
+    """Of our file, or of one of DeepSquare's program, which counts epochs from 0 and accuracy in percent."""
+    if OURS in state:
+        return Position(**state[OURS]["position"])
+    return Position(epoch=int(state["epoch"]) + 2, best=float(state["acc"]) / 100)
+
+
+def model_in(state: State) -> State:
+    """The model's entries, without the prefixes that wrappers put in front of their names."""
+    found: State = state["model"] if "model" in state else state["net"]
+    for prefix in ("module.", "_orig_mod."):  # of DistributedDataParallel, and of torch.compile
+        if found and all(name.startswith(prefix) for name in found):
+            found = {name[len(prefix) :]: value for name, value in found.items()}
+    return found
+
+
+def problem_with(state: Any) -> str:
+    """Why this is no checkpoint, or nothing."""
+    if not isinstance(state, dict) or not ("model" in state or "net" in state):
+        return "it holds no model"
+    if OURS not in state:
+        return "" if {"net", "acc", "epoch"} <= state.keys() else "it does not say where the training stood"
+    version = state[OURS].get("version")
+    return "" if version == VERSION else f"its format has version {version}, and this packtrain reads {VERSION}"

@@ -1,0 +1,48 @@
+"""The state of every source of random numbers that a training program draws from: python, numpy, torch, CUDA."""
+
+from __future__ import annotations
+
+import random
+import sys
+from typing import Any
+
+Randomness = dict[str, Any]
+
+
+def random_state() -> Randomness:
+    """Of this process, in plain types. numpy's only where the program uses numpy."""
+    import torch
+
+    state: Randomness = {"python": random.getstate(), "torch": torch.get_rng_state()}
+    if "numpy" in sys.modules:
+        state["numpy"] = _numpy_state()
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        state["cuda"] = torch.cuda.get_rng_state()
+    return state
+
+
+def restore_random_state(state: Randomness) -> None:
+    import torch
+
+    random.setstate(state["python"])
+    torch.set_rng_state(state["torch"])
+    if "numpy" in state:
+        _restore_numpy(state["numpy"])
+    if "cuda" in state and torch.cuda.is_available():
+        torch.cuda.set_rng_state(state["cuda"])
+
+
+def _numpy_state() -> tuple[Any, ...]:
+    import numpy
+
+    name, numbers, *rest = numpy.random.get_state(legacy=True)
+    return (name, [int(number) for number in numbers], *rest)
+
+
+def _restore_numpy(state: tuple[Any, ...]) -> None:
+    try:
+        import numpy
+    except ImportError:  # whoever has no numpy draws no numbers from it
+        return
+    name, numbers, *rest = state
+    numpy.random.set_state((name, numpy.array(numbers, dtype=numpy.uint32), *rest))

@@ -1,0 +1,133 @@
+"""A training that is killed, again and again, ends with the same bits as one that was left in peace."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+from trainings import RECIPES, Nursery, announced, said
+
+from testbed import data
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("torch"), pytest.mark.timeout(600)]
+
+KILLS = 20
+MOST_STEPS = 3  # of one life, so that no training is over before it was killed often enough
+# 21 batches of two images in each of 3 epochs: 63 steps.
+SHORT = ["--epochs", "3", "--batch-size", "2", "--limit-train", "42", "--limit-test", "20", "--threads", "1"]
+SELDOM, ALWAYS = "3600", "0"  # seconds between checkpoints; ALWAYS: whenever the one before is written
+MODELS = {"cifar10-resnet": "cifar10_resnet.pt", "mnist-cnn": "mnist_cnn.pt"}
+
+
+@pytest.fixture(scope="module")
+def nursery():
+    with Nursery() as nursery:
+        yield nursery
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory):
+    """Folders of a few real images, by recipe."""
+    cifar, mnist = tmp_path_factory.mktemp("cifar"), tmp_path_factory.mktemp("mnist")
+    with tarfile.open(data.small_cifar10(cifar, per_batch=20)) as tar:
+        tar.extractall(cifar, filter="data")
+    return {"cifar10-resnet": cifar, "mnist-cnn": data.small_mnist(mnist, train=42, test=20)}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(nursery, images, tmp_path_factory):
+    """What each recipe ends with if nobody disturbs it, made once."""
+    known = {}
+
+    def of(recipe: str, processes: int = 1):
+        if (recipe, processes) not in known:
+            output = tmp_path_factory.mktemp("undisturbed")
+            codes = nursery.together(recipe, output, flags(images, recipe), [None] * processes)
+            assert codes == [0] * processes, said(output)
+            known[recipe, processes] = result(output, recipe)
+        return known[recipe, processes]
+
+    return of
+
+
+def flags(images, recipe: str, every: str = SELDOM) -> list[str]:
+    return ["--data", str(images[recipe]), *SHORT, "--checkpoint-every", every, "--save-model"]
+
+
+def result(output: Path, recipe: str):
+    """Every bit of the weights, and every metric but the speed."""
+    import torch
+
+    weights = torch.load(output / MODELS[recipe], weights_only=True)
+    bits = {name: value.contiguous().numpy().tobytes() for name, value in weights.items()}
+    metrics = json.loads((output / "metrics.json").read_text())
+    history = [{k: v for k, v in row.items() if k != "images_per_second"} for row in metrics["history"]]
+    return bits, history, metrics["accuracy"], metrics["test_loss"]
+
+
+@pytest.mark.parametrize("recipe", MODELS)
+def test_killed_at_random_moments(nursery, images, undisturbed, tmp_path, recipe):
+    dice = random.Random(recipe)
+    given, resumed = flags(images, recipe, ALWAYS), 0
+    for number in range(KILLS):
+        kill = {"steps": dice.randint(1, MOST_STEPS)}
+        if number % 2:
+            kill = {"files": dice.randint(1, 12), "steps": MOST_STEPS}
+        assert nursery.train(recipe, tmp_path, given, kill) == -signal.SIGKILL, said(tmp_path)
+        resumed += "going on from the checkpoint" in said(tmp_path)
+    assert resumed > KILLS / 2, "they all began from the beginning"
+    assert nursery.train(recipe, tmp_path, given) == 0, said(tmp_path)
+    assert "going on from the checkpoint" in said(tmp_path)
+    assert result(tmp_path, recipe) == undisturbed(recipe)
+
+
+@pytest.mark.parametrize("recipe", MODELS)
+def test_asked_to_leave(nursery, images, undisturbed, tmp_path, recipe):
+    """By TERM, then by the agent's file: each time it saves, leaves with 85, and goes on from the very step."""
+    steps = [8, 15, 21]  # the last of them ends an epoch
+    for n, step in enumerate(steps):
+        kill = {"steps": step - (steps[n - 1] if n else 0), "signal": "SIGTERM"}
+        assert nursery.train(recipe, tmp_path, flags(images, recipe), kill) == 85, said(tmp_path)
+        assert announced(tmp_path)[-1]["step"] == step
+    (tmp_path / "stop").write_text("wall_time")
+    assert nursery.train(recipe, tmp_path, flags(images, recipe), PACKTRAIN_STOP=str(tmp_path / "stop")) == 85
+    assert announced(tmp_path)[-1] == {"path": "checkpoint.pt", "step": 22, "epoch": 2}
+    assert nursery.train(recipe, tmp_path, flags(images, recipe)) == 0, said(tmp_path)
+    assert result(tmp_path, recipe) == undisturbed(recipe)
+
+
+def test_two_processes_leave_together_and_go_on(nursery, images, undisturbed, tmp_path):
+    """Only the second is told, both leave; rank 0 alone writes; then two go on, exactly, or one alone."""
+    recipe, told = "mnist-cnn", {"steps": 16, "signal": "SIGTERM"}
+    given = flags(images, recipe)
+    assert nursery.together(recipe, tmp_path, given, [None, told]) == [85, 85], said(tmp_path)
+    assert nursery.together(recipe, tmp_path, given, [told, None]) == [85, 85], said(tmp_path)
+    assert [line["step"] for line in announced(tmp_path)] == [16, 21, 32], "each was written once"
+
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    (alone / "checkpoint.pt").write_bytes((tmp_path / "checkpoint.pt").read_bytes())
+    assert nursery.train(recipe, alone, given) == 0, said(alone)
+    assert "32 of 63 steps are done" in said(alone)
+    assert [row["epoch"] for row in result(alone, recipe)[1]] == [1, 2, 3]
+
+    assert nursery.together(recipe, tmp_path, given, [None, None]) == [0, 0], said(tmp_path)
+    assert result(tmp_path, recipe) == undisturbed(recipe, processes=2)
+
+
+def test_started_by_torchrun(images, tmp_path):
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    script = RECIPES / "mnist-cnn" / "train.py"
+    few = ["--epochs", "1", "--limit-train", "8", "--limit-test", "8", "--batch-size", "4", "--threads", "1"]
+    done = subprocess.run(
+        [*command, script, "--data", images["mnist-cnn"], *few], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert "on 2 × cpu, 8 images to learn from" in done.stdout
+    assert json.loads((tmp_path / "metrics.json").read_text())["processes"] == 2
