@@ -42,7 +42,14 @@ RECIPE = debian.Recipe("sid", ("apptainer", "squashfs-tools", "busybox-static"),
 
 def make_image(image: Path, runscript: str = "", environment: str = "") -> Path:
     """A SIF with busybox alone; `runscript` and `environment` are shell lines, as in a definition file."""
-    tree = image.with_name(image.name + ".tree")
+    tree = make_tree(image.with_name(image.name + ".tree"), runscript, environment)
+    subprocess.run([program(), "-q", "build", image, tree], check=True)
+    shutil.rmtree(tree)
+    return image
+
+
+def make_tree(tree: Path, runscript: str = "", environment: str = "") -> Path:
+    """The same as a folder, which Apptainer takes for an image too."""
     for name in ("bin", "etc", "proc", "sys", "dev", "tmp", "root", ".singularity.d/env"):
         (tree / name).mkdir(parents=True)
     shutil.copy(folder() / "usr/bin/busybox", tree / "bin/busybox")
@@ -53,9 +60,7 @@ def make_image(image: Path, runscript: str = "", environment: str = "") -> Path:
     (tree / "etc/group").touch()
     _write_script(tree / ".singularity.d/runscript", runscript)
     _write_script(tree / ".singularity.d/env/90-environment.sh", environment)
-    subprocess.run([program(), "-q", "build", image, tree], check=True)
-    shutil.rmtree(tree)
-    return image
+    return tree
 
 
 def _write_script(path: Path, lines: str) -> None:

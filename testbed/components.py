@@ -16,6 +16,7 @@ COMPONENTS: dict[str, Callable[[], object]] = {
     "nginx, curl, wget, aria2c": lambda: peers.program("nginx"),
     "rclone, fsspec": peers.wheels,
     "CIFAR-10": data.cifar10,
+    "MNIST": data.mnist,
 }
 
 

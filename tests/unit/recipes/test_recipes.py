@@ -17,7 +17,7 @@ FILES = ("workflow.yaml", "README.md", "train.py")
 
 
 def test_names_and_descriptions():
-    assert recipes.names() == ("cifar10-resnet", "minimal")
+    assert recipes.names() == ("cifar10-dla", "cifar10-resnet", "imagenet-resnet50", "minimal", "mnist-cnn")
     assert recipes.describe("cifar10-resnet").startswith("A ResNet on CIFAR-10")
 
 
@@ -61,7 +61,7 @@ def test_a_dangling_link_is_not_overwritten_either(tmp_path):
 
 
 def test_an_unknown_recipe_is_answered_with_the_known_ones():
-    with pytest.raises(NotFoundError, match=r"no recipe 'cifar'; there are: cifar10-resnet, minimal"):
+    with pytest.raises(NotFoundError, match=r"no recipe 'cifar'; there are: cifar10-dla, cifar10-resnet, "):
         recipes.describe("cifar")
 
 
