@@ -77,7 +77,7 @@ def test_the_live_picture(desk):
     assert "talk · epoch 1/2 · step 1/4 · loss 0.5" in plain
     assert "━" in plain, "a bar"
     assert "✓ probe" in plain
-    assert "accuracy 75.0% · epoch 2/2" in plain
+    assert "accuracy 75.0% · loss 0.5 · epoch 2/2" in plain
     assert "where the time went" in plain
     assert "Traceback" not in plain
 

@@ -22,7 +22,7 @@ def _check(context: Context, expected: Expect) -> int:
     def run(command: str, path: Path) -> str | None:
         return _judge(context, command, path)
 
-    return check(expected, context.box.output, run)
+    return check(expected, context.box.output, run, context.stop.check)
 
 
 def _judge(context: Context, command: str, path: Path) -> str | None:

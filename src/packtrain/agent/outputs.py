@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Optional
 
+from packtrain.agent.judges import Heed, judges_of
 from packtrain.errors import FailedError
 from packtrain.plan import Expect
 from packtrain.transfer.verify import sha256_of
@@ -19,12 +20,13 @@ RunCheck = Callable[[str, Path], Optional[str]]
 """Runs a check's command for a file; what went wrong, or None."""
 
 
-def check(expected: Expect, folder: Path, run: RunCheck) -> int:
+def check(expected: Expect, folder: Path, run: RunCheck, heed: Heed = lambda: None) -> int:
     """How many files met the expectation. Raises FailedError: output_missing, output_empty, output_wrong."""
     found = matches(expected.path, folder)
     _check_count(expected, len(found), folder)
     for path in found:
         _check_size(expected, path, folder)
+        _judge(expected, path, folder, heed)
         _check_content(expected, path, folder, run)
     return len(found)
 
@@ -68,6 +70,16 @@ def _check_size(expected: Expect, path: Path, folder: Path) -> None:
             f"the expected output {name} has {size} bytes, at most {expected.max_bytes} were expected; "
             f"the output folder contains {contents(folder)}",
         )
+
+
+def _judge(expected: Expect, path: Path, folder: Path, heed: Heed) -> None:
+    for key, judge in judges_of(expected):
+        problem = "it is a folder, not a file" if path.is_dir() else judge(path, heed)
+        if problem is not None:
+            raise FailedError(
+                "output_wrong",
+                f"the expected output {path.relative_to(folder)} did not pass its check `{key}`: {problem}",
+            )
 
 
 def _check_content(expected: Expect, path: Path, folder: Path, run: RunCheck) -> None:

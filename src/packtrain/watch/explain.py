@@ -51,7 +51,7 @@ def explain_job(job: JobState, folder: RunFolder, attended: bool) -> Explanation
     failure = _failure(job)
     if failure is None:
         return Explanation(job.id, False, _calm(job, attended), done=_done(job))
-    last = next(a for a in reversed(job.attempts) if a.failure)
+    last = next((a for a in reversed(job.attempts) if a.failure), job.attempts[-1])
     row = FAILURE_KINDS.get(failure.kind)
     return Explanation(
         job.id,

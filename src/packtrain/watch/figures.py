@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+NOT_FINITE = ("nan", "inf", "-inf")  # JSON has no numbers for them
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 # How much of a training metric is shown, and how; others follow by their own names.
 _METRICS = ("epoch", "step", "loss", "accuracy", "test_loss", "test_accuracy")
-_HIDDEN = frozenset({"total_steps", "epochs", "images_per_second", "seconds"})
+_HIDDEN = frozenset({"total_steps", "epochs", "seconds"})
+_RATES = ("_per_second", "_per_s")
 
 
 def size(count: float | None) -> str:
@@ -42,10 +44,25 @@ def ago(seconds: float) -> str:
 
 
 def metric(data: Mapping[str, Any]) -> str:
-    """epoch 2/2 · loss 1.234 · accuracy 45.6%"""
-    shown = {key: data[key] for key in _METRICS if key in data}
-    shown.update({key: value for key, value in data.items() if key not in shown and key not in _HIDDEN})
-    return " · ".join(_one(key, value, data) for key, value in shown.items())
+    """epoch 2/2 · loss 1.234 · accuracy 45.6% · 812 images/s"""
+    return " · ".join(text for text, _ in metrics(data))
+
+
+def metrics(data: Mapping[str, Any]) -> list[tuple[str, bool]]:
+    """Each value in words, and whether all is well with it: a loss of NaN is not."""
+    others = sorted((key for key in data if key not in _METRICS and key not in _HIDDEN), key=is_rate)
+    shown = [key for key in (*_METRICS, *others) if key in data]
+    return [(_one(key, data[key], data), data[key] not in NOT_FINITE) for key in shown]
+
+
+def is_rate(key: str) -> bool:
+    return key.endswith(_RATES)
+
+
+def ahead(fraction: float | None, left_s: float | None) -> str:
+    """40% · 3 min 20 s left"""
+    parts = ["" if fraction is None else f"{fraction:.0%}", f"{duration(left_s)} left" if left_s else ""]
+    return " · ".join(part for part in parts if part)
 
 
 def result(data: Mapping[str, Any]) -> str:
@@ -56,6 +73,8 @@ def result(data: Mapping[str, Any]) -> str:
 
 
 def _one(key: str, value: Any, data: Mapping[str, Any]) -> str:
+    if is_rate(key):
+        return f"{value:,.0f} {_rated(key)}/s" if isinstance(value, (int, float)) else f"{_rated(key)}/s {value}"
     name = key.replace("_", " ")
     if key == "epoch" and "epochs" in data:
         return f"epoch {value}/{data['epochs']}"
@@ -64,3 +83,7 @@ def _one(key: str, value: Any, data: Mapping[str, Any]) -> str:
     if key.endswith("accuracy") and isinstance(value, float) and value <= 1:
         return f"{name} {value:.1%}"
     return f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}"
+
+
+def _rated(key: str) -> str:
+    return next(key[: -len(end)] for end in _RATES if key.endswith(end)).replace("_", " ")

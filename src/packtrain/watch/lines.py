@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from packtrain.events import FAILURE_KINDS, Event, kinds
+from packtrain.state.training import Training
 from packtrain.watch import figures
 
 _METRIC_EVERY_S = 5.0
@@ -13,25 +14,46 @@ _SPEECHLESS = frozenset(FAILURE_KINDS[kind].exit_code for kind in ("python_missi
 
 
 class Lines:
-    """Remembers when each job last spoke of its training, so that a metric a step is no flood."""
+    """Remembers when each agent last spoke of its training, so that a metric a step is no flood; and how fast it
+    goes, so that each line can say when it will be done."""
 
     def __init__(self, jobs: int) -> None:
         self._prefix = jobs > 1
         self._spoke: dict[str, float] = {}
+        self._training: dict[str, Training] = {}
+        self._bad: set[str] = set()
 
     def of(self, event: Event) -> str | None:
-        teller = _TELLERS.get(event.kind)
-        if teller is None or (event.kind == kinds.METRIC and not self._is_due(event)):
-            return None
-        text = teller(event.data)
+        if event.kind == kinds.METRIC:
+            text = self._metric(event)
+        else:
+            teller = _TELLERS.get(event.kind)
+            text = teller(event.data) if teller else None
         return f"[{event.job}] {text}" if text and event.job and self._prefix else text
 
+    def _metric(self, event: Event) -> str | None:
+        """epoch 2/5 · step 120/300 · loss 1.234 · 40% · 3 min 20 s left"""
+        training = self._training.setdefault(event.emitter, Training())
+        training.add(event)
+        if not self._is_due(event):
+            return None
+        totals = {name: value for name, value in training.values.items() if name in ("epochs", "total_steps")}
+        parts = (figures.metric({**totals, **event.data}), figures.ahead(training.fraction, training.left_s))
+        return " · ".join(part for part in parts if part)
+
     def _is_due(self, event: Event) -> bool:
-        notable = any("accuracy" in key for key in event.data)
+        notable = any("accuracy" in key for key in event.data) or self._turns_bad(event)
         if not notable and event.mono < self._spoke.get(event.emitter, float("-inf")) + _METRIC_EVERY_S:
             return False
         self._spoke[event.emitter] = event.mono
         return True
+
+    def _turns_bad(self, event: Event) -> bool:
+        """The first NaN of an attempt is worth a line of its own."""
+        bad = any(value in figures.NOT_FINITE for value in event.data.values())
+        first = bad and event.emitter not in self._bad
+        self._bad |= {event.emitter} if bad else set()
+        return first
 
 
 def stage_line(data: Mapping[str, Any]) -> str:
@@ -61,6 +83,8 @@ def _stage_ended(data: Mapping[str, Any]) -> str | None:
 def _attempt_ended(data: Mapping[str, Any]) -> str:
     if data.get("failure"):
         return f"failed in the stage {data['failure'].get('stage')}: {data['failure'].get('detail')}"
+    if data.get("outcome") == "continue":
+        return str(data.get("reason") or "left in time; another attempt goes on")
     return f"attempt done in {figures.duration(data.get('seconds'))}"
 
 
@@ -74,7 +98,7 @@ _TELLERS: dict[str, Callable[[Mapping[str, Any]], str | None]] = {
     kinds.ATTEMPT_STARTED: lambda data: f"started on {data.get('host')}",
     kinds.STAGE_ENDED: _stage_ended,
     kinds.STEP_ENDED: lambda data: f"step {data.get('step')}: exit code {data.get('exit_code')}",
-    kinds.METRIC: figures.metric,
+    kinds.CHECKPOINT_RESTORED: lambda data: f"goes on from the checkpoint of training step {data.get('step')}",
     kinds.NOTICE: lambda data: f"notice: {data.get('text')}",
     kinds.ATTEMPT_ENDED: _attempt_ended,
     kinds.ATTEMPT_GONE: _attempt_gone,

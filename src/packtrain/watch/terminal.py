@@ -91,9 +91,10 @@ def _progress(job: JobState, last: Attempt | None) -> tuple[Text | ProgressBar, 
     if last is None:
         return Text(""), Text("")
     if not last.live:
-        return Text(""), Text(_last_word(job, last), "dim")
+        well = job.status is not JobStatus.SUCCEEDED or not any(v in figures.NOT_FINITE for v in last.metric.values())
+        return Text(""), Text(_last_word(job, last), "dim" if well else "bold red")
     fraction = fraction_of(last)
-    detail = Text(_detail(last), "dim")
+    detail = _training(last) if last.stage == "steps" else Text(_moved(last), "dim")
     if fraction is None:
         return Text(last.stage or "starting", "cyan"), detail
     return ProgressBar(1.0, fraction, _BAR, complete_style="cyan", finished_style="green"), detail
@@ -108,14 +109,21 @@ def _last_word(job: JobState, last: Attempt) -> str:
     return "" if job.status in FINAL else "waits for its next attempt"
 
 
-def _detail(attempt: Attempt) -> str:
-    if attempt.stage == "steps":
-        parts = [attempt.step, figures.metric(attempt.metric)]
-    else:
-        done, total = attempt.progress.get("done"), attempt.progress.get("total")
-        amount = f"{figures.size(done)} of {figures.size(total)}" if total else figures.size(done)
-        parts = [attempt.stage, amount if done is not None else ""]
-    return " · ".join(part for part in parts if part)
+def _training(attempt: Attempt) -> Text:
+    """40% · 3 min 20 s left · train · epoch 2/5 · loss 1.234: what matters most is not cut off."""
+    ahead = figures.ahead(attempt.training.fraction, attempt.training.left_s)
+    parts = [Text(ahead, "cyan"), Text(attempt.step, "dim")]
+    parts += [Text(words, "dim" if well else "bold red") for words, well in figures.metrics(attempt.metric)]
+    line = Text()
+    for part in filter(None, parts):
+        line.append(" · " if line else "", "dim").append_text(part)
+    return line
+
+
+def _moved(attempt: Attempt) -> str:
+    done, total = attempt.progress.get("done"), attempt.progress.get("total")
+    amount = f"{figures.size(done)} of {figures.size(total)}" if total else figures.size(done)
+    return " · ".join(part for part in (attempt.stage, amount if done is not None else "") if part)
 
 
 def _number(job: str) -> tuple[int, str]:

@@ -1,0 +1,166 @@
+"""What a pickle of torch.save holds: tensors by name. Nothing of the pickle is ever executed.
+
+Whatever the pickle names becomes an inert stand-in; a name that `torch.load(weights_only=True)` would
+refuse is refused here, too.
+"""
+
+from __future__ import annotations
+
+import pickle
+import re
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import IO, Any
+
+_STORAGES = {
+    "Double": ("float64", 8),
+    "Float": ("float32", 4),
+    "Half": ("float16", 2),
+    "BFloat16": ("bfloat16", 2),
+    "ComplexDouble": ("complex128", 16),
+    "ComplexFloat": ("complex64", 8),
+    "Long": ("int64", 8),
+    "Int": ("int32", 4),
+    "QInt32": ("qint32", 4),
+    "Short": ("int16", 2),
+}
+# What weights_only lets through; a test compares it with torch's own list.
+_KNOWN = re.compile(
+    r"torch\.(cuda\.)?(sparse\.)?\w+(Storage|Tensor)|torch\.storage\.(Typed|Untyped)Storage|torch\.(Size|Tensor|device)"
+    r"|torch\.(bool|bfloat16|(float|complex|u?int|q?u?int|bits)\d\w*|per_(tensor|channel)\w+)"
+    r"|torch\._utils\._rebuild_\w+|torch\._tensor\._rebuild_from_type_v2|torch\.serialization\._get_layout"
+    r"|torch\.nn\.parameter\.Parameter|builtins\.(set|bytearray|complex)|collections\.(Counter|OrderedDict)"
+    r"|_codecs\.encode",
+    re.ASCII,
+)
+
+
+class RefusedNameError(Exception):
+    """The pickle names something that weights_only refuses."""
+
+
+@dataclass(frozen=True)
+class Storage:
+    key: str  # the name of its record
+    dtype: str  # torch's name; "" where only the tensor knows
+    width: int  # bytes of one value; of an untyped one, 1
+
+
+@dataclass(frozen=True)
+class Tensor:
+    storage: Storage
+    dtype: str
+    offset: int  # in values, like the strides
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+
+    @property
+    def numel(self) -> int:
+        count = 1
+        for length in self.size:
+            count *= length
+        return count
+
+    @property
+    def span(self) -> int:
+        """How many values there are from its first to its last."""
+        return 1 + sum((length - 1) * step for length, step in zip(self.size, self.stride)) if self.numel else 0
+
+    def reaches(self, position: int) -> bool:
+        """Whether a value so far behind the first one belongs to it, or lies in a gap."""
+        for step, length in sorted(zip(self.stride, self.size), reverse=True):
+            if step > 0:
+                position -= min(length - 1, position // step) * step
+        return position == 0
+
+
+class Inert:
+    """Stands for anything that is of no interest: takes whatever a pickle does to it, and does nothing."""
+
+    named = ""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Inert:
+        return super().__new__(cls)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
+
+    def __setstate__(self, state: Any) -> None: ...
+
+    def __setitem__(self, key: Any, value: Any) -> None: ...
+
+    def append(self, value: Any) -> None: ...
+
+    def extend(self, values: Any) -> None: ...
+
+
+def _dense(storage: Any, offset: int, size: Any, stride: Any, *rest: Any) -> Any:
+    """Of _rebuild_tensor, _v2 and _v3; the last names the dtype after two others."""
+    named = rest[2].named.rpartition(".")[2] if len(rest) > 2 and hasattr(rest[2], "named") else ""
+    return Tensor(storage, named or storage.dtype, int(offset), tuple(map(int, size)), tuple(map(int, stride)))
+
+
+def _first(tensor: Any, *rest: Any) -> Any:
+    """Parameters, and other wrappings of a tensor."""
+    return tensor
+
+
+def _of_type(make: Callable[..., Any], kind: Any, args: Any, state: Any) -> Any:
+    return make(*args)
+
+
+_MAKERS: dict[str, Callable[..., Any]] = {
+    "collections.OrderedDict": OrderedDict,
+    "collections.Counter": Counter,
+    "builtins.set": set,
+    "torch.Size": tuple,
+    "torch._utils._rebuild_tensor": _dense,
+    "torch._utils._rebuild_tensor_v2": _dense,
+    "torch._utils._rebuild_tensor_v3": _dense,
+    "torch._utils._rebuild_qtensor": _dense,
+    "torch._utils._rebuild_parameter": _first,
+    "torch._utils._rebuild_parameter_with_state": _first,
+    "torch._utils._rebuild_nested_tensor": _first,
+    "torch._utils._rebuild_device_tensor_from_cpu_tensor": _first,
+    "torch._utils._rebuild_sparse_tensor": lambda layout, parts: list(parts),
+    "torch._tensor._rebuild_from_type_v2": _of_type,
+}
+
+
+class Unpickler(pickle.Unpickler):
+    """Knows the names that weights_only knows, and makes stand-ins of them."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        full = f"{'builtins' if module == '__builtin__' else module}.{name}"
+        if not _KNOWN.fullmatch(full):
+            raise RefusedNameError(full)
+        return _MAKERS.get(full) or type(name, (Inert,), {"named": full})
+
+    def persistent_load(self, pid: Any) -> Storage:
+        """('storage', type, key, location, numel, …)"""
+        if pid[0] != "storage":
+            raise RefusedNameError(f"a whole {pid[0]}")
+        kind = str(pid[1].named).rpartition(".")[2]
+        return Storage(str(pid[2]), *_STORAGES.get(kind[: -len("Storage")], ("", 1)))
+
+
+def load(file: IO[bytes]) -> Any:
+    """The next object of the file. Raises RefusedNameError, or whatever damage leads to."""
+    return Unpickler(file).load()
+
+
+def tensors_of(found: Any) -> Iterator[tuple[str, Tensor]]:
+    """Every tensor with its name: the keys that lead to it; none if it is all that there is."""
+    waiting: list[tuple[str, Any]] = [("", found)]
+    seen: set[int] = set()
+    while waiting:
+        name, value = waiting.pop()
+        if isinstance(value, Tensor):
+            yield name, value
+        elif isinstance(value, (dict, list, tuple)) and id(value) not in seen:
+            seen.add(id(value))
+            waiting += reversed([(f"{name}.{key}" if name else str(key), part) for key, part in _parts(value)])
+
+
+def _parts(value: Any) -> list[tuple[Any, Any]]:
+    return list(value.items() if isinstance(value, dict) else enumerate(value))

@@ -1,0 +1,81 @@
+"""“Finished without a model” is impossible: real trainings that go wrong, each told with the file and the reason."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from cli_runs import Desk
+
+from packtrain.events import FAILURE_KINDS
+
+pytestmark = pytest.mark.slow
+
+MODELS = Path(__file__).parents[1] / "golden" / "models"
+TRAIN = """
+import json, os, shutil, sys
+case, out = sys.argv[1], os.environ["PACKTRAIN_OUTPUT"]
+model, loss = os.path.join(out, "model.pt"), 0.5
+if case == "nanloss":
+    shutil.copy("MODELS/good.pt", model)
+    loss = float("nan")
+elif case != "absent":
+    import torch
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    net = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(net.parameters(), lr=1e30 if case == "nan" else 0.1)
+    x, y = torch.randn(64, 4), torch.randn(64, 2)
+    for step in range(20):
+        error = ((net(x) - y) ** 2).mean()
+        optimizer.zero_grad(); error.backward(); optimizer.step()
+    torch.save({} if case == "empty" else net.state_dict(), model)
+json.dump({"test": {"loss": loss}}, open(os.path.join(out, "metrics.json"), "w"))
+"""
+WORKFLOW = """
+name: judged
+resources: {{tasks: 1, cpusPerTask: 1, memPerCpu: 64, gpus: 0}}
+limits: {{attempts: 3}}
+matrix: {{case: [good, nan, nanloss, empty, absent]}}
+inputs:
+  code: {{file: {{path: train.py}}, unpack: never}}
+expect:
+  - {{path: model.pt, torch: true}}
+  - {{path: metrics.json, json: {{test.loss: {{min: 0, max: 10}}}}}}
+steps:
+  - name: train
+    run: {{command: "{python} $PACKTRAIN_INPUTS/code/train.py {{case}}"}}
+"""
+SAID = {
+    "nan": (
+        "output_wrong",
+        "model.pt did not pass its check `torch`: the tensor weight has 8 values that are not finite",
+    ),
+    "nanloss": (
+        "output_wrong",
+        "metrics.json did not pass its check `json`: test.loss is nan, which is no finite number",
+    ),
+    "empty": ("output_wrong", "model.pt did not pass its check `torch`: it holds no tensors: the model is empty"),
+    "absent": ("output_missing", "'model.pt' is missing: 0 files match, it should exist; the output folder contains"),
+}
+
+
+@pytest.mark.timeout(300)
+def test_each_training_that_went_wrong_fails_with_its_own_sentence(tmp_path):
+    desk = Desk(tmp_path)
+    (tmp_path / "train.py").write_text(TRAIN.replace("MODELS", str(MODELS)))
+    desk.write(WORKFLOW.format(python=sys.executable))
+    run = desk.start("run", "workflow.yaml")
+    out, err = run.communicate(timeout=240)
+    assert run.returncode == FAILURE_KINDS["output_wrong"].exit_code, out + err
+    by_case = {job["point"]["case"]: job for job in desk.json("ps", desk.run_folder().name)["jobs"]}
+    assert by_case.pop("good")["status"] == "succeeded"
+    for case, job in by_case.items():
+        kind, words = SAID[case]
+        assert (job["status"], job["failure"]["kind"]) == ("failed", kind)
+        assert words in job["failure"]["detail"]
+        assert len(job["attempts"]) == 1, "another attempt would end in the same way"
+        assert not (desk.run_folder() / "jobs" / job["job"] / "output" / "model.pt").exists()
+    told = desk.call("why")
+    assert all(words.partition("`")[0] in told for _, words in SAID.values())
