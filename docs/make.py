@@ -51,7 +51,7 @@ def failures_page() -> str:
         MADE,
         "# Every way to fail\n",
         "The agent's exit code tells the kind of failure; codes go by blame. A transient failure is tried again,",
-        "within `limits.attempts`. 0 means that every `expect` held and the outputs arrived; 85 and 86 are kept for",
+        "within `limits.attempts`. 0 means that every `expect` held and the outputs arrived; 85 and 86 mean",
         "“checkpointed, go on here” and “checkpointed, go on elsewhere”.\n",
         "| kind | exit code | blame | transient | meaning | what to do |",
         "| --- | --- | --- | --- | --- | --- |",

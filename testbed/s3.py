@@ -6,6 +6,7 @@ import contextlib
 import functools
 import json
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -31,6 +32,7 @@ class S3:
     def __init__(self) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="testbed-s3-"))
         self._process: subprocess.Popen[bytes] | None = None
+        self._ports: list[int] = []
         self.endpoint = ""
 
     @property
@@ -41,26 +43,42 @@ class S3:
         return Ref(f"s3://{BUCKET}/{key}", s3=self.access)
 
     def __enter__(self) -> S3:
-        master, volume, filer, s3 = _free_ports(4)
-        self.endpoint = f"http://127.0.0.1:{s3}"
-        config = self._folder / "s3.json"
-        config.write_text(json.dumps(_identities()), encoding="utf-8")
-        with open(self._folder / "log", "wb") as log:
-            self._process = subprocess.Popen(
-                _command(self._folder, config, master, volume, filer, s3), stdout=log, stderr=log, cwd=self._folder
-            )
+        self._ports = _free_ports(4)
+        self.endpoint = f"http://127.0.0.1:{self._ports[3]}"
         try:
-            self._wait_until_ready()
+            self.start()
             self.client.create_bucket(Bucket=BUCKET)
         except BaseException:
             self.__exit__()
             raise
         return self
 
-    def __exit__(self, *exc: object) -> None:
+    def start(self) -> None:
+        """At the same address, with all that was stored before."""
+        config = self._folder / "s3.json"
+        config.write_text(json.dumps(_identities()), encoding="utf-8")
+        with open(self._folder / "log", "ab") as log:
+            command = _command(self._folder, config, *self._ports)
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, cwd=self._folder)
+        self._wait_until_ready()
+
+    def kill(self) -> None:
+        """At once, in the middle of whatever it does; `start` brings it back."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
+
+    def freeze(self) -> None:
+        """Connections stay open, and nothing is answered, until `thaw`."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
+    def __exit__(self, *exc: object) -> None:
+        self.kill()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _wait_until_ready(self) -> None:

@@ -13,13 +13,14 @@ from pathlib import Path
 from packtrain.engines.api import Capabilities, Engine, Ticket
 from packtrain.engines.bundle import build_agent, write_launcher
 from packtrain.engines.local import LocalEngine, capabilities
-from packtrain.errors import NotFoundError, RefusedError, UsageError
+from packtrain.errors import NotFoundError, PacktrainError, RefusedError, UsageError
 from packtrain.events import Event, kinds, new_emitter
 from packtrain.plan import Plan, RunFolder, Text, read_plan, write_plan
 from packtrain.planner import Planned, Resolved, make_plan, resolve_secrets, write_secrets
 from packtrain.planner.fit import problems_for, within
 from packtrain.planner.references import read_references, write_references
 from packtrain.planner.secrets import revealer
+from packtrain.report.curves import Curves, curves_of, subtitle_of
 from packtrain.spec import Problem, load
 from packtrain.spec.problems import WARNING
 from packtrain.state import RunState
@@ -204,6 +205,27 @@ def reveal_of(row: RunRow) -> Reveal:
 
 
 # Looking
+
+
+def curves_of_run(store: SqliteStore, state: RunState) -> Curves:
+    """What the jobs of a run reported."""
+    return curves_of(state, (stored.event for stored in store.events(state.run, kind=kinds.METRIC)))
+
+
+def draw_picture(store: SqliteStore, row: RunRow, state: RunState) -> tuple[Path | None, str]:
+    """At the end of a run: where the picture of its training is, or why there is none. A picture that cannot be
+    drawn never spoils a run."""
+    path = RunFolder(row.folder).picture
+    try:
+        curves = curves_of_run(store, state)
+        if not state.finished or not curves.jobs:
+            return None, ""
+        from packtrain.report.plots import draw_training
+
+        draw_training(curves, path, subtitle_of(state))
+    except (ImportError, OSError, RuntimeError, ValueError, PacktrainError) as error:
+        return None, f"the picture {path.name} could not be drawn: {error}"
+    return path, ""
 
 
 def find_run(store: SqliteStore, wanted: str) -> RunRow:

@@ -73,6 +73,9 @@ class Story:
         data = recorded.to_data() if recorded else None
         self.say(agent, kinds.ATTEMPT_ENDED, job, outcome=outcome, exit_code=code, failure=data, seconds=9.0)
 
+    def checkpoint(self, step: int, agent: str = "agent-1", job: str = "0") -> None:
+        self.say(agent, kinds.CHECKPOINT_SAVED, job, generation=1, step=step, bytes=9, seconds=0.1, sha256="")
+
     def gone(self, decision: str = "0-1", job: str = "0", code: int | None = None, detail: str = "it went") -> None:
         self.say(f"engine-{decision}", kinds.ATTEMPT_GONE, job, decision=decision, exit_code=code, detail=detail)
 
@@ -89,6 +92,14 @@ class Story:
         self.start(f"agent-{job}-{number}", f"{job}-{number}", job)
         self.end("failed", f"agent-{job}-{number}", job, failure)
         self.gone(f"{job}-{number}", job, 10)
+
+    def leave(self, number: int, step: int | None = None, job: str = "0") -> None:
+        """A whole attempt that leaves in time, with a checkpoint of this training step."""
+        self.submit(f"{job}-{number}", job)
+        self.start(f"agent-{job}-{number}", f"{job}-{number}", job)
+        if step is not None:
+            self.checkpoint(step, f"agent-{job}-{number}", job)
+        self.end("continue", f"agent-{job}-{number}", job)
 
     @property
     def state(self) -> RunState:

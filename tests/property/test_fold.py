@@ -14,7 +14,7 @@ from packtrain.state import RunState, fold
 
 JOBS = ("0", "1", "2")
 OUTCOMES = ("succeeded", "failed", "continue", "cancelled", "of tomorrow")
-WORDS = (kinds.METRIC, kinds.NOTICE, kinds.STEP_STARTED, "of.tomorrow")
+WORDS = (kinds.METRIC, kinds.NOTICE, kinds.STEP_STARTED, kinds.CHECKPOINT_SAVED, "of.tomorrow")
 STAGES = ("probe", "fetch", "unpack", "steps", "check", "sync", "clean")
 ACTIONS = ("submit", "confirm", "start", "talk", "end", "gone", "cancel", "verdict", "reopen", "request", "takeover")
 
@@ -65,7 +65,9 @@ class Teller:
             self.story.stage(stage, agent, job, seconds=self.draw(st.none() | st.floats(0, 100)))
             self.story.say(agent, kinds.PROGRESS, job, stage=stage, done=self.draw(st.integers(0, 9)))
             for kind in self.draw(st.lists(st.sampled_from(WORDS), max_size=6)):
-                self.story.say(agent, kind, job, text=f"word {len(self.story.events)}")
+                self.story.say(
+                    agent, kind, job, text=f"word {len(self.story.events)}", step=self.draw(st.integers(0, 3))
+                )
 
     def tell_end(self, job: str) -> None:
         if self.speaking():
@@ -110,7 +112,7 @@ def histories(draw: Any) -> list[Event]:
 
 def picture(state: RunState) -> Any:
     jobs = {
-        name: (job.status, job.attempts, job.recent, job.verdict, job.open_requests, job.point)
+        name: (job.status, job.attempts, job.recent, job.spent, job.verdict, job.open_requests, job.point)
         for name, job in sorted(state.jobs.items())
     }
     cancelled = {a.decision: job.cancel_decided(a.decision) for job in state.jobs.values() for a in job.attempts}

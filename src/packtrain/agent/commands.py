@@ -14,7 +14,7 @@ from packtrain.agent import conditions
 from packtrain.agent.environments import Command, Environment
 from packtrain.agent.environments.apptainer import Apptainer
 from packtrain.agent.environments.host import Host
-from packtrain.agent.exits import StepError, describe, status
+from packtrain.agent.exits import LeftError, StepError, describe, status
 from packtrain.agent.logs import Capture, LogFile, LogNames
 from packtrain.agent.memory import oom_kills
 from packtrain.agent.process import EndedError, Family, Processes, Program
@@ -23,7 +23,7 @@ from packtrain.agent.scope import Scope
 from packtrain.agent.stop import Stop
 from packtrain.agent.together import run_together
 from packtrain.agent.variables import Variables, task_variables
-from packtrain.errors import FailedError
+from packtrain.errors import EXIT_CONTINUE_HERE, FailedError
 from packtrain.events import Journal, Redactor, kinds
 from packtrain.plan import Job, Run, RunResources, Text
 
@@ -166,7 +166,9 @@ class CommandRunner:
         said = f"; its last words: {last_words}" if last_words else "; it said nothing on stderr"
         if out_of_memory:
             return StepError("out_of_memory", f'step "{path}" was killed for using too much memory{said}', status(code))
-        return StepError("step_failed", f'step "{path}" {describe(code)}{said}', status(code))
+        left = code == EXIT_CONTINUE_HERE and self._job.checkpoint is not None
+        kind = LeftError if left else StepError
+        return kind("step_failed", f'step "{path}" {describe(code)}{said}', status(code))
 
     def _tell_lost_logs(self, path: str, *logs: LogFile) -> None:
         for problem in {str(log.problem) for log in logs if log.problem}:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from packtrain.agent.carrying import Version
 from packtrain.agent.log import AgentLog
 from packtrain.agent.process import Processes
 from packtrain.agent.sandbox import Sandbox
@@ -30,6 +32,19 @@ class Behind:
     refusal: FailedError | None = None  # an archive that may not be unpacked
 
 
+@dataclass
+class Saved:
+    """What this attempt has of the one before, and leaves to the next."""
+
+    start_step: int = -1  # of the one that was restored
+    path: Path | None = None  # where it lies; None if there was none
+    versions: dict[str, Version] = field(default_factory=dict)  # of the restored files
+    carried: dict[str, Version] = field(default_factory=dict)  # files that stand complete at the destination
+    sync_s: float = 0.0  # what the newest generation took from its notice to its record
+    inputs_mark: str = ""  # what the inputs looked like before the steps
+    inputs_kept: bool = False  # they are those of the attempt before
+
+
 @dataclass(frozen=True)
 class Context:
     job: Job
@@ -42,6 +57,10 @@ class Context:
     processes: Processes
     depot: Depot | None = None
     behind: Behind = field(default_factory=Behind)
+    saved: Saved = field(default_factory=Saved)
+    keep: Path | None = None  # where inputs stay when the job goes on in place
+    deadline: float | None = None  # the engine's own limit, in seconds since 1970
+    started: float = field(default_factory=time.monotonic)  # its work, by the monotonic clock
 
     def notice(self, stage: str, text: str) -> None:
         """Something worth knowing that is no failure."""

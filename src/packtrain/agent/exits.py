@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 
-from packtrain.errors import FailedError
+from packtrain.errors import EXIT_CONTINUE_HERE, FailedError
 
 _SIGNALLED = 128  # a shell's status of a program that a signal ended: 128 + the signal's number
 _KILLED = "often a sign of too little memory"
@@ -16,6 +16,16 @@ class StepError(FailedError):
     def __init__(self, kind: str, detail: str, status: int) -> None:
         super().__init__(kind, detail)
         self.status = status
+
+
+class LeftError(StepError):
+    """A step's program saved a checkpoint and left on purpose (exit code 85)."""
+
+
+def has_left(error: BaseException) -> bool:
+    """Whether a step ended with exit code 85, also if that came after a request to stop, which then is the error."""
+    seen = (error, error.__context__)
+    return any(isinstance(one, StepError) and one.status == EXIT_CONTINUE_HERE for one in seen)
 
 
 def status(exit_code: int) -> int:

@@ -2,6 +2,7 @@
 
 python3 -I -S agent.pyz PLAN.json [--job ID] [--decision ID] [--home FOLDER] [--scratch FOLDER]
                                   [--secrets FOLDER] [--site NAME] [--depot FOLDER [--depot-cap BYTES]]
+                                  [--keep FOLDER] [--deadline UNIX_TIME]
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ def main(argv: list[str]) -> int:
 
     box = Sandbox(_sandbox(options, home, journal.emitter), home)
     depot = Depot(options.depot.absolute(), options.depot_cap or DEFAULT_CAP) if options.depot else None
-    return run_attempt(job, box, journal, secrets, redactor, stop, claim, started, depot)
+    keep = options.keep.absolute() if options.keep else None
+    return run_attempt(job, box, journal, secrets, redactor, stop, claim, started, depot, keep, options.deadline)
 
 
 def _sandbox(options: argparse.Namespace, home: AttemptFolder, emitter: str) -> Path:
@@ -65,6 +67,8 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--site", default="", help="where the pool put this attempt")
     parser.add_argument("--depot", type=Path, help="a folder of fetched data that jobs share")
     parser.add_argument("--depot-cap", type=int, help="how many bytes the depot may hold")
+    parser.add_argument("--keep", type=Path, help="a folder where inputs stay when the job goes on in place (85)")
+    parser.add_argument("--deadline", type=float, help="when the engine ends the attempt, in seconds since 1970")
     parser.add_argument("--version", action="version", version=__version__)
     return parser.parse_args(argv)
 

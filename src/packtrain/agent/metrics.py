@@ -66,6 +66,7 @@ class MetricsFollower:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._reader = MetricsReader(context.box.metrics)
+        self.step: int | None = None  # the newest that was reported
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="metrics", daemon=True)
 
@@ -88,6 +89,8 @@ class MetricsFollower:
 
     def _emit(self, lines: list[Metrics]) -> None:
         for metrics in lines:
+            step = metrics.get("step")
+            self.step = step if type(step) is int else self.step
             self._context.journal.emit(kinds.METRIC, **metrics)
 
     def _tell_ignored(self) -> None:

@@ -44,6 +44,21 @@ class Sandbox:
         return self.root / "metrics.jsonl"
 
     @property
+    def checkpoints(self) -> Path:
+        """PACKTRAIN_CHECKPOINTS: training programs announce what they have saved."""
+        return self.root / "checkpoints.jsonl"
+
+    @property
+    def stop_file(self) -> Path:
+        """PACKTRAIN_STOP: exists when the program should save and leave."""
+        return self.root / "stop"
+
+    @property
+    def aside(self) -> Path:
+        """Checkpoints on their way out, on the same disk as the outputs."""
+        return self.root / ".checkpoints"
+
+    @property
     def ballast(self) -> Path:
         """Goes with the sandbox: on a full disk, the room for the journal's last words."""
         return self.root / ".ballast"
@@ -52,7 +67,7 @@ class Sandbox:
         return self.root / source.folder
 
     def create(self) -> None:
-        for folder in (self.input, self.inputs, self.output, self.tmp, self.home.logs):
+        for folder in (self.input, self.inputs, self.output, self.tmp, self.aside, self.home.logs):
             folder.mkdir(parents=True, exist_ok=True)
         self.env_file.touch()
         self.ballast.write_bytes(bytes(_BALLAST))

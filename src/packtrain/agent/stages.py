@@ -11,61 +11,91 @@ from __future__ import annotations
 import errno
 import os
 import sys
-import threading
 import time
 import traceback
 from contextlib import ExitStack, suppress
+from pathlib import Path
 from typing import Any, Callable
 
+from packtrain.agent.checkpoint import checkpoints_of
 from packtrain.agent.checks import check_outputs
 from packtrain.agent.cleanup import remove_tree
 from packtrain.agent.context import Context, Tally
 from packtrain.agent.guard import Guard
 from packtrain.agent.inputs import fetch_inputs, unpack_inputs
+from packtrain.agent.kept import keep_inputs, note_inputs, take_back
+from packtrain.agent.leaving import LeftInTimeError, LimitWatch, discard_carried, variables_of, verdict
 from packtrain.agent.log import AgentLog
 from packtrain.agent.metrics import MetricsFollower
 from packtrain.agent.outputs import inventory, under
 from packtrain.agent.probe import probe
 from packtrain.agent.process import Processes
+from packtrain.agent.resume import restore
 from packtrain.agent.sandbox import Sandbox
 from packtrain.agent.secrets import Secrets
 from packtrain.agent.steps import StepRunner
 from packtrain.agent.stop import Stop
-from packtrain.agent.sync import ContinuousSync, partial_prefix, sync_outputs
-from packtrain.errors import EXIT_OK
+from packtrain.agent.sync import ContinuousSync, left_prefix, partial_prefix, sync_outputs
+from packtrain.errors import EXIT_CONTINUE_HERE, EXIT_OK, FailedError
 from packtrain.events import Failure, Journal, Redactor, kinds
 from packtrain.plan import Job
 from packtrain.transfer.depot import Depot
 
+_OURS = ("PACKTRAIN_RESUME", "PACKTRAIN_DEADLINE")  # of a packtrain around this one
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 Work = Callable[[Context, Tally], None]
 
 
+def fetch_all(context: Context, tally: Tally) -> None:
+    """Inputs, and the checkpoint to go on from. Raises FailedError."""
+    if not take_back(context, tally):
+        fetch_inputs(context, tally)
+    restore(context)
+
+
+def unpack_all(context: Context, tally: Tally) -> None:
+    """Raises FailedError."""
+    if not context.saved.inputs_kept:
+        unpack_inputs(context, tally)
+        note_inputs(context)
+
+
 def run_steps(context: Context, tally: Tally) -> None:
-    """Raises FailedError: step_failed, container_failed, out_of_memory, …"""
-    runner = StepRunner(
+    """Raises FailedError (step_failed, container_failed, out_of_memory, …) or LeftInTimeError."""
+    metrics = MetricsFollower(context)
+    checkpoints = checkpoints_of(context, lambda: metrics.step)
+    try:
+        with ExitStack() as stack:
+            if checkpoints is not None:
+                stack.enter_context(checkpoints)
+            stack.enter_context(metrics)
+            if context.job.output is not None and context.job.output.continuous:
+                stack.enter_context(ContinuousSync(context, context.job.output))
+            _runner(context).run_all()
+    except FailedError as error:
+        raise verdict(context, checkpoints, error) from error
+
+
+def _runner(context: Context) -> StepRunner:
+    return StepRunner(
         context.job,
         context.box,
         context.journal,
         context.redactor,
         context.secrets.reveal,
         context.stop,
-        os.environ,
+        {name: value for name, value in os.environ.items() if name not in _OURS},
         context.journal.run,
         context.processes,
+        variables_of(context),
     )
-    with ExitStack() as stack:
-        stack.enter_context(MetricsFollower(context))
-        if context.job.output is not None and context.job.output.continuous:
-            stack.enter_context(ContinuousSync(context, context.job.output))
-        runner.run_all()
 
 
 FORWARD: tuple[tuple[str, Work], ...] = (
     ("probe", probe),
-    ("fetch", fetch_inputs),
-    ("unpack", unpack_inputs),
+    ("fetch", fetch_all),
+    ("unpack", unpack_all),
     ("steps", run_steps),
     ("check", check_outputs),
 )
@@ -81,12 +111,14 @@ def run_attempt(
     claim: int,
     started: float,
     depot: Depot | None = None,
+    keep: Path | None = None,
+    deadline: float | None = None,
 ) -> int:
     """All of an attempt after its first event; the agent's exit code. No thread may run yet: the guard is forked."""
     guard = Guard.start((claim,))
     log = AgentLog(box.home.agent_log, redactor)
     processes = Processes(guard, job.limits.grace_s)
-    context = Context(job, box, journal, log, secrets, redactor, stop, processes, depot)
+    context = Context(job, box, journal, log, secrets, redactor, stop, processes, depot, keep=keep, deadline=deadline)
     code = Attempt(context, started).run()
     guard.quit()
     return code
@@ -96,30 +128,26 @@ class Attempt:
     def __init__(self, context: Context, started: float) -> None:
         self._context, self._started = context, started
         self._failure: Failure | None = None
+        self._left: LeftInTimeError | None = None
         self._outputs: list[dict[str, Any]] = []
         self._freed = 0
 
     def run(self) -> int:
         """The agent's exit code."""
-        limit = self._wall_limit()
+        watch = LimitWatch(self._context)
         for name, work in FORWARD:
-            if self._failure is None:
+            if self._goes_on:
+                watch.in_steps = name == "steps"
                 self._stage(name, _stoppable(work))
+        watch.in_steps = False
         self._stage("sync", self._sync)
         self._stage("clean", self._clean)
-        if limit is not None:
-            limit.cancel()
+        watch.end()
         return self._end()
 
-    def _wall_limit(self) -> threading.Timer | None:
-        seconds = self._context.job.limits.wall_time_s
-        if seconds is None:
-            return None
-        detail = f"the job was stopped at its `limits.wallTime` of {seconds:g} s"
-        timer = threading.Timer(seconds, self._context.stop.request, ("wall_time", detail))
-        timer.daemon = True
-        timer.start()
-        return timer
+    @property
+    def _goes_on(self) -> bool:
+        return self._failure is None and self._left is None
 
     def _stage(self, name: str, work: Work) -> None:
         started, tally = time.monotonic(), Tally()
@@ -127,6 +155,9 @@ class Attempt:
         try:
             self._context.journal.emit(kinds.STAGE_STARTED, stage=name)
             work(self._context, tally)
+        except LeftInTimeError as left:
+            self._left = left
+            self._context.log.line(f"{name}: {left}")
         except Exception as error:
             failure = self._record(error, name)
         self._tell_end(name, time.monotonic() - started, failure, tally)
@@ -139,12 +170,12 @@ class Attempt:
             self._record(error, stage)
 
     def _record(self, error: Exception, stage: str) -> Failure:
-        """The first failure is the attempt's; a later one is worth a notice."""
+        """The first failure is the attempt's; a later one, or one after leaving in time, is worth a notice."""
         failure = failure_of(error, stage)
         self._context.log.line(f"{stage}: {failure.kind}: {failure.detail}")
         if failure.kind == "internal":
             self._context.log.line("".join(traceback.format_exception(type(error), error, error.__traceback__)))
-        if self._failure is None:
+        if self._goes_on:
             self._failure = failure
         else:
             with suppress(OSError):
@@ -152,37 +183,51 @@ class Attempt:
         return failure
 
     def _sync(self, context: Context, tally: Tally) -> None:
-        good = self._failure is None
+        good = self._goes_on
+        if self._left is not None:
+            discard_carried(context)
+        prefix = partial_prefix(context) if self._left is None else left_prefix(context)
         outputs = inventory(context.box.output, digest=good)
-        self._outputs = under(partial_prefix(context), outputs)
+        self._outputs = under(prefix, outputs)
         if good:
             sync_outputs(context, "", tally)
             self._outputs = outputs
         elif outputs:
-            sync_outputs(context, partial_prefix(context), tally)
+            sync_outputs(context, prefix, tally)
 
     def _clean(self, context: Context, tally: Tally) -> None:
         context.processes.terminate_all()
+        if self._left is not None and self._left.exit_code == EXIT_CONTINUE_HERE:
+            self._keep_inputs(context)
         cleaned = remove_tree(context.box.root)
         self._freed = cleaned.bytes
         tally.update(files=cleaned.files, bytes=cleaned.bytes)
         for problem in cleaned.problems:
             context.notice("clean", f"could not be removed: {problem}")
 
+    @staticmethod
+    def _keep_inputs(context: Context) -> None:
+        try:
+            keep_inputs(context)
+        except OSError as error:
+            context.notice("clean", f"the inputs could not be kept for the next attempt: {error}")
+
     def _end(self) -> int:
-        failure = self._failure
-        code = failure.exit_code if failure else EXIT_OK
+        failure, left = self._failure, self._left
+        code = failure.exit_code if failure else left.exit_code if left else EXIT_OK
         with suppress(OSError):  # the exit code still tells
             self._context.journal.emit(
                 kinds.ATTEMPT_ENDED,
-                outcome="failed" if failure else "succeeded",
+                outcome="failed" if failure else "continue" if left else "succeeded",
                 exit_code=code,
                 failure=failure.to_data() if failure else None,
                 outputs=self._outputs,
                 freed_bytes=self._freed,
                 seconds=round(time.monotonic() - self._started, 3),
+                **({"step": left.step, "reason": str(left)} if left else {}),
             )
-        self._say(f"ended with exit code {code}" + (f": {failure.detail}" if failure else ""))
+        why = failure.detail if failure else str(left) if left else ""
+        self._say(f"ended with exit code {code}" + (f": {why}" if why else ""))
         return code
 
     def _say(self, text: str) -> None:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Callable
 
 import packtrain
 from packtrain.agent.commands import CommandRunner
-from packtrain.agent.exits import StepError
+from packtrain.agent.exits import LeftError, StepError
 from packtrain.agent.launched import Launched, Level
 from packtrain.agent.process import Family, Processes
 from packtrain.agent.sandbox import Sandbox
@@ -41,10 +42,12 @@ class StepRunner:
         host_env: Mapping[str, str],
         run: str,
         processes: Processes,
+        more: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
+        """`more` are variables of this attempt, for all steps."""
         self._job, self._box, self._journal, self._stop, self._processes = job, box, journal, stop, processes
         agent = agent_zip()
-        self._variables = Variables(job, box, run, host_env, agent, reveal, self._notice)
+        self._variables = Variables(job, box, run, host_env, agent, reveal, self._notice, more)
         self._commands = CommandRunner(job, box, journal, redactor, reveal, stop, self._variables, processes, agent)
         self._actions: dict[type, Callable[[Any, Scope, Level], None]] = {
             Run: lambda action, scope, level: self._commands.run(action, scope),
@@ -73,6 +76,7 @@ class StepRunner:
             while not over.is_set() and not self._stop.wait(_GLANCE_S):
                 pass
             if self._stop.requested:
+                self._ask_to_leave()
                 self._processes.terminate_all()
 
         watcher = threading.Thread(target=watch, name="stop", daemon=True)
@@ -90,6 +94,14 @@ class StepRunner:
                 self._step(step, scope.below(name), level)
         finally:
             level.end()
+
+    def _ask_to_leave(self) -> None:
+        """A file besides the signal: a container or a wrapper may keep signals from the program."""
+        with suppress(OSError):
+            word = "wall_time" if self._stop.kind == "wall_time" else "term"
+            temporary = self._box.stop_file.with_suffix(".new")
+            temporary.write_text(word + "\n", encoding="ascii")
+            temporary.replace(self._box.stop_file)
 
     def _step(self, step: Step, scope: Scope, level: Level) -> None:
         error: FailedError | None = None
@@ -114,7 +126,7 @@ class StepRunner:
 
     def _caught(self, step: Step, scope: Scope, error: StepError) -> FailedError | None:
         """What is left of the error after the step's `catch`."""
-        if not step.catch or self._leaving(scope):
+        if not step.catch or self._leaving(scope) or isinstance(error, LeftError):
             return error
         inner = scope.below("catch").adding({"DEEPSQUARE_ERROR_CODE": str(error.status)})
         try:

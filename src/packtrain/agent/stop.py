@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from types import FrameType
 
 from packtrain.errors import FailedError
@@ -15,15 +16,21 @@ class Stop:
     def __init__(self) -> None:
         self._event = threading.Event()
         self._error: FailedError | None = None
+        self.since: float | None = None  # by the monotonic clock
 
     def request(self, kind: str, detail: str) -> None:
         if self._error is None:
-            self._error = FailedError(kind, detail)
+            self._error, self.since = FailedError(kind, detail), time.monotonic()
         self._event.set()
 
     @property
     def requested(self) -> bool:
         return self._event.is_set()
+
+    @property
+    def kind(self) -> str:
+        """Of the request; "" while there is none."""
+        return self._error.kind if self._error else ""
 
     def wait(self, timeout: float) -> bool:
         """Wait at most so long; whether a stop was requested."""

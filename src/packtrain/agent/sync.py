@@ -15,9 +15,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from packtrain.agent.carrying import Version
 from packtrain.agent.context import Context, Tally
+from packtrain.agent.generations import left_folder
 from packtrain.agent.outputs import files_below
 from packtrain.agent.progress import Progress
+from packtrain.agent.saves import is_temporary, matching, version_of
 from packtrain.errors import FailedError
 from packtrain.plan import Output
 from packtrain.transfer.address import shown
@@ -25,17 +28,21 @@ from packtrain.transfer.upload import Uploaded, upload_file, upload_folder
 
 _LOOK_EVERY_S = 5.0
 
-Version = tuple[int, int]  # size and time of change
-
 
 def partial_prefix(context: Context) -> str:
     return f".packtrain/{context.journal.emitter}/"
+
+
+def left_prefix(context: Context) -> str:
+    """Of an attempt that left in time: its successor brings them back."""
+    return f"{left_folder(context.journal.emitter)}/"
 
 
 def sync_outputs(context: Context, prefix: str, tally: Tally) -> None:
     """Copy everything, once and finally. Where that fails, the outputs stay in the attempt's folder."""
     if not context.box.output.is_dir():
         raise FailedError("output_missing", "there are no outputs: a step removed the output folder itself")
+    drop_temporaries(context.box.output)
     detach_links(context.box.output)
     if context.job.output is None:
         tally["files"] = sum(1 for _ in files_below(context.box.output))
@@ -78,19 +85,16 @@ def _upload_all(context: Context, output: Output, prefix: str, stop: Callable[[]
         prefix=prefix,
         stop=stop,
         progress=Progress(context.journal, "sync", None).part(""),
-        patience_s=context.job.patience_s,
+        patience_s=context.job.patience_s if output.patience_s is None else output.patience_s,
     )
 
 
 def within_grace(context: Context) -> Callable[[], None]:
-    """For copying that goes on after TERM: it raises once the grace period is over."""
-    ends_at: float | None = None
+    """For copying that goes on after TERM: the steps have the grace period, and all copying has it once more."""
 
     def check() -> None:
-        nonlocal ends_at
-        if context.stop.requested and ends_at is None:
-            ends_at = time.monotonic() + context.job.limits.grace_s
-        if ends_at is not None and time.monotonic() > ends_at:
+        since = context.stop.since
+        if since is not None and time.monotonic() > since + 2 * context.job.limits.grace_s:
             _give_up(context)
 
     return check
@@ -115,6 +119,13 @@ def keep(context: Context, prefix: str) -> None:
         temporary.replace(target)
     except shutil.Error as error:
         raise FailedError("sink_failed", f"the outputs could not be moved to {target}: {error}") from error
+
+
+def drop_temporaries(folder: Path) -> None:
+    """What a program that was killed had not finished writing."""
+    for path in [path for path in files_below(folder) if is_temporary(path.name)]:
+        with suppress(OSError):
+            path.unlink()
 
 
 def detach_links(folder: Path) -> None:
@@ -167,12 +178,23 @@ class ContinuousSync:
 
     def _loop(self) -> None:
         while not self._done.wait(self._pause):
-            now = _versions(self._context.box.output)
+            now = self._versions()
             quiet = [p for p, version in now.items() if self._seen.get(p) == version != self._sent.get(p)]
             self._seen = now
             for path in quiet:
                 if not self._done.is_set():
                     self._try(path, now[path])
+
+    def _versions(self) -> dict[Path, Version]:
+        """Checkpoints have a way of their own."""
+        folder, wanted = self._context.box.output, self._context.job.checkpoint
+        apart = {folder / name for name in matching(wanted.path, folder)} if wanted else set()
+        found = {}
+        for path in files_below(folder):
+            with suppress(OSError):  # removed meanwhile, or a link to nowhere
+                if path not in apart and not is_temporary(path.name):
+                    found[path] = version_of(path)
+        return found
 
     def _try(self, path: Path, version: Version) -> None:
         try:
@@ -185,7 +207,7 @@ class ContinuousSync:
     def _send(self, path: Path, version: Version) -> None:
         copy = self._context.box.tmp / "continuous-sync"
         shutil.copyfile(path, copy)
-        if _version(path) != version:
+        if version_of(path) != version:
             return
         name = path.relative_to(self._context.box.output).as_posix()
         upload_file(copy, self._output, name, self._context.secrets.reveal)
@@ -195,16 +217,3 @@ class ContinuousSync:
         if text not in self._told:
             self._told.add(text)
             self._context.notice("sync", f"continuous sync will try again: {text}")
-
-
-def _versions(folder: Path) -> dict[Path, Version]:
-    found = {}
-    for path in files_below(folder):
-        with suppress(OSError):  # removed meanwhile, or a link to nowhere
-            found[path] = _version(path)
-    return found
-
-
-def _version(path: Path) -> Version:
-    seen = path.stat()
-    return seen.st_size, seen.st_mtime_ns

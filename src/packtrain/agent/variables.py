@@ -27,10 +27,11 @@ class Variables:
         agent: Path | None,
         reveal: Callable[[Text], str],
         notice: Callable[[str], None],
+        more: Mapping[str, str],
     ) -> None:
         self._job, self._box, self._run, self._host = job, box, run, host
         self._agent, self._reveal, self._notice = agent, reveal, notice
-        self._noticed: set[str] = set()
+        self._more, self._noticed = more, set[str]()
 
     def of_scope(self, scope: Scope, resources: RunResources, task: Mapping[str, str]) -> dict[str, str]:
         """All that an image's own environment may override."""
@@ -38,6 +39,7 @@ class Variables:
             **self._host,
             **self.revealed(self._job.env),
             **system_variables(self._job, self._box, self._run, scope.env_file),
+            **self._more,
             **{f"PACKTRAIN_POINT_{shout(v.key)}": self._reveal(v.value) for v in self._job.point},
             **resource_variables(resources),
             **task,
@@ -95,6 +97,8 @@ def system_variables(job: Job, box: Sandbox, run: str, env_file: Path) -> dict[s
         "PACKTRAIN_OUTPUT": str(box.output),
         "PACKTRAIN_TMP": tmp,
         "PACKTRAIN_METRICS": str(box.metrics),
+        "PACKTRAIN_CHECKPOINTS": str(box.checkpoints),
+        "PACKTRAIN_STOP": str(box.stop_file),
         "PYTHONUNBUFFERED": "1",
     }
 

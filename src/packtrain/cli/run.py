@@ -7,7 +7,16 @@ from pathlib import Path
 import click
 
 from packtrain import app
-from packtrain.cli.output import console, dry_run_option, fitting_options, json_option, say_next, show, show_problems
+from packtrain.cli.output import (
+    console,
+    dry_run_option,
+    error_console,
+    fitting_options,
+    json_option,
+    say_next,
+    show,
+    show_problems,
+)
 from packtrain.errors import EXIT_USAGE
 from packtrain.store import RunRow
 
@@ -74,5 +83,8 @@ def finish(row: RunRow, *, reopen: bool, as_json: bool) -> None:
     if not as_json:
         console().print(f"[dim]run {row.run} in {row.folder}[/]")
     state = attend(row, reopen=reopen, as_json=as_json)
-    show(as_json, summary_data(row, state), lambda out: show_summary(out, row, state))
+    picture, trouble = app.draw_picture(app.open_store(), row, state)
+    if trouble:
+        error_console().print(trouble, style="yellow", markup=False)
+    show(as_json, summary_data(row, state, picture), lambda out: show_summary(out, row, state, picture))
     raise click.exceptions.Exit(exit_code_of(state))

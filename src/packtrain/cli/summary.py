@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -32,7 +33,7 @@ def exit_code_of(state: RunState) -> int:
     return EXIT_INTERRUPTED
 
 
-def summary_data(row: RunRow, state: RunState) -> dict[str, Any]:
+def summary_data(row: RunRow, state: RunState, picture: Path | None) -> dict[str, Any]:
     times = times_of(state)
     return {
         "run": row.run,
@@ -41,6 +42,7 @@ def summary_data(row: RunRow, state: RunState) -> dict[str, Any]:
         "jobs": [job_data(job) for job in state.jobs.values()],
         "seconds": {**times.by_stage, "lost": times.lost},
         "outputs": destinations(read_plan(RunFolder(row.folder).plan)),
+        "picture": str(picture) if picture else None,
         "exit_code": exit_code_of(state),
     }
 
@@ -49,7 +51,7 @@ def destinations(plan: Plan) -> dict[str, str]:
     return {job.id: job.output.ref.url for job in plan.jobs if job.output}
 
 
-def show_summary(out: Console, row: RunRow, state: RunState) -> None:
+def show_summary(out: Console, row: RunRow, state: RunState, picture: Path | None) -> None:
     status = run_status(state, attended=False)
     out.print()
     out.print(f"[bold]{row.run}[/] [{STYLES.get(status, '')}]{status}[/]  {_counts(state)}")
@@ -61,6 +63,8 @@ def show_summary(out: Console, row: RunRow, state: RunState) -> None:
         out.print(
             f"\noutputs: {shown[0].removeprefix('file://')}" + (f" (and {len(shown) - 1} more)" if shown[1:] else "")
         )
+    if picture:
+        out.print(f"training: {picture}", markup=False)
     _say_what_next(row, state)
 
 

@@ -22,3 +22,6 @@ def command(run: str, reopen: bool) -> None:
     supervisor.acquire()
     state = supervisor.run(reopen=reopen)
     app.forget_secrets(row, state)
+    _, trouble = app.draw_picture(store, row, state)
+    if trouble:
+        click.echo(trouble, err=True)

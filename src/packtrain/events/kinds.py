@@ -23,6 +23,8 @@ STEP_STARTED = "step.started"
 STEP_ENDED = "step.ended"
 PROGRESS = "progress"
 METRIC = "metric"
+CHECKPOINT_SAVED = "checkpoint.saved"
+CHECKPOINT_RESTORED = "checkpoint.restored"
 NOTICE = "notice"
 
 KINDS: dict[str, str] = {
@@ -39,12 +41,16 @@ KINDS: dict[str, str] = {
     ATTEMPT_GONE: "the engine no longer has the attempt; `decision`, `exit_code`, `detail`",
     ATTEMPT_STARTED: "an agent woke up; `decision`, `host`, `pid`, `site`, `version`, `python`",
     ATTEMPT_ENDED: "an agent is done; `outcome` (succeeded, failed, continue, cancelled), `exit_code`, `failure`, "
-    "`outputs`, `freed_bytes`, `seconds`",
+    "`outputs`, `freed_bytes`, `seconds`; of `continue` also `step` (the training's) and `reason`",
     STAGE_STARTED: "`stage` (probe, fetch, unpack, steps, check, sync, clean)",
     STAGE_ENDED: "`stage`, `seconds`, `failure`, and what the stage counted (`bytes`, `files`, `source`, …)",
     STEP_STARTED: "`step` (its path, e.g. `train` or `sweep/2/train`), `command`",
     STEP_ENDED: "`step`, `exit_code`, `seconds`",
     PROGRESS: "`stage`, `done`, `total`, `unit`, `text`; only the newest of a stage matters",
     METRIC: "from the training program; `step`, `epoch`, `loss`, `accuracy`, … any number by name",
+    CHECKPOINT_SAVED: "a generation stands complete at the destination; `generation`, `step` (the training's), "
+    "`epoch`, `path`, `bytes`, `seconds` (from its notice on), `sha256` (of a single file)",
+    CHECKPOINT_RESTORED: "the training goes on from it; `step`, `epoch`, `path`, `bytes`, and whose it is: `emitter`, "
+    "`generation`",
     NOTICE: "something worth knowing that is no failure; `stage`, `text`",
 }

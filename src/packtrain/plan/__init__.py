@@ -9,6 +9,7 @@ from packtrain.plan.codec import decode, encode, read_plan, write_plan
 from packtrain.plan.layout import AttemptFolder, RunFolder
 from packtrain.plan.model import (
     PLAN_VERSION,
+    Bound,
     Checkpoint,
     Container,
     Digest,
@@ -41,6 +42,7 @@ from packtrain.plan.model import (
 __all__ = [
     "PLAN_VERSION",
     "AttemptFolder",
+    "Bound",
     "Checkpoint",
     "Container",
     "Digest",

@@ -2,9 +2,11 @@
 
 .packtrain/runs/RUN/
   plan.json  agent.pyz  launch.sh  supervisor.log
+  training.png                      loss and metric of its jobs, once it is finished
   secrets/NAME                      0700, files 0600; gone when the run ends
   jobs/JOB/
     plan.json                       the plan with this job only: what its agents read
+    kept/                           inputs of an attempt that left (exit code 85), for the next one
     output/                         where outputs go when the workflow names no other place
     attempts/DECISION/
       claim                         made once, locked while an agent or its guard lives
@@ -86,6 +88,10 @@ class RunFolder:
     def supervisor_log(self) -> Path:
         return self.root / "supervisor.log"
 
+    @property
+    def picture(self) -> Path:
+        return self.root / "training.png"
+
     def job(self, job: str) -> Path:
         return self.root / "jobs" / job
 
@@ -94,6 +100,9 @@ class RunFolder:
 
     def job_output(self, job: str) -> Path:
         return self.job(job) / "output"
+
+    def job_kept(self, job: str) -> Path:
+        return self.job(job) / "kept"
 
     def attempt(self, job: str, decision: str) -> AttemptFolder:
         return AttemptFolder(self.job(job) / "attempts" / decision)

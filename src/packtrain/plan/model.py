@@ -82,12 +82,22 @@ class Output:
     ref: Ref
     continuous: bool = False  # copy finished files while the job runs
     delete: bool = False  # remove at the destination what is gone here
+    patience_s: Optional[float] = None  # how long the last copy is tried without getting further; none: the job's
 
 
 @dataclass(frozen=True)
 class Checkpoint:
     path: str  # relative to the output folder, may be a glob
-    every_s: Optional[float] = None
+    every_s: Optional[float] = None  # least time between the beginnings of two generations
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A finite number that a JSON file must have."""
+
+    key: str  # keys that lead to it, joined by dots; in a list a number, from the end if negative
+    min: Optional[float] = None
+    max: Optional[float] = None
 
 
 @dataclass(frozen=True)
@@ -100,6 +110,9 @@ class Expect:
     min_count: int = 1
     max_count: Optional[int] = None
     command: str = ""  # run with $PACKTRAIN_FILE set, once a file; must exit 0
+    torch: bool = False  # loads with weights_only, has tensors, all values are finite
+    json: Optional[tuple[Bound, ...]] = None  # is JSON, with these numbers
+    archive: bool = False  # can be read to its end: tar, zip, gz, bz2, xz
 
 
 @dataclass(frozen=True)

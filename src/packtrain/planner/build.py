@@ -15,6 +15,7 @@ from packtrain.planner.data import plan_inputs, plan_output
 from packtrain.planner.secrets import SecretValue, Vault
 from packtrain.planner.steps import StepPlanner
 from packtrain.spec import Problem, Report, Workflow, matrix
+from packtrain.spec.data import Bound
 from packtrain.spec.fields import inside
 from packtrain.spec.problems import Path as Keys
 from packtrain.spec.problems import shown
@@ -135,10 +136,19 @@ def _expect(workflow: Workflow, job: JobContext) -> tuple[plan.Expect, ...]:
             max_bytes=entry.max_size,
             min_count=entry.min_count,
             max_count=entry.max_count,
+            torch=entry.torch,
+            json=_bounds(entry.numbers),
+            archive=entry.archive,
             command=job.command(entry.command),
         )
         for i, entry in enumerate(workflow.expect)
     )
+
+
+def _bounds(numbers: Mapping[str, Bound] | None) -> tuple[plan.Bound, ...] | None:
+    if numbers is None:
+        return None
+    return tuple(plan.Bound(key, bound.min, bound.max) for key, bound in numbers.items())
 
 
 def _checkpoint(workflow: Workflow, job: JobContext) -> plan.Checkpoint | None:

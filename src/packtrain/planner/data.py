@@ -188,7 +188,8 @@ def plan_output(workflow: Workflow, job: JobContext) -> plan.Output | None:
     kind = next(kind for kind in _REFS if getattr(output, kind) is not None)
     ref = _REFS[kind](getattr(output, kind), ("output", kind), job)
     delete = bool(output.s3 and output.s3.delete_sync)
-    return plan.Output(ref, continuous=workflow.continuous_output_sync, delete=delete)
+    continuous = workflow.continuous_output_sync
+    return plan.Output(ref, continuous=continuous, delete=delete, patience_s=output.patience)
 
 
 def _default_output(job: JobContext) -> plan.Output | None:

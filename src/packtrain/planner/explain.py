@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from packtrain.plan import Expect, For, Group, Input, Item, Job, Launch, Plan, Run, Step, Use
+from packtrain.plan import Bound, Expect, For, Group, Input, Item, Job, Launch, Plan, Run, Step, Use
 from packtrain.planner.survey import Finding, Survey
 from packtrain.spec.units import show_duration, show_size
 from packtrain.transfer.address import shown
@@ -167,8 +167,18 @@ def _expectation(wanted: Expect) -> str:
     parts += [f"at most {wanted.max_count}"] if wanted.max_count is not None else []
     parts += [f"each at least {show_size(wanted.min_bytes)}"] if wanted.min_bytes > 1 else []
     parts += [f"each at most {show_size(wanted.max_bytes)}"] if wanted.max_bytes is not None else []
+    parts += ["a model of torch with finite values"] if wanted.torch else []
+    parts += [_bound(bound) for bound in wanted.json] or ["valid JSON"] if wanted.json is not None else []
+    parts += ["a whole archive"] if wanted.archive else []
     parts += [f"checked by `{wanted.command}`"] if wanted.command else []
     return f"{wanted.path}: {', '.join(parts)}"
+
+
+def _bound(bound: Bound) -> str:
+    """`accuracy ≥ 0.5`"""
+    least = f" ≥ {bound.min:g}" if bound.min is not None else ""
+    most = f" ≤ {bound.max:g}" if bound.max is not None else ""
+    return f"{bound.key}{least}{' and' if least and most else ''}{most}" if least or most else f"{bound.key} finite"
 
 
 def _limits(job: Job) -> dict[str, str]:

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from packtrain.spec.fields import Bytes, Count, FilePath, Model, RelativePath, Seconds, Sha256, Str, Url
+from packtrain.spec.fields import Bytes, Count, FilePath, Model, Number, RelativePath, Seconds, Sha256, Str, Url
 
 
 def _keyed(key: str) -> Any:
@@ -16,6 +16,11 @@ def _keyed(key: str) -> Any:
         return {key: value} if isinstance(value, str) else value
 
     return wrap
+
+
+def _empty_is_none(value: Any) -> Any:
+    """`key:` with nothing behind it is a mapping without keys."""
+    return {} if value is None else value
 
 
 def _bucket(value: str) -> str:
@@ -159,6 +164,8 @@ class Output(Model):
     """An address that takes one file."""
     osdf: Osdf | None = None
     """A path of the Open Science Data Federation."""
+    patience: Seconds | None = None
+    """How long the last copy is tried while nothing gets further, e.g. 2h; by default 5 minutes, here 15 seconds."""
 
 
 class Checkpoint(Model):
@@ -167,7 +174,16 @@ class Checkpoint(Model):
     path: RelativePath
     """File below the output folder; may be a pattern such as ckpt-*.pt."""
     every: Seconds | None = None
-    """How often it should be carried away, e.g. 10m."""
+    """Carry it away at most so often, e.g. 10m; by default each time that it is saved."""
+
+
+class Bound(Model):
+    """A number in a JSON file: it must be there and finite, and within these."""
+
+    min: Number | None = None
+    """Least value."""
+    max: Number | None = None
+    """Greatest value."""
 
 
 class Expect(Model):
@@ -183,6 +199,12 @@ class Expect(Model):
     """Least number of files."""
     max_count: Count | None = None
     """Greatest number of files."""
+    torch: bool = False
+    """A file of torch.save that loads with weights_only, has tensors, and only finite values in them."""
+    numbers: dict[Str, Annotated[Bound, BeforeValidator(_empty_is_none)]] | None = Field(default=None, alias="json")
+    """A JSON file; each key (dots lead deeper, e.g. test.accuracy) is a finite number with `min` and `max`."""
+    archive: bool = False
+    """An archive (tar, zip, gz, bz2, xz) that can be read to its end."""
     command: Str = ""
     """Shell command that must succeed for each file; it is in $PACKTRAIN_FILE."""
 

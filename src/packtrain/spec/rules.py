@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from packtrain.spec import secrets
-from packtrain.spec.data import S3, HttpInput, HttpOutput, Input, Osdf, OsdfInput, Output
+from packtrain.spec.data import S3, Bound, HttpInput, HttpOutput, Input, Osdf, OsdfInput, Output
 from packtrain.spec.fields import Model, written
 from packtrain.spec.problems import Path, Report, did_you_mean, shown
 from packtrain.spec.steps import For, Launch, NetworkInterface, Step, Use
@@ -96,9 +96,9 @@ def _sync(node: Node, report: Report) -> None:
 
 
 def _checkpoint(node: Node, report: Report) -> None:
-    if node.raw.get("checkpoint") is not None:
-        message = "checkpoint is parsed but not acted on by this version: a new attempt starts from the beginning"
-        report.key_warning(("checkpoint",), message)
+    if node.raw.get("checkpoint") is not None and "http" in node.mapping("output"):
+        message = "checkpoint with an http output: it lists nothing, so a new attempt starts from the beginning"
+        report.key_warning(("checkpoint",), message, "use an s3 or file output")
 
 
 def _expect_order(node: Node, report: Report) -> None:
@@ -107,6 +107,12 @@ def _expect_order(node: Node, report: Report) -> None:
             least, most = entry.get(low), entry.get(high)
             if isinstance(least, int) and isinstance(most, int) and least > most:
                 report.error(("expect", position, low), f"{low} {least} is greater than {high} {most}")
+
+
+def _bound_order(node: Node, report: Report) -> None:
+    least, most = node.raw.get("min"), node.raw.get("max")
+    if isinstance(least, (int, float)) and isinstance(most, (int, float)) and least > most:
+        report.error((*node.path, "min"), f"min {written(least)} is greater than max {written(most)}")
 
 
 def _matrix_names(node: Node, report: Report) -> None:
@@ -200,5 +206,6 @@ RULES: dict[type[Model], tuple[Rule, ...]] = {
     Use: (_handles,),
     Matrix: (_matrix_names, _matrix_excludes),
     S3: (_credentials,),
+    Bound: (_bound_order,),
     HttpInput: (_digest_of_many,),
 }

@@ -8,8 +8,10 @@ from typing import Any
 
 from packtrain.events import FAILURE_KINDS, Event, Failure, kinds
 from packtrain.state.table import ATTEMPT_TRANSITIONS, LIVE, AttemptStatus, Trigger
+from packtrain.state.training import Training
 
 _BY_EXIT_CODE = {row.exit_code: kind for kind, row in FAILURE_KINDS.items()}
+_MANY = frozenset({kinds.PROGRESS, kinds.STEP_STARTED, kinds.CHECKPOINT_SAVED})
 _OUTCOMES = {"succeeded": Trigger.SUCCEEDED, "continue": Trigger.LEFT}
 
 
@@ -32,8 +34,10 @@ class Attempt:
     started: float | None = None  # the worker's clock, for people
     stages: tuple[Stage, ...] = ()
     progress: Mapping[str, Any] = field(default_factory=dict)  # of the current stage
-    metric: Mapping[str, Any] = field(default_factory=dict)  # the newest
+    training: Training = field(default_factory=Training)  # what the program reported
     step: str = ""  # the newest that was started
+    checkpoint: Mapping[str, Any] = field(default_factory=dict)  # the newest that stands at the destination
+    restored: Mapping[str, Any] = field(default_factory=dict)  # the one that it went on from
     notices: tuple[str, ...] = ()
     failure: Failure | None = None
     exit_code: int | None = None
@@ -44,8 +48,19 @@ class Attempt:
         return self.status in LIVE
 
     @property
+    def metric(self) -> Mapping[str, Any]:
+        """The newest value of every name that the program reported."""
+        return self.training.values
+
+    @property
     def stage(self) -> str:
         return self.stages[-1].name if self.stages else ""
+
+    @property
+    def reached(self) -> int:
+        """The training step that its successor can go on from; -1 if it saved nothing."""
+        step = self.checkpoint.get("step")
+        return step if isinstance(step, int) else -1
 
     @property
     def seconds(self) -> float:
@@ -55,14 +70,17 @@ class Attempt:
 
 @dataclass
 class Heard:
-    """An agent's words. Progress, metric and step keep only the newest by seq: there are many."""
+    """An agent's words. Progress, step and checkpoint keep only the newest by seq: there are many."""
 
     emitter: str
     life: dict[int, Event] = field(default_factory=dict)
     newest: dict[str, Event] = field(default_factory=dict)
+    training: Training = field(default_factory=Training)
 
     def add(self, event: Event) -> None:
-        if event.kind in (kinds.PROGRESS, kinds.METRIC, kinds.STEP_STARTED):
+        if event.kind == kinds.METRIC:
+            self.training.add(event)
+        elif event.kind in _MANY:
             known = self.newest.get(event.kind)
             if known is None or known.seq < event.seq:
                 self.newest[event.kind] = event
@@ -111,6 +129,7 @@ def attempt_of(submission: Submission, heard: Heard | None) -> Attempt:
         failure=_failure(status, stages, ended, submission.gone),
         exit_code=_exit_code(ended, submission.gone),
         ended=ended,
+        restored=said.get(kinds.CHECKPOINT_RESTORED, {}),
         **_newest(heard, stages),
     )
 
@@ -144,8 +163,9 @@ def _newest(heard: Heard | None, stages: tuple[Stage, ...]) -> dict[str, Any]:
     current = stages[-1].name if stages else ""
     return {
         "progress": progress if progress.get("stage") == current else {},
-        "metric": newest.get(kinds.METRIC, {}),
+        "training": heard.training if heard else Training(),
         "step": newest.get(kinds.STEP_STARTED, {}).get("step", ""),
+        "checkpoint": newest.get(kinds.CHECKPOINT_SAVED, {}),
     }
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from packtrain.events import Event, Failure, kinds
 from packtrain.state.attempt import Attempt, Heard, Submission, attempt_of
-from packtrain.state.table import JOB_STATUS, LIVE, JobStatus
+from packtrain.state.table import JOB_STATUS, LIVE, AttemptStatus, JobStatus
 
 Order = tuple[int, int]  # (epoch, seq): the order of everything supervisors of a run wrote
 _NEVER: Order = (-1, -1)
@@ -22,6 +22,8 @@ _AGENT_KINDS = frozenset(
         kinds.STEP_ENDED,
         kinds.PROGRESS,
         kinds.METRIC,
+        kinds.CHECKPOINT_SAVED,
+        kinds.CHECKPOINT_RESTORED,
         kinds.NOTICE,
     }
 )
@@ -150,6 +152,18 @@ class JobState:
         return tuple(a for a in self.attempts if self._submissions[a.decision].order > self._reopened)
 
     @property
+    def spent(self) -> tuple[Attempt, ...]:
+        """Those that cost the job one of its attempts: it failed or was lost; or it left, or the pool ended it,
+        without the training being further than before."""
+        found, furthest = [], -1
+        for attempt in self.recent:
+            if not attempt.live and attempt.status is not AttemptStatus.SUCCEEDED and _costs(attempt, furthest):
+                found.append(attempt)
+            furthest = max(furthest, attempt.reached)
+        # One that a supervisor ended, since it was interrupted itself, says nothing of the job.
+        return tuple(attempt for attempt in found if not self.cancel_decided(attempt.decision))
+
+    @property
     def live(self) -> tuple[Attempt, ...]:
         return tuple(a for a in self.attempts if a.status in LIVE)
 
@@ -169,3 +183,8 @@ class JobState:
     @property
     def submissions(self) -> int:
         return len(self._submissions)
+
+
+def _costs(attempt: Attempt, furthest: int) -> bool:
+    by_pool = attempt.failure is not None and attempt.failure.blame == "pool"
+    return attempt.reached <= furthest or not (by_pool or attempt.status is AttemptStatus.LEFT)

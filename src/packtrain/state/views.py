@@ -52,8 +52,9 @@ def run_status(state: RunState, attended: bool) -> str:
 
 def fraction_of(attempt: Attempt) -> float | None:
     """How far the current stage is, where somebody said it: 0 to 1."""
-    told = attempt.metric if attempt.stage == "steps" else attempt.progress
-    done, total = told.get("step", told.get("done")), told.get("total_steps", told.get("total"))
+    if attempt.stage == "steps":
+        return attempt.training.fraction
+    done, total = attempt.progress.get("done"), attempt.progress.get("total")
     if not isinstance(done, (int, float)) or not isinstance(total, (int, float)) or total <= 0:
         return None
     return min(1.0, done / total)
@@ -70,6 +71,8 @@ def job_data(job: JobState) -> dict[str, Any]:
         "attempts": [attempt_data(attempt) for attempt in job.attempts],
         "failure": failure.to_data() if failure else None,
         "metric": dict(last.metric) if last else {},
+        "fraction": fraction_of(last) if last and last.live else None,
+        "left_s": last.training.left_s if last and last.live else None,
     }
 
 
@@ -86,4 +89,6 @@ def attempt_data(attempt: Attempt) -> dict[str, Any]:
         "exit_code": attempt.exit_code,
         "failure": attempt.failure.to_data() if attempt.failure else None,
         "notices": list(attempt.notices),
+        "checkpoint": dict(attempt.checkpoint),
+        "restored": dict(attempt.restored),
     }

@@ -88,11 +88,11 @@ class SqliteStore:
                 [(run, path, offset) for (run, path), offset in (cursors or {}).items()],
             )
 
-    def events(self, run: str, after: int = 0) -> list[Stored]:
-        """The run's events that came after the row `after`."""
+    def events(self, run: str, after: int = 0, kind: str | None = None) -> list[Stored]:
+        """The run's events that came after the row `after`, all or of one kind."""
         found = self._db.execute(
-            f"SELECT {_COLUMNS} FROM events WHERE run = ? AND id > ? ORDER BY id",  # noqa: S608
-            (run, after),
+            f"SELECT {_COLUMNS} FROM events WHERE run = ? AND id > ? AND ifnull(kind = ?, 1) ORDER BY id",  # noqa: S608
+            (run, after, kind),
         )
         return [_from_row(row) for row in found]
 

@@ -163,6 +163,11 @@ def test_an_output_that_is_a_file_is_refused(planned, tmp_path):
     assert "is a file; outputs go into a folder" in errors(planned("output: {file: {path: out}}\n"))[0]
 
 
+def test_the_patience_of_an_output(job):
+    assert job("output: {file: {path: out}, patience: 2h}\n").output.patience_s == 7200.0
+    assert job("output: {file: {path: out}}\n").output.patience_s is None
+
+
 def test_output_to_s3(job):
     output = job("continuousOutputSync: true\noutput: {s3: " + S3 % ", deleteSync: true" + "}\n").output
     assert (output.ref.url, output.continuous, output.delete) == ("s3://b/p", True, True)

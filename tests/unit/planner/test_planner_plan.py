@@ -40,6 +40,19 @@ def test_a_plan_has_a_job_for_each_point(planned):
     assert [(job.id, job.point[0].value) for job in made.jobs] == [("0", "1"), ("1", "1"), ("2", "2"), ("3", "2")]
 
 
+def test_checks_of_contents(job):
+    made = job(
+        "expect: [{path: a.pt, torch: true}, {path: b.json, json: {acc: {min: 0.5}, test.loss: }},"
+        " {path: c.json, json: {}}, {path: d.tar, archive: true}]\n"
+    )
+    assert made.expect == (
+        plan.Expect("a.pt", torch=True),
+        plan.Expect("b.json", json=(plan.Bound("acc", min=0.5), plan.Bound("test.loss"))),
+        plan.Expect("c.json", json=()),
+        plan.Expect("d.tar", archive=True),
+    )
+
+
 def test_everything_else_of_a_job(job):
     made = job(
         "env: [{key: A, value: '{job}'}]\n"

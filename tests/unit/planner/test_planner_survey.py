@@ -124,6 +124,19 @@ steps:
 """
 
 
+def test_an_explanation_of_checks(planned):
+    made = planned(
+        "expect: [{path: a, torch: true}, {path: b, json: {acc: {min: 0.5, max: 1}, loss: {}, top5: {max: 2}}},"
+        " {path: c, json: {}}, {path: d, archive: true}]\n"
+    ).plan
+    assert explain(made, survey(made, {})).to_data()["expect"] == (
+        "a: at least 1 file, a model of torch with finite values",
+        "b: at least 1 file, acc ≥ 0.5 and ≤ 1, loss finite, top5 ≤ 2",
+        "c: at least 1 file, valid JSON",
+        "d: at least 1 file, a whole archive",
+    )
+
+
 def test_an_explanation_shows_what_a_person_wants_to_know(planned, tmp_path):
     text = (
         files(tmp_path)

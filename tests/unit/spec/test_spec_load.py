@@ -119,6 +119,10 @@ def test_short_forms():
         ("expect: [/etc/passwd]\n", "expect[0].path is wrong: '/etc/passwd' should be a path below the folder"),
         ("expect: [a/../../b]\n", "should be a path below the folder: relative, without `..`"),
         ("expect: [{path: a, minCount: 3, maxCount: 2}]\n", "minCount 3 is greater than maxCount 2"),
+        ("expect: [{path: a, json: {acc: {min: 0.5, max: 0.10}}}]\n", "w.yaml:2:38: min 0.5 is greater than max 0.10"),
+        ("expect: [{path: a, json: {acc: {least: 1}}}]\n", "expect[0].json.acc has no key 'least'"),
+        ("expect: [{path: a, json: {acc: {min: .nan}}}]\n", "expect[0].json.acc.min"),
+        ("expect: [{path: a, torch: maybe}]\n", "expect[0].torch should be true or false"),
         ("continuousOutputSync: true\n", "continuousOutputSync needs an output that takes files one by one"),
         ("input: {}\n", "w.yaml:2:1: input needs one of http, s3, osdf, file"),
         ("input: {file: {path: a}, osdf: {path: /b}}\n", "input has both 'osdf' and 'file'; only one of them can be"),
@@ -230,9 +234,10 @@ def test_harmless_values_of_unsupported_keys_say_nothing():
     assert step_messages(line) == []
 
 
-def test_a_checkpoint_is_honestly_announced_as_not_acted_on():
-    (message,) = messages("checkpoint: {path: ckpt.pt, every: 10m}\n")
-    assert message.startswith("w.yaml:2:1: warning: checkpoint is parsed but not acted on by this version")
+def test_a_checkpoint_needs_an_output_that_lists():
+    assert messages("checkpoint: {path: ckpt.pt, every: 10m}\n") == []
+    (message,) = messages("checkpoint: {path: ckpt.pt}\noutput: {http: {url: 'https://h/x'}}\n")
+    assert message.startswith("w.yaml:2:1: warning: checkpoint with an http output")
 
 
 def test_an_exclude_that_excludes_nothing_is_a_warning():

@@ -22,6 +22,14 @@ def test_events_come_back_as_they_were(store, event, clock):
     assert [stored.arrived for stored in found] == [clock.now] * 2
 
 
+def test_events_of_one_kind(store, event):
+    told = [event(1), replace(event(2), kind=kinds.METRIC), event(3), replace(event(4), kind=kinds.METRIC)]
+    store.append(told)
+    found = store.events(RUN, kind=kinds.METRIC)
+    assert [stored.event for stored in found] == [told[1], told[3]]
+    assert store.events(RUN, found[0].id, kind=kinds.METRIC) == found[1:]
+
+
 def test_appending_again_changes_nothing(store, event):
     store.append([event(1), event(2)])
     before = store.events(RUN)

@@ -72,6 +72,13 @@ class TestStart:
         story.end("continue")
         assert starting(story) == [Submit("0", "0-2", "attempt 1 ended: left")]
 
+    def test_many_that_left_do_not_lengthen_the_wait(self, story):
+        for number in range(1, 1001):
+            story.leave(number, number)
+        story.fail(1001, "service_unavailable")
+        assert starting(story, 1.9) == []
+        assert len(starting(story, 2.0)) == 1
+
 
 class TestVerdict:
     def test_none_while_nothing_was_tried_or_an_attempt_lives(self, story):
@@ -113,12 +120,37 @@ class TestVerdict:
         assert judge(story, allowed=2) == []
         assert judge(story, allowed=1)[0].failure.kind == "agent_lost"
 
-    def test_attempts_that_left_cost_nothing(self, story):
+    def test_attempts_that_left_further_on_cost_nothing(self, story):
+        for number in (1, 2, 3):
+            story.leave(number, step=10 * number)
+        assert judge(story, allowed=1) == []
+
+    @pytest.mark.parametrize("steps", [(None, None), (10, 10), (10, 7)])
+    def test_attempts_that_left_for_nothing_cost_one_each(self, story, steps):
+        story.leave(1, 10)
+        story.leave(2, steps[0])
+        assert judge(story, allowed=2) == []
+        story.leave(3, steps[1])
+        (end,) = judge(story, allowed=2)
+        assert end.verdict is JobStatus.FAILED
+        assert "without a checkpoint that is further" in end.failure.detail
+
+    def test_what_the_pool_ended_costs_nothing_if_it_got_further(self, story):
         for number in (1, 2, 3):
             story.submit(f"0-{number}")
             story.start(f"agent-{number}", f"0-{number}")
-            story.end("continue", f"agent-{number}")
+            story.checkpoint(number, f"agent-{number}")
+            story.gone(f"0-{number}", code=-9)
         assert judge(story, allowed=1) == []
+        story.fail(4, "terminated")
+        assert judge(story, allowed=1)[0].failure.kind == "terminated"
+
+    def test_a_failure_of_its_own_counts_though_it_got_further(self, story):
+        story.submit()
+        story.start()
+        story.checkpoint(5)
+        story.end("failed", failure="step_failed")
+        assert judge(story)[0].failure.kind == "step_failed"
 
     def test_an_attempt_that_a_supervisor_ended_costs_nothing(self, story):
         story.submit()

@@ -153,7 +153,7 @@ class LocalEngine:
     def _command(self, one: _Followed) -> list[str]:
         plan = self._folder.job_plan(one.ticket.job.id)
         where = ["--home", str(one.attempt.root), "--secrets", str(self._folder.secrets), "--site", "local"]
-        where += depot_options(self._environment)
+        where += ["--keep", str(self._folder.job_kept(one.ticket.job.id)), *depot_options(self._environment)]
         return ["/bin/sh", str(self._folder.launcher), str(plan), "--decision", one.ticket.decision, *where]
 
     @staticmethod

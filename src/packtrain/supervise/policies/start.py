@@ -22,7 +22,8 @@ def wait_of(job: JobState) -> float:
     last = job.recent[-1] if job.recent else None
     if last is None or last.failure is None or last.failure.blame == "pool":
         return 0.0
-    return min(_LONGEST_WAIT_S, _FIRST_WAIT_S * _FACTOR ** (len(job.recent) - 1))
+    failed = sum(attempt.failure is not None for attempt in job.recent)
+    return float(min(_LONGEST_WAIT_S, _FIRST_WAIT_S * _FACTOR ** min(failed - 1, 10)))
 
 
 def _reason(job: JobState) -> str:

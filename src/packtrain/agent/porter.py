@@ -1,0 +1,83 @@
+"""Does what `carrying` decides: bytes to the shelf, the record last, the user's own path, removals. No threads."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from packtrain.agent.carrying import Act, Save, Seal, Send, Show, Version
+from packtrain.agent.generations import Record, SavedFile
+from packtrain.agent.saves import version_of
+from packtrain.agent.shelf import Shelf, Stop
+from packtrain.errors import FailedError
+from packtrain.transfer.verify import sha256_of
+
+_MAY_NOT_LOOK = ("token_refused", "unsupported")  # who may write need not be allowed to look
+
+
+class ChangedError(Exception):
+    """A file was written in place while it was on its way."""
+
+
+class Porter:
+    """Acts may fail at any point and be done again: nothing that is visible is ever incomplete."""
+
+    def __init__(self, shelf: Shelf, scratch: Path, check: Stop) -> None:
+        self._shelf, self._scratch, self._check = shelf, scratch, check
+        self._sums: dict[Path, tuple[SavedFile, Version]] = {}
+
+    def do(self, act: Act) -> Record | None:
+        """The record, when it stands. Raises FailedError, ChangedError, OSError, or what `check` raises."""
+        if isinstance(act, Send):
+            self._shelf.send(act.generation, act.name, self._summed(act), self._check)
+        elif isinstance(act, Seal):
+            return self._seal(act)
+        elif isinstance(act, Show):
+            self._show(act.save)
+        else:
+            self._shelf.drop(act.generation, act.names)
+        return None
+
+    def forget(self, save: Save) -> None:
+        for name in save.names:
+            self._sums.pop(save.folder / name, None)
+
+    def _summed(self, act: Send) -> Path:
+        """The file, its digest taken before it leaves."""
+        path = act.save.folder / act.name
+        version = version_of(path)
+        known = self._sums.get(path)
+        if known is None or known[1] != version:
+            self._sums[path] = SavedFile(act.name, version[0], sha256_of(path)), version
+        return path
+
+    def _seal(self, act: Seal) -> Record:
+        save = act.save
+        files = tuple(self._unchanged(save.folder / name) for name in save.names)
+        who = (self._shelf.run, self._shelf.job, self._shelf.emitter, act.generation)
+        record = Record(*who, save.step, save.epoch, save.path, files, time.time())
+        self._scratch.write_text(record.to_json(), encoding="utf-8")
+        self._shelf.seal(act.generation, self._scratch, self._check)
+        return record
+
+    def _unchanged(self, path: Path) -> SavedFile:
+        file, version = self._sums[path]
+        if version_of(path) != version:
+            raise ChangedError(f"{file.name} was written again while it was sent; write a new file and rename it")
+        return file
+
+    def _show(self, save: Save) -> None:
+        """Unless another attempt of the job is further."""
+        if not self._shelf.lists and len(save.names) > 1:
+            raise FailedError("unsupported", "an http output takes one file, but the checkpoint has several")
+        if not self._is_behind(save):
+            for name in save.names:
+                self._shelf.show(name, save.folder / name, self._check)
+
+    def _is_behind(self, save: Save) -> bool:
+        try:
+            return self._shelf.lists and self._shelf.furthest_of_others() > save.step
+        except FailedError as error:
+            if error.kind not in _MAY_NOT_LOOK:
+                raise
+            return False

@@ -1,0 +1,314 @@
+"""Checkpoints of real agents: carried away while the training runs, complete or invisible, resumed from."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import counting
+import pytest
+from agent_runs import PATIENCE_S, assert_failed, job, sh
+from cli_runs import Desk
+
+from packtrain.agent.generations import Record, best_first
+from packtrain.plan import Checkpoint, Limits, Output, Ref
+from testbed.origin import Origin
+
+pytestmark = pytest.mark.slow
+
+PROGRAM = Path(counting.__file__)
+
+
+def training(*options, checkpoint="ckpt.bin", output=None, limits=None, every_s=None, first="", **more):
+    """Without `exec` a shell stands between: TERM ends it at once, and nobody sees the program's exit code."""
+    command = " ".join([first, sys.executable, "-S", str(PROGRAM), *map(str, options)])
+    return job(
+        sh(command, name="train"),
+        checkpoint=Checkpoint(checkpoint, every_s),
+        output=output,
+        limits=limits or Limits(grace_s=10),
+        **more,
+    )
+
+
+def records(folder):
+    found = Path(folder).glob(".packtrain/checkpoints/run-1/0/*/*/record.json")
+    return best_first(Record.from_json(path.read_text()) for path in found)
+
+
+def assert_whole(folder):
+    """Every record that can be seen names files that are there, whole."""
+    for record in records(folder):
+        for file in record.files:
+            data = (Path(folder) / record.prefix / file.name).read_bytes()
+            assert len(data) == file.size
+            assert counting.step_of(data) >= record.step  # it may be saved anew before its notice
+
+
+def until(ready):
+    deadline = time.monotonic() + PATIENCE_S
+    while not ready():
+        assert time.monotonic() < deadline, "it never came"
+        time.sleep(0.02)
+
+
+def started_at(run):
+    return int((run.home.logs / "train.out").read_text().split()[2])
+
+
+@pytest.fixture
+def place(tmp_path):
+    return tmp_path / "place"
+
+
+@pytest.fixture
+def output(place):
+    return Output(Ref(f"file://{place}"))
+
+
+# Saved and resumed
+
+
+def test_a_training_that_ends_well(attempt, place, output):
+    run = attempt(training("--steps", 5, "--pace", 0.3, output=output)).run()
+    assert run.process.returncode == 0, run.stderr
+    saved = [e.data for e in run.events("checkpoint.saved")]
+    assert saved, "the first steps are carried away while the others run"
+    assert [s["step"] for s in saved] == sorted({s["step"] for s in saved})
+    assert saved[0]["bytes"] == 1000 and len(saved[0]["sha256"]) == 64
+    assert saved[0]["epoch"] == 0
+    assert len(records(place)) <= 2
+    assert_whole(place)
+    assert counting.step_of((place / "ckpt.bin").read_bytes()) == 5
+    assert (place / "model.bin").exists()
+    assert run.notices == []
+
+
+def test_a_killed_training_goes_on_from_the_newest_generation(attempt, place, output):
+    first = attempt(training("--steps", 1000, "--pace", 0.1, output=output)).start()
+    first.await_event("checkpoint.saved")
+    first.process.kill()
+    first.finish()
+    assert_whole(place)
+    newest = records(place)[0]
+    second = attempt(training("--steps", newest.step + 20, output=output)).run()
+    assert second.process.returncode == 0, second.stderr
+    (restored,) = second.events("checkpoint.restored")
+    assert (restored.data["step"], restored.data["emitter"]) == (newest.step, newest.emitter)
+    assert started_at(second) >= newest.step
+
+
+def test_term_and_85_and_the_wall_time_are_left_in_time(attempt, place, output):
+    run = attempt(training("--steps", 100000, "--every", 100000, output=output)).start()
+    run.await_event("metric")
+    run.process.send_signal(signal.SIGTERM)
+    assert run.finish() == 86
+    assert run.ended["outcome"] == "continue"
+    assert run.ended["failure"] is None
+    reached = records(place)[0].step
+    assert run.ended["step"] == reached > 0
+    assert "left at training step" in run.stderr
+    assert run.sandbox_is_gone
+
+    limits = Limits(wall_time_s=4, grace_s=10)
+    second = attempt(training("--steps", 100000, "--every", 100000, output=output, limits=limits)).run()
+    assert second.process.returncode == 85, second.stderr
+    assert started_at(second) >= reached
+    assert records(place)[0].step == second.ended["step"] > reached
+
+    third = attempt(training("--steps", 100000, "--leave-at", second.ended["step"] + 3, output=output)).run()
+    assert third.process.returncode == 85, third.stderr
+    assert third.ended["step"] == second.ended["step"] + 3
+
+
+def test_a_program_that_dies_by_term(attempt, place, output):
+    """What it saved before counts for the next attempt; without anything it is a failure, as ever."""
+    run = attempt(training("--steps", 100000, "--deaf", "--every", 100000, output=output)).start()
+    run.await_event("metric")
+    run.process.send_signal(signal.SIGTERM)
+    assert run.finish() == 60
+    assert_failed(run, 60, "terminated", "steps", "SIGTERM")
+    second = attempt(training("--steps", 100000, "--deaf", output=output)).start()
+    second.await_event("checkpoint.saved")
+    second.process.send_signal(signal.SIGTERM)
+    assert second.finish() == 86
+    assert_whole(place)
+    limits = Limits(wall_time_s=2, grace_s=5)
+    third = attempt(training("--steps", 100000, "--deaf", "--every", 100000, output=output, limits=limits)).run()
+    assert_failed(third, 16, "wall_time", "steps", "wallTime")
+
+
+def test_85_without_a_checkpoint_is_a_failure(attempt, output):
+    run = attempt(training("--every", 100, "--leave-at", 3, output=output)).run()
+    assert_failed(run, 10, "step_failed", "steps", "ended with exit code 85", "no checkpoint beyond the beginning")
+
+
+def test_the_engines_own_limit(attempt, place, output):
+    plan = training("--steps", 100000, "--every", 100000, output=output)
+    run = attempt(plan, options=("--deadline", str(time.time() + 6))).run()
+    assert run.process.returncode == 86, run.stderr
+    assert "the engine's own time limit" in run.ended["reason"]
+    assert records(place)[0].step == run.ended["step"]
+
+
+def test_what_the_steps_are_told(attempt, output):
+    show = 'echo "$PACKTRAIN_CHECKPOINTS|$PACKTRAIN_STOP|$PACKTRAIN_DEADLINE|$PACKTRAIN_RESUME"; '
+    wait = 'trap "" TERM; until [ -e "$PACKTRAIN_STOP" ]; do sleep 0.05; done; cat "$PACKTRAIN_STOP"'
+    plan = job(sh(show + wait, name="train"), checkpoint=Checkpoint("c"), output=output)
+    run = attempt(plan, environ={**os.environ, "PACKTRAIN_RESUME": "/of/another"}).start()
+    run.await_event("step.started")
+    until(lambda: (run.home.logs / "train.out").exists() and (run.home.logs / "train.out").stat().st_size)
+    run.process.send_signal(signal.SIGTERM)
+    run.finish()
+    first, word = (run.home.logs / "train.out").read_text().split()
+    announcements, stop, deadline, resume = first.split("|")
+    assert announcements.endswith("/checkpoints.jsonl")
+    assert stop.endswith("/stop")
+    assert (deadline, resume, word) == ("", "", "term")
+
+
+def test_a_program_that_announces_nothing(attempt, place, output):
+    """Its file is taken when it rests, or when it has left in good order."""
+    run = attempt(training("--steps", 100000, "--silent", "--every", 100000, output=output, first="exec")).start()
+    until(lambda: any(e.data["step"] >= 5 for e in run.events("metric")))
+    run.process.send_signal(signal.SIGTERM)
+    assert run.finish() == 86, run.stderr
+    (record,) = records(place)
+    assert record.step >= 5, "the newest step that was reported"
+    second = attempt(training("--steps", record.step + 20, "--silent", output=output)).run()
+    assert second.process.returncode == 0, second.stderr
+    assert started_at(second) >= record.step - 1
+
+
+def test_other_outputs_come_back_too(attempt, place, output):
+    """Logs, or the best model so far: what an attempt that left had written beside its checkpoint."""
+    note = 'echo "again" >> "$PACKTRAIN_OUTPUT/log.txt"; '
+    plan = training("--steps", 40, "--leave-at", 20, "--pace", 0.001, output=output)
+    plan = replace(plan, steps=(sh(note + plan.steps[0].action.command, name="train"),))
+    first = attempt(plan).run()
+    assert first.process.returncode == 85, first.stderr
+    left = place / ".packtrain" / "left" / first.events()[0].emitter
+    assert [path.name for path in left.iterdir()] == ["log.txt"], "the checkpoint itself is not copied twice"
+    second = attempt(plan).run()
+    assert second.process.returncode == 0, second.stderr
+    assert (place / "log.txt").read_text() == "again\nagain\n"
+
+
+# Trouble
+
+
+def test_a_full_disk_at_the_destination(attempt, place, output):
+    """A limit on the size of files stands for it: the agent's writes fail, those of the training do not."""
+    run = attempt(training("--steps", 100000, "--size", 300_000, output=output)).start()
+    first = run.await_event("checkpoint.saved").data["step"]
+    unlimited = resource.RLIM_INFINITY
+    resource.prlimit(run.process.pid, resource.RLIMIT_FSIZE, (200_000, unlimited))
+    until(lambda: any("could not be carried away" in text for text in run.notices))
+    reached = run.events("metric")[-1].data["step"]
+    until(lambda: run.events("metric")[-1].data["step"] > reached + 5)
+    assert_whole(place)
+    assert not list(place.rglob(".packtrain-new-*"))
+    resource.prlimit(run.process.pid, resource.RLIMIT_FSIZE, (unlimited, unlimited))
+    until(lambda: any(e.data["step"] > max(reached, first) for e in run.events("checkpoint.saved")))
+    run.process.kill()
+    run.finish()
+    assert_whole(place)
+    newest = records(place)[0]
+    second = attempt(training("--steps", newest.step + 20, "--size", 300_000, output=output)).run()
+    assert second.events("checkpoint.restored")[0].data["step"] == newest.step
+
+
+def test_a_broken_record_is_told_and_passed_over(attempt, place, output):
+    first = attempt(training("--steps", 100000, output=output)).start()
+    first.await_event("checkpoint.saved", generation=2)
+    first.process.kill()
+    first.finish()
+    newest, before = records(place)[:2]
+    (place / newest.prefix / "record.json").write_text('{"version": 1')
+    second = attempt(training("--steps", before.step + 20, output=output)).run()
+    assert second.events("checkpoint.restored")[0].data["step"] == before.step
+    assert any("no good record" in text for text in second.notices)
+
+
+def test_two_attempts_at_once(attempt, place, output):
+    """The slower one neither harms the other's generations nor hides its result."""
+    fast = attempt(training("--steps", 100000, "--pace", 0.01, output=output)).start()
+    slow = attempt(training("--steps", 100000, "--pace", 0.3, output=output)).start()
+    fast.await_event("checkpoint.saved")
+    slow.await_event("checkpoint.saved")
+    until(lambda: fast.events("metric")[-1].data["step"] > 100)
+    for run in (fast, slow):
+        run.process.send_signal(signal.SIGTERM)
+        assert run.finish() == 86, run.stderr
+    assert_whole(place)
+    found = records(place)
+    assert {record.emitter for record in found} == {run.events()[0].emitter for run in (fast, slow)}
+    assert found[0].step == fast.ended["step"] > slow.ended["step"]
+    assert counting.step_of((place / "ckpt.bin").read_bytes()) >= fast.ended["step"] - 1
+
+
+def test_an_http_output_shows_the_newest_and_that_is_all(attempt, tmp_path):
+    (tmp_path / "web").mkdir()
+    with Origin(tmp_path / "web", writable=True) as origin:
+        output = Output(Ref(f"{origin.url}/ckpt.bin"))
+        run = attempt(training("--steps", 100000, output=output)).start()
+        until((tmp_path / "web" / "ckpt.bin").exists)
+        run.process.send_signal(signal.SIGTERM)
+        assert run.finish() == 60, "nobody could go on from it"
+    assert any("starts from the beginning" in text for text in run.notices)
+    assert counting.step_of((tmp_path / "web" / "ckpt.bin").read_bytes()) > 0
+    assert run.events("checkpoint.saved") == []
+
+
+# Whole runs
+
+WORKFLOW = """
+resources: {{tasks: 1, gpus: 0, cpusPerTask: 1, memPerCpu: 64}}
+input: {{file: {{path: data.tar.gz}}}}
+checkpoint: {{path: ckpt.bin}}
+limits: {{attempts: 1, wallTime: {wall}, grace: 5s}}
+expect: [model.bin]
+steps:
+  - name: train
+    run:
+      command: test -e $PACKTRAIN_INPUT/data.txt && {command}
+"""
+
+
+def test_a_run_longer_than_its_wall_time(tmp_path, data):
+    """limits.attempts is 1: attempts that left in time and got further are not counted."""
+    desk = Desk(tmp_path)
+    (data / "data.tar.gz").rename(tmp_path / "data.tar.gz")
+    command = f"{sys.executable} -S {PROGRAM} --steps 80 --pace 0.05"
+    desk.write(WORKFLOW.format(wall="6s", command=command))
+    desk.call("run", "workflow.yaml")
+    (found,) = desk.json("ps", desk.run_folder().name)["jobs"]
+    statuses = [attempt["status"] for attempt in found["attempts"]]
+    assert statuses[-1] == "succeeded"
+    assert set(statuses[:-1]) == {"left"}
+    steps = [attempt["checkpoint"]["step"] for attempt in found["attempts"][:-1]]
+    assert steps == sorted(set(steps))
+    fetches = [e.data for e in desk.events("stage.ended") if e.data["stage"] == "fetch"]
+    assert sum(f["source"] == "kept by the attempt before" for f in fetches) == len(statuses) - 1
+    assert not (desk.run_folder() / "jobs" / "0" / "kept").exists()
+    (entry,) = [e for e in desk.json("outputs") if e["name"] == "ckpt.bin"]
+    assert counting.step_of(Path(entry["url"].removeprefix("file://")).read_bytes()) == 80
+
+
+def test_a_run_whose_agent_is_killed_goes_on(tmp_path, data):
+    desk = Desk(tmp_path)
+    (data / "data.tar.gz").rename(tmp_path / "data.tar.gz")
+    command = f"{sys.executable} -S {PROGRAM} --steps 60 --pace 0.05"
+    desk.write(WORKFLOW.format(wall="1h", command=command))
+    process = desk.start("run", "workflow.yaml")
+    desk.await_some(lambda: desk.events("checkpoint.saved"))
+    desk.kill_agent()
+    out, err = process.communicate(timeout=90)
+    assert process.returncode == 0, out + err
+    (restored,) = desk.events("checkpoint.restored")
+    assert restored.data["step"] >= 1

@@ -1,0 +1,245 @@
+"""Checkpoints to a real S3 server (SeaweedFS) that is slow, refuses, freezes or is killed in mid-upload: the training
+goes on, nothing incomplete is ever visible, and the next attempt goes on from the newest complete generation."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+import time
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+
+import counting
+import pytest
+from agent_runs import PATIENCE_S, job, sh
+
+from packtrain.agent.generations import Record, best_first
+from packtrain.plan import Checkpoint, Limits, Output
+from testbed import s3 as testbed_s3
+from testbed.faults import Fault, FaultProxy
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("s3-faults")]
+
+PROGRAM = Path(counting.__file__)
+MB = 1_000_000
+_NUMBERS = count()
+
+
+@pytest.fixture(scope="module")
+def server():
+    with testbed_s3.S3() as running:
+        yield running
+
+
+@pytest.fixture
+def proxy(server):
+    with FaultProxy(server.endpoint) as running:
+        yield running
+
+
+class Place:
+    """An output below a prefix of its own, reached through the proxy; looked at past it, with boto3."""
+
+    def __init__(self, server, proxy):
+        self.server, self.prefix = server, f"job-{next(_NUMBERS)}"
+        ref = server.ref(self.prefix)
+        self.output = Output(replace(ref, s3=replace(ref.s3, endpoint=proxy.url)))
+
+    def objects(self):
+        pages = self.server.client.get_paginator("list_objects_v2").paginate(Bucket=testbed_s3.BUCKET)
+        keys = [o["Key"] for page in pages for o in page.get("Contents", [])]
+        return [key for key in keys if key.startswith(f"{self.prefix}/")]
+
+    def read(self, name):
+        return self.server.client.get_object(Bucket=testbed_s3.BUCKET, Key=f"{self.prefix}/{name}")["Body"].read()
+
+    def put(self, name, data):
+        self.server.client.put_object(Bucket=testbed_s3.BUCKET, Key=f"{self.prefix}/{name}", Body=data)
+
+    def records(self):
+        names = [key.split("/", 1)[1] for key in self.objects() if key.endswith("/record.json")]
+        return best_first(Record.from_json(self.read(name).decode()) for name in names)
+
+    def assert_whole(self):
+        for record in self.records():
+            for file in record.files:
+                data = self.read(f"{record.prefix}/{file.name}")
+                assert hashlib.sha256(data).hexdigest() == file.sha256
+                assert counting.step_of(data) >= record.step  # it may be saved anew before its notice
+
+
+@pytest.fixture
+def place(server, proxy):
+    return Place(server, proxy)
+
+
+def training(place, *options, every_s=None, **more):
+    command = " ".join([sys.executable, "-S", str(PROGRAM), *map(str, options)])
+    limits = Limits(grace_s=20)
+    return job(
+        sh(command, name="train"), checkpoint=Checkpoint("*.bin", every_s), output=place.output, limits=limits, **more
+    )
+
+
+def start(attempt, place, *options, **more):
+    return attempt(training(place, "--steps", 1_000_000, *options, **more)).start()
+
+
+def newest_step(run):
+    return max((e.data["step"] for e in run.events("metric")), default=0)
+
+
+def await_further_training(run, steps=5):
+    """The training goes on."""
+    reached = newest_step(run)
+    deadline = time.monotonic() + PATIENCE_S
+    while newest_step(run) < reached + steps:
+        assert time.monotonic() < deadline, "the training stands still"
+        assert run.process.poll() is None
+        time.sleep(0.05)
+
+
+def await_saved(run, beyond=-1):
+    deadline = time.monotonic() + 2 * PATIENCE_S
+    while True:
+        saved = [e.data for e in run.events("checkpoint.saved") if e.data["step"] > beyond]
+        if saved:
+            return saved[-1]["step"]
+        assert time.monotonic() < deadline, run.notices
+        assert run.process.poll() is None
+        time.sleep(0.05)
+
+
+def await_notice(run, words):
+    deadline = time.monotonic() + 2 * PATIENCE_S
+    while not any(words in text for text in run.notices):
+        assert time.monotonic() < deadline, run.notices
+        time.sleep(0.05)
+
+
+def kill_and_resume(attempt, place, run):
+    """SIGKILL; the next attempt goes on from the newest complete generation."""
+    run.process.kill()
+    run.finish()
+    place.assert_whole()
+    newest = place.records()[0]
+    second = attempt(training(place, "--steps", newest.step + 20)).run()
+    assert second.process.returncode == 0, second.stderr
+    assert second.events("checkpoint.restored")[0].data["step"] == newest.step
+    assert counting.step_of(place.read("ckpt.bin")) == newest.step + 20
+    return newest
+
+
+def test_a_refusing_server(attempt, place, proxy):
+    run = start(attempt, place)
+    first = await_saved(run)
+    proxy.arm([Fault("status", status=403, times=None)])
+    await_notice(run, "could not be carried away")
+    await_further_training(run)
+    time_of_refusal = newest_step(run)
+    place.assert_whole()
+    proxy.arm([])
+    assert await_saved(run, time_of_refusal) > first
+    assert sum("could not be carried away" in text for text in run.notices) == 1, "told once"
+    kill_and_resume(attempt, place, run)
+
+
+def test_a_slow_server(attempt, place, proxy):
+    proxy.arm([Fault("late", lasts_s=0.5, times=None)])
+    run = start(attempt, place)
+    first = await_saved(run)
+    await_further_training(run)
+    await_saved(run, first)
+    steps = [e.data["step"] for e in run.events("checkpoint.saved")]
+    assert len(steps) < newest_step(run), "newer saves took the place of those that waited"
+    proxy.arm([])
+    kill_and_resume(attempt, place, run)
+
+
+def test_a_frozen_server(attempt, server, place):
+    run = start(attempt, place)
+    await_saved(run)
+    server.freeze()
+    try:
+        await_further_training(run, 20)
+        reached = newest_step(run)
+    finally:
+        server.thaw()
+    await_saved(run, reached)
+    kill_and_resume(attempt, place, run)
+
+
+def test_a_server_killed_in_mid_upload(attempt, server, place, proxy):
+    """40 MB go in parts: some of them are there, the object is not."""
+    run = start(attempt, place, "--every", 25, "--size", 40 * MB, "--pace", 0.05)
+    first = await_saved(run)
+    before = {id(c) for c in proxy.connections}
+    deadline = time.monotonic() + PATIENCE_S
+    while not any(
+        "partNumber" in request for c in list(proxy.connections) if id(c) not in before for request in c.requests
+    ):
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    server.kill()
+    try:
+        await_notice(run, "could not be carried away")
+        await_further_training(run)
+    finally:
+        server.start()
+    assert await_saved(run, first) > first
+    kill_and_resume(attempt, place, run)
+
+
+def test_an_agent_killed_in_mid_upload(attempt, place, proxy):
+    run = start(attempt, place, "--every", 10)
+    await_saved(run)
+    proxy.arm([Fault("late", path="/ckpt.bin", lasts_s=60.0, times=None)])
+    assert proxy.wait_for_strikes(1, PATIENCE_S)
+    run.process.kill()
+    run.finish()
+    proxy.release()
+    proxy.arm([])
+    place.assert_whole()
+    newest = place.records()[0]
+    second = attempt(training(place, "--steps", newest.step + 20)).run()
+    assert second.process.returncode == 0, second.stderr
+    assert second.events("checkpoint.restored")[0].data["step"] == newest.step
+
+
+def test_a_damaged_newest_one_falls_back_to_the_one_before(attempt, place):
+    run = start(attempt, place)
+    await_saved(run, await_saved(run))
+    run.process.kill()
+    run.finish()
+    newest, before = place.records()[:2]
+    place.put(f"{newest.prefix}/ckpt.bin", b"x" * newest.files[0].size)
+    second = attempt(training(place, "--steps", before.step + 20)).run()
+    assert second.process.returncode == 0, second.stderr
+    assert second.events("checkpoint.restored")[0].data["step"] == before.step
+    (notice,) = [text for text in second.notices if "is not whole" in text]
+    assert f"step {newest.step}" in notice
+
+
+def test_a_server_that_is_down_when_it_is_time_to_leave(attempt, place, proxy):
+    """What was complete before counts; what came later is told to be lost."""
+    run = start(attempt, place, patience_s=1.0)
+    await_saved(run)
+    proxy.arm([Fault("status", status=503, times=None)])
+    run.process.terminate()
+    assert run.finish() == 86, run.stderr
+    assert run.ended["outcome"] == "continue"
+    assert any("could not be carried away" in text for text in run.notices)
+    proxy.arm([])
+    place.assert_whole()
+
+
+def test_the_last_copy_fails_loudly_when_its_patience_ends(attempt, place, proxy):
+    place.output = replace(place.output, patience_s=1.0)
+    run = attempt(training(place, "--steps", 100, "--pace", 0.05)).start()
+    await_saved(run)
+    proxy.arm([Fault("status", status=503, times=None)])
+    assert run.finish() == 38, run.stderr
+    assert run.failure["kind"] == "sink_failed"
+    kept = run.home.output / ".packtrain" / run.events()[0].emitter
+    assert counting.step_of((kept / "model.bin").read_bytes()) == 100

@@ -1,0 +1,99 @@
+"""A training program of the standard library only: it counts, saves as `packtrain.torch` does, and leaves when asked.
+
+Every checkpoint is as it should be or is seen not to be: its content follows from its training step.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+LEFT = 85
+
+
+def content(step: int, size: int) -> bytes:
+    head = b"step %d of a training\n" % step
+    return head + bytes([step % 251]) * max(0, size - len(head))
+
+
+def step_of(data: bytes) -> int:
+    """The step of a checkpoint; fails unless it is whole."""
+    step = int(data.split(b"\n", 1)[0].split()[1])
+    assert data == content(step, len(data)), "the checkpoint is damaged"
+    return step
+
+
+class Training:
+    def __init__(self, given: argparse.Namespace) -> None:
+        self.given, self.output = given, Path(os.environ["PACKTRAIN_OUTPUT"])
+        self.asked = False
+        signal.signal(signal.SIGTERM, signal.SIG_DFL if given.deaf else self._on_term)
+
+    def _on_term(self, number: int, frame: object) -> None:
+        self.asked = True
+
+    def run(self) -> int:
+        step = self._start()
+        print(f"starts at {step}", flush=True)
+        while step < self.given.steps:
+            step += 1
+            self._report(step)
+            if step % self.given.every == 0:
+                self._save(step)
+            time.sleep(self.given.pace)
+            if self._should_stop():
+                self._save(step)
+                return LEFT
+            if step == self.given.leave_at:
+                return LEFT
+        (self.output / "model.bin").write_bytes(content(step, 100))
+        return 0
+
+    def _start(self) -> int:
+        path = os.environ.get("PACKTRAIN_RESUME")
+        return step_of(Path(path).read_bytes()) if path else 0
+
+    def _should_stop(self) -> bool:
+        return not self.given.deaf and (self.asked or os.path.exists(os.environ["PACKTRAIN_STOP"]))
+
+    def _report(self, step: int) -> None:
+        with open(os.environ["PACKTRAIN_METRICS"], "a") as file:
+            file.write(json.dumps({"step": step, "total_steps": self.given.steps}) + "\n")
+
+    def _save(self, step: int) -> None:
+        """A full disk does not end it."""
+        target = self.output / self.given.name
+        temporary = target.with_name(f".{target.name}.tmp-{os.getpid()}")
+        with contextlib.suppress(OSError):
+            temporary.write_bytes(content(step, self.given.size))
+            temporary.replace(target)
+            if not self.given.silent:
+                self._announce(target, step)
+
+    def _announce(self, target: Path, step: int) -> None:
+        line = json.dumps({"path": str(target), "step": step, "epoch": step // 100}) + "\n"
+        with open(os.environ["PACKTRAIN_CHECKPOINTS"], "ab", buffering=0) as file:
+            file.write(line.encode())
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--every", type=int, default=1, help="save each so many steps")
+    parser.add_argument("--pace", type=float, default=0.02, help="seconds for a step")
+    parser.add_argument("--size", type=int, default=1000, help="bytes of a checkpoint")
+    parser.add_argument("--name", default="ckpt.bin")
+    parser.add_argument("--silent", action="store_true", help="announce nothing")
+    parser.add_argument("--deaf", action="store_true", help="TERM ends it, nothing is saved then")
+    parser.add_argument("--leave-at", type=int, default=-1, help="exit 85 at this step, unasked, without saving")
+    return Training(parser.parse_args()).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,153 @@
+"""When the steps are asked to leave, and what their end means then."""
+
+import time
+
+import pytest
+
+from packtrain.agent.context import Context
+from packtrain.agent.exits import LeftError, StepError
+from packtrain.agent.guard import Guard
+from packtrain.agent.leaving import (
+    LeftInTimeError,
+    Limit,
+    LimitWatch,
+    discard_carried,
+    limits_of,
+    reserve_s,
+    variables_of,
+    verdict,
+)
+from packtrain.agent.log import AgentLog
+from packtrain.agent.process import Processes
+from packtrain.agent.sandbox import Sandbox
+from packtrain.agent.saves import version_of
+from packtrain.agent.secrets import Secrets
+from packtrain.agent.stop import Stop
+from packtrain.errors import FailedError
+from packtrain.events import Journal, Redactor
+from packtrain.plan import AttemptFolder, Checkpoint, Job, Limits, Resources
+
+LEFT = LeftError("step_failed", 'step "train" ended with exit code 85', 85)
+TERM = FailedError("terminated", "the agent received SIGTERM")
+
+
+class Carried:
+    """What `verdict` asks of the checkpoints."""
+
+    def __init__(self, furthest=None, trouble=None):
+        self.furthest, self.trouble = furthest, trouble
+
+
+@pytest.fixture
+def make(tmp_path):
+    guards = []
+
+    def make(checkpoint=True, wall=None, **more):
+        box = Sandbox(tmp_path / "box", AttemptFolder(tmp_path / "home"))
+        box.create()
+        redactor = Redactor()
+        guards.append(Guard.start())
+        wanted = Checkpoint("c.pt") if checkpoint else None
+        job = Job("0", (), Resources(), Limits(wall_time_s=wall, grace_s=30), (), checkpoint=wanted)
+        journal = Journal(box.home.journal, "r", "0", "agent-1", redactor)
+        log, secrets = AgentLog(box.home.agent_log, redactor), Secrets(tmp_path / "secrets")
+        return Context(job, box, journal, log, secrets, redactor, Stop(), Processes(guards[-1], 0.2), **more)
+
+    yield make
+    for guard in guards:
+        guard.quit()
+
+
+# When
+
+
+def test_without_limits_nobody_is_asked(make):
+    context = make()
+    assert limits_of(context) == []
+    assert "PACKTRAIN_DEADLINE" not in variables_of(context)
+
+
+def test_time_to_save_and_to_send_is_reserved(make):
+    context = make(wall=1000.0)
+    (limit,) = limits_of(context)
+    assert limit.at - limit.ask_at(reserve_s(context, limit, in_steps=True)) == pytest.approx(35.0)
+    context.saved.sync_s = 60.0
+    assert limit.at - limit.ask_at(reserve_s(context, limit, in_steps=True)) == pytest.approx(155.0)
+    assert reserve_s(context, limit, in_steps=False) == 0.0, "a training that has ended is checked and brought home"
+
+
+def test_a_short_limit_is_not_spent_on_leaving():
+    assert Limit(100.0, 20.0, "wall_time", "").ask_at(35.0) == 90.0
+
+
+def test_what_saves_nothing_has_its_time_to_the_last_second(make):
+    context = make(checkpoint=False, wall=1000.0)
+    assert reserve_s(context, limits_of(context)[0], in_steps=True) == 0.0
+
+
+def test_the_engines_limit_is_told_by_the_clock_on_the_wall(make):
+    context = make(checkpoint=False, deadline=time.time() + 100, started=time.monotonic() - 900)
+    (limit,) = limits_of(context)
+    assert limit.at - time.monotonic() == pytest.approx(100, abs=5)
+    assert limit.kind == "terminated"
+    assert reserve_s(context, limit, in_steps=False) == 35.0
+    told = float(variables_of(context)["PACKTRAIN_DEADLINE"])
+    assert told == pytest.approx(time.time() + 95, abs=5)
+
+
+def test_the_first_limit_asks(make):
+    context = make(wall=1000.0, deadline=time.time() + 0.2)
+    watch = LimitWatch(context)
+    assert context.stop.wait(10)
+    assert context.stop.kind == "terminated"
+    watch.end()
+
+
+# What it means
+
+
+def test_asked_by_the_wall_time_it_goes_on_here_else_elsewhere(make):
+    for kind, code in (("wall_time", 85), ("terminated", 86)):
+        context = make()
+        context.stop.request(kind, "it was time")
+        left = verdict(context, Carried(7), FailedError(kind, "it was time"))
+        assert isinstance(left, LeftInTimeError)
+        assert (left.exit_code, left.step) == (code, 7)
+        assert "it was time" in str(left)
+
+
+def test_85_unasked_goes_on_here(make):
+    left = verdict(make(), Carried(0), LEFT)
+    assert (left.exit_code, left.step) == (85, 0)
+
+
+def test_an_error_of_its_own_stays_one_though_it_saved(make):
+    error = StepError("step_failed", "it ended with exit code 1", 1)
+    assert verdict(make(), Carried(7), error) is error
+    assert verdict(make(checkpoint=False), None, error) is error
+
+
+@pytest.mark.parametrize("furthest", [None, 3, 7])
+def test_without_progress_it_is_a_failure(make, furthest):
+    context = make()
+    context.saved.start_step = 7
+    found = verdict(context, Carried(furthest), LEFT)
+    assert "no checkpoint beyond step 7 was saved" in found.detail
+    context.stop.request("terminated", "x")
+    assert verdict(context, Carried(furthest), TERM) is TERM
+
+
+def test_a_sink_in_trouble_is_the_reason(make):
+    found = verdict(make(), Carried(None, TERM), LEFT)
+    assert found.kind == "sink_failed"
+
+
+def test_only_what_stands_there_unchanged_is_not_copied_again(make):
+    context = make()
+    for name in ("same", "changed", "other"):
+        (context.box.output / name).write_text("1")
+    context.saved.carried = {n: version_of(context.box.output / n) for n in ("same", "changed")}
+    context.saved.carried["gone"] = (1, 1)
+    (context.box.output / "changed").write_text("22")
+    discard_carried(context)
+    assert sorted(path.name for path in context.box.output.iterdir()) == ["changed", "other"]
