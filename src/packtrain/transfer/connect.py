@@ -76,6 +76,8 @@ def route_to(url: str) -> Route:
 def connect(route: Route, tick: Tick = lambda: None) -> socket.socket:
     """`tick` is asked several times a second: a server that is stopped lets one connect, and says no more."""
     proxy, tls = route.proxy, route.parts.scheme == "https"
+    if tls and not RELAY.wanted:
+        _tls()  # a CA bundle that cannot be read is told before anybody is called
     with translated(route.url, connecting=True, proxy=proxy.hostname if proxy else None):
         sock = _opened(proxy or route.parts, tick)
         try:

@@ -156,10 +156,12 @@ def test_a_step_killed_for_memory_is_told_apart(tmp_path, small_group):
     bench = Bench(tmp_path)
     pid = os.fork()
     if pid == 0:  # a member of the small group, as an agent in a slot is
+        with open("/proc/self/oom_score_adj", "w") as file:
+            file.write("-1000")  # the step, not this process, is to be chosen: with torch imported it is large
         with open(f"{small_group}/cgroup.procs", "w") as file:
             file.write(str(os.getpid()))
         try:
-            first = "echo 1000 > /proc/self/oom_score_adj"  # the step, not this process, is to be chosen
+            first = "echo 1000 > /proc/self/oom_score_adj"
             bench.run(sh(f"{first}; exec {sys.executable} -c \"b'x' * 2000000000\"", name="hungry"))
         except FailedError as error:
             os._exit(0 if error.kind == "out_of_memory" and '"hungry"' in error.detail else 3)
