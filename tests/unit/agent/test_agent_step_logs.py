@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 
 import pytest
@@ -11,7 +12,6 @@ from steps_bench import Bench, sh
 from packtrain.agent.exits import describe, status
 from packtrain.agent.logs import Capture, LogFile, LogNames, Pump
 from packtrain.agent.memory import oom_kills
-from packtrain.errors import FailedError
 from packtrain.events import Redactor
 
 SECRET = "hunter2-hunter2"
@@ -151,21 +151,27 @@ def small_group():
     os.rmdir(folder)
 
 
+HUNGRY = """
+import os, sys
+from pathlib import Path
+sys.path[:0] = {path!r}
+from steps_bench import Bench, sh
+from packtrain.errors import FailedError
+Path({group!r}, "cgroup.procs").write_text(str(os.getpid()))
+bench = Bench(Path({folder!r}))
+first = "echo 1000 > /proc/self/oom_score_adj"  # the step, not this process, is to be chosen
+try:
+    bench.run(sh(f"{{first}}; exec {{sys.executable}} -c \\"b'x' * 2000000000\\"", name="hungry"))
+except FailedError as error:
+    print(error.kind, error.detail)
+bench.close()
+"""
+
+
 @pytest.mark.slow
 def test_a_step_killed_for_memory_is_told_apart(tmp_path, small_group):
-    bench = Bench(tmp_path)
-    pid = os.fork()
-    if pid == 0:  # a member of the small group, as an agent in a slot is
-        with open("/proc/self/oom_score_adj", "w") as file:
-            file.write("-1000")  # the step, not this process, is to be chosen: with torch imported it is large
-        with open(f"{small_group}/cgroup.procs", "w") as file:
-            file.write(str(os.getpid()))
-        try:
-            first = "echo 1000 > /proc/self/oom_score_adj"
-            bench.run(sh(f"{first}; exec {sys.executable} -c \"b'x' * 2000000000\"", name="hungry"))
-        except FailedError as error:
-            os._exit(0 if error.kind == "out_of_memory" and '"hungry"' in error.detail else 3)
-        finally:
-            os._exit(4)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-    bench.close()
+    """In a fresh process that is a member of the small group, as an agent in a slot is."""
+    program = HUNGRY.format(path=sys.path, group=small_group, folder=str(tmp_path))
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert told.stdout.startswith("out_of_memory "), told
+    assert '"hungry"' in told.stdout
