@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import time
 import uuid
+import zlib
 from pathlib import Path
 
 import pytest
 
 from packtrain.errors import FailedError, TransferError
-from packtrain.plan import Item, Output, Ref, Secret
+from packtrain.plan import Digest, Item, Output, Ref, Secret
+from packtrain.transfer import asking
 from packtrain.transfer.fetch import fetch
+from packtrain.transfer.ordered import Ordered
 from packtrain.transfer.pelican import PelicanStore, let_in
 from packtrain.transfer.registry import places_for
 from packtrain.transfer.upload import upload_file, upload_folder
+from testbed import faults
+from testbed.faults import FaultProxy
 from testbed.federation import BUSY, FOREIGN, Authority
 from testbed.origin import Fault, Origin
 
@@ -278,3 +284,89 @@ def test_a_folder_that_does_not_list_is_told(ours):
     ours.origin.faults = [Fault(status=405)]
     with pytest.raises(TransferError, match="does not list"):
         list(PelicanStore(str).list(Ref(f"pelican://{ours.host}/data/x", token="t0ken")))
+
+
+# Digests, which servers of a federation state when they are asked
+
+
+CORRUPT = [faults.Fault("corrupt", at=1000, times=None)]
+
+
+def in_order(ref: Ref) -> Ordered:
+    with Ordered(Item("x", (ref,)), str, patience_s=5, stop=lambda: None, progress=lambda d, t: None) as read:
+        while read.take(1 << 20):
+            pass
+    return read
+
+
+def checked(item: Item, target: Path, patience_s: float = 5):
+    return fetch(item, target, str, patience_s=patience_s, stop=lambda: None, progress=lambda d, t: None)
+
+
+@pytest.mark.parametrize("size", [0, 70_000, (9 << 20) + 5])
+def test_a_download_through_caches_is_compared_with_the_digest_of_the_origin(real, tmp_path, size):
+    name = made(real.origin.objects, os.urandom(size))
+    assert checked(Item(name, (Ref(real.url(name)),)), tmp_path / "x").verified_by == "md5"
+
+
+def test_a_read_in_order_is_compared_too(real):
+    name = made(real.origin.objects, os.urandom(3 << 20))
+    read = in_order(Ref(real.url(name)))
+    assert read.figures(1).verified_by == "md5"
+
+
+def test_what_a_cache_has_corrupted_is_found_out_and_fetched_elsewhere(real, tmp_path, monkeypatch):
+    data = os.urandom(3 << 20)
+    name = made(real.origin.objects, data)
+    with FaultProxy(real.caches[0].url, CORRUPT, upstream_ca=real.ca) as proxy:
+        monkeypatch.setattr(real.director, "caches", [proxy.url])
+        got = checked(Item(name, (Ref(real.url(name)),)), tmp_path / "x")
+    assert (got.verified_by, got.retries > 0) == ("md5", True)
+    assert proxy.strikes
+    assert (tmp_path / "x").read_bytes() == data
+
+
+def test_a_corrupted_file_never_gets_its_name(real, tmp_path, monkeypatch):
+    name = made(real.origin.objects, os.urandom(3 << 20))
+    with FaultProxy(real.origin.url, CORRUPT, upstream_ca=real.ca) as proxy:
+        monkeypatch.setattr(real.director, "caches", [])
+        monkeypatch.setattr(real.director, "origin", proxy.url)
+        item = Item(name, (Ref(real.url(name)),))
+        with pytest.raises(TransferError, match=r"has the md5 \w+, but should have") as caught:
+            checked(item, tmp_path / "x")
+        with pytest.raises(TransferError, match="has the md5"):
+            in_order(item.sources[0])
+    assert caught.value.kind == "digest_mismatch"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_origin_that_keeps_silent_is_no_error(real, tmp_path, monkeypatch):
+    data = os.urandom(70_000)
+    name = made(real.origin.objects, data)
+    monkeypatch.setattr(asking, "WAITED_S", 0.2)
+    with FaultProxy(real.origin.url, [faults.Fault("late", times=None)], upstream_ca=real.ca) as proxy:
+        monkeypatch.setattr(real.director, "origin", proxy.url)
+        item = Item(name, (Ref(real.url(name)),))
+        assert checked(item, tmp_path / "x").verified_by == ""
+        assert in_order(item.sources[0]).figures(1).verified_by == ""
+    assert (tmp_path / "x").read_bytes() == data
+
+
+@pytest.mark.parametrize("fault", [Fault(status=405), Fault(status=503), None])
+def test_a_server_that_does_not_tell_is_asked_once(ours, tmp_path, fault):
+    name = made(ours.origin.folder / "data", b"data")
+    ours.origin.faults = [None, None, fault]  # a look, the object, and the question
+    ref = Ref(f"pelican://{ours.host}/data/{name}", token="t0ken")
+    assert checked(Item(name, (ref,)), tmp_path / "x").verified_by == ""
+    assert sum("want-digest" in seen.headers for seen in ours.origin.seen) == 1
+    assert ours.origin.faults == []
+
+
+def test_nobody_is_asked_where_the_answers_or_the_user_have_a_digest(ours, tmp_path, monkeypatch):
+    name = made(ours.origin.folder / "data", b"data")
+    ref = Ref(f"pelican://{ours.host}/data/{name}", token="t0ken")
+    digest = Digest("md5", hashlib.md5(b"data").hexdigest())
+    assert checked(Item(name, (ref,), digest=digest), tmp_path / "x").verified_by == "md5"
+    monkeypatch.setattr(ours.origin, "headers", {"Digest": f"adler32={zlib.adler32(b'data'):08x}"})
+    assert checked(Item(name, (ref,)), tmp_path / "y").verified_by == "adler32"
+    assert not any("want-digest" in seen.headers for seen in ours.origin.seen)

@@ -158,6 +158,7 @@ def test_a_page_instead_of_the_data(desk, origin):
         (["get", "http://host/x", "--sha256", "abc"], "64 hexadecimal digits"),
         (["get", "http://host/x", "--patience", "long"], "is no duration"),
         (["get", "http://host/x", "--unpack"], "-o FOLDER"),
+        (["get", "http://host/x", "--nested"], "give --unpack as well"),
         (["get", "http://host/x", "--token-env", "A", "--token-file", "b"], "not both"),
     ],
 )
@@ -351,6 +352,22 @@ def test_a_zip_is_unpacked_by_way_of_a_file(desk, origin, served):
     (file,) = desk.json("get", f"{origin.url}/set.zip", "--unpack", "-o", "set")["files"]
     assert file["unpacked"]["files"] == 1
     assert left_behind(desk.folder) == ["set"]
+
+
+@pytest.mark.parametrize("outer", ["set.tar", "set.zip"])
+def test_a_tar_of_tars_becomes_folders(desk, origin, served, outer):
+    make_tar(served / "n01.tar", {"a.jpg": b"a", "b.jpg": b"b"})
+    inner = (served / "n01.tar").read_bytes()
+    if outer == "set.tar":
+        make_tar(served / outer, {"train/n01.tar": inner})
+    else:
+        with zipfile.ZipFile(served / outer, "w") as made:
+            made.writestr("train/n01.tar", inner)
+    desk.call("get", f"{origin.url}/{outer}", "--unpack", "--nested", "-o", "set")
+    assert left_behind(desk.folder / "set/train/n01") == ["a.jpg", "b.jpg"]
+    assert left_behind(desk.folder / "set/train") == ["n01"]
+    desk.call("get", f"{origin.url}/{outer}", "--unpack", "-o", "plain")
+    assert left_behind(desk.folder / "plain/train") == ["n01.tar"]
 
 
 def test_an_archive_is_verified_before_it_appears(desk, origin, archive):

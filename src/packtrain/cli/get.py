@@ -38,6 +38,7 @@ _VERIFIED = {"checksums": "verified by the checksums file", None: "not verified:
 @click.option("--checksums", metavar="FILE|URL", help="Its checksums file: bad blocks alone are fetched again.")
 @patience_option("How long failing sources are asked again.")
 @click.option("--unpack", is_flag=True, help="Unpack into the folder of -o, which must be new or empty.")
+@click.option("--nested", is_flag=True, help="With --unpack: a tar of tars; each inner tar becomes a folder.")
 @click.option("--force", is_flag=True, help="Replace a file that exists and differs.")
 @access_options
 @dry_run_option
@@ -50,6 +51,7 @@ def command(
     checksums: str | None,
     patience: float,
     unpack: bool,
+    nested: bool,
     force: bool,
     access: Access,
     dry_run: bool,
@@ -61,7 +63,7 @@ def command(
     all below it. The exit code tells what failed (docs/reference/failures.md). After Ctrl-C or a crash the
     same command goes on.
     """
-    _refuse_misfits(urls, output, (mirrors, sha256, checksums), unpack)
+    _refuse_misfits(urls, output, (mirrors, sha256, checksums), unpack, nested)
     below = any(url.endswith("/") for url in urls)
     wanted = _wanted(urls, output, mirrors, sha256, access, folder=unpack or below)
     if dry_run:
@@ -72,17 +74,21 @@ def command(
         if checksums is not None:
             wanted = [_with_checksums(getting, wanted[0], checksums, urls[0])]
         if unpack:
-            got = getting.get_unpacked(wanted, Path(output or ""))
+            got = replace(getting, nested=nested).get_unpacked(wanted, Path(output or ""))
         else:
             got = [getting.get(one, force=force) for one in wanted]
     show(as_json, {"files": [one.to_data() for one in got]}, lambda out: _text(out, got))
 
 
-def _refuse_misfits(urls: Sequence[str], output: str | None, of_one_file: Sequence[object], unpack: bool) -> None:
+def _refuse_misfits(
+    urls: Sequence[str], output: str | None, of_one_file: Sequence[object], unpack: bool, nested: bool
+) -> None:
     if any(of_one_file) and (len(urls) > 1 or urls[0].endswith("/")):
         raise UsageError("--mirror, --sha256 and --checksums belong to one file; get the files one by one")
     if unpack and output is None:
         raise UsageError("--unpack needs the folder to unpack into: -o FOLDER")
+    if nested and not unpack:
+        raise UsageError("--nested says how to unpack: give --unpack as well")
 
 
 def _wanted(

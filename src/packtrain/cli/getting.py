@@ -73,6 +73,7 @@ class Getting:
     patience_s: float
     stop: Stop
     follower: Follower
+    nested: bool = False  # tars in an archive are unpacked, each into a folder of its own
 
     def get(self, wanted: Wanted, *, force: bool) -> Got:
         if wanted.target.exists() and not force:
@@ -177,7 +178,13 @@ class Getting:
                 if not can_stream(flow.peek(HEAD_BYTES)):
                     return None
                 done = unpack_stream(
-                    flow, item.name, folder, limit_bytes=None, stop=self.stop.check, progress=lambda done, total: None
+                    flow,
+                    item.name,
+                    folder,
+                    nested=self.nested,
+                    limit_bytes=None,
+                    stop=self.stop.check,
+                    progress=lambda done, total: None,
                 )
         except FailedError as error:
             raise hinted(error) from error
@@ -198,7 +205,14 @@ class Getting:
         """By way of a file: the order of what is in the archive wants it, or what came was damaged."""
         got = self._archive(wanted)
         self.follower.begin("unpack", wanted.item.name)
-        done = unpack(wanted.target, folder, limit_bytes=None, stop=self.stop.check, progress=self.follower.progress)
+        done = unpack(
+            wanted.target,
+            folder,
+            nested=self.nested,
+            limit_bytes=None,
+            stop=self.stop.check,
+            progress=self.follower.progress,
+        )
         wanted.target.unlink()
         return replace(got, unpacked=done)
 

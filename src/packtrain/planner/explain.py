@@ -9,19 +9,21 @@ from typing import Any
 from packtrain.plan import Bound, Expect, For, Group, Input, Item, Job, Launch, Plan, Run, Step, Use
 from packtrain.planner.survey import Finding, Survey
 from packtrain.spec.units import show_duration, show_size
-from packtrain.transfer.address import shown
+from packtrain.transfer.address import scheme_of, shown
 
 # How much larger unpacked data usually is than its archive; a guess, and said to be one.
 _GROWTH = {
     ".tar": 1.0,
-    ".tar.gz": 2.0,
-    ".tgz": 2.0,
-    ".tar.bz2": 2.5,
-    ".tar.xz": 3.0,
-    ".zip": 2.0,
     ".gz": 2.0,
+    ".tgz": 2.0,
+    ".bz2": 2.5,
+    ".tbz": 2.5,
+    ".tbz2": 2.5,
     ".xz": 3.0,
+    ".txz": 3.0,
+    ".zip": 2.0,
 }
+_COMES_AS_A_FILE = (".zip",)
 
 
 @dataclass(frozen=True)
@@ -189,7 +191,7 @@ def _limits(job: Job) -> dict[str, str]:
 
 
 def disk_need(job: Job, survey: Survey) -> int | None:
-    """Archives and a guess at what is in them; None when the size of something is not known."""
+    """Inputs, and a guess at what is in archives; None when the size of something is not known."""
     parts = [(part, source.unpack == "auto") for source in job.inputs for part in _parts(source)]
     needs = [_need(part, unpack, _found(part, survey)) for part, unpack in parts]
     known = [need for need in needs if need is not None]
@@ -202,4 +204,12 @@ def _need(part: Any, unpack: bool, found: Finding | None) -> int | None:
         return None
     name = part.name.lower() if isinstance(part, Item) else ""
     growth = max((factor for end, factor in _GROWTH.items() if name.endswith(end)), default=0.0)
-    return int(size * (1 + growth)) if unpack else int(size)
+    if not unpack or not growth:
+        return int(size)
+    return int(size * growth) if _streams(part) else int(size * (1 + growth))
+
+
+def _streams(archive: Item) -> bool:
+    """Whether the agent unpacks it on its way, so that the archive itself never lies on the disk."""
+    remote = all(scheme_of(ref.url) != "file" for ref in archive.sources)
+    return remote and not archive.name.lower().endswith(_COMES_AS_A_FILE)

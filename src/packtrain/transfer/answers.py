@@ -26,7 +26,14 @@ _KINDS = {
     416: "not_the_data",
 }
 _CONTENT_RANGE = re.compile(r"bytes\s+(?:(\d+)-(\d+)|\*)/(\d+|\*)", re.IGNORECASE)
-_ALGORITHMS = {"sha-256": ("sha256", 32), "sha256": ("sha256", 32), "md5": ("md5", 16)}  # name → ours, bytes
+# Name → ours, bytes; the strongest first.
+_ALGORITHMS = {
+    "sha-256": ("sha256", 32),
+    "sha256": ("sha256", 32),
+    "md5": ("md5", 16),
+    "adler32": ("adler32", 4),
+    "adler": ("adler32", 4),
+}
 
 
 def info_of(answer: Answer) -> ObjectInfo:
@@ -82,7 +89,7 @@ def digest_of(headers: Fields, partial: bool = False) -> Digest | None:
     if not partial:
         stated.append(f"md5={headers.get('Content-MD5') or ''}")
     found = {digest.algorithm: digest for text in stated for digest in _digests(text)}
-    return found.get("sha256") or found.get("md5")
+    return next((found[name] for name, _ in _ALGORITHMS.values() if name in found), None)
 
 
 def _digests(text: str) -> Iterator[Digest]:

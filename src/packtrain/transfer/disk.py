@@ -43,8 +43,8 @@ class Disk:
         self._follower = Follower(Digests(self._wish.item.digest), self._part.readinto)
 
     def put(self, index: int, block: memoryview) -> memoryview:
-        given = self._part.put(index, block)
-        if self._follower is not None and index == self._edge and self._offered(self._follower, index, block):
+        given, follower = self._part.put(index, block), self._follower
+        if follower is not None and index == self._edge and self._offered(follower, index, block):
             given = self._buffers.take()
         with self._lock:
             self._written[index] = 1
@@ -62,6 +62,14 @@ class Disk:
         if self._follower is not None:
             self._follower.advance(position + len(data))
 
+    def state(self, digest: Digest) -> None:
+        """What a server says while the file arrives: followed anew, from the beginning."""
+        with self._lock:
+            self._end_following()
+            self.stated = digest
+            self._begin_following(digest)
+            self._advance()
+
     def digests(self) -> Digests | None:
         """Of the whole, when all is written."""
         return self._follower.finish(self._wish.stop) if self._follower else None
@@ -74,10 +82,13 @@ class Disk:
         self._end_following()
         self._known, self._written, self._edge = known, bytearray(known.count), 0
         self.stated = None if self._wish.checksums else known.digest
-        wanted = self._wish.item.digest or self.stated
-        if wanted is not None or known.size <= _ALWAYS_HASHED:
-            digests = Digests(wanted, sha256=known.size <= _ALWAYS_HASHED)
-            self._follower = Follower(digests, self._part.readinto)
+        self._begin_following(self._wish.item.digest or self.stated)
+
+    def _begin_following(self, wanted: Digest | None) -> None:
+        assert self._known is not None
+        small = self._known.size <= _ALWAYS_HASHED
+        if wanted is not None or small:
+            self._follower = Follower(Digests(wanted, sha256=small), self._part.readinto)
 
     def _end_following(self) -> None:
         if self._follower is not None:

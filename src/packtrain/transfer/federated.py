@@ -21,6 +21,10 @@ from packtrain.transfer.propfind import Listed, listed
 from packtrain.transfer.tokens import own_token
 
 _TELL_STATUS = {"X-Transfer-Status": "true", "TE": "trailers"}
+_TELL_DIGEST = {
+    "Want-Digest": "sha-256, md5, adler32",  # the first that the server has
+    "Want-Repr-Digest": "sha-256=10, md5=5, adler=1",
+}
 _STATUS = re.compile(r"\s*(\d+)\s*:?\s*(.*)")
 
 
@@ -38,7 +42,7 @@ class ServerStore(HttpStore):
 
     def digest(self, ref: Ref) -> Digest | None:
         """As the server makes it when asked, if it does."""
-        answer = send(self._request(ref, "HEAD", {"Want-Digest": "md5"}))
+        answer = send(self._request(ref, "HEAD", _TELL_DIGEST))
         answer.close()
         return info_of(answer).digest if answer.status == 200 else None
 

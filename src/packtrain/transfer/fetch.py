@@ -16,6 +16,7 @@ from packtrain.plan import Digest, Item
 from packtrain.transfer import crew
 from packtrain.transfer.address import shown
 from packtrain.transfer.api import Reveal
+from packtrain.transfer.asking import Asking
 from packtrain.transfer.disk import Disk
 from packtrain.transfer.engine import BeginAnewError, Counts, Engine, Progress, Stop, Wish
 from packtrain.transfer.partial import Partial
@@ -65,6 +66,7 @@ class _Fetch:
         self._sources, self._counts = Sources(), Counts()
         self._began = time.monotonic()
         self._hedges = self._mismatches = 0
+        self._doubted: Digest | None = None  # what the first download should have had, and had not
 
     def run(self) -> Fetched:
         for _ in range(_BEGINNINGS):
@@ -80,12 +82,16 @@ class _Fetch:
     def _once(self) -> Fetched:
         disk = Disk(self._part, self._wish)
         engine = Engine(self._wish, disk, self._sources, self._counts)
+        asking = Asking(engine, disk.state)
         try:
             self._go_on(disk, engine)
+            asking.begin()
             crew.run(engine)
+            asking.wait(self._wish.stop)
             sha256 = self._verified(disk, engine)
         finally:
             self._hedges += engine.schedule.hedged if engine.schedule else 0
+            asking.end()
             disk.close()
         self._part.finish()
         return self._figures(engine, sha256, self._verified_by(disk))
@@ -100,6 +106,8 @@ class _Fetch:
 
     def _verified(self, disk: Disk, engine: Engine) -> str:
         """The sha256, where it is known. The user's digest counts, else the one that the server stated."""
+        if disk.stated is None and self._doubted is not None and engine.known is not None:
+            disk.state(self._doubted)
         digests = disk.digests()
         wanted = self._wish.item.digest or disk.stated
         if digests is None:
@@ -116,6 +124,7 @@ class _Fetch:
         """Once more, rather from sources that had no part in it."""
         self._part.discard()
         self._mismatches += 1
+        self._doubted = None if self._wish.proven else mismatch.wanted
         self._counts.retries += 1
         self._counts.wasted += self._counts.bytes
         if self._mismatches >= _DOWNLOADS_THAT_MAY_MISMATCH:
@@ -149,4 +158,4 @@ class _Fetch:
 class _MismatchError(Exception):
     def __init__(self, source: str, wanted: Digest, seen: str) -> None:
         super().__init__(f"{source} has the {wanted.algorithm} {seen}, but should have {wanted.value}")
-        self.source = source
+        self.source, self.wanted = source, wanted

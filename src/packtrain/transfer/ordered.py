@@ -15,6 +15,7 @@ from packtrain.plan import Digest, Item
 from packtrain.transfer import crew
 from packtrain.transfer.address import shown
 from packtrain.transfer.api import Reveal
+from packtrain.transfer.asking import Asking
 from packtrain.transfer.buffers import Buffers
 from packtrain.transfer.engine import LOOK_EVERY_S, BeginAnewError, Counts, Engine, Progress, Stop, Wish
 from packtrain.transfer.fetch import Fetched
@@ -53,13 +54,17 @@ class Ordered:
         self._window.attend(self._engine, max(2 * _STEP, _WINDOW_BYTES // wish.block))
         self._view, self._given = _EMPTY, 0
         self._digest: _Digest | None = None
+        self._asking = Asking(self._engine, self._told)
+        self._stated: Digest | None = None  # by a server that was asked
         self._ended = False
 
     def __enter__(self) -> Ordered:
         threading.Thread(target=self._run, name="crew", daemon=True).start()
+        self._asking.begin()
         return self
 
     def __exit__(self, *exc: object) -> None:
+        self._asking.end()
         self._engine.broken(_AbandonedError())
         if self._digest is not None:
             self._digest.abandon()
@@ -120,13 +125,21 @@ class Ordered:
         self._given += len(self._view)
         self._progress(self._given, self.size)
         if self._digest is None:
-            self._digest = _Digest(self._wanted())
+            self._digest = self._begun()
         if self._view:
             self._digest.update(self._view)
             return True
         self._ended = True
         self._digest.check(self.source, self._stop)
         return False
+
+    def _begun(self) -> _Digest:
+        """With the first bytes, for none is here twice: a server that is asked for the digest has to tell by then."""
+        self._asking.wait(self._stop)
+        return _Digest(self._wanted())
+
+    def _told(self, digest: Digest) -> None:
+        self._stated = digest
 
     def _waited_for(self) -> memoryview:
         while True:
@@ -137,7 +150,7 @@ class Ordered:
 
     def _wanted(self) -> Digest | None:
         known = self._engine.known
-        return self._item.digest or (known.digest if known else None)
+        return self._item.digest or (known.digest if known else None) or self._stated
 
     def _run(self) -> None:
         try:

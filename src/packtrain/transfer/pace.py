@@ -14,7 +14,7 @@ _BUSY = 0.6  # of one processor
 _SETTLE_S = 0.3
 _WINDOW_S = 0.3
 _LEAST_BYTES = 4 << 20  # fewer tell nothing about a rate
-_HOLD_S = 3.0
+_HOLD_S = 10.0
 _PAYS = 1.1
 
 

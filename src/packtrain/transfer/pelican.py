@@ -15,7 +15,7 @@ from typing import TypeVar
 from urllib.parse import parse_qs, urlsplit
 
 from packtrain.errors import TransferError
-from packtrain.plan import Ref
+from packtrain.plan import Digest, Ref
 from packtrain.transfer import director
 from packtrain.transfer.address import joined, scheme_of, shown
 from packtrain.transfer.api import WHOLE, Entry, ObjectInfo, Place, Reveal, Span, Stream
@@ -25,7 +25,7 @@ from packtrain.transfer.http import credentials_apart
 from packtrain.transfer.outgoing import Sent, unwatched
 from packtrain.transfer.patience import verdict_of
 from packtrain.transfer.tokens import own_token
-from packtrain.transfer.verify import digest_of_file
+from packtrain.transfer.verify import WEAK, digest_of_file
 
 T = TypeVar("T")
 Places = list[Place]  # a name for it outside of a class that has a `list` of its own
@@ -59,6 +59,11 @@ class PelicanStore:
 
     def open(self, ref: Ref, span: Span = WHOLE) -> Stream:
         return self._first(ref, lambda place: place.source.open(place.ref, span))
+
+    def digest(self, ref: Ref) -> Digest | None:
+        """As a server makes it when asked, if one does."""
+        given = self._origin_of(ref) if _flagged(ref, _DIRECT) else self._ask(ref, "GET")
+        return ServerStore(self._reveal, given.needs_token).digest(let_in(ref, given.servers[0]))
 
     def list(self, ref: Ref) -> Iterator[Entry]:
         given = self._ask(ref, "PROPFIND")
@@ -165,7 +170,7 @@ def _stands(store: ServerStore, there: Ref, path: Path) -> bool:
 
 def _same(store: ServerStore, there: Ref, path: Path) -> bool:
     digest = store.digest(there)
-    if digest is not None:
+    if digest is not None and digest.algorithm not in WEAK:
         return digest_of_file(path, digest.algorithm) == digest.value
     return _begins_with(path, store.open(there))
 

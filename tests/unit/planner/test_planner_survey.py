@@ -7,10 +7,12 @@ from dataclasses import dataclass
 
 import pytest
 
+from packtrain.agent.behind import may_stream
 from packtrain.errors import TransferError
-from packtrain.planner.explain import explain
+from packtrain.plan import Input, Item, Job, Limits, Ref, Resources
+from packtrain.planner.explain import disk_need, explain
 from packtrain.planner.fit import problems_for, within
-from packtrain.planner.survey import survey, with_sizes
+from packtrain.planner.survey import Survey, survey, with_sizes
 from packtrain.spec import load_text
 from packtrain.transfer.memory import MemoryStore
 
@@ -158,6 +160,25 @@ def test_an_explanation_shows_what_a_person_wants_to_know(planned, tmp_path):
     train, last = sweep["steps"]
     assert (train["text"], train["image"]) == ("python train.py", "docker://registry-1.docker.io/o/a")
     assert last["steps"][0]["text"] == "if [[ -e x ]]: rm x"
+
+
+@pytest.mark.parametrize(
+    ("url", "unpack", "need", "streams"),
+    [
+        ("https://a.example/x.tar", "auto", 100, True),
+        ("https://a.example/x.TAR.GZ", "auto", 200, True),
+        ("osdf:///a/x.tbz2", "auto", 250, True),
+        ("https://a.example/x.zip", "auto", 300, False),
+        ("file:///a/x.tar", "auto", 200, False),
+        ("https://a.example/x.tar", "never", 100, False),
+        ("https://a.example/x.bin", "auto", 100, False),
+    ],
+)
+def test_an_archive_that_is_unpacked_on_its_way_takes_no_disk_itself(url, unpack, need, streams):
+    item = Item(url.rpartition("/")[2], (Ref(url),), size=100)
+    source = Input("", "input", (item,), unpack=unpack)
+    assert disk_need(Job("0", (), Resources(), Limits(), (), inputs=(source,)), Survey()) == need
+    assert may_stream(source, item) is streams  # so the agent does it
 
 
 def test_without_a_survey_nothing_is_claimed(planned):

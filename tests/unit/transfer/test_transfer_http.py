@@ -137,6 +137,10 @@ def test_digests_of_the_server_are_read(folder):
         ({"Digest": f"adler32=03da0195, SHA-256={base64.b64encode(raw).decode()}"}, wanted),
         ({"Digest": f"md5={hashlib.md5(DATA).hexdigest()}"}, Digest("md5", hashlib.md5(DATA).hexdigest())),
         ({"Content-MD5": md5}, Digest("md5", hashlib.md5(DATA).hexdigest())),
+        ({"Digest": f"adler32=03da0195, md5={md5}"}, Digest("md5", hashlib.md5(DATA).hexdigest())),
+        ({"Digest": "adler32=03da0195"}, Digest("adler32", "03da0195")),
+        ({"Repr-Digest": "adler=:A9oBlQ==:"}, Digest("adler32", "03da0195")),
+        ({"Digest": "adler32=3da0195"}, None),
         ({"Content-MD5": "not base64!"}, None),
         ({}, None),
     ):
