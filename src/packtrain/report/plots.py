@@ -129,7 +129,7 @@ def _dress(axis: Any, curves: Curves, panel: Panel) -> None:
     axis.tick_params(length=0)
     axis.margins(x=0.01)
     if panel.percent:
-        axis.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+        axis.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.4g}%")
     elif _wants_log(curves, panel):
         axis.set_yscale("log")
         axis.yaxis.set_major_formatter(lambda value, _: f"{value:g}")

@@ -46,11 +46,32 @@ class Disk:
         given, follower = self._part.put(index, block), self._follower
         if follower is not None and index == self._edge and self._offered(follower, index, block):
             given = self._buffers.take()
+        self._written_now(index)
+        return given
+
+    def _written_now(self, index: int) -> None:
         with self._lock:
             self._written[index] = 1
             if index == self._edge:
                 self._advance()
-        return given
+
+    @property
+    def mover(self) -> Disk | None:
+        """Unless there is a digest to compute."""
+        return self if self._follower is None and self._wish.checksums is None else None
+
+    def move(self, pipe: int, index: int, got: int, count: int) -> None:
+        assert self._known is not None
+        self._part.move(pipe, index * self._known.block + got, count)
+
+    def moved(self, index: int) -> None:
+        self._part.moved(index)
+        self._written_now(index)
+
+    def read_back(self, index: int, view: memoryview) -> None:
+        assert self._known is not None
+        if self._part.readinto(view, index * self._known.block) != len(view):
+            raise OSError("the partial file became shorter while it was written")
 
     def _offered(self, follower: Follower, index: int, block: memoryview) -> bool:
         """Nobody else can be at the edge: it is where this block is missing."""

@@ -62,6 +62,22 @@ class Wish:
         return self.item.digest is not None or self.checksums is not None
 
 
+class Mover(Protocol):
+    """Takes blocks through a pipe, piece by piece."""
+
+    def move(self, pipe: int, index: int, got: int, count: int) -> None:
+        """So many bytes of a block, behind those got before."""
+        ...
+
+    def moved(self, index: int) -> None:
+        """All of it; instead of `put`."""
+        ...
+
+    def read_back(self, index: int, view: memoryview) -> None:
+        """The first bytes of a block that was begun."""
+        ...
+
+
 class Shelf(Protocol):
     def begin(self, known: Known) -> None: ...
 
@@ -72,6 +88,11 @@ class Shelf(Protocol):
         ...
 
     def append(self, position: int, data: memoryview) -> None: ...
+
+    @property
+    def mover(self) -> Mover | None:
+        """For blocks that nobody needs to see."""
+        ...
 
 
 class BeginAnewError(Exception):
@@ -93,6 +114,9 @@ class Attempt:
     standing: Standing
     span: Span | None
     began: float
+    leniency: float = 1.0  # with the place, when it began
+    came: int = 0  # bytes
+    failed: bool = False
 
 
 class Engine:
@@ -155,6 +179,8 @@ class Engine:
             self.attempts -= 1
             if attempt in self._openings:
                 self._openings.remove(attempt)
+            if not attempt.failed:
+                attempt.standing.reach.gave(attempt.came)
             self.changed.notify_all()
 
     def finished(self, span: Span) -> None:
@@ -167,7 +193,7 @@ class Engine:
     def failed(self, attempt: Attempt, error: TransferError) -> None:
         """Before `ended` of the same attempt."""
         with self.changed:
-            now, standing = time.monotonic(), attempt.standing
+            now, standing, attempt.failed = time.monotonic(), attempt.standing, True
             self.counts.retries += 1
             alone = self.sources.alone(standing, now)
             standing.failed(error, attempt.began, now, alone, self._since + self.wish.patience_s)
@@ -177,8 +203,8 @@ class Engine:
     def stalled(self, attempt: Attempt) -> None:
         with self.changed:
             self.counts.stalls += 1
-            now = time.monotonic()
-            attempt.standing.silent(now, self.sources.alone(attempt.standing, now))
+            now, standing = time.monotonic(), attempt.standing
+            standing.silent(now, self.sources.alone(standing, now), attempt.leniency, attempt.came)
 
     def differs(self, attempt: Attempt) -> None:
         with self.changed:
@@ -342,6 +368,7 @@ class Engine:
         return opening
 
     def _started(self, attempt: Attempt) -> Attempt:
+        attempt.leniency = attempt.standing.leniency
         attempt.standing.connections += 1
         self.attempts += 1
         return attempt

@@ -15,6 +15,7 @@ from urllib.parse import urljoin
 from packtrain import __version__
 from packtrain.errors import TransferError
 from packtrain.transfer.address import origin_of, shown
+from packtrain.transfer.api import Direct
 from packtrain.transfer.connect import Route, connect, plain_proxy_headers, route_to
 from packtrain.transfer.fields import Fields
 from packtrain.transfer.framing import body_of
@@ -62,6 +63,17 @@ class Answer:
     def readinto(self, buffer: memoryview, /) -> int:
         try:
             return self._body.readinto(buffer)
+        except FOREIGN as error:
+            raise translation(error, self.url) from error
+
+    @property
+    def direct(self) -> Direct | None:
+        return self._move if self._body.direct else None
+
+    def _move(self, pipe: int, most: int) -> int:
+        assert self._body.direct is not None
+        try:
+            return self._body.direct(pipe, most)
         except FOREIGN as error:
             raise translation(error, self.url) from error
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from packtrain.transfer.api import Direct
 from packtrain.transfer.fields import Fields
 from packtrain.transfer.wire import CutError, Head, NotHttpError, Wire
 
@@ -11,6 +12,11 @@ _LINE_LIMIT = 1 << 16
 
 
 class Body(Protocol):
+    @property
+    def direct(self) -> Direct | None:
+        """Instead of `readinto`, where the bytes need not pass through this program."""
+        ...
+
     def readinto(self, view: memoryview) -> int:
         """0 at the end. Raises CutError when the connection ended before."""
         ...
@@ -23,6 +29,7 @@ class Body(Protocol):
 class Sized:
     def __init__(self, wire: Wire, length: int) -> None:
         self._wire, self._left = wire, length
+        self.direct: Direct | None = self._move if wire.direct else None
 
     def readinto(self, view: memoryview) -> int:
         if not self._left:
@@ -33,11 +40,22 @@ class Sized:
         self._left -= count
         return count
 
+    def _move(self, pipe: int, most: int) -> int:
+        if not self._left:
+            return 0
+        count = self._wire.move(pipe, min(most, self._left))
+        if not count:
+            raise CutError
+        self._left -= count
+        return count
+
     def done(self) -> bool:
         return self._left == 0
 
 
 class ToTheEnd:
+    direct = None
+
     def __init__(self, wire: Wire) -> None:
         self._wire, self._ended = wire, False
 
@@ -52,6 +70,8 @@ class ToTheEnd:
 
 class Chunked:
     """`trailers` are there at the end."""
+
+    direct = None
 
     def __init__(self, wire: Wire, trailers: Fields) -> None:
         self._wire, self._trailers = wire, trailers

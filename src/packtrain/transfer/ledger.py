@@ -8,9 +8,10 @@ seal, in hexadecimal. Lines are only appended, after the block itself; a last li
 from __future__ import annotations
 
 import json
+import os
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from packtrain.plan import Digest
@@ -73,7 +74,16 @@ def records(data: bytes) -> Iterator[tuple[int, int]]:
 
 def seal_of(block: memoryview) -> int:
     """A checksum of samples. It tells a block that a crash of the machine lost; all of it would cost too much."""
-    seal = zlib.crc32(block[-_SAMPLE:])
-    for at in range(0, len(block), _SAMPLE_EVERY):
-        seal = zlib.crc32(block[at : at + _SAMPLE], seal)
+    return _seal(lambda at, count: block[at : at + count], len(block))
+
+
+def seal_in(file: int, position: int, length: int) -> int:
+    """The seal of a block that stands in a file."""
+    return _seal(lambda at, count: os.pread(file, min(count, length - at), position + at), length)
+
+
+def _seal(read: Callable[[int, int], bytes | memoryview], length: int) -> int:
+    seal = zlib.crc32(read(max(0, length - _SAMPLE), _SAMPLE))
+    for at in range(0, length, _SAMPLE_EVERY):
+        seal = zlib.crc32(read(at, _SAMPLE), seal)
     return seal

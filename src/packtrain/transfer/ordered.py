@@ -166,6 +166,8 @@ class _AbandonedError(Exception):
 class _Window:
     """The shelf in memory. All under the engine's lock."""
 
+    mover = None
+
     def __init__(self) -> None:
         self._blocks: dict[int, memoryview] = {}
         self._reading = 0  # the block that is read next

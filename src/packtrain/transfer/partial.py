@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import threading
 from collections.abc import Iterator
 from io import FileIO
 from pathlib import Path
@@ -15,7 +16,8 @@ from typing import TYPE_CHECKING
 
 from packtrain.errors import FailedError
 from packtrain.transfer.buffers import page_aligned
-from packtrain.transfer.ledger import Known, record, records, seal_of
+from packtrain.transfer.direct import into_file
+from packtrain.transfer.ledger import Known, record, records, seal_in, seal_of
 
 if TYPE_CHECKING:
     from packtrain.transfer.checksums import Checksums
@@ -35,6 +37,7 @@ class Partial:
         self._ledger_path = target.with_name(target.name + ".part.ledger")
         self.known: Known | None = None
         self._file = self._ledger = -1
+        self._one_at_a_time = threading.Lock()  # the kernel's own lock makes who waits for it spin
 
     def resume(self, block: int, checksums: Checksums | None) -> set[int]:
         """Open what an earlier process left, and say which blocks of it are right; none if nothing is of use."""
@@ -99,6 +102,18 @@ class Partial:
         while data:
             count = os.pwrite(self._file, data[:_WRITTEN_AT_ONCE], position)
             position, data = position + count, data[count:]
+
+    def move(self, pipe: int, position: int, count: int) -> None:
+        """Write what is in a pipe."""
+        with self._writing(count), self._one_at_a_time:
+            into_file(pipe, self._file, position, count)
+
+    def moved(self, index: int) -> None:
+        """All of a block was written by `move`."""
+        assert self.known is not None
+        block = index * self.known.block
+        with self._writing(0):
+            self._note(record(index, seal_in(self._file, block, self.known.length(index))))
 
     def readinto(self, view: memoryview, position: int) -> int:
         return os.preadv(self._file, [view], position)

@@ -7,11 +7,12 @@ object, is not asked again. Those of last resort are asked only while all others
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from packtrain.errors import TransferError
 from packtrain.transfer.api import Place
 from packtrain.transfer.patience import FOR_GOOD
+from packtrain.transfer.reach import Reach
 
 MOST_CONNECTIONS = 64
 _FIRST_REST_S = 0.25
@@ -23,6 +24,7 @@ _UNLUCKY = 5  # failures in a row of which a server need not be spared
 _STALL_S = 2.0
 _QUICK_STALL_S = 0.7
 _QUICK_GAP_S = 0.1
+_EXPECTED_STALL_S = 0.25  # where all answers of a place fall silent
 _FIRST_BYTE_S = 8.0
 _UNTRIED_CONNECTIONS = 2  # to a place that has given nothing yet, while others give
 _GAPS = 3.0  # times the longest pause that a place has made
@@ -51,16 +53,17 @@ class Standing:
     differs: bool = False  # has another object than the one begun
     suspect: bool = False  # gave bytes of a file that was wrong
     whole: bool = False  # has to be asked without a range
+    reach: Reach = field(default_factory=Reach)
 
-    @property
-    def stall_s(self) -> float:
+    def stall_s(self, leniency: float, came: int) -> float:
         """A place that never paused is found out sooner: what is here of a block is kept, so an error costs little."""
+        if self.reach.bytes is not None and came >= self.reach.bytes:
+            return _EXPECTED_STALL_S
         quick = self.bytes > 0 and self.longest_gap_s < _QUICK_GAP_S
-        return max((_QUICK_STALL_S if quick else _STALL_S) * self.leniency, _GAPS * self.longest_gap_s)
+        return max((_QUICK_STALL_S if quick else _STALL_S) * leniency, _GAPS * self.longest_gap_s)
 
-    @property
-    def first_byte_s(self) -> float:
-        return _FIRST_BYTE_S * self.leniency
+    def first_byte_s(self, leniency: float) -> float:
+        return _FIRST_BYTE_S * leniency
 
     @property
     def room(self) -> int:
@@ -82,10 +85,13 @@ class Standing:
         seen = count / max(took, 1e-6)
         self.speed = (1 - _NEW_SPEED_SHARE) * self.speed + _NEW_SPEED_SHARE * seen if self.speed else seen
 
-    def silent(self, now: float, alone: bool) -> None:
-        """A connection was given up for its silence. If all are silent and there is no other place, it is just slow."""
-        if alone and now - self.moved_at > self.stall_s:
-            self.leniency = min(2 * self.leniency, _MOST_PATIENCE)
+    def silent(self, now: float, alone: bool, leniency: float, came: int) -> None:
+        """A connection was given up for its silence. If all are silent and there is no other place, it is just slow.
+
+        Several that began with the same leniency and end together are one silence."""
+        self.reach.fell_silent(came)
+        if alone and now - self.moved_at > self.stall_s(leniency, 0):
+            self.leniency = max(self.leniency, min(2 * leniency, _MOST_PATIENCE))
 
     def failed(self, error: TransferError, began: float, now: float, alone: bool, patience_ends: float) -> None:
         """`began`: when the attempt did. Connections that die together are one failure."""

@@ -7,6 +7,7 @@ so a transfer that hangs can be left by whoever knows better than a fixed limit.
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import socket
 import struct
@@ -16,6 +17,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar, Union
 
+from packtrain.transfer.direct import SPLICE, into_pipe
 from packtrain.transfer.fields import Fields
 from packtrain.transfer.outgoing import Outgoing
 
@@ -132,6 +134,18 @@ class Wire:
         if self._flags:
             return self._waiting(lambda: self._sock.recv_into(view, 0, self._flags))
         return self._waiting(lambda: self._read_records(view))
+
+    @property
+    def direct(self) -> bool:
+        return self._flags != 0 and SPLICE is not None
+
+    def move(self, pipe: int, most: int) -> int:
+        """Like `readinto`, into a pipe that is empty."""
+        if self._ahead:
+            count = os.write(pipe, self._ahead[:most])
+            self._ahead = self._ahead[count:]
+            return count
+        return self._waiting(lambda: into_pipe(self._sock.fileno(), pipe, most))
 
     def _read_records(self, view: memoryview) -> int:
         """A TLS record has 16 kB at most: as many of them as come within a step."""

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
+from collections.abc import Callable, Iterator
+from functools import partial
 
 from packtrain.errors import TransferError
 from packtrain.transfer.address import shown
 from packtrain.transfer.api import WHOLE, ObjectInfo, Stream
 from packtrain.transfer.api import Span as Bytes
+from packtrain.transfer.blocks import Span
 from packtrain.transfer.buffers import page_aligned
-from packtrain.transfer.engine import Attempt, Engine
+from packtrain.transfer.direct import Pipe
+from packtrain.transfer.engine import Attempt, Engine, Mover
 from packtrain.transfer.verify import HEAD_BYTES, why_not_the_data
 from packtrain.transfer.wire import watched
 
 _FIRST_BYTES = 4 << 20  # asked for when it is not known how many there are
 _SLOWER_THAN_OTHERS_S = 0.5  # without a byte, when another place brought what was asked for
+_CRUMB = 1 << 15  # pieces that are smaller on average cost less when they are collected in memory
 _SMALL = 2 << 20  # asked for whole: what is said of the whole comes with it
 
 
@@ -33,6 +39,9 @@ class Worker:
         self._buffer = page_aligned(self._block)
         self._began = False  # whether the first byte of this answer is here
         self._moved = 0.0  # when the last one came
+        self._pipe: Pipe | None = None
+        self._begun: Mover | None = None  # what is here of the block stands in the file already
+        self._crumbs = False  # this answer comes in pieces too small to be moved one by one
 
     def run(self) -> None:
         try:
@@ -43,6 +52,9 @@ class Worker:
                 self._serve(attempt)
         except BaseException as error:
             self._engine.broken(error)
+        finally:
+            if self._pipe is not None:
+                self._pipe.close()
 
     def _serve(self, attempt: Attempt | None) -> None:
         """A span to its end, from one place after the other."""
@@ -67,15 +79,15 @@ class Worker:
             self._engine.ended(attempt)
 
     def _receive(self, attempt: Attempt) -> None:
-        self._began, self._moved = False, time.monotonic()
+        self._began, self._moved, self._crumbs = False, time.monotonic(), False
         with watched(lambda: self._look(attempt)):
-            place = attempt.standing.place
-            stream = place.source.open(place.ref, self._asked(attempt))
+            place, asked = attempt.standing.place, self._asked(attempt)
+            stream = place.source.open(place.ref, asked)
             try:
                 if attempt.span is None:
-                    self._open(attempt, stream)
+                    self._open(attempt, stream, asked)
                 else:
-                    self._go_on(attempt, stream)
+                    self._go_on(attempt, stream, asked)
             finally:
                 stream.close()
 
@@ -84,21 +96,28 @@ class Worker:
         if span is None or known is None:
             small = planned is not None and planned <= _SMALL
             return WHOLE if small or attempt.standing.whole else Bytes(0, _FIRST_BYTES)
-        return Bytes(span.at * known.block + span.got, min(known.size, span.stop * known.block))
+        stop = min(span.stop, span.at + self._reach(attempt))
+        return Bytes(span.at * known.block + span.got, min(known.size, stop * known.block))
+
+    def _reach(self, attempt: Attempt) -> int:
+        """Blocks that may be asked for at once."""
+        reach, span = attempt.standing.reach.bytes, attempt.span
+        assert span is not None
+        return span.stop - span.at if reach is None else max(1, reach // self._block)
 
     # The first answer
 
-    def _open(self, attempt: Attempt, stream: Stream) -> None:
+    def _open(self, attempt: Attempt, stream: Stream, asked: Bytes) -> None:
         """Nothing is begun before the first bytes look like the data."""
-        asked, head = self._asked(attempt), self._read_head(attempt, stream)
+        head = self._read_head(attempt, stream)
         self._check_begin(attempt, stream.info, bytes(self._buffer[: min(head, HEAD_BYTES)]))
         if not self._engine.begin(attempt, stream.info, asked.stop):
             raise _LeftError
         if stream.info.size is None:
             self._drain(attempt, stream, head)
         elif attempt.span is not None:
-            attempt.span.got = head
-            self._pour(attempt, stream, ranged=stream.info.ranges)
+            attempt.span.got = attempt.came = head
+            self._pour(attempt, stream, attempt.span.stop if stream.info.ranges else None)
 
     def _read_head(self, attempt: Attempt, stream: Stream) -> int:
         count = 0
@@ -133,12 +152,8 @@ class Worker:
         position = 0
         try:
             while count:
-                if not self._engine.may_write():
-                    raise _LeftError
-                try:
+                with self._writing():
                     self._engine.shelf.append(position, self._buffer[:count])
-                finally:
-                    self._engine.written()
                 position += count
                 self._engine.drained(attempt, position, done=False)
                 self._moving(attempt)
@@ -152,14 +167,16 @@ class Worker:
 
     # Further answers
 
-    def _go_on(self, attempt: Attempt, stream: Stream) -> None:
+    def _go_on(self, attempt: Attempt, stream: Stream, asked: Bytes) -> None:
         engine = self._engine
         assert engine.known is not None
         if not engine.known.agrees(stream.info, engine.wish.proven):
             raise self._strange(attempt) if engine.has_given(attempt) else _OtherObjectError()
-        behind = self._asked(attempt).start - stream.start
+        behind = asked.start - stream.start
         self._pass_over(attempt, stream, behind)
-        self._pour(attempt, stream, ranged=behind == 0 and stream.info.ranges)
+        assert asked.stop is not None
+        stop = -(-asked.stop // engine.known.block)
+        self._pour(attempt, stream, stop if behind == 0 and stream.info.ranges else None)
 
     def _pass_over(self, attempt: Attempt, stream: Stream, count: int) -> None:
         """A server without ranges sends what we have; it goes where what comes next will overwrite it."""
@@ -175,22 +192,83 @@ class Worker:
             count -= more
             self._look(attempt)
 
-    def _pour(self, attempt: Attempt, stream: Stream, ranged: bool) -> None:
+    def _pour(self, attempt: Attempt, stream: Stream, stop: int | None) -> None:
+        """Up to the block that the answer ends before; None: it goes on to the end of the object."""
         span, engine = attempt.span, self._engine
         assert span is not None and engine.known is not None and engine.schedule is not None
-        while span.at < span.stop or (not ranged and self._extended(attempt)):
+        while self._goes_on(attempt, stop):
             length = engine.known.length(span.at)
-            while span.got < length:
-                more = stream.readinto(self._buffer[span.got : length])
-                if not more:
-                    raise self._short(attempt)
-                span.got += more
-                self._moving(attempt)
-                if span.got < length:
-                    self._look(attempt)
-            self._deliver(attempt, length)
+            mover = self._mover(span, stream)
+            if mover is None:
+                self._collect(attempt, stream, length)
+                self._verify(attempt, span.at, self._buffer[:length])
+                self._store(attempt, length, partial(self._put, length))
+            else:
+                self._move(attempt, stream, mover, length)
             if engine.leave():
                 raise _LeftError
+
+    def _goes_on(self, attempt: Attempt, stop: int | None) -> bool:
+        span = attempt.span
+        assert span is not None
+        if stop is not None:
+            return span.at < min(span.stop, stop)
+        return span.at < span.stop or self._extended(attempt)
+
+    def _collect(self, attempt: Attempt, stream: Stream, length: int) -> None:
+        """What is missing of a block, into memory."""
+        span = attempt.span
+        assert span is not None
+        while span.got < length:
+            self._came(attempt, stream.readinto(self._buffer[span.got : length]), length)
+
+    def _came(self, attempt: Attempt, more: int, length: int) -> None:
+        span = attempt.span
+        assert span is not None
+        if not more:
+            raise self._short(attempt)
+        span.got += more
+        attempt.came += more
+        self._moving(attempt)
+        if span.got < length:
+            self._look(attempt)
+
+    # Straight into the file
+
+    def _mover(self, span: Span, stream: Stream) -> Mover | None:
+        """For the block at hand, where it may go straight into the file. The first one is looked at."""
+        mover, begun = self._engine.shelf.mover, self._begun if span.got else None
+        fit = stream.direct is not None and span.at > 0 and not span.hedge and not self._crumbs
+        self._begun = mover if fit and (begun or not span.got) else None
+        if begun is not None and self._begun is None:
+            begun.read_back(span.at, self._buffer[: span.got])
+        return self._begun
+
+    def _move(self, attempt: Attempt, stream: Stream, mover: Mover, length: int) -> None:
+        span, pieces = attempt.span, 0
+        assert span is not None and stream.direct is not None
+        self._pipe = self._pipe or Pipe()
+        while span.got < length:
+            more = stream.direct(self._pipe.entry, length - span.got)
+            with self._writing():
+                mover.move(self._pipe.exit, span.at, span.got, more)
+            self._came(attempt, more, length)
+            pieces += 1
+        self._crumbs = pieces > length // _CRUMB
+        self._store(attempt, length, mover.moved)
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        """The file is ours for a moment; what goes wrong with it no other source can mend."""
+        if not self._engine.may_write():
+            raise _LeftError
+        try:
+            yield
+        except BaseException as error:
+            self._engine.broken(error)
+            raise
+        finally:
+            self._engine.written()
 
     def _extended(self, attempt: Attempt) -> bool:
         span, schedule = attempt.span, self._engine.schedule
@@ -198,14 +276,16 @@ class Worker:
         with self._engine.changed:
             return schedule.extend(span)
 
-    def _deliver(self, attempt: Attempt, length: int) -> None:
-        span, engine, block = attempt.span, self._engine, self._buffer[:length]
-        assert span is not None
-        index = span.at
-        self._verify(attempt, index, block)
+    def _put(self, length: int, index: int) -> None:
+        self._buffer = _whole(self._engine.shelf.put(index, self._buffer[:length]), self._buffer)
+
+    def _store(self, attempt: Attempt, length: int, store: Callable[[int], None]) -> None:
+        """The block at hand is here: if it is the first copy, it is to be stored."""
+        assert attempt.span is not None
+        engine, index = self._engine, attempt.span.at
         if engine.arrived(attempt, length):
             try:
-                self._buffer = _whole(engine.shelf.put(index, block), self._buffer)
+                store(index)
             except BaseException as error:
                 engine.broken(error)
                 raise
@@ -249,7 +329,9 @@ class Worker:
                 raise _LeftError
         elif engine.schedule is not None:
             raise _LeftError  # another place answered before this one
-        limit = standing.stall_s if self._began else standing.first_byte_s
+        limit = (
+            standing.stall_s(attempt.leniency, attempt.came) if self._began else standing.first_byte_s(attempt.leniency)
+        )
         slow = span is not None and engine.schedule is not None and engine.schedule.slow(span, now)
         if now - self._moved > limit or slow:
             engine.stalled(attempt)

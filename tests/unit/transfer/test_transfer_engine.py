@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import random
+import re
 import subprocess
 import sys
 import time
@@ -87,6 +88,15 @@ def test_a_source_that_falls_silent_is_left_within_seconds(folder, target, stall
         began = time.monotonic()
         run(target, first, second)
     assert time.monotonic() - began < 8
+
+
+def test_where_all_answers_fall_silent_less_is_asked_for(folder, target):
+    with Origin(folder, faults=[Fault(stall_after=3 * MIB + 5)] * 999) as origin:
+        done = run(target, origin)
+        asked = [re.fullmatch(r"bytes=(\d+)-(\d+)", seen.headers["range"]) for seen in origin.seen]
+    sizes = [int(match[2]) - int(match[1]) + 1 for match in asked if match]
+    assert max(sizes[:3]) > 3 * MIB >= max(sizes[-5:])
+    assert done.wasted_bytes == 0
 
 
 def test_a_wrong_block_is_fetched_again_alone(folder, target):
