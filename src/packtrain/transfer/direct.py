@@ -9,9 +9,12 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+from typing import Any
 
-SPLICE = getattr(os, "splice", None)
+POSSIBLE = hasattr(os, "splice")
+_splice: Any = getattr(os, "splice", None)
 _SET_SIZE = getattr(fcntl, "F_SETPIPE_SZ", 1031)
+_NOT_FOR_THE_PIPE = 2  # SPLICE_F_NONBLOCK, which Python names from 3.12 on
 _SIZE = 1 << 20  # as much as an ordinary user may have
 
 
@@ -29,13 +32,12 @@ class Pipe:
 
 
 def into_pipe(connection: int, pipe: int, most: int) -> int:
-    """Some bytes; 0 when the other side has closed. Waits as a read of the connection does."""
-    assert SPLICE is not None
-    return int(SPLICE(connection, pipe, most))
+    """Some bytes; 0 when the other side has closed. Waits as a read of the connection does, but not for a full pipe."""
+    moved: int = _splice(connection, pipe, most, flags=_NOT_FOR_THE_PIPE)
+    return moved
 
 
 def into_file(pipe: int, file: int, position: int, count: int) -> None:
-    assert SPLICE is not None
     while count:
-        moved = SPLICE(pipe, file, count, offset_dst=position)
+        moved = _splice(pipe, file, count, offset_dst=position)
         position, count = position + moved, count - moved

@@ -29,7 +29,6 @@ class Body(Protocol):
 class Sized:
     def __init__(self, wire: Wire, length: int) -> None:
         self._wire, self._left = wire, length
-        self.direct: Direct | None = self._move if wire.direct else None
 
     def readinto(self, view: memoryview) -> int:
         if not self._left:
@@ -39,6 +38,10 @@ class Sized:
             raise CutError
         self._left -= count
         return count
+
+    @property
+    def direct(self) -> Direct | None:
+        return self._move if self._wire.direct else None
 
     def _move(self, pipe: int, most: int) -> int:
         if not self._left:

@@ -105,8 +105,11 @@ class Partial:
 
     def move(self, pipe: int, position: int, count: int) -> None:
         """Write what is in a pipe."""
-        with self._writing(count), self._one_at_a_time:
-            into_file(pipe, self._file, position, count)
+        try:
+            with self._one_at_a_time:
+                into_file(pipe, self._file, position, count)
+        except OSError as error:
+            raise self._unwritable(error, count) from error
 
     def moved(self, index: int) -> None:
         """All of a block was written by `move`."""

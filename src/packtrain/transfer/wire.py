@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar, Union
 
-from packtrain.transfer.direct import SPLICE, into_pipe
+from packtrain.transfer.direct import POSSIBLE, into_pipe
 from packtrain.transfer.fields import Fields
 from packtrain.transfer.outgoing import Outgoing
 
@@ -32,6 +32,7 @@ STEP_S = 0.25
 _Got = TypeVar("_Got", int, bytes)
 _HEAD_LIMIT = 1 << 16
 _SEND_BLOCK = 1 << 16
+_CRUMB, _FEW_PIECES = 1 << 15, 8  # pieces that are smaller on average cost less when the kernel collects them in memory
 _STATUS = re.compile(rb"HTTP/1\.(\d) +(\d{3})(?: +([^\r\n]*))?\r?\n")
 _HEAD_END = re.compile(rb"\r?\n\r?\n")
 
@@ -82,6 +83,7 @@ class Wire:
         self._ahead = memoryview(b"")  # came with a header, and belongs to the body
         # A TLS socket takes no flags, and a kernel's limit would not reach through it.
         self._flags = 0 if hasattr(sock, "pending") else socket.MSG_WAITALL
+        self._handle, self._in_crumbs = sock.fileno(), False
 
     def send(self, head: bytes, body: Outgoing | None) -> None:
         self._sock.settimeout(SILENCE_TIMEOUT_S)
@@ -137,7 +139,7 @@ class Wire:
 
     @property
     def direct(self) -> bool:
-        return self._flags != 0 and SPLICE is not None
+        return self._flags != 0 and POSSIBLE and not self._in_crumbs
 
     def move(self, pipe: int, most: int) -> int:
         """Like `readinto`, into a pipe that is empty."""
@@ -145,7 +147,20 @@ class Wire:
             count = os.write(pipe, self._ahead[:most])
             self._ahead = self._ahead[count:]
             return count
-        return self._waiting(lambda: into_pipe(self._sock.fileno(), pipe, most))
+        count = self._waiting(lambda: into_pipe(self._handle, pipe, most))
+        return count + self._more(pipe, most - count) if 0 < count < most else count
+
+    def _more(self, pipe: int, most: int) -> int:
+        """Until all is here, the pipe is full, or a step has passed. What else goes wrong is told by the next read."""
+        count = pieces = 0
+        with contextlib.suppress(OSError):
+            while count < most:
+                more = into_pipe(self._handle, pipe, most - count)
+                if not more:
+                    break
+                count, pieces = count + more, pieces + 1
+        self._in_crumbs = pieces > _FEW_PIECES and count < pieces * _CRUMB
+        return count
 
     def _read_records(self, view: memoryview) -> int:
         """A TLS record has 16 kB at most: as many of them as come within a step."""

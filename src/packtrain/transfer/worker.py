@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 
 from packtrain.errors import TransferError
@@ -20,7 +19,7 @@ from packtrain.transfer.wire import watched
 
 _FIRST_BYTES = 4 << 20  # asked for when it is not known how many there are
 _SLOWER_THAN_OTHERS_S = 0.5  # without a byte, when another place brought what was asked for
-_CRUMB = 1 << 15  # pieces that are smaller on average cost less when they are collected in memory
+_LOOK_EVERY_S = 0.02  # while bytes come
 _SMALL = 2 << 20  # asked for whole: what is said of the whole comes with it
 
 
@@ -32,6 +31,22 @@ class _OtherObjectError(Exception):
     """A source whose size or ETag differs from those of the object begun."""
 
 
+class _Writing:
+    """Within, the file is ours; what goes wrong with it no other source can mend."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def __enter__(self) -> None:
+        if not self._engine.may_write():
+            raise _LeftError
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is not None:
+            self._engine.broken(error)
+        self._engine.written()
+
+
 class Worker:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -39,9 +54,10 @@ class Worker:
         self._buffer = page_aligned(self._block)
         self._began = False  # whether the first byte of this answer is here
         self._moved = 0.0  # when the last one came
+        self._looked = 0.0
+        self._writing = _Writing(engine)
         self._pipe: Pipe | None = None
         self._begun: Mover | None = None  # what is here of the block stands in the file already
-        self._crumbs = False  # this answer comes in pieces too small to be moved one by one
 
     def run(self) -> None:
         try:
@@ -79,7 +95,7 @@ class Worker:
             self._engine.ended(attempt)
 
     def _receive(self, attempt: Attempt) -> None:
-        self._began, self._moved, self._crumbs = False, time.monotonic(), False
+        self._began, self._moved = False, time.monotonic()
         with watched(lambda: self._look(attempt)):
             place, asked = attempt.standing.place, self._asked(attempt)
             stream = place.source.open(place.ref, asked)
@@ -152,7 +168,7 @@ class Worker:
         position = 0
         try:
             while count:
-                with self._writing():
+                with self._writing:
                     self._engine.shelf.append(position, self._buffer[:count])
                 position += count
                 self._engine.drained(attempt, position, done=False)
@@ -230,7 +246,7 @@ class Worker:
         span.got += more
         attempt.came += more
         self._moving(attempt)
-        if span.got < length:
+        if span.got < length and self._moved - self._looked > _LOOK_EVERY_S:
             self._look(attempt)
 
     # Straight into the file
@@ -238,37 +254,23 @@ class Worker:
     def _mover(self, span: Span, stream: Stream) -> Mover | None:
         """For the block at hand, where it may go straight into the file. The first one is looked at."""
         mover, begun = self._engine.shelf.mover, self._begun if span.got else None
-        fit = stream.direct is not None and span.at > 0 and not span.hedge and not self._crumbs
+        fit = stream.direct is not None and span.at > 0 and not span.hedge
         self._begun = mover if fit and (begun or not span.got) else None
         if begun is not None and self._begun is None:
             begun.read_back(span.at, self._buffer[: span.got])
         return self._begun
 
     def _move(self, attempt: Attempt, stream: Stream, mover: Mover, length: int) -> None:
-        span, pieces = attempt.span, 0
+        span = attempt.span
         assert span is not None and stream.direct is not None
         self._pipe = self._pipe or Pipe()
+        receive, entry, exit_ = stream.direct, self._pipe.entry, self._pipe.exit
         while span.got < length:
-            more = stream.direct(self._pipe.entry, length - span.got)
-            with self._writing():
-                mover.move(self._pipe.exit, span.at, span.got, more)
+            more = receive(entry, length - span.got)
+            with self._writing:
+                mover.move(exit_, span.at, span.got, more)
             self._came(attempt, more, length)
-            pieces += 1
-        self._crumbs = pieces > length // _CRUMB
         self._store(attempt, length, mover.moved)
-
-    @contextlib.contextmanager
-    def _writing(self) -> Iterator[None]:
-        """The file is ours for a moment; what goes wrong with it no other source can mend."""
-        if not self._engine.may_write():
-            raise _LeftError
-        try:
-            yield
-        except BaseException as error:
-            self._engine.broken(error)
-            raise
-        finally:
-            self._engine.written()
 
     def _extended(self, attempt: Attempt) -> bool:
         span, schedule = attempt.span, self._engine.schedule
@@ -317,6 +319,7 @@ class Worker:
     def _look(self, attempt: Attempt) -> None:
         """Asked while we wait: is it worth it?"""
         engine, span, standing, now = self._engine, attempt.span, attempt.standing, time.monotonic()
+        self._looked = now
         if engine.leave():
             raise _LeftError
         if span is not None:
