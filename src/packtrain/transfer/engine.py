@@ -259,7 +259,8 @@ class Engine:
     def written(self) -> None:
         with self.changed:
             self.writing -= 1
-            self.changed.notify_all()
+            if self._closed:
+                self.changed.notify_all()
 
     def stored(self, count: int) -> None:
         with self.changed:

@@ -18,9 +18,9 @@ from packtrain.plan import Digest
 from packtrain.transfer.api import ObjectInfo
 
 BLOCK = 1 << 20
-_VERSION = 1
+_VERSION = 2
 _RECORD = re.compile(rb"([0-9a-f]{8}) ([0-9a-f]{8})\n")
-_SAMPLE, _SAMPLE_EVERY = 1 << 12, 1 << 18
+_SAMPLE, _SAMPLE_EVERY = 64, 1 << 18
 
 
 @dataclass(frozen=True)

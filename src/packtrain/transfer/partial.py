@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import threading
 from collections.abc import Iterator
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 # For larger writes the kernel takes larger pages. In a virtual machine those are the ones that were given back to the
 # host, and getting them again costs several times the write itself.
 _WRITTEN_AT_ONCE = 1 << 18
+_NO_ACCESS_TIME = getattr(os, "O_NOATIME", 0)
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
@@ -78,6 +80,8 @@ class Partial:
         self.close()
         self.known = known
         self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        with contextlib.suppress(OSError):  # else each sample that is read costs a note in the disk's journal
+            fcntl.fcntl(self._file, fcntl.F_SETFL, _NO_ACCESS_TIME)
         flags |= os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         self._ledger = os.open(self._ledger_path, flags, 0o666)
 
