@@ -14,14 +14,23 @@ import pytest
 
 from packtrain.errors import FailedError
 from packtrain.plan import Digest, Item, Ref
-from packtrain.transfer import engine, wire
+from packtrain.transfer import crc32c, engine, wire
 from packtrain.transfer.fetch import Fetched, fetch
 from packtrain.transfer.ledger import Known
 from packtrain.transfer.partial import Partial
 from testbed.origin import Fault, Origin
 
+
+def crc32c_of(data: bytes) -> str:
+    running = crc32c.Crc32c()
+    running.update(data)
+    return running.hexdigest()
+
+
 DATA = os.urandom(700_001)
 SHA256 = Digest("sha256", hashlib.sha256(DATA).hexdigest())
+MD5 = Digest("md5", hashlib.md5(DATA).hexdigest())
+CRC32C = Digest("crc32c", crc32c_of(DATA))
 NAME = "data.bin"
 
 
@@ -36,6 +45,12 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture
 def target(tmp_path: Path) -> Path:
     return tmp_path / "sandbox" / "input" / NAME
+
+
+@pytest.fixture
+def no_module(monkeypatch):
+    """Whoever runs the tests may have one."""
+    monkeypatch.setattr(crc32c, "_fast", lambda: None)
 
 
 def item(*urls: str, **more) -> Item:
@@ -330,6 +345,68 @@ def test_the_digest_of_the_server_counts_where_the_user_has_none(folder, target)
     faults = [Fault(corrupt_at=1)]
     with Origin(folder, headers={"Content-MD5": md5}, faults=faults) as origin:
         assert run(item(f"{origin.url}/{NAME}"), target).retries == 1
+    assert target.read_bytes() == DATA
+
+
+@pytest.mark.parametrize("digest", [MD5, CRC32C])
+def test_other_digests_of_the_user(folder, target, digest):
+    with Origin(folder) as origin:
+        assert run(item(f"{origin.url}/{NAME}", digest=digest), target).verified_by == digest.algorithm
+
+
+def test_a_wrong_crc32c_is_fetched_from_the_other_source(folder, target):
+    bad = other_etag(folder, "bad", bytes(len(DATA)))
+    with Origin(bad) as first, Origin(folder) as second:
+        done = run(item(f"{first.url}/{NAME}", f"{second.url}/{NAME}", digest=CRC32C), target)
+    assert target.read_bytes() == DATA
+    assert (done.verified_by, done.retries) == ("crc32c", 1)
+    assert (len(first.seen), len(second.seen)) == (1, 1)
+
+
+def test_a_crc32c_that_is_wrong_everywhere(folder, target):
+    with Origin(folder) as first, Origin(folder) as second:
+        thing = item(f"{first.url}/{NAME}", f"{second.url}/{NAME}", digest=Digest("crc32c", "00000000"))
+        error = failure(thing, target, 60)
+    assert error.kind == "digest_mismatch"
+    assert CRC32C.value in error.detail and "00000000" in error.detail
+    assert (len(first.seen), len(second.seen)) == (1, 1)
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_what_the_first_server_stated_binds_a_mirror_that_states_nothing(folder, target, right):
+    """Else the second download would count whatever it is, only because nobody says what it should be."""
+    bad = other_etag(folder, "bad", bytes(len(DATA)))
+    mirrored = folder if right else other_etag(folder, "worse", b"x" * len(DATA))
+    with Origin(bad, headers={"Digest": f"crc32c={CRC32C.value}"}) as first, Origin(mirrored) as second:
+        thing = item(f"{first.url}/{NAME}", f"{second.url}/{NAME}")
+        if right:
+            assert run(thing, target).verified_by == "crc32c"
+            assert target.read_bytes() == DATA
+        else:
+            assert failure(thing, target, 60).kind == "digest_mismatch"
+    assert (len(first.seen), len(second.seen)) == (1, 1)
+
+
+@pytest.mark.usefixtures("no_module")
+def test_a_crc32c_of_too_much_is_refused_before_anything_comes(folder, target):
+    size = crc32c.MOST_BYTES + 1
+    os.truncate(folder / NAME, size)
+    with Origin(folder) as origin:
+        error = failure(item(f"{origin.url}/{NAME}", digest=CRC32C), target, 60)
+    assert error.kind == "unsupported"
+    assert error.detail == (
+        f"{NAME} has {size} bytes, and to compute a crc32c of more than 1 GiB would take too long without a module "
+        "such as google-crc32c: give its sha256 or md5"
+    )
+    assert len(origin.seen) == 1
+    assert not target.parent.exists()
+
+
+@pytest.mark.usefixtures("no_module")
+def test_a_servers_crc32c_of_too_much_is_not_called_verified(folder, target, monkeypatch):
+    monkeypatch.setattr(crc32c, "MOST_BYTES", len(DATA) - 1)
+    with Origin(folder, headers={"Digest": "crc32c=00000000"}) as origin:
+        assert run(item(f"{origin.url}/{NAME}"), target).verified_by == ""
     assert target.read_bytes() == DATA
 
 

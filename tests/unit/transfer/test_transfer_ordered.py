@@ -12,6 +12,7 @@ import pytest
 
 from packtrain.errors import FailedError
 from packtrain.plan import Digest, Item, Ref
+from packtrain.transfer import crc32c
 from packtrain.transfer.ordered import Ordered
 from testbed.origin import Fault, Origin
 
@@ -82,6 +83,21 @@ def test_a_wrong_digest_is_told_at_the_end(folder):
     with Origin(folder, faults=[Fault(corrupt_at=5)]) as origin, pytest.raises(FailedError) as caught:
         with_a_reader(ordered(f"{origin.url}/data.bin", digest=SHA256))
     assert caught.value.kind == "digest_mismatch"
+
+
+def test_a_crc32c_is_compared(folder):
+    with Origin(folder) as origin, pytest.raises(FailedError, match=r"has the crc32c \w+, but should have 00000000"):
+        with_a_reader(ordered(f"{origin.url}/data.bin", digest=Digest("crc32c", "00000000")))
+
+
+def test_a_crc32c_of_too_much_is_refused_at_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(crc32c, "_fast", lambda: None)
+    with open(tmp_path / "data.bin", "wb") as file:
+        file.truncate(crc32c.MOST_BYTES + 1)
+    with Origin(tmp_path) as origin, pytest.raises(FailedError, match="give its sha256 or md5") as caught:
+        with_a_reader(ordered(f"{origin.url}/data.bin", digest=Digest("crc32c", "00000000")))
+    assert caught.value.kind == "unsupported"
+    assert len(origin.seen) == 1
 
 
 def test_a_missing_object_is_told(folder):

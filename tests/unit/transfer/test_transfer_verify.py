@@ -55,16 +55,18 @@ def test_what_may_be_the_data_passes(name, head, content_type):
 
 
 def test_digests(tmp_path):
-    digests = Digests(Digest("md5", ""), Digest("adler32", ""), None)
+    digests = Digests(*(Digest(name, "") for name in ("md5", "adler32", "crc32", "crc32c")), None)
     for piece in (b"ab", b"", b"c"):
         digests.update(piece)
     assert digests.value("sha256") == hashlib.sha256(b"abc").hexdigest()
     assert digests.value("md5") == hashlib.md5(b"abc").hexdigest()
     assert digests.value("adler32") == "024d0127"
+    assert digests.value("crc32") == "352441c2"
+    assert digests.value("crc32c") == "364b3fb7"
     (tmp_path / "f").write_bytes(b"abc")
     assert sha256_of(tmp_path / "f") == digests.value("sha256")
-    with pytest.raises(FailedError, match="crc32c"):
-        Digests(Digest("crc32c", "00"))
+    with pytest.raises(FailedError, match="'sha1' is not one of"):
+        Digests(Digest("sha1", "00"))
 
 
 def error(kind: str, words: str = "") -> TransferError:
