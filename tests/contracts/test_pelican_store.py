@@ -13,7 +13,7 @@ import pytest
 
 from packtrain.errors import FailedError, TransferError
 from packtrain.plan import Digest, Item, Output, Ref, Secret
-from packtrain.transfer import asking
+from packtrain.transfer import asking, crc32c, federated
 from packtrain.transfer.fetch import fetch
 from packtrain.transfer.ordered import Ordered
 from packtrain.transfer.pelican import PelicanStore, let_in
@@ -307,6 +307,22 @@ def checked(item: Item, target: Path, patience_s: float = 5):
 def test_a_download_through_caches_is_compared_with_the_digest_of_the_origin(real, tmp_path, size):
     name = made(real.origin.objects, os.urandom(size))
     assert checked(Item(name, (Ref(real.url(name)),)), tmp_path / "x").verified_by == "md5"
+
+
+def test_an_origin_that_has_no_more_than_a_crc32c(real, tmp_path, monkeypatch):
+    name = made(real.origin.objects, os.urandom(3 << 20))
+    monkeypatch.setitem(federated._TELL_DIGEST, "Want-Digest", "sha-256, crc32c, adler32")  # it has no sha-256
+    item = Item(name, (Ref(real.url(name)),))
+    assert checked(item, tmp_path / "x").verified_by == "crc32c"
+    assert in_order(item.sources[0]).figures(1).verified_by == "crc32c"
+
+
+def test_an_origin_whose_crc32c_would_take_too_long_is_asked_for_another(real, tmp_path, monkeypatch):
+    name = made(real.origin.objects, os.urandom(3 << 20))
+    monkeypatch.setitem(federated._TELL_DIGEST, "Want-Digest", "crc32c")
+    monkeypatch.setattr(crc32c, "_fast", lambda: None)
+    monkeypatch.setattr(crc32c, "MOST_UNASKED", 1 << 20)
+    assert checked(Item(name, (Ref(real.url(name)),)), tmp_path / "x").verified_by == "adler32"
 
 
 def test_a_read_in_order_is_compared_too(real):

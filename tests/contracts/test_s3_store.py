@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import http.client
 import os
@@ -15,10 +16,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from packtrain.errors import FailedError, TransferError
-from packtrain.plan import Digest, Output, Ref, Secret
+from packtrain.plan import Digest, Item, Output, Ref, Secret
+from packtrain.transfer.fetch import fetch
 from packtrain.transfer.multipart import cut
 from packtrain.transfer.s3 import S3Store
+from packtrain.transfer.s3wire import Wire, object_url
 from packtrain.transfer.upload import upload_folder
+from packtrain.transfer.verify import Digests
 
 pytestmark = pytest.mark.slow
 SECRET = "not-the-right-secret-key"
@@ -226,11 +230,65 @@ def test_the_sha256_of_a_small_object_is_known_and_that_of_parts_is_not_taken_fo
     assert S3Store(str).stat(s3_server.ref("sums/large")).digest is None
 
 
+CRC32C = Digest("crc32c", "e3069283")  # of the digits 1 to 9
+
+
+def given_by_boto3(server, key: str, data: bytes, **more):
+    server.client.put_object(Bucket="testbed", Key=key, Body=data, **more)
+    return server.ref(key)
+
+
+def given_without_checksum(ref: Ref, data: bytes, path) -> None:
+    path.write_bytes(data)
+    Wire(str).ask(ref, "PUT", object_url(ref), {}, body=path, sha256=hashlib.sha256(data).hexdigest()).close()
+
+
+def test_other_checksums_are_known_too(s3_server):
+    assert (
+        S3Store(str).stat(given_by_boto3(s3_server, "crc/c", b"123456789", ChecksumCRC32C="4waSgw==")).digest == CRC32C
+    )
+    plain = given_by_boto3(s3_server, "crc/plain", b"123456789", ChecksumAlgorithm="CRC32")
+    assert S3Store(str).stat(plain).digest == Digest("crc32", "cbf43926")
+
+
+@pytest.mark.parametrize("algorithm", ["sha256", "crc32c", "crc32"])
+def test_a_download_in_parts_is_compared_with_what_s3_states_when_asked(s3_server, tmp_path, algorithm):
+    data = os.urandom((5 << 20) + 7)
+    digests = Digests(Digest(algorithm, ""))
+    digests.update(data)
+    stated = base64.b64encode(bytes.fromhex(digests.value(algorithm))).decode()
+    ref = given_by_boto3(s3_server, f"asked/{algorithm}", data, **{f"Checksum{algorithm.upper()}": stated})
+    got = fetch(Item("x", (ref,)), tmp_path / "x", str, patience_s=5, stop=lambda: None, progress=lambda d, t: None)
+    assert got.verified_by == algorithm
+    assert (tmp_path / "x").read_bytes() == data
+
+
+def test_an_object_without_a_checksum_is_not_called_verified(s3_server, large, tmp_path):
+    S3Store(str).put(s3_server.ref("asked/parts"), large)
+    item = Item("x", (s3_server.ref("asked/parts"),))
+    got = fetch(item, tmp_path / "x", str, patience_s=5, stop=lambda: None, progress=lambda d, t: None)
+    assert got.verified_by == ""
+
+
+@pytest.mark.parametrize(("more", "algorithm"), [({"ChecksumCRC32C": "4waSgw=="}, "crc32c"), (None, "")])
+def test_a_small_object_costs_one_request(s3_server, tmp_path, more, algorithm):
+    if more:
+        given_by_boto3(s3_server, "asked/small", b"123456789", **more)
+    else:
+        given_without_checksum(s3_server.ref("asked/small"), b"123456789", tmp_path / "given")
+    with Flaky(s3_server.endpoint, answers_puts=0) as counting:
+        ref = Ref("s3://testbed/asked/small", s3=replace(s3_server.access, endpoint=counting.url))
+        item = Item("x", (ref,), size=9)
+        got = fetch(item, tmp_path / "x", str, patience_s=5, stop=lambda: None, progress=lambda d, t: None)
+    assert (got.verified_by, counting.seen) == (algorithm, ["GET"])
+
+
 class Flaky:
     """A way to the server on which puts fail with 503 after so many, until so many have failed."""
 
     def __init__(self, endpoint: str, answers_puts: int, recovers_after: float = float("inf")) -> None:
         self.good_puts, self._failed, self._lock = 0, 0, threading.Lock()
+        self.seen: list[str] = []
         flaky = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -240,6 +298,7 @@ class Flaky:
                 """Silence."""
 
             def forward(self) -> None:
+                flaky.seen.append(self.command)
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 if self.command == "PUT" and not flaky._lets_pass(answers_puts, recovers_after):
                     self.say(503, {}, b"")

@@ -127,5 +127,15 @@ def test_one_connection_is_enough_while_it_is_quick_and_the_processor_is_the_lim
     assert settled(lambda n, now: 5e7, busy=0.9) == 8
 
 
+def test_one_that_is_very_quick_is_enough_even_if_the_processor_rests():
+    assert settled(lambda n, now: 1e9, busy=0.2) == 1
+
+
+def test_after_a_hiccup_of_the_quick_one_there_is_one_again_unless_more_pay():
+    hiccup = lambda now: 0.4 < now < 0.7  # noqa: E731
+    assert settled(lambda n, now: 1e7 if hiccup(now) else 4e8, busy=0.9) == 1
+    assert settled(lambda n, now: 1e7 if hiccup(now) else 2e8 * n, busy=0.9) == 8
+
+
 def test_when_the_quick_one_stops_there_are_more_at_once():
     assert settled(lambda n, now: 5e8 if now < 0.5 else 0.0, busy=0.9, seconds=0.7) == 8

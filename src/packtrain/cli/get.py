@@ -10,12 +10,11 @@ from typing import Any
 import click
 from rich.console import Console
 
-from packtrain.cli import options
 from packtrain.cli.access import Access, access_options
 from packtrain.cli.following import Follower, stopping
 from packtrain.cli.getting import Getting, Got, Wanted, account_of, listed, refs_of, targets
 from packtrain.cli.hints import hinted
-from packtrain.cli.options import patience_option
+from packtrain.cli.options import digest_option, patience_option
 from packtrain.cli.output import count, dry_run_option, json_option, show
 from packtrain.errors import FailedError, UsageError
 from packtrain.plan import Digest, Item
@@ -34,7 +33,9 @@ _VERIFIED = {"checksums": "verified by the checksums file", None: "not verified:
 @click.argument("urls", metavar="URL...", nargs=-1, required=True)
 @click.option("-o", "--output", metavar="FILE|FOLDER", help="Where to; a folder if it is one or ends in /.")
 @click.option("--mirror", "mirrors", metavar="URL", multiple=True, help="Another address of the same file; repeatable.")
-@click.option("--sha256", metavar="DIGEST", callback=options.sha256, help="The digest that the file must have.")
+@digest_option("sha256", "The digest that the file must have, in hexadecimal or base64.")
+@digest_option("md5", "The same, where only an MD5 is known.")
+@digest_option("crc32c", "The same, where only a CRC-32C is known.")
 @click.option("--checksums", metavar="FILE|URL", help="Its checksums file: bad blocks alone are fetched again.")
 @patience_option("How long failing sources are asked again.")
 @click.option("--unpack", is_flag=True, help="Unpack into the folder of -o, which must be new or empty.")
@@ -48,6 +49,8 @@ def command(
     output: str | None,
     mirrors: tuple[str, ...],
     sha256: str | None,
+    md5: str | None,
+    crc32c: str | None,
     checksums: str | None,
     patience: float,
     unpack: bool,
@@ -63,9 +66,10 @@ def command(
     all below it. The exit code tells what failed (docs/reference/failures.md). After Ctrl-C or a crash the
     same command goes on.
     """
-    _refuse_misfits(urls, output, (mirrors, sha256, checksums), unpack, nested)
+    digest = _digest(sha256=sha256, md5=md5, crc32c=crc32c)
+    _refuse_misfits(urls, output, (mirrors, digest, checksums), unpack, nested)
     below = any(url.endswith("/") for url in urls)
-    wanted = _wanted(urls, output, mirrors, sha256, access, folder=unpack or below)
+    wanted = _wanted(urls, output, mirrors, digest, access, folder=unpack or below)
     if dry_run:
         _show_plan(wanted, access, as_json)
         return
@@ -80,11 +84,18 @@ def command(
     show(as_json, {"files": [one.to_data() for one in got]}, lambda out: _text(out, got))
 
 
+def _digest(**given: str | None) -> Digest | None:
+    found = [Digest(algorithm, value) for algorithm, value in given.items() if value]
+    if len(found) > 1:
+        raise UsageError(f"give one digest, not both --{found[0].algorithm} and --{found[1].algorithm}")
+    return found[0] if found else None
+
+
 def _refuse_misfits(
     urls: Sequence[str], output: str | None, of_one_file: Sequence[object], unpack: bool, nested: bool
 ) -> None:
     if any(of_one_file) and (len(urls) > 1 or urls[0].endswith("/")):
-        raise UsageError("--mirror, --sha256 and --checksums belong to one file; get the files one by one")
+        raise UsageError("--mirror, --checksums and a digest belong to one file; get the files one by one")
     if unpack and output is None:
         raise UsageError("--unpack needs the folder to unpack into: -o FOLDER")
     if nested and not unpack:
@@ -95,12 +106,11 @@ def _wanted(
     urls: Sequence[str],
     output: str | None,
     mirrors: Sequence[str],
-    sha256: str | None,
+    digest: Digest | None,
     access: Access,
     *,
     folder: bool,
 ) -> list[Wanted]:
-    digest = Digest("sha256", sha256) if sha256 else None
     items = [
         item
         for url in urls

@@ -26,7 +26,7 @@ from packtrain.transfer.flow import of_reader
 from packtrain.transfer.ordered import Ordered
 from packtrain.transfer.registry import source_for
 from packtrain.transfer.unpack import Unpacked, can_stream, unpack, unpack_stream
-from packtrain.transfer.verify import HEAD_BYTES, Digests
+from packtrain.transfer.verify import HEAD_BYTES, Digests, refuse_unaffordable
 from packtrain.watch.transfers import Account
 
 _BLOCK = 1 << 20
@@ -104,7 +104,9 @@ class Getting:
         return None
 
     def _digest_of(self, path: Path, digest: Digest) -> str:
-        digests, size, done = Digests(digest), path.stat().st_size, 0
+        size, done = path.stat().st_size, 0
+        refuse_unaffordable(path.name, digest, size)
+        digests = Digests(digest)
         with open(path, "rb") as file:
             while block := file.read(_BLOCK):
                 self.stop.check()

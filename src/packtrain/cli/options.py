@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import click
 
 from packtrain.spec import units
+from packtrain.spec.fields import inside
+from packtrain.transfer.stated import parsed
 
 Callback = Callable[[click.Context, click.Parameter, Any], Any]
 
@@ -23,16 +25,27 @@ def _reading(parse: Callable[[str], Any]) -> Callback:
     return read
 
 
-def _hex_digest(text: str) -> str:
-    if not re.fullmatch(r"[0-9a-fA-F]{64}", text, re.ASCII):
-        raise ValueError(f"{text[:80]!r} is no SHA-256 digest: 64 hexadecimal digits")
-    return text.lower()
-
-
 duration = _reading(units.duration)
 size = _reading(units.size)
-sha256 = _reading(_hex_digest)
+
+
+def digest_option(algorithm: str, help_: str) -> Callable[[Any], Any]:
+    read = _reading(partial(parsed, algorithm))
+    return click.option(f"--{algorithm}", metavar="DIGEST", callback=read, help=help_)
 
 
 def patience_option(help_: str) -> Callable[[Any], Any]:
     return click.option("--patience", metavar="TIME", callback=duration, default="10s", show_default=True, help=help_)
+
+
+def expect_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """--expect PATH, any number of times."""
+
+    def read(context: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
+        try:
+            return tuple(map(inside, value))
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from None
+
+    help_ = "A file, or a pattern, that must be among the outputs and not be empty."
+    return click.option("--expect", metavar="PATH", multiple=True, callback=read, help=help_)(command)

@@ -13,11 +13,13 @@ from rich.table import Table
 from rich.text import Text
 
 from packtrain import app
+from packtrain.cli.options import expect_option
 from packtrain.cli.output import console, count, fitting_options, json_option, say_next, show, show_problems
 from packtrain.errors import EXIT_USAGE
+from packtrain.planner.digests import digest_problems
 from packtrain.planner.explain import Explanation, ShownInput, ShownStep
 from packtrain.planner.explain import explain as explain_plan
-from packtrain.planner.survey import Survey, survey, with_sizes
+from packtrain.planner.survey import Survey, refusals, survey, with_sizes
 from packtrain.watch import figures
 
 _MOST_JOBS = 8
@@ -27,11 +29,20 @@ _MOST_JOBS = 8
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--on", "engine", default="local", show_default=True, help="Where it would run.")
 @fitting_options
+@expect_option
 @click.option("--offline", is_flag=True, help="Do not ask the inputs for their sizes.")
 @json_option
-def command(file: Path, engine: str, no_container: bool, no_gpu: bool, offline: bool, as_json: bool) -> None:
+def command(
+    file: Path,
+    engine: str,
+    no_container: bool,
+    no_gpu: bool,
+    expect: tuple[str, ...],
+    offline: bool,
+    as_json: bool,
+) -> None:
     """Show what would be done: jobs, data and sizes, resources, steps, what is expected, where outputs go."""
-    prepared = app.prepare(file, engine, strict=False, no_container=no_container, no_gpu=no_gpu)
+    prepared = app.prepare(file, engine, strict=False, no_container=no_container, no_gpu=no_gpu, expect=expect)
     show_problems(prepared.problems)
     if prepared.failed:
         raise click.exceptions.Exit(EXIT_USAGE)
@@ -47,7 +58,14 @@ def explain(prepared: app.Prepared, *, offline: bool) -> tuple[app.Prepared, Exp
     with console().status("asking the inputs for their sizes …") if console().is_terminal else nullcontext():
         seen = Survey() if offline else survey(prepared.plan, prepared.resolved.values)
     planned = replace(prepared.planned, plan=with_sizes(prepared.plan, seen))
-    return replace(prepared, planned=planned), explain_plan(planned.plan, seen)
+    impossible = digest_problems(planned.plan, prepared.origin)
+    if impossible:
+        show_problems(impossible)
+        raise click.exceptions.Exit(EXIT_USAGE)
+    explained = explain_plan(planned.plan, seen)
+    lacking = refusals(planned.plan, seen, prepared.origin) if planned.plan.engine != "local" else ()
+    problems = tuple(dict.fromkeys((*prepared.problems, *lacking)))
+    return replace(prepared, planned=planned, disk_bytes=explained.disk_bytes, problems=problems), explained
 
 
 def show_plan(out: Console, plan: Explanation) -> None:

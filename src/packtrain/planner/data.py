@@ -16,7 +16,8 @@ from packtrain.spec.problems import Path as Keys
 from packtrain.spec.problems import shown
 from packtrain.spec.secrets import is_secret_header
 
-_NOT_YET = {"mode": ("stage",), "delivery": ("auto", "agent")}  # what this version can do
+_NOT_YET = {"mode": ("stage",)}  # what this version can do
+_NOT_FOR_INPUTS = ((), ("output",), ("tmp",), ("kept",))
 _NEEDS_TOOL = {".7z": "7z", ".rar": "unrar"}
 
 
@@ -41,7 +42,7 @@ def _input(name: str, source: data.Input, keys: Keys, chmod: int | None, job: Jo
         _name_needed_tools(contents, keys, job)
     return plan.Input(
         name=name,
-        folder=f"inputs/{name}" if name else "input",
+        folder=_folder(name, source, keys, job),
         items=contents.items,
         prefix=contents.prefix,
         unpack=unpack,
@@ -50,6 +51,17 @@ def _input(name: str, source: data.Input, keys: Keys, chmod: int | None, job: Jo
         delivery=source.delivery,
         chmod=chmod,
     )
+
+
+def _folder(name: str, source: data.Input, keys: Keys, job: JobContext) -> str:
+    """In the sandbox. What the agent keeps there itself is not for inputs."""
+    if source.folder is None:
+        return f"inputs/{name}" if name else "input"
+    filled = PurePosixPath(job.fill(source.folder))
+    if filled.is_absolute() or ".." in filled.parts or filled.parts[:1] in _NOT_FOR_INPUTS:
+        message = f"{shown((*keys, 'folder'))}: {filled} is no folder for inputs"
+        job.report.error((*keys, "folder"), message, "give it a name of its own, for example work")
+    return str(filled)
 
 
 def _refuse_later_things(source: data.Input, keys: Keys, job: JobContext) -> None:
@@ -71,24 +83,24 @@ def _name_needed_tools(contents: _Contents, keys: Keys, job: JobContext) -> None
 def _http(source: data.HttpInput, keys: Keys, job: JobContext) -> _Contents:
     if source.files:
         files = [(file, (*keys, "files", i)) for i, file in enumerate(source.files)]
-        items = tuple(_http_item((f.url,), f.name, f.sha256, k, source, keys, job) for f, k in files)
+        items = tuple(_http_item((f.url,), f.name, _digest(f), k, source, keys, job) for f, k in files)
         _refuse_same_names(items, keys, job)
         return _Contents(items)
     urls = source.urls or (source.url or "",)
-    return _Contents((_http_item(urls, None, source.sha256, keys, source, keys, job),))
+    return _Contents((_http_item(urls, None, _digest(source), keys, source, keys, job),))
 
 
 def _http_item(
     urls: tuple[str, ...],
     name: str | None,
-    sha256: str | None,
+    digest: plan.Digest | None,
     keys: Keys,
     access: data.HttpInput,
     access_keys: Keys,
     job: JobContext,
 ) -> plan.Item:
     sources = tuple(_http_ref(url, access, access_keys, job) for url in urls)
-    return plan.Item(job.fill(name) if name else name_of(sources[0].url), sources, digest=_digest(sha256))
+    return plan.Item(job.fill(name) if name else name_of(sources[0].url), sources, digest=digest)
 
 
 def _http_ref(url: str, access: data.HttpInput | data.HttpOutput, keys: Keys, job: JobContext) -> plan.Ref:
@@ -115,8 +127,8 @@ def name_of(url: str) -> str:
     return safe if safe not in ("", ".", "..") else "data"
 
 
-def _digest(sha256: str | None) -> plan.Digest | None:
-    return plan.Digest("sha256", sha256) if sha256 else None
+def _digest(source: data.HttpFile | data.HttpInput | data.OsdfInput) -> plan.Digest | None:
+    return next((plan.Digest(name, value) for name in data.DIGESTS if (value := getattr(source, name))), None)
 
 
 def _s3(source: data.S3, keys: Keys, job: JobContext) -> _Contents:
@@ -146,12 +158,13 @@ def _own_keys(keys: Keys, job: JobContext) -> tuple[str | None, str | None, str 
 
 
 def _osdf(source: data.OsdfInput, keys: Keys, job: JobContext) -> _Contents:
-    ref = _osdf_ref(source, keys, job)
-    if _is_folder(ref.url):
-        if source.sha256:
-            job.report.error((*keys, "sha256"), "sha256 is the digest of one object, but the address is of a folder")
-        return _Contents(prefix=ref)
-    return _Contents((plan.Item(name_of(ref.url), (ref,), digest=_digest(source.sha256)),))
+    ref, digest = _osdf_ref(source, keys, job), _digest(source)
+    if not _is_folder(ref.url):
+        return _Contents((plan.Item(name_of(ref.url), (ref,), digest=digest),))
+    if digest is not None:
+        message = f"{digest.algorithm} is the digest of one object, but the address is of a folder"
+        job.report.error((*keys, digest.algorithm), message)
+    return _Contents(prefix=ref)
 
 
 def _is_folder(url: str) -> bool:
@@ -193,9 +206,7 @@ def plan_output(workflow: Workflow, job: JobContext) -> plan.Output | None:
 
 
 def _default_output(job: JobContext) -> plan.Output | None:
-    """Here the run's folder is at hand; other engines bring outputs home in their own way."""
-    if job.setting.engine != "local":
-        return None
+    """The run's folder: written by the agent where it is at hand, else by whoever brings outputs home."""
     folder = job.setting.run_folder.job_output(job.values["job"])
     return plan.Output(plan.Ref(folder.absolute().as_uri()))
 

@@ -6,7 +6,22 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from packtrain.spec.fields import Bytes, Count, FilePath, Model, Number, RelativePath, Seconds, Sha256, Str, Url
+from packtrain.spec.fields import (
+    Bytes,
+    Count,
+    Crc32c,
+    FilePath,
+    Md5,
+    Model,
+    Number,
+    RelativePath,
+    Seconds,
+    Sha256,
+    Str,
+    Url,
+)
+
+DIGESTS = ("sha256", "md5", "crc32c")
 
 
 def _keyed(key: str) -> Any:
@@ -49,7 +64,11 @@ class HttpFile(Model):
     name: RelativePath | None = None
     """Its name below the input's folder; by default the last part of the address."""
     sha256: Sha256 | None = None
-    """Digest that the file must have."""
+    """Digest that the file must have; one of `sha256`, `md5`, `crc32c`, in hexadecimal or base64."""
+    md5: Md5 | None = None
+    """Its MD5."""
+    crc32c: Crc32c | None = Field(default=None, alias="crc32c")
+    """Its CRC-32C; for at most 1 GiB."""
 
 
 class HttpInput(Model):
@@ -66,13 +85,17 @@ class HttpInput(Model):
         ]
         | None
     ) = None
-    """Several files; each an address, or `url` with `name` and `sha256`."""
+    """Several files; each an address, or `url` with `name` and a digest."""
     headers: dict[Str, Str] = Field(default_factory=dict)
     """Request headers; values may be secrets."""
     token: Str | None = None
     """Bearer token, a secret; sent to the address's own host only."""
     sha256: Sha256 | None = None
-    """Digest that the file must have."""
+    """Digest that the file must have; one of `sha256`, `md5`, `crc32c`, in hexadecimal or base64."""
+    md5: Md5 | None = None
+    """Its MD5."""
+    crc32c: Crc32c | None = Field(default=None, alias="crc32c")
+    """Its CRC-32C; for at most 1 GiB."""
 
 
 class S3(Model):
@@ -111,7 +134,11 @@ class OsdfInput(Osdf):
     """An object of the Open Science Data Federation; a / at its end or ?recursive means all below it."""
 
     sha256: Sha256 | None = None
-    """Digest that the object must have."""
+    """Digest that the object must have; one of `sha256`, `md5`, `crc32c`, in hexadecimal or base64."""
+    md5: Md5 | None = None
+    """Its MD5."""
+    crc32c: Crc32c | None = Field(default=None, alias="crc32c")
+    """Its CRC-32C; for at most 1 GiB."""
 
 
 class File(Model):
@@ -138,6 +165,8 @@ class Input(Model):
     """A tar of tars: each inner tar becomes a folder."""
     mode: Literal["stage", "stream"] = "stage"
     """stage: copy before the steps start. stream: read while training (not in this version)."""
+    folder: RelativePath | None = None
+    """Where it lands, below $STORAGE_PATH; by default input, or inputs/NAME."""
     delivery: Literal["auto", "native", "plugin", "agent"] = "auto"
     """Who carries the data; this version knows only its own agent."""
 

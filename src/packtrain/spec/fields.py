@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
@@ -10,6 +11,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic.alias_generators import to_camel
 
 from packtrain.spec import units
+from packtrain.transfer.stated import parsed
 
 
 class Model(BaseModel):
@@ -129,9 +131,9 @@ FolderName = Annotated[
     Str, _matches(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}", "becomes a folder's name: letters, digits, `.`, `_`, `-` only")
 ]
 Version = Annotated[Str, _matches(r"\d+(\.\d+){0,3}", "should be a version such as 8.0 or 525.60")]
-Sha256 = Annotated[
-    Str, _matches(r"[0-9a-fA-F]{64}", "is no SHA-256 digest: 64 hexadecimal digits"), AfterValidator(str.lower)
-]
+Sha256 = Annotated[Str, AfterValidator(partial(parsed, "sha256"))]
+Md5 = Annotated[Str, AfterValidator(partial(parsed, "md5"))]
+Crc32c = Annotated[Str, AfterValidator(partial(parsed, "crc32c"))]
 Url = Annotated[Str, AfterValidator(_url)]
 RelativePath = Annotated[Str, AfterValidator(inside)]
 AbsolutePath = Annotated[Str, _matches(r"/[^\x00]*", "should be an absolute path")]

@@ -1,4 +1,4 @@
-"""Rules that concern several keys, run on the raw document (see `walk`): the first table lists choices,
+"""Rules that concern several keys, run on the raw document (see `walk`): the first tables list choices,
 the last one the rules by model."""
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from packtrain.spec import secrets
-from packtrain.spec.data import S3, Bound, HttpInput, HttpOutput, Input, Osdf, OsdfInput, Output
+from packtrain.spec.data import DIGESTS, S3, Bound, HttpFile, HttpInput, HttpOutput, Input, Osdf, OsdfInput, Output
 from packtrain.spec.fields import Model, written
 from packtrain.spec.problems import Path, Report, did_you_mean, shown
 from packtrain.spec.steps import For, Launch, NetworkInterface, Step, Use
@@ -25,6 +25,7 @@ ONE_OF: dict[type[Model], tuple[str, ...]] = {
     OsdfInput: ("url", "path"),
     NetworkInterface: ("wireguard", "bore", "vnet"),
 }
+AT_MOST_ONE_OF: dict[type[Model], tuple[str, ...]] = dict.fromkeys((HttpFile, HttpInput, OsdfInput), DIGESTS)
 _STEP_LISTS = ("steps", "catch", "finally")
 _SHELL_TEXT = ("command", "if", "setup")
 _CLEAR = "write ${env:NAME} or ${file:PATH} instead"
@@ -33,6 +34,7 @@ _CLEAR = "write ${env:NAME} or ${file:PATH} instead"
 def apply(nodes: list[Node], report: Report) -> None:
     for node in nodes:
         _one_of(node, report)
+        _only_one(node, AT_MOST_ONE_OF.get(node.model, ()), report)
         _secrets(node, report)
         for rule in RULES.get(node.model, ()):
             rule(node, report)
@@ -44,6 +46,11 @@ def _one_of(node: Node, report: Report) -> None:
     misspelt = any("did you mean" in did_you_mean(key, choices) for key in set(node.raw) - keys_of(node.model))
     if choices and not given and not misspelt:
         report.key_error(node.path, f"{shown(node.path)} needs one of {', '.join(choices)}")
+    _only_one(node, choices, report)
+
+
+def _only_one(node: Node, choices: tuple[str, ...], report: Report) -> None:
+    given = [key for key in choices if node.raw.get(key) is not None]
     for key in given[1:]:
         report.key_error(
             (*node.path, key), f"{shown(node.path)} has both {given[0]!r} and {key!r}; only one of them can be"
@@ -84,8 +91,9 @@ def _credentials(node: Node, report: Report) -> None:
 
 
 def _digest_of_many(node: Node, report: Report) -> None:
-    if node.raw.get("files") is not None and node.raw.get("sha256") is not None:
-        report.key_error((*node.path, "sha256"), "sha256 is the digest of one file", "give each of `files` its own")
+    for key in DIGESTS if node.raw.get("files") is not None else ():
+        if node.raw.get(key) is not None:
+            report.key_error((*node.path, key), f"{key} is the digest of one file", "give each of `files` its own")
 
 
 def _sync(node: Node, report: Report) -> None:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import re
 import time
-from collections.abc import Iterator
 
 from packtrain.errors import TransferError
-from packtrain.plan import Digest
 from packtrain.transfer.address import shown
 from packtrain.transfer.api import ObjectInfo
 from packtrain.transfer.exchange import Answer
-from packtrain.transfer.fields import Fields
+from packtrain.transfer.stated import digest_of
 
 PARTIAL = 206
 RANGE_NOT_SATISFIABLE = 416
@@ -26,25 +22,18 @@ _KINDS = {
     416: "not_the_data",
 }
 _CONTENT_RANGE = re.compile(r"bytes\s+(?:(\d+)-(\d+)|\*)/(\d+|\*)", re.IGNORECASE)
-# Name → ours, bytes; the strongest first.
-_ALGORITHMS = {
-    "sha-256": ("sha256", 32),
-    "sha256": ("sha256", 32),
-    "md5": ("md5", 16),
-    "adler32": ("adler32", 4),
-    "adler": ("adler32", 4),
-}
 
 
 def info_of(answer: Answer) -> ObjectInfo:
     headers = answer.headers
     coded = encoding_of(answer) is not None
     ranges = answer.status == PARTIAL or headers.get("Accept-Ranges", "").strip().lower() == "bytes"
+    size, partial = size_of(answer), answer.status == PARTIAL and not _is_whole(answer)
     return ObjectInfo(
-        size=None if coded else size_of(answer),
+        size=None if coded else size,
         etag=headers.get("ETag"),
         content_type=headers.get("Content-Type"),
-        digest=None if coded else digest_of(headers, partial=answer.status == PARTIAL and not _is_whole(answer)),
+        digest=None if coded else digest_of(headers, size, partial),
         ranges=ranges and not coded,
     )
 
@@ -80,35 +69,6 @@ def encoding_of(answer: Answer) -> str | None:
     # Many servers call every stored .gz file gzip-encoded; the bytes are the file, as curl takes them.
     stored = answer.url.partition("?")[0].lower().endswith((".gz", ".tgz"))
     return None if stored and encoding in ("gzip", "x-gzip") else encoding
-
-
-def digest_of(headers: Fields, partial: bool = False) -> Digest | None:
-    """The strongest digest of the whole object that the server states."""
-    stated = [headers.get("Repr-Digest") or "", headers.get("Digest") or ""]
-    # Content-MD5 is of the bytes in this answer, the others are of the object.
-    if not partial:
-        stated.append(f"md5={headers.get('Content-MD5') or ''}")
-    found = {digest.algorithm: digest for text in stated for digest in _digests(text)}
-    return next((found[name] for name, _ in _ALGORITHMS.values() if name in found), None)
-
-
-def _digests(text: str) -> Iterator[Digest]:
-    for part in text.split(","):
-        name, _, value = part.strip().partition("=")
-        if name.lower() in _ALGORITHMS:
-            algorithm, size = _ALGORITHMS[name.lower()]
-            plain = _hex(value.strip(), size)
-            if plain:
-                yield Digest(algorithm, plain)
-
-
-def _hex(value: str, size: int) -> str | None:
-    """base64, with colons around it in Repr-Digest; some servers write plain hex."""
-    try:
-        raw = base64.b64decode(value.strip(":"), validate=True)
-        return raw.hex() if len(raw) == size else bytes.fromhex(value).hex() if len(value) == 2 * size else None
-    except (binascii.Error, ValueError):
-        return None
 
 
 def failure_of(answer: Answer, secrets: bool, said: str = "") -> TransferError:

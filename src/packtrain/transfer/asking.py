@@ -1,6 +1,6 @@
-"""Asks a federation's servers for the digest of an object that is on its way: they state it only when asked.
+"""Asks the servers of a federation, and S3, for the digest of an object that is on its way: they state it when asked.
 
-The best server is asked, and the origin if that does not say; XRootD's caches answer 405. Whoever makes a
+The best server is asked, and the origin if that does not say; XRootD's caches answer 405. An origin that makes a
 digest reads the whole object for it, so all this happens beside the download, and no answer is no error.
 """
 
@@ -11,11 +11,12 @@ import time
 from collections.abc import Callable
 
 from packtrain.errors import FailedError
-from packtrain.plan import Digest
+from packtrain.plan import Digest, Ref
 from packtrain.transfer.address import scheme_of
 from packtrain.transfer.api import Place
 from packtrain.transfer.engine import LOOK_EVERY_S, Engine, Stop
 from packtrain.transfer.wire import watched
+from packtrain.transfer.worker import SMALL
 
 WAITED_S = 5.0
 _FEDERATED = ("osdf", "pelican")
@@ -32,7 +33,7 @@ class Asking:
 
     def begin(self) -> None:
         wish = self._engine.wish
-        if not wish.proven and any(scheme_of(ref.url) in _FEDERATED for ref in wish.item.sources):
+        if not wish.proven and any(_tells_more(ref, wish.item.size) for ref in wish.item.sources):
             self._thread.start()
 
     def end(self) -> None:
@@ -71,6 +72,12 @@ class Asking:
                 return []
             places = [s.place for s in engine.sources.standings if not (s.refused or s.differs)]
         return [place for last in (False, True) for place in _first(places, last)]
+
+
+def _tells_more(ref: Ref, size: int | None) -> bool:
+    """When asked than with the object itself. S3 keeps silent only in answers that carry a part."""
+    scheme = scheme_of(ref.url)
+    return scheme in _FEDERATED or (scheme == "s3" and (size is None or size > SMALL))
 
 
 class _OverError(Exception):

@@ -31,6 +31,7 @@ from packtrain.transfer.api import ObjectInfo, Reveal
 from packtrain.transfer.clone import clone
 from packtrain.transfer.fetch import Fetched, fetch
 from packtrain.transfer.registry import source_for
+from packtrain.transfer.verify import WEAK
 
 Stop = Callable[[], None]
 Progress = Callable[[int, Optional[int]], None]
@@ -227,16 +228,18 @@ def _beside(path: Path, suffix: str) -> Path:
 def identify(item: Item, reveal: Reveal) -> tuple[str, int] | None:
     """The object's key and size; None where nobody states enough to know it again."""
     digest, info = item.digest, None
-    if digest is None or item.size is None:
+    weak = digest is not None and digest.algorithm in WEAK
+    if digest is None or weak or item.size is None:
         info = _stated(item, reveal)
     size = item.size if item.size is not None else (info.size if info else None)
     if size is None:
         return None
-    if digest is not None:
+    if digest is not None and not weak:
         return (digest.value if digest.algorithm == "sha256" else _hashed(digest.algorithm, digest.value)).lower(), size
     if info is None or not info.etag or info.size != size:
         return None
-    return _hashed(shown(item.sources[0].url), str(size), info.etag), size
+    demanded = (digest.algorithm, digest.value) if digest else ()
+    return _hashed(shown(item.sources[0].url), str(size), info.etag, *demanded), size
 
 
 def _stated(item: Item, reveal: Reveal) -> ObjectInfo | None:

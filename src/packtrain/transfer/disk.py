@@ -11,7 +11,7 @@ from packtrain.transfer.engine import Wish
 from packtrain.transfer.hashing import Follower
 from packtrain.transfer.ledger import Known
 from packtrain.transfer.partial import Partial
-from packtrain.transfer.verify import Digests
+from packtrain.transfer.verify import Digests, refuse_unaffordable
 
 _ALWAYS_HASHED = 64 << 20  # up to this size a sha256 costs nothing that anybody would notice
 
@@ -28,14 +28,19 @@ class Disk:
         self.stated: Digest | None = None  # by the server
 
     def go_on(self, known: Known, done: Collection[int]) -> None:
+        self._refuse_unaffordable(known)
         self._follow(known)
         for index in done:
             self._written[index] = 1
         self._advance()
 
     def begin(self, known: Known) -> None:
+        self._refuse_unaffordable(known)
         self._part.begin(known)
         self._follow(known)
+
+    def _refuse_unaffordable(self, known: Known) -> None:
+        refuse_unaffordable(self._wish.item.name, self._wish.item.digest, known.size)
 
     def begin_unsized(self) -> None:
         self._end_following()

@@ -22,9 +22,10 @@ from packtrain.transfer.tokens import own_token
 
 _TELL_STATUS = {"X-Transfer-Status": "true", "TE": "trailers"}
 _TELL_DIGEST = {
-    "Want-Digest": "sha-256, md5, adler32",  # the first that the server has
-    "Want-Repr-Digest": "sha-256=10, md5=5, adler=1",
+    "Want-Digest": "sha-256, md5, crc32c, adler32",  # the first that the server has
+    "Want-Repr-Digest": "sha-256=10, md5=5, crc32c=2, adler=1",
 }
+_TELL_LIGHTEST = {"Want-Digest": "adler32", "Want-Repr-Digest": "adler=1"}
 _STATUS = re.compile(r"\s*(\d+)\s*:?\s*(.*)")
 
 
@@ -33,7 +34,7 @@ class ServerStore(HttpStore):
 
     def __init__(self, reveal: Reveal, needs_token: bool) -> None:
         super().__init__(reveal)
-        self._needs_token = needs_token
+        self.needs_token = needs_token
         self._infos: dict[str, ObjectInfo] = {}
 
     def stat(self, ref: Ref) -> ObjectInfo:
@@ -42,9 +43,18 @@ class ServerStore(HttpStore):
 
     def digest(self, ref: Ref) -> Digest | None:
         """As the server makes it when asked, if it does."""
-        answer = send(self._request(ref, "HEAD", _TELL_DIGEST))
+        digest, stated = self._asked(ref, _TELL_DIGEST)
+        if stated and digest is None:
+            digest, _ = self._asked(ref, _TELL_LIGHTEST)
+        return digest
+
+    def _asked(self, ref: Ref, wishes: dict[str, str]) -> tuple[Digest | None, bool]:
+        """And whether there is one at all, be it one that cannot be computed here."""
+        answer = send(self._request(ref, "HEAD", wishes))
         answer.close()
-        return info_of(answer).digest if answer.status == 200 else None
+        if answer.status != 200:
+            return None, False
+        return info_of(answer).digest, bool(answer.headers.get("Digest") or answer.headers.get("Repr-Digest"))
 
     def open(self, ref: Ref, span: Span = WHOLE) -> Stream:
         if span != WHOLE:
@@ -79,7 +89,7 @@ class ServerStore(HttpStore):
         return listed(self._request(ref, "PROPFIND", {"Depth": "1"}))
 
     def _request(self, ref: Ref, method: str, extra: dict[str, str] | None = None) -> Request:
-        if self._needs_token and ref.token is None and ref.url.startswith("https://"):
+        if self.needs_token and ref.token is None and ref.url.startswith("https://"):
             ref = replace(ref, token=own_token())
         return super()._request(ref, method, extra)
 

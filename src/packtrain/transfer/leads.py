@@ -16,7 +16,7 @@ from packtrain.plan import Ref
 from packtrain.transfer import registry
 from packtrain.transfer.address import scheme_of, shown
 from packtrain.transfer.api import Place, Reveal
-from packtrain.transfer.patience import FOR_GOOD
+from packtrain.transfer.patience import FOR_GOOD, verdict_of
 from packtrain.transfer.sources import Sources
 
 _FEDERATED = frozenset({"osdf", "pelican"})
@@ -96,8 +96,13 @@ class Leads:
         with self._owner.changed:
             now = time.monotonic()
             lead.asking, lead.error, lead.failed_at = False, error, now
-            lead.refused = error.kind in FOR_GOOD
+            # Who has let us in before does so again once the token is renewed.
+            lead.refused = error.kind in FOR_GOOD and not lead.found
             wait = max(lead.again_s, error.retry_after_s or 0.0)
             lead.next_at = now + max(0.0, min(wait, self._owner.patience_ends() - now))
             lead.again_s = min(2 * lead.again_s, _MOST_AGAIN_S)
-        self._owner.lead_failed()
+            hopeless = not self._owner.sources.standings and not self.hopeful(self._owner.patience_ends())
+        if hopeless:
+            self._owner.broken(verdict_of(self.errors()))
+        else:
+            self._owner.lead_failed()

@@ -21,7 +21,7 @@ from packtrain.transfer.engine import LOOK_EVERY_S, BeginAnewError, Counts, Engi
 from packtrain.transfer.fetch import Fetched
 from packtrain.transfer.ledger import Known
 from packtrain.transfer.sources import Sources
-from packtrain.transfer.verify import Digests
+from packtrain.transfer.verify import Digests, refuse_unaffordable
 
 if TYPE_CHECKING:
     from packtrain.transfer.checksums import Checksums
@@ -180,7 +180,8 @@ class _Window:
         engine.most_blocks = _STEP // 2
 
     def begin(self, known: Known) -> None:
-        """Nothing to prepare."""
+        item = self._engine.wish.item
+        refuse_unaffordable(item.name, item.digest, known.size)
 
     def begin_unsized(self) -> None:
         if self._reading or self._appended:

@@ -1,7 +1,8 @@
 """How many connections: more while that pays, fewer when it does not. Pure: told what came, what it cost, and when.
 
 It begins with one. While that one is quick, and the processor is what limits it, there stays one: each further one
-would cost processor time and bring nothing. Otherwise there are FIRST after a moment, and then as many as pay.
+would cost processor time and bring nothing. Otherwise there are FIRST after a moment, and then as many as pay; if they
+bring no more than the one did in its best moment, there is one again.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ FIRST = 8
 MOST = 64
 _LOOK_S = 0.1
 _QUICK_RATE = 100e6  # bytes a second, of each connection
+_VERY_QUICK_RATE = 500e6  # however busy the processor is
 _BUSY = 0.6  # of one processor
 _SETTLE_S = 0.3
 _WINDOW_S = 0.3
@@ -37,6 +39,7 @@ class Pace:
         self.connections, self._first, self._most = 1, first, most
         self._quick: _Span | None = _Span(now)
         self._window = _Span(now)
+        self._best = 0.0  # of the one connection
         self._before: tuple[int, float] | None = None  # connections and goodput before the last change
         self._hold_until = now
 
@@ -55,10 +58,13 @@ class Pace:
         seconds, count, busy = span.seen(total, busy_s, now)
         if seconds < _LOOK_S:
             return
-        if count >= _QUICK_RATE * seconds and busy >= _BUSY:
+        rate = count / seconds
+        self._best = max(self._best, rate)
+        if rate >= _VERY_QUICK_RATE or (rate >= _QUICK_RATE and busy >= _BUSY):
             self._quick = _Span(now)
         else:
             self._quick, self.connections = None, self._first
+            self._before = (1, self._best) if self._best >= _QUICK_RATE else None
             self._window = _Span(now + _SETTLE_S)
 
     def _judge(self, rate: float, busy: float, now: float, flowing: int) -> None:

@@ -30,6 +30,7 @@ _UNTRIED_CONNECTIONS = 2  # to a place that has given nothing yet, while others 
 _GAPS = 3.0  # times the longest pause that a place has made
 _MOST_PATIENCE = 8.0  # times the limits above
 _NEW_SPEED_SHARE = 0.2
+_LET_IN: set[str] = set()  # places that have given something to this process and its credentials
 
 
 @dataclass(eq=False)
@@ -78,6 +79,8 @@ class Standing:
 
     def delivered(self, count: int, took: float, now: float) -> None:
         """A block of so many bytes took so long on one connection."""
+        if not self.bytes and has_credentials(self.place):
+            _LET_IN.add(self.place.label)
         self.bytes += count
         self.moved_at = now
         self.failures, self.error = 0, None
@@ -96,13 +99,17 @@ class Standing:
     def failed(self, error: TransferError, began: float, now: float, alone: bool, patience_ends: float) -> None:
         """`began`: when the attempt did. Connections that die together are one failure."""
         self.error = error
-        self.refused = self.refused or error.kind in FOR_GOOD
+        self.refused = self.refused or (error.kind in FOR_GOOD and not self._was_let_in(error))
         if began >= self.failed_at:
             self.failures += 1
         self.failed_at = now
         if error.retry_after_s is not None:
             self.most_connections = max(1, self.connections // 2)
         self.rests_until = max(self.rests_until, now + self._rest_s(error, alone, patience_ends - now))
+
+    def _was_let_in(self, error: TransferError) -> bool:
+        """Then the token has run out in mid-run: it is renewed under a running job, and read anew each time."""
+        return error.kind == "token_refused" and (self.bytes > 0 or self.place.label in _LET_IN)
 
     def _rest_s(self, error: TransferError, alone: bool, left: float) -> float:
         longest = _LONGEST_REST_ALONE_S if alone and self.failures < _LONG_OUTAGE else _LONGEST_REST_S
@@ -113,6 +120,13 @@ class Standing:
             doublings = max(0, doublings - _UNLUCKY)
         rest = min(_FIRST_REST_S * 2.0**doublings, longest)
         return min(max(rest, error.retry_after_s or 0.0), left)
+
+
+def has_credentials(place: Place) -> bool:
+    """The ref's, or those that a federation's server wants and the machine has."""
+    ref = place.ref
+    signed = ref.s3 is not None and ref.s3.access_key is not None
+    return signed or ref.token is not None or bool(ref.headers) or getattr(place.source, "needs_token", False)
 
 
 class Sources:

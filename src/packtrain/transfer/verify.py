@@ -8,10 +8,13 @@ from typing import Any
 
 from packtrain.errors import FailedError
 from packtrain.plan import Digest
+from packtrain.transfer import crc32c
 
 HEAD_BYTES = 1024  # enough to tell what a file is
-WEAK = frozenset({"adler32"})  # tell an accident, but not whether two files of somebody's are the same
+# They tell an accident, but not whether two files of somebody's are the same.
+WEAK = frozenset({"crc32c", "crc32", "adler32"})
 _BLOCK = 1 << 20
+_OF_ZLIB = {"adler32": 1, "crc32": 0}  # and what they begin with
 _ARCHIVES = (".tar", ".gz", ".tgz", ".bz2", ".tbz", ".tbz2", ".xz", ".txz", ".zip", ".7z", ".rar", ".zst")
 _BINARY = (
     *_ARCHIVES, ".npz", ".npy", ".pt", ".pth", ".bin", ".h5", ".hdf5", ".parquet", ".safetensors", ".sif",
@@ -47,26 +50,42 @@ class Digests:
 def _algorithm(name: str) -> Any:
     import hashlib
 
-    if name == "adler32":
-        return _Adler32()
+    if name == "crc32c":
+        return crc32c.begun()
+    if name in _OF_ZLIB:
+        return _OfZlib(name)
     if name not in ("sha256", "md5"):
-        raise FailedError("unsupported", f"the digest {name!r} is not one of sha256, md5, adler32")
+        raise FailedError("unsupported", f"the digest {name!r} is not one of sha256, md5, crc32c, crc32, adler32")
     return hashlib.new(name, usedforsecurity=False)
 
 
-class _Adler32:
-    """As of hashlib. XRootD's usual checksum: against accidents, not against malice."""
+class _OfZlib:
+    """As of hashlib."""
 
-    def __init__(self) -> None:
-        self._value = 1
+    def __init__(self, name: str) -> None:
+        self._name, self._value = name, _OF_ZLIB[name]
 
     def update(self, data: bytes | memoryview) -> None:
         import zlib
 
-        self._value = zlib.adler32(data, self._value)
+        self._value = getattr(zlib, self._name)(data, self._value)
 
     def hexdigest(self) -> str:
         return f"{self._value:08x}"
+
+
+def affordable(algorithm: str, size: int | None, unasked: bool = False) -> bool:
+    """Whether so many bytes can be digested without anybody waiting for it; `unasked`: only a server stated a digest."""
+    most = crc32c.MOST_UNASKED if unasked else crc32c.MOST_BYTES
+    return algorithm != "crc32c" or crc32c.is_fast() or (size is not None and size <= most)
+
+
+def refuse_unaffordable(name: str, digest: Digest | None, size: int) -> None:
+    """A digest that the user states is computed, or it is an error; never left out."""
+    if digest is not None and not affordable(digest.algorithm, size):
+        most = crc32c.MOST_BYTES >> 30
+        words = f"{name} has {size} bytes, and to compute a crc32c of more than {most} GiB would take too long"
+        raise FailedError("unsupported", f"{words} without a module such as google-crc32c: give its sha256 or md5")
 
 
 def sha256_of(path: Path) -> str:

@@ -20,7 +20,7 @@ from packtrain.transfer.wire import watched
 _FIRST_BYTES = 4 << 20  # asked for when it is not known how many there are
 _SLOWER_THAN_OTHERS_S = 0.5  # without a byte, when another place brought what was asked for
 _LOOK_EVERY_S = 0.02  # while bytes come
-_SMALL = 2 << 20  # asked for whole: what is said of the whole comes with it
+SMALL = 2 << 20  # asked for whole: what is said of the whole comes with it
 
 
 class _LeftError(Exception):
@@ -110,7 +110,7 @@ class Worker:
     def _asked(self, attempt: Attempt) -> Bytes:
         span, known, planned = attempt.span, self._engine.known, self._engine.wish.item.size
         if span is None or known is None:
-            small = planned is not None and planned <= _SMALL
+            small = planned is not None and planned <= SMALL
             return WHOLE if small or attempt.standing.whole else Bytes(0, _FIRST_BYTES)
         stop = min(span.stop, span.at + self._reach(attempt))
         return Bytes(span.at * known.block + span.got, min(known.size, stop * known.block))

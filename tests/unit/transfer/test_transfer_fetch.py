@@ -404,7 +404,7 @@ def test_a_crc32c_of_too_much_is_refused_before_anything_comes(folder, target):
 
 @pytest.mark.usefixtures("no_module")
 def test_a_servers_crc32c_of_too_much_is_not_called_verified(folder, target, monkeypatch):
-    monkeypatch.setattr(crc32c, "MOST_BYTES", len(DATA) - 1)
+    monkeypatch.setattr(crc32c, "MOST_UNASKED", len(DATA) - 1)
     with Origin(folder, headers={"Digest": "crc32c=00000000"}) as origin:
         assert run(item(f"{origin.url}/{NAME}"), target).verified_by == ""
     assert target.read_bytes() == DATA

@@ -1,0 +1,124 @@
+"""A person at the access point of a test pool: runs of packtrain, plain submit files, and what the supervisor costs."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from testbed.condor_pool import Pool
+
+TICKS = os.sysconf("SC_CLK_TCK")
+EVENT = re.compile(r"^(\d{3}) \(\d+\.(\d+)\.\d+\) (\S+ \S+)", re.MULTILINE)
+EXECUTING, TERMINATED = "001", "005"
+SAMPLE_EVERY_S = 0.2
+
+
+class Person:
+    """A folder and a store of its own."""
+
+    def __init__(self, pool: Pool, folder: Path) -> None:
+        folder.mkdir()
+        self.pool, self.folder = pool, folder
+        self._environment = {**pool.environment, "PACKTRAIN_STORE": str(folder / "store.db")}
+
+    def packtrain(self, *arguments: object) -> str:
+        return self.pool.packtrain(arguments, cwd=self.folder, env=self._environment).stdout
+
+    def start(self, workflow: str) -> str:
+        """The name of the run, which goes on by itself."""
+        (self.folder / "workflow.yaml").write_text(workflow)
+        said = self.packtrain("run", "workflow.yaml", "--on", "htcondor", "--detach", "--offline", "--json")
+        return str(json.loads(said)["run"])
+
+    def jobs(self, run: str) -> list[Mapping[str, Any]]:
+        """As `packtrain ps` lists them."""
+        return list(json.loads(self.packtrain("ps", run, "--json"))["jobs"])
+
+    def await_end(self, run: str, cap_s: float) -> list[Mapping[str, Any]]:
+        """The jobs when none is left in the queue and the run has ended, or when the time is over."""
+        ends = time.monotonic() + cap_s
+        mine = f'PacktrainRun == "{run}"'
+        while time.monotonic() < ends and self.pool.queue(mine, "ClusterId"):
+            time.sleep(0.2)
+        return self.jobs(run)
+
+    def user_log(self, run: str) -> Path:
+        return self.folder / ".packtrain/runs" / run / "htcondor/user.log"
+
+    def submit(self, text: str) -> Path:
+        """The user log of a plain submit file."""
+        (self.folder / "plain.sub").write_text(f"log = {self.folder}/plain.log\n{text}")
+        self.pool.run(["condor_submit", "plain.sub"], cwd=self.folder)
+        return self.folder / "plain.log"
+
+
+class Supervisor:
+    """The process on the access point that attends the run."""
+
+    def __init__(self, pool: Pool) -> None:
+        (self._pid,) = pool.await_some(lambda: list(_supervisors(pool)), "no supervisor runs")
+        self.peak_mb = 0.0
+
+    def share(self, seconds: float) -> float:
+        """Percent of a core that it takes, for so long or until it ends."""
+        began, first = time.monotonic(), self._cpu_s()
+        last = first
+        while time.monotonic() - began < seconds and (now := self._cpu_s()):
+            last = now
+            time.sleep(SAMPLE_EVERY_S)
+        return 100 * (last - first) / (time.monotonic() - began)
+
+    def _cpu_s(self) -> float:
+        """0 when it has ended."""
+        try:
+            fields = Path(f"/proc/{self._pid}/stat").read_text().rpartition(")")[2].split()
+            status = Path(f"/proc/{self._pid}/status").read_text()
+        except OSError:
+            return 0.0
+        if peak := re.search(r"VmHWM:\s+(\d+)", status):
+            self.peak_mb = int(peak.group(1)) / 1000
+        return sum(map(int, fields[11:15])) / TICKS
+
+
+def _supervisors(pool: Pool) -> Iterator[int]:
+    return (pid for pid, words in pool.commands() if "supervise" in words)
+
+
+def moments(log: Path) -> dict[tuple[str, int], float]:
+    """When each event of each job came (the last of a kind)."""
+    found = EVENT.findall(log.read_text()) if log.exists() else []
+    return {(kind, int(job)): datetime.fromisoformat(when).timestamp() for kind, job, when in found}
+
+
+def await_ends(log: Path, jobs: int, cap_s: float) -> dict[tuple[str, int], float]:
+    """The log's events once so many jobs have ended, or when the time is over."""
+    ends = time.monotonic() + cap_s
+    while time.monotonic() < ends and sum(kind == TERMINATED for kind, _ in moments(log)) < jobs:
+        time.sleep(0.1)
+    return moments(log)
+
+
+def span(seen: Mapping[tuple[str, int], float]) -> float:
+    """From the first start to the last end."""
+    first = min(when for (kind, _), when in seen.items() if kind == EXECUTING)
+    return max(when for (kind, _), when in seen.items() if kind == TERMINATED) - first
+
+
+def write_wrapper(folder: Path, times: Path) -> Path:
+    """For USER_JOB_WRAPPER: writes what the shell says of its children's CPU time into a file for each job."""
+    wrapper = folder / "wrapper.sh"
+    wrapper.write_text(f'#!/bin/sh\n"$@"\ncode=$?\ntimes > {times}/$$\nexit $code\n')
+    wrapper.chmod(0o755)
+    return wrapper
+
+
+def cpu_of_children(file: Path) -> float:
+    """From the second line, such as 0m0.120s 0m0.030s."""
+    minutes = re.findall(r"(\d+)m([\d.]+)s", file.read_text().splitlines()[1])
+    return sum(60 * int(minute) + float(second) for minute, second in minutes)

@@ -1,0 +1,169 @@
+"""packtrain on a real HTCondor pool of three sites, beside plain condor_submit.
+
+    python bench/htcondor.py --json [--only submit,overhead,cpu,thousand] [--many 10000] [--jobs 1000]
+
+Prints one JSON line; progress and what falls short on stderr:
+
+submit_10k_s         from `packtrain run --detach` until `packtrain ps` lists 10,000 submitted jobs (≤ 15)
+job_overhead_s       a job of packtrain that runs `true`, against a bare one, one after another in one slot (≤ 1.0)
+agent_cpu_s          CPU of a job that fetches 1 MB and runs `true`, all its processes (≤ 0.3)
+thousand_jobs_lost   of 1,000 jobs, those that `ps` does not list as succeeded (0)
+supervisor_cpu_pct   of one core, with 1,000 jobs queued, and with 1,000 jobs being run; the larger (≤ 5)
+supervisor_rss_mb    the most that it had (≤ 150)
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from harness import measure, on_pool
+from harness.measure import plain, tell
+from harness.on_pool import Person, Supervisor
+
+from testbed.condor_config import SITES
+from testbed.condor_pool import Pool
+from testbed.origin import Origin
+
+BOUNDS = {
+    "submit_10k_s": 15.0,
+    "job_overhead_s": 1.0,
+    "agent_cpu_s": 0.3,
+    "thousand_jobs_lost": 0,
+    "supervisor_cpu_pct": 5.0,
+    "supervisor_rss_mb": 150.0,
+}
+IN_A_ROW = 20  # jobs one after another
+QUEUED_S = 30.0  # how long the supervisor of waiting jobs is looked at
+CAP_S = 900.0
+BARE = "executable = /bin/true\ntransfer_executable = false\noutput = plain.out\nerror = plain.err\n"
+WORKFLOW = """name: bench
+resources: {{tasks: 1, cpusPerTask: {cpus}, memPerCpu: 64, gpus: 0}}
+count: {count}
+{more}
+steps: [{{run: {{command: "true"}}}}]
+"""
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="packtrain on a pool")
+    parser.add_argument("--json", action="store_true", help="the JSON line on stdout")
+    parser.add_argument("--only", default=",".join(PARTS), help=f"some of {', '.join(PARTS)}")
+    parser.add_argument("--many", type=int, default=10_000, help="jobs that are only submitted")
+    parser.add_argument("--jobs", type=int, default=1000, help="jobs that run")
+    return parser.parse_args()
+
+
+def _workflow(count: int, *, cpus: int = 1, more: str = "") -> str:
+    return WORKFLOW.format(count=count, cpus=cpus, more=more)
+
+
+def submit(pool: Pool, folder: Path, given: argparse.Namespace) -> dict[str, float]:
+    """The sites take nothing meanwhile: they would be other machines."""
+    person = Person(pool, folder / "submit")
+    with pool.configured(START="False"):
+        began = time.monotonic()
+        run = person.start(_workflow(given.many))
+        accepted = time.monotonic() - began
+        while sum(bool(job["attempts"]) for job in person.jobs(run)) < given.many:
+            tell(f"submit: {time.monotonic() - began:.1f} s")
+        taken = time.monotonic() - began
+        asked = time.monotonic()
+        person.jobs(run)
+        listing = time.monotonic() - asked
+        _remove(pool)
+    return {"submit_10k_s": taken, "run_command_s": accepted, "ps_10k_s": listing}
+
+
+def overhead(pool: Pool, folder: Path, given: argparse.Namespace) -> dict[str, float]:
+    """Both take one whole site, so that each job waits for the one before it."""
+    person, site = Person(pool, folder / "overhead"), SITES[1]
+    there = f'GLIDEIN_ResourceName == "{site.name}"'
+    text = f"{BARE}request_cpus = {site.cpus}\nrequirements = {there}\nqueue {IN_A_ROW}\n"
+    bare = on_pool.span(on_pool.await_ends(person.submit(text), IN_A_ROW, CAP_S))
+    run = person.start(_workflow(IN_A_ROW, cpus=site.cpus, more=f"htcondor: {{requirements: '{there}'}}"))
+    ours = on_pool.span(on_pool.await_ends(person.user_log(run), IN_A_ROW, CAP_S))
+    tell(f"overhead: {IN_A_ROW} bare jobs {bare:.1f} s, {IN_A_ROW} of packtrain {ours:.1f} s")
+    return {"job_overhead_s": (ours - bare) / IN_A_ROW, "bare_job_s": bare / IN_A_ROW}
+
+
+def cpu(pool: Pool, folder: Path, given: argparse.Namespace) -> dict[str, float]:
+    """HTCondor knows whole seconds only: a wrapper of the site takes the time."""
+    person, times = Person(pool, folder / "cpu"), folder / "times"
+    for name in ("www", "times"):
+        (folder / name).mkdir()
+    (folder / "www/data.bin").write_bytes(os.urandom(1 << 20))
+    with Origin(folder / "www") as origin, pool.configured(USER_JOB_WRAPPER=on_pool.write_wrapper(folder, times)):
+        run = person.start(_workflow(5, more=f'input: {{http: {{url: "{origin.url}/data.bin"}}}}'))
+        person.await_end(run, CAP_S)
+    return {"agent_cpu_s": statistics.median(map(on_pool.cpu_of_children, times.iterdir()))}
+
+
+def thousand(pool: Pool, folder: Path, given: argparse.Namespace) -> dict[str, float]:
+    person = Person(pool, folder / "thousand")
+    began = time.monotonic()
+    on_pool.await_ends(person.submit(f"{BARE}queue {given.jobs}\n"), given.jobs, CAP_S)
+    bare = time.monotonic() - began
+    tell(f"thousand: plain condor_submit took {bare:.1f} s")
+    with pool.configured(START="False"):
+        run = person.start(_workflow(given.jobs))
+        mine = f'PacktrainRun == "{run}" && JobUniverse == 5'
+        pool.await_some(lambda: len(pool.queue(mine, "ProcId")) == given.jobs, "not all are queued")
+        supervisor = Supervisor(pool)
+        queued = supervisor.share(QUEUED_S)
+    began = time.monotonic()
+    running = supervisor.share(CAP_S)
+    ours = time.monotonic() - began
+    tell(f"thousand: packtrain took {ours:.1f} s; the supervisor {queued:.1f}% queued, {running:.1f}% running")
+    done = sum(job["status"] == "succeeded" for job in person.jobs(run))
+    return {
+        "thousand_jobs_lost": given.jobs - done,
+        "thousand_jobs_s": ours,
+        "thousand_plain_s": bare,
+        "supervisor_cpu_pct": max(queued, running),
+        "supervisor_cpu_queued_pct": queued,
+        "supervisor_cpu_running_pct": running,
+        "supervisor_rss_mb": supervisor.peak_mb,
+    }
+
+
+def _remove(pool: Pool) -> None:
+    """Everything from the queue, whoever objects."""
+    for option in ((), ("-forcex",)):
+        pool.run(["condor_rm", *option, "-constraint", "true"], check=False)
+    pool.await_some(lambda: not pool.queue("true", "ClusterId"), "jobs stay in the queue")
+
+
+PARTS: dict[str, Callable[[Pool, Path, argparse.Namespace], dict[str, float]]] = {
+    "submit": submit,
+    "overhead": overhead,
+    "cpu": cpu,
+    "thousand": thousand,
+}
+
+
+def main() -> None:
+    given = _arguments()
+    measure.leave_in_order()
+    load = os.getloadavg()[0]
+    figures: dict[str, float] = {}
+    with tempfile.TemporaryDirectory(prefix="packtrain-bench-") as folder, Pool(Path(folder) / "pool") as pool:
+        for part in given.only.split(","):
+            tell(f"{part}…")
+            figures |= PARTS[part](pool, Path(folder), given)
+    for name, bound in BOUNDS.items():
+        if name in figures:
+            tell(f"{name} {figures[name]:.3f} ≤ {bound}{'   FALLS SHORT' if figures[name] > bound else ''}")
+    if given.json:
+        about = {"bench": "htcondor", "many": given.many, "jobs": given.jobs, "load_before": load}
+        print(json.dumps({**about, **{name: plain(figure) for name, figure in figures.items()}}))
+
+
+if __name__ == "__main__":
+    main()
