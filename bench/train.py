@@ -76,7 +76,7 @@ def _train(bench: Bench, recipe: str, images: Path, epochs: int) -> dict[str, fl
 def checkpoint(bench: Bench) -> Figures:
     """A program with 200 MB of state, run by the agent, which brings its checkpoints to a real S3 server."""
     build_agent(bench.folder / "agent.pyz")
-    with S3() as s3:
+    with S3(volume_mb=1024) as s3:
         write_plan(Plan("bench", "bench", "local", (_job(bench, s3),)), bench.folder / "plan.json")
         agent = [sys.executable, "-I", "-S", bench.folder / "agent.pyz", bench.folder / "plan.json"]
         subprocess.run([*agent, "--home", bench.folder / "home"], stdout=sys.stderr, check=True)

@@ -27,9 +27,10 @@ _READY_WITHIN_S = 60.0
 
 
 class S3:
-    """`with S3() as s3: s3.ref("key")`. Needs about 4 s to start."""
+    """`with S3() as s3: s3.ref("key")`. Needs about 4 s to start. Holds 20 volumes; what was deleted takes room, too."""
 
-    def __init__(self) -> None:
+    def __init__(self, volume_mb: int = 64) -> None:
+        self._volume_mb = volume_mb
         self._folder = Path(tempfile.mkdtemp(prefix="testbed-s3-"))
         self._process: subprocess.Popen[bytes] | None = None
         self._ports: list[int] = []
@@ -58,7 +59,7 @@ class S3:
         config = self._folder / "s3.json"
         config.write_text(json.dumps(_identities()), encoding="utf-8")
         with open(self._folder / "log", "ab") as log:
-            command = _command(self._folder, config, *self._ports)
+            command = _command(self._folder, config, self._volume_mb, *self._ports)
             self._process = subprocess.Popen(command, stdout=log, stderr=log, cwd=self._folder)
         self._wait_until_ready()
 
@@ -118,11 +119,11 @@ def _identities() -> object:
     return {"identities": [{"name": "testbed", "credentials": keys, "actions": actions}]}
 
 
-def _command(folder: Path, config: Path, master: int, volume: int, filer: int, s3: int) -> list[str]:
+def _command(folder: Path, config: Path, volume_mb: int, master: int, volume: int, filer: int, s3: int) -> list[str]:
     beside = Path(sys.executable).with_name("weed")
     return [
         str(beside) if beside.exists() else "weed", "server", f"-dir={folder}",
-        "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-master.volumeSizeLimitMB=64", "-volume.max=20",
+        "-ip=127.0.0.1", "-ip.bind=127.0.0.1", f"-master.volumeSizeLimitMB={volume_mb}", "-volume.max=20",
         f"-master.port={master}", f"-volume.port={volume}", f"-filer.port={filer}",
         "-s3", f"-s3.port={s3}", "-s3.port.iceberg=0", "-s3.port.lance=0", f"-s3.config={config}",
         "-master.telemetry=false",
