@@ -5,7 +5,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 TESTS ?= tests
 
-.PHONY: help install demo test unit worker39 check bench docs wheel clean
+.PHONY: help install demo pool test unit worker39 check bench docs wheel clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -20,6 +20,9 @@ $(STAMP): pyproject.toml constraints.txt
 demo: install ## CIFAR-10 from a server that demands a token, two short epochs, with live bars
 	$(BIN)/python -m testbed.demo
 
+pool: install ## a real HTCondor pool of three sites, until Ctrl-C
+	@$(BIN)/python -m testbed.condor_pool
+
 test: check ## everything that CI runs
 	$(BIN)/python -m testbed.components
 	$(BIN)/pytest -n 3 --dist loadgroup $(TESTS)
@@ -29,7 +32,7 @@ unit: install ## the fast tests, under a minute
 	$(BIN)/pytest -n 3 -m 'not slow' tests/unit tests/architecture
 
 worker39: install ## the tests of what rides to the worker, on a real Python 3.9
-	$(BIN)/python -m testbed.python39 -m pytest -p no:cacheprovider -c testbed/python39.ini tests/unit/plan tests/unit/events tests/unit/transfer tests/unit/agent tests/unit/torch
+	$(BIN)/python -m testbed.python39 -m pytest -p no:cacheprovider -c testbed/python39.ini tests/unit/plan tests/unit/events tests/unit/transfer tests/unit/agent tests/unit/torch tests/unit/plugin
 
 check: install ## ruff, mypy --strict, import-linter
 	$(BIN)/ruff check .

@@ -20,8 +20,9 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from harness import measure, on_pool
 from harness.measure import plain, tell
@@ -89,6 +90,7 @@ def overhead(pool: Pool, folder: Path, given: argparse.Namespace) -> dict[str, f
     bare = on_pool.span(on_pool.await_ends(person.submit(text), IN_A_ROW, CAP_S))
     run = person.start(_workflow(IN_A_ROW, cpus=site.cpus, more=f"htcondor: {{requirements: '{there}'}}"))
     ours = on_pool.span(on_pool.await_ends(person.user_log(run), IN_A_ROW, CAP_S))
+    _check(person.await_end(run, CAP_S))
     tell(f"overhead: {IN_A_ROW} bare jobs {bare:.1f} s, {IN_A_ROW} of packtrain {ours:.1f} s")
     return {"job_overhead_s": (ours - bare) / IN_A_ROW, "bare_job_s": bare / IN_A_ROW}
 
@@ -101,7 +103,7 @@ def cpu(pool: Pool, folder: Path, given: argparse.Namespace) -> dict[str, float]
     (folder / "www/data.bin").write_bytes(os.urandom(1 << 20))
     with Origin(folder / "www") as origin, pool.configured(USER_JOB_WRAPPER=on_pool.write_wrapper(folder, times)):
         run = person.start(_workflow(5, more=f'input: {{http: {{url: "{origin.url}/data.bin"}}}}'))
-        person.await_end(run, CAP_S)
+        _check(person.await_end(run, CAP_S))
     return {"agent_cpu_s": statistics.median(map(on_pool.cpu_of_children, times.iterdir()))}
 
 
@@ -131,6 +133,12 @@ def thousand(pool: Pool, folder: Path, given: argparse.Namespace) -> dict[str, f
         "supervisor_cpu_running_pct": running,
         "supervisor_rss_mb": supervisor.peak_mb,
     }
+
+
+def _check(jobs: Sequence[Mapping[str, Any]]) -> None:
+    """Jobs that fail are quick: then there is nothing to measure."""
+    if failed := [job for job in jobs if job["status"] != "succeeded"]:
+        raise SystemExit(f"{len(failed)} of {len(jobs)} jobs did not succeed; the first: {failed[0]}")
 
 
 def _remove(pool: Pool) -> None:

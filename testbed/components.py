@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from testbed import apptainer, data, peers, python39, sevenzip, xrootd
+from testbed import apptainer, condor, condor_network, data, peers, python39, sevenzip, xrootd
 
 COMPONENTS: dict[str, Callable[[], object]] = {
     "Apptainer": apptainer.program,
+    "HTCondor": condor.folder,
+    "nft": condor_network.program,
     "Python 3.9": python39.site,
     "Python 3.9 itself": python39.python,
     "7z": sevenzip.bin_folder,

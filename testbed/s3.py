@@ -27,7 +27,7 @@ _READY_WITHIN_S = 60.0
 
 
 class S3:
-    """`with S3() as s3: s3.ref("key")`. Needs about 4 s to start. Holds 20 volumes; what was deleted takes room, too."""
+    """`with S3() as s3: s3.ref("key")`. Needs about 4 s to start. Has 20 volumes; what was deleted takes room, too."""
 
     def __init__(self, volume_mb: int = 64) -> None:
         self._volume_mb = volume_mb

@@ -69,7 +69,7 @@ class XRootD:
 
     def __init__(self, folder: Path, tls: tuple[Path, Path] | None, directives: str) -> None:
         self.log = folder / "log"
-        self.root_port, self.http_port = _free_ports(2)
+        self.root_port, self.http_port = free_ports(2)
         self.url = f"{'https' if tls else 'http'}://localhost:{self.http_port}"
         self._config = folder / "xrootd.cfg"
         self._process: subprocess.Popen[bytes] | None = None
@@ -147,7 +147,7 @@ def _check_host_name() -> None:
         raise RuntimeError(f"XRootD needs this host's name to resolve: add '127.0.0.1 {name}' to /etc/hosts") from None
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     """Below those that the kernel gives to outgoing connections, which would take one before the server does."""
     found: set[int] = set()
     while len(found) < count:

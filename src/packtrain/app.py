@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import secrets
 import shutil
 import subprocess
 import sys
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from packtrain.engines.api import Capabilities, Engine, Ticket
 from packtrain.engines.bundle import build_agent, write_launcher
+from packtrain.engines.htcondor import CAPABILITIES as HTCONDOR
+from packtrain.engines.htcondor import HtcondorEngine, bare, detached, examine, make_ready
+from packtrain.engines.htcondor import prepare as pool
+from packtrain.engines.htcondor.client import Client, bindings
 from packtrain.engines.local import LocalEngine, capabilities
 from packtrain.errors import NotFoundError, PacktrainError, RefusedError, UsageError
 from packtrain.events import Event, kinds, new_emitter
@@ -21,15 +27,18 @@ from packtrain.planner.fit import problems_for, within
 from packtrain.planner.references import read_references, write_references
 from packtrain.planner.secrets import revealer
 from packtrain.report.curves import Curves, curves_of, subtitle_of
-from packtrain.spec import Problem, load
+from packtrain.spec import Loaded, Origin, Problem, load
 from packtrain.spec.problems import WARNING
+from packtrain.spec.settings import load_settings
+from packtrain.spec.submitfile import is_submit_file, load_submit_file
 from packtrain.state import RunState
 from packtrain.store import Lease, RunRow, SqliteStore, store_path
 from packtrain.supervise import Collector, Supervisor
 from packtrain.supervise.loop import holder_lives
 from packtrain.transfer.api import Reveal
 
-ENGINES = ("local",)
+ENGINES = ("local", "htcondor")
+_START_S = 60.0  # how long a schedd may take to start a supervisor
 
 
 @dataclass(frozen=True)
@@ -41,6 +50,9 @@ class Prepared:
     folder: RunFolder
     where: Path  # the workflow's folder
     problems: tuple[Problem, ...]
+    origin: Origin = field(default_factory=Origin)  # of the workflow, for line numbers
+    disk_bytes: int | None = None  # what one job needs, where that is known
+    bare: bool = False  # the jobs' image has no Python: they go without the agent
 
     @property
     def failed(self) -> bool:
@@ -60,11 +72,17 @@ def open_store() -> SqliteStore:
 def engine_capabilities(name: str) -> Capabilities:
     if name not in ENGINES:
         raise UsageError(f"there is no engine {name!r} in this version; known are {', '.join(ENGINES)}")
-    return capabilities()
+    return HTCONDOR if name == "htcondor" else capabilities()
 
 
-def engine_of(row: RunRow) -> Engine:
-    return LocalEngine(RunFolder(row.folder))
+def engine_of(row: RunRow, plan: Plan) -> Engine:
+    folder = RunFolder(row.folder)
+    return HtcondorEngine(plan, folder) if row.engine == "htcondor" else LocalEngine(folder)
+
+
+def load_workflow(file: Path, expect: tuple[str, ...] = ()) -> Loaded:
+    """A workflow, from its own kind of file or from a submit file; `expect` adds to what it expects."""
+    return load_submit_file(file, expect).loaded if is_submit_file(file) else load(file).expecting(expect)
 
 
 def new_run_id(name: str) -> str:
@@ -74,13 +92,19 @@ def new_run_id(name: str) -> str:
 
 
 def prepare(
-    file: Path, engine: str, *, strict: bool = True, no_container: bool = False, no_gpu: bool = False
+    file: Path,
+    engine: str,
+    *,
+    strict: bool = True,
+    no_container: bool = False,
+    no_gpu: bool = False,
+    expect: tuple[str, ...] = (),
 ) -> Prepared:
     """Read, check and plan a workflow file. Problems are returned, not raised. Not strict: that this
     machine lacks something (a GPU, a variable with a token) is a warning."""
     machine = engine_capabilities(engine)
     where = file.absolute().parent
-    loaded = load(file)
+    loaded = load_workflow(file, expect)
     if loaded.workflow is None:
         return Prepared(None, Resolved({}), RunFolder(where), where, loaded.problems)
     run = new_run_id(loaded.workflow.name or file.stem)
@@ -99,18 +123,40 @@ def prepare(
     if not strict:
         lacking = tuple(replace(problem, severity=WARNING) for problem in lacking)
     problems = tuple(dict.fromkeys((*loaded.problems, *planned.problems, *lacking)))
-    return Prepared(replace(planned, plan=within(planned.plan, machine)), resolved, folder, where, problems)
+    fitting = replace(planned, plan=within(planned.plan, machine))
+    return Prepared(fitting, resolved, folder, where, problems, loaded.workflow.origin)
+
+
+def with_pool_problems(prepared: Prepared) -> Prepared:
+    """What the pool would refuse or hold, now that the sizes of inputs are known."""
+    if prepared.plan.engine != "htcondor":
+        return prepared
+    settings = pool.run_settings(prepared.plan, load_settings().htcondor, prepared.disk_bytes)
+    chosen = bare.choose(prepared.plan, prepared.origin)
+    found = (*chosen.problems, *pool.problems(chosen.plan, settings, Client(), prepared.origin))
+    problems = tuple(dict.fromkeys((*prepared.problems, *found)))
+    assert prepared.planned is not None
+    planned = replace(prepared.planned, plan=chosen.plan)
+    return replace(prepared, planned=planned, bare=chosen.bare, problems=problems)
 
 
 def create_run(prepared: Prepared, store: SqliteStore) -> RunRow:
     """Make the run's folder complete, then the run known: a crash in between leaves only a folder."""
     assert prepared.planned is not None
     plan, folder = prepared.plan, prepared.folder
+    if plan.engine == "htcondor":
+        bindings()  # raises UsageError: better now than when the run is known
     folder.root.mkdir(parents=True, mode=0o700)
     (folder.root.parent.parent / ".gitignore").write_text("*\n", encoding="utf-8")
     write_secrets(folder.secrets, prepared.resolved.values)
     write_references(folder.references, prepared.planned.secrets, prepared.where)
-    _write_plans(plan, folder)
+    write_plan(plan, folder.plan)
+    if plan.engine == "htcondor":
+        make_ready(plan, folder, pool.run_settings(plan, load_settings().htcondor, prepared.disk_bytes))
+        if prepared.bare:
+            bare.write_scripts(plan, folder)
+    else:
+        _write_job_plans(plan, folder)
     build_agent(folder.agent)
     write_launcher(folder.launcher)
     row = RunRow(plan.run, plan.name, plan.engine, folder.root, time.time())
@@ -118,8 +164,7 @@ def create_run(prepared: Prepared, store: SqliteStore) -> RunRow:
     return row
 
 
-def _write_plans(plan: Plan, folder: RunFolder) -> None:
-    write_plan(plan, folder.plan)
+def _write_job_plans(plan: Plan, folder: RunFolder) -> None:
     for job in plan.jobs:
         folder.job(job.id).mkdir(parents=True, exist_ok=True)
         write_plan(replace(plan, jobs=(job,)), folder.job_plan(job.id))
@@ -131,14 +176,18 @@ def _created(plan: Plan, row: RunRow) -> Event:
     return Event(row.run, "", new_emitter("cli"), 1, kinds.RUN_CREATED, row.created, time.monotonic(), data)
 
 
-def supervisor_of(row: RunRow, store: SqliteStore) -> Supervisor:
+def supervisor_of(row: RunRow, store: SqliteStore, lease: Lease | None = None) -> Supervisor:
+    """`lease`: taken before, since the plan of many jobs takes a while to read."""
     folder = RunFolder(row.folder)
-    return Supervisor(read_plan(folder.plan), folder, store, engine_of(row))
+    plan = read_plan(folder.plan)
+    return Supervisor(plan, folder, store, engine_of(row, plan), lease=lease)
 
 
 def detach(row: RunRow, store: SqliteStore, *, reopen: bool) -> int:
     """Start a supervisor that outlives this terminal; its process id, once it holds the lease."""
     command = [sys.executable, "-m", "packtrain", "supervise", row.run, *(["--reopen"] if reopen else [])]
+    if row.engine == "htcondor":
+        return _detach_to_schedd(row, store, command)
     log = RunFolder(row.folder).supervisor_log
     with open(log, "ab") as file:
         process = subprocess.Popen(
@@ -149,6 +198,22 @@ def detach(row: RunRow, store: SqliteStore, *, reopen: bool) -> int:
             raise RefusedError(f"the supervisor of {row.run} did not start: {_last_line(log)}")
         time.sleep(0.02)
     return process.pid
+
+
+def _detach_to_schedd(row: RunRow, store: SqliteStore, command: list[str]) -> int:
+    before = store.lease(row.run)
+    folder = RunFolder(row.folder)
+    environ = {**os.environ, "PACKTRAIN_STORE": str(store.path.absolute())}
+    job = detached.submit_supervisor(row.run, folder, [*command, "--in-schedd"], environ)
+    deadline = time.monotonic() + _START_S
+    while (lease := store.lease(row.run)) is None or (before and lease.epoch == before.epoch):
+        if time.monotonic() > deadline:
+            raise RefusedError(
+                f"the supervisor of {row.run} is job {job} of the schedd, but has not started within {_START_S:g} s; "
+                f"look at `condor_q {job}` and {folder.supervisor_log}"
+            )
+        time.sleep(0.05)
+    return lease.pid
 
 
 def _has_had_lease(store: SqliteStore, run: str, pid: int) -> bool:
@@ -207,6 +272,11 @@ def reveal_of(row: RunRow) -> Reveal:
 # Looking
 
 
+def examine_pool() -> list[examine.Finding]:
+    """How the HTCondor pool of this access point stands."""
+    return list(examine.examine(Client(), Path.cwd()))
+
+
 def curves_of_run(store: SqliteStore, state: RunState) -> Curves:
     """What the jobs of a run reported."""
     return curves_of(state, (stored.event for stored in store.events(state.run, kind=kinds.METRIC)))
@@ -259,6 +329,7 @@ def load_state(store: SqliteStore, run: str) -> RunState:
     state = RunState(run)
     for stored in store.events(run):
         state.apply(stored.event, stored.arrived)
+    state.see(store.glimpses(run))
     return state
 
 
@@ -275,9 +346,12 @@ def refresh(store: SqliteStore, row: RunRow) -> RunState:
     if state.finished or supervisor_lease(store, row.run) or not RunFolder(row.folder).plan.exists():
         return state
     folder = RunFolder(row.folder)
-    jobs = {job.id: job for job in read_plan(folder.plan).jobs}
+    plan = read_plan(folder.plan)
+    jobs = {job.id: job for job in plan.jobs}
     live = [Ticket(a.decision, jobs[job.id]) for job in state.jobs.values() for a in job.live]
-    Collector(store, row.run, folder).collect(state, engine_of(row).look(live))
+    engine = engine_of(row, plan)
+    with contextlib.suppress(RefusedError, UsageError):  # a pool that gives no answer: what is known is shown
+        Collector(store, row.run, folder, engine.capabilities.shares_folder).collect(state, engine.look(live))
     return load_state(store, row.run)
 
 

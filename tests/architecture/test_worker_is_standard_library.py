@@ -5,12 +5,13 @@ import sys
 
 import pytest
 
-from packtrain.engines.bundle import WORKER_MODULES, WORKER_PACKAGES, worker_files
+from packtrain.engines.bundle import PLUGIN_PACKAGES, WORKER_MODULES, WORKER_PACKAGES, worker_files
 
 NEWER_THAN_3_9 = {"tomllib", "compression", "annotationlib", "pathlib.types", "concurrent.interpreters"}
-OWN = {"packtrain"} | {f"packtrain.{name}" for name in (*WORKER_PACKAGES, "errors", "__version__")}
+SHARED = ("errors", "classads", "__version__")
+OWN = {"packtrain"} | {f"packtrain.{name}" for name in (*WORKER_PACKAGES, *PLUGIN_PACKAGES, *SHARED)}
 LAZY_IN_TORCH = {"torch", "numpy"}
-FILES = list(worker_files())
+FILES = list(worker_files((*WORKER_PACKAGES, "plugin")))
 
 
 def imports_of(source):
@@ -46,7 +47,7 @@ def test_imports(path):
 
 def test_every_worker_package_is_looked_at():
     names = {path.parent.name for path in FILES} | {path.name for path in FILES}
-    assert set(WORKER_PACKAGES) | set(WORKER_MODULES) <= names
+    assert set(WORKER_PACKAGES) | set(PLUGIN_PACKAGES) | set(WORKER_MODULES) <= names
 
 
 @pytest.mark.parametrize(

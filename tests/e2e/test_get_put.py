@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import hashlib
 import os
@@ -11,6 +12,7 @@ import socket
 import sys
 import zipfile
 
+import google_crc32c
 import pytest
 from agent_runs import make_tar
 from cli_runs import Desk
@@ -64,6 +66,27 @@ def test_a_good_file(desk, origin):
     assert "300 kB in" in out
     assert "verified by sha256" in out
     assert left_behind(desk.folder) == ["data.bin"]
+
+
+@pytest.mark.parametrize(
+    ("option", "digest"),
+    [
+        ("--md5", hashlib.md5(DATA).hexdigest()),
+        ("--md5", base64.b64encode(hashlib.md5(DATA).digest()).decode()),
+        ("--crc32c", f"{google_crc32c.value(DATA):08X}"),
+        ("--crc32c", base64.b64encode(google_crc32c.value(DATA).to_bytes(4, "big")).decode()),
+    ],
+)
+def test_other_digests(desk, origin, option, digest):
+    url = f"{origin.url}/data.bin"
+    assert f"verified by {option[2:]}" in desk.call("get", url, option, digest)
+    assert f"already there; verified by {option[2:]}" in desk.call("get", url, option, digest)
+
+
+def test_a_wrong_crc32c(desk, origin):
+    desk.call("get", f"{origin.url}/data.bin", "--crc32c", "00000000", code=33)
+    assert f"has the crc32c {google_crc32c.value(DATA):08x}, but should have 00000000" in " ".join(desk.err.split())
+    assert left_behind(desk.folder) == []
 
 
 def test_what_was_not_verified_is_not_called_so(desk, origin):
@@ -156,6 +179,12 @@ def test_a_page_instead_of_the_data(desk, origin):
         (["get", "data.bin"], "is no address"),
         (["get", "gopher://host/x"], "scheme"),
         (["get", "http://host/x", "--sha256", "abc"], "64 hexadecimal digits"),
+        (["get", "http://host/x", "--crc32c", "abc"], "'abc' is no CRC-32C digest: 8 hexadecimal digits, or base64"),
+        (
+            ["get", "http://host/x", "--md5", "0" * 32, "--crc32c", "0" * 8],
+            "give one digest, not both --md5 and --crc32c",
+        ),
+        (["get", "http://host/x", "http://host/y", "--md5", "0" * 32], "a digest belong to one file"),
         (["get", "http://host/x", "--patience", "long"], "is no duration"),
         (["get", "http://host/x", "--unpack"], "-o FOLDER"),
         (["get", "http://host/x", "--nested"], "give --unpack as well"),

@@ -33,12 +33,13 @@ class FakeEngine:
         self._running: dict[str, Ticket] = {}
         self._cancelled: set[str] = set()
 
-    def submit(self, tickets: Sequence[Ticket]) -> None:
+    def submit(self, tickets: Sequence[Ticket]) -> Mapping[str, str]:
         self._note(tickets)
         for ticket in tickets:
             if ticket.decision not in self._running and not self._attempt(ticket).claim.exists():
                 self._queued[ticket.decision] = ticket
         self._start_what_fits()
+        return {ticket.decision: "native" for ticket in tickets}
 
     def look(self, tickets: Sequence[Ticket]) -> Sequence[Sighting]:
         known = [ticket for ticket in tickets if self._attempt(ticket).claim.exists()]
@@ -47,6 +48,12 @@ class FakeEngine:
 
     def cancel(self, decisions: Sequence[str]) -> None:
         self._cancelled.update(d for d in decisions if d in self._queued or d in self._running)
+
+    def release(self, decisions: Sequence[str]) -> None:
+        self.released = [*getattr(self, "released", []), *decisions]
+
+    def accept(self, tickets: Sequence[Ticket]) -> None:
+        self.accepted = [*getattr(self, "accepted", []), *(ticket.decision for ticket in tickets)]
 
     def poll(self) -> Sequence[Sighting]:
         before_start = [self._queued.pop(d) for d in sorted(self._cancelled & set(self._queued))]

@@ -79,6 +79,37 @@ class Story:
     def gone(self, decision: str = "0-1", job: str = "0", code: int | None = None, detail: str = "it went") -> None:
         self.say(f"engine-{decision}", kinds.ATTEMPT_GONE, job, decision=decision, exit_code=code, detail=detail)
 
+    def placed(self, start: int = 1, decision: str = "0-1", job: str = "0", site: str = "Site") -> None:
+        self.say("engine-log", kinds.ATTEMPT_PLACED, job, decision=decision, start=start, site=site, host="w9")
+
+    def stopped(
+        self,
+        start: int = 1,
+        decision: str = "0-1",
+        job: str = "0",
+        kind: str = "evicted",
+        emitters: tuple[str, ...] = (),
+    ) -> None:
+        about = {"decision": decision, "start": start, "kind": kind, "detail": "it stopped", "emitters": list(emitters)}
+        self.say("engine-log", kinds.ATTEMPT_STOPPED, job, **about)
+
+    def held(
+        self,
+        action: str = "release",
+        start: int = 0,
+        decision: str = "0-1",
+        job: str = "0",
+        kind: str = "delivery_failed",
+    ) -> int:
+        about = {"decision": decision, "action": action, "kind": kind, "detail": "it is held", "code": 13}
+        return self.say("engine-log", kinds.ATTEMPT_HELD, job, **about, **({"start": start} if start else {})).seq
+
+    def released(self, decision: str = "0-1", job: str = "0") -> None:
+        self.say("engine-log", kinds.ATTEMPT_RELEASED, job, decision=decision)
+
+    def answer(self, action: str, hold: int, decision: str = "0-1", job: str = "0") -> None:
+        self.supervise(kinds.DECIDED, job, action=action, target=decision, hold=hold, reason="r")
+
     def request(self, job: str = "0", reason: str = "") -> str:
         event = self.say(f"cli-{len(self.events)}", kinds.REQUESTED, job, action="cancel", reason=reason)
         return f"{event.emitter}:{event.seq}"

@@ -16,7 +16,10 @@ JOBS = ("0", "1", "2")
 OUTCOMES = ("succeeded", "failed", "continue", "cancelled", "of tomorrow")
 WORDS = (kinds.METRIC, kinds.NOTICE, kinds.STEP_STARTED, kinds.CHECKPOINT_SAVED, "of.tomorrow")
 STAGES = ("probe", "fetch", "unpack", "steps", "check", "sync", "clean")
-ACTIONS = ("submit", "confirm", "start", "talk", "end", "gone", "cancel", "verdict", "reopen", "request", "takeover")
+ACTIONS = (
+    *("submit", "confirm", "start", "talk", "end", "gone", "cancel", "verdict", "reopen", "request", "takeover"),
+    *("placed", "stopped", "held", "released", "answer"),
+)
 
 
 class Teller:
@@ -30,6 +33,9 @@ class Teller:
         self.told_gone: set[str] = set()
         self.ended: set[str] = set()
         self.asked: dict[str, list[str]] = {job: [] for job in JOBS}
+        self.starts: dict[str, int] = {}
+        self.stops: dict[str, int] = {}
+        self.holds: list[tuple[str, str, int]] = []
 
     def one(self, values: Any) -> Any:
         return self.draw(st.sampled_from(sorted(values)))
@@ -81,6 +87,37 @@ class Teller:
             job, decision = self.one(left)
             self.told_gone.add(decision)
             self.story.gone(decision, job, self.draw(st.sampled_from([None, 0, 1, 50, 85, -9])))
+
+    def tell_placed(self, job: str) -> None:
+        if self.decisions:
+            job, decision = self.one(self.decisions)
+            self.starts[decision] = self.starts.get(decision, 0) + 1
+            self.story.placed(self.starts[decision], decision, job)
+
+    def tell_stopped(self, job: str) -> None:
+        running = [(j, d) for j, d in self.decisions if self.starts.get(d, 0) > self.stops.get(d, 0)]
+        if running:
+            job, decision = self.one(running)
+            self.stops[decision] = self.starts[decision]
+            spoke = tuple(agent for j, agent in self.agents if j == job and self.draw(st.booleans()))
+            self.story.stopped(self.starts[decision], decision, job, self.one(FAILURE_KINDS), spoke)
+
+    def tell_held(self, job: str) -> None:
+        if self.decisions:
+            job, decision = self.one(self.decisions)
+            self.holds.append(
+                (job, decision, self.story.held(self.one(("release", "wait", "give_up")), 0, decision, job))
+            )
+
+    def tell_released(self, job: str) -> None:
+        if self.decisions:
+            job, decision = self.one(self.decisions)
+            self.story.released(decision, job)
+
+    def tell_answer(self, job: str) -> None:
+        if self.holds:
+            job, decision, hold = self.one(self.holds)
+            self.story.answer(self.one(("release", "give_up")), hold, decision, job)
 
     def tell_cancel(self, job: str) -> None:
         if self.decisions:

@@ -19,11 +19,9 @@ from packtrain.agent.cleanup import remove_tree
 from packtrain.agent.context import Context
 from packtrain.errors import FailedError, TransferError
 from packtrain.plan import Input, Item
-from packtrain.transfer.address import scheme_of
 from packtrain.transfer.flow import Flow, Reader, of_reader
 from packtrain.transfer.unpack import Unpacked, can_stream, unpack_stream
 
-_STREAMED = (".tar", ".tgz", ".tbz", ".tbz2", ".txz", ".gz", ".bz2", ".xz")
 _HEAD_BYTES = 512
 # What a second download may mend: of the archive, and of the transfer.
 _DOUBTFUL = frozenset({"truncated", "archive_broken"})
@@ -51,15 +49,6 @@ class Arrived:
     source: str
     retries: int
     unpacked: Unpacked
-
-
-def may_stream(source: Input, item: Item) -> bool:
-    """By its name, before a byte has come; in the end its first bytes decide.
-
-    Files of a shared file system are copied as they are: that is quick, and what is wrong with them is no accident.
-    """
-    remote = all(scheme_of(ref.url) != "file" for ref in item.sources)
-    return source.unpack == "auto" and remote and item.name.lower().endswith(_STREAMED)
 
 
 def unpack_behind(

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Union
 
 from packtrain.agent.generations import KEPT
-
-Version = tuple[int, int]  # size and time of change
+from packtrain.agent.versions import Version
 
 _FIRST_PAUSE_S, _FACTOR, _LONGEST_PAUSE_S = 0.5, 2.0, 60.0
 
@@ -63,10 +62,11 @@ Act = Union[Send, Seal, Show, Drop]
 
 
 class Carrying:
-    """Of one attempt. `every_s` is the least time between the beginnings of two generations."""
+    """Of one attempt. `every_s` is the least time between the beginnings of two generations, `kept` how many complete
+    ones stay."""
 
-    def __init__(self, every_s: float | None = None, shows_only: bool = False) -> None:
-        self._every_s, self._shows_only = every_s or 0.0, shows_only
+    def __init__(self, every_s: float | None = None, shows_only: bool = False, kept: int = KEPT) -> None:
+        self._every_s, self._shows_only, self._kept = every_s or 0.0, shows_only, kept
         self._waiting: Save | None = None
         self._current: Save | None = None
         self._begun_at = float("-inf")
@@ -148,8 +148,8 @@ class Carrying:
         self._sealed = True
         self.furthest = max(act.save.step, -1 if self.furthest is None else self.furthest)
         self._complete.append(Drop(act.generation, act.save.names))
-        self._stale += self._complete[:-KEPT]
-        self._complete = self._complete[-KEPT:]
+        self._stale += self._complete[: -self._kept]
+        self._complete = self._complete[-self._kept :]
 
     def failed(self, act: Act) -> None:
         """It will be tried again, unless a newer save waits."""

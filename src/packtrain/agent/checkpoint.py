@@ -12,14 +12,15 @@ import time
 from collections.abc import Mapping
 from typing import Callable
 
-from packtrain.agent.carrying import Act, Carrying, Drop, Save, Seal, Version
+from packtrain.agent.carrying import Act, Carrying, Drop, Save, Seal
 from packtrain.agent.context import Context
 from packtrain.agent.exits import has_left
-from packtrain.agent.generations import Record
+from packtrain.agent.generations import KEPT, Record
 from packtrain.agent.porter import ChangedError, Porter
 from packtrain.agent.saves import Announcement, Announcements, Aside, Quiet
-from packtrain.agent.shelf import Shelf, store_for
+from packtrain.agent.shelf import place_of, shelf_of
 from packtrain.agent.sync import within_grace
+from packtrain.agent.versions import Version
 from packtrain.errors import FailedError
 from packtrain.events import kinds
 from packtrain.plan import Checkpoint, Output
@@ -37,10 +38,10 @@ class _OverError(Exception):
 
 def checkpoints_of(context: Context, step_now: StepNow) -> Checkpoints | None:
     """None if the workflow names no checkpoint, or there is no place to carry it to."""
-    wanted, output = context.job.checkpoint, context.job.output
-    if wanted is None or output is None:
+    wanted, place = context.job.checkpoint, place_of(context)
+    if wanted is None or place is None:
         return None
-    return Checkpoints(context, output, wanted, step_now)
+    return Checkpoints(context, place, wanted, step_now)
 
 
 class Checkpoints:
@@ -55,17 +56,20 @@ class Checkpoints:
         step_now: StepNow,
         look_every_s: float = _LOOK_EVERY_S,
     ) -> None:
-        box, run, emitter = context.box, context.journal.run, context.journal.emitter
+        box, carried = context.box, context.carried is not None
         self._context, self._output, self._step_now, self._look_every_s = context, output, step_now, look_every_s
-        shelf = Shelf(output.ref, store_for(output.ref, context.secrets.reveal), run, context.job.id, emitter)
-        self._porter = Porter(shelf, box.aside / "record.json", self._check)
-        self._carrying = Carrying(wanted.every_s, shows_only=not shelf.lists)
+        self._shelf = shelf_of(context, output)
+        self._porter = Porter(self._shelf, box.aside / "record.json", self._check)
+        # In a folder that the engine carries, `every` is for the carrying, and each generation too many is carried.
+        every_s, kept = (None, 1) if carried else (wanted.every_s, KEPT)
+        self._carrying = Carrying(every_s, shows_only=not self._shelf.lists, kept=kept)
         self._announcements = Announcements(box.checkpoints)
         self._announces = False
         self._quiet = Quiet(wanted.path, box.output, context.saved.versions)
         self._aside = Aside(box.output, box.aside)
         self._step = context.saved.start_step
         self._told: set[str] = set()
+        self._others_dropped = False
         self._changed = threading.Condition()
         self._over, self._ending, self._cancelled = threading.Event(), False, False
         self._failing_since: float | None = None
@@ -172,6 +176,7 @@ class Checkpoints:
             record = self._porter.do(act)
             if record is not None and isinstance(act, Seal):
                 self._tell_saved(record, act.save)
+                self._drop_others()
         except _OverError:
             with self._changed:
                 self._carrying.forget()
@@ -195,6 +200,8 @@ class Checkpoints:
     def _tell_saved(self, record: Record, save: Save) -> None:
         seconds = time.monotonic() - save.noticed
         self._context.saved.sync_s = seconds
+        if record.step > self._context.saved.start_step:
+            self._context.saved.sealed_at = time.monotonic()
         self._context.saved.carried = dict(zip(save.names, save.versions))
         self._context.journal.emit(
             kinds.CHECKPOINT_SAVED,
@@ -206,6 +213,16 @@ class Checkpoints:
             seconds=round(seconds, 3),
             sha256=record.files[0].sha256 if len(record.files) == 1 else "",
         )
+
+    def _drop_others(self) -> None:
+        """Earlier starts', where nobody else needs them."""
+        if self._context.carried is None or self._others_dropped:
+            return
+        self._others_dropped = True
+        try:
+            self._shelf.drop_others()
+        except FailedError as error:
+            self._context.log.line(f"steps: older checkpoints could not be removed: {error}")
 
     def _check(self) -> None:
         if self._cancelled:

@@ -2,14 +2,20 @@
 
 The lock tells from outside whether the agent or its guard still lives; the file alone tells that
 somebody once started. It appears already locked, so that nobody finds it free while its maker lives.
+
+One exception: an agent that left to go on in place (exit code 85) hands the claim on. Whoever gets its lock then, which
+is free only when the former holder and its programs are gone, is the next.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+_HANDED_ON = b"handed on\n"
 
 
 def take(path: Path) -> int | None:
@@ -19,12 +25,48 @@ def take(path: Path) -> int | None:
     claim = os.open(mine, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o644)
     with suppress(OSError):  # a file system without locks: the probe says so
         fcntl.flock(claim, fcntl.LOCK_EX)
-    os.write(claim, f"{os.getpid()} {os.uname().nodename}\n".encode())
+    os.write(claim, _name())
     won = _put_in_place(mine, path)
     mine.unlink(missing_ok=True)
-    if not won:
-        os.close(claim)
-    return claim if won else None
+    if won:
+        return claim
+    os.close(claim)
+    return _inherit(path)
+
+
+def hand_on(claim: int) -> None:
+    """The agent goes, and its successor may have the claim."""
+    os.write(claim, _HANDED_ON)
+
+
+def _inherit(path: Path) -> int | None:
+    claim = os.open(path, os.O_RDWR)
+    try:
+        with _where_there_are_locks():
+            fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.pread(claim, 1 << 10, 0).endswith(_HANDED_ON):
+            os.ftruncate(claim, 0)
+            os.pwrite(claim, _name(), 0)
+            os.lseek(claim, 0, os.SEEK_END)
+            return claim
+    except BlockingIOError:
+        pass
+    os.close(claim)
+    return None
+
+
+@contextmanager
+def _where_there_are_locks() -> Iterator[None]:
+    try:
+        yield
+    except BlockingIOError:
+        raise
+    except OSError:  # a file system without them: what the file says must do
+        pass
+
+
+def _name() -> bytes:
+    return f"{os.getpid()} {os.uname().nodename}\n".encode()
 
 
 def _put_in_place(mine: Path, path: Path) -> bool:

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Callable
 
 from packtrain.agent import conditions
+from packtrain.agent.collect import collecting, keep_words
 from packtrain.agent.environments import Command, Environment
-from packtrain.agent.environments.apptainer import Apptainer
 from packtrain.agent.environments.host import Host
 from packtrain.agent.exits import LeftError, StepError, describe, status
 from packtrain.agent.logs import Capture, LogFile, LogNames
@@ -43,16 +43,18 @@ class CommandRunner:
         variables: Variables,
         processes: Processes,
         agent: Path | None,
+        in_container: bool = False,
     ) -> None:
         self._job, self._box, self._journal, self._redactor = job, box, journal, redactor
         self._reveal, self._stop, self._variables, self._processes = reveal, stop, variables, processes
-        self._agent = agent
+        self._agent, self._in_container = agent, in_container
         self._names = LogNames()
 
     def run(self, action: Run, scope: Scope) -> None:
         """Raises StepError, or the stop's FailedError."""
         environment = self._environment(action)
-        with self._recorded(action, scope):
+        work = self._work_dir(action)
+        with self._recorded(action, scope), collecting(action, work, self._box.output):
             tasks = action.resources.tasks
             if tasks == 1:
                 self._run_one(action, scope, environment, {}, scope.path)
@@ -87,8 +89,10 @@ class CommandRunner:
 
     def _environment(self, action: Run) -> Environment:
         container = action.container or self._job.environment.container
-        if container is None:
+        if container is None or self._in_container:
             return Host()
+        from packtrain.agent.environments.apptainer import Apptainer
+
         gpus = action.resources.tasks * action.resources.gpus_per_task
         return Apptainer(container, self._box, gpus, self._agent, self._reveal)
 
@@ -124,8 +128,16 @@ class CommandRunner:
         kills = oom_kills()
         code = self._finish(program, scope, out, err)
         self._tell_lost_logs(path, out, err)
+        keep_words(action, (out.path, err.path), self._box.output, task.get("PACKTRAIN_TASK", ""))
         if code:
             raise self._judge(code, path, environment, err.last_words(), oom_kills() > kills)
+
+    def _work_dir(self, action: Run) -> Path:
+        """A folder of the sandbox is made if no input has made it."""
+        folder = self._box.root / action.work_dir
+        if not Path(action.work_dir).is_absolute():
+            folder.mkdir(parents=True, exist_ok=True)
+        return folder
 
     def _wrapped(self, environment: Environment, command: Command, path: str) -> Program:
         try:
@@ -140,7 +152,7 @@ class CommandRunner:
         lines = "\n".join(filter(None, (around.setup if around else "", action.command)))
         return Command(
             _arguments(action.command, scope) if entrypoint else (action.shell, "-c", lines),
-            Path(action.work_dir or self._box.root),
+            self._work_dir(action),
             self._variables.of_scope(scope, action.resources, task),
             self._variables.of_step(action.env),
             around.path if around else (),

@@ -5,18 +5,20 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from packtrain.agent.carrying import Version
 from packtrain.agent.log import AgentLog
 from packtrain.agent.process import Processes
 from packtrain.agent.sandbox import Sandbox
 from packtrain.agent.secrets import Secrets
 from packtrain.agent.stop import Stop
+from packtrain.agent.versions import Version
 from packtrain.errors import FailedError
 from packtrain.events import Journal, Redactor, kinds
 from packtrain.plan import Job
-from packtrain.transfer.depot import Depot
+
+if TYPE_CHECKING:
+    from packtrain.transfer.depot import Depot
 
 Tally = dict[str, Any]
 """What a stage counted (`bytes`, `files`, …). It goes into the event that ends the stage."""
@@ -41,8 +43,21 @@ class Saved:
     versions: dict[str, Version] = field(default_factory=dict)  # of the restored files
     carried: dict[str, Version] = field(default_factory=dict)  # files that stand complete at the destination
     sync_s: float = 0.0  # what the newest generation took from its notice to its record
+    sealed_at: float | None = None  # when the newest generation further than the start was complete
     inputs_mark: str = ""  # what the inputs looked like before the steps
     inputs_kept: bool = False  # they are those of the attempt before
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What the engine offers an attempt, and demands of it."""
+
+    depot: Depot | None = None
+    keep: Path | None = None  # where inputs stay when the job goes on in place
+    deadline: float | None = None  # its own limit, in seconds since 1970
+    carries: bool = False  # it brings the folder `checkpoint` to where the job is started next
+    in_container: bool = False
+    live_s: float = 0.0  # the least time between two live updates; 0: none
 
 
 @dataclass(frozen=True)
@@ -60,6 +75,8 @@ class Context:
     saved: Saved = field(default_factory=Saved)
     keep: Path | None = None  # where inputs stay when the job goes on in place
     deadline: float | None = None  # the engine's own limit, in seconds since 1970
+    carried: Path | None = None  # a folder for checkpoints that the engine carries from start to start
+    in_container: bool = False  # the agent runs inside of the image that the steps name
     started: float = field(default_factory=time.monotonic)  # its work, by the monotonic clock
 
     def notice(self, stage: str, text: str) -> None:

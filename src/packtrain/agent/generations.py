@@ -19,6 +19,7 @@ from packtrain.errors import FormatError
 
 RECORD_VERSION = 1
 RECORD = "record.json"
+LEFT = ".packtrain/left"
 KEPT = 2  # complete generations of one emitter
 
 
@@ -102,7 +103,7 @@ def generation_prefix(run: str, job: str, emitter: str, generation: int) -> str:
 
 def left_folder(emitter: str) -> str:
     """Where an attempt that left in time puts what it wrote beside its checkpoint."""
-    return f".packtrain/left/{emitter}"
+    return f"{LEFT}/{emitter}"
 
 
 def best_first(records: Iterable[Record]) -> list[Record]:

@@ -11,9 +11,10 @@ import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from packtrain.agent import machine
-from packtrain.agent.behind import Download, Opening, may_stream, unpack_behind
+from packtrain.agent.archives import may_be_archive, may_stream
 from packtrain.agent.context import Context, Tally
 from packtrain.agent.progress import Progress
 from packtrain.errors import FailedError, TransferError
@@ -21,10 +22,11 @@ from packtrain.plan import Input, Item, Ref
 from packtrain.transfer.address import checked_name, shown
 from packtrain.transfer.api import Entry
 from packtrain.transfer.fetch import fetch
-from packtrain.transfer.ordered import Ordered
 from packtrain.transfer.patience import Patience
 from packtrain.transfer.registry import source_for
-from packtrain.transfer.unpack import kind_of, unpack
+
+if TYPE_CHECKING:
+    from packtrain.agent.behind import Download, Opening
 
 _FREE_SHARE = 0.95  # of the disk, for archives: the steps want to write, too
 _NAMES_SHOWN = 3
@@ -94,6 +96,8 @@ def _bring(context: Context, source: Input, item: Item, progress: Progress, tall
 
 def _stream_item(context: Context, source: Input, item: Item, target: Path, progress: Progress, tally: Tally) -> bool:
     """False: it has to come as a file."""
+    from packtrain.agent.behind import unpack_behind
+
     behind, limit = context.behind, _room(context, context.behind.bytes)
     opening = _opening(context, progress)
     try:
@@ -114,6 +118,8 @@ def _stream_item(context: Context, source: Input, item: Item, target: Path, prog
 
 
 def _opening(context: Context, progress: Progress) -> Opening:
+    from packtrain.transfer.ordered import Ordered
+
     def opening(item: Item) -> AbstractContextManager[Download]:
         return Ordered(
             item,
@@ -167,7 +173,7 @@ def _unpack_input(context: Context, source: Input, progress: Progress, tally: Ta
     folder = context.box.folder_of(source)
     plain = []
     for path in [path for path in _files_of(source, folder) if path not in context.behind.paths]:
-        if kind_of(path) is None:
+        if _kind_of(path) is None:
             plain.append(path.name)
         else:
             _unpack_archive(context, source, path, progress, tally)
@@ -182,7 +188,17 @@ def _files_of(source: Input, folder: Path) -> Iterator[Path]:
     return (path for path in sorted(folder.rglob("*")) if path.is_file())
 
 
+def _kind_of(path: Path) -> str | None:
+    if not may_be_archive(path):
+        return None
+    from packtrain.transfer.unpack import kind_of
+
+    return kind_of(path)
+
+
 def _unpack_archive(context: Context, source: Input, path: Path, progress: Progress, tally: Tally) -> None:
+    from packtrain.transfer.unpack import unpack
+
     archive = _set_aside(context, path)
     done = unpack(
         archive,

@@ -22,7 +22,9 @@ _ABOUT = "about.json"
 
 def note_inputs(context: Context) -> None:
     """Remember what the inputs look like, for `keep_inputs` to compare."""
-    if context.keep is not None and context.job.checkpoint is not None and context.job.inputs:
+    # Inputs that land among the files of the steps stay with those.
+    apart = all(source.folder.split("/")[0] in _FOLDERS for source in context.job.inputs)
+    if context.keep is not None and context.job.checkpoint is not None and context.job.inputs and apart:
         context.saved.inputs_mark = _mark(context.box.root)
 
 

@@ -1,7 +1,9 @@
 """Leaving in time: when to ask the steps to save and go, and what an attempt that left is worth.
 
-Two limits: the workflow's `limits.wallTime`, after which the job goes on here (exit code 85), and the engine's own
+The workflow's `limits.wallTime`, after which the job goes on here (exit code 85); the engine's own limit
 (`--deadline`), after which it goes on elsewhere (86), as it does after TERM.
+Where the engine carries the checkpoints, which it does whenever the job leaves with 85 and starts it again in place,
+the job leaves so in time for both limits, and after each hour (or `checkpoint.every`) that has a new checkpoint.
 """
 
 from __future__ import annotations
@@ -11,15 +13,19 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from packtrain.agent.checkpoint import Checkpoints
 from packtrain.agent.context import Context
 from packtrain.agent.exits import has_left
-from packtrain.agent.saves import version_of
+from packtrain.agent.versions import version_of
 from packtrain.errors import EXIT_CONTINUE_ELSEWHERE, EXIT_CONTINUE_HERE, FailedError
+
+if TYPE_CHECKING:
+    from packtrain.agent.checkpoint import Checkpoints
 
 _SPARE_S = 5.0
 _GLANCE_S = 0.5
+_CARRIED_EVERY_S = 3600.0
 
 
 class LeftInTimeError(Exception):
@@ -36,6 +42,7 @@ class Limit:
     total_s: float  # from the agent's start
     kind: str
     detail: str
+    here: bool = False  # where the job goes on afterwards
 
     def ask_at(self, reserve_s: float) -> float:
         """So much earlier; but a short limit is not spent on leaving."""
@@ -47,10 +54,11 @@ def limits_of(context: Context) -> list[Limit]:
     wall = context.job.limits.wall_time_s
     if wall is not None:
         detail = f"the job was stopped at its `limits.wallTime` of {wall:g} s"
-        found.append(Limit(started + wall, wall, "wall_time", detail))
+        found.append(Limit(started + wall, wall, "wall_time", detail, here=True))
     if context.deadline is not None:
         at = time.monotonic() + context.deadline - time.time()
-        found.append(Limit(at, max(0.0, at - started), "terminated", "the engine's own time limit was near"))
+        detail, carried = "the engine's own time limit was near", context.carried is not None
+        found.append(Limit(at, max(0.0, at - started), "terminated", detail, here=carried))
     return found
 
 
@@ -70,23 +78,39 @@ class LimitWatch:
         self._over = threading.Event()
         self.in_steps = False
         self._thread = threading.Thread(target=self._watch, name="limits", daemon=True)
-        if self._limits:
+        if self._limits or context.carried is not None:
             self._thread.start()
 
     def end(self) -> None:
         self._over.set()
 
     def _watch(self) -> None:
-        while not self._context.stop.requested:
-            first = min(self._limits, key=self._ask_at)
-            left = self._ask_at(first) - time.monotonic()
-            if left <= 0:
-                self._context.stop.request(first.kind, first.detail)
-            elif self._over.wait(min(left, _GLANCE_S)):
-                return
+        stop = self._context.stop
+        while not (stop.requested or self._over.wait(self._pause_s())):
+            now = time.monotonic()
+            reached = [limit for limit in self._limits if self._ask_at(limit) <= now]
+            if reached:
+                first = min(reached, key=self._ask_at)
+                stop.request(first.kind, first.detail, first.here)
+            elif self.in_steps and carries_now(self._context):
+                stop.request("wall_time", "its checkpoint is carried away by the engine", here=True)
+
+    def _pause_s(self) -> float:
+        left = [self._ask_at(limit) - time.monotonic() for limit in self._limits]
+        return max(0.0, min([*left, _GLANCE_S]))
 
     def _ask_at(self, limit: Limit) -> float:
         return limit.ask_at(reserve_s(self._context, limit, self.in_steps))
+
+
+def carries_now(context: Context) -> bool:
+    """Whether it is time to leave for the engine to carry the checkpoint: no sooner than when there is a new one, so
+    that leaving costs the training little, and always brings it further."""
+    wanted, sealed = context.job.checkpoint, context.saved.sealed_at
+    if context.carried is None or wanted is None or sealed is None:
+        return False
+    every_s = _CARRIED_EVERY_S if wanted.every_s is None else wanted.every_s
+    return sealed >= context.started + every_s
 
 
 def variables_of(context: Context) -> Mapping[str, str]:
@@ -114,7 +138,7 @@ def verdict(context: Context, checkpoints: Checkpoints | None, error: FailedErro
 
 
 def _left_in_time(context: Context, step: int, error: FailedError) -> LeftInTimeError:
-    here = context.stop.kind in ("", "wall_time")
+    here = context.stop.here
     why = error.detail if context.stop.requested else "the program asked to go on later"
     words = f"left at training step {step}, to go on {'here' if here else 'elsewhere'}: {why}"
     return LeftInTimeError(EXIT_CONTINUE_HERE if here else EXIT_CONTINUE_ELSEWHERE, step, words)

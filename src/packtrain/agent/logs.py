@@ -49,6 +49,7 @@ class LogFile(Capture):
 
     def __init__(self, redactor: Redactor, path: Path) -> None:
         super().__init__(redactor)
+        self.path = path
         self.problem: OSError | None = None
         self._file = open(path, "ab", buffering=0)  # noqa: SIM115 - closed by the pump at the stream's end
 

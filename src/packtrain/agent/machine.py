@@ -33,6 +33,14 @@ class Gpu:
     capability: str = ""  # "" where an old driver does not say
 
 
+def platform() -> str:
+    """As the module of this name says it, which takes a while to load, and reads through the interpreter's binary."""
+    about = os.uname()
+    libc = os.confstr("CS_GNU_LIBC_VERSION") if "CS_GNU_LIBC_VERSION" in os.confstr_names else ""
+    with_libc = f"-with-{libc.replace(' ', '')}" if libc else ""
+    return f"{about.sysname}-{about.release}-{about.machine}{with_libc}"
+
+
 def disk_free(folder: Path) -> int:
     """Bytes that this user may still write there."""
     found = os.statvfs(folder)

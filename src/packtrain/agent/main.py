@@ -2,16 +2,19 @@
 
 python3 -I -S agent.pyz PLAN.json [--job ID] [--decision ID] [--home FOLDER] [--scratch FOLDER]
                                   [--secrets FOLDER] [--site NAME] [--depot FOLDER [--depot-cap BYTES]]
-                                  [--keep FOLDER] [--deadline UNIX_TIME]
+                                  [--keep FOLDER] [--deadline UNIX_TIME|auto] [--live SECONDS] [--in-container]
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from packtrain import __version__
 from packtrain.agent.claim import take
@@ -19,8 +22,16 @@ from packtrain.agent.sandbox import Sandbox
 from packtrain.agent.secrets import Secrets
 from packtrain.agent.stop import Stop
 from packtrain.errors import FormatError
-from packtrain.events import FAILURE_KINDS, Journal, kinds, new_emitter
+from packtrain.events import FAILURE_KINDS, Event, Journal, kinds, new_emitter
 from packtrain.plan import AttemptFolder, Job, Plan, read_plan
+from packtrain.plan.delivered import at_home
+
+if TYPE_CHECKING:
+    from packtrain.agent.context import Terms
+    from packtrain.agent.slot import Slot
+    from packtrain.transfer.depot import Depot
+
+_AUTO = "auto"
 
 
 def main(argv: list[str]) -> int:
@@ -34,21 +45,57 @@ def main(argv: list[str]) -> int:
     stop.listen()
     try:
         plan = read_plan(options.plan)
-        job = choose_job(plan, options.job)
+        job = at_home(choose_job(plan, options.job), home.root)
     except FormatError as error:
         return _refuse("plan_unreadable", str(error))
     secrets = Secrets((options.secrets or options.plan.parent / "secrets").absolute())
-    redactor = secrets.redactor
-    journal = Journal(home.journal, plan.run, job.id, new_emitter("agent"), redactor)
-    _tell_start(journal, options)
+    journal = Journal(home.journal, plan.run, job.id, new_emitter("agent"), secrets.redactor)
+    slot = _slot()
+    first = _tell_start(journal, options, slot)
+    secrets.learn(os.environ)
     # Compiling the rest takes longer than all of the above: the first event does not wait for it.
     from packtrain.agent.stages import run_attempt
+
+    gc.freeze()
+    gc.enable()
+    box = Sandbox(_sandbox(options, home, journal.emitter), home)
+    job = job if slot is None else _within_grace(job, slot)
+    return run_attempt(job, box, journal, secrets, stop, claim, started, _terms(options, slot), first)
+
+
+def _slot() -> Slot | None:
+    """None outside of HTCondor."""
+    if "_CONDOR_JOB_AD" not in os.environ and "_CONDOR_MACHINE_AD" not in os.environ:
+        return None
+    from packtrain.agent.slot import Slot
+
+    return Slot()
+
+
+def _within_grace(job: Job, slot: Slot) -> Job:
+    return replace(job, limits=replace(job.limits, grace_s=slot.grace_s(job.limits.grace_s)))
+
+
+def _terms(options: argparse.Namespace, slot: Slot | None) -> Terms:
+    from packtrain.agent.context import Terms
+
+    deadline = options.deadline
+    return Terms(
+        depot=_depot(options),
+        keep=options.keep.absolute() if options.keep else None,
+        deadline=(slot.deadline() if slot else None) if deadline == _AUTO else deadline,
+        carries=slot is not None and slot.carries_checkpoints,
+        in_container=options.in_container,
+        live_s=options.live,
+    )
+
+
+def _depot(options: argparse.Namespace) -> Depot | None:
+    if not options.depot:
+        return None
     from packtrain.transfer.depot import DEFAULT_CAP, Depot
 
-    box = Sandbox(_sandbox(options, home, journal.emitter), home)
-    depot = Depot(options.depot.absolute(), options.depot_cap or DEFAULT_CAP) if options.depot else None
-    keep = options.keep.absolute() if options.keep else None
-    return run_attempt(job, box, journal, secrets, redactor, stop, claim, started, depot, keep, options.deadline)
+    return Depot(options.depot.absolute(), options.depot_cap or DEFAULT_CAP)
 
 
 def _sandbox(options: argparse.Namespace, home: AttemptFolder, emitter: str) -> Path:
@@ -64,13 +111,19 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--home", type=Path, default=Path("packtrain-attempt"), help="the attempt's folder; it stays")
     parser.add_argument("--scratch", type=Path, help="where the sandbox is made; by default in the attempt's folder")
     parser.add_argument("--secrets", type=Path, help="the folder of secrets; by default beside the plan")
-    parser.add_argument("--site", default="", help="where the pool put this attempt")
+    parser.add_argument("--site", default="", help="where the pool put this attempt; auto: as its ad says")
     parser.add_argument("--depot", type=Path, help="a folder of fetched data that jobs share")
     parser.add_argument("--depot-cap", type=int, help="how many bytes the depot may hold")
     parser.add_argument("--keep", type=Path, help="a folder where inputs stay when the job goes on in place (85)")
-    parser.add_argument("--deadline", type=float, help="when the engine ends the attempt, in seconds since 1970")
+    parser.add_argument("--deadline", type=_time, help="when the engine ends the attempt: seconds since 1970, or auto")
+    parser.add_argument("--live", type=float, default=0.0, help="tell how it goes by Chirp, every so many seconds")
+    parser.add_argument("--in-container", action="store_true", help="the agent itself runs in the steps' image")
     parser.add_argument("--version", action="version", version=__version__)
     return parser.parse_args(argv)
+
+
+def _time(text: str) -> float | str:
+    return _AUTO if text == _AUTO else float(text)
 
 
 def choose_job(plan: Plan, wanted: str | None) -> Job:
@@ -89,13 +142,14 @@ def _refuse(kind: str, detail: str) -> int:
     return FAILURE_KINDS[kind].exit_code
 
 
-def _tell_start(journal: Journal, options: argparse.Namespace) -> None:
-    journal.emit(
+def _tell_start(journal: Journal, options: argparse.Namespace, slot: Slot | None) -> Event:
+    site = (slot.site if slot else "") if options.site == _AUTO else options.site
+    return journal.emit(
         kinds.ATTEMPT_STARTED,
         decision=options.decision,
         host=os.uname().nodename,
         pid=os.getpid(),
-        site=options.site,
+        site=site,
         version=__version__,
         python=sys.version.split()[0],
     )

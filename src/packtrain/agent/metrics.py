@@ -13,40 +13,26 @@ from pathlib import Path
 from typing import Any
 
 from packtrain.agent.context import Context
+from packtrain.agent.growing import GrowingFile
 from packtrain.events import kinds
 
 Metrics = dict[str, Any]
 
 _PAUSE_S = 0.2
-_LONGEST_LINE = 64 * 1024
 
 
 class MetricsReader:
     """Reads new complete lines of a file that grows; what is no metric is counted."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        self._offset = 0
-        self._rest = b""
+        self._file = GrowingFile(path)
         self.ignored = 0
 
     def read(self, last: bool = False) -> list[Metrics]:
         """The newest line of each set of names since the last call; `last` takes an unfinished line, too."""
-        lines = (self._rest + self._new_bytes()).split(b"\n")
-        self._rest = b"" if last else lines.pop()[-_LONGEST_LINE:]
-        parsed = [parse_metrics(line) for line in lines if line.strip()]
+        parsed = [parse_metrics(line) for line in self._file.lines(last)]
         self.ignored += parsed.count(None)
         return list({tuple(sorted(metrics)): metrics for metrics in parsed if metrics}.values())
-
-    def _new_bytes(self) -> bytes:
-        try:
-            with open(self._path, "rb") as file:
-                file.seek(self._offset)
-                data = file.read()
-        except FileNotFoundError:
-            return b""
-        self._offset += len(data)
-        return data
 
 
 def parse_metrics(line: bytes) -> Metrics | None:

@@ -6,12 +6,14 @@ import glob
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Optional
+from typing import TYPE_CHECKING, Any, Optional
 
-from packtrain.agent.judges import Heed, judges_of
 from packtrain.errors import FailedError
 from packtrain.plan import Expect
 from packtrain.transfer.verify import sha256_of
+
+if TYPE_CHECKING:
+    from packtrain.agent.judges import Heed
 
 _NAMES_SHOWN = 10
 _MOST_LISTED = 1000
@@ -73,6 +75,8 @@ def _check_size(expected: Expect, path: Path, folder: Path) -> None:
 
 
 def _judge(expected: Expect, path: Path, folder: Path, heed: Heed) -> None:
+    from packtrain.agent.judges import judges_of
+
     for key, judge in judges_of(expected):
         problem = "it is a folder, not a file" if path.is_dir() else judge(path, heed)
         if problem is not None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from packtrain.agent.carrying import Act, Save, Seal, Send, Show, Version
+from packtrain.agent.carrying import Act, Save, Seal, Send, Show
 from packtrain.agent.generations import Record, SavedFile
-from packtrain.agent.saves import version_of
 from packtrain.agent.shelf import Shelf, Stop
+from packtrain.agent.versions import Version, version_of
 from packtrain.errors import FailedError
 from packtrain.transfer.verify import sha256_of
 
@@ -67,7 +67,9 @@ class Porter:
         return file
 
     def _show(self, save: Save) -> None:
-        """Unless another attempt of the job is further."""
+        """Unless another attempt of the job is further, or nobody looks there."""
+        if not self._shelf.shows:
+            return
         if not self._shelf.lists and len(save.names) > 1:
             raise FailedError("unsupported", "an http output takes one file, but the checkpoint has several")
         if not self._is_behind(save):

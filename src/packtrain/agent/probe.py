@@ -8,15 +8,15 @@ news, not a verdict: a service that restarts now may well answer a minute later.
 from __future__ import annotations
 
 import os
-import platform
 import queue
+import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Callable
 
 from packtrain.agent import machine
-from packtrain.agent.behind import may_stream
+from packtrain.agent.archives import may_stream
 from packtrain.agent.context import Context, Tally
 from packtrain.agent.machine import Gpu
 from packtrain.agent.sandbox import Sandbox
@@ -130,9 +130,9 @@ def _first_of(ref: Ref, reveal: Reveal) -> None:
 
 def _figures(known: Mapping[str, Any]) -> Tally:
     return {
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-        "host": platform.node(),
+        "python": sys.version.split()[0],
+        "platform": machine.platform(),
+        "host": os.uname().nodename,
         "cpus": len(os.sched_getaffinity(0)),
         "disk_free": known.get("disk_free"),
         "memory_mb": known.get("memory_mb"),

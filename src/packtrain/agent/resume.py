@@ -8,8 +8,8 @@ from pathlib import Path
 
 from packtrain.agent.context import Context
 from packtrain.agent.generations import Record, best_first
-from packtrain.agent.saves import version_of
-from packtrain.agent.shelf import Shelf, can_list, store_for
+from packtrain.agent.shelf import Shelf, can_list, place_of, shelf_of
+from packtrain.agent.versions import version_of
 from packtrain.errors import FailedError, TransferError
 from packtrain.events import kinds
 from packtrain.plan import Item
@@ -26,14 +26,13 @@ Bring = Callable[[Item, Path], None]
 def restore(context: Context) -> None:
     """Raises FailedError when the destination cannot be asked for the whole patience: to begin anew meanwhile would
     throw away what stands there."""
-    output = context.job.output
-    if context.job.checkpoint is None or output is None:
+    place = place_of(context)
+    if context.job.checkpoint is None or place is None:
         return
-    if not can_list(output.ref):
+    if not can_list(place.ref):
         context.notice("fetch", "an http output lists nothing: the training starts from the beginning")
         return
-    run, emitter = context.journal.run, context.journal.emitter
-    shelf = Shelf(output.ref, store_for(output.ref, context.secrets.reveal), run, context.job.id, emitter)
+    shelf = shelf_of(context, place)
     found = best_first(_records(context, shelf))
     for broken in shelf.broken:
         context.notice("fetch", f"a checkpoint has no good record and is not used: {broken}")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from packtrain.plan import AttemptFolder, Input
 
+CARRIED = "checkpoint"  # the folder that HTCondor carries from one start of a job to the next
 _BALLAST = 1 << 16
 
 
@@ -62,6 +63,16 @@ class Sandbox:
     def ballast(self) -> Path:
         """Goes with the sandbox: on a full disk, the room for the journal's last words."""
         return self.root / ".ballast"
+
+    @property
+    def carried(self) -> Path:
+        """Checkpoints of a job without another place for them, if the engine carries the folder."""
+        return self.home.root / CARRIED
+
+    @property
+    def kept(self) -> Path:
+        """Inputs for the next start in this place, if the engine names no other folder."""
+        return self.home.root / "kept"
 
     def folder_of(self, source: Input) -> Path:
         return self.root / source.folder

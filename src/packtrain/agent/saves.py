@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from packtrain.agent.carrying import Save, Version
+from packtrain.agent.carrying import Save
+from packtrain.agent.growing import GrowingFile
 from packtrain.agent.outputs import files_below, matches
+from packtrain.agent.versions import Version, is_temporary, version_of
 from packtrain.transfer.clone import clone
-
-_LONGEST_LINE = 64 * 1024
 
 
 @dataclass(frozen=True)
@@ -35,25 +35,13 @@ class Announcements:
     """New complete lines of the file; what is no announcement is counted."""
 
     def __init__(self, path: Path) -> None:
-        self._path, self._offset, self._rest = path, 0, b""
+        self._file = GrowingFile(path)
         self.ignored = 0
 
     def read(self) -> list[Announcement]:
-        *lines, self._rest = (self._rest + self._new_bytes()).split(b"\n")
-        self._rest = self._rest[-_LONGEST_LINE:]
-        parsed = [parse_announcement(line) for line in lines if line.strip()]
+        parsed = [parse_announcement(line) for line in self._file.lines()]
         self.ignored += parsed.count(None)
         return [one for one in parsed if one is not None]
-
-    def _new_bytes(self) -> bytes:
-        try:
-            with open(self._path, "rb") as file:
-                file.seek(self._offset)
-                data = file.read()
-        except FileNotFoundError:
-            return b""
-        self._offset += len(data)
-        return data
 
 
 def parse_announcement(line: bytes) -> Announcement | None:
@@ -172,21 +160,10 @@ def _common(names: list[str]) -> str:
     return names[0] if len(names) == 1 else os.path.commonpath(names) or "."
 
 
-def is_temporary(name: str) -> bool:
-    """`.NAME.tmp-PID`: somebody is still writing it."""
-    last = name.rpartition("/")[2]
-    return last.startswith(".") and ".tmp-" in last
-
-
 def matching(pattern: str, folder: Path) -> set[str]:
     """Names of the files that the pattern means."""
     found = (file for match in matches(pattern, folder) for file in _files(match))
     return {name for file in found if not is_temporary(name := file.relative_to(folder).as_posix())}
-
-
-def version_of(path: Path) -> Version:
-    seen = path.stat()
-    return seen.st_size, seen.st_mtime_ns
 
 
 def _version(path: Path) -> Version | None:

@@ -8,9 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol, cast
 
-from packtrain.agent.generations import RECORD, Record, generation_prefix, job_prefix, left_folder
+from packtrain.agent.context import Context
+from packtrain.agent.generations import LEFT, RECORD, Record, generation_prefix, job_prefix, left_folder
 from packtrain.errors import FormatError, TransferError
-from packtrain.plan import Digest, Item, Ref
+from packtrain.plan import Digest, Item, Output, Ref
 from packtrain.transfer.address import checked_name, joined, scheme_of
 from packtrain.transfer.api import Reveal, Sink, Source
 from packtrain.transfer.registry import source_for
@@ -34,9 +35,20 @@ def can_list(ref: Ref) -> bool:
     return scheme_of(ref.url) not in _ONE_URL
 
 
+def place_of(context: Context) -> Output | None:
+    """Where checkpoints go: to the job's output, or into the folder that the engine carries."""
+    return context.job.output if context.carried is None else Output(Ref(context.carried.as_uri()))
+
+
+def shelf_of(context: Context, place: Output) -> Shelf:
+    store, run, emitter = store_for(place.ref, context.secrets.reveal), context.journal.run, context.journal.emitter
+    return Shelf(place.ref, store, run, context.job.id, emitter, shows=context.carried is None)
+
+
 class Shelf:
-    def __init__(self, ref: Ref, store: Store, run: str, job: str, emitter: str = "") -> None:
-        self._ref, self._store, self.lists = ref, store, can_list(ref)
+    def __init__(self, ref: Ref, store: Store, run: str, job: str, emitter: str = "", shows: bool = True) -> None:
+        """`shows`: there is a path of the user's own, at which the newest complete one appears."""
+        self._ref, self._store, self.lists, self.shows = ref, store, can_list(ref), shows
         self.run, self.job, self.emitter = run, job, emitter
         self._known: dict[str, Record] = {}  # a record that stands never changes
         self.broken: list[str] = []  # what is no record, and why
@@ -57,6 +69,15 @@ class Shelf:
             self._store.delete(ref)
             if name != RECORD:
                 self._abandon(ref)
+
+    def drop_others(self) -> None:
+        """What earlier starts left, now that we have something newer. Only where no other attempt can be alive."""
+        for record in [record for record in self.records() if record.emitter != self.emitter]:
+            for name in (RECORD, *(file.name for file in record.files)):
+                self._store.delete(self._at(f"{record.prefix}/{name}"))
+        for entry in list(self._store.list(self._at(LEFT))):
+            if not entry.name.startswith(f"{self.emitter}/"):
+                self._store.delete(entry.ref)
 
     def _abandon(self, ref: Ref) -> None:
         """Parts of an upload that did not end are not left behind to be paid for, where that can be asked for."""

@@ -12,34 +12,33 @@ import errno
 import os
 import sys
 import time
-import traceback
 from contextlib import ExitStack, suppress
-from pathlib import Path
-from typing import Any, Callable
+from typing import TYPE_CHECKING, Any, Callable
 
-from packtrain.agent.checkpoint import checkpoints_of
 from packtrain.agent.checks import check_outputs
+from packtrain.agent.claim import hand_on
 from packtrain.agent.cleanup import remove_tree
-from packtrain.agent.context import Context, Tally
+from packtrain.agent.context import Context, Tally, Terms
 from packtrain.agent.guard import Guard
 from packtrain.agent.inputs import fetch_inputs, unpack_inputs
-from packtrain.agent.kept import keep_inputs, note_inputs, take_back
 from packtrain.agent.leaving import LeftInTimeError, LimitWatch, discard_carried, variables_of, verdict
 from packtrain.agent.log import AgentLog
 from packtrain.agent.metrics import MetricsFollower
 from packtrain.agent.outputs import inventory, under
 from packtrain.agent.probe import probe
 from packtrain.agent.process import Processes
-from packtrain.agent.resume import restore
 from packtrain.agent.sandbox import Sandbox
 from packtrain.agent.secrets import Secrets
 from packtrain.agent.steps import StepRunner
 from packtrain.agent.stop import Stop
-from packtrain.agent.sync import ContinuousSync, left_prefix, partial_prefix, sync_outputs
+from packtrain.agent.sync import ContinuousSync, keep_outputs, left_prefix, partial_prefix, sync_outputs
 from packtrain.errors import EXIT_CONTINUE_HERE, EXIT_OK, FailedError
-from packtrain.events import Failure, Journal, Redactor, kinds
+from packtrain.events import Event, Failure, Journal, kinds
 from packtrain.plan import Job
-from packtrain.transfer.depot import Depot
+
+if TYPE_CHECKING:
+    from packtrain.agent.checkpoint import Checkpoints
+    from packtrain.agent.live import Live
 
 _OURS = ("PACKTRAIN_RESUME", "PACKTRAIN_DEADLINE")  # of a packtrain around this one
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -49,22 +48,36 @@ Work = Callable[[Context, Tally], None]
 
 def fetch_all(context: Context, tally: Tally) -> None:
     """Inputs, and the checkpoint to go on from. Raises FailedError."""
-    if not take_back(context, tally):
+    if not _taken_back(context, tally):
         fetch_inputs(context, tally)
-    restore(context)
+    if context.job.checkpoint is not None:
+        from packtrain.agent.resume import restore
+
+        restore(context)
+
+
+def _taken_back(context: Context, tally: Tally) -> bool:
+    if context.keep is None:
+        return False
+    from packtrain.agent.kept import take_back
+
+    return take_back(context, tally)
 
 
 def unpack_all(context: Context, tally: Tally) -> None:
     """Raises FailedError."""
     if not context.saved.inputs_kept:
         unpack_inputs(context, tally)
-        note_inputs(context)
+        if context.keep is not None:
+            from packtrain.agent.kept import note_inputs
+
+            note_inputs(context)
 
 
 def run_steps(context: Context, tally: Tally) -> None:
     """Raises FailedError (step_failed, container_failed, out_of_memory, …) or LeftInTimeError."""
     metrics = MetricsFollower(context)
-    checkpoints = checkpoints_of(context, lambda: metrics.step)
+    checkpoints = _checkpoints(context, lambda: metrics.step)
     try:
         with ExitStack() as stack:
             if checkpoints is not None:
@@ -75,6 +88,14 @@ def run_steps(context: Context, tally: Tally) -> None:
             _runner(context).run_all()
     except FailedError as error:
         raise verdict(context, checkpoints, error) from error
+
+
+def _checkpoints(context: Context, step_now: Callable[[], int | None]) -> Checkpoints | None:
+    if context.job.checkpoint is None:
+        return None
+    from packtrain.agent.checkpoint import checkpoints_of
+
+    return checkpoints_of(context, step_now)
 
 
 def _runner(context: Context) -> StepRunner:
@@ -89,6 +110,7 @@ def _runner(context: Context) -> StepRunner:
         context.journal.run,
         context.processes,
         variables_of(context),
+        context.in_container,
     )
 
 
@@ -106,22 +128,76 @@ def run_attempt(
     box: Sandbox,
     journal: Journal,
     secrets: Secrets,
-    redactor: Redactor,
     stop: Stop,
     claim: int,
     started: float,
-    depot: Depot | None = None,
-    keep: Path | None = None,
-    deadline: float | None = None,
+    terms: Terms,
+    first: Event,
 ) -> int:
     """All of an attempt after its first event; the agent's exit code. No thread may run yet: the guard is forked."""
     guard = Guard.start((claim,))
-    log = AgentLog(box.home.agent_log, redactor)
+    log = AgentLog(box.home.agent_log, secrets.redactor)
+    live = _live(journal, first, terms.live_s, log, box)
     processes = Processes(guard, job.limits.grace_s)
-    context = Context(job, box, journal, log, secrets, redactor, stop, processes, depot, keep=keep, deadline=deadline)
-    code = Attempt(context, started).run()
+    code = Attempt(_context(job, box, journal, log, secrets, stop, processes, terms), started).run()
     guard.quit()
+    if live is not None:
+        live.end()
+    if code == EXIT_CONTINUE_HERE:
+        hand_on(claim)
     return code
+
+
+def _context(
+    job: Job,
+    box: Sandbox,
+    journal: Journal,
+    log: AgentLog,
+    secrets: Secrets,
+    stop: Stop,
+    processes: Processes,
+    terms: Terms,
+) -> Context:
+    carries = terms.carries and job.checkpoint is not None and not _has_a_place(job)
+    return Context(
+        job,
+        box,
+        journal,
+        log,
+        secrets,
+        secrets.redactor,
+        stop,
+        processes,
+        terms.depot,
+        keep=terms.keep or (box.kept if terms.carries else None),
+        deadline=terms.deadline,
+        carried=box.carried if carries else None,
+        in_container=terms.in_container,
+    )
+
+
+def _has_a_place(job: Job) -> bool:
+    """For checkpoints that a later attempt finds again."""
+    from packtrain.agent.shelf import can_list
+
+    return job.output is not None and can_list(job.output.ref)
+
+
+def _live(journal: Journal, first: Event, every_s: float, log: AgentLog, box: Sandbox) -> Live | None:
+    """None if it is not wanted, or there is nobody to speak to."""
+    if not every_s:
+        return None
+    from packtrain.agent.chirp import config_of
+    from packtrain.agent.live import Live, to_proxy
+
+    config = config_of(os.environ)
+    if config is None:
+        log.line("live: there is no Chirp proxy here; the journal comes home at the end")
+        return None
+    live = Live(to_proxy(config), every_s, box.home.logs, log.line)
+    live.hear(first)
+    journal.listen(live.hear)
+    return live.start()
 
 
 class Attempt:
@@ -174,6 +250,8 @@ class Attempt:
         failure = failure_of(error, stage)
         self._context.log.line(f"{stage}: {failure.kind}: {failure.detail}")
         if failure.kind == "internal":
+            import traceback
+
             self._context.log.line("".join(traceback.format_exception(type(error), error, error.__traceback__)))
         if self._goes_on:
             self._failure = failure
@@ -186,6 +264,9 @@ class Attempt:
         good = self._goes_on
         if self._left is not None:
             discard_carried(context)
+            if context.carried is not None:
+                self._leave_outputs(context)
+                return
         prefix = partial_prefix(context) if self._left is None else left_prefix(context)
         outputs = inventory(context.box.output, digest=good)
         self._outputs = under(prefix, outputs)
@@ -195,10 +276,20 @@ class Attempt:
         elif outputs:
             sync_outputs(context, prefix, tally)
 
+    def _leave_outputs(self, context: Context) -> None:
+        """Beside the checkpoint, for the engine to carry."""
+        assert context.carried is not None
+        self._outputs = under(left_prefix(context), inventory(context.box.output, digest=False))
+        if self._outputs:
+            keep_outputs(context, left_prefix(context), context.carried)
+
     def _clean(self, context: Context, tally: Tally) -> None:
         context.processes.terminate_all()
         if self._left is not None and self._left.exit_code == EXIT_CONTINUE_HERE:
             self._keep_inputs(context)
+        if self._goes_on and context.carried is not None:  # nobody needs them any more; the empty folder is expected
+            remove_tree(context.carried)
+            context.carried.mkdir(exist_ok=True)
         cleaned = remove_tree(context.box.root)
         self._freed = cleaned.bytes
         tally.update(files=cleaned.files, bytes=cleaned.bytes)
@@ -207,6 +298,8 @@ class Attempt:
 
     @staticmethod
     def _keep_inputs(context: Context) -> None:
+        from packtrain.agent.kept import keep_inputs
+
         try:
             keep_inputs(context)
         except OSError as error:

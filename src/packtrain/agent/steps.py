@@ -43,12 +43,15 @@ class StepRunner:
         run: str,
         processes: Processes,
         more: Mapping[str, str] = MappingProxyType({}),
+        in_container: bool = False,
     ) -> None:
         """`more` are variables of this attempt, for all steps."""
         self._job, self._box, self._journal, self._stop, self._processes = job, box, journal, stop, processes
         agent = agent_zip()
         self._variables = Variables(job, box, run, host_env, agent, reveal, self._notice, more)
-        self._commands = CommandRunner(job, box, journal, redactor, reveal, stop, self._variables, processes, agent)
+        self._commands = CommandRunner(
+            job, box, journal, redactor, reveal, stop, self._variables, processes, agent, in_container
+        )
         self._actions: dict[type, Callable[[Any, Scope, Level], None]] = {
             Run: lambda action, scope, level: self._commands.run(action, scope),
             Group: lambda action, scope, level: self._level(action.steps, scope),

@@ -17,10 +17,11 @@ class Stop:
         self._event = threading.Event()
         self._error: FailedError | None = None
         self.since: float | None = None  # by the monotonic clock
+        self.here = True  # whether the job may go on in this place; True also while there is no request
 
-    def request(self, kind: str, detail: str) -> None:
+    def request(self, kind: str, detail: str, here: bool = False) -> None:
         if self._error is None:
-            self._error, self.since = FailedError(kind, detail), time.monotonic()
+            self._error, self.since, self.here = FailedError(kind, detail), time.monotonic(), here
         self._event.set()
 
     @property

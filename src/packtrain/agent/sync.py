@@ -14,17 +14,18 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from packtrain.agent.carrying import Version
 from packtrain.agent.context import Context, Tally
-from packtrain.agent.generations import left_folder
 from packtrain.agent.outputs import files_below
 from packtrain.agent.progress import Progress
-from packtrain.agent.saves import is_temporary, matching, version_of
+from packtrain.agent.versions import Version, is_temporary, version_of
 from packtrain.errors import FailedError
 from packtrain.plan import Output
 from packtrain.transfer.address import shown
-from packtrain.transfer.upload import Uploaded, upload_file, upload_folder
+
+if TYPE_CHECKING:
+    from packtrain.transfer.upload import Uploaded
 
 _LOOK_EVERY_S = 5.0
 
@@ -35,6 +36,8 @@ def partial_prefix(context: Context) -> str:
 
 def left_prefix(context: Context) -> str:
     """Of an attempt that left in time: its successor brings them back."""
+    from packtrain.agent.generations import left_folder
+
     return f"{left_folder(context.journal.emitter)}/"
 
 
@@ -78,6 +81,8 @@ def _upload(context: Context, output: Output, prefix: str, tally: Tally) -> None
 
 
 def _upload_all(context: Context, output: Output, prefix: str, stop: Callable[[], None]) -> Uploaded:
+    from packtrain.transfer.upload import upload_folder
+
     return upload_folder(
         context.box.output,
         output,
@@ -111,7 +116,12 @@ def _give_up(context: Context) -> None:
 
 def keep(context: Context, prefix: str) -> None:
     """Move the output folder to the attempt's folder, complete or not at all."""
-    target = context.box.home.output / prefix
+    keep_outputs(context, prefix, context.box.home.output)
+
+
+def keep_outputs(context: Context, prefix: str, folder: Path) -> None:
+    drop_temporaries(context.box.output)
+    target = folder / prefix
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(target.name + ".new")
     try:
@@ -187,6 +197,8 @@ class ContinuousSync:
 
     def _versions(self) -> dict[Path, Version]:
         """Checkpoints have a way of their own."""
+        from packtrain.agent.saves import matching
+
         folder, wanted = self._context.box.output, self._context.job.checkpoint
         apart = {folder / name for name in matching(wanted.path, folder)} if wanted else set()
         found = {}
@@ -209,6 +221,8 @@ class ContinuousSync:
         shutil.copyfile(path, copy)
         if version_of(path) != version:
             return
+        from packtrain.transfer.upload import upload_file
+
         name = path.relative_to(self._context.box.output).as_posix()
         upload_file(copy, self._output, name, self._context.secrets.reveal)
         self._sent[path] = version

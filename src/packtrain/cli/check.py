@@ -8,6 +8,7 @@ import click
 from rich.console import Console
 
 from packtrain import app
+from packtrain.cli.options import expect_option
 from packtrain.cli.output import count, fitting_options, json_option, say_next, show, show_problems
 from packtrain.errors import EXIT_USAGE
 
@@ -16,10 +17,20 @@ from packtrain.errors import EXIT_USAGE
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--on", "engine", help="Could it run there, now? Without it, what is missing is a warning.")
 @fitting_options
+@expect_option
 @json_option
-def command(file: Path, engine: str | None, no_container: bool, no_gpu: bool, as_json: bool) -> None:
-    """Check a workflow file: all problems at once, each with its line. Exit code 2 if there are errors."""
-    prepared = app.prepare(file, engine or "local", strict=engine is not None, no_container=no_container, no_gpu=no_gpu)
+def command(
+    file: Path, engine: str | None, no_container: bool, no_gpu: bool, expect: tuple[str, ...], as_json: bool
+) -> None:
+    """Check a workflow or submit file: all problems at once, each with its line. Exit code 2 if there are errors."""
+    prepared = app.prepare(
+        file,
+        engine or "local",
+        strict=engine is not None,
+        no_container=no_container,
+        no_gpu=no_gpu,
+        expect=expect,
+    )
     errors = sum(problem.is_error for problem in prepared.problems)
     data = {"file": str(file), "errors": errors, "problems": [p.to_data() for p in prepared.problems]}
 

@@ -95,15 +95,20 @@ def _engines() -> Iterator[Finding]:
     machine = app.engine_capabilities("local")
     gpus = f"{machine.gpus} GPUs" if machine.gpus else "no GPU"
     yield Finding("local", OK, f"{machine.cpus} CPUs, {figures.size(machine.memory_mb * 2**20)}, {gpus}")
-    for name, program in (("htcondor", "condor_submit"), ("slurm", "sbatch")):
-        if shutil.which(program):
-            yield Finding(name, WARN, f"{program} is here", f"this version cannot run on {name} yet")
+    if shutil.which("sbatch"):
+        yield Finding("slurm", WARN, "sbatch is here", "this version cannot run on slurm yet")
     if machine.containers:
         yield Finding("containers", OK, f"Apptainer: {shutil.which('apptainer')}")
     else:
         yield Finding(
             "containers", WARN, "no Apptainer", "install it for steps with a `container`, or use --no-container"
         )
+
+
+def _pool() -> Iterator[Finding]:
+    """Only where there is one, or somebody says so."""
+    if shutil.which("condor_submit") or os.environ.get("CONDOR_CONFIG"):
+        yield from (Finding("htcondor", one.status, one.seen, one.remedy) for one in app.examine_pool())
 
 
 def _training() -> Iterator[Finding]:
@@ -142,6 +147,7 @@ _LOOKS: tuple[Callable[[], Iterator[Finding]], ...] = (
     _folder,
     _store,
     _engines,
+    _pool,
     _training,
     _network,
     _tokens,

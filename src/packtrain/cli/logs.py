@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from typing import Any
+from urllib.parse import unquote_to_bytes
 
 import click
 
@@ -25,6 +27,21 @@ class Tail:
     agent: bool = False
     _offsets: dict[Path, int] = field(default_factory=dict)
 
+    def catch(self, tail: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+        """(file, line) of the newest bytes of a log, as a pool tells them while the file itself is far away."""
+        name, text = PurePosixPath(str(tail.get("file", ""))).name, unquote_to_bytes(str(tail.get("text", "")))
+        path, end = self.attempt.logs / name, tail.get("end")
+        if not name or not isinstance(end, int) or self.agent:
+            return
+        first, known = end - len(text), self._offsets.get(path, 0)
+        fresh = text[max(0, known - first) :]
+        whole = fresh[: fresh.rfind(b"\n") + 1]
+        if first > known:
+            yield name, "…"
+        self._offsets[path] = max(known, end - len(fresh) + len(whole))
+        for line in whole.decode("utf-8", "replace").splitlines():
+            yield name, line
+
     def read(self, final: bool = False) -> Iterator[tuple[str, str]]:
         """(file, line); `final` also gives an unfinished last line."""
         for path in self._files():
@@ -38,7 +55,7 @@ class Tail:
 
     def _files(self) -> list[Path]:
         if self.agent:
-            return [self.attempt.agent_log] if self.attempt.agent_log.exists() else []
+            return [path for path in (self.attempt.agent_log, self.attempt.agent_out) if path.exists()]
         found = self.attempt.logs.glob("*") if self.attempt.logs.exists() else ()
         return sorted((p for p in found if p.is_file()), key=lambda p: (p.stat().st_ctime, p.name))
 
@@ -59,12 +76,19 @@ def command(target: str, follow: bool, number: int | None, agent: bool, as_json:
     while True:
         ended = job.verdict is not None or app.supervisor_lease(store, row.run) is None
         tail = _tail(tails, RunFolder(row.folder), job, number, agent)
-        for name, line in tail.read(final=ended or not follow) if tail else ():
+        for name, line in _news(tail, job, final=ended or not follow) if tail else ():
             click.echo(json.dumps({"job": job.id, "log": name, "line": line}) if as_json else _plain(name, line))
         if ended or not follow:
             return
         time.sleep(0.2)
         job = app.load_state(store, row.run).jobs[job.id]
+
+
+def _news(tail: Tail, job: JobState, final: bool) -> Iterator[tuple[str, str]]:
+    """From the files where they are here, else from what the pool last told of them."""
+    if not tail.attempt.logs.exists() and job.latest and job.latest.live and job.tail:
+        yield from tail.catch(job.tail)
+    yield from tail.read(final)
 
 
 def _choose(state: RunState, wanted: str | None) -> JobState:

@@ -12,6 +12,8 @@ from rich.console import Console
 
 from packtrain.spec import Problem
 
+_MUCH = 200_000
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 dry_run_option = click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 
@@ -37,9 +39,15 @@ def error_console() -> Console:
 
 def show(as_json: bool, data: Any, text: Callable[[Console], None]) -> None:
     if as_json:
-        click.echo(json.dumps(data, indent=1, ensure_ascii=False))
+        click.echo(_json(data))
     else:
         text(console())
+
+
+def _json(data: Any) -> str:
+    """Indented where a person may read it; that takes ten times as long, which counts for thousands of jobs."""
+    text = json.dumps(data, ensure_ascii=False)
+    return text if len(text) > _MUCH else json.dumps(data, indent=1, ensure_ascii=False)
 
 
 def say_next(*commands: tuple[str, str]) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from packtrain import app
+from packtrain.cli.options import expect_option
 from packtrain.cli.output import (
     console,
     dry_run_option,
@@ -23,9 +24,10 @@ from packtrain.store import RunRow
 
 @click.command(name="run")
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--on", "engine", default="local", show_default=True, help="Where: local.")
+@click.option("--on", "engine", default="local", show_default=True, help="Where: local, htcondor.")
 @click.option("--detach", is_flag=True, help="Go on without this terminal.")
 @fitting_options
+@expect_option
 @click.option("--offline", is_flag=True, help="Do not ask the inputs for their sizes first.")
 @dry_run_option
 @json_option
@@ -35,23 +37,29 @@ def command(
     detach: bool,
     no_container: bool,
     no_gpu: bool,
+    expect: tuple[str, ...],
     offline: bool,
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Run a workflow file.
+    """Run a workflow file, or a submit file of HTCondor as it is.
 
     The exit code is 0 if every job succeeded, else that of the first failure (docs/reference/failures.md).
     Ctrl-C stops cleanly; `packtrain resume` goes on.
     """
     from packtrain.cli.plan import explain, show_plan
 
-    prepared = app.prepare(file, engine, no_container=no_container, no_gpu=no_gpu)
+    prepared = app.prepare(file, engine, no_container=no_container, no_gpu=no_gpu, expect=expect)
     if not as_json or prepared.failed:
         show_problems(prepared.problems)
     if prepared.failed:
         raise click.exceptions.Exit(EXIT_USAGE)
+    known = prepared.problems
     prepared, explained = explain(prepared, offline=offline)
+    prepared = app.with_pool_problems(prepared)
+    show_problems([problem for problem in prepared.problems if problem not in known])
+    if prepared.failed:
+        raise click.exceptions.Exit(EXIT_USAGE)
     if dry_run or not as_json:
         show(as_json, explained.to_data(), lambda out: show_plan(out, explained))
     if not dry_run:

@@ -7,21 +7,29 @@ import signal
 import click
 
 from packtrain import app
+from packtrain.supervise import Supervisor
+from packtrain.supervise.loop import take_lease
 
 
 @click.command(name="supervise", hidden=True)
 @click.argument("run")
 @click.option("--reopen", is_flag=True)
-def command(run: str, reopen: bool) -> None:
+@click.option("--in-schedd", is_flag=True, help="As a job of the schedd: TERM leaves, USR1 ends the jobs.")
+def command(run: str, reopen: bool, in_schedd: bool) -> None:
     """Supervise a run until every job has its verdict."""
     store = app.open_store()
     row = app.find_run(store, run)
-    supervisor = app.supervisor_of(row, store)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: supervisor.stop())
-    supervisor.acquire()
+    supervisor = app.supervisor_of(row, store, take_lease(store, row.run))
+    _listen(supervisor, in_schedd)
     state = supervisor.run(reopen=reopen)
     app.forget_secrets(row, state)
     _, trouble = app.draw_picture(store, row, state)
     if trouble:
         click.echo(trouble, err=True)
+
+
+def _listen(supervisor: Supervisor, in_schedd: bool) -> None:
+    """A schedd that shuts down starts the supervisor again later: the jobs go on meanwhile."""
+    signal.signal(signal.SIGINT, lambda *_: supervisor.stop())
+    signal.signal(signal.SIGUSR1, lambda *_: supervisor.stop())
+    signal.signal(signal.SIGTERM, lambda *_: supervisor.leave() if in_schedd else supervisor.stop())

@@ -1,14 +1,15 @@
 """Makes what rides to the worker: `agent.pyz`, one zip of the packages that the agent needs, and its
-launcher. The same sources always give the same bytes, so that a pool's caches can keep them.
+launcher; and the transfer plugin, a zip that is a program. The same sources always give the same bytes, so that a
+pool's caches can keep them.
 
-Reads the sources of the installed packtrain as files; never imports the agent.
+Reads the sources of the installed packtrain as files; never imports agent or plugin.
 """
 
 from __future__ import annotations
 
 import os
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from io import BytesIO
 from pathlib import Path
 
@@ -16,16 +17,41 @@ import packtrain
 from packtrain.errors import PacktrainError
 
 MOST_BYTES = 300_000
-WORKER_MODULES = ("__init__.py", "errors.py")
+WORKER_MODULES = ("__init__.py", "errors.py", "classads.py")
 WORKER_PACKAGES = ("plan", "events", "transfer", "agent", "torch")
+PLUGIN_PACKAGES = ("plan", "events", "transfer", "plugin")
 
 _SOURCE = Path(packtrain.__file__).parent
 _LAUNCHER = _SOURCE / "agent" / "launch.sh"
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time that a zip can tell
+# The standard importer compiles each module twice: once to say under which name it would be loaded.
+_ONCE = """import zipimport
+
+
+class Once(zipimport.zipimporter):
+    def get_filename(self, fullname):
+        path = "/".join((self.archive, self.prefix + fullname.rpartition(".")[2]))
+        return path + ("/__init__.py" if self.is_package(fullname) else ".py")
+
+
+def once(path):
+    if not path.startswith(archive):
+        raise ImportError(path)
+    return Once(path)
+
+
+archive = sys.path[0]
+sys.path_hooks.insert(0, once)
+sys.path_importer_cache.pop(archive, None)
+"""
+# What is loaded stays: to look for garbage among it costs a twentieth of the start.
 # Once the attempt is over nothing keeps the process: a thread may still hang in a dead connection.
-_MAIN = """import os
+_MAIN = """import gc
+import os
 import sys
 
+gc.disable()
+{once}
 from packtrain.agent.main import main
 
 code = main(sys.argv[1:])
@@ -33,16 +59,45 @@ sys.stdout.flush()
 sys.stderr.flush()
 os._exit(code)
 """
+# What `env` finds may be too old even to read our sources: this part is written for any Python 3.
+_PLUGIN_MAIN = """import os
+import sys
+
+if sys.version_info < (3, 9):
+    for folder in (os.environ.get("PATH") or "/usr/local/bin:/usr/bin").split(":"):
+        for minor in range(14, 8, -1):
+            path = os.path.join(folder, "python3.%d" % minor)
+            if os.access(path, os.X_OK):
+                os.execv(path, [path] + sys.argv)
+    sys.exit("packtrain: the transfer plugin needs Python 3.9 or newer, and there is none on this machine")
+
+{once}
+from packtrain.plugin.main import main
+
+code = main(sys.argv[1:])
+sys.stdout.flush()
+sys.stderr.flush()
+os._exit(code)
+"""
+_INTERPRETER = b"#!/usr/bin/env python3\n"
 
 
 def build_agent(target: Path) -> None:
     """Write the agent's zip, complete or not at all."""
-    members = {"__main__.py": _MAIN.encode()}
-    members.update((f"packtrain/{path.relative_to(_SOURCE).as_posix()}", path.read_bytes()) for path in worker_files())
-    data = _zip(members)
+    data = _zip(_members(_MAIN, worker_files()))
     if len(data) > MOST_BYTES:
         raise PacktrainError(f"the agent has {len(data)} bytes, more than the {MOST_BYTES} that every job may carry")
     _write(target, data, 0o644)
+
+
+def build_plugin(target: Path) -> None:
+    """Write the transfer plugin, a program."""
+    _write(target, _INTERPRETER + _zip(_members(_PLUGIN_MAIN, worker_files(PLUGIN_PACKAGES))), 0o755)
+
+
+def _members(main: str, files: Iterable[Path]) -> dict[str, bytes]:
+    sources = {f"packtrain/{path.relative_to(_SOURCE).as_posix()}": path.read_bytes() for path in files}
+    return {"__main__.py": main.replace("{once}", _ONCE).encode(), **sources}
 
 
 def write_launcher(target: Path) -> None:
@@ -50,10 +105,10 @@ def write_launcher(target: Path) -> None:
     _write(target, _LAUNCHER.read_bytes(), 0o755)
 
 
-def worker_files() -> Iterator[Path]:
+def worker_files(packages: Iterable[str] = WORKER_PACKAGES) -> Iterator[Path]:
     """The sources that ride along, in a fixed order."""
     yield from (_SOURCE / name for name in WORKER_MODULES)
-    for package in WORKER_PACKAGES:
+    for package in packages:
         yield from sorted((_SOURCE / package).rglob("*.py"))
 
 

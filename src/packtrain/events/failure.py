@@ -70,6 +70,20 @@ KINDS: dict[str, FailureKind] = {
     "unsupported": FailureKind(
         USER, False, 18, "the plan asks for something this packtrain cannot do yet", "see the message"
     ),
+    "delivery_too_large": FailureKind(
+        USER,
+        False,
+        19,
+        "the files that the access point would have to send are larger than it allows",
+        "put the data where an address leads to it, or say `delivery: agent`",
+    ),
+    "submit_refused": FailureKind(
+        USER,
+        False,
+        20,
+        "the pool does not take the job as it is described",
+        "see the message; mend the `htcondor` lines",
+    ),
     "object_missing": FailureKind(
         DATA,
         False,
@@ -178,6 +192,20 @@ KINDS: dict[str, FailureKind] = {
         "a server's TLS certificate cannot be verified here",
         "set SSL_CERT_FILE to a CA bundle that knows the server; check the machine's clock",
     ),
+    "delivery_failed": FailureKind(
+        SITE,
+        True,
+        54,
+        "the pool could not bring the job's files there or back",
+        "see the message; does every file that the job names exist?",
+    ),
+    "never_starts": FailureKind(
+        SITE,
+        True,
+        55,
+        "the pool started the job again and again, and it never got anywhere",
+        "see where it ran; try the image by hand; exclude the site with `requirements`",
+    ),
     "terminated": FailureKind(
         POOL, True, 60, "the pool or a person ended the attempt (TERM)", "nothing: it is tried again"
     ),
@@ -189,6 +217,19 @@ KINDS: dict[str, FailureKind] = {
         "nothing: it is tried again",
     ),
     "cancelled": FailureKind(POOL, False, 62, "cancelled by a person", "`packtrain resume` starts it again"),
+    "evicted": FailureKind(
+        POOL, True, 63, "the pool took the machine back, or lost it", "nothing: it is started again"
+    ),
+    "held": FailureKind(
+        POOL, False, 64, "the pool keeps the job back and says why", "mend what it says, then `packtrain resume`"
+    ),
+    "time_limit": FailureKind(
+        POOL,
+        True,
+        65,
+        "the job ran longer than the pool allows",
+        "save checkpoints, ask for a longer duration category, or make the job shorter",
+    ),
     "internal": FailureKind(
         PACKTRAIN, True, 70, "a defect of packtrain", "please report it, with the attempt's journal"
     ),

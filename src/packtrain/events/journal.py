@@ -6,6 +6,7 @@ import errno
 import os
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,15 +26,22 @@ class Journal:
         self._redactor = redactor
         self._lock = threading.Lock()
         self._seq = 0
-        self._torn = False
+        self._listener: Callable[[Event], None] | None = None
         path.parent.mkdir(parents=True, exist_ok=True)
+        self._torn = _is_torn(path)  # by an emitter before, that was killed
         self._file = open(path, "ab", buffering=0)  # noqa: SIM115
+
+    def listen(self, listener: Callable[[Event], None]) -> None:
+        """It hears every event from now on, in their order, from any thread; it must not wait."""
+        self._listener = listener
 
     def emit(self, kind: str, /, **data: Any) -> Event:
         with self._lock:
             self._seq += 1
             clean = self._redactor.value(data)
             event = Event(self.run, self.job, self.emitter, self._seq, kind, time.time(), time.monotonic(), clean)
+            if self._listener is not None:  # before the disk, which may be full
+                self._listener(event)
             self._write((event.to_json() + "\n").encode("utf-8", "replace"))
             if kind not in _UNIMPORTANT:
                 os.fsync(self._file.fileno())
@@ -48,6 +56,16 @@ class Journal:
         self._torn = (self._file.write(line) or 0) < len(line)
         if self._torn:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
+
+
+def _is_torn(path: Path) -> bool:
+    """Whether its last line has no end."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(-1, os.SEEK_END)
+            return file.read(1) != b"\n"
+    except OSError:  # it does not exist, or is empty
+        return False
 
 
 class JournalReader:

@@ -14,6 +14,10 @@ CONFIRMED = "confirmed"
 JOB_ENDED = "job.ended"
 # By an engine: what it saw of an attempt from outside
 ATTEMPT_GONE = "attempt.gone"
+ATTEMPT_PLACED = "attempt.placed"
+ATTEMPT_STOPPED = "attempt.stopped"
+ATTEMPT_HELD = "attempt.held"
+ATTEMPT_RELEASED = "attempt.released"
 # By an agent
 ATTEMPT_STARTED = "attempt.started"
 ATTEMPT_ENDED = "attempt.ended"
@@ -33,12 +37,19 @@ KINDS: dict[str, str] = {
     SUPERVISOR_STARTED: "a supervisor holds the lease; `epoch`, `host`, `pid`",
     SUPERVISOR_ENDED: "it let go; `epoch`, `reason` (finished, interrupted, answered, error)",
     REQUESTED: "a person asked; `action` (cancel), `reason`",
-    DECIDED: "a decision, before it is acted upon; `id`, `epoch`, `action` (submit, cancel, reopen), "
-    "`target`, `reason`, `requests` (those that a reopening makes void)",
+    DECIDED: "a decision, before it is acted upon; `id`, `epoch`, `action` (submit, cancel, reopen, release, give_up), "
+    "`target`, `reason`, `requests` (those that a reopening makes void), `hold` (the seq of what is answered)",
     CONFIRMED: "the engine has it; `id`, `epoch`, `native` (its own name for the attempt), `site`",
     JOB_ENDED: "the verdict; `epoch`, `verdict` (succeeded, failed, cancelled), `emitter`, `failure`, `reason`, "
     "`requests` (those it answers)",
-    ATTEMPT_GONE: "the engine no longer has the attempt; `decision`, `exit_code`, `detail`",
+    ATTEMPT_GONE: "the engine no longer has the attempt; `decision`, `exit_code`, `detail`, `kind` (of failure, "
+    "where the engine knows it)",
+    ATTEMPT_PLACED: "a pool started it; `decision`, `start` (1, 2, …: pools start again by themselves), `host`, `site`",
+    ATTEMPT_STOPPED: "a pool ended a start of it and has it in its queue again; `decision`, `start`, `detail`, `kind`, "
+    "`emitters` (agents that spoke during that start)",
+    ATTEMPT_HELD: "a pool keeps it back; `decision`, `kind` (of failure), `action` (release, wait, give_up), `code`, "
+    "`subcode`, `detail`",
+    ATTEMPT_RELEASED: "it is in the queue again; `decision`",
     ATTEMPT_STARTED: "an agent woke up; `decision`, `host`, `pid`, `site`, `version`, `python`",
     ATTEMPT_ENDED: "an agent is done; `outcome` (succeeded, failed, continue, cancelled), `exit_code`, `failure`, "
     "`outputs`, `freed_bytes`, `seconds`; of `continue` also `step` (the training's) and `reason`",

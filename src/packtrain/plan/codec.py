@@ -13,20 +13,31 @@ from packtrain.errors import FormatError
 from packtrain.plan import model
 
 T = typing.TypeVar("T")
+_INDENTED_JOBS = 20
+_PLAIN = (str, int, float, bool, type(None))
+_ALWAYS = ("kind", "version")
+_NOTHING = object()
 
 
 def encode(value: Any) -> Any:
     """Dataclasses to plain JSON values; fields that hold their default are left out, except kind and version."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        kept = ((f.name, getattr(value, f.name)) for f in dataclasses.fields(value) if _kept(f, value))
-        return {name: encode(item) for name, item in kept}
-    if isinstance(value, tuple):
+    kind = type(value)
+    if kind is tuple:
         return [encode(item) for item in value]
-    return value
+    if kind in _PLAIN or not dataclasses.is_dataclass(value):
+        return value
+    return {
+        name: encode(item)
+        for name, default, always in _fields(typing.cast(typing.Hashable, kind))
+        if (item := getattr(value, name)) is not default and (always or item != default)
+    }
 
 
-def _kept(field: dataclasses.Field[Any], owner: Any) -> bool:
-    return field.name in ("kind", "version") or getattr(owner, field.name) != field.default
+@functools.cache
+def _fields(kind: Any) -> tuple[tuple[str, Any, bool], ...]:
+    """Name, default and whether it is always written; a default that no value is, for those."""
+    found = dataclasses.fields(kind)
+    return tuple((f.name, _NOTHING if f.name in _ALWAYS else f.default, f.name in _ALWAYS) for f in found)
 
 
 def decode(kind: type[T], value: Any, where: str = "plan") -> T:
@@ -102,10 +113,21 @@ def _decode_dataclass(kind: Any, value: Any, where: str) -> Any:
 
 
 def write_plan(plan: model.Plan, path: Path) -> None:
-    """Write a temporary file, then rename: a plan is complete or absent."""
+    """Write a temporary file, then rename: a plan is complete or absent. Of many jobs each has a line of its own,
+    since indenting takes ten times as long."""
     temporary = path.with_name(path.name + ".new")
-    temporary.write_text(json.dumps(encode(plan), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    temporary.write_text(plan_text(plan), encoding="utf-8")
     temporary.replace(path)
+
+
+def plan_text(plan: model.Plan) -> str:
+    """The plan as JSON, for people to read."""
+    raw = encode(plan)
+    if len(plan.jobs) <= _INDENTED_JOBS:
+        return json.dumps(raw, indent=1, ensure_ascii=False) + "\n"
+    jobs = ",\n  ".join(json.dumps(job, ensure_ascii=False) for job in raw.pop("jobs"))
+    head = json.dumps(raw, ensure_ascii=False)[1:-1]
+    return f'{{{head},\n "jobs": [\n  {jobs}\n ]}}\n'
 
 
 def read_plan(path: Path) -> model.Plan:

@@ -3,6 +3,9 @@
 .packtrain/runs/RUN/
   plan.json  agent.pyz  launch.sh  supervisor.log
   training.png                      loss and metric of its jobs, once it is finished
+  htcondor/                         of a run on HTCondor: settings.json, DECISION.sub and .items (what was submitted,
+                                    named by its first attempt), user.log, empty/ (what every job starts with),
+                                    native/ (inputs that the access point sends)
   secrets/NAME                      0700, files 0600; gone when the run ends
   jobs/JOB/
     plan.json                       the plan with this job only: what its agents read
@@ -10,9 +13,10 @@
     output/                         where outputs go when the workflow names no other place
     attempts/DECISION/
       claim                         made once, locked while an agent or its guard lives
-      journal.jsonl  agent.log
+      journal.jsonl  agent.log      agent.out: what the launcher and the agent printed, in a pool
       logs/STEP.out  logs/STEP.err
       output/                       what an attempt brought home: no other destination, or not reached
+      checkpoint/                   where the pool itself carries checkpoints
       sandbox/                      removed when the attempt is over
 """
 
@@ -39,6 +43,14 @@ class AttemptFolder:
     @property
     def agent_log(self) -> Path:
         return self.root / "agent.log"
+
+    @property
+    def agent_out(self) -> Path:
+        return self.root / "agent.out"
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.root / "checkpoint"
 
     @property
     def logs(self) -> Path:
@@ -87,6 +99,10 @@ class RunFolder:
     @property
     def supervisor_log(self) -> Path:
         return self.root / "supervisor.log"
+
+    @property
+    def htcondor(self) -> Path:
+        return self.root / "htcondor"
 
     @property
     def picture(self) -> Path:

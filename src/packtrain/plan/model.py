@@ -5,8 +5,13 @@ Types use Optional and Union because the codec resolves them at run time on Pyth
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Optional, Union
+from dataclasses import field
+from typing import TYPE_CHECKING, Optional, Union
+
+if TYPE_CHECKING:
+    from dataclasses import dataclass
+else:
+    from packtrain.plan.frozen import dataclass
 
 PLAN_VERSION = 1
 
@@ -23,7 +28,7 @@ Text = Union[str, Secret]
 
 @dataclass(frozen=True)
 class Digest:
-    algorithm: str  # sha256, md5
+    algorithm: str  # sha256, md5, crc32c
     value: str  # lower-case hex
 
 
@@ -189,13 +194,22 @@ class RunResources:
 
 
 @dataclass(frozen=True)
+class Collect:
+    path: str  # below the working folder; a glob means files that are new or changed
+    to: str = ""  # below the output folder; empty: the last part of the path
+
+
+@dataclass(frozen=True)
 class Run:
     command: str  # empty: the image's entrypoint
     shell: str = "/bin/sh"  # a path, or ENTRYPOINT
     resources: RunResources = RunResources()
     container: Optional[Container] = None
     env: tuple[EnvVar, ...] = ()
-    work_dir: str = ""  # absolute; empty: the sandbox
+    work_dir: str = ""  # absolute, or below the sandbox; empty: the sandbox
+    stdout: str = ""  # file below the output folder that also gets what it prints
+    stderr: str = ""
+    collect: tuple[Collect, ...] = ()  # what becomes an output when it has ended
     kind: str = field(default="run", init=False)
 
 

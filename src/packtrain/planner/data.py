@@ -17,7 +17,7 @@ from packtrain.spec.problems import shown
 from packtrain.spec.secrets import is_secret_header
 
 _NOT_YET = {"mode": ("stage",)}  # what this version can do
-_NOT_FOR_INPUTS = ((), ("output",), ("tmp",), ("kept",))
+_NOT_FOR_INPUTS = ("output", "tmp", "kept")  # the agent's own folders of the sandbox
 _NEEDS_TOOL = {".7z": "7z", ".rar": "unrar"}
 
 
@@ -58,7 +58,7 @@ def _folder(name: str, source: data.Input, keys: Keys, job: JobContext) -> str:
     if source.folder is None:
         return f"inputs/{name}" if name else "input"
     filled = PurePosixPath(job.fill(source.folder))
-    if filled.is_absolute() or ".." in filled.parts or filled.parts[:1] in _NOT_FOR_INPUTS:
+    if filled.is_absolute() or ".." in filled.parts or not filled.parts or filled.parts[0] in _NOT_FOR_INPUTS:
         message = f"{shown((*keys, 'folder'))}: {filled} is no folder for inputs"
         job.report.error((*keys, "folder"), message, "give it a name of its own, for example work")
     return str(filled)

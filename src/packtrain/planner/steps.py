@@ -10,6 +10,7 @@ from packtrain.errors import UsageError
 from packtrain.planner.containers import plan_container
 from packtrain.planner.context import JobContext
 from packtrain.spec import Module, Report, steps
+from packtrain.spec.fields import inside
 from packtrain.spec.problems import Path as Keys
 from packtrain.spec.problems import did_you_mean, shown
 
@@ -69,6 +70,9 @@ class StepPlanner:
 
     def _run(self, run: steps.Run, beside: steps.StepResources | None, keys: Keys) -> plan.Run:
         self._check_host_run(run, keys)
+        if run.collect and (run.work_dir or "/").startswith("/"):
+            message = f"{shown((*keys, 'collect'))} needs a workDir below $STORAGE_PATH, where only the command writes"
+            self._job.report.error((*keys, "collect"), message, "say `workDir: work`")
         return plan.Run(
             command=self._job.command(run.command),
             shell=run.shell,
@@ -76,7 +80,22 @@ class StepPlanner:
             container=plan_container(run.container, (*keys, "container"), self._job),
             env=self.env(run.env, (*keys, "env")),
             work_dir=run.work_dir or "",
+            stdout=self._inside(run.stdout, (*keys, "stdout")),
+            stderr=self._inside(run.stderr, (*keys, "stderr")),
+            collect=tuple(self._collect(wanted, (*keys, "collect", i)) for i, wanted in enumerate(run.collect)),
         )
+
+    def _collect(self, wanted: steps.Collect, keys: Keys) -> plan.Collect:
+        return plan.Collect(self._inside(wanted.path, (*keys, "path")), self._inside(wanted.to, (*keys, "to")))
+
+    def _inside(self, path: str | None, keys: Keys) -> str:
+        """A value of the matrix must not lead out of the folder either."""
+        filled = self._job.fill(path or "")
+        try:
+            return inside(filled) if path else ""
+        except ValueError as error:
+            self._job.report.error(keys, f"{shown(keys)} of job {self._job.values['job']}: {error}")
+            return filled
 
     def _check_host_run(self, run: steps.Run, keys: Keys) -> None:
         """What a command without its container cannot do."""

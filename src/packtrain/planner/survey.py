@@ -11,12 +11,14 @@ from dataclasses import dataclass, field, replace
 from packtrain.errors import FailedError
 from packtrain.plan import Input, Item, Plan, Ref
 from packtrain.planner.secrets import revealer
+from packtrain.spec.problems import Origin, Problem, Report
 from packtrain.transfer.address import shown
 from packtrain.transfer.api import Reveal, Source
 from packtrain.transfer.registry import source_for
 
 LIMIT_S = 10.0
 _WORKERS = 16
+_FINAL = ("object_missing", "token_refused")
 
 Sources = tuple[Ref, ...]
 OpenSource = Callable[[Ref, Reveal], Source]
@@ -30,6 +32,7 @@ class Finding:
     size: int | None = None
     files: int | None = None
     trouble: str = ""  # why it could not be reached; empty: it could
+    kind: str = ""  # of that failure
 
     @property
     def reachable(self) -> bool:
@@ -106,13 +109,13 @@ class _Asker:
         try:
             return Finding(shown(ref.url), self._open(ref, self._reveal).stat(ref).size, 1)
         except FailedError as error:
-            return Finding(shown(ref.url), trouble=error.detail)
+            return Finding(shown(ref.url), trouble=error.detail, kind=error.kind)
 
     def _list(self, ref: Ref) -> Finding:
         try:
             sizes = [entry.size for entry in self._open(ref, self._reveal).list(ref)]
         except FailedError as error:
-            return Finding(shown(ref.url), trouble=error.detail)
+            return Finding(shown(ref.url), trouble=error.detail, kind=error.kind)
         known = [size for size in sizes if size is not None]
         return Finding(shown(ref.url), sum(known) if len(known) == len(sizes) else None, len(sizes))
 
@@ -125,6 +128,19 @@ def _received(
             yield answered.get(timeout=max(0.0, deadline - time.monotonic()))
         except queue.Empty:
             return
+
+
+def refusals(plan: Plan, survey: Survey, origin: Origin) -> tuple[Problem, ...]:
+    """Inputs that are not there, or not for us: a pool would only find that out a hundred times. What may pass by
+    itself is no reason to refuse."""
+    report = Report(origin)
+    for source in (source for job in plan.jobs for source in job.inputs):
+        asked = [survey.of_prefix(source.prefix)] if source.prefix else [survey.of_item(item) for item in source.items]
+        for found in asked:
+            if found and found.kind in _FINAL:
+                keys = ("inputs", source.name) if source.name else ("input",)
+                report.error(keys, f"no job would get this input: {found.trouble}", "--offline submits it all the same")
+    return report.problems
 
 
 def with_sizes(plan: Plan, survey: Survey) -> Plan:

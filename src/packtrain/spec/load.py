@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
 from pydantic import ValidationError
 
 from packtrain.spec import matrix, outputs, rules, sentences, unsupported, yaml
+from packtrain.spec.data import Expect
 from packtrain.spec.fields import Model
 from packtrain.spec.problems import ERROR, Problem, Report, shown
 from packtrain.spec.steps import is_children_mark
@@ -29,6 +30,14 @@ class Loaded:
 
     workflow: Workflow | None
     problems: tuple[Problem, ...]
+
+    def expecting(self, paths: tuple[str, ...]) -> Loaded:
+        """The same, with more files that must be there at the end."""
+        if self.workflow is None or not paths:
+            return self
+        more = tuple(Expect(path=path) for path in paths)
+        made = self.workflow.model_copy(update={"expect": (*self.workflow.expect, *more)})
+        return replace(self, workflow=made)
 
 
 @dataclass(frozen=True)
@@ -50,7 +59,11 @@ def load(path: str | os.PathLike[str]) -> Loaded:
 
 def load_text(text: str | bytes, name: str = "workflow.yaml") -> Loaded:
     """Read a workflow from its text; `name` stands in the problems."""
-    document = yaml.read(text, name)
+    return load_document(yaml.read(text, name))
+
+
+def load_document(document: yaml.Document) -> Loaded:
+    """A workflow from what its file says."""
     workflow, report = _made(Workflow, document)
     if workflow is not None:
         workflow._origin = document.origin

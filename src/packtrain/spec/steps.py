@@ -16,8 +16,10 @@ from packtrain.spec.fields import (
     Megabytes,
     Model,
     Positive,
+    RelativePath,
     Str,
     Word,
+    inside,
 )
 
 MAX_ROUNDS = 10_000
@@ -68,6 +70,10 @@ class Container(Model):
     """Make the container's root read-only."""
     mounts: tuple[Mount, ...] = ()
     """Folders of the machine inside the container (deprecated by DeepSquare, works)."""
+
+
+def _folder(value: str) -> str:
+    return value if value.startswith("/") and "\0" not in value else inside(value)
 
 
 class StepResources(Model):
@@ -144,6 +150,19 @@ class NetworkInterface(Model):
     """A virtual network."""
 
 
+class Collect(Model):
+    """A file or folder of the working folder that is an output."""
+
+    path: RelativePath
+    """Below the working folder. A pattern such as *.pt means files that are new or changed."""
+    to: RelativePath | None = None
+    """Its name below the output folder; by default the last part of its path."""
+
+
+def _collected(value: Any) -> Any:
+    return {"path": value} if isinstance(value, str) else value
+
+
 class Run(Model):
     """A command, on the machine or in a container."""
 
@@ -157,8 +176,14 @@ class Run(Model):
     """Image to run in; none: on the machine itself."""
     env: tuple[EnvVar, ...] = ()
     """Variables of this command; they win over all others."""
-    work_dir: AbsolutePath | None = None
-    """Folder to run in; default: $STORAGE_PATH."""
+    work_dir: Annotated[Str, AfterValidator(_folder)] | None = None
+    """Folder to run in: absolute, or below $STORAGE_PATH, which is the default."""
+    stdout: RelativePath | None = None
+    """Keep what the command prints also as this file of the output folder."""
+    stderr: RelativePath | None = None
+    """The same for its standard error."""
+    collect: tuple[Annotated[Collect, BeforeValidator(_collected, json_schema_input_type=Str | Collect)], ...] = ()
+    """Files of the working folder that become outputs when the command has ended; * means all new ones at its top."""
     network: Literal["host", "slirp4netns", "pasta"] = "host"
     """Network of the container; packtrain always uses the host's."""
     dns: tuple[Str, ...] = ()

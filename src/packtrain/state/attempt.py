@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from packtrain.events import FAILURE_KINDS, Event, Failure, kinds
+from packtrain.state.starts import Hold, Start
 from packtrain.state.table import ATTEMPT_TRANSITIONS, LIVE, AttemptStatus, Trigger
 from packtrain.state.training import Training
 
 _BY_EXIT_CODE = {row.exit_code: kind for kind, row in FAILURE_KINDS.items()}
 _MANY = frozenset({kinds.PROGRESS, kinds.STEP_STARTED, kinds.CHECKPOINT_SAVED})
+_TERMINATED = "terminated"
 _OUTCOMES = {"succeeded": Trigger.SUCCEEDED, "continue": Trigger.LEFT}
 
 
@@ -42,6 +44,8 @@ class Attempt:
     failure: Failure | None = None
     exit_code: int | None = None
     ended: Mapping[str, Any] = field(default_factory=dict)  # the agent's last word
+    start: int = 0  # which start of its decision, in a pool that starts again by itself
+    hold: Hold | None = None  # why the engine keeps it back
 
     @property
     def live(self) -> bool:
@@ -91,6 +95,10 @@ class Heard:
         return [self.life[seq] for seq in sorted(self.life)]
 
     @property
+    def began(self) -> float:
+        return next((e.wall for e in self.life.values() if e.kind == kinds.ATTEMPT_STARTED), 0.0)
+
+    @property
     def decision(self) -> str:
         started = (e for e in self.life.values() if e.kind == kinds.ATTEMPT_STARTED)
         return next((str(e.data.get("decision", "")) for e in started), "")
@@ -104,46 +112,69 @@ class Submission:
     order: tuple[int, int]  # (epoch, seq) of the decision
     confirmed: Event | None = None
     gone: Event | None = None
+    hold: Hold | None = None  # one that lasts
 
 
-def attempt_of(submission: Submission, heard: Heard | None) -> Attempt:
-    """The attempt of a decision, by one agent or by none yet."""
+def attempt_of(submission: Submission, heard: Heard | None, start: Start | None = None) -> Attempt:
+    """The attempt of a decision, by one agent or by none yet; in a pool, during one of its starts."""
     life = heard.ordered() if heard else []
     status = AttemptStatus.DECIDED
-    for trigger in _triggers(submission, life):
+    for trigger in _triggers(submission, life, start):
         status = ATTEMPT_TRANSITIONS[status].get(trigger, status)
     said = {event.kind: event.data for event in life}
     started, ended = said.get(kinds.ATTEMPT_STARTED, {}), said.get(kinds.ATTEMPT_ENDED, {})
     confirmed = submission.confirmed.data if submission.confirmed else {}
+    placed = start.placed.data if start and start.placed else {}
     stages = _stages(life)
     return Attempt(
         decision=submission.id,
         emitter=heard.emitter if heard else "",
         status=status,
-        host=started.get("host", ""),
-        site=started.get("site", "") or confirmed.get("site", ""),
+        host=started.get("host", "") or placed.get("host", ""),
+        site=started.get("site", "") or placed.get("site", "") or confirmed.get("site", ""),
         native=confirmed.get("native", ""),
         started=next((e.wall for e in life if e.kind == kinds.ATTEMPT_STARTED), None),
         stages=stages,
         notices=tuple(e.data.get("text", "") for e in life if e.kind == kinds.NOTICE),
-        failure=_failure(status, stages, ended, submission.gone),
+        failure=_failure(status, stages, ended, _end_of(submission, start)),
         exit_code=_exit_code(ended, submission.gone),
         ended=ended,
         restored=said.get(kinds.CHECKPOINT_RESTORED, {}),
+        start=start.number if start else 0,
+        hold=submission.hold if status is AttemptStatus.HELD else None,
         **_newest(heard, stages),
     )
 
 
-def _triggers(submission: Submission, life: list[Event]) -> Iterator[Trigger]:
+def _triggers(submission: Submission, life: list[Event], start: Start | None) -> Iterator[Trigger]:
+    """An agent's success does not count if the pool ended that start before the outputs were home."""
+    stopped = start is not None and start.stopped is not None
     if submission.confirmed:
         yield Trigger.CONFIRMED
+    if start and start.placed:
+        yield Trigger.PLACED
     for event in life:
         if event.kind == kinds.ATTEMPT_STARTED:
             yield Trigger.STARTED
-        elif event.kind == kinds.ATTEMPT_ENDED:
+        elif event.kind == kinds.ATTEMPT_ENDED and not (stopped and event.data.get("outcome") == "succeeded"):
             yield _OUTCOMES.get(event.data.get("outcome", ""), Trigger.FAILED)
+    if stopped:
+        yield Trigger.STOPPED
+    if submission.hold:
+        yield Trigger.HELD
     if submission.gone:
         yield Trigger.GONE
+
+
+def _end_of(submission: Submission, start: Start | None) -> Mapping[str, Any]:
+    """What the engine said of its end. That it was removed for a reason counts most, then why it was kept back, then
+    how this start ended."""
+    gone = submission.gone.data if submission.gone else {}
+    if not gone.get("kind") and submission.hold:
+        return submission.hold.event.data
+    if not gone.get("kind") and start and start.stopped:
+        return start.stopped.data
+    return gone
 
 
 def _stages(life: list[Event]) -> tuple[Stage, ...]:
@@ -170,15 +201,17 @@ def _newest(heard: Heard | None, stages: tuple[Stage, ...]) -> dict[str, Any]:
 
 
 def _failure(
-    status: AttemptStatus, stages: tuple[Stage, ...], ended: Mapping[str, Any], gone: Event | None
+    status: AttemptStatus, stages: tuple[Stage, ...], ended: Mapping[str, Any], told: Mapping[str, Any]
 ) -> Failure | None:
-    if ended.get("failure"):
-        return Failure.from_data(ended["failure"])
-    if status is not AttemptStatus.LOST or gone is None:
-        return None
+    """The agent's own words count; where it had none, or only felt that it was ended, what the engine told."""
+    own = Failure.from_data(ended["failure"]) if ended.get("failure") else None
+    explained = own is None or own.kind != _TERMINATED or not told.get("kind")
+    if status is not AttemptStatus.LOST and explained:
+        return own
     stage = stages[-1].name if stages else "start"
-    code, detail = gone.data.get("exit_code"), str(gone.data.get("detail") or "the agent vanished")
-    return Failure.of(_BY_EXIT_CODE.get(code or 0, "agent_lost"), stage, f"{detail}, in the stage {stage}")
+    kind = str(told.get("kind") or _BY_EXIT_CODE.get(told.get("exit_code") or 0, "agent_lost"))
+    detail = str(told.get("detail") or "the agent vanished")
+    return Failure.of(kind if kind in FAILURE_KINDS else "agent_lost", stage, f"{detail}, in the stage {stage}")
 
 
 def _exit_code(ended: Mapping[str, Any], gone: Event | None) -> int | None:

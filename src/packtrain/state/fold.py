@@ -37,6 +37,11 @@ class RunState:
         for job, point in event.data.get("points", {}).items():
             self.job(job).point = point
 
+    def see(self, glimpses: Mapping[str, Mapping[str, Any]]) -> None:
+        """How far running attempts are, by job, where a pool tells it."""
+        for job, glimpse in glimpses.items():
+            self.job(job).see(glimpse)
+
     def job(self, job: str) -> JobState:
         return self.jobs.setdefault(job, JobState(job))
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 from typing import Any
 
 from packtrain.events import Event, Failure, kinds
 from packtrain.state.attempt import Attempt, Heard, Submission, attempt_of
+from packtrain.state.glimpse import glimpsed
+from packtrain.state.starts import Hold, Stay, paired
 from packtrain.state.table import JOB_STATUS, LIVE, AttemptStatus, JobStatus
 
 Order = tuple[int, int]  # (epoch, seq): the order of everything supervisors of a run wrote
@@ -27,6 +30,10 @@ _AGENT_KINDS = frozenset(
         kinds.NOTICE,
     }
 )
+
+
+_NO_STAY = Stay()
+_ENGINE_KINDS = frozenset({kinds.ATTEMPT_PLACED, kinds.ATTEMPT_STOPPED, kinds.ATTEMPT_HELD, kinds.ATTEMPT_RELEASED})
 
 
 @dataclass(frozen=True)
@@ -62,11 +69,14 @@ class JobState:
     _confirmed: dict[str, Event] = field(default_factory=dict)
     _gone: dict[str, Event] = field(default_factory=dict)
     _heard: dict[str, Heard] = field(default_factory=dict)
+    _stays: dict[str, Stay] = field(default_factory=dict)
     _verdict: Verdict | None = None
     _reopened: Order = _NEVER
     _requests: dict[str, Event] = field(default_factory=dict)
     _answered: set[str] = field(default_factory=set)
     _cancelled: set[str] = field(default_factory=set)
+    _hold_answers: dict[tuple[str, int], str] = field(default_factory=dict)  # (decision, hold): release, give_up
+    _glimpse: Mapping[str, Any] = field(default_factory=dict)
     _attempts: tuple[Attempt, ...] | None = None  # drawn when asked for
     changed_at: float = 0.0  # when the newest lifecycle event reached the store, by its clock
 
@@ -74,6 +84,8 @@ class JobState:
         self._attempts = None
         if event.kind in _AGENT_KINDS:
             self._heard.setdefault(event.emitter, Heard(event.emitter)).add(event)
+        elif event.kind in _ENGINE_KINDS:
+            self._stays.setdefault(str(event.data["decision"]), Stay()).add(event, arrived)
         elif event.kind in self._TAKES:
             self._TAKES[event.kind](self, event)
         if event.kind in (kinds.ATTEMPT_ENDED, kinds.ATTEMPT_GONE, kinds.DECIDED):
@@ -88,6 +100,19 @@ class JobState:
             self._answered.update(event.data.get("requests", ()))
         elif action == "cancel":
             self._cancelled.add(str(event.data.get("target", "")))
+        elif action in ("release", "give_up"):
+            self._hold_answers[(str(event.data["target"]), int(event.data["hold"]))] = action
+
+    def see(self, glimpse: Mapping[str, Any]) -> None:
+        """How far a running attempt is, as the engine last saw it; not kept as an event."""
+        if glimpse != self._glimpse:
+            self._glimpse, self._attempts = glimpse, None
+
+    @property
+    def tail(self) -> Mapping[str, Any]:
+        """The newest bytes of a step's log, as a pool told them: `file`, `end`, `text`."""
+        found = self._glimpse.get("tail")
+        return found if isinstance(found, dict) else {}
 
     def _take_confirmed(self, event: Event) -> None:
         """The first confirmation counts; a repeated one after a crash says the same."""
@@ -139,12 +164,24 @@ class JobState:
             by_decision.setdefault(heard.decision, []).append(heard)
         drawn: list[Attempt] = []
         for submission in sorted(self._submissions.values(), key=lambda s: s.order):
-            known = replace(
-                submission, confirmed=self._confirmed.get(submission.id), gone=self._gone.get(submission.id)
-            )
-            found = [attempt_of(known, heard) for heard in by_decision.get(submission.id, [])]
-            drawn += sorted(found, key=lambda a: (a.started or 0.0, a.emitter)) or [attempt_of(known, None)]
-        return [replace(attempt, number=number) for number, attempt in enumerate(drawn, 1)]
+            drawn += self._draw_one(submission, by_decision.get(submission.id, []))
+        numbered = [replace(attempt, number=number) for number, attempt in enumerate(drawn, 1)]
+        return [*numbered[:-1], glimpsed(numbered[-1], self._glimpse)] if numbered else []
+
+    def _draw_one(self, submission: Submission, heard: list[Heard]) -> list[Attempt]:
+        """The attempts of one decision: several if a pool started it again. Only the last can be kept back or gone."""
+        id_, confirmed = submission.id, self._confirmed.get(submission.id)
+        stay = self._stays.get(id_, _NO_STAY)
+        last = Submission(id_, submission.order, confirmed, self._gone.get(id_), stay.hold)
+        starts = stay.starts
+        if not starts:
+            return [attempt_of(last, one) for one in sorted(heard, key=_by_clock)] or [attempt_of(last, None)]
+        known = Submission(id_, submission.order, confirmed)
+        pairs = list(paired(starts, sorted(heard, key=_by_clock)))
+        waits = stay.between_starts and last.gone is None
+        drawn = [attempt_of(known, one, start) for start, one in pairs[:-1]]
+        drawn.append(attempt_of(known if waits else last, pairs[-1][1], pairs[-1][0]))
+        return [*drawn, attempt_of(last, None)] if waits else drawn
 
     @property
     def recent(self) -> tuple[Attempt, ...]:
@@ -154,10 +191,11 @@ class JobState:
     @property
     def spent(self) -> tuple[Attempt, ...]:
         """Those that cost the job one of its attempts: it failed or was lost; or it left, or the pool ended it,
-        without the training being further than before."""
+        without the training being further than before. What the pool took back and started again is free."""
         found, furthest = [], -1
-        for attempt in self.recent:
-            if not attempt.live and attempt.status is not AttemptStatus.SUCCEEDED and _costs(attempt, furthest):
+        for attempt, follower in zip_longest(self.recent, self.recent[1:]):
+            over = not attempt.live and attempt.status is not AttemptStatus.SUCCEEDED
+            if over and _costs(attempt, furthest) and not _repaired(attempt, follower):
                 found.append(attempt)
             furthest = max(furthest, attempt.reached)
         # One that a supervisor ended, since it was interrupted itself, says nothing of the job.
@@ -180,9 +218,30 @@ class JobState:
         """Whether a supervisor already told the engine to end this attempt."""
         return decision in self._cancelled
 
+    def answer_to(self, hold: Hold) -> str:
+        """What a supervisor decided about it: release, give_up or, so far, nothing."""
+        return self._hold_answers.get((str(hold.event.data["decision"]), hold.seq), "")
+
+    def has_answer(self, decision: str, hold: int) -> bool:
+        return (decision, hold) in self._hold_answers
+
+    def releases(self, decision: str) -> int:
+        """How often a supervisor had it released."""
+        return sum(answer == "release" for (known, _), answer in self._hold_answers.items() if known == decision)
+
     @property
     def submissions(self) -> int:
         return len(self._submissions)
+
+
+def _by_clock(heard: Heard) -> tuple[float, str]:
+    return heard.began, heard.emitter
+
+
+def _repaired(attempt: Attempt, follower: Attempt | None) -> bool:
+    """The pool itself ended it, and started it again."""
+    same = follower is not None and follower.decision == attempt.decision
+    return same and attempt.failure is not None and attempt.failure.blame == "pool"
 
 
 def _costs(attempt: Attempt, furthest: int) -> bool:

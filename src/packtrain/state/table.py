@@ -8,7 +8,8 @@ from enum import Enum
 class AttemptStatus(str, Enum):
     DECIDED = "decided"  # written down, not yet taken by the engine
     QUEUED = "queued"  # the engine has it
-    RUNNING = "running"  # an agent spoke
+    RUNNING = "running"  # an agent spoke, or the engine says that it runs
+    HELD = "held"  # the engine keeps it back; a decision follows
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     LEFT = "left"  # went away on purpose, another attempt goes on
@@ -18,6 +19,7 @@ class AttemptStatus(str, Enum):
 class JobStatus(str, Enum):
     WAITING = "waiting"  # no attempt is alive, no verdict is given
     QUEUED = "queued"
+    HELD = "held"
     RUNNING = "running"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
@@ -26,33 +28,40 @@ class JobStatus(str, Enum):
 
 class Trigger(str, Enum):
     CONFIRMED = "confirmed"
+    PLACED = "placed"
     STARTED = "started"
     SUCCEEDED = "ended: succeeded"
     FAILED = "ended: failed"
     LEFT = "ended: continue"
+    STOPPED = "stopped"
+    HELD = "held"
     GONE = "gone"
 
 
 A, T = AttemptStatus, Trigger
 
-_ENDINGS = {T.SUCCEEDED: A.SUCCEEDED, T.FAILED: A.FAILED, T.LEFT: A.LEFT, T.GONE: A.LOST}
+_ENDINGS = {T.SUCCEEDED: A.SUCCEEDED, T.FAILED: A.FAILED, T.LEFT: A.LEFT, T.GONE: A.LOST, T.STOPPED: A.LOST}
+
+_BEGINNINGS = {T.PLACED: A.RUNNING, T.STARTED: A.RUNNING, T.HELD: A.HELD}
 
 # Triggers of one attempt are applied in the order: the supervisor's, the agent's by seq, the engine's.
 ATTEMPT_TRANSITIONS: dict[AttemptStatus, dict[Trigger, AttemptStatus]] = {
-    A.DECIDED: {T.CONFIRMED: A.QUEUED, T.STARTED: A.RUNNING, **_ENDINGS},
-    A.QUEUED: {T.STARTED: A.RUNNING, **_ENDINGS},
-    A.RUNNING: {**_ENDINGS},
+    A.DECIDED: {T.CONFIRMED: A.QUEUED, **_BEGINNINGS, **_ENDINGS},
+    A.QUEUED: {**_BEGINNINGS, **_ENDINGS},
+    A.RUNNING: {T.HELD: A.HELD, **_ENDINGS},
+    A.HELD: {**_ENDINGS},
     A.SUCCEEDED: {},
     A.FAILED: {},
     A.LEFT: {},
     A.LOST: {},
 }
 
-LIVE = frozenset({A.DECIDED, A.QUEUED, A.RUNNING})
+LIVE = frozenset({A.DECIDED, A.QUEUED, A.RUNNING, A.HELD})
 
 # The status of a job without a verdict: the first that one of its attempts has.
 JOB_STATUS: tuple[tuple[AttemptStatus, JobStatus], ...] = (
     (A.RUNNING, JobStatus.RUNNING),
+    (A.HELD, JobStatus.HELD),
     (A.QUEUED, JobStatus.QUEUED),
     (A.DECIDED, JobStatus.QUEUED),
 )

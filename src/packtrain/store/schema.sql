@@ -1,4 +1,4 @@
--- The store, version 1. Events are only ever added; everything else can be made anew from them,
+-- The store, version 2. Events are only ever added; everything else can be made anew from them,
 -- except leases, which are about living processes.
 CREATE TABLE IF NOT EXISTS events (
   id      INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -37,3 +37,10 @@ CREATE TABLE IF NOT EXISTS cursors (
   PRIMARY KEY (run, path)
 );
 CREATE INDEX IF NOT EXISTS events_of_run ON events (run, id);
+-- How far running attempts are, where a pool tells it: only the newest matters, so it is no event.
+CREATE TABLE IF NOT EXISTS glimpses (
+  run  TEXT NOT NULL,
+  job  TEXT NOT NULL,
+  data TEXT NOT NULL,
+  PRIMARY KEY (run, job)
+);

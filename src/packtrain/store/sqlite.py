@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 from packtrain.errors import FormatError, LeaseLostError, RefusedError
 from packtrain.events import Event
 from packtrain.store.api import Cursor, Lease, RunRow, Stored
 from packtrain.store.home import file_system, is_network
 
-STORE_VERSION = 1
+STORE_VERSION = 2
 _PATIENCE_S = 30.0
 _COLUMNS = "id, arrived, run, job, emitter, seq, kind, wall, mono, data"
 _INSERT = f"INSERT OR IGNORE INTO events ({_COLUMNS}) VALUES (NULL,?,?,?,?,?,?,?,?,?)"  # noqa: S608
@@ -74,10 +75,14 @@ class SqliteStore:
     # Events
 
     def append(
-        self, events: Iterable[Event], lease: Lease | None = None, cursors: Mapping[Cursor, int] | None = None
+        self,
+        events: Iterable[Event],
+        lease: Lease | None = None,
+        cursors: Mapping[Cursor, int] | None = None,
+        glimpses: Mapping[tuple[str, str], Mapping[str, Any]] | None = None,
     ) -> None:
         """Add what is new, all or nothing. With a lease: only while it is the newest of its run.
-        `cursors` are moved in the same transaction, and never back."""
+        `cursors` are moved in the same transaction, and never back; `glimpses`, by run and job, replace older ones."""
         rows = [_to_row(event, self._clock()) for event in events]
         with self._writing() as db:
             if lease:
@@ -87,6 +92,10 @@ class SqliteStore:
                 "INSERT INTO cursors VALUES (?,?,?) ON CONFLICT DO UPDATE SET offset = max(offset, excluded.offset)",
                 [(run, path, offset) for (run, path), offset in (cursors or {}).items()],
             )
+            db.executemany(
+                "INSERT OR REPLACE INTO glimpses VALUES (?,?,?)",
+                [(run, job, json.dumps(dict(data))) for (run, job), data in (glimpses or {}).items()],
+            )
 
     def events(self, run: str, after: int = 0, kind: str | None = None) -> list[Stored]:
         """The run's events that came after the row `after`, all or of one kind."""
@@ -95,6 +104,11 @@ class SqliteStore:
             (run, after, kind),
         )
         return [_from_row(row) for row in found]
+
+    def glimpses(self, run: str) -> dict[str, dict[str, Any]]:
+        """How far the running attempts are, by job."""
+        found = self._db.execute("SELECT job, data FROM glimpses WHERE run = ?", (run,))
+        return {job: json.loads(data) for job, data in found}
 
     def version(self) -> int:
         """Changes whenever another connection wrote: a cheap look before asking for events."""

@@ -29,6 +29,26 @@ class Cancel:
 
 
 @dataclass(frozen=True)
+class Release:
+    """Let an attempt go again that the engine keeps back."""
+
+    job: str
+    target: str
+    reason: str
+    hold: int  # which one
+
+
+@dataclass(frozen=True)
+class GiveUp:
+    """End an attempt that the engine keeps back: waiting longer brings nothing. It counts as failed."""
+
+    job: str
+    target: str
+    reason: str
+    hold: int
+
+
+@dataclass(frozen=True)
 class Reopen:
     """Forget the verdict and start with a fresh budget. What was asked before is over, too."""
 
@@ -49,7 +69,7 @@ class End:
     requests: tuple[str, ...] = ()
 
 
-Decision = Submit | Cancel | Reopen | End
+Decision = Submit | Cancel | Release | GiveUp | Reopen | End
 Changed = Collection[str]
 Policy = Callable[[RunState, Changed, float], Sequence[Decision]]
 
@@ -69,4 +89,8 @@ def event_of(decision: Decision) -> tuple[str, dict[str, Any]]:
         return kinds.DECIDED, {"action": "submit", "id": decision.id, "reason": decision.reason}
     if isinstance(decision, Cancel):
         return kinds.DECIDED, {"action": "cancel", "target": decision.target, "reason": decision.reason}
+    if isinstance(decision, (Release, GiveUp)):
+        action = "release" if isinstance(decision, Release) else "give_up"
+        about = {"target": decision.target, "reason": decision.reason, "hold": decision.hold}
+        return kinds.DECIDED, {"action": action, **about}
     return kinds.DECIDED, {"action": "reopen", "reason": decision.reason, "requests": list(decision.requests)}

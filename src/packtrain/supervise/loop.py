@@ -7,37 +7,47 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from packtrain.engines.api import Engine, Sighting, Ticket
-from packtrain.errors import LeaseLostError
-from packtrain.events import Event, kinds, new_emitter
+from packtrain.errors import LeaseLostError, RefusedError
+from packtrain.events import Event, Failure, kinds, new_emitter
 from packtrain.plan import Plan, RunFolder
 from packtrain.state import JobState, JobStatus, RunState
 from packtrain.store import Lease, SqliteStore
 from packtrain.supervise.collect import Collector
-from packtrain.supervise.decisions import Cancel, Decision, Policy, Reopen, Submit, event_of
-from packtrain.supervise.policies import cancel_everything, cancel_requested, start, verdict
+from packtrain.supervise.decisions import Cancel, Decision, End, GiveUp, Policy, Release, Reopen, Submit, event_of
+from packtrain.supervise.policies import cancel_everything, cancel_requested, holds, start, verdict
 
 LEASE_S = 30.0
-_PAUSE_S = 0.2
+_PATIENCE_S, _PAUSE_S = 60.0, 2.0
 
 
 class Supervisor:
     """`run()` returns when every job has its verdict, or after `stop()` when no attempt is alive."""
 
     def __init__(
-        self, plan: Plan, folder: RunFolder, store: SqliteStore, engine: Engine, clock: Callable[[], float] = time.time
+        self,
+        plan: Plan,
+        folder: RunFolder,
+        store: SqliteStore,
+        engine: Engine,
+        clock: Callable[[], float] = time.time,
+        lease: Lease | None = None,
     ) -> None:
         self._plan, self._store, self._engine, self._clock = plan, store, engine, clock
         self._jobs = {job.id: job for job in plan.jobs}
-        self._verdict = verdict({job.id: job.limits.attempts for job in plan.jobs})
-        self._collector = Collector(store, plan.run, folder)
+        budget = {job.id: job.limits.attempts for job in plan.jobs}
+        self._verdict, self._holds = verdict(budget), holds(budget)
+        self._collector = Collector(store, plan.run, folder, engine.capabilities.shares_folder)
         self._emitter, self._seq = new_emitter("supervisor"), 0
-        self._lease: Lease | None = None
-        self._renewed = 0.0
-        self._stop = threading.Event()
+        self._lease = lease
+        self._renewed = time.monotonic()
+        if lease:
+            self._tell_start(lease)
+        self._stop, self._left = threading.Event(), threading.Event()
         self._only_requests = False
         self.state, self._seen = RunState(plan.run, {job.id: JobState(job.id) for job in plan.jobs}), 0
         self._due: set[str] = set(self._jobs)
@@ -46,12 +56,18 @@ class Supervisor:
         """End the living attempts and leave; the jobs can be resumed. Safe from any thread."""
         self._stop.set()
 
+    def leave(self) -> None:
+        """Go away at once and let the attempts go on: another supervisor follows. Safe from any thread."""
+        self._left.set()
+
     def acquire(self) -> None:
         """Take the lease, or raise RefusedError."""
-        host, pid = socket.gethostname(), os.getpid()
-        self._lease = self._store.acquire(self._plan.run, process_identity(pid), host, pid, LEASE_S, holder_lives)
+        self._lease = take_lease(self._store, self._plan.run)
         self._renewed = time.monotonic()
-        self._emit([("", kinds.SUPERVISOR_STARTED, {"host": host, "pid": pid})])
+        self._tell_start(self._lease)
+
+    def _tell_start(self, lease: Lease) -> None:
+        self._emit([("", kinds.SUPERVISOR_STARTED, {"host": lease.host, "pid": lease.pid})])
 
     def run(self, reopen: bool = False, only_requests: bool = False) -> RunState:
         """`reopen`: give every job that has not succeeded a fresh start. `only_requests`: answer what people
@@ -74,7 +90,7 @@ class Supervisor:
     def _recover(self, reopen: bool) -> None:
         """Ask the engine for what earlier supervisors decided, before anything is done again."""
         live = [self._ticket(job.id, a.decision) for job in self.state.jobs.values() for a in job.live]
-        known = self._engine.look(live)
+        known = self._look(live)
         self._collector.collect(self.state, known)
         self._catch_up()
         if reopen:
@@ -84,6 +100,30 @@ class Supervisor:
         self._take_up([ticket for ticket in live if ticket.decision not in found])
         jobs = self.state.jobs.values()
         self._engine.cancel([a.decision for job in jobs for a in job.live if job.cancel_decided(a.decision)])
+        self._answer_holds_again()
+
+    def _look(self, tickets: Sequence[Ticket]) -> Sequence[Sighting]:
+        """An engine that gives no answer for a moment is asked again: what it knows must not be started twice."""
+        deadline = time.monotonic() + _PATIENCE_S
+        while True:
+            try:
+                return self._engine.look(tickets)
+            except RefusedError:
+                if time.monotonic() > deadline or self._stop.is_set() or self._left.is_set():
+                    raise
+            self._renew()
+            time.sleep(_PAUSE_S)
+
+    def _answer_holds_again(self) -> None:
+        """What was decided about those that are still held may not have been done."""
+        answered: dict[str, list[str]] = {"release": [], "give_up": []}
+        for job in self.state.jobs.values():
+            for attempt in job.live:
+                answer = job.answer_to(attempt.hold) if attempt.hold else ""
+                if answer:
+                    answered[answer].append(attempt.decision)
+        self._engine.release(answered["release"])
+        self._engine.cancel(answered["give_up"])
 
     def _take_up(self, unknown: Sequence[Ticket]) -> None:
         """Decided, but not known to the engine: what nobody wants any more is not started."""
@@ -111,31 +151,52 @@ class Supervisor:
                 return "interrupted"
             if self._only_requests and not any(job.open_requests for job in self.state.jobs.values()):
                 return "answered"
+            if self._left.is_set():
+                return "left"
             self._renew()
-            self._engine.wait(_PAUSE_S)
+            self._engine.wait(self._engine.capabilities.pause_s)
 
     def _decide(self) -> None:
         for policy in self._policies():
-            decisions = policy(self.state, sorted(self._due), self._clock())
+            decisions = [self._accepted(d) for d in policy(self.state, self._due_jobs(), self._clock())]
             if decisions:
                 self._write(decisions)
                 self._act(decisions)
-        self._due = {job.id for job in self.state.jobs.values() if not job.verdict and not job.live}
+        self._due = {job.id for job in self.state.jobs.values() if not job.verdict and _needs_looks(job)}
+
+    def _due_jobs(self) -> list[str]:
+        """In the order of the plan, so that the first jobs start first."""
+        return [job for job in self._jobs if job in self._due]
+
+    def _accepted(self, decision: Decision) -> Decision:
+        """Before a job has succeeded its outputs are where they belong: after a crash it is done again."""
+        if not isinstance(decision, End) or decision.verdict is not JobStatus.SUCCEEDED or not decision.emitter:
+            return decision
+        attempts = self.state.jobs[decision.job].attempts
+        winner = next(a for a in attempts if a.emitter == decision.emitter)
+        try:
+            self._engine.accept([self._ticket(decision.job, winner.decision)])
+        except OSError as error:
+            failure = Failure.of("sink_failed", "sync", f"the outputs could not be put in their place: {error}")
+            return replace(decision, verdict=JobStatus.FAILED, reason="its outputs are kept", failure=failure)
+        return decision
 
     def _policies(self) -> Sequence[Policy]:
         if self._only_requests:
             return (cancel_requested, self._verdict)
-        return (cancel_requested, self._verdict, cancel_everything if self._stop.is_set() else start)
+        return (cancel_requested, self._verdict, self._holds, cancel_everything if self._stop.is_set() else start)
 
     def _act(self, decisions: Sequence[Decision]) -> None:
         self._submit([self._ticket(d.job, d.id) for d in decisions if isinstance(d, Submit)])
-        self._engine.cancel([d.target for d in decisions if isinstance(d, Cancel)])
+        self._engine.cancel([d.target for d in decisions if isinstance(d, (Cancel, GiveUp))])
+        self._engine.release([d.target for d in decisions if isinstance(d, Release)])
 
     def _submit(self, tickets: Sequence[Ticket]) -> None:
         if tickets:
-            self._engine.submit(tickets)
-            name = self._engine.capabilities.name
-            self._emit([(t.job.id, kinds.CONFIRMED, {"id": t.decision, "native": "", "site": name}) for t in tickets])
+            names = self._engine.submit(tickets)
+            site = self._engine.capabilities.name
+            said = {t.decision: {"id": t.decision, "native": names.get(t.decision, ""), "site": site} for t in tickets}
+            self._emit([(t.job.id, kinds.CONFIRMED, said[t.decision]) for t in tickets])
             self._catch_up()
 
     def _ticket(self, job: str, decision: str) -> Ticket:
@@ -179,16 +240,37 @@ class Supervisor:
         return {status.value: self.state.count(status) for status in ends}
 
 
+def _needs_looks(job: JobState) -> bool:
+    """Time alone may change what is decided about it: it waits for its next attempt, or is kept back."""
+    return not job.live or job.status is JobStatus.HELD
+
+
+def take_lease(store: SqliteStore, run: str) -> Lease:
+    """The right to supervise, for this process. Raises RefusedError."""
+    host, pid = socket.gethostname(), os.getpid()
+    return store.acquire(run, process_identity(pid), host, pid, LEASE_S, holder_lives)
+
+
 def process_identity(pid: int) -> str:
-    """A process for ever: its id is used again, its id with its start time and boot is not."""
+    """A process for ever: its id is used again, its id with its start time, boot and namespace of processes is not."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         started = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[19]
     except (OSError, IndexError):
         return ""
-    return f"{pid}/{started}/{boot}"
+    return f"{pid}/{started}/{boot}/{_namespace()}"
+
+
+def _namespace() -> str:
+    """Process ids mean something within it only; a schedd may run its jobs in another one than the shell's."""
+    try:
+        return str(Path("/proc/self/ns/pid").readlink())
+    except OSError:
+        return ""
 
 
 def holder_lives(lease: Lease) -> bool:
-    """Of another host one cannot know: believed until the lease runs out."""
-    return lease.host != socket.gethostname() or process_identity(lease.pid) == lease.holder
+    """Of another host, or of a process that cannot be seen from here, one cannot know: believed until the lease runs
+    out."""
+    hidden = lease.holder.rpartition("/")[2] != _namespace()
+    return lease.host != socket.gethostname() or hidden or process_identity(lease.pid) == lease.holder

@@ -75,7 +75,7 @@ class _OfZlib:
 
 
 def affordable(algorithm: str, size: int | None, unasked: bool = False) -> bool:
-    """Whether so many bytes can be digested without anybody waiting for it; `unasked`: only a server stated a digest."""
+    """Whether so many bytes can be digested without anybody waiting for it; `unasked`: only a server stated it."""
     most = crc32c.MOST_UNASKED if unasked else crc32c.MOST_BYTES
     return algorithm != "crc32c" or crc32c.is_fast() or (size is not None and size <= most)
 

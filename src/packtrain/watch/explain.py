@@ -80,9 +80,25 @@ def _calm(job: JobState, attended: bool) -> str:
         return f"it was cancelled: {job.verdict.reason}"
     if job.status is JobStatus.RUNNING and last:
         return f"it runs on {last.host or last.site}, in the stage {last.stage or 'start'}"
+    if last and last.hold:
+        return f"{last.hold.event.data.get('detail', 'the pool holds it')}; {_HOLD_ANSWERS[job.answer_to(last.hold)]}"
+    if job.status is JobStatus.QUEUED and last and last.site == "htcondor":
+        return f"it waits for a machine of the pool{_again(job)}; `condor_q -better-analyze {last.native}` says more"
     if job.status is JobStatus.QUEUED:
         return "it waits for room: the CPUs, memory or GPUs it asks for are taken by other jobs"
     return "its turn has not come" if attended else "nobody supervises the run; `packtrain resume` goes on"
+
+
+_HOLD_ANSWERS = {
+    "": "what is to be done about it has not been decided yet",
+    "release": "packtrain has asked for its release",
+    "give_up": "packtrain has given it up",
+}
+
+
+def _again(job: JobState) -> str:
+    before = job.attempts[-2] if len(job.attempts) > 1 else None
+    return f", again: {before.failure.detail}" if before and before.failure else ""
 
 
 def _done(job: JobState, attended: bool = True) -> str:

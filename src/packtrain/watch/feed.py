@@ -22,4 +22,5 @@ class Feed:
         for stored in new:
             self.state.apply(stored.event, stored.arrived)
             self._seen = stored.id
+        self.state.see(self._store.glimpses(self.state.run))
         return [stored.event for stored in new]

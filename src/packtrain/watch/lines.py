@@ -101,6 +101,10 @@ _TELLERS: dict[str, Callable[[Mapping[str, Any]], str | None]] = {
     kinds.CHECKPOINT_RESTORED: lambda data: f"goes on from the checkpoint of training step {data.get('step')}",
     kinds.NOTICE: lambda data: f"notice: {data.get('text')}",
     kinds.ATTEMPT_ENDED: _attempt_ended,
+    kinds.ATTEMPT_PLACED: lambda data: f"the pool starts it at {data.get('site') or data.get('host')}",
+    kinds.ATTEMPT_STOPPED: lambda data: f"{data.get('detail')}; it waits for its next start",
+    kinds.ATTEMPT_HELD: lambda data: str(data.get("detail")),
+    kinds.ATTEMPT_RELEASED: lambda data: "it is in the queue again",
     kinds.ATTEMPT_GONE: _attempt_gone,
     kinds.JOB_ENDED: lambda data: f"{data.get('verdict')}: {data.get('reason')}",
 }

@@ -10,7 +10,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from packtrain.state import Attempt, JobState, JobStatus, RunState
+from packtrain.state import Attempt, AttemptStatus, JobState, JobStatus, RunState
 from packtrain.state.views import FINAL, fraction_of, run_status
 from packtrain.watch import figures
 from packtrain.watch.lines import is_idle, stage_line
@@ -23,13 +23,15 @@ STYLES = {
     "interrupted": "yellow",
     "unattended": "yellow",
     "running": "cyan",
+    "held": "yellow",
     "queued": "blue",
     "decided": "blue",
     "waiting": "dim",
 }
-_MARKS = {"succeeded": "✓", "failed": "✗", "cancelled": "–", "running": "▸", "queued": "·", "waiting": "·"}
+_MARKS = {"succeeded": "✓", "failed": "✗", "cancelled": "–", "running": "▸", "held": "‖", "queued": "·", "waiting": "·"}
 _BAR = 24
-_ORDER = {status: rank for rank, status in enumerate((JobStatus.RUNNING, JobStatus.FAILED, JobStatus.QUEUED))}
+_FIRST = (JobStatus.RUNNING, JobStatus.HELD, JobStatus.FAILED, JobStatus.QUEUED)
+_ORDER = {status: rank for rank, status in enumerate(_FIRST)}
 
 
 def styled(status: str) -> Text:
@@ -93,11 +95,21 @@ def _progress(job: JobState, last: Attempt | None) -> tuple[Text | ProgressBar, 
     if not last.live:
         well = job.status is not JobStatus.SUCCEEDED or not any(v in figures.NOT_FINITE for v in last.metric.values())
         return Text(""), Text(_last_word(job, last), "dim" if well else "bold red")
+    if last.hold:
+        return Text(""), Text(str(last.hold.event.data.get("detail", "")), "yellow")
+    if last.status in (AttemptStatus.QUEUED, AttemptStatus.DECIDED):
+        return Text(""), Text(_queued(job), "dim")
     fraction = fraction_of(last)
     detail = _training(last) if last.stage == "steps" else Text(_moved(last), "dim")
     if fraction is None:
         return Text(last.stage or "starting", "cyan"), detail
     return ProgressBar(1.0, fraction, _BAR, complete_style="cyan", finished_style="green"), detail
+
+
+def _queued(job: JobState) -> str:
+    """Why it waits again, if it ran before."""
+    before = job.attempts[-2] if len(job.attempts) > 1 else None
+    return f"again, after {before.failure.kind}" if before and before.failure else ""
 
 
 def _last_word(job: JobState, last: Attempt) -> str:
@@ -123,7 +135,12 @@ def _training(attempt: Attempt) -> Text:
 def _moved(attempt: Attempt) -> str:
     done, total = attempt.progress.get("done"), attempt.progress.get("total")
     amount = f"{figures.size(done)} of {figures.size(total)}" if total else figures.size(done)
-    return " · ".join(part for part in (attempt.stage, amount if done is not None else "") if part)
+    return " · ".join(part for part in (attempt.stage, amount if done is not None else "", _where(attempt)) if part)
+
+
+def _where(attempt: Attempt) -> str:
+    """The site, where there is more than one."""
+    return f"at {attempt.site}" if attempt.start and attempt.site else ""
 
 
 def _number(job: str) -> tuple[int, str]:

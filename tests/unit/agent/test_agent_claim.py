@@ -2,8 +2,9 @@
 
 import fcntl
 import os
+from concurrent.futures import ThreadPoolExecutor
 
-from packtrain.agent.claim import take
+from packtrain.agent.claim import hand_on, take
 
 
 def test_the_first_gets_it_the_second_does_not(tmp_path):
@@ -29,6 +30,37 @@ def test_it_is_locked_until_closed(tmp_path):
         assert not _lockable(other)
         os.close(first)
         assert _lockable(other)
+
+
+def test_one_that_was_handed_on_is_inherited_once_its_holder_is_gone(tmp_path):
+    first = take(tmp_path / "claim")
+    hand_on(first)
+    assert take(tmp_path / "claim") is None, "it still lives"
+    os.close(first)
+    second = take(tmp_path / "claim")
+    assert second is not None
+    assert (tmp_path / "claim").read_text() == f"{os.getpid()} {os.uname().nodename}\n"
+    assert take(tmp_path / "claim") is None, "there is one heir"
+    os.close(second)
+    assert take(tmp_path / "claim") is None, "that did not hand it on"
+
+
+def test_one_after_the_other_may_hand_it_on(tmp_path):
+    for _ in range(3):
+        claim = take(tmp_path / "claim")
+        hand_on(claim)
+        os.close(claim)
+    assert (tmp_path / "claim").read_text().count("handed on") == 1
+
+
+def test_of_many_heirs_one_wins(tmp_path):
+    claim = take(tmp_path / "claim")
+    hand_on(claim)
+    os.close(claim)
+    with ThreadPoolExecutor(16) as threads:
+        won = [heir for heir in threads.map(take, [tmp_path / "claim"] * 64) if heir is not None]
+    assert len(won) == 1
+    os.close(won[0])
 
 
 def _lockable(file):

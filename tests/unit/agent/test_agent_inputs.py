@@ -10,7 +10,8 @@ import zipfile
 
 import pytest
 
-from packtrain.agent.behind import may_stream, merge
+from packtrain.agent.archives import may_be_archive, may_stream
+from packtrain.agent.behind import merge
 from packtrain.agent.context import Context
 from packtrain.agent.guard import Guard
 from packtrain.agent.inputs import fetch_inputs, unpack_inputs
@@ -263,3 +264,28 @@ def test_through_the_depot_an_item_is_fetched_once(context, serve, origin, tmp_p
     assert (entry.name, entry.bytes, entry.complete) == ("d.tar", len(packed), True)
     assert stat.S_IMODE((tmp_path / "depot").stat().st_mode) == 0o700
     assert sent[0] == sent[1] >= len(packed)
+
+
+@pytest.mark.parametrize(
+    ("head", "may"),
+    [
+        (b"\x1f\x8b\x08", True),
+        (b"BZh9", True),
+        (b"\xfd7zXZ\0", True),
+        (b"PK\x03\x04", True),
+        (b"Rar!\x1a\x07", True),
+        (b"plain text\n" * 100, False),
+        (b"", False),
+        (bytes(10240), True),
+    ],
+)
+def test_what_is_certainly_no_archive(tmp_path, head, may):
+    (tmp_path / "file").write_bytes(head)
+    assert may_be_archive(tmp_path / "file") is may
+
+
+@pytest.mark.parametrize("form", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+def test_every_tar_may_be_one(tmp_path, form):
+    with tarfile.open(tmp_path / "x.tar", "w", format=form) as archive:
+        archive.add(__file__, "name")
+    assert may_be_archive(tmp_path / "x.tar")

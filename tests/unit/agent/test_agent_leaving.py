@@ -11,6 +11,7 @@ from packtrain.agent.leaving import (
     LeftInTimeError,
     Limit,
     LimitWatch,
+    carries_now,
     discard_carried,
     limits_of,
     reserve_s,
@@ -109,11 +110,39 @@ def test_the_first_limit_asks(make):
 def test_asked_by_the_wall_time_it_goes_on_here_else_elsewhere(make):
     for kind, code in (("wall_time", 85), ("terminated", 86)):
         context = make()
-        context.stop.request(kind, "it was time")
+        context.stop.request(kind, "it was time", here=code == 85)
         left = verdict(context, Carried(7), FailedError(kind, "it was time"))
         assert isinstance(left, LeftInTimeError)
         assert (left.exit_code, left.step) == (code, 7)
         assert "it was time" in str(left)
+
+
+def test_where_the_engine_carries_checkpoints_its_limit_leads_on_here(make, tmp_path):
+    (limit,) = limits_of(make(deadline=time.time() + 100))
+    assert (limit.kind, limit.here) == ("terminated", False)
+    (limit,) = limits_of(make(deadline=time.time() + 100, carried=tmp_path))
+    assert (limit.kind, limit.here) == ("terminated", True)
+
+
+def test_the_engine_carries_when_it_is_time_and_there_is_something_new(make, tmp_path):
+    context = make(carried=tmp_path)
+    assert not carries_now(context)
+    context.saved.sealed_at = context.started + 3599
+    assert not carries_now(context)
+    context.saved.sealed_at = context.started + 3600
+    assert carries_now(context)
+    object.__setattr__(context, "carried", None)
+    assert not carries_now(context)
+
+
+def test_to_be_carried_the_steps_are_asked_to_leave(make, tmp_path):
+    context = make(carried=tmp_path)
+    watch = LimitWatch(context)
+    watch.in_steps = True
+    context.saved.sealed_at = context.started + 3600
+    assert context.stop.wait(10)
+    assert (context.stop.kind, context.stop.here) == ("wall_time", True)
+    watch.end()
 
 
 def test_85_unasked_goes_on_here(make):

@@ -23,6 +23,23 @@ def test_a_file_from_the_web(job):
     assert item.sources == (plan.Ref("https://h.example/a/cifar%20x.tar.gz?v=1"),)
 
 
+@pytest.mark.parametrize(
+    ("given", "digest"),
+    [
+        ("md5: 25F9E794323B453885F5181F1B624D0B", plan.Digest("md5", "25f9e794323b453885f5181f1b624d0b")),
+        ("md5: JfnnlDI7RTiF9RgfG2JNCw==", plan.Digest("md5", "25f9e794323b453885f5181f1b624d0b")),
+        ("crc32c: E3069283", plan.Digest("crc32c", "e3069283")),
+        ("crc32c: 4waSgw==", plan.Digest("crc32c", "e3069283")),
+        ("crc32c: 00069283", plan.Digest("crc32c", "00069283")),  # YAML takes these two for numbers
+        ("crc32c: 12345e67", plan.Digest("crc32c", "12345e67")),
+    ],
+)
+def test_other_digests(job, given, digest):
+    for source in ("http: {url: 'https://h.example/a', %s}", "http: {files: [{url: 'https://h.example/a', %s}]}"):
+        assert job(f"input: {{{source % given}}}\n").inputs[0].items[0].digest == digest
+    assert job(f"input: {{osdf: {{path: /a, {given}}}}}\n").inputs[0].items[0].digest == digest
+
+
 def test_mirrors_are_sources_of_one_item(job):
     (item,) = job("input: {http: {urls: ['https://a.example/x', 'https://b.example/y']}}\n").inputs[0].items
     assert item.name == "x"
@@ -120,17 +137,16 @@ def test_a_local_path_that_is_no_file_is_a_problem(planned):
     assert "/dev/null is neither a file nor a folder" in message
 
 
-def test_a_digest_of_many_objects_is_a_problem(planned):
-    (message,) = errors(planned("input: {osdf: {path: /x/, sha256: " + "a" * 64 + "}}\n"))
-    assert "sha256 is the digest of one object, but the address is of a folder" in message
+@pytest.mark.parametrize(("name", "digits"), [("sha256", 64), ("md5", 32), ("crc32c", 8)])
+def test_a_digest_of_many_objects_is_a_problem(planned, name, digits):
+    (message,) = errors(planned(f"input: {{osdf: {{path: /x/, {name}: {'a' * digits}}}}}\n"))
+    assert f"{name} is the digest of one object, but the address is of a folder" in message
 
 
 @pytest.mark.parametrize(
     ("given", "says"),
     [
         ("mode: stream", "w.yaml:2:37: input.mode: stream is not supported by this version; use stage"),
-        ("delivery: plugin", "w.yaml:2:41: input.delivery: plugin is not supported by this version; use auto or agent"),
-        ("delivery: native", "w.yaml:2:41: input.delivery: native is not supported by this version; use auto or agent"),
     ],
 )
 def test_what_later_versions_will_do_is_refused_with_its_line(planned, given, says):
@@ -149,7 +165,7 @@ def test_archives_that_need_a_tool_are_named_before_the_job_starts(planned):
 def test_without_an_output_it_goes_to_the_runs_folder(job, tmp_path):
     folder = tmp_path / ".packtrain" / "runs" / "r1" / "jobs" / "0" / "output"
     assert job().output == plan.Output(plan.Ref(folder.as_uri()))
-    assert job(engine="htcondor").output is None
+    assert job(engine="htcondor").output == job().output, "the engine brings it home"
 
 
 def test_output_paths_are_filled_in(planned, tmp_path):
@@ -179,3 +195,12 @@ def test_output_to_an_address(job):
         plan.Header("X-Token", plan.Secret("output-http-headers-X-Token")),
         plan.Header("Accept", "x"),
     )
+
+
+def test_an_input_lands_where_it_is_wanted(planned, tmp_path):
+    (tmp_path / "a").touch()
+    made = planned("count: 2\ninputs: {a: {file: {path: a}, folder: 'work/{job}'}, b: {file: {path: a}}}\n")
+    assert [source.folder for source in made.plan.jobs[1].inputs] == ["work/1", "inputs/b"]
+    for folder in ("output", "tmp/x", "."):
+        refused = planned(f"inputs: {{a: {{file: {{path: a}}, folder: {folder}}}}}\n")
+        assert any("is no folder for inputs" in problem.message for problem in refused.problems)

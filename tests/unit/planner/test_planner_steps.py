@@ -250,3 +250,15 @@ def test_sources_of_modules():
 def test_sources_without_a_tag_are_refused(source):
     with pytest.raises(UsageError, match="ADDRESS@TAG"):
         split_source(source)
+
+
+def test_what_a_program_leaves_is_collected_from_a_folder_of_its_own(planned):
+    made = planned(
+        steps="steps: [{run: {command: x, workDir: work, stdout: 'o.{job}', collect: ['*', {path: a/b, to: c}]}}]"
+    )
+    action = made.plan.jobs[0].steps[0].action
+    assert (action.work_dir, action.stdout) == ("work", "o.0")
+    assert [(wanted.path, wanted.to) for wanted in action.collect] == [("*", ""), ("a/b", "c")]
+    for folder in ("", "workDir: /app, "):
+        refused = planned(steps=f"steps: [{{run: {{command: x, {folder}collect: ['*']}}}}]")
+        assert any("needs a workDir below $STORAGE_PATH" in problem.message for problem in refused.problems)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from packtrain.agent.behind import may_stream
+from packtrain.agent.archives import may_stream
 from packtrain.errors import TransferError
 from packtrain.plan import Input, Item, Job, Limits, Ref, Resources
 from packtrain.planner.explain import disk_need, explain

@@ -130,6 +130,17 @@ def test_short_forms():
         ("input: {http: {url: 'https://a', urls: ['https://b']}}\n", "input.http has both 'url' and 'urls'"),
         ("input: {http: {files: ['https://a/x'], sha256: " + "a" * 64 + "}}\n", "sha256 is the digest of one file"),
         ("input: {http: {url: 'https://a', sha256: abc}}\n", "'abc' is no SHA-256 digest"),
+        ("input: {http: {url: 'https://a', md5: abc}}\n", "'abc' is no MD5 digest: 32 hexadecimal digits, or base64"),
+        ("input: {osdf: {path: /a, crc32c: 1e9}}\n", "'1e9' is no CRC-32C digest: 8 hexadecimal digits, or base64"),
+        (
+            "input: {http: {url: 'https://a', md5: " + "a" * 32 + ", crc32c: e3069283}}\n",
+            "input.http has both 'md5' and 'crc32c'; only one of them can be",
+        ),
+        (
+            "input: {http: {files: [{url: 'https://a/x', sha256: " + "a" * 64 + ", md5: " + "a" * 32 + "}]}}\n",
+            "input.http.files[0] has both 'sha256' and 'md5'; only one of them can be",
+        ),
+        ("input: {http: {files: ['https://a/x'], crc32c: e3069283}}\n", "crc32c is the digest of one file"),
         ("input: {http: {urls: []}}\n", "input.http.urls should not be empty"),
         ("input: {file: {path: a}, unpack: always}\n", "input.unpack should be one of auto, never, but is 'always'"),
         ("inputs: {../x: {file: {path: a}}}\n", "becomes a folder's name"),
@@ -166,7 +177,10 @@ def test_bad_workflows(text, says):
     [
         (["name: x"], "steps[0] needs one of run, steps, for, launch, use"),
         (["{run: {command: x}, steps: []}"], "steps[0] has both 'run' and 'steps'"),
-        (["run: {command: x, workDir: here}"], "steps[0].run.workDir is wrong: 'here' should be an absolute path"),
+        (
+            ["run: {command: x, workDir: ../here}"],
+            "'../here' should be a path below the folder: relative, without `..`",
+        ),
         (["run: {command: x, shell: zsh}"], "should be one of /bin/sh, /bin/bash, /bin/ash, ENTRYPOINT, but is 'zsh'"),
         (["for: {parallel: true, steps: []}"], "steps[0].for needs one of items, range"),
         (["for: {parallel: true, steps: [], items: [a], range: {begin: 1, end: 2}}"], "has both 'items' and 'range'"),

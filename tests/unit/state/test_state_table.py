@@ -26,7 +26,7 @@ def test_every_living_attempt_can_end_in_every_way(status):
 
 
 def test_no_row_leads_back():
-    order = [A.DECIDED, A.QUEUED, A.RUNNING]
+    order = [A.DECIDED, A.QUEUED, A.RUNNING, A.HELD]
     for before, row in ATTEMPT_TRANSITIONS.items():
         for after in row.values():
             assert after not in LIVE or order.index(after) > order.index(before)

@@ -173,5 +173,8 @@ def test_a_process_is_known_for_ever(bench):
     lease = bench.store.acquire(RUN, process_identity(os.getpid()), os.uname().nodename, os.getpid(), 30, bool)
     assert holder_lives(lease)
     assert process_identity(2**22 + 1) == ""
-    imposter = bench.store.acquire("run-2", "1/0/boot", os.uname().nodename, os.getpid(), 30, bool)
+    namespace = process_identity(os.getpid()).rpartition("/")[2]
+    imposter = bench.store.acquire("run-2", f"1/0/boot/{namespace}", os.uname().nodename, os.getpid(), 30, bool)
     assert not holder_lives(imposter), "the same process id, but another process"
+    hidden = bench.store.acquire("run-3", "1/0/boot/pid:[1]", os.uname().nodename, os.getpid(), 30, bool)
+    assert holder_lives(hidden), "a process that cannot be seen from here is believed until its lease runs out"

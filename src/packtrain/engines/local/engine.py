@@ -50,10 +50,11 @@ class LocalEngine:
         self._slots = Slots(self.capabilities.cpus, self.capabilities.memory_mb, self.capabilities.gpus)
         self._followed: dict[str, _Followed] = {}
 
-    def submit(self, tickets: Sequence[Ticket]) -> None:
+    def submit(self, tickets: Sequence[Ticket]) -> Mapping[str, str]:
         for ticket in tickets:
             self._followed.setdefault(ticket.decision, _Followed(ticket, self._attempt(ticket)))
         self._start_what_fits()
+        return {}
 
     def look(self, tickets: Sequence[Ticket]) -> Sequence[Sighting]:
         for ticket in tickets:
@@ -72,6 +73,12 @@ class LocalEngine:
                 self._signal(one, signal.SIGTERM)
             elif one and not one.started:
                 one.kill_at = 0.0
+
+    def release(self, decisions: Sequence[str]) -> None:
+        """Nothing is ever held here."""
+
+    def accept(self, tickets: Sequence[Ticket]) -> None:
+        """The agent itself put the outputs where they go."""
 
     def poll(self) -> Sequence[Sighting]:
         seen = self._sight_all(one for one in self._followed.values() if one.begun)

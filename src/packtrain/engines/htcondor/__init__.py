@@ -1,0 +1,10 @@
+"""Attempts on an HTCondor pool: `engine` submits and follows them, `text` writes the submit description, `log` reads
+the user log and `tracker` makes sightings of it, `queue` asks what only the queue knows, `client` alone speaks with
+HTCondor, `delivery` decides how inputs travel, `holds` what a hold means, `homecoming` puts outputs in their place,
+`detached` has the supervisor as a job of the access point, `prepare` makes the run's folder ready,
+`examine` looks whether an access point is."""
+
+from packtrain.engines.htcondor.engine import CAPABILITIES, HtcondorEngine
+from packtrain.engines.htcondor.prepare import make_ready
+
+__all__ = ["CAPABILITIES", "HtcondorEngine", "make_ready"]

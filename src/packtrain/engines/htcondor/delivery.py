@@ -1,0 +1,152 @@
+"""How each input reaches the worker, decided before anything is submitted.
+
+native   files of the access point, sent by HTCondor itself (the default for local files)
+plugin   addresses that HTCondor's own plugins fetch (the published method)
+agent    fetched by the agent in the job: resumed, from several sources (the default for addresses)
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from urllib.parse import unquote, urlsplit
+
+from packtrain.plan import Input, Job, Plan, Ref
+from packtrain.plan.delivered import delivered
+
+NATIVE, PLUGIN, AGENT = "native", "plugin", "agent"
+ADVISED_NATIVE_MB = 1000  # what the OSPool asks people to stay below
+
+Place = dict[tuple[str, tuple[str, ...]], str]
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """One input of one or more jobs that is not the agent's to fetch."""
+
+    folder: str  # in-0, in-1, …: its folder beside the agent
+    way: str
+    source: Input
+
+
+def way_of(source: Input) -> str:
+    """Raises nothing: what does not fit together is told by `problems`."""
+    if source.delivery != "auto":
+        return source.delivery
+    return NATIVE if is_local(source) else AGENT
+
+
+def is_local(source: Input) -> bool:
+    return all(urlsplit(ref.url).scheme == "file" for ref in _refs(source))
+
+
+def _refs(source: Input) -> tuple[Ref, ...]:
+    if source.prefix:
+        return (source.prefix,)
+    return tuple(ref for item in source.items for ref in item.sources)
+
+
+def problems(source: Input, name: str) -> Iterator[str]:
+    """What cannot be done with this input, as sentences."""
+    way = way_of(source)
+    if way == NATIVE and not is_local(source):
+        yield f"{name}: native delivery is for files of this machine; use agent or plugin for an address"
+    if way == PLUGIN and (source.prefix or is_local(source)):
+        yield f"{name}: plugin delivery is for addresses of single files; use native or agent"
+    if way == PLUGIN and any(ref.token or ref.headers or ref.s3 for ref in _refs(source)):
+        yield (
+            f"{name}: HTCondor's plugins do not see the token, headers or keys of the workflow; use agent, or "
+            "`use_oauth_services` below `htcondor` and no token"
+        )
+
+
+def parcels(plan: Plan) -> list[Parcel]:
+    """Each different one once, in the order of the plan."""
+    found: dict[Input, Parcel] = {}
+    for source in (source for job in plan.jobs for source in job.inputs):
+        if way_of(source) != AGENT and source not in found:
+            found[source] = Parcel(f"in-{len(found)}", way_of(source), source)
+    return list(found.values())
+
+
+def for_worker(job: Job, sent: Sequence[Parcel]) -> Job:
+    """The job as its agent reads it: inputs where they will lie, and no output that only this machine has."""
+    folders = {parcel.source: parcel for parcel in sent}
+    inputs = tuple(_arriving(source, folders.get(source)) for source in job.inputs)
+    local = job.output is not None and urlsplit(job.output.ref.url).scheme == "file"
+    return replace(job, inputs=inputs, output=None if local else job.output)
+
+
+def _arriving(source: Input, parcel: Parcel | None) -> Input:
+    if parcel is None:
+        return source
+    if source.prefix:
+        return replace(source, prefix=delivered(parcel.folder))
+    items = tuple(
+        replace(item, sources=(delivered(_landing(parcel, item.name, item.sources)),)) for item in source.items
+    )
+    return replace(source, items=items)
+
+
+def _landing(parcel: Parcel, name: str, sources: Sequence[Ref]) -> str:
+    """A plugin puts a file beside the agent under its own name; what we send lies in its folder."""
+    if parcel.way == PLUGIN:
+        return PurePosixPath(unquote(urlsplit(sources[0].url).path)).name
+    return f"{parcel.folder}/{name}"
+
+
+def lay_out(sent: Sequence[Parcel], native: Path) -> None:
+    """Folders of links to what the access point sends, each under the name that the job expects."""
+    for parcel in sent:
+        folder = native / parcel.folder
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, path in _files(parcel) if parcel.way == NATIVE else ():
+            link = folder / name
+            link.parent.mkdir(parents=True, exist_ok=True)
+            if not link.is_symlink():
+                link.symlink_to(path)
+
+
+def _files(parcel: Parcel) -> Iterator[tuple[str, Path]]:
+    if parcel.source.prefix:
+        root = path_of(parcel.source.prefix)
+        for folder, _, names in os.walk(root):
+            yield from ((str(Path(folder, name).relative_to(root)), Path(folder, name)) for name in sorted(names))
+    else:
+        yield from ((item.name, path_of(item.sources[0])) for item in parcel.source.items)
+
+
+def path_of(ref: Ref) -> Path:
+    return Path(unquote(urlsplit(ref.url).path))
+
+
+def transfer_list(job: Job, sent: Sequence[Parcel], native: Path) -> tuple[str, ...]:
+    """What HTCondor is told to bring for the inputs of a job."""
+    folders = {parcel.source: parcel for parcel in sent}
+    mine = [folders[source] for source in job.inputs if source in folders]
+    listed: list[str] = []
+    for parcel in mine:
+        if parcel.way == PLUGIN:
+            listed += [item.sources[0].url for item in parcel.source.items]
+        else:
+            listed.append(str(native / parcel.folder))
+    return tuple(dict.fromkeys(listed))
+
+
+def native_bytes(job: Job, extra: Sequence[Path] = ()) -> int:
+    """What the access point would send to one job."""
+    found = [path for source in job.inputs if way_of(source) == NATIVE and is_local(source) for path in _paths(source)]
+    return sum(_size(path) for path in (*found, *extra))
+
+
+def _paths(source: Input) -> Iterator[Path]:
+    yield from (path for _, path in _files(Parcel("", NATIVE, source)))
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:  # a missing file is told elsewhere
+        return 0

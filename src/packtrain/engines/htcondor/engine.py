@@ -1,0 +1,224 @@
+"""The engine of an HTCondor pool. What was submitted is known by three things that outlive this process: the saved
+submit descriptions, the run's user log, and the queue itself."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+from packtrain.engines.api import Capabilities, Sighting, Ticket
+from packtrain.engines.htcondor import bare, homecoming
+from packtrain.engines.htcondor.client import Client, UnreachableError
+from packtrain.engines.htcondor.delivery import parcels, transfer_list
+from packtrain.engines.htcondor.log import SUBMIT, LogReader, Record
+from packtrain.engines.htcondor.queue import Queue
+from packtrain.engines.htcondor.settings import RunSettings
+from packtrain.engines.htcondor.text import Batch, items_text, render
+from packtrain.engines.htcondor.tracker import REMOVED, Items, Known, Tracker
+from packtrain.errors import FailedError
+from packtrain.plan import Plan, RunFolder
+
+CAPABILITIES = Capabilities(
+    name="htcondor",
+    containers=True,
+    cpus=1 << 20,
+    memory_mb=1 << 40,
+    gpus=1 << 20,
+    shares_folder=False,
+    pause_s=1.0,
+)
+_LOOK_S = 0.1  # how often the log's size is looked at while waiting
+_LEAST_WAIT_S = 0.25  # news of a thousand jobs come all the time; they are read together
+_TRY_AGAIN_S = 5.0
+
+Act = Callable[[Sequence[str], str], None]
+
+
+class HtcondorEngine:
+    def __init__(self, plan: Plan, folder: RunFolder, client: Client | None = None) -> None:
+        self.capabilities = CAPABILITIES
+        self._plan, self._folder = plan, folder
+        self._client = client or Client()
+        self._reader = LogReader(folder.htcondor / "user.log")
+        self._tracker = Tracker(self._items)
+        self._queue = Queue(plan.run, len(plan.jobs), self._client)
+        self._followed: set[str] = set()
+        self._unsent: dict[str, Ticket] = {}
+        self._errands: list[tuple[Act, Sequence[str], str]] = []
+        self._try_again = 0.0
+        self._news: list[Sighting] = []
+
+    # What the supervisor asks for
+
+    def submit(self, tickets: Sequence[Ticket]) -> Mapping[str, str]:
+        self._news += self._read()
+        self._unsent.update({t.decision: t for t in tickets if t.decision not in self._tracker.by_decision})
+        self._followed.update(t.decision for t in tickets if not self._is_over(t.decision))
+        self._send()
+        known = self._tracker.by_decision
+        return {t.decision: known[t.decision].name for t in tickets if t.decision in known}
+
+    def look(self, tickets: Sequence[Ticket]) -> Sequence[Sighting]:
+        self._news += self._read()
+        if any(ticket.decision not in self._tracker.by_decision for ticket in tickets):
+            self._find_in_queue()
+        known = [self._tracker.by_decision[t.decision] for t in tickets if t.decision in self._tracker.by_decision]
+        told = {one.decision for one in known}
+        self._news = [sighting for sighting in self._news if sighting.decision not in told]
+        self._followed.update(one.decision for one in known if not one.gone)
+        return [sighting for one in known for sighting in _story(one)]
+
+    def cancel(self, decisions: Sequence[str]) -> None:
+        for decision in decisions:
+            ticket = self._unsent.pop(decision, None)
+            if ticket:
+                self._news.append(
+                    Sighting(decision, ticket.job.id, "gone", detail="it was cancelled before it started")
+                )
+        known = [self._tracker.by_decision[d] for d in decisions if d in self._tracker.by_decision]
+        self._remove([one for one in known if not one.gone])
+
+    def release(self, decisions: Sequence[str]) -> None:
+        known = [self._tracker.by_decision[d] for d in decisions if d in self._tracker.by_decision]
+        self._send_out(self._client.release, [one.name for one in known if one.held], "packtrain lets it try again")
+
+    def accept(self, tickets: Sequence[Ticket]) -> None:
+        for ticket in tickets:
+            homecoming.bring_home(ticket.job, self._folder.attempt(ticket.job.id, ticket.decision))
+
+    def poll(self) -> Sequence[Sighting]:
+        self._send()
+        self._run_errands()
+        seen = [*self._news, *self._read(in_charge=True), *self._from_queue()]
+        self._news = []
+        told = [sighting for sighting in seen if sighting.decision in self._followed]
+        self._followed -= {sighting.decision for sighting in told if sighting.status == "gone"}
+        return told
+
+    def wait(self, timeout: float) -> None:
+        end = time.monotonic() + timeout
+        time.sleep(min(timeout, _LEAST_WAIT_S))
+        while time.monotonic() < end and not self._reader.grown:
+            time.sleep(_LOOK_S)
+
+    # Submitting
+
+    def _send(self) -> None:
+        """Everything that was asked for and is not known yet, as one cluster. If the schedd gives no answer it may
+        still have taken it: the queue is asked before it is tried again."""
+        if not self._unsent or time.monotonic() < self._try_again:
+            return
+        try:
+            self._find_in_queue()
+            fresh = [ticket for ticket in self._unsent.values() if ticket.decision not in self._tracker.by_decision]
+            if fresh:
+                self._submit_cluster(fresh)
+            self._unsent.clear()
+        except UnreachableError:
+            self._try_again = time.monotonic() + _TRY_AGAIN_S
+        except FailedError as error:
+            self._news += [
+                Sighting(t.decision, t.job.id, "gone", kind=error.kind, detail=error.detail)
+                for t in self._unsent.values()
+            ]
+            self._unsent.clear()
+
+    def _submit_cluster(self, tickets: Sequence[Ticket]) -> None:
+        batch = self._batch(tickets)
+        for ticket in tickets:
+            self._folder.attempt(ticket.job.id, ticket.decision).root.mkdir(parents=True, exist_ok=True)
+        first = tickets[0].decision
+        description, items = self._path(f"{first}.sub"), self._path(f"{first}.items")
+        items.write_text(items_text(batch), encoding="utf-8")
+        settings = RunSettings.read(self._path("settings.json"))
+        description.write_text(render(batch, self._folder, items, settings), encoding="utf-8")
+        cluster = self._client.submit(description.read_text(encoding="utf-8"))
+        self._tracker.add_cluster(cluster, [(t.job.id, t.decision) for t in tickets], materialized=len(tickets) == 1)
+
+    def _batch(self, tickets: Sequence[Ticket]) -> Batch:
+        sent, native = parcels(self._plan), self._path("native")
+        inputs = {
+            t.decision: (
+                *transfer_list(t.job, sent, native),
+                *homecoming.earlier_checkpoint(t, self._folder),
+                *bare.scripts(self._folder, t.job.id),
+            )
+            for t in tickets
+        }
+        has_secrets = self._folder.secrets.is_dir() and any(self._folder.secrets.iterdir())
+        attempts = [(ticket.job, ticket.decision) for ticket in tickets]
+        return Batch(self._plan.run, len(self._plan.jobs), attempts, inputs, has_secrets)
+
+    def _path(self, name: str) -> Path:
+        return self._folder.htcondor / name
+
+    def _items(self, first: str) -> Items:
+        """What a saved submission was about. Its name comes from a log that others could write."""
+        try:
+            text = self._path(f"{Path(first).name}.items").read_text(encoding="utf-8")
+        except OSError:
+            return ()
+        return [(words[0], words[1]) for line in text.splitlines() if len(words := line.split(maxsplit=2)) >= 2]
+
+    def _find_in_queue(self) -> None:
+        for cluster, decision in self._queue.clusters():
+            self._tracker.add_cluster(cluster, self._items(decision))
+
+    # Following
+
+    def _read(self, in_charge: bool = False) -> list[Sighting]:
+        records = self._reader.read()
+        seen = [sighting for record in records for sighting in self._tracker.take(record)]
+        if in_charge:
+            self._drop_unwanted(records)
+        return seen
+
+    def _drop_unwanted(self, records: Iterable[Record]) -> None:
+        """An item of a cluster cannot be taken out of it: one that was cancelled is removed when it appears."""
+        made = (self._tracker.at(record.cluster, record.proc) for record in records if record.code == SUBMIT)
+        names = [one.name for one in made if one and one.decision not in self._followed]
+        self._send_out(self._client.remove, names, REMOVED)
+
+    def _from_queue(self) -> list[Sighting]:
+        alive = [self._tracker.by_decision[d] for d in self._followed if d in self._tracker.by_decision]
+        seen = self._queue.glimpses(alive)
+        return seen + [self._tracker.end(one, *end) for one, end in self._queue.vanished(alive)]
+
+    def _is_over(self, decision: str) -> bool:
+        known = self._tracker.by_decision.get(decision)
+        return known is not None and known.gone
+
+    def _remove(self, known: Sequence[Known]) -> None:
+        """Whole clusters where nobody else is left in them, so that their other items never appear."""
+        unwanted = {one.decision for one in known}
+        whole = {cluster for cluster in {one.native[0] for one in known} if self._tracker.living(cluster) <= unwanted}
+        names = [str(cluster) for cluster in sorted(whole)]
+        for one in known:
+            if one.native[0] not in whole and one.materialized:
+                names.append(one.name)
+            elif one.native[0] not in whole:
+                self._news.append(self._tracker.end(one, "it was cancelled before it started"))
+        self._send_out(self._client.remove, names, REMOVED)
+
+    def _send_out(self, act: Act, names: Sequence[str], reason: str) -> None:
+        """Acts on jobs; if the schedd gives no answer, until it does. All of them can be repeated."""
+        if names:
+            self._errands.append((act, names, reason))
+            self._run_errands()
+
+    def _run_errands(self) -> None:
+        while self._errands and time.monotonic() >= self._try_again:
+            act, names, reason = self._errands[0]
+            try:
+                act(names, reason)
+                self._errands.pop(0)
+            except UnreachableError:
+                self._try_again = time.monotonic() + _TRY_AGAIN_S
+
+
+def _story(one: Known) -> list[Sighting]:
+    """All that happened to it, and how it stands."""
+    if one.gone:
+        return list(one.history)
+    return [*one.history, Sighting(one.decision, one.job, one.status, one.name, one.site)]

@@ -1,0 +1,59 @@
+"""What a hold means: whose fault it is, and whether letting the job go again may help.
+
+Codes: https://htcondor.readthedocs.io, "Job ClassAd Attributes", HoldReasonCode.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+RELEASE, WAIT, GIVE_UP = "release", "wait", "give_up"
+STARTED_TOO_OFTEN = 5501  # our own subcode, see `text`
+
+_MISSING = re.compile(r"No such file or directory|Permission denied|does not exist", re.IGNORECASE)
+_OUT_OF_TIME = (46, 47)
+
+
+@dataclass(frozen=True)
+class Meaning:
+    kind: str  # of failure
+    action: str
+
+
+# Policies (3, 26) and a machine's own reasons (21) are somebody's rule: another attempt elsewhere may well keep it.
+_MEANINGS: dict[int, Meaning] = {
+    1: Meaning("held", WAIT),
+    3: Meaning("held", GIVE_UP),
+    5: Meaning("submit_refused", GIVE_UP),
+    6: Meaning("delivery_failed", RELEASE),
+    7: Meaning("delivery_failed", RELEASE),
+    8: Meaning("delivery_failed", RELEASE),
+    11: Meaning("delivery_failed", RELEASE),
+    12: Meaning("delivery_failed", RELEASE),
+    13: Meaning("delivery_failed", RELEASE),
+    14: Meaning("submit_refused", GIVE_UP),
+    15: Meaning("held", WAIT),
+    16: Meaning("held", WAIT),
+    18: Meaning("delivery_failed", RELEASE),
+    19: Meaning("container_failed", RELEASE),
+    21: Meaning("evicted", GIVE_UP),
+    22: Meaning("submit_refused", GIVE_UP),
+    26: Meaning("held", GIVE_UP),
+    32: Meaning("delivery_too_large", GIVE_UP),
+    33: Meaning("delivery_too_large", GIVE_UP),
+    34: Meaning("out_of_memory", GIVE_UP),
+    35: Meaning("container_failed", GIVE_UP),
+    36: Meaning("delivery_failed", RELEASE),
+    45: Meaning("container_failed", RELEASE),
+    46: Meaning("time_limit", GIVE_UP),
+    47: Meaning("time_limit", GIVE_UP),
+}
+
+
+def meaning(code: int, subcode: int, reason: str) -> Meaning:
+    if code == 3 and subcode == STARTED_TOO_OFTEN:
+        return Meaning("never_starts", GIVE_UP)
+    if code == 13 and _MISSING.search(reason) and "SHADOW" in reason.upper():
+        return Meaning("submit_refused", GIVE_UP)  # a file of the access point itself: waiting brings nothing
+    return _MEANINGS.get(code, Meaning("held", GIVE_UP))

@@ -1,0 +1,60 @@
+"""What an attempt brought back: outputs go where the job's outputs belong, a checkpoint to the attempt that follows."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from packtrain.engines.api import Ticket
+from packtrain.engines.htcondor.delivery import path_of
+from packtrain.engines.htcondor.text import carries_checkpoints
+from packtrain.plan import AttemptFolder, Job, RunFolder
+
+_PARTIAL = ".packtrain"  # results of starts that did not pass their checks
+
+
+def bring_home(job: Job, attempt: AttemptFolder) -> None:
+    """Move the accepted outputs, each complete or not at all. Repeatable. Raises OSError."""
+    if job.output is None or not job.output.ref.url.startswith("file:"):
+        return
+    target = path_of(job.output.ref)
+    target.mkdir(parents=True, exist_ok=True)
+    for path in _files(attempt.output):
+        _move(path, target / path.relative_to(attempt.output))
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    for where, folders, names in os.walk(folder):
+        if Path(where) == folder and _PARTIAL in folders:
+            folders.remove(_PARTIAL)
+        yield from (Path(where, name) for name in sorted(names))
+
+
+def _move(path: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        path.replace(target)
+    except OSError:  # another file system
+        temporary = target.with_name(f"{target.name}.{os.getpid()}.new")
+        shutil.copy2(path, temporary)
+        temporary.replace(target)
+        path.unlink()
+
+
+def earlier_checkpoint(ticket: Ticket, folder: RunFolder) -> tuple[str, ...]:
+    """The checkpoint that the newest earlier attempt of the job brought back, as an input of the next."""
+    if not carries_checkpoints(ticket.job):
+        return ()
+    number = _number(ticket.decision)
+    for earlier in range(number - 1, 0, -1):
+        found = folder.attempt(ticket.job.id, f"{ticket.job.id}-{earlier}").checkpoint
+        if found.is_dir() and any(found.iterdir()):
+            return (str(found),)
+    return ()
+
+
+def _number(decision: str) -> int:
+    last = decision.rpartition("-")[2]
+    return int(last) if last.isdigit() else 0

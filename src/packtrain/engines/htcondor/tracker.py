@@ -1,0 +1,260 @@
+"""From log records to sightings: which job of the pool is which attempt, and what happened to it. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from packtrain.engines.api import Sighting
+from packtrain.engines.htcondor import log
+from packtrain.engines.htcondor.holds import meaning
+from packtrain.engines.htcondor.log import Record
+from packtrain.errors import FormatError
+from packtrain.events import Event, kinds
+
+NOTE = "packtrain"  # begins the note of a submission, and each word that an agent writes into the log
+REMOVED = "packtrain: cancelled"  # the reason of what we remove ourselves
+Native = tuple[int, int]  # cluster and proc
+Items = Sequence[tuple[str, str]]  # (job, decision), by proc
+
+_RETURNED = re.compile(r"Normal termination \(return value (-?\d+)\)")
+_KILLED = re.compile(r"Abnormal termination \(signal (\d+)\)")
+# What is no eviction, though the pool calls it one.
+_STOPS = {45: ("container_failed", "its container could not be started there")}
+_ENDS = ("stopped", "held", "gone")
+_CODES = re.compile(r"Code (-?\d+) Subcode (-?\d+)")
+
+
+@dataclass
+class Known:
+    """One attempt in the pool."""
+
+    job: str
+    decision: str
+    native: Native
+    materialized: bool = False  # false: still an item of its cluster
+    starts: int = 0
+    running: bool = False
+    held: bool = False
+    gone: bool = False
+    site: str = ""
+    trouble: str = ""  # what a machine said of its own accord, before it let the job go
+    emitters: list[str] = field(default_factory=list)  # that spoke during this start
+    farewell: tuple[Event, ...] = ()  # an agent's last word, told when the pool has let the job go
+    history: list[Sighting] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        return f"{self.native[0]}.{self.native[1]}"
+
+    @property
+    def status(self) -> str:
+        return "gone" if self.gone else "held" if self.held else "running" if self.running else "queued"
+
+
+class Tracker:
+    """`items_of` gives the items of a cluster by the decision of its first one."""
+
+    def __init__(self, items_of: Callable[[str], Items]) -> None:
+        self._items_of = items_of
+        self.by_decision: dict[str, Known] = {}
+        self._by_native: dict[Native, Known] = {}
+        self._clusters: dict[int, list[Known]] = {}
+
+    def add_cluster(self, cluster: int, items: Items, materialized: bool = False) -> None:
+        """A submission: by the log, by the queue, or by ourselves. Known ones stay as they are."""
+        for proc, (job, decision) in enumerate(items):
+            native = (cluster, proc)
+            if native not in self._by_native:
+                known = Known(job, decision, native, materialized)
+                self._by_native[native] = self.by_decision[decision] = known
+                self._clusters.setdefault(cluster, []).append(known)
+
+    def at(self, cluster: int, proc: int) -> Known | None:
+        return self._by_native.get((cluster, proc))
+
+    def living(self, cluster: int) -> set[str]:
+        """The decisions of a submission that are not gone."""
+        return {known.decision for known in self._clusters.get(cluster, ()) if not known.gone}
+
+    def take(self, record: Record) -> list[Sighting]:
+        """What the record says, for every attempt that it concerns."""
+        if record.proc < 0:
+            return list(self._take_cluster(record))
+        if record.code == log.SUBMIT:
+            self._note_submission(record)
+        known = self._by_native.get((record.cluster, record.proc))
+        handler = _HANDLERS.get(record.code)
+        if known is None or handler is None or known.gone:
+            return []
+        seen = [_with_farewell(known, sighting) for sighting in handler(known, record)]
+        known.history += seen
+        return seen
+
+    @staticmethod
+    def end(known: Known, detail: str, exit_code: int | None = None, kind: str = "") -> Sighting:
+        """Nothing in the log says so, but it is gone."""
+        known.gone, known.running = True, False
+        seen = _sight(known, "gone", detail=detail, exit_code=exit_code, kind=kind)
+        known.history.append(seen)
+        return seen
+
+    def _take_cluster(self, record: Record) -> Iterator[Sighting]:
+        if record.code == log.CLUSTER_SUBMIT:
+            note = _note(record)
+            if note:
+                self.add_cluster(record.cluster, self._items_of(note[1]))
+        elif record.code == log.CLUSTER_REMOVE:
+            for known in self._clusters.get(record.cluster, ()):
+                if not known.materialized and not known.gone:
+                    yield self.end(known, "it was removed from the queue before it started", kind="cancelled")
+
+    def _note_submission(self, record: Record) -> None:
+        note, native = _note(record), (record.cluster, record.proc)
+        if note and native not in self._by_native:
+            known = Known(*note, native)
+            self._by_native[native] = self.by_decision[known.decision] = known
+            self._clusters.setdefault(record.cluster, []).append(known)
+        if native in self._by_native:
+            self._by_native[native].materialized = True
+
+
+def _note(record: Record) -> tuple[str, str] | None:
+    """The job and decision in the note that the submit description puts into the log."""
+    words = next((line.split() for line in record.lines if line.startswith(f"{NOTE} ")), [])
+    return (words[1], words[2]) if len(words) == 3 else None
+
+
+def _sight(known: Known, status: str, record: Record | None = None, **more: object) -> Sighting:
+    place = {"serial": record.offset + 1, "when": record.when} if record else {}
+    return Sighting(known.decision, known.job, status, known.name, known.site, **place, **more)  # type: ignore[arg-type]
+
+
+def _execute(known: Known, record: Record) -> Iterator[Sighting]:
+    known.site = record.attribute("GLIDEIN_ResourceName") or record.attribute("GLIDEIN_Site") or known.site
+    known.starts, known.running, known.held, known.emitters = known.starts + 1, True, False, []
+    known.trouble = ""
+    slot = record.attribute("SlotName")
+    host = slot.partition("@")[2] or record.text.rpartition(": ")[2]
+    yield _sight(known, "placed", record, start=known.starts, host=host)
+
+
+def _stopped(reason: Callable[[Record], str]) -> Callable[[Known, Record], Iterator[Sighting]]:
+    def handle(known: Known, record: Record) -> Iterator[Sighting]:
+        if known.running:
+            known.running = False
+            emitters = tuple(known.emitters)
+            kind, what = _STOPS.get(_code(record), ("evicted", reason(record)))
+            detail = f"{what}{_because(known)}"
+            yield _sight(known, "stopped", record, start=known.starts, kind=kind, detail=detail, emitters=emitters)
+
+    return handle
+
+
+def _code(record: Record) -> int:
+    codes = _CODES.search(record.text)
+    return int(codes[1]) if codes else 0
+
+
+def _terminated(known: Known, record: Record) -> Iterator[Sighting]:
+    known.gone, known.running = True, False
+    text = "\n".join(record.lines)
+    returned, killed = _RETURNED.search(text), _KILLED.search(text)
+    if returned:
+        yield _sight(
+            known,
+            "gone",
+            record,
+            exit_code=int(returned[1]),
+            detail=f"the agent ended with exit code {returned[1]}",
+        )
+    else:
+        signal = int(killed[1]) if killed else 0
+        yield _sight(
+            known, "gone", record, exit_code=-signal or None, detail=f"the agent was killed by signal {signal}"
+        )
+
+
+def _aborted(known: Known, record: Record) -> Iterator[Sighting]:
+    known.gone, known.running = True, False
+    reason = _first(record) or "it was removed from the queue"
+    yield _sight(known, "gone", record, kind="" if reason.startswith(REMOVED) else "cancelled", detail=reason)
+
+
+def _held(known: Known, record: Record) -> Iterator[Sighting]:
+    """Of one that ran, this is the end of that start, too."""
+    codes = _CODES.search("\n".join(record.lines))
+    code, subcode = (int(codes[1]), int(codes[2])) if codes else (0, 0)
+    reason = _first(record) or "the pool does not say why"
+    start, emitters = (known.starts, tuple(known.emitters)) if known.running else (0, ())
+    known.running, known.held = False, True
+    means = meaning(code, subcode, reason)
+    yield _sight(
+        known,
+        "held",
+        record,
+        start=start,
+        emitters=emitters,
+        kind=means.kind,
+        action=means.action,
+        code=(code, subcode),
+        detail=f"the pool holds it: {reason}{_because(known)}",
+    )
+
+
+def _trouble(known: Known, record: Record) -> Iterator[Sighting]:
+    """An error that a machine reports; what follows from it is another event."""
+    known.trouble = _first(record) or record.text
+    yield from ()
+
+
+def _because(known: Known) -> str:
+    return f" ({known.trouble})" if known.trouble else ""
+
+
+def _released(known: Known, record: Record) -> Iterator[Sighting]:
+    known.held = False
+    yield _sight(known, "released", record)
+
+
+def _generic(known: Known, record: Record) -> Iterator[Sighting]:
+    """A word of the agent itself."""
+    text = next((line for line in (record.text, *record.lines) if line.startswith(f"{NOTE} {{")), "")
+    try:
+        event = Event.from_json(text[len(NOTE) + 1 :])
+    except FormatError:
+        return
+    if event.job == known.job:
+        if event.emitter not in known.emitters:
+            known.emitters.append(event.emitter)
+        if event.kind == kinds.ATTEMPT_ENDED:
+            known.farewell = (*known.farewell, event)
+            return
+        yield _sight(known, "running", record, events=(event,))
+
+
+def _with_farewell(known: Known, sighting: Sighting) -> Sighting:
+    """Only when the pool says so are the outputs home, and is the attempt over."""
+    if not known.farewell or sighting.status not in _ENDS:
+        return sighting
+    words, known.farewell = known.farewell, ()
+    return replace(sighting, events=(*sighting.events, *words))
+
+
+def _first(record: Record) -> str:
+    return next((line for line in record.lines if line and not _CODES.fullmatch(line)), "")
+
+
+_HANDLERS: Mapping[int, Callable[[Known, Record], Iterator[Sighting]]] = {
+    log.EXECUTE: _execute,
+    log.EVICTED: _stopped(lambda record: "the pool took the machine back"),
+    log.SHADOW_EXCEPTION: _stopped(lambda record: f"the pool lost it: {_first(record) or 'no reason was given'}"),
+    log.REMOTE_ERROR: _trouble,
+    log.RECONNECT_FAILED: _stopped(lambda record: "the machine was not heard of again within the job's lease"),
+    log.TERMINATED: _terminated,
+    log.ABORTED: _aborted,
+    log.HELD: _held,
+    log.RELEASED: _released,
+    log.GENERIC: _generic,
+}

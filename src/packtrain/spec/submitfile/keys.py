@@ -1,0 +1,141 @@
+"""What becomes of each key of a submit file: translated, passed on, left out with a word, or refused."""
+
+from __future__ import annotations
+
+ALIASES = {
+    "args": "arguments",
+    "env": "environment",
+    "stdin": "input",
+    "in": "input",
+    "stdout": "output",
+    "out": "output",
+    "stderr": "error",
+    "err": "error",
+    "initial_dir": "initialdir",
+    "job_iwd": "initialdir",
+    "iwd": "initialdir",
+    "cmd": "executable",
+    "shouldtransferfiles": "should_transfer_files",
+    "whentotransferoutput": "when_to_transfer_output",
+    "transferinputfiles": "transfer_input_files",
+    "transferinput": "transfer_input_files",
+    "transferoutputfiles": "transfer_output_files",
+    "transferoutput": "transfer_output_files",
+    "transferoutputremaps": "transfer_output_remaps",
+    "transferexecutable": "transfer_executable",
+    "requestcpus": "request_cpus",
+    "requestmemory": "request_memory",
+    "requestdisk": "request_disk",
+    "requestgpus": "request_gpus",
+    "requiregpus": "require_gpus",
+    "get_env": "getenv",
+    "jobbatchname": "batch_name",
+    "job_batch_name": "batch_name",
+    "userlog": "log",
+    "user_log": "log",
+    "maxretries": "max_retries",
+    "singularityimage": "+singularityimage",
+    "dockerimage": "docker_image",
+    "containerimage": "container_image",
+}
+
+_TRANSLATED = """
+    universe executable arguments environment getenv container_image docker_image +singularityimage
+    request_cpus request_memory request_disk request_gpus
+    gpus_minimum_capability gpus_minimum_memory gpus_minimum_runtime
+    transfer_executable transfer_input_files transfer_output_files transfer_output_remaps output_destination
+    should_transfer_files when_to_transfer_output preserve_relative_paths
+    input output error log initialdir max_retries
+"""
+
+_PASSED = """
+    requirements rank require_gpus gpus_maximum_capability gpus_maximum_memory cuda_version
+    accounting_group accounting_group_user nice_user priority concurrency_limits concurrency_limits_expr
+    notification notify_user email_attributes batch_name description batch_project batch_queue
+    use_oauth_services use_scitokens scitokens_file use_x509userproxy x509userproxy
+    job_lease_duration job_max_vacate_time allowed_execute_duration allowed_job_duration kill_sig kill_sig_timeout
+    remove_kill_sig hold_kill_sig want_graceful_removal want_remote_io
+    periodic_hold periodic_hold_reason periodic_hold_subcode periodic_release periodic_remove periodic_vacate
+    max_materialize max_idle max_job_retirement_time retry_request_memory retry_request_memory_increase
+    retry_request_memory_max retry_request_disk retry_request_disk_max
+    job_machine_attrs job_machine_attrs_history_length job_ad_information_attrs ulog_execute_attrs
+    keep_claim_idle next_job_start_delay coresize primary_unix_group manifest manifest_dir
+    max_transfer_input_mb max_transfer_output_mb ssh_to_job_remote_home stack_size transfer_container
+    container_target_dir docker_network_type docker_pull_policy mount_under_scratch
+    cron_day_of_month cron_day_of_week cron_hour cron_minute cron_month cron_prep_time cron_window
+    deferral_time deferral_prep_time deferral_window starter_log starter_debug
+    erase_output_and_error_on_restart delegate_job_gsi_credentials_lifetime
+"""
+TRANSLATED, PASSED = frozenset(_TRANSLATED.split()), frozenset(_PASSED.split())
+PATHS = ("x509userproxy", "scitokens_file", "manifest_dir")
+"""Those of them that name a file of the submit side."""
+PASSED_PREFIXES = ("+", "request_", "my.")
+PASSED_PARTS = ("_oauth_permissions", "_oauth_resource", "_oauth_options")
+
+_OWN_RETRIES = "packtrain decides itself what is tried again; `limits.attempts` says how often"
+_FROM_EXIT_CODE = f"it would look at the exit code of packtrain's agent, not of your program; {_OWN_RETRIES}"
+
+LEFT_OUT: dict[str, str] = {
+    "on_exit_hold": _FROM_EXIT_CODE,
+    "on_exit_hold_reason": _FROM_EXIT_CODE,
+    "on_exit_hold_subcode": _FROM_EXIT_CODE,
+    "on_exit_remove": _FROM_EXIT_CODE,
+    "retry_until": _OWN_RETRIES,
+    "stream_output": "what the program prints is shown by `packtrain logs -f`",
+    "stream_error": "what the program prints is shown by `packtrain logs -f`",
+    "stream_input": "the whole file is sent first",
+    "transfer_plugins": "addresses are fetched by packtrain's agent",
+    "leave_in_queue": "packtrain keeps what happened in its own store",
+    "copy_to_spool": "the program is sent from where it lies",
+    "log_xml": "packtrain reads the log of the run itself",
+    "image_size": "HTCondor measures it itself",
+    "load_profile": "it is for Windows only",
+    "run_as_owner": "it is for Windows only",
+    "dagman_log": "packtrain reads the log of the run itself",
+    "submit_event_notes": "packtrain writes its own",
+    "submit_event_user_notes": "packtrain writes its own",
+    "encrypt_input_files": "the pool's own settings decide about encryption",
+    "encrypt_output_files": "the pool's own settings decide about encryption",
+    "dont_encrypt_input_files": "the pool's own settings decide about encryption",
+    "dont_encrypt_output_files": "the pool's own settings decide about encryption",
+    "encrypt_execute_directory": "the pool's own settings decide about encryption",
+    "skip_if_dataflow": "every job runs",
+    "append_files": "outputs replace what is there",
+    "buffer_files": "nothing is buffered",
+    "allow_startup_script": "nothing is started before the job",
+    "max_transfer_retries": "packtrain's agent tries again by itself",
+}
+
+REFUSED: dict[str, tuple[str, str]] = {
+    "checkpoint_exit_code": (
+        "packtrain carries checkpoints in its own way",
+        "print the workflow with `packtrain adopt`, after removing these lines, and give it a `checkpoint:`",
+    ),
+    "checkpoint_destination": ("packtrain carries checkpoints in its own way", "see docs/how-to/checkpoints.md"),
+    "transfer_checkpoint_files": ("packtrain carries checkpoints in its own way", "see docs/how-to/checkpoints.md"),
+    "success_exit_code": ("an exit code other than 0 means failure here", "let a small script exit 0 in that case"),
+    "grid_resource": ("packtrain submits to the pool itself, not to a grid", "use condor_submit"),
+    "machine_count": ("a job is on one machine", "use condor_submit"),
+    "node_count": ("a job is on one machine", "use condor_submit"),
+    "hold": ("jobs are not submitted on hold", "remove the line"),
+    "noop_job": ("a job does something", "remove the line"),
+    "jar_files": ("Java programs are not started", "use a script that calls java"),
+    "java_vm_args": ("Java programs are not started", "use a script that calls java"),
+    "remote_initialdir": ("the program always runs in a folder of its own", "remove the line"),
+    "public_input_files": ("there is no cache for public files", "name them in transfer_input_files"),
+    "aws_access_key_id_file": ("keys of S3 belong to an input", "print the workflow and write them below `s3:`"),
+    "aws_secret_access_key_file": ("keys of S3 belong to an input", "print the workflow and write them below `s3:`"),
+}
+REFUSED_PREFIXES = ("vm_", "xen_", "kvm_", "ec2_", "azure_", "gce_", "nordugrid_", "arc_", "boinc_", "remote_")
+
+KNOWN = TRANSLATED | PASSED | frozenset(LEFT_OUT) | frozenset(REFUSED)
+
+
+def canonical(key: str) -> str:
+    """A key in lower case, by the name that this package uses for it."""
+    name = key.lower()
+    return ALIASES.get(name, name)
+
+
+def is_passed(name: str) -> bool:
+    return name in PASSED or name.startswith(PASSED_PREFIXES) or any(part in name for part in PASSED_PARTS)

@@ -1,0 +1,105 @@
+"""What a pool did with one decision: it may start it several times, end a start, keep it back, let it go again.
+
+An agent that spoke through the engine's log is known to belong to a start; of the others the last ones belong to the
+last starts, since a start that never spoke was most likely one that ended early.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
+
+from packtrain.events import Event, kinds
+
+
+class Speaker(Protocol):
+    @property
+    def emitter(self) -> str: ...
+
+
+S = TypeVar("S", bound=Speaker)
+
+
+@dataclass(frozen=True)
+class Start:
+    number: int
+    placed: Event | None = None
+    stopped: Event | None = None
+
+    @property
+    def emitters(self) -> tuple[str, ...]:
+        return tuple(self.stopped.data.get("emitters", ())) if self.stopped else ()
+
+
+@dataclass(frozen=True)
+class Hold:
+    event: Event
+    arrived: float  # by the store's clock
+
+    @property
+    def seq(self) -> int:
+        return self.event.seq
+
+
+@dataclass
+class Stay:
+    """A decision's stay in a pool. Collects in any order; identical events change nothing."""
+
+    _placed: dict[int, Event] = field(default_factory=dict)
+    _stopped: dict[int, Event] = field(default_factory=dict)
+    _turns: dict[int, Event] = field(default_factory=dict)  # held, released and placed, by their place in the log
+    _arrived: dict[int, float] = field(default_factory=dict)
+
+    def add(self, event: Event, arrived: float) -> None:
+        start = int(event.data.get("start") or 0)
+        if event.kind == kinds.ATTEMPT_PLACED:
+            self._placed[start] = event
+        elif start and event.kind in (kinds.ATTEMPT_STOPPED, kinds.ATTEMPT_HELD):
+            self._stopped[start] = event
+        if event.kind != kinds.ATTEMPT_STOPPED:
+            self._turns[event.seq] = event
+            self._arrived.setdefault(event.seq, arrived)
+
+    @property
+    def starts(self) -> list[Start]:
+        if not self._placed and not self._stopped:
+            return []
+        numbers = sorted({*self._placed, *self._stopped})
+        return [Start(number, self._placed.get(number), self._stopped.get(number)) for number in numbers]
+
+    @property
+    def holds(self) -> list[Hold]:
+        held = (e for _, e in sorted(self._turns.items()) if e.kind == kinds.ATTEMPT_HELD)
+        return [Hold(event, self._arrived[event.seq]) for event in held]
+
+    @property
+    def hold(self) -> Hold | None:
+        """The one that lasts."""
+        newest = self._turns[max(self._turns)] if self._turns else None
+        if newest is None or newest.kind != kinds.ATTEMPT_HELD:
+            return None
+        return Hold(newest, self._arrived[newest.seq])
+
+    @property
+    def between_starts(self) -> bool:
+        """Whether the pool has it in its queue again, after it ended the last start."""
+        starts = self.starts
+        return bool(starts) and starts[-1].stopped is not None
+
+
+def paired(starts: Sequence[Start], speakers: Sequence[S]) -> Iterator[tuple[Start | None, S | None]]:
+    """Each start with the agents that spoke in it, in order; `speakers` are in the order of their own clocks."""
+    known = {emitter: start.number for start in starts for emitter in start.emitters}
+    free = [speaker for speaker in speakers if speaker.emitter not in known]
+    mute = [start for start in starts if start.number not in known.values()]
+    for start, speaker in zip(reversed(mute), reversed(free), strict=False):
+        known[speaker.emitter] = start.number
+    last = starts[-1].number if starts else 0
+    for start in starts:
+        spoke = [speaker for speaker in speakers if known.get(speaker.emitter, last) == start.number]
+        yield from ((start, speaker) for speaker in spoke)
+        if not spoke:
+            yield start, None
+    if not starts:
+        yield from ((None, speaker) for speaker in speakers)

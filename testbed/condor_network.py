@@ -1,0 +1,108 @@
+"""Cuts what runs at one site off from the rest of this machine. Needs root and the kernel's nf_tables.
+
+All is on one host and speaks over the loopback interface. So each site's processes are in a control group of their
+own, and during a cut packets between sockets of that group and others are dropped: open connections fall silent, new
+ones are never answered. What speaks within the site (a job with its starter) goes on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+from testbed import debian
+
+RECIPE = debian.Recipe("bookworm", ("nftables",))
+_ROOT = Path("/sys/fs/cgroup")
+_PREFIX = "packtrain-pool-"
+_MARK = 0x7061636B
+# A connection that is being made has no full socket yet at its far end: then no group is known (every full socket is
+# in the root group), and packets pass. To and from elsewhere it comes to no such connection, since the first packet
+# meets a listening socket.
+_RULES = """\
+table inet {name} {{
+  chain leaving {{
+    type filter hook output priority mangle; policy accept;
+    socket cgroupv2 level 1 "{group}" meta mark set {mark}
+  }}
+  chain arriving {{
+    type filter hook input priority filter; policy accept;
+    meta mark {mark} jump from_the_site
+    meta mark != {mark} jump from_elsewhere
+  }}
+  chain from_the_site {{
+    socket cgroupv2 level 1 "{group}" accept
+    socket cgroupv2 level 0 "{root}" drop
+  }}
+  chain from_elsewhere {{
+    tcp flags & (syn|ack) == (syn|ack) accept
+    socket cgroupv2 level 1 "{group}" drop
+  }}
+}}
+"""
+
+
+def program() -> Path:
+    return debian.install(debian.cache() / "nftables", RECIPE) / "usr/sbin/nft"
+
+
+class Groups:
+    """A control group for each site of one pool; none where this process may not make them."""
+
+    def __init__(self, sites: int) -> None:
+        self._paths = [_mount() / f"{_PREFIX}{os.getpid()}-{id(self):x}-{number}" for number in range(sites)]
+
+    def make(self) -> None:
+        _sweep()
+        with contextlib.suppress(PermissionError):
+            for path in self._paths:
+                path.mkdir()
+
+    def join(self, site: int) -> str:
+        """A line of shell that puts the shell into the site's group."""
+        return f"echo $$ > {self._paths[site]}/cgroup.procs" if self._paths[site].exists() else ":"
+
+    def remove(self) -> None:
+        for path in self._paths:
+            with contextlib.suppress(OSError):
+                path.rmdir()
+
+    @contextlib.contextmanager
+    def cut(self, site: int) -> Iterator[None]:
+        group = self._paths[site]
+        if not group.exists():
+            raise RuntimeError("a site's network can only be cut off by root, on a machine with control groups (v2)")
+        name = _table(group)
+        rules = _RULES.format(
+            name=name, group=group.relative_to(_ROOT), root=_mount().relative_to(_ROOT), mark=0x7061636B
+        )
+        _nft("-f", "-", rules=rules)
+        try:
+            yield
+        finally:
+            _nft("delete", "table", "inet", name)
+
+
+def _nft(*arguments: str, rules: str | None = None) -> None:
+    subprocess.run([program(), *arguments], input=rules, text=True, check=True)
+
+
+def _mount() -> Path:
+    """Version 2 is the whole tree, or a part of it beside version 1."""
+    return next((path for path in (_ROOT / "unified", _ROOT) if (path / "cgroup.procs").exists()), _ROOT)
+
+
+def _sweep() -> None:
+    """What pools left whose process was killed."""
+    for path in _mount().glob(f"{_PREFIX}*"):
+        if not Path(f"/proc/{path.name.removeprefix(_PREFIX).partition('-')[0]}").exists():
+            subprocess.run([program(), "delete", "table", "inet", _table(path)], capture_output=True)
+            with contextlib.suppress(OSError):
+                path.rmdir()
+
+
+def _table(group: Path) -> str:
+    return group.name.replace("-", "_")

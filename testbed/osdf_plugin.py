@@ -1,0 +1,87 @@
+"""A transfer plugin of HTCondor for osdf:///…, as sites of the OSPool have one: one plain GET through the director.
+
+The pool's folder has a program `osdf_plugin` that calls this one with the file that names the federation.
+"""
+
+from __future__ import annotations
+
+import shutil
+import ssl
+import sys
+import time
+import urllib.request
+from collections.abc import Sequence
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import classad2  # type: ignore[import-untyped]
+
+DIRECTOR = "/api/v1.0/director/object"
+_SCRIPT = """\
+#!/bin/sh
+if [ "$1" = -classad ]; then
+    printf '%s\\n' 'MultipleFileSupport = true' 'PluginType = "FileTransfer"' 'PluginVersion = "1"' \\
+        'SupportedMethods = "osdf"' 'ProtocolVersion = 4'
+    exit 0
+fi
+exec {python} {program} {federation} {certificates} "$@"
+"""
+
+
+def write(pool: Path, certificates: Path) -> Path:
+    """The program for this pool. It answers what it can do itself: every starter asks."""
+    script = pool / "etc/osdf_plugin"
+    script.write_text(
+        _SCRIPT.format(
+            python=sys.executable,
+            program=Path(__file__).resolve(),
+            federation=pool / "etc/federation",
+            certificates=certificates,
+        )
+    )
+    script.chmod(0o755)
+    return script
+
+
+def main(arguments: Sequence[str]) -> int:
+    federation, certificates, *options = arguments
+    named = dict(zip(options[::2], options[1::2], strict=False))
+    context = ssl.create_default_context(cafile=certificates)
+    asked = classad2.parseAds(Path(named["-infile"]).read_text())
+    results = [_transfer(str(ad["Url"]), str(ad["LocalFileName"]), federation, context) for ad in asked]
+    Path(named["-outfile"]).write_text("".join(f"{result}\n" for result in results))
+    return 0 if all(result["TransferSuccess"] for result in results) else 1
+
+
+def _transfer(url: str, local: str, federation: str, context: ssl.SSLContext) -> classad2.ClassAd:
+    started, error = time.time(), ""
+    try:
+        host = Path(federation).read_text()
+        with (
+            urllib.request.urlopen(f"https://{host}{DIRECTOR}{urlsplit(url).path}", context=context) as answer,
+            open(local, "wb") as file,
+        ):
+            shutil.copyfileobj(answer, file)
+    except OSError as problem:
+        error = str(problem)
+    return classad2.ClassAd(_result(url, local, started, error))
+
+
+def _result(url: str, local: str, started: float, error: str) -> dict[str, object]:
+    size = Path(local).stat().st_size if not error else 0
+    result: dict[str, object] = {
+        "TransferUrl": url,
+        "TransferFileName": Path(local).name,
+        "TransferType": "download",
+        "TransferProtocol": "osdf",
+        "TransferStartTime": int(started),
+        "TransferEndTime": int(time.time()),
+        "TransferTotalBytes": size,
+        "TransferFileBytes": size,
+        "TransferSuccess": not error,
+    }
+    return result | ({"TransferError": error} if error else {})
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

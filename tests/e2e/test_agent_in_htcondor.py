@@ -1,0 +1,66 @@
+"""What an agent makes of the surroundings that HTCondor gives a job, without a pool."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+from agent_runs import job, sh
+
+from packtrain.plan import Container, Environment
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def slot(tmp_path):
+    """Variables of a job's environment, with the ads that they name."""
+    (tmp_path / "machine.ad").write_text('Machine = "node1"\nGLIDEIN_ResourceName = "CHTC-Spark-CE1"\n')
+    (tmp_path / "job.ad").write_text("ClusterId = 1\n")
+    ads = {"_CONDOR_JOB_AD": str(tmp_path / "job.ad"), "_CONDOR_MACHINE_AD": str(tmp_path / "machine.ad")}
+    return {**os.environ, **ads}
+
+
+def test_the_site_is_the_ads(attempt, slot):
+    run = attempt(job(sh("true")), environ=slot, options=("--site", "auto", "--deadline", "auto")).run()
+    assert run.process.returncode == 0, run.stderr
+    assert run.events("attempt.started")[0].data["site"] == "CHTC-Spark-CE1"
+
+
+def test_inside_of_the_image_steps_run_directly(attempt, slot):
+    image = Container("/no/such/image.sif")
+    planned = job(sh("echo one", "a"), sh("echo two", "b", container=image), environment=Environment(container=image))
+    run = attempt(planned, environ=slot, options=("--in-container",)).run()
+    assert run.process.returncode == 0, run.stderr
+    assert (run.home.logs / "a.out").read_text() + (run.home.logs / "b.out").read_text() == "one\ntwo\n"
+
+
+def test_gpus_are_left_as_they_were_given(attempt, slot):
+    given = {"CUDA_VISIBLE_DEVICES": "GPU-abcd", "_CONDOR_AssignedGPUs": "GPU-abcd"}
+    run = attempt(job(sh("echo $CUDA_VISIBLE_DEVICES $_CONDOR_AssignedGPUs", "a")), environ={**slot, **given}).run()
+    assert (run.home.logs / "a.out").read_text() == "GPU-abcd GPU-abcd\n"
+
+
+def test_tokens_of_the_job_are_in_no_log(attempt, slot, tmp_path):
+    (tmp_path / "creds").mkdir()
+    (tmp_path / "creds" / "scitokens.use").write_text(json.dumps({"access_token": "tok-0123456789"}))
+    environ = {**slot, "_CONDOR_CREDS": str(tmp_path / "creds")}
+    run = attempt(job(sh("cat $_CONDOR_CREDS/scitokens.use", "a")), environ=environ).run()
+    assert run.process.returncode == 0, run.stderr
+    assert (run.home.logs / "a.out").read_text() == '{"access_token": "***"}'
+
+
+def test_a_journal_that_was_cut_off_is_gone_on_with(attempt, slot):
+    run = attempt(job(sh("true")), environ=slot)
+    run.home.root.mkdir()
+    run.home.journal.write_text('{"v": 1, "run": "run-1", "jo')
+    run.run()
+    assert run.process.returncode == 0, run.stderr
+    assert [event.seq for event in run.events()] == list(range(1, len(run.events()) + 1))
+
+
+def test_live_without_a_proxy_is_no_trouble(attempt, slot):
+    run = attempt(job(sh("true")), environ=slot, options=("--live", "2")).run()
+    assert run.process.returncode == 0, run.stderr
+    assert "no Chirp proxy" in run.home.agent_log.read_text()

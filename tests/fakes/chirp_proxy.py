@@ -1,0 +1,83 @@
+"""A Chirp proxy as HTCondor's starter runs one: a cookie first, then a line a request and a line an answer.
+
+It keeps what it was told, and can be slow, silent, forgetful of requests, or gone.
+"""
+
+from __future__ import annotations
+
+import re
+import socketserver
+import threading
+
+COOKIE = "c0ffee"
+_WORD = re.compile(rb"((?:\\.|[^\\\s])+)", re.DOTALL)
+KNOWN = ("set_job_attr", "set_job_attr_delayed", "ulog")
+
+
+class _Handler(socketserver.StreamRequestHandler):
+    def handle(self) -> None:
+        trusted = False
+        for line in self._lines():
+            words = [re.sub(rb"\\(.)", rb"\1", word, flags=re.DOTALL).decode() for word in _WORD.findall(line)]
+            self.server.proxy.opened.wait()
+            if not trusted:
+                trusted = words == ["cookie", COOKIE]
+                code = 0 if trusted else -1
+            else:
+                code = self.server.proxy.took(words)
+            self.wfile.write(b"%d\n" % code)
+
+    def _lines(self):
+        """An escaped end of line does not end the line."""
+        line = b""
+        while piece := self.rfile.readline():
+            line += piece
+            if not re.search(rb"(?<!\\)(\\\\)*\\\n$", line):
+                yield line
+                line = b""
+
+
+class _Server(socketserver.ThreadingTCPServer):
+    daemon_threads = True
+    allow_reuse_address = True
+
+
+class ChirpProxy:
+    """`with ChirpProxy(folder) as proxy:` its `config` is what $_CONDOR_CHIRP_CONFIG names."""
+
+    def __init__(self, folder, knows=KNOWN):
+        self.config = folder / "chirp.config"
+        self.attributes, self.updates, self.lines = {}, [], []
+        self.knows = set(knows)
+        self.opened = threading.Event()  # while it is not set, nothing is answered
+        self.opened.set()
+        self._changed = threading.Condition()
+
+    def __enter__(self):
+        self._server = _Server(("127.0.0.1", 0), _Handler)
+        self._server.proxy = self
+        self.config.write_text(f"127.0.0.1 {self._server.server_address[1]} {COOKIE}\n")
+        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
+        return self
+
+    def __exit__(self, *exc):
+        self.opened.set()
+        self._server.shutdown()
+        self._server.server_close()
+
+    def took(self, words):
+        verb, *rest = words
+        if verb not in self.knows:
+            return -8
+        with self._changed:
+            if verb == "ulog":
+                self.lines.append(rest[0])
+            else:
+                self.attributes[rest[0]] = rest[1]
+                self.updates.append(rest[0])
+            self._changed.notify_all()
+        return 0
+
+    def wait(self, ready, timeout=20):
+        with self._changed:
+            assert self._changed.wait_for(lambda: ready(self), timeout), (self.attributes, self.lines)

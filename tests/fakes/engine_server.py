@@ -1,0 +1,39 @@
+"""Runs an HTCondor engine for a test in a process of its own: HTCondor takes jobs of ordinary users only, and the tests
+run as root. Speaks pickles over its standard input and output, since both ends are ours."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from pathlib import Path
+from typing import Any
+
+from packtrain.engines.htcondor import HtcondorEngine
+from packtrain.plan import RunFolder, read_plan
+
+
+def main() -> None:
+    folder = RunFolder(Path(sys.argv[1]))
+    engine = HtcondorEngine(read_plan(folder.plan), folder)
+    while True:
+        try:
+            name, arguments = pickle.load(sys.stdin.buffer)
+        except EOFError:
+            return
+        _answer(_call(engine, name, arguments))
+
+
+def _call(engine: HtcondorEngine, name: str, arguments: tuple[Any, ...]) -> tuple[bool, Any]:
+    try:
+        return True, getattr(engine, name)(*arguments)
+    except Exception as error:
+        return False, f"{type(error).__name__}: {error}"
+
+
+def _answer(answer: tuple[bool, Any]) -> None:
+    pickle.dump(answer, sys.stdout.buffer)
+    sys.stdout.buffer.flush()
+
+
+if __name__ == "__main__":
+    main()

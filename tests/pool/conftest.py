@@ -1,0 +1,35 @@
+"""One real HTCondor pool for all tests that ask for it: they belong to the group "pool" of xdist, which runs them in
+one process. A test leaves no jobs in the queue."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from testbed.condor_pool import Pool
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "e2e"))
+
+from pool_desk import PoolDesk
+
+
+@pytest.fixture(scope="session")
+def session_pool(tmp_path_factory):
+    with Pool(tmp_path_factory.mktemp("pool")) as pool:
+        yield pool
+
+
+@pytest.fixture
+def pool(session_pool):
+    session_pool.await_up()
+    yield session_pool
+    session_pool.run(["condor_rm", "-constraint", "true"], check=False)
+    session_pool.run(["condor_rm", "-forcex", "-constraint", "true"], check=False)
+
+
+@pytest.fixture
+def desk(pool, tmp_path):
+    """A user's folder on the access point: submit files, workflow files, runs and the store."""
+    return PoolDesk(pool, tmp_path)

@@ -1,0 +1,91 @@
+"""What befalls jobs in pools: every training ends well all the same, and goes on from where it was."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+from pool_trainings import PoolTraining
+
+from testbed.condor_config import SITES
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("pool")]
+
+HERE = SITES[0].name
+AT_HERE = f'GLIDEIN_ResourceName == "{HERE}"'
+
+
+def vacate_by_the_schedd(pool, training):
+    pool.run(["condor_vacate_job", "-constraint", training.jobs])
+
+
+def vacate_by_the_startd(pool, training):
+    pool.run(["condor_vacate", "-constraint", AT_HERE])
+
+
+def shut_the_startd_down(pool, training):
+    assert pool.kill("startd", HERE, signal.SIGTERM) == 1
+
+
+@pytest.mark.parametrize("evict", [vacate_by_the_schedd, vacate_by_the_startd, shut_the_startd_down])
+def test_evicted_it_goes_on_where_it_was(desk, evict):
+    training = PoolTraining(desk, requirements=AT_HERE)
+    training.await_step(10)
+    evict(desk.pool, training)
+    training.finish()
+    training.assert_done()
+    first, second = training.starts()
+    assert first == 0 and second >= 10
+
+
+def test_its_starter_is_killed(desk):
+    """Nothing can be said any more: what HTCondor carried at the last 85 counts."""
+    training = PoolTraining(desk, every="1s", steps=80, requirements=AT_HERE)
+    desk.await_some(lambda: len(training.starts()) > 1)
+    assert desk.pool.kill("starter", HERE)
+    training.finish()
+    training.assert_done()
+    assert all(start > 0 for start in training.starts()[1:])
+
+
+def test_schedd_and_shadow_are_killed_and_it_goes_on_meanwhile(desk):
+    training = PoolTraining(desk)
+    training.await_step(5)
+    assert desk.pool.kill("schedd") == 1
+    desk.pool.kill("shadow")
+    training.finish()
+    training.assert_done()
+    assert training.starts() == [0]
+
+
+def test_the_network_of_its_site_is_cut_off(desk):
+    """After an eviction, so that there is something to go on from if HTCondor cannot bring the outputs home."""
+    training = PoolTraining(desk, steps=160, requirements=AT_HERE)
+    training.await_step(10)
+    vacate_by_the_schedd(desk.pool, training)
+    training.await_step(100)  # by now the access point has heard of the second life
+    with desk.pool.cut(HERE):
+        desk.await_some(lambda: "\n022 (" in training.log())
+    training.finish()
+    training.assert_done()
+    assert training.starts().count(0) == 1
+
+
+def test_a_user_holds_it_and_lets_it_go(desk):
+    training = PoolTraining(desk)
+    training.await_step(5)
+    desk.pool.run(["condor_hold", "-constraint", training.jobs])
+    desk.pool.await_job(training.jobs, status=5)
+    desk.await_some(lambda: training.status() == "held")
+    desk.pool.run(["condor_release", "-constraint", training.jobs])
+    training.finish()
+    training.assert_done()
+    assert training.starts()[-1] >= 5
+
+
+def test_the_time_that_the_pool_allows_is_not_enough_at_once(desk):
+    training = PoolTraining(desk, steps=200, allowed_execute_duration=8)
+    training.finish()
+    training.assert_done()
+    assert len(training.starts()) > 1
+    assert training.starts().count(0) == 1

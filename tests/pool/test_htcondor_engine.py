@@ -1,0 +1,296 @@
+"""Runs on a real pool: the same commands as on this machine, and what becomes of them when parts of it die."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+
+import pytest
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("pool"), pytest.mark.timeout(180)]
+
+HEAD = "resources: {tasks: 1, cpusPerTask: 1, memPerCpu: 100, gpus: 0}\nlimits: {grace: 2s, disk: 10MB}\n"
+QUICK = HEAD + "steps: [{name: train, run: {command: 'echo hello; echo {job} > $DEEPSQUARE_OUTPUT/model.txt'}}]\n"
+# Waits until the test says so, by a file: all sites are on this machine.
+GATED = HEAD + (
+    "steps: [{name: train, run: {command: 'echo begun; until [ -e GATE ]; do sleep 0.1; done; "
+    "echo done > $DEEPSQUARE_OUTPUT/model.txt'}}]\n"
+)
+
+
+def gated(desk, more: str = "") -> object:
+    gate = desk.folder / "gate"
+    desk.write(GATED.replace("GATE", str(gate)) + more)
+    return gate
+
+
+def job_of(desk, run: str = "") -> dict:
+    return desk.json("ps", run or desk.json("ps")[-1]["run"])["jobs"][0]
+
+
+def await_running(desk) -> dict:
+    """Until an agent of the newest run has begun with its steps; how the run stands."""
+
+    def look():
+        runs = desk.json("ps")
+        jobs = runs[-1]["jobs"] if runs else []
+        return runs[-1] if any(a["stage"] == "steps" for job in jobs for a in job["attempts"]) else None
+
+    return desk.await_some(look)
+
+
+def decided(desk, run: str) -> list[str]:
+    """The attempts that were ever asked for."""
+    return sorted({attempt["decision"] for job in desk.json("ps", run)["jobs"] for attempt in job["attempts"]})
+
+
+def supervisor_pid(pool, run: str) -> int:
+    """As this process sees it: the pool has process ids of its own."""
+    return next(pid for pid, words in pool.commands() if "--in-schedd" in words and run in words)
+
+
+def test_a_run_of_three_jobs_and_all_that_can_be_asked_of_it(desk):
+    (desk.folder / "data.txt").write_text("12345")
+    desk.write(
+        "name: three\ncount: 3\ninput: {file: {path: data.txt}}\nexpect: [{path: model.txt}]\n"
+        + QUICK.replace("echo hello", "cat $DEEPSQUARE_INPUT/data.txt")
+    )
+    told = desk.json("run", "workflow.yaml", "--on", "htcondor")
+    assert told["status"] == "succeeded"
+    run = desk.json("ps", told["run"])
+    assert [job["status"] for job in run["jobs"]] == ["succeeded"] * 3
+    sites = {attempt["site"] for job in run["jobs"] for attempt in job["attempts"]}
+    assert sites <= {site.name for site in desk.pool.sites}
+    assert desk.call("logs", f"{told['run']}.1").strip() == "12345"
+    outputs = desk.json("outputs", told["run"])
+    assert [(one["job"], one["name"]) for one in outputs] == [(str(n), "model.txt") for n in range(3)]
+    assert (desk.run_folder() / "jobs/2/output/model.txt").read_text() == "2\n"
+    assert "it succeeded" in desk.call("why", told["run"])
+    again = desk.pool.run(["condor_submit", "-dry-run", "-", str(desk.run_folder() / "htcondor/0-1.sub")])
+    assert 'PacktrainDecision="0-1"' in again.stdout
+    assert desk.pool.queue("true") == []
+
+
+def test_a_failing_step_is_told_with_its_last_words(desk):
+    desk.write(HEAD + "steps: [{name: train, run: {command: 'echo oh no >&2; exit 3'}}]\n")
+    desk.call("run", "workflow.yaml", "--on", "htcondor", code=10)
+    why = desk.call("why")
+    assert "ended with exit code 3" in why and "oh no" in why
+
+
+def test_a_transient_failure_is_tried_again_in_a_cluster_of_its_own(desk):
+    mark = desk.folder / "mark"
+    # A container that cannot start, or a full disk, ends with such a code; here the agent itself is made to fail once.
+    desk.write(HEAD.replace("grace: 2s", "grace: 2s, attempts: 2") + _FAILS_ONCE.format(mark=mark))
+    desk.call("run", "workflow.yaml", "--on", "htcondor")
+    attempts = job_of(desk)["attempts"]
+    assert [(a["decision"], a["status"]) for a in attempts] == [("0-1", "lost"), ("0-2", "succeeded")]
+    assert attempts[0]["native"].partition(".")[0] != attempts[1]["native"].partition(".")[0]
+
+
+_FAILS_ONCE = (
+    "steps: [{{name: train, run: {{command: 'if [ -e {mark} ]; then exit 0; fi; touch {mark}; "
+    "kill -9 $PPID; sleep 9'}}}}]\n"
+)
+
+
+def test_one_that_is_evicted_shows_both_of_its_starts(desk):
+    gate = gated(desk)
+    process = desk.start("run", "workflow.yaml", "--on", "htcondor")
+    run = await_running(desk)
+    desk.pool.run(["condor_vacate_job", run["jobs"][0]["attempts"][0]["native"]])
+    desk.await_some(lambda: len(job_of(desk)["attempts"]) == 2)
+    gate.touch()
+    assert process.wait(60) == 0
+    attempts = job_of(desk)["attempts"]
+    assert [(a["decision"], a["start"], a["status"]) for a in attempts] == [
+        ("0-1", 1, "failed"),
+        ("0-1", 2, "succeeded"),
+    ]
+    assert attempts[0]["failure"]["kind"] == "evicted"
+    process.communicate()
+
+
+def test_a_run_goes_on_after_its_supervisor_was_killed(desk):
+    gate = gated(desk, "count: 2\n")
+    process = desk.start("run", "workflow.yaml", "--on", "htcondor")
+    run = await_running(desk)["run"]
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    gate.touch()
+    told = desk.json("resume", run)
+    assert told["status"] == "succeeded"
+    assert decided(desk, run) == ["0-1", "1-1"], "found again, not started again"
+
+
+def test_what_ended_while_nobody_watched_is_found(desk):
+    gate = gated(desk)
+    process = desk.start("run", "workflow.yaml", "--on", "htcondor")
+    run = await_running(desk)["run"]
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    gate.touch()
+    desk.await_some(lambda: desk.pool.queue("true") == [])
+    assert desk.json("ps", run)["jobs"][0]["attempts"][0]["status"] == "succeeded"
+    assert desk.json("resume", run)["status"] == "succeeded"
+    assert decided(desk, run) == ["0-1"]
+
+
+def test_a_cancelled_run_leaves_the_queue_and_can_be_resumed(desk):
+    gate = gated(desk, "count: 2\n")
+    run = desk.json("run", "workflow.yaml", "--on", "htcondor", "--detach")["run"]
+    await_running(desk)
+    desk.call("cancel", run)
+    assert {job["status"] for job in desk.json("ps", run)["jobs"]} == {"cancelled"}
+    desk.await_some(lambda: desk.pool.queue("true") == [])
+    gate.touch()
+    assert desk.json("resume", run)["status"] == "succeeded"
+    assert decided(desk, run) == ["0-1", "0-2", "1-1", "1-2"]
+
+
+def test_one_job_of_many_is_cancelled_before_the_pool_has_made_it(desk):
+    gate = gated(desk, "count: 4\nhtcondor: {max_materialize: 1}\n")
+    run = desk.json("run", "workflow.yaml", "--on", "htcondor", "--detach")["run"]
+    await_running(desk)
+    desk.call("cancel", f"{run}.2")
+    gate.touch()
+    desk.await_some(lambda: desk.json("ps", run)["status"] != "running")
+    assert [job["status"] for job in desk.json("ps", run)["jobs"]] == [
+        "succeeded",
+        "succeeded",
+        "cancelled",
+        "succeeded",
+    ]
+
+
+def test_a_detached_supervisor_is_started_again_when_it_dies(desk):
+    gate = gated(desk)
+    run = desk.json("run", "workflow.yaml", "--on", "htcondor", "--detach")["run"]
+    await_running(desk)
+    os.kill(supervisor_pid(desk.pool, run), signal.SIGKILL)
+    desk.await_some(lambda: desk.pool.queue("JobUniverse == 7 && NumJobStarts > 1", "ClusterId"))
+    gate.touch()
+    desk.await_some(lambda: desk.json("ps", run)["status"] == "succeeded")
+    assert decided(desk, run) == ["0-1"]
+
+
+def test_one_condor_rm_of_the_supervisor_removes_its_jobs_too(desk):
+    gated(desk, "count: 2\n")
+    run = desk.json("run", "workflow.yaml", "--on", "htcondor", "--detach")["run"]
+    await_running(desk)
+    (supervisor,) = desk.pool.queue("JobUniverse == 7", "ClusterId")
+    desk.pool.run(["condor_rm", str(supervisor["ClusterId"])])
+    desk.await_some(lambda: desk.pool.queue("true") == [])
+    desk.await_some(lambda: desk.json("ps", run)["status"] == "interrupted")
+    assert not any(job["status"] == "succeeded" for job in desk.json("ps", run)["jobs"])
+
+
+def test_a_second_supervisor_is_refused(desk):
+    gate = gated(desk)
+    run = desk.json("run", "workflow.yaml", "--on", "htcondor", "--detach")["run"]
+    await_running(desk)
+    desk.call("resume", run, code=3)
+    assert "already has a supervisor" in desk.err
+    gate.touch()
+    desk.await_some(lambda: desk.json("ps", run)["status"] == "succeeded")
+
+
+def test_a_job_that_a_person_holds_waits_for_that_person(desk):
+    gate = gated(desk)
+    process = desk.start("run", "workflow.yaml", "--on", "htcondor")
+    native = await_running(desk)["jobs"][0]["attempts"][0]["native"]
+    desk.pool.run(["condor_hold", native])
+    desk.await_some(lambda: job_of(desk)["status"] == "held")
+    assert "via condor_hold" in desk.call("why")
+    gate.touch()
+    desk.pool.run(["condor_release", native])
+    assert process.wait(60) == 0
+    process.communicate()
+    assert job_of(desk)["status"] == "succeeded"
+
+
+def test_a_job_that_a_person_removes_is_not_started_again(desk):
+    gated(desk)
+    process = desk.start("run", "workflow.yaml", "--on", "htcondor")
+    native = await_running(desk)["jobs"][0]["attempts"][0]["native"]
+    desk.pool.run(["condor_rm", native])
+    assert process.wait(60) != 0
+    process.communicate()
+    assert len(job_of(desk)["attempts"]) == 1
+
+
+def test_what_the_schedd_refuses_is_a_verdict(desk):
+    desk.write(QUICK + "htcondor: {request_memory: 'not a number at all ('}\n")
+    desk.call("run", "workflow.yaml", "--on", "htcondor", code=20)
+    assert "HTCondor does not take it" in desk.call("why")
+
+
+def test_too_much_native_input_is_refused_before_anything_is_submitted(desk):
+    with open(desk.folder / "big.bin", "wb") as file:
+        file.truncate(6 * 10**9)
+    given = "input: {file: {path: big.bin}, unpack: never%s}\n"
+    desk.write(given % "" + QUICK)
+    with desk.pool.configured(MAX_TRANSFER_INPUT_MB=5000):
+        desk.call("run", "workflow.yaml", "--on", "htcondor", code=2)
+        assert "send 6.0 GB to each job, but sends at most 5.2 GB" in desk.err
+        assert "delivery: agent" in desk.err
+        assert desk.json("ps") == []
+
+
+def test_a_missing_input_is_news_before_jobs_start(desk):
+    from testbed.origin import Origin
+
+    with Origin(desk.folder / "origin") as origin:
+        desk.write(f"input: {{http: {{url: '{origin.url}/nothing.tar'}}}}\n" + QUICK)
+        desk.call("run", "workflow.yaml", "--on", "htcondor", code=2)
+    assert "no job would get this input" in desk.err
+    assert desk.json("ps") == []
+
+
+def test_live_words_come_from_the_pool(desk):
+    gate = desk.folder / "gate"
+    say = 'echo "{\\"epoch\\": 2, \\"epochs\\": 5, \\"loss\\": 0.5}" >> $PACKTRAIN_METRICS'
+    desk.write(
+        HEAD
+        + f"steps:\n  - name: train\n    run:\n      command: |\n        {say}\n"
+        + f"        until [ -e {gate} ]; do sleep 0.1; done\n"
+    )
+    process = desk.start("run", "workflow.yaml", "--on", "htcondor")
+    desk.await_some(lambda: (runs := desk.json("ps")) and runs[-1]["jobs"][0]["metric"].get("loss") == 0.5)
+    gate.touch()
+    assert process.wait(60) == 0
+    process.communicate()
+
+
+def test_settings_of_a_person_are_used(desk):
+    config = desk.write("htcondor: {project: Vision, lease: 2h, lines: {+Mine: 7}}\n", "config.yaml")
+    desk.environment["PACKTRAIN_CONFIG"] = str(config)
+    desk.write(QUICK)
+    run = desk.json("run", "workflow.yaml", "--on", "htcondor")["run"]
+    (ad,) = desk.pool.history(f'PacktrainRun == "{run}"', "ProjectName", "JobLeaseDuration", "Mine")
+    assert (ad["ProjectName"], ad["JobLeaseDuration"], ad["Mine"]) == ("Vision", 7200, 7)
+    config.write_text("htcondor: {projekt: x}\n")
+    desk.call("run", "workflow.yaml", "--on", "htcondor", code=2)
+    assert "has no key 'projekt'; did you mean 'project'?" in desk.err
+
+
+def test_the_plan_as_json(desk):
+    desk.write(QUICK)
+    shown = json.loads(desk.call("run", "workflow.yaml", "--on", "htcondor", "--dry-run", "--json"))
+    assert shown["engine"] == "htcondor"
+    assert desk.json("ps") == []
+
+
+def test_a_cancellation_waits_for_a_schedd_that_is_away(desk):
+    gated(desk)
+    process = desk.start("run", "workflow.yaml", "--on", "htcondor")
+    run = await_running(desk)["run"]
+    desk.pool.run(["condor_off", "-fast", "-daemon", "schedd"])
+    desk.await_some(lambda: not list(desk.pool.processes("schedd")))
+    desk.call("cancel", run, "--no-wait")
+    desk.pool.run(["condor_on", "-daemon", "schedd"])
+    assert process.wait(90) == 130
+    process.communicate()
+    assert [job["status"] for job in desk.json("ps", run)["jobs"]] == ["cancelled"]
+    desk.await_some(lambda: desk.pool.queue("true") == [])

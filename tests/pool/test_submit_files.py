@@ -1,0 +1,163 @@
+"""Submit files in the style of the published ones, unchanged, through `packtrain run` on a real pool."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import tarfile
+
+import pytest
+
+from packtrain.spec import templates
+from packtrain.spec.submitfile.quoting import split_arguments
+from testbed import apptainer
+from testbed.federation import Federation
+from testbed.origin import Origin
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("pool")]
+
+WRAPPER = """#!/bin/bash
+mkdir data
+tar -xf words.tar -C data
+test -s labels.txt || exit 3
+cat data/words.txt > model.pt
+echo "seed $2 at $GLIDEIN_Site" >> model.pt
+echo trained
+rm -rf data
+"""
+SUBMIT = """
++JOB_Site = "$$(GLIDEIN_Site:Unknown)"
+log    = logs/job_$(Cluster).log
+error  = logs/job_$(Cluster)_$(Process).err
+output = logs/job_$(Cluster)_$(Process).out
+executable = run.sh
+arguments  = --seed $(Process)
+transfer_input_files = helper.txt, {urls}
+should_transfer_files   = YES
+when_to_transfer_output = ON_EXIT
+requirements = GLIDEIN_ResourceName =!= "nowhere"
+require_gpus = (DriverVersion >= 10.1)
+request_cpus   = 1
+request_gpus   = {gpus}
+request_memory = 64MB
+request_disk   = 200MB
+{more}
+queue {count}
+"""
+
+
+@pytest.fixture
+def served(tmp_path):
+    folder = tmp_path / "served" / "data"
+    folder.mkdir(parents=True)
+    (folder / "labels.txt").write_text("cat dog\n")
+    (folder / "words.txt").write_text("words\n")
+    with tarfile.open(folder / "words.tar", "w") as archive:
+        archive.add(folder / "words.txt", "words.txt")
+    return folder
+
+
+def prepared(desk, urls, count="", more="", gpus=1):
+    desk.write(WRAPPER, "run.sh")
+    desk.write("help\n", "helper.txt")
+    desk.write(SUBMIT.format(urls=", ".join(urls), count=count, more=more, gpus=gpus), "job.sub")
+
+
+def test_one_job_with_mixed_inputs(desk, served):
+    with Origin(served) as origin:
+        prepared(desk, [f"{origin.url}/words.tar", f"{origin.url}/labels.txt"])
+        desk.call("run", "job.sub", "--on", "htcondor", "--no-gpu", "--expect", "model.pt")
+    assert (desk.folder / "model.pt").read_text().startswith("words\nseed 0 at ")
+    (out,) = (desk.folder / "logs").glob("*_0.out")
+    assert out.read_text() == "trained\n"
+    text = next(desk.run_folder().glob("htcondor/*.sub")).read_text()
+    assert "(DriverVersion >= 10.1)" in text
+    assert 'GLIDEIN_ResourceName =!= "nowhere"' in text
+    assert '"$$(GLIDEIN_Site:Unknown)"' in text
+
+
+def test_fifty_jobs(desk, served):
+    with Origin(served) as origin:
+        prepared(desk, [f"{origin.url}/words.tar", f"{origin.url}/labels.txt"], count="50", gpus=0)
+        desk.call("run", "job.sub", "--on", "htcondor")
+    models = [(desk.run_folder() / f"jobs/{n}/output/model.pt").read_text() for n in range(50)]
+    assert all(f"\nseed {n} at " in text for n, text in enumerate(models))
+
+
+def test_from_the_federation(pool, desk, served):
+    with Federation(served.parent) as federation:
+        pool.trust(federation.ca)
+        urls = [f"pelican://{federation.host}/data/words.tar", f"pelican://{federation.host}/data/labels.txt"]
+        prepared(desk, urls, gpus=0, more="transfer_output_files = model.pt")
+        desk.call("run", "job.sub", "--on", "htcondor")
+    assert (desk.folder / "model.pt").read_text().startswith("words\n")
+
+
+def test_a_failing_program_is_told_with_its_exit_code(desk, served):
+    (served / "labels.txt").write_text("")
+    with Origin(served) as origin:
+        prepared(desk, [f"{origin.url}/words.tar", f"{origin.url}/labels.txt"], gpus=0, more="max_retries = 0")
+        desk.call("run", "job.sub", "--on", "htcondor", code=None)
+    assert desk.code not in (0, 1, 2)
+    assert "exit code 3" in desk.call("why")
+    assert not (desk.folder / "model.pt").exists()
+
+
+def test_an_image_without_python_goes_by_plugin_and_says_so(desk, served):
+    image = apptainer.make_image(desk.folder / "image.sif")
+    desk.environment["PATH"] = f"{apptainer.folder()}/usr/bin:{desk.environment['PATH']}"
+    with Origin(served) as origin:
+        prepared(desk, [f"{origin.url}/words.tar", f"{origin.url}/labels.txt"], gpus=0, count="2")
+        desk.write(WRAPPER.replace("/bin/bash", "/bin/sh"), "run.sh")
+        submit = (desk.folder / "job.sub").read_text()
+        desk.write(f'+SingularityImage = "{image}"\n{submit}', "job.sub")
+        desk.call("run", "job.sub", "--on", "htcondor", "--expect", "model.pt")
+    assert "job.sub:1:1: warning: the image" in desk.err
+    assert "has no Python 3.9 or newer, so packtrain's agent cannot run in it: HTCondor's own plugins fetch" in desk.err
+    assert all("agent-bare-" in path.read_text() for path in desk.run_folder().glob("jobs/*/attempts/*/journal.jsonl"))
+    models = [(desk.run_folder() / f"jobs/{n}/output/model.pt").read_text() for n in range(2)]
+    assert [text.split(" at ")[0] for text in models] == ["words\nseed 0", "words\nseed 1"]
+
+
+ARGUMENTS = (
+    "--seed $(Process) plain  words",
+    r"it's a \"quoted\" $HOME *",
+    "\"a 'b c' 'it''s' \"\"q\"\" '' $(Process)$(x)\"",
+    "$(x) $(y:default) $Fnx(path) $INT(Process,%03d)",
+)
+
+
+@pytest.mark.parametrize("arguments", ARGUMENTS)
+def test_arguments_are_those_that_htcondor_would_give(desk, arguments):
+    """`condor_submit -dry-run` tells what HTCondor makes of the same file (once, if it is the same for all jobs), and a
+    shell what our command gives."""
+    text = f"executable = /bin/true\npath = /a/b.c\narguments = {arguments}\nqueue 2 x from (\np\nq\n)\n"
+    desk.write(text, "job.sub")
+    desk.pool.run(["condor_submit", "-dry-run", "ads", "job.sub"], cwd=desk.folder)
+    theirs = [_words(line) for line in (desk.folder / "ads").read_text().splitlines() if line.startswith("Arg")]
+    workflow = desk.json("adopt", "job.sub")["workflow"]
+    points = [point for point in _points(workflow) for _ in range(workflow.get("count", 1))]
+    command = workflow["steps"][0]["run"]["command"].splitlines()[-1].removeprefix("exec ./true")
+    assert [_given(command, job, point) for job, point in enumerate(points)] == (
+        theirs if len(theirs) > 1 else theirs * len(points)
+    )
+
+
+def _words(line):
+    """An ad has `Args = "…"` for the old way to write them, and `Arguments = "…"` for the new one."""
+    key, _, value = line.partition("=")
+    text = json.loads(value.strip())
+    return split_arguments(text.replace('"', r"\"") if key == "Args" else '"' + text.replace('"', '""') + '"')
+
+
+def _points(workflow):
+    matrix = workflow["matrix"]
+    return matrix["include"] if "include" in matrix else [{"x": value} for value in matrix["x"]]
+
+
+def _given(command, job, point):
+    variables = {f"PACKTRAIN_POINT_{key.upper()}": value for key, value in point.items()}
+    filled = templates.fill(command, point)
+    environment = {"PATH": "/usr/bin:/bin", "PACKTRAIN_JOB": str(job), **variables}
+    said = subprocess.check_output(["/bin/sh", "-c", f"printf '%s\\0' {filled}"], env=environment, text=True)
+    return said.split("\0")[:-1]

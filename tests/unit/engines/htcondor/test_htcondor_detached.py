@@ -1,0 +1,30 @@
+"""The supervisor as a job of the access point: its description."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from packtrain.engines.htcondor.detached import passed, supervisor_text
+from packtrain.plan import RunFolder
+
+GOLDEN = Path(__file__).parents[3] / "golden" / "htcondor" / "supervisor.sub"
+FOLDER = RunFolder(Path("/home/ada/.packtrain/runs/cifar-x7kq"))
+COMMAND = ["/opt/venv/bin/python", "-m", "packtrain", "supervise", "cifar-x7kq", "--in-schedd"]
+ENVIRON = {"HOME": "/home/ada", "PACKTRAIN_STORE": '/home/ada/it\'s "here"/store.db'}
+
+
+def test_the_description_is_as_expected():
+    assert supervisor_text("cifar-x7kq", FOLDER, COMMAND, ENVIRON) == GOLDEN.read_text(encoding="utf-8")
+
+
+def test_a_job_ad_gets_no_secret_of_the_shell():
+    shell = {
+        "PATH": "/bin",
+        "CONDOR_CONFIG": "/etc/condor",
+        "PACKTRAIN_STORE": "/s",
+        "BEARER_TOKEN": "secret",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+        "DATA_TOKEN": "secret",
+        "_CONDOR_CREDS": "/run/creds",
+    }
+    assert passed(shell) == {"PATH": "/bin", "CONDOR_CONFIG": "/etc/condor", "PACKTRAIN_STORE": "/s"}

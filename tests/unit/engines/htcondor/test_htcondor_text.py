@@ -1,0 +1,121 @@
+"""The submit description, compared with golden files: `make_golden` below writes them anew."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from plans import STEP, at, contained, job
+
+from packtrain.engines.htcondor.settings import RunSettings
+from packtrain.engines.htcondor.text import Batch, items_text, live_s, merged, refused, render
+from packtrain.errors import UsageError
+from packtrain.plan import Checkpoint, GpuNeeds, Limits, Resources, Run, RunFolder, Step
+
+GOLDEN = Path(__file__).parents[3] / "golden" / "htcondor"
+FOLDER = RunFolder(Path("/home/ada/.packtrain/runs/cifar-x7kq"))
+NATIVE = f"{FOLDER.htcondor}/native"
+
+GPU = Resources(
+    cpus_per_task=4,
+    mem_per_cpu_mb=4000,
+    gpus=1,
+    gpu=GpuNeeds(min_memory_mb=24000, min_capability="8.0", min_cuda="12.1"),
+)
+MANY = [(job(number), f"{number}-1") for number in range(3)]
+
+
+def batch(*attempts, inputs=None, **more) -> Batch:
+    return Batch("cifar-x7kq", more.pop("jobs", len(attempts)), attempts, inputs or {}, **more)
+
+
+CASES = {
+    "one": (batch((job(), "0-1")), RunSettings()),
+    "many": (batch(*MANY), RunSettings(max_jobs=100, max_idle=20, project="Vision")),
+    "gpu": (
+        batch((job(resources=GPU, limits=Limits(wall_time_s=15 * 3600)), "0-1")),
+        RunSettings(disk_mb=150_000, lines=(("requirements", 'GLIDEIN_Site != "Slow"'), ("+WantGPULab", "true"))),
+    ),
+    "container": (batch((job(environment=contained("docker://pytorch/pytorch:2.7")), "0-2")), RunSettings()),
+    "checkpoint": (
+        batch((job(checkpoint=Checkpoint("ckpt.pt")), "0-1"), has_secrets=True, inputs={"0-1": (f"{NATIVE}/in-0",)}),
+        RunSettings(),
+    ),
+    "checkpoint-s3": (
+        batch((job(checkpoint=Checkpoint("ckpt.pt"), output=at("s3://bucket/out")), "0-1")),
+        RunSettings(lease_s=7200, duration="Long"),
+    ),
+    "inputs-differ": (
+        batch(*MANY, inputs={"0-1": (f"{NATIVE}/in-0",), "1-1": (f"{NATIVE}/in-0", "osdf:///data/x.tar")}),
+        RunSettings(lines=(("transfer_input_files", "/home/ada/extra.txt"), ("request_disk", "9GB"))),
+    ),
+}
+
+
+def text_of(name: str) -> str:
+    made, settings = CASES[name]
+    items = FOLDER.htcondor / f"{made.attempts[0][1]}.items"
+    return render(made, FOLDER, items, settings) + "\n# items:\n" + items_text(made)
+
+
+def make_golden() -> None:
+    GOLDEN.mkdir(exist_ok=True)
+    for name in CASES:
+        (GOLDEN / f"{name}.sub").write_text(text_of(name), encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_description_is_as_expected(name):
+    assert text_of(name) == (GOLDEN / f"{name}.sub").read_text(encoding="utf-8")
+
+
+def test_requirements_of_a_person_are_joined_never_lost():
+    ours = [("requirements", "A")]
+    assert merged(ours, [("Requirements", "B || C")]) == [("requirements", "(A) && (B || C)")]
+    assert merged([], [("requirements", "B"), ("requirements", "C")]) == [("requirements", "(B) && (C)")]
+
+
+def test_settings_are_replaced_by_the_workflow_whatever_their_letters():
+    assert merged([("+ProjectName", '"a"')], [("my.projectname", '"b"')]) == [("+ProjectName", '"b"')]
+    assert merged([("request_disk", "1GB")], [("Request_Disk", "2GB"), ("nice_user", "true")]) == [
+        ("request_disk", "2GB"),
+        ("nice_user", "true"),
+    ]
+
+
+@pytest.mark.parametrize("key", ["executable", "Arguments", "queue", "+PacktrainRun", "MY.PacktrainJob", "dagman_log"])
+def test_what_packtrain_sets_itself_is_refused(key):
+    assert [found for found, _ in refused([(key, "x"), ("rank", "Mips")])] == [key]
+
+
+@pytest.mark.parametrize("path", ["/home/a,b", "/home/$(x)", "/home/\n"])
+def test_folders_that_cannot_be_named_in_a_list_are_refused(path):
+    with pytest.raises(UsageError, match="cannot take files from the folder"):
+        render(batch((job(), "0-1")), RunFolder(Path(path)), Path("/x"), RunSettings())
+
+
+@pytest.mark.parametrize(
+    ("environment", "steps"),
+    [
+        (contained("/a.sif", mount_home=True), (STEP,)),
+        (contained("docker://a", username="me"), (STEP,)),
+        (contained("/a.sif"), (STEP, Step("b", Run("x", container=contained("/b.sif").container)))),
+    ],
+    ids=["mount", "login", "two images"],
+)
+def test_what_only_the_agent_can_give_is_left_to_it(environment, steps):
+    made = render(batch((job(environment=environment, steps=steps), "0-1")), FOLDER, Path("/x"), RunSettings())
+    assert "container_image" not in made and "--in-container" not in made
+
+
+@given(st.integers(1, 10**6))
+def test_all_jobs_together_never_update_more_than_twenty_times_a_second(jobs):
+    assert jobs / live_s(jobs) <= 20 and live_s(jobs) >= 2
+
+
+def test_settings_survive_their_file(tmp_path):
+    settings = CASES["gpu"][1]
+    settings.write(tmp_path / "settings.json")
+    assert RunSettings.read(tmp_path / "settings.json") == settings
