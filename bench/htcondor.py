@@ -5,7 +5,7 @@
 Prints one JSON line; progress and what falls short on stderr:
 
 submit_10k_s         from `packtrain run --detach` until `packtrain ps` lists 10,000 submitted jobs (≤ 15)
-job_overhead_s       a job of packtrain that runs `true`, against a bare one, one after another in one slot (≤ 1.0)
+job_overhead_s       a job of packtrain that runs `sleep 2`, against a bare one, one after another in one slot (≤ 1.0)
 agent_cpu_s          CPU of a job that fetches 1 MB and runs `true`, all its processes (≤ 0.3)
 thousand_jobs_lost   of 1,000 jobs, those that `ps` does not list as succeeded (0)
 supervisor_cpu_pct   of one core, with 1,000 jobs queued, and with 1,000 jobs being run; the larger (≤ 5)
@@ -40,15 +40,16 @@ BOUNDS = {
     "supervisor_cpu_pct": 5.0,
     "supervisor_rss_mb": 150.0,
 }
-IN_A_ROW = 20  # jobs one after another
+IN_A_ROW = 10  # jobs one after another
 QUEUED_S = 30.0  # how long the supervisor of waiting jobs is looked at
 CAP_S = 900.0
-BARE = "executable = /bin/true\ntransfer_executable = false\noutput = plain.out\nerror = plain.err\n"
+BARE = "executable = /bin/{}\ntransfer_executable = false\noutput = plain.out\nerror = plain.err\n"
+TRUE, SLEEP = BARE.format("true"), BARE.format("sleep") + "arguments = 2\n"
 WORKFLOW = """name: bench
 resources: {{tasks: 1, cpusPerTask: {cpus}, memPerCpu: 64, gpus: 0}}
 count: {count}
 {more}
-steps: [{{run: {{command: "true"}}}}]
+steps: [{{run: {{command: {command}}}}}]
 """
 
 
@@ -61,8 +62,8 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _workflow(count: int, *, cpus: int = 1, more: str = "") -> str:
-    return WORKFLOW.format(count=count, cpus=cpus, more=more)
+def _workflow(count: int, *, cpus: int = 1, more: str = "", command: str = "'true'") -> str:
+    return WORKFLOW.format(count=count, cpus=cpus, more=more, command=command)
 
 
 def submit(pool: Pool, folder: Path, given: argparse.Namespace) -> dict[str, float]:
@@ -83,12 +84,14 @@ def submit(pool: Pool, folder: Path, given: argparse.Namespace) -> dict[str, flo
 
 
 def overhead(pool: Pool, folder: Path, given: argparse.Namespace) -> dict[str, float]:
-    """Both take one whole site, so that each job waits for the one before it."""
+    """Both take one whole site, so that each job waits for the one before it. They work for 2 s: after a job that
+    ends at once HTCondor pauses for a second, which would hide what the agent costs."""
     person, site = Person(pool, folder / "overhead"), SITES[1]
     there = f'GLIDEIN_ResourceName == "{site.name}"'
-    text = f"{BARE}request_cpus = {site.cpus}\nrequirements = {there}\nqueue {IN_A_ROW}\n"
+    text = f"{SLEEP}request_cpus = {site.cpus}\nrequirements = {there}\nqueue {IN_A_ROW}\n"
     bare = on_pool.span(on_pool.await_ends(person.submit(text), IN_A_ROW, CAP_S))
-    run = person.start(_workflow(IN_A_ROW, cpus=site.cpus, more=f"htcondor: {{requirements: '{there}'}}"))
+    lines = f"htcondor: {{requirements: '{there}'}}"
+    run = person.start(_workflow(IN_A_ROW, cpus=site.cpus, more=lines, command="sleep 2"))
     ours = on_pool.span(on_pool.await_ends(person.user_log(run), IN_A_ROW, CAP_S))
     _check(person.await_end(run, CAP_S))
     tell(f"overhead: {IN_A_ROW} bare jobs {bare:.1f} s, {IN_A_ROW} of packtrain {ours:.1f} s")
@@ -110,7 +113,7 @@ def cpu(pool: Pool, folder: Path, given: argparse.Namespace) -> dict[str, float]
 def thousand(pool: Pool, folder: Path, given: argparse.Namespace) -> dict[str, float]:
     person = Person(pool, folder / "thousand")
     began = time.monotonic()
-    on_pool.await_ends(person.submit(f"{BARE}queue {given.jobs}\n"), given.jobs, CAP_S)
+    on_pool.await_ends(person.submit(f"{TRUE}queue {given.jobs}\n"), given.jobs, CAP_S)
     bare = time.monotonic() - began
     tell(f"thousand: plain condor_submit took {bare:.1f} s")
     with pool.configured(START="False"):

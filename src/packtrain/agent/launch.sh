@@ -46,4 +46,6 @@ for bundle in \
     fi
 done
 
+# By its whole path: without a PATH (HTCondor sets none) Python does not know where it is itself.
+found=$(command -v "$found")
 exec "$found" -I -S "$here/agent.pyz" "$@"

@@ -91,9 +91,9 @@ class LimitWatch:
             reached = [limit for limit in self._limits if self._ask_at(limit) <= now]
             if reached:
                 first = min(reached, key=self._ask_at)
-                stop.request(first.kind, first.detail, first.here)
+                stop.request(first.kind, first.detail, first.here, gentle=now < first.at)
             elif self.in_steps and carries_now(self._context):
-                stop.request("wall_time", "its checkpoint is carried away by the engine", here=True)
+                stop.request("wall_time", "its checkpoint is carried away by the engine", here=True, gentle=True)
 
     def _pause_s(self) -> float:
         left = [self._ask_at(limit) - time.monotonic() for limit in self._limits]

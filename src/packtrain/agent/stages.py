@@ -86,6 +86,7 @@ def run_steps(context: Context, tally: Tally) -> None:
             if context.job.output is not None and context.job.output.continuous:
                 stack.enter_context(ContinuousSync(context, context.job.output))
             _runner(context).run_all()
+        context.stop.steps_are_done()
     except FailedError as error:
         raise verdict(context, checkpoints, error) from error
 

@@ -1,4 +1,4 @@
-"""When to leave: TERM, INT or the wall limit set it once; whoever works asks it."""
+"""When to leave: TERM, INT or a limit set it once; whoever works asks it."""
 
 from __future__ import annotations
 
@@ -18,11 +18,20 @@ class Stop:
         self._error: FailedError | None = None
         self.since: float | None = None  # by the monotonic clock
         self.here = True  # whether the job may go on in this place; True also while there is no request
+        self._gentle = False
 
-    def request(self, kind: str, detail: str, here: bool = False) -> None:
+    def request(self, kind: str, detail: str, here: bool = False, gentle: bool = False) -> None:
+        """`gentle`: the steps are asked to leave, ahead of time; who has come to the end of them goes on."""
+        self._gentle = gentle and (self._error is None or self._gentle)
         if self._error is None:
             self._error, self.since, self.here = FailedError(kind, detail), time.monotonic(), here
         self._event.set()
+
+    def steps_are_done(self) -> None:
+        """They came to their end: a gentle request has no meaning any more."""
+        if self._gentle:
+            self._event.clear()
+            self._error, self.since, self.here, self._gentle = None, None, True, False
 
     @property
     def requested(self) -> bool:

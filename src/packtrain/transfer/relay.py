@@ -88,7 +88,8 @@ class Relay:
 
         if self._child is None or self._child.poll() is not None or self._control is None:
             self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            program = [sys.executable, "-I", "-S", "-c", _PROGRAM, str(Path(__file__).parents[2]), str(theirs.fileno())]
+            python = sys.executable or "/proc/self/exe"  # empty where there is no PATH
+            program = [python, "-I", "-S", "-c", _PROGRAM, str(Path(__file__).parents[2]), str(theirs.fileno())]
             self._child = subprocess.Popen(program, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()])
             theirs.close()
         return self._control

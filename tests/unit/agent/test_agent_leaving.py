@@ -180,3 +180,31 @@ def test_only_what_stands_there_unchanged_is_not_copied_again(make):
     (context.box.output / "changed").write_text("22")
     discard_carried(context)
     assert sorted(path.name for path in context.box.output.iterdir()) == ["changed", "other"]
+
+
+def test_who_came_to_the_end_of_the_steps_need_not_leave():
+    stop = Stop()
+    stop.request("wall_time", "its checkpoint is carried away", here=True, gentle=True)
+    assert stop.requested
+    stop.steps_are_done()
+    stop.check()
+    assert (stop.requested, stop.kind, stop.since) == (False, "", None)
+
+
+@pytest.mark.parametrize("gentle_first", [True, False])
+def test_a_signal_counts_though_a_gentle_request_came_before_or_after(gentle_first):
+    stop = Stop()
+    for gentle in (gentle_first, not gentle_first):
+        stop.request("terminated", "TERM", gentle=gentle)
+    stop.steps_are_done()
+    with pytest.raises(FailedError):
+        stop.check()
+
+
+def test_a_limit_that_is_reached_is_not_gentle(make):
+    context = make(checkpoint=False, wall=0.01)
+    watch = LimitWatch(context)
+    assert context.stop.wait(5)
+    watch.end()
+    context.stop.steps_are_done()
+    assert context.stop.requested
