@@ -48,8 +48,16 @@ def make_image(image: Path, runscript: str = "", environment: str = "") -> Path:
     return image
 
 
+def make_folder(image: Path) -> Path:
+    """The same as a folder with all that Apptainer adds: HTCondor's test and its variables need it."""
+    tree = make_tree(image.with_name(image.name + ".tree"))
+    subprocess.run([program(), "-q", "build", "--sandbox", image, tree], check=True)
+    shutil.rmtree(tree)
+    return image
+
+
 def make_tree(tree: Path, runscript: str = "", environment: str = "") -> Path:
-    """The same as a folder, which Apptainer takes for an image too."""
+    """The bare files, which Apptainer takes for an image too."""
     for name in ("bin", "etc", "proc", "sys", "dev", "tmp", "root", ".singularity.d/env"):
         (tree / name).mkdir(parents=True)
     shutil.copy(folder() / "usr/bin/busybox", tree / "bin/busybox")

@@ -103,8 +103,11 @@ class Pool:
         return self._ads("condor_q", "-allusers", constraint, attributes)
 
     def history(self, constraint: str = "true", *attributes: str) -> list[dict[str, Any]]:
-        """The ads of the jobs that left the queue."""
-        return self._ads("condor_history", "-forwards", constraint, attributes)
+        """The ads of jobs that left the queue; waited for, since they are written a moment after the job's log."""
+        return self.await_some(
+            lambda: self._ads("condor_history", "-forwards", constraint, attributes),
+            f"the history has no job with {constraint}",
+        )
 
     def _ads(self, tool: str, option: str, constraint: str, attributes: Sequence[str]) -> list[dict[str, Any]]:
         wanted = ["-attributes", ",".join(attributes)] if attributes else []

@@ -23,7 +23,7 @@ _NOT_NEEDED = re.compile(r"torch/(include|test)/|/(test|tests|site-packages|idle
 
 def make(folder: Path) -> Path:
     """The image. /app is empty; what the test puts there must be in place before a container starts."""
-    tree = apptainer.make_tree(folder)
+    tree = apptainer.make_folder(folder)
     (tree / "app").mkdir()
     linked = [*_link_python(tree), *_link_torch(tree)]
     _link_curl(tree)

@@ -74,10 +74,13 @@ class FailedError(PacktrainError):
 class TransferError(FailedError):
     """Bytes that did not arrive, or not rightly. `source` is the address without secrets.
 
-    `retry_after_s` is how long the server asked to be left alone.
+    `retry_after_s` is how long the server asked to be left alone, `status` what it answered over HTTP.
     """
 
-    def __init__(self, kind: str, detail: str, source: str = "", retry_after_s: float | None = None) -> None:
+    def __init__(
+        self, kind: str, detail: str, source: str = "", retry_after_s: float | None = None, status: int | None = None
+    ) -> None:
         super().__init__(kind, detail)
         self.source = source
         self.retry_after_s = retry_after_s
+        self.status = status

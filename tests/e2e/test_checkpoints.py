@@ -17,7 +17,6 @@ from cli_runs import Desk
 
 from packtrain.agent.generations import Record, best_first
 from packtrain.plan import Checkpoint, Limits, Output, Ref
-from testbed.origin import Origin
 
 pytestmark = pytest.mark.slow
 
@@ -250,19 +249,6 @@ def test_two_attempts_at_once(attempt, place, output):
     assert {record.emitter for record in found} == {run.events()[0].emitter for run in (fast, slow)}
     assert found[0].step == fast.ended["step"] > slow.ended["step"]
     assert counting.step_of((place / "ckpt.bin").read_bytes()) >= fast.ended["step"] - 1
-
-
-def test_an_http_output_shows_the_newest_and_that_is_all(attempt, tmp_path):
-    (tmp_path / "web").mkdir()
-    with Origin(tmp_path / "web", writable=True) as origin:
-        output = Output(Ref(f"{origin.url}/ckpt.bin"))
-        run = attempt(training("--steps", 100000, output=output)).start()
-        until((tmp_path / "web" / "ckpt.bin").exists)
-        run.process.send_signal(signal.SIGTERM)
-        assert run.finish() == 60, "nobody could go on from it"
-    assert any("starts from the beginning" in text for text in run.notices)
-    assert counting.step_of((tmp_path / "web" / "ckpt.bin").read_bytes()) > 0
-    assert run.events("checkpoint.saved") == []
 
 
 # Whole runs

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from packtrain.agent.carrying import Carrying, Drop, Save, Seal, Show
 from packtrain.agent.generations import KEPT, Record, best_first
-from packtrain.agent.porter import Porter
+from packtrain.agent.porter import BehindError, Porter
 from packtrain.agent.resume import bring_generation
 from packtrain.agent.shelf import Shelf
 from packtrain.errors import TransferError
@@ -35,9 +35,14 @@ class FlakyStore(MemoryStore):
     def __init__(self) -> None:
         super().__init__()
         self.fault = "none"
+        self.stood: set[tuple[str, str]] = set()  # addresses, and digests of what was ever complete there
 
     def put(self, ref: Ref, path: Path, sent: Any = None) -> None:
-        self._acting(lambda: super(FlakyStore, self).put(ref, path))
+        self._acting(lambda: self._take(ref, path))
+
+    def _take(self, ref: Ref, path: Path) -> None:
+        super().put(ref, path)
+        self.stood.add((ref.url, sha256(self.objects[ref.url]).hexdigest()))
 
     def delete(self, ref: Ref) -> None:
         self._acting(lambda: super(FlakyStore, self).delete(ref))
@@ -62,6 +67,8 @@ class Attempt:
 
 
 class World:
+    names = NAMES
+
     def __init__(self, folder: Path) -> None:
         self.folder, self.store = folder, FlakyStore()
         self.attempts: list[Attempt] = []
@@ -88,10 +95,10 @@ class World:
         if attempt:
             attempt.step += 1 + number % 3
             folder = self.folder / attempt.emitter / str(next(attempt.saves))
-            for name in NAMES:
+            for name in self.names:
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
                 (folder / name).write_bytes(counting.content(attempt.step, 60))
-            attempt.carrying.offer(Save(folder, NAMES, "ckpt", attempt.step))
+            attempt.carrying.offer(Save(folder, self.names, "ckpt", attempt.step))
 
     def act(self, number: int, fault: str) -> None:
         attempt = self.one(number)
@@ -196,6 +203,57 @@ class World:
                 if record is not None:
                     self.sealed.setdefault(attempt.emitter, []).append(record)
             assert attempt.carrying.idle
+
+
+ADDRESS = Ref("http://h.example/ckpt?sig=1")
+
+
+class OneAddress(World):
+    """Room for one generation."""
+
+    names = NAMES[:1]
+
+    def start(self, number: int, fault: str) -> None:
+        self.started += 1
+        emitter, void = f"agent-{self.started}", set[str]()
+        shelf = Shelf(ADDRESS, self.store, "run-1", "0", emitter, void=void)  # type: ignore[arg-type]
+        found = self.restored(shelf)
+        void |= {record.prefix for record in shelf.records() if record != found}
+        porter = Porter(shelf, self.folder / f"{emitter}.json", lambda: None)
+        step = found.step if found else 0
+        self.attempts.append(Attempt(emitter, shelf, Carrying(one_address=True), porter, step))
+
+    def act(self, number: int, fault: str) -> None:
+        try:
+            super().act(number, fault)
+        except BehindError:
+            attempt = self.one(number)
+            assert attempt is not None
+            attempt.carrying.spoilt(attempt.carrying.next(0.0))  # type: ignore[arg-type]
+
+    def damage(self, number: int, fault: str) -> None:
+        self.store.objects[ADDRESS.url] = b"step 9 of something else\n"
+
+    def check(self) -> None:
+        for record in Shelf(ADDRESS, self.store, "run-1", "0").records():  # type: ignore[arg-type]
+            assert (ADDRESS.url, record.files[0].sha256) in self.store.stood
+        assert len(self.store.objects) <= 2
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.deferred(lambda: stories))
+def test_at_one_address_no_record_names_what_never_stood_there_and_the_last_attempt_is_gone_on_from(story):
+    with tempfile.TemporaryDirectory() as folder:
+        world = OneAddress(Path(folder))
+        play(world, story)
+        world.attempts.clear()
+        world.start(0, "none")
+        world.save(0, "none")
+        world.settle()
+        found = world.restored(world.attempts[0].shelf)
+        assert found is not None
+        assert (found.emitter, found.step) == (world.attempts[0].emitter, world.attempts[0].step)
+        assert world.attempts[0].carrying.furthest == found.step
 
 
 HAPPENINGS = ("start", "save", "save", "act", "act", "act", "generations", "kill", "damage")

@@ -1,6 +1,7 @@
 """What to do next with the checkpoints that a program saves. Pure: it is told what happened, and says what to do.
 
     offer(save) → Send each file → Seal (write the record) → Show (the user's own path) → Drop what is too old
+    at one address that lists nothing:  offer(save) → Show → Seal
 
 A save that comes while another is on its way waits; of several that wait the newest wins. One that is on its way is
 given up only if it failed and a newer one waits: a slow line still completes every generation that it began.
@@ -63,14 +64,14 @@ Act = Union[Send, Seal, Show, Drop]
 
 class Carrying:
     """Of one attempt. `every_s` is the least time between the beginnings of two generations, `kept` how many complete
-    ones stay."""
+    ones stay; at one address each takes the place of the one before, and nothing is ever removed."""
 
-    def __init__(self, every_s: float | None = None, shows_only: bool = False, kept: int = KEPT) -> None:
-        self._every_s, self._shows_only, self._kept = every_s or 0.0, shows_only, kept
+    def __init__(self, every_s: float | None = None, one_address: bool = False, kept: int = KEPT) -> None:
+        self._every_s, self._one_address, self._kept = every_s or 0.0, one_address, kept
         self._waiting: Save | None = None
         self._current: Save | None = None
         self._begun_at = float("-inf")
-        self._generation = self._sent = self._failures = 0
+        self._generation = self._done = self._failures = 0
         self._sealed = self._tidies = self._hurries = False
         self._complete: list[Drop] = []  # what will remove them when newer ones are complete
         self._stale: list[Drop] = []
@@ -116,37 +117,39 @@ class Carrying:
             self._begin(now)
         if self._current is None:
             return self._stale[0] if self._stale else None
-        return self._act_on(self._current)
+        return self._acts_on(self._current)[self._done]
 
     def _begin(self, now: float) -> None:
         if self._waiting is None or now < self._begun_at + self._every_s:
             return
         self._current, self._waiting = self._waiting, None
         self._generation += 1
-        self._sent, self._sealed, self._begun_at = 0, self._shows_only, now
+        self._done, self._sealed, self._begun_at = 0, False, now
 
-    def _act_on(self, save: Save) -> Act:
-        if self._sealed:
-            return Show(self._generation, save)
-        if self._sent < len(save.names):
-            return Send(self._generation, save, save.names[self._sent])
-        return Seal(self._generation, save)
+    def _acts_on(self, save: Save) -> tuple[Act, ...]:
+        """The record comes after the bytes that it names."""
+        seal, show = Seal(self._generation, save), Show(self._generation, save)
+        if self._one_address:
+            return show, seal
+        return *(Send(self._generation, save, name) for name in save.names), seal, show
 
     def done(self, act: Act) -> None:
         self._failures = 0
-        if isinstance(act, Send):
-            self._sent += 1
-        elif isinstance(act, Seal):
+        if isinstance(act, Drop):
+            self._stale.remove(act)
+            return
+        if isinstance(act, Seal):
             self._seal(act)
-        elif isinstance(act, Show):
+        self._done += 1
+        if self._done == len(self._acts_on(act.save)):
             self._tidies = True
             self._end()
-        else:
-            self._stale.remove(act)
 
     def _seal(self, act: Seal) -> None:
         self._sealed = True
         self.furthest = max(act.save.step, -1 if self.furthest is None else self.furthest)
+        if self._one_address:
+            return
         self._complete.append(Drop(act.generation, act.save.names))
         self._stale += self._complete[: -self._kept]
         self._complete = self._complete[-self._kept :]
@@ -166,7 +169,7 @@ class Carrying:
             self._give_up()
 
     def _give_up(self) -> None:
-        if self._current is not None and not self._sealed:
+        if self._current is not None and not self._sealed and not self._one_address:
             self._stale.append(Drop(self._generation, self._current.names))
         self._end()
 

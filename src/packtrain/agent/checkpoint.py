@@ -16,9 +16,9 @@ from packtrain.agent.carrying import Act, Carrying, Drop, Save, Seal
 from packtrain.agent.context import Context
 from packtrain.agent.exits import has_left
 from packtrain.agent.generations import KEPT, Record
-from packtrain.agent.porter import ChangedError, Porter
+from packtrain.agent.porter import BehindError, ChangedError, Porter
 from packtrain.agent.saves import Announcement, Announcements, Aside, Quiet
-from packtrain.agent.shelf import place_of, shelf_of
+from packtrain.agent.shelf import RecordRefusedError, place_of, shelf_of
 from packtrain.agent.sync import within_grace
 from packtrain.agent.versions import Version
 from packtrain.errors import FailedError
@@ -62,7 +62,7 @@ class Checkpoints:
         self._porter = Porter(self._shelf, box.aside / "record.json", self._check)
         # In a folder that the engine carries, `every` is for the carrying, and each generation too many is carried.
         every_s, kept = (None, 1) if carried else (wanted.every_s, KEPT)
-        self._carrying = Carrying(every_s, shows_only=not self._shelf.lists, kept=kept)
+        self._carrying = Carrying(every_s, one_address=not self._shelf.lists, kept=kept)
         self._announcements = Announcements(box.checkpoints)
         self._announces = False
         self._quiet = Quiet(wanted.path, box.output, context.saved.versions)
@@ -195,7 +195,11 @@ class Checkpoints:
             self.trouble = error
             self._failing_since = self._failing_since or time.monotonic()
         further = "the training goes on" if _is_final(error) else "it is tried again, and the training goes on"
-        self._tell(error, f"the checkpoint of step {act.save.step} could not be carried away", further)
+        which = f"the checkpoint of step {act.save.step}"
+        if isinstance(error, RecordRefusedError):
+            self._tell(error, f"{which} is shown, but nobody can go on from it", further)
+        else:
+            self._tell(error, f"{which} could not be carried away", further)
 
     def _tell_saved(self, record: Record, save: Save) -> None:
         seconds = time.monotonic() - save.noticed
@@ -288,7 +292,7 @@ class Checkpoints:
 def _is_final(error: Exception) -> bool:
     """Whether it is in vain to try this one again."""
     unsupported = isinstance(error, FailedError) and error.kind == "unsupported"
-    return unsupported or isinstance(error, (ChangedError, FileNotFoundError))
+    return unsupported or isinstance(error, (ChangedError, BehindError, RecordRefusedError, FileNotFoundError))
 
 
 def _missing(one: Announcement) -> FailedError:

@@ -41,6 +41,7 @@ class Saved:
     start_step: int = -1  # of the one that was restored
     path: Path | None = None  # where it lies; None if there was none
     versions: dict[str, Version] = field(default_factory=dict)  # of the restored files
+    void: set[str] = field(default_factory=set)  # generations that have a record but are not whole
     carried: dict[str, Version] = field(default_factory=dict)  # files that stand complete at the destination
     sync_s: float = 0.0  # what the newest generation took from its notice to its record
     sealed_at: float | None = None  # when the newest generation further than the start was complete

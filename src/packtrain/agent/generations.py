@@ -4,6 +4,8 @@
     .packtrain/checkpoints/RUN/JOB/EMITTER/GENERATION/record.json     last: with it the generation exists
     .packtrain/left/EMITTER/NAME                                      other outputs of an attempt that left in time
 
+Where there is one address only: the file at it, and the record at the same address with `.packtrain-record.json`.
+
 docs/formats/checkpoints.md describes the record.
 """
 
@@ -19,6 +21,7 @@ from packtrain.errors import FormatError
 
 RECORD_VERSION = 1
 RECORD = "record.json"
+BESIDE = ".packtrain-record.json"
 LEFT = ".packtrain/left"
 KEPT = 2  # complete generations of one emitter
 

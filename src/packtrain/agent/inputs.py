@@ -52,10 +52,6 @@ def _refuse_unsupported(source: Input) -> None:
     name = f"the input {source.name!r}" if source.name else "the input"
     if source.mode != "stage":
         raise FailedError("unsupported", f"{name} asks for `mode: {source.mode}`, which packtrain cannot do yet")
-    if source.delivery not in ("auto", "agent"):
-        raise FailedError(
-            "unsupported", f"{name} asks for `delivery: {source.delivery}`, which packtrain cannot do yet"
-        )
 
 
 def _items(context: Context, source: Input) -> list[Item]:

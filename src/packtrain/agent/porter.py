@@ -19,6 +19,10 @@ class ChangedError(Exception):
     """A file was written in place while it was on its way."""
 
 
+class BehindError(Exception):
+    """Another attempt of the job is further, and there is room for one."""
+
+
 class Porter:
     """Acts may fail at any point and be done again: nothing that is visible is ever incomplete."""
 
@@ -27,9 +31,10 @@ class Porter:
         self._sums: dict[Path, tuple[SavedFile, Version]] = {}
 
     def do(self, act: Act) -> Record | None:
-        """The record, when it stands. Raises FailedError, ChangedError, OSError, or what `check` raises."""
+        """The record, when it stands. Raises FailedError, ChangedError, BehindError, RecordRefusedError, OSError, or
+        what `check` raises."""
         if isinstance(act, Send):
-            self._shelf.send(act.generation, act.name, self._summed(act), self._check)
+            self._shelf.send(act.generation, act.name, self._summed(act.save, act.name), self._check)
         elif isinstance(act, Seal):
             return self._seal(act)
         elif isinstance(act, Show):
@@ -42,17 +47,19 @@ class Porter:
         for name in save.names:
             self._sums.pop(save.folder / name, None)
 
-    def _summed(self, act: Send) -> Path:
+    def _summed(self, save: Save, name: str) -> Path:
         """The file, its digest taken before it leaves."""
-        path = act.save.folder / act.name
+        path = save.folder / name
         version = version_of(path)
         known = self._sums.get(path)
         if known is None or known[1] != version:
-            self._sums[path] = SavedFile(act.name, version[0], sha256_of(path)), version
+            self._sums[path] = SavedFile(name, version[0], sha256_of(path)), version
         return path
 
     def _seal(self, act: Seal) -> Record:
         save = act.save
+        if not self._shelf.lists:
+            self._stay_ahead(save)
         files = tuple(self._unchanged(save.folder / name) for name in save.names)
         who = (self._shelf.run, self._shelf.job, self._shelf.emitter, act.generation)
         record = Record(*who, save.step, save.epoch, save.path, files, time.time())
@@ -70,15 +77,26 @@ class Porter:
         """Unless another attempt of the job is further, or nobody looks there."""
         if not self._shelf.shows:
             return
-        if not self._shelf.lists and len(save.names) > 1:
-            raise FailedError("unsupported", "an http output takes one file, but the checkpoint has several")
-        if not self._is_behind(save):
+        if not self._shelf.lists:
+            self._show_at_one_address(save)
+        elif not self._is_behind(save):
             for name in save.names:
                 self._shelf.show(name, save.folder / name, self._check)
 
+    def _show_at_one_address(self, save: Save) -> None:
+        if len(save.names) > 1:
+            raise FailedError("unsupported", "an http output takes one file, but the checkpoint has several")
+        self._stay_ahead(save)
+        for name in save.names:
+            self._shelf.show(name, self._summed(save, name), self._check)
+
+    def _stay_ahead(self, save: Save) -> None:
+        if self._is_behind(save):
+            raise BehindError(f"another attempt of the job has carried a later step than {save.step} there")
+
     def _is_behind(self, save: Save) -> bool:
         try:
-            return self._shelf.lists and self._shelf.furthest_of_others() > save.step
+            return self._shelf.furthest_of_others() > save.step
         except FailedError as error:
             if error.kind not in _MAY_NOT_LOOK:
                 raise

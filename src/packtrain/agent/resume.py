@@ -8,7 +8,7 @@ from pathlib import Path
 
 from packtrain.agent.context import Context
 from packtrain.agent.generations import Record, best_first
-from packtrain.agent.shelf import Shelf, can_list, place_of, shelf_of
+from packtrain.agent.shelf import Shelf, place_of, shelf_of
 from packtrain.agent.versions import version_of
 from packtrain.errors import FailedError, TransferError
 from packtrain.events import kinds
@@ -28,9 +28,6 @@ def restore(context: Context) -> None:
     throw away what stands there."""
     place = place_of(context)
     if context.job.checkpoint is None or place is None:
-        return
-    if not can_list(place.ref):
-        context.notice("fetch", "an http output lists nothing: the training starts from the beginning")
         return
     shelf = shelf_of(context, place)
     found = best_first(_records(context, shelf))
@@ -67,6 +64,7 @@ def _first_whole(context: Context, shelf: Shelf, found: list[Record]) -> Record 
         except FailedError as error:
             if error.kind not in _NOT_WHOLE:
                 raise
+            context.saved.void.add(record.prefix)
             words = f"the checkpoint of step {record.step} ({record.prefix}) is not whole and is not used: {error}"
             context.notice("fetch", words)
     return None

@@ -1,26 +1,35 @@
-"""Where the generations of a job's checkpoints stand: below its output, on any sink that can list what it has."""
+"""Where the generations of a job's checkpoints stand: below its output, on any sink that can list what it has.
+
+One that cannot (http) has room for one generation: the file at its address, and the record beside it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol, cast
 
 from packtrain.agent.context import Context
-from packtrain.agent.generations import LEFT, RECORD, Record, generation_prefix, job_prefix, left_folder
+from packtrain.agent.generations import BESIDE, LEFT, RECORD, Record, generation_prefix, job_prefix, left_folder
 from packtrain.errors import FormatError, TransferError
 from packtrain.plan import Digest, Item, Output, Ref
-from packtrain.transfer.address import checked_name, joined, scheme_of
+from packtrain.transfer.address import beside, checked_name, joined, scheme_of, shown
 from packtrain.transfer.api import Reveal, Sink, Source
 from packtrain.transfer.registry import source_for
 from packtrain.transfer.upload import confirm
 
 _ONE_URL = ("http", "https")  # takes one file, and lists nothing
 _LARGEST_RECORD = 1 << 20
+_REFUSALS = frozenset({"token_refused", "unsupported", "object_missing", "not_the_data"})
+_NOT_NOW = (408, 425, 429)
 
 Stop = Callable[[], None]
+
+
+class RecordRefusedError(Exception):
+    """A server that takes one file does not take its record: nobody can go on from it."""
 
 
 class Store(Source, Sink, Protocol):
@@ -42,14 +51,24 @@ def place_of(context: Context) -> Output | None:
 
 def shelf_of(context: Context, place: Output) -> Shelf:
     store, run, emitter = store_for(place.ref, context.secrets.reveal), context.journal.run, context.journal.emitter
-    return Shelf(place.ref, store, run, context.job.id, emitter, shows=context.carried is None)
+    return Shelf(place.ref, store, run, context.job.id, emitter, context.carried is None, context.saved.void)
 
 
 class Shelf:
-    def __init__(self, ref: Ref, store: Store, run: str, job: str, emitter: str = "", shows: bool = True) -> None:
-        """`shows`: there is a path of the user's own, at which the newest complete one appears."""
+    def __init__(
+        self,
+        ref: Ref,
+        store: Store,
+        run: str,
+        job: str,
+        emitter: str = "",
+        shows: bool = True,
+        void: Set[str] = frozenset(),
+    ) -> None:
+        """`shows`: there is a path of the user's own, at which the newest complete one appears. `void`: generations
+        that are not whole, so that nobody is behind them."""
         self._ref, self._store, self.lists, self.shows = ref, store, can_list(ref), shows
-        self.run, self.job, self.emitter = run, job, emitter
+        self.run, self.job, self.emitter, self._void = run, job, emitter, void
         self._known: dict[str, Record] = {}  # a record that stands never changes
         self.broken: list[str] = []  # what is no record, and why
 
@@ -60,7 +79,24 @@ class Shelf:
         self._put(f"{self._prefix(generation)}/{name}", path, stop)
 
     def seal(self, generation: int, record: Path, stop: Stop) -> None:
-        self._put(f"{self._prefix(generation)}/{RECORD}", record, stop)
+        """Raises RecordRefusedError too, where there is one address."""
+        if self.lists:
+            self._put(f"{self._prefix(generation)}/{RECORD}", record, stop)
+        else:
+            self._seal_beside(record, stop)
+
+    def _seal_beside(self, record: Path, stop: Stop) -> None:
+        """Read afterwards: a server that takes anything need not give it back."""
+        ref = self._beside()
+        try:
+            self._put_at(ref, record, stop)
+            stands = self._text(ref) == record.read_text(encoding="utf-8")
+        except TransferError as error:
+            if not _is_refusal(error):
+                raise
+            raise RecordRefusedError(f"its record was refused: {error}") from error
+        if not stands:
+            raise RecordRefusedError(f"its record was taken, but {shown(ref.url)} does not give it back")
 
     def drop(self, generation: int, names: tuple[str, ...]) -> None:
         """The record first: what is not whole is never visible."""
@@ -94,8 +130,34 @@ class Shelf:
 
     def records(self) -> list[Record]:
         """Those of the job, of all its attempts; none at all is no error. Raises TransferError."""
-        below = self._at(job_prefix(self.run, self.job))
         self.broken = []
+        return self._listed() if self.lists else self._the_one()
+
+    def _the_one(self) -> list[Record]:
+        """Never remembered: the next one takes its place. That of another run or job is not ours."""
+        ref = self._beside()
+        try:
+            record = Record.from_json(self._text(ref))
+        except FormatError as error:
+            self.broken.append(f"{shown(ref.url)}: {error}")
+            return []
+        except TransferError as error:
+            return self._unread(error)
+        if len(record.files) > 1:
+            self.broken.append(f"{shown(ref.url)}: it names several files")
+            return []
+        return [record] if (record.run, record.job) == (self.run, self.job) else []
+
+    @staticmethod
+    def _unread(error: TransferError) -> list[Record]:
+        if error.kind == "object_missing":
+            return []
+        if _is_refusal(error):
+            raise TransferError("unsupported", error.detail, error.source) from error
+        raise error
+
+    def _listed(self) -> list[Record]:
+        below = self._at(job_prefix(self.run, self.job))
         try:
             names = [entry.name for entry in self._store.list(below) if entry.name.endswith(f"/{RECORD}")]
         except TransferError as error:
@@ -107,18 +169,21 @@ class Shelf:
 
     def furthest_of_others(self) -> int:
         """The highest training step of other attempts; -1 if there is none, or nobody may look."""
-        steps = [record.step for record in self.records() if record.emitter != self.emitter]
+        others = [record for record in self.records() if record.emitter != self.emitter]
+        steps = [record.step for record in others if record.prefix not in self._void]
         return max(steps, default=-1)
 
     def items(self, record: Record) -> list[Item]:
         """What has to be fetched in order to go on from it."""
-        return [
-            Item(f.name, (self._at(f"{record.prefix}/{f.name}"),), f.size, Digest("sha256", f.sha256))
-            for f in record.files
-        ]
+        return [Item(f.name, (self._of(record, f.name),), f.size, Digest("sha256", f.sha256)) for f in record.files]
+
+    def _of(self, record: Record, name: str) -> Ref:
+        return self._at(f"{record.prefix}/{name}") if self.lists else self._ref
 
     def left_by(self, emitter: str) -> list[Item]:
-        """The other outputs of an attempt that left in time."""
+        """The other outputs of an attempt that left in time; one address has no room for them."""
+        if not self.lists:
+            return []
         below = self._at(left_folder(emitter))
         return [Item(checked_name(e.name, e.ref.url), (e.ref,), e.size) for e in self._store.list(below)]
 
@@ -154,7 +219,9 @@ class Shelf:
         return data.decode("utf-8", "replace")
 
     def _put(self, name: str, path: Path, stop: Stop) -> None:
-        ref = self._at(name)
+        self._put_at(self._at(name), path, stop)
+
+    def _put_at(self, ref: Ref, path: Path, stop: Stop) -> None:
         stop()
         self._store.put(ref, path, lambda count: stop())
         confirm(self._store, ref, path)
@@ -164,3 +231,12 @@ class Shelf:
 
     def _at(self, name: str) -> Ref:
         return replace(self._ref, url=joined(self._ref.url, name))
+
+    def _beside(self) -> Ref:
+        return replace(self._ref, url=beside(self._ref.url, BESIDE))
+
+
+def _is_refusal(error: TransferError) -> bool:
+    """Whether the server answered, and will not answer otherwise."""
+    refused = error.status is not None and 400 <= error.status < 500 and error.status not in _NOT_NOW
+    return refused or error.kind in _REFUSALS

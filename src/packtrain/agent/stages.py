@@ -178,7 +178,7 @@ def _context(
 
 
 def _has_a_place(job: Job) -> bool:
-    """For checkpoints that a later attempt finds again."""
+    """For several generations of checkpoints, and what lies beside them."""
     from packtrain.agent.shelf import can_list
 
     return job.output is not None and can_list(job.output.ref)
@@ -265,7 +265,7 @@ class Attempt:
         good = self._goes_on
         if self._left is not None:
             discard_carried(context)
-            if context.carried is not None:
+            if not _has_a_place(context.job):
                 self._leave_outputs(context)
                 return
         prefix = partial_prefix(context) if self._left is None else left_prefix(context)
@@ -278,11 +278,10 @@ class Attempt:
             sync_outputs(context, prefix, tally)
 
     def _leave_outputs(self, context: Context) -> None:
-        """Beside the checkpoint, for the engine to carry."""
-        assert context.carried is not None
+        """Beside the checkpoint, for the engine to carry; or here, since one address has no room for them."""
         self._outputs = under(left_prefix(context), inventory(context.box.output, digest=False))
         if self._outputs:
-            keep_outputs(context, left_prefix(context), context.carried)
+            keep_outputs(context, left_prefix(context), context.carried or context.box.home.output)
 
     def _clean(self, context: Context, tally: Tally) -> None:
         context.processes.terminate_all()

@@ -105,8 +105,8 @@ def _sync(node: Node, report: Report) -> None:
 
 def _checkpoint(node: Node, report: Report) -> None:
     if node.raw.get("checkpoint") is not None and "http" in node.mapping("output"):
-        message = "checkpoint with an http output: it lists nothing, so a new attempt starts from the beginning"
-        report.key_warning(("checkpoint",), message, "use an s3 or file output")
+        message = "checkpoint with an http output: it keeps one, which is lost if a job dies while it is replaced"
+        report.key_warning(("checkpoint",), message, "an s3 or file output keeps two")
 
 
 def _expect_order(node: Node, report: Report) -> None:

@@ -32,6 +32,12 @@ def joined(url: str, name: str) -> str:
     return f"{url.rstrip('/')}/{name if scheme_of(url) in _RAW_SCHEMES else quote(name)}"
 
 
+def beside(url: str, ending: str) -> str:
+    """The address of a sibling: the ending belongs to the path, not to the query or fragment."""
+    end = min(at for at in (url.find("?"), url.find("#"), len(url)) if at >= 0)
+    return f"{url[:end]}{quote(ending)}{url[end:]}"
+
+
 def origin_of(url: str) -> tuple[str, str, int | None]:
     """Scheme, host and port: what a credential is bound to."""
     parts = urlsplit(url)

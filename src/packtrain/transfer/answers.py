@@ -79,7 +79,7 @@ def failure_of(answer: Answer, secrets: bool, said: str = "") -> TransferError:
         words += f" ({said})"
     if kind == "token_refused":
         words += _about_credentials(answer, secrets)
-    return TransferError(kind, words, shown(answer.url), retry_after_of(answer))
+    return TransferError(kind, words, shown(answer.url), retry_after_of(answer), answer.status)
 
 
 def retry_after_of(answer: Answer) -> float | None:

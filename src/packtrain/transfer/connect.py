@@ -91,7 +91,8 @@ def connect(route: Route, tick: Tick = lambda: None) -> socket.socket:
 
 def _with_tls(sock: socket.socket, route: Route, tick: Tick) -> socket.socket:
     host = route.parts.hostname or ""
-    return RELAY.secured(sock, host, route.url, tick) if RELAY.wanted else agreed(sock, host, route.url, tick)
+    relayed = RELAY.secured(sock, host, route.url, tick) if RELAY.wanted else None
+    return relayed or agreed(sock, host, route.url, tick)
 
 
 def agreed(sock: socket.socket, host: str, url: str, tick: Tick = lambda: None) -> ssl.SSLSocket:

@@ -2,7 +2,8 @@
 
 The process is given a connected socket and one end of a pair, agrees on TLS (verified as ever), and passes bytes on.
 The other end of the pair is what the rest of `transfer` reads from and writes to: a plain socket. The process starts
-at the first use, and ends when nobody wants it any more, or with us.
+at the first use, and ends when nobody wants it any more, or with us. Where it cannot be started (no room for another
+process, an interpreter that is not what it was), connections are as they are without it.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ _STEP_S = 0.25
 _PIECE = 1 << 18
 _PROGRAM = "import sys; sys.path.insert(0, sys.argv[1]); from packtrain.transfer import relay; relay.main()"
 _AGREED = b"+"
+_READY = b"ready"
+_START_S = 30.0
 
 Tick = Callable[[], None]
 
@@ -43,10 +46,11 @@ class Relay:
         self._holders: set[int] = set()
         self._child: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
+        self._failed = False
 
     @property
     def wanted(self) -> bool:
-        return bool(self._holders)
+        return bool(self._holders) and not self._failed
 
     def want(self, who: object, size: int) -> None:
         """From now on connections with TLS go through the process, if so many bytes are worth it."""
@@ -59,22 +63,32 @@ class Relay:
             self._holders.discard(id(who))
             if not self._holders:
                 self._end()
+                self._failed = False
 
-    def secured(self, sock: socket.socket, host: str, url: str, tick: Tick) -> socket.socket:
-        """The plain end of a connection on which TLS is agreed. `sock` is the process's from now on."""
+    def secured(self, sock: socket.socket, host: str, url: str, tick: Tick) -> socket.socket | None:
+        """The plain end of a connection on which TLS is agreed. `sock` is the process's from now on; None: there is no
+        process, and nobody has touched `sock`."""
         ours, theirs = socket.socketpair()
-        order = json.dumps([host, shown(url)]).encode()
         try:
-            with self._lock:
-                socket.send_fds(self._line(), [order], [sock.fileno(), theirs.fileno()])
-            theirs.close()
+            with theirs:
+                if not self._ordered([host, shown(url)], [sock.fileno(), theirs.fileno()]):
+                    ours.close()
+                    return None
             _await_agreement(ours, tick)
         except BaseException:
             ours.close()
-            theirs.close()
             raise
         sock.close()
         return ours
+
+    def _ordered(self, order: list[str], handles: list[int]) -> bool:
+        with self._lock:
+            try:
+                socket.send_fds(self._line(), [json.dumps(order).encode()], handles)
+            except OSError:
+                self._failed = True
+                self._end()
+        return not self._failed
 
     def busy_s(self) -> float:
         """Processor time of the process (see clock_getcpuclockid(3))."""
@@ -90,19 +104,28 @@ class Relay:
             self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             python = sys.executable or "/proc/self/exe"  # empty where there is no PATH
             program = [python, "-I", "-S", "-c", _PROGRAM, str(Path(__file__).parents[2]), str(theirs.fileno())]
-            self._child = subprocess.Popen(program, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()])
-            theirs.close()
+            with theirs:
+                self._child = subprocess.Popen(program, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()])
+            _await_start(self._control)
         return self._control
 
     def _end(self) -> None:
-        if self._control is not None and self._child is not None:
+        if self._control is not None:
             self._control.close()
+        if self._child is not None:
             self._child.kill()
             self._child.wait()
         self._control = self._child = None
 
 
 RELAY = Relay()
+
+
+def _await_start(control: socket.socket) -> None:
+    control.settimeout(_START_S)
+    if control.recv(len(_READY)) != _READY:
+        raise OSError("the process that agrees on TLS did not start")
+    control.settimeout(None)
 
 
 def _await_agreement(ours: socket.socket, tick: Tick) -> None:
@@ -127,6 +150,7 @@ def _await_agreement(ours: socket.socket, tick: Tick) -> None:
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is for whoever started us
     line = socket.socket(fileno=int(sys.argv[2]))
+    line.sendall(_READY)
     while True:
         order, handles, _, _ = socket.recv_fds(line, 1 << 16, 2)
         if not order:

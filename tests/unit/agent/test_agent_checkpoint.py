@@ -204,10 +204,9 @@ def test_continuous_sync_leaves_checkpoints_and_temporary_files_alone(make, tmp_
     assert [path.name for path in (tmp_path / "place").iterdir()] == ["log.txt"]
 
 
-def test_a_destination_that_cannot_be_asked_is_a_failure(make, tmp_path):
-    output = Output(Ref("http://127.0.0.1:9/x"))
-    restore(make("agent-http", output=output))  # nothing is listed there, so nothing is asked
-    dead = Output(Ref("s3://bucket/x", s3=S3Access("r", "http://127.0.0.1:9")))
+@pytest.mark.parametrize("url", ["http://127.0.0.1:9/x", "s3://bucket/x"])
+def test_a_destination_that_cannot_be_asked_is_a_failure(make, url):
+    dead = Output(Ref(url, s3=S3Access("r", "http://127.0.0.1:9")))
     with pytest.raises(FailedError) as caught:
         restore(make("agent-2", output=dead, patience_s=0.1))
     assert caught.value.kind == "network_unreachable"

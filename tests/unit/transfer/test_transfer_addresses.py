@@ -10,7 +10,7 @@ import pytest
 from packtrain.errors import FailedError, TransferError
 from packtrain.plan import Ref, S3Access
 from packtrain.transfer import multipart, pelican, s3wire
-from packtrain.transfer.address import checked_name, joined, origin_of, shown
+from packtrain.transfer.address import beside, checked_name, joined, origin_of, shown
 from packtrain.transfer.file import FileStore
 from packtrain.transfer.http import HttpStore
 from packtrain.transfer.pelican import PelicanStore
@@ -122,6 +122,18 @@ def test_pieces_cover_the_file_within_the_limits_of_s3(tmp_path, size):
     assert ends[-1] == size
     assert len(pieces) <= 10_000
     assert all(5 << 20 <= piece.length <= 5 << 30 for piece in pieces[:-1])
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("https://h/a", "https://h/a.x"),
+        ("https://h/a?sig=1/2#f", "https://h/a.x?sig=1/2#f"),
+        ("https://h/a#f?g", "https://h/a.x#f?g"),
+    ],
+)
+def test_a_sibling_keeps_the_query(url, expected):
+    assert beside(url, ".x") == expected
 
 
 def test_nothing_heavy_is_imported_before_it_is_used():

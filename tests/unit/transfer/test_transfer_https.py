@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -105,6 +106,30 @@ def test_when_the_process_dies_the_next_connection_starts_another(folder, author
         relayed._child.kill()
         relayed._child.wait()
         assert store.stat(ref).size == 11
+
+
+@pytest.mark.parametrize("python", ["/no/such/python", "/bin/false"])
+def test_when_the_process_cannot_start_tls_happens_here(folder, authority, monkeypatch, relayed, python):
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority.ca))
+    monkeypatch.setattr(sys, "executable", python)
+    with Origin(folder, host="localhost", tls=(authority.certificate, authority.key)) as origin:
+        assert HttpStore(str).stat(Ref(f"{origin.url}/data.bin")).size == 11
+    assert not relayed.wanted and relayed._child is None
+    monkeypatch.delenv("SSL_CERT_FILE")
+    pair = (authority.certificate, authority.key)
+    with Origin(folder, host="localhost", tls=pair) as origin, pytest.raises(TransferError, match="not trusted"):
+        HttpStore(str).stat(Ref(f"{origin.url}/data.bin"))
+
+
+def test_another_download_tries_to_start_the_process_again(folder, authority, monkeypatch):
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority.ca))
+    with Origin(folder, host="localhost", tls=(authority.certificate, authority.key)) as origin:
+        for python, started in (("/bin/false", False), (sys.executable, True)):
+            monkeypatch.setattr(sys, "executable", python)
+            RELAY.want(folder, LARGE)
+            assert HttpStore(str).stat(Ref(f"{origin.url}/data.bin")).size == 11
+            assert RELAY.wanted is started
+            RELAY.leave(folder)
 
 
 def test_the_process_ends_when_nobody_wants_it(folder, authority, monkeypatch):

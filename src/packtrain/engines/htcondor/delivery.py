@@ -19,7 +19,9 @@ from packtrain.plan.delivered import delivered
 NATIVE, PLUGIN, AGENT = "native", "plugin", "agent"
 ADVISED_NATIVE_MB = 1000  # what the OSPool asks people to stay below
 
-Place = dict[tuple[str, tuple[str, ...]], str]
+# What the agent has in its folder already, or makes there.
+_BESIDE = frozenset({"agent.pyz", "launch.sh", "plan.json", "secrets", "journal.jsonl", "agent.log", "agent.out"})
+_BESIDE |= {"logs", "output", "checkpoint", "kept"}
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,17 @@ def problems(source: Input, name: str) -> Iterator[str]:
         )
 
 
+def clashes(job: Job) -> Iterator[tuple[Input, str]]:
+    """Inputs of plugins that would take the place of another file: HTCondor puts all of them into one folder, and the
+    last one of a name wins without a word."""
+    taken = dict.fromkeys(_BESIDE, "")
+    for source in (source for source in job.inputs if way_of(source) == PLUGIN):
+        for ref in (item.sources[0] for item in source.items):
+            name = _plugin_name(ref)
+            if taken.setdefault(name, ref.url) != ref.url:
+                yield source, f"plugin delivery would put two different files under the name {name!r}; use agent"
+
+
 def parcels(plan: Plan) -> list[Parcel]:
     """Each different one once, in the order of the plan."""
     found: dict[Input, Parcel] = {}
@@ -92,9 +105,12 @@ def _arriving(source: Input, parcel: Parcel | None) -> Input:
 
 def _landing(parcel: Parcel, name: str, sources: Sequence[Ref]) -> str:
     """A plugin puts a file beside the agent under its own name; what we send lies in its folder."""
-    if parcel.way == PLUGIN:
-        return PurePosixPath(unquote(urlsplit(sources[0].url).path)).name
-    return f"{parcel.folder}/{name}"
+    return _plugin_name(sources[0]) if parcel.way == PLUGIN else f"{parcel.folder}/{name}"
+
+
+def _plugin_name(ref: Ref) -> str:
+    """As HTCondor has it: without the query, and %20 stays %20."""
+    return PurePosixPath(urlsplit(ref.url).path).name
 
 
 def lay_out(sent: Sequence[Parcel], native: Path) -> None:

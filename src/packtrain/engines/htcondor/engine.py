@@ -41,7 +41,7 @@ class HtcondorEngine:
         self._plan, self._folder = plan, folder
         self._client = client or Client()
         self._reader = LogReader(folder.htcondor / "user.log")
-        self._tracker = Tracker(self._items)
+        self._tracker = Tracker(self._items, self._is_home)
         self._queue = Queue(plan.run, len(plan.jobs), self._client)
         self._followed: set[str] = set()
         self._unsent: dict[str, Ticket] = {}
@@ -172,7 +172,16 @@ class HtcondorEngine:
         seen = [sighting for record in records for sighting in self._tracker.take(record)]
         if in_charge:
             self._drop_unwanted(records)
+            self._drop_surplus()
         return seen
+
+    def _is_home(self, job: str, decision: str) -> bool:
+        planned = next((one for one in self._plan.jobs if one.id == job), None)
+        return planned is not None and homecoming.is_home(planned, self._folder.attempt(job, decision))
+
+    def _drop_surplus(self) -> None:
+        names, self._tracker.surplus = self._tracker.surplus, []
+        self._send_out(self._client.remove, names, REMOVED)
 
     def _drop_unwanted(self, records: Iterable[Record]) -> None:
         """An item of a cluster cannot be taken out of it: one that was cancelled is removed when it appears."""

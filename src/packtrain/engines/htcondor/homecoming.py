@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from packtrain.engines.api import Ticket
 from packtrain.engines.htcondor.delivery import path_of
 from packtrain.engines.htcondor.text import carries_checkpoints
+from packtrain.events import JournalReader, kinds
 from packtrain.plan import AttemptFolder, Job, RunFolder
 
+_MOST_LISTED = 1000  # of an agent's list of outputs; one that is as long may not be the whole
 _PARTIAL = ".packtrain"  # results of starts that did not pass their checks
 
 
@@ -23,6 +26,25 @@ def bring_home(job: Job, attempt: AttemptFolder) -> None:
     target.mkdir(parents=True, exist_ok=True)
     for path in _files(attempt.output):
         _move(path, target / path.relative_to(attempt.output))
+
+
+def is_home(job: Job, attempt: AttemptFolder) -> bool:
+    """Whether the attempt succeeded and everything that it made has come here, whatever the pool says."""
+    last = [event for event in JournalReader(attempt.journal).read() if event.kind == kinds.ATTEMPT_ENDED][-1:]
+    if not last or last[0].data.get("outcome") != "succeeded":
+        return False
+    if job.output is not None and not job.output.ref.url.startswith("file:"):
+        return True  # the agent itself brought them to their place, before it said so
+    made = last[0].data.get("outputs") or []
+    return len(made) < _MOST_LISTED and all(_has_arrived(attempt.output, entry) for entry in made)
+
+
+def _has_arrived(folder: Path, entry: Mapping[str, Any]) -> bool:
+    try:
+        size = (folder / str(entry.get("path"))).stat().st_size
+    except OSError:
+        return False
+    return size == entry.get("bytes")
 
 
 def _files(folder: Path) -> Iterator[Path]:

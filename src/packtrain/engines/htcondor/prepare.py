@@ -72,9 +72,11 @@ def problems(plan: Plan, settings: RunSettings, client: Client, origin: Origin |
     for key, sentence in text.refused(settings.lines):
         report.key_error(("htcondor", key), sentence)
     for source in plan.jobs[0].inputs:
-        keys = ("inputs", source.name) if source.name else ("input",)
+        keys = _keys(source.name)
         for sentence in delivery.problems(source, ".".join(keys)):
             report.error((*keys, "delivery"), sentence)
+    for source, sentence in delivery.clashes(plan.jobs[0]):
+        report.error((*_keys(source.name), "delivery"), sentence)
     if plan.jobs[0].output and plan.jobs[0].output.continuous and plan.jobs[0].output.ref.url.startswith("file:"):
         report.warning(("continuousOutputSync",), "outputs come from the pool when a job ends, not while it runs")
     if not report.failed:

@@ -54,10 +54,14 @@ class Known:
 
 
 class Tracker:
-    """`items_of` gives the items of a cluster by the decision of its first one."""
+    """`items_of` gives the items of a cluster by the decision of its first one, `is_home` says of a job's attempt
+    whether it succeeded and all that it made has arrived."""
 
-    def __init__(self, items_of: Callable[[str], Items]) -> None:
-        self._items_of = items_of
+    def __init__(
+        self, items_of: Callable[[str], Items], is_home: Callable[[str, str], bool] = lambda job, decision: False
+    ) -> None:
+        self._items_of, self._is_home = items_of, is_home
+        self.surplus: list[str] = []  # jobs of the pool that would do again what is done
         self.by_decision: dict[str, Known] = {}
         self._by_native: dict[Native, Known] = {}
         self._clusters: dict[int, list[Known]] = {}
@@ -88,9 +92,18 @@ class Tracker:
         handler = _HANDLERS.get(record.code)
         if known is None or handler is None or known.gone:
             return []
-        seen = [_with_farewell(known, sighting) for sighting in handler(known, record)]
+        seen = [_with_farewell(known, self._settled(known, sighting)) for sighting in handler(known, record)]
         known.history += seen
         return seen
+
+    def _settled(self, known: Known, sighting: Sighting) -> Sighting:
+        """Evicted between its last word and the pool's: the pool would start it again from the beginning."""
+        if sighting.status != "stopped" or not self._is_home(known.job, known.decision):
+            return sighting
+        known.gone = True
+        self.surplus.append(known.name)
+        detail = f"{sighting.detail}, when all that it made was here already"
+        return replace(sighting, status="gone", exit_code=0, kind="", detail=detail)
 
     @staticmethod
     def end(known: Known, detail: str, exit_code: int | None = None, kind: str = "") -> Sighting:

@@ -55,6 +55,23 @@ def test_what_does_not_fit_together_is_said(source, says):
     assert says in sentence
 
 
+@pytest.mark.parametrize(
+    ("urls", "name"),
+    [
+        (["https://h/a/x.bin", "https://h/b/x.bin"], "x.bin"),
+        (["https://h/x.bin?v=1", "osdf:///data/x.bin"], "x.bin"),
+        (["https://h/plan.json"], "plan.json"),
+    ],
+)
+def test_plugins_must_not_overwrite_each_others_files_nor_ours(urls, name):
+    (sentence,) = sentences(plan(job(inputs=tuple(remote(url, "plugin") for url in urls))))
+    assert f"under the name {name!r}" in sentence
+
+
+def test_one_address_may_be_two_inputs():
+    assert sentences(plan(job(inputs=(remote("https://h/x.bin", "plugin"),) * 2))) == []
+
+
 def test_a_native_input_over_the_limit_is_refused_with_sizes_and_remedy(tmp_path):
     path = tmp_path / "big.bin"
     with open(path, "wb") as file:
@@ -123,7 +140,7 @@ def test_what_rides_along_is_found_again_on_the_worker(tmp_path):
         "file:///scratch/dir_1/in-0/data.txt",
         "file:///scratch/dir_1/in-1",
         "https://h/y.tar",
-        "file:///scratch/dir_1/z%20z.tar",
+        "file:///scratch/dir_1/z%2520z.tar",
     ]
     (other,) = read_plan(folder.job_plan("1")).jobs
     assert other == made.jobs[1], "what needs no delivery stays as it is"

@@ -68,6 +68,15 @@ def test_an_evicted_one_is_started_again():
     assert [(s.start, s.site) for s in starts] == [(1, "CHTC-Spark-CE1"), (2, "PDX-Coeus-CE1")]
 
 
+def test_an_evicted_one_whose_outputs_are_home_is_over():
+    log = Log().submit(0, "0", "0-1").execute(0).word(0, word(kind=kinds.ATTEMPT_ENDED)).evict(0).execute(0).end(0, 3)
+    tracker = Tracker(lambda first: (), lambda job, decision: (job, decision) == ("0", "0-1"))
+    _, gone = (sighting for record in records(log.data) for sighting in tracker.take(record))
+    assert (gone.status, gone.exit_code, gone.kind) == ("gone", 0, "")
+    assert [event.kind for event in gone.events] == [kinds.ATTEMPT_ENDED]
+    assert tracker.surplus == ["12.0"], "the pool would do it again"
+
+
 def test_each_thing_that_happened_has_its_own_number_whoever_reads_it():
     log = Log().submit(0, "0", "0-1").execute(0).evict(0).execute(0).hold(0, "why", 1).release(0)
     first, again = tracked(log)[1], tracked(log)[1]
