@@ -28,7 +28,7 @@ from harness import measure, on_pool
 from harness.measure import plain, tell
 from harness.on_pool import Person, Supervisor
 
-from testbed.condor_config import SITES
+from testbed.condor_config import SITES, Site
 from testbed.condor_pool import Pool
 from testbed.origin import Origin
 
@@ -66,6 +66,14 @@ def _workflow(count: int, *, cpus: int = 1, more: str = "", command: str = "'tru
     return WORKFLOW.format(count=count, cpus=cpus, more=more, command=command)
 
 
+def _there(site: Site) -> str:
+    return f'GLIDEIN_ResourceName == "{site.name}"'
+
+
+def _only_at(site: Site) -> str:
+    return f"htcondor: {{requirements: '{_there(site)}'}}"
+
+
 def submit(pool: Pool, folder: Path, given: argparse.Namespace) -> dict[str, float]:
     """The sites take nothing meanwhile: they would be other machines."""
     person = Person(pool, folder / "submit")
@@ -87,11 +95,9 @@ def overhead(pool: Pool, folder: Path, given: argparse.Namespace) -> dict[str, f
     """Both take one whole site, so that each job waits for the one before it. They work for 2 s: after a job that
     ends at once HTCondor pauses for a second, which would hide what the agent costs."""
     person, site = Person(pool, folder / "overhead"), SITES[1]
-    there = f'GLIDEIN_ResourceName == "{site.name}"'
-    text = f"{SLEEP}request_cpus = {site.cpus}\nrequirements = {there}\nqueue {IN_A_ROW}\n"
+    text = f"{SLEEP}request_cpus = {site.cpus}\nrequirements = {_there(site)}\nqueue {IN_A_ROW}\n"
     bare = on_pool.span(on_pool.await_ends(person.submit(text), IN_A_ROW, CAP_S))
-    lines = f"htcondor: {{requirements: '{there}'}}"
-    run = person.start(_workflow(IN_A_ROW, cpus=site.cpus, more=lines, command="sleep 2"))
+    run = person.start(_workflow(IN_A_ROW, cpus=site.cpus, more=_only_at(site), command="sleep 2"))
     ours = on_pool.span(on_pool.await_ends(person.user_log(run), IN_A_ROW, CAP_S))
     _check(person.await_end(run, CAP_S))
     tell(f"overhead: {IN_A_ROW} bare jobs {bare:.1f} s, {IN_A_ROW} of packtrain {ours:.1f} s")
@@ -99,13 +105,15 @@ def overhead(pool: Pool, folder: Path, given: argparse.Namespace) -> dict[str, f
 
 
 def cpu(pool: Pool, folder: Path, given: argparse.Namespace) -> dict[str, float]:
-    """HTCondor knows whole seconds only: a wrapper of the site takes the time."""
-    person, times = Person(pool, folder / "cpu"), folder / "times"
+    """HTCondor knows whole seconds only: a wrapper of the site takes the time. One job after another: two that share a
+    core would each seem to take more of it."""
+    person, times, site = Person(pool, folder / "cpu"), folder / "times", SITES[1]
     for name in ("www", "times"):
         (folder / name).mkdir()
     (folder / "www/data.bin").write_bytes(os.urandom(1 << 20))
     with Origin(folder / "www") as origin, pool.configured(USER_JOB_WRAPPER=on_pool.write_wrapper(folder, times)):
-        run = person.start(_workflow(5, more=f'input: {{http: {{url: "{origin.url}/data.bin"}}}}'))
+        more = f'input: {{http: {{url: "{origin.url}/data.bin"}}}}\n{_only_at(site)}'
+        run = person.start(_workflow(5, cpus=site.cpus, more=more))
         _check(person.await_end(run, CAP_S))
     return {"agent_cpu_s": statistics.median(map(on_pool.cpu_of_children, times.iterdir()))}
 

@@ -47,6 +47,8 @@ class Training:
             if step % self.given.every == 0:
                 self._save(step)
             time.sleep(self.given.pace)
+            while step == self.given.wait_at and not self.given.gate.exists() and not self._should_stop():
+                time.sleep(self.given.pace)
             if self._should_stop():
                 self._save(step)
                 return LEFT
@@ -92,6 +94,8 @@ def main() -> int:
     parser.add_argument("--silent", action="store_true", help="announce nothing")
     parser.add_argument("--deaf", action="store_true", help="TERM ends it, nothing is saved then")
     parser.add_argument("--leave-at", type=int, default=-1, help="exit 85 at this step, unasked, without saving")
+    parser.add_argument("--wait-at", type=int, default=-1, help="go no further than this step until --gate exists")
+    parser.add_argument("--gate", type=Path, default=Path("gate"))
     return Training(parser.parse_args()).run()
 
 

@@ -17,23 +17,33 @@ checkpoint: {{path: ckpt.bin, every: {every}}}
 expect: [model.bin]
 limits: {{grace: 5s, attempts: {attempts}}}
 htcondor: {{{lines}}}
-steps: [{{name: train, run: {{command: "exec {python} -S {program} --steps {steps} --pace {pace}"}}}}]
+steps: [{{name: train, run: {{command: "exec {python} -S {program} --steps {steps} --pace {pace} {gate}"}}}}]
 """
 
 
 class PoolTraining:
-    """One job that counts and saves each step, started by `packtrain run`."""
+    """One job that counts and saves each step, started by `packtrain run`. With `wait_at` it gets no further than that
+    step before `go_on`, however slow whatever happens to it meanwhile is."""
 
-    def __init__(self, desk: PoolDesk, *, steps=100, pace=0.05, every="1h", attempts=3, **lines: object) -> None:
-        self.desk, self.steps = desk, steps
+    def __init__(
+        self, desk: PoolDesk, *, steps=60, pace=0.05, every="1h", attempts=3, wait_at=-1, **lines: object
+    ) -> None:
+        self.desk, self.steps, self.gate = desk, steps, desk.folder / "gate"
         text = ", ".join(f"{name}: '{value}'" for name, value in lines.items())
         program = {"python": sys.executable, "program": counting.__file__, "steps": steps, "pace": pace}
-        desk.write(WORKFLOW.format(every=every, attempts=attempts, lines=text, **program))
+        gate = f"--wait-at {wait_at} --gate {self.gate}"
+        desk.write(WORKFLOW.format(every=every, attempts=attempts, lines=text, gate=gate, **program))
         self.process: subprocess.Popen = desk.start("run", "workflow.yaml", "--on", "htcondor")
 
     def await_step(self, step: int) -> None:
         """Until it has got so far, at whatever site."""
         self.desk.await_some(lambda: self.step() >= step)
+
+    def await_log(self, text: str) -> None:
+        self.desk.await_some(lambda: text in self.log())
+
+    def go_on(self) -> None:
+        self.gate.touch()
 
     def step(self) -> int:
         boxes = filter(self._is_mine, self.desk.pool.folder.glob("execute/*/dir_*/scratch"))

@@ -12,6 +12,8 @@ from testbed.condor_config import SITES
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("pool")]
 
 HERE = SITES[0].name
+EVICTED, DISCONNECTED = "\n004 (", "\n022 ("
+RESTORED = "checkpoint.restored"  # a word of the agent's
 AT_HERE = f'GLIDEIN_ResourceName == "{HERE}"'
 
 
@@ -29,9 +31,11 @@ def shut_the_startd_down(pool, training):
 
 @pytest.mark.parametrize("evict", [vacate_by_the_schedd, vacate_by_the_startd, shut_the_startd_down])
 def test_evicted_it_goes_on_where_it_was(desk, evict):
-    training = PoolTraining(desk, requirements=AT_HERE)
+    training = PoolTraining(desk, wait_at=20, requirements=AT_HERE)
     training.await_step(10)
     evict(desk.pool, training)
+    training.await_log(EVICTED)
+    training.go_on()
     training.finish()
     training.assert_done()
     first, second = training.starts()
@@ -40,19 +44,21 @@ def test_evicted_it_goes_on_where_it_was(desk, evict):
 
 def test_its_starter_is_killed(desk):
     """Nothing can be said any more: what HTCondor carried at the last 85 counts."""
-    training = PoolTraining(desk, every="1s", steps=80, requirements=AT_HERE)
+    training = PoolTraining(desk, every="1s", wait_at=50, requirements=AT_HERE)
     desk.await_some(lambda: len(training.starts()) > 1)
     assert desk.pool.kill("starter", HERE)
+    training.go_on()
     training.finish()
     training.assert_done()
     assert all(start > 0 for start in training.starts()[1:])
 
 
 def test_schedd_and_shadow_are_killed_and_it_goes_on_meanwhile(desk):
-    training = PoolTraining(desk)
+    training = PoolTraining(desk, wait_at=20)
     training.await_step(5)
     assert desk.pool.kill("schedd") == 1
     desk.pool.kill("shadow")
+    training.go_on()
     training.finish()
     training.assert_done()
     assert training.starts() == [0]
@@ -60,23 +66,25 @@ def test_schedd_and_shadow_are_killed_and_it_goes_on_meanwhile(desk):
 
 def test_the_network_of_its_site_is_cut_off(desk):
     """After an eviction, so that there is something to go on from if HTCondor cannot bring the outputs home."""
-    training = PoolTraining(desk, steps=160, requirements=AT_HERE)
+    training = PoolTraining(desk, wait_at=40, requirements=AT_HERE)
     training.await_step(10)
     vacate_by_the_schedd(desk.pool, training)
-    training.await_step(100)  # by now the access point has heard of the second life
+    training.await_log(RESTORED)
     with desk.pool.cut(HERE):
-        desk.await_some(lambda: "\n022 (" in training.log())
+        training.await_log(DISCONNECTED)
+    training.go_on()
     training.finish()
     training.assert_done()
     assert training.starts().count(0) == 1
 
 
 def test_a_user_holds_it_and_lets_it_go(desk):
-    training = PoolTraining(desk)
+    training = PoolTraining(desk, wait_at=20)
     training.await_step(5)
     desk.pool.run(["condor_hold", "-constraint", training.jobs])
     desk.pool.await_job(training.jobs, status=5)
     desk.await_some(lambda: training.status() == "held")
+    training.go_on()
     desk.pool.run(["condor_release", "-constraint", training.jobs])
     training.finish()
     training.assert_done()

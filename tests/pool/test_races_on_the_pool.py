@@ -61,10 +61,11 @@ def test_evicted_after_its_last_word(desk, fast, code, status, expected):
 
 def test_a_checkpoint_goes_on_in_another_cluster(desk):
     """Its agent dies, so the attempt has failed; what it had saved until then came home with it."""
-    training = PoolTraining(desk, attempts=2)
+    training = PoolTraining(desk, attempts=2, wait_at=20)
     training.await_step(10)
-    desk.await_some(lambda: "checkpoint.saved" in training.log())
+    training.await_log("checkpoint.saved")
     os.kill(agent_pid(desk.pool), signal.SIGKILL)
+    training.go_on()
     training.finish()
     training.assert_done()
     (job,) = desk.json("ps", desk.run_folder().name)["jobs"]

@@ -10,6 +10,7 @@ import contextlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from urllib.parse import urljoin
 
 from packtrain import __version__
@@ -68,12 +69,13 @@ class Answer:
 
     @property
     def direct(self) -> Direct | None:
-        return self._move if self._body.direct else None
+        """As things stand; what was given before goes on to work when it would no longer be given."""
+        move = self._body.direct
+        return partial(self._move, move) if move else None
 
-    def _move(self, pipe: int, most: int) -> int:
-        assert self._body.direct is not None
+    def _move(self, move: Direct, pipe: int, most: int) -> int:
         try:
-            return self._body.direct(pipe, most)
+            return move(pipe, most)
         except FOREIGN as error:
             raise translation(error, self.url) from error
 
