@@ -83,6 +83,8 @@ class Wire:
         self._ahead = memoryview(b"")  # came with a header, and belongs to the body
         # A TLS socket takes no flags, and a kernel's limit would not reach through it.
         self._flags = 0 if hasattr(sock, "pending") else socket.MSG_WAITALL
+        # The plain end of a `relay` does not wait where a pipe must not: that would be waiting by asking all the time.
+        self._spliced = POSSIBLE and bool(self._flags) and sock.family != socket.AF_UNIX
         self._handle, self._in_crumbs = sock.fileno(), False
 
     def send(self, head: bytes, body: Outgoing | None) -> None:
@@ -139,7 +141,7 @@ class Wire:
 
     @property
     def direct(self) -> bool:
-        return self._flags != 0 and POSSIBLE and not self._in_crumbs
+        return self._spliced and not self._in_crumbs
 
     def move(self, pipe: int, most: int) -> int:
         """Like `readinto`, into a pipe that is empty."""

@@ -163,3 +163,9 @@ def test_a_block_that_begins_to_come_in_crumbs_is_moved_to_its_end():
             came += os.read(pipe.exit, move(pipe.entry, most)) if move else answer.read(most)
         assert answer.direct is None
     assert came == body
+
+
+def test_what_tls_has_passed_on_goes_through_memory():
+    near, far = socket.socketpair()
+    with near, far:
+        assert not Wire(near).direct
