@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from testbed import apptainer, condor, condor_network, data, peers, python39, sevenzip, xrootd
+from testbed import apptainer, chromium, condor, condor_network, data, peers, python39, sevenzip, xrootd
 
 COMPONENTS: dict[str, Callable[[], object]] = {
     "Apptainer": apptainer.program,
+    "Chromium": chromium.program,
     "HTCondor": condor.folder,
     "nft": condor_network.program,
     "Python 3.9": python39.site,

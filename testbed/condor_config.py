@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from testbed import apptainer, condor, osdf_plugin
+from testbed import apptainer, condor, nvidia_smi, osdf_plugin
 
 
 @dataclass(frozen=True)
 class Site:
-    """What one execution point says of itself; the GPUs are said, not there."""
+    """What one execution point says of itself; the GPUs are said, not there, and an nvidia-smi answers for them."""
 
     name: str
     cpus: int
@@ -53,6 +53,7 @@ def write(pool: Path, port: int, sites: Sequence[Site], certificates: Path) -> P
     for name in ("run", "log", "lock", "spool", "etc", "passwords.d", "tokens.d"):
         (pool / name).mkdir(parents=True, exist_ok=True)
     head = {"RELEASE_DIR": condor.folder() / "usr", "POOL": pool, "PORT": port, "CERTIFICATES": certificates}
+    nvidia_smi.write(pool)
     plugins = condor.program("curl_plugin"), osdf_plugin.write(pool, certificates / "bundle.pem")
     startds = [f"STARTD_{number}" for number in range(len(sites))]
     tail = {

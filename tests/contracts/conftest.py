@@ -70,10 +70,11 @@ def pelican(request: pytest.FixtureRequest, place: str) -> Backend:
     return Backend("pelican", PelicanStore(plain), lambda name: Ref(joined(url, name)), immutable=True)
 
 
-@pytest.fixture(
-    params=[memory, file, http, *(pytest.param(slow, marks=pytest.mark.slow) for slow in (s3, pelican))],
-    ids=lambda make: make.__name__,
-)
+# What needs servers that take seconds to start runs in one process, which starts them once.
+_SLOW = [pytest.param(s, marks=[pytest.mark.slow, pytest.mark.xdist_group(s.__name__)]) for s in (s3, pelican)]
+
+
+@pytest.fixture(params=[memory, file, http, *_SLOW], ids=lambda make: make.__name__)
 def backend(request: pytest.FixtureRequest) -> Backend:
     made: Backend = request.param(request, uuid.uuid4().hex)
     return made
@@ -83,14 +84,6 @@ def backend(request: pytest.FixtureRequest) -> Backend:
 def http_origin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Origin]:
     with Origin(tmp_path_factory.mktemp("origin"), token="t0ken", writable=True) as origin:
         yield origin
-
-
-@pytest.fixture(scope="session")
-def s3_server() -> Iterator[Any]:
-    from testbed.s3 import S3
-
-    with S3() as server:
-        yield server
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,7 @@ from testbed.xrootd import XRootD
 
 pytestmark = pytest.mark.slow
 SIZE = 160 << 20
-GOES_ON_WITHIN_S = 3.0
+GOES_ON_WITHIN_S = 30.0  # XRootD would be silent for more than 75 s; how soon it goes on: bench/faults.py
 
 
 @pytest.fixture
@@ -50,12 +50,12 @@ class Watch:
         self._done = max(self._done, done)
 
 
-def get(federation: RealFederation, target: Path, watch: Watch, within_s: float = GOES_ON_WITHIN_S) -> Fetched:
+def get(federation: RealFederation, target: Path, watch: Watch) -> Fetched:
     item = Item("x.bin", (Ref(federation.url("x.bin")),))
     fetched = fetch(item, target, str, patience_s=60, stop=lambda: None, progress=watch)
     assert filecmp.cmp(target, federation.origin.objects / "x.bin", shallow=False)
     assert watch._last, "the servers were not stopped"
-    assert watch.longest < within_s
+    assert watch.longest < GOES_ON_WITHIN_S
     return fetched
 
 
@@ -70,7 +70,7 @@ def test_a_cache_that_stops(federation, tmp_path, stopped):
 
 
 def test_both_caches_stop_and_the_origin_is_the_last_resort(federation, tmp_path):
-    fetched = get(federation, tmp_path / "x.bin", Watch(*federation.caches), within_s=15.0)
+    fetched = get(federation, tmp_path / "x.bin", Watch(*federation.caches))
     assert fetched.by_source[host(federation.origin)] > 0
 
 

@@ -24,7 +24,7 @@ from testbed.faults import FaultProxy
 from testbed.federation import BUSY, FOREIGN, Authority
 from testbed.origin import Fault, Origin
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("pelican")]
 
 
 @pytest.fixture(autouse=True)

@@ -24,7 +24,7 @@ from packtrain.transfer.s3wire import Wire, object_url
 from packtrain.transfer.upload import upload_folder
 from packtrain.transfer.verify import Digests
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("s3")]
 SECRET = "not-the-right-secret-key"
 
 

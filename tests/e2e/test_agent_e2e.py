@@ -1,6 +1,7 @@
 """The agent as a process of its own, from its zip, with real files, servers and signals."""
 
 import contextlib
+import json
 import signal
 import socket
 import subprocess
@@ -166,11 +167,37 @@ def test_chmod_reaches_everything(attempt, data):
     assert (run.home.output / "modes").read_text() == "750\n750\n", run.stderr
 
 
-def test_what_is_no_archive_stays_as_it_is(attempt, tmp_path):
-    (tmp_path / "labels.csv").write_text("a,b\n")
-    run = attempt(job(sh("test -f input/labels.csv"), inputs=(an_input(f"file://{tmp_path}/labels.csv"),))).run()
+@pytest.mark.parametrize(("name", "told"), [("labels.csv", []), ("data.tar.gz", ["is no archive"])])
+def test_what_is_no_archive_stays_as_it_is(attempt, tmp_path, name, told):
+    """Worth a word only where its name says that it is one."""
+    (tmp_path / name).write_text("a,b\n")
+    run = attempt(job(sh(f"test -f input/{name}"), inputs=(an_input(f"file://{tmp_path}/{name}"),))).run()
     assert run.process.returncode == 0, run.stderr
-    assert any("labels.csv" in text and "no archives" in text for text in run.notices)
+    assert [text for text in run.notices if "archive" in text] == [
+        f"{name} in input {words}, whatever its name says, and stays as it is" for words in told
+    ]
+
+
+def test_many_outputs_are_listed_beside_them(attempt):
+    """For whoever has to know whether all of them came home; the last event has no room for so many."""
+    run = attempt(job(sh('cd "$PACKTRAIN_OUTPUT"; for n in $(seq 1500); do echo $n > $n; done'))).run()
+    assert run.process.returncode == 0, run.stderr
+    assert (len(run.ended["outputs"]), run.ended["output_files"]) == (1000, 1500)
+    listed = run.home.listed(run.events()[0].emitter).read_text().splitlines()
+    assert {json.loads(line)["path"] for line in listed} == {str(n) for n in range(1, 1501)}
+
+
+def test_outputs_that_are_links_are_files_or_told(attempt):
+    links = "ln -s ../beside model; ln -s nowhere broken; ln -s sub latest; touch .half.tmp-1"
+    run = attempt(job(sh(f'echo 1 > beside; cd "$PACKTRAIN_OUTPUT"; mkdir sub; echo 2 > sub/x; {links}'))).run()
+    assert run.process.returncode == 0, run.stderr
+    assert {path: (run.home.output / path).read_text() for path in ("model", "sub/x", "latest/x")} == {
+        "model": "1\n",
+        "sub/x": "2\n",
+        "latest/x": "2\n",
+    }
+    assert sorted(entry["path"] for entry in run.ended["outputs"]) == ["latest/x", "model", "sub/x"]
+    assert "the output broken is left out: it is a link to nowhere, where there is no file" in run.notices
 
 
 def test_continuous_sync_copies_while_the_step_runs(attempt, tmp_path):

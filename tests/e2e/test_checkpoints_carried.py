@@ -82,6 +82,16 @@ def test_other_outputs_go_along(carrying):
     assert (run.home.output / "notes.txt").read_text().split() == ["more"] * len(run.events("attempt.started"))
 
 
+def test_at_its_end_the_folder_still_holds_the_newest_checkpoint_and_no_more(carrying):
+    """Its outputs are still to be brought home: if that fails, the next start goes on from here."""
+    run = carrying(training("--steps", 30, "--pace", 0.02, every_s=3600.0, first="echo > $PACKTRAIN_OUTPUT/x;")).run()
+    assert run.process.returncode == 0, run.stderr
+    (record,) = records(run)
+    files = [path for path in (run.home.root / "checkpoint").rglob("*") if path.is_file()]
+    assert sorted(path.name for path in files) == ["ckpt.bin", "record.json"]
+    assert 0 < record.step <= 30
+
+
 def test_an_evicted_job_has_its_newest_checkpoint_in_the_folder(carrying, tmp_path):
     run = carrying(training("--steps", 100000, "--every", 100000, every_s=3600.0)).start()
     run.await_event("metric")

@@ -5,14 +5,13 @@ from __future__ import annotations
 import io
 import tarfile
 
-import boto3
 import pytest
 from cli_runs import Desk
 
 from testbed import s3 as testbed_s3
 from testbed.origin import Origin
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("s3")]
 
 S3 = """
   s3:
@@ -48,12 +47,6 @@ steps:
 """
 
 
-@pytest.fixture(scope="module")
-def server():
-    with testbed_s3.S3() as running:
-        yield running
-
-
 @pytest.fixture
 def desk(tmp_path):
     return Desk(tmp_path, S3_SECRET=testbed_s3.SECRET_KEY)
@@ -65,19 +58,12 @@ def s3_text(server, secret=testbed_s3.SECRET_KEY):
 
 
 def objects(server):
-    client = boto3.client(
-        "s3",
-        endpoint_url=server.endpoint,
-        region_name="us-east-1",
-        aws_access_key_id=testbed_s3.ACCESS_KEY,
-        aws_secret_access_key=testbed_s3.SECRET_KEY,
-    )
-    found = client.list_objects_v2(Bucket=testbed_s3.BUCKET, Prefix="models/").get("Contents", [])
-    return {o["Key"]: client.get_object(Bucket=testbed_s3.BUCKET, Key=o["Key"])["Body"].read() for o in found}
+    found = server.client.list_objects_v2(Bucket=testbed_s3.BUCKET, Prefix="models/").get("Contents", [])
+    return {o["Key"]: server.client.get_object(Bucket=testbed_s3.BUCKET, Key=o["Key"])["Body"].read() for o in found}
 
 
-def test_an_empty_prefix_is_no_error_and_a_checkpoint_comes_while_the_job_runs(server, desk):
-    desk.write(SECOND.format(s3=s3_text(server, "${env:S3_SECRET}")), "second.yaml")
+def test_an_empty_prefix_is_no_error_and_a_checkpoint_comes_while_the_job_runs(s3_server, desk):
+    desk.write(SECOND.format(s3=s3_text(s3_server, "${env:S3_SECRET}")), "second.yaml")
     desk.call("run", "second.yaml")  # the workflow that resumes can also be the first
     served = desk.folder / "served"
     served.mkdir()
@@ -87,9 +73,9 @@ def test_an_empty_prefix_is_no_error_and_a_checkpoint_comes_while_the_job_runs(s
         (archive.addfile(member, io.BytesIO(b"images...")))
     gate = desk.folder / "go"
     with Origin(served) as origin:
-        desk.write(FIRST.format(url=origin.url, s3=s3_text(server), gate=gate), "first.yaml")
+        desk.write(FIRST.format(url=origin.url, s3=s3_text(s3_server), gate=gate), "first.yaml")
         packtrain = desk.start("run", "first.yaml")
-        desk.await_some(lambda: objects(server).get("models/ckpt.pth") == b"images...")
+        desk.await_some(lambda: objects(s3_server).get("models/ckpt.pth") == b"images...")
         assert packtrain.poll() is None, "the job still runs, its checkpoint is already outside"
         gate.touch()
         out, err = packtrain.communicate(timeout=60)
@@ -98,6 +84,6 @@ def test_an_empty_prefix_is_no_error_and_a_checkpoint_comes_while_the_job_runs(s
     desk.call("outputs", code=2)
     assert "was written in the workflow itself" in desk.err
     desk.call("run", "second.yaml")
-    assert objects(server)["models/again.pth"] == b"images..."
+    assert objects(s3_server)["models/again.pth"] == b"images..."
     names = {entry["name"] for entry in desk.json("outputs")}
     assert {"again.pth", "ckpt.pth"} <= names

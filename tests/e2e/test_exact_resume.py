@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import signal
 import subprocess
@@ -11,7 +12,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from trainings import RECIPES, Nursery, announced, said
+from trainings import RECIPES, announced, said
 
 from testbed import data
 
@@ -23,12 +24,6 @@ MOST_STEPS = 3  # of one life, so that no training is over before it was killed 
 SHORT = ["--epochs", "3", "--batch-size", "2", "--limit-train", "42", "--limit-test", "20", "--threads", "1"]
 SELDOM, ALWAYS = "3600", "0"  # seconds between checkpoints; ALWAYS: whenever the one before is written
 MODELS = {"cifar10-resnet": "cifar10_resnet.pt", "mnist-cnn": "mnist_cnn.pt"}
-
-
-@pytest.fixture(scope="module")
-def nursery():
-    with Nursery() as nursery:
-        yield nursery
 
 
 @pytest.fixture(scope="module")
@@ -125,8 +120,9 @@ def test_started_by_torchrun(images, tmp_path):
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     script = RECIPES / "mnist-cnn" / "train.py"
     few = ["--epochs", "1", "--limit-train", "8", "--limit-test", "8", "--batch-size", "4", "--threads", "1"]
+    here = {**os.environ, "TMPDIR": str(tmp_path), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        [*command, script, "--data", images["mnist-cnn"], *few], cwd=tmp_path, capture_output=True, text=True
+        [*command, script, "--data", images["mnist-cnn"], *few], cwd=tmp_path, env=here, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
     assert "on 2 × cpu, 8 images to learn from" in done.stdout

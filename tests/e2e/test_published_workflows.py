@@ -26,7 +26,8 @@ RECIPE = Path(recipes.__file__).parent / "cifar10-dla" / "train.py"
 # The program as the image has it: the recipe, for so many epochs as a file beside it says (published are 200).
 MAIN = """
 import pathlib, runpy, sys
-sys.argv += ["--epochs=" + pathlib.Path("/app/epochs").read_text(), "--batch-size=5"]
+few = ["--limit-train=4", "--limit-test=2", "--batch-size=2"]
+sys.argv += ["--epochs=" + pathlib.Path("/app/epochs").read_text(), *few]
 runpy.run_path("/app/train.py", run_name="__main__")
 """
 # Runs a command with /app and /.venv on the machine, as root of a namespace of its own.
@@ -82,7 +83,7 @@ def origin(tmp_path_factory):
 
 @pytest.fixture
 def server():
-    """Of each test: its bucket is empty at first."""
+    """Of each test: its bucket is empty at first, and there is room for all checkpoints of one test."""
     with testbed_s3.S3() as running:
         yield running
 

@@ -193,6 +193,7 @@ def test_a_federation_that_does_not_know_it(tmp_path, plugin):
     assert "No namespace found" in ad["TransferError"]
 
 
+@pytest.mark.xdist_group("s3")
 def test_s3_up_and_down(plugin, s3_server):
     keys = {"AWS_ACCESS_KEY_ID": ACCESS_KEY, "AWS_SECRET_ACCESS_KEY": SECRET_KEY}
     plugin.environment.update(keys, AWS_ENDPOINT_URL=s3_server.endpoint)
@@ -228,11 +229,3 @@ def test_ads_that_speak_of_no_file_are_skipped(plugin, origin):
 def test_a_wrong_call(plugin):
     done = subprocess.run([plugin.program, "-infile", "x"], capture_output=True, text=True)
     assert done.returncode == 1 and done.stderr.startswith("packtrain: use:")
-
-
-@pytest.fixture(scope="module")
-def s3_server():
-    from testbed.s3 import S3
-
-    with S3() as server:
-        yield server

@@ -107,6 +107,10 @@ class Story:
     def released(self, decision: str = "0-1", job: str = "0") -> None:
         self.say("engine-log", kinds.ATTEMPT_RELEASED, job, decision=decision)
 
+    def transfer(self, direction: str, what: str, start: int = 1, decision: str = "0-1", job: str = "0") -> None:
+        about = {"decision": decision, "start": start, "direction": direction, "what": what}
+        self.say("engine-log", kinds.ATTEMPT_TRANSFER, job, **about)
+
     def answer(self, action: str, hold: int, decision: str = "0-1", job: str = "0") -> None:
         self.supervise(kinds.DECIDED, job, action=action, target=decision, hold=hold, reason="r")
 
@@ -123,6 +127,31 @@ class Story:
         self.start(f"agent-{job}-{number}", f"{job}-{number}", job)
         self.end("failed", f"agent-{job}-{number}", job, failure)
         self.gone(f"{job}-{number}", job, 10)
+
+    def fail_at(
+        self,
+        site: str,
+        number: int,
+        failure: str,
+        job: str = "0",
+        host: str = "w1",
+        detail: str = "d",
+        seconds: float = 9.0,
+    ) -> None:
+        """A whole attempt that ends with a failure at a site."""
+        decision, agent = f"{job}-{number}", f"agent-{job}-{number}"
+        self.submit(decision, job)
+        self.say(agent, kinds.ATTEMPT_STARTED, job, decision=decision, host=host, pid=7, site=site)
+        told = Failure.of(failure, "steps", detail)
+        about = {"outcome": "failed", "exit_code": told.exit_code, "failure": told.to_data(), "seconds": seconds}
+        self.say(agent, kinds.ATTEMPT_ENDED, job, **about)
+        self.gone(decision, job, told.exit_code)
+
+    def succeed_at(self, site: str, number: int, job: str = "0", host: str = "w1") -> None:
+        decision, agent = f"{job}-{number}", f"agent-{job}-{number}"
+        self.submit(decision, job)
+        self.say(agent, kinds.ATTEMPT_STARTED, job, decision=decision, host=host, pid=7, site=site)
+        self.end("succeeded", agent, job)
 
     def leave(self, number: int, step: int | None = None, job: str = "0") -> None:
         """A whole attempt that leaves in time, with a checkpoint of this training step."""

@@ -1,5 +1,5 @@
-"""One real HTCondor pool for all tests that ask for it: they belong to the group "pool" of xdist, which runs them in
-one process. A test leaves no jobs in the queue."""
+"""A real HTCondor pool for all tests that ask for it. They mostly wait, so there are two groups of xdist, each of which
+one process runs with a pool of its own."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from agent_runs import job, sh
 from packtrain.plan import Checkpoint, Limits
 from testbed.condor_config import SITES
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("pool")]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("pool-2")]
 
 CARRIED = """transfer_output_files = journal.jsonl, logs, output, checkpoint
 checkpoint_exit_code = 85
@@ -49,14 +49,16 @@ def test_it_goes_on_in_place_after_each_85(desk):
 
 
 def test_evicted_it_goes_on_elsewhere_from_its_newest_checkpoint(desk):
-    planned = training(desk, "--steps", 200, "--pace", 0.05, every_s=3600.0)
+    gate = desk.folder / "gate"
+    planned = training(desk, "--steps", 30, "--pace", 0.05, "--wait-at", 20, "--gate", gate, every_s=3600.0)
     agent = AgentJob(desk, planned, more=CARRIED, when="ON_EXIT_OR_EVICT", options="--live 2")
     saved = agent.await_told("checkpoint.saved")[0].data["step"]
     desk.pool.run(["condor_vacate_job", "-constraint", agent.jobs])
     (restored, *_) = agent.await_told("checkpoint.restored")
     assert restored.data["step"] >= saved
+    gate.touch()
     agent.finish()
-    assert reached(desk) == 200
+    assert reached(desk) == 30
     assert "\n004 (" in desk.log()
     assert {event.data["site"] for event in agent.events("attempt.started")} <= {site.name for site in SITES}
     assert len(agent.events("attempt.started")) == 2, "the journal of the first start was carried, too"

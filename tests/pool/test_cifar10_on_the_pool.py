@@ -18,7 +18,7 @@ from testbed import data, pytorch_image
 from testbed.federation import RealFederation
 from testbed.origin import Origin
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("pool"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("pool-2"), pytest.mark.timeout(300)]
 
 RECIPE = Path(recipes.__file__).parent / "cifar10-resnet"
 TOKEN = "t0ken-of-ada-0815"

@@ -10,7 +10,7 @@ import pytest
 from testbed.faults import Fault, FaultProxy
 from testbed.federation import RealFederation
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("pool")]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("pool-2")]
 
 WORKFLOW = """
 name: fetching

@@ -9,7 +9,7 @@ from pool_trainings import PoolTraining
 
 from testbed.condor_config import SITES
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("pool")]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("pool-1")]
 
 HERE = SITES[0].name
 EVICTED, DISCONNECTED = "\n004 (", "\n022 ("

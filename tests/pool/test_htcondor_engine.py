@@ -8,7 +8,7 @@ import signal
 
 import pytest
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("pool"), pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("pool-1"), pytest.mark.timeout(180)]
 
 HEAD = "resources: {tasks: 1, cpusPerTask: 1, memPerCpu: 100, gpus: 0}\nlimits: {grace: 2s, disk: 10MB}\n"
 QUICK = HEAD + "steps: [{name: train, run: {command: 'echo hello; echo {job} > $DEEPSQUARE_OUTPUT/model.txt'}}]\n"
@@ -261,6 +261,27 @@ def test_live_words_come_from_the_pool(desk):
     gate.touch()
     assert process.wait(60) == 0
     process.communicate()
+
+
+def test_where_chirp_is_off_a_run_is_none_the_worse(desk):
+    """Nothing is told live; what the log and the journals tell is enough, for an evicted one, too."""
+    gate = gated(desk, "expect: [model.txt]\n")
+    with desk.pool.configured(ENABLE_CHIRP="False"):
+        process = desk.start("run", "workflow.yaml", "--on", "htcondor")
+        desk.await_some(lambda: (runs := desk.json("ps")) and runs[-1]["jobs"][0]["status"] == "running")
+        native = job_of(desk)["attempts"][0]["native"]
+        desk.await_some(lambda: list(desk.pool.folder.glob("execute/*/dir_*/scratch/logs/train.out")))
+        desk.pool.run(["condor_vacate_job", native])
+        desk.await_some(lambda: len(job_of(desk)["attempts"]) == 2)
+        gate.touch()
+        out, err = process.communicate(timeout=90)
+    assert process.returncode == 0, out + err
+    log = (desk.run_folder() / "htcondor/user.log").read_text()
+    assert "\n008 (" not in log, "nothing came by Chirp"
+    first, second = job_of(desk)["attempts"]
+    assert (first["status"], first["failure"]["kind"], second["status"]) == ("failed", "evicted", "succeeded")
+    assert "begun" in desk.call("logs") and second["stages"]["steps"] > 0, "the journal came home"
+    assert "steps" in out.partition("where the time went")[2]
 
 
 def test_settings_of_a_person_are_used(desk):

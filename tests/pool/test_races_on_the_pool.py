@@ -10,7 +10,7 @@ import signal
 import pytest
 from pool_trainings import PoolTraining
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("pool"), pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("pool-1"), pytest.mark.timeout(180)]
 
 JOBS = 4
 SIZE = 20_000_000  # of an output: it takes a moment until it is home

@@ -8,13 +8,14 @@ import tarfile
 
 import pytest
 
+from packtrain.events import FAILURE_KINDS
 from packtrain.spec import templates
 from packtrain.spec.submitfile.quoting import split_arguments
 from testbed import apptainer
 from testbed.federation import Federation
 from testbed.origin import Origin
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("pool")]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("pool-2")]
 
 WRAPPER = """#!/bin/bash
 mkdir data
@@ -66,14 +67,24 @@ def prepared(desk, urls, count="", more="", gpus=1):
 def test_one_job_with_mixed_inputs(desk, served):
     with Origin(served) as origin:
         prepared(desk, [f"{origin.url}/words.tar", f"{origin.url}/labels.txt"])
-        desk.call("run", "job.sub", "--on", "htcondor", "--no-gpu", "--expect", "model.pt")
+        desk.call("run", "job.sub", "--on", "htcondor", "--expect", "model.pt")
     assert (desk.folder / "model.pt").read_text().startswith("words\nseed 0 at ")
     (out,) = (desk.folder / "logs").glob("*_0.out")
     assert out.read_text() == "trained\n"
     text = next(desk.run_folder().glob("htcondor/*.sub")).read_text()
-    assert "(DriverVersion >= 10.1)" in text
+    assert "(DriverVersion >= 10.1)" in text and "request_gpus " in text
+    (probed,) = [e.data for e in desk.events("stage.ended") if e.data["stage"] == "probe"]
+    assert {gpu["name"] for gpu in probed["gpus"]} <= {site.gpu for site in desk.pool.sites} and probed["gpus"]
     assert 'GLIDEIN_ResourceName =!= "nowhere"' in text
     assert '"$$(GLIDEIN_Site:Unknown)"' in text
+
+
+def test_a_gpu_that_was_assigned_but_does_not_answer_is_a_bad_machine(desk, served):
+    with Origin(served) as origin, desk.pool.configured(USER_JOB_WRAPPER="/usr/bin/env"):
+        prepared(desk, [f"{origin.url}/words.tar", f"{origin.url}/labels.txt"], more="max_retries = 0")
+        desk.call("run", "job.sub", "--on", "htcondor", "--expect", "model.pt", code=None)
+    assert desk.code == FAILURE_KINDS["gpu_unusable"].exit_code
+    assert "the job needs 1 GPUs, but 0 usable ones were found (nvidia-smi shows none)" in desk.call("why")
 
 
 def test_fifty_jobs(desk, served):

@@ -26,6 +26,7 @@ from packtrain.torch.reading import first_whole
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("torch")]
 
 KEEP = 3
+MEMORY = Path("/dev/shm")  # a killed process loses nothing of what it wrote: only a power cut would need a disk
 EVENTS = {"open", "os.link", "os.rename", "os.remove"}
 kills = st.one_of(
     st.tuples(st.just("event"), st.integers(1, 25)),
@@ -98,7 +99,7 @@ def end_of_life(folder: Path, kill: tuple[str, int], better: set[int]) -> list[i
 @given(st.lists(kills, min_size=1, max_size=6), best_steps)
 def test_nothing_that_was_saved_is_lost(deaths, better):
     torch.set_num_threads(1)
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.exists() else None) as name:
         folder, finished = Path(name), 0
         for kill in deaths:
             steps = end_of_life(folder, kill, better)

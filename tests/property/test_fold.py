@@ -11,6 +11,7 @@ from story import RUN, Story
 
 from packtrain.events import FAILURE_KINDS, Event, kinds
 from packtrain.state import RunState, fold
+from packtrain.state.views import Times, times_of
 
 JOBS = ("0", "1", "2")
 OUTCOMES = ("succeeded", "failed", "continue", "cancelled", "of tomorrow")
@@ -18,7 +19,7 @@ WORDS = (kinds.METRIC, kinds.NOTICE, kinds.STEP_STARTED, kinds.CHECKPOINT_SAVED,
 STAGES = ("probe", "fetch", "unpack", "steps", "check", "sync", "clean")
 ACTIONS = (
     *("submit", "confirm", "start", "talk", "end", "gone", "cancel", "verdict", "reopen", "request", "takeover"),
-    *("placed", "stopped", "held", "released", "answer"),
+    *("placed", "stopped", "held", "released", "answer", "transfer"),
 )
 
 
@@ -94,6 +95,14 @@ class Teller:
             self.starts[decision] = self.starts.get(decision, 0) + 1
             self.story.placed(self.starts[decision], decision, job)
 
+    def tell_transfer(self, job: str) -> None:
+        if self.decisions:
+            job, decision = self.one(self.decisions)
+            start = self.starts.get(decision, 0) + self.draw(st.integers(0, 1))
+            self.story.transfer(
+                self.one(("in", "out")), self.one(("queued", "started", "finished")), start, decision, job
+            )
+
     def tell_stopped(self, job: str) -> None:
         running = [(j, d) for j, d in self.decisions if self.starts.get(d, 0) > self.stops.get(d, 0)]
         if running:
@@ -147,13 +156,18 @@ def histories(draw: Any) -> list[Event]:
     return teller.story.events
 
 
+def rounded(times: Times) -> dict[str, float]:
+    """Sums of floats depend on the order of jobs in the last digits."""
+    return {name: round(seconds, 3) for name, seconds in {**times.by_stage, "lost": times.lost}.items()}
+
+
 def picture(state: RunState) -> Any:
     jobs = {
         name: (job.status, job.attempts, job.recent, job.spent, job.verdict, job.open_requests, job.point)
         for name, job in sorted(state.jobs.items())
     }
     cancelled = {a.decision: job.cancel_decided(a.decision) for job in state.jobs.values() for a in job.attempts}
-    return jobs, cancelled, state.supervised, state.finished, state.about
+    return jobs, cancelled, rounded(times_of(state)), state.supervised, state.finished, state.about
 
 
 @settings(max_examples=150, deadline=None)

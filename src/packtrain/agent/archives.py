@@ -9,6 +9,7 @@ from packtrain.plan import Input, Item
 from packtrain.transfer.address import scheme_of
 
 _STREAMED = (".tar", ".tgz", ".tbz", ".tbz2", ".txz", ".gz", ".bz2", ".xz")
+_NAMED = (*_STREAMED, ".zip", ".7z", ".rar")
 _MAGIC = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ\0", b"PK", b"7z\xbc\xaf", b"Rar!")
 _TAR_SUM = re.compile(rb"[0-7 \0]{8}")  # of a header's bytes, also where an old tar has no name for itself
 _TAR_SUM_AT = slice(148, 156)
@@ -22,6 +23,11 @@ def may_stream(source: Input, item: Item) -> bool:
     """
     remote = all(scheme_of(ref.url) != "file" for ref in item.sources)
     return source.unpack == "auto" and remote and item.name.lower().endswith(_STREAMED)
+
+
+def has_archives_name(name: str) -> bool:
+    """Whether a person would think that it is one."""
+    return name.lower().endswith(_NAMED)
 
 
 def may_be_archive(path: Path) -> bool:

@@ -10,9 +10,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from packtrain.agent.links import link_or_copy
 from packtrain.agent.versions import Version, version_of
 from packtrain.errors import FailedError
 from packtrain.plan import Collect, Run
+
+_NOWHERE: Version = (-1, -1)  # of a link that shows nothing
 
 
 @contextmanager
@@ -72,28 +75,34 @@ def _matching(pattern: str, work: Path) -> dict[str, Version]:
         paths = [path for path in work.iterdir() if fnmatch.fnmatchcase(path.name, pattern)] if work.is_dir() else []
     found = {}
     for path in paths:
-        with suppress(OSError):  # gone meanwhile, or a link to nowhere
+        with suppress(OSError):  # gone meanwhile
             if path.is_file():
                 found[path.relative_to(work).as_posix()] = version_of(path)
+            elif path.is_symlink() and not path.exists():
+                found[path.relative_to(work).as_posix()] = _NOWHERE
     return found
 
 
 def _bring(path: Path, target: Path) -> None:
-    if not path.exists() or target == path:
+    """Links to nowhere come as they are, so that they are told of (`links`)."""
+    if target == path or not os.path.lexists(path):
         return
     target.parent.mkdir(parents=True, exist_ok=True)
-    if path.is_dir():
-        shutil.copytree(path, target, copy_function=_link, ignore_dangling_symlinks=True, dirs_exist_ok=True)
+    if not path.exists():
+        _leave_link(path, target)
+    elif path.is_dir():
+        shutil.copytree(path, target, copy_function=link_or_copy, ignore_dangling_symlinks=True, dirs_exist_ok=True)
+        for link in _dangling(path):
+            _leave_link(link, target / link.relative_to(path))
     else:
-        _link(str(path), str(target))
+        link_or_copy(str(path), str(target))
 
 
-def _link(source: str, target: str) -> None:
-    """The same file under a second name: a model costs no second copy on the disk."""
-    real = os.path.realpath(source)
-    with suppress(FileNotFoundError):
-        Path(target).unlink()
-    try:
-        os.link(real, target)
-    except OSError:
-        shutil.copy2(real, target)
+def _leave_link(link: Path, target: Path) -> None:
+    with suppress(OSError):  # it is there already
+        target.symlink_to(link)
+
+
+def _dangling(folder: Path) -> list[Path]:
+    found = (Path(where, name) for where, folders, files in os.walk(folder) for name in (*folders, *files))
+    return [path for path in found if path.is_symlink() and not path.exists()]

@@ -21,6 +21,7 @@ from packtrain.agent.process import EndedError, Family, Processes, Program
 from packtrain.agent.sandbox import Sandbox
 from packtrain.agent.scope import Scope
 from packtrain.agent.stop import Stop
+from packtrain.agent.symptoms import kind_of
 from packtrain.agent.together import run_together
 from packtrain.agent.variables import Variables, task_variables
 from packtrain.errors import EXIT_CONTINUE_HERE, FailedError
@@ -178,9 +179,10 @@ class CommandRunner:
         said = f"; its last words: {last_words}" if last_words else "; it said nothing on stderr"
         if out_of_memory:
             return StepError("out_of_memory", f'step "{path}" was killed for using too much memory{said}', status(code))
-        left = code == EXIT_CONTINUE_HERE and self._job.checkpoint is not None
-        kind = LeftError if left else StepError
-        return kind("step_failed", f'step "{path}" {describe(code)}{said}', status(code))
+        detail = f'step "{path}" {describe(code)}{said}'
+        if code == EXIT_CONTINUE_HERE and self._job.checkpoint is not None:
+            return LeftError("step_failed", detail, status(code))
+        return StepError(kind_of(code, last_words), detail, status(code))
 
     def _tell_lost_logs(self, path: str, *logs: LogFile) -> None:
         for problem in {str(log.problem) for log in logs if log.problem}:

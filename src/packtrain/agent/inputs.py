@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from packtrain.agent import machine
-from packtrain.agent.archives import may_be_archive, may_stream
+from packtrain.agent.archives import has_archives_name, may_be_archive, may_stream
 from packtrain.agent.context import Context, Tally
 from packtrain.agent.progress import Progress
 from packtrain.errors import FailedError, TransferError
@@ -167,15 +167,17 @@ def unpack_inputs(context: Context, tally: Tally) -> None:
 
 def _unpack_input(context: Context, source: Input, progress: Progress, tally: Tally) -> None:
     folder = context.box.folder_of(source)
-    plain = []
+    misnamed = []
     for path in [path for path in _files_of(source, folder) if path not in context.behind.paths]:
-        if _kind_of(path) is None:
-            plain.append(path.name)
-        else:
+        if _kind_of(path) is not None:
             _unpack_archive(context, source, path, progress, tally)
-    if plain:
-        names = ", ".join(plain[:_NAMES_SHOWN]) + (", …" if len(plain) > _NAMES_SHOWN else "")
-        context.notice("unpack", f"{len(plain)} files in {source.folder} are no archives and stay as they are: {names}")
+        elif has_archives_name(path.name):
+            misnamed.append(path.name)
+    if misnamed:
+        names = ", ".join(misnamed[:_NAMES_SHOWN]) + (", …" if len(misnamed) > _NAMES_SHOWN else "")
+        what = "is no archive, whatever its name says, and stays as it is"
+        what = what if len(misnamed) == 1 else "are no archives, whatever their names say, and stay as they are"
+        context.notice("unpack", f"{names} in {source.folder} {what}")
 
 
 def _files_of(source: Input, folder: Path) -> Iterator[Path]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from packtrain.agent.judges import Heed
 
 _NAMES_SHOWN = 10
-_MOST_LISTED = 1000
+MOST_LISTED = 1000  # in an event; a longer list is a file beside the outputs
 
 RunCheck = Callable[[str, Path], Optional[str]]
 """Runs a check's command for a file; what went wrong, or None."""
@@ -115,9 +116,16 @@ def size_of(path: Path) -> int:
 
 
 def inventory(folder: Path, digest: bool) -> list[dict[str, Any]]:
-    """What the folder holds, for the event that ends the attempt; not more than a thousand entries."""
-    listed = [path for path in files_below(folder) if path.is_file()][:_MOST_LISTED]
-    return [_entry(path, path.relative_to(folder).as_posix(), digest) for path in listed]
+    """What the folder holds; digests of the first ones, which the event that ends the attempt has room for."""
+    found = [path for path in files_below(folder) if path.is_file()]
+    names = [path.relative_to(folder).as_posix() for path in found]
+    return [_entry(path, name, digest and n < MOST_LISTED) for n, (path, name) in enumerate(zip(found, names))]
+
+
+def write_list(entries: list[dict[str, Any]], path: Path) -> None:
+    """One line an output, for whoever has to know whether all of them arrived."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{json.dumps(entry)}\n" for entry in entries), encoding="utf-8")
 
 
 def _entry(path: Path, name: str, digest: bool) -> dict[str, Any]:

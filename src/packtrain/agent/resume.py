@@ -29,13 +29,14 @@ def restore(context: Context) -> None:
     place = place_of(context)
     if context.job.checkpoint is None or place is None:
         return
+    began = time.monotonic()
     shelf = shelf_of(context, place)
     found = best_first(_records(context, shelf))
     for broken in shelf.broken:
         context.notice("fetch", f"a checkpoint has no good record and is not used: {broken}")
     record = _first_whole(context, shelf, found)
     if record is not None:
-        _take_up(context, record)
+        _take_up(context, record, began)
         _bring_the_rest(context, shelf, record)
 
 
@@ -91,7 +92,7 @@ def _fetching(context: Context) -> Bring:
     return bring
 
 
-def _take_up(context: Context, record: Record) -> None:
+def _take_up(context: Context, record: Record, began: float) -> None:
     """To the names that the program knows, before any step runs."""
     output, saved = context.box.output, context.saved
     for file in record.files:
@@ -107,6 +108,7 @@ def _take_up(context: Context, record: Record) -> None:
         bytes=record.bytes,
         emitter=record.emitter,
         generation=record.generation,
+        seconds=round(time.monotonic() - began, 3),
     )
 
 

@@ -24,14 +24,14 @@ from packtrain.agent.inputs import fetch_inputs, unpack_inputs
 from packtrain.agent.leaving import LeftInTimeError, LimitWatch, discard_carried, variables_of, verdict
 from packtrain.agent.log import AgentLog
 from packtrain.agent.metrics import MetricsFollower
-from packtrain.agent.outputs import inventory, under
+from packtrain.agent.outputs import MOST_LISTED, inventory, under, write_list
 from packtrain.agent.probe import probe
 from packtrain.agent.process import Processes
 from packtrain.agent.sandbox import Sandbox
 from packtrain.agent.secrets import Secrets
 from packtrain.agent.steps import StepRunner
 from packtrain.agent.stop import Stop
-from packtrain.agent.sync import ContinuousSync, keep_outputs, left_prefix, partial_prefix, sync_outputs
+from packtrain.agent.sync import ContinuousSync, keep_outputs, left_prefix, partial_prefix, sync_outputs, tidy_outputs
 from packtrain.errors import EXIT_CONTINUE_HERE, EXIT_OK, FailedError
 from packtrain.events import Event, Failure, Journal, kinds
 from packtrain.plan import Job
@@ -263,6 +263,7 @@ class Attempt:
 
     def _sync(self, context: Context, tally: Tally) -> None:
         good = self._goes_on
+        tidy_outputs(context)
         if self._left is not None:
             discard_carried(context)
             if not _has_a_place(context.job):
@@ -274,8 +275,14 @@ class Attempt:
         if good:
             sync_outputs(context, "", tally)
             self._outputs = outputs
+            self._list_outputs(context)
         elif outputs:
             sync_outputs(context, prefix, tally)
+
+    def _list_outputs(self, context: Context) -> None:
+        """For the engine that brings them home: the event has no room for many."""
+        if context.job.output is None and len(self._outputs) > MOST_LISTED:
+            write_list(self._outputs, context.box.home.listed(context.journal.emitter))
 
     def _leave_outputs(self, context: Context) -> None:
         """Beside the checkpoint, for the engine to carry; or here, since one address has no room for them."""
@@ -287,9 +294,6 @@ class Attempt:
         context.processes.terminate_all()
         if self._left is not None and self._left.exit_code == EXIT_CONTINUE_HERE:
             self._keep_inputs(context)
-        if self._goes_on and context.carried is not None:  # nobody needs them any more; the empty folder is expected
-            remove_tree(context.carried)
-            context.carried.mkdir(exist_ok=True)
         cleaned = remove_tree(context.box.root)
         self._freed = cleaned.bytes
         tally.update(files=cleaned.files, bytes=cleaned.bytes)
@@ -314,7 +318,8 @@ class Attempt:
                 outcome="failed" if failure else "continue" if left else "succeeded",
                 exit_code=code,
                 failure=failure.to_data() if failure else None,
-                outputs=self._outputs,
+                outputs=self._outputs[:MOST_LISTED],
+                output_files=len(self._outputs),
                 freed_bytes=self._freed,
                 seconds=round(time.monotonic() - self._started, 3),
                 **({"step": left.step, "reason": str(left)} if left else {}),

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from packtrain.agent.context import Context, Tally
+from packtrain.agent.links import settle
 from packtrain.agent.outputs import files_below
 from packtrain.agent.progress import Progress
 from packtrain.agent.versions import Version, is_temporary, version_of
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from packtrain.transfer.upload import Uploaded
 
 _LOOK_EVERY_S = 5.0
+_MOST_TOLD = 5
 
 
 def partial_prefix(context: Context) -> str:
@@ -45,8 +47,6 @@ def sync_outputs(context: Context, prefix: str, tally: Tally) -> None:
     """Copy everything, once and finally. Where that fails, the outputs stay in the attempt's folder."""
     if not context.box.output.is_dir():
         raise FailedError("output_missing", "there are no outputs: a step removed the output folder itself")
-    drop_temporaries(context.box.output)
-    detach_links(context.box.output)
     if context.job.output is None:
         tally["files"] = sum(1 for _ in files_below(context.box.output))
         keep(context, prefix)
@@ -120,7 +120,6 @@ def keep(context: Context, prefix: str) -> None:
 
 
 def keep_outputs(context: Context, prefix: str, folder: Path) -> None:
-    drop_temporaries(context.box.output)
     target = folder / prefix
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(target.name + ".new")
@@ -131,32 +130,21 @@ def keep_outputs(context: Context, prefix: str, folder: Path) -> None:
         raise FailedError("sink_failed", f"the outputs could not be moved to {target}: {error}") from error
 
 
+def tidy_outputs(context: Context) -> None:
+    """Before they are counted: what is left is what leaves."""
+    drop_temporaries(context.box.output)
+    left_out = settle(context.box.output)
+    for sentence in left_out[:_MOST_TOLD]:
+        context.notice("sync", sentence)
+    if len(left_out) > _MOST_TOLD:
+        context.notice("sync", f"{len(left_out) - _MOST_TOLD} more outputs are left out")
+
+
 def drop_temporaries(folder: Path) -> None:
     """What a program that was killed had not finished writing."""
     for path in [path for path in files_below(folder) if is_temporary(path.name)]:
         with suppress(OSError):
             path.unlink()
-
-
-def detach_links(folder: Path) -> None:
-    """Links that lead out of the folder become what they show: the sandbox behind them goes away."""
-    for where, folders, files in os.walk(folder):
-        for name in (*folders, *files):
-            link = Path(where) / name
-            if link.is_symlink() and link.exists() and not _stays(link, folder):
-                _materialize(link)
-
-
-def _stays(link: Path, folder: Path) -> bool:
-    return not link.readlink().is_absolute() and folder.resolve() in link.resolve().parents
-
-
-def _materialize(link: Path) -> None:
-    temporary = link.with_name(link.name + ".packtrain-new")
-    copy = shutil.copytree if link.is_dir() else shutil.copy2
-    copy(link, temporary)
-    link.unlink()
-    temporary.rename(link)
 
 
 class ContinuousSync:

@@ -38,6 +38,19 @@ def patience_option(help_: str) -> Callable[[Any], Any]:
     return click.option("--patience", metavar="TIME", callback=duration, default="10s", show_default=True, help=help_)
 
 
+def _whom_to_tell(text: str) -> str:
+    from packtrain.watch.notify import checked
+
+    return checked(text)
+
+
+def notify_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """--notify COMMAND|URL"""
+    help_ = "When the run has ended: run this command, or POST JSON to this address."
+    read = _reading(_whom_to_tell)
+    return click.option("--notify", "tell", metavar="COMMAND|URL", callback=read, help=help_)(command)
+
+
 def expect_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """--expect PATH, any number of times."""
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from packtrain import app
-from packtrain.cli.options import expect_option
+from packtrain.cli.options import expect_option, notify_option
 from packtrain.cli.output import (
     console,
     dry_run_option,
@@ -28,6 +28,7 @@ from packtrain.store import RunRow
 @click.option("--detach", is_flag=True, help="Go on without this terminal.")
 @fitting_options
 @expect_option
+@notify_option
 @click.option("--offline", is_flag=True, help="Do not ask the inputs for their sizes first.")
 @dry_run_option
 @json_option
@@ -38,6 +39,7 @@ def command(
     no_container: bool,
     no_gpu: bool,
     expect: tuple[str, ...],
+    tell: str | None,
     offline: bool,
     dry_run: bool,
     as_json: bool,
@@ -63,12 +65,12 @@ def command(
     if dry_run or not as_json:
         show(as_json, explained.to_data(), lambda out: show_plan(out, explained))
     if not dry_run:
-        _start(prepared, detach, as_json)
+        _start(prepared, detach, tell, as_json)
 
 
-def _start(prepared: app.Prepared, detach: bool, as_json: bool) -> None:
+def _start(prepared: app.Prepared, detach: bool, tell: str | None, as_json: bool) -> None:
     store = app.open_store()
-    row = app.create_run(prepared, store)
+    row = app.create_run(prepared, store, tell)
     if detach:
         pid = app.detach(row, store, reopen=False)
         show(
@@ -86,13 +88,14 @@ def _start(prepared: app.Prepared, detach: bool, as_json: bool) -> None:
 def finish(row: RunRow, *, reopen: bool, as_json: bool) -> None:
     """Attend the run to its end, sum it up, leave with its exit code."""
     from packtrain.cli.attend import attend
-    from packtrain.cli.summary import exit_code_of, show_summary, summary_data
+    from packtrain.cli.summary import exit_code_of, made_of, show_summary, summary_data
 
     if not as_json:
         console().print(f"[dim]run {row.run} in {row.folder}[/]")
     state = attend(row, reopen=reopen, as_json=as_json)
-    picture, trouble = app.draw_picture(app.open_store(), row, state)
+    made = made_of(row, state)
+    show(as_json, summary_data(row, state, made), lambda out: show_summary(out, row, state, made))
+    trouble = app.tell_end(row, state)
     if trouble:
         error_console().print(trouble, style="yellow", markup=False)
-    show(as_json, summary_data(row, state, picture), lambda out: show_summary(out, row, state, picture))
     raise click.exceptions.Exit(exit_code_of(state))

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from packtrain.cli.output import count, say_next
+from packtrain import app
+from packtrain.cli.output import count, error_console, say_next
+from packtrain.cli.short import show_findings
 from packtrain.errors import EXIT_INTERRUPTED
 from packtrain.plan import Plan, RunFolder, read_plan
+from packtrain.report.write import Report
 from packtrain.state import JobStatus, RunState
 from packtrain.state.views import Times, job_data, run_status, times_of
 from packtrain.store import RunRow
@@ -19,6 +23,8 @@ from packtrain.watch.terminal import STYLES, job_table
 
 _MOST_JOBS = 20
 _SMALLEST_SHARE = 0.005
+_MOST_FINDINGS = 4
+_WORTH_TELLING_S = 60.0
 
 
 def exit_code_of(state: RunState) -> int:
@@ -33,7 +39,27 @@ def exit_code_of(state: RunState) -> int:
     return EXIT_INTERRUPTED
 
 
-def summary_data(row: RunRow, state: RunState, picture: Path | None) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Pictures:
+    """What was made of a run at its end."""
+
+    training: Path | None = None
+    page: Path | None = None
+    report: Report | None = None
+
+
+def made_of(row: RunRow, state: RunState) -> Pictures:
+    """Draw and write it; what cannot be is told, and spoils nothing."""
+    store = app.open_store()
+    training, *troubles = app.draw_picture(store, row, state)
+    report, page, trouble = app.report_on_run(store, row, state)
+    for text in (*troubles, trouble):
+        if text:
+            error_console().print(text, style="yellow", markup=False)
+    return Pictures(training, page, report)
+
+
+def summary_data(row: RunRow, state: RunState, made: Pictures) -> dict[str, Any]:
     times = times_of(state)
     return {
         "run": row.run,
@@ -42,7 +68,8 @@ def summary_data(row: RunRow, state: RunState, picture: Path | None) -> dict[str
         "jobs": [job_data(job) for job in state.jobs.values()],
         "seconds": {**times.by_stage, "lost": times.lost},
         "outputs": destinations(read_plan(RunFolder(row.folder).plan)),
-        "picture": str(picture) if picture else None,
+        "picture": str(made.training) if made.training else None,
+        "report": str(made.page) if made.page else None,
         "exit_code": exit_code_of(state),
     }
 
@@ -51,20 +78,23 @@ def destinations(plan: Plan) -> dict[str, str]:
     return {job.id: job.output.ref.url for job in plan.jobs if job.output}
 
 
-def show_summary(out: Console, row: RunRow, state: RunState, picture: Path | None) -> None:
+def show_summary(out: Console, row: RunRow, state: RunState, made: Pictures) -> None:
     status = run_status(state, attended=False)
     out.print()
     out.print(f"[bold]{row.run}[/] [{STYLES.get(status, '')}]{status}[/]  {_counts(state)}")
     out.print(job_table(list(state.jobs.values())[:_MOST_JOBS], out.width))
     _show_times(out, times_of(state))
+    if made.report:
+        _show_report(out, made.report)
     places = destinations(read_plan(RunFolder(row.folder).plan))
     shown = sorted(set(places.values()))
     if state.count(JobStatus.SUCCEEDED):
         out.print(
             f"\noutputs: {shown[0].removeprefix('file://')}" + (f" (and {len(shown) - 1} more)" if shown[1:] else "")
         )
-    if picture:
-        out.print(f"training: {picture}", markup=False)
+    for name, path in (("training", made.training), ("report", made.page)):
+        if path:
+            out.print(f"{name}: {path}", markup=False)
     _say_what_next(row, state)
 
 
@@ -85,6 +115,14 @@ def _show_times(out: Console, times: Times) -> None:
             table.add_row(f"[dim]{name}[/]", f"[{style}]{bar}[/]", figures.duration(seconds), f"[dim]{share:.0%}[/]")
     out.print(f"\nwhere the time went ({figures.duration(times.total)}):")
     out.print(table)
+
+
+def _show_report(out: Console, report: Report) -> None:
+    """What was of use, and what a person should know of it; of a run that took no time there is nothing to say."""
+    told = [finding.text for finding in report.findings if report.figures.wallclock_s >= _WORTH_TELLING_S]
+    if told:
+        out.print()
+        show_findings(out, told[:_MOST_FINDINGS])
 
 
 def _say_what_next(row: RunRow, state: RunState) -> None:

@@ -23,8 +23,8 @@ def command(run: str, reopen: bool, in_schedd: bool) -> None:
     _listen(supervisor, in_schedd)
     state = supervisor.run(reopen=reopen)
     app.forget_secrets(row, state)
-    _, trouble = app.draw_picture(store, row, state)
-    if trouble:
+    _, undrawn = app.draw_picture(store, row, state)
+    for trouble in filter(None, (undrawn, app.tell_end(row, state))):
         click.echo(trouble, err=True)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import click
@@ -10,7 +11,7 @@ from rich.console import Console
 from packtrain import app
 from packtrain.cli.output import json_option, say_next, show
 from packtrain.plan import RunFolder
-from packtrain.watch.explain import Explanation, explain_job
+from packtrain.watch.explain import Explanation, Setting, explain_job, explain_run
 
 _MOST = 10
 
@@ -24,15 +25,17 @@ def command(target: str, as_json: bool) -> None:
     row, job = app.find_job(store, target)
     state = app.refresh(store, row)
     attended = app.supervisor_lease(store, row.run) is not None
-    folder = RunFolder(row.folder)
+    setting = Setting(state, RunFolder(row.folder), attended, app.rules_of(row), time.time())
     jobs = [state.jobs[job]] if job else list(state.jobs.values())
-    told = [explain_job(one, folder, attended) for one in jobs]
-    data: dict[str, Any] = {"run": row.run, "jobs": [one.to_data() for one in told]}
-    show(as_json, data, lambda out: _text(out, row.run, told, alone=job is not None or len(told) == 1))
+    told, of_run = [explain_job(one, setting) for one in jobs], explain_run(setting)
+    data: dict[str, Any] = {"run": row.run, "about": of_run, "jobs": [one.to_data() for one in told]}
+    show(as_json, data, lambda out: _text(out, row.run, told, of_run, alone=job is not None or len(told) == 1))
 
 
-def _text(out: Console, run: str, told: list[Explanation], alone: bool) -> None:
+def _text(out: Console, run: str, told: list[Explanation], of_run: list[str], alone: bool) -> None:
     """Jobs with the same story are told once."""
+    for sentence in of_run:
+        out.print(f"{sentence}\n", style="bold", markup=False)
     stories: dict[tuple[str, ...], list[Explanation]] = {}
     for one in told:
         stories.setdefault(one.story, []).append(one)

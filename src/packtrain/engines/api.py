@@ -6,8 +6,9 @@ start it at most once: after a crash the supervisor asks again.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Protocol
 
 from packtrain.events import Event
@@ -15,20 +16,59 @@ from packtrain.plan import Job
 
 
 @dataclass(frozen=True)
-class Ticket:
-    """One attempt to be made."""
+class Amendment:
+    """What an attempt gets otherwise than planned, because of what happened before."""
 
-    decision: str
-    job: Job
+    memory: float = 1.0  # times what is planned
+    disk: float = 1.0
+    avoid_sites: tuple[str, ...] = ()
+    avoid_machines: tuple[str, ...] = ()
+    agent_brings: bool = False  # the agent fetches what the pool's plugins would have brought
+
+    @classmethod
+    def from_data(cls, data: Mapping[str, Any]) -> Amendment:
+        names = {field.name for field in fields(cls)} & data.keys()
+        known: dict[str, Any] = {n: tuple(data[n]) if isinstance(data[n], list) else data[n] for n in names}
+        return cls(**known)
+
+    def to_data(self) -> dict[str, Any]:
+        """Without what is as planned."""
+        found = {
+            field.name: getattr(self, field.name)
+            for field in fields(self)
+            if field.default != getattr(self, field.name)
+        }
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in found.items()}
+
+    def of(self, job: Job) -> Job:
+        """The job as it is to be run. What an engine itself has to see to (disk, places) is not part of it."""
+        memory = math.ceil(job.resources.mem_per_cpu_mb * self.memory)
+        ways = tuple(
+            replace(s, delivery="agent") if self.agent_brings and s.delivery == "plugin" else s for s in job.inputs
+        )
+        return replace(job, resources=replace(job.resources, mem_per_cpu_mb=memory), inputs=ways)
+
+
+AS_PLANNED = Amendment()
 
 
 @dataclass(frozen=True)
+class Ticket:
+    """One attempt to be made; the job is amended already."""
+
+    decision: str
+    job: Job
+    amendment: Amendment = AS_PLANNED
+
+
+@dataclass(frozen=True, slots=True)
 class Sighting:
     """What the engine knows of one attempt, or one thing that happened to it.
 
     queued, running     how it stands
     placed              a pool started it, for the `start`-th time
     stopped             a pool ended that start and has it in its queue again
+    transfer            a pool moves its files: `direction` in or out, `what` queued, started or finished
     held, released      a pool keeps it back (`code`, `action`), and no longer
     gone                the engine no longer has it
     """
@@ -48,6 +88,8 @@ class Sighting:
     action: str = ""  # of a hold: release, wait, give_up
     code: tuple[int, int] = (0, 0)  # of a hold
     events: tuple[Event, ...] = ()  # what its agent said through the engine
+    direction: str = ""  # of a transfer
+    what: str = ""
     emitters: tuple[str, ...] = ()  # of a stopped one: the agents that spoke during that start
     glimpse: Mapping[str, Any] = field(default_factory=dict)  # how far it is; only the newest matters
 
@@ -63,6 +105,7 @@ class Capabilities:
     gpus: int
     shares_folder: bool = True  # agents write into the run's folder; else their journals come home at the end
     pause_s: float = 0.2  # between two looks at what changed
+    many_sites: bool = False  # attempts may run at different places, and places can be avoided
 
 
 class Engine(Protocol):

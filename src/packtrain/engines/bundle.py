@@ -18,7 +18,8 @@ from packtrain.errors import PacktrainError
 
 MOST_BYTES = 300_000
 WORKER_MODULES = ("__init__.py", "errors.py", "classads.py")
-WORKER_PACKAGES = ("plan", "events", "transfer", "agent", "torch")
+WORKER_PACKAGES = ("plan", "events", "transfer", "agent", "torch", "stream")
+SUBMIT_SIDE = "stream/build"  # an index is made before anything is sent
 PLUGIN_PACKAGES = ("plan", "events", "transfer", "plugin")
 
 _SOURCE = Path(packtrain.__file__).parent
@@ -109,7 +110,8 @@ def worker_files(packages: Iterable[str] = WORKER_PACKAGES) -> Iterator[Path]:
     """The sources that ride along, in a fixed order."""
     yield from (_SOURCE / name for name in WORKER_MODULES)
     for package in packages:
-        yield from sorted((_SOURCE / package).rglob("*.py"))
+        files = sorted((_SOURCE / package).rglob("*.py"))
+        yield from (path for path in files if _SOURCE / SUBMIT_SIDE not in path.parents)
 
 
 def _zip(members: dict[str, bytes]) -> bytes:

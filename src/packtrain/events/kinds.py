@@ -18,6 +18,7 @@ ATTEMPT_PLACED = "attempt.placed"
 ATTEMPT_STOPPED = "attempt.stopped"
 ATTEMPT_HELD = "attempt.held"
 ATTEMPT_RELEASED = "attempt.released"
+ATTEMPT_TRANSFER = "attempt.transfer"
 # By an agent
 ATTEMPT_STARTED = "attempt.started"
 ATTEMPT_ENDED = "attempt.ended"
@@ -38,21 +39,26 @@ KINDS: dict[str, str] = {
     SUPERVISOR_ENDED: "it let go; `epoch`, `reason` (finished, interrupted, answered, error)",
     REQUESTED: "a person asked; `action` (cancel), `reason`",
     DECIDED: "a decision, before it is acted upon; `id`, `epoch`, `action` (submit, cancel, reopen, release, give_up), "
-    "`target`, `reason`, `requests` (those that a reopening makes void), `hold` (the seq of what is answered)",
+    "`target`, `reason`, `requests` (those that a reopening makes void), `hold` (the seq of what is answered), "
+    "`amendment` (what a submission gets otherwise than planned: `memory`, `disk`, `avoid_sites`, `avoid_machines`, "
+    "`agent_brings`)",
     CONFIRMED: "the engine has it; `id`, `epoch`, `native` (its own name for the attempt), `site`",
     JOB_ENDED: "the verdict; `epoch`, `verdict` (succeeded, failed, cancelled), `emitter`, `failure`, `reason`, "
     "`requests` (those it answers)",
     ATTEMPT_GONE: "the engine no longer has the attempt; `decision`, `exit_code`, `detail`, `kind` (of failure, "
     "where the engine knows it)",
     ATTEMPT_PLACED: "a pool started it; `decision`, `start` (1, 2, …: pools start again by themselves), `host`, `site`",
-    ATTEMPT_STOPPED: "a pool ended a start of it and has it in its queue again; `decision`, `start`, `detail`, `kind`, "
-    "`emitters` (agents that spoke during that start)",
+    ATTEMPT_STOPPED: "a pool ended a start of it and has it in its queue again; `decision`, `start` (none if it was "
+    "still moving files for it), `detail`, `kind`, `emitters` (agents that spoke during that start)",
     ATTEMPT_HELD: "a pool keeps it back; `decision`, `kind` (of failure), `action` (release, wait, give_up), `code`, "
     "`subcode`, `detail`",
     ATTEMPT_RELEASED: "it is in the queue again; `decision`",
+    ATTEMPT_TRANSFER: "a pool moves its files; `decision`, `start` (the one that they are for: inputs are moved before "
+    "it is placed), `direction` (in, out), `what` (queued, started, finished)",
     ATTEMPT_STARTED: "an agent woke up; `decision`, `host`, `pid`, `site`, `version`, `python`",
     ATTEMPT_ENDED: "an agent is done; `outcome` (succeeded, failed, continue, cancelled), `exit_code`, `failure`, "
-    "`outputs`, `freed_bytes`, `seconds`; of `continue` also `step` (the training's) and `reason`",
+    "`outputs` (the first thousand), `output_files` (how many there are), `freed_bytes`, `seconds`; of `continue` also "
+    "`step` (the training's) and `reason`",
     STAGE_STARTED: "`stage` (probe, fetch, unpack, steps, check, sync, clean)",
     STAGE_ENDED: "`stage`, `seconds`, `failure`, and what the stage counted (`bytes`, `files`, `source`, …)",
     STEP_STARTED: "`step` (its path, e.g. `train` or `sweep/2/train`), `command`",
@@ -61,7 +67,7 @@ KINDS: dict[str, str] = {
     METRIC: "from the training program; `step`, `epoch`, `loss`, `accuracy`, … any number by name",
     CHECKPOINT_SAVED: "a generation stands complete at the destination; `generation`, `step` (the training's), "
     "`epoch`, `path`, `bytes`, `seconds` (from its notice on), `sha256` (of a single file)",
-    CHECKPOINT_RESTORED: "the training goes on from it; `step`, `epoch`, `path`, `bytes`, and whose it is: `emitter`, "
-    "`generation`",
+    CHECKPOINT_RESTORED: "the training goes on from it; `step`, `epoch`, `path`, `bytes`, `seconds` (to find and bring "
+    "it), and whose it is: `emitter`, `generation`",
     NOTICE: "something worth knowing that is no failure; `stage`, `text`",
 }

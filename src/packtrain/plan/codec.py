@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import sys
 import typing
 from pathlib import Path
 from typing import Any, Union
@@ -97,7 +98,7 @@ def _decode_union(kinds: tuple[Any, ...], value: Any, where: str) -> Any:
 
 @functools.cache
 def _hints(kind: Any) -> dict[str, Any]:
-    return typing.get_type_hints(kind, vars(model))
+    return typing.get_type_hints(kind, {**vars(model), **vars(sys.modules[kind.__module__])})
 
 
 def _decode_dataclass(kind: Any, value: Any, where: str) -> Any:

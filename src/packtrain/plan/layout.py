@@ -2,6 +2,7 @@
 
 .packtrain/runs/RUN/
   plan.json  agent.pyz  launch.sh  supervisor.log
+  notify.json                       0600: whom to tell of the end, and of which end that was told
   training.png                      loss and metric of its jobs, once it is finished
   htcondor/                         of a run on HTCondor: settings.json, DECISION.sub and .items (what was submitted,
                                     named by its first attempt), user.log, empty/ (what every job starts with),
@@ -12,6 +13,7 @@
     kept/                           inputs of an attempt that left (exit code 85), for the next one
     output/                         where outputs go when the workflow names no other place
     attempts/DECISION/
+      plan.json                     only of an attempt whose data come another way than planned
       claim                         made once, locked while an agent or its guard lives
       journal.jsonl  agent.log      agent.out: what the launcher and the agent printed, in a pool
       logs/STEP.out  logs/STEP.err
@@ -37,6 +39,11 @@ class AttemptFolder:
         return self.root / "claim"
 
     @property
+    def plan(self) -> Path:
+        """What its agent reads, if that is not what the job's other agents read."""
+        return self.root / "plan.json"
+
+    @property
     def journal(self) -> Path:
         return self.root / "journal.jsonl"
 
@@ -60,6 +67,10 @@ class AttemptFolder:
     def output(self) -> Path:
         """Outputs that have no other destination, or did not get there."""
         return self.root / "output"
+
+    def listed(self, emitter: str) -> Path:
+        """The names of many outputs, one JSON object a line; fewer are in the agent's last event."""
+        return self.output / ".packtrain" / emitter / "outputs.jsonl"
 
     @property
     def sandbox(self) -> Path:
@@ -97,6 +108,10 @@ class RunFolder:
         return self.root / "secrets.json"
 
     @property
+    def notify(self) -> Path:
+        return self.root / "notify.json"
+
+    @property
     def supervisor_log(self) -> Path:
         return self.root / "supervisor.log"
 
@@ -107,6 +122,10 @@ class RunFolder:
     @property
     def picture(self) -> Path:
         return self.root / "training.png"
+
+    @property
+    def report(self) -> Path:
+        return self.root / "report"
 
     def job(self, job: str) -> Path:
         return self.root / "jobs" / job

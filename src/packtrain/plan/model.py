@@ -151,6 +151,7 @@ class Limits:
     disk_bytes: Optional[int] = None
     attempts: int = 3
     grace_s: float = 30.0  # between TERM and KILL
+    wasted_s: Optional[float] = None  # what failed attempts may take together
 
 
 @dataclass(frozen=True)
@@ -277,6 +278,21 @@ class Job:
 
 
 @dataclass(frozen=True)
+class Recovery:
+    """What a run does about failures."""
+
+    wait_s: float = 2.0  # before another attempt; three times as long after each further failure
+    longest_wait_s: float = 120.0
+    failures: Optional[int] = None  # failed attempts that the whole run may have
+    wasted_s: Optional[float] = None  # what failed attempts of the whole run may take together
+    stop_after: int = 3  # jobs that failed alike by the user's fault, before no more are started; 0: never
+    avoid_s: float = 3600.0  # how long a machine that failed is avoided; a site's failures weigh half after it
+    most_memory: float = 4.0  # times what is planned; 1: never more
+    most_disk: float = 4.0
+    switch_delivery: bool = True  # let the agent fetch what the pool's plugins fail to bring
+
+
+@dataclass(frozen=True)
 class Plan:
     run: str
     name: str
@@ -284,4 +300,5 @@ class Plan:
     jobs: tuple[Job, ...]
     htcondor: tuple[EnvVar, ...] = ()  # lines passed through
     slurm: tuple[EnvVar, ...] = ()
+    recovery: Recovery = Recovery()
     version: int = PLAN_VERSION

@@ -23,6 +23,8 @@ from packtrain.spec.problems import shown
 # How long all sources must agree before a 404 or 5xx is believed: somebody waits at this terminal.
 _LOCAL_PATIENCE_S = 15.0
 _PATIENCE_S = 300.0
+# Before another attempt: the first wait and the longest.
+_LOCAL_WAITS_S, _WAITS_S = (2.0, 120.0), (30.0, 600.0)
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,7 @@ def make_plan(
         jobs=jobs,
         htcondor=_lines(workflow.htcondor),
         slurm=_lines(workflow.slurm),
+        recovery=_recovery(workflow, engine),
     )
     return Planned(made, setting.vault.found, report.problems)
 
@@ -125,7 +128,23 @@ def _resources(workflow: Workflow, no_gpu: bool) -> plan.Resources:
 
 def _limits(workflow: Workflow) -> plan.Limits:
     limits = workflow.limits
-    return plan.Limits(limits.wall_time, limits.disk, limits.attempts, limits.grace)
+    return plan.Limits(limits.wall_time, limits.disk, limits.attempts, limits.grace, limits.wasted)
+
+
+def _recovery(workflow: Workflow, engine: str) -> plan.Recovery:
+    wanted = workflow.recovery
+    wait_s, longest_wait_s = _LOCAL_WAITS_S if engine == "local" else _WAITS_S
+    return plan.Recovery(
+        wait_s=wanted.wait or wait_s,
+        longest_wait_s=max(wanted.longest_wait or longest_wait_s, wanted.wait or 0.0),
+        failures=wanted.failures,
+        wasted_s=wanted.wasted,
+        stop_after=wanted.stop_after,
+        avoid_s=wanted.avoid,
+        most_memory=wanted.most_memory,
+        most_disk=wanted.most_disk,
+        switch_delivery=wanted.switch_delivery,
+    )
 
 
 def _expect(workflow: Workflow, job: JobContext) -> tuple[plan.Expect, ...]:

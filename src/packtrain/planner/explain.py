@@ -187,6 +187,7 @@ def _limits(job: Job) -> dict[str, str]:
     limits = job.limits
     given = {"attempts": str(limits.attempts), "grace": show_duration(limits.grace_s)}
     given |= {"wallTime": show_duration(limits.wall_time_s)} if limits.wall_time_s else {}
+    given |= {"wasted": show_duration(limits.wasted_s)} if limits.wasted_s else {}
     return given | ({"disk": show_size(limits.disk_bytes)} if limits.disk_bytes else {})
 
 

@@ -21,6 +21,7 @@ from packtrain.plugin import results
 from packtrain.plugin.access import SCHEMES, Access
 from packtrain.plugin.asked import Asked, read
 from packtrain.plugin.moving import Moved, move
+from packtrain.transfer.connect import BUNDLES
 
 CAPABILITIES = {
     "MultipleFileSupport": True,
@@ -32,13 +33,6 @@ CAPABILITIES = {
 _USAGE = "use: packtrain-plugin.pyz -classad | -infile FILE -outfile FILE [-upload]"
 _AT_ONCE = 4  # files; each has connections of its own
 _PATIENCE_S = 300.0
-_BUNDLES = (
-    "/etc/ssl/certs/ca-certificates.crt",
-    "/etc/pki/tls/certs/ca-bundle.crt",
-    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
-    "/etc/ssl/ca-bundle.pem",
-    "/etc/ssl/cert.pem",
-)
 _PATIENCE = "PacktrainPatience"  # an attribute of the job
 
 
@@ -129,6 +123,6 @@ def _trust_the_sites_authorities() -> None:
     if not folder:
         return
     os.environ["SSL_CERT_DIR"] = os.pathsep.join(filter(None, (os.environ.get("SSL_CERT_DIR"), folder)))
-    bundle = next(filter(os.path.exists, _BUNDLES), None)
+    bundle = next(filter(os.path.exists, BUNDLES), None)
     if bundle and "SSL_CERT_FILE" not in os.environ:
         os.environ["SSL_CERT_FILE"] = bundle

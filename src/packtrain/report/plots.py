@@ -61,7 +61,7 @@ def draw_training(curves: Curves, path: Path, subtitle: str = "") -> None:
     from matplotlib.figure import Figure
 
     with matplotlib.rc_context(_STYLE):
-        figure = Figure(figsize=(10, 6.6 if len(_panels(curves)) > 1 else 4.2), dpi=150, facecolor="white")
+        figure = Figure(figsize=(10, 6.6 if len(panels_of(curves)) > 1 else 4.2), dpi=150, facecolor="white")
         _fill(figure, curves, subtitle)
         _save(figure, path)
 
@@ -82,7 +82,7 @@ class Panel:
     percent: bool = False
 
 
-def _panels(curves: Curves) -> list[Panel]:
+def panels_of(curves: Curves) -> list[Panel]:
     """Loss, and what else tells how good the model is."""
     names = [name for name in curves.names if not name.endswith(_ASIDE)] or list(curves.names)
     losses = [name for name in names if "loss" in name]
@@ -107,7 +107,7 @@ def _spoken(name: str) -> str:
 def _fill(figure: Any, curves: Curves, subtitle: str) -> None:
     from matplotlib.ticker import MaxNLocator
 
-    panels = _panels(curves)
+    panels = panels_of(curves)
     axes = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
     height = figure.get_figheight()
     figure.subplots_adjust(left=0.085, right=0.765, top=1 - 0.86 / height, bottom=0.6 / height, hspace=0.16)

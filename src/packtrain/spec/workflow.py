@@ -10,6 +10,7 @@ from packtrain.spec.data import Checkpoint, ExpectEntry, Input, Output
 from packtrain.spec.fields import (
     Bytes,
     Count,
+    Factor,
     FileMode,
     FolderName,
     Line,
@@ -65,6 +66,31 @@ class Limits(Model):
     """How often a job may be tried."""
     grace: Seconds = 30.0
     """Time between asking a step to stop (TERM) and killing it."""
+    wasted: Seconds | None = None
+    """Time that the failed attempts of a job may take together, e.g. 40h."""
+
+
+class Recovery(Model):
+    """What the run does about failures."""
+
+    wait: Seconds | None = None
+    """Before another attempt after a failure; three times as long after each further one. 2s, in a pool 30s."""
+    longest_wait: Seconds | None = None
+    """That wait at most. 2m, in a pool 10m."""
+    failures: Positive | None = None
+    """Failed attempts that the whole run may have; then nothing more is started."""
+    wasted: Seconds | None = None
+    """Time that the failed attempts of the whole run may take together, e.g. 200h."""
+    stop_after: Count = 3
+    """Jobs that failed alike by a mistake in the workflow or program, before no more are started; 0: never stop."""
+    avoid: Seconds = 3600.0
+    """How long a machine that failed is avoided; the failures of a site weigh half after that time."""
+    most_memory: Factor = 4.0
+    """Up to so many times the memory, for jobs that were killed for using too much; 1: never more."""
+    most_disk: Factor = 4.0
+    """Up to so many times the disk, for jobs that had too little; 1: never more."""
+    switch_delivery: bool = True
+    """Let the agent fetch what the pool's plugins (`delivery: plugin`) failed to bring."""
 
 
 def _listed(value: Any) -> Any:
@@ -141,6 +167,8 @@ class Workflow(Model):
     """What must exist at the end."""
     limits: Limits = Limits()
     """What a job may take."""
+    recovery: Recovery = Recovery()
+    """What the run does about failures."""
     environment: Environment = Environment()
     """What surrounds every command that says nothing else."""
     htcondor: dict[Str, Line] = Field(default_factory=dict)

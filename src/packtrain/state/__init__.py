@@ -8,6 +8,7 @@ events in any order, any number of times. Pure: no files, no clock. Not here: wh
 from packtrain.state.attempt import Attempt, Stage
 from packtrain.state.fold import RunState, fold
 from packtrain.state.job import JobState, Verdict
+from packtrain.state.record import Finding, Record
 from packtrain.state.table import ATTEMPT_TRANSITIONS, LIVE, AttemptStatus, JobStatus
 
 __all__ = [
@@ -15,8 +16,10 @@ __all__ = [
     "LIVE",
     "Attempt",
     "AttemptStatus",
+    "Finding",
     "JobState",
     "JobStatus",
+    "Record",
     "RunState",
     "Stage",
     "Verdict",

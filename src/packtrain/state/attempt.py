@@ -46,6 +46,8 @@ class Attempt:
     ended: Mapping[str, Any] = field(default_factory=dict)  # the agent's last word
     start: int = 0  # which start of its decision, in a pool that starts again by itself
     hold: Hold | None = None  # why the engine keeps it back
+    amendment: Mapping[str, Any] = field(default_factory=dict)  # what it was given otherwise than planned
+    over_at: float = field(default=0.0, compare=False)  # when its end reached the store, by its clock; 0: it lives
 
     @property
     def live(self) -> bool:
@@ -113,6 +115,7 @@ class Submission:
     confirmed: Event | None = None
     gone: Event | None = None
     hold: Hold | None = None  # one that lasts
+    amendment: Mapping[str, Any] = field(default_factory=dict)
 
 
 def attempt_of(submission: Submission, heard: Heard | None, start: Start | None = None) -> Attempt:
@@ -142,6 +145,7 @@ def attempt_of(submission: Submission, heard: Heard | None, start: Start | None 
         restored=said.get(kinds.CHECKPOINT_RESTORED, {}),
         start=start.number if start else 0,
         hold=submission.hold if status is AttemptStatus.HELD else None,
+        amendment=submission.amendment,
         **_newest(heard, stages),
     )
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from packtrain.events import Event, kinds
 from packtrain.state.job import JobState, order_of
+from packtrain.state.record import Record
 from packtrain.state.table import JobStatus
 
 
@@ -18,6 +19,8 @@ class RunState:
     jobs: dict[str, JobState] = field(default_factory=dict)
     created: Event | None = None
     _supervisor: Event | None = None  # the newest started or ended
+    _record: Record = field(default_factory=Record)
+    _undrawn: set[str] = field(default_factory=set)  # jobs that changed since the record was drawn
 
     def apply(self, event: Event, arrived: float = 0.0) -> None:
         """Take one event. Unknown kinds are skipped, and so is one whose data is not what its kind says."""
@@ -26,6 +29,7 @@ class RunState:
 
     def _take(self, event: Event, arrived: float) -> None:
         if event.job:
+            self._undrawn.add(event.job)
             self.job(event.job).apply(event, arrived)
         elif event.kind == kinds.RUN_CREATED:
             self._create(event)
@@ -41,6 +45,7 @@ class RunState:
         """How far running attempts are, by job, where a pool tells it."""
         for job, glimpse in glimpses.items():
             self.job(job).see(glimpse)
+        self._undrawn.update(glimpses)
 
     def job(self, job: str) -> JobState:
         return self.jobs.setdefault(job, JobState(job))
@@ -58,6 +63,14 @@ class RunState:
     @property
     def finished(self) -> bool:
         return bool(self.jobs) and all(job.verdict for job in self.jobs.values())
+
+    @property
+    def record(self) -> Record:
+        """What its attempts tell about places and mistakes."""
+        for name in self._undrawn & self.jobs.keys():
+            self._record.draw(self.jobs[name])
+        self._undrawn.clear()
+        return self._record
 
     def count(self, status: JobStatus) -> int:
         return sum(job.status is status for job in self.jobs.values())

@@ -11,6 +11,7 @@ from packtrain.events import Event, Failure, kinds
 from packtrain.state.attempt import Attempt, Heard, Submission, attempt_of
 from packtrain.state.glimpse import glimpsed
 from packtrain.state.starts import Hold, Stay, paired
+from packtrain.state.stretches import PoolTimes
 from packtrain.state.table import JOB_STATUS, LIVE, AttemptStatus, JobStatus
 
 Order = tuple[int, int]  # (epoch, seq): the order of everything supervisors of a run wrote
@@ -33,7 +34,31 @@ _AGENT_KINDS = frozenset(
 
 
 _NO_STAY = Stay()
-_ENGINE_KINDS = frozenset({kinds.ATTEMPT_PLACED, kinds.ATTEMPT_STOPPED, kinds.ATTEMPT_HELD, kinds.ATTEMPT_RELEASED})
+_ENGINE_KINDS = frozenset(
+    {
+        kinds.ATTEMPT_PLACED,
+        kinds.ATTEMPT_STOPPED,
+        kinds.ATTEMPT_HELD,
+        kinds.ATTEMPT_RELEASED,
+        kinds.ATTEMPT_TRANSFER,
+    }
+)
+
+
+_END_KINDS = frozenset({kinds.ATTEMPT_ENDED, kinds.ATTEMPT_GONE, kinds.ATTEMPT_STOPPED, kinds.ATTEMPT_HELD})
+
+
+def _ended_nothing(event: Event) -> bool:
+    """A pool took back what it was still moving files for: there was no start yet."""
+    return event.kind == kinds.ATTEMPT_STOPPED and not event.data.get("start")
+
+
+def _end_key(event: Event) -> str:
+    """Of an agent, of a start, or of a whole decision."""
+    if event.kind == kinds.ATTEMPT_ENDED:
+        return event.emitter
+    start = event.data.get("start") if event.kind != kinds.ATTEMPT_GONE else None
+    return f"{event.data['decision']}/{start}" if start else str(event.data["decision"])
 
 
 @dataclass(frozen=True)
@@ -78,10 +103,12 @@ class JobState:
     _hold_answers: dict[tuple[str, int], str] = field(default_factory=dict)  # (decision, hold): release, give_up
     _glimpse: Mapping[str, Any] = field(default_factory=dict)
     _attempts: tuple[Attempt, ...] | None = None  # drawn when asked for
+    _ends: dict[str, float] = field(default_factory=dict)  # when each end reached the store, see `_end_key`
     changed_at: float = 0.0  # when the newest lifecycle event reached the store, by its clock
 
     def apply(self, event: Event, arrived: float) -> None:
-        self._attempts = None
+        if event.kind != kinds.ATTEMPT_TRANSFER:  # changes figures only
+            self._attempts = None
         if event.kind in _AGENT_KINDS:
             self._heard.setdefault(event.emitter, Heard(event.emitter)).add(event)
         elif event.kind in _ENGINE_KINDS:
@@ -90,11 +117,15 @@ class JobState:
             self._TAKES[event.kind](self, event)
         if event.kind in (kinds.ATTEMPT_ENDED, kinds.ATTEMPT_GONE, kinds.DECIDED):
             self.changed_at = max(self.changed_at, arrived)
+        if event.kind in _END_KINDS and not _ended_nothing(event):
+            key = _end_key(event)
+            self._ends[key] = min(arrived, self._ends.get(key, arrived))
 
     def _take_decided(self, event: Event) -> None:
         action = event.data.get("action")
         if action == "submit":
-            self._submissions[event.data["id"]] = Submission(event.data["id"], order_of(event))
+            about = dict(event.data.get("amendment") or {})
+            self._submissions[event.data["id"]] = Submission(event.data["id"], order_of(event), amendment=about)
         elif action == "reopen":
             self._reopened = max(self._reopened, order_of(event))
             self._answered.update(event.data.get("requests", ()))
@@ -165,18 +196,22 @@ class JobState:
         drawn: list[Attempt] = []
         for submission in sorted(self._submissions.values(), key=lambda s: s.order):
             drawn += self._draw_one(submission, by_decision.get(submission.id, []))
-        numbered = [replace(attempt, number=number) for number, attempt in enumerate(drawn, 1)]
+        numbered = [replace(a, number=number, over_at=self._over_at(a)) for number, a in enumerate(drawn, 1)]
         return [*numbered[:-1], glimpsed(numbered[-1], self._glimpse)] if numbered else []
+
+    def _over_at(self, attempt: Attempt) -> float:
+        keys = (attempt.emitter, f"{attempt.decision}/{attempt.start}", attempt.decision)
+        return 0.0 if attempt.live else next((self._ends[key] for key in keys if key in self._ends), 0.0)
 
     def _draw_one(self, submission: Submission, heard: list[Heard]) -> list[Attempt]:
         """The attempts of one decision: several if a pool started it again. Only the last can be kept back or gone."""
         id_, confirmed = submission.id, self._confirmed.get(submission.id)
         stay = self._stays.get(id_, _NO_STAY)
-        last = Submission(id_, submission.order, confirmed, self._gone.get(id_), stay.hold)
+        last = replace(submission, confirmed=confirmed, gone=self._gone.get(id_), hold=stay.hold)
         starts = stay.starts
         if not starts:
             return [attempt_of(last, one) for one in sorted(heard, key=_by_clock)] or [attempt_of(last, None)]
-        known = Submission(id_, submission.order, confirmed)
+        known = replace(submission, confirmed=confirmed)
         pairs = list(paired(starts, sorted(heard, key=_by_clock)))
         waits = stay.between_starts and last.gone is None
         drawn = [attempt_of(known, one, start) for start, one in pairs[:-1]]
@@ -222,12 +257,23 @@ class JobState:
         """What a supervisor decided about it: release, give_up or, so far, nothing."""
         return self._hold_answers.get((str(hold.event.data["decision"]), hold.seq), "")
 
-    def has_answer(self, decision: str, hold: int) -> bool:
-        return (decision, hold) in self._hold_answers
+    def answer(self, decision: str, hold: int) -> str:
+        return self._hold_answers.get((decision, hold), "")
 
     def releases(self, decision: str) -> int:
         """How often a supervisor had it released."""
         return sum(answer == "release" for (known, _), answer in self._hold_answers.items() if known == decision)
+
+    def in_pool(self, decision: str) -> PoolTimes | None:
+        """Where its time went by the pool's log; None where there is no pool, or it has not told anything."""
+        stay, confirmed, gone = self._stays.get(decision), self._confirmed.get(decision), self._gone.get(decision)
+        if stay is None:
+            return None
+        return stay.times(confirmed.wall if confirmed else None, gone.wall if gone else None)
+
+    def amendment_of(self, decision: str) -> Mapping[str, Any]:
+        """What it was given otherwise than planned."""
+        return self._submissions[decision].amendment if decision in self._submissions else {}
 
     @property
     def submissions(self) -> int:

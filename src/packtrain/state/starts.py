@@ -6,11 +6,13 @@ last starts, since a start that never spoke was most likely one that ended early
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 from packtrain.events import Event, kinds
+from packtrain.state.stretches import Doing, Mark, PoolTimes, mark_of, times_between
 
 
 class Speaker(Protocol):
@@ -50,8 +52,12 @@ class Stay:
     _stopped: dict[int, Event] = field(default_factory=dict)
     _turns: dict[int, Event] = field(default_factory=dict)  # held, released and placed, by their place in the log
     _arrived: dict[int, float] = field(default_factory=dict)
+    _marks: dict[int, Mark] = field(default_factory=dict)  # all of them, by their place in the log
 
     def add(self, event: Event, arrived: float) -> None:
+        self._marks[event.seq] = mark_of(event)
+        if event.kind == kinds.ATTEMPT_TRANSFER:
+            return
         start = int(event.data.get("start") or 0)
         if event.kind == kinds.ATTEMPT_PLACED:
             self._placed[start] = event
@@ -86,6 +92,15 @@ class Stay:
         """Whether the pool has it in its queue again, after it ended the last start."""
         starts = self.starts
         return bool(starts) and starts[-1].stopped is not None
+
+    def times(self, submitted: float | None, gone: float | None) -> PoolTimes:
+        """Where the time went since it was submitted; logs of pools have whole seconds."""
+        marks = dict(self._marks)
+        first = min(marks.items())[1].wall
+        if gone is not None:
+            marks[max(marks) + 1] = Mark(gone, Doing.OVER)
+        since = first if submitted is None else min(first, float(math.floor(submitted)))
+        return times_between(since, marks, {start: event.seq for start, event in self._placed.items()})
 
 
 def paired(starts: Sequence[Start], speakers: Sequence[S]) -> Iterator[tuple[Start | None, S | None]]:

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 from packtrain.state.attempt import Attempt
 from packtrain.state.fold import RunState
 from packtrain.state.job import JobState
+from packtrain.state.stretches import PoolTimes, Stretch
 from packtrain.state.table import AttemptStatus, JobStatus
 
 STAGES = ("probe", "fetch", "unpack", "steps", "check", "sync", "clean")
+_OF_POOLS = ("queue", "held", "transfer")
+_IN_VAIN = (AttemptStatus.FAILED, AttemptStatus.LOST)
 FINAL = (JobStatus.SUCCEEDED, JobStatus.FAILED, JobStatus.CANCELLED)
 
 
 @dataclass(frozen=True)
 class Times:
-    """Seconds of all attempts of a run, by stage, and those of attempts that came to nothing."""
+    """Seconds of all attempts of a run, by stage, and those of attempts that came to nothing. In a pool also those in
+    its queue, those of its own transfers, and those that it held them back."""
 
     by_stage: Mapping[str, float]
     lost: float
@@ -29,15 +34,55 @@ class Times:
 
 
 def times_of(state: RunState) -> Times:
-    by_stage: Counter[str] = Counter()
-    lost = 0.0
-    for attempt in (a for job in state.jobs.values() for a in job.attempts):
-        if attempt.status in (AttemptStatus.FAILED, AttemptStatus.LOST):
-            lost += attempt.seconds
-        else:
-            named = {stage.name: stage.seconds or 0.0 for stage in attempt.stages}
-            by_stage.update({"start": max(0.0, attempt.seconds - sum(named.values())), **named})
-    return Times({name: by_stage[name] for name in ("start", *STAGES) if by_stage[name]}, lost)
+    sums = _Sums()
+    for job in state.jobs.values():
+        for decision, attempts in groupby(job.attempts, key=lambda attempt: attempt.decision):
+            sums.add(list(attempts), job.in_pool(decision))
+    return sums.times()
+
+
+class _Sums:
+    """What an agent counts and what a pool counts are durations by two clocks: the pool's transfers lie outside of an
+    agent's life, and of a slot's time what its agents do not explain is `start`."""
+
+    def __init__(self) -> None:
+        self._by_stage: defaultdict[str, float] = defaultdict(float)
+        self._lost = 0.0
+        self._unexplained = 0.0  # of slots; the log's whole seconds even out in the sum only
+
+    def add(self, attempts: Sequence[Attempt], pool: PoolTimes | None) -> None:
+        """The attempts of one decision."""
+        if pool is not None:
+            self._by_stage["queue"] += pool.queue
+            self._by_stage["held"] += pool.held
+            self._lost += pool.lost
+        starts = pool.starts if pool else {}
+        for number, of_start in groupby(attempts, key=lambda attempt: attempt.start):
+            self._add_start(list(of_start), starts.get(number, Stretch()))
+
+    def _add_start(self, attempts: Sequence[Attempt], stretch: Stretch) -> None:
+        good = [attempt for attempt in attempts if attempt.status not in _IN_VAIN]
+        for attempt in good:
+            self._add_stages(attempt)
+        explained = sum(attempt.seconds for attempt in good)
+        if len(good) == len(attempts):
+            self._by_stage["transfer"] += stretch.transfer
+            self._unexplained += stretch.slot - explained if stretch.over else 0.0
+            return
+        used = stretch.transfer if good else 0.0
+        told = sum(attempt.seconds for attempt in attempts) - explained
+        self._by_stage["transfer"] += used
+        self._lost += stretch.transfer - used + (max(0.0, stretch.slot - explained) if stretch.over else told)
+
+    def _add_stages(self, attempt: Attempt) -> None:
+        for stage in attempt.stages:
+            self._by_stage[stage.name] += stage.seconds or 0.0
+        self._by_stage["start"] += max(0.0, attempt.seconds - sum(stage.seconds or 0.0 for stage in attempt.stages))
+
+    def times(self) -> Times:
+        self._by_stage["start"] += max(0.0, self._unexplained)
+        names = (*_OF_POOLS, "start", *STAGES)
+        return Times({name: self._by_stage[name] for name in names if self._by_stage[name]}, self._lost)
 
 
 def run_status(state: RunState, attended: bool) -> str:

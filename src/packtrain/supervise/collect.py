@@ -20,6 +20,7 @@ _KINDS = {
     "stopped": kinds.ATTEMPT_STOPPED,
     "held": kinds.ATTEMPT_HELD,
     "released": kinds.ATTEMPT_RELEASED,
+    "transfer": kinds.ATTEMPT_TRANSFER,
 }
 
 
@@ -89,5 +90,7 @@ def _about(sighting: Sighting) -> dict[str, object]:
         "code": code,
         "subcode": subcode,
         "emitters": list(sighting.emitters),
+        "direction": sighting.direction,
+        "what": sighting.what,
     }
     return {name: value for name, value in data.items() if value}

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from packtrain.engines.api import AS_PLANNED, Amendment
 from packtrain.events import Failure, kinds
 from packtrain.state import JobStatus, RunState
 
@@ -17,6 +18,7 @@ class Submit:
     job: str
     id: str
     reason: str
+    amendment: Amendment = AS_PLANNED
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,9 @@ def event_of(decision: Decision) -> tuple[str, dict[str, Any]]:
             "requests": list(decision.requests),
         }
     if isinstance(decision, Submit):
-        return kinds.DECIDED, {"action": "submit", "id": decision.id, "reason": decision.reason}
+        amended = decision.amendment.to_data()
+        more = {"amendment": amended} if amended else {}
+        return kinds.DECIDED, {"action": "submit", "id": decision.id, "reason": decision.reason, **more}
     if isinstance(decision, Cancel):
         return kinds.DECIDED, {"action": "cancel", "target": decision.target, "reason": decision.reason}
     if isinstance(decision, (Release, GiveUp)):

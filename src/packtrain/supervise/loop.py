@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from packtrain.engines.api import Engine, Sighting, Ticket
+from packtrain.engines.api import Amendment, Engine, Sighting, Ticket
 from packtrain.errors import LeaseLostError, RefusedError
 from packtrain.events import Event, Failure, kinds, new_emitter
 from packtrain.plan import Plan, RunFolder
@@ -19,7 +19,17 @@ from packtrain.state import JobState, JobStatus, RunState
 from packtrain.store import Lease, SqliteStore
 from packtrain.supervise.collect import Collector
 from packtrain.supervise.decisions import Cancel, Decision, End, GiveUp, Policy, Release, Reopen, Submit, event_of
-from packtrain.supervise.policies import cancel_everything, cancel_requested, holds, start, verdict
+from packtrain.supervise.policies import (
+    Rules,
+    cancel_everything,
+    cancel_requested,
+    halt,
+    holds,
+    loosen,
+    start,
+    verdict,
+)
+from packtrain.supervise.policies.hold import NO_HOLD
 
 LEASE_S = 30.0
 _PATIENCE_S, _PAUSE_S = 60.0, 2.0
@@ -39,8 +49,9 @@ class Supervisor:
     ) -> None:
         self._plan, self._store, self._engine, self._clock = plan, store, engine, clock
         self._jobs = {job.id: job for job in plan.jobs}
-        budget = {job.id: job.limits.attempts for job in plan.jobs}
-        self._verdict, self._holds = verdict(budget), holds(budget)
+        rules = Rules.of(plan, engine.capabilities)
+        self._verdict, self._start = verdict(rules), start(rules)
+        self._care: Sequence[Policy] = (halt(rules), holds(rules), loosen(rules))
         self._collector = Collector(store, plan.run, folder, engine.capabilities.shares_folder)
         self._emitter, self._seq = new_emitter("supervisor"), 0
         self._lease = lease
@@ -115,11 +126,11 @@ class Supervisor:
             time.sleep(_PAUSE_S)
 
     def _answer_holds_again(self) -> None:
-        """What was decided about those that are still held may not have been done."""
+        """What was decided about those that are still held, or are started again in vain, may not have been done."""
         answered: dict[str, list[str]] = {"release": [], "give_up": []}
         for job in self.state.jobs.values():
             for attempt in job.live:
-                answer = job.answer_to(attempt.hold) if attempt.hold else ""
+                answer = job.answer_to(attempt.hold) if attempt.hold else job.answer(attempt.decision, NO_HOLD)
                 if answer:
                     answered[answer].append(attempt.decision)
         self._engine.release(answered["release"])
@@ -184,7 +195,8 @@ class Supervisor:
     def _policies(self) -> Sequence[Policy]:
         if self._only_requests:
             return (cancel_requested, self._verdict)
-        return (cancel_requested, self._verdict, self._holds, cancel_everything if self._stop.is_set() else start)
+        last = cancel_everything if self._stop.is_set() else self._start
+        return (cancel_requested, self._verdict, *self._care, last)
 
     def _act(self, decisions: Sequence[Decision]) -> None:
         self._submit([self._ticket(d.job, d.id) for d in decisions if isinstance(d, Submit)])
@@ -200,7 +212,12 @@ class Supervisor:
             self._catch_up()
 
     def _ticket(self, job: str, decision: str) -> Ticket:
-        return Ticket(decision, self._jobs[job])
+        """As it was decided: after a crash the same is asked for."""
+        decided = self.state.jobs[job].amendment_of(decision)
+        if not decided:
+            return Ticket(decision, self._jobs[job])
+        amendment = Amendment.from_data(decided)
+        return Ticket(decision, amendment.of(self._jobs[job]), amendment)
 
     def _write(self, decisions: Sequence[Decision]) -> None:
         self._emit([(decision.job, *event_of(decision)) for decision in decisions])
@@ -241,8 +258,9 @@ class Supervisor:
 
 
 def _needs_looks(job: JobState) -> bool:
-    """Time alone may change what is decided about it: it waits for its next attempt, or is kept back."""
-    return not job.live or job.status is JobStatus.HELD
+    """Time alone may change what is decided about it: it waits for its next attempt, is kept back, or was asked for
+    otherwise than planned."""
+    return not job.live or job.status is JobStatus.HELD or any(attempt.amendment for attempt in job.live)
 
 
 def take_lease(store: SqliteStore, run: str) -> Lease:

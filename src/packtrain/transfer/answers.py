@@ -35,6 +35,7 @@ def info_of(answer: Answer) -> ObjectInfo:
         content_type=headers.get("Content-Type"),
         digest=None if coded else digest_of(headers, size, partial),
         ranges=ranges and not coded,
+        modified=headers.get("Last-Modified"),
     )
 
 

@@ -32,6 +32,7 @@ class ObjectInfo:
     content_type: str | None = None
     digest: Digest | None = None
     ranges: bool = False  # whether `open` honours a start
+    modified: str | None = None  # when, as the server writes it
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ Tick = Callable[[], None]
 
 _STEP_S = 0.25
 _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
-_BUNDLES = (
+BUNDLES = (
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
     "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
@@ -205,5 +205,5 @@ def _context(cafile: str | None, capath: str | None) -> ssl.SSLContext:
             words = f"the CA bundle {cafile or capath} of SSL_CERT_FILE or SSL_CERT_DIR cannot be read: {error}"
             raise TransferError("certificate_refused", words) from error
     found = ssl.get_default_verify_paths()
-    bundle = None if found.cafile or found.capath else next(filter(os.path.exists, _BUNDLES), None)
+    bundle = None if found.cafile or found.capath else next(filter(os.path.exists, BUNDLES), None)
     return ssl.create_default_context(cafile=bundle)

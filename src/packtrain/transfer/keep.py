@@ -6,6 +6,7 @@ They are kept while someone is inside `keeping()`, and closed when the last one 
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import time
 from collections.abc import Hashable, Iterator
@@ -34,6 +35,10 @@ class Kept:
                 old = [] if self._holders else self._emptied()
             for wire in old:
                 wire.close()
+
+    def forget(self) -> None:
+        """In a process just forked: the connections are its parent's, and so may be whoever held the lock."""
+        self._lock, self._wires = threading.Lock(), {}
 
     def _emptied(self) -> list[Wire]:
         wires = [wire for row in self._wires.values() for wire, _ in row]
@@ -67,4 +72,5 @@ class Kept:
 
 
 KEPT = Kept()
+os.register_at_fork(after_in_child=KEPT.forget)
 keeping = KEPT.keeping

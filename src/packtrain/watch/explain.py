@@ -1,18 +1,29 @@
-"""The story of a job in sentences: what happened, the evidence, whose fault, what was done, what to do."""
+"""The story of a job in sentences: what happened, the evidence, whose fault, what was done, what comes next, what to
+do. What comes next is what the policies themselves say."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from packtrain.engines.api import Amendment
 from packtrain.events import FAILURE_KINDS, Failure
 from packtrain.plan import RunFolder
-from packtrain.state import Attempt, JobState, JobStatus
+from packtrain.state import Attempt, JobState, JobStatus, RunState
+from packtrain.state.record import machine_of, signature, site_of
+from packtrain.supervise.policies.amend import amendment
+from packtrain.supervise.policies.halt import has_begun, why_halted
+from packtrain.supervise.policies.hold import answer_for
+from packtrain.supervise.policies.places import avoided
+from packtrain.supervise.policies.rules import Rules
+from packtrain.supervise.policies.start import wait_of
 from packtrain.watch import figures
 
-_LAST_LINES = 5
+_LAST_LINES, _MOST_ATTEMPTS = 5, 3
+_NOT_STARTED = ("run_stopped", "budget_spent")
 _FAULTS = {
     "user": "the workflow or its program",
     "data": "the data or the service that gives it",
@@ -30,39 +41,76 @@ class Explanation:
     evidence: tuple[str, ...] = ()
     fault: str = ""
     done: str = ""
+    next: str = ""
     remedy: str = ""
     exit_code: int | None = None
 
     @property
     def story(self) -> tuple[str, ...]:
-        return (self.what, self.fault, self.done, self.remedy)
+        return (self.what, self.fault, self.done, self.next, self.remedy)
 
     def lines(self) -> Iterator[tuple[str, str]]:
         yield "what", self.what
         for line in self.evidence:
             yield "evidence", line
-        yield from (pair for pair in (("fault", self.fault), ("done", self.done), ("to do", self.remedy)) if pair[1])
+        told = (("fault", self.fault), ("done", self.done), ("next", self.next), ("to do", self.remedy))
+        yield from (pair for pair in told if pair[1])
 
     def to_data(self) -> dict[str, Any]:
         return asdict(self)
 
 
-def explain_job(job: JobState, folder: RunFolder, attended: bool) -> Explanation:
+@dataclass(frozen=True)
+class Setting:
+    """What is known besides the job itself."""
+
+    state: RunState
+    folder: RunFolder
+    attended: bool  # a supervisor lives
+    rules: Rules = field(default_factory=Rules)
+    now: float = 0.0  # by the store's clock
+
+    @cached_property
+    def places(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Sites and machines that are avoided."""
+        return avoided(self.state, self.rules, self.now)
+
+
+def explain_run(setting: Setting) -> list[str]:
+    """What concerns the whole run: why it was stopped, which places it avoids."""
+    state, rules = setting.state, setting.rules
+    _, reason = why_halted(state, rules)
+    ended = (job for job in state.jobs.values() if job.verdict and _kind(job.verdict.failure) in _NOT_STARTED)
+    idle = sum(not has_begun(job) for job in ended)
+    told = [f"{reason}; {_count(idle, 'job')} {'was' if idle == 1 else 'were'} not started"] if reason and idle else []
+    sites, machines = ((), ()) if state.finished else setting.places
+    for kind, names in (("sites", sites), ("machines", machines)):
+        if names:
+            told.append(f"{kind} that are avoided for now, since attempts failed there: {', '.join(names)}")
+    return told
+
+
+def explain_job(job: JobState, setting: Setting) -> Explanation:
     failure = _failure(job)
     if failure is None:
-        return Explanation(job.id, False, _calm(job, attended), done=_done(job))
-    last = next((a for a in reversed(job.attempts) if a.failure), job.attempts[-1])
+        return Explanation(job.id, False, _calm(job), tuple(_earlier(job)), done=_done(job), next=_next(job, setting))
+    last = next(iter(reversed(_failed(job))), None)
     row = FAILURE_KINDS.get(failure.kind)
     return Explanation(
         job.id,
         failed=True,
         what=f"{failure.detail} ({failure.kind}, in the stage {failure.stage})",
-        evidence=tuple(_evidence(last, folder.attempt(job.id, last.decision).logs)),
-        fault=_FAULTS.get(failure.blame, failure.blame),
-        done=_done(job, attended),
+        evidence=tuple(_evidence(job, setting)),
+        fault=_fault(failure, last, setting.state),
+        done=_done(job),
+        next=_next(job, setting),
         remedy=row.remedy if row else "",
-        exit_code=last.exit_code,
+        exit_code=last.exit_code if last else failure.exit_code,
     )
+
+
+def _kind(failure: Failure | None) -> str:
+    return failure.kind if failure else ""
 
 
 def _failure(job: JobState) -> Failure | None:
@@ -72,7 +120,7 @@ def _failure(job: JobState) -> Failure | None:
     return job.latest.failure if job.latest and not job.latest.live else None
 
 
-def _calm(job: JobState, attended: bool) -> str:
+def _calm(job: JobState) -> str:
     last = job.latest
     if job.status is JobStatus.SUCCEEDED and last:
         return f"it succeeded: attempt {last.number} took {figures.duration(last.seconds)} and passed its checks"
@@ -81,19 +129,12 @@ def _calm(job: JobState, attended: bool) -> str:
     if job.status is JobStatus.RUNNING and last:
         return f"it runs on {last.host or last.site}, in the stage {last.stage or 'start'}"
     if last and last.hold:
-        return f"{last.hold.event.data.get('detail', 'the pool holds it')}; {_HOLD_ANSWERS[job.answer_to(last.hold)]}"
+        return str(last.hold.event.data.get("detail", "the pool holds it"))
     if job.status is JobStatus.QUEUED and last and last.site == "htcondor":
         return f"it waits for a machine of the pool{_again(job)}; `condor_q -better-analyze {last.native}` says more"
     if job.status is JobStatus.QUEUED:
         return "it waits for room: the CPUs, memory or GPUs it asks for are taken by other jobs"
-    return "its turn has not come" if attended else "nobody supervises the run; `packtrain resume` goes on"
-
-
-_HOLD_ANSWERS = {
-    "": "what is to be done about it has not been decided yet",
-    "release": "packtrain has asked for its release",
-    "give_up": "packtrain has given it up",
-}
+    return "its turn has not come"
 
 
 def _again(job: JobState) -> str:
@@ -101,21 +142,104 @@ def _again(job: JobState) -> str:
     return f", again: {before.failure.detail}" if before and before.failure else ""
 
 
-def _done(job: JobState, attended: bool = True) -> str:
-    failed = [a for a in job.attempts if a.failure]
-    if not failed:
-        return ""
-    tried = f"{len(failed)} attempt{'' if len(failed) == 1 else 's'} failed"
+def _fault(failure: Failure, last: Attempt | None, state: RunState) -> str:
+    """With the places that say so."""
+    fault = _FAULTS.get(failure.blame, failure.blame)
+    if failure.blame == "user":
+        sites = {one.site for one in state.record.mistakes.get(signature(failure), ()) if one.site}
+        return f"{fault}: it failed alike at {', '.join(sorted(sites))}" if len(sites) > 1 else fault
+    where = _place(last) if last and failure.blame == "site" else ""
+    return f"{fault}: {where}" if where else fault
+
+
+def _place(attempt: Attempt) -> str:
+    site, machine = site_of(attempt), machine_of(attempt)
+    return f"{machine} at {site}" if machine and site and site != "local" else machine or site
+
+
+# What was done, and what comes next
+
+
+def _done(job: JobState) -> str:
+    failed = [a for a in _failed(job) if a in job.recent]
+    released = sum(job.releases(decision) for decision in {a.decision for a in job.recent})
+    told = [f"{_count(len(failed), 'attempt')} failed"] if failed else []
+    told += [f"it was let go {_count(released, 'time')}"] if released else []
+    told += [amended for a in job.recent[1:] if (amended := amended_words(Amendment.from_data(a.amendment), a.number))][
+        -1:
+    ]
+    if job.verdict and job.verdict.status is JobStatus.FAILED:
+        told.append(job.verdict.reason)
+    return "; ".join(told)
+
+
+def _next(job: JobState, setting: Setting) -> str:
+    """What follows by itself; nothing once there is a verdict."""
     if job.verdict:
-        return f"{tried}; {job.verdict.reason}"
-    return f"{tried}; another one follows" if attended else f"{tried}; `packtrain resume` makes another one"
+        return ""
+    if not setting.attended:
+        return "nobody supervises the run; `packtrain resume` goes on"
+    last = job.latest
+    if last and last.hold:
+        return _answer(job, last, setting)
+    if job.live or not job.recent:
+        return ""
+    wait = job.changed_at + wait_of(job, setting.rules) - setting.now
+    amended = amended_words(amendment(job, setting.rules, setting.places))
+    when = f"in {figures.duration(wait)}" if wait >= 1 else "now"
+    return f"another attempt follows {when}{', ' if amended else ''}{amended}"
 
 
-def _evidence(attempt: Attempt, logs: Path) -> Iterator[str]:
-    where = f" on {attempt.host}" if attempt.host else ""
-    yield f"attempt {attempt.number}{where}, {figures.duration(attempt.seconds)}, exit code {attempt.exit_code}"
-    if attempt.failure and attempt.failure.kind in ("step_failed", "out_of_memory") and attempt.step:
-        yield from last_words(logs, attempt.step)
+def _answer(job: JobState, attempt: Attempt, setting: Setting) -> str:
+    assert attempt.hold is not None
+    given = job.answer_to(attempt.hold)
+    if given:
+        return "packtrain has asked for its release" if given == "release" else "packtrain has given it up"
+    answer = answer_for(job, attempt, setting.rules)
+    wait = answer.at - setting.now
+    when = f"in {figures.duration(wait)}" if wait >= 1 else "now"
+    does = "lets it go again" if answer.release else "gives this attempt up"
+    return f"packtrain {does} {when}: {answer.reason}"
+
+
+def amended_words(given: Amendment, number: int = 0) -> str:
+    """with twice the memory, not at Slow"""
+    told = [f"with {given.memory:g} times the memory"] if given.memory > 1 else []
+    told += [f"with {given.disk:g} times the disk"] if given.disk > 1 else []
+    told += [f"not at {', '.join(given.avoid_sites)}"] if given.avoid_sites else []
+    told += [f"not on {', '.join(given.avoid_machines)}"] if given.avoid_machines else []
+    told += ["with its data fetched by the agent"] if given.agent_brings else []
+    return (f"attempt {number}: " if told and number else "") + ", ".join(told)
+
+
+# The evidence
+
+
+def _evidence(job: JobState, setting: Setting) -> Iterator[str]:
+    """The attempts that failed, the last one's own words, and what is saved of the training."""
+    yield from _earlier(job)
+    last = next(iter(reversed(_failed(job))), None)
+    if last and last.failure and last.failure.stage == "steps" and last.step:
+        yield from last_words(setting.folder.attempt(job.id, last.decision).logs, last.step)
+    saved = max((a.reached for a in job.attempts), default=-1)
+    if saved >= 0:
+        yield f"its newest checkpoint is that of training step {saved}"
+
+
+def _failed(job: JobState) -> list[Attempt]:
+    """Without those that a supervisor ended."""
+    return [a for a in job.attempts if a.failure and not a.live and not job.cancel_decided(a.decision)]
+
+
+def _earlier(job: JobState) -> Iterator[str]:
+    failed = _failed(job)
+    if len(failed) > _MOST_ATTEMPTS:
+        yield f"{_count(len(failed) - _MOST_ATTEMPTS, 'attempt')} before these failed, too"
+    for attempt in failed[-_MOST_ATTEMPTS:]:
+        place = _place(attempt)
+        code = "" if attempt.exit_code is None else f", exit code {attempt.exit_code}"
+        where = f" on {place}" if place else ""
+        yield f"attempt {attempt.number}{where}, {figures.duration(attempt.seconds)}{code}: {_kind(attempt.failure)}"
 
 
 def last_words(logs: Path, step: str) -> list[str]:
@@ -126,3 +250,7 @@ def last_words(logs: Path, step: str) -> list[str]:
     except OSError:
         return []
     return [line for line in text.splitlines() if line.strip()][-_LAST_LINES:]
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

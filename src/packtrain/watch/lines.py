@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from packtrain.engines.api import Amendment
 from packtrain.events import FAILURE_KINDS, Event, kinds
 from packtrain.state.training import Training
 from packtrain.watch import figures
+from packtrain.watch.explain import amended_words
 
 _METRIC_EVERY_S = 5.0
 _SPEECHLESS = frozenset(FAILURE_KINDS[kind].exit_code for kind in ("python_missing", "plan_unreadable"))
@@ -94,6 +96,16 @@ def _attempt_gone(data: Mapping[str, Any]) -> str | None:
     return data.get("detail") if code is not None and (code < 0 or code in _SPEECHLESS) else None
 
 
+def _decided(data: Mapping[str, Any]) -> str | None:
+    """What follows by itself needs no word; what is done otherwise than planned does."""
+    if data.get("action") == "submit":
+        amended = amended_words(Amendment.from_data(data.get("amendment") or {}))
+        return f"another attempt, {amended} ({data.get('reason')})" if amended else None
+    words = {"release": "packtrain lets it go again", "give_up": "packtrain gives this attempt up"}
+    said = words.get(str(data.get("action")))
+    return f"{said}: {data.get('reason')}" if said else None
+
+
 _TELLERS: dict[str, Callable[[Mapping[str, Any]], str | None]] = {
     kinds.ATTEMPT_STARTED: lambda data: f"started on {data.get('host')}",
     kinds.STAGE_ENDED: _stage_ended,
@@ -106,5 +118,6 @@ _TELLERS: dict[str, Callable[[Mapping[str, Any]], str | None]] = {
     kinds.ATTEMPT_HELD: lambda data: str(data.get("detail")),
     kinds.ATTEMPT_RELEASED: lambda data: "it is in the queue again",
     kinds.ATTEMPT_GONE: _attempt_gone,
+    kinds.DECIDED: _decided,
     kinds.JOB_ENDED: lambda data: f"{data.get('verdict')}: {data.get('reason')}",
 }

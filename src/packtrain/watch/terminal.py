@@ -116,8 +116,9 @@ def _last_word(job: JobState, last: Attempt) -> str:
     if job.status is JobStatus.SUCCEEDED:
         return figures.result(last.metric) or f"in {figures.duration(last.seconds)}"
     tries = f"attempt {last.number}: " if last.number > 1 else ""
-    if last.failure:
-        return f"{tries}{last.failure.kind}: {last.failure.detail}"
+    failure = (job.verdict.failure if job.verdict else None) or last.failure
+    if failure:
+        return f"{tries}{failure.kind}: {failure.detail}"
     return "" if job.status in FINAL else "waits for its next attempt"
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import time
 from pathlib import Path
 
 from packtrain.agent.guard import Guard
@@ -10,8 +12,9 @@ from packtrain.agent.process import Processes
 from packtrain.agent.sandbox import Sandbox
 from packtrain.agent.steps import StepRunner
 from packtrain.agent.stop import Stop
+from packtrain.errors import FailedError
 from packtrain.events import Journal, JournalReader, Redactor
-from packtrain.plan import AttemptFolder, EnvVar, Job, Limits, Resources, Run, Secret, Step
+from packtrain.plan import AttemptFolder, EnvVar, Job, Launch, Limits, Resources, Run, Secret, Step
 
 HOST_ENV = {"PATH": os.environ["PATH"], "FROM_HOST": "host"}
 
@@ -77,3 +80,28 @@ def mark(word: str, **rest) -> Step:
 
 def env(**variables):
     return tuple(EnvVar(key, value) for key, value in variables.items())
+
+
+def fails(bench, *steps, **job):
+    try:
+        bench.run(*steps, **job)
+    except FailedError as error:
+        return error
+    raise AssertionError("it did not fail")
+
+
+def launch(name, *steps, handle="", signal_at_exit=signal.SIGTERM):
+    return Step(name, Launch(handle, int(signal_at_exit), steps))
+
+
+def assert_gone(pid: int) -> None:
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline:
+        try:
+            with open(f"/proc/{pid}/stat") as file:
+                if file.read().rpartition(")")[2].split()[0] == "Z":
+                    return
+        except (FileNotFoundError, ProcessLookupError):
+            return
+        time.sleep(0.01)
+    raise AssertionError(f"process {pid} still lives")

@@ -54,6 +54,7 @@ def test_new_and_changed_files_at_the_top_are_outputs(bench, work):
     expected = {"new.txt": "a\n", ".hidden": "b\n", "settings.txt": "changed\n", "link.txt": "a\n"}
     assert outputs(bench) == expected
     assert not (bench.box.output / "link.txt").is_symlink()
+    assert (bench.box.output / "dangling").is_symlink(), "so that it is told of"
 
 
 def test_named_files_and_folders(bench, work):
@@ -70,6 +71,12 @@ def test_named_files_and_folders(bench, work):
         "input.txt": "input",
         "models/best.pt": "3\n",
     }
+
+
+def test_links_to_nowhere_come_along_to_be_told_of(bench, work):
+    bench.run(step("mkdir d; echo 1 > d/x; ln -s gone d/y; ln -s gone z", collect=collect("d", "z")))
+    assert outputs(bench) == {"d/x": "1\n"}
+    assert all((bench.box.output / name).is_symlink() for name in ("d/y", "z"))
 
 
 def test_patterns_lead_deeper(bench, work):

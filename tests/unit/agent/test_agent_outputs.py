@@ -102,7 +102,8 @@ def test_the_inventory(folder):
     assert under("p/", inventory(folder, digest=False))[-1] == {"path": "p/sub/b.log", "bytes": 2}
 
 
-def test_the_inventory_has_an_end(tmp_path):
+def test_the_inventory_has_all_and_digests_of_the_first_thousand(tmp_path):
     for n in range(1001):
         (tmp_path / str(n)).touch()
-    assert len(inventory(tmp_path, digest=False)) == 1000
+    assert sum("sha256" in entry for entry in inventory(tmp_path, digest=True)) == 1000
+    assert len(inventory(tmp_path, digest=False)) == 1001

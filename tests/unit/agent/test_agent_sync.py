@@ -1,6 +1,5 @@
 """Outputs leave complete: links resolved, files quiet, nothing half-written."""
 
-import os
 import time
 
 import pytest
@@ -12,7 +11,7 @@ from packtrain.agent.process import Processes
 from packtrain.agent.sandbox import Sandbox
 from packtrain.agent.secrets import Secrets
 from packtrain.agent.stop import Stop
-from packtrain.agent.sync import ContinuousSync, detach_links, keep, within_grace
+from packtrain.agent.sync import ContinuousSync, keep, tidy_outputs, within_grace
 from packtrain.errors import FailedError
 from packtrain.events import Journal, JournalReader, Redactor
 from packtrain.plan import AttemptFolder, Job, Limits, Output, Ref, Resources
@@ -46,36 +45,22 @@ def notices(context):
     return [e.data["text"] for e in JournalReader(context.journal.path).read() if e.kind == "notice"]
 
 
-# Links
-
-
-def test_a_link_out_of_the_folder_becomes_what_it_shows(tmp_path):
-    (tmp_path / "out").mkdir()
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "elsewhere" / "model").write_text("weights")
-    (tmp_path / "out" / "absolute").symlink_to(tmp_path / "elsewhere" / "model")
-    (tmp_path / "out" / "relative").symlink_to("../elsewhere/model")
-    (tmp_path / "out" / "folder").symlink_to(tmp_path / "elsewhere")
-    detach_links(tmp_path / "out")
-    assert not any(path.is_symlink() for path in (tmp_path / "out").rglob("*"))
-    assert [(tmp_path / "out" / n).read_text() for n in ("absolute", "relative", "folder/model")] == ["weights"] * 3
-
-
-def test_a_link_within_the_folder_stays_one(tmp_path):
-    (tmp_path / "epoch9").write_text("weights")
-    (tmp_path / "latest").symlink_to("epoch9")
-    (tmp_path / "broken").symlink_to("nowhere")
-    detach_links(tmp_path)
-    assert os.readlink(tmp_path / "latest") == "epoch9"
-    assert os.readlink(tmp_path / "broken") == "nowhere"
-
-
 def test_kept_outputs_appear_at_once(context):
     (context.box.output / "f").write_text("1")
     keep(context, "")
     assert (context.box.home.output / "f").read_text() == "1"
     assert not context.box.output.exists()
     assert [p.name for p in context.box.home.root.iterdir() if p.name.endswith(".new")] == []
+
+
+def test_what_is_left_out_is_told_but_not_a_hundred_times(context):
+    for number in range(100):
+        (context.box.output / f"broken{number}").symlink_to("nowhere")
+    (context.box.output / ".half.tmp-7").write_text("not finished")
+    tidy_outputs(context)
+    assert list(context.box.output.iterdir()) == []
+    told = notices(context)
+    assert len(told) == 6 and told[-1] == "95 more outputs are left out"
 
 
 # Grace

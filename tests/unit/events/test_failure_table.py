@@ -6,6 +6,7 @@ import pytest
 
 from packtrain.errors import EXIT_CONTINUE_ELSEWHERE, EXIT_CONTINUE_HERE, FailedError, TransferError
 from packtrain.events import FAILURE_KINDS, Failure, kinds
+from packtrain.events.failure import ACTIONS, CONFIRM, END, RETRY, STOP
 
 RANGES = {"user": (10, 29), "data": (30, 44), "site": (45, 59), "pool": (60, 69), "packtrain": (70, 79)}
 ROWS = sorted(FAILURE_KINDS.items())
@@ -29,6 +30,18 @@ def test_each_kind_keeps_the_rules(kind, row):
     assert row.remedy
     assert not row.meaning.endswith(".") and not row.remedy.endswith(".")
     assert kind == kind.lower() and kind.replace("_", "").isalpha()
+    assert row.action in ACTIONS
+    assert not (row.transient and row.action in (CONFIRM, STOP, END)), "what may pass is tried again"
+
+
+def test_only_mistakes_of_the_user_can_stop_a_run():
+    assert {row.blame for row in FAILURE_KINDS.values() if row.action in (CONFIRM, STOP)} == {"user"}
+
+
+def test_a_kind_of_a_newer_version_is_tried_again_if_it_may_pass():
+    newer = {"kind": "of_tomorrow", "stage": "fetch", "blame": "site", "transient": True, "detail": "d"}
+    assert Failure.from_data(newer).action == RETRY
+    assert Failure.from_data({**newer, "transient": False}).action == END
 
 
 @pytest.mark.parametrize("error", [FailedError("disk_full", "no room"), TransferError("disk_full", "no room", "x")])

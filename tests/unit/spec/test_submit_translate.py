@@ -166,6 +166,41 @@ def test_declared_outputs_are_expected_where_htcondor_puts_them(document):
     ]
 
 
+def test_declared_outputs_of_each_job_have_names_of_their_own(document):
+    made = document("transfer_output_files = out/model_$(Process).pt, $(kind).json", "queue kind in (a, b)")
+    assert run_of(made)["collect"] == ["out/model_{job}.pt", "{kind}.json"]
+    assert [entry["path"] for entry in made["expect"]] == ["model_{job}.pt", "{kind}.json"]
+
+
+@pytest.mark.parametrize(
+    ("text", "both"),
+    [
+        ("transfer_output_files = a/x.pt, b/x.pt", "a/x.pt and b/x.pt would both be x.pt"),
+        ("transfer_output_files = $(kind).pt, two.pt", "$(kind).pt and two.pt would both be two.pt"),
+        ("transfer_output_files = two.pt, $(kind).pt", "two.pt and $(kind).pt would both be $(kind).pt"),
+        ("transfer_output_files = $(number), v/$(Process)", "$(number) and v/$(Process) would both be $(Process)"),
+        ('transfer_output_files = a, b\ntransfer_output_remaps = "a = b"', "a and b would both be b"),
+    ],
+)
+def test_outputs_of_any_job_that_would_overwrite_each_other_are_refused(adopted, text, both):
+    """Of some only the second or third job has them."""
+    found = adopted(text, "queue kind, number from (\none 7\ntwo 8\nthree 2\n)")
+    assert both in told(found)
+    assert found.loaded.workflow is None
+
+
+def test_inputs_of_any_job_with_one_name_are_refused(adopted):
+    found = adopted("transfer_input_files = data/two.csv, $(kind).csv", "queue kind in (one, two)")
+    assert "data/two.csv and $(kind).csv would have the same name there" in told(found)
+    apart = adopted("transfer_input_files = data/two.csv, $(kind).csv", "queue kind in (one, three)")
+    assert "the same name" not in told(apart)
+
+
+def test_jobs_of_which_two_have_one_destination_are_refused(adopted):
+    found = adopted("output_destination = osdf:///data/$(kind)", "queue kind in (one, two, one)")
+    assert "3 jobs would write to osdf:///data/$(kind), some of them to the same place" in told(found)
+
+
 def test_jobs_that_would_overwrite_each_other_are_kept_apart(adopted):
     found = adopted("", "queue 50")
     assert "output" not in found.document

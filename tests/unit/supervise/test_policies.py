@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from story import Story
 
+from packtrain.plan import Job, Limits, Resources
 from packtrain.state import JobStatus
 from packtrain.supervise.decisions import Cancel, End, Reopen, Submit, event_of
-from packtrain.supervise.policies import cancel_everything, cancel_requested, start, verdict
+from packtrain.supervise.policies import Rules, cancel_everything, cancel_requested, start, verdict
 
 
 @pytest.fixture
@@ -15,12 +16,16 @@ def story():
     return Story()
 
 
+def rules(attempts):
+    return Rules(jobs={"0": Job("0", (), Resources(), Limits(attempts=attempts), ())})
+
+
 def judge(story, allowed=3):
-    return verdict({"0": allowed})(story.state, ["0"], 0.0)
+    return verdict(rules(allowed))(story.state, ["0"], 0.0)
 
 
 def starting(story, now=0.0):
-    return start(story.state, ["0"], now)
+    return start(Rules())(story.state, ["0"], now)
 
 
 class TestStart:
@@ -28,7 +33,7 @@ class TestStart:
         assert starting(story) == [Submit("0", "0-1", "not tried yet")]
 
     def test_only_jobs_that_changed_are_looked_at(self):
-        assert start(Story("0", "1").state, ["1"], 0.0) == [Submit("1", "1-1", "not tried yet")]
+        assert start(Rules())(Story("0", "1").state, ["1"], 0.0) == [Submit("1", "1-1", "not tried yet")]
 
     def test_not_while_an_attempt_lives(self, story):
         story.submit()

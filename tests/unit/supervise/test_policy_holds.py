@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from story import Story
 
+from packtrain.plan import Job, Limits, Resources
 from packtrain.supervise.decisions import GiveUp, Release, event_of
-from packtrain.supervise.policies import holds
+from packtrain.supervise.policies import Rules, holds
 
 
 @pytest.fixture
@@ -17,7 +18,8 @@ def story():
 
 
 def decide(story, now=0.0, allowed=3):
-    return holds({"0": allowed})(story.state, ["0"], now)
+    rules = Rules(jobs={"0": Job("0", (), Resources(), Limits(attempts=allowed), ())})
+    return holds(rules)(story.state, ["0"], now)
 
 
 def test_what_may_pass_is_let_go_after_a_while(story):
@@ -47,6 +49,14 @@ def test_each_release_waits_longer_and_there_is_a_last_one(story):
 def test_what_does_not_pass_is_given_up_at_once(story):
     hold = story.held("give_up")
     assert decide(story) == [GiveUp("0", "0-1", "it is held", hold)]
+
+
+def test_a_hold_that_ends_the_last_start_that_it_may_have_is_not_let_go(story):
+    story.placed()
+    story.held(start=1)
+    (decision,) = decide(story, 0.0, allowed=1)
+    assert isinstance(decision, GiveUp) and decision.reason == "its last attempt ended with it"
+    assert isinstance(decide(story, 10.0, allowed=2)[0], Release)
 
 
 def test_what_a_person_held_waits_for_that_person_but_not_for_ever(story):

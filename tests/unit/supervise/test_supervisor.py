@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from fake_engine import HANG, LOST, SUCCEED
 
 from packtrain.events import kinds
-from packtrain.plan import Limits
+from packtrain.plan import Limits, Recovery
 from packtrain.state import AttemptStatus, JobStatus
 
 A, J = AttemptStatus, JobStatus
@@ -70,6 +72,28 @@ def test_one_failing_job_does_not_stop_the_others(make_bench):
     bench = make_bench(jobs=3)
     state = bench.supervisor(bench.engine({"1": ["step_failed"]})).run()
     assert statuses(state) == {"0": J.SUCCEEDED, "1": J.FAILED, "2": J.SUCCEEDED}
+
+
+def test_a_common_mistake_stops_what_was_not_started(make_bench):
+    bench = make_bench(jobs=10)
+    engine = bench.engine({str(n): ["step_failed"] for n in range(10)}, capacity=2)
+    state = bench.supervisor(engine).run()
+    kinds_ = [job.verdict.failure.kind for job in state.jobs.values()]
+    assert (kinds_.count("step_failed"), kinds_.count("run_stopped")) == (6, 4), "two ran when it was decided"
+    stopped = {job.verdict.reason for job in state.jobs.values() if job.verdict.failure.kind == "run_stopped"}
+    assert stopped == {"stopped after 6 identical failures on this machine"}
+    assert state.finished
+    engine = bench.engine()
+    assert bench.supervisor(engine).run(reopen=True).count(J.SUCCEEDED) == 10, "and can be resumed"
+
+
+def test_a_budget_of_the_whole_run_is_kept(make_bench):
+    bench = make_bench(jobs=10, attempts=9)
+    bench.plan = replace(bench.plan, recovery=Recovery(failures=4))
+    engine = bench.engine({str(n): ["service_unavailable"] for n in range(10)}, capacity=1)
+    state = bench.supervisor(engine).run()
+    assert sum(len(job.spent) for job in state.jobs.values()) == 5, "one ran when it was used up"
+    assert state.count(J.FAILED) == 10
 
 
 def test_a_requested_cancellation_ends_the_attempt_then_the_job(make_bench):

@@ -5,10 +5,12 @@ from __future__ import annotations
 import multiprocessing
 import os
 import time
+from dataclasses import replace
 
 import pytest
 from fake_engine import HANG, FakeEngine
 
+from packtrain.engines.api import Sighting
 from packtrain.errors import LeaseLostError, RefusedError
 from packtrain.events import Event, kinds
 from packtrain.state import JobStatus, fold
@@ -114,6 +116,61 @@ def test_a_cancellation_that_was_decided_but_not_done_is_done_later(bench):
     assert bench.decided("cancel") == ["0-1"]
     state = bench.supervisor(bench.engine({"0": [HANG]})).run()
     assert (state.jobs["0"].status, bench.decided("cancel")) == (JobStatus.CANCELLED, ["0-1"])
+
+
+class DiesBeforeGivingUp(FakeEngine):
+    """The pool ends a start for a reason that costs an attempt, and has it in its queue again."""
+
+    def poll(self):
+        about = {"serial": 7, "start": 1, "kind": "container_failed", "detail": "no container"}
+        return [Sighting(d, t.job.id, "stopped", **about) for d, t in self._running.items()]
+
+    def cancel(self, decisions):
+        if decisions:
+            os._exit(9)
+
+
+def test_what_was_given_up_but_not_ended_is_ended_later(make_bench):
+    bench = make_bench(attempts=1)
+    crash(bench, DiesBeforeGivingUp, {"0": [HANG]})
+    assert bench.decided("give_up") == ["0-1"]
+    waits = iter(range(50))
+    engine = bench.engine({"0": [HANG]}, between=lambda: next(waits))
+    state = bench.supervisor(engine).run()
+    assert state.jobs["0"].status is JobStatus.FAILED
+    assert bench.decided("give_up") == ["0-1"], "decided once"
+
+
+class Roomy(FakeEngine):
+    """A machine with more memory than is planned; remembers what it was asked for."""
+
+    def __init__(self, *arguments, **more):
+        super().__init__(*arguments, **more)
+        self.capabilities = replace(self.capabilities, memory_mb=1 << 20)
+        self.asked = {}
+
+    def submit(self, tickets):
+        self.asked.update({ticket.decision: ticket for ticket in tickets})
+        return super().submit(tickets)
+
+
+class DiesBeforeTheSecondAttempt(Roomy):
+    def submit(self, tickets):
+        if any(ticket.decision.endswith("-2") for ticket in tickets):
+            os._exit(9)
+        return super().submit(tickets)
+
+
+def test_what_was_decided_otherwise_than_planned_is_asked_for_alike_after_a_crash(bench):
+    script = {"0": ["out_of_memory", "succeed"]}
+    crash(bench, DiesBeforeTheSecondAttempt, script)
+    engine = bench.engine(script, Roomy)
+    state = bench.supervisor(engine).run()
+    (ticket,) = engine.asked.values()
+    assert (ticket.decision, ticket.amendment.memory) == ("0-2", 2.0)
+    assert ticket.job.resources.memory_mb == 2 * bench.plan.jobs[0].resources.memory_mb
+    assert state.jobs["0"].attempts[1].amendment == {"memory": 2.0}
+    assert state.jobs["0"].status is JobStatus.SUCCEEDED
 
 
 def test_a_second_supervisor_is_refused_while_the_first_lives(bench):

@@ -148,21 +148,28 @@ def test_ranges_end_with_the_object(span, size, expected):
 def says():
     """A server that answers each connection with the next of these bytes; its address."""
     server = socket.create_server(("127.0.0.1", 0))
-    heard = []
+    heard, serving = [], []
+
+    def serve(answers: tuple[bytes, ...]) -> None:
+        for answer in answers:
+            try:
+                connection, _ = server.accept()
+            except OSError:
+                return  # the test is over
+            with connection:
+                heard.append(connection.recv(1 << 16))
+                connection.sendall(answer)
 
     def start(*answers: bytes) -> str:
-        def serve() -> None:
-            for answer in answers:
-                connection, _ = server.accept()
-                with connection:
-                    heard.append(connection.recv(1 << 16))
-                    connection.sendall(answer)
-
-        threading.Thread(target=serve, daemon=True).start()
+        serving.append(threading.Thread(target=serve, args=(answers,)))
+        serving[-1].start()
         return f"http://127.0.0.1:{server.getsockname()[1]}/x"
 
     start.heard = heard
     yield start
+    server.shutdown(socket.SHUT_RDWR)  # wakes whoever accepts
+    for thread in serving:
+        thread.join()
     server.close()
 
 

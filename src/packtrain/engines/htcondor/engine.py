@@ -3,21 +3,24 @@ submit descriptions, the run's user log, and the queue itself."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from packtrain.engines.api import Capabilities, Sighting, Ticket
+from packtrain.engines.api import Amendment, Capabilities, Sighting, Ticket
 from packtrain.engines.htcondor import bare, homecoming
 from packtrain.engines.htcondor.client import Client, UnreachableError
-from packtrain.engines.htcondor.delivery import parcels, transfer_list
-from packtrain.engines.htcondor.log import SUBMIT, LogReader, Record
+from packtrain.engines.htcondor.delivery import for_worker, parcels, transfer_list
+from packtrain.engines.htcondor.log import LogReader
 from packtrain.engines.htcondor.queue import Queue
 from packtrain.engines.htcondor.settings import RunSettings
-from packtrain.engines.htcondor.text import Batch, items_text, render
+from packtrain.engines.htcondor.text import Batch, carries_checkpoints, items_text, render
 from packtrain.engines.htcondor.tracker import REMOVED, Items, Known, Tracker
 from packtrain.errors import FailedError
-from packtrain.plan import Plan, RunFolder
+from packtrain.plan import Plan, RunFolder, write_plan
+from packtrain.userlog.record import SUBMIT, Record
 
 CAPABILITIES = Capabilities(
     name="htcondor",
@@ -27,6 +30,7 @@ CAPABILITIES = Capabilities(
     gpus=1 << 20,
     shares_folder=False,
     pause_s=1.0,
+    many_sites=True,
 )
 _LOOK_S = 0.1  # how often the log's size is looked at while waiting
 _LEAST_WAIT_S = 0.25  # news of a thousand jobs come all the time; they are read together
@@ -105,15 +109,16 @@ class HtcondorEngine:
     # Submitting
 
     def _send(self) -> None:
-        """Everything that was asked for and is not known yet, as one cluster. If the schedd gives no answer it may
-        still have taken it: the queue is asked before it is tried again."""
+        """Everything that was asked for and is not known yet, as one cluster for each way in which attempts are
+        amended. If the schedd gives no answer it may still have taken it: the queue is asked before it is tried again.
+        """
         if not self._unsent or time.monotonic() < self._try_again:
             return
         try:
             self._find_in_queue()
             fresh = [ticket for ticket in self._unsent.values() if ticket.decision not in self._tracker.by_decision]
-            if fresh:
-                self._submit_cluster(fresh)
+            for alike in _alike(fresh):
+                self._submit_cluster(alike)
             self._unsent.clear()
         except UnreachableError:
             self._try_again = time.monotonic() + _TRY_AGAIN_S
@@ -126,12 +131,20 @@ class HtcondorEngine:
 
     def _submit_cluster(self, tickets: Sequence[Ticket]) -> None:
         batch = self._batch(tickets)
+        sent = parcels(self._plan)
         for ticket in tickets:
-            self._folder.attempt(ticket.job.id, ticket.decision).root.mkdir(parents=True, exist_ok=True)
+            attempt = self._folder.attempt(ticket.job.id, ticket.decision)
+            attempt.root.mkdir(parents=True, exist_ok=True)
+            if carries_checkpoints(ticket.job):
+                attempt.checkpoint.mkdir(exist_ok=True)
+            if ticket.amendment.agent_brings:
+                alone = replace(self._plan, jobs=(for_worker(ticket.job, sent),), htcondor=(), slurm=())
+                write_plan(alone, attempt.plan)
         first = tickets[0].decision
         description, items = self._path(f"{first}.sub"), self._path(f"{first}.items")
         items.write_text(items_text(batch), encoding="utf-8")
         settings = RunSettings.read(self._path("settings.json"))
+        settings = replace(settings, disk_mb=math.ceil(settings.disk_mb * tickets[0].amendment.disk))
         description.write_text(render(batch, self._folder, items, settings), encoding="utf-8")
         cluster = self._client.submit(description.read_text(encoding="utf-8"))
         self._tracker.add_cluster(cluster, [(t.job.id, t.decision) for t in tickets], materialized=len(tickets) == 1)
@@ -148,7 +161,7 @@ class HtcondorEngine:
         }
         has_secrets = self._folder.secrets.is_dir() and any(self._folder.secrets.iterdir())
         attempts = [(ticket.job, ticket.decision) for ticket in tickets]
-        return Batch(self._plan.run, len(self._plan.jobs), attempts, inputs, has_secrets)
+        return Batch(self._plan.run, len(self._plan.jobs), attempts, inputs, has_secrets, tickets[0].amendment)
 
     def _path(self, name: str) -> Path:
         return self._folder.htcondor / name
@@ -224,6 +237,14 @@ class HtcondorEngine:
                 self._errands.pop(0)
             except UnreachableError:
                 self._try_again = time.monotonic() + _TRY_AGAIN_S
+
+
+def _alike(tickets: Iterable[Ticket]) -> Iterable[list[Ticket]]:
+    """Those whose attempts get the same: they can share a description."""
+    found: dict[Amendment, list[Ticket]] = {}
+    for ticket in tickets:
+        found.setdefault(ticket.amendment, []).append(ticket)
+    return found.values()
 
 
 def _story(one: Known) -> list[Sighting]:

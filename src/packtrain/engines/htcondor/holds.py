@@ -12,7 +12,8 @@ RELEASE, WAIT, GIVE_UP = "release", "wait", "give_up"
 STARTED_TOO_OFTEN = 5501  # our own subcode, see `text`
 
 _MISSING = re.compile(r"No such file or directory|Permission denied|does not exist", re.IGNORECASE)
-_OUT_OF_TIME = (46, 47)
+_STALLED = re.compile(r"stall|timed? ?out|no progress|took too long", re.IGNORECASE)
+_DISK = re.compile(r"\bdisk\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -22,9 +23,9 @@ class Meaning:
 
 
 # Policies (3, 26) and a machine's own reasons (21) are somebody's rule: another attempt elsewhere may well keep it.
-_MEANINGS: dict[int, Meaning] = {
+MEANINGS: dict[int, Meaning] = {
     1: Meaning("held", WAIT),
-    3: Meaning("held", GIVE_UP),
+    3: Meaning("policy_hold", GIVE_UP),
     5: Meaning("submit_refused", GIVE_UP),
     6: Meaning("delivery_failed", RELEASE),
     7: Meaning("delivery_failed", RELEASE),
@@ -39,7 +40,7 @@ _MEANINGS: dict[int, Meaning] = {
     19: Meaning("container_failed", RELEASE),
     21: Meaning("evicted", GIVE_UP),
     22: Meaning("submit_refused", GIVE_UP),
-    26: Meaning("held", GIVE_UP),
+    26: Meaning("policy_hold", GIVE_UP),
     32: Meaning("delivery_too_large", GIVE_UP),
     33: Meaning("delivery_too_large", GIVE_UP),
     34: Meaning("out_of_memory", GIVE_UP),
@@ -49,6 +50,20 @@ _MEANINGS: dict[int, Meaning] = {
     46: Meaning("time_limit", GIVE_UP),
     47: Meaning("time_limit", GIVE_UP),
 }
+UNKNOWN = Meaning("policy_hold", GIVE_UP)  # of any other code
+
+# Ends that are no holds, as the docs tell them; `tracker` and `state.attempt` know them.
+ENDINGS: tuple[tuple[str, str], ...] = (
+    ("the pool took the machine back (004)", "evicted"),
+    ("the same with code 45: the container could not be started", "container_failed"),
+    ("the pool lost it (007), e.g. because a socket was closed", "evicted"),
+    ("the machine was not heard of within the job's lease (024)", "lease_expired"),
+    ("a person removed it (009)", "cancelled"),
+    (
+        "an agent that is gone without a word: killed by a signal, or with an exit code that is not in the table",
+        "agent_lost",
+    ),
+)
 
 
 def meaning(code: int, subcode: int, reason: str) -> Meaning:
@@ -56,4 +71,8 @@ def meaning(code: int, subcode: int, reason: str) -> Meaning:
         return Meaning("never_starts", GIVE_UP)
     if code == 13 and _MISSING.search(reason) and "SHADOW" in reason.upper():
         return Meaning("submit_refused", GIVE_UP)  # a file of the access point itself: waiting brings nothing
-    return _MEANINGS.get(code, Meaning("held", GIVE_UP))
+    if code in (12, 13) and _STALLED.search(reason):
+        return Meaning("delivery_stalled", RELEASE)
+    if code == 34 and _DISK.search(reason):
+        return Meaning("disk_full", GIVE_UP)
+    return MEANINGS.get(code, UNKNOWN)

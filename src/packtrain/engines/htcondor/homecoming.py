@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
@@ -11,10 +12,9 @@ from typing import Any
 from packtrain.engines.api import Ticket
 from packtrain.engines.htcondor.delivery import path_of
 from packtrain.engines.htcondor.text import carries_checkpoints
-from packtrain.events import JournalReader, kinds
+from packtrain.events import Event, JournalReader, kinds
 from packtrain.plan import AttemptFolder, Job, RunFolder
 
-_MOST_LISTED = 1000  # of an agent's list of outputs; one that is as long may not be the whole
 _PARTIAL = ".packtrain"  # results of starts that did not pass their checks
 
 
@@ -24,19 +24,40 @@ def bring_home(job: Job, attempt: AttemptFolder) -> None:
         return
     target = path_of(job.output.ref)
     target.mkdir(parents=True, exist_ok=True)
-    for path in _files(attempt.output):
+    for path in _accepted(attempt):
         _move(path, target / path.relative_to(attempt.output))
+    shutil.rmtree(attempt.checkpoint, ignore_errors=True)
 
 
 def is_home(job: Job, attempt: AttemptFolder) -> bool:
     """Whether the attempt succeeded and everything that it made has come here, whatever the pool says."""
-    last = [event for event in JournalReader(attempt.journal).read() if event.kind == kinds.ATTEMPT_ENDED][-1:]
-    if not last or last[0].data.get("outcome") != "succeeded":
+    word = _last_word(attempt)
+    if word is None or word.data.get("outcome") != "succeeded":
         return False
     if job.output is not None and not job.output.ref.url.startswith("file:"):
         return True  # the agent itself brought them to their place, before it said so
-    made = last[0].data.get("outputs") or []
-    return len(made) < _MOST_LISTED and all(_has_arrived(attempt.output, entry) for entry in made)
+    made = _made(attempt, word)
+    return made is not None and all(_has_arrived(attempt.output, entry) for entry in made)
+
+
+def _last_word(attempt: AttemptFolder) -> Event | None:
+    ends = [event for event in JournalReader(attempt.journal).read() if event.kind == kinds.ATTEMPT_ENDED]
+    return ends[-1] if ends else None
+
+
+def _made(attempt: AttemptFolder, word: Event) -> list[Mapping[str, Any]] | None:
+    """All outputs by its own account; None where there is no such list, or it has not come whole."""
+    count, listed = word.data.get("output_files"), list(word.data.get("outputs") or [])
+    if type(count) is not int:
+        return None
+    if len(listed) == count:
+        return listed
+    try:
+        lines = attempt.listed(word.emitter).read_text(encoding="utf-8").splitlines()
+        found = [json.loads(line) for line in lines]
+    except (OSError, ValueError):
+        return None
+    return found if len(found) == count else None
 
 
 def _has_arrived(folder: Path, entry: Mapping[str, Any]) -> bool:
@@ -45,6 +66,16 @@ def _has_arrived(folder: Path, entry: Mapping[str, Any]) -> bool:
     except OSError:
         return False
     return size == entry.get("bytes")
+
+
+def _accepted(attempt: AttemptFolder) -> Iterator[Path]:
+    """Of the attempt that succeeded; a start before it may have left files of its own, if it ended on their way."""
+    word = _last_word(attempt)
+    made = _made(attempt, word) if word else None
+    names = None if made is None else {str(entry.get("path")) for entry in made}
+    for path in _files(attempt.output):
+        if names is None or path.relative_to(attempt.output).as_posix() in names:
+            yield path
 
 
 def _files(folder: Path) -> Iterator[Path]:

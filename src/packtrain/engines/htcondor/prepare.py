@@ -71,17 +71,24 @@ def problems(plan: Plan, settings: RunSettings, client: Client, origin: Origin |
     report = Report(origin or Origin(plan.name))
     for key, sentence in text.refused(settings.lines):
         report.key_error(("htcondor", key), sentence)
-    for source in plan.jobs[0].inputs:
-        keys = _keys(source.name)
-        for sentence in delivery.problems(source, ".".join(keys)):
-            report.error((*keys, "delivery"), sentence)
-    for source, sentence in delivery.clashes(plan.jobs[0]):
-        report.error((*_keys(source.name), "delivery"), sentence)
+    for keys, sentence in _of_inputs(plan):
+        report.error((*keys, "delivery"), sentence)
     if plan.jobs[0].output and plan.jobs[0].output.continuous and plan.jobs[0].output.ref.url.startswith("file:"):
         report.warning(("continuousOutputSync",), "outputs come from the pool when a job ends, not while it runs")
     if not report.failed:
         _compare_sizes(plan, settings, client, report)
     return report.problems
+
+
+def _of_inputs(plan: Plan) -> list[tuple[tuple[str, ...], str]]:
+    """What is wrong with the inputs of any job; each sentence once."""
+    found: dict[tuple[tuple[str, ...], str], None] = {}
+    for job in _different(plan):
+        for source in job.inputs:
+            keys = _keys(source.name)
+            found.update(((keys, sentence), None) for sentence in delivery.problems(source, ".".join(keys)))
+        found.update(((_keys(source.name), sentence), None) for source, sentence in delivery.clashes(job))
+    return list(found)
 
 
 def _compare_sizes(plan: Plan, settings: RunSettings, client: Client, report: Report) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from packtrain.engines.api import AS_PLANNED, Amendment
 from packtrain.engines.htcondor.holds import STARTED_TOO_OFTEN
 from packtrain.engines.htcondor.image import image_of
 from packtrain.engines.htcondor.settings import RunSettings
@@ -40,6 +42,7 @@ _JOINED = {"requirements": " && ", "require_gpus": " && ", "periodic_hold": " ||
 _LISTED = ("transfer_input_files", "ulog_execute_attrs", "job_machine_attrs")
 _SHORT_DURATION_S, _MEDIUM, _LONG = 10 * 3600, "Medium", "Long"
 _UPDATES_PER_S, _LEAST_LIVE_S = 20, 2
+_PLACE = re.compile(r"[\w.:-]{1,200}", re.ASCII)
 _SITE_ATTRIBUTES = "GLIDEIN_ResourceName, GLIDEIN_Site"
 
 # A log as DAGMan has it can leave out kinds of events: in `log`, each word of a job about its progress is one (033).
@@ -57,6 +60,7 @@ class Batch:
     attempts: Sequence[tuple[Job, str]]  # with their decisions
     inputs: Mapping[str, Sequence[str]]  # what HTCondor brings besides the agent, by decision
     has_secrets: bool = False
+    amendment: Amendment = AS_PLANNED  # of all of them
 
 
 def items_text(batch: Batch) -> str:
@@ -111,6 +115,7 @@ def _lines(batch: Batch, folder: RunFolder, settings: RunSettings) -> Iterator[L
     yield "submit_event_user_notes", f"{NOTE} $(job) $(decision)"
     yield "ulog_execute_attrs", _SITE_ATTRIBUTES
     yield from _resources(job, settings)
+    yield from _avoided(batch.amendment)
     yield from _patience(job, settings)
     yield from _attributes(batch, job, settings)
     if len(batch.attempts) > 1:
@@ -133,14 +138,18 @@ def live_s(jobs: int) -> int:
 
 def _files(batch: Batch, folder: RunFolder, job: Job) -> Iterator[Line]:
     shared = shared_inputs(batch)
-    brought = [str(folder.agent), str(folder.root / "jobs" / "$(job)" / "plan.json"), f"{folder.htcondor / 'empty'}/"]
+    own = folder.root / "jobs" / "$(job)"
+    plan = own / "attempts" / "$(decision)" / "plan.json" if batch.amendment.agent_brings else own / "plan.json"
+    brought = [str(folder.agent), str(plan), f"{folder.htcondor / 'empty'}/"]
+    # Of the attempt's own folder: what came back of a start that was ended while its outputs were on their way.
+    carried = ["checkpoint"] if carries_checkpoints(job) else []
+    brought += carried
     brought += [str(folder.secrets)] if batch.has_secrets else []
     brought += ["$(inputs)"] if shared is None else list(shared)
-    carried = ["checkpoint"] if carries_checkpoints(job) else []
     yield "transfer_executable", "true"
     yield "should_transfer_files", "yes"
     yield "transfer_input_files", ", ".join(brought)
-    yield "transfer_output_files", ", ".join(["journal.jsonl", "agent.log", "logs", "output", *carried])
+    yield "transfer_output_files", ", ".join([*carried, "journal.jsonl", "agent.log", "logs", "output"])
     yield "when_to_transfer_output", "ON_EXIT_OR_EVICT"
     if job.checkpoint:
         yield "checkpoint_exit_code", str(EXIT_CONTINUE_HERE)
@@ -160,6 +169,16 @@ def _resources(job: Job, settings: RunSettings) -> Iterator[Line]:
     if wanted.gpus:
         yield "request_gpus", str(wanted.gpus)
         yield from _gpu_needs(job)
+
+
+def _avoided(amendment: Amendment) -> Iterator[Line]:
+    """Places that failed lately; `merged` joins this with a person's own requirements. An attribute that a machine does
+    not have differs from any name. Names come from a log that others could write."""
+    sites, machines = (filter(_PLACE.fullmatch, names) for names in (amendment.avoid_sites, amendment.avoid_machines))
+    terms = [f'GLIDEIN_ResourceName =!= "{name}" && GLIDEIN_Site =!= "{name}"' for name in sites]
+    terms += [f'Machine =!= "{name}"' for name in machines]
+    if terms:
+        yield "requirements", " && ".join(terms)
 
 
 def _gpu_needs(job: Job) -> Iterator[Line]:

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from packtrain.engines.api import Sighting
-from packtrain.engines.htcondor import log
 from packtrain.engines.htcondor.holds import meaning
-from packtrain.engines.htcondor.log import Record
 from packtrain.errors import FormatError
 from packtrain.events import Event, kinds
+from packtrain.userlog import Record
+from packtrain.userlog import record as codes
 
 NOTE = "packtrain"  # begins the note of a submission, and each word that an agent writes into the log
 REMOVED = "packtrain: cancelled"  # the reason of what we remove ourselves
@@ -24,6 +24,8 @@ _KILLED = re.compile(r"Abnormal termination \(signal (\d+)\)")
 _STOPS = {45: ("container_failed", "its container could not be started there")}
 _ENDS = ("stopped", "held", "gone")
 _CODES = re.compile(r"Code (-?\d+) Subcode (-?\d+)")
+_MOVES = re.compile(r"(Entered queue to transfer|Started transferring|Finished transferring) (in|out)put files")
+_PARTS = {"Entered": "queued", "Started": "started", "Finished": "finished"}
 
 
 @dataclass
@@ -36,6 +38,7 @@ class Known:
     materialized: bool = False  # false: still an item of its cluster
     starts: int = 0
     running: bool = False
+    brings: bool = False  # inputs, for its next start
     held: bool = False
     gone: bool = False
     site: str = ""
@@ -86,7 +89,7 @@ class Tracker:
         """What the record says, for every attempt that it concerns."""
         if record.proc < 0:
             return list(self._take_cluster(record))
-        if record.code == log.SUBMIT:
+        if record.code == codes.SUBMIT:
             self._note_submission(record)
         known = self._by_native.get((record.cluster, record.proc))
         handler = _HANDLERS.get(record.code)
@@ -114,11 +117,11 @@ class Tracker:
         return seen
 
     def _take_cluster(self, record: Record) -> Iterator[Sighting]:
-        if record.code == log.CLUSTER_SUBMIT:
+        if record.code == codes.CLUSTER_SUBMIT:
             note = _note(record)
             if note:
                 self.add_cluster(record.cluster, self._items_of(note[1]))
-        elif record.code == log.CLUSTER_REMOVE:
+        elif record.code == codes.CLUSTER_REMOVE:
             for known in self._clusters.get(record.cluster, ()):
                 if not known.materialized and not known.gone:
                     yield self.end(known, "it was removed from the queue before it started", kind="cancelled")
@@ -147,18 +150,44 @@ def _sight(known: Known, status: str, record: Record | None = None, **more: obje
 def _execute(known: Known, record: Record) -> Iterator[Sighting]:
     known.site = record.attribute("GLIDEIN_ResourceName") or record.attribute("GLIDEIN_Site") or known.site
     known.starts, known.running, known.held, known.emitters = known.starts + 1, True, False, []
-    known.trouble = ""
+    known.trouble, known.brings = "", False
     slot = record.attribute("SlotName")
     host = slot.partition("@")[2] or record.text.rpartition(": ")[2]
     yield _sight(known, "placed", record, start=known.starts, host=host)
 
 
-def _stopped(reason: Callable[[Record], str]) -> Callable[[Known, Record], Iterator[Sighting]]:
+def _transfer(known: Known, record: Record) -> Iterator[Sighting]:
+    """Inputs come before the start that they are for; after a shadow was killed, without a word about the last one."""
+    found = _MOVES.match(record.text)
+    if found is None:
+        return
+    what, direction = _PARTS[found[1].split()[0]], found[2]
+    if direction == "in" and what != "finished":
+        known.brings = True
+    if not (known.brings or known.running):
+        return
+    yield Sighting(
+        known.decision,
+        known.job,
+        "transfer",
+        serial=record.offset + 1,
+        when=record.when,
+        start=known.starts + known.brings,
+        direction=direction,
+        what=what,
+    )
+
+
+def _stopped(reason: Callable[[Record], str], usual: str = "evicted") -> Callable[[Known, Record], Iterator[Sighting]]:
     def handle(known: Known, record: Record) -> Iterator[Sighting]:
+        brought, known.brings = known.brings, False
+        if brought and not known.running:
+            why = record.attribute("Reason") or reason(record)
+            yield _sight(known, "stopped", record, kind="evicted", detail=f"it was ended before it started: {why}")
         if known.running:
             known.running = False
             emitters = tuple(known.emitters)
-            kind, what = _STOPS.get(_code(record), ("evicted", reason(record)))
+            kind, what = _STOPS.get(_code(record), (usual, reason(record)))
             detail = f"{what}{_because(known)}"
             yield _sight(known, "stopped", record, start=known.starts, kind=kind, detail=detail, emitters=emitters)
 
@@ -166,8 +195,8 @@ def _stopped(reason: Callable[[Record], str]) -> Callable[[Known, Record], Itera
 
 
 def _code(record: Record) -> int:
-    codes = _CODES.search(record.text)
-    return int(codes[1]) if codes else 0
+    found = _CODES.search(record.text)
+    return int(found[1]) if found else 0
 
 
 def _terminated(known: Known, record: Record) -> Iterator[Sighting]:
@@ -197,11 +226,11 @@ def _aborted(known: Known, record: Record) -> Iterator[Sighting]:
 
 def _held(known: Known, record: Record) -> Iterator[Sighting]:
     """Of one that ran, this is the end of that start, too."""
-    codes = _CODES.search("\n".join(record.lines))
-    code, subcode = (int(codes[1]), int(codes[2])) if codes else (0, 0)
+    found = _CODES.search("\n".join(record.lines))
+    code, subcode = (int(found[1]), int(found[2])) if found else (0, 0)
     reason = _first(record) or "the pool does not say why"
     start, emitters = (known.starts, tuple(known.emitters)) if known.running else (0, ())
-    known.running, known.held = False, True
+    known.running, known.brings, known.held = False, False, True
     means = meaning(code, subcode, reason)
     yield _sight(
         known,
@@ -260,14 +289,17 @@ def _first(record: Record) -> str:
 
 
 _HANDLERS: Mapping[int, Callable[[Known, Record], Iterator[Sighting]]] = {
-    log.EXECUTE: _execute,
-    log.EVICTED: _stopped(lambda record: "the pool took the machine back"),
-    log.SHADOW_EXCEPTION: _stopped(lambda record: f"the pool lost it: {_first(record) or 'no reason was given'}"),
-    log.REMOTE_ERROR: _trouble,
-    log.RECONNECT_FAILED: _stopped(lambda record: "the machine was not heard of again within the job's lease"),
-    log.TERMINATED: _terminated,
-    log.ABORTED: _aborted,
-    log.HELD: _held,
-    log.RELEASED: _released,
-    log.GENERIC: _generic,
+    codes.EXECUTE: _execute,
+    codes.EVICTED: _stopped(lambda record: "the pool took the machine back"),
+    codes.SHADOW_EXCEPTION: _stopped(lambda record: f"the pool lost it: {_first(record) or 'no reason was given'}"),
+    codes.REMOTE_ERROR: _trouble,
+    codes.RECONNECT_FAILED: _stopped(
+        lambda record: "the machine was not heard of again within the job's lease", "lease_expired"
+    ),
+    codes.TERMINATED: _terminated,
+    codes.ABORTED: _aborted,
+    codes.HELD: _held,
+    codes.RELEASED: _released,
+    codes.GENERIC: _generic,
+    codes.FILE_TRANSFER: _transfer,
 }

@@ -10,6 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 from packtrain.spec.problems import ERROR, WARNING, Place
 from packtrain.spec.submitfile.jobs import first_free
+from packtrain.spec.submitfile.landings import Landings
 from packtrain.spec.submitfile.macros import MARK, MacroError
 from packtrain.spec.submitfile.quoting import QuotingError, split_list, split_remaps, unquoted
 from packtrain.spec.submitfile.told import Draft, Told
@@ -20,6 +21,7 @@ WORK = "work"
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9.+-]*)://")
 _FEDERATED = ("osdf", "stash", "pelican")
 _TRANSFER = ("", "yes", "if_needed", "true")
+_SPELT = {"job": "Process", "run": "Cluster"}
 _WHEN = ("", "on_exit", "on_success", "on_exit_or_evict")
 
 
@@ -33,9 +35,9 @@ def put_inputs(told: Told, draft: Draft) -> None:
     wanted += [("transfer_input_files", template) for template in _listed(told, "transfer_input_files")]
     if told.has("input") and told.template("input") != "/dev/null":
         wanted.append(("input", told.template("input")))
-    seen: dict[str, str] = {}
+    landings = Landings()
     for key, template in wanted:
-        _put_input(told, draft, key, template, seen)
+        _put_input(told, draft, key, template, landings)
 
 
 def _listed(told: Told, key: str) -> list[str]:
@@ -55,7 +57,7 @@ def _listed(told: Told, key: str) -> list[str]:
         return []
 
 
-def _put_input(told: Told, draft: Draft, key: str, template: str, seen: dict[str, str]) -> None:
+def _put_input(told: Told, draft: Draft, key: str, template: str, landings: Landings) -> None:
     each = told.jobs.of_each(template)
     schemes = {found.group(1).lower() if (found := _SCHEME.match(value)) else "" for value in each}
     if not all(each) or len(schemes) > 1:
@@ -65,12 +67,11 @@ def _put_input(told: Told, draft: Draft, key: str, template: str, seen: dict[str
     made = _address(told, key, template, scheme) if scheme else _local(told, key, template)
     if made is None:
         return
-    landing = posixpath.join(made["folder"], "" if made.pop("contents", False) else _last(template))
-    if landing in seen and not landing.endswith("/"):
-        if seen[landing] != template:
-            told.error(key, f"{key}: {_plain(seen[landing])} and {_plain(template)} would have the same name there")
+    before = None if made.pop("contents", False) else landings.take(template, [_last(value) for value in each])
+    if before is not None:
+        if before != template:
+            told.error(key, f"{key}: {_plain(before)} and {_plain(template)} would have the same name there")
         return
-    seen[landing] = template
     draft.put(("inputs", _name(template, draft)), made, told.place(key))
 
 
@@ -135,7 +136,8 @@ def _name(template: str, draft: Draft) -> str:
 
 
 def _plain(template: str) -> str:
-    return MARK.sub(lambda found: f"$({found.group(1)})", template)[:80]
+    """As the submit file has it."""
+    return MARK.sub(lambda found: f"$({_SPELT.get(found.group(1), found.group(1))})", template)[:80]
 
 
 # outputs
@@ -173,21 +175,33 @@ def _declared(told: Told) -> list[tuple[str | dict[str, str], str]] | None:
             told.error("transfer_output_remaps", "transfer_output_remaps needs transfer_output_files", "name the files")
         return None
     found = []
+    landings = Landings()
     keep_paths = told.flag("preserve_relative_paths", False)
     for template in _listed(told, "transfer_output_files"):
-        path = told.braces("transfer_output_files", template)
-        usual = path if keep_paths else _last(template)
+        usual = template if keep_paths else _last(template)
         to = remaps.pop(template, usual)
-        to = to if path.endswith("/") and to == usual else to.rstrip("/")
-        if not _is_inside(path) or not _is_inside(to):
-            told.error("transfer_output_files", f"{_plain(template)} would not stay in its folder: {to}")
+        whole = template.endswith("/") and to == usual
+        if not _has_place(told, template, to, None if whole else landings):
             continue
-        plain = to == posixpath.basename(path)
-        whole = path.endswith("/") and to == usual
-        found.append((path if plain or whole else {"path": path, "to": to}, path if whole else to))
+        path, target = (told.braces("transfer_output_files", text) for text in (template, to.rstrip("/")))
+        plain = target == posixpath.basename(path)
+        found.append((path if plain or whole else {"path": path, "to": target}, path if whole else target))
     for name in remaps:
         told.warning("transfer_output_remaps", f"{_plain(name)} is not among transfer_output_files")
     return found
+
+
+def _has_place(told: Told, template: str, to: str, landings: Landings | None) -> bool:
+    """Whether the output stays in its folder, and has its name for itself."""
+    names = [name.rstrip("/") for name in told.jobs.of_each(to)]
+    if not all(map(_is_inside, (*told.jobs.of_each(template), *names))):
+        told.error("transfer_output_files", f"{_plain(template)} would not stay in its folder: {_plain(to)}")
+        return False
+    before = landings.take(template, names) if landings else None
+    if before is not None and before != template:
+        message = f"{_plain(before)} and {_plain(template)} would both be {_plain(to)} here, and one of them be lost"
+        told.error("transfer_output_files", message, "give one of them another name with transfer_output_remaps")
+    return before is None
 
 
 def _is_inside(path: str) -> bool:
@@ -207,7 +221,7 @@ def _remaps(told: Told) -> dict[str, str]:
             message = f"{_plain(name)} should go to {_plain(target)}, but outputs go below {_home(told)}"
             told.error("transfer_output_remaps", message, "give a path below it")
         else:
-            made[name] = told.braces("transfer_output_remaps", relative)
+            made[name] = relative
     return made
 
 
@@ -266,7 +280,7 @@ def _put_elsewhere(told: Told, draft: Draft, template: str) -> None:
         told.error("output_destination", f"outputs cannot go to {_plain(template)}", "packtrain knows osdf and pelican")
         return
     url = re.sub(r"^stash:", "osdf:", template, flags=re.IGNORECASE)
-    if len(told.jobs) > 1 and not told.jobs.differ(url):
-        message = f"{len(told.jobs)} jobs would write to {_plain(url)}"
+    if len(set(told.jobs.of_each(url))) < len(told.jobs):
+        message = f"{len(told.jobs)} jobs would write to {_plain(url)}, some of them to the same place"
         told.report.add(told.place("output_destination"), ERROR, message, "put $(Process) into it")
     draft.put(("output", "osdf", "url"), told.braces("output_destination", url), told.place("output_destination"))

@@ -2,40 +2,78 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from packtrain.events import Failure
+from packtrain.events.failure import CONFIRM, END, RETRY, STOP
 from packtrain.state import Attempt, AttemptStatus, JobState, JobStatus, RunState
+from packtrain.state.record import signature, wasted_by
 from packtrain.supervise.decisions import Changed, Decision, End, Policy
+from packtrain.supervise.policies.rules import Rules
+
+_CHEAP_S = 1800.0  # a mistake that showed sooner is worth another look elsewhere
 
 
-def verdict(budget: Mapping[str, int]) -> Policy:
-    """`budget`: how many attempts may fail, by job. One that left in time and got further costs nothing."""
+def verdict(rules: Rules) -> Policy:
+    """An attempt that left in time and got further costs nothing of the budget."""
 
     def policy(state: RunState, changed: Changed, now: float) -> list[Decision]:
         undecided = (job for name in changed if not (job := state.jobs[name]).verdict)
-        return [decision for job in undecided if (decision := _judge(job, budget.get(job.id, 1)))]
+        return [decision for job in undecided if (decision := _judge(state, job, rules))]
 
     return policy
 
 
-def _judge(job: JobState, allowed: int) -> End | None:
+def _judge(state: RunState, job: JobState, rules: Rules) -> End | None:
     winner = next((a for a in job.attempts if a.status is AttemptStatus.SUCCEEDED), None)
     if winner:
         return End(job.id, JobStatus.SUCCEEDED, f"attempt {winner.number} passed its checks", winner.emitter)
     spent = list(job.spent)
     if job.live or not spent or spent[-1] is not job.recent[-1]:
         return None
-    return _give_up(job, spent, allowed)
+    reason = _reason_to_end(state, job, spent, rules)
+    failure = spent[-1].failure or _no_further(spent[-1])
+    return End(job.id, JobStatus.FAILED, reason, failure=failure) if reason else None
 
 
-def _give_up(job: JobState, spent: list[Attempt], allowed: int) -> End | None:
-    last = spent[-1].failure or _no_further(spent[-1])
-    if not last.transient and spent[-1].failure:
-        return End(job.id, JobStatus.FAILED, "another attempt would end alike", failure=last)
-    if len(spent) >= allowed:
-        return End(job.id, JobStatus.FAILED, f"{len(spent)} of {allowed} attempts were used up", failure=last)
-    return None
+def _reason_to_end(state: RunState, job: JobState, spent: list[Attempt], rules: Rules) -> str:
+    """ "": another attempt follows."""
+    limits, last = rules.limits(job.id), spent[-1].failure
+    if last is not None and _would_end_alike(last, rules):
+        return "another attempt would end alike"
+    if last is not None and last.action == CONFIRM and (evidence := _confirmed(state, job, spent, rules)):
+        return evidence
+    if len(spent) >= limits.attempts:
+        return f"{len(spent)} of {limits.attempts} attempts were used up"
+    wasted = sum(wasted_by(job, attempt) for attempt in spent) if limits.wasted_s is not None else 0.0
+    if limits.wasted_s is not None and wasted >= limits.wasted_s:
+        return f"its failed attempts took {wasted / 3600:.1f} h of the {limits.wasted_s / 3600:.1f} h that they may"
+    return ""
+
+
+def _would_end_alike(failure: Failure, rules: Rules) -> bool:
+    """Where there is but one place, what is not transient is so in the next attempt, too."""
+    if failure.action == CONFIRM:
+        return not rules.can_move
+    return failure.action in (END, STOP) or (
+        not failure.transient and not (failure.action == RETRY and rules.many_sites)
+    )
+
+
+def _confirmed(state: RunState, job: JobState, spent: list[Attempt], rules: Rules) -> str:
+    """Why no other site need be asked whether it is a mistake of the user's."""
+    last = spent[-1]
+    assert last.failure is not None
+    like = signature(last.failure)
+    own = [attempt for attempt in spent if attempt.failure and signature(attempt.failure) == like]
+    sites = {finding.site for finding in state.record.mistakes.get(like, ()) if finding.site}
+    if len(sites) >= rules.places:
+        return f"it failed alike at {len(sites)} sites"
+    if len(own) > 1:
+        return f"{len(own)} attempts failed alike"
+    return "it ran for long before it failed, and another attempt would most likely end alike" if _is_dear(last) else ""
+
+
+def _is_dear(attempt: Attempt) -> bool:
+    return attempt.seconds > _CHEAP_S
 
 
 def _no_further(attempt: Attempt) -> Failure:

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from packtrain.events import Event
 
-_TIME = "2026-11-16 02:13:28"
+_TIME = "2026-11-16 02:13:{:02}"
+_MOVES = {
+    "queued": "Entered queue to transfer {}put files",
+    "started": "Started transferring {}put files",
+    "finished": "Finished transferring {}put files",
+}
 HELD = (
     b"012 (012.000.000) 2026-11-16 02:13:28 Job was held.\n\tvia condor_hold (by user games)\n\tCode 1 Subcode 0\n...\n"
 )
@@ -16,10 +21,11 @@ class Log:
 
     def __init__(self, cluster: int = 12) -> None:
         self.data = b""
+        self.second = 28
         self._cluster = cluster
 
     def _add(self, code: int, proc: int, text: str, *lines: str) -> Log:
-        head = f"{code:03} ({self._cluster:03}.{proc:03}.000) {_TIME} {text}"
+        head = f"{code:03} ({self._cluster:03}.{proc:03}.000) {_TIME.format(self.second)} {text}"
         self.data += "".join(f"{line}\n" for line in (head, *lines, "...")).encode()
         return self
 
@@ -47,6 +53,14 @@ class Log:
 
     def evict(self, proc: int) -> Log:
         return self._add(4, proc, "Job was evicted. Code 1023 Subcode 0", "\t(0) CPU times")
+
+    def transfer(self, proc: int, direction: str, what: str) -> Log:
+        return self._add(40, proc, _MOVES[what].format(direction))
+
+    def at(self, second: int) -> Log:
+        """When the next events happen."""
+        self.second = second
+        return self
 
     def trouble(self, proc: int, text: str) -> Log:
         return self._add(21, proc, "Error from slot1_1@worker7:", f"\t{text}", "\tCode 45 Subcode -1000")

@@ -68,6 +68,14 @@ def test_plugins_must_not_overwrite_each_others_files_nor_ours(urls, name):
     assert f"under the name {name!r}" in sentence
 
 
+def test_every_job_of_a_matrix_is_looked_at():
+    good, bad = remote("https://h/x.bin", "plugin"), remote("https://h/plan.json", "plugin")
+    (sentence,) = sentences(plan(job(0, inputs=(good,)), job(1, inputs=(bad,)), job(2, inputs=(bad, good))))
+    assert "under the name 'plan.json'" in sentence
+    (sentence,) = sentences(plan(job(0, inputs=(good,)), job(1, inputs=(remote(delivery="native"),))))
+    assert "native delivery is for files of this machine" in sentence
+
+
 def test_one_address_may_be_two_inputs():
     assert sentences(plan(job(inputs=(remote("https://h/x.bin", "plugin"),) * 2))) == []
 

@@ -7,7 +7,8 @@ from condor_logs import EVICTED, HELD, Log
 from hypothesis import given
 from hypothesis import strategies as st
 
-from packtrain.engines.htcondor.log import LogReader, Record, records
+from packtrain.engines.htcondor.log import LogReader, records
+from packtrain.userlog import Record
 
 
 def test_a_record_has_its_parts():
@@ -51,7 +52,7 @@ def test_what_is_no_record_is_skipped(line):
     assert [record.proc for record in records(data)] == [3]
 
 
-@pytest.mark.parametrize("time", ["11/16 02:13:28", "2026-11-16T02:13:28", "2026-13-46 25:61:61"])
+@pytest.mark.parametrize("time", ["11/16 02:13:28", "2026-11-16T02:13:28", "2026-11-16 02:13:28.125Z"])
 def test_other_forms_of_time_do_not_hide_a_record(time):
     (record,) = records(f"005 (1.0.0) {time} Job terminated.\n...\n".encode())
     assert record.code == 5

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from plans import STEP, at, contained, job
 
+from packtrain.engines.api import Amendment
 from packtrain.engines.htcondor.settings import RunSettings
 from packtrain.engines.htcondor.text import Batch, items_text, live_s, merged, refused, render
 from packtrain.errors import UsageError
@@ -52,6 +53,35 @@ CASES = {
         RunSettings(lines=(("transfer_input_files", "/home/ada/extra.txt"), ("request_disk", "9GB"))),
     ),
 }
+
+
+def requirements(amendment, *lines) -> str:
+    text = render(
+        batch((job(), "0-2"), amendment=amendment), FOLDER, FOLDER.htcondor / "0-2.items", RunSettings(lines=lines)
+    )
+    return next((line.partition("= ")[2] for line in text.splitlines() if line.startswith("requirements")), "")
+
+
+def test_places_that_failed_are_avoided():
+    made = requirements(Amendment(avoid_sites=("Slow",), avoid_machines=("w1.a.edu",)))
+    assert made == 'GLIDEIN_ResourceName =!= "Slow" && GLIDEIN_Site =!= "Slow" && Machine =!= "w1.a.edu"'
+    assert requirements(Amendment()) == ""
+
+
+def test_a_persons_own_requirements_stay():
+    made = requirements(Amendment(avoid_machines=("w1",)), ("Requirements", "HasAVX || Arch"))
+    assert made == '(Machine =!= "w1") && (HasAVX || Arch)'
+
+
+@pytest.mark.parametrize("name", ['x" || true || "', "$(ENV)", "a\nqueue 9", "", "é"])
+def test_a_name_that_a_log_should_not_have_is_left_out(name):
+    assert requirements(Amendment(avoid_sites=(name,), avoid_machines=(name,))) == ""
+
+
+def test_an_attempt_whose_data_come_another_way_has_a_plan_of_its_own():
+    text = render(batch((job(), "0-2"), amendment=Amendment(agent_brings=True)), FOLDER, Path("i"), RunSettings())
+    assert f"{FOLDER.root}/jobs/$(job)/attempts/$(decision)/plan.json" in text
+    assert f"{FOLDER.root}/jobs/$(job)/plan.json" not in text
 
 
 def text_of(name: str) -> str:

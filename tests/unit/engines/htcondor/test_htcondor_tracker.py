@@ -120,12 +120,12 @@ def test_held_and_released():
     [
         (1, 0, "held", "wait"),
         (3, 5501, "never_starts", "give_up"),
-        (3, 0, "held", "give_up"),
+        (3, 0, "policy_hold", "give_up"),
         (12, 2, "delivery_failed", "release"),
         (32, 0, "delivery_too_large", "give_up"),
         (34, 102, "out_of_memory", "give_up"),
         (46, 0, "time_limit", "give_up"),
-        (4711, 0, "held", "give_up"),
+        (4711, 0, "policy_hold", "give_up"),
     ],
 )
 def test_every_hold_has_a_meaning(code, subcode, kind, action):
@@ -159,7 +159,50 @@ def test_jobs_that_are_not_ours_are_passed_over():
     assert tracked(Log().execute(5).end(5, 0))[1] == []
 
 
-LIFE = st.sampled_from(["execute", "evict", "lost_contact", "release", "end0", "remove", "hold"])
+def moves(log: Log) -> list[tuple[str, str, int]]:
+    return [(s.direction, s.what, s.start) for s in tracked(log)[1] if s.status == "transfer"]
+
+
+def test_files_that_the_pool_moves_are_told_with_the_start_that_they_are_for():
+    log = Log().submit(0, "0", "0-1").at(30).transfer(0, "in", "queued").transfer(0, "in", "started")
+    log.execute(0).at(31).transfer(0, "in", "finished").transfer(0, "out", "started").transfer(0, "out", "finished")
+    log.evict(0).transfer(0, "in", "started").transfer(0, "in", "finished").execute(0).transfer(0, "out", "started")
+    assert moves(log.end(0, 0)) == [
+        ("in", "queued", 1),
+        ("in", "started", 1),
+        ("in", "finished", 1),
+        ("out", "started", 1),
+        ("out", "finished", 1),
+        ("in", "started", 2),
+        ("in", "finished", 2),
+        ("out", "started", 2),
+    ]
+    began, ended = (s for s in tracked(log)[1] if (s.direction, s.start) == ("in", 1) and s.what != "queued")
+    assert ended.when - began.when == 1.0, "the log's own time"
+
+
+def test_after_a_killed_shadow_inputs_are_for_the_next_start():
+    log = Log().submit(0, "0", "0-1").transfer(0, "in", "started").execute(0)
+    log.transfer(0, "in", "started").transfer(0, "in", "finished").execute(0)
+    assert moves(log) == [("in", "started", 1), ("in", "started", 2), ("in", "finished", 2)]
+
+
+def test_taken_back_while_its_inputs_came_no_start_is_lost():
+    log = Log().submit(0, "0", "0-1").transfer(0, "in", "started").evict(0)
+    log.transfer(0, "in", "started").execute(0)
+    _, stopped, again, placed = tracked(log)[1]
+    assert (stopped.status, stopped.start, stopped.kind) == ("stopped", 0, "evicted")
+    assert "before it started" in stopped.detail
+    assert (again.start, placed.start) == (1, 1)
+
+
+@pytest.mark.parametrize("text", ["Started transferring", "transfer of output files", ""])
+def test_an_unknown_word_about_files_is_passed_over(text):
+    log = Log().submit(0, "0", "0-1")._add(40, 0, text)
+    assert tracked(log)[1] == []
+
+
+LIFE = st.sampled_from(["execute", "evict", "lost_contact", "release", "end0", "remove", "hold", "in", "out"])
 
 
 @given(st.lists(LIFE, max_size=25))
@@ -170,6 +213,8 @@ def test_whatever_happens_an_attempt_ends_once_and_starts_are_numbered(steps):
             log.end(0, 0)
         elif step == "hold":
             log.hold(0, "why", 13)
+        elif step in ("in", "out"):
+            log.transfer(0, step, "started").transfer(0, step, "finished")
         else:
             getattr(log, step)(0)
     seen = tracked(log)[1]
@@ -178,5 +223,7 @@ def test_whatever_happens_an_attempt_ends_once_and_starts_are_numbered(steps):
     )
     assert sum(s.status == "gone" for s in seen) <= 1
     assert not any(s.status == "gone" for s in seen[:-1]), "nothing is told after its end"
-    ended = [s.start for s in seen if s.status == "stopped" or (s.status == "held" and s.start)]
+    starts = [s.start for s in seen if s.status in ("placed", "transfer")]
+    assert starts == sorted(starts), "files belong to a start that was not over"
+    ended = [s.start for s in seen if (s.status == "stopped" and s.start) or (s.status == "held" and s.start)]
     assert len(ended) == len(set(ended)), "a start ends once"

@@ -1,0 +1,66 @@
+"""The same samples as the peers want them: `python repacked.py SYSTEM TAR FOLDER`, run where the peers are installed.
+
+webdataset and mosaicml's streaming get shards of 64 MB and more; litdata chunks of 64 MB, each its documented way.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import sys
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+_SHARDS = 20
+
+
+def samples(path: Path) -> Iterator[tuple[bytes, int]]:
+    """Of a tar of class tars, shuffled well: their shards are mixed when they are made."""
+    import random
+
+    found = []
+    with tarfile.open(path) as outer:
+        for label, member in enumerate(outer):
+            with tarfile.open(fileobj=outer.extractfile(member)) as inner:
+                found += [(member.offset_data + image.offset_data, image.size, label) for image in inner]
+    random.Random(1).shuffle(found)
+    with open(path, "rb") as file:
+        for offset, size, label in found:
+            file.seek(offset)
+            yield file.read(size), label
+
+
+def webdataset(path: Path, folder: Path) -> None:
+    folder.mkdir(parents=True)
+    with contextlib.ExitStack() as opened:
+        shards = [opened.enter_context(tarfile.open(folder / f"s-{n:06}.tar", "w")) for n in range(_SHARDS)]
+        for number, (data, label) in enumerate(samples(path)):
+            for ending, content in (("jpg", data), ("cls", str(label).encode())):
+                member = tarfile.TarInfo(f"{number:08}.{ending}")
+                member.size = len(content)
+                shards[number % _SHARDS].addfile(member, io.BytesIO(content))
+
+
+def mosaicml(path: Path, folder: Path) -> None:
+    from streaming import MDSWriter
+
+    with MDSWriter(out=str(folder), columns={"jpg": "bytes", "cls": "int"}) as out:
+        for data, label in samples(path):
+            out.write({"jpg": data, "cls": label})
+
+
+def litdata(path: Path, folder: Path) -> None:
+    from litdata.streaming.writer import BinaryWriter
+
+    folder.mkdir(parents=True)
+    writer = BinaryWriter(str(folder), chunk_bytes="64MB")
+    for number, (data, label) in enumerate(samples(path)):
+        writer[number] = {"jpg": data, "cls": label}
+    writer.done()
+    writer.merge()
+
+
+if __name__ == "__main__":
+    makers = {"webdataset": webdataset, "mosaicml": mosaicml, "litdata": litdata}
+    makers[sys.argv[1]](Path(sys.argv[2]), Path(sys.argv[3]))

@@ -1,0 +1,124 @@
+"""How fast reports are made: `python bench/report.py --json [--only parse,memory,render] [--jobs 20000]`.
+
+Prints one JSON line; progress and what falls short on stderr:
+
+parse_vs_jobeventlog   a log read into a history (parsed, and folded into jobs and attempts) against HTCondor's own
+                       `htcondor2.JobEventLog`, which only gives the events: events per CPU second, median (≥ 3)
+parse_mb_s             of the same log, MB per CPU second
+peak_rss_mb            memory of a process that reads a log of 2,000,000 events of 20,000 jobs (≤ 300)
+render_1000_jobs_s     the page, with all pictures, of 1,000 jobs (≤ 5)
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from harness import measure
+from harness.long_log import EVENTS_PER_JOB, write_log
+from harness.measure import plain, tell
+
+BOUNDS = {"parse_vs_jobeventlog": (3.0, None), "peak_rss_mb": (None, 300.0), "render_1000_jobs_s": (None, 5.0)}
+ROUNDS = 5
+PARSED_JOBS = 2000  # of the log that both read
+PAGE_JOBS = 1000
+_READ = "import sys; from packtrain.report.read import read; print(len(read([sys.argv[1]]).jobs))"
+
+
+def parse(folder: Path, given: argparse.Namespace) -> dict[str, float]:
+    """In turn first, in one process, by CPU time: the machine's mood strikes both."""
+    os.environ.setdefault("CONDOR_CONFIG", os.devnull)
+    log = folder / "parse.log"
+    events = write_log(log, PARSED_JOBS)
+    readers = {"ours": _ours, "theirs": _theirs}
+    taken: dict[str, list[float]] = {name: [] for name in readers}
+    for number in range(ROUNDS):
+        for name in sorted(readers, reverse=bool(number % 2)):
+            began = time.process_time()
+            readers[name](log, events)
+            taken[name].append(time.process_time() - began)
+            tell(f"parse {number + 1}/{ROUNDS} {name}: {events / taken[name][-1]:,.0f} events/s")
+    ratio = statistics.median(theirs / ours for ours, theirs in zip(taken["ours"], taken["theirs"], strict=True))
+    speed = log.stat().st_size / 1e6 / statistics.median(taken["ours"])
+    return {"parse_vs_jobeventlog": ratio, "parse_mb_s": speed, "parse_events_s": events / min(taken["ours"])}
+
+
+def _ours(log: Path, events: int) -> None:
+    from packtrain.report.read import read
+
+    history = read([str(log)])
+    if len(history.jobs) * EVENTS_PER_JOB != events or history.skipped:
+        raise SystemExit(f"{len(history.jobs)} jobs were read of {events // EVENTS_PER_JOB}")
+
+
+def _theirs(log: Path, events: int) -> None:
+    import htcondor2
+
+    seen = sum(1 for _ in htcondor2.JobEventLog(str(log)).events(stop_after=0))
+    if seen != events:
+        raise SystemExit(f"JobEventLog gave {seen} events of {events}")
+
+
+def memory(folder: Path, given: argparse.Namespace) -> dict[str, float]:
+    log = folder / "memory.log"
+    events = write_log(log, given.jobs)
+    tell(f"memory: {events:,} events of {given.jobs:,} jobs, {log.stat().st_size / 1e6:.0f} MB")
+    began = time.perf_counter()
+    peak = measure.peak_mb([sys.executable, "-c", _READ, log])
+    return {"peak_rss_mb": peak, "memory_events": events, "memory_s": time.perf_counter() - began}
+
+
+def render(folder: Path, given: argparse.Namespace) -> dict[str, float]:
+    from packtrain.report.figures import figures_of
+    from packtrain.report.findings import findings_of
+    from packtrain.report.page import write_page
+    from packtrain.report.read import read
+
+    log = folder / "render.log"
+    write_log(log, PAGE_JOBS)
+    history = read([str(log)])
+    began = time.perf_counter()
+    figures = figures_of(history)
+    write_page(history, figures, findings_of(history, figures), folder / "page")
+    return {"render_1000_jobs_s": time.perf_counter() - began}
+
+
+PARTS: Mapping[str, Callable[[Path, argparse.Namespace], dict[str, float]]] = {
+    "parse": parse,
+    "memory": memory,
+    "render": render,
+}
+
+
+def main() -> None:
+    measure.leave_in_order()
+    parser = argparse.ArgumentParser(description="how fast reports are made")
+    parser.add_argument("--json", action="store_true", help="the JSON line on stdout")
+    parser.add_argument("--only", default=",".join(PARTS), help=f"some of {', '.join(PARTS)}")
+    parser.add_argument("--jobs", type=int, default=20_000, help="of the log whose reading shows the memory")
+    given = parser.parse_args()
+    load = os.getloadavg()[0]
+    figures: dict[str, float] = {}
+    for part in given.only.split(","):
+        with tempfile.TemporaryDirectory() as folder:
+            figures |= PARTS[part](Path(folder), given)
+    _tell_what_falls_short(figures)
+    print(json.dumps({"bench": "report", **{k: plain(v) for k, v in figures.items()}, "load_before": round(load, 2)}))
+
+
+def _tell_what_falls_short(figures: Mapping[str, float]) -> None:
+    for name, (least, most) in BOUNDS.items():
+        seen = figures.get(name)
+        if seen is not None and ((least is not None and seen < least) or (most is not None and seen > most)):
+            tell(f"short: {name} is {seen:.2f}, wanted {f'≥ {least:g}' if least is not None else f'≤ {most:g}'}")
+
+
+if __name__ == "__main__":
+    main()

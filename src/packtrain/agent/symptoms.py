@@ -1,0 +1,31 @@
+"""What a program's last words tell of why it failed, as a literal table: the first row that matches counts.
+
+Only sentences that the system, Python or CUDA write themselves; what a program prints of its own accord is no evidence.
+"""
+
+from __future__ import annotations
+
+import re
+
+_NOT_FOUND = 127  # a shell's status of a command that is not found
+
+SYMPTOMS: tuple[tuple[str, str], ...] = (
+    (r"^(\w+\.)*ModuleNotFoundError: No module named ", "module_missing"),
+    (r"^ImportError: .*cannot open shared object file", "module_missing"),
+    (r"\[Errno 38\]|: Function not implemented$", "filesystem_unfit"),
+    (r"\[Errno (5|107|116)\]|: (Input/output error|Stale file handle)$", "filesystem_unfit"),
+    (r"\[Errno (28|122)\]|: (No space left on device|Disk quota exceeded)$", "disk_full"),
+    (r"CUDA out of memory|torch\.(cuda\.)?OutOfMemoryError", "gpu_memory_short"),
+    (r"no kernel image is available|CUDA driver version is insufficient|no CUDA-capable device", "gpu_unusable"),
+    (r"uncorrectable ECC error|CUDA-capable device\(s\) is/are busy|Found no NVIDIA driver", "gpu_unusable"),
+    (r"DefaultCPUAllocator: (not enough|can't allocate) memory|\[Errno 12\]|^MemoryError$", "out_of_memory"),
+    (r"\[Errno 2\]|: No such file or directory$", "file_missing"),
+)
+_PATTERNS = tuple((re.compile(pattern), kind) for pattern, kind in SYMPTOMS)
+
+
+def kind_of(code: int, last_words: str) -> str:
+    """The kind of failure of a step that ended with this status; step_failed if nothing tells more."""
+    if code == _NOT_FOUND and re.search(r"not found|No such file or directory", last_words):
+        return "program_missing"
+    return next((kind for pattern, kind in _PATTERNS if pattern.search(last_words)), "step_failed")

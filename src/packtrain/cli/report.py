@@ -1,0 +1,146 @@
+"""packtrain report"""
+
+from __future__ import annotations
+
+import glob
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.status import Status
+
+from packtrain.cli.output import console, dry_run_option, error_console, json_option, show
+from packtrain.cli.short import show_comparison, show_findings, show_short
+from packtrain.errors import NotFoundError
+from packtrain.plan import RunFolder
+from packtrain.report.compare import comparison_data
+from packtrain.report.curves import Curves
+from packtrain.report.document import jobs_csv
+from packtrain.report.history import History
+from packtrain.report.read import read
+from packtrain.report.write import Report, report_on, write_report
+from packtrain.store import RunRow
+
+
+@click.command(name="report")
+@click.argument("what", nargs=-1)
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path, file_okay=False), help="Where to write the page and its files."
+)
+@click.option("--against", metavar="B", help="Another run, log or table: both side by side, with ratios.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print the table of jobs as CSV.")
+@dry_run_option
+@json_option
+def command(
+    what: tuple[str, ...], output: Path | None, against: str | None, as_csv: bool, dry_run: bool, as_json: bool
+) -> None:
+    """Show where every hour went: of a run (the newest, if none is named), of HTCondor's user logs, of a table of jobs.
+
+    WHAT is a run, or files: user logs of any jobs (folders, globs and .gz too), or one CSV with a line for each job.
+    Writes a page with pictures, report.json, jobs.csv and attempts.csv: into the folder of the run, else into
+    NAME-report here. With --json or --csv, which print, files are written only if -o says where.
+
+    The exit code is 0 if there was something to report, 2 if a file cannot be read or written, 4 if there is none.
+    """
+    if as_csv and as_json:
+        raise click.UsageError("--csv and --json cannot be printed at once")
+    subject = _Subject(what)
+    report = report_on(subject.history)
+    other = report_on(_Subject((against,)).history) if against else None
+    folder = output or (None if as_json or as_csv else subject.folder)
+    page = write_report(report, folder, curves=subject.curves) if folder and not dry_run else None
+    if as_csv:
+        click.echo(jobs_csv(report.figures), nl=False)
+        return
+    show(as_json, _data(report, other, page), lambda out: show_short(out, report.figures, report.findings))
+    if not as_json:
+        _show_rest(report, other, page, folder)
+
+
+def _data(report: Report, other: Report | None, page: Path | None) -> dict[str, Any]:
+    against = {"against": comparison_data(report.figures, other.figures)} if other else {}
+    return {**report.document, **against, "page": str(page) if page else None}
+
+
+def _show_rest(report: Report, other: Report | None, page: Path | None, folder: Path | None) -> None:
+    out = console()
+    if other:
+        show_comparison(out, report.figures, other.figures)
+    if report.history.untold:
+        out.print("\nwhat this cannot tell:", style="dim")
+        show_findings(out, report.history.untold, "dim")
+    told = f"report: {page}" if page else f"would write a report to {folder}"
+    out.print(f"\n{told}", markup=False)
+
+
+class _Subject:
+    """What the report is on."""
+
+    def __init__(self, what: tuple[str, ...]) -> None:
+        self.row = _run(what)
+        self.curves: Curves | None = None
+        self.history = self._of_run(self.row) if self.row else _of_files(what)
+
+    def _of_run(self, row: RunRow) -> History:
+        from packtrain import app
+
+        store = app.open_store()
+        state = app.refresh(store, row)
+        self.curves = app.curves_of_run(store, state)
+        return app.history_of(store, row, state)
+
+    @property
+    def folder(self) -> Path:
+        if self.row:
+            return RunFolder(self.row.folder).report
+        name = re.sub(r"[^\w.-]+", "-", self.history.name).strip("-.") or "jobs"
+        return Path.cwd() / f"{name}-report"
+
+
+def _run(what: tuple[str, ...]) -> RunRow | None:
+    """The run that is meant; None if files are."""
+    if what and (len(what) > 1 or _names_files(what[0])):
+        return None
+    from packtrain import app  # of logs and tables it is not needed, and it takes a while to load
+
+    if not what:
+        return app.find_run(app.open_store(), "")
+    path = Path(what[0])
+    wanted = path.absolute().name if (path / "plan.json").is_file() else what[0]
+    try:
+        return app.find_run(app.open_store(), wanted)
+    except NotFoundError:
+        raise NotFoundError(f"there is neither a run nor a file {what[0]!r}; `packtrain ps` lists the runs") from None
+
+
+def _names_files(name: str) -> bool:
+    path = Path(name).expanduser()
+    if (path / "plan.json").is_file():
+        return False  # the folder of a run
+    return path.exists() or "/" in name or glob.has_magic(name)
+
+
+def _of_files(names: tuple[str, ...]) -> History:
+    with _progress() as progress:
+        return read(names, progress)
+
+
+@contextmanager
+def _progress() -> Iterator[Any]:
+    """How many events were read, for those who wait at a terminal."""
+    seen = 0
+
+    def heard(events: int) -> None:
+        nonlocal seen
+        seen += events
+        status.update(f"read {seen:,} events")
+
+    status = Status("reading", console=error_console())
+    if not error_console().is_terminal:
+        yield lambda events: None
+        return
+    with status:
+        yield heard

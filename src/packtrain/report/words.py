@@ -1,0 +1,40 @@
+"""Figures as a person reads them: 4 h 57 min, 761 h, 44%, 12 MB/s. Pure."""
+
+from __future__ import annotations
+
+_MINUTE, _HOUR, _DAY = 60.0, 3600.0, 86400.0
+
+
+def time_words(seconds: float) -> str:
+    """4 h 57 min, 37 min, 42 s: as exact as a person wants it."""
+    if seconds < 59.5:
+        return f"{seconds:.0f} s" if seconds >= 9.5 or seconds == 0 else f"{seconds:.2g} s"
+    minutes = round(seconds / _MINUTE)
+    if minutes < 60:
+        return f"{minutes} min"
+    if minutes < 48 * 60:
+        return f"{minutes // 60} h {minutes % 60} min" if minutes % 60 else f"{minutes // 60} h"
+    return f"{seconds / _HOUR:,.0f} h" if seconds < 1000 * _HOUR else f"{seconds / _DAY:,.0f} d"
+
+
+def hours_words(seconds: float) -> str:
+    """Sums, which people compare: always in hours, unless there is less than a tenth of one."""
+    hours = seconds / _HOUR
+    if hours < 0.1:
+        return time_words(seconds)
+    return f"{hours:,.0f} h" if hours >= 99.5 else f"{hours:.1f} h"
+
+
+def percent_words(share: float) -> str:
+    """44%, 1.2%, under 0.1%"""
+    if 0 < share < 0.001:
+        return "<0.1%"
+    return f"{share:.1%}" if share < 0.0995 and f"{share:.1%}" != "0.0%" else f"{share:.0%}"
+
+
+def speed_words(per_second: float) -> str:
+    """12 MB/s"""
+    for unit, size in (("GB/s", 1e9), ("MB/s", 1e6), ("kB/s", 1e3)):
+        if per_second >= size:
+            return f"{per_second / size:.3g} {unit}"
+    return f"{per_second:.0f} B/s"

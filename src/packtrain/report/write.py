@@ -1,0 +1,77 @@
+"""Writes a report into a folder: the page with its pictures, report.json, jobs.csv and attempts.csv."""
+
+from __future__ import annotations
+
+import gc
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from packtrain.errors import UsageError
+from packtrain.report.curves import Curves
+from packtrain.report.document import attempts_csv, document_of, jobs_csv
+from packtrain.report.figures import Figures, figures_of
+from packtrain.report.findings import Finding, findings_of
+from packtrain.report.history import History
+
+DOCUMENT, JOBS, ATTEMPTS = "report.json", "jobs.csv", "attempts.csv"
+_FEW_JOBS = 500
+
+
+@dataclass(frozen=True)
+class Report:
+    """A history, and what can be said of it."""
+
+    history: History
+    figures: Figures
+    findings: tuple[Finding, ...]
+
+    @property
+    def document(self) -> dict[str, Any]:
+        return document_of(self.history, self.figures, self.findings)
+
+
+def report_on(history: History) -> Report:
+    with _no_garbage():
+        figures = figures_of(history)
+        return Report(history, figures, findings_of(history, figures))
+
+
+@contextmanager
+def _no_garbage() -> Iterator[None]:
+    """Nothing here makes cycles; to look for them again and again, among the objects of 20,000 jobs, takes as long as
+    all the figures."""
+    before = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if before:
+            gc.enable()
+
+
+def write_report(report: Report, folder: Path, *, curves: Curves | None = None, pngs: bool = True) -> Path:
+    """The path of the page. Each file is complete or absent. Raises UsageError if the folder cannot be written."""
+    from packtrain.report.page import write_page  # its pictures take a while to load
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        indent = 1 if report.figures.jobs <= _FEW_JOBS else None  # it takes ten times as long
+        _write(folder / DOCUMENT, json.dumps(report.document, ensure_ascii=False, indent=indent))
+        _write(folder / JOBS, jobs_csv(report.figures))
+        _write(folder / ATTEMPTS, attempts_csv(report.figures.accounts))
+        return write_page(report.history, report.figures, report.findings, folder, curves=curves, pngs=pngs)
+    except OSError as error:
+        raise UsageError(f"the report cannot be written to {folder}: {error.strerror or error}") from error
+
+
+def _write(path: Path, text: str) -> None:
+    temporary = path.with_name(f".{path.name}.new")
+    try:
+        temporary.write_text(text, encoding="utf-8", errors="replace", newline="")
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -1,0 +1,148 @@
+"""What a run's attempts tell about places and mistakes, kept as an index: which sites and machines failed, which
+failures are alike, what all of it cost. Drawn anew for the jobs that changed only; the attempts before a job was opened
+again do not count."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, insort
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from packtrain.events import Failure
+from packtrain.state.attempt import Attempt
+from packtrain.state.job import JobState
+from packtrain.state.table import AttemptStatus
+from packtrain.state.training import number
+
+_DIFFERENT = re.compile(r"0x[0-9a-f]+|\d+")  # what may differ between failures that are alike
+_LONGEST = 300
+
+Signature = tuple[str, str, str]
+
+
+def signature(failure: Failure) -> Signature:
+    """The same for failures that are alike."""
+    return failure.kind, failure.stage, _DIFFERENT.sub("#", failure.detail)[:_LONGEST]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one attempt tells."""
+
+    job: str
+    number: int
+    site: str
+    machine: str
+    at: float
+    failure: Failure | None  # None: it succeeded, or left
+    succeeded: bool = False
+
+    @property
+    def is_fault_of_place(self) -> bool:
+        return self.failure is not None and (self.failure.blame == "site" or self.failure.action == "move")
+
+
+@dataclass
+class Place:
+    """A site or a machine: when attempts ended well there, and which ones it spoiled."""
+
+    good: list[float] = field(default_factory=list)  # in order
+    faults: set[Finding] = field(default_factory=set)
+
+    def good_since(self, when: float) -> int:
+        return len(self.good) - bisect_left(self.good, when)
+
+
+@dataclass
+class Record:
+    sites: dict[str, Place] = field(default_factory=dict)
+    machines: dict[str, Place] = field(default_factory=dict)
+    mistakes: dict[Signature, set[Finding]] = field(default_factory=dict)  # blamed on the user
+    successes: int = 0
+    failures: int = 0  # attempts that cost their job one
+    wasted_s: float = 0.0  # what these took
+    progress: dict[str, int] = field(default_factory=dict)  # the furthest training step, by job
+    changes: int = 0  # of what is known about places
+    _of_job: dict[str, tuple[tuple[Finding, ...], int, float]] = field(default_factory=dict)
+
+    def draw(self, job: JobState) -> None:
+        """Replace what is known of one job."""
+        self._forget(job.id)
+        found, spent = tuple(findings(job)), job.spent
+        wasted = sum(wasted_by(job, attempt) for attempt in spent)
+        self._of_job[job.id] = (found, len(spent), wasted)
+        self.failures, self.wasted_s = self.failures + len(spent), self.wasted_s + wasted
+        self.progress[job.id] = max((_progress(attempt) for attempt in job.recent), default=-1)
+        for finding in found:
+            self._add(finding)
+
+    def _forget(self, job: str) -> None:
+        found, failures, wasted = self._of_job.pop(job, ((), 0, 0.0))
+        self.failures, self.wasted_s = self.failures - failures, self.wasted_s - wasted
+        for finding in found:
+            self._remove(finding)
+
+    def _places(self, finding: Finding) -> Iterator[Place]:
+        if finding.site:
+            yield self.sites.setdefault(finding.site, Place())
+        if finding.machine:
+            yield self.machines.setdefault(finding.machine, Place())
+
+    def _add(self, finding: Finding) -> None:
+        self.successes += finding.succeeded
+        for place in self._places(finding):
+            if finding.failure is None:
+                insort(place.good, finding.at)
+            elif finding.is_fault_of_place:
+                place.faults.add(finding)
+                self.changes += 1
+        if finding.failure and finding.failure.blame == "user":
+            self.mistakes.setdefault(signature(finding.failure), set()).add(finding)
+
+    def _remove(self, finding: Finding) -> None:
+        self.successes -= finding.succeeded
+        for place in self._places(finding):
+            if finding.failure is None:
+                place.good.remove(finding.at)
+            elif finding.is_fault_of_place:
+                place.faults.discard(finding)
+                self.changes += 1
+        if finding.failure:
+            self.mistakes.get(signature(finding.failure), set()).discard(finding)
+
+    def wasted_of(self, job: str) -> float:
+        return self._of_job[job][2] if job in self._of_job else 0.0
+
+
+def findings(job: JobState) -> Iterator[Finding]:
+    """Of the attempts that are over and that no supervisor ended."""
+    for attempt in job.recent:
+        succeeded = attempt.status is AttemptStatus.SUCCEEDED
+        ended_well = succeeded or attempt.status is AttemptStatus.LEFT
+        if not attempt.live and (ended_well or attempt.failure) and not job.cancel_decided(attempt.decision):
+            failure = None if ended_well else attempt.failure
+            at, site, machine = attempt.over_at, site_of(attempt), machine_of(attempt)
+            yield Finding(job.id, attempt.number, site, machine, at, failure, succeeded)
+
+
+def site_of(attempt: Attempt) -> str:
+    """Where it ran; of one that never did, what is called its site is only its engine."""
+    return attempt.site if attempt.emitter or attempt.start else ""
+
+
+def machine_of(attempt: Attempt) -> str:
+    """Without the slot and the pilot in front of the host's name."""
+    return attempt.host.rpartition("@")[2]
+
+
+def wasted_by(job: JobState, attempt: Attempt) -> float:
+    """Seconds of a machine; by the pool's log where there is one."""
+    pool = job.in_pool(attempt.decision)
+    stretch = pool.starts.get(attempt.start) if pool else None
+    return max(attempt.seconds, stretch.slot + stretch.transfer if stretch else 0.0)
+
+
+def _progress(attempt: Attempt) -> int:
+    step = number(attempt.training.values.get("step"))
+    return max(attempt.reached, -1 if step is None else int(step))

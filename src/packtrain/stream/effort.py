@@ -1,0 +1,21 @@
+"""Whether the processor is what limits reading, or waiting for a network. Pure: told what each piece took."""
+
+from __future__ import annotations
+
+_OLD_SHARE, _BUSY = 0.8, 0.3
+_KNOWN_AFTER = 4  # pieces
+
+
+class Effort:
+    def __init__(self) -> None:
+        self._cpu_s = self._seconds = 0.0
+        self._count = 0
+
+    def told(self, cpu_s: float, seconds: float) -> None:
+        self._cpu_s = _OLD_SHARE * self._cpu_s + cpu_s
+        self._seconds = _OLD_SHARE * self._seconds + seconds
+        self._count += 1
+
+    @property
+    def busy(self) -> bool:
+        return self._count >= _KNOWN_AFTER and self._cpu_s >= _BUSY * self._seconds

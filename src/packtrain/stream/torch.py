@@ -1,0 +1,204 @@
+"""Training with PyTorch straight from a remote archive.
+
+    data = loader("train.packtrain-index", batch_size=64, workers=4, decode=my_decode)
+    ckpt = Checkpoint("checkpoint.pt", model=model, optimizer=optimizer, data=data)
+    ckpt.resume()
+    for epoch in range(data.epoch, epochs + 1):
+        for images, labels in data:
+            …
+
+Its position is what was *delivered*: batches that workers have ready count only when the training gets them. So a
+training goes on in mid-epoch, with as many workers and processes as there are then, and sees every sample once.
+`MapDataset` is for those who have a sampler of their own.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Union
+
+import torch.distributed as dist
+from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate, get_worker_info
+
+from packtrain.errors import UsageError
+from packtrain.plan import Ref
+from packtrain.stream.cursor import Cursor
+from packtrain.stream.dataset import MEMORY, PATIENCE_S, RAISE, Bad, Decode, Samples, Settings, as_it_is
+from packtrain.stream.handover import Memory
+from packtrain.stream.index import Index
+from packtrain.stream.order import DROP, Dealt, Split
+from packtrain.stream.runs import SPAN
+from packtrain.transfer.checksums import Checksums, read_checksums
+
+Where = Union[str, Ref, Sequence[Union[str, Ref]]]
+Collate = Callable[[list[Any]], Any]
+
+_TORCHS_PREFETCH = 2  # batches that it asks each worker for
+_TIMES_USUAL = 2  # as large as usual may a batch be that is handed over
+_FEWEST_RUNS = 16  # that samples are mixed from, however little memory there is
+_BLOCKS_TOGETHER = 4  # of checksums: what is verified is read in whole blocks
+
+
+class MapDataset(Dataset[Any]):
+    """Samples by number, for a DataLoader with a sampler of its own. Not as fast as `loader`: nothing is read ahead."""
+
+    def __init__(self, samples: Samples) -> None:
+        self.samples = samples
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __getitem__(self, number: int) -> Any:
+        return self.samples[number]
+
+    def __getitems__(self, numbers: list[int]) -> list[Any]:
+        return self.samples.__getitems__(numbers)
+
+
+class _Batches(IterableDataset[Any]):
+    """One worker's batches, ready to be handed out, and the samples that were skipped for each."""
+
+    def __init__(
+        self, samples: Samples, dealt: Dealt, rank: int, delivered: int, collate: Collate, memory: Memory | None
+    ) -> None:
+        self._samples, self._dealt, self._rank = samples, dealt, rank
+        self._delivered, self._collate, self._memory = delivered, collate, memory
+
+    def __iter__(self) -> Iterator[tuple[Any, list[Bad]]]:
+        info, split = get_worker_info(), self._dealt.split
+        # The loader asks its workers in turn, from the first on; the next batch may be another one's.
+        worker = ((info.id if info else 0) + self._delivered) % split.workers
+        done = self._dealt.done(worker, self._delivered)
+        items = self._samples.each(self._dealt.stream(self._rank, worker).after(done), split.pool)
+        left = self._dealt.done(worker, self._dealt.batches) - done
+        while left > 0:
+            size = min(split.batch, left)
+            left -= size
+            batch, bad = self._batch([next(items) for _ in range(size)])
+            yield (self._memory.lent(batch, info.id) if self._memory and info else batch), bad
+
+    def _batch(self, items: list[tuple[Any] | None]) -> tuple[Any, list[Bad]]:
+        bad, self._samples.bad = self._samples.bad, []
+        good = [item[0] for item in items if item is not None]
+        return (self._collate(good) if good else None), bad
+
+
+class Loader:
+    """Batches of one epoch after the other: each pass over it goes on where the last ended.
+
+    Has a state for `packtrain.torch.Checkpoint`. `bad` are the samples that were skipped.
+    """
+
+    def __init__(self, samples: Samples, cursor: Cursor, rank: int, processes: int, collate: Collate, **more: Any):
+        self._samples, self._cursor, self._rank = samples, cursor, rank
+        self._processes, self._collate, self._more = processes, collate, more
+        self.bad: list[Bad] = []
+
+    @property
+    def epoch(self) -> int:
+        """The one that the next batch is of, counted from 1."""
+        return self._cursor.epoch
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self._samples.index.class_names
+
+    @property
+    def samples(self) -> Samples:
+        return self._samples
+
+    def __len__(self) -> int:
+        """Batches to come in this epoch."""
+        return self._cursor.left
+
+    def __iter__(self) -> Iterator[Any]:
+        cursor = self._cursor
+        dealt = cursor.dealt()
+        batches = _Batches(self._samples, dealt, self._rank, cursor.batch, self._collate, self._memory())
+        more = {"collate_fn": _as_it_is, **self._more}  # torch would look into each batch once more
+        for batch, bad in DataLoader(batches, batch_size=None, num_workers=self._processes, **more):
+            self.bad += bad
+            cursor.delivered()
+            if batch is not None:
+                yield batch
+
+    def _memory(self) -> Memory | None:
+        """To hand batches over, where workers are forked."""
+        context = self._more.get("multiprocessing_context") or multiprocessing
+        method = context if isinstance(context, str) else context.get_start_method()
+        if not self._processes or method != "fork":
+            return None
+        index = self._samples.index
+        usual = sum(archive.size for archive in index.archives) // max(1, len(index))
+        places = (self._more.get("prefetch_factor") or _TORCHS_PREFETCH) + 1
+        return Memory(self._processes, places, _TIMES_USUAL * usual * self._cursor.dealt().split.batch)
+
+    def state_dict(self) -> dict[str, Any]:
+        return self._cursor.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._cursor.load_state_dict(state)
+
+
+def loader(
+    index: str | Path | Index,
+    sources: Where = (),
+    *,
+    batch_size: int = 1,
+    workers: int = 0,
+    decode: Decode = as_it_is,
+    collate: Collate = default_collate,
+    shuffle: bool = True,
+    seed: int = 0,
+    memory: int = MEMORY,
+    span: int = SPAN,
+    keep: str | Path | None = None,
+    keep_bytes: int | None = None,
+    bad: str = RAISE,
+    uneven: str = DROP,
+    patience_s: float = PATIENCE_S,
+    checksums: Sequence[str | Path | Checksums] = (),
+    rank_and_world: tuple[int, int] | None = None,  # default: of torch's process group
+    **more: Any,
+) -> Loader:
+    """Batches of `batch_size` samples for this process, each made by `collate` of what `decode` gives.
+
+    `memory` is for each worker; about `span` bytes are read at once. What is read is kept in `keep`, at most
+    `keep_bytes` of it (all, if not given). `bad`: what to do about samples that `decode` cannot use, `raise` or `skip`.
+    `uneven`: whether samples that are too few for all ranks are left out (`drop`) or some are given twice (`pad`).
+    `more` goes to torch's DataLoader.
+    """
+    opened = index if isinstance(index, Index) else Index.open(index)
+    rank, world = rank_and_world or _rank_and_world()
+    sums = tuple(one if isinstance(one, Checksums) else read_checksums(Path(one)) for one in checksums)
+    span = max([span, *(_BLOCKS_TOGETHER * one.block for one in sums)])
+    settings = Settings(
+        _refs(sources), memory, Path(keep) if keep else None, _kept_bytes(opened, keep_bytes), patience_s, bad, sums
+    )
+    split = Split(world, max(1, workers), batch_size, max(_FEWEST_RUNS, memory // (2 * span)), span, shuffle, uneven)
+    if len(opened) < world:
+        raise UsageError(f"{len(opened)} samples cannot be split over {world} processes")
+    samples = Samples(opened, decode, settings)
+    samples.prepare()
+    return Loader(samples, Cursor(opened, split, seed), rank, workers, collate, **more)
+
+
+def _as_it_is(batch: Any) -> Any:
+    return batch
+
+
+def _refs(sources: Where) -> tuple[Ref, ...]:
+    several = [sources] if isinstance(sources, (str, Ref)) else sources
+    return tuple(one if isinstance(one, Ref) else Ref(one) for one in several)
+
+
+def _kept_bytes(index: Index, given: int | None) -> int:
+    return sum(archive.size for archive in index.archives) if given is None else given
+
+
+def _rank_and_world() -> tuple[int, int]:
+    if dist.is_available() and dist.is_initialized():
+        return dist.get_rank(), dist.get_world_size()
+    return 0, 1

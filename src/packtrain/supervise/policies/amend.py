@@ -1,0 +1,87 @@
+"""What the next attempt of a job gets otherwise than planned: more memory or disk, another place, another way for its
+data."""
+
+from __future__ import annotations
+
+from packtrain.engines.api import AS_PLANNED, Amendment
+from packtrain.events.failure import MORE_DISK, MORE_MEMORY, REDELIVER
+from packtrain.state import Attempt, AttemptStatus, JobState, RunState
+from packtrain.state.record import site_of
+from packtrain.supervise.decisions import Cancel, Changed, Decision, Policy
+from packtrain.supervise.policies.rules import Rules
+
+_FACTOR = 2.0
+_PATIENCE, _LEAST_PATIENCE_S = 1 / 6, 60.0  # of the time that a place is avoided
+Places = tuple[tuple[str, ...], tuple[str, ...]]
+
+
+def amendment(job: JobState, rules: Rules, avoid: Places) -> Amendment:
+    """`avoid`: sites and machines."""
+    if not job.attempts and not any(avoid):
+        return AS_PLANNED
+    brings = _agent_brings(job, rules)
+    if _found_no_machine(job):
+        return Amendment(agent_brings=brings)
+    sites, machines = avoid
+    return Amendment(
+        memory=_memory(job, rules),
+        disk=min(_FACTOR ** _count(job, MORE_DISK), rules.recovery.most_disk) if rules.many_sites else 1.0,
+        avoid_sites=tuple(sorted({*sites, *_own_site(job, rules)})),
+        avoid_machines=machines,
+        agent_brings=brings,
+    )
+
+
+def _count(job: JobState, action: str) -> int:
+    """Of all attempts: what a job needs is still so when it was opened again."""
+    return sum(attempt.failure is not None and attempt.failure.action == action for attempt in job.attempts)
+
+
+def _memory(job: JobState, rules: Rules) -> float:
+    """Not more than the largest machine has: it would wait for ever."""
+    planned = rules.jobs[job.id].resources.memory_mb if job.id in rules.jobs else 1
+    room = max(1.0, rules.memory_mb / max(1, planned))
+    return min(_FACTOR ** _count(job, MORE_MEMORY), rules.recovery.most_memory, room)
+
+
+def _own_site(job: JobState, rules: Rules) -> tuple[str, ...]:
+    """A mistake is to be confirmed elsewhere."""
+    last = job.recent[-1] if job.recent else None
+    doubted = last is not None and last.failure is not None and last.failure.blame == "user"
+    return (site_of(last),) if doubted and last and site_of(last) and rules.can_move else ()
+
+
+def _agent_brings(job: JobState, rules: Rules) -> bool:
+    switches = rules.recovery.switch_delivery and rules.uses_plugins(job.id)
+    return switches and _count(job, REDELIVER) > 0
+
+
+def _found_no_machine(job: JobState) -> bool:
+    """What was asked for was nowhere to be had, see `loosen`."""
+    last = job.recent[-1] if job.recent else None
+    return last is not None and _is_narrow(last) and _never_ran(last) and job.cancel_decided(last.decision)
+
+
+def loosen(rules: Rules) -> Policy:
+    """An attempt that waits too long, asking for more or for other places than planned, is asked for as planned."""
+    patience = max(_LEAST_PATIENCE_S, rules.recovery.avoid_s * _PATIENCE)
+
+    def policy(state: RunState, changed: Changed, now: float) -> list[Decision]:
+        jobs = (job for name in changed if not (job := state.jobs[name]).verdict and now >= job.changed_at + patience)
+        return [decision for job in jobs for decision in _loosened(job)]
+
+    return policy
+
+
+def _loosened(job: JobState) -> list[Decision]:
+    reason = "no machine took it as it was asked for; it is asked for as planned"
+    stuck = (a for a in job.live if a.status is AttemptStatus.QUEUED and _is_narrow(a) and _never_ran(a))
+    return [Cancel(job.id, a.decision, reason) for a in stuck if not job.cancel_decided(a.decision)]
+
+
+def _is_narrow(attempt: Attempt) -> bool:
+    return any(name in attempt.amendment for name in ("memory", "disk", "avoid_sites", "avoid_machines"))
+
+
+def _never_ran(attempt: Attempt) -> bool:
+    return not attempt.emitter and not attempt.start

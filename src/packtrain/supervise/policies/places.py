@@ -1,0 +1,52 @@
+"""Which machines and sites are avoided for a while, from what failed there. What is avoided comes back by itself: a
+machine after `recovery.avoid`, a site when its failures have lost their weight or attempts end well there again."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+
+from packtrain.state import Finding, Record, RunState
+from packtrain.state.record import Place
+from packtrain.supervise.policies.rules import Rules
+
+_ENOUGH = 1.5  # two fresh failures
+_MOST_MACHINES, _MOST_SITES = 20, 10
+
+
+def avoided(state: RunState, rules: Rules, now: float) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Sites and machines. Only what there is an alternative to: a run that avoids every place never ends."""
+    if not rules.can_move:
+        return (), ()
+    record, span = state.record, rules.recovery.avoid_s
+    bad_sites = [name for name in _worst(record.sites, now, span) if _is_bad(record.sites[name], now, span)]
+    bad_machines = list(_worst(record.machines, now, span))
+    sites = _with_alternative(bad_sites[:_MOST_SITES], record.sites)
+    machines = _with_alternative(_outside(bad_machines, sites, record)[:_MOST_MACHINES], record.machines)
+    return tuple(sorted(sites)), tuple(sorted(machines))
+
+
+def weight(faults: Collection[Finding], now: float, span: float) -> float:
+    """How many failures, where one counts half after each span."""
+    return float(sum(0.5 ** (max(0.0, now - fault.at) / span) for fault in faults))
+
+
+def _worst(places: Mapping[str, Place], now: float, span: float) -> Iterator[str]:
+    """Those with a failure that is not older than the span, the heaviest first."""
+    fresh = {name: place for name, place in places.items() if any(now < f.at + span for f in place.faults)}
+    yield from sorted(fresh, key=lambda name: (-weight(fresh[name].faults, now, span), name))
+
+
+def _is_bad(place: Place, now: float, span: float) -> bool:
+    """Several failures, of several jobs or machines, that outweigh what ended well there meanwhile."""
+    heavy = weight(place.faults, now, span)
+    several = len({fault.machine or fault.job for fault in place.faults}) > 1
+    return several and heavy >= _ENOUGH and heavy > place.good_since(now - 2 * span)
+
+
+def _outside(machines: list[str], sites: Collection[str], record: Record) -> list[str]:
+    """A machine of a site that is avoided need not be named."""
+    return [name for name in machines if not all(fault.site in sites for fault in record.machines[name].faults)]
+
+
+def _with_alternative(bad: list[str], known: Mapping[str, Place]) -> list[str]:
+    return bad if set(known) - set(bad) else []

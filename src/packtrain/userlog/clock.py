@@ -1,0 +1,61 @@
+"""The times of user logs as seconds since 1970.
+
+2026-11-16 02:13:28.125Z    with or without fractions and zone; without a zone it is local time
+11/16 02:13:28              until HTCondor 8.8: without a year
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+_A_DAY_S = 86400.0
+
+
+class Clock:
+    """`newest` is a time that no event is later than, such as when the file was last written: it tells the year where
+    the log does not. Events come in order, so the minute before is mostly the minute now."""
+
+    def __init__(self, newest: float) -> None:
+        self._newest = newest
+        self._minutes: dict[str, float] = {}
+
+    def minute(self, text: str, zone: str) -> float:
+        """The beginning of a minute, `YYYY-MM-DD HH:MM` or `MM/DD HH:MM`. Raises ValueError."""
+        known = self._minutes.get(text + zone)
+        if known is None:
+            if len(self._minutes) > 10_000:
+                self._minutes.clear()
+            known = self._minutes[text + zone] = self._read(text, zone)
+        return known
+
+    def _read(self, text: str, zone: str) -> float:
+        if "/" in text:
+            return self._without_year(text, zone)
+        return _stamp(f"{text[:10]} {text[11:]}", zone)
+
+    def _without_year(self, text: str, zone: str) -> float:
+        """In the last year before `newest` in which it is not later; the 29th of February may be years ago."""
+        year = datetime.fromtimestamp(self._newest).year + 1
+        for candidate in range(year, year - 9, -1):
+            try:
+                found = _stamp(f"{candidate:04}-{text[:2]}-{text[3:5]} {text[6:]}", zone)
+            except ValueError:
+                continue
+            if found <= self._newest + _A_DAY_S:
+                return found
+        raise ValueError(f"no date: {text}")
+
+
+def _stamp(text: str, zone: str) -> float:
+    if not zone:
+        return datetime.fromisoformat(text).timestamp()
+    return datetime.fromisoformat(f"{text}+00:00").timestamp() - _offset(zone).total_seconds()
+
+
+def _offset(zone: str) -> timedelta:
+    """Of `Z`, `+01:00`, `-0530`."""
+    if zone == "Z":
+        return timedelta(0)
+    digits = zone[1:].replace(":", "")
+    size = timedelta(hours=int(digits[:2]), minutes=int(digits[2:]))
+    return -size if zone[0] == "-" else size

@@ -1,0 +1,130 @@
+"""Logs as files: which belong together, which form they have, reading them piece by piece.
+
+A log that was rotated is read with its older parts: `log.old`, or `log.1` (the newest of them) to `log.9`. Any of them
+may be compressed (`.gz`). A compressed file that is cut off gives what can be read of it.
+"""
+
+from __future__ import annotations
+
+import gzip
+import re
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import IO
+
+from packtrain.userlog.ads import JsonReader, XmlReader
+from packtrain.userlog.clock import Clock
+from packtrain.userlog.parts import PartReader
+from packtrain.userlog.record import Broken, Raw
+from packtrain.userlog.text import TextReader
+
+_PIECE = 1 << 20
+_LOOK = 1 << 16
+_GZIP = b"\x1f\x8b"
+_PART = re.compile(r"(.+)\.(old|\d{1,4})")
+_FORMS: dict[re.Pattern[bytes], type[PartReader]] = {
+    re.compile(rb"^\d{3} \(\d+\.-?\d+\.-?\d+\) \d\d", re.MULTILINE): TextReader,
+    re.compile(rb'^\{[^{}]*"EventTypeNumber": ', re.MULTILINE): JsonReader,
+    re.compile(rb'^<c>\s*<a n="', re.MULTILINE): XmlReader,
+}
+
+
+def is_log(start: bytes) -> bool:
+    """Whether a file that begins so is a user log, of any form, perhaps with noise before its first event."""
+    return _form_of(start) is not None
+
+
+def _form_of(start: bytes) -> type[PartReader] | None:
+    """By the event that comes first."""
+    first, end = None, min(len(start), _LOOK)
+    for mark, form in _FORMS.items():
+        found = mark.search(start, 0, end)
+        if found:
+            first, end = form, found.start()
+    return first
+
+
+def records(path: Path, broken: list[Broken]) -> Iterator[list[Raw]]:
+    """The events of one file, in batches. What could not be read is put to `broken`. Raises OSError."""
+    reader: PartReader | None = None
+    for piece in pieces(path):
+        reader = reader or (_form_of(piece) or TextReader)(Clock(path.stat().st_mtime))
+        yield reader.feed(piece)
+        _move(reader, broken)
+    if reader is not None:
+        yield reader.end()
+        _move(reader, broken)
+
+
+def _move(reader: PartReader, broken: list[Broken]) -> None:
+    broken += reader.broken
+    reader.broken.clear()
+
+
+def start_of(path: Path) -> bytes:
+    """Enough to tell what it is. Raises OSError."""
+    return next(pieces(path, _LOOK), b"")
+
+
+def pieces(path: Path, size: int = _PIECE) -> Iterator[bytes]:
+    """The bytes of a file, unpacked if it is compressed. Raises OSError."""
+    with open(path, "rb") as file:
+        packed = file.read(2) == _GZIP
+        file.seek(0)
+        yield from _unpacked(file, size) if packed else iter(lambda: file.read(size), b"")
+
+
+def _unpacked(file: IO[bytes], size: int) -> Iterator[bytes]:
+    with gzip.GzipFile(fileobj=file) as stream:
+        while True:
+            try:
+                piece = stream.read1(size)
+            except (EOFError, zlib.error, gzip.BadGzipFile):
+                return  # cut off
+            if not piece:
+                return
+            yield piece
+
+
+def families(paths: Iterable[Path]) -> list[list[Path]]:
+    """Logs, each with its rotated parts, the oldest first; in the order in which they were named."""
+    found: dict[Path, dict[Path, None]] = {}
+    for path in paths:
+        found.setdefault(_log_of(path), {})[path] = None
+    return [sorted({**named, **dict.fromkeys(_parts_of(log, named))}, key=_age) for log, named in found.items()]
+
+
+def _plain(path: Path) -> Path:
+    return path.with_suffix("") if path.suffix == ".gz" else path
+
+
+def _log_of(path: Path) -> Path:
+    """The log that a file is, or is a rotated part of."""
+    match = _PART.fullmatch(_plain(path).name)
+    return path.with_name(match[1]) if match else _plain(path)
+
+
+def _parts_of(log: Path, named: Iterable[Path]) -> Iterator[Path]:
+    """What lies beside a log that was named itself; nobody needs to know that it was rotated."""
+    if log not in {_plain(path) for path in named}:
+        return
+    numbers = ["old"]
+    number = 1
+    while any(_beside(log, str(number))):
+        numbers.append(str(number))
+        number += 1
+    for name in numbers:
+        yield from _beside(log, name)
+
+
+def _beside(log: Path, part: str) -> Sequence[Path]:
+    """Its part, plain or compressed."""
+    names = (f"{log.name}.{part}", f"{log.name}.{part}.gz")
+    return [log.with_name(name) for name in names if log.with_name(name).is_file()][:1]
+
+
+def _age(path: Path) -> int:
+    """To sort by: the oldest first."""
+    match = _PART.fullmatch(_plain(path).name)
+    return 0 if match is None else -int(match[2]) if match[2].isdigit() else -(1 << 30)

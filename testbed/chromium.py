@@ -1,0 +1,207 @@
+"""A real Chromium without a screen, driven over two pipes by its own protocol (the DevTools protocol).
+
+with Chromium() as chromium:
+    page = chromium.open(path.as_uri(), width=400, dark=True)
+    page.run("document.title")          # the value of an expression; errors are raised
+    page.press("Enter")
+    page.screenshot(Path("page.png"))
+    page.said, page.asked               # what stood on its console, and which addresses it asked for
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from testbed import debian
+
+_FONTS = """<?xml version="1.0"?><!DOCTYPE fontconfig SYSTEM "fonts.dtd">
+<fontconfig><dir>{final}/usr/share/fonts</dir><cachedir>{final}/fontcache</cachedir>
+<alias><family>system-ui</family><prefer><family>Inter</family></prefer></alias>
+<alias><family>sans-serif</family><prefer><family>Inter</family></prefer></alias>
+<alias><family>monospace</family><prefer><family>DejaVu Sans Mono</family></prefer></alias>
+</fontconfig>
+"""
+# Nothing but the page: no sandbox (tests may run as root), no services that call home.
+_FLAGS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--hide-scrollbars",
+    "--remote-debugging-pipe",
+)
+# It reads commands from descriptor 3 and answers on 4.
+_WIRES = ("/bin/sh", "-c", 'exec "$@" 3<&0 4>&1 </dev/null >/dev/null', "sh")
+_MIDDLE = """(selector) => {
+  const box = document.querySelector(selector);
+  box.scrollIntoView({block: "center", behavior: "instant"});
+  const {x, y, width, height} = box.getBoundingClientRect();
+  return [x + width / 2, y + height / 2];
+}"""
+_KEYS = {"Enter": ("\r", 13), "Tab": ("", 9), " ": (" ", 32)}
+
+
+def _finish(new: Path, final: Path) -> None:
+    """Fonts of its own, so that it draws the same on any machine."""
+    (new / "fonts.conf").write_text(_FONTS.format(final=final))
+
+
+RECIPE = debian.Recipe(
+    "bookworm", ("chromium-headless-shell", "chromium-common", "fonts-inter", "fonts-dejavu-core"), _finish
+)
+
+
+def folder() -> Path:
+    return debian.install(debian.cache() / "chromium", RECIPE)
+
+
+def program() -> Path:
+    return folder() / "usr/lib/chromium/chromium-headless-shell"
+
+
+class Chromium:
+    def __enter__(self) -> Chromium:
+        self._home = Path(tempfile.mkdtemp(prefix="testbed-chromium-"))
+        env = {
+            **os.environ,
+            "FONTCONFIG_FILE": str(folder() / "fonts.conf"),
+            "HOME": str(self._home),
+            "LD_LIBRARY_PATH": str(folder() / debian.LIBRARIES / "pulseaudio"),  # one library looks for another there
+        }
+        command = [*_WIRES, str(program()), *_FLAGS, f"--user-data-dir={self._home / 'profile'}"]
+        pipe = subprocess.PIPE
+        with open(self._home / "log", "wb") as log:
+            self._process = subprocess.Popen(
+                command, env=env, stdin=pipe, stdout=pipe, stderr=log, bufsize=0, start_new_session=True
+            )
+        self._rest, self._number = b"", 0
+        self._pages: dict[str, Page] = {}
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.communicate()
+        shutil.rmtree(self._home, ignore_errors=True)
+
+    def open(self, url: str, width: int = 1280, height: int = 900, dark: bool = False) -> Page:
+        """A new page that has loaded."""
+        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        page = self._pages[session] = Page(self, session)
+        page.shape(width, height, dark)
+        for domain in ("Page", "Runtime", "Network", "Log"):
+            page.call(f"{domain}.enable")
+        page.call("Page.navigate", url=url)
+        while not page.loaded:
+            self._read()
+        return page
+
+    def call(self, method: str, session: str = "", **params: Any) -> dict[str, Any]:
+        """The answer to a command."""
+        self._number += 1
+        said = {"id": self._number, "method": method, "params": params, **({"sessionId": session} if session else {})}
+        assert self._process.stdin
+        self._process.stdin.write(json.dumps(said).encode() + b"\0")
+        while (answer := self._read()).get("id") != self._number:
+            pass
+        if "error" in answer:
+            raise RuntimeError(f"Chromium refused {method}: {answer['error']}")
+        return dict(answer["result"])
+
+    def _read(self) -> dict[str, Any]:
+        """The next message; a page hears of its own events."""
+        assert self._process.stdout
+        while b"\0" not in self._rest:
+            piece = self._process.stdout.read(1 << 20)
+            if not piece:
+                raise RuntimeError(f"Chromium is gone: {(self._home / 'log').read_text()[-2000:]}")
+            self._rest += piece
+        line, _, self._rest = self._rest.partition(b"\0")
+        message: dict[str, Any] = json.loads(line)
+        if page := self._pages.get(message.get("sessionId", "")):
+            page.hear(message)
+        return message
+
+
+class Page:
+    def __init__(self, chromium: Chromium, session: str) -> None:
+        self._chromium, self._session = chromium, session
+        self.loaded = False
+        self.said: list[str] = []
+        self.asked: list[str] = []
+
+    def call(self, method: str, **params: Any) -> dict[str, Any]:
+        return self._chromium.call(method, self._session, **params)
+
+    def hear(self, message: dict[str, Any]) -> None:
+        about = message.get("params", {})
+        match message.get("method"):
+            case "Page.loadEventFired":
+                self.loaded = True
+            case "Network.requestWillBeSent":
+                self.asked.append(about["request"]["url"])
+            case "Runtime.consoleAPICalled":
+                self.said.append(" ".join(str(part.get("value", part)) for part in about["args"]))
+            case "Runtime.exceptionThrown":
+                self.said.append(str(about["exceptionDetails"]))
+            case "Log.entryAdded":
+                self.said.append(about["entry"]["text"])
+
+    def shape(self, width: int, height: int, dark: bool = False, media: str = "screen") -> None:
+        """The size of the window, and what its person prefers."""
+        self.call(
+            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
+        )
+        prefers = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.call("Emulation.setEmulatedMedia", media=media, features=[prefers])
+
+    def reload(self) -> None:
+        self.loaded = False
+        self.call("Page.reload")
+        while not self.loaded:
+            self._chromium._read()
+
+    def run(self, expression: str) -> Any:
+        """Its value; a promise is awaited."""
+        answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        if "exceptionDetails" in answer:
+            raise RuntimeError(f"{expression}: {answer['exceptionDetails']}")
+        return answer["result"].get("value")
+
+    def press(self, key: str) -> None:
+        text, code = _KEYS[key]
+        about = {"key": key, "code": "Space" if key == " " else key, "windowsVirtualKeyCode": code}
+        self.call("Input.dispatchKeyEvent", type="keyDown", text=text, **about)
+        self.call("Input.dispatchKeyEvent", type="keyUp", **about)
+
+    def click(self, selector: str) -> None:
+        """With the mouse, in its middle."""
+        x, y = self.run(f"({_MIDDLE})({json.dumps(selector)})")
+        for kind in ("mousePressed", "mouseReleased"):
+            self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+
+    def screenshot(self, path: Path, whole: bool = True) -> None:
+        """A PNG; `whole`: of the page from top to bottom."""
+        more: dict[str, Any] = {}
+        if whole:
+            size = self.call("Page.getLayoutMetrics")["cssContentSize"]
+            clip = {"x": 0, "y": 0, "width": size["width"], "height": min(size["height"], 16000), "scale": 1}
+            more = {"captureBeyondViewport": True, "clip": clip}
+        answer = self.call("Page.captureScreenshot", format="png", **more)
+        path.write_bytes(base64.b64decode(answer["data"]))
+
+    def pdf(self, path: Path) -> None:
+        """As it is printed."""
+        self.call("Emulation.setEmulatedMedia", media="print")
+        path.write_bytes(base64.b64decode(self.call("Page.printToPDF", printBackground=True)["data"]))

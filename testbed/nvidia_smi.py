@@ -1,0 +1,54 @@
+"""What answers for the sites' GPUs, which are there in name only: an nvidia-smi that tells what the slot's ad says.
+
+A shell script, so that it also runs in images, where sites with real GPUs show theirs, too.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_SCRIPT = """\
+#!/bin/sh
+ad=${_CONDOR_MACHINE_AD:-.machine.ad}
+fields=
+for word in "$@"; do
+    case $word in --query-gpu=*) fields=$(echo "${word#*=}" | tr , ' ') ;; esac
+done
+if [ -z "$fields" ]; then
+    echo "| NVIDIA-SMI 550.54.14    Driver Version: 550.54.14    CUDA Version: 12.4 |"
+    exit 0
+fi
+index=0
+grep '^GPUs_GPU_' "$ad" | while read -r line; do
+    of() { echo "$line" | sed -n "s/.*[[ ]$1 = \\"\\{0,1\\}\\([^;\\"]*[^;\\" ]\\)[\\"; ].*/\\1/p"; }
+    row=
+    for field in $fields; do
+        case $field in
+            index) value=$index ;;
+            uuid) value=$(of Id) ;;
+            name) value=$(of DeviceName) ;;
+            memory.total) value=$(of GlobalMemoryMb) ;;
+            compute_cap) value=$(of Capability) ;;
+            driver_version) value=550.54.14 ;;
+            *) echo "Field \\"$field\\" is not a valid field to query."; exit 2 ;;
+        esac
+        row="${row:+$row, }$value"
+    done
+    echo "$row"
+    index=$((index + 1))
+done
+"""
+_WRAPPER = """\
+#!/bin/sh
+export PATH="{tools}:${{PATH:-/usr/local/bin:/usr/bin:/bin}}"
+exec "$@"
+"""
+
+
+def write(pool: Path) -> None:
+    """The program, in the folder `etc/tools`, and `etc/with_tools`, which starts a job so that it finds it."""
+    tools = pool / "etc/tools"
+    tools.mkdir(parents=True, exist_ok=True)
+    for path, text in ((tools / "nvidia-smi", _SCRIPT), (pool / "etc/with_tools", _WRAPPER.format(tools=tools))):
+        path.write_text(text)
+        path.chmod(0o755)

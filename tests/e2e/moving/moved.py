@@ -1,0 +1,20 @@
+"""What the tests of `get` and `put` move."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+DATA = bytes(i * 7919 % 251 for i in range(300_000))
+SHA256 = hashlib.sha256(DATA).hexdigest()
+
+
+def left_behind(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def large(served: Path, size: int = 8_000_000) -> bytes:
+    data = os.urandom(size)
+    (served / "large.bin").write_bytes(data)
+    return data

@@ -1,0 +1,39 @@
+"""`--notify`: whoever started a run is told its end, also of one that was detached."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from cli_runs import Desk
+
+pytestmark = pytest.mark.slow
+
+WORKFLOW = """
+name: told
+resources: {tasks: 1, cpusPerTask: 1, memPerCpu: 64, gpus: 0}
+limits: {grace: 2s}
+steps: [{name: train, run: {command: "echo no luck >&2; exit 3"}}]
+"""
+
+
+@pytest.mark.parametrize("detach", [(), ("--detach",)])
+def test_the_end_is_told(tmp_path, detach):
+    desk = Desk(tmp_path)
+    desk.write(WORKFLOW)
+    told = tmp_path / "told.json"
+    command = f"cat > {told}.new && mv {told}.new {told}"
+    desk.call("run", "workflow.yaml", "--offline", "--notify", command, *detach, code=0 if detach else 10)
+    data = desk.await_some(lambda: told.exists() and json.loads(told.read_text()))
+    assert (data["status"], data["jobs"], data["failed"]) == ("failed", 1, 1)
+    assert data["failures"][0]["kind"] == "step_failed"
+    assert "no luck" in data["text"]
+    assert data["folder"] == str(desk.run_folder())
+
+
+def test_a_wrong_target_is_refused_before_anything_starts(tmp_path):
+    desk = Desk(tmp_path)
+    desk.write(WORKFLOW)
+    desk.call("run", "workflow.yaml", "--notify", "ftp://somewhere/else", code=2)
+    assert "should be a command or an http address" in desk.err
+    assert not (tmp_path / ".packtrain").exists()

@@ -1,0 +1,61 @@
+"""Any history that readers may make, however odd: a hypothesis strategy."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from packtrain.report.history import Attempt, Category, History, Job, Move, Outcome, Phase, Problem, Span
+
+HOSTILE = "</svg></script><script>alert('x')</script><img src=x onerror=alert(1)>{{script}}&amp;\"'\x00\x1b[31m"
+_TEXTS = st.sampled_from(["", "site", "a b", "Ω" * 40, "x" * 300, HOSTILE]) | st.text(max_size=12)
+# No clock of a log is finer than a microsecond.
+_SECONDS = st.sampled_from([0.0, 1e-6, 0.5, 59.6, 3600.0, 1e7]) | st.integers(0, 10**12).map(
+    lambda micros: micros / 1e6
+)
+_SLOT = [phase for phase in Phase if phase not in (Phase.QUEUED, Phase.HELD)]
+
+
+@st.composite
+def _attempts(draw: st.DrawFn, number: int, start: float) -> Attempt:
+    spans, now = [], start
+    for phase, seconds in draw(st.lists(st.tuples(st.sampled_from(_SLOT), _SECONDS), max_size=5)):
+        spans.append(Span(phase, now, now + seconds))
+        now += seconds
+    sizes = st.none() | st.integers(0, 10**13)
+    moves = st.builds(
+        Move, st.floats(start, now) if now > start else st.just(start), _SECONDS, sizes, _TEXTS, st.booleans()
+    )
+    return Attempt(
+        number, tuple(spans), draw(st.sampled_from(Outcome)), draw(_TEXTS), draw(_TEXTS), draw(_TEXTS),
+        draw(st.sampled_from(Category)), draw(st.sampled_from([0.0, 8.0])), tuple(draw(st.lists(moves, max_size=3))),
+        draw(sizes), draw(sizes), draw(_SECONDS),
+    )  # fmt: skip
+
+
+@st.composite
+def _jobs(draw: st.DrawFn, name: str, begin: float) -> Job:
+    attempts: list[Attempt] = []
+    waits: list[Span] = []
+    now = begin
+    for number in range(draw(st.integers(0, 3))):
+        wait = draw(_SECONDS)
+        waits += [Span(draw(st.sampled_from([Phase.QUEUED, Phase.HELD])), now, now + wait)]
+        attempts.append(draw(_attempts(number + 1, now + wait)))
+        now = max(now + wait, attempts[-1].end)
+    return Job(
+        name, tuple(attempts), draw(st.sampled_from(Outcome)), draw(st.sampled_from([None, begin])),
+        draw(st.sampled_from([None, now])), tuple(waits), draw(st.sampled_from([None, True, False])),
+        draw(st.sampled_from(Category)), draw(_TEXTS), draw(st.sampled_from([None, *Phase])),
+    )  # fmt: skip
+
+
+@st.composite
+def histories(draw: st.DrawFn, most: int = 6) -> History:
+    absolute = draw(st.booleans())
+    begin = 1.79e9 if absolute else 0.0
+    names = draw(st.lists(_TEXTS.filter(bool), max_size=most, unique=True))
+    jobs = tuple(draw(_jobs(name, begin)) for name in names)
+    problems = tuple(draw(st.lists(st.builds(Problem, _TEXTS, st.integers(0, 10**6), _TEXTS), max_size=2)))
+    kind = draw(st.sampled_from(["run", "log", "table"]))
+    untold = tuple(draw(st.lists(_TEXTS, max_size=2)))
+    return History(draw(_TEXTS), kind, jobs, problems, len(problems) + draw(st.integers(0, 3)), untold, absolute)

@@ -1,0 +1,109 @@
+"""Whatever a pool does, and whenever supervisors die: no job is lost, none has two accepted outputs, budgets are kept,
+and every run ends."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from random import Random
+
+import pytest
+from chaos_pool import FAILURES, RUN, ChaosEngine, DiedError, Pool
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from packtrain.engines.api import Capabilities
+from packtrain.events import Event, kinds
+from packtrain.plan import Job, Limits, Plan, Recovery, Resources, RunFolder
+from packtrain.state import JobState, JobStatus, RunState
+from packtrain.store import RunRow, SqliteStore
+from packtrain.supervise import Supervisor
+from packtrain.supervise.policies import Rules
+from packtrain.supervise.policies.halt import why_halted
+
+pytestmark = pytest.mark.slow
+MOST_SUPERVISORS = 400
+
+
+class Mortal(Supervisor):
+    """One that dies without a word."""
+
+    def _leave(self, reason: str) -> None:
+        if reason != "error":
+            super()._leave(reason)
+
+
+@st.composite
+def plans(draw):
+    jobs = tuple(
+        Job(str(n), (), Resources(), Limits(attempts=draw(st.integers(1, 4))), ())
+        for n in range(draw(st.integers(1, 5)))
+    )
+    recovery = Recovery(
+        failures=draw(st.none() | st.integers(1, 6)),
+        wasted_s=draw(st.none() | st.floats(1.0, 300.0)),
+        stop_after=draw(st.integers(0, 3)),
+        avoid_s=draw(st.sampled_from((60.0, 3600.0))),
+    )
+    return Plan(RUN, "name", "chaos", jobs, recovery=recovery)
+
+
+def supervise(plan: Plan, pool: Pool, root: Path, many_sites: bool) -> RunState:
+    """One supervisor after the other, until the run has ended."""
+    store = SqliteStore(root / "store.db", clock=lambda: pool.now)
+    created = Event(RUN, "", "cli", 1, kinds.RUN_CREATED, 1.0, 1.0, {"points": {job.id: {} for job in plan.jobs}})
+    store.add_run(RunRow(RUN, "name", "chaos", root, 1.0), created)
+    for _ in range(MOST_SUPERVISORS):
+        engine = ChaosEngine(pool, many_sites)
+        try:
+            return Mortal(plan, RunFolder(root), store, engine, clock=lambda: pool.now).run()
+        except DiedError:
+            pool.now += 60.0  # its lease runs out
+    raise AssertionError("the run does not end")
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    plans(),
+    st.integers(0, 2**32),
+    st.integers(0, 60),
+    st.booleans(),
+    st.dictionaries(st.sampled_from("01234"), st.sampled_from(FAILURES), max_size=3),
+)
+def test_whatever_happens(plan: Plan, seed: int, calm_after: int, many_sites: bool, born_to_fail) -> None:
+    pool = Pool(Random(seed), calm_after, born_to_fail)
+    with tempfile.TemporaryDirectory() as folder:
+        state = supervise(plan, pool, Path(folder), many_sites)
+        stored = SqliteStore(Path(folder) / "store.db").events(RUN)
+    assert set(state.jobs) == {job.id for job in plan.jobs}
+    assert state.finished
+    assert_outputs_are_accepted_once(state, pool)
+    assert_budgets_are_kept(plan, many_sites, stored)
+    assert not [d for d, task in pool.tasks.items() if task.status != "gone" and not task.cancelled], "none is left"
+
+
+def assert_outputs_are_accepted_once(state: RunState, pool: Pool) -> None:
+    for job in state.jobs.values():
+        accepted = pool.accepted.get(job.id, set())
+        assert len(accepted) <= 1
+        if job.status is JobStatus.SUCCEEDED:
+            (winner,) = [a for a in job.attempts if a.emitter == job.verdict.emitter]
+            assert accepted == {winner.decision}
+        else:
+            assert job.verdict.reason and job.verdict.failure, "given up with a reason"
+
+
+def assert_budgets_are_kept(plan: Plan, many_sites: bool, stored) -> None:
+    """What a supervisor knew when it decided is what was in the store by then. What a pool starts again by itself while
+    nobody looks is not decided here."""
+    rules = Rules.of(plan, Capabilities("chaos", False, 1, 1, 0, many_sites=many_sites))
+    state, decided = RunState(RUN, {job.id: JobState(job.id) for job in plan.jobs}), set()
+    for one in stored:
+        action = one.event.data["action"] if one.event.kind == kinds.DECIDED else ""
+        if action in ("submit", "release"):
+            assert len(state.jobs[one.event.job].spent) < rules.limits(one.event.job).attempts
+        if action == "submit":
+            assert one.event.data["id"] not in decided, "a decision is made once"
+            decided.add(one.event.data["id"])
+            assert why_halted(state, rules) == ("", "")
+        state.apply(one.event, one.arrived)

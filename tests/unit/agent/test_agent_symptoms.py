@@ -1,0 +1,58 @@
+"""Steps whose last words tell whose fault their failure is; real programs."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+
+import pytest
+from steps_bench import Bench, fails, sh
+
+from packtrain.agent.symptoms import SYMPTOMS, kind_of
+from packtrain.events import FAILURE_KINDS
+
+
+@pytest.fixture
+def bench(tmp_path):
+    made = Bench(tmp_path)
+    yield made
+    made.close()
+
+
+def python(program):
+    return sh(f"{sys.executable} -c {shlex.quote(program)}", name="train")
+
+
+@pytest.mark.parametrize(
+    ("program", "kind", "blame"),
+    [
+        ("import scipy_of_the_published_week", "module_missing", "user"),
+        ("import os; raise OSError(38, os.strerror(38), 'lock')", "filesystem_unfit", "site"),
+        ("open('ILSVRC2012_img_train.tar')", "file_missing", "user"),
+        ("import os; raise OSError(28, os.strerror(28))", "disk_full", "site"),
+        ("raise RuntimeError('CUDA out of memory. Tried to allocate 2 GiB')", "gpu_memory_short", "user"),
+        ("raise RuntimeError('CUDA error: no kernel image is available for execution')", "gpu_unusable", "site"),
+        ("raise ValueError('the loss is not a number')", "step_failed", "user"),
+    ],
+)
+def test_what_python_says_last(bench, program, kind, blame):
+    error = fails(bench, python(program))
+    assert (error.kind, FAILURE_KINDS[error.kind].blame) == (kind, blame)
+    assert error.detail.startswith('step "train" ended with exit code 1; its last words: ')
+    assert error.status == 1
+
+
+def test_a_command_that_is_not_installed(bench):
+    error = fails(bench, sh("unzip-of-the-published-week data.zip", name="unpack"))
+    assert (error.kind, error.status) == ("program_missing", 127)
+    assert "unzip-of-the-published-week" in error.detail
+
+
+def test_what_a_program_says_of_its_own_accord_is_no_evidence():
+    assert kind_of(1, "could not do it: no module named scipy") == "step_failed"
+    assert kind_of(127, "I give up") == "step_failed"
+    assert kind_of(1, "") == "step_failed"
+
+
+def test_every_symptom_has_a_kind():
+    assert {kind for _, kind in SYMPTOMS} <= set(FAILURE_KINDS)

@@ -1,0 +1,207 @@
+"""The page is complete in itself, says what was found, and nothing from a log can become a part of it."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+from any_histories import HOSTILE, histories
+from histories import random_history
+from hypothesis import HealthCheck, given, settings
+
+from packtrain.report.accounts import USEFUL
+from packtrain.report.figures import figures_of
+from packtrain.report.findings import Finding, findings_of
+from packtrain.report.history import Attempt, Category, History, Job, Outcome, Phase, Problem, Span
+from packtrain.report.page import parts, tables, write_page
+from packtrain.report.page.write import DARK
+from packtrain.report.pictures.colours import EVERY
+
+
+class Parsed(HTMLParser):
+    """The elements of a page, and the text of each kind of them."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.texts, self._open = [], {}, []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        self._open.append(tag)
+
+    def handle_endtag(self, tag):
+        while self._open and self._open.pop() != tag:
+            pass
+
+    def handle_data(self, data):
+        self.texts.setdefault(self._open[-1] if self._open else "", []).append(data)
+
+    def all(self, tag):
+        return [attrs for name, attrs in self.tags if name == tag]
+
+    def text(self, tag):
+        return "".join(self.texts.get(tag, []))
+
+
+def written(history, folder, findings=None, **more):
+    figures = figures_of(history)
+    path = write_page(history, figures, findings_of(history, figures) if findings is None else findings, folder, **more)
+    return path.read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def thousand(tmp_path_factory):
+    return written(random_history(1000), tmp_path_factory.mktemp("page"), pngs=False)
+
+
+def test_it_asks_for_nothing(thousand):
+    assert set(re.findall(r"https?://[^\s\"'<]*", thousand)) == {"http://www.w3.org/2000/svg"}
+    page = Parsed(thousand)
+    assert not [tag for tag, _ in page.tags if tag in {"img", "iframe", "object", "embed", "base", "form"}]
+    assert [link["href"] for link in page.all("link")] == ["data:,"]
+    assert "@import" not in thousand
+    assert "url(" not in thousand
+
+
+def test_only_its_own_script_may_run(thousand):
+    page = Parsed(thousand)
+    policy = next(meta["content"] for meta in page.all("meta") if meta.get("http-equiv") == "Content-Security-Policy")
+    for tag, directive in (("script", "script-src"), ("style", "style-src")):
+        digest = base64.b64encode(hashlib.sha256(page.text(tag).encode()).digest()).decode()
+        assert len(page.all(tag)) == 1
+        assert f"{directive} 'sha256-{digest}'" in policy
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+
+
+def test_a_thousand_jobs_make_a_small_page(thousand):
+    assert len(thousand.encode()) < 3_000_000
+    assert len(re.findall(r"<tr>", thousand)) > 2000
+    assert "{{" not in thousand
+
+
+def hostile():
+    span = (Span(Phase.TRANSFER_IN, 0, 60), Span(Phase.EXECUTE, 60, 100))
+    bad = Attempt(1, span, Outcome.FAILED, HOSTILE, HOSTILE, HOSTILE, Category.PROGRAM)
+    jobs = tuple(Job(f"{HOSTILE}{n}", (bad,), Outcome.FAILED, 0.0, 100.0, reason=HOSTILE) for n in range(20))
+    return History(HOSTILE, HOSTILE, jobs, (Problem(HOSTILE, 3, HOSTILE),), 2, (HOSTILE,))
+
+
+def test_names_and_reasons_cannot_become_parts_of_the_page(tmp_path):
+    page = Parsed(written(hostile(), tmp_path, [Finding(HOSTILE, 1.0), Finding(HOSTILE, 0.5)]))
+    assert len(page.all("script")) == 1
+    assert not page.all("img")
+    assert not [name for _, attrs in page.tags for name in attrs if name.startswith("on")]
+    assert "alert('x')" in page.text("td"), "it is shown as it is"
+    assert "{{script}}" in page.text("h1")
+    assert "\x00" not in (tmp_path / "index.html").read_text()
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(histories())
+def test_of_any_history_a_page_can_be_written(tmp_path, history):
+    page = Parsed(written(history, tmp_path, pngs=False))
+    assert len(page.all("script")) == 1
+    assert len(page.all("h1")) == 1
+
+
+def test_no_jobs_at_all(tmp_path):
+    page = Parsed(written(History("nothing", "log", ()), tmp_path, []))
+    assert "There is nothing to tell yet." in page.text("p")
+    assert not page.all("table")
+    assert not page.all("figure")
+
+
+def test_findings_stand_on_top_with_their_figures_marked(tmp_path):
+    found = [Finding("44% of the wallclock went to <transfers>.", 1.0), Finding("13 jobs took 4 h 57 min.", 0.5)]
+    text = written(random_history(3), tmp_path, found)
+    assert '<p class="first"><b>44%</b> of the wallclock went to &lt;transfers&gt;.</p>' in text
+    assert "<li><b>13\u00a0jobs</b> took <b>4\u00a0h\u00a057\u00a0min</b>.</li>" in text
+    assert text.index("44%") < text.index('class="cards"') < text.index("<figure") < text.index("<table")
+
+
+def test_files_are_linked_if_they_are_there(tmp_path):
+    (tmp_path / "jobs.csv").write_text("job\n")
+    page = Parsed(written(random_history(3), tmp_path))
+    links = [a["href"] for a in page.all("a") if not a["href"].startswith("#")]
+    assert "jobs.csv" in links
+    assert "attempts.csv" not in links
+    assert [link for link in links if not (tmp_path / link).is_file()] == []
+    assert sum(link.endswith(".png") for link in links) == len(page.all("figure"))
+
+
+def test_without_pngs_there_are_none(tmp_path):
+    text = written(random_history(3), tmp_path / "made" / "here", pngs=False)
+    assert [path.name for path in (tmp_path / "made" / "here").iterdir()] == ["index.html"]
+    assert ".png" not in text
+
+
+def test_what_cannot_be_told_and_what_could_not_be_read_is_said(tmp_path):
+    history = replace(
+        random_history(2), untold=("Nobody looked.",), skipped=4, problems=(Problem("a.log", 1200, "cut"),)
+    )
+    text = Parsed(written(history, tmp_path, pngs=False)).text("li")
+    assert "Nobody looked." in text
+    assert "a.log, line 1,200: cut" in text
+    assert "and 3 more" in text
+
+
+def test_pictures_tell_in_words_what_they_show_and_tables_can_be_reached(thousand):
+    page = Parsed(thousand)
+    assert all(svg["role"] == "img" and svg["aria-label"] for svg in page.all("svg"))
+    assert len(page.all("svg")) == 2 * len(page.all("figure"))
+    assert all(head["aria-sort"] == "none" and head["scope"] == "col" for head in page.all("th"))
+    regions = [div for div in page.all("div") if div.get("class") == "scroll"]
+    assert all(div["tabindex"] == "0" and div["aria-label"] for div in regions)
+    assert len(regions) == len(page.all("table"))
+    ids = [attrs["id"] for _, attrs in page.tags if "id" in attrs]
+    assert len(ids) == len(set(ids))
+
+
+def test_of_too_many_jobs_those_that_lost_most_are_in_the_table(monkeypatch):
+    monkeypatch.setattr(tables, "MOST_ROWS", 5)
+    history = random_history(30)
+    figures = figures_of(history)
+    grids = {grid.name: grid for grid in tables.tables_of(history, figures)}
+    assert len(grids["jobs"].rows) == len(grids["attempts"].rows) == 5
+    assert "The 5 jobs that lost most, of 30." in grids["jobs"].html
+    useless = {row.job: row.seconds - sum(row.shares.get(share, 0.0) for share in USEFUL) for row in figures.rows}
+    assert [row[0].text for row in grids["jobs"].rows] == sorted(useless, key=useless.get, reverse=True)[:5]
+
+
+def test_jobs_are_told_apart_by_their_point_of_the_matrix(tmp_path):
+    points = ({"lr": "0.1", "seed": "7"}, {"lr": "0.01", "seed": "7"})
+    few = random_history(2)
+    jobs = tuple(replace(job, point=point) for job, point in zip(few.jobs, points, strict=True))
+    page = Parsed(written(replace(few, jobs=jobs), tmp_path, pngs=False))
+    assert "lr 0.01" in page.texts["td"]
+    assert "794569.001 lr 0.01" in page.texts["text"]
+    assert "seed" not in page.text("td")
+    assert "Parameters" in page.texts["button"]
+
+
+def test_the_last_of_an_odd_row_of_small_pictures_stands_alone():
+    halves = [False, True, True, True, False, True, True]
+    assert [parts.is_alone(halves, number) for number in range(7)] == [False, False, False, True, False, False, False]
+
+
+def luminance(colour):
+    channels = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_words_have_the_contrast_that_people_need(thousand, theme):
+    style = Parsed(thousand).text("style")
+    own = dict(re.findall(r"--(\w+): (#\w{6})", style)) if theme == "light" else DARK
+    seen = {paint.name: getattr(paint, theme) for paint in EVERY} | own
+    for words in ("ink", "faint", "accent", "good", "bad"):
+        for ground in ("paper", "ground", "soft"):
+            light, dark = sorted((luminance(seen[words]), luminance(seen[ground])), reverse=True)
+            assert (light + 0.05) / (dark + 0.05) >= 4.5, (words, ground)

@@ -1,0 +1,21 @@
+"""The object as a server has it, and where it goes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from fetches import DATA, NAME
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    served = tmp_path / "served"
+    served.mkdir()
+    (served / NAME).write_bytes(DATA)
+    return served
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    return tmp_path / "sandbox" / "input" / NAME
