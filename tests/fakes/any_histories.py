@@ -9,9 +9,7 @@ from packtrain.report.history import Attempt, Category, History, Job, Move, Outc
 HOSTILE = "</svg></script><script>alert('x')</script><img src=x onerror=alert(1)>{{script}}&amp;\"'\x00\x1b[31m"
 _TEXTS = st.sampled_from(["", "site", "a b", "Ω" * 40, "x" * 300, HOSTILE]) | st.text(max_size=12)
 # No clock of a log is finer than a microsecond.
-_SECONDS = st.sampled_from([0.0, 1e-6, 0.5, 59.6, 3600.0, 1e7]) | st.integers(0, 10**12).map(
-    lambda micros: micros / 1e6
-)
+_SECONDS = st.sampled_from([0.0, 1e-6, 0.5, 59.6, 3600.0, 1e7]) | st.integers(0, 10**12).map(lambda n: n / 1e6)
 _SLOT = [phase for phase in Phase if phase not in (Phase.QUEUED, Phase.HELD)]
 
 

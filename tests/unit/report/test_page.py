@@ -102,7 +102,7 @@ def test_names_and_reasons_cannot_become_parts_of_the_page(tmp_path):
     assert "\x00" not in (tmp_path / "index.html").read_text()
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(histories())
 def test_of_any_history_a_page_can_be_written(tmp_path, history):
     page = Parsed(written(history, tmp_path, pngs=False))

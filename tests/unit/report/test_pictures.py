@@ -90,7 +90,7 @@ def test_which_pictures_there_are():
     assert {picture.name for picture in gallery(1000)} == ALL | {"training"}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(histories())
 def test_of_any_history_pictures_can_be_drawn(history):
     for name, drawing in drawings(pictures_of(history, figures_of(history))):

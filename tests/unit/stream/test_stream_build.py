@@ -314,6 +314,7 @@ def test_faults_are_got_over(tmp_path, large, monkeypatch):
     assert index.offsets.tolist() == indexed(large).offsets.tolist()
 
 
+@pytest.mark.slow
 def test_a_server_that_falls_silent_is_left_for_another(tmp_path, large):
     with FaultProxy(tmp_path, [Strike("stall", at=100, times=None)]) as silent, Origin(tmp_path) as other:
         refs = [Ref(f"{silent.url}/a.tar"), Ref(f"{other.url}/a.tar")]
