@@ -31,7 +31,7 @@ def cli_page() -> str:
         "Every command takes `--json`; those that act take `--dry-run`.\n",
         EXIT_CODES,
     ]
-    context = click.Context(cli, info_name="packtrain", terminal_width=80)
+    context = click.Context(cli, info_name="packtrain", terminal_width=80, **cli.context_settings)
     for name in COMMANDS:
         command = cli.get_command(context, name)
         assert command is not None
@@ -216,7 +216,15 @@ def pages() -> dict[Path, str]:
     }
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Write them; with --check, only name those that are not as they would be written."""
     for path, text in pages().items():
-        path.write_text(text, encoding="utf-8")
-        sys.stdout.write(f"wrote {path.relative_to(DOCS.parent)}\n")
+        if "--check" not in sys.argv[1:]:
+            path.write_text(text, encoding="utf-8")
+            sys.stdout.write(f"wrote {path.relative_to(DOCS.parent)}\n")
+        elif path.read_text(encoding="utf-8") != text:
+            sys.stdout.write(f"{path.relative_to(DOCS.parent)}\n")
+
+
+if __name__ == "__main__":
+    main()

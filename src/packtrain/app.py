@@ -1,37 +1,27 @@
-"""The one composition root: puts spec, planner, engines, store and supervisor together for the commands."""
+"""The one composition root: puts engines, store and supervisor together for the commands. `prepare` stands on it and
+adds spec and planner. Nothing that most commands do without is loaded here."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import shutil
 import subprocess
 import sys
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from packtrain.engines.api import Capabilities, Engine, Ticket
-from packtrain.engines.bundle import build_agent, write_launcher
 from packtrain.engines.htcondor import CAPABILITIES as HTCONDOR
-from packtrain.engines.htcondor import HtcondorEngine, bare, detached, examine, make_ready
-from packtrain.engines.htcondor import prepare as pool
-from packtrain.engines.htcondor.client import Client, bindings
+from packtrain.engines.htcondor import HtcondorEngine, detached
+from packtrain.engines.htcondor.client import Client
 from packtrain.engines.local import LocalEngine, capabilities
 from packtrain.errors import NotFoundError, PacktrainError, RefusedError, UsageError
 from packtrain.events import Event, kinds, new_emitter
-from packtrain.plan import Plan, RunFolder, Text, read_plan, write_plan
-from packtrain.planner import Planned, Resolved, make_plan, resolve_secrets, write_secrets
-from packtrain.planner.fit import problems_for, within
-from packtrain.planner.references import read_references, write_references
-from packtrain.planner.secrets import revealer
+from packtrain.plan import Plan, RunFolder, Text, read_plan
 from packtrain.report.curves import Curves, curves_of, subtitle_of
-from packtrain.spec import Loaded, Origin, Problem, load
-from packtrain.spec.problems import WARNING
-from packtrain.spec.settings import load_settings
-from packtrain.spec.submitfile import is_submit_file, load_submit_file
 from packtrain.state import RunState
 from packtrain.store import Lease, RunRow, SqliteStore, store_path
 from packtrain.supervise import Collector, Supervisor
@@ -41,35 +31,12 @@ from packtrain.transfer.api import Reveal
 from packtrain.watch import notify
 
 if TYPE_CHECKING:
+    from packtrain.engines.htcondor.examine import Finding
     from packtrain.report.history import History  # loaded when a report is made
     from packtrain.report.write import Report
 
 ENGINES = ("local", "htcondor")
 _START_S = 60.0  # how long a schedd may take to start a supervisor
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """A run that could be started: nothing is written yet."""
-
-    planned: Planned | None
-    resolved: Resolved
-    folder: RunFolder
-    where: Path  # the workflow's folder
-    problems: tuple[Problem, ...]
-    origin: Origin = field(default_factory=Origin)  # of the workflow, for line numbers
-    disk_bytes: int | None = None  # what one job needs, where that is known
-    bare: bool = False  # the jobs' image has no Python: they go without the agent
-
-    @property
-    def failed(self) -> bool:
-        return any(problem.is_error for problem in self.problems)
-
-    @property
-    def plan(self) -> Plan:
-        if self.planned is None:
-            raise UsageError("the workflow has errors, so there is no plan")
-        return self.planned.plan
 
 
 def open_store() -> SqliteStore:
@@ -85,105 +52,6 @@ def engine_capabilities(name: str) -> Capabilities:
 def engine_of(row: RunRow, plan: Plan) -> Engine:
     folder = RunFolder(row.folder)
     return HtcondorEngine(plan, folder) if row.engine == "htcondor" else LocalEngine(folder)
-
-
-def load_workflow(file: Path, expect: tuple[str, ...] = ()) -> Loaded:
-    """A workflow, from its own kind of file or from a submit file; `expect` adds to what it expects."""
-    return load_submit_file(file, expect).loaded if is_submit_file(file) else load(file).expecting(expect)
-
-
-def new_run_id(name: str) -> str:
-    """The workflow's name and four letters, e.g. cifar10-x7kq."""
-    alphabet = "abcdefghjkmnpqrstuvwxyz23456789"
-    return f"{name}-{''.join(secrets.choice(alphabet) for _ in range(4))}"
-
-
-def prepare(
-    file: Path,
-    engine: str,
-    *,
-    strict: bool = True,
-    no_container: bool = False,
-    no_gpu: bool = False,
-    expect: tuple[str, ...] = (),
-) -> Prepared:
-    """Read, check and plan a workflow file. Problems are returned, not raised. Not strict: that this
-    machine lacks something (a GPU, a variable with a token) is a warning."""
-    machine = engine_capabilities(engine)
-    where = file.absolute().parent
-    loaded = load_workflow(file, expect)
-    if loaded.workflow is None:
-        return Prepared(None, Resolved({}), RunFolder(where), where, loaded.problems)
-    run = new_run_id(loaded.workflow.name or file.stem)
-    folder = RunFolder.of(Path.cwd(), run)
-    planned = make_plan(
-        loaded.workflow,
-        run=run,
-        engine=engine,
-        where=where,
-        run_folder=folder,
-        no_container=no_container,
-        no_gpu=no_gpu,
-    )
-    resolved = resolve_secrets(planned.secrets, where)
-    lacking = (*resolved.problems, *problems_for(planned.plan, machine, loaded.workflow.origin))
-    if not strict:
-        lacking = tuple(replace(problem, severity=WARNING) for problem in lacking)
-    problems = tuple(dict.fromkeys((*loaded.problems, *planned.problems, *lacking)))
-    fitting = replace(planned, plan=within(planned.plan, machine))
-    return Prepared(fitting, resolved, folder, where, problems, loaded.workflow.origin)
-
-
-def with_pool_problems(prepared: Prepared) -> Prepared:
-    """What the pool would refuse or hold, now that the sizes of inputs are known."""
-    if prepared.plan.engine != "htcondor":
-        return prepared
-    settings = pool.run_settings(prepared.plan, load_settings().htcondor, prepared.disk_bytes)
-    chosen = bare.choose(prepared.plan, prepared.origin)
-    found = (*chosen.problems, *pool.problems(chosen.plan, settings, Client(), prepared.origin))
-    problems = tuple(dict.fromkeys((*prepared.problems, *found)))
-    assert prepared.planned is not None
-    planned = replace(prepared.planned, plan=chosen.plan)
-    return replace(prepared, planned=planned, bare=chosen.bare, problems=problems)
-
-
-def create_run(prepared: Prepared, store: SqliteStore, tell: str | None = None) -> RunRow:
-    """Make the run's folder complete, then the run known: a crash in between leaves only a folder. `tell`: a command or
-    an address for the run's end."""
-    assert prepared.planned is not None
-    plan, folder = prepared.plan, prepared.folder
-    if plan.engine == "htcondor":
-        bindings()  # raises UsageError: better now than when the run is known
-    folder.root.mkdir(parents=True, mode=0o700)
-    (folder.root.parent.parent / ".gitignore").write_text("*\n", encoding="utf-8")
-    write_secrets(folder.secrets, prepared.resolved.values)
-    write_references(folder.references, prepared.planned.secrets, prepared.where)
-    write_plan(plan, folder.plan)
-    if tell:
-        notify.write_target(folder.notify, tell)
-    if plan.engine == "htcondor":
-        make_ready(plan, folder, pool.run_settings(plan, load_settings().htcondor, prepared.disk_bytes))
-        if prepared.bare:
-            bare.write_scripts(plan, folder)
-    else:
-        _write_job_plans(plan, folder)
-    build_agent(folder.agent)
-    write_launcher(folder.launcher)
-    row = RunRow(plan.run, plan.name, plan.engine, folder.root, time.time())
-    store.add_run(row, _created(plan, row))
-    return row
-
-
-def _write_job_plans(plan: Plan, folder: RunFolder) -> None:
-    for job in plan.jobs:
-        folder.job(job.id).mkdir(parents=True, exist_ok=True)
-        write_plan(replace(plan, jobs=(job,)), folder.job_plan(job.id))
-
-
-def _created(plan: Plan, row: RunRow) -> Event:
-    points = {job.id: {var.key: str(var.value) for var in job.point} for job in plan.jobs}
-    data = {"name": row.name, "engine": row.engine, "folder": str(row.folder), "jobs": len(plan.jobs), "points": points}
-    return Event(row.run, "", new_emitter("cli"), 1, kinds.RUN_CREATED, row.created, time.monotonic(), data)
 
 
 def supervisor_of(row: RunRow, store: SqliteStore, lease: Lease | None = None) -> Supervisor:
@@ -249,6 +117,9 @@ def _last_line(path: Path) -> str:
 
 def restore_secrets(row: RunRow) -> None:
     """Before a run goes on: read its secrets again from where the workflow said."""
+    from packtrain.planner.references import read_references
+    from packtrain.planner.secrets import resolve_secrets, write_secrets
+
     folder = RunFolder(row.folder)
     secrets_, where = read_references(folder.references)
     for name, secret in secrets_.items():
@@ -275,6 +146,9 @@ def forget_secrets(row: RunRow, state: RunState) -> None:
 
 def reveal_of(row: RunRow) -> Reveal:
     """Secrets of a run for its owner: from the run's folder, else from where the workflow said."""
+    from packtrain.planner.references import read_references
+    from packtrain.planner.secrets import resolve_secrets, revealer
+
     folder = RunFolder(row.folder)
 
     def reveal(text: Text) -> str:
@@ -293,8 +167,10 @@ def reveal_of(row: RunRow) -> Reveal:
 # Looking
 
 
-def examine_pool() -> list[examine.Finding]:
+def examine_pool() -> list[Finding]:
     """How the HTCondor pool of this access point stands."""
+    from packtrain.engines.htcondor import examine
+
     return list(examine.examine(Client(), Path.cwd()))
 
 

@@ -15,7 +15,7 @@ from engine_server import __file__ as SERVER
 from pools import AGENT, FakePool, gone, until
 
 from packtrain.engines.api import Ticket
-from packtrain.engines.htcondor import make_ready
+from packtrain.engines.htcondor.prepare import make_ready
 from packtrain.engines.htcondor.settings import RunSettings
 from packtrain.events import Event, JournalReader, kinds
 from packtrain.plan import Job, Limits, Plan, Resources, write_plan

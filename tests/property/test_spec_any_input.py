@@ -4,8 +4,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from packtrain.spec import load_text
-from packtrain.spec.load import Loaded
+from packtrain.spec.load import Loaded, load_text
 
 WORDS = """
 resources tasks cpusPerTask memPerCpu gpus gpu minMemory steps run command container image for items range begin

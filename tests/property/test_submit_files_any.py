@@ -9,7 +9,7 @@ import htcondor2
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from packtrain.spec import load_text
+from packtrain.spec.load import load_text
 from packtrain.spec.submitfile.around import Around
 from packtrain.spec.submitfile.jobs import Jobs
 from packtrain.spec.submitfile.load import adopt_text

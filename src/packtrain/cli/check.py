@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from packtrain import app
+from packtrain import prepare
 from packtrain.cli.options import expect_option
 from packtrain.cli.output import count, fitting_options, json_option, say_next, show, show_problems
 from packtrain.errors import EXIT_USAGE
@@ -23,7 +23,7 @@ def command(
     file: Path, engine: str | None, no_container: bool, no_gpu: bool, expect: tuple[str, ...], as_json: bool
 ) -> None:
     """Check a workflow or submit file: all problems at once, each with its line. Exit code 2 if there are errors."""
-    prepared = app.prepare(
+    prepared = prepare.prepare(
         file,
         engine or "local",
         strict=engine is not None,

@@ -10,7 +10,7 @@ import click
 from packtrain import recipes
 from packtrain.cli.output import dry_run_option, json_option, say_next, show
 from packtrain.errors import NotFoundError
-from packtrain.spec import schema
+from packtrain.spec.workflow import schema
 
 
 @click.command(name="init")

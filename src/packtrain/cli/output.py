@@ -10,7 +10,7 @@ from typing import Any
 import click
 from rich.console import Console
 
-from packtrain.spec import Problem
+from packtrain.spec.problems import Problem
 
 _MUCH = 200_000
 

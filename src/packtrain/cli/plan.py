@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from packtrain import app
+from packtrain import prepare
 from packtrain.cli.options import expect_option
 from packtrain.cli.output import console, count, fitting_options, json_option, say_next, show, show_problems
 from packtrain.errors import EXIT_USAGE
@@ -42,7 +42,7 @@ def command(
     as_json: bool,
 ) -> None:
     """Show what would be done: jobs, data and sizes, resources, steps, what is expected, where outputs go."""
-    prepared = app.prepare(file, engine, strict=False, no_container=no_container, no_gpu=no_gpu, expect=expect)
+    prepared = prepare.prepare(file, engine, strict=False, no_container=no_container, no_gpu=no_gpu, expect=expect)
     show_problems(prepared.problems)
     if prepared.failed:
         raise click.exceptions.Exit(EXIT_USAGE)
@@ -52,7 +52,7 @@ def command(
         say_next((f"packtrain run {file}", "do it"))
 
 
-def explain(prepared: app.Prepared, *, offline: bool) -> tuple[app.Prepared, Explanation]:
+def explain(prepared: prepare.Prepared, *, offline: bool) -> tuple[prepare.Prepared, Explanation]:
     """The plan with the sizes that its inputs told, and its explanation."""
     assert prepared.planned is not None
     with console().status("asking the inputs for their sizes …") if console().is_terminal else nullcontext():

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from packtrain import app
+from packtrain import app, prepare
 from packtrain.cli.options import expect_option, notify_option
 from packtrain.cli.output import (
     console,
@@ -51,14 +51,14 @@ def command(
     """
     from packtrain.cli.plan import explain, show_plan
 
-    prepared = app.prepare(file, engine, no_container=no_container, no_gpu=no_gpu, expect=expect)
+    prepared = prepare.prepare(file, engine, no_container=no_container, no_gpu=no_gpu, expect=expect)
     if not as_json or prepared.failed:
         show_problems(prepared.problems)
     if prepared.failed:
         raise click.exceptions.Exit(EXIT_USAGE)
     known = prepared.problems
     prepared, explained = explain(prepared, offline=offline)
-    prepared = app.with_pool_problems(prepared)
+    prepared = prepare.with_pool_problems(prepared)
     show_problems([problem for problem in prepared.problems if problem not in known])
     if prepared.failed:
         raise click.exceptions.Exit(EXIT_USAGE)
@@ -68,9 +68,9 @@ def command(
         _start(prepared, detach, tell, as_json)
 
 
-def _start(prepared: app.Prepared, detach: bool, tell: str | None, as_json: bool) -> None:
+def _start(prepared: prepare.Prepared, detach: bool, tell: str | None, as_json: bool) -> None:
     store = app.open_store()
-    row = app.create_run(prepared, store, tell)
+    row = prepare.create_run(prepared, store, tell)
     if detach:
         pid = app.detach(row, store, reopen=False)
         show(

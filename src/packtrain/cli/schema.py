@@ -7,7 +7,7 @@ import json
 import click
 
 from packtrain.cli.output import json_option
-from packtrain.spec import schema
+from packtrain.spec.workflow import schema
 
 
 @click.command(name="schema")

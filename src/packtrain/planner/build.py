@@ -14,11 +14,12 @@ from packtrain.planner.context import JobContext, Setting
 from packtrain.planner.data import plan_inputs, plan_output
 from packtrain.planner.secrets import SecretValue, Vault
 from packtrain.planner.steps import StepPlanner
-from packtrain.spec import Problem, Report, Workflow, matrix
+from packtrain.spec import matrix
 from packtrain.spec.data import Bound
 from packtrain.spec.fields import inside
 from packtrain.spec.problems import Path as Keys
-from packtrain.spec.problems import shown
+from packtrain.spec.problems import Problem, Report, shown
+from packtrain.spec.workflow import Workflow
 
 # How long all sources must agree before a 404 or 5xx is believed: somebody waits at this terminal.
 _LOCAL_PATIENCE_S = 15.0

@@ -11,10 +11,11 @@ from packtrain import plan
 from packtrain.planner.context import JobContext
 from packtrain.planner.credentials import own_references
 from packtrain.planner.paths import FILE, FOLDER, OTHER, absolute, look
-from packtrain.spec import Workflow, data
+from packtrain.spec import data
 from packtrain.spec.problems import Path as Keys
 from packtrain.spec.problems import shown
 from packtrain.spec.secrets import is_secret_header
+from packtrain.spec.workflow import Workflow
 
 _NOT_YET = {"mode": ("stage",)}  # what this version can do
 _NOT_FOR_INPUTS = ("output", "tmp", "kept")  # the agent's own folders of the sandbox

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from packtrain.plan import Input, Item, Plan
-from packtrain.spec import Origin, Problem, Report
+from packtrain.spec.problems import Origin, Problem, Report
 from packtrain.spec.problems import Path as Keys
 from packtrain.spec.units import show_size
 from packtrain.transfer.crc32c import MOST_BYTES

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from packtrain.plan import Container, Job, Plan, Run, Step
-from packtrain.spec import Origin, Problem, Report
+from packtrain.spec.problems import Origin, Problem, Report
 from packtrain.spec.units import show_size
 
 _MB = 1_000_000

@@ -13,7 +13,9 @@ from pathlib import Path
 
 from packtrain.errors import UsageError
 from packtrain.planner.paths import FILE, FOLDER, absolute, look
-from packtrain.spec import Module, Problem, load_module
+from packtrain.spec.load import load_module
+from packtrain.spec.problems import Problem
+from packtrain.spec.workflow import Module
 
 _CLONE_LIMIT_S = 120
 _LOCAL = (".", "/", "~/")

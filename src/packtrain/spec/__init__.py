@@ -5,23 +5,3 @@ Start with `load`: it gives a Workflow, or all problems of the file at once, eac
 `rules` and `unsupported` what concerns more than one key, `matrix` the jobs, `units` the quantities.
 Not here: what will be done with it (`planner`), and anything that looks at the world beyond the file.
 """
-
-from packtrain.spec.load import Loaded, LoadedModule, load, load_module, load_text
-from packtrain.spec.problems import ERROR, WARNING, Origin, Problem, Report
-from packtrain.spec.workflow import Module, Workflow, schema
-
-__all__ = [
-    "ERROR",
-    "WARNING",
-    "Loaded",
-    "LoadedModule",
-    "Module",
-    "Origin",
-    "Problem",
-    "Report",
-    "Workflow",
-    "load",
-    "load_module",
-    "load_text",
-    "schema",
-]

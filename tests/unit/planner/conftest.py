@@ -5,8 +5,8 @@ import os
 import pytest
 
 from packtrain.plan import RunFolder
-from packtrain.planner import make_plan
-from packtrain.spec import load_text
+from packtrain.planner.build import make_plan
+from packtrain.spec.load import load_text
 
 RESOURCES = "resources: {tasks: 1, cpusPerTask: 2, memPerCpu: 100, gpus: 1}\n"
 STEPS = "steps: [{run: {command: 'true'}}]\n"

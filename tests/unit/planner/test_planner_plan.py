@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from packtrain import plan
-from packtrain.planner import make_plan, resolve_secrets, write_secrets
-from packtrain.spec import load
+from packtrain.planner.build import make_plan
+from packtrain.planner.secrets import resolve_secrets, write_secrets
+from packtrain.spec.load import load
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 

@@ -13,7 +13,7 @@ from packtrain.plan import Input, Item, Job, Limits, Ref, Resources
 from packtrain.planner.explain import disk_need, explain
 from packtrain.planner.fit import problems_for, within
 from packtrain.planner.survey import Survey, survey, with_sizes
-from packtrain.spec import load_text
+from packtrain.spec.load import load_text
 from packtrain.transfer.memory import MemoryStore
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from packtrain.spec import load
+from packtrain.spec.load import load
 
 WORKFLOWS = Path(__file__).parents[2] / "golden" / "workflows"
 

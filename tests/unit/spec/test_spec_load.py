@@ -4,7 +4,7 @@ import textwrap
 
 import pytest
 
-from packtrain.spec import load, load_module, load_text
+from packtrain.spec.load import load, load_module, load_text
 
 RESOURCES = "resources: {tasks: 1, cpusPerTask: 1, memPerCpu: 100, gpus: 0}\n"
 STEPS = "steps: [{run: {command: 'true'}}]\n"

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from packtrain.spec import Module, Workflow, load_text, schema
 from packtrain.spec.fields import Model
+from packtrain.spec.load import load_text
+from packtrain.spec.workflow import Module, Workflow, schema
 
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference" / "workflow.md"
 

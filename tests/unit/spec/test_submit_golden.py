@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from packtrain.plan import RunFolder, encode
-from packtrain.planner import make_plan
-from packtrain.spec import load_text
+from packtrain.planner.build import make_plan
+from packtrain.spec.load import load_text
 from packtrain.spec.submitfile import load_submit_file
 
 FILES = Path(__file__).parents[2] / "golden" / "submit-files"

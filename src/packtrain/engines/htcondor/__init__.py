@@ -5,6 +5,5 @@ HTCondor, `delivery` decides how inputs travel, `holds` what a hold means, `home
 `examine` looks whether an access point is."""
 
 from packtrain.engines.htcondor.engine import CAPABILITIES, HtcondorEngine
-from packtrain.engines.htcondor.prepare import make_ready
 
-__all__ = ["CAPABILITIES", "HtcondorEngine", "make_ready"]
+__all__ = ["CAPABILITIES", "HtcondorEngine"]

@@ -1,0 +1,17 @@
+"""Commands that people call again and again do not load what reads workflow files, nor what draws pictures."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = {"pydantic", "yaml", "matplotlib", "PIL", "htcondor2"}
+
+
+@pytest.mark.parametrize("command", ["ps", "logs", "why", "outputs", "cancel", "supervise"])
+def test_it_is_light(command):
+    program = f"import sys, packtrain.cli.{command}; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert HEAVY & set(loaded.split()) == set()
