@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from packtrain.agent.cleanup import remove_tree
 from packtrain.agent.context import Context, Tally
 from packtrain.agent.links import settle
 from packtrain.agent.outputs import files_below
@@ -125,6 +126,7 @@ def keep_outputs(context: Context, prefix: str, folder: Path) -> None:
     temporary = target.with_name(target.name + ".new")
     try:
         shutil.move(os.fspath(context.box.output), temporary)
+        remove_tree(target)  # what a pool brought along of a start before this one
         temporary.replace(target)
     except shutil.Error as error:
         raise FailedError("sink_failed", f"the outputs could not be moved to {target}: {error}") from error

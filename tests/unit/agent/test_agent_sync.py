@@ -53,6 +53,15 @@ def test_kept_outputs_appear_at_once(context):
     assert [p.name for p in context.box.home.root.iterdir() if p.name.endswith(".new")] == []
 
 
+def test_what_a_pool_brought_along_of_an_earlier_start_makes_room(context):
+    earlier = context.box.home.output / ".packtrain" / "agent-0"
+    earlier.mkdir(parents=True)
+    (earlier / "half").write_text("0")
+    (context.box.output / "f").write_text("1")
+    keep(context, "")
+    assert [path.name for path in context.box.home.output.iterdir()] == ["f"]
+
+
 def test_what_is_left_out_is_told_but_not_a_hundred_times(context):
     for number in range(100):
         (context.box.output / f"broken{number}").symlink_to("nowhere")
