@@ -137,7 +137,7 @@ def test_every_sample_of_a_zip(members, before):
         path = Path(folder, "a.zip")
         path.write_bytes(buffer.getvalue())
         if before and not before.startswith(b"PK"):
-            with pytest.raises(FailedError, match="no tar and no zip|is compressed"):
+            with pytest.raises(FailedError, match=r"no tar and no zip|is compressed"):
                 indexed(path)
         else:
             assert samples(indexed(path), path) == members
