@@ -59,6 +59,15 @@ def test_what_the_access_point_may_not_send_the_agent_fetches(desk, origin, sour
     assert "big.bin" not in sent_by_access_point(desk)
 
 
+def test_six_gigabytes_are_refused_before_anything_is_submitted(desk):
+    make_sparse(desk.folder / "big.bin", 6000 * MB)
+    desk.write(HEAD + "input: {file: {path: big.bin}, unpack: never, delivery: native}\n" + SIZE)
+    with desk.pool.configured(MAX_TRANSFER_INPUT_MB=5000):
+        desk.call("run", "workflow.yaml", "--on", "htcondor", code=2)
+        assert "send 6.0 GB to each job, but sends at most 5.2 GB" in desk.err and "delivery: agent" in desk.err
+        assert desk.pool.queue("true") == []
+
+
 def test_a_plugin_fetches_from_a_web_server(desk, origin):
     (origin.folder / "x.bin").write_bytes(b"by http")
     address = f"{origin.url}/x.bin"

@@ -17,6 +17,8 @@ from packtrain.report.words import hours_words, percent_words
 MOST_SITES = 12
 _BAR, _ROW, _SITE_ROW = 46.0, 23.0, 28.0
 _COLUMN = 330.0  # the least, of the list below the bar
+_HALVES = (("useful", USEFUL), ("wasted", WASTE))
+_APART = 16.0
 Shares = Mapping[Share, float]
 
 
@@ -36,13 +38,17 @@ def draw_waste(figures: Figures, width: float) -> Drawing:
 
 
 def _draw_brackets(drawing: Drawing, shares: Shares, width: float) -> None:
-    """useful 50% | wasted 50%: above their parts of the bar, at opposite ends."""
+    """useful 378 h · 50% | wasted 383 h · 50%: above their parts of the bar, at opposite ends. Without the hours, where
+    there is no room for them."""
     total = sum(shares.values())
-    for words, which, anchor in (("useful", USEFUL, "start"), ("wasted", WASTE, "end")):
-        part = sum(shares.get(share, 0.0) for share in which)
-        if total and part:
-            told = f"{words} {hours_words(part)} · {percent_words(part / total)}"
-            drawing.words(told, 0 if anchor == "start" else width, 13, anchor=anchor, bold=True, size=13)
+    parts = [(words, sum(shares.get(share, 0.0) for share in which)) for words, which in _HALVES]
+    whole = [f"{words} {hours_words(part)} · {percent_words(part / total)}" for words, part in parts if part]
+    short = [f"{words} {percent_words(part / total)}" for words, part in parts if part]
+    fits = sum(width_of(told, 13, bold=True) for told in whole) + _APART <= width
+    for (_, part), place, anchor in zip(parts, (0, width), ("start", "end"), strict=True):
+        if part:
+            told = (whole if fits else short).pop(0)
+            drawing.words(told, place, 13, anchor=anchor, bold=True, size=13)
 
 
 def _draw_bar(drawing: Drawing, shares: Shares, box: tuple[float, float, float, float]) -> None:
