@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import re
+from abc import abstractmethod
 from collections.abc import Iterator
 from html import unescape
 from typing import Any
@@ -59,8 +60,9 @@ class _AdReader(PartReader):
             return None
         return (offset, code, (cluster, proc), when, b"", ad)
 
+    @abstractmethod
     def _ad(self, text: str) -> dict[str, Any]:
-        raise NotImplementedError
+        """All attributes of one event, without its end."""
 
 
 class JsonReader(_AdReader):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -12,20 +11,33 @@ from packtrain.errors import FormatError
 from packtrain.events import Event, kinds
 from packtrain.userlog import Record
 from packtrain.userlog import record as codes
+from packtrain.userlog.facts import (
+    FINISHED_IN,
+    FINISHED_OUT,
+    QUEUED_IN,
+    QUEUED_OUT,
+    STARTED_IN,
+    STARTED_OUT,
+    facts,
+    transfer_type,
+)
 
 NOTE = "packtrain"  # begins the note of a submission, and each word that an agent writes into the log
 REMOVED = "packtrain: cancelled"  # the reason of what we remove ourselves
 Native = tuple[int, int]  # cluster and proc
 Items = Sequence[tuple[str, str]]  # (job, decision), by proc
 
-_RETURNED = re.compile(r"Normal termination \(return value (-?\d+)\)")
-_KILLED = re.compile(r"Abnormal termination \(signal (\d+)\)")
 # What is no eviction, though the pool calls it one.
 _STOPS = {45: ("container_failed", "its container could not be started there")}
 _ENDS = ("stopped", "held", "gone")
-_CODES = re.compile(r"Code (-?\d+) Subcode (-?\d+)")
-_MOVES = re.compile(r"(Entered queue to transfer|Started transferring|Finished transferring) (in|out)put files")
-_PARTS = {"Entered": "queued", "Started": "started", "Finished": "finished"}
+_MOVES = {
+    QUEUED_IN: ("in", "queued"),
+    STARTED_IN: ("in", "started"),
+    FINISHED_IN: ("in", "finished"),
+    QUEUED_OUT: ("out", "queued"),
+    STARTED_OUT: ("out", "started"),
+    FINISHED_OUT: ("out", "finished"),
+}
 
 
 @dataclass
@@ -158,10 +170,9 @@ def _execute(known: Known, record: Record) -> Iterator[Sighting]:
 
 def _transfer(known: Known, record: Record) -> Iterator[Sighting]:
     """Inputs come before the start that they are for; after a shadow was killed, without a word about the last one."""
-    found = _MOVES.match(record.text)
-    if found is None:
+    direction, what = _MOVES.get(transfer_type(record), ("", ""))
+    if not what:
         return
-    what, direction = _PARTS[found[1].split()[0]], found[2]
     if direction == "in" and what != "finished":
         known.brings = True
     if not (known.brings or known.running):
@@ -187,35 +198,23 @@ def _stopped(reason: Callable[[Record], str], usual: str = "evicted") -> Callabl
         if known.running:
             known.running = False
             emitters = tuple(known.emitters)
-            kind, what = _STOPS.get(_code(record), (usual, reason(record)))
+            code = facts(record).get("ReasonCode", 0)
+            kind, what = _STOPS.get(code, (usual, reason(record)))
             detail = f"{what}{_because(known)}"
             yield _sight(known, "stopped", record, start=known.starts, kind=kind, detail=detail, emitters=emitters)
 
     return handle
 
 
-def _code(record: Record) -> int:
-    found = _CODES.search(record.text)
-    return int(found[1]) if found else 0
-
-
 def _terminated(known: Known, record: Record) -> Iterator[Sighting]:
     known.gone, known.running = True, False
-    text = "\n".join(record.lines)
-    returned, killed = _RETURNED.search(text), _KILLED.search(text)
-    if returned:
-        yield _sight(
-            known,
-            "gone",
-            record,
-            exit_code=int(returned[1]),
-            detail=f"the agent ended with exit code {returned[1]}",
-        )
+    told = facts(record)
+    returned, signal = told.get("ReturnValue"), told.get("TerminatedBySignal", 0)
+    if returned is not None:
+        yield _sight(known, "gone", record, exit_code=returned, detail=f"the agent ended with exit code {returned}")
     else:
-        signal = int(killed[1]) if killed else 0
-        yield _sight(
-            known, "gone", record, exit_code=-signal or None, detail=f"the agent was killed by signal {signal}"
-        )
+        detail = f"the agent was killed by signal {signal}"
+        yield _sight(known, "gone", record, exit_code=-signal or None, detail=detail)
 
 
 def _aborted(known: Known, record: Record) -> Iterator[Sighting]:
@@ -226,9 +225,9 @@ def _aborted(known: Known, record: Record) -> Iterator[Sighting]:
 
 def _held(known: Known, record: Record) -> Iterator[Sighting]:
     """Of one that ran, this is the end of that start, too."""
-    found = _CODES.search("\n".join(record.lines))
-    code, subcode = (int(found[1]), int(found[2])) if found else (0, 0)
-    reason = _first(record) or "the pool does not say why"
+    told = facts(record)
+    code, subcode = told.get("HoldReasonCode", 0), told.get("HoldReasonSubCode", 0)
+    reason = told.get("HoldReason", "") or "the pool does not say why"
     start, emitters = (known.starts, tuple(known.emitters)) if known.running else (0, ())
     known.running, known.brings, known.held = False, False, True
     means = meaning(code, subcode, reason)
@@ -247,7 +246,7 @@ def _held(known: Known, record: Record) -> Iterator[Sighting]:
 
 def _trouble(known: Known, record: Record) -> Iterator[Sighting]:
     """An error that a machine reports; what follows from it is another event."""
-    known.trouble = _first(record) or record.text
+    known.trouble = facts(record).get("ErrorMsg", "").partition("\n")[0] or record.text
     yield from ()
 
 
@@ -285,7 +284,7 @@ def _with_farewell(known: Known, sighting: Sighting) -> Sighting:
 
 
 def _first(record: Record) -> str:
-    return next((line for line in record.lines if line and not _CODES.fullmatch(line)), "")
+    return next((line for line in record.lines if line), "")
 
 
 _HANDLERS: Mapping[int, Callable[[Known, Record], Iterator[Sighting]]] = {
