@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import math
-import os
 import subprocess
 import sys
 import tempfile
@@ -21,20 +19,20 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from harness import PROJECT, data, measure
-from harness.measure import plain, tell
+from harness import PROJECT, data, measure, verdict
+from harness.measure import tell
+from harness.verdict import Bounds
 
 from testbed.faults import FaultProxy, Line
 
 PROCESSES = 10  # a process for each agent would measure how long a hundred interpreters take to start
 CAP = 4.0  # times the line's least: then it has failed
 TELL_EVERY_S = 5.0
-BOUNDS = {"bytes_ratio": 1.05, "time_ratio": 1.1}
+BOUNDS: Bounds = {"bytes_ratio": ("-", 1.05), "time_ratio": ("-", 1.1)}
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="many agents on one slow line")
-    parser.add_argument("--json", action="store_true", help="the JSON line on stdout")
+    parser = verdict.parser("many agents on one slow line")
     parser.add_argument("--agents", type=int, default=100)
     parser.add_argument(
         "--size", type=data.size_of, default=data.size_of("25M"), help="of the file that each fetches (25M)"
@@ -120,16 +118,11 @@ def _ends(process: subprocess.Popen[str], began: float) -> list[float]:
 def main() -> None:
     given = _arguments()
     measure.leave_in_order()
-    load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="packtrain-crowd-") as folder:
         figures = _run(given, Path(folder))
-    for name, bound in BOUNDS.items():
-        tell(f"{name} {figures[name]:.3f} ≤ {bound}{'   FALLS SHORT' if figures[name] > bound else ''}")
     if figures["finished"] < given.agents:
         tell(f"FALLS SHORT: only {figures['finished']} of {given.agents} finished")
-    if given.json:
-        about = {"bench": "crowd", "agents": given.agents, "size": given.size, "rate": given.rate, "load_before": load}
-        print(json.dumps({**about, **{name: plain(figure) for name, figure in figures.items()}}))
+    verdict.give("crowd", given, figures, BOUNDS, agents=given.agents, size=given.size, rate=given.rate)
 
 
 if __name__ == "__main__":

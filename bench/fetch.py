@@ -8,7 +8,6 @@ Prints one JSON line (keys: BOUNDS below), medians over interleaved rounds; prog
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
 import statistics
@@ -20,16 +19,17 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from harness import clients, data, measure
+from harness import clients, data, measure, verdict
 from harness.clients import Command, Order
 from harness.measure import Sample, tell
+from harness.verdict import Bounds, Figures
 
 from testbed import debian
 from testbed.badline import BadLine
 from testbed.peers import Nginx
 
 # What issue 3 demands: at least (+) or at most (-).
-BOUNDS: Mapping[str, tuple[str, float]] = {
+BOUNDS: Bounds = {
     "verified_vs_curl_sha256sum": ("+", 1.5),
     "http_vs_curl": ("+", 2.0),
     "http_vs_rclone8": ("+", 1.4),
@@ -49,7 +49,6 @@ WAN_PEERS: Mapping[str, Command] = {
     "rclone x64": clients.rclone(64, chunk="2M"),
 }
 _WAN_CAP_S = 40.0
-Figures = dict[str, float]
 Check = Callable[[Path], bool]
 Clear = Callable[[Path], None]
 
@@ -253,18 +252,9 @@ PARTS: Mapping[str, Callable[[Bench], Figures]] = {
 }
 
 
-def _parts(text: str) -> list[str]:
-    names = text.split(",")
-    if unknown := [name for name in names if name not in PARTS]:
-        raise argparse.ArgumentTypeError(f"no part {', '.join(unknown)}; there are {', '.join(PARTS)}")
-    return names
-
-
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="packtrain's downloads beside those of its peers")
-    parser.add_argument("--json", action="store_true", help="the JSON line on stdout (the table is always on stderr)")
+    parser = verdict.parser("packtrain's downloads beside those of its peers", PARTS)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--only", type=_parts, default=list(PARTS), metavar="PART,…", help=", ".join(PARTS))
     parser.add_argument("--size", type=data.size_of, default=data.size_of("2G"), help="of the file (2G)")
     parser.add_argument(
         "--wan-size", type=data.size_of, default=data.size_of("200M"), help="of the file over the bad line (200M)"
@@ -286,27 +276,15 @@ def _bench(given: argparse.Namespace) -> Iterator[Bench]:
         yield Bench(given.rounds, given.size, given.wan_size, clients.PACKTRAIN[given.who], Path(memory), Path(disk))
 
 
-def _table(figures: Figures) -> None:
-    tell(f"\n{'figure':<28} {'seen':>8}   bound")
-    for name, seen in figures.items():
-        sign, bound = BOUNDS.get(name, ("", 0.0))
-        short = (sign == "+" and seen < bound) or (sign == "-" and seen > bound)
-        told = f"{'≥' if sign == '+' else '≤'} {bound:g}{'   FALLS SHORT' if short else ''}" if sign else ""
-        tell(f"{name:<28} {seen:>8.2f}   {told}")
-
-
 def main() -> None:
     given = _arguments()
     measure.leave_in_order()
-    load = os.getloadavg()[0]
     figures: Figures = {}
     with _bench(given) as bench:
         for part in given.only:
             figures |= PARTS[part](bench)
-    _table(figures)
-    about = {"bench": "fetch", "as": given.who, "rounds": given.rounds, "size": given.size, "load_before": load}
-    if given.json:
-        print(json.dumps({**about, **{name: measure.plain(seen) for name, seen in figures.items()}}))
+    about = {"as": given.who, "rounds": given.rounds, "size": given.size}
+    verdict.give("fetch", given, figures, BOUNDS, **about)
 
 
 if __name__ == "__main__":

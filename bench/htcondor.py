@@ -15,7 +15,6 @@ supervisor_rss_mb    the most that it had (≤ 150)
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import tempfile
@@ -24,21 +23,22 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness import measure, on_pool
-from harness.measure import plain, tell
+from harness import measure, on_pool, verdict
+from harness.measure import tell
 from harness.on_pool import Person, Supervisor
+from harness.verdict import Bounds
 
 from testbed.condor_config import SITES, Site
 from testbed.condor_pool import Pool
 from testbed.origin import Origin
 
-BOUNDS = {
-    "submit_10k_s": 15.0,
-    "job_overhead_s": 1.0,
-    "agent_cpu_s": 0.3,
-    "thousand_jobs_lost": 0,
-    "supervisor_cpu_pct": 5.0,
-    "supervisor_rss_mb": 150.0,
+BOUNDS: Bounds = {
+    "submit_10k_s": ("-", 15.0),
+    "job_overhead_s": ("-", 1.0),
+    "agent_cpu_s": ("-", 0.3),
+    "thousand_jobs_lost": ("-", 0),
+    "supervisor_cpu_pct": ("-", 5.0),
+    "supervisor_rss_mb": ("-", 150.0),
 }
 IN_A_ROW = 10  # jobs one after another
 QUEUED_S = 30.0  # how long the supervisor of waiting jobs is looked at
@@ -54,9 +54,7 @@ steps: [{{run: {{command: {command}}}}}]
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="packtrain on a pool")
-    parser.add_argument("--json", action="store_true", help="the JSON line on stdout")
-    parser.add_argument("--only", default=",".join(PARTS), help=f"some of {', '.join(PARTS)}")
+    parser = verdict.parser("packtrain on a pool", PARTS)
     parser.add_argument("--many", type=int, default=10_000, help="jobs that are only submitted")
     parser.add_argument("--jobs", type=int, default=1000, help="jobs that run")
     return parser.parse_args()
@@ -170,18 +168,12 @@ PARTS: dict[str, Callable[[Pool, Path, argparse.Namespace], dict[str, float]]] =
 def main() -> None:
     given = _arguments()
     measure.leave_in_order()
-    load = os.getloadavg()[0]
     figures: dict[str, float] = {}
     with tempfile.TemporaryDirectory(prefix="packtrain-bench-") as folder, Pool(Path(folder) / "pool") as pool:
-        for part in given.only.split(","):
+        for part in given.only:
             tell(f"{part}…")
             figures |= PARTS[part](pool, Path(folder), given)
-    for name, bound in BOUNDS.items():
-        if name in figures:
-            tell(f"{name} {figures[name]:.3f} ≤ {bound}{'   FALLS SHORT' if figures[name] > bound else ''}")
-    if given.json:
-        about = {"bench": "htcondor", "many": given.many, "jobs": given.jobs, "load_before": load}
-        print(json.dumps({**about, **{name: plain(figure) for name, figure in figures.items()}}))
+    verdict.give("htcondor", given, figures, BOUNDS, many=given.many, jobs=given.jobs)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ render_1000_jobs_s     the page, with all pictures, of 1,000 jobs (≤ 5)
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import sys
@@ -21,11 +20,12 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from harness import measure
+from harness import measure, verdict
 from harness.long_log import EVENTS_PER_JOB, write_log
-from harness.measure import plain, tell
+from harness.measure import tell
+from harness.verdict import Bounds
 
-BOUNDS = {"parse_vs_jobeventlog": (3.0, None), "peak_rss_mb": (None, 300.0), "render_1000_jobs_s": (None, 5.0)}
+BOUNDS: Bounds = {"parse_vs_jobeventlog": ("+", 3.0), "peak_rss_mb": ("-", 300.0), "render_1000_jobs_s": ("-", 5.0)}
 ROUNDS = 5
 PARSED_JOBS = 2000  # of the log that both read
 PAGE_JOBS = 1000
@@ -99,25 +99,14 @@ PARTS: Mapping[str, Callable[[Path, argparse.Namespace], dict[str, float]]] = {
 
 def main() -> None:
     measure.leave_in_order()
-    parser = argparse.ArgumentParser(description="how fast reports are made")
-    parser.add_argument("--json", action="store_true", help="the JSON line on stdout")
-    parser.add_argument("--only", default=",".join(PARTS), help=f"some of {', '.join(PARTS)}")
+    parser = verdict.parser("how fast reports are made", PARTS)
     parser.add_argument("--jobs", type=int, default=20_000, help="of the log whose reading shows the memory")
     given = parser.parse_args()
-    load = os.getloadavg()[0]
     figures: dict[str, float] = {}
-    for part in given.only.split(","):
+    for part in given.only:
         with tempfile.TemporaryDirectory() as folder:
             figures |= PARTS[part](Path(folder), given)
-    _tell_what_falls_short(figures)
-    print(json.dumps({"bench": "report", **{k: plain(v) for k, v in figures.items()}, "load_before": round(load, 2)}))
-
-
-def _tell_what_falls_short(figures: Mapping[str, float]) -> None:
-    for name, (least, most) in BOUNDS.items():
-        seen = figures.get(name)
-        if seen is not None and ((least is not None and seen < least) or (most is not None and seen > most)):
-            tell(f"short: {name} is {seen:.2f}, wanted {f'≥ {least:g}' if least is not None else f'≤ {most:g}'}")
+    verdict.give("report", given, figures, BOUNDS)
 
 
 if __name__ == "__main__":

@@ -22,8 +22,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness import PROJECT, measure, stream_peers
+from harness import PROJECT, measure, stream_peers, verdict
 from harness.measure import tell
+from harness.verdict import Bounds, Figures
 
 from packtrain.datasets import like_imagenet
 from testbed import data, debian
@@ -32,7 +33,7 @@ from testbed.faults import FaultProxy
 from testbed.peers import Nginx
 
 # What issue 8 demands: at least (+) or at most (-).
-BOUNDS: Mapping[str, tuple[str, float]] = {
+BOUNDS: Bounds = {
     "raw_vs_folder": ("+", 0.95),
     "classes_per_64": ("+", 50),
     "raw_vs_webdataset": ("+", 1.6),
@@ -52,7 +53,6 @@ _CAP_S = 180.0
 _TOLD = ("rate", "first_batch_s", "classes_per_64", "cpu_s")
 _DECODED = 6000
 _WAN_SAMPLES = 640  # webdataset brings 12 a second
-Figures = dict[str, float]
 Seen = dict[str, float]
 
 
@@ -241,17 +241,8 @@ def _home(given: Path | None) -> contextlib.AbstractContextManager[str | Path]:
     return tempfile.TemporaryDirectory(prefix="packtrain-bench-", dir="/dev/shm")
 
 
-def _parts(text: str) -> list[str]:
-    names = text.split(",")
-    if unknown := [name for name in names if name not in PARTS]:
-        raise argparse.ArgumentTypeError(f"no part {', '.join(unknown)}; there are {', '.join(PARTS)}")
-    return names
-
-
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="training straight from a remote archive")
-    parser.add_argument("--json", action="store_true", help="the JSON line on stdout (the table is always on stderr)")
-    parser.add_argument("--only", type=_parts, default=list(PARTS), metavar="PART,…", help=", ".join(PARTS))
+    parser = verdict.parser("training straight from a remote archive", PARTS)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--home", type=Path, help="for the data, which stays there and is used again (10 GB)")
     parser.add_argument("--images", type=int, default=18_200, help="of the archive (18200: 2 GB)")
@@ -259,19 +250,9 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _table(figures: Figures) -> None:
-    tell(f"\n{'figure':<32} {'seen':>10}   bound")
-    for name, seen in figures.items():
-        sign, bound = BOUNDS.get(name, ("", 0.0))
-        short = (sign == "+" and seen < bound) or (sign == "-" and seen > bound)
-        told = f"{'≥' if sign == '+' else '≤'} {bound:g}{'   FALLS SHORT' if short else ''}" if sign else ""
-        tell(f"{name:<32} {seen:>10.3f}   {told}")
-
-
 def main() -> None:
     given = _arguments()
     measure.leave_in_order()
-    load = os.getloadavg()[0]
     figures: Figures = {}
     with _home(given.home) as folder:
         peers = tuple(filter(None, given.peers.split(",")))
@@ -280,10 +261,7 @@ def main() -> None:
         for part in given.only:
             tell(f"{part} …")
             figures |= PARTS[part](bench)
-    _table(figures)
-    about = {"bench": "stream", "images": given.images, "rounds": given.rounds, "load_before": load}
-    if given.json:
-        print(json.dumps({**about, **{name: measure.plain(seen) for name, seen in figures.items()}}))
+    verdict.give("stream", given, figures, BOUNDS, images=given.images, rounds=given.rounds)
 
 
 if __name__ == "__main__":

@@ -18,8 +18,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness import measure
+from harness import measure, verdict
 from harness.measure import tell
+from harness.verdict import Bounds, Figures
 
 from packtrain import recipes
 from packtrain.engines.bundle import build_agent
@@ -29,12 +30,11 @@ from testbed import data
 from testbed.s3 import BUCKET, S3
 
 # What issue 4 demands: at least (+) or at most (-).
-BOUNDS: Mapping[str, tuple[str, float]] = {
+BOUNDS: Bounds = {
     "mnist_accuracy": ("+", 0.985),
     "cifar10_resnet20_accuracy": ("+", 0.70),
     "checkpoint_blocked_s": ("-", 0.3),
 }
-Figures = dict[str, float]
 _CORES = len(os.sched_getaffinity(0))
 _PROGRAM = Path(__file__).parent / "harness" / "checkpointing.py"
 
@@ -110,46 +110,24 @@ def _job(bench: Bench, s3: S3) -> Job:
 PARTS: Mapping[str, Callable[[Bench], Figures]] = {"mnist": mnist, "cifar10": cifar10, "checkpoint": checkpoint}
 
 
-def _parts(text: str) -> list[str]:
-    names = text.split(",")
-    if unknown := [name for name in names if name not in PARTS]:
-        raise argparse.ArgumentTypeError(f"no part {', '.join(unknown)}; there are {', '.join(PARTS)}")
-    return names
-
-
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="what training reaches, and what checkpoints cost")
-    parser.add_argument("--json", action="store_true", help="the JSON line on stdout (the table is always on stderr)")
-    parser.add_argument("--only", type=_parts, default=list(PARTS), metavar="PART,…", help=", ".join(PARTS))
+    parser = verdict.parser("what training reaches, and what checkpoints cost", PARTS)
     parser.add_argument("--limit", type=int, metavar="N", help="train with the first N images only, to try")
     parser.add_argument("--window", type=float, default=30.0, metavar="SECONDS", help="between checkpoints (30)")
     parser.add_argument("--pairs", type=int, default=4, help="of windows, one without and one with a checkpoint (4)")
     return parser.parse_args()
 
 
-def _table(figures: Figures) -> None:
-    tell(f"\n{'figure':<28} {'seen':>8}   bound")
-    for name, seen in figures.items():
-        sign, bound = BOUNDS.get(name, ("", 0.0))
-        short = (sign == "+" and seen < bound) or (sign == "-" and seen > bound)
-        told = f"{'≥' if sign == '+' else '≤'} {bound:g}{'   FALLS SHORT' if short else ''}" if sign else ""
-        tell(f"{name:<28} {seen:>8.3f}   {told}")
-
-
 def main() -> None:
     given = _arguments()
     measure.leave_in_order()
-    load = os.getloadavg()[0]
     figures: Figures = {}
     with tempfile.TemporaryDirectory(prefix="packtrain-bench-") as folder:
         bench = Bench(given.limit, given.window, given.pairs, Path(folder))
         for part in given.only:
             tell(f"{part} …")
             figures |= PARTS[part](bench)
-    _table(figures)
-    about = {"bench": "train", "limit": given.limit, "cores": _CORES, "load_before": load}
-    if given.json:
-        print(json.dumps({**about, **{name: measure.plain(seen) for name, seen in figures.items()}}))
+    verdict.give("train", given, figures, BOUNDS, limit=given.limit, cores=_CORES)
 
 
 if __name__ == "__main__":
