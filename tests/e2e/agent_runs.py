@@ -31,6 +31,18 @@ def an_input(*urls, name="", token=None, size=None, digest=None, **more):
     return Input(name, f"inputs/{name}" if name else "input", items, **more)
 
 
+def until(ready):
+    deadline = time.monotonic() + PATIENCE_S
+    while not ready():
+        assert time.monotonic() < deadline, "it never came"
+        time.sleep(0.02)
+
+
+def started_at(run):
+    """The training step at which `counting` began."""
+    return int((run.home.logs / "train.out").read_text().split()[2])
+
+
 class AgentRun:
     """One attempt, in a folder of its own."""
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import counting
 import pytest
-from agent_runs import PATIENCE_S, assert_failed, job, sh
+from agent_runs import assert_failed, job, sh, started_at, until
 from cli_runs import Desk
 
 from packtrain.agent.generations import Record, best_first
@@ -47,17 +47,6 @@ def assert_whole(folder):
             data = (Path(folder) / record.prefix / file.name).read_bytes()
             assert len(data) == file.size
             assert counting.step_of(data) >= record.step  # it may be saved anew before its notice
-
-
-def until(ready):
-    deadline = time.monotonic() + PATIENCE_S
-    while not ready():
-        assert time.monotonic() < deadline, "it never came"
-        time.sleep(0.02)
-
-
-def started_at(run):
-    return int((run.home.logs / "train.out").read_text().split()[2])
 
 
 @pytest.fixture

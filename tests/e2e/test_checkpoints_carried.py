@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import time
 from pathlib import Path
 
 import counting
 import pytest
-from agent_runs import PATIENCE_S, an_input, job, sh
+from agent_runs import an_input, job, sh, until
 
 from packtrain.agent.generations import Record, best_first
 from packtrain.plan import Checkpoint, Limits
@@ -26,13 +25,6 @@ def carrying(attempt, tmp_path):
     ad = tmp_path / "job.ad"
     ad.write_text('TransferCheckpoint = "checkpoint, journal.jsonl, logs"\n')
     return lambda planned, **more: attempt(planned, environ={**os.environ, "_CONDOR_JOB_AD": str(ad)}, **more)
-
-
-def until(ready):
-    deadline = time.monotonic() + PATIENCE_S
-    while not ready():
-        assert time.monotonic() < deadline, "it never came"
-        time.sleep(0.02)
 
 
 def training(*options, every_s=0.0, first="", **more):

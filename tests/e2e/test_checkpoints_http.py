@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import signal
 import sys
-import time
 from pathlib import Path
 
 import counting
 import pytest
-from agent_runs import PATIENCE_S, assert_failed, job, sh
+from agent_runs import assert_failed, job, sh, started_at, until
 
 from packtrain.agent.generations import BESIDE, Record
 from packtrain.plan import Checkpoint, Limits, Output, Ref
@@ -72,17 +71,6 @@ def training(origin, *options, grace_s=10):
     return job(
         sh(command, name="train"), checkpoint=Checkpoint("ckpt.bin"), output=output, limits=Limits(grace_s=grace_s)
     )
-
-
-def until(ready):
-    deadline = time.monotonic() + PATIENCE_S
-    while not ready():
-        assert time.monotonic() < deadline, "it never came"
-        time.sleep(0.02)
-
-
-def started_at(run):
-    return int((run.home.logs / "train.out").read_text().split()[2])
 
 
 def killed(run):
