@@ -1,4 +1,4 @@
-"""What the benches share: how clients are called (`clients`), measured (`measure`), judged (`verdict`), and the data (`data`).
+"""What the benches share: how clients are called (`clients`), measured (`measure`) and judged (`verdict`); `data`.
 
 `as_agent` is a program: the fetch engine as the agent on a worker calls it. Not here: servers, faults and lines,
 which are in `testbed`.

@@ -6,9 +6,12 @@ _MINUTE, _HOUR, _DAY = 60.0, 3600.0, 86400.0
 
 
 def time_words(seconds: float) -> str:
-    """4 h 57 min, 37 min, 42 s: as exact as a person wants it."""
+    """4 h 57 min, 37 min, 1 min 23 s, 42 s: as exact as a person wants it."""
     if seconds < 59.5:
         return f"{seconds:.0f} s" if seconds >= 9.5 or seconds == 0 else f"{seconds:.2g} s"
+    if seconds < 9.5 * _MINUTE:
+        whole, rest = divmod(round(seconds), 60)
+        return f"{whole} min {rest} s" if rest else f"{whole} min"
     minutes = round(seconds / _MINUTE)
     if minutes < 60:
         return f"{minutes} min"

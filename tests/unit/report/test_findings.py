@@ -132,7 +132,7 @@ def test_warm_caches():
     first = [good(n, site="A", fetched=2000.0) for n in range(3)]
     later = [good(3 + n, start=T0 + 3000, site="A", fetched=500.0) for n in range(3)]
     assert one(told(*first, *later), "caches") == (
-        "Transfers after the first ones to A took 8 min at the median, the first ones 33 min: "
+        "Transfers after the first ones to A took 8 min 20 s at the median, the first ones 33 min: "
         "caches that hold the data already make a difference."
     )
 

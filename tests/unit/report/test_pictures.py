@@ -222,7 +222,8 @@ def test_values_beside_a_logarithmic_axis_enclose_the_range(low, times):
 
 @pytest.mark.parametrize(
     ("seconds", "told"),
-    [(0, "0 s"), (0.25, "0.25 s"), (42, "42 s"), (59.9, "1 min"), (2220, "37 min"), (3599, "1 h"),
+    [(0, "0 s"), (0.25, "0.25 s"), (42, "42 s"), (59.9, "1 min"),
+     (83, "1 min 23 s"), (569, "9 min 29 s"), (570, "10 min"), (2220, "37 min"), (3599, "1 h"),
      (17845, "4 h 57 min"), (130000, "36 h 7 min"), (3600 * 761, "761 h"), (86400 * 500, "500 d")],
 )  # fmt: skip
 def test_times_in_words(seconds, told):

@@ -20,7 +20,7 @@ from packtrain.report.smooth import smoothed, thinned
 
 FEW = 8
 MOST_LINES = 200
-_PANEL, _GAP = 190.0, 44.0
+_PANEL, _GAP = 190.0, 58.0
 _APART = 15.0
 _LOG_FROM = 40.0
 _PAINTS = (
