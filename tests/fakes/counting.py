@@ -47,7 +47,7 @@ class Training:
             if step % self.given.every == 0:
                 self._save(step)
             time.sleep(self.given.pace)
-            while step == self.given.wait_at and not self.given.gate.exists() and not self._should_stop():
+            while self._has_to_wait(step):
                 time.sleep(self.given.pace)
             if self._should_stop():
                 self._save(step)
@@ -56,6 +56,10 @@ class Training:
                 return LEFT
         (self.output / "model.bin").write_bytes(content(step, 100))
         return 0
+
+    def _has_to_wait(self, step: int) -> bool:
+        """Also when an earlier life left there."""
+        return step >= self.given.wait_at >= 0 and not self.given.gate.exists() and not self._should_stop()
 
     def _start(self) -> int:
         path = os.environ.get("PACKTRAIN_RESUME")

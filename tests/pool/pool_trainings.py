@@ -67,7 +67,9 @@ class PoolTraining:
         return out + err
 
     def log(self) -> str:
-        return (self.desk.run_folder() / "htcondor/user.log").read_text()
+        """HTCondor's; empty before it was submitted."""
+        path = self.desk.run_folder() / "htcondor/user.log"
+        return path.read_text() if path.exists() else ""
 
     def status(self) -> str:
         """As `ps` has it."""
