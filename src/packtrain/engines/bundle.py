@@ -2,7 +2,8 @@
 launcher; and the transfer plugin, a zip that is a program. The same sources always give the same bytes, so that a
 pool's caches can keep them.
 
-Reads the sources of the installed packtrain as files; never imports agent or plugin.
+Reads the sources of the installed packtrain as files, and leaves out comments and docstrings (`stripped`); never
+imports agent or plugin.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from io import BytesIO
 from pathlib import Path
 
 import packtrain
+from packtrain.engines.stripped import stripped
 from packtrain.errors import PacktrainError
 
 MOST_BYTES = 300_000
@@ -97,7 +99,8 @@ def build_plugin(target: Path) -> None:
 
 
 def _members(main: str, files: Iterable[Path]) -> dict[str, bytes]:
-    sources = {f"packtrain/{path.relative_to(_SOURCE).as_posix()}": path.read_bytes() for path in files}
+    texts = {f"packtrain/{path.relative_to(_SOURCE).as_posix()}": path.read_text(encoding="utf-8") for path in files}
+    sources = {name: stripped(text).encode() for name, text in texts.items()}
     return {"__main__.py": main.replace("{once}", _ONCE).encode(), **sources}
 
 
