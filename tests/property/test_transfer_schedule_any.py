@@ -72,6 +72,23 @@ def test_spans_never_overlap_unless_hedged(count, workers, taken):
     assert set(held) <= set(range(count))
 
 
+def late_one(got: int, *, alone: bool = True) -> Span | None:
+    """What an idle connection gets while the last of five blocks is on its way for 2 s; the others took 1 s each."""
+    schedule = Schedule(5)
+    first = schedule.begin("a", 0.0, 4)
+    for second in range(4):
+        schedule.arrived(first, second + 1.0)
+    last = schedule.take("a", 4.0, 1)
+    last.got, last.moved = got, 6.0
+    return schedule.take("a", 6.0, 1, alone)
+
+
+def test_a_block_that_lags_gets_a_second_copy_before_it_is_overdue():
+    assert late_one(got=400_000).hedge
+    assert late_one(got=600_000) is None, "its rest takes less than another copy would"
+    assert late_one(got=400_000, alone=False) is None, "from the same place only if there is no other"
+
+
 @settings(deadline=None)
 @given(
     blocks=st.lists(st.tuples(st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1)), max_size=30),
@@ -120,6 +137,29 @@ def test_connections_grow_while_that_pays_and_go_back_when_not():
     assert settled(lambda n, now: 1e6 * n) == 64
     assert settled(lambda n, now: 1e6 * min(n, 16)) == 16
     assert settled(lambda n, now: 1e8) == 8
+
+
+class Lossy:
+    """A connection is quick until the line loses something of it; the line carries only so much."""
+
+    def __init__(self) -> None:
+        self._begun: list[float] = []
+
+    def __call__(self, connections: int, now: float) -> float:
+        self._begun = [*self._begun[:connections], *[now] * (connections - len(self._begun))]
+        return min(60e6, sum(8e6 if now - begun < 0.6 else 1e6 for begun in self._begun))
+
+
+def test_what_connections_bring_in_their_first_moments_is_not_held_against_more():
+    assert settled(Lossy(), seconds=6.0) >= 32
+
+
+def test_where_more_never_pay_they_are_tried_less_and_less_often():
+    seen = []
+    settled(lambda n, now: seen.append(n) or 1e8, seconds=120.0)
+    tries = [seen[i] < seen[i + 1] for i in range(len(seen) - 1)]
+    assert tries[: len(tries) // 2].count(True) > tries[len(tries) // 2 :].count(True)
+    assert sum(seen) / len(seen) < 8.5, "most of the time there are no more than needed"
 
 
 def test_one_connection_is_enough_while_it_is_quick_and_the_processor_is_the_limit():

@@ -20,12 +20,11 @@ from packtrain.agent.context import Context
 from packtrain.errors import FailedError, TransferError
 from packtrain.plan import Input, Item
 from packtrain.transfer.flow import Flow, Reader, of_reader
+from packtrain.transfer.ordered import SpoiledError
 from packtrain.transfer.unpack import Unpacked, can_stream, unpack_stream
 
 _HEAD_BYTES = 512
-# What a second download may mend: of the archive, and of the transfer.
 _DOUBTFUL = frozenset({"truncated", "archive_broken"})
-_DOUBTFUL_TRANSFER = frozenset({"truncated", "digest_mismatch", "not_the_data"})
 
 
 class Download(Reader, Protocol):
@@ -94,7 +93,8 @@ def _unpacked(
 
 
 def _is_doubtful(error: FailedError) -> bool:
-    return error.kind in (_DOUBTFUL_TRANSFER if isinstance(error, TransferError) else _DOUBTFUL)
+    """Whether a second download may mend it. A TransferError has cost the whole patience already."""
+    return isinstance(error, SpoiledError) or (error.kind in _DOUBTFUL and not isinstance(error, TransferError))
 
 
 def merge(apart: Path, folder: Path, archive: str) -> None:

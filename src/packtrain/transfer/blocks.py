@@ -15,6 +15,7 @@ MOST_BLOCKS = 32  # of a span
 _STEAL_AFTER_S = 0.25  # below, the owner is done before a thief has begun
 _HEDGE_AFTER_S = 0.5
 _HEDGE_TIMES = 3.0  # of what a block takes
+_LAG_TIMES = 1.5  # of what a block takes, for the rest of one that is on its way
 _SLOW_AFTER_S = 3.0
 _SLOW_TIMES = 8.0
 _HEDGED_SHARE = 0.05
@@ -37,9 +38,14 @@ class Span:
 
 class Schedule:
     def __init__(
-        self, count: int, done: Iterable[int] = (), horizon: int | None = None, most_blocks: int = MOST_BLOCKS
+        self,
+        count: int,
+        done: Iterable[int] = (),
+        horizon: int | None = None,
+        most_blocks: int = MOST_BLOCKS,
+        block: int = 1 << 20,
     ) -> None:
-        self.count, self.done, self._most_blocks = count, bytearray(count), most_blocks
+        self.count, self.done, self._most_blocks, self._block = count, bytearray(count), most_blocks, block
         for index in done:
             self.done[index] = 1
         self.left = count - sum(self.done)
@@ -50,6 +56,7 @@ class Schedule:
         self._free_blocks = self.left
         self._spans: list[Span] = []
         self._times: deque[float] = deque(maxlen=_REMEMBERED)
+        self._typical: float | None = None
         self._advance()
 
     def take(self, place: object, now: float, workers: int, alone: bool = False) -> Span | None:
@@ -86,6 +93,7 @@ class Schedule:
         index, took = span.at, now - span.since
         span.at, span.got, span.since = index + 1, 0, now
         self._times.append(took)
+        self._typical = _median(self._times) if len(self._times) >= _KNOWN_AFTER else None
         if self.done[index]:
             return False
         self.done[index] = 1
@@ -126,7 +134,7 @@ class Schedule:
 
     def typical_s(self) -> float | None:
         """What a block takes; None before that can be told."""
-        return _median(self._times) if len(self._times) >= _KNOWN_AFTER else None
+        return self._typical
 
     def _usual_s(self, span: Span, now: float, place: object) -> float | None:
         """What a block takes, and takes the other connections to this place now: a line that all share may slow."""
@@ -183,18 +191,32 @@ class Schedule:
         late = [span for span in self._spans if self._late(span, now, place) and (alone or span.place is not place)]
         if not late:
             return None
-        oldest = min(late, key=lambda span: span.since)
+        last = max(late, key=lambda span: (self._rest_s(span, now), -span.since))
         self.hedged += 1
-        return Span(oldest.at, oldest.at + 1, place, now, now, hedge=True)
+        return Span(last.at, last.at + 1, place, now, now, hedge=True)
 
     def _late(self, span: Span, now: float, place: object) -> bool:
         """Would another copy from this place come sooner? One beside the first is enough."""
-        if span.hedge or self.lost(span) or self._copies(span.at) > 1:
+        age, typical = now - span.since, self.typical_s()
+        if span.hedge or self.lost(span):
             return False
-        typical = self._usual_s(span, now, place)
         if typical is None:
-            return now - span.moved > _SLOW_AFTER_S
-        return now - span.since > max(_HEDGE_AFTER_S, _HEDGE_TIMES * typical)
+            late = now - span.moved > _SLOW_AFTER_S
+        else:
+            late = age > _HEDGE_AFTER_S and (self._lags(span, now, typical) or self._overdue(span, now, place, typical))
+        return late and self._copies(span.at) == 1
+
+    def _overdue(self, span: Span, now: float, place: object, typical: float) -> bool:
+        age = now - span.since
+        return age > _HEDGE_TIMES * typical and age > _HEDGE_TIMES * (self._usual_s(span, now, place) or 0.0)
+
+    def _lags(self, span: Span, now: float, typical: float) -> bool:
+        """It moves, but so slowly that another copy would be here before it."""
+        return span.got > 0 and self._rest_s(span, now) > max(_HEDGE_AFTER_S, _LAG_TIMES * typical)
+
+    def _rest_s(self, span: Span, now: float) -> float:
+        """What its block will still take, if it goes on as it did."""
+        return (now - span.since) * (self._block / span.got - 1) if span.got else float("inf")
 
     def _copies(self, index: int) -> int:
         return sum(1 for span in self._spans if span.at <= index < span.stop)

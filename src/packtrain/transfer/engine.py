@@ -179,6 +179,7 @@ class Engine:
             self.attempts -= 1
             if attempt in self._openings:
                 self._openings.remove(attempt)
+            attempt.standing.gave |= attempt.came > 0
             if not attempt.failed:
                 attempt.standing.reach.gave(attempt.came)
             self.changed.notify_all()
@@ -334,7 +335,7 @@ class Engine:
 
     def _schedule(self, known: Known, done: Collection[int]) -> None:
         self.known = known
-        self.schedule = Schedule(known.count, done, self.horizon, self.most_blocks)
+        self.schedule = Schedule(known.count, done, self.horizon, self.most_blocks, known.block)
         self.counts.bytes = sum(known.length(index) for index in done)
         self._pace = Pace(
             min(FIRST, self.most, max(1, self.schedule.left // _BLOCKS_A_WORKER)), self.most, time.monotonic()

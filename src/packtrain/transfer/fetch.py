@@ -121,7 +121,7 @@ class _Fetch:
         return wanted.algorithm if wanted else "checksums" if self._wish.checksums else ""
 
     def _reject(self, mismatch: _MismatchError) -> None:
-        """Once more, rather from sources that had no part in it."""
+        """Once more, rather from sources that had no part in it, or from the origin that caches have it from."""
         self._part.discard()
         self._mismatches += 1
         self._doubted = None if self._wish.proven else mismatch.wanted
@@ -130,7 +130,7 @@ class _Fetch:
         if self._mismatches >= _DOWNLOADS_THAT_MAY_MISMATCH:
             raise TransferError("digest_mismatch", str(mismatch), mismatch.source)
         for standing in self._sources.standings:
-            standing.suspect = standing.bytes > 0
+            standing.suspect = standing.gave and not standing.place.last_resort
 
     def _source(self, engine: Engine) -> str:
         ref = engine.last.place.ref if engine.last else self._wish.item.sources[0]

@@ -10,7 +10,7 @@ import queue
 import threading
 from typing import TYPE_CHECKING
 
-from packtrain.errors import TransferError
+from packtrain.errors import FailedError
 from packtrain.plan import Digest, Item
 from packtrain.transfer import crew
 from packtrain.transfer.address import shown
@@ -33,8 +33,12 @@ _HASHED_AHEAD = 4
 _EMPTY = memoryview(b"")
 
 
+class SpoiledError(FailedError):
+    """What was read is of no use, whatever its sources are now: it has to be read from the beginning once more."""
+
+
 class Ordered:
-    """`with Ordered(…) as bytes_of_item`. At the end it raises TransferError if the digest is wrong."""
+    """`with Ordered(…) as bytes_of_item`. Raises SpoiledError, at the end if the digest is wrong, and TransferError."""
 
     def __init__(
         self,
@@ -180,12 +184,13 @@ class _Window:
         engine.most_blocks = _STEP // 2
 
     def begin(self, known: Known) -> None:
+        self.begin_unsized()
         item = self._engine.wish.item
         refuse_unaffordable(item.name, item.digest, known.size)
 
     def begin_unsized(self) -> None:
-        if self._reading or self._appended:
-            raise TransferError("truncated", "a body of unknown length broke off, and part of it was used already")
+        if self._appended:
+            raise SpoiledError("truncated", "a body of unknown length broke off, and part of it was used already")
 
     def put(self, index: int, block: memoryview) -> memoryview:
         with self._engine.changed:
@@ -221,7 +226,7 @@ class _Window:
     def _raise_failure(self) -> None:
         failure = self._engine.failure
         if isinstance(failure, BeginAnewError):
-            raise TransferError("not_the_data", "the object changed at its source while it was read")
+            raise SpoiledError("not_the_data", "the object changed at its source while it was read")
         if failure is not None:
             raise failure
 
@@ -252,7 +257,7 @@ class _Digest:
         seen = self._digests.value(self._wanted.algorithm)
         if seen != self._wanted.value.lower():
             words = f"{source} has the {self._wanted.algorithm} {seen}, but should have {self._wanted.value}"
-            raise TransferError("digest_mismatch", words, source)
+            raise SpoiledError("digest_mismatch", words)
 
     def abandon(self) -> None:
         self._abandoned = True

@@ -3,6 +3,9 @@
 It begins with one. While that one is quick, and the processor is what limits it, there stays one: each further one
 would cost processor time and bring nothing. Otherwise there are FIRST after a moment, and then as many as pay; if they
 bring no more than the one did in its best moment, there is one again.
+
+Connections bring most in their first second, before the line loses something of theirs. Compared with that, more do not
+pay although they would; so it is tried again soon, and then less and less often.
 """
 
 from __future__ import annotations
@@ -13,10 +16,11 @@ _LOOK_S = 0.1
 _QUICK_RATE = 100e6  # bytes a second, of each connection
 _VERY_QUICK_RATE = 500e6  # however busy the processor is
 _BUSY = 0.6  # of one processor
-_SETTLE_S = 0.3
-_WINDOW_S = 0.3
+_SETTLE_S = 0.2
+_WINDOW_S = 0.2
 _LEAST_BYTES = 4 << 20  # fewer tell nothing about a rate
-_HOLD_S = 10.0
+_FIRST_HOLD_S = 1.0
+_LONGEST_HOLD_S = 16.0
 _PAYS = 1.1
 
 
@@ -41,7 +45,7 @@ class Pace:
         self._window = _Span(now)
         self._best = 0.0  # of the one connection
         self._before: tuple[int, float] | None = None  # connections and goodput before the last change
-        self._hold_until = now
+        self._hold_s, self._hold_until = _FIRST_HOLD_S, now
 
     def told(self, total: int, busy_s: float, now: float, flowing: int) -> int:
         """The number of connections to have from now on; `flowing` are at work, `busy_s` is processor time."""
@@ -70,7 +74,8 @@ class Pace:
     def _judge(self, rate: float, busy: float, now: float, flowing: int) -> None:
         before, self._before = self._before, None
         if before is not None and rate < _PAYS * before[1]:
-            self.connections, self._hold_until = before[0], now + _HOLD_S
+            self.connections, self._hold_until = before[0], now + self._hold_s
+            self._hold_s = min(2 * self._hold_s, _LONGEST_HOLD_S)
         elif now >= self._hold_until and flowing >= self.connections < self._most and busy < _BUSY:
             self._before = (self.connections, rate)
             self.connections = min(2 * self.connections, self._most)

@@ -52,6 +52,7 @@ class Standing:
     error: TransferError | None = None
     refused: bool = False  # for good
     differs: bool = False  # has another object than the one begun
+    gave: bool = False  # any byte, be it of a block that another place brought to its end
     suspect: bool = False  # gave bytes of a file that was wrong
     whole: bool = False  # has to be asked without a range
     reach: Reach = field(default_factory=Reach)

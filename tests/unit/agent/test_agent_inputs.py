@@ -198,6 +198,23 @@ def test_a_page_instead_of_an_archive(context, serve, origin):
     here = context(item)
     assert failure(here) == ("not_the_data", "fetch")
     assert content(here) == {}
+    assert notices(here) == [], "to ask once more would cost the patience twice"
+
+
+def test_another_size_than_the_planned_one_is_believed_after_one_patience(context, serve):
+    packed = tar_of({"a": DATA})
+    here = context(serve("d.tar", packed, size=len(packed) + 1))
+    assert failure(here) == ("truncated", "fetch")
+    assert notices(here) == []
+
+
+def test_a_body_of_unknown_length_that_breaks_off_is_fetched_as_a_file(context, serve, origin):
+    packed = tar_of({"a": DATA})
+    item = serve("d.tar", packed)
+    origin.faults[:] = [Fault(chunked=True, no_range=True, close_after=len(packed) - 5000)]
+    here = context(item)
+    brought(here)
+    assert content(here) == {"a": DATA}
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])

@@ -13,7 +13,7 @@ import pytest
 from packtrain.errors import FailedError
 from packtrain.plan import Digest, Item, Ref
 from packtrain.transfer import crc32c
-from packtrain.transfer.ordered import Ordered
+from packtrain.transfer.ordered import Ordered, SpoiledError
 from testbed.origin import Fault, Origin
 
 DATA = os.urandom(21_000_003)
@@ -83,6 +83,20 @@ def test_a_wrong_digest_is_told_at_the_end(folder):
     with Origin(folder, faults=[Fault(corrupt_at=5)]) as origin, pytest.raises(FailedError) as caught:
         with_a_reader(ordered(f"{origin.url}/data.bin", digest=SHA256))
     assert caught.value.kind == "digest_mismatch"
+
+
+@pytest.mark.parametrize("then", [None, Fault(chunked=True, no_range=True)])
+def test_a_body_of_unknown_length_that_breaks_off_is_not_gone_on_with(folder, then):
+    faults = [Fault(chunked=True, no_range=True, stall_after=300_000, close_after=300_000), then]
+    with (
+        Origin(folder, faults=faults) as origin,
+        pytest.raises(SpoiledError, match="part of it was used already"),
+        ordered(f"{origin.url}/data.bin", patience_s=600) as stream,
+    ):
+        stream.read(1)
+        origin.release()
+        everything(stream, 1 << 20)
+    assert len(origin.seen) == 2, "nobody could mend it: the patience is not spent on it"
 
 
 def test_a_crc32c_is_compared(folder):
