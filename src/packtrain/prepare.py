@@ -4,18 +4,21 @@ most commands never read one."""
 from __future__ import annotations
 
 import secrets
+import shutil
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from packtrain.app import engine_capabilities
+from packtrain.app import engine_capabilities, knowledge_of
 from packtrain.engines.bundle import build_agent, write_launcher
 from packtrain.engines.htcondor import bare
 from packtrain.engines.htcondor import prepare as pool
 from packtrain.engines.htcondor.client import Client, bindings
 from packtrain.errors import UsageError
 from packtrain.events import Event, kinds, new_emitter
-from packtrain.plan import Plan, RunFolder, write_plan
+from packtrain.plan import Input, Plan, RunFolder, write_plan
+from packtrain.planner import streams
 from packtrain.planner.build import Planned, make_plan
 from packtrain.planner.fit import problems_for, within
 from packtrain.planner.references import write_references
@@ -25,6 +28,7 @@ from packtrain.spec.problems import WARNING, Origin, Problem
 from packtrain.spec.settings import load_settings
 from packtrain.spec.submitfile import is_submit_file, load_submit_file
 from packtrain.store import RunRow, SqliteStore
+from packtrain.stream.index import Index
 from packtrain.watch import notify
 
 
@@ -40,6 +44,7 @@ class Prepared:
     origin: Origin = field(default_factory=Origin)  # of the workflow, for line numbers
     disk_bytes: int | None = None  # what one job needs, where that is known
     bare: bool = False  # the jobs' image has no Python: they go without the agent
+    indexes: tuple[Path, ...] = ()  # of inputs that are streamed; the run gets copies of its own
 
     @property
     def failed(self) -> bool:
@@ -112,6 +117,14 @@ def with_pool_problems(prepared: Prepared) -> Prepared:
     return replace(prepared, planned=planned, bare=chosen.bare, problems=problems)
 
 
+def with_indexes(prepared: Prepared, found: Mapping[Input, Index]) -> Prepared:
+    """Inputs that are streamed are complete once their samples are known."""
+    assert prepared.planned is not None
+    plan = streams.with_indexes(prepared.plan, found, prepared.folder.indexes)
+    paths = tuple(dict.fromkeys(index.path for index in found.values()))
+    return replace(prepared, planned=replace(prepared.planned, plan=plan), indexes=paths)
+
+
 def create_run(prepared: Prepared, store: SqliteStore, tell: str | None = None) -> RunRow:
     """Make the run's folder complete, then the run known: a crash in between leaves only a folder. `tell`: a command or
     an address for the run's end."""
@@ -123,11 +136,13 @@ def create_run(prepared: Prepared, store: SqliteStore, tell: str | None = None) 
     (folder.root.parent.parent / ".gitignore").write_text("*\n", encoding="utf-8")
     write_secrets(folder.secrets, prepared.resolved.values)
     write_references(folder.references, prepared.planned.secrets, prepared.where)
+    _copy_indexes(prepared.indexes, folder.indexes)
     write_plan(plan, folder.plan)
     if tell:
         notify.write_target(folder.notify, tell)
     if plan.engine == "htcondor":
-        pool.make_ready(plan, folder, pool.run_settings(plan, load_settings().htcondor, prepared.disk_bytes))
+        known = knowledge_of(store, plan.engine)
+        pool.make_ready(plan, folder, pool.run_settings(plan, load_settings().htcondor, prepared.disk_bytes, known))
         if prepared.bare:
             bare.write_scripts(plan, folder)
     else:
@@ -137,6 +152,12 @@ def create_run(prepared: Prepared, store: SqliteStore, tell: str | None = None) 
     row = RunRow(plan.run, plan.name, plan.engine, folder.root, time.time())
     store.add_run(row, _created(plan, row))
     return row
+
+
+def _copy_indexes(indexes: tuple[Path, ...], folder: Path) -> None:
+    for index in indexes:
+        folder.mkdir(exist_ok=True)
+        shutil.copyfile(index, folder / index.name)
 
 
 def _write_job_plans(plan: Plan, folder: RunFolder) -> None:

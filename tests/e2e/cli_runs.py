@@ -52,8 +52,8 @@ class Desk:
     def attempts(self) -> list[Path]:
         return sorted(self.run_folder().glob("jobs/*/attempts/*"), key=lambda path: path.stat().st_mtime)
 
-    def await_some(self, look):
-        deadline = time.monotonic() + PATIENCE_S
+    def await_some(self, look, patience_s=PATIENCE_S):
+        deadline = time.monotonic() + patience_s
         while time.monotonic() < deadline:
             found = look()
             if found:

@@ -4,18 +4,48 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from packtrain.agent.context import Context, Tally
 from packtrain.agent.logs import Capture, LogFile
 from packtrain.agent.outputs import check
 from packtrain.agent.process import Child, Program
+from packtrain.agent.symptoms import NOTHING_MORE, kind_of
+from packtrain.errors import FailedError
 from packtrain.plan import Expect
+
+_END = 4096  # bytes of a log
+_NOT_MADE = ("output_missing", "output_empty")
 
 
 def check_outputs(context: Context, tally: Tally) -> None:
-    """Raises FailedError: output_missing, output_empty, output_wrong."""
-    tally["files"] = sum(_check(context, expected) for expected in context.job.expect)
+    """Raises FailedError: output_missing, output_empty, output_wrong, or why there is no output, if a step said it."""
+    try:
+        tally["files"] = sum(_check(context, expected) for expected in context.job.expect)
+    except FailedError as error:
+        raise _explained(context, error) from error
+
+
+def _explained(context: Context, error: FailedError) -> FailedError:
+    """A script may hide the failure of its program behind a status of 0: then its last words tell what failed."""
+    told = ((kind_of(0, words), words) for words in _last_words(context) if error.kind in _NOT_MADE)
+    kind, words = next(((kind, words) for kind, words in told if kind != NOTHING_MORE), (error.kind, ""))
+    return FailedError(kind, f"{error}; a step's last words: {words}") if words else error
+
+
+def _last_words(context: Context) -> Iterator[str]:
+    """Of all steps, the newest first."""
+    with suppress(OSError):
+        logs = sorted(context.box.home.logs.glob("*.err"), key=lambda log: log.stat().st_mtime, reverse=True)
+        for log in logs:
+            capture = Capture(context.redactor)
+            with open(log, "rb") as file:
+                file.seek(max(0, log.stat().st_size - _END))
+                capture.feed(file.read())
+            capture.close()
+            yield capture.last_words()
 
 
 def _check(context: Context, expected: Expect) -> int:

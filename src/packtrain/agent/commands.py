@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Callable
@@ -45,10 +45,11 @@ class CommandRunner:
         processes: Processes,
         agent: Path | None,
         in_container: bool = False,
+        shown: Sequence[Path] = (),
     ) -> None:
         self._job, self._box, self._journal, self._redactor = job, box, journal, redactor
         self._reveal, self._stop, self._variables, self._processes = reveal, stop, variables, processes
-        self._agent, self._in_container = agent, in_container
+        self._agent, self._in_container, self._shown = agent, in_container, shown
         self._names = LogNames()
 
     def run(self, action: Run, scope: Scope) -> None:
@@ -95,7 +96,7 @@ class CommandRunner:
         from packtrain.agent.environments.apptainer import Apptainer
 
         gpus = action.resources.tasks * action.resources.gpus_per_task
-        return Apptainer(container, self._box, gpus, self._agent, self._reveal)
+        return Apptainer(container, self._box, gpus, self._agent, self._reveal, self._shown)
 
     @contextmanager
     def _recorded(self, action: Run, scope: Scope) -> Iterator[None]:

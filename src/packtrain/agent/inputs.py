@@ -35,8 +35,6 @@ _REFUSALS = frozenset({"archive_unsafe", "archive_too_large"})
 
 def fetch_inputs(context: Context, tally: Tally) -> None:
     """Raises FailedError: unsupported, archive_unsafe, and all that a transfer may raise."""
-    for source in context.job.inputs:
-        _refuse_unsupported(source)
     wanted = [(source, item) for source in context.job.inputs for item in _items(context, source)]
     sizes = [item.size for _, item in wanted if item.size is not None]
     progress = Progress(context.journal, "fetch", sum(sizes) if len(sizes) == len(wanted) else None)
@@ -48,13 +46,10 @@ def fetch_inputs(context: Context, tally: Tally) -> None:
         progress.finish()
 
 
-def _refuse_unsupported(source: Input) -> None:
-    name = f"the input {source.name!r}" if source.name else "the input"
-    if source.mode != "stage":
-        raise FailedError("unsupported", f"{name} asks for `mode: {source.mode}`, which packtrain cannot do yet")
-
-
 def _items(context: Context, source: Input) -> list[Item]:
+    """What has to come before the steps; of data that are streamed, where the samples lie."""
+    if source.mode == "stream":
+        return [_index_of(source)]
     if source.prefix is None:
         return list(source.items)
     entries = _listed(context, source.prefix)
@@ -64,6 +59,13 @@ def _items(context: Context, source: Input) -> list[Item]:
             "fetch", f"there is nothing below {shown(source.prefix.url)}; the folder {source.folder} stays empty"
         )
     return items
+
+
+def _index_of(source: Input) -> Item:
+    if source.index is None:
+        name = f"the input {source.name!r}" if source.name else "the input"
+        raise FailedError("unsupported", f"{name} is to be streamed, but the plan has no index of it: plan it anew")
+    return source.index
 
 
 def _listed(context: Context, prefix: Ref) -> list[Entry]:
@@ -157,7 +159,7 @@ def unpack_inputs(context: Context, tally: Tally) -> None:
     progress = Progress(context.journal, "unpack", None)
     progress.finish_part(behind.bytes)
     for source in context.job.inputs:
-        if source.unpack == "auto":
+        if source.unpack == "auto" and source.mode != "stream":
             _unpack_input(context, source, progress, tally)
         if source.chmod is not None:
             _chmod(context.box.folder_of(source), source.chmod)

@@ -1,7 +1,8 @@
 """What was fetched stays on this machine when the job goes on in place (exit code 85): the next attempt takes it over.
 
 The inputs of the sandbox are moved to a folder that the engine names (`--keep`), complete or not at all, and only if
-no step changed them; the attempt that moves them back first has them.
+no step changed them; the attempt that moves them back first has them. What a training kept of data that it streams goes
+with them.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ def keep_inputs(context: Context) -> None:
     try:
         for name in _FOLDERS:
             (context.box.root / name).rename(fresh / name)
+        if context.box.streams.exists():
+            context.box.streams.rename(fresh / context.box.streams.name)
         about = {"inputs": encode(context.job.inputs), "mark": mark}
         (fresh / _ABOUT).write_text(json.dumps(about), encoding="utf-8")
         fresh.rename(target)
@@ -66,6 +69,8 @@ def _put_in_place(context: Context, ours: Path, mark: str, tally: Tally) -> bool
     for name in _FOLDERS:
         shutil.rmtree(context.box.root / name)
         (ours / name).rename(context.box.root / name)
+    if (ours / context.box.streams.name).exists():
+        (ours / context.box.streams.name).rename(context.box.streams)
     context.saved.inputs_mark, context.saved.inputs_kept = mark, True
     tally.update(bytes=0, files=0, retries=0, source="kept by the attempt before")
     return True

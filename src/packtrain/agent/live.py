@@ -41,7 +41,7 @@ _LATER = "Chirp"  # what names of delayed attributes begin with
 
 _AT_ONCE = frozenset({kinds.ATTEMPT_STARTED, kinds.ATTEMPT_ENDED, kinds.CHECKPOINT_RESTORED})
 _NUMBERS = {"epoch": "PacktrainEpoch", "step": "PacktrainStep", "loss": "PacktrainLoss"}
-_NO_METRIC = frozenset({*_NUMBERS, "epochs", "steps", "batch", "batches", "steps_per_epoch"})
+_NO_METRIC = frozenset({*_NUMBERS, "steps", "batch", "batches", "steps_per_epoch"})
 
 
 class Figures:

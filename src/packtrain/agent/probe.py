@@ -173,7 +173,7 @@ def disk_need(job: Job, seen: Mapping[str, int], streams: bool = True) -> int:
 
 def _need_of(source: Input, seen: Mapping[str, int], streams: bool) -> int:
     total = 0
-    for item in source.items:
+    for item in source.items if source.mode != "stream" else ():
         size = item.size if item.size is not None else seen.get(item.sources[0].url)
         archive = source.unpack == "auto" and item.name.lower().endswith(_ARCHIVES)
         total += (size or 0) * (2 if archive and not (streams and may_stream(source, item)) else 1)

@@ -55,6 +55,11 @@ class Sandbox:
         return self.root / "stop"
 
     @property
+    def streams(self) -> Path:
+        """What the program is told of inputs that it streams, and what it keeps of them."""
+        return self.root / "streams"
+
+    @property
     def aside(self) -> Path:
         """Checkpoints on their way out, on the same disk as the outputs."""
         return self.root / ".checkpoints"

@@ -13,7 +13,7 @@ from packtrain.plan import Secret, Text
 class Secrets:
     def __init__(self, folder: Path) -> None:
         """The redactor knows every value that lies in the folder now, and those that are revealed later."""
-        self._folder = folder
+        self.folder = folder.absolute()
         files = sorted(folder.iterdir()) if folder.is_dir() else []
         self.redactor = Redactor(_value(file) for file in files if file.is_file())
 
@@ -35,7 +35,7 @@ class Secrets:
 
     def _read(self, name: str) -> str:
         try:
-            return _value(self._folder / Path(name).name)
+            return _value(self.folder / Path(name).name)
         except OSError as error:
             reason = error.strerror or str(error)
             raise FailedError("secret_missing", f"the secret {name!r} cannot be read: {reason}") from error

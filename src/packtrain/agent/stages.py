@@ -39,8 +39,9 @@ from packtrain.plan import Job
 if TYPE_CHECKING:
     from packtrain.agent.checkpoint import Checkpoints
     from packtrain.agent.live import Live
+    from packtrain.agent.streams import Streams
 
-_OURS = ("PACKTRAIN_RESUME", "PACKTRAIN_DEADLINE")  # of a packtrain around this one
+_OURS = ("PACKTRAIN_RESUME", "PACKTRAIN_DEADLINE", "PACKTRAIN_STREAM")  # of a packtrain around this one
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 Work = Callable[[Context, Tally], None]
@@ -85,7 +86,7 @@ def run_steps(context: Context, tally: Tally) -> None:
             stack.enter_context(metrics)
             if context.job.output is not None and context.job.output.continuous:
                 stack.enter_context(ContinuousSync(context, context.job.output))
-            _runner(context).run_all()
+            _runner(context, _streams(context, stack)).run_all()
         context.stop.steps_are_done()
     except FailedError as error:
         raise verdict(context, checkpoints, error) from error
@@ -99,7 +100,15 @@ def _checkpoints(context: Context, step_now: Callable[[], int | None]) -> Checkp
     return checkpoints_of(context, step_now)
 
 
-def _runner(context: Context) -> StepRunner:
+def _streams(context: Context, stack: ExitStack) -> Streams | None:
+    if not any(source.mode == "stream" for source in context.job.inputs):
+        return None
+    from packtrain.agent.streams import streams_of
+
+    return stack.enter_context(streams_of(context))
+
+
+def _runner(context: Context, streams: Streams | None) -> StepRunner:
     return StepRunner(
         context.job,
         context.box,
@@ -110,8 +119,9 @@ def _runner(context: Context) -> StepRunner:
         {name: value for name, value in os.environ.items() if name not in _OURS},
         context.journal.run,
         context.processes,
-        variables_of(context),
+        {**variables_of(context), **(streams.variables if streams else {})},
         context.in_container,
+        streams.folders if streams else (),
     )
 
 

@@ -44,13 +44,14 @@ class StepRunner:
         processes: Processes,
         more: Mapping[str, str] = MappingProxyType({}),
         in_container: bool = False,
+        shown: Sequence[Path] = (),
     ) -> None:
-        """`more` are variables of this attempt, for all steps."""
+        """`more` are variables of this attempt, for all steps; `shown` are folders for them outside of the sandbox."""
         self._job, self._box, self._journal, self._stop, self._processes = job, box, journal, stop, processes
         agent = agent_zip()
         self._variables = Variables(job, box, run, host_env, agent, reveal, self._notice, more)
         self._commands = CommandRunner(
-            job, box, journal, redactor, reveal, stop, self._variables, processes, agent, in_container
+            job, box, journal, redactor, reveal, stop, self._variables, processes, agent, in_container, shown
         )
         self._actions: dict[type, Callable[[Any, Scope, Level], None]] = {
             Run: lambda action, scope, level: self._commands.run(action, scope),

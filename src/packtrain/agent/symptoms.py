@@ -1,11 +1,14 @@
 """What a program's last words tell of why it failed, as a literal table: the first row that matches counts.
 
-Only sentences that the system, Python or CUDA write themselves; what a program prints of its own accord is no evidence.
+Only sentences that the system, Python, CUDA or packtrain write themselves; what a program prints of its own accord is
+no evidence.
 """
 
 from __future__ import annotations
 
 import re
+
+from packtrain.events.failure import KINDS
 
 _NOT_FOUND = 127  # a shell's status of a command that is not found
 
@@ -18,9 +21,13 @@ SYMPTOMS: tuple[tuple[str, str], ...] = (
     (r"CUDA out of memory|torch\.(cuda\.)?OutOfMemoryError", "gpu_memory_short"),
     (r"no kernel image is available|CUDA driver version is insufficient|no CUDA-capable device", "gpu_unusable"),
     (r"uncorrectable ECC error|CUDA-capable device\(s\) is/are busy|Found no NVIDIA driver", "gpu_unusable"),
+    (r"\[Errno (101|113)\]|: (Network is unreachable|No route to host)\.?$", "network_unreachable"),
+    (r"\[Errno -[235]\]|: (Temporary failure in name resolution|Name or service not known)\.?$", "host_unknown"),
     (r"DefaultCPUAllocator: (not enough|can't allocate) memory|\[Errno 12\]|^MemoryError$", "out_of_memory"),
     (r"\[Errno 2\]|: No such file or directory$", "file_missing"),
 )
+NOTHING_MORE = "step_failed"
+_STREAMING = re.compile(r"the samples do not come \((\w+)\): ")  # as `stream.dataset` says it, with the kind
 _PATTERNS = tuple((re.compile(pattern), kind) for pattern, kind in SYMPTOMS)
 
 
@@ -28,4 +35,7 @@ def kind_of(code: int, last_words: str) -> str:
     """The kind of failure of a step that ended with this status; step_failed if nothing tells more."""
     if code == _NOT_FOUND and re.search(r"not found|No such file or directory", last_words):
         return "program_missing"
-    return next((kind for pattern, kind in _PATTERNS if pattern.search(last_words)), "step_failed")
+    streaming = _STREAMING.search(last_words)
+    if streaming and streaming.group(1) in KINDS:
+        return streaming.group(1)
+    return next((kind for pattern, kind in _PATTERNS if pattern.search(last_words)), NOTHING_MORE)

@@ -55,7 +55,7 @@ class Asked:
 
     def obtain(self, target: Path | None, stop: Stop, *, anew: bool, quiet: bool) -> Obtained:
         try:
-            with _Bar(self.name, quiet) as bar:
+            with Bar(self.name, quiet) as bar:
                 return obtain(self.wish(), home(), target, anew=anew, stop=stop.check, progress=bar.progress)
         except FailedError as error:
             raise hinted(error) from error
@@ -75,7 +75,7 @@ def home() -> Path:
     return Path(cache) / "packtrain" / "indexes"
 
 
-class _Bar:
+class Bar:
     """Drawn in a terminal, else told in a line now and then."""
 
     def __init__(self, name: str, quiet: bool) -> None:
@@ -85,7 +85,7 @@ class _Bar:
         self._task = self._bar.add_task(name, total=None, files=0)
         self._draws = not quiet and console().is_terminal
 
-    def __enter__(self) -> _Bar:
+    def __enter__(self) -> Bar:
         if self._draws:
             self._bar.start()
         return self

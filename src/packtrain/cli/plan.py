@@ -19,7 +19,9 @@ from packtrain.errors import EXIT_USAGE
 from packtrain.planner.digests import digest_problems
 from packtrain.planner.explain import Explanation, ShownInput, ShownStep
 from packtrain.planner.explain import explain as explain_plan
+from packtrain.planner.streams import STREAM
 from packtrain.planner.survey import Survey, refusals, survey, with_sizes
+from packtrain.planner.ways import ShownWay
 from packtrain.watch import figures
 
 _MOST_JOBS = 8
@@ -86,6 +88,7 @@ def _rows(plan: Explanation) -> Iterator[tuple[str, Text | str]]:
     yield "each job", _resources(plan)
     for number, shown in enumerate(plan.inputs):
         yield "data" if number == 0 else "", _input(shown, many=len(plan.jobs) > 1)
+        yield from (("", _way(way)) for way in shown.ways)
     if plan.disk_bytes:
         yield "disk", f"about {figures.size(plan.disk_bytes)} a job for inputs and what is in them"
     for number, (depth, step) in enumerate(_flat(plan.steps)):
@@ -111,6 +114,18 @@ def _input(shown: ShownInput, many: bool) -> Text:
     if shown.trouble:
         line.append(f"\n! {shown.trouble}", "yellow")
     return line
+
+
+def _way(way: ShownWay) -> Text:
+    """What has to come before the first batch, and how much disk it takes; no times, which nobody knows yet."""
+    first = figures.size(way.first_bytes) if way.first_bytes is not None else "everything"
+    if way.mode == STREAM:
+        each = f"; {figures.size(way.epoch_bytes)} an epoch" if way.epoch_bytes else ""
+        words = f"the index and {first} before the first batch{each}, {'kept on disk' if way.keeps else 'nothing kept'}"
+    else:
+        disk = f"; {figures.size(way.disk_bytes)} of disk" if way.disk_bytes else ""
+        words = f"{first} before the first batch{disk}"
+    return Text(f"  {'●' if way.chosen else '○'} {way.mode:<6}  {words}", "" if way.chosen else "dim")
 
 
 def _flat(steps: tuple[ShownStep, ...], depth: int = 0) -> Iterator[tuple[int, ShownStep]]:

@@ -50,6 +50,7 @@ def command(
     Ctrl-C stops cleanly; `packtrain resume` goes on.
     """
     from packtrain.cli.plan import explain, show_plan
+    from packtrain.cli.streaming import with_indexes
 
     prepared = prepare.prepare(file, engine, no_container=no_container, no_gpu=no_gpu, expect=expect)
     if not as_json or prepared.failed:
@@ -65,7 +66,7 @@ def command(
     if dry_run or not as_json:
         show(as_json, explained.to_data(), lambda out: show_plan(out, explained))
     if not dry_run:
-        _start(prepared, detach, tell, as_json)
+        _start(with_indexes(prepared, quiet=as_json), detach, tell, as_json)
 
 
 def _start(prepared: prepare.Prepared, detach: bool, tell: str | None, as_json: bool) -> None:

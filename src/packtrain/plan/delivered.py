@@ -27,12 +27,14 @@ def at_home(job: Job, home: Path) -> Job:
 
 def _refs(source: Input) -> tuple[Ref, ...]:
     prefix = (source.prefix,) if source.prefix else ()
-    return prefix + tuple(ref for item in source.items for ref in item.sources)
+    items = (*source.items, source.index) if source.index else source.items
+    return prefix + tuple(ref for item in items for ref in item.sources)
 
 
 def _input(source: Input, home: Path) -> Input:
     prefix = _ref(source.prefix, home) if source.prefix else None
-    return replace(source, prefix=prefix, items=tuple(_item(item, home) for item in source.items))
+    index = _item(source.index, home) if source.index else None
+    return replace(source, prefix=prefix, index=index, items=tuple(_item(item, home) for item in source.items))
 
 
 def _item(item: Item, home: Path) -> Item:

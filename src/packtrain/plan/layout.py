@@ -7,6 +7,7 @@
   htcondor/                         of a run on HTCondor: settings.json, DECISION.sub and .items (what was submitted,
                                     named by its first attempt), user.log, empty/ (what every job starts with),
                                     native/ (inputs that the access point sends)
+  indexes/                          of inputs with `mode: stream`
   secrets/NAME                      0700, files 0600; gone when the run ends
   jobs/JOB/
     plan.json                       the plan with this job only: what its agents read
@@ -106,6 +107,10 @@ class RunFolder:
     def references(self) -> Path:
         """Where the secrets came from, without their values."""
         return self.root / "secrets.json"
+
+    @property
+    def indexes(self) -> Path:
+        return self.root / "indexes"
 
     @property
     def notify(self) -> Path:

@@ -78,6 +78,7 @@ class Input:
     mode: str = "stage"  # stage, stream
     delivery: str = "auto"  # auto, native, plugin, agent
     chmod: Optional[int] = None
+    index: Optional[Item] = None  # with `mode: stream`: where the samples lie in `items`, which are its archives
 
 
 @dataclass(frozen=True)
@@ -290,6 +291,8 @@ class Recovery:
     most_memory: float = 4.0  # times what is planned; 1: never more
     most_disk: float = 4.0
     switch_delivery: bool = True  # let the agent fetch what the pool's plugins fail to bring
+    copies: float = 0.05  # of the run's time on machines: what may be done twice for late jobs; 0: they are let be
+    least_gain_s: float = 300.0  # how much sooner a late job has to end elsewhere
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from packtrain.spec.data import Bound
 from packtrain.spec.fields import inside
 from packtrain.spec.problems import Path as Keys
 from packtrain.spec.problems import Problem, Report, shown
-from packtrain.spec.workflow import Workflow
+from packtrain.spec.workflow import Limits, Recovery, Workflow
 
 # How long all sources must agree before a 404 or 5xx is believed: somebody waits at this terminal.
 _LOCAL_PATIENCE_S = 15.0
@@ -72,7 +72,7 @@ def make_plan(
         jobs=jobs,
         htcondor=_lines(workflow.htcondor),
         slurm=_lines(workflow.slurm),
-        recovery=_recovery(workflow, engine),
+        recovery=plan_recovery(workflow.recovery, engine),
     )
     return Planned(made, setting.vault.found, report.problems)
 
@@ -99,7 +99,7 @@ def _job(workflow: Workflow, job: JobContext, point: Mapping[str, str]) -> plan.
         id=job.values["job"],
         point=_lines(point),
         resources=job.resources,
-        limits=_limits(workflow),
+        limits=plan_limits(workflow.limits),
         steps=planner.level(workflow.steps, ("steps",)),
         env=planner.env(workflow.env, ("env",)),
         inputs=plan_inputs(workflow, job),
@@ -127,13 +127,11 @@ def _resources(workflow: Workflow, no_gpu: bool) -> plan.Resources:
     )
 
 
-def _limits(workflow: Workflow) -> plan.Limits:
-    limits = workflow.limits
+def plan_limits(limits: Limits) -> plan.Limits:
     return plan.Limits(limits.wall_time, limits.disk, limits.attempts, limits.grace, limits.wasted)
 
 
-def _recovery(workflow: Workflow, engine: str) -> plan.Recovery:
-    wanted = workflow.recovery
+def plan_recovery(wanted: Recovery, engine: str) -> plan.Recovery:
     wait_s, longest_wait_s = _LOCAL_WAITS_S if engine == "local" else _WAITS_S
     return plan.Recovery(
         wait_s=wanted.wait or wait_s,
@@ -145,6 +143,8 @@ def _recovery(workflow: Workflow, engine: str) -> plan.Recovery:
         most_memory=wanted.most_memory,
         most_disk=wanted.most_disk,
         switch_delivery=wanted.switch_delivery,
+        copies=wanted.copies,
+        least_gain_s=wanted.least_gain,
     )
 
 

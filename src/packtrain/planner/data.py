@@ -8,6 +8,8 @@ from pathlib import PurePosixPath
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from packtrain import plan
+from packtrain.errors import UsageError
+from packtrain.planner import streams
 from packtrain.planner.context import JobContext
 from packtrain.planner.credentials import own_references
 from packtrain.planner.paths import FILE, FOLDER, OTHER, absolute, look
@@ -17,8 +19,7 @@ from packtrain.spec.problems import shown
 from packtrain.spec.secrets import is_secret_header
 from packtrain.spec.workflow import Workflow
 
-_NOT_YET = {"mode": ("stage",)}  # what this version can do
-_NOT_FOR_INPUTS = ("output", "tmp", "kept")  # the agent's own folders of the sandbox
+_NOT_FOR_INPUTS = ("output", "tmp", "kept", "streams")  # the agent's own folders of the sandbox
 _NEEDS_TOOL = {".7z": "7z", ".rar": "unrar"}
 
 
@@ -35,10 +36,11 @@ def plan_inputs(workflow: Workflow, job: JobContext) -> tuple[plan.Input, ...]:
 
 
 def _input(name: str, source: data.Input, keys: Keys, chmod: int | None, job: JobContext) -> plan.Input:
-    _refuse_later_things(source, keys, job)
     kind = next(kind for kind in _CONTENTS if getattr(source, kind) is not None)
     contents = _CONTENTS[kind](getattr(source, kind), (*keys, kind), job)
-    unpack = source.unpack or ("never" if contents.prefix else "auto")
+    if source.mode == streams.STREAM:
+        contents = _to_stream(contents, keys, job)
+    unpack = source.unpack or ("never" if contents.prefix or source.mode == streams.STREAM else "auto")
     if unpack == "auto":
         _name_needed_tools(contents, keys, job)
     return plan.Input(
@@ -65,12 +67,23 @@ def _folder(name: str, source: data.Input, keys: Keys, job: JobContext) -> str:
     return str(filled)
 
 
-def _refuse_later_things(source: data.Input, keys: Keys, job: JobContext) -> None:
-    for key, able in _NOT_YET.items():
-        value = getattr(source, key)
-        if value not in able:
-            message = f"{shown((*keys, key))}: {value} is not supported by this version"
-            job.report.error((*keys, key), message, f"use {' or '.join(able)}")
+def _to_stream(contents: _Contents, keys: Keys, job: JobContext) -> _Contents:
+    """Archives, or a folder, whose samples a training reads."""
+    for ref in [contents.prefix] if contents.prefix else [item.sources[0] for item in contents.items]:
+        if streams.is_packed(ref.url):
+            message = f"{name_of(ref.url)} is compressed, so that samples cannot be read out of its middle"
+            job.report.error((*keys, "mode"), message, "use `mode: stage`, or pack it anew as a plain tar")
+    for item in contents.items:
+        if item.digest is not None:
+            message = f"with `mode: stream` {item.name} never comes whole: its {item.digest.algorithm} is not checked"
+            job.report.warning(keys, message, "leave it out, or use `mode: stage`")
+    try:
+        if contents.prefix is not None:
+            return _Contents(*streams.as_archives(contents.prefix))
+        return _Contents(tuple(one for item in contents.items for one in streams.shards(item)))
+    except UsageError as error:
+        job.report.error(keys, str(error))
+        return contents
 
 
 def _name_needed_tools(contents: _Contents, keys: Keys, job: JobContext) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from packtrain.plan import Bound, Expect, For, Group, Input, Item, Job, Launch, Plan, Run, Step, Use
+from packtrain.planner.streams import STREAM
 from packtrain.planner.survey import Finding, Survey
+from packtrain.planner.ways import ShownWay, ways_of
 from packtrain.spec.units import show_duration, show_size
 from packtrain.transfer.address import scheme_of, shown
 
@@ -36,6 +38,7 @@ class ShownInput:
     trouble: str
     unpack: str
     jobs: int  # how many jobs use it
+    ways: tuple[ShownWay, ...] = ()  # how it could come, where there is a choice
 
 
 @dataclass(frozen=True)
@@ -96,15 +99,18 @@ def _job(job: Job) -> ShownJob:
 
 def _inputs(plan: Plan, survey: Survey) -> tuple[ShownInput, ...]:
     """Each file or prefix once, with the number of jobs that use it."""
-    users: dict[tuple[str, Any], int] = {}
+    users: dict[tuple[str, Any], list[Input]] = {}
     for job in plan.jobs:
         for source in job.inputs:
-            for part in _parts(source):
-                users[(source.name, part)] = users.get((source.name, part), 0) + 1
-    unpack = {source.name: source.unpack for job in plan.jobs for source in job.inputs}
-    return tuple(
-        _shown_input(name, part, _found(part, survey), unpack[name], count) for (name, part), count in users.items()
-    )
+            for part in _shown_parts(source):
+                users.setdefault((source.name, part), []).append(source)
+    promised = plan.jobs[0].limits.disk_bytes
+    return tuple(_shown_input(used[0], part, survey, len(used), promised) for (_, part), used in users.items())
+
+
+def _shown_parts(source: Input) -> Sequence[Any]:
+    """All archives of what is streamed are one thing."""
+    return [source] if source.mode == STREAM else _parts(source)
 
 
 def _parts(source: Input) -> Sequence[Any]:
@@ -112,14 +118,37 @@ def _parts(source: Input) -> Sequence[Any]:
 
 
 def _found(part: Any, survey: Survey) -> Finding | None:
+    if isinstance(part, Input):
+        return _together([_found(one, survey) for one in _parts(part)])
     return survey.of_item(part) if isinstance(part, Item) else survey.of_prefix(part)
 
 
-def _shown_input(name: str, part: Any, found: Finding | None, unpack: str, jobs: int) -> ShownInput:
-    ref = part.sources[0] if isinstance(part, Item) else part
+def _together(findings: Sequence[Finding | None]) -> Finding | None:
+    known = [finding for finding in findings if finding is not None]
+    if len(known) < len(findings):
+        return None
+    sizes = [finding.size for finding in known if finding.size is not None]
+    troubled = next((finding for finding in known if finding.trouble), known[0])
+    files = sum(finding.files or 0 for finding in known)
+    return replace(troubled, size=sum(sizes) if len(sizes) == len(known) else None, files=files)
+
+
+def _ways(source: Input, part: Any, survey: Survey, size: int | None, promised: int | None) -> tuple[ShownWay, ...]:
+    if part not in (source, source.prefix) and len(source.items) > 1:
+        return ()  # several files have no line of their own
+    staged = replace(source, mode="stage", unpack="auto" if source.prefix is None else source.unpack)
+    needs = [_need(one, staged.unpack == "auto", _found(one, survey)) for one in _parts(staged)]
+    known = [need for need in needs if need is not None]
+    return ways_of(source, size, sum(known) if len(known) == len(needs) else None, promised)
+
+
+def _shown_input(source: Input, part: Any, survey: Survey, jobs: int, promised: int | None) -> ShownInput:
+    found, unpack = _found(part, survey), source.unpack
+    first = _parts(part)[0] if isinstance(part, Input) else part
+    ref = first.sources[0] if isinstance(first, Item) else first
     size = found.size if found else getattr(part, "size", None)
     return ShownInput(
-        name=name or "input",
+        name=source.name or "input",
         address=shown(ref.url),
         size=size,
         files=found.files if found else None,
@@ -127,6 +156,7 @@ def _shown_input(name: str, part: Any, found: Finding | None, unpack: str, jobs:
         trouble=found.trouble if found else "",
         unpack=unpack,
         jobs=jobs,
+        ways=_ways(source, part, survey, size, promised),
     )
 
 
@@ -193,7 +223,8 @@ def _limits(job: Job) -> dict[str, str]:
 
 def disk_need(job: Job, survey: Survey) -> int | None:
     """Inputs, and a guess at what is in archives; None when the size of something is not known."""
-    parts = [(part, source.unpack == "auto") for source in job.inputs for part in _parts(source)]
+    staged = [source for source in job.inputs if source.mode != STREAM]
+    parts = [(part, source.unpack == "auto") for source in staged for part in _parts(source)]
     needs = [_need(part, unpack, _found(part, survey)) for part, unpack in parts]
     known = [need for need in needs if need is not None]
     return sum(known) if len(known) == len(needs) else None

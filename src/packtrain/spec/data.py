@@ -164,11 +164,11 @@ class Input(Model):
     nested: bool = False
     """A tar of tars: each inner tar becomes a folder."""
     mode: Literal["stage", "stream"] = "stage"
-    """stage: copy before the steps start. stream: read while training (not in this version)."""
+    """stage: copy before the steps start. stream: training reads samples where they are, from $PACKTRAIN_STREAM."""
     folder: RelativePath | None = None
     """Where it lands, below $STORAGE_PATH; by default input, or inputs/NAME."""
     delivery: Literal["auto", "native", "plugin", "agent"] = "auto"
-    """Who carries the data; this version knows only its own agent."""
+    """Who carries the data: packtrain's agent, or HTCondor (native for files of this machine, plugin for addresses)."""
 
 
 class HttpOutput(Model):

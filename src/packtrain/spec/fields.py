@@ -113,6 +113,7 @@ Line = Annotated[str, BeforeValidator(_written_or_empty, json_schema_input_type=
 Int = Annotated[int, BeforeValidator(_no_bool)]
 Positive = Annotated[int, Field(ge=1, le=10**9), BeforeValidator(_no_bool)]
 Count = Annotated[int, Field(ge=0, le=10**9), BeforeValidator(_no_bool)]
+Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False), BeforeValidator(_no_bool)]
 Factor = Annotated[float, Field(ge=1, le=1000, allow_inf_nan=False), BeforeValidator(_no_bool)]
 Number = Annotated[float, Field(allow_inf_nan=False), BeforeValidator(_no_bool)]
 Seconds = Annotated[

@@ -28,6 +28,16 @@ ONE_OF: dict[type[Model], tuple[str, ...]] = {
 AT_MOST_ONE_OF: dict[type[Model], tuple[str, ...]] = dict.fromkeys((HttpFile, HttpInput, OsdfInput), DIGESTS)
 _STEP_LISTS = ("steps", "catch", "finally")
 _SHELL_TEXT = ("command", "if", "setup")
+_NOT_STREAMED: dict[str, tuple[Any, ...]] = {
+    "unpack": ("auto",),
+    "nested": (True,),
+    "delivery": ("native", "plugin"),
+}
+_WHY_NOT = {
+    "unpack": "nothing is copied, so there is nothing to unpack; leave it out",
+    "nested": "tars inside of the tar are seen by themselves; leave it out",
+    "delivery": "the training reads the data itself, so nobody else can carry them; leave it out",
+}
 _CLEAR = "write ${env:NAME} or ${file:PATH} instead"
 
 
@@ -81,6 +91,15 @@ def _texts(node: Node) -> Iterator[tuple[Path, str]]:
     for name, value in node.mapping("headers").items():
         if isinstance(value, str) and node.model in (HttpInput, HttpOutput):
             yield ("headers", name), value
+
+
+def _streamed(node: Node, report: Report) -> None:
+    """What is never copied can be neither unpacked nor carried."""
+    if node.raw.get("mode") != "stream":
+        return
+    for key, wrong in _NOT_STREAMED.items():
+        if node.raw.get(key) in wrong:
+            report.key_error((*node.path, key), f"{shown((*node.path, key))} and `mode: stream`: {_WHY_NOT[key]}")
 
 
 def _credentials(node: Node, report: Report) -> None:
@@ -213,6 +232,7 @@ RULES: dict[type[Model], tuple[Rule, ...]] = {
     Launch: (_handles,),
     Use: (_handles,),
     Matrix: (_matrix_names, _matrix_excludes),
+    Input: (_streamed,),
     S3: (_credentials,),
     Bound: (_bound_order,),
     HttpInput: (_digest_of_many,),

@@ -19,6 +19,7 @@ from packtrain.spec.fields import (
     Name,
     Positive,
     Seconds,
+    Share,
     Str,
     Version,
     Word,
@@ -91,6 +92,10 @@ class Recovery(Model):
     """Up to so many times the disk, for jobs that had too little; 1: never more."""
     switch_delivery: bool = True
     """Let the agent fetch what the pool's plugins (`delivery: plugin`) failed to bring."""
+    copies: Share = 0.05
+    """Late jobs are moved elsewhere, or get a second copy there; the share of the run's time it may take. 0: never."""
+    least_gain: Seconds = 300.0
+    """How much sooner a late job has to end elsewhere, at least."""
 
 
 def _listed(value: Any) -> Any:

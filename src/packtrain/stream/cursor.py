@@ -6,6 +6,7 @@ before it left. A phase is known by its split and how many batches of it were de
 
 from __future__ import annotations
 
+import zlib
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -21,8 +22,13 @@ State = dict[str, Any]
 
 
 class Cursor:
-    def __init__(self, index: Index, split: Split, seed: int = 0) -> None:
+    """`only`: sorted numbers of the samples that are meant; all, if not given."""
+
+    def __init__(self, index: Index, split: Split, seed: int = 0, only: Sequence[int] | None = None) -> None:
         self._index, self._split, self.seed = index, split, seed
+        chosen = None if only is None else array("Q", only)
+        self._only: Sequence[int] = range(len(index)) if chosen is None else chosen
+        self._mark = index.mark if chosen is None else f"{index.mark}-{zlib.crc32(chosen):08x}"
         self.epoch = 1
         self._earlier: list[tuple[Split, int]] = []  # phases of this epoch that are over, and batches of each
         self.batch = 0  # batches delivered of the present phase
@@ -50,7 +56,7 @@ class Cursor:
         phases = [*self._earlier, (self._split, self.batch)]
         return {
             "version": VERSION,
-            "index": self._index.mark,
+            "index": self._mark,
             "seed": self.seed,
             "epoch": self.epoch,
             "phases": [{**asdict(split), "delivered": count} for split, count in phases],
@@ -70,7 +76,7 @@ class Cursor:
     def _check(self, state: Mapping[str, Any]) -> None:
         if state.get("version") != VERSION:
             raise UsageError(f"the position has version {state.get('version')}, and this packtrain reads {VERSION}")
-        mine = {"index": self._index.mark, "seed": self.seed}
+        mine = {"index": self._mark, "seed": self.seed}
         other = [f"{name} {state.get(name)}, now {value}" for name, value in mine.items() if state.get(name) != value]
         if other:
             raise UsageError(
@@ -80,7 +86,7 @@ class Cursor:
 
     def _left(self) -> Sequence[int]:
         """The samples that no earlier phase delivered."""
-        left: Sequence[int] = range(len(self._index))
+        left: Sequence[int] = self._only
         for number, (split, batches) in enumerate(self._earlier):
             gone = bytearray(len(self._index))
             for sample in self._deal(left, split, number).delivered(batches):

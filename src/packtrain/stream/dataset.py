@@ -61,6 +61,7 @@ class Settings:
     bad: str = RAISE  # what to do about a sample that cannot be used: raise, or skip
     checksums: tuple[Checksums, ...] = ()  # of each archive, in their order
     reveal: Reveal = str
+    archives: tuple[tuple[Ref, ...], ...] = ()  # addresses of each archive, in their order; `sources` go before them
 
     def __post_init__(self) -> None:
         if self.bad not in (RAISE, SKIP):
@@ -146,7 +147,7 @@ class Samples:
                     item = self._mended(number, data, error, ahead.given_by(at))
                 yield item
         except FailedError as error:
-            raise StreamError(f"the samples do not come: {error}") from error
+            raise StreamError(f"the samples do not come ({error.kind}): {error}") from error
         finally:
             ahead.close()
             self._count(ahead.counts)
@@ -198,15 +199,19 @@ class Samples:
 
     def prepare(self) -> None:
         """Load what reading needs, so that processes forked afterwards need not."""
-        for ref in Hosts(self.index, self.settings.sources, self.settings.reveal).refs(0):
+        for ref in self._new_hosts().refs(0):
             source_for(ref, self.settings.reveal)
+
+    def _new_hosts(self) -> Hosts:
+        settings = self.settings
+        return Hosts(self.index, settings.sources, settings.reveal, settings.archives)
 
     def _open(self) -> None:
         """What belongs to one process."""
         if self._process == os.getpid():
             return
         self._process = os.getpid()
-        self._hosts = Hosts(self.index, self.settings.sources, self.settings.reveal)
+        self._hosts = self._new_hosts()
         self._kept = None
         if self.settings.keep is not None and self.settings.keep_bytes > 0:
             try:

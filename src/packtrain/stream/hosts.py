@@ -19,17 +19,22 @@ from packtrain.transfer.sources import Sources, Standing
 class Hosts:
     """`sources` are addresses of the archive, each as good as the other; none: those that the index names.
 
-    Of several archives the others are looked for beside it. Whoever calls `choose`, or changes a record, has the lock.
+    Of several archives the others are looked for beside it, unless `archives` has the addresses of each. Whoever calls
+    `choose`, or changes a record, has the lock.
     """
 
-    def __init__(self, index: Index, sources: Sequence[Ref], reveal: Reveal) -> None:
-        self._index, self._sources, self._reveal = index, sources, reveal
+    def __init__(
+        self, index: Index, sources: Sequence[Ref], reveal: Reveal, archives: Sequence[Sequence[Ref]] = ()
+    ) -> None:
+        self._index, self._sources, self._reveal, self._archives = index, sources, reveal, archives
         self.records, self.lock = Sources(), threading.RLock()
         self._by_label: dict[tuple[int, str], Standing] = {}
         self._places: dict[int, list[tuple[Standing, Place]]] = {}
         self._finding = threading.Lock()
 
     def refs(self, archive: int) -> list[Ref]:
+        if self._archives and not self._sources:
+            return list(self._archives[archive])
         about = self._index.archives[archive]
         if not self._sources:
             return [Ref(url) for url in (about.url, *about.mirrors)]

@@ -1,9 +1,10 @@
 """What was read stays on the disk, up to a limit: the next epoch costs no network.
 
     DIR/MARK/data     the samples' bytes where they lie in the archives, one behind the other; the rest are holes
-    DIR/MARK/marks    how many bytes are taken (8), then a byte for each sample: 1 once its bytes are here
+    DIR/MARK/sums     how many bytes are taken (8), then for each sample (4) the CRC-32 of its bytes once they are here
 
-Any number of processes share it. What is full stays as it is: of a dataset read over and over again, no choice of
+Any number of processes share it. The sum is looked at: a machine that went down, or another one of a shared disk, may
+have written it without the bytes. What is full stays as it is: of a dataset read over and over again, no choice of
 what to throw away is better than the first that came.
 """
 
@@ -15,6 +16,7 @@ import mmap
 import os
 import struct
 import threading
+import zlib
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from pathlib import Path
@@ -23,6 +25,7 @@ from packtrain.stream.index import FILES, Index
 from packtrain.stream.runs import Piece
 
 _COUNT = struct.Struct("<Q")
+_SUM_BYTES = 4
 
 
 class Kept:
@@ -33,10 +36,11 @@ class Kept:
         home = folder / index.mark
         home.mkdir(parents=True, exist_ok=True)
         self._data = os.open(home / "data", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        self._marks_file = os.open(home / "marks", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        os.truncate(self._marks_file, _COUNT.size + len(index))
-        self._map = mmap.mmap(self._marks_file, _COUNT.size + len(index))
-        self._marks = memoryview(self._map)[_COUNT.size :]
+        self._sums_file = os.open(home / "sums", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        size = _COUNT.size + _SUM_BYTES * len(index)
+        os.truncate(self._sums_file, size)
+        self._map = mmap.mmap(self._sums_file, size)
+        self._sums = memoryview(self._map)[_COUNT.size :].cast("I")
         self._full, self._lock = False, threading.Lock()  # the kernel's lock is one for all threads
         sizes = index.sizes if index.layout == FILES else [archive.size for archive in index.archives]
         self._bases = [0, *accumulate(sizes)]
@@ -47,14 +51,18 @@ class Kept:
         return int(_COUNT.unpack_from(self._map)[0])
 
     def has(self, samples: Sequence[int]) -> bool:
-        marks = self._marks
-        return all(marks[number] for number in samples)
+        sums = self._sums
+        return all(sums[number] for number in samples)
 
     def read(self, samples: Sequence[int]) -> list[bytes]:
-        """Raises OSError, also where the disk gives fewer bytes than it took."""
-        found = [os.pread(self._data, self._index.sizes[number], self._place(number)) for number in samples]
-        if any(len(data) != self._index.sizes[number] for data, number in zip(found, samples)):
-            raise OSError("what was kept is cut short")
+        """Raises OSError, also where the disk gives other bytes than it took; these are forgotten."""
+        found = []
+        for number in samples:
+            data = os.pread(self._data, self._index.sizes[number], self._place(number))
+            if _sum(data) != self._sums[number]:
+                self._sums[number] = 0
+                raise OSError("what was kept is not what was read")
+            found.append(data)
         return found
 
     def store(self, piece: Piece, data: memoryview) -> None:
@@ -65,15 +73,16 @@ class Kept:
             if self._reserved(piece.size):
                 self._write(self._place(piece.samples[0]) + piece.start - self._index.offsets[piece.samples[0]], data)
                 for number in piece.samples:
-                    self._marks[number] = 1
+                    at = self._index.offsets[number] - piece.start
+                    self._sums[number] = _sum(data[at : at + self._index.sizes[number]])
             else:
                 self._full = True
 
     def close(self) -> None:
-        self._marks.release()
+        self._sums.release()
         self._map.close()
         os.close(self._data)
-        os.close(self._marks_file)
+        os.close(self._sums_file)
 
     def _place(self, number: int) -> int:
         if self._index.layout == FILES:
@@ -86,12 +95,17 @@ class Kept:
             at, data = at + count, data[count:]
 
     def _reserved(self, size: int) -> bool:
-        with self._lock, _alone(self._marks_file):
+        with self._lock, _alone(self._sums_file):
             taken = self.taken + size
             if taken > self._cap:
                 return False
             _COUNT.pack_into(self._map, 0, taken)
             return True
+
+
+def _sum(data: bytes | memoryview) -> int:
+    """Never 0, which means that nothing is here."""
+    return zlib.crc32(data) or 1
 
 
 @contextlib.contextmanager

@@ -1,6 +1,6 @@
 """Training with PyTorch straight from a remote archive.
 
-    data = loader("train.packtrain-index", batch_size=64, workers=4, decode=my_decode)
+    data = loader(batch_size=64, workers=4, decode=my_decode)  # what the workflow gives, or the path of an index
     ckpt = Checkpoint("checkpoint.pt", model=model, optimizer=optimizer, data=data)
     ckpt.resume()
     for epoch in range(data.epoch, epochs + 1):
@@ -16,9 +16,11 @@ from __future__ import annotations
 
 import multiprocessing
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Union
 
+import torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate, get_worker_info
 
@@ -26,17 +28,21 @@ from packtrain.errors import UsageError
 from packtrain.plan import Ref
 from packtrain.stream.cursor import Cursor
 from packtrain.stream.dataset import MEMORY, PATIENCE_S, RAISE, Bad, Decode, Samples, Settings, as_it_is
-from packtrain.stream.handover import Memory
+from packtrain.stream.given import given
+from packtrain.stream.handover import Kind, Memory
 from packtrain.stream.index import Index
 from packtrain.stream.order import DROP, Dealt, Split
 from packtrain.stream.runs import SPAN
+from packtrain.stream.sockets import make_room
 from packtrain.transfer.checksums import Checksums, read_checksums
 
 Where = Union[str, Ref, Sequence[Union[str, Ref]]]
 Collate = Callable[[list[Any]], Any]
 
 _TORCHS_PREFETCH = 2  # batches that it asks each worker for
-_TIMES_USUAL = 2  # as large as usual may a batch be that is handed over
+_MORE_PLACES = 2  # for batches that the training still uses, besides those that are asked for
+_TIMES_USUAL = 6  # as large as the bytes of usual samples may a batch be that is handed over: it may be decoded
+_SMALL = 1 << 16  # tensors that are smaller are often kept by a training (labels), and would keep the place
 _FEWEST_RUNS = 16  # that samples are mixed from, however little memory there is
 _BLOCKS_TOGETHER = 4  # of checksums: what is verified is read in whole blocks
 
@@ -118,6 +124,8 @@ class Loader:
         dealt = cursor.dealt()
         batches = _Batches(self._samples, dealt, self._rank, cursor.batch, self._collate, self._memory())
         more = {"collate_fn": _as_it_is, **self._more}  # torch would look into each batch once more
+        if self._processes:
+            make_room()
         for batch, bad in DataLoader(batches, batch_size=None, num_workers=self._processes, **more):
             self.bad += bad
             cursor.delivered()
@@ -132,8 +140,12 @@ class Loader:
             return None
         index = self._samples.index
         usual = sum(archive.size for archive in index.archives) // max(1, len(index))
-        places = (self._more.get("prefetch_factor") or _TORCHS_PREFETCH) + 1
-        return Memory(self._processes, places, _TIMES_USUAL * usual * self._cursor.dealt().split.batch)
+        places = (self._more.get("prefetch_factor") or _TORCHS_PREFETCH) + _MORE_PLACES
+        size = _TIMES_USUAL * usual * self._cursor.dealt().split.batch
+        try:
+            return Memory(self._processes, places, size, {torch.Tensor: _TENSORS})
+        except OSError:
+            return None
 
     def state_dict(self) -> dict[str, Any]:
         return self._cursor.state_dict()
@@ -143,7 +155,7 @@ class Loader:
 
 
 def loader(
-    index: str | Path | Index,
+    index: str | Path | Index | None = None,
     sources: Where = (),
     *,
     batch_size: int = 1,
@@ -152,6 +164,7 @@ def loader(
     collate: Collate = default_collate,
     shuffle: bool = True,
     seed: int = 0,
+    only: Sequence[int] | None = None,
     memory: int = MEMORY,
     span: int = SPAN,
     keep: str | Path | None = None,
@@ -165,24 +178,51 @@ def loader(
 ) -> Loader:
     """Batches of `batch_size` samples for this process, each made by `collate` of what `decode` gives.
 
-    `memory` is for each worker; about `span` bytes are read at once. What is read is kept in `keep`, at most
-    `keep_bytes` of it (all, if not given). `bad`: what to do about samples that `decode` cannot use, `raise` or `skip`.
+    Without an index: of the workflow's input with `mode: stream`. `only`: the numbers of the samples that are meant.
+    `memory` is for each worker; about `span` bytes are read at once. What is read is kept in `keep` ("": nowhere; None:
+    as the workflow says), at most `keep_bytes` of it (all, if not given). `bad`: what to do about samples that
+    `decode` cannot use, `raise` or `skip`.
     `uneven`: whether samples that are too few for all ranks are left out (`drop`) or some are given twice (`pad`).
     `more` goes to torch's DataLoader.
     """
-    opened = index if isinstance(index, Index) else Index.open(index)
+    opened, told = (index, Settings()) if isinstance(index, Index) else given(index)
     rank, world = rank_and_world or _rank_and_world()
     sums = tuple(one if isinstance(one, Checksums) else read_checksums(Path(one)) for one in checksums)
     span = max([span, *(_BLOCKS_TOGETHER * one.block for one in sums)])
-    settings = Settings(
-        _refs(sources), memory, Path(keep) if keep else None, _kept_bytes(opened, keep_bytes), patience_s, bad, sums
-    )
+    if keep is not None:
+        told = replace(told, keep=Path(keep) if keep else None, keep_bytes=_kept_bytes(opened, keep_bytes))
+    settings = replace(told, sources=_refs(sources), memory=memory, patience_s=patience_s, bad=bad, checksums=sums)
     split = Split(world, max(1, workers), batch_size, max(_FEWEST_RUNS, memory // (2 * span)), span, shuffle, uneven)
-    if len(opened) < world:
-        raise UsageError(f"{len(opened)} samples cannot be split over {world} processes")
+    chosen = None if only is None else sorted(set(only))
+    count = len(opened) if chosen is None else len(chosen)
+    if count < max(1, world):
+        raise UsageError(f"{count} samples cannot be split over {world} processes")
     samples = Samples(opened, decode, settings)
     samples.prepare()
-    return Loader(samples, Cursor(opened, split, seed), rank, workers, collate, **more)
+    return Loader(samples, Cursor(opened, split, seed, chosen), rank, workers, collate, **more)
+
+
+def _bytes_of(tensor: torch.Tensor) -> int:
+    """That are worth handing over: not what torch has in shared memory already."""
+    size = tensor.numel() * tensor.element_size()
+    plain = tensor.device.type == "cpu" and tensor.layout is torch.strided and not tensor.is_quantized
+    if not plain or size < _SMALL or not tensor.is_contiguous() or tensor.requires_grad:
+        return 0
+    return 0 if tensor.is_shared() else size  # type: ignore[no-untyped-call]
+
+
+def _write(tensor: torch.Tensor, view: memoryview) -> tuple[torch.dtype, tuple[int, ...]]:
+    about = tensor.dtype, tuple(tensor.shape)
+    _read(view, about).copy_(tensor)
+    return about
+
+
+def _read(view: memoryview, about: tuple[torch.dtype, tuple[int, ...]]) -> torch.Tensor:
+    dtype, shape = about
+    return torch.frombuffer(view, dtype=dtype).view(shape)
+
+
+_TENSORS = Kind(_bytes_of, _write, _read)
 
 
 def _as_it_is(batch: Any) -> Any:

@@ -1,7 +1,8 @@
 """The depot: fetched data on a disk that several jobs share, so that each object is fetched once.
 
     DIR/lock                    held for the moment in which room is made
-    DIR/KE/KEY                  an object, complete (it appears by renaming) and never changed
+    DIR/KE/KEY                  an object, complete (it appears by renaming) and never changed; or the folder of a
+                                dataset that is streamed (`shelf`), which fills while jobs read
     DIR/KE/KEY.part, …          one that is on its way; whoever asks next goes on with it
     DIR/KE/KEY.json             what it is, how large it is or will be
     DIR/KE/KEY.lock             held alone by who fetches or removes it, together by those who copy it;
@@ -18,6 +19,7 @@ import fcntl
 import hashlib
 import json
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -38,6 +40,7 @@ Progress = Callable[[int, Optional[int]], None]
 
 DEFAULT_CAP = 100 * 10**9
 _LOOK_EVERY_S = 0.1
+_SHARE_OF_ONE = 0.5  # of the depot, for what is kept of a dataset that is larger than all of it
 
 
 @dataclass(frozen=True)
@@ -85,6 +88,28 @@ class Depot:
             return None
         progress(got.bytes, got.bytes)
         return got
+
+    @contextlib.contextmanager
+    def shelf(self, key: str, name: str, size: int, source: str) -> Iterator[tuple[Path, int] | None]:
+        """A folder that is shared by all who name this key, and how many bytes it may hold, which count from now on; it
+        stays at least until the block ends. None where there is no room, or no depot that can be used."""
+        with contextlib.ExitStack() as stack:
+            found = None
+            with contextlib.suppress(OSError):
+                found = self._shelf(stack, Entry(key, name, size, source, False, 0.0))
+            yield found
+
+    def _shelf(self, stack: contextlib.ExitStack, wanted: Entry) -> tuple[Path, int] | None:
+        path = self._path(wanted.key)
+        if not stack.enter_context(self._locked(path, fcntl.LOCK_SH)):
+            return None  # it is being removed
+        os.utime(_beside(path, ".lock"))
+        most = wanted.bytes if wanted.bytes <= self._cap else int(self._cap * _SHARE_OF_ONE)
+        there = self._entry(wanted.key)
+        if there is None and not self._reserved(replace(wanted, bytes=most)):
+            return None
+        path.mkdir(exist_ok=True)
+        return path, there.bytes if there else most
 
     def entries(self) -> list[Entry]:
         """The least recently used first."""
@@ -182,7 +207,9 @@ class Depot:
         with self._locked(path, fcntl.LOCK_EX) as mine:
             if mine:
                 for other in path.parent.glob(f"{key}*"):
-                    if other.suffix != ".lock":
+                    if other.is_dir():
+                        shutil.rmtree(other)
+                    elif other.suffix != ".lock":
                         other.unlink()
                 _beside(path, ".lock").unlink()
             return mine

@@ -32,6 +32,8 @@ def python(program):
         ("import os; raise OSError(28, os.strerror(28))", "disk_full", "site"),
         ("raise RuntimeError('CUDA out of memory. Tried to allocate 2 GiB')", "gpu_memory_short", "user"),
         ("raise RuntimeError('CUDA error: no kernel image is available for execution')", "gpu_unusable", "site"),
+        ("import os; raise OSError(101, os.strerror(101))", "network_unreachable", "site"),
+        ("import socket; socket.getaddrinfo('nohost.invalid', 80)", "host_unknown", "site"),
         ("raise ValueError('the loss is not a number')", "step_failed", "user"),
     ],
 )
@@ -52,6 +54,13 @@ def test_what_a_program_says_of_its_own_accord_is_no_evidence():
     assert kind_of(1, "could not do it: no module named scipy") == "step_failed"
     assert kind_of(127, "I give up") == "step_failed"
     assert kind_of(1, "") == "step_failed"
+
+
+def test_what_streaming_says_names_its_kind():
+    words = "packtrain.stream.dataset.StreamError: the samples do not come (network_unreachable): https://h/t.tar: …"
+    assert kind_of(1, words) == "network_unreachable"
+    assert kind_of(1, f"train.py: {words}") == "network_unreachable"
+    assert kind_of(1, "the samples do not come (my_own_words): …") == "step_failed"
 
 
 def test_every_symptom_has_a_kind():

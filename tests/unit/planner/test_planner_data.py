@@ -143,18 +143,6 @@ def test_a_digest_of_many_objects_is_a_problem(planned, name, digits):
     assert f"{name} is the digest of one object, but the address is of a folder" in message
 
 
-@pytest.mark.parametrize(
-    ("given", "says"),
-    [
-        ("mode: stream", "w.yaml:2:37: input.mode: stream is not supported by this version; use stage"),
-    ],
-)
-def test_what_later_versions_will_do_is_refused_with_its_line(planned, given, says):
-    made = planned(f"input: {{osdf: {{path: /x.tar}}, {given}}}\n")
-    assert errors(made) == [says]
-    assert made.failed
-
-
 def test_archives_that_need_a_tool_are_named_before_the_job_starts(planned):
     (problem,) = planned("input: {http: {url: 'https://h/x.7z'}}\n").problems
     assert not problem.is_error

@@ -161,7 +161,7 @@ def test_a_server_without_ranges_is_refused_with_the_remedy(index, tmp_path):
 def test_what_is_missing_is_waited_for_and_then_told(index, tmp_path):
     with Origin(tmp_path) as origin:
         settings = Settings((Ref(f"{origin.url}/none.tar"),), patience_s=0.2)
-        with pytest.raises(StreamError, match=r"the samples do not come: .*none\.tar"):
+        with pytest.raises(StreamError, match=r"the samples do not come \(object_missing\): .*none\.tar"):
             list(Samples(index, settings=settings).stream(_stream(index)))
 
 

@@ -236,3 +236,40 @@ def test_a_process_that_is_killed_in_the_middle_holds_nothing(serve, served, tmp
     assert (tmp_path / "two").read_bytes() == data
     assert not (tmp_path / "one").exists()
     assert [entry.complete for entry in Depot(tmp_path / "depot").entries()] == [True]
+
+
+# Folders of datasets that are streamed
+
+
+def test_a_shelf_counts_as_if_it_were_full(tmp_path, serve):
+    depot = Depot(tmp_path / "depot", 1_000_000)
+    with depot.shelf("a" * 64, "train.tar", 700_000, "https://h/train.tar") as (folder, most):
+        assert folder.is_dir() and most == 700_000
+        assert get(depot, serve("x", DATA), tmp_path / "x").source != f"the depot {tmp_path / 'depot'}"
+        assert [entry.name for entry in depot.entries()] == ["train.tar"], "there was no room for another"
+        with pytest.raises(RefusedError, match="in use"):
+            depot.remove("a" * 64)
+    get(depot, serve("x", DATA), tmp_path / "x")
+    assert [entry.name for entry in depot.entries()] == ["x"], "what nobody uses makes room"
+    assert not folder.exists()
+
+
+def test_of_what_is_larger_than_the_depot_half_of_it_is_kept(tmp_path):
+    with Depot(tmp_path / "depot", 1000).shelf("a" * 64, "train.tar", 5000, "") as (_, most):
+        assert most == 500
+
+
+def test_those_who_share_a_shelf_have_the_same(tmp_path):
+    depot = Depot(tmp_path / "depot", 1000)
+    with depot.shelf("a" * 64, "t", 300, "") as first, depot.shelf("a" * 64, "t", 300, "") as second:
+        assert first == second
+    assert len(depot.entries()) == 1
+
+
+def test_where_there_is_no_room_or_no_depot_there_is_no_shelf(tmp_path):
+    depot = Depot(tmp_path / "depot", 1000)
+    with depot.shelf("a" * 64, "t", 900, ""), depot.shelf("b" * 64, "u", 900, "") as found:
+        assert found is None
+    (tmp_path / "file").touch()
+    with Depot(tmp_path / "file" / "depot").shelf("a" * 64, "t", 1, "") as found:
+        assert found is None

@@ -4,13 +4,19 @@ person starts with it: tests/e2e/test_recipe_imagenet.py."""
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
+import from_files
 import pytest
 import torch
-from trainings import said
+from trainings import RECIPES, said
 
 from packtrain.datasets import like_imagenet
+from packtrain.plan import Ref
+from packtrain.stream.build import Wish, build
 from packtrain.transfer.unpack import unpack
 from testbed import data
 
@@ -149,3 +155,52 @@ def test_what_does_not_fit_is_told_in_a_sentence(train, tmp_path):
     (tmp_path / "broken/n1/a.JPEG").write_bytes(b"\xff\xd8 no image")
     told = train(tmp_path / "c", data=tmp_path / "broken", code=1)
     assert "a.JPEG cannot be read as an image" in told and "Traceback" not in told
+
+
+# Streamed
+
+
+STREAMED = (*SMALL, "--epochs", "1", "--workers", "2", "--save-every", "0")
+
+
+@pytest.fixture
+def streamed(nursery, index, tmp_path):
+    """A training that was killed in the middle of its epoch, and went on."""
+    output, given = tmp_path / "streamed", ["--stream", str(index), *STREAMED]
+    assert nursery.train(RECIPE, output, given, {"steps": 2}) == -signal.SIGKILL, said(output)
+    assert nursery.train(RECIPE, output, given) == 0, said(output)
+    assert "going on in epoch 1 after 1 of 2 batches" in said(output)
+    assert "3 classes, 21 images to learn from" in said(output)
+    return output
+
+
+@pytest.fixture
+def index(images):
+    """Of the archive that the folder was unpacked from."""
+    archive = images.parent / "all.tar"
+    return build(Wish([[Ref(archive.as_uri())]], str), images.parent / "all.tar.packtrain-index").path
+
+
+@pytest.mark.timeout(600)
+def test_streamed_it_is_what_the_same_order_of_files_gives(streamed, index, images, tmp_path, monkeypatch):
+    """Bit by bit; and by the program that a person has, which the files are only slipped under."""
+    monkeypatch.setenv("PACKTRAIN_OUTPUT", str(tmp_path))
+    monkeypatch.setenv("CPUS_PER_TASK", "1")
+    command = [sys.executable, from_files.__file__, images, RECIPES / RECIPE / "train.py", "--stream", index, *STREAMED]
+    hidden = (images.parent / "all.tar").rename(images.parent / "hidden.tar")
+    try:
+        done = subprocess.run(command, capture_output=True, text=True)
+    finally:
+        hidden.rename(images.parent / "all.tar")
+    assert done.returncode == 0, done.stdout + done.stderr
+    expected = weights(tmp_path)
+    assert all(torch.equal(value, expected[name]) for name, value in weights(streamed).items())
+    told = [json.loads((folder / "metrics.json").read_text()) for folder in (streamed, tmp_path)]
+    assert told[0] == told[1] and told[0]["images"] == 21
+
+
+def test_one_of_both_is_needed(train, nursery, images, tmp_path):
+    assert nursery.train(RECIPE, tmp_path, list(SMALL)) == 2
+    assert "one of the arguments --data --stream is required" in said(tmp_path)
+    assert nursery.train(RECIPE, tmp_path, ["--stream", *SMALL]) == 1
+    assert "train.py: there is nothing to stream: name an index" in said(tmp_path)

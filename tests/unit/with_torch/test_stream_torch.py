@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections import Counter
 
 import pytest
@@ -94,6 +97,34 @@ def test_batches_are_collated_as_torch_does(index):
     assert labels.dtype == torch.int64
 
 
+def _in_tensors(index, **settings):
+    """Full batches are large enough to be handed over, and fit; labels are too small for it."""
+
+    def decode(data, label):
+        return torch.full((5000,), _NUMBERS[data], dtype=torch.uint8)
+
+    def collate(tensors):
+        return [torch.stack(tensors), torch.stack([one[:1] for one in tensors])]
+
+    return _loader(index, decode=decode, collate=collate, batch_size=16, **settings)
+
+
+def _numbers(batches):
+    assert all((images == numbers).all() for images, numbers in batches)
+    return sorted(int(number) for _, numbers in batches for number in numbers)
+
+
+def test_tensors_that_the_training_keeps_are_not_overwritten(index):
+    batches = list(_in_tensors(index))
+    assert _numbers(batches) == list(range(SAMPLES))
+    ours = [not images.is_shared() for images, _ in batches]
+    assert ours == [True] * 8 + [False] * 2  # then no place is left; the last batch is a small one
+
+
+def test_tensors_come_through_memory_of_ours_again_and_again(index):
+    assert all(not images.is_shared() for images, _ in _in_tensors(index) if len(images) == 16)
+
+
 def test_skipped_samples_are_told_by_the_loader(index):
     def decode(data, label):
         number = _NUMBERS[data]
@@ -127,3 +158,20 @@ def test_kept_samples_cost_no_network_in_the_second_epoch(index, tmp_path):
 def test_more_processes_than_samples_are_refused(index):
     with pytest.raises(UsageError, match="150 samples cannot be split over 151"):
         _loader(index, rank_and_world=(0, 151))
+
+
+LONG_WAY = """
+import sys
+from packtrain.stream.torch import loader
+for numbers, labels in loader(sys.argv[1], batch_size=50, workers=1, decode=lambda data, label: (len(data), label)):
+    print(len(numbers))
+"""
+
+
+def test_workers_hand_over_tensors_where_temporary_files_lie_deep(index, tmp_path):
+    """As in a pool: the path of a socket would be too long, and torch would wait forever."""
+    deep = tmp_path / ("d" * 100)
+    deep.mkdir()
+    command = [sys.executable, "-c", LONG_WAY, str(index.path)]
+    done = subprocess.run(command, env={**os.environ, "TMPDIR": str(deep)}, capture_output=True, text=True)
+    assert done.stdout.split() == ["50", "50", "50"], done.stderr

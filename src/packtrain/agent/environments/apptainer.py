@@ -11,7 +11,7 @@ import io
 import os
 import re
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Callable
 
@@ -34,9 +34,10 @@ class Apptainer:
         gpus: int,
         agent: Path | None,
         reveal: Callable[[Text], str],
+        shown: Sequence[Path] = (),
     ) -> None:
         self._container, self._box, self._gpus = container, box, gpus
-        self._agent, self._reveal = agent, reveal
+        self._agent, self._reveal, self._shown = agent, reveal, shown
 
     def wrap(self, command: Command) -> Program:
         variables = {**command.variables, **self._apptainers_own(command)}
@@ -70,6 +71,8 @@ class Apptainer:
         yield Mount(str(self._box.root), str(self._box.root))
         if self._agent is not None:
             yield Mount(str(self._agent), str(self._agent), "ro")
+        for folder in self._shown:
+            yield Mount(str(folder), str(folder))
         yield from self._container.mounts
 
     def _apptainers_own(self, command: Command) -> Mapping[str, str]:

@@ -91,6 +91,8 @@ def _reasons(job: Job) -> Iterator[str]:
         yield "the job has more than one plain step"
     if any(source.unpack != "never" for source in job.inputs):
         yield "inputs have to be unpacked"
+    if any(source.mode == "stream" for source in job.inputs):
+        yield "an input is streamed"
     if any(source.prefix and not is_local(source) for source in job.inputs):
         yield "a folder of a server has to be fetched"
     if any(_needs_agent(expected) for expected in job.expect):

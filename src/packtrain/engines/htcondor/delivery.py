@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
 
-from packtrain.plan import Input, Job, Plan, Ref
+from packtrain.plan import Input, Item, Job, Plan, Ref
 from packtrain.plan.delivered import delivered
 
 NATIVE, PLUGIN, AGENT = "native", "plugin", "agent"
@@ -35,6 +35,8 @@ class Parcel:
 
 def way_of(source: Input) -> str:
     """Raises nothing: what does not fit together is told by `problems`."""
+    if source.mode == "stream":
+        return AGENT
     if source.delivery != "auto":
         return source.delivery
     return NATIVE if is_local(source) else AGENT
@@ -53,6 +55,11 @@ def _refs(source: Input) -> tuple[Ref, ...]:
 def problems(source: Input, name: str) -> Iterator[str]:
     """What cannot be done with this input, as sentences."""
     way = way_of(source)
+    if source.mode == "stream" and is_local(source) and source.delivery != "agent":
+        yield (
+            f"{name}: jobs of a pool cannot stream a file of this machine; give an address that they reach (http, s3, "
+            "osdf), or say `delivery: agent` if all machines have it under the same path"
+        )
     if way == NATIVE and not is_local(source):
         yield f"{name}: native delivery is for files of this machine; use agent or plugin for an address"
     if way == PLUGIN and (source.prefix or is_local(source)):
@@ -93,6 +100,8 @@ def for_worker(job: Job, sent: Sequence[Parcel]) -> Job:
 
 
 def _arriving(source: Input, parcel: Parcel | None) -> Input:
+    if source.index is not None:
+        return replace(source, index=replace(source.index, sources=(delivered(_index_of(source.index).name),)))
     if parcel is None:
         return source
     if source.prefix:
@@ -101,6 +110,10 @@ def _arriving(source: Input, parcel: Parcel | None) -> Input:
         replace(item, sources=(delivered(_landing(parcel, item.name, item.sources)),)) for item in source.items
     )
     return replace(source, items=items)
+
+
+def _index_of(index: Item) -> Path:
+    return path_of(index.sources[0])
 
 
 def _landing(parcel: Parcel, name: str, sources: Sequence[Ref]) -> str:
@@ -148,6 +161,7 @@ def transfer_list(job: Job, sent: Sequence[Parcel], native: Path) -> tuple[str, 
             listed += [item.sources[0].url for item in parcel.source.items]
         else:
             listed.append(str(native / parcel.folder))
+    listed += [str(_index_of(source.index)) for source in job.inputs if source.index is not None]
     return tuple(dict.fromkeys(listed))
 
 

@@ -10,11 +10,12 @@ from pathlib import Path
 from packtrain.engines.htcondor import delivery, text
 from packtrain.engines.htcondor.client import Client
 from packtrain.engines.htcondor.image import image_of
-from packtrain.engines.htcondor.settings import RunSettings
+from packtrain.engines.htcondor.settings import Hints, RunSettings
 from packtrain.plan import Job, Plan, RunFolder, Text, encode
 from packtrain.spec.problems import Origin, Problem, Report
 from packtrain.spec.settings import HtcondorSettings
 from packtrain.spec.units import show_size
+from packtrain.state.knowledge import NOTHING, Knowledge, dataset_of
 
 _MB = 1_000_000
 _MIB = 1 << 20
@@ -23,7 +24,9 @@ _UNKNOWN_MB = 10_240
 _NO_LIMIT = -1
 
 
-def run_settings(plan: Plan, settings: HtcondorSettings, disk_bytes: int | None) -> RunSettings:
+def run_settings(
+    plan: Plan, settings: HtcondorSettings, disk_bytes: int | None, learned: Knowledge = NOTHING
+) -> RunSettings:
     """A workflow's own lines come last, so that they count more."""
     known = plan.jobs[0].limits.disk_bytes or disk_bytes
     disk_mb = _UNKNOWN_MB if known is None else -(-known // _MIB) + _SPARE_MB
@@ -37,6 +40,7 @@ def run_settings(plan: Plan, settings: HtcondorSettings, disk_bytes: int | None)
         starts=settings.starts,
         disk_mb=disk_mb,
         lines=lines,
+        hints=Hints.of(learned, dataset_of(plan.jobs[0])),
     )
 
 

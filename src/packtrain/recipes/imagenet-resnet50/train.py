@@ -1,21 +1,28 @@
 """Trains a ResNet-50 on ImageNet, or on anything that lies in one folder per class. Read it from top to bottom.
 
     python3 train.py --data FOLDER --save-model                    5 epochs; one GPU if there is one
+    python3 train.py --stream --save-model                         the same, straight from the archive, wherever it is
     torchrun --nproc-per-node=4 train.py --data FOLDER …           four GPUs
     python3 train.py --data FOLDER --weights resnet50.pth …        begin with published weights
     python3 train.py --help                                        every setting
 
-FOLDER has a folder of images for each class; the class ids are their sorted names, the same everywhere. Outputs go to
-$PACKTRAIN_OUTPUT, or to the current folder where packtrain is not around: checkpoint.pt, metrics.json, and with
---save-model the weights. Started again, it goes on exactly where its checkpoint was saved. Needs torch and Pillow.
+FOLDER has a folder of images for each class; the class ids are their sorted names, the same everywhere. With --stream
+nothing is unpacked: images are read out of the tar of class tars that the workflow names (`mode: stream`), or that an
+index is of (--stream INDEX). Outputs go to $PACKTRAIN_OUTPUT, or to the current folder where packtrain is not around:
+checkpoint.pt, metrics.json, and with --save-model the weights. Started again, it goes on exactly where its checkpoint
+was saved. Needs torch and Pillow; with simplejpeg images are decoded faster.
 """
 
 import argparse
+import contextlib
+import io
 import json
 import math
 import os
+import random
 import sys
 import time
+import zlib
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -29,6 +36,14 @@ import torch.nn as nn
 import torch.nn.functional as F  # noqa: N812 (the name that everyone knows)
 from PIL import Image
 
+try:
+    import simplejpeg
+except ImportError:
+    simplejpeg = None
+
+from packtrain.errors import PacktrainError
+from packtrain.stream.given import given
+from packtrain.stream.torch import loader
 from packtrain.torch import Checkpoint, CheckpointError, Order, Position, report
 
 # -----------------------------------------------------------------------------
@@ -42,7 +57,9 @@ def positive(text):
 
 
 parser = argparse.ArgumentParser(description="Train a ResNet-50 on a folder of class folders.")
-parser.add_argument("--data", type=Path, required=True, help="the folder that has a folder of images for each class")
+source = parser.add_mutually_exclusive_group(required=True)
+source.add_argument("--data", type=Path, help="the folder that has a folder of images for each class")
+source.add_argument("--stream", nargs="?", const="", metavar="INDEX", help="read images where they are")
 parser.add_argument("--epochs", type=positive, default=5)
 parser.add_argument("--batch-size", type=positive, default=64, help="over all processes")
 parser.add_argument("--lr", type=float, default=0.025, help="the highest learning rate, after the warm-up")
@@ -53,7 +70,7 @@ parser.add_argument("--save-model", nargs="?", const="imagenet_resnet50.pt", met
 parser.add_argument("--save-every", type=float, default=300, metavar="SECONDS", help="beside the end of each epoch")
 parser.add_argument("--test-every", type=positive, default=50, metavar="N", help="each N-th image is for testing only")
 parser.add_argument("--image-size", type=positive, default=224, metavar="PIXELS", help="of the crop; less is faster")
-parser.add_argument("--workers", type=positive, help="threads that read images; by default one for each CPU")
+parser.add_argument("--workers", type=positive, help="threads (or processes) for images; default: one for each CPU")
 parser.add_argument("--seed", type=int, default=1)
 parser.add_argument("--no-cuda", action="store_true", help="use the CPU even where there is a GPU")
 
@@ -64,7 +81,71 @@ REPORT_EVERY_S = 1.0
 
 
 # -----------------------------------------------------------------------------
-# data: JPEGs, read by threads (Pillow lets other threads run while it decodes)
+# data: JPEGs, to squares of pixels
+
+
+def square(data, across, down, mirrored):
+    """--image-size pixels in each direction out of the image, as bytes: across and down say where, from 0 to 1."""
+    side = args.image_size * 256 // 224
+    image = decoded(data, side)
+    scale = side / min(image.size)
+    width, height = (max(side, round(scale * length)) for length in image.size)
+    image = image.resize((width, height), Image.Resampling.BILINEAR)
+    left, top = round(across * (width - args.image_size)), round(down * (height - args.image_size))
+    image = image.crop((left, top, left + args.image_size, top + args.image_size))
+    return (image.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if mirrored else image).tobytes()
+
+
+def decoded(data, side):
+    """Not much larger than the side wanted: the decoder may skip details that the resize would."""
+    if simplejpeg is not None:
+        with contextlib.suppress(ValueError):  # a few files of ImageNet are CMYK or PNG, whatever their names say
+            return Image.fromarray(simplejpeg.decode_jpeg(data, min_height=side, min_width=side))
+    image = Image.open(io.BytesIO(data))
+    image.draft("RGB", (side, side))
+    return image.convert("RGB")
+
+
+def normalised(pixels, labels):
+    """uint8 (N, rows, columns, 3) → floats (N, 3, rows, columns) that lie in memory as `channels_last`."""
+    images = pixels.to(device, non_blocking=True).float()
+    mean, std = torch.tensor(MEAN, device=device), torch.tensor(STD, device=device)
+    return ((images / 255 - mean) / std).permute(0, 3, 1, 2), labels.to(device)
+
+
+def as_pixels(data):
+    return torch.frombuffer(bytearray(data), dtype=torch.uint8).view(-1, args.image_size, args.image_size, 3)
+
+
+# -----------------------------------------------------------------------------
+# images out of a folder, read by threads (Pillow lets other threads run while it decodes)
+
+
+class Folder:
+    """Each --test-every-th image is for testing. `state` goes into the checkpoint."""
+
+    def __init__(self, folder):
+        samples, self.classes = list_images(folder)
+        self._train = [sample for number, sample in enumerate(samples, 1) if number % args.test_every]
+        self._test = samples[args.test_every - 1 :: args.test_every]
+        self.images, self.test_images = len(self._train), len(self._test)
+        self.state = Order(len(self._train), args.batch_size, seed=args.seed)
+        self.batches = len(self.state)
+
+    def train(self, epoch, begin):
+        """Batches of images and labels, from the batch `begin` on."""
+        return in_batches(self._train, self._shuffled(epoch, begin))
+
+    def test(self):
+        plans = torch.arange(len(self._test)).split(args.batch_size)
+        return in_batches(self._test, ([(number, 0.5, 0.5, False) for number in plan.tolist()] for plan in plans))
+
+    def _shuffled(self, epoch, begin):
+        """Random crops, half of them mirrored, decided by the seed, the epoch and the batch alone."""
+        for batch, chosen in enumerate(self.state.batches(epoch, begin), begin):
+            dice = torch.rand(3, len(chosen), generator=self.state.generator(epoch, batch))
+            across, down, mirrored = dice[0].tolist(), dice[1].tolist(), (dice[2] < 0.5).tolist()
+            yield list(zip(chosen.tolist(), across, down, mirrored))  # noqa: B905 (Python 3.9 has no `strict`)
 
 
 def list_images(folder):
@@ -76,22 +157,6 @@ def list_images(folder):
     if not images:
         sys.exit(f"train.py: {folder} has no folders with images in it")
     return images, names
-
-
-def read(path, across, down, mirrored):
-    """A square of --image-size pixels out of the image, as bytes: across and down say where, from 0 to 1."""
-    try:
-        with Image.open(path) as image:
-            side = args.image_size * 256 // 224
-            image.draft("RGB", (side, side))  # the decoder may skip details that the resize would
-            scale = side / min(image.size)
-            width, height = (max(side, round(scale * length)) for length in image.size)
-            image = image.convert("RGB").resize((width, height), Image.Resampling.BILINEAR)
-    except (OSError, SyntaxError, ValueError) as error:  # what Pillow raises for files that are no images
-        sys.exit(f"train.py: {path} cannot be read as an image: {error}")  # the main thread gets it as the result
-    left, top = round(across * (width - args.image_size)), round(down * (height - args.image_size))
-    image = image.crop((left, top, left + args.image_size, top + args.image_size))
-    return (image.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if mirrored else image).tobytes()
 
 
 def in_batches(samples, plans):
@@ -109,26 +174,57 @@ def in_batches(samples, plans):
         pool.shutdown(cancel_futures=True)
 
 
+def read(path, across, down, mirrored):
+    try:
+        return square(path.read_bytes(), across, down, mirrored)
+    except (OSError, SyntaxError, ValueError) as error:  # what Pillow raises for files that are no images
+        sys.exit(f"train.py: {path} cannot be read as an image: {error}")  # the main thread gets it as the result
+
+
 def arrived(reading, labels):
-    """uint8 → normalised floats (N, 3, rows, columns) that lie in memory as `channels_last`."""
-    pixels = torch.frombuffer(bytearray(b"".join(one.result() for one in reading)), dtype=torch.uint8)
-    images = pixels.view(len(labels), args.image_size, args.image_size, 3).to(device, non_blocking=True).float()
-    mean, std = torch.tensor(MEAN, device=device), torch.tensor(STD, device=device)
-    return ((images / 255 - mean) / std).permute(0, 3, 1, 2), labels.to(device)
+    return normalised(as_pixels(b"".join(one.result() for one in reading)), labels)
 
 
-def shuffled(epoch, begin):
-    """Plans for training: random crops, half of them mirrored, decided by the seed, the epoch and the batch alone."""
-    for batch, chosen in enumerate(order.batches(epoch, begin), begin):
-        dice = torch.rand(3, len(chosen), generator=order.generator(epoch, batch))
-        across, down, mirrored = dice[0].tolist(), dice[1].tolist(), (dice[2] < 0.5).tolist()
-        yield list(zip(chosen.tolist(), across, down, mirrored))  # noqa: B905 (Python 3.9 has no `strict`)
+# -----------------------------------------------------------------------------
+# images out of an archive, wherever it is (--stream), read and decoded by processes
 
 
-def in_order(count):
-    """Plans for testing: the middle of each image."""
-    for numbers in torch.arange(count).split(args.batch_size):
-        yield [(number, 0.5, 0.5, False) for number in numbers.tolist()]
+class Archive:
+    """Like Folder. The position in the stream is part of the state: see docs/how-to/stream.md of packtrain."""
+
+    def __init__(self, index):
+        numbers = range(len(given(index)[0]))
+        tested = numbers[args.test_every - 1 :: args.test_every]
+        trained = [number for number in numbers if (number + 1) % args.test_every]
+        # Forked processes know what this one does.
+        more = {"batch_size": max(1, args.batch_size // world), "workers": workers, "multiprocessing_context": "fork"}
+        self._crops, alone = Crops(), {"rank_and_world": (0, 1), "shuffle": False, **more}
+        self._test = loader(index, decode=middle, only=tested, **alone) if tested else ()
+        self.state = loader(index, decode=self._crops, only=trained, seed=args.seed, **more)
+        self.classes, self.images, self.test_images = self.state.classes, len(trained), len(tested)
+        self.batches = -(-(len(trained) // world) // more["batch_size"])
+
+    def train(self, epoch, begin):
+        """Batches of images and labels, from where the state is."""
+        self._crops.epoch = epoch
+        return (normalised(pixels, labels) for pixels, labels in self.state)
+
+    def test(self):
+        return (normalised(pixels, labels) for pixels, labels in self._test)
+
+
+class Crops:
+    """Random crops, half of them mirrored, decided by the seed, the epoch and the image alone."""
+
+    epoch = 1
+
+    def __call__(self, data, label):
+        dice = random.Random(f"{args.seed} {self.epoch} {zlib.crc32(data)}").random
+        return as_pixels(square(data, dice(), dice(), dice() < 0.5))[0], label
+
+
+def middle(data, label):
+    return as_pixels(square(data, 0.5, 0.5, False))[0], label
 
 
 # -----------------------------------------------------------------------------
@@ -215,9 +311,8 @@ def train(epoch, position):
     """Every image once, in a new order, from the position on; the mean loss (of this process)."""
     model.train()
     total_loss, began, last_report = position.extra.get("total_loss", 0.0), time.monotonic(), 0.0
-    images = in_batches(train_samples, shuffled(epoch, position.batch))
-    for done, (x, y) in enumerate(images, position.batch + 1):
-        step = (epoch - 1) * len(order) + done
+    for done, (x, y) in enumerate(data.train(epoch, position.batch), position.batch + 1):
+        step = (epoch - 1) * data.batches + done
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(step)
         with torch.autocast(device.type, dtype=half, enabled=use_cuda):
@@ -232,11 +327,11 @@ def train(epoch, position):
             speed = round((done - position.batch) * args.batch_size / (last_report - began), 1)
             where = {"epoch": epoch, "epochs": args.epochs, "step": step, "total_steps": total_steps}
             report(**where, loss=finite(loss.item()), images_per_second=speed)
-        if done < len(order) and checkpoint.due(args.save_every):
+        if done < data.batches and checkpoint.due(args.save_every):
             checkpoint.save(epoch=epoch, batch=done, step=step, total_loss=total_loss, history=history)
             if checkpoint.should_stop():
                 checkpoint.leave()  # exit code 85: another attempt goes on from here
-    return finite(total_loss / len(order))
+    return finite(total_loss / data.batches)
 
 
 @torch.no_grad()
@@ -244,10 +339,10 @@ def test():
     """The share of the test images that it knows; nothing where there are none."""
     model.eval()
     right = 0
-    for x, y in in_batches(test_samples, in_order(len(test_samples))):
+    for x, y in data.test():
         with torch.autocast(device.type, dtype=half, enabled=use_cuda):
             right += (resnet(x).argmax(1) == y).sum().item()
-    return {"accuracy": right / len(test_samples)} if test_samples else {}
+    return {"accuracy": right / data.test_images} if data.test_images else {}
 
 
 def finite(loss):
@@ -289,11 +384,12 @@ half = torch.bfloat16 if use_cuda and torch.cuda.get_device_capability() >= (8, 
 scaler = torch.amp.GradScaler(device.type, enabled=use_cuda and half is torch.float16)
 torch.manual_seed(args.seed)
 
-samples, classes = list_images(args.data)
-test_samples = samples[args.test_every - 1 :: args.test_every]
-train_samples = [sample for number, sample in enumerate(samples, 1) if number % args.test_every]
+try:
+    data = Folder(args.data) if args.data else Archive(args.stream or None)
+except (PacktrainError, OSError) as error:
+    sys.exit(f"train.py: {error}")
 
-model = resnet = ResNet50(len(classes)).to(device, memory_format=torch.channels_last)
+model = resnet = ResNet50(len(data.classes)).to(device, memory_format=torch.channels_last)
 if args.weights:
     load_weights(args.weights)
 if world > 1:
@@ -301,22 +397,22 @@ if world > 1:
 optimizer = torch.optim.SGD(resnet.parameters(), args.lr, args.momentum, weight_decay=args.weight_decay)
 
 try:
-    order = Order(len(train_samples), args.batch_size, seed=args.seed)
-    checkpoint = Checkpoint(output / "checkpoint.pt", model=resnet, optimizer=optimizer, scaler=scaler, order=order)
+    parts = {"optimizer": optimizer, "scaler": scaler, "order": data.state}
+    checkpoint = Checkpoint(output / "checkpoint.pt", model=resnet, **parts)
     position = checkpoint.resume()
 except CheckpointError as error:
     sys.exit(f"train.py: {error}")
-total_steps = args.epochs * len(order)
+total_steps = args.epochs * data.batches
 history = list(position.extra.get("history", []))
 if rank == 0:
     parameters = sum(p.numel() for p in resnet.parameters())
     print(f"ResNet-50: {parameters:,} parameters on {device}", flush=True)
-    print(f"{len(classes)} classes, {len(train_samples):,} images to learn from", flush=True)
+    print(f"{len(data.classes)} classes, {data.images:,} images to learn from", flush=True)
     if position.step:
-        print(f"going on in epoch {position.epoch} after {position.batch} of {len(order)} batches", flush=True)
+        print(f"going on in epoch {position.epoch} after {position.batch} of {data.batches} batches", flush=True)
 
 for epoch in range(position.epoch, args.epochs + 1):
-    began, step = time.monotonic(), epoch * len(order)
+    began, step = time.monotonic(), epoch * data.batches
     loss = train(epoch, position if epoch == position.epoch else Position(epoch))
     row = {"loss": loss, **test()} if rank == 0 else {}
     if rank == 0:
@@ -330,7 +426,7 @@ for epoch in range(position.epoch, args.epochs + 1):
 
 checkpoint.close()
 if rank == 0:
-    result = {**history[-1], "classes": len(classes), "images": len(train_samples), "history": history}
+    result = {**history[-1], "classes": len(data.classes), "images": data.images, "history": history}
     write("metrics.json", lambda path: path.write_text(json.dumps(result, indent=1) + "\n"))
     if args.save_model:
         write(args.save_model, lambda path: torch.save(resnet.state_dict(), path))

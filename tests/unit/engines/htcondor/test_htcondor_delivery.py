@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from plans import at, contained, job, local, plan, remote
 from packtrain.engines.htcondor import delivery
 from packtrain.engines.htcondor.prepare import make_ready, problems, run_settings
 from packtrain.engines.htcondor.settings import RunSettings
-from packtrain.plan import EnvVar, Input, Limits, Ref, RunFolder, read_plan
+from packtrain.plan import EnvVar, Input, Item, Limits, Ref, RunFolder, read_plan
 from packtrain.plan.delivered import at_home
 from packtrain.spec.settings import HtcondorSettings
 
@@ -27,6 +28,29 @@ class AccessPoint:
 
 def sentences(made, limit: str = "", settings: RunSettings | None = None) -> list[str]:
     return [problem.message for problem in problems(made, settings or RunSettings(), AccessPoint(limit))]
+
+
+def streamed(source: Input, folder: Path) -> Input:
+    index = Item("t.tar.packtrain-index", (Ref((folder / "0123.packtrain-index").as_uri()),), 9)
+    return replace(source, mode="stream", index=index)
+
+
+def test_an_index_is_sent_along_and_found(tmp_path):
+    source = streamed(remote("https://h/t.tar"), tmp_path / "indexes")
+    made = job(inputs=(source,))
+    sent = delivery.parcels(plan(made))
+    assert sent == [] and delivery.way_of(source) == "agent"
+    assert delivery.transfer_list(made, sent, tmp_path) == (str(tmp_path / "indexes/0123.packtrain-index"),)
+    (there,) = at_home(delivery.for_worker(made, sent), Path("/scratch")).inputs
+    assert there.index.sources == (Ref("file:///scratch/0123.packtrain-index"),)
+    assert there.items == source.items
+
+
+@pytest.mark.parametrize(("way", "refused"), [("auto", True), ("native", True), ("agent", False)])
+def test_a_file_of_the_access_point_cannot_be_streamed(tmp_path, way, refused):
+    found = sentences(plan(job(inputs=(streamed(local("/data/t.tar", way), tmp_path),))))
+    assert [sentence for sentence in found if "cannot stream a file of this machine" in sentence] == found
+    assert bool(found) == refused
 
 
 @pytest.mark.parametrize(

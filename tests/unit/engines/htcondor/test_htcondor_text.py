@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from plans import STEP, at, contained, job
 
 from packtrain.engines.api import Amendment
-from packtrain.engines.htcondor.settings import RunSettings
+from packtrain.engines.htcondor.settings import Hints, RunSettings
 from packtrain.engines.htcondor.text import Batch, items_text, live_s, merged, refused, render
 from packtrain.errors import UsageError
 from packtrain.plan import Checkpoint, GpuNeeds, Limits, Resources, Run, RunFolder, Step
@@ -76,6 +77,34 @@ def test_a_persons_own_requirements_stay():
 @pytest.mark.parametrize("name", ['x" || true || "', "$(ENV)", "a\nqueue 9", "", "é"])
 def test_a_name_that_a_log_should_not_have_is_left_out(name):
     assert requirements(Amendment(avoid_sites=(name,), avoid_machines=(name,))) == ""
+
+
+class TestHintsOfEarlierRuns:
+    HINTS = Hints({"Slow": "why"}, {"w1": "why"}, {"Fast": 12, "Slow": -67, 'x" || true': 5})
+    BAD = '(time() - QDate > 3600 || (GLIDEIN_ResourceName =!= "Slow" && GLIDEIN_Site =!= "Slow" && Machine =!= "w1"))'
+
+    def lines(self, *theirs, amendment=Amendment()):  # noqa: B008
+        made, items = batch((job(), "0-1"), amendment=amendment), FOLDER.htcondor / "0-1.items"
+        text = render(made, FOLDER, items, RunSettings(hints=self.HINTS, lines=theirs))
+        return dict(line.split(" = ", 1) for line in re.sub(" += ", " = ", text).splitlines() if " = " in line)
+
+    def test_bad_places_are_taken_only_by_who_waits_for_long(self):
+        assert self.lines()["requirements"] == self.BAD
+        both = self.lines(amendment=Amendment(avoid_machines=("w2",)))["requirements"]
+        assert both == f'Machine =!= "w2" && {self.BAD}'
+
+    def test_better_places_have_a_rank(self):
+        terms = [f'ifThenElse(GLIDEIN_ResourceName =?= "{n}" || GLIDEIN_Site =?= "{n}", {r}, 0)' for n, r in FAST_SLOW]
+        assert self.lines()["rank"] == " + ".join(terms), "and a name that is none is left out"
+
+    def test_a_persons_own_words_count(self):
+        assert self.lines(("Rank", "Mips"))["rank"] == "Mips"
+        assert self.lines(("requirements", "HasAVX"))["requirements"] == f"({self.BAD}) && (HasAVX)"
+        pinned = self.lines(("requirements", 'GLIDEIN_Site == "Slow"'))
+        assert pinned["requirements"] == 'GLIDEIN_Site == "Slow"' and "rank" not in pinned
+
+
+FAST_SLOW = (("Fast", 12), ("Slow", -67))
 
 
 def test_an_attempt_whose_data_come_another_way_has_a_plan_of_its_own():

@@ -1,0 +1,53 @@
+"""What a job is given to stream: an index, or the input with `mode: stream` that PACKTRAIN_STREAM names."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from packtrain.errors import FailedError, UsageError
+from packtrain.plan import Secret, Text
+from packtrain.plan.given import SUFFIX, VARIABLE, Given
+from packtrain.stream.dataset import Settings
+from packtrain.stream.index import Index
+
+
+def given(path: str | Path | None = None, environ: Mapping[str, str] = os.environ) -> tuple[Index, Settings]:
+    """The index and the settings for `Samples`, of an index or of what the agent wrote; without a path of what
+    PACKTRAIN_STREAM names. Raises UsageError, FormatError and OSError."""
+    named = Path(path or environ.get(VARIABLE) or "")
+    if not named.name:
+        raise UsageError(_nothing_given(environ))
+    if not named.name.endswith(SUFFIX):
+        return Index.open(named), Settings()
+    told = Given.read(named)
+    keep = Path(told.keep) if told.keep else None
+    reveal = Revealing(Path(told.secrets))
+    return Index.open(told.index), Settings(
+        keep=keep, keep_bytes=told.keep_bytes, reveal=reveal, archives=told.archives
+    )
+
+
+def _nothing_given(environ: Mapping[str, str]) -> str:
+    several = sorted(name for name in environ if name.startswith(f"{VARIABLE}_"))
+    if several:
+        return f"the job has several inputs to stream: name one of those in {' and '.join(several)}"
+    return f"there is nothing to stream: name an index, or give the workflow an input with `mode: stream` ({VARIABLE})"
+
+
+class Revealing:
+    """Reads a secret anew for each connection: it may be renewed. A class, for processes that are not forked."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def __call__(self, text: Text) -> str:
+        if not isinstance(text, Secret):
+            return text
+        try:
+            value = (self._folder / Path(text.name).name).read_bytes().decode("utf-8", "surrogateescape")
+        except OSError as error:
+            words = f"the secret {text.name!r} cannot be read: {error.strerror or error}"
+            raise FailedError("secret_missing", words) from error
+        return value[:-1] if value.endswith("\n") else value

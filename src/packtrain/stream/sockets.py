@@ -1,0 +1,28 @@
+"""Room for the sockets of torch's workers.
+
+Tensors are handed over by sockets in the folder for temporary files, and the path of a socket has at most 107 bytes.
+The scratch of a pool, which HTCondor names as TMPDIR, often lies deeper: then torch's queue fails in the background,
+and the training waits forever.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing.util
+import os
+import tempfile
+
+_LONGEST = 107 - len("/pymp-xxxxxxxx/listener-xxxxxxxx")
+_SHORT = "/tmp"  # noqa: S108 - a folder of its own is made in it, readable by its owner only
+
+
+def make_room() -> None:
+    """Choose another folder for sockets where the usual one lies too deep. It is removed when the process ends."""
+    if len(os.fsencode(tempfile.gettempdir())) <= _LONGEST:
+        return
+    before, tempfile.tempdir = tempfile.tempdir, _SHORT
+    try:
+        with contextlib.suppress(OSError):
+            multiprocessing.util.get_temp_dir()  # made once, and used from then on
+    finally:
+        tempfile.tempdir = before
