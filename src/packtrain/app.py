@@ -17,12 +17,14 @@ from packtrain.engines.api import Capabilities, Engine, Ticket
 from packtrain.engines.htcondor import CAPABILITIES as HTCONDOR
 from packtrain.engines.htcondor import HtcondorEngine, detached
 from packtrain.engines.htcondor.client import Client
+from packtrain.engines.htcondor.settings import Hints, RunSettings
 from packtrain.engines.local import LocalEngine, capabilities
 from packtrain.errors import NotFoundError, PacktrainError, RefusedError, UsageError
 from packtrain.events import Event, kinds, new_emitter
 from packtrain.plan import Plan, RunFolder, Text, read_plan
 from packtrain.report.curves import Curves, curves_of, subtitle_of
 from packtrain.state import RunState
+from packtrain.state.knowledge import Knowledge
 from packtrain.store import Lease, RunRow, SqliteStore, store_path
 from packtrain.supervise import Collector, Supervisor
 from packtrain.supervise.loop import holder_lives
@@ -64,6 +66,18 @@ def supervisor_of(row: RunRow, store: SqliteStore, lease: Lease | None = None) -
 def tell_end(row: RunRow, state: RunState) -> str:
     """Tell whom `--notify` names that the run has ended; a sentence if that failed."""
     return notify.tell_end(RunFolder(row.folder).notify, state, row.name, row.folder)
+
+
+def knowledge_of(store: SqliteStore, engine: str = "") -> Knowledge:
+    """What earlier runs learned of places."""
+    return Knowledge.of(store.visits(), time.time(), engine)
+
+
+def avoided_from_start(row: RunRow) -> dict[str, str]:
+    """Places that a run was told to avoid when it was started, and why."""
+    path = RunFolder(row.folder).htcondor / "settings.json"
+    hints = RunSettings.read(path).hints if path.exists() else Hints()
+    return {**hints.avoid_sites, **hints.avoid_machines}
 
 
 def rules_of(row: RunRow) -> Rules:

@@ -171,9 +171,9 @@ def test_a_missing_secret(attempt):
     assert_failed(run, 15, "secret_missing", "steps", "'token'")
 
 
-def test_what_is_not_there_yet(attempt, data):
+def test_data_to_stream_without_an_index(attempt, data):
     run = attempt(job(sh("true"), inputs=(an_input(f"file://{data}/data.tar.gz", mode="stream"),))).run()
-    assert_failed(run, 18, "unsupported", "fetch", "stream", "cannot do yet")
+    assert_failed(run, 18, "unsupported", "fetch", "streamed", "no index of it")
 
 
 @pytest.mark.parametrize("delivery", ["plugin", "native"])

@@ -108,6 +108,13 @@ def test_expected_file_missing(tmp_path):
     assert "other" in what
 
 
+def test_a_script_that_hides_why_its_program_failed(tmp_path):
+    """Two of the published jobs: no network for the weights, and an exit code of `rm`."""
+    command = "echo 'OSError: [Errno 101] Network is unreachable' >&2; rm -rf data"
+    what, _ = run(tmp_path, tar_of("data.bin"), "network_unreachable", command=command)
+    assert "model.pt" in what and "Network is unreachable" in what
+
+
 def test_expected_file_empty(tmp_path):
     what, _ = run(tmp_path, tar_of("data.bin"), "output_empty", command="touch $PACKTRAIN_OUTPUT/model.pt")
     assert "model.pt" in what

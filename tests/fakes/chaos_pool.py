@@ -43,11 +43,13 @@ class Pool:
     chance: Random
     calm_after: int
     born_to_fail: Mapping[str, str]  # job: kind of failure
+    slow: frozenset[str] = frozenset()  # jobs whose attempts do not end before it is calm, and then all at once
     now: float = 1000.0
     looks: int = 0
     serial: int = 0
     tasks: dict[str, Task] = field(default_factory=dict)
     accepted: dict[str, set[str]] = field(default_factory=dict)
+    beside: set[str] = field(default_factory=set)  # jobs of which two attempts were there at once
 
     @property
     def calm(self) -> bool:
@@ -91,10 +93,15 @@ class Pool:
         host = f"{site.lower()}-{self.chance.randrange(3)}"
         about = {"decision": task.ticket.decision, "host": host, "pid": 1, "site": site}
         woke = self.word(task, kinds.ATTEMPT_STARTED, **about)
+        if self.may(0.5):
+            woke += self.word(task, kinds.STAGE_STARTED, stage="steps")
+            woke += self.word(task, kinds.METRIC, step=self.chance.randrange(100), total_steps=100)
+        if self.may(0.3):
+            woke += self.word(task, kinds.CHECKPOINT_SAVED, generation=1, step=self.chance.randrange(100))
         return [self.tell(task, "placed", site=site, host=host, events=() if self.may(0.2) else woke)]
 
     def step_running(self, task: Task) -> list[Sighting]:
-        if self.may(0.3):
+        if self.may(0.3) or (task.ticket.job.id in self.slow and not self.calm):
             return []
         if self.may(0.15):
             task.status = "queued"
@@ -145,6 +152,9 @@ class ChaosEngine:
     def submit(self, tickets: Sequence[Ticket]) -> Mapping[str, str]:
         self._may_die()
         for ticket in tickets:
+            mine = (task for task in self._pool.tasks.values() if task.ticket.job.id == ticket.job.id)
+            if any(task.status != "gone" and task.ticket.decision != ticket.decision for task in mine):
+                self._pool.beside.add(ticket.job.id)
             self._pool.tasks.setdefault(ticket.decision, Task(ticket))
             self._followed.add(ticket.decision)
             self._may_die()

@@ -19,7 +19,7 @@ WORDS = (kinds.METRIC, kinds.NOTICE, kinds.STEP_STARTED, kinds.CHECKPOINT_SAVED,
 STAGES = ("probe", "fetch", "unpack", "steps", "check", "sync", "clean")
 ACTIONS = (
     *("submit", "confirm", "start", "talk", "end", "gone", "cancel", "verdict", "reopen", "request", "takeover"),
-    *("placed", "stopped", "held", "released", "answer", "transfer"),
+    *("placed", "stopped", "held", "released", "answer", "transfer", "copy", "accept", "move"),
 )
 
 
@@ -133,6 +133,26 @@ class Teller:
             job, decision = self.one(self.decisions)
             self.story.cancel(decision, job)
 
+    def tell_copy(self, job: str) -> None:
+        if self.decisions:
+            job, first = self.one(self.decisions)
+            decision = f"{job}-{sum(j == job for j, _ in self.decisions) + 1}"
+            self.decisions.append((job, decision))
+            self.story.supervise(kinds.DECIDED, job, action="submit", id=decision, reason="late", copy_of=first)
+
+    def tell_accept(self, job: str) -> None:
+        if self.decisions:
+            job, decision = self.one(self.decisions)
+            self.story.supervise(kinds.DECIDED, job, action="accept", target=decision, reason="first")
+
+    def tell_move(self, job: str) -> None:
+        if self.decisions:
+            job, decision = self.one(self.decisions)
+            machine = self.one(("w1", "w2"))
+            self.story.supervise(
+                kinds.DECIDED, job, action="move", target=decision, reason="r", avoid_machines=[machine]
+            )
+
     def tell_verdict(self, job: str) -> None:
         self.story.verdict(self.one(("succeeded", "failed", "cancelled")), job, tuple(self.asked[job]))
 
@@ -167,7 +187,8 @@ def picture(state: RunState) -> Any:
         for name, job in sorted(state.jobs.items())
     }
     cancelled = {a.decision: job.cancel_decided(a.decision) for job in state.jobs.values() for a in job.attempts}
-    return jobs, cancelled, rounded(times_of(state)), state.supervised, state.finished, state.about
+    chosen = {name: (job.accepted, dict(job.moves)) for name, job in state.jobs.items()}
+    return jobs, cancelled, chosen, rounded(times_of(state)), state.supervised, state.finished, state.about
 
 
 @settings(max_examples=150, deadline=None)

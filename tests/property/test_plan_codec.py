@@ -5,7 +5,7 @@ import json
 import typing
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from packtrain import plan
@@ -63,22 +63,23 @@ def steps():
 
 
 PLANS = made(plan.Plan)
+SLOW_TO_MAKE = [HealthCheck.too_slow]  # there are that many fields
 
 
 @given(PLANS)
-@settings(max_examples=100)
+@settings(max_examples=100, suppress_health_check=SLOW_TO_MAKE)
 def test_decode_undoes_encode(made_plan):
     assert plan.decode(plan.Plan, plan.encode(made_plan)) == made_plan
 
 
 @given(PLANS)
-@settings(max_examples=100)
+@settings(max_examples=100, suppress_health_check=SLOW_TO_MAKE)
 def test_decode_undoes_encode_through_json(made_plan):
     assert plan.decode(plan.Plan, json.loads(json.dumps(plan.encode(made_plan)))) == made_plan
 
 
 @given(PLANS)
-@settings(max_examples=20)
+@settings(max_examples=20, suppress_health_check=SLOW_TO_MAKE)
 def test_a_plan_file_says_what_the_plan_said(tmp_path_factory, made_plan):
     path = tmp_path_factory.mktemp("plan") / "plan.json"
     plan.write_plan(made_plan, path)

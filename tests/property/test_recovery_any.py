@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from packtrain.engines.api import Capabilities
 from packtrain.events import Event, kinds
-from packtrain.plan import Job, Limits, Plan, Recovery, Resources, RunFolder
-from packtrain.state import JobState, JobStatus, RunState
+from packtrain.plan import Checkpoint, Job, Limits, Output, Plan, Recovery, Ref, Resources, RunFolder
+from packtrain.state import AttemptStatus, JobState, JobStatus, RunState
 from packtrain.store import RunRow, SqliteStore
 from packtrain.supervise import Supervisor
 from packtrain.supervise.policies import Rules
@@ -23,6 +23,7 @@ from packtrain.supervise.policies.halt import why_halted
 
 pytestmark = pytest.mark.slow
 MOST_SUPERVISORS = 400
+SAVES = Checkpoint("ckpt.pt")
 
 
 class Mortal(Supervisor):
@@ -35,15 +36,18 @@ class Mortal(Supervisor):
 
 @st.composite
 def plans(draw):
+    place = draw(st.none() | st.just(Output(Ref("s3://bucket/place"))))
     jobs = tuple(
-        Job(str(n), (), Resources(), Limits(attempts=draw(st.integers(1, 4))), ())
-        for n in range(draw(st.integers(1, 5)))
+        Job(str(n), (), Resources(), Limits(attempts=draw(st.integers(1, 4))), (), output=place, checkpoint=SAVES)
+        for n in range(draw(st.integers(1, 8)))
     )
     recovery = Recovery(
         failures=draw(st.none() | st.integers(1, 6)),
         wasted_s=draw(st.none() | st.floats(1.0, 300.0)),
         stop_after=draw(st.integers(0, 3)),
         avoid_s=draw(st.sampled_from((60.0, 3600.0))),
+        copies=draw(st.sampled_from((0.0, 0.05, 1.0))),
+        least_gain_s=draw(st.sampled_from((1.0, 300.0))),
     )
     return Plan(RUN, "name", "chaos", jobs, recovery=recovery)
 
@@ -62,6 +66,12 @@ def supervise(plan: Plan, pool: Pool, root: Path, many_sites: bool) -> RunState:
     raise AssertionError("the run does not end")
 
 
+def played(plan: Plan, pool: Pool, many_sites: bool):
+    with tempfile.TemporaryDirectory() as folder:
+        state = supervise(plan, pool, Path(folder), many_sites)
+        return state, SqliteStore(Path(folder) / "store.db").events(RUN)
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     plans(),
@@ -72,14 +82,36 @@ def supervise(plan: Plan, pool: Pool, root: Path, many_sites: bool) -> RunState:
 )
 def test_whatever_happens(plan: Plan, seed: int, calm_after: int, many_sites: bool, born_to_fail) -> None:
     pool = Pool(Random(seed), calm_after, born_to_fail)
-    with tempfile.TemporaryDirectory() as folder:
-        state = supervise(plan, pool, Path(folder), many_sites)
-        stored = SqliteStore(Path(folder) / "store.db").events(RUN)
+    state, stored = played(plan, pool, many_sites)
     assert set(state.jobs) == {job.id for job in plan.jobs}
     assert state.finished
     assert_outputs_are_accepted_once(state, pool)
     assert_budgets_are_kept(plan, many_sites, stored)
+    assert not pool.beside or plan.jobs[0].output is None, "nobody writes to the user's place beside another"
     assert not [d for d, task in pool.tasks.items() if task.status != "gone" and not task.cancelled], "none is left"
+
+
+@pytest.mark.parametrize("saves", [False, True])
+def test_late_jobs_are_moved_or_copied_meanwhile(saves: bool) -> None:
+    """What the test above is about does happen: two copies of a job alive, both of which end well; and moves."""
+    place = Output(Ref("s3://bucket/place")) if saves else None
+    jobs = tuple(Job(str(n), (), Resources(), Limits(9), (), output=place, checkpoint=SAVES) for n in range(8))
+    plan = Plan(RUN, "name", "chaos", jobs, recovery=Recovery(copies=1.0, least_gain_s=1.0, stop_after=0))
+    decided, beside, twice = set(), set(), 0
+    for seed in range(8):
+        pool = Pool(Random(seed), 40, {}, frozenset("01"))
+        state, stored = played(plan, pool, True)
+        assert_outputs_are_accepted_once(state, pool)
+        beside |= pool.beside
+        decided |= {one.event.data["action"] for one in stored if one.event.kind == kinds.DECIDED}
+        twice += sum(len(done) > 1 for job in state.jobs.values() if (done := succeeded(job)))
+    assert ({"move"} if saves else {"accept"}) <= decided
+    assert saves or twice > 3
+    assert bool(beside) != saves, "only what comes home apart is ever done by two at once"
+
+
+def succeeded(job: JobState) -> set[str]:
+    return {attempt.decision for attempt in job.attempts if attempt.status is AttemptStatus.SUCCEEDED}
 
 
 def assert_outputs_are_accepted_once(state: RunState, pool: Pool) -> None:

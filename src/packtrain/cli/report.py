@@ -76,6 +76,11 @@ def _show_rest(report: Report, other: Report | None, page: Path | None, folder: 
     out.print(f"\n{told}", markup=False)
 
 
+def history_of(what: tuple[str, ...]) -> History:
+    """Of a run, or of files."""
+    return _Subject(what).history
+
+
 class _Subject:
     """What the report is on."""
 

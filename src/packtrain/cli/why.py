@@ -25,7 +25,8 @@ def command(target: str, as_json: bool) -> None:
     row, job = app.find_job(store, target)
     state = app.refresh(store, row)
     attended = app.supervisor_lease(store, row.run) is not None
-    setting = Setting(state, RunFolder(row.folder), attended, app.rules_of(row), time.time())
+    bad = app.avoided_from_start(row)
+    setting = Setting(state, RunFolder(row.folder), attended, app.rules_of(row), time.time(), bad)
     jobs = [state.jobs[job]] if job else list(state.jobs.values())
     told, of_run = [explain_job(one, setting) for one in jobs], explain_run(setting)
     data: dict[str, Any] = {"run": row.run, "about": of_run, "jobs": [one.to_data() for one in told]}

@@ -105,6 +105,7 @@ class Capabilities:
     gpus: int
     shares_folder: bool = True  # agents write into the run's folder; else their journals come home at the end
     pause_s: float = 0.2  # between two looks at what changed
+    journals: bool = True  # agents write them; else all that they say comes through the engine
     many_sites: bool = False  # attempts may run at different places, and places can be avoided
 
 

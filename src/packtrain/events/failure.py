@@ -52,16 +52,16 @@ KINDS: dict[str, FailureKind] = {
     "output_missing": FailureKind(
         USER,
         False,
-        STOP,
+        CONFIRM,
         11,
         "an expected output does not exist",
         "write it below $PACKTRAIN_OUTPUT, or mend `expect`",
     ),
     "output_empty": FailureKind(
-        USER, False, STOP, 12, "an expected output is empty or too small", "look at what the program wrote"
+        USER, False, CONFIRM, 12, "an expected output is empty or too small", "look at what the program wrote"
     ),
     "output_wrong": FailureKind(
-        USER, False, STOP, 13, "an expected output failed its check", "look at the file and at its `expect` entry"
+        USER, False, CONFIRM, 13, "an expected output failed its check", "look at the file and at its `expect` entry"
     ),
     "token_refused": FailureKind(
         USER,
@@ -312,6 +312,22 @@ KINDS: dict[str, FailureKind] = {
         56,
         "the file system there cannot do what the program asks of it, or does not answer (errno 38, 5, 116)",
         "nothing: another machine is tried; let the program write below $STORAGE_PATH",
+    ),
+    "too_slow": FailureKind(
+        SITE,
+        True,
+        MOVE,
+        57,
+        "the attempt was late, and would end sooner elsewhere",
+        "nothing: it goes on elsewhere, from its newest checkpoint",
+    ),
+    "outrun": FailureKind(
+        SITE,
+        True,
+        AGAIN,
+        58,
+        "another attempt of the job succeeded first",
+        "nothing: the job has succeeded",
     ),
     "terminated": FailureKind(
         POOL, True, AGAIN, 60, "the pool or a person ended the attempt (TERM)", "nothing: it is tried again"

@@ -38,10 +38,12 @@ KINDS: dict[str, str] = {
     SUPERVISOR_STARTED: "a supervisor holds the lease; `epoch`, `host`, `pid`",
     SUPERVISOR_ENDED: "it let go; `epoch`, `reason` (finished, interrupted, answered, error)",
     REQUESTED: "a person asked; `action` (cancel), `reason`",
-    DECIDED: "a decision, before it is acted upon; `id`, `epoch`, `action` (submit, cancel, reopen, release, give_up), "
-    "`target`, `reason`, `requests` (those that a reopening makes void), `hold` (the seq of what is answered), "
+    DECIDED: "a decision, before it is acted upon; `id`, `epoch`, `action` (submit, cancel, reopen, release, give_up, "
+    "accept, move), `target`, `reason`, `requests` (those that a reopening makes void), `hold` (the seq of what is "
+    "answered), "
     "`amendment` (what a submission gets otherwise than planned: `memory`, `disk`, `avoid_sites`, `avoid_machines`, "
-    "`agent_brings`)",
+    "`agent_brings`), `copy_of` (the decision whose attempt is late, of a second copy), `avoid_sites` and "
+    "`avoid_machines` (of a move)",
     CONFIRMED: "the engine has it; `id`, `epoch`, `native` (its own name for the attempt), `site`",
     JOB_ENDED: "the verdict; `epoch`, `verdict` (succeeded, failed, cancelled), `emitter`, `failure`, `reason`, "
     "`requests` (those it answers)",

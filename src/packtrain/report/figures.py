@@ -62,7 +62,7 @@ class JobFigures:
 @dataclass(frozen=True)
 class Figures:
     name: str
-    kind: str  # run, log, table
+    kind: str  # run, log, table, simulation
     jobs: int
     attempts: int  # stays on slots
     outcomes: Mapping[Outcome, int]  # how many jobs ended so

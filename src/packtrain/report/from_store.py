@@ -72,7 +72,8 @@ class _Drawing:
     def drawn(self) -> Job:
         end = end_of_job(self._job)
         attempts = sorted(self._attempts, key=lambda attempt: (attempt.start, attempt.end))
-        ended = attempts[-1].end if attempts else self._told.verdict
+        done = [attempt.end for attempt in attempts if attempt.outcome is Outcome.SUCCEEDED]  # a copy may end later
+        ended = min(done) if done else attempts[-1].end if attempts else self._told.verdict
         return Job(
             self._job.id,
             tuple(replace(attempt, number=number) for number, attempt in enumerate(attempts, 1)),

@@ -138,7 +138,7 @@ class Problem:
 @dataclass(frozen=True)
 class History:
     name: str  # for titles
-    kind: str  # run, log, table
+    kind: str  # run, log, table, simulation
     jobs: tuple[Job, ...]
     problems: tuple[Problem, ...] = ()  # the first ones
     skipped: int = 0  # how many there were

@@ -82,14 +82,20 @@ class Words:
     def pieces(self) -> Iterator[Piece]:
         """One behind the other, from its first to its last sign of life."""
         now = self.began if self.began is not None else self.stages[0][1] if self.stages else self.last
-        for name, start, end, data in self.stages:
-            until = self.last if end is None else end
+        for (name, start, _, data), until in zip(self.stages, self._ends(), strict=True):
             if start > now:
                 yield Phase.START, start - now
             yield from self._of_stage(name, max(0.0, until - max(start, now)), data)
             now = max(now, until)
         if self.last > now:
             yield Phase.START, self.last - now
+
+    def _ends(self) -> list[float]:
+        """Of the stages. Of an agent that was removed only live words came, which tell when stages began."""
+        nexts = [*(start for _, start, _, _ in self.stages[1:]), self.last]
+        return [
+            following if end is None else end for (_, _, end, _), following in zip(self.stages, nexts, strict=False)
+        ]
 
     @property
     def seconds(self) -> float:
@@ -109,8 +115,8 @@ class Words:
 
     def executed_until(self, moment: float) -> float:
         """Seconds of its program until then."""
-        ends = ((start, self.last if end is None else end) for name, start, end, _ in self.stages if name == "steps")
-        return sum(max(0.0, min(end, moment) - start) for start, end in ends)
+        told = zip(self.stages, self._ends(), strict=True)
+        return sum(max(0.0, min(end, moment) - start) for (name, start, _, _), end in told if name == "steps")
 
     @property
     def executed(self) -> float:

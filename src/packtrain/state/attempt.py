@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from packtrain.events import FAILURE_KINDS, Event, Failure, kinds
 from packtrain.state.starts import Hold, Start
 from packtrain.state.table import ATTEMPT_TRANSITIONS, LIVE, AttemptStatus, Trigger
 from packtrain.state.training import Training
 
+STAGES = ("probe", "fetch", "unpack", "steps", "check", "sync", "clean")
 _BY_EXIT_CODE = {row.exit_code: kind for kind, row in FAILURE_KINDS.items()}
 _MANY = frozenset({kinds.PROGRESS, kinds.STEP_STARTED, kinds.CHECKPOINT_SAVED})
 _TERMINATED = "terminated"
 _OUTCOMES = {"succeeded": Trigger.SUCCEEDED, "continue": Trigger.LEFT}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Stage:
     name: str
     seconds: float | None = None  # None while it lasts
@@ -30,7 +31,8 @@ class Attempt:
     emitter: str  # "" while no agent has spoken
     status: AttemptStatus
     number: int = 0  # 1, 2, … within the job
-    host: str = ""
+    host: str = ""  # as the machine calls itself
+    machine: str = ""  # as the pool calls it
     site: str = ""
     native: str = ""
     started: float | None = None  # the worker's clock, for people
@@ -47,7 +49,12 @@ class Attempt:
     start: int = 0  # which start of its decision, in a pool that starts again by itself
     hold: Hold | None = None  # why the engine keeps it back
     amendment: Mapping[str, Any] = field(default_factory=dict)  # what it was given otherwise than planned
-    over_at: float = field(default=0.0, compare=False)  # when its end reached the store, by its clock; 0: it lives
+    copy_of: str = ""  # the decision whose attempt was late, when this one was started beside it
+    # When these reached the store, by its clock:
+    began_at: float = field(default=0.0, compare=False)  # that it is on a machine; 0: it is not, or nobody said so
+    stage_at: float = field(default=0.0, compare=False)  # the beginning of its stage; 0: nobody told it
+    told_at: float = field(default=0.0, compare=False)  # how far it is; 0: nobody told it
+    over_at: float = field(default=0.0, compare=False)  # its end; 0: it lives
 
     @property
     def live(self) -> bool:
@@ -74,7 +81,17 @@ class Attempt:
         return float(self.ended.get("seconds") or sum(s.seconds or 0.0 for s in self.stages))
 
 
-@dataclass
+def fraction_of(attempt: Attempt) -> float | None:
+    """How far the current stage is, where somebody said it: 0 to 1."""
+    if attempt.stage == "steps":
+        return attempt.training.fraction
+    done, total = attempt.progress.get("done"), attempt.progress.get("total")
+    if not isinstance(done, (int, float)) or not isinstance(total, (int, float)) or total <= 0:
+        return None
+    return min(1.0, done / total)
+
+
+@dataclass(slots=True)
 class Heard:
     """An agent's words. Progress, step and checkpoint keep only the newest by seq: there are many."""
 
@@ -116,6 +133,19 @@ class Submission:
     gone: Event | None = None
     hold: Hold | None = None  # one that lasts
     amendment: Mapping[str, Any] = field(default_factory=dict)
+    copy_of: str = ""
+    why: str = ""
+
+
+A = TypeVar("A", Attempt, Submission)
+
+
+def changed(known: A, **changes: Any) -> A:
+    """As `dataclasses.replace`, which takes ten times as long: this is done for every event of every job."""
+    made = object.__new__(type(known))
+    made.__dict__.update(known.__dict__)
+    made.__dict__.update(changes)
+    return made
 
 
 def attempt_of(submission: Submission, heard: Heard | None, start: Start | None = None) -> Attempt:
@@ -134,6 +164,7 @@ def attempt_of(submission: Submission, heard: Heard | None, start: Start | None 
         emitter=heard.emitter if heard else "",
         status=status,
         host=started.get("host", "") or placed.get("host", ""),
+        machine=str(placed.get("host", "") or started.get("host", "")).rpartition("@")[2],
         site=started.get("site", "") or placed.get("site", "") or confirmed.get("site", ""),
         native=confirmed.get("native", ""),
         started=next((e.wall for e in life if e.kind == kinds.ATTEMPT_STARTED), None),
@@ -146,6 +177,7 @@ def attempt_of(submission: Submission, heard: Heard | None, start: Start | None 
         start=start.number if start else 0,
         hold=submission.hold if status is AttemptStatus.HELD else None,
         amendment=submission.amendment,
+        copy_of=submission.copy_of,
         **_newest(heard, stages),
     )
 

@@ -12,6 +12,25 @@ from packtrain.state.job import JobState, order_of
 from packtrain.state.record import Record
 from packtrain.state.table import JobStatus
 
+# They tell how far an attempt is, not that it ended or what was decided: no policy has to answer them.
+QUIET = frozenset(
+    {
+        kinds.CONFIRMED,
+        kinds.ATTEMPT_PLACED,
+        kinds.ATTEMPT_TRANSFER,
+        kinds.ATTEMPT_STARTED,
+        kinds.STAGE_STARTED,
+        kinds.STAGE_ENDED,
+        kinds.STEP_STARTED,
+        kinds.STEP_ENDED,
+        kinds.PROGRESS,
+        kinds.METRIC,
+        kinds.CHECKPOINT_SAVED,
+        kinds.CHECKPOINT_RESTORED,
+        kinds.NOTICE,
+    }
+)
+
 
 @dataclass
 class RunState:
@@ -21,6 +40,10 @@ class RunState:
     _supervisor: Event | None = None  # the newest started or ended
     _record: Record = field(default_factory=Record)
     _undrawn: set[str] = field(default_factory=set)  # jobs that changed since the record was drawn
+    _moving: set[str] = field(default_factory=set)  # jobs that are further since then, but not otherwise
+    _judged: set[str] = field(default_factory=set)  # jobs that have their verdict
+    forgets: bool = False  # such jobs keep nothing but it, and are not spoken of again: memory counts in simulations
+    _husks: set[str] = field(default_factory=set)  # those
 
     def apply(self, event: Event, arrived: float = 0.0) -> None:
         """Take one event. Unknown kinds are skipped, and so is one whose data is not what its kind says."""
@@ -28,9 +51,13 @@ class RunState:
             self._take(event, arrived)
 
     def _take(self, event: Event, arrived: float) -> None:
+        if event.job in self._husks:
+            return
         if event.job:
-            self._undrawn.add(event.job)
-            self.job(event.job).apply(event, arrived)
+            (self._moving if event.kind in QUIET else self._undrawn).add(event.job)
+            job = self.job(event.job)
+            job.apply(event, arrived)
+            (self._judged.add if job.verdict else self._judged.discard)(job.id)
         elif event.kind == kinds.RUN_CREATED:
             self._create(event)
         elif event.kind in (kinds.SUPERVISOR_STARTED, kinds.SUPERVISOR_ENDED):
@@ -41,14 +68,18 @@ class RunState:
         for job, point in event.data.get("points", {}).items():
             self.job(job).point = point
 
-    def see(self, glimpses: Mapping[str, Mapping[str, Any]]) -> None:
-        """How far running attempts are, by job, where a pool tells it."""
-        for job, glimpse in glimpses.items():
-            self.job(job).see(glimpse)
-        self._undrawn.update(glimpses)
+    def see(self, glimpses: Mapping[str, Mapping[str, Any]], now: float = 0.0) -> None:
+        """How far running attempts are, by decision, where a pool tells it."""
+        for decision, glimpse in glimpses.items():
+            job = decision.rpartition("-")[0]
+            if job in self.jobs and job not in self._husks:
+                self.jobs[job].see(decision, glimpse, now)
+                self._moving.add(job)
 
     def job(self, job: str) -> JobState:
-        return self.jobs.setdefault(job, JobState(job))
+        if job not in self.jobs:
+            self.jobs[job] = JobState(job)
+        return self.jobs[job]
 
     @property
     def about(self) -> Mapping[str, Any]:
@@ -62,15 +93,34 @@ class RunState:
 
     @property
     def finished(self) -> bool:
-        return bool(self.jobs) and all(job.verdict for job in self.jobs.values())
+        return bool(self.jobs) and len(self._judged) == len(self.jobs)
 
     @property
     def record(self) -> Record:
         """What its attempts tell about places and mistakes."""
+        drawn = self.outcomes
+        for name in self._moving & self.jobs.keys():
+            drawn.further(self.jobs[name])
+        self._moving.clear()
+        return drawn
+
+    @property
+    def outcomes(self) -> Record:
+        """The same, where only what ended matters: how far those are that run may be older."""
         for name in self._undrawn & self.jobs.keys():
             self._record.draw(self.jobs[name])
+            if name in self._judged:
+                self._rest(name)
+        self._moving -= self._undrawn
         self._undrawn.clear()
         return self._record
+
+    def _rest(self, name: str) -> None:
+        """Of a job with two copies what they cost is asked for later."""
+        self.jobs[name].rest()
+        if self.forgets and name not in self._record.pace.copied:
+            self.jobs[name] = self.jobs[name].husk()
+            self._husks.add(name)
 
     def count(self, status: JobStatus) -> int:
         return sum(job.status is status for job in self.jobs.values())

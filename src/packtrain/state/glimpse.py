@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from packtrain.events import Event, kinds
-from packtrain.state.attempt import Attempt, Stage
+from packtrain.state.attempt import Attempt, Stage, changed
 from packtrain.state.training import Training, number
 
 _MEASURES = ("step", "total_steps", "epoch", "epochs", "loss")
@@ -28,4 +27,4 @@ def glimpsed(attempt: Attempt, seen: Mapping[str, Any]) -> Attempt:
     progress = attempt.progress
     if seen.get("done") is not None:
         progress = {"stage": stage, "done": seen["done"], "total": seen.get("total"), "unit": "bytes"}
-    return replace(attempt, stages=stages, progress=progress, training=training)
+    return changed(attempt, stages=stages, progress=progress, training=training)

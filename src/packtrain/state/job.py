@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields
 from itertools import zip_longest
 from typing import Any
 
 from packtrain.events import Event, Failure, kinds
-from packtrain.state.attempt import Attempt, Heard, Submission, attempt_of
+from packtrain.state.attempt import Attempt, Heard, Submission, attempt_of, changed
 from packtrain.state.glimpse import glimpsed
 from packtrain.state.starts import Hold, Stay, paired
 from packtrain.state.stretches import PoolTimes
 from packtrain.state.table import JOB_STATUS, LIVE, AttemptStatus, JobStatus
+from packtrain.state.training import number
 
 Order = tuple[int, int]  # (epoch, seq): the order of everything supervisors of a run wrote
 _NEVER: Order = (-1, -1)
@@ -34,6 +35,8 @@ _AGENT_KINDS = frozenset(
 
 
 _NO_STAY = Stay()
+_NOTHING: dict[Any, Any] = {}  # of husks; never changed
+_NOBODY: set[str] = set()
 _ENGINE_KINDS = frozenset(
     {
         kinds.ATTEMPT_PLACED,
@@ -45,12 +48,22 @@ _ENGINE_KINDS = frozenset(
 )
 
 
+_BESIDE = frozenset({kinds.ATTEMPT_TRANSFER, kinds.JOB_ENDED, kinds.REQUESTED})  # they change no attempt
+_FAR_KINDS = frozenset({kinds.METRIC, kinds.PROGRESS})
+_BEGIN_KINDS = frozenset({kinds.ATTEMPT_PLACED, kinds.ATTEMPT_STARTED, kinds.STAGE_STARTED})
 _END_KINDS = frozenset({kinds.ATTEMPT_ENDED, kinds.ATTEMPT_GONE, kinds.ATTEMPT_STOPPED, kinds.ATTEMPT_HELD})
 
 
 def _ended_nothing(event: Event) -> bool:
     """A pool took back what it was still moving files for: there was no start yet."""
     return event.kind == kinds.ATTEMPT_STOPPED and not event.data.get("start")
+
+
+def _begin_key(event: Event) -> str:
+    """Of an agent, of its stage, or of a start."""
+    if event.kind == kinds.ATTEMPT_PLACED:
+        return f"{event.data['decision']}/{event.data.get('start')}"
+    return event.emitter if event.kind == kinds.ATTEMPT_STARTED else f"{event.emitter}/{event.data.get('stage')}"
 
 
 def _end_key(event: Event) -> str:
@@ -61,7 +74,7 @@ def _end_key(event: Event) -> str:
     return f"{event.data['decision']}/{start}" if start else str(event.data["decision"])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Verdict:
     status: JobStatus
     order: Order
@@ -86,7 +99,17 @@ def order_of(event: Event) -> Order:
     return (int(event.data.get("epoch", 0)), event.seq)
 
 
-@dataclass
+@dataclass(slots=True)
+class _Picture:
+    """A job's attempts, and those of them that are asked for again and again."""
+
+    attempts: tuple[Attempt, ...]
+    recent: tuple[Attempt, ...]
+    live: tuple[Attempt, ...]
+    spent: tuple[Attempt, ...] | None = None
+
+
+@dataclass(slots=True)
 class JobState:
     id: str
     point: Mapping[str, str] = field(default_factory=dict)
@@ -99,16 +122,22 @@ class JobState:
     _reopened: Order = _NEVER
     _requests: dict[str, Event] = field(default_factory=dict)
     _answered: set[str] = field(default_factory=set)
-    _cancelled: set[str] = field(default_factory=set)
+    _cancelled: dict[str, tuple[Order, str]] = field(default_factory=dict)  # by decision: when, and why
     _hold_answers: dict[tuple[str, int], str] = field(default_factory=dict)  # (decision, hold): release, give_up
-    _glimpse: Mapping[str, Any] = field(default_factory=dict)
-    _attempts: tuple[Attempt, ...] | None = None  # drawn when asked for
+    _moves: dict[str, Event] = field(default_factory=dict)  # by decision
+    _accepted: tuple[Order, str] | None = None  # whose outputs were chosen; the first choice counts
+    _glimpses: dict[str, Mapping[str, Any]] = field(default_factory=dict)  # by decision
+    _picture: _Picture | None = None  # drawn when asked for
+    _times: dict[str, PoolTimes] = field(default_factory=dict)  # by decision, counted when asked for
+    _told: dict[str, float] = field(default_factory=dict)  # by agent or decision: when it last said how far it is
+    _begins: dict[str, float] = field(default_factory=dict)  # when each beginning reached the store, see `_begin_key`
     _ends: dict[str, float] = field(default_factory=dict)  # when each end reached the store, see `_end_key`
     changed_at: float = 0.0  # when the newest lifecycle event reached the store, by its clock
 
     def apply(self, event: Event, arrived: float) -> None:
-        if event.kind != kinds.ATTEMPT_TRANSFER:  # changes figures only
-            self._attempts = None
+        self._times.clear()
+        if event.kind not in _BESIDE:
+            self._picture = None
         if event.kind in _AGENT_KINDS:
             self._heard.setdefault(event.emitter, Heard(event.emitter)).add(event)
         elif event.kind in _ENGINE_KINDS:
@@ -117,6 +146,11 @@ class JobState:
             self._TAKES[event.kind](self, event)
         if event.kind in (kinds.ATTEMPT_ENDED, kinds.ATTEMPT_GONE, kinds.DECIDED):
             self.changed_at = max(self.changed_at, arrived)
+        if event.kind in _FAR_KINDS:
+            self._told[event.emitter] = max(arrived, self._told.get(event.emitter, arrived))
+        if event.kind in _BEGIN_KINDS:
+            key = _begin_key(event)
+            self._begins[key] = min(arrived, self._begins.get(key, arrived))
         if event.kind in _END_KINDS and not _ended_nothing(event):
             key = _end_key(event)
             self._ends[key] = min(arrived, self._ends.get(key, arrived))
@@ -124,25 +158,46 @@ class JobState:
     def _take_decided(self, event: Event) -> None:
         action = event.data.get("action")
         if action == "submit":
-            about = dict(event.data.get("amendment") or {})
-            self._submissions[event.data["id"]] = Submission(event.data["id"], order_of(event), amendment=about)
+            self._take_submission(event)
         elif action == "reopen":
             self._reopened = max(self._reopened, order_of(event))
             self._answered.update(event.data.get("requests", ()))
-        elif action == "cancel":
-            self._cancelled.add(str(event.data.get("target", "")))
+        elif action in ("cancel", "move"):
+            target, said = str(event.data.get("target", "")), (order_of(event), str(event.data.get("reason", "")))
+            self._cancelled[target] = min(said, self._cancelled.get(target, said))
+            if action == "move":
+                self._moves[target] = min(event, self._moves.get(target, event), key=order_of)
+        elif action == "accept":
+            chosen = (order_of(event), str(event.data["target"]))
+            self._accepted = min(chosen, self._accepted or chosen)
         elif action in ("release", "give_up"):
             self._hold_answers[(str(event.data["target"]), int(event.data["hold"]))] = action
 
-    def see(self, glimpse: Mapping[str, Any]) -> None:
+    def _take_submission(self, event: Event) -> None:
+        about, copy_of = dict(event.data.get("amendment") or {}), str(event.data.get("copy_of", ""))
+        id_, why = event.data["id"], str(event.data.get("reason", ""))
+        self._submissions[id_] = Submission(id_, order_of(event), amendment=about, copy_of=copy_of, why=why)
+
+    def see(self, decision: str, glimpse: Mapping[str, Any], now: float = 0.0) -> None:
         """How far a running attempt is, as the engine last saw it; not kept as an event."""
-        if glimpse != self._glimpse:
-            self._glimpse, self._attempts = glimpse, None
+        if glimpse != self._glimpses.get(decision):
+            self._glimpses[decision], self._picture = glimpse, None
+            self._told[decision] = now
+
+    def glimpse(self, decision: str) -> tuple[Mapping[str, Any], float]:
+        """The newest of an attempt, and when it came; without its own words."""
+        return self._glimpses.get(decision, {}), self._told.get(decision, 0.0)
+
+    @property
+    def step(self) -> int:
+        """The furthest training step that glimpses told; -1 if they told none."""
+        steps = (number(glimpse.get("step")) for glimpse in self._glimpses.values())
+        return max((int(step) for step in steps if step is not None), default=-1)
 
     @property
     def tail(self) -> Mapping[str, Any]:
         """The newest bytes of a step's log, as a pool told them: `file`, `end`, `text`."""
-        found = self._glimpse.get("tail")
+        found = self._glimpses.get(self.latest.decision, {}).get("tail") if self.latest else None
         return found if isinstance(found, dict) else {}
 
     def _take_confirmed(self, event: Event) -> None:
@@ -185,9 +240,27 @@ class JobState:
     @property
     def attempts(self) -> tuple[Attempt, ...]:
         """In the order of their decisions; of one decision that a pool reran, by the agents' clocks."""
-        if self._attempts is None:
-            self._attempts = tuple(self._draw())
-        return self._attempts
+        return self._drawn.attempts
+
+    def rest(self) -> None:
+        """It has its verdict: what was drawn of it takes more memory than what it is drawn from."""
+        self._picture = None
+        self._times.clear()
+        self._glimpses.clear()
+
+    def husk(self) -> JobState:
+        """Its verdict only. Takes no more events."""
+        dicts: dict[str, Any] = {one.name: _NOTHING for one in fields(self) if one.default_factory is dict}
+        return JobState(self.id, **{**dicts, "point": self.point}, _verdict=self._verdict, _answered=_NOBODY)
+
+    @property
+    def _drawn(self) -> _Picture:
+        if self._picture is None:
+            attempts = tuple(self._draw())
+            opened = self._reopened is _NEVER
+            recent = (a for a in attempts if opened or self._submissions[a.decision].order > self._reopened)
+            self._picture = _Picture(attempts, tuple(recent), tuple(a for a in attempts if a.status in LIVE))
+        return self._picture
 
     def _draw(self) -> list[Attempt]:
         by_decision: dict[str, list[Heard]] = {}
@@ -196,8 +269,27 @@ class JobState:
         drawn: list[Attempt] = []
         for submission in sorted(self._submissions.values(), key=lambda s: s.order):
             drawn += self._draw_one(submission, by_decision.get(submission.id, []))
-        numbered = [replace(a, number=number, over_at=self._over_at(a)) for number, a in enumerate(drawn, 1)]
-        return [*numbered[:-1], glimpsed(numbered[-1], self._glimpse)] if numbered else []
+        return [self._dated(number, attempt) for number, attempt in enumerate(drawn, 1)]
+
+    def _dated(self, number: int, attempt: Attempt) -> Attempt:
+        """With what is known of it besides its own events."""
+        seen = self._glimpses.get(attempt.decision)
+        shown = glimpsed(attempt, seen) if seen else attempt
+        keys = (f"{attempt.decision}/{attempt.start}", attempt.emitter)
+        began = next((self._begins[key] for key in keys if key in self._begins), 0.0)
+        stage = self._begins.get(f"{attempt.emitter}/{shown.stage}", 0.0)
+        told = max(self._told.get(attempt.emitter, 0.0), self._told.get(attempt.decision, 0.0))
+        dates = {"began_at": began, "stage_at": stage, "told_at": told, "over_at": self._over_at(attempt)}
+        return changed(shown, number=number, failure=self._why_ended(attempt), **dates)
+
+    def _why_ended(self, attempt: Attempt) -> Failure | None:
+        """A supervisor's reason counts more than the agent's, which only felt that it was ended."""
+        if attempt.failure is None or not self.cancel_decided(attempt.decision):
+            return attempt.failure
+        outrun = self._accepted is not None and self._accepted[0] < self._cancelled[attempt.decision][0]
+        kind = "too_slow" if attempt.decision in self._moves else "outrun" if outrun else ""
+        reason = self.cancel_reason(attempt.decision)
+        return Failure.of(kind, attempt.failure.stage, reason) if kind else attempt.failure
 
     def _over_at(self, attempt: Attempt) -> float:
         keys = (attempt.emitter, f"{attempt.decision}/{attempt.start}", attempt.decision)
@@ -207,11 +299,11 @@ class JobState:
         """The attempts of one decision: several if a pool started it again. Only the last can be kept back or gone."""
         id_, confirmed = submission.id, self._confirmed.get(submission.id)
         stay = self._stays.get(id_, _NO_STAY)
-        last = replace(submission, confirmed=confirmed, gone=self._gone.get(id_), hold=stay.hold)
+        last = changed(submission, confirmed=confirmed, gone=self._gone.get(id_), hold=stay.hold)
         starts = stay.starts
         if not starts:
             return [attempt_of(last, one) for one in sorted(heard, key=_by_clock)] or [attempt_of(last, None)]
-        known = replace(submission, confirmed=confirmed)
+        known = changed(submission, confirmed=confirmed)
         pairs = list(paired(starts, sorted(heard, key=_by_clock)))
         waits = stay.between_starts and last.gone is None
         drawn = [attempt_of(known, one, start) for start, one in pairs[:-1]]
@@ -221,14 +313,20 @@ class JobState:
     @property
     def recent(self) -> tuple[Attempt, ...]:
         """The attempts since the job was last opened: those that count against its budget."""
-        return tuple(a for a in self.attempts if self._submissions[a.decision].order > self._reopened)
+        return self._drawn.recent
 
     @property
     def spent(self) -> tuple[Attempt, ...]:
         """Those that cost the job one of its attempts: it failed or was lost; or it left, or the pool ended it,
         without the training being further than before. What the pool took back and started again is free."""
+        picture = self._drawn
+        if picture.spent is None:
+            picture.spent = self._find_spent(picture.recent)
+        return picture.spent
+
+    def _find_spent(self, recent: tuple[Attempt, ...]) -> tuple[Attempt, ...]:
         found, furthest = [], -1
-        for attempt, follower in zip_longest(self.recent, self.recent[1:]):
+        for attempt, follower in zip_longest(recent, recent[1:]):
             over = not attempt.live and attempt.status is not AttemptStatus.SUCCEEDED
             if over and _costs(attempt, furthest) and not _repaired(attempt, follower):
                 found.append(attempt)
@@ -238,11 +336,28 @@ class JobState:
 
     @property
     def live(self) -> tuple[Attempt, ...]:
-        return tuple(a for a in self.attempts if a.status in LIVE)
+        return self._drawn.live
 
     @property
     def latest(self) -> Attempt | None:
-        return self.attempts[-1] if self.attempts else None
+        """The one to speak of: whose outputs were accepted, else of several that live one that runs, else the last."""
+        if self.verdict and self.verdict.emitter:
+            winner = next((a for a in self.attempts if a.emitter == self.verdict.emitter), None)
+            return winner or self.attempts[-1]
+        running = [a for a in self.attempts if a.status is AttemptStatus.RUNNING]
+        return running[0] if running else self.attempts[-1] if self.attempts else None
+
+    @property
+    def winner(self) -> Attempt | None:
+        """The attempt whose outputs are the job's: the one that was chosen, else the first that succeeded."""
+        done = [attempt for attempt in self.attempts if attempt.status is AttemptStatus.SUCCEEDED]
+        chosen = [attempt for attempt in done if self._accepted and attempt.decision == self._accepted[1]]
+        return min(chosen or done, key=lambda attempt: (attempt.over_at, attempt.number), default=None)
+
+    @property
+    def accepted(self) -> str:
+        """The decision whose outputs were chosen, where there was a choice."""
+        return self._accepted[1] if self._accepted else ""
 
     @property
     def open_requests(self) -> dict[str, Mapping[str, Any]]:
@@ -252,6 +367,19 @@ class JobState:
     def cancel_decided(self, decision: str) -> bool:
         """Whether a supervisor already told the engine to end this attempt."""
         return decision in self._cancelled
+
+    @property
+    def moves(self) -> Mapping[str, Mapping[str, Any]]:
+        """By decision: which places are avoided since, and why."""
+        opened = {attempt.decision for attempt in self.recent}
+        return {decision: said.data for decision, said in self._moves.items() if decision in opened}
+
+    def cancel_reason(self, decision: str) -> str:
+        return self._cancelled[decision][1] if decision in self._cancelled else ""
+
+    def reason_of(self, decision: str) -> str:
+        """Why it was decided to make this attempt."""
+        return self._submissions[decision].why if decision in self._submissions else ""
 
     def answer_to(self, hold: Hold) -> str:
         """What a supervisor decided about it: release, give_up or, so far, nothing."""
@@ -269,7 +397,10 @@ class JobState:
         stay, confirmed, gone = self._stays.get(decision), self._confirmed.get(decision), self._gone.get(decision)
         if stay is None:
             return None
-        return stay.times(confirmed.wall if confirmed else None, gone.wall if gone else None)
+        if decision not in self._times:
+            walls = (confirmed.wall if confirmed else None, gone.wall if gone else None)
+            self._times[decision] = stay.times(*walls)
+        return self._times[decision]
 
     def amendment_of(self, decision: str) -> Mapping[str, Any]:
         """What it was given otherwise than planned."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from packtrain.events import Failure
 from packtrain.state.attempt import Attempt
 from packtrain.state.job import JobState
+from packtrain.state.pace import Pace, on_machine, site_of
 from packtrain.state.table import AttemptStatus
 from packtrain.state.training import number
 
@@ -26,7 +27,7 @@ def signature(failure: Failure) -> Signature:
     return failure.kind, failure.stage, _DIFFERENT.sub("#", failure.detail)[:_LONGEST]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Finding:
     """What one attempt tells."""
 
@@ -64,18 +65,27 @@ class Record:
     wasted_s: float = 0.0  # what these took
     progress: dict[str, int] = field(default_factory=dict)  # the furthest training step, by job
     changes: int = 0  # of what is known about places
+    pace: Pace = field(default_factory=Pace)
     _of_job: dict[str, tuple[tuple[Finding, ...], int, float]] = field(default_factory=dict)
 
     def draw(self, job: JobState) -> None:
         """Replace what is known of one job."""
         self._forget(job.id)
+        self.pace.draw(job)
         found, spent = tuple(findings(job)), job.spent
-        wasted = sum(wasted_by(job, attempt) for attempt in spent)
+        wasted = sum(on_machine(job, attempt) for attempt in spent)
         self._of_job[job.id] = (found, len(spent), wasted)
         self.failures, self.wasted_s = self.failures + len(spent), self.wasted_s + wasted
         self.progress[job.id] = max((_progress(attempt) for attempt in job.recent), default=-1)
         for finding in found:
             self._add(finding)
+
+    def further(self, job: JobState) -> None:
+        """The same, of one that only got further: where it runs and what it cost so far is known."""
+        if self.pace.further(job):
+            self.progress[job.id] = max(self.progress[job.id], job.step)
+        else:
+            self.draw(job)
 
     def _forget(self, job: str) -> None:
         found, failures, wasted = self._of_job.pop(job, ((), 0, 0.0))
@@ -116,31 +126,19 @@ class Record:
 
 
 def findings(job: JobState) -> Iterator[Finding]:
-    """Of the attempts that are over and that no supervisor ended."""
+    """Of the attempts that are over and that no supervisor ended, except for being late."""
     for attempt in job.recent:
         succeeded = attempt.status is AttemptStatus.SUCCEEDED
         ended_well = succeeded or attempt.status is AttemptStatus.LEFT
-        if not attempt.live and (ended_well or attempt.failure) and not job.cancel_decided(attempt.decision):
-            failure = None if ended_well else attempt.failure
-            at, site, machine = attempt.over_at, site_of(attempt), machine_of(attempt)
-            yield Finding(job.id, attempt.number, site, machine, at, failure, succeeded)
-
-
-def site_of(attempt: Attempt) -> str:
-    """Where it ran; of one that never did, what is called its site is only its engine."""
-    return attempt.site if attempt.emitter or attempt.start else ""
-
-
-def machine_of(attempt: Attempt) -> str:
-    """Without the slot and the pilot in front of the host's name."""
-    return attempt.host.rpartition("@")[2]
-
-
-def wasted_by(job: JobState, attempt: Attempt) -> float:
-    """Seconds of a machine; by the pool's log where there is one."""
-    pool = job.in_pool(attempt.decision)
-    stretch = pool.starts.get(attempt.start) if pool else None
-    return max(attempt.seconds, stretch.slot + stretch.transfer if stretch else 0.0)
+        moved = job.moves.get(attempt.decision)
+        if attempt.live or not (ended_well or attempt.failure):
+            continue
+        if moved is not None or not job.cancel_decided(attempt.decision):
+            slow = Failure.of("too_slow", attempt.stage, str(moved.get("reason", ""))) if moved else None
+            failure = slow if not succeeded and slow else None if ended_well else attempt.failure
+            # Of a slow machine nothing is learned about its site.
+            site = site_of(attempt) if moved is None or moved.get("avoid_sites") else ""
+            yield Finding(job.id, attempt.number, site, attempt.machine, attempt.over_at, failure, succeeded)
 
 
 def _progress(attempt: Attempt) -> int:

@@ -44,7 +44,7 @@ class Hold:
         return self.event.seq
 
 
-@dataclass
+@dataclass(slots=True)
 class Stay:
     """A decision's stay in a pool. Collects in any order; identical events change nothing."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +12,7 @@ from packtrain.events import Event
 _COUNTS = (("step", "total_steps"), ("epoch", "epochs"))  # the finer one first
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Mark:
     """Where the training was at a moment of the worker's clock."""
 
@@ -20,7 +21,7 @@ class Mark:
     at: float
 
 
-@dataclass
+@dataclass(slots=True)
 class Training:
     """What one agent's program reported: the newest of every name, the first and the last mark of each count."""
 
@@ -54,6 +55,12 @@ class Training:
         """From 0 to 1, where the program says how much there is to do."""
         count = self._count
         return None if count is None else min(1.0, max(0.0, self._last[count[0]].at / count[1]))
+
+    def share_of(self, saved: Mapping[str, Any]) -> float:
+        """How far a checkpoint is, from 0 to 1, by the same count."""
+        count = self._count
+        at = number(saved.get(count[0])) if count else None
+        return min(1.0, max(0.0, at / count[1])) if count and at is not None else 0.0
 
     @property
     def left_s(self) -> float | None:

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from packtrain.state.attempt import Attempt
+from packtrain.state.attempt import STAGES, Attempt, fraction_of
 from packtrain.state.fold import RunState
 from packtrain.state.job import JobState
 from packtrain.state.stretches import PoolTimes, Stretch
 from packtrain.state.table import AttemptStatus, JobStatus
 
-STAGES = ("probe", "fetch", "unpack", "steps", "check", "sync", "clean")
 _OF_POOLS = ("queue", "held", "transfer")
 _IN_VAIN = (AttemptStatus.FAILED, AttemptStatus.LOST)
 FINAL = (JobStatus.SUCCEEDED, JobStatus.FAILED, JobStatus.CANCELLED)
@@ -93,16 +92,6 @@ def run_status(state: RunState, attended: bool) -> str:
     if attended:
         return "running"
     return "unattended" if state.supervised else "interrupted"
-
-
-def fraction_of(attempt: Attempt) -> float | None:
-    """How far the current stage is, where somebody said it: 0 to 1."""
-    if attempt.stage == "steps":
-        return attempt.training.fraction
-    done, total = attempt.progress.get("done"), attempt.progress.get("total")
-    if not isinstance(done, (int, float)) or not isinstance(total, (int, float)) or total <= 0:
-        return None
-    return min(1.0, done / total)
 
 
 def job_data(job: JobState) -> dict[str, Any]:

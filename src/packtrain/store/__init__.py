@@ -1,11 +1,12 @@
 """Where events are kept: one append-only SQLite file per user, for all runs.
 
-`api` says what a store can do, `sqlite` does it, `schema.sql` is the file's format, `home` knows
-where it lies. Not here: what events mean (`state`).
+`api` says what a store can do, `sqlite` does it, `memory` does it for simulations, `schema.sql` is the file's format,
+`home` knows where it lies. Not here: what events mean (`state`).
 """
 
-from packtrain.store.api import Lease, RunRow, Stored
+from packtrain.store.api import Lease, RunRow, Store, Stored
 from packtrain.store.home import store_path
+from packtrain.store.memory import MemoryStore
 from packtrain.store.sqlite import SqliteStore
 
-__all__ = ["Lease", "RunRow", "SqliteStore", "Stored", "store_path"]
+__all__ = ["Lease", "MemoryStore", "RunRow", "SqliteStore", "Store", "Stored", "store_path"]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Protocol
 
 from packtrain.events import Event
+from packtrain.state.knowledge import Visit
 
 Cursor = tuple[str, str]  # a run, and the path of a journal: how far it was read
 
@@ -19,7 +22,7 @@ class RunRow:
     created: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Stored:
     """An event with its place in the store: `id` grows, so a feed goes on where it stopped."""
 
@@ -39,3 +42,42 @@ class Lease:
     pid: int
     expires: float
     released: bool = False
+
+
+class Store(Protocol):
+    """What a supervisor needs of a store; `SqliteStore` and `MemoryStore` have it."""
+
+    def append(
+        self,
+        events: Iterable[Event],
+        lease: Lease | None = None,
+        cursors: Mapping[Cursor, int] | None = None,
+        glimpses: Mapping[tuple[str, str], Mapping[str, Any]] | None = None,
+    ) -> None:
+        """Add what is new, all or nothing. With a lease: only while it is the newest of its run, else LeaseLostError.
+        `cursors` are moved with it, and never back; `glimpses`, by run and decision, replace older ones."""
+        ...
+
+    def events(self, run: str, after: int = 0, kind: str | None = None) -> Sequence[Stored]:
+        """The run's events that came after the row `after`, all or of one kind."""
+        ...
+
+    def glimpses(self, run: str) -> Mapping[str, Mapping[str, Any]]:
+        """How far the running attempts are, by decision."""
+        ...
+
+    def note(self, visits: Iterable[Visit]) -> None:
+        """Keep how attempts fared at places, for the runs that follow; the same one again replaces it."""
+        ...
+
+    def cursors(self, run: str) -> dict[str, int]: ...
+
+    def acquire(
+        self, run: str, holder: str, host: str, pid: int, ttl: float, is_alive: Callable[[Lease], bool]
+    ) -> Lease:
+        """Take the lease with a new epoch; RefusedError while another holder lives and its lease has not run out."""
+        ...
+
+    def renew(self, lease: Lease, ttl: float) -> None: ...
+
+    def release(self, lease: Lease) -> None: ...

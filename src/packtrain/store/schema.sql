@@ -1,4 +1,4 @@
--- The store, version 2. Events are only ever added; everything else can be made anew from them,
+-- The store, version 3. Events are only ever added; everything else can be made anew from them,
 -- except leases, which are about living processes.
 CREATE TABLE IF NOT EXISTS events (
   id      INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -37,10 +37,20 @@ CREATE TABLE IF NOT EXISTS cursors (
   PRIMARY KEY (run, path)
 );
 CREATE INDEX IF NOT EXISTS events_of_run ON events (run, id);
--- How far running attempts are, where a pool tells it: only the newest matters, so it is no event.
-CREATE TABLE IF NOT EXISTS glimpses (
+-- How attempts fared at places: drawn from the events when an attempt ends, kept for the runs that follow.
+CREATE TABLE IF NOT EXISTS visits (
   run  TEXT NOT NULL,
-  job  TEXT NOT NULL,
+  key  TEXT NOT NULL,
+  at   REAL NOT NULL,
   data TEXT NOT NULL,
-  PRIMARY KEY (run, job)
+  PRIMARY KEY (run, key)
+);
+CREATE INDEX IF NOT EXISTS visits_by_time ON visits (at);
+-- How far running attempts are, where a pool tells it: only the newest matters, so it is no event. Version 2 has them
+-- by job, in a table `glimpses`, which stays for the supervisors that still write to it.
+CREATE TABLE IF NOT EXISTS progress (
+  run      TEXT NOT NULL,
+  decision TEXT NOT NULL,
+  data     TEXT NOT NULL,
+  PRIMARY KEY (run, decision)
 );

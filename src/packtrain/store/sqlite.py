@@ -13,11 +13,13 @@ from typing import Any
 
 from packtrain.errors import FormatError, LeaseLostError, RefusedError
 from packtrain.events import Event
+from packtrain.state.knowledge import FORGOTTEN_S, Visit
 from packtrain.store.api import Cursor, Lease, RunRow, Stored
 from packtrain.store.home import file_system, is_network
 
-STORE_VERSION = 2
+STORE_VERSION = 3
 _PATIENCE_S = 30.0
+_MOST_VISITS = 50_000
 _COLUMNS = "id, arrived, run, job, emitter, seq, kind, wall, mono, data"
 _INSERT = f"INSERT OR IGNORE INTO events ({_COLUMNS}) VALUES (NULL,?,?,?,?,?,?,?,?,?)"  # noqa: S608
 _LEASE_COLUMNS = "run, epoch, holder, host, pid, expires, released"
@@ -82,7 +84,7 @@ class SqliteStore:
         glimpses: Mapping[tuple[str, str], Mapping[str, Any]] | None = None,
     ) -> None:
         """Add what is new, all or nothing. With a lease: only while it is the newest of its run.
-        `cursors` are moved in the same transaction, and never back; `glimpses`, by run and job, replace older ones."""
+        `cursors` are moved in the same transaction, and never back; `glimpses`, by run and decision, replace older."""
         rows = [_to_row(event, self._clock()) for event in events]
         with self._writing() as db:
             if lease:
@@ -93,8 +95,8 @@ class SqliteStore:
                 [(run, path, offset) for (run, path), offset in (cursors or {}).items()],
             )
             db.executemany(
-                "INSERT OR REPLACE INTO glimpses VALUES (?,?,?)",
-                [(run, job, json.dumps(dict(data))) for (run, job), data in (glimpses or {}).items()],
+                "INSERT OR REPLACE INTO progress VALUES (?,?,?)",
+                [(run, decision, json.dumps(dict(data))) for (run, decision), data in (glimpses or {}).items()],
             )
 
     def events(self, run: str, after: int = 0, kind: str | None = None) -> list[Stored]:
@@ -106,9 +108,9 @@ class SqliteStore:
         return [_from_row(row) for row in found]
 
     def glimpses(self, run: str) -> dict[str, dict[str, Any]]:
-        """How far the running attempts are, by job."""
-        found = self._db.execute("SELECT job, data FROM glimpses WHERE run = ?", (run,))
-        return {job: json.loads(data) for job, data in found}
+        """How far the running attempts are, by decision."""
+        found = self._db.execute("SELECT decision, data FROM progress WHERE run = ?", (run,))
+        return {decision: json.loads(data) for decision, data in found}
 
     def version(self) -> int:
         """Changes whenever another connection wrote: a cheap look before asking for events."""
@@ -116,6 +118,20 @@ class SqliteStore:
 
     def cursors(self, run: str) -> dict[str, int]:
         return dict(self._db.execute("SELECT path, offset FROM cursors WHERE run = ?", (run,)).fetchall())
+
+    # Places
+
+    def note(self, visits: Iterable[Visit]) -> None:
+        """Keep how attempts fared; the same one again replaces it. What weighs nothing any more is dropped."""
+        rows = [(visit.run, visit.key, visit.at, json.dumps(visit.to_data())) for visit in visits]
+        with self._writing() as db:
+            db.executemany("INSERT OR REPLACE INTO visits VALUES (?,?,?,?)", rows)
+            db.execute("DELETE FROM visits WHERE at < ?", (self._clock() - FORGOTTEN_S,))
+
+    def visits(self) -> list[Visit]:
+        """Of all runs, the newest ones."""
+        found = self._db.execute("SELECT data FROM visits ORDER BY at DESC LIMIT ?", (_MOST_VISITS,))
+        return [Visit.from_data(json.loads(data)) for (data,) in found]
 
     # Runs
 

@@ -6,13 +6,13 @@ Needs no lease: an event is kept once, however often it is brought, so a view ma
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from packtrain.engines.api import Sighting
 from packtrain.events import Event, JournalReader, kinds
 from packtrain.plan import RunFolder
 from packtrain.state import RunState
-from packtrain.store import SqliteStore
+from packtrain.store import Store
 
 _LOG = "engine-log"  # the emitter of what an engine's own log tells; seq is the place in that log
 _KINDS = {
@@ -27,21 +27,34 @@ _KINDS = {
 class Collector:
     """`shares_folder`: agents write their journals into the run's folder; else they come home when an attempt ends."""
 
-    def __init__(self, store: SqliteStore, run: str, folder: RunFolder, shares_folder: bool = True) -> None:
+    def __init__(
+        self,
+        store: Store,
+        run: str,
+        folder: RunFolder,
+        shares_folder: bool = True,
+        journals: bool = True,
+        clock: Callable[[], float] = time.time,
+        mono: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._store, self._run, self._folder, self._shares_folder = store, run, folder, shares_folder
+        self._journals, self._clock, self._mono = journals, clock, mono
         self._cursors = store.cursors(run)
 
     def collect(self, state: RunState, sightings: Sequence[Sighting]) -> None:
         """Journals are read after the engine was asked: of a gone attempt nothing is missed."""
         events, moved = self._read(self._speaking(state, sightings))
         events += [event for sighting in sightings for event in self._told(sighting)]
-        glimpses = {(self._run, s.job): s.glimpse for s in sightings if s.glimpse}
+        glimpses = {(self._run, s.decision): s.glimpse for s in sightings if s.glimpse}
         if events or moved or glimpses:
             cursors = {(self._run, path): offset for path, offset in moved.items()}
             self._store.append(events, cursors=cursors, glimpses=glimpses)
             self._cursors.update(moved)
+            state.see({decision: glimpse for (_, decision), glimpse in glimpses.items()}, self._clock())
 
     def _speaking(self, state: RunState, sightings: Sequence[Sighting]) -> set[tuple[str, str]]:
+        if not self._journals:
+            return set()
         if not self._shares_folder:
             return {(s.job, s.decision) for s in sightings if s.status == "gone"}
         living = {(job.id, a.decision) for job in state.jobs.values() for a in job.live}
@@ -71,9 +84,9 @@ class Collector:
             yield self._event(sighting, _LOG, sighting.serial, _KINDS[sighting.status], _about(sighting))
 
     def _event(self, sighting: Sighting, emitter: str, seq: int, kind: str, data: dict[str, object]) -> Event:
-        wall = sighting.when or time.time()
+        wall = sighting.when or self._clock()
         more = {"decision": sighting.decision, **data}
-        return Event(self._run, sighting.job, emitter, seq, kind, wall, time.monotonic(), more)
+        return Event(self._run, sighting.job, emitter, seq, kind, wall, self._mono(), more)
 
 
 def _about(sighting: Sighting) -> dict[str, object]:

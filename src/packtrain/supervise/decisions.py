@@ -19,6 +19,16 @@ class Submit:
     id: str
     reason: str
     amendment: Amendment = AS_PLANNED
+    copy_of: str = ""  # the decision whose attempt is late
+
+
+@dataclass(frozen=True)
+class Accept:
+    """These outputs and no others, before they are put in their place: after a crash another attempt may have ended."""
+
+    job: str
+    target: str
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -28,6 +38,17 @@ class Cancel:
     job: str
     target: str  # the decision that started it
     reason: str
+
+
+@dataclass(frozen=True)
+class Move:
+    """End a living attempt that is late: the next one goes on from its checkpoint, at another place."""
+
+    job: str
+    target: str
+    reason: str
+    avoid_sites: tuple[str, ...] = ()
+    avoid_machines: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -71,7 +92,7 @@ class End:
     requests: tuple[str, ...] = ()
 
 
-Decision = Submit | Cancel | Release | GiveUp | Reopen | End
+Decision = Submit | Accept | Cancel | Move | Release | GiveUp | Reopen | End
 Changed = Collection[str]
 Policy = Callable[[RunState, Changed, float], Sequence[Decision]]
 
@@ -89,10 +110,15 @@ def event_of(decision: Decision) -> tuple[str, dict[str, Any]]:
         }
     if isinstance(decision, Submit):
         amended = decision.amendment.to_data()
-        more = {"amendment": amended} if amended else {}
+        more: dict[str, Any] = {"amendment": amended} if amended else {}
+        more |= {"copy_of": decision.copy_of} if decision.copy_of else {}
         return kinds.DECIDED, {"action": "submit", "id": decision.id, "reason": decision.reason, **more}
-    if isinstance(decision, Cancel):
-        return kinds.DECIDED, {"action": "cancel", "target": decision.target, "reason": decision.reason}
+    if isinstance(decision, (Cancel, Accept)):
+        action = "cancel" if isinstance(decision, Cancel) else "accept"
+        return kinds.DECIDED, {"action": action, "target": decision.target, "reason": decision.reason}
+    if isinstance(decision, Move):
+        avoid = {"avoid_sites": list(decision.avoid_sites), "avoid_machines": list(decision.avoid_machines)}
+        return kinds.DECIDED, {"action": "move", "target": decision.target, "reason": decision.reason, **avoid}
     if isinstance(decision, (Release, GiveUp)):
         action = "release" if isinstance(decision, Release) else "give_up"
         about = {"target": decision.target, "reason": decision.reason, "hold": decision.hold}

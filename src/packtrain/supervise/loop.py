@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 import threading
@@ -15,10 +16,12 @@ from packtrain.engines.api import Amendment, Engine, Sighting, Ticket
 from packtrain.errors import LeaseLostError, RefusedError
 from packtrain.events import Event, Failure, kinds, new_emitter
 from packtrain.plan import Plan, RunFolder
-from packtrain.state import JobState, JobStatus, RunState
-from packtrain.store import Lease, SqliteStore
+from packtrain.state import Attempt, AttemptStatus, JobState, JobStatus, RunState
+from packtrain.state.fold import QUIET
+from packtrain.state.knowledge import dataset_of, visits_of
+from packtrain.store import Lease, Store
 from packtrain.supervise.collect import Collector
-from packtrain.supervise.decisions import Cancel, Decision, End, GiveUp, Policy, Release, Reopen, Submit, event_of
+from packtrain.supervise.decisions import Cancel, Decision, End, GiveUp, Move, Policy, Release, Reopen, Submit, event_of
 from packtrain.supervise.policies import (
     Rules,
     cancel_everything,
@@ -26,13 +29,19 @@ from packtrain.supervise.policies import (
     halt,
     holds,
     loosen,
+    settle,
     start,
+    stragglers,
     verdict,
 )
 from packtrain.supervise.policies.hold import NO_HOLD
+from packtrain.supervise.policies.stragglers import pause_of
 
 LEASE_S = 30.0
 _PATIENCE_S, _PAUSE_S = 60.0, 2.0
+_SEEN_OFF_S = 120.0
+_SELDOM, _MANY = 10.0, 1000  # times the usual pause between two surveys, at most, up to so many attempts
+_LOOKS_PER_S = 4.0  # at attempts that run
 
 
 class Supervisor:
@@ -42,26 +51,31 @@ class Supervisor:
         self,
         plan: Plan,
         folder: RunFolder,
-        store: SqliteStore,
+        store: Store,
         engine: Engine,
         clock: Callable[[], float] = time.time,
         lease: Lease | None = None,
+        mono: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._plan, self._store, self._engine, self._clock = plan, store, engine, clock
+        self._plan, self._store, self._engine, self._clock, self._mono = plan, store, engine, clock, mono
         self._jobs = {job.id: job for job in plan.jobs}
-        rules = Rules.of(plan, engine.capabilities)
+        self._places = {job: place for place, job in enumerate(self._jobs)}
+        able = engine.capabilities
+        rules = Rules.of(plan, able)
         self._verdict, self._start = verdict(rules), start(rules)
         self._care: Sequence[Policy] = (halt(rules), holds(rules), loosen(rules))
-        self._collector = Collector(store, plan.run, folder, engine.capabilities.shares_folder)
+        self._stragglers, self._survey_s, self._next_survey = stragglers(rules), pause_of(rules), 0.0
+        self._collector = Collector(store, plan.run, folder, able.shares_folder, able.journals, clock, mono)
         self._emitter, self._seq = new_emitter("supervisor"), 0
         self._lease = lease
-        self._renewed = time.monotonic()
+        self._renewed = self._mono()
         if lease:
             self._tell_start(lease)
         self._stop, self._left = threading.Event(), threading.Event()
         self._only_requests = False
         self.state, self._seen = RunState(plan.run, {job.id: JobState(job.id) for job in plan.jobs}), 0
         self._due: set[str] = set(self._jobs)
+        self._ended: set[str] = set()  # jobs of which an attempt has ended, since it was last noted how they fared
 
     def stop(self) -> None:
         """End the living attempts and leave; the jobs can be resumed. Safe from any thread."""
@@ -71,10 +85,15 @@ class Supervisor:
         """Go away at once and let the attempts go on: another supervisor follows. Safe from any thread."""
         self._left.set()
 
+    @property
+    def restless(self) -> bool:
+        """Whether time alone may change what is decided."""
+        return bool(self._due)
+
     def acquire(self) -> None:
         """Take the lease, or raise RefusedError."""
         self._lease = take_lease(self._store, self._plan.run)
-        self._renewed = time.monotonic()
+        self._renewed = self._mono()
         self._tell_start(self._lease)
 
     def _tell_start(self, lease: Lease) -> None:
@@ -148,14 +167,15 @@ class Supervisor:
 
     def _is_unwanted(self, ticket: Ticket) -> bool:
         job = self.state.jobs[ticket.job.id]
-        return bool(job.open_requests) or job.cancel_decided(ticket.decision)
+        return bool(job.open_requests or job.verdict) or job.cancel_decided(ticket.decision)
 
     def _loop(self) -> str:
         while True:
             self._collector.collect(self.state, self._engine.poll())
             self._catch_up()
             self._decide()
-            if self.state.finished:
+            self._note_visits()
+            if self.state.finished and not self._awaits_end():
                 self._emit([("", kinds.RUN_ENDED, self._counts())])
                 return "finished"
             if self._stop.is_set() and not any(job.live for job in self.state.jobs.values()):
@@ -173,11 +193,25 @@ class Supervisor:
             if decisions:
                 self._write(decisions)
                 self._act(decisions)
-        self._due = {job.id for job in self.state.jobs.values() if not job.verdict and _needs_looks(job)}
+        jobs = self.state.jobs
+        self._due = {name for name in self._due if not jobs[name].verdict and _needs_looks(jobs[name])}
+
+    def _note_visits(self) -> None:
+        """How attempts fared at their places, for the runs that follow."""
+        jobs, self._ended = sorted(self._ended & self._places.keys()), set()
+        name = self._engine.capabilities.name
+        if jobs:
+            fared = (visits_of(self._plan.run, self.state.jobs[j], name, dataset_of(self._jobs[j])) for j in jobs)
+            self._store.note([visit for visits in fared for visit in visits])
+
+    def _awaits_end(self) -> bool:
+        """Attempts that were not needed are seen off; what a pool does not end soon it ends by itself."""
+        left = [job for name in self.state.record.pace.copied if (job := self.state.jobs[name]).live]
+        return any(self._clock() < job.changed_at + _SEEN_OFF_S for job in left)
 
     def _due_jobs(self) -> list[str]:
         """In the order of the plan, so that the first jobs start first."""
-        return [job for job in self._jobs if job in self._due]
+        return sorted(self._due & self._places.keys(), key=self._places.__getitem__)
 
     def _accepted(self, decision: Decision) -> Decision:
         """Before a job has succeeded its outputs are where they belong: after a crash it is done again."""
@@ -194,13 +228,23 @@ class Supervisor:
 
     def _policies(self) -> Sequence[Policy]:
         if self._only_requests:
-            return (cancel_requested, self._verdict)
-        last = cancel_everything if self._stop.is_set() else self._start
-        return (cancel_requested, self._verdict, *self._care, last)
+            return (cancel_requested, settle, self._verdict)
+        last = (cancel_everything,) if self._stop.is_set() else (*self._surveys(), self._start)
+        return (cancel_requested, settle, self._verdict, *self._care, *last)
+
+    def _surveys(self) -> Sequence[Policy]:
+        """Those that look at everything that runs, now and then; the more there is to look at, the less often."""
+        now = self._clock()
+        if now < self._next_survey:
+            return ()
+        running = len(self.state.record.pace.running)
+        longest = math.inf if running > _MANY else _SELDOM * self._survey_s
+        self._next_survey = now + max(self._survey_s, min(running / _LOOKS_PER_S, longest))
+        return (self._stragglers,)
 
     def _act(self, decisions: Sequence[Decision]) -> None:
         self._submit([self._ticket(d.job, d.id) for d in decisions if isinstance(d, Submit)])
-        self._engine.cancel([d.target for d in decisions if isinstance(d, (Cancel, GiveUp))])
+        self._engine.cancel([d.target for d in decisions if isinstance(d, (Cancel, GiveUp, Move))])
         self._engine.release([d.target for d in decisions if isinstance(d, Release)])
 
     def _submit(self, tickets: Sequence[Ticket]) -> None:
@@ -231,20 +275,22 @@ class Supervisor:
     def _event(self, job: str, kind: str, data: dict[str, Any], epoch: int) -> Event:
         self._seq += 1
         more = {**data, "epoch": epoch}
-        return Event(self._plan.run, job, self._emitter, self._seq, kind, time.time(), time.monotonic(), more)
+        return Event(self._plan.run, job, self._emitter, self._seq, kind, self._clock(), self._mono(), more)
 
     def _catch_up(self) -> None:
         for stored in self._store.events(self._plan.run, self._seen):
             self.state.apply(stored.event, stored.arrived)
             self._seen = stored.id
-            if stored.event.job:
+            if stored.event.job and stored.event.kind not in QUIET:
                 self._due.add(stored.event.job)
+            if stored.event.kind in (kinds.ATTEMPT_GONE, kinds.ATTEMPT_STOPPED):
+                self._ended.add(stored.event.job)
 
     def _renew(self) -> None:
         assert self._lease is not None
-        if time.monotonic() - self._renewed > LEASE_S / 3:
+        if self._mono() - self._renewed > LEASE_S / 3:
             self._store.renew(self._lease, LEASE_S)
-            self._renewed = time.monotonic()
+            self._renewed = self._mono()
 
     def _leave(self, reason: str) -> None:
         if self._lease is not None:
@@ -260,10 +306,15 @@ class Supervisor:
 def _needs_looks(job: JobState) -> bool:
     """Time alone may change what is decided about it: it waits for its next attempt, is kept back, or was asked for
     otherwise than planned."""
-    return not job.live or job.status is JobStatus.HELD or any(attempt.amendment for attempt in job.live)
+    live = job.live
+    return not live or any(a.status is AttemptStatus.HELD or (a.amendment and _is_idle(a)) for a in live)
 
 
-def take_lease(store: SqliteStore, run: str) -> Lease:
+def _is_idle(attempt: Attempt) -> bool:
+    return attempt.status in (AttemptStatus.DECIDED, AttemptStatus.QUEUED)
+
+
+def take_lease(store: Store, run: str) -> Lease:
     """The right to supervise, for this process. Raises RefusedError."""
     host, pid = socket.gethostname(), os.getpid()
     return store.acquire(run, process_identity(pid), host, pid, LEASE_S, holder_lives)

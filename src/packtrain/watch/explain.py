@@ -3,7 +3,7 @@ do. What comes next is what the policies themselves say."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -13,7 +13,8 @@ from packtrain.engines.api import Amendment
 from packtrain.events import FAILURE_KINDS, Failure
 from packtrain.plan import RunFolder
 from packtrain.state import Attempt, JobState, JobStatus, RunState
-from packtrain.state.record import machine_of, signature, site_of
+from packtrain.state.pace import site_of
+from packtrain.state.record import signature
 from packtrain.supervise.policies.amend import amendment
 from packtrain.supervise.policies.halt import has_begun, why_halted
 from packtrain.supervise.policies.hold import answer_for
@@ -69,6 +70,7 @@ class Setting:
     attended: bool  # a supervisor lives
     rules: Rules = field(default_factory=Rules)
     now: float = 0.0  # by the store's clock
+    known_bad: Mapping[str, str] = field(default_factory=dict)  # places that earlier runs learned to avoid, and why
 
     @cached_property
     def places(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -87,6 +89,8 @@ def explain_run(setting: Setting) -> list[str]:
     for kind, names in (("sites", sites), ("machines", machines)):
         if names:
             told.append(f"{kind} that are avoided for now, since attempts failed there: {', '.join(names)}")
+    if not state.finished:
+        told += [f"{name} is avoided because of earlier runs: {reason}" for name, reason in setting.known_bad.items()]
     return told
 
 
@@ -153,7 +157,7 @@ def _fault(failure: Failure, last: Attempt | None, state: RunState) -> str:
 
 
 def _place(attempt: Attempt) -> str:
-    site, machine = site_of(attempt), machine_of(attempt)
+    site, machine = site_of(attempt), attempt.machine
     return f"{machine} at {site}" if machine and site and site != "local" else machine or site
 
 
@@ -168,9 +172,23 @@ def _done(job: JobState) -> str:
     told += [amended for a in job.recent[1:] if (amended := amended_words(Amendment.from_data(a.amendment), a.number))][
         -1:
     ]
+    told += _elsewhere(job)
     if job.verdict and job.verdict.status is JobStatus.FAILED:
         told.append(job.verdict.reason)
     return "; ".join(told)
+
+
+def _elsewhere(job: JobState) -> Iterator[str]:
+    """What was done about attempts that were late."""
+    numbers = {attempt.decision: attempt.number for attempt in job.attempts}
+    for decision, moved in job.moves.items():
+        yield f"attempt {numbers[decision]} was moved: {moved.get('reason', '')}"
+    for copy in {a.decision: a for a in job.recent if a.copy_of}.values():
+        first = numbers.get(copy.copy_of, 1)
+        yield f"attempt {copy.number} was started beside attempt {first}: {job.reason_of(copy.decision)}"
+        ended = job.cancel_reason(copy.decision) or job.cancel_reason(copy.copy_of)
+        if ended:
+            yield ended
 
 
 def _next(job: JobState, setting: Setting) -> str:

@@ -11,7 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from packtrain.state import Attempt, AttemptStatus, JobState, JobStatus, RunState
-from packtrain.state.views import FINAL, fraction_of, run_status
+from packtrain.state.attempt import fraction_of
+from packtrain.state.views import FINAL, run_status
 from packtrain.watch import figures
 from packtrain.watch.lines import is_idle, stage_line
 

@@ -158,6 +158,20 @@ def test_evicted_in_its_steps_without_another_word():
     assert first.kept_s == 0
 
 
+def test_of_one_that_was_removed_live_words_tell_when_stages_began():
+    """No journal comes home then: a stage lasted until the next one began."""
+    tale = Tale().at(1000)
+    tale.submit()
+    tale.at(1010).log(kinds.ATTEMPT_PLACED, start=1, host="n1", site="PDX")
+    tale.at(5).start()
+    for moment, stage in ((5, "probe"), (6, "fetch"), (16, "steps"), (76, "clean")):
+        tale.at(moment).say("agent-1", kinds.STAGE_STARTED, stage=stage)
+    tale.at(77).ends(5, "continue", step=5)
+    tale.at(1082).log(kinds.ATTEMPT_STOPPED, start=1, kind="evicted", detail="removed", emitters=["agent-1"])
+    first = tale.job().attempts[0]
+    assert [first.of(phase) for phase in (IN, RUN)] == [10, 60]
+
+
 def test_what_a_successor_went_on_from_is_kept():
     tale = Tale().at(1000)
     tale.submit()
@@ -307,3 +321,22 @@ def test_a_job_that_waits_has_no_attempts():
     job = tale.job()
     assert (job.outcome, job.attempts, job.ended) == (Outcome.RUNNING, (), None)
     assert [(wait.phase, wait.end - wait.start) for wait in job.waits] == [(Q, 60)]
+
+
+def test_a_job_ends_with_the_copy_that_was_first():
+    tale = Tale()
+    tale.at(0).submit()
+    tale.at(10).start("agent-1")
+    tale.at(50).supervise(kinds.DECIDED, action="submit", id="0-2", reason="late", copy_of="0-1")
+    tale.at(60).start("agent-2", "0-2")
+    tale.at(90).ends(60, agent="agent-2")
+    tale.supervise(kinds.DECIDED, action="accept", target="0-2", reason="r")
+    tale.supervise(kinds.DECIDED, action="cancel", target="0-1", reason="attempt 2 succeeded first")
+    tale.verdict("succeeded", emitter="agent-2")
+    failure = {"kind": "terminated", "stage": "steps", "blame": "pool", "transient": True, "detail": "TERM"}
+    tale.at(120).ends(10, "failed", failure=failure)
+    job = tale.job()
+    assert (job.outcome, job.ended) == (Outcome.SUCCEEDED, 90.0)
+    late, first = sorted(job.attempts, key=lambda attempt: attempt.start)
+    assert (late.category, late.reason) == (Category.MACHINE, "attempt 2 succeeded first")
+    assert first.outcome is Outcome.SUCCEEDED

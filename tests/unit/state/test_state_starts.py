@@ -149,16 +149,17 @@ def test_one_that_a_person_removed_is_over_whatever_its_agent_felt(story):
 def test_a_glimpse_shows_how_far_it_is(story):
     story.placed(1)
     state = story.state
-    state.see({"0": {"decision": "0-1", "stage": "fetch", "done": 5, "total": 10}})
+    state.see({"0-1": {"decision": "0-1", "stage": "fetch", "done": 5, "total": 10}})
     attempt = state.jobs["0"].latest
     assert (attempt.stage, attempt.progress["done"], attempt.progress["total"]) == ("fetch", 5, 10)
     more = {"decision": "0-1", "stage": "steps", "epoch": 2, "loss": 0.5, "metric": {"accuracy": 0.9, "x": "no"}}
-    state.see({"0": more})
+    state.see({"0-1": more})
     assert state.jobs["0"].latest.metric == {"epoch": 2, "loss": 0.5, "accuracy": 0.9}
 
 
 @pytest.mark.parametrize("glimpse", [{"decision": "0-9", "stage": "fetch"}, {"stage": "fetch"}, {}])
 def test_a_glimpse_of_another_attempt_is_not_shown(story, glimpse):
     state = story.state
-    state.see({"0": glimpse})
+    state.see({"0-1": glimpse, "7-1": {"decision": "7-1", "stage": "fetch"}})
+    assert list(state.jobs) == ["0"]
     assert state.jobs["0"].latest.stage == ""

@@ -150,14 +150,30 @@ class TestBudgets:
         (end,) = verdict(pool(limits=Limits(attempts=9, wasted_s=3 * HOUR)))(story.state, ["0"], 0.0)
         assert "took 3.0 h of the 3.0 h" in end.reason
 
+    def test_attempts_that_the_pool_spent_by_itself_count_whatever_follows_them(self):
+        story = Story()
+        story.submit()
+        for number, kind in ((1, "container_failed"), (2, "evicted")):
+            story.placed(number)
+            story.start(f"agent-{number}")
+            if number == 2:
+                story.checkpoint(7, "agent-2")
+            story.stopped(number, kind=kind, emitters=(f"agent-{number}",))
+        story.gone()
+        assert [attempt.failure.kind for attempt in story.job.spent] == ["container_failed"]
+        assert verdict(pool())(story.state, ["0"], 0.0) == []
+        (end,) = verdict(pool(limits=Limits(attempts=1)))(story.state, ["0"], 0.0)
+        assert (end.reason, end.failure.kind) == ("1 of 1 attempts were used up", "container_failed")
+
 
 class TestConfirmingElsewhere:
     def judge(self, story, rules=None):
         return verdict(rules or pool())(story.state, ["0"], 0.0)
 
-    def test_a_mistake_seen_once_in_a_pool_is_looked_at_elsewhere(self):
+    @pytest.mark.parametrize("kind", ["step_failed", "output_missing", "output_wrong"])
+    def test_a_mistake_seen_once_in_a_pool_is_looked_at_elsewhere(self, kind):
         story = Story()
-        story.fail_at("A", 1, "step_failed")
+        story.fail_at("A", 1, kind)
         assert self.judge(story) == []
         (again,) = start(pool())(story.state, ["0"], 1e6)
         assert again.amendment.avoid_sites == ("A",)

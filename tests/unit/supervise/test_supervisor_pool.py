@@ -119,5 +119,5 @@ def test_glimpses_are_kept_but_are_no_events(bench):
             return [replace(s, glimpse={"decision": s.decision, "done": 5}) for s in super().poll()]
 
     bench.supervisor(bench.engine(None, Glimpsed)).run()
-    assert bench.store.glimpses("run-1") == {"0": {"decision": "0-1", "done": 5}}
+    assert bench.store.glimpses("run-1") == {"0-1": {"decision": "0-1", "done": 5}}
     assert all("done" not in event.data for event in bench.events())

@@ -159,3 +159,40 @@ def test_what_is_told_has_a_form_for_machines(tmp_path):
     told = why(story, tmp_path)
     assert set(told.to_data()) >= {"job", "what", "evidence", "fault", "done", "next", "remedy", "exit_code"}
     assert next(label for label, _ in told.lines()) == "what"
+
+
+def test_a_second_copy_and_which_of_both_was_first(tmp_path):
+    story = Story()
+    story.submit()
+    story.start("agent-1")
+    reason = "on w1 at here it needs about 4.0 h more, elsewhere about 2.0 h"
+    story.supervise("decided", action="submit", id="0-2", reason=reason, copy_of="0-1")
+    assert why(story, tmp_path).what == "it runs on w1, in the stage start", "the copy only waits"
+    assert why(story, tmp_path).done == f"attempt 2 was started beside attempt 1: {reason}"
+    story.start("agent-2", "0-2")
+    story.end("succeeded", "agent-2")
+    story.supervise("decided", action="accept", target="0-2", reason="r")
+    story.supervise("decided", action="cancel", target="0-1", reason="attempt 2 succeeded first")
+    story.verdict("succeeded", emitter="agent-2")
+    story.end("failed", "agent-1", failure="terminated")
+    told = why(story, tmp_path)
+    assert told.what == "it succeeded: attempt 2 took 9.0 s and passed its checks"
+    assert told.done.endswith("elsewhere about 2.0 h; attempt 2 succeeded first")
+    assert not told.failed and told.evidence == ()
+
+
+def test_a_job_that_was_moved(tmp_path):
+    story = Story()
+    story.submit()
+    story.start("agent-1")
+    story.supervise("decided", action="move", target="0-1", reason="it is late", avoid_machines=["w1"])
+    story.end("continue", "agent-1")
+    story.gone()
+    told = why(story, tmp_path)
+    assert told.done == "attempt 1 was moved: it is late"
+    assert told.next == "another attempt follows now, not on w1"
+
+
+def test_places_known_from_earlier_runs(tmp_path):
+    about = Setting(Story().state, RunFolder(tmp_path), True, known_bad={"Slow": "trainings take 3 times as long"})
+    assert explain_run(about) == ["Slow is avoided because of earlier runs: trainings take 3 times as long"]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from packtrain.engines.api import AS_PLANNED, Amendment
 from packtrain.engines.htcondor.holds import STARTED_TOO_OFTEN
 from packtrain.engines.htcondor.image import image_of
-from packtrain.engines.htcondor.settings import RunSettings
+from packtrain.engines.htcondor.settings import Hints, RunSettings
 from packtrain.engines.htcondor.tracker import NOTE
 from packtrain.errors import EXIT_CONTINUE_HERE, UsageError
 from packtrain.plan import Job, RunFolder
@@ -43,6 +43,8 @@ _LISTED = ("transfer_input_files", "ulog_execute_attrs", "job_machine_attrs")
 _SHORT_DURATION_S, _MEDIUM, _LONG = 10 * 3600, "Medium", "Long"
 _UPDATES_PER_S, _LEAST_LIVE_S = 20, 2
 _PLACE = re.compile(r"[\w.:-]{1,200}", re.ASCII)
+_NAMED = re.compile(r"\bglidein_|\bmachine\b", re.IGNORECASE)
+_HOPE_S = 3600  # in the queue, before a place known to be bad is better than none
 _SITE_ATTRIBUTES = "GLIDEIN_ResourceName, GLIDEIN_Site"
 
 # A log as DAGMan has it can leave out kinds of events: in `log`, each word of a job about its progress is one (033).
@@ -115,7 +117,7 @@ def _lines(batch: Batch, folder: RunFolder, settings: RunSettings) -> Iterator[L
     yield "submit_event_user_notes", f"{NOTE} $(job) $(decision)"
     yield "ulog_execute_attrs", _SITE_ATTRIBUTES
     yield from _resources(job, settings)
-    yield from _avoided(batch.amendment)
+    yield from _places(batch.amendment, settings)
     yield from _patience(job, settings)
     yield from _attributes(batch, job, settings)
     if len(batch.attempts) > 1:
@@ -171,14 +173,38 @@ def _resources(job: Job, settings: RunSettings) -> Iterator[Line]:
         yield from _gpu_needs(job)
 
 
-def _avoided(amendment: Amendment) -> Iterator[Line]:
-    """Places that failed lately; `merged` joins this with a person's own requirements. An attribute that a machine does
-    not have differs from any name. Names come from a log that others could write."""
-    sites, machines = (filter(_PLACE.fullmatch, names) for names in (amendment.avoid_sites, amendment.avoid_machines))
-    terms = [f'GLIDEIN_ResourceName =!= "{name}" && GLIDEIN_Site =!= "{name}"' for name in sites]
-    terms += [f'Machine =!= "{name}"' for name in machines]
+def _places(amendment: Amendment, settings: RunSettings) -> Iterator[Line]:
+    """Places that failed lately, and those known from earlier runs, which a job that finds no other one may have after
+    all. `merged` joins this with a person's own requirements; a `rank` of theirs replaces ours. If they name places
+    themselves, earlier runs have no say."""
+    hints = Hints() if names_places(settings.lines) else settings.hints
+    terms = _without(amendment.avoid_sites, amendment.avoid_machines)
+    known = _without(hints.avoid_sites, hints.avoid_machines)
+    if known:
+        terms.append(f"(time() - QDate > {_HOPE_S} || ({' && '.join(known)}))")
     if terms:
         yield "requirements", " && ".join(terms)
+    ranks = [f"ifThenElse({_is_at(name)}, {rank}, 0)" for name, rank in hints.ranks.items() if _PLACE.fullmatch(name)]
+    if ranks:
+        yield "rank", " + ".join(ranks)
+
+
+def _without(sites: Iterable[str], machines: Iterable[str]) -> list[str]:
+    """An attribute that a machine does not have differs from any name. Names come from a log that others could
+    write."""
+    terms = [
+        f'GLIDEIN_ResourceName =!= "{name}" && GLIDEIN_Site =!= "{name}"' for name in filter(_PLACE.fullmatch, sites)
+    ]
+    return terms + [f'Machine =!= "{name}"' for name in filter(_PLACE.fullmatch, machines)]
+
+
+def _is_at(site: str) -> str:
+    return f'GLIDEIN_ResourceName =?= "{site}" || GLIDEIN_Site =?= "{site}"'
+
+
+def names_places(lines: Iterable[Line]) -> bool:
+    """Whether a person says where the jobs have to run."""
+    return any(normal(key) == "requirements" and _NAMED.search(value) for key, value in lines)
 
 
 def _gpu_needs(job: Job) -> Iterator[Line]:

@@ -164,7 +164,8 @@ def _execute(known: Known, record: Record) -> Iterator[Sighting]:
     known.starts, known.running, known.held, known.emitters = known.starts + 1, True, False, []
     known.trouble, known.brings = "", False
     slot = record.attribute("SlotName")
-    host = slot.partition("@")[2] or record.text.rpartition(": ")[2]
+    # A pilot's name stands between the two: slot1_2@glidein_9@w17.example.org
+    host = slot.rpartition("@")[2] if "@" in slot else record.text.rpartition(": ")[2]
     yield _sight(known, "placed", record, start=known.starts, host=host)
 
 

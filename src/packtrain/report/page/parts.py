@@ -18,7 +18,12 @@ from packtrain.report.words import hours_words, percent_words, time_words
 _UNIT = r"(?:\s?%|×|\s(?:h|min|s|d|GB|MB/s|kB/s|jobs?|attempts?|times)\b|(?=\sof\b))"
 _FIGURE = re.compile(rf"(?<![\w.-])\d[\d.,]*{_UNIT}(?:\s\d+\smin\b)?")
 _SPACE = re.compile(r"(?<=\d) (?=(?:h|min|s|d|jobs?|[GMk]B/?s?)\b)|(?<=\bh) (?=\d)")
-_KINDS = {"run": "a run of packtrain", "log": "from HTCondor's log", "table": "from a table of jobs"}
+_KINDS = {
+    "run": "a run of packtrain",
+    "log": "from HTCondor's log",
+    "table": "from a table of jobs",
+    "simulation": "simulated",
+}
 _SHOWN_PROBLEMS = 10
 _LONG_VALUE = 11  # letters: a name of a site
 
@@ -39,7 +44,7 @@ def _days(history: History) -> Iterator[str]:
     """In UTC: nobody knows in which zone the reader will sit."""
     times = [span.start for attempt in history.attempts() for span in attempt.spans[:1]]
     times += [attempt.end for attempt in history.attempts() if attempt.spans]
-    if history.absolute and times and 0 < min(times) <= max(times) < 253e9:
+    if history.absolute and history.kind != "simulation" and times and 0 < min(times) <= max(times) < 253e9:
         first, last = (_day(moment) for moment in (min(times), max(times)))
         yield first if first == last else f"{first} to {last}"
 

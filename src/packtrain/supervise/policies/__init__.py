@@ -1,7 +1,9 @@
-"""Pure functions from state and time to decisions. Each looks only at the jobs that changed or are due, except `halt`.
+"""Pure functions from state and time to decisions. Each looks only at the jobs that changed or are due, except
+`halt` and `stragglers`.
 
-`rules` is what they go by; `verdict`, `halt`, `hold`, `start`, `amend` and `cancel` decide; `places` says what is
-avoided. No policy reads a clock, a file or a random source: a simulator runs them unchanged."""
+`rules` is what they go by; `verdict`, `halt`, `hold`, `start`, `amend`, `stragglers` and `cancel` decide; `places` says
+what is avoided, `forecast` when attempts will end. No policy reads a clock, a file or a random source: a simulator runs
+them unchanged."""
 
 from packtrain.supervise.policies.amend import loosen
 from packtrain.supervise.policies.cancel import cancel_everything, cancel_requested
@@ -9,6 +11,18 @@ from packtrain.supervise.policies.halt import halt
 from packtrain.supervise.policies.hold import holds
 from packtrain.supervise.policies.rules import Rules
 from packtrain.supervise.policies.start import start
+from packtrain.supervise.policies.stragglers import settle, stragglers
 from packtrain.supervise.policies.verdict import verdict
 
-__all__ = ["Rules", "cancel_everything", "cancel_requested", "halt", "holds", "loosen", "start", "verdict"]
+__all__ = [
+    "Rules",
+    "cancel_everything",
+    "cancel_requested",
+    "halt",
+    "holds",
+    "loosen",
+    "settle",
+    "start",
+    "stragglers",
+    "verdict",
+]

@@ -6,12 +6,13 @@ from __future__ import annotations
 from packtrain.engines.api import AS_PLANNED, Amendment
 from packtrain.events.failure import MORE_DISK, MORE_MEMORY, REDELIVER
 from packtrain.state import Attempt, AttemptStatus, JobState, RunState
-from packtrain.state.record import site_of
+from packtrain.state.pace import site_of
 from packtrain.supervise.decisions import Cancel, Changed, Decision, Policy
 from packtrain.supervise.policies.rules import Rules
 
 _FACTOR = 2.0
 _PATIENCE, _LEAST_PATIENCE_S = 1 / 6, 60.0  # of the time that a place is avoided
+_AVOIDED = ("avoid_sites", "avoid_machines")
 Places = tuple[tuple[str, ...], tuple[str, ...]]
 
 
@@ -22,14 +23,19 @@ def amendment(job: JobState, rules: Rules, avoid: Places) -> Amendment:
     brings = _agent_brings(job, rules)
     if _found_no_machine(job):
         return Amendment(agent_brings=brings)
-    sites, machines = avoid
+    sites, machines = ({*names, *_left(job, key)} for names, key in zip(avoid, _AVOIDED, strict=True))
     return Amendment(
         memory=_memory(job, rules),
         disk=min(_FACTOR ** _count(job, MORE_DISK), rules.recovery.most_disk) if rules.many_sites else 1.0,
         avoid_sites=tuple(sorted({*sites, *_own_site(job, rules)})),
-        avoid_machines=machines,
+        avoid_machines=tuple(sorted(machines)),
         agent_brings=brings,
     )
+
+
+def _left(job: JobState, key: str) -> set[str]:
+    """Places that it was moved away from."""
+    return {str(name) for moved in job.moves.values() for name in moved.get(key) or ()}
 
 
 def _count(job: JobState, action: str) -> int:
@@ -59,7 +65,8 @@ def _agent_brings(job: JobState, rules: Rules) -> bool:
 def _found_no_machine(job: JobState) -> bool:
     """What was asked for was nowhere to be had, see `loosen`."""
     last = job.recent[-1] if job.recent else None
-    return last is not None and _is_narrow(last) and _never_ran(last) and job.cancel_decided(last.decision)
+    gone = last is not None and _is_narrow(last) and _never_ran(last) and job.cancel_decided(last.decision)
+    return gone and last is not None and not last.copy_of
 
 
 def loosen(rules: Rules) -> Policy:
@@ -74,7 +81,8 @@ def loosen(rules: Rules) -> Policy:
 
 
 def _loosened(job: JobState) -> list[Decision]:
-    reason = "no machine took it as it was asked for; it is asked for as planned"
+    alone = "no machine took it as it was asked for; it is asked for as planned"
+    reason = alone if len(job.live) == 1 else "no other machine took this second copy"
     stuck = (a for a in job.live if a.status is AttemptStatus.QUEUED and _is_narrow(a) and _never_ran(a))
     return [Cancel(job.id, a.decision, reason) for a in stuck if not job.cancel_decided(a.decision)]
 

@@ -27,8 +27,8 @@ def halt(rules: Rules) -> Policy:
 
 def why_halted(state: RunState, rules: Rules) -> tuple[str, str]:
     """The kind of failure and the reason, or nothing."""
-    record, recovery = state.record, rules.recovery
-    alike = _common_mistake(record, rules)
+    record, recovery = state.outcomes, rules.recovery
+    alike = _common_mistake(state, rules)
     if alike:
         return "run_stopped", f"stopped after {len(alike)} identical failures {_where(alike, rules)}"
     if recovery.failures is not None and record.failures >= recovery.failures:
@@ -39,15 +39,15 @@ def why_halted(state: RunState, rules: Rules) -> tuple[str, str]:
     return "", ""
 
 
-def _common_mistake(record: Record, rules: Rules) -> set[Finding]:
+def _common_mistake(state: RunState, rules: Rules) -> set[Finding]:
     """Failures that are alike, of enough jobs at enough sites, where no job got past that point."""
-    enough = rules.recovery.stop_after
+    record, enough = state.outcomes, rules.recovery.stop_after
     if not enough or record.successes:
         return set()
     for (kind, _, _), found in record.mistakes.items():
         jobs, sites = {one.job for one in found}, {one.site for one in found}
         stops = kind in KINDS and KINDS[kind].action in (CONFIRM, STOP)
-        if stops and len(jobs) >= enough and len(sites) >= rules.places and not _is_passed(record, jobs):
+        if stops and len(jobs) >= enough and len(sites) >= rules.places and not _is_passed(state.record, jobs):
             return found
     return set()
 

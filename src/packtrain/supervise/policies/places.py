@@ -17,7 +17,7 @@ def avoided(state: RunState, rules: Rules, now: float) -> tuple[tuple[str, ...],
     """Sites and machines. Only what there is an alternative to: a run that avoids every place never ends."""
     if not rules.can_move:
         return (), ()
-    record, span = state.record, rules.recovery.avoid_s
+    record, span = state.outcomes, rules.recovery.avoid_s
     bad_sites = [name for name in _worst(record.sites, now, span) if _is_bad(record.sites[name], now, span)]
     bad_machines = list(_worst(record.machines, now, span))
     sites = _with_alternative(bad_sites[:_MOST_SITES], record.sites)
@@ -32,7 +32,8 @@ def weight(faults: Collection[Finding], now: float, span: float) -> float:
 
 def _worst(places: Mapping[str, Place], now: float, span: float) -> Iterator[str]:
     """Those with a failure that is not older than the span, the heaviest first."""
-    fresh = {name: place for name, place in places.items() if any(now < f.at + span for f in place.faults)}
+    bad = ((name, place) for name, place in places.items() if place.faults)
+    fresh = {name: place for name, place in bad if any(now < f.at + span for f in place.faults)}
     yield from sorted(fresh, key=lambda name: (-weight(fresh[name].faults, now, span), name))
 
 
@@ -49,4 +50,4 @@ def _outside(machines: list[str], sites: Collection[str], record: Record) -> lis
 
 
 def _with_alternative(bad: list[str], known: Mapping[str, Place]) -> list[str]:
-    return bad if set(known) - set(bad) else []
+    return bad if any(name not in bad for name in known) else []

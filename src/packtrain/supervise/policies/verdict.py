@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from packtrain.events import Failure
 from packtrain.events.failure import CONFIRM, END, RETRY, STOP
-from packtrain.state import Attempt, AttemptStatus, JobState, JobStatus, RunState
-from packtrain.state.record import signature, wasted_by
+from packtrain.state import Attempt, JobState, JobStatus, RunState
+from packtrain.state.pace import on_machine
+from packtrain.state.record import signature
 from packtrain.supervise.decisions import Changed, Decision, End, Policy
 from packtrain.supervise.policies.rules import Rules
 
@@ -23,11 +24,14 @@ def verdict(rules: Rules) -> Policy:
 
 
 def _judge(state: RunState, job: JobState, rules: Rules) -> End | None:
-    winner = next((a for a in job.attempts if a.status is AttemptStatus.SUCCEEDED), None)
+    winner = job.winner
     if winner:
         return End(job.id, JobStatus.SUCCEEDED, f"attempt {winner.number} passed its checks", winner.emitter)
-    spent = list(job.spent)
-    if job.live or not spent or spent[-1] is not job.recent[-1]:
+    spent, tried = list(job.spent), [a for a in job.recent if not job.cancel_decided(a.decision)]
+    if job.live or not spent:
+        return None
+    # A pool may have spent them all by itself while nobody looked, before one that was free.
+    if spent[-1] is not tried[-1] and len(spent) < rules.limits(job.id).attempts:
         return None
     reason = _reason_to_end(state, job, spent, rules)
     failure = spent[-1].failure or _no_further(spent[-1])
@@ -43,7 +47,7 @@ def _reason_to_end(state: RunState, job: JobState, spent: list[Attempt], rules: 
         return evidence
     if len(spent) >= limits.attempts:
         return f"{len(spent)} of {limits.attempts} attempts were used up"
-    wasted = sum(wasted_by(job, attempt) for attempt in spent) if limits.wasted_s is not None else 0.0
+    wasted = sum(on_machine(job, attempt) for attempt in spent) if limits.wasted_s is not None else 0.0
     if limits.wasted_s is not None and wasted >= limits.wasted_s:
         return f"its failed attempts took {wasted / 3600:.1f} h of the {limits.wasted_s / 3600:.1f} h that they may"
     return ""

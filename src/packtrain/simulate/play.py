@@ -1,0 +1,112 @@
+"""One run, played: jobs, a world, a policy and a seed in, a history out."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from packtrain.plan import Checkpoint, Job, Output, Plan, Ref, Resources, RunFolder
+from packtrain.report.ends import end_of_job
+from packtrain.report.history import Category, History, Outcome
+from packtrain.report.history import Job as JobOfHistory
+from packtrain.simulate.courses import Ending
+from packtrain.simulate.engine import SimulatedEngine
+from packtrain.simulate.kernel import Kernel
+from packtrain.simulate.policy import Policy
+from packtrain.simulate.pool import Pool
+from packtrain.simulate.stay import Task
+from packtrain.simulate.world import World
+from packtrain.state import RunState
+from packtrain.store import MemoryStore
+from packtrain.supervise import Supervisor
+
+RUN = "simulated"
+_NOWHERE = RunFolder(Path("/nonexistent"))  # nothing is read or written: agents speak through the engine
+_LOOK_S, _LOOKS = 30.0, 300  # at most so long, at least so many while a job computes
+_GLIMPSE_S, _GLIMPSES, _AGENTS_PER_S = 900.0, 12, 2.0
+_NEVER_ENDED = Ending(Outcome.RUNNING, Category.NONE)
+
+
+def play(world: World, policy: Policy, jobs: int, seed: int) -> History:
+    """The same arguments, the same history."""
+    with _no_garbage():
+        played = _supervised if policy.supervised else _alone
+        return played(world, policy, jobs, seed)
+
+
+def _alone(world: World, policy: Policy, jobs: int, seed: int) -> History:
+    """Submitted once; what becomes of it is what the pool makes of it."""
+    endings: dict[str, Ending] = {}
+
+    def hear(task: Task, what: str) -> None:
+        if what == "ended" and task.stay is not None and task.stay.ending is not None:
+            endings[task.job] = task.stay.ending
+
+    kernel = Kernel()
+    pool = Pool(world, policy.behaviour, kernel, seed, hear)
+    for number in range(jobs):
+        pool.submit(Task(str(number), str(number), 0.0))
+    while kernel.step():
+        pass
+    made = (pool.job(str(number), endings.get(str(number), _NEVER_ENDED), True) for number in range(jobs))
+    return _history(world, policy, made, seed)
+
+
+def _supervised(world: World, policy: Policy, jobs: int, seed: int) -> History:
+    state, engine = supervise(world, policy, jobs, seed)
+    endings = {name: _ending(state, name) for name in state.jobs}
+    del state  # it takes more memory than all the rest
+    made = (engine.pool.job(name, ending, True) for name, ending in endings.items())
+    return _history(world, policy, made, seed)
+
+
+def _history(world: World, policy: Policy, jobs: Iterable[JobOfHistory], seed: int) -> History:
+    told = f"Nothing of this happened: it is a simulated run, with seed {seed}, in a pool as of {world.name}."
+    return History(f"{world.name}, {policy.name}", "simulation", tuple(jobs), untold=(told,))
+
+
+def supervise(world: World, policy: Policy, jobs: int, seed: int) -> tuple[RunState, SimulatedEngine]:
+    """The unchanged supervisor under a virtual clock."""
+    engine = SimulatedEngine(RUN, world, policy.behaviour, seed, *_pauses(world, min(jobs, world.slots)))
+    store = MemoryStore(engine.clock, keep=False)
+    supervisor = Supervisor(_plan(policy, jobs), _NOWHERE, store, engine, engine.clock, mono=engine.clock)
+    engine.restless = lambda: supervisor.restless
+    supervisor.state.forgets = True
+    state = supervisor.run()
+    engine.restless = lambda: False
+    return state, engine
+
+
+def _pauses(world: World, running: int) -> tuple[float, float]:
+    """Between two looks of the supervisor, and between two words of an agent about how far it is: as often as matters
+    to jobs of that length, and the more agents, the less often, as in real pools."""
+    usual = min(site.compute.mean for site in world.sites)
+    return min(_LOOK_S, usual / _LOOKS), max(min(_GLIMPSE_S, usual / _GLIMPSES), running / _AGENTS_PER_S)
+
+
+def _plan(policy: Policy, jobs: int) -> Plan:
+    usual = Job("", (), Resources(), policy.limits, ())
+    if policy.behaviour.checkpoint_s is not None:  # at a place that every attempt reaches
+        usual = replace(usual, checkpoint=Checkpoint("model"), output=Output(Ref("s3://nowhere")))
+    made = tuple(replace(usual, id=str(number)) for number in range(jobs))
+    return Plan(RUN, RUN, "htcondor", made, recovery=policy.recovery)
+
+
+def _ending(state: RunState, name: str) -> Ending:
+    end = end_of_job(state.jobs[name])
+    return Ending(end.outcome, end.category, end.reason)
+
+
+@contextmanager
+def _no_garbage() -> Iterator[None]:
+    """Nothing here refers to itself for long; to look for that again and again takes as long as all the rest."""
+    before = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if before:
+            gc.enable()

@@ -1,0 +1,229 @@
+"""How long attempts take, kept as an index: those that succeeded, which jobs run or wait, what all attempts took. Drawn
+anew for the jobs that changed only."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
+from statistics import median
+from typing import TypeVar
+
+from packtrain.state.attempt import Attempt, fraction_of
+from packtrain.state.job import JobState
+from packtrain.state.table import AttemptStatus, JobStatus
+from packtrain.state.training import number
+
+V = TypeVar("V")
+
+_MOST_KNOWN = 1000
+_ENOUGH = 0.05  # of a stage: what is done between two reports tells its pace
+_MUCH = 0.1  # of a stage: done since it began, it tells its pace, too
+_MOST_RESTORED = 0.8  # of a training: what is left of it tells little of the whole
+
+
+@dataclass(frozen=True, slots=True)
+class Stint:
+    """What a training takes from nothing to its end, as one attempt tells it."""
+
+    site: str
+    around: float  # seconds before and after its steps
+    steps: float
+
+    @property
+    def seconds(self) -> float:
+        return self.around + self.steps
+
+
+@dataclass(frozen=True, slots=True)
+class UnderWay:
+    """An attempt that runs, as far as it told."""
+
+    attempt: Attempt
+    site: str
+    since: float  # when its stage began, by the store's clock
+    share: float  # of its stage, 0 to 1
+    restored: float  # of that, what it did not do itself
+    told_at: float  # when it last said so; 0: nobody knows
+    first: tuple[float, float] | None = None  # the share that it told first, and when
+
+    @property
+    def done(self) -> float:
+        """What tells its pace: what it did since it first told how far it is, for before that it may have prepared
+        something; or all, if that is much."""
+        if self._base:
+            return self.share - self._base[0]
+        own = self.share - self.restored
+        return own if own >= _MUCH or self.attempt.stage != "steps" else 0.0
+
+    @property
+    def _base(self) -> tuple[float, float] | None:
+        return self.first if self.first and self.share - self.first[0] >= _ENOUGH else None
+
+    @property
+    def _since(self) -> float:
+        return self._base[1] if self._base else self.since
+
+    @classmethod
+    def of(cls, job: JobState) -> UnderWay | None:
+        """Of two attempts that run, not the copy."""
+        running = [attempt for attempt in job.live if attempt.status is AttemptStatus.RUNNING and attempt.began_at]
+        if not running:
+            return None
+        attempt = min(running, key=lambda one: one.number)
+        share = fraction_of(attempt) or 0.0
+        restored = attempt.training.share_of(attempt.restored) if attempt.stage == "steps" else 0.0
+        since = attempt.stage_at or attempt.began_at
+        return cls(attempt, site_of(attempt), since, share, restored, attempt.told_at)._noting()
+
+    def after(self, earlier: UnderWay | None) -> UnderWay:
+        """With what was known of the same stage of the same attempt."""
+        if earlier is None or not earlier.first or earlier._stay != self._stay:
+            return self
+        return replace(self, first=earlier.first)
+
+    @property
+    def _stay(self) -> tuple[str, str, str]:
+        return self.attempt.decision, self.attempt.emitter, self.attempt.stage
+
+    def _noting(self) -> UnderWay:
+        news = self.first is None and self.told_at and self.share > self.restored and self.attempt.stage == "steps"
+        return replace(self, first=(self.share, self.told_at)) if news else self
+
+    def further(self, job: JobState) -> UnderWay | None:
+        """By the newest glimpse, without drawing the attempt anew; None where that does not tell."""
+        seen, now = job.glimpse(self.attempt.decision)
+        step, steps = number(seen.get("step")), number(seen.get("total_steps"))
+        if self.attempt.stage != "steps" or seen.get("stage") != "steps" or step is None or not steps:
+            return None
+        return replace(self, share=min(1.0, max(0.0, step / steps)), told_at=now)._noting()
+
+    def takes(self, now: float) -> float:
+        """Its whole stage, by what it did until it last told. One that tells nothing for as long as it took before
+        gets no further: it is the later the longer that lasts."""
+        return self._startup + max(0.0, self._told(now) - self._since, (now - self._since) / 2) / self.done
+
+    @property
+    def _startup(self) -> float:
+        """What passed before the first steps, if they were as quick as those after them."""
+        if self._base is None:
+            return 0.0
+        share, when = self._base
+        return max(0.0, when - self.since - (share - self.restored) * (self.told_at - when) / self.done)
+
+    def _told(self, now: float) -> float:
+        return self.told_at or now
+
+    def left(self, now: float) -> float:
+        rest = 1.0 - self.share
+        by_word = rest * (self._told(now) - self._since) / self.done - (now - self._told(now))
+        return max(0.0, by_word, rest * (now - self._since) / 2 / self.done)
+
+
+@dataclass
+class Pace:
+    """`whole` and `_queued` know the newest only: of a hundred thousand jobs, a thousand tell as much."""
+
+    whole: dict[str, Stint] = field(default_factory=dict)  # by job, of those that succeeded
+    running: dict[str, UnderWay | None] = field(default_factory=dict)  # None: nobody told since when
+    waiting: set[str] = field(default_factory=set)  # for a machine, or for their next attempt
+    copied: set[str] = field(default_factory=set)  # jobs of which a second copy was started
+    moved: dict[str, int] = field(default_factory=dict)  # how often jobs were moved
+    slot_s: float = 0.0  # of all attempts that are over
+    _slot_s: dict[str, float] = field(default_factory=dict)
+    _queued: dict[str, float] = field(default_factory=dict)  # seconds that a job last waited for a machine
+    _most: int = 0  # at once, when that was last asked for
+    _stays: dict[str, tuple[tuple[float, float], ...]] = field(default_factory=dict)  # from and until, by job
+
+    def draw(self, job: JobState) -> None:
+        """Replace what is known of one job."""
+        taken = sum(on_machine(job, attempt) for attempt in job.attempts if not attempt.live)
+        self.slot_s += taken - self._slot_s.get(job.id, 0.0)
+        self._slot_s[job.id] = taken
+        queued = _queued(job)
+        if queued is not None:
+            _note(self._queued, job.id, queued)
+        self._stays[job.id] = tuple((a.began_at, a.over_at or math.inf) for a in job.attempts if a.began_at)
+        stint = next(_stints(job), None)
+        if stint:
+            _note(self.whole, job.id, stint)
+        if job.moves:
+            self.moved[job.id] = len(job.moves)
+        status = job.status
+        earlier = self.running.pop(job.id, None)
+        if status is JobStatus.RUNNING:
+            under = UnderWay.of(job)
+            self.running[job.id] = under.after(earlier) if under else None
+        _mark(self.waiting, job.id, status in (JobStatus.QUEUED, JobStatus.WAITING))
+        _mark(self.copied, job.id, any(attempt.copy_of for attempt in job.recent))
+
+    def further(self, job: JobState) -> bool:
+        """False if it is not known to run, or not known how far it is. Reports come by the thousand."""
+        known = self.running.get(job.id)
+        under = known.further(job) if known else None
+        if under:
+            self.running[job.id] = under
+        return under is not None
+
+    def usual_wait(self) -> float:
+        """For a machine."""
+        return median(self._queued.values()) if self._queued else math.inf
+
+    def most_at_once(self) -> int:
+        """How many attempts were on machines at the same time."""
+        turns = [turn for stays in self._stays.values() for began, over in stays for turn in ((began, 1), (over, -1))]
+        self._most = max(self._most, max(accumulate(change for _, change in sorted(turns)), default=0))
+        lasting = ((job, tuple(stay for stay in stays if stay[1] == math.inf)) for job, stays in self._stays.items())
+        self._stays = {job: stays for job, stays in lasting if stays}  # what is over meets nothing that is to come
+        return self._most
+
+
+def _queued(job: JobState) -> float | None:
+    placed = next((attempt for attempt in reversed(job.attempts) if attempt.start), None)
+    pool = job.in_pool(placed.decision) if placed else None
+    return pool.queue if pool else None
+
+
+def _note(known: dict[str, V], name: str, value: V) -> None:
+    known.pop(name, None)
+    known[name] = value
+    if len(known) > _MOST_KNOWN:
+        del known[next(iter(known))]
+
+
+def _mark(names: set[str], name: str, there: bool) -> None:
+    (names.add if there else names.discard)(name)
+
+
+def _stints(job: JobState) -> Iterator[Stint]:
+    for attempt in job.attempts:
+        taken = on_machine(job, attempt) if attempt.status is AttemptStatus.SUCCEEDED else None
+        whole = steps_of(attempt, taken) if taken is not None else None
+        if taken is not None and whole is not None:
+            yield Stint(site_of(attempt), max(0.0, taken - _steps(attempt, taken)), whole)
+
+
+def _steps(attempt: Attempt, taken: float) -> float:
+    told = next((stage.seconds for stage in attempt.stages if stage.name == "steps"), None)
+    return taken if told is None else told
+
+
+def steps_of(attempt: Attempt, taken: float) -> float | None:
+    """What the whole training takes, by one that succeeded; None where too much of it was restored to tell."""
+    before = attempt.training.share_of(attempt.restored)
+    if before > _MOST_RESTORED or (attempt.restored and not before):
+        return None
+    return _steps(attempt, taken) / (1 - before)
+
+
+def site_of(attempt: Attempt) -> str:
+    """Where it ran; of one that never did, what is called its site is only its engine."""
+    return attempt.site if attempt.emitter or attempt.start else ""
+
+
+def on_machine(job: JobState, attempt: Attempt) -> float:
+    """Seconds of a machine; by the pool's log where there is one."""
+    pool = job.in_pool(attempt.decision)
+    stretch = pool.starts.get(attempt.start) if pool else None
+    return max(attempt.seconds, stretch.slot + stretch.transfer if stretch else 0.0)

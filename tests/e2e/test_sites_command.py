@@ -1,0 +1,75 @@
+"""`packtrain sites`: what runs learned, as a table and as JSON."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from cli_runs import Desk
+
+from packtrain.state.knowledge import Visit
+from packtrain.store import SqliteStore
+
+pytestmark = pytest.mark.slow
+
+
+def fared(number, site, **more):
+    more = {"steps_s": 3600.0, "fetch_s": 60.0, "fetched": 10**9, "source": f"cache.{site.lower()}.org", **more}
+    return Visit("old", str(number), time.time() - 100 + number, "htcondor", site, f"{site.lower()}{number}", **more)
+
+
+@pytest.fixture
+def desk(tmp_path):
+    return Desk(tmp_path)
+
+
+@pytest.fixture
+def learned(desk):
+    failed = {"kind": "gpu_unusable", "fault": True, "steps_s": 0.0, "fetched": 0}
+    store = SqliteStore(desk.folder / "store.db")
+    store.note([fared(n, "Ada") for n in range(6)])
+    store.note([fared(n, "Bob", **failed) for n in range(10, 13)])
+    store.close()
+    return desk
+
+
+def test_nothing_is_known_at_first(desk):
+    assert "nothing is known yet" in desk.call("sites")
+    assert desk.json("sites")["sites"] == []
+
+
+def test_a_table_and_the_reason_of_each_exclusion(learned):
+    text = learned.call("sites")
+    assert "██████" in text and "▁▁▁" in text and "16.7 MB/s" in text and "1 h 00 min" in text
+    assert "Bob is avoided by new runs: 100% of its attempts failed there (gpu_unusable 3 times)" in text
+    assert "7 days old counts half" in text
+
+
+def test_json_has_all_figures(learned):
+    ada, bob = learned.json("sites")["sites"]
+    assert (ada["name"], ada["attempts"], ada["failed"], ada["slowness"], ada["avoided"]) == ("Ada", 6, 0.0, 1.0, "")
+    assert (bob["name"], bob["failed"], bob["rank"]) == ("Bob", 1.0, -75) and bob["avoided"]
+
+
+def test_machines_and_caches(learned):
+    assert {row["name"] for row in learned.json("sites", "--machines")["machines"]} > {"ada0", "bob10"}
+    first, second = learned.json("sites", "--caches")["caches"]
+    assert (first["name"], first["attempts"], second["name"]) == ("cache.ada.org", 6, "cache.bob.org")
+    assert "failed" not in first, "what fails on a machine says nothing of the cache"
+    assert "16.7 MB/s" in learned.call("sites", "--caches")
+
+
+@pytest.mark.parametrize("columns", ["40", "80", "100"])
+def test_a_narrow_terminal_loses_columns_not_lines(learned, columns):
+    learned.environment["COLUMNS"] = columns
+    lines = learned.call("sites").splitlines()
+    assert [line.split()[0] for line in lines[:3]] == ["site", "Ada", "Bob"]
+    assert max(map(len, lines[:3])) <= int(columns)
+
+
+def test_runs_on_this_machine_are_learned_from_too(desk):
+    needs = "resources: {tasks: 1, cpusPerTask: 1, memPerCpu: 64, gpus: 0}\n"
+    desk.write(f"{needs}steps: [{{run: {{command: 'true'}}}}]\n")
+    desk.call("run", "workflow.yaml")
+    (row,) = desk.json("sites")["sites"]
+    assert (row["name"], row["attempts"], row["outcomes"]) == ("local", 1, "█")
