@@ -20,6 +20,7 @@ class Site:
     gpu: str
     gpu_mb: int
     capability: float
+    more: tuple[tuple[str, object], ...] = ()  # settings of its own
 
 
 SITES = (
@@ -82,7 +83,8 @@ def _site(pool: Path, number: int, site: Site) -> str:
     execute, gpus = pool / "execute" / f"site{number}", pool / "etc" / f"site{number}.gpus"
     execute.mkdir(parents=True, exist_ok=True)
     gpus.write_text(inventory(number, site))
-    return _SITE.format(n=number, site=site, execute=execute, gpus=gpus, startd=_startd(pool, number))
+    settings = lines({f"site{number}.{name}": value for name, value in site.more})
+    return _SITE.format(n=number, site=site, execute=execute, gpus=gpus, startd=_startd(pool, number)) + settings
 
 
 def _startd(pool: Path, number: int) -> Path:

@@ -70,6 +70,12 @@ class Groups:
             with contextlib.suppress(OSError):
                 path.rmdir()
 
+    def names(self) -> list[str]:
+        """As rules of the kernel's name them."""
+        if not all(path.exists() for path in self._paths):
+            raise RuntimeError("sites can only be told apart by root, on a machine with control groups (v2)")
+        return [str(path.relative_to(_ROOT)) for path in self._paths]
+
     @contextlib.contextmanager
     def cut(self, site: int) -> Iterator[None]:
         group = self._paths[site]
@@ -79,14 +85,14 @@ class Groups:
         rules = _RULES.format(
             name=name, group=group.relative_to(_ROOT), root=_mount().relative_to(_ROOT), mark=0x7061636B
         )
-        _nft("-f", "-", rules=rules)
+        nft("-f", "-", rules=rules)
         try:
             yield
         finally:
-            _nft("delete", "table", "inet", name)
+            nft("delete", "table", "inet", name)
 
 
-def _nft(*arguments: str, rules: str | None = None) -> None:
+def nft(*arguments: str, rules: str | None = None) -> None:
     subprocess.run([program(), *arguments], input=rules, text=True, check=True)
 
 

@@ -38,17 +38,17 @@ Found = TypeVar("Found")
 class Pool:
     """`folder` is the pool's own: configuration, logs, queue, sandboxes."""
 
-    def __init__(self, folder: Path, *, sites: Sequence[Site] = SITES) -> None:
-        self.folder, self.sites = folder.resolve(), tuple(sites)
-        self._trust, self._groups = Trust(), Groups(len(self.sites))
+    def __init__(self, folder: Path, *, sites: Sequence[Site] = SITES, patience_s: float = _PATIENCE_S) -> None:
+        self.folder, self.sites, self._patience_s = folder.resolve(), tuple(sites), patience_s
+        self._trust, self.groups = Trust(), Groups(len(self.sites))
         self.config = condor_config.write(self.folder, free_ports(1)[0], self.sites, self._trust.folder)
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Pool:
-        self._groups.make()
+        self.groups.make()
         self._trust.make()
         for number in range(len(self.sites)):
-            condor_config.write_startd(self.folder, number, self._groups.join(number))
+            condor_config.write_startd(self.folder, number, self.groups.join(number))
         keeper = [sys.executable, "-m", "testbed.condor_keeper", str(condor.program("condor_master")), "-f"]
         more = {"X509_CERT_DIR": str(self._trust.folder)}  # for HTCondor's own plugins
         with open(self.folder / "log/master.out", "wb") as log:
@@ -71,7 +71,7 @@ class Pool:
     def __exit__(self, *exc: object) -> None:
         if self._process is not None:
             self._process.communicate()  # the end of its input ends it
-        self._groups.remove()
+        self.groups.remove()
         self._trust.remove()
 
     # What a user does
@@ -120,7 +120,7 @@ class Pool:
         return self.await_some(lambda: self.queue(wanted, *attributes), f"no job with {wanted}")[0]
 
     def await_some(self, look: Callable[[], Found], otherwise: str) -> Found:
-        deadline = time.monotonic() + _PATIENCE_S
+        deadline = time.monotonic() + self._patience_s
         while time.monotonic() < deadline:
             if found := look():
                 return found
@@ -163,7 +163,7 @@ class Pool:
 
     def cut(self, site: str) -> contextlib.AbstractContextManager[None]:
         """`with`: nothing comes to the site nor leaves it; all that runs there goes on."""
-        return self._groups.cut(self._number(site))
+        return self.groups.cut(self._number(site))
 
     def kill(self, daemon: str, site: str | None = None, number: int = signal.SIGKILL) -> int:
         """A signal to all masters, schedds, shadows, starters or startds (of the site); how many there were."""

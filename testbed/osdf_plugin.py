@@ -1,4 +1,5 @@
-"""A transfer plugin of HTCondor for osdf:///…, as sites of the OSPool have one: one plain GET through the director.
+"""A transfer plugin of HTCondor for osdf:///… and pelican://HOST/…, as sites of the OSPool have one: one plain GET
+through the director.
 
 The pool's folder has a program `osdf_plugin` that calls this one with the file that names the federation.
 """
@@ -21,7 +22,7 @@ _SCRIPT = """\
 #!/bin/sh
 if [ "$1" = -classad ]; then
     printf '%s\\n' 'MultipleFileSupport = true' 'PluginType = "FileTransfer"' 'PluginVersion = "1"' \\
-        'SupportedMethods = "osdf"' 'ProtocolVersion = 4'
+        'SupportedMethods = "osdf, pelican"' 'ProtocolVersion = 4'
     exit 0
 fi
 exec {python} {program} {federation} {certificates} "$@"
@@ -56,7 +57,7 @@ def main(arguments: Sequence[str]) -> int:
 def _transfer(url: str, local: str, federation: str, context: ssl.SSLContext) -> classad2.ClassAd:
     started, error = time.time(), ""
     try:
-        host = Path(federation).read_text()
+        host = urlsplit(url).netloc if url.startswith("pelican:") else Path(federation).read_text()
         with (
             urllib.request.urlopen(f"https://{host}{DIRECTOR}{urlsplit(url).path}", context=context) as answer,
             open(local, "wb") as file,

@@ -22,10 +22,10 @@ SAMPLE_EVERY_S = 0.2
 class Person:
     """A folder and a store of its own."""
 
-    def __init__(self, pool: Pool, folder: Path) -> None:
+    def __init__(self, pool: Pool, folder: Path, **environment: str) -> None:
         folder.mkdir()
-        self.pool, self.folder = pool, folder
-        self._environment = {**pool.environment, "PACKTRAIN_STORE": str(folder / "store.db")}
+        self.pool, self.folder, self.store = pool, folder, folder / "store.db"
+        self._environment = {**pool.environment, "PACKTRAIN_STORE": str(self.store), **environment}
 
     def packtrain(self, *arguments: object) -> str:
         return self.pool.packtrain(arguments, cwd=self.folder, env=self._environment).stdout

@@ -1,0 +1,102 @@
+"""A training by pacing: sleeps for as long as this machine takes to compute, a step at a time, and leaves a model.
+
+As the published program did, it asks the world for its weights first. With `--save` it is one that goes on from where
+it was: it saves each so many steps, and leaves when it is asked to. Standard library only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import signal
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+STEPS = 100
+LEFT = 85
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--weights", required=True, help="an address")
+    parser.add_argument("--setup-share", type=float, default=0.0, help="of the time, before the weights are needed")
+    parser.add_argument("--save", type=int, default=0, help="each so many steps; 0: never")
+    given = parser.parse_args()
+    images = sum(1 for _ in given.data.rglob("*.JPEG"))
+    if not images:
+        print("the data set is empty", file=sys.stderr)
+        return 1
+    return Training(given).run()
+
+
+class Training:
+    def __init__(self, given: argparse.Namespace) -> None:
+        self.save_each, self.given = given.save, given
+        self.seconds = seconds_here()
+        self.output = Path(os.environ.get("PACKTRAIN_OUTPUT", ".") if given.save else ".")
+        self.asked = False
+        if given.save:
+            signal.signal(signal.SIGTERM, self._on_term)
+
+    def _on_term(self, number: int, frame: object) -> None:
+        self.asked = True
+
+    def run(self) -> int:
+        for step in range(self._begin() + 1, STEPS + 1):
+            self._pause(self.seconds * (1 - self.given.setup_share) / STEPS)
+            print(f"step {step}/{STEPS}", flush=True)
+            if self.save_each:
+                self._report(step)
+                if step % self.save_each == 0 or self._must_leave():
+                    self._save(step)
+                if self._must_leave() and step < STEPS:
+                    return LEFT
+        (self.output / "model.pt").write_bytes(b"weights\n" * 1000)
+        return 0
+
+    def _begin(self) -> int:
+        """The step to go on from. The data are prepared each time; weights are needed for the first only."""
+        self._pause(self.seconds * self.given.setup_share)
+        resumed = os.environ.get("PACKTRAIN_RESUME") if self.save_each else None
+        if resumed:
+            return int(Path(resumed).read_text().split()[0])
+        with urllib.request.urlopen(self.given.weights) as answer:
+            answer.read()
+        return 0
+
+    def _pause(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while not self.asked and (left := until - time.monotonic()) > 0:
+            time.sleep(min(left, 0.5))
+
+    def _must_leave(self) -> bool:
+        return self.asked or Path(os.environ["PACKTRAIN_STOP"]).exists()
+
+    def _report(self, step: int) -> None:
+        with open(os.environ["PACKTRAIN_METRICS"], "a") as file:
+            file.write(json.dumps({"step": step, "total_steps": STEPS}) + "\n")
+
+    def _save(self, step: int) -> None:
+        target = self.output / "checkpoint.pt"
+        temporary = target.with_name(f".{target.name}.tmp-{os.getpid()}")
+        temporary.write_text(f"{step} steps\n" + "x" * 10_000)
+        temporary.replace(target)
+        with open(os.environ["PACKTRAIN_CHECKPOINTS"], "a") as file:
+            file.write(json.dumps({"path": str(target), "step": step}) + "\n")
+
+
+def seconds_here() -> float:
+    """What a whole training takes on this machine, as its ad says."""
+    ad = Path(os.environ["_CONDOR_MACHINE_AD"]).read_text()
+    found = re.search(r"^TrainingSeconds = ([\d.]+)", ad, re.MULTILINE)
+    assert found, "this machine does not say how fast it is"
+    return float(found[1])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,95 @@
+"""The published week of 100 ImageNet jobs, replayed on a real pool of three sites in scaled time, three ways.
+
+    python bench/ospool_week.py --json [--only plain,adopted,packtrain] [--jobs 100] [--hour 30] [--seed 1] [--keep DIR]
+
+Prints one JSON line; progress and what falls short on stderr. For each arm (its name before the figure):
+
+success              jobs of a hundred that brought a model
+compute_share        useful compute, of all slot time
+useful_fraction      useful compute and the one transfer that each job needs, of all slot time
+p95_over_median      of completion (first match to the end) of jobs that succeeded; max_over_median likewise
+makespan_s           first submission to last end
+wasted_…             slot time that came to nothing by cause, as a part of all
+packtrain_makespan_share   of plain's makespan
+
+Needs root: each machine of the pool has an address of its own, see testbed/addresses.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from harness import measure, verdict
+from harness.measure import tell
+from harness.verdict import Bounds, Figures
+from harness.week import account, data, fate
+from harness.week.arms import ARMS
+from harness.week.site import Place
+
+from testbed.s3 import S3
+
+BOUNDS: Bounds = {
+    "packtrain_success": ("+", 100.0),
+    "packtrain_useful_fraction": ("+", 0.95),
+    "packtrain_p95_over_median": ("-", 1.5),
+    "packtrain_max_over_median": ("-", 2.0),
+    "packtrain_makespan_share": ("-", 0.5),
+    "adopted_success": ("+", 98.0),
+    "adopted_useful_fraction": ("+", 0.85),
+    "plain_success_off": ("-", 10.0),
+    "plain_useful_fraction_off": ("-", 0.12),
+}
+MEGABYTES = 32.0
+
+
+def _arguments() -> argparse.Namespace:
+    parser = verdict.parser("the published week, replayed", ARMS)
+    parser.add_argument("--jobs", type=int, default=100)
+    parser.add_argument("--hour", type=float, default=30.0, help="seconds that an hour takes; at least 20")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="leave logs, runs and reports of the arms there")
+    given = parser.parse_args()
+    if given.hour < 20:
+        parser.error("HTCondor's timer for transfers, an hour, has at least 20 seconds")
+    return given
+
+
+@contextlib.contextmanager
+def _folder(keep: Path | None) -> Iterator[Path]:
+    if keep:
+        keep.mkdir(parents=True, exist_ok=True)
+        yield keep.resolve()
+    else:
+        with tempfile.TemporaryDirectory(prefix="packtrain-week-") as made:
+            yield Path(made)
+
+
+def main() -> None:
+    given = _arguments()
+    measure.leave_in_order()
+    figures: Figures = {}
+    week = fate.draw(given.seed, given.jobs, given.hour)
+    with (
+        tempfile.TemporaryDirectory(prefix="packtrain-pool-") as own,
+        _folder(given.keep) as folder,
+        S3() as s3,
+        Place(Path(own), week, data.archive(MEGABYTES)) as place,
+    ):
+        for name in given.only:
+            tell(f"{name}…")
+            began = time.monotonic()
+            arm = ARMS[name](place, folder / name, s3)
+            arm.run()
+            tell(f"  took {time.monotonic() - began:.0f} s; bytes by server: {place.caches.sent}")
+            figures |= account.of_arm(name, arm.history())
+            account.write(arm.history(), folder / f"{name}-report")
+    verdict.give("ospool_week", given, figures | account.beside(figures), BOUNDS, jobs=given.jobs, hour=given.hour)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,56 @@
+"""Gives what runs at each site of a pool an address of its own at chosen ports, and closes an address to some.
+
+All is on one host. A site's processes are in a control group (see `condor_network`); the kernel changes the source
+address of their connections to those ports. Needs root and the kernel's nf_tables.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Iterator, Sequence
+
+from testbed.condor_network import Groups, nft
+
+_FIRST_MARK = 0x70616300
+_RULES = """\
+table inet {name} {{
+  chain leaving {{
+    type filter hook output priority mangle; policy accept;
+    tcp dport {{ {ports} }} meta mark set socket cgroupv2 level 1 map {{ {marks} }}
+  }}
+  chain closed {{
+    type filter hook output priority filter; policy accept;
+    meta mark {{ {shut} }} ip daddr {outside} reject with icmp type net-unreachable
+  }}
+  chain named {{
+    type nat hook postrouting priority srcnat; policy accept;
+    meta mark {{ {all_marks} }} snat ip to meta mark map {{ {addresses} }}
+  }}
+}}
+"""
+
+
+def address(site: int) -> str:
+    return f"127.77.{site // 200}.{site % 200 + 1}"
+
+
+@contextlib.contextmanager
+def addressed(groups: Groups, ports: Sequence[int], outside: str, shut: Collection[int]) -> Iterator[None]:
+    """`with`: each site has its `address` at these ports; the sites `shut` get no way to the address `outside`."""
+    names = groups.names()
+    marks = [_FIRST_MARK + number for number in range(len(names))]
+    name = f"addresses_{names[0].rpartition('/')[2].replace('-', '_')}"
+    rules = _RULES.format(
+        name=name,
+        ports=", ".join(map(str, ports)),
+        marks=", ".join(f'"{group}" : {mark}' for group, mark in zip(names, marks, strict=True)),
+        all_marks=", ".join(map(str, marks)),
+        addresses=", ".join(f"{mark} : {address(number)}" for number, mark in enumerate(marks)),
+        shut=", ".join(str(marks[number]) for number in shut) or "0",
+        outside=outside,
+    )
+    nft("-f", "-", rules=rules)
+    try:
+        yield
+    finally:
+        nft("delete", "table", "inet", name)
