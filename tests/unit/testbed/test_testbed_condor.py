@@ -47,7 +47,7 @@ def test_every_gpu_of_the_inventory_has_a_name_of_its_own(config):
 
 def test_the_plugin_says_what_it_can_do_without_starting_python(config):
     said = subprocess.check_output([config.parent / "etc/osdf_plugin", "-classad"], text=True, env={"PATH": ""})
-    assert 'SupportedMethods = "osdf"' in said
+    assert 'SupportedMethods = "osdf, pelican"' in said
 
 
 def test_the_plugin_tells_what_it_brought_and_what_not(tmp_path):
