@@ -30,10 +30,11 @@ _FAULTS = st.builds(Fault, st.sampled_from([MACHINE, DATA, PROGRAM]), st.sampled
 
 @st.composite
 def worlds(draw):
+    """Stays may last for days: with evictions more often than these, a job without checkpoints would never end."""
     made = [
         Site(
             name, draw(st.integers(1, 4)), draw(_SECONDS), draw(_SECONDS), draw(_SECONDS), draw(_CHANCES),
-            draw(_SECONDS), draw(st.sampled_from([0.0, 1e-5])), draw(st.just(NOTHING) | _SECONDS),
+            draw(_SECONDS), draw(st.sampled_from([0.0, 1e-6])), draw(st.just(NOTHING) | _SECONDS),
             tuple(draw(st.lists(_FAULTS, max_size=2))), streams=draw(st.integers(0, 3)),
         )
         for name in draw(st.sampled_from([("A",), ("A", "B"), ("A", "B", "C")]))

@@ -83,7 +83,7 @@ def supervise(world: World, policy: Policy, jobs: int, seed: int) -> tuple[RunSt
 def _pauses(world: World, running: int) -> tuple[float, float]:
     """Between two looks of the supervisor, and between two words of an agent about how far it is: as often as matters
     to jobs of that length, and the more agents, the less often, as in real pools."""
-    usual = min(site.compute.mean for site in world.sites)
+    usual = sum(site.slots * (site.compute.mean + site.warm.mean) for site in world.sites) / world.slots
     return min(_LOOK_S, usual / _LOOKS), max(min(_GLIMPSE_S, usual / _GLIMPSES), running / _AGENTS_PER_S)
 
 
