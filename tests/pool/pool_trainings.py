@@ -39,8 +39,8 @@ class PoolTraining:
         """Until it has got so far, at whatever site."""
         self.desk.await_some(lambda: self.step() >= step)
 
-    def await_log(self, text: str) -> None:
-        self.desk.await_some(lambda: text in self.log())
+    def await_log(self, text: str, patience_s: float = 60.0) -> None:
+        self.desk.await_some(lambda: text in self.log(), patience_s)
 
     def go_on(self) -> None:
         self.gate.touch()
