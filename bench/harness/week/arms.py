@@ -6,6 +6,7 @@ from __future__ import annotations
 import shutil
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -80,7 +81,7 @@ def _waits(hour: float) -> dict[str, float]:
     return {"longest": max(1.0, hour / 6), "avoid": hour, "least": hour / 12}
 
 
-class Arm:
+class Arm(ABC):
     """A folder of its own; `run` leaves what it made there."""
 
     def __init__(self, place: Place, folder: Path, s3: S3) -> None:
@@ -90,13 +91,13 @@ class Arm:
         self.person = Person(place.pool, folder, **_KEYS)
         shutil.copy(program.__file__, folder / "train.py")
 
+    @abstractmethod
     def run(self) -> None:
         """The whole week."""
-        raise NotImplementedError
 
+    @abstractmethod
     def history(self) -> History:
         """What happened, once it is over."""
-        raise NotImplementedError
 
     def _write_published(self) -> None:
         for number in range(self.jobs):
@@ -157,8 +158,9 @@ class Plain(Arm):
 
 
 class _OfPacktrain(Arm):
+    @abstractmethod
     def _started(self) -> str:
-        raise NotImplementedError
+        """The name of its run."""
 
     def run(self) -> None:
         with self.place.week_begins() as began:

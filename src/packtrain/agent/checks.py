@@ -25,14 +25,16 @@ def check_outputs(context: Context, tally: Tally) -> None:
     try:
         tally["files"] = sum(_check(context, expected) for expected in context.job.expect)
     except FailedError as error:
-        raise _explained(context, error) from error
+        raise (_explained(context, error) if error.kind in _NOT_MADE else error) from error
 
 
 def _explained(context: Context, error: FailedError) -> FailedError:
     """A script may hide the failure of its program behind a status of 0: then its last words tell what failed."""
-    told = ((kind_of(0, words), words) for words in _last_words(context) if error.kind in _NOT_MADE)
-    kind, words = next(((kind, words) for kind, words in told if kind != NOTHING_MORE), (error.kind, ""))
-    return FailedError(kind, f"{error}; a step's last words: {words}") if words else error
+    for words in _last_words(context):
+        kind = kind_of(0, words)
+        if kind != NOTHING_MORE:
+            return FailedError(kind, f"{error}; a step's last words: {words}")
+    return error
 
 
 def _last_words(context: Context) -> Iterator[str]:

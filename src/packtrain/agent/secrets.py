@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from packtrain.errors import FailedError
 from packtrain.events import Redactor
 from packtrain.plan import Secret, Text
+from packtrain.transfer.secret_files import secret, value_of
 
 
 class Secrets:
@@ -15,7 +15,7 @@ class Secrets:
         """The redactor knows every value that lies in the folder now, and those that are revealed later."""
         self.folder = folder.absolute()
         files = sorted(folder.iterdir()) if folder.is_dir() else []
-        self.redactor = Redactor(_value(file) for file in files if file.is_file())
+        self.redactor = Redactor(value_of(file) for file in files if file.is_file())
 
     def learn(self, environ: Mapping[str, str]) -> None:
         """The tokens that HTCondor gives the job are not in the plan, but no more for others' eyes."""
@@ -29,18 +29,6 @@ class Secrets:
         """A text of the plan as it is to be used. Raises FailedError("secret_missing")."""
         if not isinstance(text, Secret):
             return text
-        value = self._read(text.name)
+        value = secret(self.folder, text.name)
         self.redactor.learn(value)
         return value
-
-    def _read(self, name: str) -> str:
-        try:
-            return _value(self.folder / Path(name).name)
-        except OSError as error:
-            reason = error.strerror or str(error)
-            raise FailedError("secret_missing", f"the secret {name!r} cannot be read: {reason}") from error
-
-
-def _value(file: Path) -> str:
-    text = file.read_bytes().decode("utf-8", "surrogateescape")
-    return text[:-1] if text.endswith("\n") else text

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +12,7 @@ from packtrain.report.curves import Curves
 from packtrain.report.document import attempts_csv, document_of, jobs_csv
 from packtrain.report.figures import Figures, figures_of
 from packtrain.report.findings import Finding, findings_of
+from packtrain.report.garbage import no_garbage
 from packtrain.report.history import History
 
 DOCUMENT, JOBS, ATTEMPTS = "report.json", "jobs.csv", "attempts.csv"
@@ -35,22 +33,9 @@ class Report:
 
 
 def report_on(history: History) -> Report:
-    with _no_garbage():
+    with no_garbage():
         figures = figures_of(history)
         return Report(history, figures, findings_of(history, figures))
-
-
-@contextmanager
-def _no_garbage() -> Iterator[None]:
-    """Nothing here makes cycles; to look for them again and again, among the objects of 20,000 jobs, takes as long as
-    all the figures."""
-    before = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if before:
-            gc.enable()
 
 
 def write_report(report: Report, folder: Path, *, curves: Curves | None = None, pngs: bool = True) -> Path:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
 from packtrain.plan import Checkpoint, Job, Output, Plan, Ref, Resources, RunFolder
 from packtrain.report.ends import end_of_job
+from packtrain.report.garbage import no_garbage
 from packtrain.report.history import Category, History, Outcome
 from packtrain.report.history import Job as JobOfHistory
 from packtrain.simulate.courses import Ending
@@ -32,7 +31,7 @@ _NEVER_ENDED = Ending(Outcome.RUNNING, Category.NONE)
 
 def play(world: World, policy: Policy, jobs: int, seed: int) -> History:
     """The same arguments, the same history."""
-    with _no_garbage():
+    with no_garbage():
         played = _supervised if policy.supervised else _alone
         return played(world, policy, jobs, seed)
 
@@ -98,15 +97,3 @@ def _plan(policy: Policy, jobs: int) -> Plan:
 def _ending(state: RunState, name: str) -> Ending:
     end = end_of_job(state.jobs[name])
     return Ending(end.outcome, end.category, end.reason)
-
-
-@contextmanager
-def _no_garbage() -> Iterator[None]:
-    """Nothing here refers to itself for long; to look for that again and again takes as long as all the rest."""
-    before = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if before:
-            gc.enable()

@@ -8,28 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from packtrain.events import Event, kinds
-from packtrain.state.job import JobState, order_of
+from packtrain.state.job import AGENT_KINDS, JobState, order_of
 from packtrain.state.record import Record
 from packtrain.state.table import JobStatus
 
 # They tell how far an attempt is, not that it ended or what was decided: no policy has to answer them.
-QUIET = frozenset(
-    {
-        kinds.CONFIRMED,
-        kinds.ATTEMPT_PLACED,
-        kinds.ATTEMPT_TRANSFER,
-        kinds.ATTEMPT_STARTED,
-        kinds.STAGE_STARTED,
-        kinds.STAGE_ENDED,
-        kinds.STEP_STARTED,
-        kinds.STEP_ENDED,
-        kinds.PROGRESS,
-        kinds.METRIC,
-        kinds.CHECKPOINT_SAVED,
-        kinds.CHECKPOINT_RESTORED,
-        kinds.NOTICE,
-    }
-)
+QUIET = (AGENT_KINDS - {kinds.ATTEMPT_ENDED}) | {kinds.CONFIRMED, kinds.ATTEMPT_PLACED, kinds.ATTEMPT_TRANSFER}
 
 
 @dataclass

@@ -17,7 +17,7 @@ from packtrain.state.training import number
 
 Order = tuple[int, int]  # (epoch, seq): the order of everything supervisors of a run wrote
 _NEVER: Order = (-1, -1)
-_AGENT_KINDS = frozenset(
+AGENT_KINDS = frozenset(
     {
         kinds.ATTEMPT_STARTED,
         kinds.ATTEMPT_ENDED,
@@ -138,7 +138,7 @@ class JobState:
         self._times.clear()
         if event.kind not in _BESIDE:
             self._picture = None
-        if event.kind in _AGENT_KINDS:
+        if event.kind in AGENT_KINDS:
             self._heard.setdefault(event.emitter, Heard(event.emitter)).add(event)
         elif event.kind in _ENGINE_KINDS:
             self._stays.setdefault(str(event.data["decision"]), Stay()).add(event, arrived)

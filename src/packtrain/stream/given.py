@@ -6,11 +6,12 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from packtrain.errors import FailedError, UsageError
+from packtrain.errors import UsageError
 from packtrain.plan import Secret, Text
 from packtrain.plan.given import SUFFIX, VARIABLE, Given
 from packtrain.stream.dataset import Settings
 from packtrain.stream.index import Index
+from packtrain.transfer.secret_files import secret
 
 
 def given(path: str | Path | None = None, environ: Mapping[str, str] = os.environ) -> tuple[Index, Settings]:
@@ -43,11 +44,4 @@ class Revealing:
         self._folder = folder
 
     def __call__(self, text: Text) -> str:
-        if not isinstance(text, Secret):
-            return text
-        try:
-            value = (self._folder / Path(text.name).name).read_bytes().decode("utf-8", "surrogateescape")
-        except OSError as error:
-            words = f"the secret {text.name!r} cannot be read: {error.strerror or error}"
-            raise FailedError("secret_missing", words) from error
-        return value[:-1] if value.endswith("\n") else value
+        return secret(self._folder, text.name) if isinstance(text, Secret) else text

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import json
-import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
-
-from packtrain.cli.main import main
-from packtrain.cli.output import console, error_console
 
 STUDY = Path(__file__).parents[2] / "data" / "study" / "ospool-imagenet-100-jobs.csv"
 
 
 @pytest.fixture
-def desk(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PACKTRAIN_STORE", str(tmp_path / "store.db"))
+def desk(packtrain, tmp_path):
     Path("prose.txt").write_text("Dear diary,\n")
     Path("wrong.csv").write_text("job,outcome\n1.0,success\n1.1,splendid\n")
     Path("empty.log").write_text("")
@@ -25,20 +20,8 @@ def desk(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def call(desk, monkeypatch, capsys):
-    def call(*arguments):
-        """Exit code, standard output, standard error."""
-        monkeypatch.setattr(sys, "argv", ["packtrain", "report", *map(str, arguments)])
-        console.cache_clear()  # it writes to the standard output of its time
-        error_console.cache_clear()
-        with pytest.raises(SystemExit) as ended:
-            main()
-        out, err = capsys.readouterr()
-        return ended.value.code, out, err
-
-    yield call
-    console.cache_clear()
-    error_console.cache_clear()
+def call(desk, packtrain):
+    return partial(packtrain, "report")
 
 
 @pytest.mark.parametrize(

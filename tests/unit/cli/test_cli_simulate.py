@@ -3,34 +3,16 @@
 from __future__ import annotations
 
 import json
-import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 from worlds import WEEK
 
-from packtrain.cli.main import main
-from packtrain.cli.output import console, error_console
-
 
 @pytest.fixture
-def call(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PACKTRAIN_STORE", str(tmp_path / "store.db"))
-
-    def call(*arguments):
-        """Exit code, standard output, standard error."""
-        monkeypatch.setattr(sys, "argv", ["packtrain", "simulate", *map(str, arguments)])
-        console.cache_clear()  # it writes to the standard output of its time
-        error_console.cache_clear()
-        with pytest.raises(SystemExit) as ended:
-            main()
-        out, err = capsys.readouterr()
-        return ended.value.code, out, err
-
-    yield call
-    console.cache_clear()
-    error_console.cache_clear()
+def call(packtrain):
+    return partial(packtrain, "simulate")
 
 
 def test_a_table_for_people(call):

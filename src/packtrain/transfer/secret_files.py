@@ -1,0 +1,21 @@
+"""Secrets on the worker are files in one folder, read anew for each use, since they may be renewed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from packtrain.errors import FailedError
+
+
+def value_of(file: Path) -> str:
+    text = file.read_bytes().decode("utf-8", "surrogateescape")
+    return text[:-1] if text.endswith("\n") else text
+
+
+def secret(folder: Path, name: str) -> str:
+    """Raises FailedError("secret_missing")."""
+    try:
+        return value_of(folder / Path(name).name)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise FailedError("secret_missing", f"the secret {name!r} cannot be read: {reason}") from error
