@@ -55,7 +55,7 @@ class Schedule:
         self._free = _runs(self.done)
         self._free_blocks = self.left
         self._spans: list[Span] = []
-        self._times: deque[float] = deque(maxlen=_REMEMBERED)
+        self._times: deque[tuple[float, object]] = deque(maxlen=_REMEMBERED)  # and the places
         self._typical: float | None = None
         self._advance()
 
@@ -92,8 +92,8 @@ class Schedule:
         """Block `at` of the span is here and right: whether this is the first copy. The span goes on."""
         index, took = span.at, now - span.since
         span.at, span.got, span.since = index + 1, 0, now
-        self._times.append(took)
-        self._typical = _median(self._times) if len(self._times) >= _KNOWN_AFTER else None
+        self._times.append((took, span.place))
+        self._typical = _median(took for took, _ in self._times) if len(self._times) >= _KNOWN_AFTER else None
         if self.done[index]:
             return False
         self.done[index] = 1
@@ -127,10 +127,19 @@ class Schedule:
         self._free_blocks += 1
         self.frontier = min(self.frontier, index)
 
-    def slow(self, span: Span, now: float) -> bool:
-        """Far behind what blocks take: better asked for anew."""
-        typical = self._usual_s(span, now, span.place)
-        return typical is not None and now - span.since > max(_SLOW_AFTER_S, _SLOW_TIMES * typical)
+    def slow(self, span: Span, now: float, alone: bool) -> bool:
+        """Far behind what blocks take: better asked for anew. `alone`: there is no other place for it."""
+        age = now - span.since
+        if age <= _SLOW_AFTER_S:
+            return False
+        typical = (None if alone else self._elsewhere_s(span, now)) or self._usual_s(span, now, span.place)
+        return typical is not None and age > _SLOW_TIMES * typical
+
+    def _elsewhere_s(self, span: Span, now: float) -> float | None:
+        """What a block takes, and takes now, from other places than this one, however many connections lag here."""
+        times = [took for took, place in tuple(self._times) if place is not span.place]
+        ages = [now - other.since for other in self._spans if other.got and other.place is not span.place]
+        return max(_median(times), _median(ages or [0.0])) if len(times) >= _KNOWN_AFTER else None
 
     def typical_s(self) -> float | None:
         """What a block takes; None before that can be told."""

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Optional, Protocol
+from typing import TYPE_CHECKING, Optional
 
 from packtrain.errors import TransferError
 from packtrain.plan import Item
@@ -20,9 +20,10 @@ from packtrain.transfer.api import ObjectInfo, Reveal
 from packtrain.transfer.blocks import MOST_BLOCKS, Schedule, Span
 from packtrain.transfer.leads import Leads
 from packtrain.transfer.ledger import BLOCK, Known
-from packtrain.transfer.pace import FIRST, MOST, Pace
+from packtrain.transfer.pace import FIRST, MOST, Pace, Trickle
 from packtrain.transfer.patience import verdict_of
 from packtrain.transfer.relay import RELAY
+from packtrain.transfer.shelf import Shelf
 from packtrain.transfer.snapshot import Observe
 from packtrain.transfer.sources import Sources, Standing
 
@@ -60,39 +61,6 @@ class Wish:
     def proven(self) -> bool:
         """Whether wrong bytes would be noticed, wherever they come from."""
         return self.item.digest is not None or self.checksums is not None
-
-
-class Mover(Protocol):
-    """Takes blocks through a pipe, piece by piece."""
-
-    def move(self, pipe: int, index: int, got: int, count: int) -> None:
-        """So many bytes of a block, behind those got before."""
-        ...
-
-    def moved(self, index: int) -> None:
-        """All of it; instead of `put`."""
-        ...
-
-    def read_back(self, index: int, view: memoryview) -> None:
-        """The first bytes of a block that was begun."""
-        ...
-
-
-class Shelf(Protocol):
-    def begin(self, known: Known) -> None: ...
-
-    def begin_unsized(self) -> None: ...
-
-    def put(self, index: int, block: memoryview) -> memoryview:
-        """Take a block; gives a buffer to receive the next one into."""
-        ...
-
-    def append(self, position: int, data: memoryview) -> None: ...
-
-    @property
-    def mover(self) -> Mover | None:
-        """For blocks that nobody needs to see."""
-        ...
 
 
 class BeginAnewError(Exception):
@@ -135,6 +103,7 @@ class Engine:
         self._openings: list[Attempt] = []
         self._began = self._since = time.monotonic()
         self._pace: Pace | None = None
+        self._trickle = Trickle(self._began)
         self._ended: BaseException | None = None
         self._closed = self._complete = False
 
@@ -206,6 +175,13 @@ class Engine:
             self.counts.stalls += 1
             now, standing = time.monotonic(), attempt.standing
             standing.silent(now, self.sources.alone(standing, now), attempt.leniency, attempt.came)
+
+    def is_slow(self, attempt: Attempt, now: float) -> bool:
+        """Looked at all the time, so without the lock."""
+        span, schedule = attempt.span, self.schedule
+        if span is None or schedule is None:
+            return False
+        return schedule.slow(span, now, self.sources.alone(attempt.standing, now))
 
     def differs(self, attempt: Attempt) -> None:
         with self.changed:
@@ -348,7 +324,7 @@ class Engine:
     def _superfluous(self) -> bool:
         if self.leave() or self._complete:
             return True
-        return self._pace is not None and self.workers > self._pace.connections
+        return self._pace is not None and self.workers > self._pace.connections + self.sources.trickle
 
     def _attempt(self, now: float) -> Attempt | None:
         for standing in () if self.draining else self.sources.ranked(now):
@@ -380,7 +356,8 @@ class Engine:
             return max(0, min(len(self.sources.standings), len(self._openings) + 1) - self.workers)
         assert self.schedule is not None
         come = self.counts.bytes + self.schedule.received()
-        wanted = self._pace.told(come, time.process_time() + RELAY.busy_s(), now, self.attempts)
+        self.sources.trickle = self._trickle.told(come, now)
+        wanted = self._pace.told(come, time.process_time() + RELAY.busy_s(), now, self.attempts) + self.sources.trickle
         return max(0, min(wanted, self.schedule.left) - self.workers)
 
     def _judge(self, now: float, still: int) -> None:

@@ -22,6 +22,8 @@ _LEAST_BYTES = 4 << 20  # fewer tell nothing about a rate
 _FIRST_HOLD_S = 1.0
 _LONGEST_HOLD_S = 16.0
 _PAYS = 1.1
+_TRICKLE_RATE = 100e3  # bytes a second, of all connections together
+_TRICKLE_S = 30.0
 
 
 class _Span:
@@ -80,3 +82,16 @@ class Pace:
             self._before = (self.connections, rate)
             self.connections = min(2 * self.connections, self._most)
         self._window = _Span(now + _SETTLE_S)
+
+
+class Trickle:
+    """Whether so little has come for so long that even servers of last resort are asked, from then on."""
+
+    def __init__(self, now: float) -> None:
+        self.seen, self._span = False, _Span(now)
+
+    def told(self, total: int, now: float) -> bool:
+        seconds, count, _ = self._span.seen(total, 0.0, now)
+        if seconds >= _TRICKLE_S:
+            self.seen, self._span = self.seen or count < _TRICKLE_RATE * seconds, _Span(now)
+        return self.seen

@@ -1,7 +1,7 @@
 """Which server to ask next: a record of each, by moving speed, failures and rests. Pure: told what happened and when.
 
 A server that fails rests, longer each time, and comes back. One that refuses for good, or has another
-object, is not asked again. Those of last resort are asked only while all others fail or rest.
+object, is not asked again. Those of last resort are asked only while all others fail, rest or give next to nothing.
 """
 
 from __future__ import annotations
@@ -135,6 +135,7 @@ class Sources:
 
     def __init__(self) -> None:
         self.standings: list[Standing] = []
+        self.trickle = False  # next to nothing comes from them
 
     def add(self, rank: int, places: Sequence[Place]) -> None:
         """What one address of the workflow stands for now; places known already keep their record."""
@@ -152,7 +153,7 @@ class Sources:
         usable = [standing for standing in self.standings if standing.usable(now)]
         usable = [s for s in usable if not s.suspect] or usable
         free = [s for s in usable if s.connections < s.room]
-        free = [s for s in free if not s.place.last_resort] or free
+        free = [s for s in free if self.trickle or not s.place.last_resort] or free
         best = max((s.speed for s in free), default=0.0)
         if best:
             free = [s for s in free if s.speed or s.connections < _UNTRIED_CONNECTIONS]

@@ -13,7 +13,8 @@ from packtrain.transfer.api import Span as Bytes
 from packtrain.transfer.blocks import Span
 from packtrain.transfer.buffers import page_aligned
 from packtrain.transfer.direct import Pipe
-from packtrain.transfer.engine import Attempt, Engine, Mover
+from packtrain.transfer.engine import Attempt, Engine
+from packtrain.transfer.shelf import Mover
 from packtrain.transfer.verify import HEAD_BYTES, why_not_the_data
 from packtrain.transfer.wire import watched
 
@@ -335,7 +336,7 @@ class Worker:
         limit = (
             standing.stall_s(attempt.leniency, attempt.came) if self._began else standing.first_byte_s(attempt.leniency)
         )
-        slow = span is not None and engine.schedule is not None and engine.schedule.slow(span, now)
+        slow = engine.is_slow(attempt, now)
         if now - self._moved > limit or slow:
             engine.stalled(attempt)
             raise self._too_slow(attempt, now - self._moved, slow)
