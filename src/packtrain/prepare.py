@@ -129,7 +129,8 @@ def create_run(prepared: Prepared, store: SqliteStore, tell: str | None = None) 
     """Make the run's folder complete, then the run known: a crash in between leaves only a folder. `tell`: a command or
     an address for the run's end."""
     assert prepared.planned is not None
-    plan, folder = prepared.plan, prepared.folder
+    known = knowledge_of(store, prepared.plan.engine)
+    plan, folder = replace(prepared.plan, speeds=known.speeds()), prepared.folder
     if plan.engine == "htcondor":
         bindings()  # raises UsageError: better now than when the run is known
     folder.root.mkdir(parents=True, mode=0o700)
@@ -141,7 +142,6 @@ def create_run(prepared: Prepared, store: SqliteStore, tell: str | None = None) 
     if tell:
         notify.write_target(folder.notify, tell)
     if plan.engine == "htcondor":
-        known = knowledge_of(store, plan.engine)
         pool.make_ready(plan, folder, pool.run_settings(plan, load_settings().htcondor, prepared.disk_bytes, known))
         if prepared.bare:
             bare.write_scripts(plan, folder)

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import pytest
 from cli_runs import Desk
 
 from packtrain.state.knowledge import Visit
 from packtrain.store import SqliteStore
+from testbed.origin import Origin
 
 pytestmark = pytest.mark.slow
+
+WORKFLOW = """
+resources: {{tasks: 1, cpusPerTask: 1, memPerCpu: 16, gpus: 0}}
+input: {{http: {{urls: [{urls}]}}}}
+steps: [{{run: {{command: "true"}}}}]
+"""
 
 
 def fared(number, site, **more):
@@ -73,3 +81,19 @@ def test_runs_on_this_machine_are_learned_from_too(desk):
     desk.call("run", "workflow.yaml")
     (row,) = desk.json("sites")["sites"]
     assert (row["name"], row["attempts"], row["outcomes"]) == ("local", 1, "█")
+
+
+def test_agents_ask_the_host_first_that_was_quicker_in_earlier_runs(desk, tmp_path):
+    """Where the workflow names the other one first."""
+    served = tmp_path / "served"
+    served.mkdir()
+    (served / "data.bin").write_bytes(bytes(1_000_000))
+    store = SqliteStore(desk.folder / "store.db")
+    speeds = {"127.0.0.1": 10**7, "127.0.0.2": 10**9}
+    store.note([replace(fared(n, "local", fetched=speeds[h], source=h), engine="local") for n, h in enumerate(speeds)])
+    store.close()
+    with Origin(served) as slow, Origin(served, host="127.0.0.2") as quick:
+        urls = ", ".join(f"{origin.url}/data.bin" for origin in (slow, quick))
+        desk.write(WORKFLOW.format(urls=urls))
+        desk.call("run", "workflow.yaml")
+        assert (slow.sent, quick.sent) == (0, 1_000_000)

@@ -36,6 +36,7 @@ def worlds(draw):
             name, draw(st.integers(1, 4)), draw(_SECONDS), draw(_SECONDS), draw(_SECONDS), draw(_CHANCES),
             draw(_SECONDS), draw(st.sampled_from([0.0, 1e-6])), draw(st.just(NOTHING) | _SECONDS),
             tuple(draw(st.lists(_FAULTS, max_size=2))), streams=draw(st.integers(0, 3)),
+            opens=draw(st.just(NOTHING) | _SECONDS),
         )
         for name in draw(st.sampled_from([("A",), ("A", "B"), ("A", "B", "C")]))
     ]  # fmt: skip

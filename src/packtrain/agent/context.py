@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -59,6 +60,7 @@ class Terms:
     carries: bool = False  # it brings the folder `checkpoint` to where the job is started next
     in_container: bool = False
     live_s: float = 0.0  # the least time between two live updates; 0: none
+    speeds: Mapping[str, float] = field(default_factory=dict)  # what is expected of hosts that data come from
 
 
 @dataclass(frozen=True)

@@ -60,7 +60,13 @@ def main(argv: list[str]) -> int:
     gc.enable()
     box = Sandbox(_sandbox(options, home, journal.emitter), home)
     job = job if slot is None else _within_grace(job, slot)
-    return run_attempt(job, box, journal, secrets, stop, claim, started, _terms(options, slot), first)
+    terms = _terms(options, slot, _speeds(plan, str(first.data["site"])))
+    return run_attempt(job, box, journal, secrets, stop, claim, started, terms, first)
+
+
+def _speeds(plan: Plan, site: str) -> dict[str, float]:
+    """As they were seen at this site, else anywhere."""
+    return {speed.host: speed.rate for where in ("", site) for speed in plan.speeds if speed.site == where}
 
 
 def _slot() -> Slot | None:
@@ -76,7 +82,7 @@ def _within_grace(job: Job, slot: Slot) -> Job:
     return replace(job, limits=replace(job.limits, grace_s=slot.grace_s(job.limits.grace_s)))
 
 
-def _terms(options: argparse.Namespace, slot: Slot | None) -> Terms:
+def _terms(options: argparse.Namespace, slot: Slot | None, speeds: dict[str, float]) -> Terms:
     from packtrain.agent.context import Terms
 
     deadline = options.deadline
@@ -87,6 +93,7 @@ def _terms(options: argparse.Namespace, slot: Slot | None) -> Terms:
         carries=slot is not None and slot.carries_checkpoints,
         in_container=options.in_container,
         live_s=options.live,
+        speeds=speeds,
     )
 
 

@@ -35,6 +35,7 @@ from packtrain.agent.sync import ContinuousSync, keep_outputs, left_prefix, part
 from packtrain.errors import EXIT_CONTINUE_HERE, EXIT_OK, FailedError
 from packtrain.events import Event, Failure, Journal, kinds
 from packtrain.plan import Job
+from packtrain.transfer.sources import expect
 
 if TYPE_CHECKING:
     from packtrain.agent.checkpoint import Checkpoints
@@ -150,6 +151,7 @@ def run_attempt(
     log = AgentLog(box.home.agent_log, secrets.redactor)
     live = _live(journal, first, terms.live_s, log, box)
     processes = Processes(guard, job.limits.grace_s)
+    expect(terms.speeds)
     code = Attempt(_context(job, box, journal, log, secrets, stop, processes, terms), started).run()
     guard.quit()
     if live is not None:

@@ -296,6 +296,15 @@ class Recovery:
 
 
 @dataclass(frozen=True)
+class Speed:
+    """What came from a host in earlier runs, in bytes a second."""
+
+    host: str
+    rate: int
+    site: str = ""  # where the jobs ran; "": anywhere
+
+
+@dataclass(frozen=True)
 class Plan:
     run: str
     name: str
@@ -304,4 +313,5 @@ class Plan:
     htcondor: tuple[EnvVar, ...] = ()  # lines passed through
     slurm: tuple[EnvVar, ...] = ()
     recovery: Recovery = Recovery()
+    speeds: tuple[Speed, ...] = ()  # agents ask the quicker sources first
     version: int = PLAN_VERSION

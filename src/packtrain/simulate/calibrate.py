@@ -7,10 +7,11 @@ shares of visits, durations are fitted to those that were seen, site by site.
 from __future__ import annotations
 
 import statistics
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, groupby
+from itertools import groupby
+from operator import itemgetter
 
 from packtrain.errors import UsageError
 from packtrain.report.arrivals import moves_of
@@ -22,10 +23,21 @@ _SPARE = 1.25  # slots beyond those that a table shows as used: it does not tell
 _CENSORED = 1.25  # how much longer than the time limit a job would have taken that reached it
 _TIMER_S, _BURST_S, _MATCH_S = 3600.0, 90.0, 60.0  # where nothing tells
 _LEAST_SLOTS = 1
+_SOON = 2.0  # times the usual wait: one that waited for longer had no slot
 _OPEN = (Outcome.RUNNING, Outcome.LOST, Outcome.REMOVED)
 _FOR_GOOD = (Outcome.HELD, Outcome.TIME_LIMIT, Outcome.WRONG_OUTPUT)
 _DAMAGED = ("tar", "archive", "corrupt", "truncat", "checksum", "digest")
 _FAILED = (Outcome.WRONG_OUTPUT, Outcome.FAILED)
+
+
+@dataclass(frozen=True)
+class _Slot:
+    """In use by an attempt of a job that had waited since then."""
+
+    job: str
+    since: float
+    start: float
+    end: float
 
 
 @dataclass
@@ -35,7 +47,7 @@ class _Seen:
     visits: int = 0
     seconds: float = 0.0
     evictions: int = 0
-    stays: list[Attempt] = field(default_factory=list)
+    slots: list[_Slot] = field(default_factory=list)
     compute: list[float] = field(default_factory=list)
     cold: list[float] = field(default_factory=list)
     warm: list[float] = field(default_factory=list)
@@ -61,6 +73,8 @@ class _Calibration:
         self._known = {attempt.site for job in jobs for attempt in job.attempts if _came(attempt)}
         for job in jobs:
             self._take(job)
+        self._turns = {name: _Turns.of(seen.slots) for name, seen in self._sites.items()}
+        self._match = self._usual_match()
 
     def world(self) -> World:
         broken = [m.seconds for j in self._jobs for a in j.attempts if not _is_struck(j, a) for m in _broken(a)]
@@ -74,7 +88,7 @@ class _Calibration:
             len(self._history.jobs),
             tuple(self._site(name, usual) for name in sorted(names)),
             _bursts(self._history, self._jobs, sum(seen.visits for seen in self._sites.values())),
-            self._match(),
+            self._match,
             statistics.median(broken) if broken else _TIMER_S,
             self._limit_s,
             shares_warmth=self._history.absolute,
@@ -87,14 +101,15 @@ class _Calibration:
         """A log names no site of what never ran: then the next one's counts."""
         before: list[Attempt] = []
         been: set[str] = set()
+        slots = dict(_slots(job))
         for attempt in (one for one in job.attempts if not _is_struck(job, one)):
             seen = self._sites[attempt.site]
             seen.seconds += attempt.seconds
             seen.evictions += attempt.outcome is Outcome.EVICTED
             before.append(attempt)
             if _came(attempt):
-                for one in before:
-                    (self._sites[one.site] if one.site in self._known else seen).stays.append(one)
+                for one in (one for one in before if one.spans):
+                    (self._sites[one.site] if one.site in self._known else seen).slots.append(slots[one.number])
                 stalled = (one for one in before if one is attempt or one.outcome is not Outcome.EVICTED)
                 episode = sum(move.seconds for one in stalled for move in _broken(one))
                 self._visit(attempt, seen, episode, attempt.site in been)
@@ -139,6 +154,7 @@ class _Calibration:
             Fitted.to(seen.overhead) if seen.overhead else NOTHING,
             tuple(_fault(kind, found, seen.visits) for kind, found in sorted(seen.faults.items())),
             streams=slots,
+            opens=self._opens(name),
         )
 
     def _slots(self, name: str) -> int:
@@ -146,15 +162,53 @@ class _Calibration:
         if not self._history.absolute:
             visits = sum(seen.visits for seen in self._sites.values())
             return max(_LEAST_SLOTS, round(self._sites[name].visits / visits * len(self._jobs) * _SPARE))
-        stays = [stay for stay in self._sites[name].stays if stay.spans]
-        edges = sorted([(stay.start, 1) for stay in stays] + [(stay.end, -1) for stay in stays])
-        return max(_LEAST_SLOTS, *accumulate(change for _, change in edges))
+        return max(_LEAST_SLOTS, len(self._turns[name].openings))
 
-    def _match(self) -> Fitted:
-        """The shorter half of the waits: for the longer ones there was no slot."""
-        waits = sorted(s.seconds for job in self._jobs for s in job.waits if s.phase is Phase.QUEUED)
+    def _opens(self, name: str) -> Fitted:
+        """When its slots came. What a job got as soon as it asked may have been there before."""
+        begins, usual = min((job.submitted or 0.0 for job in self._jobs), default=0.0), self._match.mean
+        times = [0.0]
+        for slot in self._turns[name].openings if self._history.absolute else ():
+            waited = slot.start - slot.since > _SOON * usual
+            times.append(max(times[-1], slot.start - begins - usual if waited else 0.0))
+        return Fitted.to(times[1:]) if times[-1] else NOTHING
+
+    def _usual_match(self) -> Fitted:
+        """The shorter half of the waits for slots that had been in use: for the longer ones there was none free."""
+        again = [wait for turns in self._turns.values() for wait in turns.waits] if self._history.absolute else []
+        waits = sorted(again or (s.seconds for job in self._jobs for s in job.waits if s.phase is Phase.QUEUED))
         short = waits[: (len(waits) + 1) // 2]
         return Fitted.to(short) if short else Fitted.to([_MATCH_S])
+
+
+def _slots(job: Job) -> Iterator[tuple[int, _Slot]]:
+    """By the number of the attempt that had it."""
+    since = job.submitted or 0.0
+    for attempt in job.attempts:
+        yield attempt.number, _Slot(job.id, since, attempt.start, attempt.end)
+        since = attempt.end
+
+
+@dataclass
+class _Turns:
+    """Of one site's slots: those that came to those that were there, and how long it took to get one that was free."""
+
+    openings: list[_Slot] = field(default_factory=list)
+    waits: list[float] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, slots: Iterable[_Slot]) -> _Turns:
+        """The one that has been free for the longest time is taken first."""
+        turns, free = cls(), deque[float]()
+        edges = (edge for slot in slots for edge in ((slot.start, 1, slot), (slot.end, 0, slot)))
+        for _, begins, slot in sorted(edges, key=itemgetter(0, 1)):
+            if not begins:
+                free.append(slot.end)
+            elif free:
+                turns.waits.append(slot.start - max(slot.since, free.popleft()))
+            else:
+                turns.openings.append(slot)
+        return turns
 
 
 def _is_open(job: Job) -> bool:

@@ -27,7 +27,11 @@ class Fitted:
         return cls((ranked[0], *middles, ranked[-1]))
 
     def draw(self, chance: Random) -> float:
-        place = chance.random() * (len(self.edges) - 1)
+        return self.at(chance.random())
+
+    def at(self, share: float) -> float:
+        """The value that this share, 0 to below 1, of all lies below."""
+        place = share * (len(self.edges) - 1)
         below = int(place)
         low, high = self.edges[below], self.edges[below + 1]
         return low + (high - low) * (place - below)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from random import Random
 
 from packtrain.report.history import Category, Job, Outcome, Phase, Span
@@ -28,15 +29,26 @@ class Pool:
     def __init__(self, world: World, behaviour: Behaviour, kernel: Kernel, seed: int, tell: Tell) -> None:
         self.world, self.behaviour, self.kernel, self._seed, self._tell = world, behaviour, kernel, seed, tell
         self._around = Surroundings(world, kernel, seed)
-        self._free = {site.name: [f"{site.name}-{n}" for n in range(site.slots, 0, -1)] for site in world.sites}
+        self._free: dict[str, list[str]] = {site.name: [] for site in world.sites}
         self._sites = {site.name: site for site in world.sites}
-        self._room = sum(site.slots for site in world.sites)
+        self._room = 0
         self._queue: deque[Task] = deque()
         self._picky: deque[Task] = deque()
         self._next_start = 0.0
         self._running = 0
         self._matching = False
         self.truth: dict[str, JobTruth] = {}
+        for site in world.sites:
+            self._open(site)
+
+    def _open(self, site: Site) -> None:
+        """Its slots, when they come; the first is the first to be given away."""
+        for number in range(site.slots, 0, -1):
+            when, machine = site.opens.at((number - 0.5) / site.slots), f"{site.name}-{number}"
+            if when:
+                self.kernel.at(when, partial(self._add_slot, site, machine))
+            else:
+                self._add_slot(site, machine)
 
     # What is asked of it
 
@@ -176,8 +188,12 @@ class Pool:
         self._free_slot(stay.site, stay.machine)
 
     def _free_slot(self, site: Site, machine: str) -> None:
+        self._running -= 1
+        self._add_slot(site, machine)
+
+    def _add_slot(self, site: Site, machine: str) -> None:
         self._free[site.name].append(machine)
-        self._room, self._running = self._room + 1, self._running - 1
+        self._room += 1
         self._match_soon()
 
     def _over(self, task: Task, how: str) -> None:

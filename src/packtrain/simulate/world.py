@@ -33,6 +33,7 @@ class Site:
     faults: tuple[Fault, ...] = ()
     cache: str = ""  # where its data come from; the same name: the same cache
     streams: int = 0  # transfers that its cache serves at once; others wait. 0: any number
+    opens: Fitted = NOTHING  # when its slots are there, in seconds since the run began
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from statistics import median
 from typing import Any
 from urllib.parse import urlsplit
 
-from packtrain.plan import Job
+from packtrain.plan import Job, Speed
 from packtrain.state.attempt import Attempt
 from packtrain.state.job import JobState
 from packtrain.state.pace import on_machine, site_of, steps_of
@@ -24,6 +24,8 @@ _WARM_S = 2 * 86400.0  # how long a cache is believed to keep a dataset
 _ENOUGH = 3  # trainings of a run that tell what is usual for it
 _BAD, _SLOW = 1.5, 2.0  # fresh failures; times the usual
 _SHOWN = 20  # outcomes that a standing keeps
+_TELLING = 10_000_000  # bytes: what takes a moment says nothing of a host's speed
+_MOST_HOSTS = 50
 
 
 def dataset_of(job: Job) -> str:
@@ -213,6 +215,17 @@ class Knowledge:
         bad = _with_alternative(self.machines)
         outside = {visit.machine for visit in self.visits if visit.site not in self.avoided_sites}
         return {name: reason for name, reason in bad.items() if name in outside}
+
+    def speeds(self) -> tuple[Speed, ...]:
+        """Of hosts that data came from, anywhere and by site; nothing where there is no choice."""
+        rates: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
+        for visit in reversed(self.visits):
+            if visit.source and visit.fetched >= _TELLING and visit.fetch_s > 0:
+                rates["", visit.source].append(speed(visit))
+                rates[visit.site, visit.source].append(speed(visit))
+        hosts = [host for site, host in rates if not site][:_MOST_HOSTS]
+        told = ((site, host) for site, host in sorted(rates) if host in hosts and len(hosts) > 1)
+        return tuple(Speed(host, round(median(rates[site, host])), site) for site, host in told)
 
     def is_warm(self, site: str, dataset: str) -> bool:
         """Whether its cache has most likely kept this dataset."""

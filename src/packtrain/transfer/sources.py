@@ -6,8 +6,9 @@ object, is not asked again. Those of last resort are asked only while all others
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from urllib.parse import urlsplit
 
 from packtrain.errors import TransferError
 from packtrain.transfer.api import Place
@@ -31,6 +32,17 @@ _GAPS = 3.0  # times the longest pause that a place has made
 _MOST_PATIENCE = 8.0  # times the limits above
 _NEW_SPEED_SHARE = 0.2
 _LET_IN: set[str] = set()  # places that have given something to this process and its credentials
+_EXPECTED: dict[str, float] = {}  # bytes a second, by host, as others saw them before
+
+
+def expect(speeds: Mapping[str, float]) -> None:
+    """What this process may expect of hosts: the quicker ones are asked first."""
+    _EXPECTED.clear()
+    _EXPECTED.update(speeds)
+
+
+def _expected(place: Place) -> float:
+    return _EXPECTED.get(urlsplit(f"//{place.label}").hostname or "", 0.0)
 
 
 @dataclass(eq=False)
@@ -42,6 +54,7 @@ class Standing:
     connections: int = 0
     most_connections: int = MOST_CONNECTIONS
     speed: float = 0.0  # bytes a second of one connection; 0: not known
+    expected: float = 0.0  # bytes a second of a whole transfer, in earlier runs; 0: not known
     bytes: int = 0
     failures: int = 0
     failed_at: float = float("-inf")
@@ -142,7 +155,7 @@ class Sources:
         known = {(standing.rank, standing.place.label, standing.place.ref.url) for standing in self.standings}
         for place in places:
             if (rank, place.label, place.ref.url) not in known:
-                self.standings.append(Standing(place, rank))
+                self.standings.append(Standing(place, rank, expected=_expected(place)))
         self.standings.sort(key=lambda standing: standing.rank)
 
     def choose(self, now: float) -> Standing | None:
@@ -157,8 +170,10 @@ class Sources:
         best = max((s.speed for s in free), default=0.0)
         if best:
             free = [s for s in free if s.speed or s.connections < _UNTRIED_CONNECTIONS]
-        # Connections are shared out by speed; the untried are taken to be as good as the best.
-        worth = {id(s): (s.speed or best or 1.0) * 0.5**s.failures / (s.connections + 1) for s in free}
+        # Connections are shared out by speed; the untried are taken to be as good as the best, unless more is known.
+        most = max((s.expected for s in free), default=0.0)
+        hopes = {id(s): (best or 1.0) * (s.expected / most if s.expected else 1.0) for s in free}
+        worth = {id(s): (s.speed or hopes[id(s)]) * 0.5**s.failures / (s.connections + 1) for s in free}
         return sorted(free, key=lambda s: worth[id(s)], reverse=True)
 
     def alone(self, standing: Standing, now: float) -> bool:

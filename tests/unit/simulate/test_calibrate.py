@@ -9,7 +9,7 @@ from packtrain.errors import UsageError
 from packtrain.report.history import Attempt, Category, History, Job, Move, Outcome, Phase, Span
 from packtrain.report.read import read
 from packtrain.simulate.calibrate import calibrate
-from packtrain.simulate.fitted import Fitted
+from packtrain.simulate.fitted import NOTHING, Fitted
 from packtrain.simulate.play import play
 from packtrain.simulate.policy import POLICIES
 from packtrain.simulate.result import results_of, runs_of
@@ -52,13 +52,21 @@ def test_what_is_played_is_like_what_it_is_played_from():
     """Calibrated from a simulated week, the pool is as it was."""
     made = world(
         site("Ada", 30, stalls=0.3, episode=Fitted.to([7200.0, 14400.0]), evictions=0.02 / HOUR),
-        site("Bob", 20, compute=Fitted.to([2 * HOUR, 3 * HOUR]), faults=(Fault(MACHINE, 0.1, Fitted.to([60.0])),)),
+        site(
+            "Bob",
+            20,
+            compute=Fitted.to([2 * HOUR, 3 * HOUR]),
+            faults=(Fault(MACHINE, 0.1, Fitted.to([60.0])),),
+            opens=Fitted((0.0, 2 * HOUR)),
+        ),
         bursts=Bursts(0.01, Fitted.to([4.0]), Fitted.to([90.0])),
         match=Fitted.to([30.0]),
     )
     found = calibrate(play(made, POLICIES["plain"], 2000, 1))
     ada, bob = found.sites
     assert (ada.slots, bob.slots) == (30, 20)
+    assert ada.opens.mean < 30 and bob.opens.mean == pytest.approx(HOUR, rel=0.1), "they came within two hours"
+    assert found.match.mean == pytest.approx(30, rel=0.1), "however long the queue"
     assert ada.stalls == pytest.approx(0.3, abs=0.05) and bob.stalls == 0
     assert ada.evictions * HOUR == pytest.approx(0.02, rel=0.4)
     assert ada.compute.mean == pytest.approx(HOUR, rel=0.01)
@@ -99,6 +107,29 @@ def test_a_cache_is_warm_for_all_where_times_tell():
     jobs = [Job(str(n), (one,), Outcome.SUCCEEDED) for n, one in enumerate(moves)]
     (ada,) = calibrate(history(*jobs)).sites
     assert (ada.cold, ada.warm, ada.slots) == (Fitted.to([900, 950]), Fitted.to([100]), 3)
+
+
+def waited(number, starts, submitted=0.0):
+    """A job that was submitted then and got its slot at `starts`."""
+    one = stay((Phase.EXECUTE, HOUR), at=starts)
+    waits = (Span(Phase.QUEUED, submitted, starts),)
+    return Job(str(number), (one,), Outcome.SUCCEEDED, submitted, starts + HOUR, waits)
+
+
+def test_slots_that_come_up_over_time():
+    """Their first users waited for them; those that followed tell what it takes to get one that is there."""
+    first = [waited(n, starts) for n, starts in enumerate((10.0, 500.0, 1000.0))]
+    later = [waited(n, at + 10.0, at) for n, at in ((7, HOUR + 30.0), (8, HOUR + 600.0), (9, HOUR + 1100.0))]
+    found = calibrate(history(*first, *later))
+    (ada,) = found.sites
+    assert (ada.slots, found.match) == (3, Fitted.to([10.0, 10.0]))
+    assert ada.opens == Fitted.to([0.0, 490.0, 990.0])
+
+
+def test_slots_whose_first_users_came_late_were_there_before():
+    jobs = [waited(n, at + 10.0, at) for n, at in enumerate((0.0, 500.0, 1000.0))]
+    (ada,) = calibrate(history(*jobs)).sites
+    assert (ada.slots, ada.opens) == (3, NOTHING)
 
 
 def test_transfers_that_were_begun_again_within_a_stay():

@@ -7,7 +7,7 @@ from story import Story
 
 from packtrain.engines.htcondor.settings import Hints, RunSettings
 from packtrain.events import kinds
-from packtrain.plan import Input, Item, Job, Limits, Ref, Resources
+from packtrain.plan import Input, Item, Job, Limits, Ref, Resources, Speed
 from packtrain.state.knowledge import FORGOTTEN_S, HALF_LIFE_S, Knowledge, Visit, dataset_of, speed, visits_of
 from packtrain.watch.places import rows_of, sparkline
 
@@ -131,6 +131,24 @@ class TestVisits:
         story.submit()
         story.gone()
         assert self.visits(story) == []
+
+
+class TestSpeeds:
+    def test_of_hosts_anywhere_and_by_site(self):
+        at_a = [visit("A", key=f"{n}", fetched=n * 10**9, fetch_s=10.0, source="one.org") for n in (1, 2, 9)]
+        at_b = visit("B", fetched=10**9, fetch_s=100.0, source="two.org")
+        assert known(*at_a, at_b).speeds() == (
+            Speed("one.org", 200_000_000),
+            Speed("two.org", 10_000_000),
+            Speed("one.org", 200_000_000, "A"),
+            Speed("two.org", 10_000_000, "B"),
+        )
+
+    def test_what_is_small_or_came_from_nowhere_tells_nothing_nor_does_the_only_host(self):
+        told = visit("A", fetched=10**9, fetch_s=10.0, source="one.org")
+        small = visit("A", key="s", fetched=9_999_999, fetch_s=0.1, source="two.org")
+        unknown = visit("A", key="u", fetched=10**9, fetch_s=1.0)
+        assert known(told, small, unknown).speeds() == ()
 
 
 def test_the_same_addresses_are_the_same_dataset():

@@ -1,4 +1,5 @@
-"""Servers that crawl instead of falling silent: they are left where another place does better, and only there."""
+"""Servers that crawl instead of falling silent are left where another place does better, and only there; those
+that were slow in earlier runs are asked last."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from packtrain.plan import Item, Ref
+from packtrain.transfer import sources
 from packtrain.transfer.api import Place
 from packtrain.transfer.blocks import Schedule
 from packtrain.transfer.fetch import fetch
@@ -97,11 +99,42 @@ def test_it_stays_seen_when_more_comes():
 
 
 def test_the_last_resort_is_asked_while_the_others_trickle():
-    sources, ref = Sources(), Ref("http://example.org/x")
-    sources.add(0, [Place(None, ref, "cache"), Place(None, ref, "origin", last_resort=True)])
-    assert [standing.place.label for standing in sources.ranked(0.0)] == ["cache"]
-    sources.trickle = True
-    assert [standing.place.label for standing in sources.ranked(0.0)] == ["cache", "origin"]
+    known, ref = Sources(), Ref("http://example.org/x")
+    known.add(0, [Place(None, ref, "cache"), Place(None, ref, "origin", last_resort=True)])
+    assert [standing.place.label for standing in known.ranked(0.0)] == ["cache"]
+    known.trickle = True
+    assert [standing.place.label for standing in known.ranked(0.0)] == ["cache", "origin"]
+
+
+@pytest.fixture
+def expected():
+    yield sources.expect
+    sources.expect({})
+
+
+@pytest.mark.parametrize(
+    ("speeds", "order"),
+    [
+        ({}, ["one:80", "two:80", "new"]),
+        ({"one": 10.0, "two": 90.0}, ["two:80", "new", "one:80"]),
+        ({"two": 90.0}, ["one:80", "two:80", "new"]),  # nothing is known against the others
+    ],
+)
+def test_what_was_quicker_before_is_asked_first(expected, speeds, order):
+    expected(speeds)
+    known, ref = Sources(), Ref("http://example.org/x")
+    known.add(0, [Place(None, ref, label) for label in ("one:80", "two:80", "new")])
+    assert [standing.place.label for standing in known.ranked(0.0)] == order
+
+
+def test_what_is_seen_now_counts_more(expected):
+    expected({"one": 10.0, "two": 90.0})
+    known, ref = Sources(), Ref("http://example.org/x")
+    known.add(0, [Place(None, ref, "one"), Place(None, ref, "two")])
+    one, two = known.standings
+    one.delivered(1000, 1.0, 0.0)
+    two.delivered(10, 1.0, 0.0)
+    assert known.choose(1.0) is one
 
 
 @pytest.mark.slow
