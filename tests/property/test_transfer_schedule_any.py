@@ -139,6 +139,11 @@ def test_connections_grow_while_that_pays_and_go_back_when_not():
     assert settled(lambda n, now: 1e8) == 8
 
 
+def test_where_each_brings_next_to_nothing_more_would_take_from_others():
+    assert settled(lambda n, now: 90e3 * n, seconds=120.0) == 8
+    assert settled(lambda n, now: 110e3 * n, seconds=120.0) == 64
+
+
 class Lossy:
     """A connection is quick until the line loses something of it; the line carries only so much."""
 

@@ -148,6 +148,9 @@ def changed(known: A, **changes: Any) -> A:
     return made
 
 
+_NO_ATTEMPT = Attempt("", "", AttemptStatus.DECIDED)
+
+
 def attempt_of(submission: Submission, heard: Heard | None, start: Start | None = None) -> Attempt:
     """The attempt of a decision, by one agent or by none yet; in a pool, during one of its starts."""
     life = heard.ordered() if heard else []
@@ -159,7 +162,8 @@ def attempt_of(submission: Submission, heard: Heard | None, start: Start | None 
     confirmed = submission.confirmed.data if submission.confirmed else {}
     placed = start.placed.data if start and start.placed else {}
     stages = _stages(life)
-    return Attempt(
+    return changed(
+        _NO_ATTEMPT,
         decision=submission.id,
         emitter=heard.emitter if heard else "",
         status=status,

@@ -48,6 +48,7 @@ _ENGINE_KINDS = frozenset(
 )
 
 
+_TIMED_KINDS = _ENGINE_KINDS | {kinds.CONFIRMED, kinds.ATTEMPT_GONE}
 _BESIDE = frozenset({kinds.ATTEMPT_TRANSFER, kinds.JOB_ENDED, kinds.REQUESTED})  # they change no attempt
 _FAR_KINDS = frozenset({kinds.METRIC, kinds.PROGRESS})
 _BEGIN_KINDS = frozenset({kinds.ATTEMPT_PLACED, kinds.ATTEMPT_STARTED, kinds.STAGE_STARTED})
@@ -135,7 +136,8 @@ class JobState:
     changed_at: float = 0.0  # when the newest lifecycle event reached the store, by its clock
 
     def apply(self, event: Event, arrived: float) -> None:
-        self._times.clear()
+        if event.kind in _TIMED_KINDS:
+            self._times.clear()
         if event.kind not in _BESIDE:
             self._picture = None
         if event.kind in AGENT_KINDS:
@@ -371,6 +373,8 @@ class JobState:
     @property
     def moves(self) -> Mapping[str, Mapping[str, Any]]:
         """By decision: which places are avoided since, and why."""
+        if not self._moves:
+            return {}
         opened = {attempt.decision for attempt in self.recent}
         return {decision: said.data for decision, said in self._moves.items() if decision in opened}
 

@@ -36,9 +36,10 @@ class Stint:
         return self.around + self.steps
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class UnderWay:
-    """An attempt that runs, as far as it told."""
+    """An attempt that runs, as far as it told. Never changed: what follows from its fields is kept, since thousands are
+    looked at again and again."""
 
     attempt: Attempt
     site: str
@@ -47,23 +48,25 @@ class UnderWay:
     restored: float  # of that, what it did not do itself
     told_at: float  # when it last said so; 0: nobody knows
     first: tuple[float, float] | None = None  # the share that it told first, and when
+    done: float = field(init=False)  # what tells its pace
+    tells: bool = field(init=False)  # whether its own words tell when it will end
+    _since: float = field(init=False)  # when it had not done that yet
+    _startup: float = field(init=False)  # what passed before the first steps, if they were as quick as those after them
 
-    @property
-    def done(self) -> float:
-        """What tells its pace: what it did since it first told how far it is, for before that it may have prepared
-        something; or all, if that is much."""
-        if self._base:
-            return self.share - self._base[0]
+    def __post_init__(self) -> None:
+        """Its pace is what it did since it first told how far it is, for before that it may have prepared something; or
+        all, if that is much. How far a transfer is tells little: it is quick and slow in turn, and what was told of it
+        is soon old."""
+        in_steps = self.attempt.stage == "steps"
         own = self.share - self.restored
-        return own if own >= _MUCH or self.attempt.stage != "steps" else 0.0
-
-    @property
-    def _base(self) -> tuple[float, float] | None:
-        return self.first if self.first and self.share - self.first[0] >= _ENOUGH else None
-
-    @property
-    def _since(self) -> float:
-        return self._base[1] if self._base else self.since
+        if self.first and self.share - self.first[0] >= _ENOUGH:
+            share, self._since = self.first
+            self.done = self.share - share
+            early = (share - self.restored) * (self.told_at - self._since) / self.done
+            self._startup = max(0.0, self._since - self.since - early)
+        else:
+            self.done, self._since, self._startup = own if own >= _MUCH or not in_steps else 0.0, self.since, 0.0
+        self.tells = in_steps and self.done >= _ENOUGH
 
     @classmethod
     def of(cls, job: JobState) -> UnderWay | None:
@@ -97,20 +100,13 @@ class UnderWay:
         step, steps = number(seen.get("step")), number(seen.get("total_steps"))
         if self.attempt.stage != "steps" or seen.get("stage") != "steps" or step is None or not steps:
             return None
-        return replace(self, share=min(1.0, max(0.0, step / steps)), told_at=now)._noting()
+        share = min(1.0, max(0.0, step / steps))
+        return UnderWay(self.attempt, self.site, self.since, share, self.restored, now, self.first)._noting()
 
     def takes(self, now: float) -> float:
         """Its whole stage, by what it did until it last told. One that tells nothing for as long as it took before
         gets no further: it is the later the longer that lasts."""
         return self._startup + max(0.0, self._told(now) - self._since, (now - self._since) / 2) / self.done
-
-    @property
-    def _startup(self) -> float:
-        """What passed before the first steps, if they were as quick as those after them."""
-        if self._base is None:
-            return 0.0
-        share, when = self._base
-        return max(0.0, when - self.since - (share - self.restored) * (self.told_at - when) / self.done)
 
     def _told(self, now: float) -> float:
         return self.told_at or now
@@ -148,8 +144,8 @@ class Pace:
         stint = next(_stints(job), None)
         if stint:
             _note(self.whole, job.id, stint)
-        if job.moves:
-            self.moved[job.id] = len(job.moves)
+        if moves := job.moves:
+            self.moved[job.id] = len(moves)
         status = job.status
         earlier = self.running.pop(job.id, None)
         if status is JobStatus.RUNNING:

@@ -4,6 +4,7 @@ again do not count."""
 
 from __future__ import annotations
 
+import math
 import re
 from bisect import bisect_left, insort
 from collections.abc import Iterator
@@ -50,6 +51,15 @@ class Place:
 
     good: list[float] = field(default_factory=list)  # in order
     faults: set[Finding] = field(default_factory=set)
+    newest: float = -math.inf  # of the faults
+
+    def spoil(self, finding: Finding) -> None:
+        self.faults.add(finding)
+        self.newest = max(self.newest, finding.at)
+
+    def forgive(self, finding: Finding) -> None:
+        self.faults.discard(finding)
+        self.newest = max((fault.at for fault in self.faults), default=-math.inf)
 
     def good_since(self, when: float) -> int:
         return len(self.good) - bisect_left(self.good, when)
@@ -72,7 +82,8 @@ class Record:
         """Replace what is known of one job."""
         self._forget(job.id)
         self.pace.draw(job)
-        found, spent = tuple(findings(job)), job.spent
+        over = len(job.live) < len(job.attempts)
+        found, spent = (tuple(findings(job)), job.spent) if over else ((), ())
         wasted = sum(on_machine(job, attempt) for attempt in spent)
         self._of_job[job.id] = (found, len(spent), wasted)
         self.failures, self.wasted_s = self.failures + len(spent), self.wasted_s + wasted
@@ -105,7 +116,7 @@ class Record:
             if finding.failure is None:
                 insort(place.good, finding.at)
             elif finding.is_fault_of_place:
-                place.faults.add(finding)
+                place.spoil(finding)
                 self.changes += 1
         if finding.failure and finding.failure.blame == "user":
             self.mistakes.setdefault(signature(finding.failure), set()).add(finding)
@@ -114,9 +125,9 @@ class Record:
         self.successes -= finding.succeeded
         for place in self._places(finding):
             if finding.failure is None:
-                place.good.remove(finding.at)
+                del place.good[bisect_left(place.good, finding.at)]
             elif finding.is_fault_of_place:
-                place.faults.discard(finding)
+                place.forgive(finding)
                 self.changes += 1
         if finding.failure:
             self.mistakes.get(signature(finding.failure), set()).discard(finding)

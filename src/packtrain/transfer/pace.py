@@ -22,6 +22,7 @@ _LEAST_BYTES = 4 << 20  # fewer tell nothing about a rate
 _FIRST_HOLD_S = 1.0
 _LONGEST_HOLD_S = 16.0
 _PAYS = 1.1
+_THIN_RATE = 100e3  # bytes a second, of each connection: where they bring less, more would take from other people's
 _TRICKLE_RATE = 100e3  # bytes a second, of all connections together
 _TRICKLE_S = 30.0
 
@@ -78,10 +79,13 @@ class Pace:
         if before is not None and rate < _PAYS * before[1]:
             self.connections, self._hold_until = before[0], now + self._hold_s
             self._hold_s = min(2 * self._hold_s, _LONGEST_HOLD_S)
-        elif now >= self._hold_until and flowing >= self.connections < self._most and busy < _BUSY:
+        elif now >= self._hold_until and flowing >= self.connections < self._most and self._may_grow(rate, busy):
             self._before = (self.connections, rate)
             self.connections = min(2 * self.connections, self._most)
         self._window = _Span(now + _SETTLE_S)
+
+    def _may_grow(self, rate: float, busy: float) -> bool:
+        return busy < _BUSY and rate >= _THIN_RATE * self.connections
 
 
 class Trickle:

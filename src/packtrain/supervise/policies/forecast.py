@@ -14,7 +14,6 @@ from packtrain.state.pace import Stint, UnderWay
 
 _BEFORE_STEPS = STAGES[: STAGES.index("steps")]
 _ENOUGH = 3  # attempts that tell how long one takes
-_LEAST_SHARE = 0.05  # of a stage that must be done before its pace counts
 _ALIKE = 1.5  # times: the middle half of durations differs by no more
 _CAREFUL = 0.75  # so many of those elsewhere are quicker than what is expected there
 
@@ -37,6 +36,8 @@ class Forecast:
     def comparable(self, points: Mapping[str, Mapping[str, str]]) -> list[Forecast]:
         """Of jobs that can be compared: all, if they take about the same; else those of the same point of the matrix,
         since another one may well be more to do."""
+        if not any(points.values()):
+            return [self]
         jobs = {*self.whole, *self.running}
         keys = {job: tuple(sorted(points.get(job, {}).items())) for job in jobs}
         if len(set(keys.values())) < 2 or self._are_alike:
@@ -58,22 +59,16 @@ class Forecast:
     @cached_property
     def left(self) -> dict[str, float]:
         """Seconds until each one's end; those of which nothing can be said are left out."""
-        found = ((job, self._left(job)) for job in self.running)
+        found = ((job, self._left(under)) for job, under in self.running.items())
         return {job: left for job, left in found if left is not None}
-
-    def is_told(self, job: str) -> bool:
-        """Whether its own words tell when it will end. How far a transfer is tells little: it is quick and slow in
-        turn, and what was told of it is soon old."""
-        under = self.running[job]
-        return under.attempt.stage == "steps" and under.done >= _LEAST_SHARE
 
     def has_begun(self, job: str) -> bool:
         """Its steps, so that there is something to lose."""
         return self.running[job].attempt.stage not in _BEFORE_STEPS
 
-    def _left(self, job: str) -> float | None:
+    def _left(self, under: UnderWay) -> float | None:
         """By its own words, else by what is usual."""
-        return self.running[job].left(self.now) if self.is_told(job) else self._usual(self.elapsed(job))
+        return under.left(self.now) if under.tells else self._usual(max(0.0, self.now - under.attempt.began_at))
 
     def _usual(self, elapsed: float) -> float | None:
         """As others that had run for as long. One that is older than all others will take, as far as anybody knows, as
@@ -81,8 +76,9 @@ class Forecast:
         totals = self.totals
         if len(totals) < _ENOUGH:
             return None
-        longer = totals[bisect_right(totals, elapsed) :]
-        return median(longer) - elapsed if longer else elapsed
+        longer = bisect_right(totals, elapsed)  # from here on
+        middle = longer + len(totals) - 1  # twice the place of their median
+        return (totals[middle // 2] + totals[(middle + 1) // 2]) / 2 - elapsed if longer < len(totals) else elapsed
 
     @cached_property
     def peers(self) -> dict[str, Stint]:
@@ -91,7 +87,7 @@ class Forecast:
 
     def _under_way(self) -> Iterator[tuple[str, Stint]]:
         for job, under in self.running.items():
-            if self.is_told(job):
+            if under.tells:
                 yield job, Stint(under.site, max(0.0, under.since - under.attempt.began_at), under.takes(self.now))
 
     @cached_property

@@ -32,8 +32,7 @@ def weight(faults: Collection[Finding], now: float, span: float) -> float:
 
 def _worst(places: Mapping[str, Place], now: float, span: float) -> Iterator[str]:
     """Those with a failure that is not older than the span, the heaviest first."""
-    bad = ((name, place) for name, place in places.items() if place.faults)
-    fresh = {name: place for name, place in bad if any(now < f.at + span for f in place.faults)}
+    fresh = {name: place for name, place in places.items() if now < place.newest + span}
     yield from sorted(fresh, key=lambda name: (-weight(fresh[name].faults, now, span), name))
 
 

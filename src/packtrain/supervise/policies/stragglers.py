@@ -96,7 +96,7 @@ def _late(job: JobState, rules: Rules, forecast: Forecast) -> Late | None:
         return None
     attempt = next((one for one in job.live if one.number == under.attempt.number), under.attempt)
     saved, moves = attempt.checkpoint or attempt.restored, rules.may_move(job.id)
-    sure = bool(saved) or forecast.is_told(job.id) or not forecast.has_begun(job.id)
+    sure = bool(saved) or under.tells or not forecast.has_begun(job.id)
     if not (_may_move(job, sure) if moves else _may_be_copied(job, rules)):
         return None
     takes = there.around + (1 - attempt.training.share_of(saved if moves else {})) * there.steps
@@ -177,7 +177,7 @@ def _slot_time(state: RunState, forecast: Forecast) -> float:
     """Of the whole run, as far as it can be foreseen."""
     pace = state.record.pace
     usual = median(forecast.totals) if forecast.totals else 0.0
-    under_way = sum(forecast.elapsed(job) + forecast.left.get(job, 0.0) for job in forecast.running)
+    under_way = sum(map(forecast.elapsed, forecast.running)) + sum(forecast.left.values())
     return pace.slot_s + under_way + usual * len(pace.waiting)
 
 
