@@ -64,3 +64,21 @@ def test_live_without_a_proxy_is_no_trouble(attempt, slot):
     run = attempt(job(sh("true")), environ=slot, options=("--live", "2")).run()
     assert run.process.returncode == 0, run.stderr
     assert "no Chirp proxy" in run.home.agent_log.read_text()
+
+
+LISTEN = """python3 -c '
+import os, tempfile
+from multiprocessing.connection import Listener
+Listener(family="AF_UNIX").close()
+print(tempfile.gettempdir(), os.path.realpath(tempfile.gettempdir()))'"""
+
+
+def test_a_deep_scratch_folder_leaves_room_for_sockets(attempt, slot, tmp_path):
+    """As data loaders of PyTorch use them."""
+    deep = tmp_path / "/".join(["deep"] * 20)
+    deep.mkdir(parents=True)
+    run = attempt(job(sh(LISTEN, "a")), environ={**slot, "TMPDIR": str(deep)}).run()
+    assert run.process.returncode == 0, (run.home.logs / "a.err").read_text()
+    short, real = (run.home.logs / "a.out").read_text().split()
+    assert len(short) < 30 and real.startswith(str(run.scratch)), "it goes with the sandbox"
+    assert not os.path.lexists(short)

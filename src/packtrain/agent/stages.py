@@ -12,6 +12,7 @@ import errno
 import os
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any, Callable
 
@@ -32,6 +33,7 @@ from packtrain.agent.secrets import Secrets
 from packtrain.agent.steps import StepRunner
 from packtrain.agent.stop import Stop
 from packtrain.agent.sync import ContinuousSync, keep_outputs, left_prefix, partial_prefix, sync_outputs, tidy_outputs
+from packtrain.agent.temporary import short_temporary
 from packtrain.errors import EXIT_CONTINUE_HERE, EXIT_OK, FailedError
 from packtrain.events import Event, Failure, Journal, kinds
 from packtrain.plan import Job
@@ -87,7 +89,8 @@ def run_steps(context: Context, tally: Tally) -> None:
             stack.enter_context(metrics)
             if context.job.output is not None and context.job.output.continuous:
                 stack.enter_context(ContinuousSync(context, context.job.output))
-            _runner(context, _streams(context, stack)).run_all()
+            variables = {**_host_variables(), **stack.enter_context(short_temporary(os.environ, context.box.tmp))}
+            _runner(context, variables, _streams(context, stack)).run_all()
         context.stop.steps_are_done()
     except FailedError as error:
         raise verdict(context, checkpoints, error) from error
@@ -109,7 +112,11 @@ def _streams(context: Context, stack: ExitStack) -> Streams | None:
     return stack.enter_context(streams_of(context))
 
 
-def _runner(context: Context, streams: Streams | None) -> StepRunner:
+def _host_variables() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name not in _OURS}
+
+
+def _runner(context: Context, host: Mapping[str, str], streams: Streams | None) -> StepRunner:
     return StepRunner(
         context.job,
         context.box,
@@ -117,7 +124,7 @@ def _runner(context: Context, streams: Streams | None) -> StepRunner:
         context.redactor,
         context.secrets.reveal,
         context.stop,
-        {name: value for name, value in os.environ.items() if name not in _OURS},
+        host,
         context.journal.run,
         context.processes,
         {**variables_of(context), **(streams.variables if streams else {})},
