@@ -16,7 +16,9 @@ from cli_runs import Desk
 from nested import CLASSES, add, nested
 
 from packtrain.events import kinds
+from testbed import apptainer, pytorch_image
 from testbed.origin import Origin
+from testbed.s3 import ACCESS_KEY, BUCKET, REGION, S3, SECRET_KEY
 
 pytestmark = pytest.mark.slow
 
@@ -30,6 +32,11 @@ inputs:
 expect: [seen.json]
 steps: [{{name: read, run: {{command: "{python} {program} {options}"}}}}]
 """
+
+S3_SOURCE = (
+    f"s3: {{{{bucketUrl: s3://{BUCKET}, region: {REGION}, endpointUrl: {{endpoint}}, path: {{path}}, "
+    "accessKeyId: '${{env:MY_KEY}}', secretAccessKey: '${{env:MY_SECRET}}'}}"
+)
 
 
 @pytest.fixture
@@ -179,3 +186,50 @@ def test_a_compressed_tar_makes_no_run(desk, origin):
     assert desk.code != 0
     assert "train.tar is compressed" in desk.err and "mode: stage" in desk.err
     assert not (desk.folder / ".packtrain").exists()
+
+
+def put_tar(server, tar):
+    server.client.put_object(Bucket=BUCKET, Key="data/train.tar", Body=tar.read_bytes())
+    return "/data/train.tar"
+
+
+def put_samples(server, tar):
+    """Each sample an object, below a folder of its class."""
+    with tarfile.open(tar) as outer:
+        for member in outer:
+            with tarfile.open(fileobj=outer.extractfile(member)) as inner:
+                for one in inner:
+                    key = f"samples/{member.name.removesuffix('.tar')}/{one.name}"
+                    server.client.put_object(Bucket=BUCKET, Key=key, Body=inner.extractfile(one).read())
+    return "/samples"
+
+
+@pytest.mark.parametrize("put", [put_tar, put_samples])
+def test_from_s3(desk, tmp_path, put):
+    """A nested tar, or the objects below a path, of a real server that wants signatures."""
+    expected = nested(tmp_path / "train.tar")
+    desk.environment.update(MY_KEY=ACCESS_KEY, MY_SECRET=SECRET_KEY)
+    with S3() as server:
+        write(desk, S3_SOURCE.format(endpoint=server.endpoint, path=put(server, tmp_path / "train.tar")))
+        said = desk.call("run", "workflow.yaml")
+    assert told(desk)["seen"] == expected
+    assert SECRET_KEY not in said + desk.err
+
+
+def test_inside_of_a_container(desk, tmp_path):
+    """The index, the secrets and what is kept are found in there, too."""
+    image = pytorch_image.make(tmp_path / "image")
+    desk.environment.update(MY_TOKEN="s3same-open", PATH=f"{apptainer.folder()}/usr/bin:{os.environ['PATH']}")
+    with Origin(tmp_path / "served", token="s3same-open") as origin:
+        expected = nested(origin.folder / "train.tar")
+        source = f"http: {{url: {origin.url}/train.tar, token: '${{env:MY_TOKEN}}'}}"
+        more = f"  code: {{file: {{path: {reading.__file__}}}}}"
+        text = WORKFLOW.format(
+            source=source, more=more, limits="disk: 3GB", options="--epochs 2", python="/.venv/bin/python3",
+            program="$PACKTRAIN_INPUT_CODE/reading.py",
+        )  # fmt: skip
+        desk.write(text.replace("run: {", f"run: {{container: {{image: {image}}}, "))
+        desk.call("run", "workflow.yaml")
+    seen = told(desk)
+    assert seen["seen"] == expected * 2
+    assert seen["came"][1] == 0, "the second epoch is read from the disk"

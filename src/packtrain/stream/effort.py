@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-_OLD_SHARE, _BUSY = 0.8, 0.3
+_OLD_SHARE, _BUSY = 0.95, 0.3  # the share: a moment in which others have the processor is no network
 _KNOWN_AFTER = 4  # pieces
 
 

@@ -1,0 +1,33 @@
+"""Is it the processor that limits reading, or waiting?"""
+
+from __future__ import annotations
+
+from packtrain.stream.effort import Effort
+
+QUICK, CROWDED, FAR = (0.002, 0.003), (0.002, 0.012), (0.002, 0.3)  # of the processor, and all in all
+
+
+def after(*pieces: tuple[float, float]) -> bool:
+    effort = Effort()
+    for cpu_s, seconds in pieces:
+        effort.told(cpu_s, seconds)
+    return effort.busy
+
+
+def test_a_few_pieces_tell():
+    assert not after(*[QUICK] * 3)
+    assert after(*[QUICK] * 4)
+    assert not after(*[FAR] * 20)
+
+
+def test_a_moment_in_which_others_have_the_processor_changes_nothing():
+    """As when programs decode beside it."""
+    assert after(*[QUICK] * 20, *[CROWDED] * 4, *[QUICK] * 4)
+
+
+def test_a_network_that_becomes_slow_is_seen_at_once():
+    assert not after(*[QUICK] * 50, FAR)
+
+
+def test_one_that_becomes_quick_is_seen_in_time():
+    assert after(*[FAR] * 10, *[QUICK] * 150)
