@@ -19,6 +19,7 @@ RECIPE = debian.Recipe("bookworm", ("nftables",))
 _ROOT = Path("/sys/fs/cgroup")
 _PREFIX = "packtrain-pool-"
 _MARK = 0x7061636B
+_RETRIES, _FEW, _USUAL = Path("/proc/sys/net/ipv4/tcp_retries2"), 6, 15
 # A connection that is being made has no full socket yet at its far end: then no group is known (every full socket is
 # in the root group), and packets pass. To and from elsewhere it comes to no such connection, since the first packet
 # meets a listening socket.
@@ -86,10 +87,19 @@ class Groups:
             name=name, group=group.relative_to(_ROOT), root=_mount().relative_to(_ROOT), mark=0x7061636B
         )
         nft("-f", "-", rules=rules)
+        _set_retries(_FEW)
         try:
             yield
         finally:
             nft("delete", "table", "inet", name)
+            _set_retries(_USUAL)
+
+
+def _set_retries(number: int) -> None:
+    """After how many unanswered ones a connection breaks. Who is sending at the moment of the cut would else notice it
+    after a quarter of an hour; who is silent asks by keepalives."""
+    with contextlib.suppress(OSError):
+        _RETRIES.write_text(str(number))
 
 
 def nft(*arguments: str, rules: str | None = None) -> None:

@@ -64,15 +64,16 @@ def test_schedd_and_shadow_are_killed_and_it_goes_on_meanwhile(desk):
     assert training.starts() == [0]
 
 
+@pytest.mark.timeout(300)
 def test_the_network_of_its_site_is_cut_off(desk):
     """After an eviction, so that there is something to go on from if HTCondor cannot bring the outputs home. While it
-    waits it says nothing, and nobody would notice the cut for minutes: so it has some way to go until then."""
+    waits it says nothing: so it has some way to go until then."""
     training = PoolTraining(desk, steps=320, wait_at=300, requirements=AT_HERE)
     training.await_step(10)
     vacate_by_the_schedd(desk.pool, training)
     training.await_log(RESTORED)
     with desk.pool.cut(HERE):
-        training.await_log(DISCONNECTED, patience_s=420)  # HTCondor looks after silent connections every six minutes
+        training.await_log(DISCONNECTED, patience_s=180)
     training.go_on()
     training.finish()
     training.assert_done()
