@@ -25,7 +25,7 @@ _ENOUGH = 3  # trainings of a run that tell what is usual for it
 _BAD, _SLOW = 1.5, 2.0  # fresh failures; times the usual
 _SHOWN = 20  # outcomes that a standing keeps
 _TELLING = 10_000_000  # bytes: what takes a moment says nothing of a host's speed
-_MOST_HOSTS = 50
+_MOST_SPEEDS = 60  # that every job's plan has
 
 
 def dataset_of(job: Job) -> str:
@@ -223,9 +223,10 @@ class Knowledge:
             if visit.source and visit.fetched >= _TELLING and visit.fetch_s > 0:
                 rates["", visit.source].append(speed(visit))
                 rates[visit.site, visit.source].append(speed(visit))
-        hosts = [host for site, host in rates if not site][:_MOST_HOSTS]
-        told = ((site, host) for site, host in sorted(rates) if host in hosts and len(hosts) > 1)
-        return tuple(Speed(host, round(median(rates[site, host])), site) for site, host in told)
+        newest = sorted(list(rates)[:_MOST_SPEEDS])
+        if len({host for _, host in newest}) < 2:
+            return ()
+        return tuple(Speed(host, round(median(rates[site, host])), site) for site, host in newest)
 
     def is_warm(self, site: str, dataset: str) -> bool:
         """Whether its cache has most likely kept this dataset."""

@@ -144,6 +144,11 @@ class TestSpeeds:
             Speed("two.org", 10_000_000, "B"),
         )
 
+    def test_the_newest_ones_as_far_as_a_plan_has_room(self):
+        many = [visit(f"S{n}", NOW - n, fetched=10**9, fetch_s=1.0, source=f"h{n}.org") for n in range(99)]
+        told = known(*many).speeds()
+        assert len(told) == 60 and {speed.host for speed in told} == {f"h{n}.org" for n in range(30)}
+
     def test_what_is_small_or_came_from_nowhere_tells_nothing_nor_does_the_only_host(self):
         told = visit("A", fetched=10**9, fetch_s=10.0, source="one.org")
         small = visit("A", key="s", fetched=9_999_999, fetch_s=0.1, source="two.org")
