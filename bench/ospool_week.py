@@ -27,10 +27,11 @@ from pathlib import Path
 from harness import measure, verdict
 from harness.measure import tell
 from harness.verdict import Bounds, Figures
-from harness.week import account, data, fate
+from harness.week import account, data, fate, picture
 from harness.week.arms import ARMS
 from harness.week.site import Place
 
+from packtrain.report.history import History
 from testbed.s3 import S3
 
 BOUNDS: Bounds = {
@@ -73,6 +74,7 @@ def main() -> None:
     given = _arguments()
     measure.leave_in_order()
     figures: Figures = {}
+    histories: dict[str, History] = {}
     week = fate.draw(given.seed, given.jobs, given.hour)
     with (
         tempfile.TemporaryDirectory(prefix="packtrain-pool-") as own,
@@ -86,8 +88,10 @@ def main() -> None:
             arm = ARMS[name](place, folder / name, s3)
             arm.run()
             tell(f"  took {time.monotonic() - began:.0f} s; bytes by server: {place.caches.sent}")
-            figures |= account.of_arm(name, arm.history())
-            account.write(arm.history(), folder / f"{name}-report")
+            histories[name] = arm.history()
+            figures |= account.of_arm(name, histories[name])
+            account.write(histories[name], folder / f"{name}-report")
+        picture.save(histories, given.hour, folder / "week.png")
     verdict.give("ospool_week", given, figures | account.beside(figures), BOUNDS, jobs=given.jobs, hour=given.hour)
 
 
