@@ -32,9 +32,8 @@ _FAILED = (Outcome.WRONG_OUTPUT, Outcome.FAILED)
 
 @dataclass(frozen=True)
 class _Slot:
-    """In use by an attempt of a job that had waited since then."""
+    """In use by an attempt whose job had waited since then."""
 
-    job: str
     since: float
     start: float
     end: float
@@ -185,7 +184,7 @@ def _slots(job: Job) -> Iterator[tuple[int, _Slot]]:
     """By the number of the attempt that had it."""
     since = job.submitted or 0.0
     for attempt in job.attempts:
-        yield attempt.number, _Slot(job.id, since, attempt.start, attempt.end)
+        yield attempt.number, _Slot(since, attempt.start, attempt.end)
         since = attempt.end
 
 

@@ -221,8 +221,8 @@ class Knowledge:
         rates: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
         for visit in reversed(self.visits):
             if visit.source and visit.fetched >= _TELLING and visit.fetch_s > 0:
-                rates["", visit.source].append(speed(visit))
-                rates[visit.site, visit.source].append(speed(visit))
+                for site in dict.fromkeys(("", visit.site)):
+                    rates[site, visit.source].append(speed(visit))
         newest = sorted(list(rates)[:_MOST_SPEEDS])
         if len({host for _, host in newest}) < 2:
             return ()

@@ -6,12 +6,13 @@ from __future__ import annotations
 import hashlib
 import random
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from packtrain.plan import Item, Ref
-from packtrain.transfer import sources
+from packtrain.transfer import pace, registry, sources
 from packtrain.transfer.api import Place
 from packtrain.transfer.blocks import Schedule
 from packtrain.transfer.fetch import fetch
@@ -150,3 +151,23 @@ def test_a_server_that_begins_to_crawl_is_left(tmp_path: Path):
         assert first.sent + second.sent <= 1.06 * len(DATA)
     assert hashlib.sha256(target.read_bytes()).digest() == hashlib.sha256(DATA).digest()
     assert fetched.stalls > 0
+
+
+@pytest.mark.slow
+def test_all_caches_crawl_and_the_last_resort_brings_it(tmp_path: Path, monkeypatch):
+    """All connections hang on the crawling one: one more is made for it."""
+    usual = registry.places_for
+
+    def places_for(ref, reveal):
+        return [replace(place, last_resort=ref.url == refs[1].url) for place in usual(ref, reveal)]
+
+    served, target = tmp_path / "served", tmp_path / "data.bin"
+    served.mkdir()
+    (served / "data.bin").write_bytes(DATA)
+    monkeypatch.setattr(registry, "places_for", places_for)
+    monkeypatch.setattr(pace, "_TRICKLE_S", 1.0)
+    with FaultProxy(served, line=Line(CRAWL)) as cache, FaultProxy(served) as origin:
+        refs = tuple(Ref(f"{proxy.url}/data.bin") for proxy in (cache, origin))
+        fetch(Item("data.bin", refs), target, str, patience_s=20, stop=lambda: None, progress=lambda *_: None)
+        assert origin.sent > 0.9 * len(DATA)
+    assert hashlib.sha256(target.read_bytes()).digest() == hashlib.sha256(DATA).digest()
