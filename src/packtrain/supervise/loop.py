@@ -42,6 +42,7 @@ _PATIENCE_S, _PAUSE_S = 60.0, 2.0
 _SEEN_OFF_S = 120.0
 _SELDOM, _MANY = 10.0, 1000  # times the usual pause between two surveys, at most, up to so many attempts
 _LOOKS_PER_S = 4.0  # at attempts that run
+_ENDS = frozenset({kinds.ATTEMPT_GONE, kinds.ATTEMPT_STOPPED, kinds.JOB_ENDED})  # the last: no engine's word may follow
 
 
 class Supervisor:
@@ -75,7 +76,7 @@ class Supervisor:
         self._only_requests = False
         self.state, self._seen = RunState(plan.run, {job.id: JobState(job.id) for job in plan.jobs}), 0
         self._due: set[str] = set(self._jobs)
-        self._ended: set[str] = set()  # jobs of which an attempt has ended, since it was last noted how they fared
+        self._ended: set[str] = set()  # jobs of which an attempt is over, since it was last noted how they fared
 
     def stop(self) -> None:
         """End the living attempts and leave; the jobs can be resumed. Safe from any thread."""
@@ -202,7 +203,7 @@ class Supervisor:
         name = self._engine.capabilities.name
         if jobs:
             fared = (visits_of(self._plan.run, self.state.jobs[j], name, dataset_of(self._jobs[j])) for j in jobs)
-            self._store.note([visit for visits in fared for visit in visits])
+            self._store.note(visit for visits in fared for visit in visits)
 
     def _awaits_end(self) -> bool:
         """Attempts that were not needed are seen off; what a pool does not end soon it ends by itself."""
@@ -283,7 +284,7 @@ class Supervisor:
             self._seen = stored.id
             if stored.event.job and stored.event.kind not in QUIET:
                 self._due.add(stored.event.job)
-            if stored.event.kind in (kinds.ATTEMPT_GONE, kinds.ATTEMPT_STOPPED):
+            if stored.event.kind in _ENDS:
                 self._ended.add(stored.event.job)
 
     def _renew(self) -> None:

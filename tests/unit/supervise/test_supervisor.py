@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from fake_engine import HANG, LOST, SUCCEED
+from fake_engine import HANG, LOST, SUCCEED, FakeEngine
 
 from packtrain.events import kinds
 from packtrain.plan import Limits, Recovery
@@ -41,6 +41,22 @@ def test_every_decision_is_written_before_and_confirmed_after(bench):
     told = [event.kind for event in bench.events() if event.job]
     assert told.index(kinds.DECIDED) < told.index(kinds.CONFIRMED) < told.index(kinds.ATTEMPT_STARTED)
     assert told[-1] == kinds.JOB_ENDED or told[-1] == kinds.ATTEMPT_GONE
+
+
+class Slow(FakeEngine):
+    """It hears of an end only after the supervisor has read the agent's own word, which ends the run."""
+
+    def poll(self):
+        return [replace(sighting, status="running") for sighting in super().poll()]
+
+
+@pytest.mark.parametrize("kind", [FakeEngine, Slow])
+def test_how_attempts_fared_is_noted_whoever_tells_their_end(bench, kind):
+    bench.supervisor(bench.engine({"0": ["service_unavailable", SUCCEED]}, kind)).run()
+    assert {(visit.site, visit.kind) for visit in bench.store.visits()} == {
+        ("fake", "service_unavailable"),
+        ("fake", ""),
+    }
 
 
 def test_failures_that_may_pass_are_tried_again(bench):
