@@ -61,9 +61,10 @@ class Ticket:
     amendment: Amendment = AS_PLANNED
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Sighting:
-    """What the engine knows of one attempt, or one thing that happened to it.
+    """What the engine knows of one attempt, or one thing that happened to it. Never changed; it is not frozen only
+    because that takes three times as long, and there are many.
 
     queued, running     how it stands
     placed              a pool started it, for the `start`-th time
@@ -106,6 +107,7 @@ class Capabilities:
     shares_folder: bool = True  # agents write into the run's folder; else their journals come home at the end
     pause_s: float = 0.2  # between two looks at what changed
     journals: bool = True  # agents write them; else all that they say comes through the engine
+    surveys: float = 100.0  # looks at all that runs, while one training lasts, at most
     many_sites: bool = False  # attempts may run at different places, and places can be avoided
 
 

@@ -6,8 +6,8 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from packtrain.errors import FormatError
 
@@ -38,8 +38,7 @@ def new_emitter(role: str) -> str:
     return f"{role}-{os.urandom(6).hex()}"
 
 
-@dataclass(frozen=True)
-class Event:
+class Event(NamedTuple):
     run: str
     job: str  # "" for what concerns the whole run
     emitter: str
@@ -47,7 +46,7 @@ class Event:
     kind: str  # a key of kinds.KINDS; others are kept and skipped
     wall: float  # the emitter's clock, for people; never compared across machines
     mono: float  # the emitter's monotonic clock, for durations
-    data: Mapping[str, Any] = field(default_factory=dict)
+    data: Mapping[str, Any] = MappingProxyType({})
 
     @property
     def key(self) -> tuple[str, str, str, int]:

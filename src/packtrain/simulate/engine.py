@@ -26,9 +26,9 @@ class SimulatedEngine:
     """`restless`: whether time alone may change what the supervisor decides; then it looks every `pause_s`."""
 
     def __init__(
-        self, run: str, world: World, behaviour: Behaviour, seed: int, pause_s: float = 30.0, glimpse_s: float = 900.0
+        self, run: str, world: World, behaviour: Behaviour, seed: int, pause_s: float, glimpse_s: float, surveys: float
     ) -> None:
-        self.capabilities = replace(_ABLE, pause_s=pause_s)
+        self.capabilities = replace(_ABLE, pause_s=pause_s, surveys=surveys)
         self.kernel = Kernel()
         self.pool = Pool(world, behaviour, self.kernel, seed, self._hear)
         self.restless: Callable[[], bool] = lambda: True

@@ -26,6 +26,8 @@ RUN = "simulated"
 _NOWHERE = RunFolder(Path("/nonexistent"))  # nothing is read or written: agents speak through the engine
 _LOOK_S, _LOOKS = 30.0, 300  # at most so long, at least so many while a job computes
 _GLIMPSE_S, _GLIMPSES, _AGENTS_PER_S = 900.0, 12, 2.0
+_SURVEYS = 40.0
+_MANY, _MOST_RARELY = 10_000, 4.0  # from so many jobs on everything is done less often, at most so many times
 _NEVER_ENDED = Ending(Outcome.RUNNING, Category.NONE)
 
 
@@ -69,7 +71,7 @@ def _history(world: World, policy: Policy, jobs: Iterable[JobOfHistory], seed: i
 
 def supervise(world: World, policy: Policy, jobs: int, seed: int) -> tuple[RunState, SimulatedEngine]:
     """The unchanged supervisor under a virtual clock."""
-    engine = SimulatedEngine(RUN, world, policy.behaviour, seed, *_pauses(world, min(jobs, world.slots)))
+    engine = SimulatedEngine(RUN, world, policy.behaviour, seed, **_often(world, jobs))
     store = MemoryStore(engine.clock, keep=False)
     supervisor = Supervisor(_plan(policy, jobs), _NOWHERE, store, engine, engine.clock, mono=engine.clock)
     engine.restless = lambda: supervisor.restless
@@ -79,11 +81,13 @@ def supervise(world: World, policy: Policy, jobs: int, seed: int) -> tuple[RunSt
     return state, engine
 
 
-def _pauses(world: World, running: int) -> tuple[float, float]:
-    """Between two looks of the supervisor, and between two words of an agent about how far it is: as often as matters
-    to jobs of that length, and the more agents, the less often, as in real pools."""
+def _often(world: World, jobs: int) -> dict[str, float]:
+    """How often the supervisor looks, and agents tell how far they are: as often as matters to jobs of that length; the
+    more agents, the less often, as in real pools; and the more jobs, the less often, since thousands tell as much."""
     usual = sum(site.slots * (site.compute.mean + site.warm.mean) for site in world.sites) / world.slots
-    return min(_LOOK_S, usual / _LOOKS), max(min(_GLIMPSE_S, usual / _GLIMPSES), running / _AGENTS_PER_S)
+    rarely = max(1.0, min(_MOST_RARELY, jobs / _MANY))
+    told_s = max(min(_GLIMPSE_S, usual / _GLIMPSES) * rarely, min(jobs, world.slots) / _AGENTS_PER_S)
+    return {"pause_s": min(_LOOK_S, usual / _LOOKS) * rarely, "glimpse_s": told_s, "surveys": _SURVEYS / rarely}
 
 
 def _plan(policy: Policy, jobs: int) -> Plan:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from packtrain.events import FAILURE_KINDS, Event, Failure, kinds
 from packtrain.state.starts import Hold, Start
@@ -18,11 +19,10 @@ _TERMINATED = "terminated"
 _OUTCOMES = {"succeeded": Trigger.SUCCEEDED, "continue": Trigger.LEFT}
 
 
-@dataclass(frozen=True, slots=True)
-class Stage:
+class Stage(NamedTuple):
     name: str
     seconds: float | None = None  # None while it lasts
-    data: Mapping[str, Any] = field(default_factory=dict)  # what it counted: bytes, files, source, …
+    data: Mapping[str, Any] = MappingProxyType({})  # what it counted: bytes, files, source, …
 
 
 @dataclass(frozen=True)
@@ -99,8 +99,12 @@ class Heard:
     life: dict[int, Event] = field(default_factory=dict)
     newest: dict[str, Event] = field(default_factory=dict)
     training: Training = field(default_factory=Training)
+    decision: str = ""
+    began: float = 0.0  # by its own clock
 
     def add(self, event: Event) -> None:
+        if event.kind == kinds.ATTEMPT_STARTED:
+            self.decision, self.began = str(event.data.get("decision", "")), event.wall
         if event.kind == kinds.METRIC:
             self.training.add(event)
         elif event.kind in _MANY:
@@ -113,36 +117,29 @@ class Heard:
     def ordered(self) -> list[Event]:
         return [self.life[seq] for seq in sorted(self.life)]
 
-    @property
-    def began(self) -> float:
-        return next((e.wall for e in self.life.values() if e.kind == kinds.ATTEMPT_STARTED), 0.0)
 
-    @property
-    def decision(self) -> str:
-        started = (e for e in self.life.values() if e.kind == kinds.ATTEMPT_STARTED)
-        return next((str(e.data.get("decision", "")) for e in started), "")
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Submission:
-    """A decision to make an attempt, and what the engine said of it."""
+    """A decision to make an attempt."""
 
     id: str
     order: tuple[int, int]  # (epoch, seq) of the decision
-    confirmed: Event | None = None
-    gone: Event | None = None
-    hold: Hold | None = None  # one that lasts
     amendment: Mapping[str, Any] = field(default_factory=dict)
     copy_of: str = ""
     why: str = ""
 
 
-A = TypeVar("A", Attempt, Submission)
+class Told(NamedTuple):
+    """What the engine said of a submission."""
+
+    confirmed: Event | None = None
+    gone: Event | None = None
+    hold: Hold | None = None  # one that lasts
 
 
-def changed(known: A, **changes: Any) -> A:
+def changed(known: Attempt, **changes: Any) -> Attempt:
     """As `dataclasses.replace`, which takes ten times as long: this is done for every event of every job."""
-    made = object.__new__(type(known))
+    made = object.__new__(Attempt)
     made.__dict__.update(known.__dict__)
     made.__dict__.update(changes)
     return made
@@ -151,15 +148,15 @@ def changed(known: A, **changes: Any) -> A:
 _NO_ATTEMPT = Attempt("", "", AttemptStatus.DECIDED)
 
 
-def attempt_of(submission: Submission, heard: Heard | None, start: Start | None = None) -> Attempt:
+def attempt_of(submission: Submission, told: Told, heard: Heard | None, start: Start | None = None) -> Attempt:
     """The attempt of a decision, by one agent or by none yet; in a pool, during one of its starts."""
     life = heard.ordered() if heard else []
     status = AttemptStatus.DECIDED
-    for trigger in _triggers(submission, life, start):
+    for trigger in _triggers(told, life, start):
         status = ATTEMPT_TRANSITIONS[status].get(trigger, status)
     said = {event.kind: event.data for event in life}
     started, ended = said.get(kinds.ATTEMPT_STARTED, {}), said.get(kinds.ATTEMPT_ENDED, {})
-    confirmed = submission.confirmed.data if submission.confirmed else {}
+    confirmed = told.confirmed.data if told.confirmed else {}
     placed = start.placed.data if start and start.placed else {}
     stages = _stages(life)
     return changed(
@@ -171,25 +168,25 @@ def attempt_of(submission: Submission, heard: Heard | None, start: Start | None 
         machine=str(placed.get("host", "") or started.get("host", "")).rpartition("@")[2],
         site=started.get("site", "") or placed.get("site", "") or confirmed.get("site", ""),
         native=confirmed.get("native", ""),
-        started=next((e.wall for e in life if e.kind == kinds.ATTEMPT_STARTED), None),
+        started=heard.began if heard and started else None,
         stages=stages,
         notices=tuple(e.data.get("text", "") for e in life if e.kind == kinds.NOTICE),
-        failure=_failure(status, stages, ended, _end_of(submission, start)),
-        exit_code=_exit_code(ended, submission.gone),
+        failure=_failure(status, stages, ended, _end_of(told, start)),
+        exit_code=_exit_code(ended, told.gone),
         ended=ended,
         restored=said.get(kinds.CHECKPOINT_RESTORED, {}),
         start=start.number if start else 0,
-        hold=submission.hold if status is AttemptStatus.HELD else None,
+        hold=told.hold if status is AttemptStatus.HELD else None,
         amendment=submission.amendment,
         copy_of=submission.copy_of,
         **_newest(heard, stages),
     )
 
 
-def _triggers(submission: Submission, life: list[Event], start: Start | None) -> Iterator[Trigger]:
+def _triggers(told: Told, life: list[Event], start: Start | None) -> Iterator[Trigger]:
     """An agent's success does not count if the pool ended that start before the outputs were home."""
     stopped = start is not None and start.stopped is not None
-    if submission.confirmed:
+    if told.confirmed:
         yield Trigger.CONFIRMED
     if start and start.placed:
         yield Trigger.PLACED
@@ -200,18 +197,18 @@ def _triggers(submission: Submission, life: list[Event], start: Start | None) ->
             yield _OUTCOMES.get(event.data.get("outcome", ""), Trigger.FAILED)
     if stopped:
         yield Trigger.STOPPED
-    if submission.hold:
+    if told.hold:
         yield Trigger.HELD
-    if submission.gone:
+    if told.gone:
         yield Trigger.GONE
 
 
-def _end_of(submission: Submission, start: Start | None) -> Mapping[str, Any]:
+def _end_of(told: Told, start: Start | None) -> Mapping[str, Any]:
     """What the engine said of its end. That it was removed for a reason counts most, then why it was kept back, then
     how this start ended."""
-    gone = submission.gone.data if submission.gone else {}
-    if not gone.get("kind") and submission.hold:
-        return submission.hold.event.data
+    gone = told.gone.data if told.gone else {}
+    if not gone.get("kind") and told.hold:
+        return told.hold.event.data
     if not gone.get("kind") and start and start.stopped:
         return start.stopped.data
     return gone

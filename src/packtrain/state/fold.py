@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +13,7 @@ from packtrain.state.table import JobStatus
 
 # They tell how far an attempt is, not that it ended or what was decided: no policy has to answer them.
 QUIET = (AGENT_KINDS - {kinds.ATTEMPT_ENDED}) | {kinds.CONFIRMED, kinds.ATTEMPT_PLACED, kinds.ATTEMPT_TRANSFER}
+_JUDGING = frozenset({kinds.JOB_ENDED, kinds.DECIDED})
 
 
 @dataclass
@@ -21,6 +21,7 @@ class RunState:
     run: str
     jobs: dict[str, JobState] = field(default_factory=dict)
     created: Event | None = None
+    has_points: bool = False  # whether its jobs are those of a matrix
     _supervisor: Event | None = None  # the newest started or ended
     _record: Record = field(default_factory=Record)
     _undrawn: set[str] = field(default_factory=set)  # jobs that changed since the record was drawn
@@ -31,8 +32,10 @@ class RunState:
 
     def apply(self, event: Event, arrived: float = 0.0) -> None:
         """Take one event. Unknown kinds are skipped, and so is one whose data is not what its kind says."""
-        with contextlib.suppress(KeyError, TypeError, ValueError, AttributeError):
+        try:  # noqa: SIM105  (done for every event: `suppress` takes longer than what it guards)
             self._take(event, arrived)
+        except (KeyError, TypeError, ValueError, AttributeError):
+            pass
 
     def _take(self, event: Event, arrived: float) -> None:
         if event.job in self._husks:
@@ -41,7 +44,8 @@ class RunState:
             (self._moving if event.kind in QUIET else self._undrawn).add(event.job)
             job = self.job(event.job)
             job.apply(event, arrived)
-            (self._judged.add if job.verdict else self._judged.discard)(job.id)
+            if event.kind in _JUDGING:
+                (self._judged.add if job.verdict else self._judged.discard)(job.id)
         elif event.kind == kinds.RUN_CREATED:
             self._create(event)
         elif event.kind in (kinds.SUPERVISOR_STARTED, kinds.SUPERVISOR_ENDED):
@@ -51,6 +55,7 @@ class RunState:
         self.created = event
         for job, point in event.data.get("points", {}).items():
             self.job(job).point = point
+            self.has_points = self.has_points or bool(point)
 
     def see(self, glimpses: Mapping[str, Mapping[str, Any]], now: float = 0.0) -> None:
         """How far running attempts are, by decision, where a pool tells it."""

@@ -8,7 +8,7 @@ from itertools import zip_longest
 from typing import Any
 
 from packtrain.events import Event, Failure, kinds
-from packtrain.state.attempt import Attempt, Heard, Submission, attempt_of, changed
+from packtrain.state.attempt import Attempt, Heard, Submission, Told, attempt_of
 from packtrain.state.glimpse import glimpsed
 from packtrain.state.starts import Hold, Stay, paired
 from packtrain.state.stretches import PoolTimes
@@ -252,8 +252,7 @@ class JobState:
 
     def husk(self) -> JobState:
         """Its verdict only. Takes no more events."""
-        dicts: dict[str, Any] = {one.name: _NOTHING for one in fields(self) if one.default_factory is dict}
-        return JobState(self.id, **{**dicts, "point": self.point}, _verdict=self._verdict, _answered=_NOBODY)
+        return JobState(self.id, **{**_EMPTY, "point": self.point}, _verdict=self._verdict, _answered=_NOBODY)
 
     @property
     def _drawn(self) -> _Picture:
@@ -265,12 +264,10 @@ class JobState:
         return self._picture
 
     def _draw(self) -> list[Attempt]:
-        by_decision: dict[str, list[Heard]] = {}
-        for heard in self._heard.values():
-            by_decision.setdefault(heard.decision, []).append(heard)
+        heard = sorted(self._heard.values(), key=_by_clock)
         drawn: list[Attempt] = []
         for submission in sorted(self._submissions.values(), key=lambda s: s.order):
-            drawn += self._draw_one(submission, by_decision.get(submission.id, []))
+            drawn += self._draw_one(submission, [one for one in heard if one.decision == submission.id])
         return [self._dated(number, attempt) for number, attempt in enumerate(drawn, 1)]
 
     def _dated(self, number: int, attempt: Attempt) -> Attempt:
@@ -282,7 +279,8 @@ class JobState:
         stage = self._begins.get(f"{attempt.emitter}/{shown.stage}", 0.0)
         told = max(self._told.get(attempt.emitter, 0.0), self._told.get(attempt.decision, 0.0))
         dates = {"began_at": began, "stage_at": stage, "told_at": told, "over_at": self._over_at(attempt)}
-        return changed(shown, number=number, failure=self._why_ended(attempt), **dates)
+        shown.__dict__.update(dates, number=number, failure=self._why_ended(attempt))  # nobody has seen it yet
+        return shown
 
     def _why_ended(self, attempt: Attempt) -> Failure | None:
         """A supervisor's reason counts more than the agent's, which only felt that it was ended."""
@@ -301,16 +299,20 @@ class JobState:
         """The attempts of one decision: several if a pool started it again. Only the last can be kept back or gone."""
         id_, confirmed = submission.id, self._confirmed.get(submission.id)
         stay = self._stays.get(id_, _NO_STAY)
-        last = changed(submission, confirmed=confirmed, gone=self._gone.get(id_), hold=stay.hold)
-        starts = stay.starts
+        last, starts = Told(confirmed, self._gone.get(id_), stay.hold), stay.starts
         if not starts:
-            return [attempt_of(last, one) for one in sorted(heard, key=_by_clock)] or [attempt_of(last, None)]
-        known = changed(submission, confirmed=confirmed)
-        pairs = list(paired(starts, sorted(heard, key=_by_clock)))
-        waits = stay.between_starts and last.gone is None
-        drawn = [attempt_of(known, one, start) for start, one in pairs[:-1]]
-        drawn.append(attempt_of(known if waits else last, pairs[-1][1], pairs[-1][0]))
-        return [*drawn, attempt_of(last, None)] if waits else drawn
+            return [attempt_of(submission, last, one) for one in heard or (None,)]
+        known, waits = Told(confirmed), starts[-1].stopped is not None and last.gone is None
+        *earlier, (start, one) = paired(starts, heard)
+        drawn = [attempt_of(submission, known, one, start) for start, one in earlier]
+        drawn.append(attempt_of(submission, known if waits else last, one, start))
+        return [*drawn, attempt_of(submission, last, None)] if waits else drawn
+
+    @property
+    def is_fresh(self) -> bool:
+        """Asked for once, as planned, and nothing was heard of it since: known without drawing it."""
+        calm = len(self._submissions) == 1 and not (self._heard or self._stays or self._gone or self._cancelled)
+        return calm and self._verdict is None and not any(one.amendment for one in self._submissions.values())
 
     @property
     def recent(self) -> tuple[Attempt, ...]:
@@ -413,6 +415,9 @@ class JobState:
     @property
     def submissions(self) -> int:
         return len(self._submissions)
+
+
+_EMPTY: dict[str, Any] = {one.name: _NOTHING for one in fields(JobState) if one.default_factory is dict}
 
 
 def _by_clock(heard: Heard) -> tuple[float, str]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from statistics import median
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from packtrain.state.attempt import Attempt, fraction_of
 from packtrain.state.job import JobState
@@ -23,8 +23,7 @@ _MUCH = 0.1  # of a stage: done since it began, it tells its pace, too
 _MOST_RESTORED = 0.8  # of a training: what is left of it tells little of the whole
 
 
-@dataclass(frozen=True, slots=True)
-class Stint:
+class Stint(NamedTuple):
     """What a training takes from nothing to its end, as one attempt tells it."""
 
     site: str
@@ -48,6 +47,7 @@ class UnderWay:
     restored: float  # of that, what it did not do itself
     told_at: float  # when it last said so; 0: nobody knows
     first: tuple[float, float] | None = None  # the share that it told first, and when
+    in_steps: bool = field(init=False)
     done: float = field(init=False)  # what tells its pace
     tells: bool = field(init=False)  # whether its own words tell when it will end
     _since: float = field(init=False)  # when it had not done that yet
@@ -57,7 +57,7 @@ class UnderWay:
         """Its pace is what it did since it first told how far it is, for before that it may have prepared something; or
         all, if that is much. How far a transfer is tells little: it is quick and slow in turn, and what was told of it
         is soon old."""
-        in_steps = self.attempt.stage == "steps"
+        self.in_steps = self.attempt.stage == "steps"
         own = self.share - self.restored
         if self.first and self.share - self.first[0] >= _ENOUGH:
             share, self._since = self.first
@@ -65,8 +65,8 @@ class UnderWay:
             early = (share - self.restored) * (self.told_at - self._since) / self.done
             self._startup = max(0.0, self._since - self.since - early)
         else:
-            self.done, self._since, self._startup = own if own >= _MUCH or not in_steps else 0.0, self.since, 0.0
-        self.tells = in_steps and self.done >= _ENOUGH
+            self.done, self._since, self._startup = own if own >= _MUCH or not self.in_steps else 0.0, self.since, 0.0
+        self.tells = self.in_steps and self.done >= _ENOUGH
 
     @classmethod
     def of(cls, job: JobState) -> UnderWay | None:
@@ -78,7 +78,8 @@ class UnderWay:
         share = fraction_of(attempt) or 0.0
         restored = attempt.training.share_of(attempt.restored) if attempt.stage == "steps" else 0.0
         since = attempt.stage_at or attempt.began_at
-        return cls(attempt, site_of(attempt), since, share, restored, attempt.told_at)._noting()
+        first = (share, attempt.told_at) if attempt.told_at and share > restored and attempt.stage == "steps" else None
+        return cls(attempt, site_of(attempt), since, share, restored, attempt.told_at, first)
 
     def after(self, earlier: UnderWay | None) -> UnderWay:
         """With what was known of the same stage of the same attempt."""
@@ -90,30 +91,25 @@ class UnderWay:
     def _stay(self) -> tuple[str, str, str]:
         return self.attempt.decision, self.attempt.emitter, self.attempt.stage
 
-    def _noting(self) -> UnderWay:
-        news = self.first is None and self.told_at and self.share > self.restored and self.attempt.stage == "steps"
-        return replace(self, first=(self.share, self.told_at)) if news else self
-
     def further(self, job: JobState) -> UnderWay | None:
         """By the newest glimpse, without drawing the attempt anew; None where that does not tell."""
         seen, now = job.glimpse(self.attempt.decision)
         step, steps = number(seen.get("step")), number(seen.get("total_steps"))
-        if self.attempt.stage != "steps" or seen.get("stage") != "steps" or step is None or not steps:
+        if not self.in_steps or seen.get("stage") != "steps" or step is None or not steps:
             return None
         share = min(1.0, max(0.0, step / steps))
-        return UnderWay(self.attempt, self.site, self.since, share, self.restored, now, self.first)._noting()
+        first = self.first or ((share, now) if now and share > self.restored else None)
+        return UnderWay(self.attempt, self.site, self.since, share, self.restored, now, first)
 
     def takes(self, now: float) -> float:
         """Its whole stage, by what it did until it last told. One that tells nothing for as long as it took before
         gets no further: it is the later the longer that lasts."""
-        return self._startup + max(0.0, self._told(now) - self._since, (now - self._since) / 2) / self.done
-
-    def _told(self, now: float) -> float:
-        return self.told_at or now
+        told = self.told_at or now
+        return self._startup + max(0.0, told - self._since, (now - self._since) / 2) / self.done
 
     def left(self, now: float) -> float:
-        rest = 1.0 - self.share
-        by_word = rest * (self._told(now) - self._since) / self.done - (now - self._told(now))
+        rest, told = 1.0 - self.share, self.told_at or now
+        by_word = rest * (told - self._since) / self.done - (now - told)
         return max(0.0, by_word, rest * (now - self._since) / 2 / self.done)
 
 
@@ -134,45 +130,65 @@ class Pace:
 
     def draw(self, job: JobState) -> None:
         """Replace what is known of one job."""
-        taken = sum(on_machine(job, attempt) for attempt in job.attempts if not attempt.live)
-        self.slot_s += taken - self._slot_s.get(job.id, 0.0)
-        self._slot_s[job.id] = taken
+        if len(job.live) < len(job.attempts):
+            self._draw_ended(job)
         queued = _queued(job)
         if queued is not None:
             _note(self._queued, job.id, queued)
-        self._stays[job.id] = tuple((a.began_at, a.over_at or math.inf) for a in job.attempts if a.began_at)
-        stint = next(_stints(job), None)
-        if stint:
-            _note(self.whole, job.id, stint)
-        if moves := job.moves:
-            self.moved[job.id] = len(moves)
+        self._stays[job.id] = tuple([(a.began_at, a.over_at or math.inf) for a in job.attempts if a.began_at])
         status = job.status
         earlier = self.running.pop(job.id, None)
         if status is JobStatus.RUNNING:
             under = UnderWay.of(job)
             self.running[job.id] = under.after(earlier) if under else None
         _mark(self.waiting, job.id, status in (JobStatus.QUEUED, JobStatus.WAITING))
-        _mark(self.copied, job.id, any(attempt.copy_of for attempt in job.recent))
+        _mark(self.copied, job.id, job.submissions > 1 and any(attempt.copy_of for attempt in job.recent))
+
+    def _draw_ended(self, job: JobState) -> None:
+        taken = sum(on_machine(job, attempt) for attempt in job.attempts if not attempt.live)
+        self.slot_s += taken - self._slot_s.get(job.id, 0.0)
+        self._slot_s[job.id] = taken
+        stint = next(_stints(job), None)
+        if stint:
+            _note(self.whole, job.id, stint)
+        if moves := job.moves:
+            self.moved[job.id] = len(moves)
 
     def further(self, job: JobState) -> bool:
         """False if it is not known to run, or not known how far it is. Reports come by the thousand."""
         known = self.running.get(job.id)
-        under = known.further(job) if known else None
+        under = (known.further(job) or _next_stage(known, job)) if known else None
         if under:
             self.running[job.id] = under
         return under is not None
+
+    def usual_s(self) -> float:
+        """What a training takes; 0: nobody knows yet."""
+        return median(stint.seconds for stint in self.whole.values()) if self.whole else 0.0
 
     def usual_wait(self) -> float:
         """For a machine."""
         return median(self._queued.values()) if self._queued else math.inf
 
-    def most_at_once(self) -> int:
+    def free(self) -> int:
+        """Machines that the run had once and has no more, as far as nobody waits for them."""
+        wanted = len(self.running) + len(self.waiting)
+        surely_less = max(self._most, 2 * len(self._stays)) <= wanted  # a job has no more than a copy beside it
+        return 0 if surely_less else max(0, self._most_at_once() - wanted)
+
+    def _most_at_once(self) -> int:
         """How many attempts were on machines at the same time."""
         turns = [turn for stays in self._stays.values() for began, over in stays for turn in ((began, 1), (over, -1))]
         self._most = max(self._most, max(accumulate(change for _, change in sorted(turns)), default=0))
         lasting = ((job, tuple(stay for stay in stays if stay[1] == math.inf)) for job, stays in self._stays.items())
         self._stays = {job: stays for job, stays in lasting if stays}  # what is over meets nothing that is to come
         return self._most
+
+
+def _next_stage(known: UnderWay, job: JobState) -> UnderWay | None:
+    """Of the only attempt of a job, where nothing else can have changed."""
+    under = UnderWay.of(job) if len(job.attempts) == 1 else None
+    return under.after(known) if under else None
 
 
 def _queued(job: JobState) -> float | None:

@@ -7,8 +7,10 @@ from __future__ import annotations
 import math
 import re
 from bisect import bisect_left, insort
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from packtrain.events import Failure
 from packtrain.state.attempt import Attempt
@@ -28,8 +30,7 @@ def signature(failure: Failure) -> Signature:
     return failure.kind, failure.stage, _DIFFERENT.sub("#", failure.detail)[:_LONGEST]
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(NamedTuple):
     """What one attempt tells."""
 
     job: str
@@ -67,29 +68,28 @@ class Place:
 
 @dataclass
 class Record:
-    sites: dict[str, Place] = field(default_factory=dict)
-    machines: dict[str, Place] = field(default_factory=dict)
+    sites: defaultdict[str, Place] = field(default_factory=lambda: defaultdict(Place))
+    machines: defaultdict[str, Place] = field(default_factory=lambda: defaultdict(Place))
     mistakes: dict[Signature, set[Finding]] = field(default_factory=dict)  # blamed on the user
     successes: int = 0
     failures: int = 0  # attempts that cost their job one
     wasted_s: float = 0.0  # what these took
     progress: dict[str, int] = field(default_factory=dict)  # the furthest training step, by job
-    changes: int = 0  # of what is known about places
+    spoiled: set[str] = field(default_factory=set)  # names of sites and machines that have, or had, faults
     pace: Pace = field(default_factory=Pace)
     _of_job: dict[str, tuple[tuple[Finding, ...], int, float]] = field(default_factory=dict)
 
     def draw(self, job: JobState) -> None:
         """Replace what is known of one job."""
-        self._forget(job.id)
+        if job.is_fresh and job.id not in self._of_job:
+            self.pace.waiting.add(job.id)
+            return
         self.pace.draw(job)
         over = len(job.live) < len(job.attempts)
         found, spent = (tuple(findings(job)), job.spent) if over else ((), ())
         wasted = sum(on_machine(job, attempt) for attempt in spent)
-        self._of_job[job.id] = (found, len(spent), wasted)
-        self.failures, self.wasted_s = self.failures + len(spent), self.wasted_s + wasted
+        self._replace(job.id, found, len(spent), wasted)
         self.progress[job.id] = max((_progress(attempt) for attempt in job.recent), default=-1)
-        for finding in found:
-            self._add(finding)
 
     def further(self, job: JobState) -> None:
         """The same, of one that only got further: where it runs and what it cost so far is known."""
@@ -98,17 +98,22 @@ class Record:
         else:
             self.draw(job)
 
-    def _forget(self, job: str) -> None:
-        found, failures, wasted = self._of_job.pop(job, ((), 0, 0.0))
-        self.failures, self.wasted_s = self.failures - failures, self.wasted_s - wasted
-        for finding in found:
-            self._remove(finding)
+    def _replace(self, job: str, found: tuple[Finding, ...], failures: int, wasted: float) -> None:
+        known, failures_before, wasted_before = self._of_job.get(job, ((), 0, 0.0))
+        self._of_job[job] = (found, failures, wasted)
+        self.failures += failures - failures_before
+        self.wasted_s += wasted - wasted_before
+        if found != known:
+            for finding in known:
+                self._remove(finding)
+            for finding in found:
+                self._add(finding)
 
     def _places(self, finding: Finding) -> Iterator[Place]:
         if finding.site:
-            yield self.sites.setdefault(finding.site, Place())
+            yield self.sites[finding.site]
         if finding.machine:
-            yield self.machines.setdefault(finding.machine, Place())
+            yield self.machines[finding.machine]
 
     def _add(self, finding: Finding) -> None:
         self.successes += finding.succeeded
@@ -117,7 +122,7 @@ class Record:
                 insort(place.good, finding.at)
             elif finding.is_fault_of_place:
                 place.spoil(finding)
-                self.changes += 1
+                self.spoiled.update((finding.site, finding.machine))
         if finding.failure and finding.failure.blame == "user":
             self.mistakes.setdefault(signature(finding.failure), set()).add(finding)
 
@@ -128,7 +133,6 @@ class Record:
                 del place.good[bisect_left(place.good, finding.at)]
             elif finding.is_fault_of_place:
                 place.forgive(finding)
-                self.changes += 1
         if finding.failure:
             self.mistakes.get(signature(finding.failure), set()).discard(finding)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from packtrain.events import Event, kinds
 from packtrain.state.stretches import Doing, Mark, PoolTimes, mark_of, times_between
@@ -23,8 +23,7 @@ class Speaker(Protocol):
 S = TypeVar("S", bound=Speaker)
 
 
-@dataclass(frozen=True)
-class Start:
+class Start(NamedTuple):
     number: int
     placed: Event | None = None
     stopped: Event | None = None
@@ -34,8 +33,7 @@ class Start:
         return tuple(self.stopped.data.get("emitters", ())) if self.stopped else ()
 
 
-@dataclass(frozen=True)
-class Hold:
+class Hold(NamedTuple):
     event: Event
     arrived: float  # by the store's clock
 
@@ -87,12 +85,6 @@ class Stay:
             return None
         return Hold(newest, self._arrived[newest.seq])
 
-    @property
-    def between_starts(self) -> bool:
-        """Whether the pool has it in its queue again, after it ended the last start."""
-        starts = self.starts
-        return bool(starts) and starts[-1].stopped is not None
-
     def times(self, submitted: float | None, gone: float | None) -> PoolTimes:
         """Where the time went since it was submitted; logs of pools have whole seconds."""
         marks = dict(self._marks)
@@ -105,6 +97,9 @@ class Stay:
 
 def paired(starts: Sequence[Start], speakers: Sequence[S]) -> Iterator[tuple[Start | None, S | None]]:
     """Each start with the agents that spoke in it, in order; `speakers` are in the order of their own clocks."""
+    if len(starts) == 1 and len(speakers) < 2:  # as nearly always
+        yield starts[0], speakers[0] if speakers else None
+        return
     known = {emitter: start.number for start in starts for emitter in start.emitters}
     free = [speaker for speaker in speakers if speaker.emitter not in known]
     mute = [start for start in starts if start.number not in known.values()]

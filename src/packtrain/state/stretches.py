@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from packtrain.events import Event, kinds
 
@@ -17,8 +18,7 @@ class Doing(Enum):
     OVER = "over"
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(NamedTuple):
     """From then on, during this start, that."""
 
     wall: float
@@ -26,8 +26,7 @@ class Mark:
     start: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Stretch:
+class Stretch(NamedTuple):
     """One start's seconds on a machine."""
 
     transfer: float = 0.0
@@ -88,12 +87,12 @@ class _Walk:
             return
         known = self.starts.get(now.start, Stretch())
         moved = seconds if now.doing is Doing.TRANSFER else 0.0
-        self.starts[now.start] = replace(known, transfer=known.transfer + moved, slot=known.slot + seconds - moved)
+        self.starts[now.start] = Stretch(known.transfer + moved, known.slot + seconds - moved, known.over)
 
     def leave(self, start: int, place: int) -> None:
         """A start that ends before it ran has only moved files, in vain; the next one has its number."""
         if self._placed.get(start, place) < place:
-            self.starts[start] = replace(self.starts[start], over=True)
+            self.starts[start] = self.starts[start]._replace(over=True)
         else:
             ended = self.starts.pop(start)
             self.lost += ended.transfer + ended.slot

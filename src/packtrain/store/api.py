@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from packtrain.events import Event
 from packtrain.state.knowledge import Visit
@@ -22,8 +22,7 @@ class RunRow:
     created: float
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
+class Stored(NamedTuple):
     """An event with its place in the store: `id` grows, so a feed goes on where it stopped."""
 
     id: int

@@ -40,8 +40,6 @@ from packtrain.supervise.policies.stragglers import pause_of
 LEASE_S = 30.0
 _PATIENCE_S, _PAUSE_S = 60.0, 2.0
 _SEEN_OFF_S = 120.0
-_SELDOM, _MANY = 10.0, 1000  # times the usual pause between two surveys, at most, up to so many attempts
-_LOOKS_PER_S = 4.0  # at attempts that run
 _ENDS = frozenset({kinds.ATTEMPT_GONE, kinds.ATTEMPT_STOPPED, kinds.JOB_ENDED})  # the last: no engine's word may follow
 
 
@@ -66,6 +64,7 @@ class Supervisor:
         self._verdict, self._start = verdict(rules), start(rules)
         self._care: Sequence[Policy] = (halt(rules), holds(rules), loosen(rules))
         self._stragglers, self._survey_s, self._next_survey = stragglers(rules), pause_of(rules), 0.0
+        self._began = clock()
         self._collector = Collector(store, plan.run, folder, able.shares_folder, able.journals, clock, mono)
         self._emitter, self._seq = new_emitter("supervisor"), 0
         self._lease = lease
@@ -234,13 +233,13 @@ class Supervisor:
         return (cancel_requested, settle, self._verdict, *self._care, *last)
 
     def _surveys(self) -> Sequence[Policy]:
-        """Those that look at everything that runs, now and then; the more there is to look at, the less often."""
+        """Those that look at everything that runs, now and then; the longer trainings take, the less often."""
         now = self._clock()
         if now < self._next_survey:
             return ()
-        running = len(self.state.record.pace.running)
-        longest = math.inf if running > _MANY else _SELDOM * self._survey_s
-        self._next_survey = now + max(self._survey_s, min(running / _LOOKS_PER_S, longest))
+        known = self.state.record.pace.usual_s() or math.inf
+        usual = min(known, now - self._began)  # it takes at least as long, where nothing has ended yet
+        self._next_survey = now + max(self._survey_s, usual / self._engine.capabilities.surveys)
         return (self._stragglers,)
 
     def _act(self, decisions: Sequence[Decision]) -> None:
@@ -307,6 +306,8 @@ class Supervisor:
 def _needs_looks(job: JobState) -> bool:
     """Time alone may change what is decided about it: it waits for its next attempt, is kept back, or was asked for
     otherwise than planned."""
+    if job.is_fresh:
+        return False
     live = job.live
     return not live or any(a.status is AttemptStatus.HELD or (a.amendment and _is_idle(a)) for a in live)
 

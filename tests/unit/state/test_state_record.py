@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 from story import Story
 
-from packtrain.state import RunState
+from packtrain.state import JobStatus, RunState
 from packtrain.state.record import signature
 
 
@@ -32,7 +33,10 @@ def test_it_is_the_same_whenever_it_was_asked_for():
     story, state = told(), RunState("run-1")
     for event, arrived in zip(story.events, story.arrived, strict=True):
         state.apply(event, arrived)
-        assert state.record is not None
+        pace, asked = state.record.pace, [job for job in state.jobs.values() if job.submissions]
+        assert pace.waiting >= {job.id for job in asked if job.status in (JobStatus.QUEUED, JobStatus.WAITING)}
+        assert set(pace.running) == {job.id for job in asked if job.status is JobStatus.RUNNING}
+        assert not pace.waiting & set(pace.running)
     once = told().state.record
     assert (state.record.sites, state.record.machines) == (once.sites, once.machines)
     assert (state.record.failures, state.record.successes) == (once.failures, once.successes)
@@ -89,3 +93,22 @@ def test_failures_are_alike_if_only_figures_differ():
     assert made("line 12 at 0x7fab") == made("line 7 at 0x1")
     assert made("no scipy") != made("no numpy")
     assert made("x") != made("x", "module_missing")
+
+
+@pytest.mark.parametrize("more", ["", "confirm", "placed", "start", "cancel", "held", "gone", "verdict"])
+def test_what_is_known_without_drawing_is_what_a_drawing_shows(more):
+    story = Story()
+    story.submit(confirm=False)
+    if more:
+        getattr(story, more)(*(("failed",) if more == "verdict" else ()))
+    assert story.job.is_fresh == (more in ("", "confirm"))
+    if story.job.is_fresh:
+        (attempt,) = story.job.live
+        assert story.job.status is JobStatus.QUEUED and not attempt.amendment and attempt.hold is None
+        assert not (story.job.spent or story.job.moves or attempt.began_at or attempt.copy_of)
+
+
+def test_what_was_asked_for_otherwise_than_planned_is_looked_at():
+    story = Story()
+    story.supervise("decided", action="submit", id="0-1", amendment={"memory": 2.0})
+    assert not story.job.is_fresh

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,7 +22,7 @@ def test_events_come_back_as_they_were(store, event, clock):
 
 
 def test_events_of_one_kind(store, event):
-    told = [event(1), replace(event(2), kind=kinds.METRIC), event(3), replace(event(4), kind=kinds.METRIC)]
+    told = [event(1), event(2)._replace(kind=kinds.METRIC), event(3), event(4)._replace(kind=kinds.METRIC)]
     store.append(told)
     found = store.events(RUN, kind=kinds.METRIC)
     assert [stored.event for stored in found] == [told[1], told[3]]
@@ -41,10 +40,10 @@ def test_appending_again_changes_nothing(store, event):
 def test_identity_is_run_job_emitter_and_seq(store, event):
     base = event(1)
     others = [
-        replace(base, run="run-2"),
-        replace(base, job="1"),
-        replace(base, emitter="agent-2"),
-        replace(base, seq=2),
+        base._replace(run="run-2"),
+        base._replace(job="1"),
+        base._replace(emitter="agent-2"),
+        base._replace(seq=2),
     ]
     store.append([base, *others])
     assert len(store.events(RUN)) == 4
@@ -104,7 +103,7 @@ def test_what_one_process_wrote_another_reads(store, path, event):
 
 def test_a_run_and_its_first_event_are_added_together(store, event):
     row = RunRow(RUN, "name", "local", Path("/x"), 5.0)
-    created = replace(event(1, name="name"), kind=kinds.RUN_CREATED, job="")
+    created = event(1, name="name")._replace(kind=kinds.RUN_CREATED, job="")
     store.add_run(row, created)
     assert store.runs() == [row]
     assert [stored.event for stored in store.events(RUN)] == [created]

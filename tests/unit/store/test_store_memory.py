@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from packtrain.errors import LeaseLostError, RefusedError
@@ -37,7 +35,7 @@ def test_events_are_kept_once_and_found_in_their_order(store, event, clock):
 
 
 def test_events_of_one_kind(store, event):
-    told = [event(1), replace(event(2), kind=kinds.METRIC)]
+    told = [event(1), event(2)._replace(kind=kinds.METRIC)]
     store.append(told)
     assert [row.event for row in store.events(RUN, kind=kinds.METRIC)] == told[1:]
 

@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import itemgetter
 from statistics import median
 
 from packtrain.state import RunState
@@ -54,7 +55,10 @@ class Forecast:
         return bool(totals) and totals[int(_CAREFUL * last)] <= _ALIKE * totals[int((1 - _CAREFUL) * last)]
 
     def elapsed(self, job: str) -> float:
-        return max(0.0, self.now - self.running[job].attempt.began_at)
+        return self._elapsed(self.running[job])
+
+    def _elapsed(self, under: UnderWay) -> float:
+        return max(0.0, self.now - under.attempt.began_at)
 
     @cached_property
     def left(self) -> dict[str, float]:
@@ -68,7 +72,7 @@ class Forecast:
 
     def _left(self, under: UnderWay) -> float | None:
         """By its own words, else by what is usual."""
-        return under.left(self.now) if under.tells else self._usual(max(0.0, self.now - under.attempt.began_at))
+        return under.left(self.now) if under.tells else self._usual(self._elapsed(under))
 
     def _usual(self, elapsed: float) -> float | None:
         """As others that had run for as long. One that is older than all others will take, as far as anybody knows, as
@@ -91,8 +95,13 @@ class Forecast:
                 yield job, Stint(under.site, max(0.0, under.since - under.attempt.began_at), under.takes(self.now))
 
     @cached_property
+    def _ranked(self) -> list[tuple[float, Stint]]:
+        """With how long they take, the quickest first."""
+        return sorted(((peer.seconds, peer) for peer in self.peers.values()), key=itemgetter(0))
+
+    @cached_property
     def totals(self) -> list[float]:
-        return sorted(peer.seconds for peer in self.peers.values())
+        return [seconds for seconds, _ in self._ranked]
 
     @cached_property
     def sites(self) -> set[str]:
@@ -102,23 +111,22 @@ class Forecast:
     def elsewhere(self, site: str) -> Stint | None:
         """What a training takes at another site, or on another machine where nothing else is known."""
         if site not in self._elsewhere:
-            others = [peer for peer in self.peers.values() if peer.site != site]
-            self._elsewhere[site] = _careful(others) or _careful(list(self.peers.values()))
+            others = [peer for _, peer in self._ranked if peer.site != site]
+            self._elsewhere[site] = _careful(others) or _careful([peer for _, peer in self._ranked])
         return self._elsewhere[site]
 
     def is_slow(self, site: str) -> bool:
         """Whether it is the whole site, as far as it is known."""
         if site not in self._slow:
-            here = [peer.seconds for peer in self.peers.values() if peer.site == site]
+            here = [seconds for seconds, peer in self._ranked if peer.site == site]
             usual = self.elsewhere(site)
             self._slow[site] = len(here) < _ENOUGH or usual is None or median(here) > usual.seconds
         return self._slow[site]
 
 
 def _careful(peers: Sequence[Stint]) -> Stint | None:
-    if len(peers) < _ENOUGH:
-        return None
-    return sorted(peers, key=lambda peer: peer.seconds)[int(_CAREFUL * (len(peers) - 1))]
+    """`peers`: the quickest first."""
+    return peers[int(_CAREFUL * (len(peers) - 1))] if len(peers) >= _ENOUGH else None
 
 
 def words(seconds: float) -> str:

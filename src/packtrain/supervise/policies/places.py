@@ -18,11 +18,17 @@ def avoided(state: RunState, rules: Rules, now: float) -> tuple[tuple[str, ...],
     if not rules.can_move:
         return (), ()
     record, span = state.outcomes, rules.recovery.avoid_s
-    bad_sites = [name for name in _worst(record.sites, now, span) if _is_bad(record.sites[name], now, span)]
-    bad_machines = list(_worst(record.machines, now, span))
+    worst = _worst(_spoiled(record, record.sites), now, span)
+    bad_sites = [name for name in worst if _is_bad(record.sites[name], now, span)]
+    bad_machines = list(_worst(_spoiled(record, record.machines), now, span))
     sites = _with_alternative(bad_sites[:_MOST_SITES], record.sites)
     machines = _with_alternative(_outside(bad_machines, sites, record)[:_MOST_MACHINES], record.machines)
     return tuple(sorted(sites)), tuple(sorted(machines))
+
+
+def _spoiled(record: Record, places: Mapping[str, Place]) -> dict[str, Place]:
+    """A few of thousands."""
+    return {name: places[name] for name in record.spoiled & places.keys()}
 
 
 def weight(faults: Collection[Finding], now: float, span: float) -> float:

@@ -55,11 +55,12 @@ def stragglers(rules: Rules) -> Policy:
         if not rules.minds_stragglers or not state.record.pace.running:
             return []
         forecast = Forecast.of(state, now)
+        late = [one for some in _comparable(state, forecast) for one in _all_late(state, rules, some)]
+        if not late and not state.record.pace.copied:
+            return []
         budget = rules.recovery.copies * _slot_time(state, forecast) - _spent(state, forecast)
         if budget < 0:
             return list(_too_dear(state, rules))
-        alike = forecast.comparable({job: state.jobs[job].point for job in (*forecast.whole, *forecast.running)})
-        late = [one for some in alike for job in some.left if (one := _late(state.jobs[job], rules, some))]
         if not late or why_halted(state, rules)[1]:  # a run that is to end starts nothing
             return []
         return list(_answers(state, rules, late, budget - _promised(state, forecast)))
@@ -87,13 +88,28 @@ def _settled(job: JobState) -> Iterator[Decision]:
 # Who is late
 
 
-def _late(job: JobState, rules: Rules, forecast: Forecast) -> Late | None:
+def _comparable(state: RunState, forecast: Forecast) -> list[Forecast]:
+    jobs = (*forecast.whole, *forecast.running)
+    return forecast.comparable({job: state.jobs[job].point for job in jobs}) if state.has_points else [forecast]
+
+
+def _all_late(state: RunState, rules: Rules, forecast: Forecast) -> Iterator[Late]:
+    here = {under.site for under in forecast.running.values()}
+    there = {site: stint for site in here if (stint := forecast.elsewhere(site))}
+    least = {site: max(rules.recovery.least_gain_s, _MARGIN * stint.seconds) for site, stint in there.items()}
+    for job, left in forecast.left.items() if there else ():
+        under = forecast.running[job]
+        best = there[under.site]
+        saved_most = under.share if under.in_steps else 1.0
+        if left - best.around - (1.0 - saved_most) * best.steps >= least[under.site]:  # whatever it saved
+            late = _late(state.jobs[job], rules, forecast, least[under.site])
+            yield from (late,) if late else ()
+
+
+def _late(job: JobState, rules: Rules, forecast: Forecast, least: float) -> Late | None:
     under, left = forecast.running[job.id], forecast.left[job.id]
     there = forecast.elsewhere(under.site)
-    least = max(rules.recovery.least_gain_s, _MARGIN * there.seconds) if there else 0.0
-    saved_most = under.share if under.attempt.stage == "steps" else 1.0
-    if there is None or left - there.around - (1 - saved_most) * there.steps < least:  # whatever it saved
-        return None
+    assert there is not None
     attempt = next((one for one in job.live if one.number == under.attempt.number), under.attempt)
     saved, moves = attempt.checkpoint or attempt.restored, rules.may_move(job.id)
     sure = bool(saved) or under.tells or not forecast.has_begun(job.id)
@@ -135,12 +151,12 @@ def _answers(state: RunState, rules: Rules, late: list[Late], budget: float) -> 
 
 
 def _waits(state: RunState, many: int) -> list[float]:
-    """For how long each has to wait for its machine. Those that the run had once and has no more are free, if nobody
-    waits for them; else, where all that wanted one have one, it takes as long as it usually did."""
+    """For how long each has to wait for its machine; where none is free, but all that wanted one have one, as long as
+    it usually took."""
     pace = state.record.pace
-    free = pace.most_at_once() - len(pace.running) - len(pace.waiting)
-    if free > 0 or pace.waiting:
-        return [0.0] * max(0, free)
+    free = pace.free()
+    if free or pace.waiting:
+        return [0.0] * free
     return [pace.usual_wait()] * many
 
 
