@@ -172,8 +172,10 @@ class SimulatedEngine:
         if task.stay is not stay:
             return
         now = self.kernel.now
+        saved, _ = stay.checkpoint(now)
         seen = {"decision": task.name, "stage": "steps", **_counted(stay.progress(now)), "seen": now}
-        self._news.append(Sighting(task.name, task.job, "running", glimpse=seen, events=self._saves(task)))
+        seen["checkpoint"] = _counted(saved) if saved else {}
+        self._news.append(Sighting(task.name, task.job, "running", glimpse=seen))
         self.kernel.at(now + self._glimpse_s, lambda: self._glimpse(task, stay))
 
 

@@ -106,10 +106,11 @@ class RunState:
 
     def _rest(self, name: str) -> None:
         """Of a job with two copies what they cost is asked for later."""
-        self.jobs[name].rest()
         if self.forgets and name not in self._record.pace.copied:
-            self.jobs[name] = self.jobs[name].husk()
+            self.jobs[name].shed()
             self._husks.add(name)
+        else:
+            self.jobs[name].rest()
 
     def count(self, status: JobStatus) -> int:
         return sum(job.status is status for job in self.jobs.values())

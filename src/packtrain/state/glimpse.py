@@ -27,4 +27,5 @@ def glimpsed(attempt: Attempt, seen: Mapping[str, Any]) -> Attempt:
     progress = attempt.progress
     if seen.get("done") is not None:
         progress = {"stage": stage, "done": seen["done"], "total": seen.get("total"), "unit": "bytes"}
-    return changed(attempt, stages=stages, progress=progress, training=training)
+    saved = seen.get("checkpoint") or attempt.checkpoint
+    return changed(attempt, stages=stages, progress=progress, training=training, checkpoint=saved)

@@ -13,7 +13,6 @@ from packtrain.state.glimpse import glimpsed
 from packtrain.state.starts import Hold, Stay, paired
 from packtrain.state.stretches import PoolTimes
 from packtrain.state.table import JOB_STATUS, LIVE, AttemptStatus, JobStatus
-from packtrain.state.training import number
 
 Order = tuple[int, int]  # (epoch, seq): the order of everything supervisors of a run wrote
 _NEVER: Order = (-1, -1)
@@ -35,8 +34,7 @@ AGENT_KINDS = frozenset(
 
 
 _NO_STAY = Stay()
-_NOTHING: dict[Any, Any] = {}  # of husks; never changed
-_NOBODY: set[str] = set()
+_NOTHING: dict[Any, Any] = {}  # of what shed all; never changed
 _ENGINE_KINDS = frozenset(
     {
         kinds.ATTEMPT_PLACED,
@@ -191,12 +189,6 @@ class JobState:
         return self._glimpses.get(decision, {}), self._told.get(decision, 0.0)
 
     @property
-    def step(self) -> int:
-        """The furthest training step that glimpses told; -1 if they told none."""
-        steps = (number(glimpse.get("step")) for glimpse in self._glimpses.values())
-        return max((int(step) for step in steps if step is not None), default=-1)
-
-    @property
     def tail(self) -> Mapping[str, Any]:
         """The newest bytes of a step's log, as a pool told them: `file`, `end`, `text`."""
         found = self._glimpses.get(self.latest.decision, {}).get("tail") if self.latest else None
@@ -250,9 +242,11 @@ class JobState:
         self._times.clear()
         self._glimpses.clear()
 
-    def husk(self) -> JobState:
-        """Its verdict only. Takes no more events."""
-        return JobState(self.id, **{**_EMPTY, "point": self.point}, _verdict=self._verdict, _answered=_NOBODY)
+    def shed(self) -> None:
+        """Keep its verdict only. Takes no more events."""
+        self._picture = None
+        for name in _DICTS:
+            setattr(self, name, _NOTHING)
 
     @property
     def _drawn(self) -> _Picture:
@@ -355,6 +349,8 @@ class JobState:
     def winner(self) -> Attempt | None:
         """The attempt whose outputs are the job's: the one that was chosen, else the first that succeeded."""
         done = [attempt for attempt in self.attempts if attempt.status is AttemptStatus.SUCCEEDED]
+        if len(done) < 2:
+            return done[0] if done else None
         chosen = [attempt for attempt in done if self._accepted and attempt.decision == self._accepted[1]]
         return min(chosen or done, key=lambda attempt: (attempt.over_at, attempt.number), default=None)
 
@@ -417,7 +413,7 @@ class JobState:
         return len(self._submissions)
 
 
-_EMPTY: dict[str, Any] = {one.name: _NOTHING for one in fields(JobState) if one.default_factory is dict}
+_DICTS = tuple(one.name for one in fields(JobState) if one.default_factory is dict and one.name != "point")
 
 
 def _by_clock(heard: Heard) -> tuple[float, str]:

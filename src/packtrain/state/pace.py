@@ -47,6 +47,7 @@ class UnderWay:
     restored: float  # of that, what it did not do itself
     told_at: float  # when it last said so; 0: nobody knows
     first: tuple[float, float] | None = None  # the share that it told first, and when
+    step: int = -1  # of its training
     in_steps: bool = field(init=False)
     done: float = field(init=False)  # what tells its pace
     tells: bool = field(init=False)  # whether its own words tell when it will end
@@ -79,7 +80,7 @@ class UnderWay:
         restored = attempt.training.share_of(attempt.restored) if attempt.stage == "steps" else 0.0
         since = attempt.stage_at or attempt.began_at
         first = (share, attempt.told_at) if attempt.told_at and share > restored and attempt.stage == "steps" else None
-        return cls(attempt, site_of(attempt), since, share, restored, attempt.told_at, first)
+        return cls(attempt, site_of(attempt), since, share, restored, attempt.told_at, first, progress_of(attempt))
 
     def after(self, earlier: UnderWay | None) -> UnderWay:
         """With what was known of the same stage of the same attempt."""
@@ -99,7 +100,7 @@ class UnderWay:
             return None
         share = min(1.0, max(0.0, step / steps))
         first = self.first or ((share, now) if now and share > self.restored else None)
-        return UnderWay(self.attempt, self.site, self.since, share, self.restored, now, first)
+        return UnderWay(self.attempt, self.site, self.since, share, self.restored, now, first, int(step))
 
     def takes(self, now: float) -> float:
         """Its whole stage, by what it did until it last told. One that tells nothing for as long as it took before
@@ -227,6 +228,12 @@ def steps_of(attempt: Attempt, taken: float) -> float | None:
     if before > _MOST_RESTORED or (attempt.restored and not before):
         return None
     return _steps(attempt, taken) / (1 - before)
+
+
+def progress_of(attempt: Attempt) -> int:
+    """Its training step; -1 if nobody told one."""
+    step = number(attempt.training.newest("step"))
+    return max(attempt.reached, -1 if step is None else int(step))
 
 
 def site_of(attempt: Attempt) -> str:

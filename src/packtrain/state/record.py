@@ -13,11 +13,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from packtrain.events import Failure
-from packtrain.state.attempt import Attempt
 from packtrain.state.job import JobState
-from packtrain.state.pace import Pace, on_machine, site_of
+from packtrain.state.pace import Pace, on_machine, progress_of, site_of
 from packtrain.state.table import AttemptStatus
-from packtrain.state.training import number
 
 _DIFFERENT = re.compile(r"0x[0-9a-f]+|\d+")  # what may differ between failures that are alike
 _LONGEST = 300
@@ -89,12 +87,13 @@ class Record:
         found, spent = (tuple(findings(job)), job.spent) if over else ((), ())
         wasted = sum(on_machine(job, attempt) for attempt in spent)
         self._replace(job.id, found, len(spent), wasted)
-        self.progress[job.id] = max((_progress(attempt) for attempt in job.recent), default=-1)
+        self.progress[job.id] = max((progress_of(attempt) for attempt in job.recent), default=-1)
 
     def further(self, job: JobState) -> None:
         """The same, of one that only got further: where it runs and what it cost so far is known."""
         if self.pace.further(job):
-            self.progress[job.id] = max(self.progress[job.id], job.step)
+            under = self.pace.running[job.id]
+            self.progress[job.id] = max(self.progress[job.id], under.step if under else -1)
         else:
             self.draw(job)
 
@@ -154,8 +153,3 @@ def findings(job: JobState) -> Iterator[Finding]:
             # Of a slow machine nothing is learned about its site.
             site = site_of(attempt) if moved is None or moved.get("avoid_sites") else ""
             yield Finding(job.id, attempt.number, site, attempt.machine, attempt.over_at, failure, succeeded)
-
-
-def _progress(attempt: Attempt) -> int:
-    step = number(attempt.training.values.get("step"))
-    return max(attempt.reached, -1 if step is None else int(step))

@@ -44,6 +44,9 @@ class Training:
         if name not in self._last or mark.seq > self._last[name].seq:
             self._last[name] = mark
 
+    def newest(self, name: str) -> Any:
+        return self._newest[name][1] if name in self._newest else None
+
     @property
     def values(self) -> dict[str, Any]:
         """The newest of every name, in the order of names as they were last told."""

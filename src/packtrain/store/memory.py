@@ -15,8 +15,8 @@ from packtrain.store.api import Cursor, Lease, Stored
 
 
 class MemoryStore:
-    """`keep=False`: an event that was read is let go, for runs of a hundred thousand jobs with one reader. Then only
-    events that still wait to be read are known to be told twice, and glimpses are not kept."""
+    """`keep=False`: an event that was read is let go, for runs of a hundred thousand jobs with one reader. Then events
+    that are told twice are read twice, and glimpses are not kept."""
 
     def __init__(self, clock: Callable[[], float], keep: bool = True) -> None:
         self._clock, self._keep = clock, keep
@@ -45,17 +45,18 @@ class MemoryStore:
             self._glimpses[run][decision] = glimpse
 
     def _add(self, event: Event, now: float) -> None:
-        if event.key not in self._known:
+        if self._keep:
+            if event.key in self._known:
+                return
             self._known.add(event.key)
-            self._last += 1
-            self._rows[event.run].append(Stored(self._last, now, event))
+        self._last += 1
+        self._rows[event.run].append(Stored(self._last, now, event))
 
     def events(self, run: str, after: int = 0, kind: str | None = None) -> Sequence[Stored]:
         rows = self._rows[run]
         found = rows[bisect_right(rows, after, key=lambda row: row.id) :]
         if not self._keep:
             self._rows[run] = []
-            self._known.clear()
         return found if kind is None else [row for row in found if row.event.kind == kind]
 
     def glimpses(self, run: str) -> Mapping[str, Mapping[str, Any]]:

@@ -83,7 +83,7 @@ def test_a_renewed_lease_lasts(store, clock):
 
 def test_what_was_read_may_be_let_go(event, clock):
     store = MemoryStore(clock, keep=False)
-    store.append([event(1), event(1)], glimpses={(RUN, "0-1"): {"step": 1}})
+    store.append([event(1)], glimpses={(RUN, "0-1"): {"step": 1}})
     (first,) = store.events(RUN)
     store.append([event(2)])
     assert [row.event for row in store.events(RUN, first.id)] == [event(2)]
