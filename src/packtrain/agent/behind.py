@@ -17,14 +17,13 @@ from typing import Protocol
 
 from packtrain.agent.cleanup import remove_tree
 from packtrain.agent.context import Context
-from packtrain.errors import FailedError, TransferError
+from packtrain.errors import FailedError
 from packtrain.plan import Input, Item
 from packtrain.transfer.flow import Flow, Reader, of_reader
-from packtrain.transfer.ordered import SpoiledError
+from packtrain.transfer.ordered import is_doubtful
 from packtrain.transfer.unpack import Unpacked, can_stream, unpack_stream
 
 _HEAD_BYTES = 512
-_DOUBTFUL = frozenset({"truncated", "archive_broken"})
 
 
 class Download(Reader, Protocol):
@@ -64,7 +63,7 @@ def unpack_behind(
             merge(apart, folder, item.name)
         return arrived
     except FailedError as error:
-        if not _is_doubtful(error):
+        if not is_doubtful(error):
             raise
         context.notice("fetch", f"{error.detail}; {item.name} is fetched once more, this time as a file")
         return None
@@ -90,11 +89,6 @@ def _unpacked(
             progress=lambda done, total: None,  # the download tells of its own
         )
     return Arrived(flow.position, download.source, download.retries, done)
-
-
-def _is_doubtful(error: FailedError) -> bool:
-    """Whether a second download may mend it. A TransferError has cost the whole patience already."""
-    return isinstance(error, SpoiledError) or (error.kind in _DOUBTFUL and not isinstance(error, TransferError))
 
 
 def merge(apart: Path, folder: Path, archive: str) -> None:

@@ -23,7 +23,7 @@ from packtrain.transfer.api import ObjectInfo
 from packtrain.transfer.checksums import Checksums, bad_blocks
 from packtrain.transfer.fetch import Fetched, fetch
 from packtrain.transfer.flow import of_reader
-from packtrain.transfer.ordered import Ordered
+from packtrain.transfer.ordered import Ordered, is_doubtful
 from packtrain.transfer.registry import source_for
 from packtrain.transfer.unpack import Unpacked, can_stream, unpack, unpack_stream
 from packtrain.transfer.verify import HEAD_BYTES, Digests, refuse_unaffordable
@@ -31,8 +31,6 @@ from packtrain.watch.transfers import Account
 
 _BLOCK = 1 << 20
 _AS_FILES = (".zip", ".7z", ".rar")  # their table of contents stands at the end
-# Of an archive that was unpacked as it came, these may be the network's fault: it is got once more, as a file.
-_DOUBTFUL = frozenset({"truncated", "archive_broken", "digest_mismatch"})
 
 
 @dataclass(frozen=True)
@@ -161,11 +159,12 @@ class Getting:
         return [replace(one, path=folder) for one in got]
 
     def _land(self, wanted: Sequence[Wanted], landed: Path) -> list[Got]:
+        """What was damaged or replaced while it was unpacked as it came is got once more, as a file."""
         try:
             return _unpack_all(wanted, landed, self._streamed, self._unpacked)
         except FailedError as error:
-            if error.kind not in _DOUBTFUL:
-                raise
+            if not is_doubtful(error):
+                raise hinted(error) from error
             return _unpack_all(wanted, landed, self._unpacked)
 
     def _streamed(self, wanted: Wanted, folder: Path) -> Got | None:
@@ -174,22 +173,19 @@ class Getting:
         if item.name.lower().endswith(_AS_FILES):
             return None
         self.follower.begin("unpack", item.name, item.size)
-        try:
-            with self._ordered(wanted) as download:
-                flow = of_reader(download)
-                if not can_stream(flow.peek(HEAD_BYTES)):
-                    return None
-                done = unpack_stream(
-                    flow,
-                    item.name,
-                    folder,
-                    nested=self.nested,
-                    limit_bytes=None,
-                    stop=self.stop.check,
-                    progress=lambda done, total: None,
-                )
-        except FailedError as error:
-            raise hinted(error) from error
+        with self._ordered(wanted) as download:
+            flow = of_reader(download)
+            if not can_stream(flow.peek(HEAD_BYTES)):
+                return None
+            done = unpack_stream(
+                flow,
+                item.name,
+                folder,
+                nested=self.nested,
+                limit_bytes=None,
+                stop=self.stop.check,
+                progress=lambda done, total: None,
+            )
         fetched = download.figures(time.monotonic() - began)
         return Got(shown(item.sources[0].url), folder, fetched.verified_by or None, fetched, done)
 

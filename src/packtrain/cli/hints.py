@@ -17,6 +17,6 @@ _HINTS = {
 
 
 def hinted(error: FailedError) -> FailedError:
-    """The same failure, with a hint behind it where there is one."""
+    """The same failure, with a hint behind it where there is one, once."""
     hint = _HINTS.get(error.kind)
-    return FailedError(error.kind, f"{error.detail}; {hint}") if hint else error
+    return FailedError(error.kind, f"{error.detail}; {hint}") if hint and not error.detail.endswith(hint) else error

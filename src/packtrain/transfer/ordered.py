@@ -10,7 +10,7 @@ import queue
 import threading
 from typing import TYPE_CHECKING
 
-from packtrain.errors import FailedError
+from packtrain.errors import FailedError, TransferError
 from packtrain.plan import Digest, Item
 from packtrain.transfer import crew
 from packtrain.transfer.address import shown
@@ -33,8 +33,17 @@ _HASHED_AHEAD = 4
 _EMPTY = memoryview(b"")
 
 
+_DOUBTFUL = frozenset({"truncated", "archive_broken"})
+
+
 class SpoiledError(FailedError):
     """What was read is of no use, whatever its sources are now: it has to be read from the beginning once more."""
+
+
+def is_doubtful(error: FailedError) -> bool:
+    """Of what was used as it came: whether a second download may mend it. A TransferError has cost the whole patience
+    already."""
+    return isinstance(error, SpoiledError) or (error.kind in _DOUBTFUL and not isinstance(error, TransferError))
 
 
 class Ordered:

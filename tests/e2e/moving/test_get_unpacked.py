@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import random
+import threading
 import zipfile
 
 import pytest
@@ -74,6 +76,24 @@ def test_an_archive_is_verified_before_it_appears(desk, origin, archive):
 def test_an_archive_that_was_damaged_on_its_way_is_got_once_more(desk, origin, archive):
     origin.faults = [Fault(truncate=100)]
     assert "unpacked 2 files" in desk.call("get", f"{origin.url}/set.tar.gz", "--unpack", "-o", "set")
+
+
+def test_an_archive_that_is_replaced_while_it_is_unpacked_is_got_once_more(desk, origin, served):
+    noise = random.Random(1).randbytes(8_000_000)
+    make_tar(served / "set.tar", {"a.bin": noise, "version": b"1"})
+    make_tar(served / "newer", {"a.bin": noise, "b.bin": b"b", "version": b"2"})
+    origin.faults = [Fault(stall_after=1_000_000)]
+
+    def replace() -> None:
+        assert origin.stalled.wait(30)
+        (served / "newer").rename(served / "set.tar")
+
+    replacing = threading.Thread(target=replace)
+    replacing.start()
+    out = desk.call("get", f"{origin.url}/set.tar", "--unpack", "-o", "set")
+    replacing.join()
+    assert "unpacked 3 files" in out and (desk.folder / "set/version").read_bytes() == b"2"
+    assert left_behind(desk.folder) == ["set"]
 
 
 def test_an_archive_left_by_a_killed_call_is_used_only_if_it_is_right(desk, origin, archive):

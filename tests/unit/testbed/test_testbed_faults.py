@@ -18,6 +18,8 @@ from testbed.federation import Authority
 from testbed.origin import Fault as OriginFault
 from testbed.origin import Origin
 
+pytestmark = pytest.mark.slow
+
 SIZE = 300_000
 DATA = bytes(range(250)) * (SIZE // 250)
 

@@ -18,6 +18,8 @@ from packtrain.transfer.checksums import Checksums
 from packtrain.transfer.fetch import Fetched, fetch
 from testbed.origin import Fault, Origin
 
+pytestmark = pytest.mark.slow
+
 MIB = 1 << 20
 DATA = os.urandom(40 * MIB + 77)
 SHA256 = Digest("sha256", hashlib.sha256(DATA).hexdigest())

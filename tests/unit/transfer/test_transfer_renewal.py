@@ -12,6 +12,8 @@ from packtrain.transfer.fetch import fetch
 from testbed.federation import Federation
 from testbed.origin import Fault, Origin
 
+pytestmark = pytest.mark.slow
+
 DATA = os.urandom(3_000_000)
 
 

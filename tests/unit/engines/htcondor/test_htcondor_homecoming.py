@@ -11,6 +11,8 @@ from packtrain.engines.htcondor.homecoming import bring_home, is_home
 from packtrain.events import Event, kinds
 from packtrain.plan import AttemptFolder
 
+pytestmark = pytest.mark.slow
+
 HERE = job(output=at("file:///home/ada/out"))
 
 
