@@ -60,9 +60,13 @@ class PoolTraining:
         """A constraint for it."""
         return "JobUniverse == 5"
 
-    def finish(self, code: int = 0) -> str:
+    def finish(self, code: int = 0, patience_s: float = 90.0) -> str:
         """What the command said at its end, which must have this exit code."""
-        out, err = self.process.communicate(timeout=90)
+        try:
+            out, err = self.process.communicate(timeout=patience_s)
+        except subprocess.TimeoutExpired:
+            self.process.kill()  # it would go on during the tests that follow
+            out, err = self.process.communicate()
         assert self.process.returncode == code, f"exit {self.process.returncode}\n{out}\n{err}\n{self.log()}"
         return out + err
 

@@ -26,7 +26,14 @@ class SimulatedEngine:
     """`restless`: whether time alone may change what the supervisor decides; then it looks every `pause_s`."""
 
     def __init__(
-        self, run: str, world: World, behaviour: Behaviour, seed: int, pause_s: float, glimpse_s: float, surveys: float
+        self,
+        run: str,
+        world: World,
+        behaviour: Behaviour,
+        seed: int,
+        pause_s: float = 30.0,
+        glimpse_s: float = 900.0,
+        surveys: float = 40.0,
     ) -> None:
         self.capabilities = replace(_ABLE, pause_s=pause_s, surveys=surveys)
         self.kernel = Kernel()
