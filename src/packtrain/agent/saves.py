@@ -23,6 +23,8 @@ from packtrain.agent.outputs import files_below, matches
 from packtrain.agent.versions import Version, is_temporary, version_of
 from packtrain.transfer.clone import clone
 
+_TRIES = 20
+
 
 @dataclass(frozen=True)
 class Announcement:
@@ -138,11 +140,23 @@ class Aside:
 
 def _link(source: Path, target: Path) -> None:
     try:
-        os.link(source, target)
+        _link_what_is_there(source, target)
     except FileNotFoundError:
         raise
     except OSError:  # a file system without hard links, or another one
         _copy(source, target)
+
+
+def _link_what_is_there(source: Path, target: Path) -> None:
+    """Linux finds no file if the next one is renamed onto it at that very moment."""
+    for _ in range(_TRIES):
+        try:
+            os.link(source, target)
+            return
+        except FileNotFoundError:
+            if not os.path.lexists(source):
+                raise
+    os.link(source, target)
 
 
 def _copy(source: Path, target: Path) -> None:

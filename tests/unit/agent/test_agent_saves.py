@@ -2,6 +2,7 @@
 
 import json
 import os
+import threading
 import time
 
 import pytest
@@ -64,6 +65,27 @@ def test_an_announced_file_is_linked_and_survives_its_replacement(output, aside)
     assert (save.folder / "c").read_text() == "first"
     aside.remove(save)
     assert not save.folder.exists()
+
+
+def test_a_file_that_is_replaced_all_the_time_is_always_there(output, aside):
+    (output / "c").write_bytes(b"0")
+    stop = threading.Event()
+
+    def replace() -> None:
+        while not stop.is_set():
+            (output / ".c.tmp").write_bytes(b"1")
+            (output / ".c.tmp").replace(output / "c")
+
+    replacing = threading.Thread(target=replace)
+    replacing.start()
+    try:
+        for _ in range(500):
+            save = aside.announced(Announcement("c", 1, None))
+            assert save is not None
+            aside.remove(save)
+    finally:
+        stop.set()
+        replacing.join()
 
 
 def test_an_announced_folder_is_taken_as_a_whole(output, aside):
