@@ -3,6 +3,7 @@
 As a program it is that process: it reads orders, one JSON line each, and answers with exit codes. A life ends itself:
 
     {"steps": 3}                        SIGKILL after the third step of its optimizer
+    {"steps": 3, "saved": 1}            the same, as soon as a checkpoint stands: they are written beside the training
     {"files": 5, "steps": 9}            SIGKILL in the fifth open, link, rename or remove of a checkpoint's files,
                                         but not later than after the ninth step
     {"steps": 3, "signal": "SIGTERM"}   is asked to leave after the third step
@@ -18,6 +19,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -94,17 +96,25 @@ def _arm(kill: dict) -> None:
 
     number = signal.Signals[kill.get("signal", "SIGKILL")]
     if "steps" in kill:
-        register_optimizer_step_post_hook(_countdown(kill["steps"], number))
+        register_optimizer_step_post_hook(_countdown(kill["steps"], number, kill.get("saved", 0)))
     if "files" in kill:
         count = _countdown(kill["files"], number)
         sys.addaudithook(lambda event, args: count() if event in FILE_EVENTS and ".tmp-" in str(args[0]) else None)
 
 
-def _countdown(left: int, number: int) -> Callable[..., None]:
+def _await_saves(many: int) -> None:
+    announced = Path(os.environ["PACKTRAIN_CHECKPOINTS"])
+    until = time.monotonic() + 60
+    while many and time.monotonic() < until and (not announced.exists() or announced.read_text().count("\n") < many):
+        time.sleep(0.01)
+
+
+def _countdown(left: int, number: int, saved: int = 0) -> Callable[..., None]:
     def count(*_: object) -> None:
         nonlocal left
         left -= 1
         if left == 0:
+            _await_saves(saved)
             os.kill(os.getpid(), number)
 
     return count

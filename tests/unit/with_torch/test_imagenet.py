@@ -167,7 +167,7 @@ STREAMED = (*SMALL, "--epochs", "1", "--workers", "2", "--save-every", "0")
 def streamed(nursery, index, tmp_path):
     """A training that was killed in the middle of its epoch, and went on."""
     output, given = tmp_path / "streamed", ["--stream", str(index), *STREAMED]
-    assert nursery.train(RECIPE, output, given, {"steps": 2}) == -signal.SIGKILL, said(output)
+    assert nursery.train(RECIPE, output, given, {"steps": 2, "saved": 1}) == -signal.SIGKILL, said(output)
     assert nursery.train(RECIPE, output, given) == 0, said(output)
     assert "going on in epoch 1 after 1 of 2 batches" in said(output)
     assert "3 classes, 21 images to learn from" in said(output)
