@@ -149,14 +149,13 @@ def _link(source: Path, target: Path) -> None:
 
 def _link_what_is_there(source: Path, target: Path) -> None:
     """Linux finds no file if the next one is renamed onto it at that very moment."""
-    for _ in range(_TRIES):
+    for left in reversed(range(_TRIES)):
         try:
             os.link(source, target)
-            return
+            break
         except FileNotFoundError:
-            if not os.path.lexists(source):
+            if not left or not os.path.lexists(source):
                 raise
-    os.link(source, target)
 
 
 def _copy(source: Path, target: Path) -> None:

@@ -26,7 +26,7 @@ from packtrain.supervise import Supervisor
 RUN = "simulated"
 _NOWHERE = RunFolder(Path("/nonexistent"))  # nothing is read or written: agents speak through the engine
 _LOOK_S, _LOOKS = 30.0, 300  # at most so long, at least so many while a job computes
-_GLIMPSE_S, _GLIMPSES = 900.0, 12
+_GLIMPSE_S, _GLIMPSES, _AGENTS_PER_S = 900.0, 12, 2.0
 _SURVEYS = 40.0
 _MANY, _MOST_RARELY = 10_000, 8.0  # from so many jobs on everything is done less often, at most so many times
 _NEVER_ENDED = Ending(Outcome.RUNNING, Category.NONE)
@@ -87,7 +87,7 @@ def _often(world: World, jobs: int) -> dict[str, float]:
     more agents, the less often, as in real pools; and the more jobs, the less often, since thousands tell as much."""
     usual = sum(site.slots * (site.compute.mean + site.warm.mean) for site in world.sites) / world.slots
     rarely = max(1.0, min(_MOST_RARELY, jobs / _MANY))
-    told_s = max(min(_GLIMPSE_S, usual / _GLIMPSES), live_s(jobs))
+    told_s = max(min(_GLIMPSE_S, usual / _GLIMPSES), min(jobs, world.slots) / _AGENTS_PER_S, live_s(jobs))
     return {"pause_s": min(_LOOK_S, usual / _LOOKS) * rarely, "glimpse_s": told_s, "surveys": _SURVEYS / rarely}
 
 

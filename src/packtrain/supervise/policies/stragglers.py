@@ -13,7 +13,7 @@ from statistics import median
 
 from packtrain.engines.api import Amendment
 from packtrain.state import Attempt, JobState, RunState
-from packtrain.state.pace import site_of
+from packtrain.state.pace import Stint, site_of
 from packtrain.supervise.decisions import Accept, Cancel, Changed, Decision, Move, Policy, Submit
 from packtrain.supervise.policies.amend import amendment
 from packtrain.supervise.policies.forecast import Forecast, words
@@ -102,14 +102,13 @@ def _all_late(state: RunState, rules: Rules, forecast: Forecast) -> Iterator[Lat
         best = there[under.site]
         saved_most = under.share if under.in_steps else 1.0
         if left - best.around - (1.0 - saved_most) * best.steps >= least[under.site]:  # whatever it saved
-            late = _late(state.jobs[job], rules, forecast, least[under.site])
-            yield from (late,) if late else ()
+            late = _late(state.jobs[job], rules, forecast, best, least[under.site])
+            if late:
+                yield late
 
 
-def _late(job: JobState, rules: Rules, forecast: Forecast, least: float) -> Late | None:
+def _late(job: JobState, rules: Rules, forecast: Forecast, there: Stint, least: float) -> Late | None:
     under, left = forecast.running[job.id], forecast.left[job.id]
-    there = forecast.elsewhere(under.site)
-    assert there is not None
     attempt = next((one for one in job.live if one.number == under.attempt.number), under.attempt)
     saved, moves = attempt.checkpoint or attempt.restored, rules.may_move(job.id)
     sure = bool(saved) or under.tells or not forecast.has_begun(job.id)
