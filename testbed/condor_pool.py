@@ -29,7 +29,7 @@ from testbed import condor, condor_config, debian
 from testbed.condor_config import SCHEDD, SITES, Site
 from testbed.condor_network import Groups
 from testbed.condor_trust import Trust
-from testbed.xrootd import free_ports
+from testbed.ports import free_ports
 
 _PATIENCE_S = 60.0
 Found = TypeVar("Found")

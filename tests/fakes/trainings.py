@@ -15,7 +15,6 @@ import json
 import os
 import runpy
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -23,6 +22,8 @@ import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+
+from testbed.ports import free_ports
 
 PROJECT = Path(__file__).resolve().parents[2]
 RECIPES = PROJECT / "src" / "packtrain" / "recipes"
@@ -36,7 +37,7 @@ class Nursery:
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("PACKTRAIN", "DEEPSQUARE"))}
         self._process = subprocess.Popen(
             [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-            env={**kept, "PYTHONPATH": str(PROJECT / "src")},
+            env={**kept, "PYTHONPATH": f"{PROJECT / 'src'}:{PROJECT}"},
         )  # fmt: skip
         return self
 
@@ -71,10 +72,7 @@ def announced(output: Path) -> list[dict]:
 def _ranks(count: int) -> list[dict[str, str]]:
     if count == 1:
         return [{}]
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    common = {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    common = {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_ports(1)[0])}
     return [{**common, "RANK": str(n), "LOCAL_RANK": str(n)} for n in range(count)]
 
 

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 from harness.week.fate import CACHES, Machine, Week
 from testbed.federation import Authority
-from testbed.xrootd import free_ports
+from testbed.ports import free_ports
 
 DATA = "/imagenet/ILSVRC2012_img_train.tar"
 WEIGHTS = "/resnet50.pth"

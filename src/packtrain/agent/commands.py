@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import random
 import shlex
 import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Callable
 
@@ -98,7 +99,7 @@ class CommandRunner:
         gpus = action.resources.tasks * action.resources.gpus_per_task
         return Apptainer(container, self._box, gpus, self._agent, self._reveal, self._shown)
 
-    @contextmanager
+    @contextlib.contextmanager
     def _recorded(self, action: Run, scope: Scope) -> Iterator[None]:
         self._stop.check()
         self._journal.emit(kinds.STEP_STARTED, step=scope.path, command=self._redactor.text(action.command))
@@ -202,6 +203,19 @@ def _arguments(command: str, scope: Scope) -> tuple[str, ...]:
 
 
 def _free_port() -> int:
+    """For a server that listens only once torch is imported: none that the kernel gives to connections meanwhile."""
+    for _ in range(100):
+        port = random.randrange(10_000, _first_for_connections())  # noqa: S311 (no secret)
+        with contextlib.suppress(OSError), socket.socket() as sock:
+            sock.bind(("", port))
+            return port
     with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
+        sock.bind(("", 0))
         return int(sock.getsockname()[1])
+
+
+def _first_for_connections() -> int:
+    try:
+        return max(int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0]), 10_100)
+    except (OSError, ValueError):
+        return 32_768

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 from steps_bench import Bench, assert_gone, env, fails, launch, mark, sh
@@ -111,7 +112,8 @@ def test_tasks_run_at_once_and_know_their_rank(bench):
     assert first[:-1] == ["0", "0", "0", "2", "2", "127.0.0.1", "2"]
     assert second[:-1] == ["1", "1", "1", "2", "2", "127.0.0.1", "2"]
     assert first[-1] == second[-1]
-    assert int(first[-1]) > 0
+    # torch listens there only once it is imported: no connection of this machine may be given the port meanwhile.
+    assert 1024 < int(first[-1]) < int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     assert len(bench.events("step.started")) == 1
 
 
