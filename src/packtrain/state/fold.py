@@ -104,6 +104,11 @@ class RunState:
         self._undrawn.clear()
         return self._record
 
+    @property
+    def is_crowded(self) -> bool:
+        """Whether more wait for a machine than can be free, known without a look at how far those are that run."""
+        return self.outcomes.pace.is_crowded(self._moving)
+
     def _rest(self, name: str) -> None:
         """Of a job with two copies what they cost is asked for later."""
         if self.forgets and name not in self._record.pace.copied:

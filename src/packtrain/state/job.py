@@ -108,6 +108,9 @@ class _Picture:
     spent: tuple[Attempt, ...] | None = None
 
 
+_NO_PICTURE = _Picture((), (), (), ())
+
+
 @dataclass(slots=True)
 class JobState:
     id: str
@@ -139,9 +142,9 @@ class JobState:
         if event.kind not in _BESIDE:
             self._picture = None
         if event.kind in AGENT_KINDS:
-            self._heard.setdefault(event.emitter, Heard(event.emitter)).add(event)
+            self._agent(event.emitter).add(event)
         elif event.kind in _ENGINE_KINDS:
-            self._stays.setdefault(str(event.data["decision"]), Stay()).add(event, arrived)
+            self._stay(str(event.data["decision"])).add(event, arrived)
         elif event.kind in self._TAKES:
             self._TAKES[event.kind](self, event)
         if event.kind in (kinds.ATTEMPT_ENDED, kinds.ATTEMPT_GONE, kinds.DECIDED):
@@ -154,6 +157,16 @@ class JobState:
         if event.kind in _END_KINDS and not _ended_nothing(event):
             key = _end_key(event)
             self._ends[key] = min(arrived, self._ends.get(key, arrived))
+
+    def _agent(self, emitter: str) -> Heard:
+        if emitter not in self._heard:
+            self._heard[emitter] = Heard(emitter)
+        return self._heard[emitter]
+
+    def _stay(self, decision: str) -> Stay:
+        if decision not in self._stays:
+            self._stays[decision] = Stay()
+        return self._stays[decision]
 
     def _take_decided(self, event: Event) -> None:
         action = event.data.get("action")
@@ -251,6 +264,8 @@ class JobState:
     @property
     def _drawn(self) -> _Picture:
         if self._picture is None:
+            if not self._submissions:
+                return _NO_PICTURE
             attempts = tuple(self._draw())
             opened = self._reopened is _NEVER
             recent = (a for a in attempts if opened or self._submissions[a.decision].order > self._reopened)

@@ -173,9 +173,20 @@ class Pace:
 
     def free(self) -> int:
         """Machines that the run had once and has no more, as far as nobody waits for them."""
-        wanted = len(self.running) + len(self.waiting)
-        surely_less = max(self._most, 2 * len(self._stays)) <= wanted  # a job has no more than a copy beside it
-        return 0 if surely_less else max(0, self._most_at_once() - wanted)
+        return 0 if self._at_most() <= self._wanted else max(0, self._most_at_once() - self._wanted)
+
+    def is_crowded(self, unseen: set[str]) -> bool:
+        """Whether others surely wait for all the machines there are. `unseen`: jobs that may have been given one since
+        they were drawn."""
+        return not self.waiting <= unseen and self._at_most(len(unseen)) <= self._wanted
+
+    @property
+    def _wanted(self) -> int:
+        return len(self.running) + len(self.waiting)
+
+    def _at_most(self, unseen: int = 0) -> int:
+        """Machines at once, without counting: a job has no more than a copy beside it."""
+        return max(self._most, (2 if self.copied else 1) * (len(self._stays) + unseen))
 
     def _most_at_once(self) -> int:
         """How many attempts were on machines at the same time."""

@@ -8,11 +8,12 @@ import math
 import re
 from bisect import bisect_left, insort
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from packtrain.events import Failure
+from packtrain.state.attempt import Attempt
 from packtrain.state.job import JobState
 from packtrain.state.pace import Pace, on_machine, progress_of, site_of
 from packtrain.state.table import AttemptStatus
@@ -83,7 +84,7 @@ class Record:
             self.pace.waiting.add(job.id)
             return
         self.pace.draw(job)
-        over = len(job.live) < len(job.attempts)
+        over = len(job.live) < len(job.attempts) or bool(job.moves)
         found, spent = (tuple(findings(job)), job.spent) if over else ((), ())
         wasted = sum(on_machine(job, attempt) for attempt in spent)
         self._replace(job.id, found, len(spent), wasted)
@@ -140,16 +141,27 @@ class Record:
 
 
 def findings(job: JobState) -> Iterator[Finding]:
-    """Of the attempts that are over and that no supervisor ended, except for being late."""
+    """Of the attempts that are over and that no supervisor ended, except for being late; and of those that it is about
+    to end for that: the next one must not come to the same machine."""
+    moves = job.moves
     for attempt in job.recent:
-        succeeded = attempt.status is AttemptStatus.SUCCEEDED
-        ended_well = succeeded or attempt.status is AttemptStatus.LEFT
-        moved = job.moves.get(attempt.decision)
-        if attempt.live or not (ended_well or attempt.failure):
-            continue
-        if moved is not None or not job.cancel_decided(attempt.decision):
-            slow = Failure.of("too_slow", attempt.stage, str(moved.get("reason", ""))) if moved else None
-            failure = slow if not succeeded and slow else None if ended_well else attempt.failure
-            # Of a slow machine nothing is learned about its site.
-            site = site_of(attempt) if moved is None or moved.get("avoid_sites") else ""
-            yield Finding(job.id, attempt.number, site, attempt.machine, attempt.over_at, failure, succeeded)
+        moved = moves.get(attempt.decision)
+        if moved is not None and attempt.status is not AttemptStatus.SUCCEEDED:
+            yield _slowness(job, attempt, moved)
+        elif moved is not None or not (attempt.live or job.cancel_decided(attempt.decision)):
+            yield from _ending(job, attempt)
+
+
+def _slowness(job: JobState, attempt: Attempt, moved: Mapping[str, Any]) -> Finding:
+    """Of a slow machine nothing is learned about its site."""
+    site = site_of(attempt) if moved.get("avoid_sites") else ""
+    slow = Failure.of("too_slow", attempt.stage, str(moved.get("reason", "")))
+    return Finding(job.id, attempt.number, site, attempt.machine, attempt.over_at or job.changed_at, slow)
+
+
+def _ending(job: JobState, attempt: Attempt) -> Iterator[Finding]:
+    succeeded = attempt.status is AttemptStatus.SUCCEEDED
+    ended_well = succeeded or attempt.status is AttemptStatus.LEFT
+    if ended_well or attempt.failure:
+        failure, place = None if ended_well else attempt.failure, (site_of(attempt), attempt.machine)
+        yield Finding(job.id, attempt.number, *place, attempt.over_at, failure, succeeded)

@@ -71,20 +71,25 @@ def times_between(submitted: float | None, marks: Mapping[int, Mark], placed: Ma
             if now.start and mark.start != now.start:
                 walk.leave(now.start, place)
         now = mark
-    return PoolTimes(walk.away[Doing.QUEUE], walk.away[Doing.HELD], walk.lost, walk.starts)
+    return PoolTimes(walk.queue, walk.held, walk.lost, walk.starts)
 
 
 class _Walk:
     def __init__(self, placed: Mapping[int, int]) -> None:
         self._placed = placed
-        self.away = {Doing.QUEUE: 0.0, Doing.HELD: 0.0}
+        self.queue = self.held = 0.0
         self.starts: dict[int, Stretch] = {}
         self.lost = 0.0
 
     def spend(self, now: Mark, seconds: float) -> None:
-        if now.doing in self.away:
-            self.away[now.doing] += seconds
-            return
+        if now.doing is Doing.QUEUE:
+            self.queue += seconds
+        elif now.doing is Doing.HELD:
+            self.held += seconds
+        else:
+            self._spend_there(now, seconds)
+
+    def _spend_there(self, now: Mark, seconds: float) -> None:
         known = self.starts.get(now.start, Stretch())
         moved = seconds if now.doing is Doing.TRANSFER else 0.0
         self.starts[now.start] = Stretch(known.transfer + moved, known.slot + seconds - moved, known.over)

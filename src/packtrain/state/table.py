@@ -6,6 +6,8 @@ from enum import Enum
 
 
 class AttemptStatus(str, Enum):
+    __hash__ = str.__hash__  # not Enum's, which is slow: they are looked up for every event
+
     DECIDED = "decided"  # written down, not yet taken by the engine
     QUEUED = "queued"  # the engine has it
     RUNNING = "running"  # an agent spoke, or the engine says that it runs
@@ -17,6 +19,8 @@ class AttemptStatus(str, Enum):
 
 
 class JobStatus(str, Enum):
+    __hash__ = str.__hash__
+
     WAITING = "waiting"  # no attempt is alive, no verdict is given
     QUEUED = "queued"
     HELD = "held"
@@ -27,6 +31,8 @@ class JobStatus(str, Enum):
 
 
 class Trigger(str, Enum):
+    __hash__ = str.__hash__
+
     CONFIRMED = "confirmed"
     PLACED = "placed"
     STARTED = "started"

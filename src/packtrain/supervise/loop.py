@@ -206,7 +206,7 @@ class Supervisor:
 
     def _awaits_end(self) -> bool:
         """Attempts that were not needed are seen off; what a pool does not end soon it ends by itself."""
-        left = [job for name in self.state.record.pace.copied if (job := self.state.jobs[name]).live]
+        left = [job for name in self.state.outcomes.pace.copied if (job := self.state.jobs[name]).live]
         return any(self._clock() < job.changed_at + _SEEN_OFF_S for job in left)
 
     def _due_jobs(self) -> list[str]:
@@ -237,7 +237,7 @@ class Supervisor:
         now = self._clock()
         if now < self._next_survey:
             return ()
-        known = self.state.record.pace.usual_s() or math.inf
+        known = self.state.outcomes.pace.usual_s() or math.inf
         usual = min(known, now - self._began)  # it takes at least as long, where nothing has ended yet
         self._next_survey = now + max(self._survey_s, usual / self._engine.capabilities.surveys)
         return (self._stragglers,)

@@ -392,6 +392,15 @@ class TestMoves:
         assert again.amendment == Amendment(avoid_sites=("Slow",), avoid_machines=("slow1",))
         assert avoided(week.state, MOVING, HOUR) == ((), ("slow1",))
 
+    def test_a_machine_is_avoided_from_the_moment_that_it_was_found_slow(self):
+        """Of two jobs that are moved at once, neither may be given the machine of the other."""
+        week = self.late()
+        week.now = HOUR
+        _say(week, decide(week, HOUR, MOVING)[0])
+        assert week.job.live, "it is about to leave"
+        assert avoided(week.state, MOVING, HOUR) == ((), ("slow1",))
+        assert avoided(week.state, MOVING, 3 * HOUR) == ((), ()), "for a while"
+
     def test_also_one_that_left_in_good_order(self):
         week = self.late()
         _say(week, decide(week, HOUR, MOVING)[0])

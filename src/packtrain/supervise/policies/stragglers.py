@@ -52,7 +52,7 @@ class Late:
 
 def stragglers(rules: Rules) -> Policy:
     def policy(state: RunState, changed: Changed, now: float) -> list[Decision]:
-        if not rules.minds_stragglers or not state.record.pace.running:
+        if not rules.minds_stragglers or _is_crowded(state) or not state.record.pace.running:
             return []
         forecast = Forecast.of(state, now)
         late = [one for some in _comparable(state, forecast) for one in _all_late(state, rules, some)]
@@ -83,6 +83,13 @@ def _settled(job: JobState) -> Iterator[Decision]:
     for attempt in job.live:
         if attempt.decision != winner.decision and not job.cancel_decided(attempt.decision):
             yield Cancel(job.id, attempt.decision, f"attempt {winner.number} succeeded first")
+
+
+def _is_crowded(state: RunState) -> bool:
+    """All machines are taken, and others wait for them: those that are late stay. A copy has to be watched even so."""
+    if state.outcomes.pace.copied:
+        return False
+    return state.is_crowded or bool(state.record.pace.waiting and not state.record.pace.free())
 
 
 # Who is late

@@ -68,7 +68,7 @@ def _confirmed(state: RunState, job: JobState, spent: list[Attempt], rules: Rule
     assert last.failure is not None
     like = signature(last.failure)
     own = [attempt for attempt in spent if attempt.failure and signature(attempt.failure) == like]
-    sites = {finding.site for finding in state.record.mistakes.get(like, ()) if finding.site}
+    sites = {finding.site for finding in state.outcomes.mistakes.get(like, ()) if finding.site}
     if len(sites) >= rules.places:
         return f"it failed alike at {len(sites)} sites"
     if len(own) > 1:
