@@ -23,7 +23,7 @@ def test_every_second_is_counted_once(drawn: list[tuple[int, Doing, int, bool]],
             placed.setdefault(start, place)
     now += last
     marks[len(drawn)] = Mark(now, Doing.OVER)
-    found = times_between(100.0, marks, placed)
+    found = times_between(100.0, sorted(marks.items()), placed)
     parts = [found.queue, found.held, found.lost]
     parts += [seconds for stretch in found.starts.values() for seconds in (stretch.transfer, stretch.slot)]
     assert all(part >= 0 for part in parts)

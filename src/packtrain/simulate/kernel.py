@@ -15,7 +15,7 @@ class Kernel:
 
     def at(self, when: float, what: Callable[[], None]) -> None:
         """What should have been long ago happens now."""
-        heappush(self._due, (max(when, self.now), next(self._order), what))
+        heappush(self._due, (when if when > self.now else self.now, next(self._order), what))
 
     @property
     def next_at(self) -> float | None:

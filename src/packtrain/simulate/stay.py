@@ -30,7 +30,8 @@ class Stay:
 
     def computed(self, now: float) -> float:
         """Seconds that its program has run."""
-        return min(self.computes_s, max(0.0, min(now, self.ended or now) - self.computes_at))
+        passed = (self.ended if 0.0 < self.ended < now else now) - self.computes_at
+        return 0.0 if passed <= 0.0 else min(passed, self.computes_s)
 
     def progress(self, now: float) -> float:
         """Of the job, 0 to 1."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from itertools import zip_longest
+from types import MappingProxyType
 from typing import Any
 
 from packtrain.events import Event, Failure, kinds
@@ -34,6 +35,7 @@ AGENT_KINDS = frozenset(
 
 
 _NO_STAY = Stay()
+_NONE: Mapping[Any, Any] = MappingProxyType({})  # shared
 _NOTHING: dict[Any, Any] = {}  # of what shed all; never changed
 _ENGINE_KINDS = frozenset(
     {
@@ -111,6 +113,10 @@ class _Picture:
 _NO_PICTURE = _Picture((), (), (), ())
 
 
+def _none() -> Mapping[Any, Any]:
+    return _NONE
+
+
 @dataclass(slots=True)
 class JobState:
     id: str
@@ -122,11 +128,12 @@ class JobState:
     _stays: dict[str, Stay] = field(default_factory=dict)
     _verdict: Verdict | None = None
     _reopened: Order = _NEVER
-    _requests: dict[str, Event] = field(default_factory=dict)
-    _answered: set[str] = field(default_factory=set)
-    _cancelled: dict[str, tuple[Order, str]] = field(default_factory=dict)  # by decision: when, and why
-    _hold_answers: dict[tuple[str, int], str] = field(default_factory=dict)  # (decision, hold): release, give_up
-    _moves: dict[str, Event] = field(default_factory=dict)  # by decision
+    # What few jobs have is replaced, not changed: the others share one that is empty.
+    _requests: Mapping[str, Event] = field(default_factory=_none)
+    _answered: frozenset[str] = frozenset()
+    _cancelled: Mapping[str, tuple[Order, str]] = field(default_factory=_none)  # by decision: when, and why
+    _hold_answers: Mapping[tuple[str, int], str] = field(default_factory=_none)  # (decision, hold): release, give_up
+    _moves: Mapping[str, Event] = field(default_factory=_none)  # by decision
     _accepted: tuple[Order, str] | None = None  # whose outputs were chosen; the first choice counts
     _glimpses: dict[str, Mapping[str, Any]] = field(default_factory=dict)  # by decision
     _picture: _Picture | None = None  # drawn when asked for
@@ -174,17 +181,19 @@ class JobState:
             self._take_submission(event)
         elif action == "reopen":
             self._reopened = max(self._reopened, order_of(event))
-            self._answered.update(event.data.get("requests", ()))
+            self._answered = self._answered.union(event.data.get("requests", ()))
         elif action in ("cancel", "move"):
             target, said = str(event.data.get("target", "")), (order_of(event), str(event.data.get("reason", "")))
-            self._cancelled[target] = min(said, self._cancelled.get(target, said))
+            self._cancelled = {**self._cancelled, target: min(said, self._cancelled.get(target, said))}
             if action == "move":
-                self._moves[target] = min(event, self._moves.get(target, event), key=order_of)
+                first = min(event, self._moves.get(target, event), key=order_of)
+                self._moves = {**self._moves, target: first}
         elif action == "accept":
             chosen = (order_of(event), str(event.data["target"]))
             self._accepted = min(chosen, self._accepted or chosen)
         elif action in ("release", "give_up"):
-            self._hold_answers[(str(event.data["target"]), int(event.data["hold"]))] = action
+            hold = (str(event.data["target"]), int(event.data["hold"]))
+            self._hold_answers = {**self._hold_answers, hold: action}
 
     def _take_submission(self, event: Event) -> None:
         about, copy_of = dict(event.data.get("amendment") or {}), str(event.data.get("copy_of", ""))
@@ -219,10 +228,10 @@ class JobState:
     def _take_verdict(self, event: Event) -> None:
         if self._verdict is None or self._verdict.order < order_of(event):
             self._verdict = Verdict.of(event)
-        self._answered.update(event.data.get("requests", ()))
+        self._answered = self._answered.union(event.data.get("requests", ()))
 
     def _take_request(self, event: Event) -> None:
-        self._requests[f"{event.emitter}:{event.seq}"] = event
+        self._requests = {**self._requests, f"{event.emitter}:{event.seq}": event}
 
     _TAKES = {  # noqa: RUF012
         kinds.DECIDED: _take_decided,
@@ -283,8 +292,7 @@ class JobState:
         """With what is known of it besides its own events."""
         seen = self._glimpses.get(attempt.decision)
         shown = glimpsed(attempt, seen) if seen else attempt
-        keys = (f"{attempt.decision}/{attempt.start}", attempt.emitter)
-        began = next((self._begins[key] for key in keys if key in self._begins), 0.0)
+        began = self._begins.get(f"{attempt.decision}/{attempt.start}") or self._begins.get(attempt.emitter, 0.0)
         stage = self._begins.get(f"{attempt.emitter}/{shown.stage}", 0.0)
         told = max(self._told.get(attempt.emitter, 0.0), self._told.get(attempt.decision, 0.0))
         dates = {"began_at": began, "stage_at": stage, "told_at": told, "over_at": self._over_at(attempt)}
@@ -301,8 +309,10 @@ class JobState:
         return Failure.of(kind, attempt.failure.stage, reason) if kind else attempt.failure
 
     def _over_at(self, attempt: Attempt) -> float:
-        keys = (attempt.emitter, f"{attempt.decision}/{attempt.start}", attempt.decision)
-        return 0.0 if attempt.live else next((self._ends[key] for key in keys if key in self._ends), 0.0)
+        if attempt.live:
+            return 0.0
+        ends, start = self._ends, f"{attempt.decision}/{attempt.start}"
+        return ends.get(attempt.emitter) or ends.get(start) or ends.get(attempt.decision, 0.0)
 
     def _draw_one(self, submission: Submission, heard: list[Heard]) -> list[Attempt]:
         """The attempts of one decision: several if a pool started it again. Only the last can be kept back or gone."""

@@ -87,10 +87,10 @@ class Stay:
 
     def times(self, submitted: float | None, gone: float | None) -> PoolTimes:
         """Where the time went since it was submitted; logs of pools have whole seconds."""
-        marks = dict(self._marks)
-        first = min(marks.items())[1].wall
+        marks = sorted(self._marks.items())
+        first = marks[0][1].wall
         if gone is not None:
-            marks[max(marks) + 1] = Mark(gone, Doing.OVER)
+            marks.append((marks[-1][0] + 1, Mark(gone, Doing.OVER)))
         since = first if submitted is None else min(first, float(math.floor(submitted)))
         return times_between(since, marks, {start: event.seq for start, event in self._placed.items()})
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
@@ -60,12 +60,12 @@ def mark_of(event: Event) -> Mark:
     return Mark(event.wall, doing, 0 if away else int(event.data.get("start") or 0))
 
 
-def times_between(submitted: float | None, marks: Mapping[int, Mark], placed: Mapping[int, int]) -> PoolTimes:
-    """`marks` by their place in the log, `placed` the place at which each start began to run. What lasts is not
-    counted: nobody knows the time of the pool now."""
+def times_between(submitted: float | None, marks: Iterable[tuple[int, Mark]], placed: Mapping[int, int]) -> PoolTimes:
+    """`marks` with their places in the log, in order; `placed`: the place at which each start began to run. What lasts
+    is not counted: nobody knows the time of the pool now."""
     walk = _Walk(placed)
     now = Mark(submitted, Doing.QUEUE) if submitted is not None else None
-    for place, mark in sorted(marks.items()):
+    for place, mark in marks:
         if now is not None:
             walk.spend(now, max(0.0, mark.wall - now.wall))
             if now.start and mark.start != now.start:
