@@ -153,7 +153,7 @@ class SimulatedEngine:
     def _farewell(self, task: Task, stay: Stay, ending: Ending, detail: str) -> None:
         last = _last_word(ending, stay)
         computed = stay.computed(stay.ended)
-        words = [*self._saves(task)]
+        words = [] if ending.outcome is Outcome.SUCCEEDED else [*self._saves(task)]  # nobody will go on from there
         if computed:
             words.append(self._word(task, kinds.STAGE_ENDED, {"stage": "steps", "seconds": computed}))
         words.append(self._word(task, kinds.ATTEMPT_ENDED, last))

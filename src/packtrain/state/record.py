@@ -45,21 +45,30 @@ class Finding(NamedTuple):
         return self.failure is not None and (self.failure.blame == "site" or self.failure.action == "move")
 
 
+def _by_age(finding: Finding) -> tuple[float, str, int]:
+    return finding.at, finding.job, finding.number
+
+
 @dataclass
 class Place:
     """A site or a machine: when attempts ended well there, and which ones it spoiled."""
 
     good: list[float] = field(default_factory=list)  # in order
-    faults: set[Finding] = field(default_factory=set)
-    newest: float = -math.inf  # of the faults
+    faults: list[Finding] = field(default_factory=list)  # the oldest first
+
+    @property
+    def newest(self) -> float:
+        """Of the faults."""
+        return self.faults[-1].at if self.faults else -math.inf
 
     def spoil(self, finding: Finding) -> None:
-        self.faults.add(finding)
-        self.newest = max(self.newest, finding.at)
+        insort(self.faults, finding, key=_by_age)
 
     def forgive(self, finding: Finding) -> None:
-        self.faults.discard(finding)
-        self.newest = max((fault.at for fault in self.faults), default=-math.inf)
+        del self.faults[bisect_left(self.faults, _by_age(finding), key=_by_age)]
+
+    def faults_since(self, when: float) -> list[Finding]:
+        return self.faults[bisect_left(self.faults, (when, "", 0), key=_by_age) :]
 
     def good_since(self, when: float) -> int:
         return len(self.good) - bisect_left(self.good, when)

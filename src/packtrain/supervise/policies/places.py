@@ -10,6 +10,7 @@ from packtrain.state.record import Place
 from packtrain.supervise.policies.rules import Rules
 
 _ENOUGH = 1.5  # two fresh failures
+_FORGOTTEN = 20.0  # spans: after them a failure counts a millionth
 _MOST_MACHINES, _MOST_SITES = 20, 10
 
 
@@ -36,16 +37,21 @@ def weight(faults: Collection[Finding], now: float, span: float) -> float:
     return float(sum(0.5 ** (max(0.0, now - fault.at) / span) for fault in faults))
 
 
+def _lately(place: Place, now: float, span: float) -> list[Finding]:
+    """The failures that still count; of a place there may be thousands."""
+    return place.faults_since(now - _FORGOTTEN * span)
+
+
 def _worst(places: Mapping[str, Place], now: float, span: float) -> Iterator[str]:
     """Those with a failure that is not older than the span, the heaviest first."""
     fresh = {name: place for name, place in places.items() if now < place.newest + span}
-    yield from sorted(fresh, key=lambda name: (-weight(fresh[name].faults, now, span), name))
+    yield from sorted(fresh, key=lambda name: (-weight(_lately(fresh[name], now, span), now, span), name))
 
 
 def _is_bad(place: Place, now: float, span: float) -> bool:
     """Several failures, of several jobs or machines, that outweigh what ended well there meanwhile."""
-    heavy = weight(place.faults, now, span)
-    several = len({fault.machine or fault.job for fault in place.faults}) > 1
+    faults = _lately(place, now, span)
+    heavy, several = weight(faults, now, span), len({fault.machine or fault.job for fault in faults}) > 1
     return several and heavy >= _ENOUGH and heavy > place.good_since(now - 2 * span)
 
 
