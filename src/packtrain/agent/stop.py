@@ -1,13 +1,22 @@
-"""When to leave: TERM, INT or a limit set it once; whoever works asks it."""
+"""When to leave: TERM, INT or a limit set it once; whoever works asks it.
+
+Python calls a handler in the main thread only, between two of its own operations. A signal that comes just before that
+thread waits for a program would be heard at the program's end; but the pipe of `listen` has it at once, and any thread
+that asks looks there.
+"""
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 import time
+from contextlib import suppress
 from types import FrameType
 
 from packtrain.errors import FailedError
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class Stop:
@@ -19,6 +28,7 @@ class Stop:
         self.since: float | None = None  # by the monotonic clock
         self.here = True  # whether the job may go on in this place; True also while there is no request
         self._gentle = False
+        self._pipe: int | None = None
 
     def request(self, kind: str, detail: str, here: bool = False, gentle: bool = False) -> None:
         """`gentle`: the steps are asked to leave, ahead of time; who has come to the end of them goes on."""
@@ -35,6 +45,7 @@ class Stop:
 
     @property
     def requested(self) -> bool:
+        self._hear()
         return self._event.is_set()
 
     @property
@@ -44,17 +55,30 @@ class Stop:
 
     def wait(self, timeout: float) -> bool:
         """Wait at most so long; whether a stop was requested."""
-        return self._event.wait(timeout)
+        return self._event.wait(timeout) or self.requested
 
     def check(self) -> None:
         """Raises the FailedError of the request, if there was one."""
+        self._hear()
         if self._error is not None:
             raise self._error
 
     def listen(self) -> None:
         """Let TERM and INT request a stop. Main thread only."""
-        for number in (signal.SIGTERM, signal.SIGINT):
+        self._pipe, entry = os.pipe()
+        for end in (self._pipe, entry):
+            os.set_blocking(end, False)
+        signal.set_wakeup_fd(entry, warn_on_full_buffer=False)
+        for number in _SIGNALS:
             signal.signal(number, self._on_signal)
 
-    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+    def _on_signal(self, number: int, frame: FrameType | None = None) -> None:
         self.request("terminated", f"the agent received {signal.Signals(number).name}")
+
+    def _hear(self) -> None:
+        if self._pipe is None:
+            return
+        with suppress(BlockingIOError):
+            for number in os.read(self._pipe, 64):
+                if number in _SIGNALS:
+                    self._on_signal(number)

@@ -210,6 +210,23 @@ def test_the_agents_own_term_reaches_the_step(tmp_path):
     assert (tmp_path / "sandbox/trace").read_text() == "saved\n"
 
 
+def test_a_signal_that_no_handler_hears_reaches_the_step_too(tmp_path):
+    """The main thread waits for the step, and another one was given the signal: so it is, too, when the signal comes
+    at the very moment when that wait begins."""
+    program = (
+        "import signal, sys, threading, time\nfrom pathlib import Path\nsys.path.insert(0, sys.argv[1])\n"
+        "from steps_bench import Bench, sh\nbench = Bench(Path(sys.argv[2]))\nbench.stop.listen()\n"
+        "def other():\n    while not (bench.box.root / 'up').exists():\n        time.sleep(0.01)\n"
+        "    time.sleep(0.3)\n    signal.pthread_kill(threading.get_ident(), signal.SIGTERM)\n"
+        "threading.Thread(target=other).start()\n"
+        "try:\n    bench.run(sh('touch up; exec sleep 60'))\n"
+        "except Exception as error:\n    print(error)\nbench.close()\n"
+    )
+    argv = [sys.executable, "-c", program, os.path.dirname(__file__), str(tmp_path)]
+    said = subprocess.run(argv, capture_output=True, text=True, timeout=30).stdout
+    assert said == "the agent received SIGTERM\n"
+
+
 def test_a_program_below_the_shell_has_the_grace_period_too(bench):
     """The shell dies of TERM at once; what it had started may still save."""
 

@@ -144,8 +144,9 @@ def test_it_is_told_how_it_stands(folder, target):
     with Origin(folder, bytes_per_s=3e6) as origin:
         run(target, origin, observe=seen.append)
     assert seen and seen[-1].total == len(DATA)
-    label, rate, connections, resting = seen[-1].sources[0]
-    assert label in origin.url and rate > 0 and connections >= 1 and resting is False
+    label, rate, _, resting = seen[-1].sources[0]
+    assert label in origin.url and rate > 0 and resting is False
+    assert max(one.sources[0][2] for one in seen if one.sources) >= 1, "connections"
 
 
 PROGRAM = """
