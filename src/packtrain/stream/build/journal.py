@@ -47,7 +47,7 @@ class Journal:
 
     def _resumed(self, file: BinaryIO) -> list[tuple[int, Chain]]:
         file.seek(0)
-        frames = list(_frames(file))
+        frames = list(read_frames(file))
         found = [json.loads(data) for data, _ in frames]
         if not found or found[0] != json.loads(json.dumps(self._of)):
             self._begin(file)
@@ -80,7 +80,7 @@ class Journal:
             self._file = None
 
 
-def _frames(file: BinaryIO) -> Iterator[tuple[bytes, int]]:
+def read_frames(file: BinaryIO) -> Iterator[tuple[bytes, int]]:
     """Those that are whole, and where each ends."""
     while True:
         head = file.read(_FRAME.size)
