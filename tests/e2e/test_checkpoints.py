@@ -173,6 +173,18 @@ def test_a_program_that_announces_nothing(attempt, place, output):
     assert started_at(second) >= record.step - 1
 
 
+def test_a_program_with_several_files_that_announces_nothing(attempt, place, output):
+    files = '"$PACKTRAIN_OUTPUT"/model.pt "$PACKTRAIN_OUTPUT"/optim.pt'
+    command = f'if [ "$PACKTRAIN_RESUME" ]; then cat {files}; else echo saved | tee {files}; exit 85; fi'
+    plan = job(sh(command, name="train"), checkpoint=Checkpoint("*.pt"), output=output)
+    first = attempt(plan).run()
+    assert first.process.returncode == 85, first.stderr
+    assert [file.name for file in records(place)[0].files] == ["model.pt", "optim.pt"]
+    second = attempt(plan).run()
+    assert second.process.returncode == 0, second.stderr
+    assert (second.home.logs / "train.out").read_text() == "saved\nsaved\n"
+
+
 def test_other_outputs_come_back_too(attempt, place, output):
     """Logs, or the best model so far: what an attempt that left had written beside its checkpoint."""
     note = 'echo "again" >> "$PACKTRAIN_OUTPUT/log.txt"; '

@@ -41,7 +41,7 @@ class Record:
     generation: int  # 1, 2, … of one emitter
     step: int  # the training's
     epoch: int | None
-    path: str  # what the program saved, below the output folder: a file, or a folder of files
+    path: str  # what the program saved, below the output folder: a file, or a folder of files ("." for all)
     files: tuple[SavedFile, ...]
     time: float  # the emitter's clock, for people
 
@@ -79,7 +79,7 @@ def _checked(raw: dict[str, Any]) -> Record:
         raise ValueError("it names no files")
     epoch = None if raw["epoch"] is None else _number(raw["epoch"])
     who = (str(raw["run"]), str(raw["job"]), str(raw["emitter"]), _number(raw["generation"]))
-    return Record(*who, _number(raw["step"]), epoch, _inside(raw["path"]), files, float(raw["time"]))
+    return Record(*who, _number(raw["step"]), epoch, _saved_at(raw["path"]), files, float(raw["time"]))
 
 
 def _number(value: Any) -> int:
@@ -94,6 +94,11 @@ def _inside(name: str) -> str:
     if not path.parts or path.is_absolute() or ".." in path.parts or "\0" in name:
         raise ValueError(f"{name!r} is no name below the output folder")
     return name
+
+
+def _saved_at(path: str) -> str:
+    """Files beside each other have no other folder than the outputs' own."""
+    return path if path == "." else _inside(path)
 
 
 def job_prefix(run: str, job: str) -> str:

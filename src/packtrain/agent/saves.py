@@ -62,32 +62,37 @@ def _whole(value: Any) -> bool:
 
 
 class Quiet:
-    """Files that match the pattern: which of them are new, once all of them rest."""
+    """What the pattern matches: which of it is new, once all of it rests. A folder is taken as a whole, since programs
+    read it so; of files beside each other, such as `ckpt-*.pt`, those are taken that changed."""
 
     def __init__(self, pattern: str, folder: Path, known: Mapping[str, Version]) -> None:
         self._pattern, self._folder = pattern, folder
         self._taken: dict[str, Version] = dict(known)  # what is in a generation already, or was restored
-        self._seen: dict[str, Version] = {}
+        self._seen: list[dict[str, Version]] = []
 
     def look(self) -> dict[str, Version]:
         """What is new, if nothing changed since the look before."""
-        now = self._versions()
+        now = self._things()
         rests, self._seen = now == self._seen, now
         return self._fresh(now) if rests else {}
 
     def last_look(self, rested_s: float) -> dict[str, Version]:
         """What is new and was not touched for so long: a program that was killed may have been writing."""
         before = time.time_ns() - int(rested_s * 1e9)
-        return self._fresh({name: version for name, version in self._versions().items() if version[1] <= before})
+        return self._fresh([thing for thing in self._things() if all(v[1] <= before for v in thing.values())])
 
-    def _fresh(self, now: Mapping[str, Version]) -> dict[str, Version]:
-        return {name: version for name, version in now.items() if self._taken.get(name) != version}
+    def _fresh(self, things: Sequence[Mapping[str, Version]]) -> dict[str, Version]:
+        new = (thing for thing in things if any(self._taken.get(name) != thing[name] for name in thing))
+        return {name: version for thing in new for name, version in thing.items()}
 
     def take(self, versions: Mapping[str, Version]) -> None:
         self._taken.update(versions)
 
-    def _versions(self) -> dict[str, Version]:
-        found = {name: _version(self._folder / name) for name in matching(self._pattern, self._folder)}
+    def _things(self) -> list[dict[str, Version]]:
+        return [self._versions(match) for match in matches(self._pattern, self._folder)]
+
+    def _versions(self, match: Path) -> dict[str, Version]:
+        found = {name: _version(self._folder / name) for name in _whole_names(match, self._folder)}
         return {name: version for name, version in found.items() if version is not None and version[0]}
 
 
@@ -102,8 +107,7 @@ class Aside:
         root = Path(os.path.normpath(self._output / said.path))
         if self._output not in root.parents:
             return None
-        names = [file.relative_to(self._output).as_posix() for file in _files(root)]
-        whole = [name for name in names if not is_temporary(name)]
+        whole = _whole_names(root, self._output)
         return self._set_aside(whole, root.relative_to(self._output).as_posix(), said.step, said.epoch, _link)
 
     def quiet(self, versions: Mapping[str, Version], step: int) -> Save | None:
@@ -175,8 +179,13 @@ def _common(names: list[str]) -> str:
 
 def matching(pattern: str, folder: Path) -> set[str]:
     """Names of the files that the pattern means."""
-    found = (file for match in matches(pattern, folder) for file in _files(match))
-    return {name for file in found if not is_temporary(name := file.relative_to(folder).as_posix())}
+    return {name for match in matches(pattern, folder) for name in _whole_names(match, folder)}
+
+
+def _whole_names(path: Path, folder: Path) -> list[str]:
+    """Of a file, or of those below a folder: what no program is about to rename into place."""
+    names = (file.relative_to(folder).as_posix() for file in _files(path))
+    return [name for name in names if not is_temporary(name)]
 
 
 def _version(path: Path) -> Version | None:

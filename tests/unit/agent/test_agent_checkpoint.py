@@ -29,13 +29,13 @@ def make(tmp_path):
     """Contexts of one job's attempts."""
     guards = []
 
-    def make(emitter="agent-1", inputs=(), patience_s=0.5, output=None):
+    def make(emitter="agent-1", inputs=(), patience_s=0.5, output=None, path="c*.pt"):
         box = Sandbox(tmp_path / emitter, AttemptFolder(tmp_path / f"home-{emitter}"))
         box.create()
         redactor = Redactor()
         guards.append(Guard.start())
         output = output or Output(Ref(f"file://{tmp_path}/place"))
-        more = {"inputs": inputs, "output": output, "checkpoint": Checkpoint("c*.pt"), "patience_s": patience_s}
+        more = {"inputs": inputs, "output": output, "checkpoint": Checkpoint(path), "patience_s": patience_s}
         job = Job("0", (), Resources(), Limits(grace_s=1), (), **more)
         journal = Journal(box.home.journal, "r", "0", emitter, redactor)
         log, secrets = AgentLog(box.home.agent_log, redactor), Secrets(tmp_path / "secrets")
@@ -100,6 +100,35 @@ def test_what_nobody_announces_is_taken_when_it_rests(make, tmp_path):
     assert second.saved.start_step == 41
     assert second.saved.path == second.box.output / "c2.pt"
     assert [path.name for path in second.box.output.iterdir()] == ["c2.pt"]
+
+
+def restored(context):
+    restore(context)
+    folder = context.box.output
+    return {path.relative_to(folder).as_posix(): path.read_text() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_several_files_beside_each_other_come_back(make):
+    first, names = make(path="*.pt"), ("model.pt", "optim.pt")
+    with following(first):
+        for name in names:
+            save(first, name, name)
+        until(lambda: set(first.saved.carried) == set(names))
+    second = make("agent-2", path="*.pt")
+    assert restored(second) == {name: name for name in names}
+    assert second.saved.path == second.box.output
+    assert notices(second) == []
+
+
+def test_a_folder_comes_back_as_a_whole_though_one_file_of_it_is_written_again(make):
+    first = make(path="ckpt/")
+    (first.box.output / "ckpt").mkdir()
+    (first.box.output / "ckpt" / "config.json").write_text("once")
+    with following(first):
+        for step in (1, 2, 3):
+            (first.box.output / "ckpt" / "model.pt").write_text(f"model {step}")
+            until(lambda step=step: len(saved(first)) >= step)
+    assert restored(make("agent-2", path="ckpt/")) == {"ckpt/config.json": "once", "ckpt/model.pt": "model 3"}
 
 
 def test_once_a_program_announces_nothing_else_counts(make, tmp_path):

@@ -21,6 +21,7 @@ def test_there_and_back():
     assert Record.from_json(changed(of="tomorrow")) == RECORD
     assert RECORD.prefix == ".packtrain/checkpoints/run-1/0/agent-1/3"
     assert RECORD.bytes == 10
+    assert Record.from_json(changed(path=".")).path == ".", "files beside each other, in no folder of their own"
 
 
 @pytest.mark.parametrize(
@@ -38,6 +39,8 @@ def test_there_and_back():
         changed(files=[{"name": "../../etc/passwd", "size": 1, "sha256": ""}]),
         changed(files=[{"name": "/etc/passwd", "size": 1, "sha256": ""}]),
         changed(path=".."),
+        changed(path=""),
+        changed(files=[{"name": ".", "size": 1, "sha256": ""}]),
         changed(files=None),
         changed(time=None),
     ],

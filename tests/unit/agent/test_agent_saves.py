@@ -169,6 +169,29 @@ def test_the_last_look_takes_what_was_not_touched_for_a_while(output):
     assert sorted(quiet.last_look(0.0)) == ["a.pt", "b.pt"], "its program left in good order"
 
 
+@pytest.mark.parametrize("pattern", ["ckpt", "ckpt/", "ck*"])
+def test_of_a_folder_all_is_new_once_a_part_of_it_is(output, pattern):
+    """Else a generation would hold the files that changed, and nobody could go on from it."""
+    quiet = Quiet(pattern, output, {})
+    for folder in ("ckpt", "ckpt-old"):
+        (output / folder).mkdir()
+        (output / folder / "config").write_text("once")
+    quiet.take(quiet.last_look(0.0))
+    (output / "ckpt" / "model").write_text("1")
+    assert look(quiet) == []
+    assert look(quiet) == ["ckpt/config", "ckpt/model"], "and no other folder's"
+
+
+def test_of_a_folder_in_which_a_killed_program_was_writing_nothing_is_taken(output):
+    quiet = Quiet("ckpt", output, {})
+    (output / "ckpt").mkdir()
+    for name in ("config", "model"):
+        (output / "ckpt" / name).write_text("1")
+    os.utime(output / "ckpt" / "config", (time.time() - 100, time.time() - 100))
+    assert quiet.last_look(50.0) == {}
+    assert sorted(quiet.last_look(0.0)) == ["ckpt/config", "ckpt/model"]
+
+
 def test_what_was_restored_is_not_new(output):
     (output / "a.pt").write_text("1")
     quiet = Quiet("*.pt", output, {"a.pt": saves.version_of(output / "a.pt")})
