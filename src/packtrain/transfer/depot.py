@@ -3,7 +3,7 @@
     DIR/lock                    held for the moment in which room is made
     DIR/KE/KEY                  an object, complete (it appears by renaming) and never changed; or the folder of a
                                 dataset that is streamed (`shelf`), which fills while jobs read
-    DIR/KE/KEY.part, …          one that is on its way; whoever asks next goes on with it
+    DIR/KE/KEY.new, …           one that is on its way; whoever asks next goes on with it
     DIR/KE/KEY.json             what it is, how large it is or will be
     DIR/KE/KEY.lock             held alone by who fetches or removes it, together by those who copy it;
                                 its time is that of the last use
@@ -40,6 +40,7 @@ Progress = Callable[[int, Optional[int]], None]
 
 DEFAULT_CAP = 100 * 10**9
 _LOOK_EVERY_S = 0.1
+_FIRST_ALONE_S = 60.0  # patience with the one source that may fill an entry, before all are asked past the depot
 _SHARE_OF_ONE = 0.5  # of the depot, for what is kept of a dataset that is larger than all of it
 
 
@@ -151,16 +152,29 @@ class Depot:
         path = self._path(key)
         if not self._reserved(Entry(key, item.name, size, shown(item.sources[0].url), False, 0.0)):
             return None
-        try:
-            got = fetch(item, path, reveal, patience_s=patience_s, stop=stop, progress=progress)
-        except FailedError as error:
-            if error.kind != "disk_full":
-                raise
+        new = _beside(path, ".new")
+        got = self._fill(new, item, reveal, patience_s, stop, progress)
+        if got is None:
             return None
-        if got.bytes != size:  # the source has another object by now: it is right, but not the one of this key
-            path.unlink()
+        if got.bytes != size or not (_has_own_name(item) or identify(item, reveal) == (key, size)):
+            new.unlink()  # the source has another object by now: it is right, but not the one of this key
             return None
+        _keep(new, path)
         return got
+
+    def _fill(
+        self, new: Path, item: Item, reveal: Reveal, patience_s: float, stop: Stop, progress: Progress
+    ) -> Fetched | None:
+        """None where it has to be fetched past the depot: for want of room, or from others than may fill this entry."""
+        others = not _has_own_name(item) and len(item.sources) > 1
+        if others:
+            item, patience_s = replace(item, sources=item.sources[:1]), min(patience_s, _FIRST_ALONE_S)
+        try:
+            return fetch(item, new, reveal, patience_s=patience_s, stop=stop, progress=progress)
+        except FailedError as error:
+            if error.kind == "disk_full" or (others and isinstance(error, TransferError)):
+                return None
+            raise
 
     def _found(self, path: Path) -> Fetched:
         size = path.stat().st_size
@@ -198,7 +212,7 @@ class Depot:
             if used + entry.bytes > self._cap:
                 return False
             _beside(about, ".new").write_text(entry.about, encoding="utf-8")
-            _beside(about, ".new").replace(about)
+            _keep(_beside(about, ".new"), about)
         return True
 
     def _removed(self, key: str) -> bool:
@@ -232,7 +246,7 @@ class Depot:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # what needed a token to come is not for all
         path.parent.mkdir(exist_ok=True)
         name = _beside(path, ".lock")
-        with open(name, "ab") as lock:
+        with open(name, "a+b") as lock:  # NFS gives a shared lock only to who may read
             try:
                 fcntl.flock(lock, how | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -248,20 +262,31 @@ def _is_at(handle: int, path: Path) -> bool:
         return False
 
 
+def _keep(new: Path, path: Path) -> None:
+    """It gets its name when it is on the disk: an entry is trusted for ever, also after a crash of the machine."""
+    with open(new, "rb") as file:
+        os.fdatasync(file.fileno())
+    new.replace(path)
+
+
 def _beside(path: Path, suffix: str) -> Path:
     return path.with_name(path.name + suffix)
+
+
+def _has_own_name(item: Item) -> bool:
+    """By its digest, whoever gives it. A name by ETag is that of the first source, so nobody else may give it."""
+    return item.digest is not None and item.digest.algorithm not in WEAK
 
 
 def identify(item: Item, reveal: Reveal) -> tuple[str, int] | None:
     """The object's key and size; None where nobody states enough to know it again."""
     digest, info = item.digest, None
-    weak = digest is not None and digest.algorithm in WEAK
-    if digest is None or weak or item.size is None:
+    if not _has_own_name(item) or item.size is None:
         info = _stated(item, reveal)
     size = item.size if item.size is not None else (info.size if info else None)
     if size is None:
         return None
-    if digest is not None and not weak:
+    if digest is not None and _has_own_name(item):
         return (digest.value if digest.algorithm == "sha256" else _hashed(digest.algorithm, digest.value)).lower(), size
     if info is None or not info.etag or info.size != size:
         return None

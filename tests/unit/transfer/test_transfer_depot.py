@@ -1,11 +1,14 @@
 """The depot: each object is fetched once, whoever asks and whoever dies; never more than its cap."""
 
+import errno
+import fcntl
 import hashlib
 import os
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -141,6 +144,80 @@ def test_a_wrong_digest_leaves_nothing_behind_that_counts_as_data(depot, serve, 
 def test_a_depot_that_cannot_be_used_is_no_reason_to_fail(serve, tmp_path):
     (tmp_path / "depot").write_text("a file, not a folder")
     assert get(Depot(tmp_path / "depot"), serve("a", DATA), tmp_path / "one").bytes == len(DATA)
+
+
+def test_locks_suit_nfs(depot, serve, origin, tmp_path, monkeypatch):
+    """Its client makes byte-range locks of them: a shared one wants a file that may be read, the other one to write."""
+    really = fcntl.flock
+
+    def as_nfs_has_it(file, how):
+        access = fcntl.fcntl(file, fcntl.F_GETFL) & os.O_ACCMODE
+        refused = os.O_WRONLY if how & fcntl.LOCK_SH else os.O_RDONLY
+        if access == refused:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        really(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", as_nfs_has_it)
+    item = serve("a", DATA)
+    get(depot, item, tmp_path / "one")
+    assert get(depot, item, tmp_path / "two").source == f"the depot {tmp_path / 'depot'}"
+    assert origin.sent == len(DATA)
+
+
+def test_an_entry_named_by_an_etag_holds_what_that_source_has(depot, serve, served, tmp_path):
+    """A mirror's object of the same size is another one: who asks for the first source alone must not get it."""
+    (tmp_path / "mirror").mkdir()
+    (tmp_path / "mirror" / "a").write_bytes(DATA[::-1])
+    item = serve("a", DATA)
+    tired = [None, *[Fault(status=503)] * 4]  # the HEAD is answered
+    with Origin(served, faults=tired) as first, Origin(tmp_path / "mirror") as mirror:
+        both = replace(item, sources=(Ref(f"{first.url}/a"), Ref(f"{mirror.url}/a")))
+        get(depot, both, tmp_path / "one", patience_s=PATIENCE_S)
+        first.faults.clear()
+        get(depot, replace(both, sources=both.sources[:1]), tmp_path / "two")
+    assert (tmp_path / "two").read_bytes() == DATA
+
+
+def test_where_the_first_source_fails_the_mirror_is_asked_past_the_depot(depot, serve, tmp_path, monkeypatch):
+    monkeypatch.setattr("packtrain.transfer.depot._FIRST_ALONE_S", 0.0)
+    (tmp_path / "mirror").mkdir()
+    (tmp_path / "mirror" / "a").write_bytes(DATA)
+    item = serve("a", DATA)
+    tired = [None, *[Fault(status=503)] * 9]
+    with Origin(tmp_path / "mirror", faults=tired) as first, Origin(tmp_path / "mirror") as mirror:
+        both = replace(item, sources=(Ref(f"{first.url}/a"), Ref(f"{mirror.url}/a")))
+        get(depot, both, tmp_path / "one", patience_s=PATIENCE_S)
+    assert (tmp_path / "one").read_bytes() == DATA
+    assert not any(entry.complete for entry in depot.entries())
+
+
+def test_what_changes_between_the_question_and_the_answer_is_not_kept_under_the_old_name(
+    depot, serve, served, tmp_path, monkeypatch
+):
+    item, really = serve("a", DATA), Depot._reserved
+
+    def then_it_changes(self, entry):
+        serve("a", DATA[::-1])
+        return really(self, entry)
+
+    monkeypatch.setattr(Depot, "_reserved", then_it_changes)
+    get(depot, item, tmp_path / "one")
+    assert not any(entry.complete for entry in depot.entries())
+
+
+def test_an_object_is_on_the_disk_before_it_has_its_name(depot, serve, tmp_path, monkeypatch):
+    """Else a machine that crashes leaves an entry full of zeros, which is trusted for ever."""
+    digest = Digest("sha256", hashlib.sha256(DATA).hexdigest())
+    path = tmp_path / "depot" / digest.value[:2] / digest.value
+    really, synced = os.fdatasync, []
+
+    def fdatasync(handle):
+        really(handle)
+        synced.append((os.fstat(handle).st_ino, path.exists()))
+
+    monkeypatch.setattr(os, "fdatasync", fdatasync)
+    get(depot, serve("a", DATA, digest=digest), tmp_path / "one")
+    assert (path.stat().st_ino, False) in synced
 
 
 def test_the_least_recently_used_goes_first(serve, tmp_path):
