@@ -7,7 +7,7 @@ from packtrain.report.inside import Words, kept_by_emitter, with_kept
 from packtrain.report.meanings import End
 from packtrain.report.stay import Stay
 
-_BY_HOLD = (Outcome.HELD, Outcome.TIME_LIMIT, Outcome.WRONG_OUTPUT)
+_WITH_HOLD = (Outcome.HELD, Outcome.TIME_LIMIT, Outcome.WRONG_OUTPUT, Outcome.REMOVED)
 _NO_END = End(Outcome.RUNNING, Category.NONE)
 
 
@@ -74,7 +74,7 @@ class Course:
             self.stay.lost(now, self.last)
         self._seal(now)
         self._stop_waiting(now)
-        self.stay, self.trouble = Stay(now), ""
+        self.stay, self.trouble, self._held_in = Stay(now), "", None
         return self.stay
 
     def leaves(self, now: float, end: End, running: bool = True) -> None:
@@ -84,15 +84,20 @@ class Course:
             self._idle_since, self.end = now, end
 
     def is_held(self, now: float, end: End, running: bool) -> None:
-        if self.stay is not None:
-            self._held_in = self.stay.phase
-            if self.stay.ended is None:
-                self.stay.closes(now, end, running)
-            else:
-                self.stay.explains(now, end)
+        self._held_in = self._struck(now, end, running)
         self._seal(now)
         self._stop_waiting(now)
         self._held_since, self.end = now, end
+
+    def _struck(self, now: float, end: End, running: bool) -> Phase:
+        """What a hold put an end to: a stay, or waiting for one."""
+        if self.stay is None:
+            return Phase.QUEUED
+        phase = self.stay.phase
+        if self.stay.ended is None:
+            self.stay.closes(now, end, running)
+            return phase
+        return phase if self.stay.explains(now, end) else Phase.QUEUED
 
     def is_released(self, now: float) -> None:
         if self.held:
@@ -101,6 +106,8 @@ class Course:
 
     def finished(self, now: float, end: End) -> None:
         """For good, by itself or by others."""
+        if self.held and end.outcome is Outcome.REMOVED:  # people remove what is held: that is not why it failed
+            end = End(end.outcome, self.end.category, f"{self.end.reason}; then removed")
         if self.stay is not None and self.stay.ended is None:
             self.stay.closes(now, end, running=False)
         elif self.stay is not None:
@@ -116,7 +123,7 @@ class Course:
         if not over:
             self.settles(now)
         self._note_what_was_kept()
-        in_phase = self._held_in if end.outcome in _BY_HOLD else None
+        in_phase = self._held_in if end.outcome in _WITH_HOLD else None
         told = (None, end.category, end.reason, in_phase)
         return Job(id_, tuple(self.attempts), end.outcome, self.submitted, ended, tuple(self.waits), *told)
 

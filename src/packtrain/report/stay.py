@@ -123,11 +123,13 @@ class Stay:
                 self._note_checkpoint()
             self.ended, self.end = when, end
 
-    def explains(self, when: float, end: End) -> None:
+    def explains(self, when: float, end: End) -> bool:
         """A hold or a removal that follows: was it why the stay ended?"""
         at_once = self.ended is not None and when - self.ended <= _ONE_MOMENT_S
-        if 0 < self.code < 1000 or self.code in _ASKED_FOR or (self.code == 0 and at_once):
+        why = 0 < self.code < 1000 or self.code in _ASKED_FOR or (self.code == 0 and at_once)
+        if why:
             self.end = end
+        return why
 
     def _note_checkpoint(self) -> None:
         at, self._output = self._output, -1

@@ -85,7 +85,7 @@ def test_held_at_the_time_limit():
 
 def test_held_when_it_was_submitted():
     job = job_of("08")
-    assert (job.outcome, job.category, job.attempts, job.held_in) == (E.HELD, C.TRANSFER, (), None)
+    assert (job.outcome, job.category, job.attempts, job.held_in) == (E.HELD, C.TRANSFER, (), Q)
     assert "MAX_TRANSFER_INPUT_MB" in job.reason
 
 
@@ -331,3 +331,33 @@ def test_a_job_of_packtrain_tells_what_it_did_in_its_slot(tmp_path):
     assert (job.outcome, job.reason) == (E.CONTINUES, "the limit is near")
     assert [(move.bytes, move.source, move.whole) for move in job.attempts[0].moves] == [(500, "a", True)]
     assert job.attempts[0].bytes_in == 500
+
+
+def evicted(code, moment="02:00"):
+    return ("004", moment, f"Job was evicted. Code {code} Subcode 0\n\t(0) CPU times")
+
+
+def held(code, moment, reason):
+    return ("012", moment, f"Job was held.\n\t{reason}\n\tCode {code} Subcode 0")
+
+
+REMOVED = ("009", "50:00", "Job was aborted.\n\tvia condor_rm (by user alice)")
+LOST_INPUT = held(13, "02:00", "Transfer input files failure: 404 page not found")
+
+
+def test_what_was_held_and_then_removed_keeps_the_cause_of_its_hold(tmp_path):
+    job = told(tmp_path, SUBMIT, INPUT, evicted(13), LOST_INPUT, REMOVED)
+    assert (job.outcome, job.category, job.held_in) == (E.REMOVED, C.TRANSFER, IN)
+    assert job.reason == "Transfer input files failure: 404 page not found; then removed"
+    assert waits(job) == [(Q, 0, 10), (HELD, 120, 3000)]
+
+
+def test_what_was_released_before_it_was_removed_was_removed_by_a_person(tmp_path):
+    job = told(tmp_path, SUBMIT, INPUT, evicted(13), LOST_INPUT, ("013", "03:00", "Job was released."), REMOVED)
+    assert (job.outcome, job.category, job.held_in) == (E.REMOVED, C.PERSON, None)
+
+
+def test_what_was_held_while_it_was_queued_was_not_held_in_what_it_did_before(tmp_path):
+    asked = held(1, "30:00", "via condor_hold (by user alice)")
+    assert told(tmp_path, SUBMIT, EXECUTE, evicted(1022), asked).held_in is Q
+    assert told(tmp_path, SUBMIT, EXECUTE, held(1, "30:00", "enough")).held_in is RUN
