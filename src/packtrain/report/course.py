@@ -59,8 +59,7 @@ class Course:
     def settles(self, now: float) -> None:
         """Nothing more is told: what lasts is known until `now`."""
         self._seal(now)
-        if not self.held:
-            self._stop_waiting(now)
+        self._stop_waiting(now)
 
     def submits(self, now: float, host: str) -> None:
         """The first word of a job, if the log is in order."""

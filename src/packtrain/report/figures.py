@@ -77,7 +77,7 @@ class Figures:
     lost_to_failed_s: float  # all seconds of jobs that ended without success
     held_in_transfer: int  # jobs held for good in transfer or unpacking
     held_in_compute: int  # the same, while the program ran
-    held_elsewhere: int
+    held_elsewhere: int  # the same, while they waited for a slot, or where nobody can tell
     waiting: Spread | None  # submission to first match, seconds
     completion: Spread | None  # first match to completion, of jobs that succeeded
     tail_p95: float | None  # p95 / median of it
@@ -124,7 +124,7 @@ def figures_of(history: History) -> Figures:
     completion = spread_of(found for job in history.jobs if (found := _completion(job)) is not None)
     retried = [len(job.attempts) - 1 for job in history.jobs if len(job.attempts) > 1]
     rows = tuple(_row(account) for account in accounts)
-    held = [job.held_in for job in history.jobs if job.held_in is not None and job.outcome not in FINE]
+    held = [job.held_in for job in history.jobs if _is_held(job)]
     return Figures(
         name=history.name,
         kind=history.kind,
@@ -161,6 +161,11 @@ def figures_of(history: History) -> Figures:
         rows=rows,
         accounts=accounts,
     )
+
+
+def _is_held(job: Job) -> bool:
+    """For good. Wrong outputs and limits are told by others than holds, too: there, its phase is the sign."""
+    return job.outcome is Outcome.HELD or (job.held_in is not None and job.outcome not in FINE)
 
 
 def _ratio(part: float, whole: float) -> float | None:

@@ -156,20 +156,20 @@ def _evicted(fold: LogFold, course: Course, record: Record, now: float) -> None:
     said = facts(record)
     code = int(said.get("ReasonCode") or 0)
     if said.get("TerminatedAndRequeued"):
-        end = meanings.of_exit(said.get("ReturnValue"), said.get("TerminatedBySignal"))
+        end = meanings.of_requeue(said.get("ReturnValue"), said.get("TerminatedBySignal"))
     else:
         reason = _reason(said, "Reason") or course.trouble
         end = meanings.of_eviction(code, int(said.get("ReasonSubCode") or 0), fold.text(reason))
     _note_use(course, said)
-    if course.stay is not None:
-        course.stay.code = code
+    if course.on_slot is not None:
+        course.on_slot.code = code
         if said.get("Checkpointed"):
-            course.stay.saved(now)
+            course.on_slot.saved(now)
     course.leaves(now, end, running=not said.get("TerminatedAndRequeued") and not 0 < code < 1000)
 
 
 def _note_use(course: Course, said: Facts) -> None:
-    stay = course.stay
+    stay = course.on_slot
     if stay is None:
         return
     stay.received, stay.sent = _whole(said.get("ReceivedBytes")), _whole(said.get("SentBytes"))
@@ -179,10 +179,9 @@ def _note_use(course: Course, said: Facts) -> None:
 
 def _terminated(fold: LogFold, course: Course, record: Record, now: float) -> End:
     said = facts(record)
-    if course.stay is None and not course.attempts:  # the beginning of the log is lost
-        course.begins(now)
+    stay = course.on_slot or course.begins(now)  # the log lost its beginning: it is another one than those before
     _note_use(course, said)
-    agents = list(course.stay.agents.values()) if course.stay is not None else []
+    agents = list(stay.agents.values())
     told = end_of_farewell(agents[-1].farewell) if agents else None
     end = told or meanings.of_exit(said.get("ReturnValue"), said.get("TerminatedBySignal"))
     return end._replace(reason=fold.text(end.reason))

@@ -88,6 +88,14 @@ def of_exit(returned: int | None, signal: int | None) -> End:
     return End(Outcome.FAILED, C.PROGRAM, said)
 
 
+def of_requeue(returned: int | None, signal: int | None) -> End:
+    """It ended, and `on_exit_remove` did not accept that: not even an exit with 0 was a success."""
+    end = of_exit(returned, signal)
+    if end.outcome is Outcome.SUCCEEDED:
+        return End(Outcome.FAILED, C.PROGRAM, "it ended with exit code 0, but was put back into the queue")
+    return end
+
+
 def of_removal(reason: str) -> End:
     """By a person, unless a rule did it."""
     rule = _BY_RULE.match(reason)

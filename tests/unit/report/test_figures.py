@@ -74,6 +74,22 @@ def test_rates():
     assert (figures.held_in_transfer, figures.held_in_compute, figures.held_elsewhere) == (0, 1, 0)
 
 
+def test_where_jobs_were_held():
+    """One that was held before it had a slot was held, too; a wrong output or a limit need not be a hold."""
+    held = {"outcome": Outcome.HELD, "category": Category.TRANSFER}
+    gone = {"outcome": Outcome.REMOVED, "held_in": Phase.QUEUED}
+    wrong = stay(1, T0, 10, 20, Outcome.WRONG_OUTPUT)
+    jobs = (
+        Job("1", (), **held),
+        Job("2", (), **held, held_in=Phase.QUEUED),
+        Job("3", (), **held, held_in=Phase.UNPACK),
+        Job("4", (), **gone),
+        job("5", wrong, outcome=Outcome.WRONG_OUTPUT),
+    )
+    figures = figures_of(history(*jobs))
+    assert (figures.held_in_transfer, figures.held_in_compute, figures.held_elsewhere) == (1, 0, 3)
+
+
 def test_times_of_jobs():
     figures = figures_of(FOUR)
     assert figures.completion is not None

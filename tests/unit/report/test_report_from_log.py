@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from packtrain.events import Event, kinds
-from packtrain.report.history import Category, Outcome, Phase
+from packtrain.report.accounts import Share
+from packtrain.report.figures import figures_of
+from packtrain.report.history import Category, History, Outcome, Phase
 from packtrain.report.read import read
 
 DATA = Path(__file__).parents[2] / "data"
@@ -361,3 +363,46 @@ def test_what_was_held_while_it_was_queued_was_not_held_in_what_it_did_before(tm
     asked = held(1, "30:00", "via condor_hold (by user alice)")
     assert told(tmp_path, SUBMIT, EXECUTE, evicted(1022), asked).held_in is Q
     assert told(tmp_path, SUBMIT, EXECUTE, held(1, "30:00", "enough")).held_in is RUN
+
+
+def ended(moment, busy, code=0):
+    returned = f"(1) Normal termination (return value {code})"
+    return ("005", moment, f"Job terminated.\n\t{returned}\n\t   TimeSlotBusy (s)     :      {busy}        ")
+
+
+def test_an_end_whose_beginning_is_broken_belongs_to_another_stay(tmp_path):
+    """The log lost an 001: the stay before had ended already, and keeps what was told of it."""
+    job = told(tmp_path, SUBMIT, EXECUTE, evicted(1022), ended("50:00", 2820))
+    assert ends(job) == [(E.EVICTED, C.EVICTION), (E.SUCCEEDED, C.NONE)]
+    assert laid(job) == [[(RUN, 60, 120)], [(START, 180, 3000)]]
+    assert waits(job) == [(Q, 0, 60), (Q, 120, 180)]
+
+
+def test_an_end_of_a_job_that_was_held_before_is_one_of_another_stay(tmp_path):
+    released = ("013", "03:00", "Job was released.")
+    job = told(tmp_path, SUBMIT, EXECUTE, held(3, "02:00", "enough"), released, ended("50:00", 600))
+    assert ends(job) == [(E.HELD, C.PROGRAM), (E.SUCCEEDED, C.NONE)]
+    assert [attempt.seconds for attempt in job.attempts] == [60, 600]
+
+
+def test_an_exit_with_0_that_was_put_back_into_the_queue_was_no_success(tmp_path):
+    """`on_exit_remove`: only the last one counts."""
+    said = "(0) Job terminated and was requeued\n\t(1) Normal termination (return value 0)"
+    requeued = f"Job was evicted. Code 1 Subcode 0\n\t{said}"
+    again = ("001", "03:00", EXECUTE[2])
+    job = told(tmp_path, SUBMIT, EXECUTE, ("004", "02:00", requeued), again, ended("13:00", 600))
+    assert ends(job) == [(E.FAILED, C.PROGRAM), (E.SUCCEEDED, C.NONE)]
+    assert job.attempts[0].reason == "it ended with exit code 0, but was put back into the queue"
+    assert [attempt.kept_s for attempt in job.attempts] == [0, 600]
+    figures = figures_of(History("log", "log", (job,)))
+    assert figures.shares[Share.COMPUTE] == 600
+
+
+def test_how_long_it_is_held_is_known_until_the_end_of_the_log(tmp_path):
+    log = tmp_path / "log"
+    events = [SUBMIT, EXECUTE, held(3, "02:00", "enough")]
+    other = HEAD.format("000", "32:00", SUBMIT[2]).replace("007.000", "007.001")
+    log.write_text("".join(HEAD.format(*event) + "...\n" for event in events) + other + "...\n")
+    job, _ = read([str(log)]).jobs
+    assert waits(job) == [(Q, 0, 60), (HELD, 120, 1920)]
+    assert job.ended - job.submitted == 120
