@@ -289,6 +289,36 @@ class TestAvoiding:
         assert again == Submit("0", "0-3", again.reason)
         assert len(story.job.spent) == 1, "waiting costs no attempt"
 
+    def test_where_jobs_wait_for_hours_it_is_waited_for_another_place_as_long(self):
+        """In a busy pool every wait is longer than ten minutes."""
+        story = self.story()
+        story.submit("1-1", "1")
+        story.now += 2 * HOUR
+        story.placed(1, "1-1", "1")
+        story.fail_at("A", 1, "gpu_unusable", host="a1")
+        story.supervise("decided", action="submit", id="0-2", reason="r", amendment={"avoid_machines": ["a1"]})
+        story.confirm("0-2")
+        assert loosen(pool())(story.state, ["0"], story.now + 3 * HOUR) == []
+        assert loosen(pool())(story.state, ["0"], story.now + 4 * HOUR)
+
+    def test_more_memory_and_disk_are_kept_however_long_that_takes(self):
+        story = self.story()
+        story.fail_at("A", 1, "out_of_memory", host="a1")
+        story.fail_at("A", 2, "disk_full", host="a2")
+        (again,) = start(pool())(story.state, ["0"], 1100.0)
+        assert (again.amendment.memory, again.amendment.disk) == (2.0, 2.0)
+        given = event_of(again)[1]["amendment"]
+        story.supervise("decided", action="submit", id="0-3", reason="r", amendment=given)
+        story.confirm("0-3")
+        (cancel,) = loosen(pool())(story.state, ["0"], 1e6)
+        story.cancel(cancel.target)
+        story.gone(cancel.target)
+        (again,) = start(pool())(story.state, ["0"], 1e6)
+        assert again.amendment == Amendment(memory=2.0, disk=2.0), "only the places are forgotten"
+        story.supervise("decided", action="submit", id="0-4", reason="r", amendment=event_of(again)[1]["amendment"])
+        story.confirm("0-4")
+        assert loosen(pool())(story.state, ["0"], 1e9) == []
+
     def test_one_that_runs_or_is_as_planned_waits_for_nothing(self):
         story = self.story()
         story.submit("0-1")
