@@ -169,6 +169,7 @@ class Worker:
         position = 0
         try:
             while count:
+                count = self._checked(attempt, stream, position, count)
                 with self._writing:
                     self._engine.shelf.append(position, self._buffer[:count])
                 position += count
@@ -181,6 +182,21 @@ class Worker:
         except (TransferError, _LeftError):
             self._engine.drain_failed()
             raise
+
+    def _checked(self, attempt: Attempt, stream: Stream, position: int, count: int) -> int:
+        """Where there are checksums, the block that begins with so many bytes: all of it, and right."""
+        checksums, more = self._engine.wish.checksums, count
+        if checksums is None:
+            return count
+        while more and count < self._block:
+            more = stream.readinto(self._buffer[count:])
+            count += more
+            self._moving(attempt)
+            self._look(attempt)
+        if count < self._block or position + count > checksums.size:
+            self._check_size(attempt, position + count)
+        self._verify(attempt, position // self._block, self._buffer[:count])
+        return count
 
     # Further answers
 
@@ -305,9 +321,9 @@ class Worker:
         from hashlib import sha256
 
         if sha256(block).hexdigest() != checksums.sha256[index]:
-            assert attempt.span is not None
             self._engine.counts.wasted += len(block)
-            attempt.span.got = 0
+            if attempt.span is not None:
+                attempt.span.got = 0
             url = shown(attempt.standing.place.ref.url)
             raise TransferError("digest_mismatch", f"{url}: block {index} is not the one of the checksums", url)
 
