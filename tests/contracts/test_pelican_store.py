@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
+import json
 import os
 import time
 import uuid
 import zlib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from packtrain.errors import FailedError, TransferError
 from packtrain.plan import Digest, Item, Output, Ref, Secret
-from packtrain.transfer import asking, crc32c, federated
+from packtrain.transfer import asking, crc32c, director, federated
 from packtrain.transfer.fetch import fetch
 from packtrain.transfer.ordered import Ordered, SpoiledError
 from packtrain.transfer.pelican import PelicanStore, let_in
@@ -82,29 +85,74 @@ def test_without_the_token_it_is_refused(ours):
     assert caught.value.kind == "token_refused"
 
 
+def jwt(**claims: object) -> str:
+    parts = (json.dumps(part).encode() for part in ({"alg": "none"}, claims))
+    return ".".join([*(base64.urlsafe_b64encode(part).decode().rstrip("=") for part in parts), "signature"])
+
+
 def test_a_token_of_the_machine_is_used_where_one_is_needed_and_read_again(ours, tmp_path, monkeypatch):
     name = made(ours.origin.folder / "data", b"data")
     monkeypatch.setenv("BEARER_TOKEN_FILE", str(tmp_path / "token"))
-    (tmp_path / "token").write_text("old\n")
+    (tmp_path / "token").write_text(jwt(iss=f"https://{ours.host}", jti="old") + "\n")
     (place, *_) = places_for(Ref(f"pelican://{ours.host}/data/{name}"), str)
     with pytest.raises(TransferError) as caught:
         place.source.open(place.ref)
     assert caught.value.kind == "token_refused"
-    (tmp_path / "token").write_text("t0ken\n")
+    renewed = jwt(iss=f"https://{ours.host}", jti="new")
+    monkeypatch.setattr(ours.origin, "token", renewed)
+    (tmp_path / "token").write_text(f"{renewed}\n")
     place.source.open(place.ref).close()
     assert "authorization" not in ours.director.seen[-1].headers  # it did not ask for one
 
 
 def test_a_token_of_the_machine_stays_at_home_where_none_is_needed(ours, tmp_path, monkeypatch):
-    monkeypatch.setenv("BEARER_TOKEN", "t0ken")
+    monkeypatch.setenv("BEARER_TOKEN", jwt(iss=f"https://{ours.host}"))
     monkeypatch.setattr(ours.director, "require_token", False)
     with pytest.raises(TransferError, match="no token was sent"):
         PelicanStore(str).stat(Ref(f"pelican://{ours.host}/data/x"))
     assert all("authorization" not in seen.headers for seen in (*ours.director.seen, *ours.origin.seen))
 
 
+def heard(*servers) -> set[str]:
+    return {
+        seen.headers["authorization"] for server in servers for seen in server.seen if "authorization" in seen.headers
+    }
+
+
+@pytest.mark.parametrize("token", ["t0ken", jwt(iss="https://osg-htc.org/ospool", aud="ANY")])
+def test_a_token_of_the_machine_does_not_go_to_a_federation_that_it_does_not_name(ours, monkeypatch, token):
+    """Whoever runs one could collect tokens by saying that it needs them."""
+    monkeypatch.setenv("BEARER_TOKEN", token)
+    monkeypatch.setattr(ours.origin, "token", token)
+    ref = Ref(f"pelican://{ours.host}/data/{made(ours.origin.folder / 'data', b'data')}")
+    with pytest.raises(TransferError, match="name it in the workflow") as caught:
+        PelicanStore(str).open(ref)
+    assert caught.value.kind == "token_refused"
+    assert heard(ours.director, ours.origin) == set()
+    PelicanStore(str).open(replace(ref, token=token)).close()
+    assert heard(ours.director, ours.origin) == {f"Bearer {token}"}
+
+
+def test_of_several_tokens_the_one_that_is_meant_for_the_federation_goes_there(ours, tmp_path, monkeypatch):
+    meant = jwt(iss="https://issuer.example.org", aud=["https://other.example.org", f"https://{ours.host}"])
+    monkeypatch.setenv("BEARER_TOKEN", jwt(iss="https://osg-htc.org/ospool"))
+    monkeypatch.setenv("BEARER_TOKEN_FILE", str(tmp_path / "token"))
+    (tmp_path / "token").write_text(meant)
+    monkeypatch.setattr(ours.origin, "token", meant)
+    PelicanStore(str).open(Ref(f"pelican://{ours.host}/data/{made(ours.origin.folder / 'data', b'data')}")).close()
+    assert heard(ours.director, ours.origin) == {f"Bearer {meant}"}
+
+
+def test_a_director_behind_plain_http_gets_no_token(ours, tmp_path, monkeypatch):
+    with Origin(tmp_path) as plain:
+        monkeypatch.setattr(director, "_discovered", lambda federation: plain.url)
+        with pytest.raises(TransferError):
+            PelicanStore(str).open(Ref("pelican://plain.example.org/data/x", token="t0ken"))
+    assert plain.seen and heard(plain) == set()
+
+
 def test_no_token_goes_over_plain_http(ours, tmp_path, monkeypatch):
-    monkeypatch.setenv("BEARER_TOKEN", "t0ken")
+    monkeypatch.setenv("BEARER_TOKEN", jwt(iss=f"https://{ours.host}"))
     (tmp_path / "data").mkdir()
     name = made(tmp_path / "data", b"open to all")
     with Origin(tmp_path, host="localhost") as cache:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import subprocess
@@ -172,10 +173,11 @@ def test_a_token_of_the_job(tmp_path, plugin):
 
 def test_a_federation(tmp_path, plugin):
     (tmp_path / "federation" / "data").mkdir(parents=True)
-    with Federation(tmp_path / "federation", token="t0ken") as federation:
+    claims = base64.urlsafe_b64encode(b'{"iss": "https://localhost"}').decode()
+    with Federation(tmp_path / "federation", token=f"e30.{claims}.s") as federation:
         (federation.origin.folder / "data" / "data.bin").write_bytes(DATA)
         plugin.environment.update(SSL_CERT_DIR=str(tmp_path / "none"), X509_CERT_DIR=str(hashed(federation.ca)))
-        plugin.environment["BEARER_TOKEN"] = "t0ken"
+        plugin.environment["BEARER_TOKEN"] = f"e30.{claims}.s"
         (ad,) = plugin((f"pelican://{federation.host}/data/data.bin", plugin.folder / "data.bin"))
         assert plugin.code == 0, plugin.stderr
     assert (plugin.folder / "data.bin").read_bytes() == DATA

@@ -48,8 +48,9 @@ class Directions:
 def ask(
     federation: str, path: str, method: str, headers: Mapping[str, str], secrets: Mapping[str, str], kind: str = OBJECT
 ) -> Directions:
-    """Raises what the director's answer means, if it names no server."""
+    """Raises what the director's answer means, if it names no server. Over plain http it is asked without secrets."""
     url = _DIRECTORS.of(federation) + kind + path
+    secrets = secrets if url.lower().startswith("https://") else {}
     answer = send(Request(url, method, headers, secrets), hops=0)
     try:
         location = _absolute(url, answer.headers.get("Location") or "")

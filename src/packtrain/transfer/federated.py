@@ -32,9 +32,9 @@ _STATUS = re.compile(r"\s*(\d+)\s*:?\s*(.*)")
 class ServerStore(HttpStore):
     """Source and Sink of one cache or origin. `needs_token`: its namespace lets nobody in without one."""
 
-    def __init__(self, reveal: Reveal, needs_token: bool) -> None:
+    def __init__(self, reveal: Reveal, needs_token: bool, federation: str = "") -> None:
         super().__init__(reveal)
-        self.needs_token = needs_token
+        self.needs_token, self._federation = needs_token, federation
         self._infos: dict[str, ObjectInfo] = {}
 
     def stat(self, ref: Ref) -> ObjectInfo:
@@ -90,7 +90,7 @@ class ServerStore(HttpStore):
 
     def _request(self, ref: Ref, method: str, extra: dict[str, str] | None = None) -> Request:
         if self.needs_token and ref.token is None and ref.url.startswith("https://"):
-            ref = replace(ref, token=own_token())
+            ref = replace(ref, token=own_token(self._federation))
         return super()._request(ref, method, extra)
 
 

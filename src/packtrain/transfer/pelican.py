@@ -1,7 +1,7 @@
 """osdf:///path and pelican://federation/path: a director names the servers, HTTP does the rest.
 
 Tokens are sent to the director and to the servers that it names, over https only: one that the workflow names always,
-one that is found on the machine (see `tokens`) only where it is needed.
+one that is found on the machine only where it is needed, and where it is meant for (see `tokens`).
 Objects are immutable by rule: a `put` under a name that is taken succeeds only if the content is the same.
 """
 
@@ -24,13 +24,12 @@ from packtrain.transfer.federated import ServerStore
 from packtrain.transfer.http import credentials_apart
 from packtrain.transfer.outgoing import Sent, unwatched
 from packtrain.transfer.patience import verdict_of
-from packtrain.transfer.tokens import own_token
+from packtrain.transfer.tokens import OSDF_FEDERATION, held_back, own_token
 from packtrain.transfer.verify import WEAK, digest_of_file
 
 T = TypeVar("T")
 Places = list[Place]  # a name for it outside of a class that has a `list` of its own
 
-OSDF_FEDERATION = "osg-htc.org"
 _DIRECT = "directread"
 _ORIGIN_KNOWN_S = 30.0
 _COMPARED_AT_ONCE = 1 << 20
@@ -63,25 +62,25 @@ class PelicanStore:
     def digest(self, ref: Ref) -> Digest | None:
         """As a server makes it when asked, if one does."""
         given = self._origin_of(ref) if _flagged(ref, _DIRECT) else self._ask(ref, "GET")
-        return ServerStore(self._reveal, given.needs_token).digest(let_in(ref, given.servers[0]))
+        return self._store(ref, given).digest(let_in(ref, given.servers[0]))
 
     def list(self, ref: Ref) -> Iterator[Entry]:
         given = self._ask(ref, "PROPFIND")
         top = given.collections.rstrip("/") + split(ref.url)[1] if given.collections else given.servers[0]
         flags = f"?{_DIRECT}" if _flagged(ref, _DIRECT) else ""
         base = ref.url.partition("?")[0].rstrip("/")
-        for name, size in self._below(ref, top.partition("?")[0].rstrip("/"), given.needs_token):
+        for name, size in self._below(self._store(ref, given), ref, top.partition("?")[0].rstrip("/")):
             yield Entry(name, size, replace(ref, url=joined(base, name) + flags))
 
     def put(self, ref: Ref, path: Path, sent: Sent = unwatched) -> None:
         given = self._ask(ref, "PUT")
-        store, there = ServerStore(self._reveal, given.needs_token), let_in(ref, given.servers[0])
+        store, there = self._store(ref, given), let_in(ref, given.servers[0])
         if not _stands(store, there, path):
             store.put(there, path, sent)
 
     def delete(self, ref: Ref) -> None:
         given = self._ask(ref, "DELETE")
-        ServerStore(self._reveal, given.needs_token).delete(let_in(ref, given.servers[0]))
+        self._store(ref, given).delete(let_in(ref, given.servers[0]))
 
     def _first(self, ref: Ref, act: Callable[[Place], T]) -> T:
         """From the best server that can; if none can, the most telling of their reasons."""
@@ -94,8 +93,11 @@ class PelicanStore:
         raise verdict_of(errors)
 
     def _servers(self, ref: Ref, given: Directions) -> Places:
-        store = ServerStore(self._reveal, given.needs_token)
+        store = self._store(ref, given)
         return [Place(store, let_in(ref, url), urlsplit(url).netloc) for url in given.servers]
+
+    def _store(self, ref: Ref, given: Directions) -> ServerStore:
+        return ServerStore(self._reveal, given.needs_token, split(ref.url)[0])
 
     def _origin_of(self, ref: Ref) -> Directions:
         """Asked seldom: the engine opens many connections, and a director serves everybody."""
@@ -109,21 +111,31 @@ class PelicanStore:
         federation, path = split(ref.url)
         public, secrets = credentials_apart(ref, self._reveal)
         try:
-            return director.ask(federation, path, method, public, secrets, kind)
+            given = director.ask(federation, path, method, public, secrets, kind)
         except TransferError as error:
-            mine = own_token() if error.kind == "token_refused" and not secrets else None
+            mine = own_token(federation) if error.kind == "token_refused" and not secrets else None
             if mine is None:
-                raise
-        return director.ask(federation, path, method, public, {"Authorization": f"Bearer {mine}"}, kind)
+                raise _explained(error, "" if secrets else held_back(federation)) from None
+            return director.ask(federation, path, method, public, {"Authorization": f"Bearer {mine}"}, kind)
+        if given.needs_token and not secrets and held_back(federation):
+            words = f"{shown(ref.url)} needs a token; {held_back(federation)}"
+            raise TransferError("token_refused", words, shown(ref.url))
+        return given
 
-    def _below(self, ref: Ref, top: str, needs_token: bool) -> Iterator[tuple[str, int | None]]:
+    def _below(self, store: ServerStore, ref: Ref, top: str) -> Iterator[tuple[str, int | None]]:
         """Names and sizes of all objects below a folder."""
-        for entry in ServerStore(self._reveal, needs_token).folder(let_in(ref, top)):
+        for entry in store.folder(let_in(ref, top)):
             if not entry.is_folder:
                 yield entry.name, entry.size
                 continue
-            for name, size in self._below(ref, joined(top, entry.name), needs_token):
+            for name, size in self._below(store, ref, joined(top, entry.name)):
                 yield f"{entry.name}/{name}", size
+
+
+def _explained(error: TransferError, why: str) -> TransferError:
+    if error.kind != "token_refused" or not why:
+        return error
+    return TransferError(error.kind, f"{error.detail}; {why}", error.source, None, error.status)
 
 
 def split(url: str) -> tuple[str, str]:

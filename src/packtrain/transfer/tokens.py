@@ -1,25 +1,68 @@
 """The bearer token of whoever runs this, looked for where Pelican's own client looks, in its order.
 
 Read anew each time: HTCondor and others renew these files under a running job.
+
+Anybody can run a federation, and say of it what they like: which issuers it trusts, too. So a token that was found, not
+named, goes to the OSDF, and elsewhere only if it says itself that it is meant for there.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from packtrain.errors import FailedError
 
+OSDF_FEDERATION = "osg-htc.org"
 _CONDOR_CREDS = ".condor_creds"  # in the job's folder, where _CONDOR_CREDS does not name another
 _PREFERRED = "scitokens.use"
 
 
-def own_token(environ: Mapping[str, str] = os.environ) -> str | None:
-    """The first that is there; None if there is none."""
-    given = environ.get("BEARER_TOKEN", "").strip()
-    return given or next(filter(None, map(_read, _files(environ))), None)
+def own_token(federation: str, environ: Mapping[str, str] = os.environ) -> str | None:
+    """The first that may be sent to this federation; None if there is none."""
+    return next((token for token in _found(environ) if _is_for(token, federation)), None)
+
+
+def held_back(federation: str, environ: Mapping[str, str] = os.environ) -> str:
+    """Why there is no token for a federation although some were found; else nothing."""
+    if own_token(federation, environ) is not None or not any(_found(environ)):
+        return ""
+    return (
+        f"a token was found on this machine, but it does not say that it is meant for {federation}: "
+        "to send it there, name it in the workflow, with --token-env or --token-file, or as SERVICE+pelican://"
+    )
+
+
+def _is_for(token: str, federation: str) -> bool:
+    """Unverified: a token that lies about itself harms only who made it."""
+    host = _host_of(federation)
+    if host == OSDF_FEDERATION:
+        return True
+    claims = _claims_of(token)
+    meant = claims.get("aud")
+    named = [claims.get("iss"), *(meant if isinstance(meant, list) else [meant])]
+    return bool(host) and host in [_host_of(name) for name in named if isinstance(name, str)]
+
+
+def _host_of(name: str) -> str:
+    try:
+        return urlsplit(name if "://" in name else f"//{name}").hostname or ""
+    except ValueError:
+        return ""
+
+
+def _claims_of(token: str) -> dict[str, object]:
+    """What a JWT says of itself; nothing for tokens of other kinds."""
+    payload = token.split(".")[1] if token.count(".") == 2 else ""
+    try:
+        found = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+        return found if isinstance(found, dict) else {}
+    except (ValueError, RecursionError):
+        return {}
 
 
 def given_tokens(environ: Mapping[str, str] = os.environ) -> list[str]:
@@ -40,6 +83,10 @@ def named_token(name: str, environ: Mapping[str, str] = os.environ) -> str:
 def credential_file(name: str, environ: Mapping[str, str] = os.environ) -> Path:
     """HTCondor writes SERVICE.HANDLE as SERVICE_HANDLE."""
     return _creds(environ) / f"{name.replace('.', '_').replace('/', '_')}.use"
+
+
+def _found(environ: Mapping[str, str]) -> Iterator[str]:
+    yield from filter(None, (environ.get("BEARER_TOKEN", "").strip(), *map(_read, _files(environ))))
 
 
 def _creds(environ: Mapping[str, str]) -> Path:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import os
 import socket
 import threading
@@ -13,7 +15,7 @@ from packtrain.plan import Ref
 from packtrain.transfer import director, propfind
 from packtrain.transfer.api import WHOLE, Span
 from packtrain.transfer.federated import ServerStore, within
-from packtrain.transfer.tokens import own_token
+from packtrain.transfer.tokens import held_back, own_token
 
 LINK = (
     '<https://far:8443/a,b;c>; rel="duplicate"; pri=2; depth=3, '
@@ -65,14 +67,14 @@ def places(tmp_path, monkeypatch):
 
 def test_tokens_are_found_in_the_documented_order(places):
     environ, files = places
-    assert own_token(environ) == "BEARER_TOKEN"
+    assert own_token("osg-htc.org", environ) == "BEARER_TOKEN"
     del environ["BEARER_TOKEN"]
     for name, path in files.items():
-        assert own_token(environ) == name
+        assert own_token("osg-htc.org", environ) == name
         path.unlink()
-    assert own_token(environ) is None
+    assert own_token("osg-htc.org", environ) is None
     del environ["_CONDOR_CREDS"]
-    assert own_token(environ) == "job folder"
+    assert own_token("osg-htc.org", environ) == "job folder"
 
 
 def test_an_empty_token_is_none(places):
@@ -80,15 +82,45 @@ def test_an_empty_token_is_none(places):
     environ["BEARER_TOKEN"] = " "
     files["BEARER_TOKEN_FILE"].write_text("\n")
     files["XDG_RUNTIME_DIR"].write_text('{"no token": 1}')
-    assert own_token(environ) == "TOKEN"
+    assert own_token("osg-htc.org", environ) == "TOKEN"
 
 
 def test_a_renewed_token_is_read_again(places):
     environ, files = places
     del environ["BEARER_TOKEN"]
-    assert own_token(environ) == "BEARER_TOKEN_FILE"
+    assert own_token("osg-htc.org", environ) == "BEARER_TOKEN_FILE"
     files["BEARER_TOKEN_FILE"].write_text("renewed")
-    assert own_token(environ) == "renewed"
+    assert own_token("osg-htc.org", environ) == "renewed"
+
+
+def jwt(claims: object) -> str:
+    return f"e30.{base64.urlsafe_b64encode(json.dumps(claims).encode()).decode().rstrip('=')}.signature"
+
+
+@pytest.mark.parametrize(
+    ("token", "goes"),
+    [
+        (jwt({"iss": "https://fed.example.org/issuer"}), True),
+        (jwt({"iss": "https://fed.example.org:8443"}), True),
+        (jwt({"iss": "https://else.org", "aud": "https://fed.example.org"}), True),
+        (jwt({"iss": "https://else.org", "aud": ["ANY", "fed.example.org:443"]}), True),
+        (jwt({"iss": "https://else.org", "aud": "ANY"}), False),
+        (jwt({"iss": "https://fed.example.org.evil.org"}), False),
+        (jwt({"iss": "https://fed.example.org@evil.org"}), False),
+        (jwt({"iss": 5, "aud": {"fed.example.org": 1}}), False),
+        (jwt({}), False),
+        (jwt([]), False),
+        ("e30.e30.", False),
+        ("a.%.b", False),
+        ("macaroon", False),
+    ],
+)
+def test_elsewhere_goes_what_says_that_it_is_meant_for_there(token, goes):
+    environ = {"BEARER_TOKEN": token, "XDG_RUNTIME_DIR": "/nowhere", "_CONDOR_CREDS": "/nowhere"}
+    assert own_token("Fed.Example.org:8444", environ) == (token if goes else None)
+    assert bool(held_back("fed.example.org", environ)) is not goes
+    assert own_token("osg-htc.org", environ) == token
+    assert own_token("", environ) is None
 
 
 # Listings
