@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import math
+import re
 from itertools import pairwise
 from pathlib import Path
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from packtrain.events import Event, kinds
+from packtrain.report.document import document_of
+from packtrain.report.figures import figures_of
+from packtrain.report.findings import findings_of
 from packtrain.report.from_log import LogFold
-from packtrain.report.history import Phase
+from packtrain.report.history import History, Phase
 from packtrain.userlog import Record
 from packtrain.userlog.ads import JsonReader, XmlReader
 from packtrain.userlog.clock import Clock
@@ -24,6 +30,22 @@ TEXTS += [
 FORMS = [(TextReader, text) for text in TEXTS]
 FORMS += [(JsonReader, (DATA / "condor-forms/json.log").read_bytes())]
 FORMS += [(XmlReader, (DATA / "condor-forms/xml.log").read_bytes())]
+AGENT = [
+    (kinds.ATTEMPT_STARTED, {"decision": "0-1"}),
+    (kinds.STAGE_STARTED, {"stage": "fetch"}),
+    (kinds.STAGE_ENDED, {"stage": "fetch", "seconds": 10.0, "bytes": 500, "source": "http://a/b"}),
+    (kinds.STAGE_STARTED, {"stage": "steps"}),
+    (kinds.STAGE_ENDED, {"stage": "steps", "seconds": 30.0}),
+    (kinds.ATTEMPT_ENDED, {"outcome": "continue", "reason": "the limit is near", "seconds": 41.0}),
+]
+HEAD = "{:03} (007.000.000) 2026-11-16 02:00:{:02} {}\n...\n"
+WORDS = [
+    f"packtrain {Event('run-1', '0', 'agent-1', n, kind, 5.0 + n, float(n), said).to_json()}"
+    for n, (kind, said) in enumerate(AGENT, 1)
+]
+LINES = [(0, "Job submitted from host: <a>"), (1, "Job executing on host: <a>"), *((8, word) for word in WORDS)]
+LINES += [(5, "Job terminated.\n\t(1) Normal termination (return value 86)")]
+SPOKEN = [(TextReader, "".join(HEAD.format(code, n, text) for n, (code, text) in enumerate(LINES)).encode())]
 KNOWN = [Record(*raw) for text in TEXTS for raw in TextReader(Clock(2e9)).feed(text)]
 WAITING = (Phase.QUEUED, Phase.HELD)
 
@@ -154,3 +176,47 @@ def check(job):
         assert wait.end > wait.start
         assert all(wait.end <= a.start or wait.start >= a.end for a in job.attempts), (wait, job.attempts)
     assert all(one.end <= other.start for one, other in pairwise(job.waits))
+
+
+ODD_WORDS = st.sampled_from(
+    [
+        *(
+            b"abc",
+            b"",
+            b"-",
+            b"-1",
+            b"1.5",
+            b"0.0",
+            b"1e309",
+            b"NaN",
+            b"-Infinity",
+            b"null",
+            b"true",
+            b"[]",
+            b"{}",
+            b'"x"',
+        ),
+        *(b"9" * 5000, b"9" * 400, b"9" * 20, b"2" * 18, "²".encode(), "٣".encode(), b"[" * 100_000),
+        *(b"\x1b[2J", b'"\\u001b]0;x\\u0007"'),
+    ]
+)
+NUMBER = re.compile(rb"(?<![\w.:/-])-?\d+(?:\.\d+)?(?![\w.:/-])")
+
+
+@given(st.sampled_from([*FORMS, *SPOKEN]), st.data())
+@settings(max_examples=200, deadline=None)
+def test_odd_values_make_a_report(log, data):
+    """In place of any number of a log, in any of its forms: nothing raises, and all of it can be told."""
+    kind, text = log
+    places = [found.span() for found in NUMBER.finditer(text)]
+    for start, end in sorted(data.draw(st.lists(st.sampled_from(places), max_size=6, unique=True)), reverse=True):
+        text = text[:start] + data.draw(ODD_WORDS) + text[end:]
+    fold = LogFold()
+    fold.take(read(kind(Clock(2e9)), text))
+    jobs = tuple(job for job, _ in fold.settled())
+    for job in jobs:
+        check(job)
+    history = History("odd", "log", jobs)
+    figures = figures_of(history)
+    told = json.dumps(document_of(history, figures, findings_of(history, figures)), allow_nan=False, ensure_ascii=False)
+    assert not re.search(r"[\x00-\x1f\x7f-\x9f]", told)

@@ -16,7 +16,7 @@ from packtrain.report.history import Outcome
 from packtrain.report.measures import MEASURES, words_of
 from packtrain.report.sites import SiteFigures
 from packtrain.report.spread import Spread
-from packtrain.report.words import hours_words, percent_words, time_words
+from packtrain.report.words import hours_words, percent_words, printable, time_words
 
 _BAR = 30
 _MOST_SITES = 8
@@ -48,7 +48,7 @@ def show_short(out: Console, figures: Figures, findings: Sequence[Finding]) -> N
 def show_findings(out: Console, sentences: Iterable[str], style: str = "") -> None:
     table = Table(box=None, padding=(0, 1, 0, 0), show_header=False, style=style)
     for sentence in sentences:
-        table.add_row("•", Text(sentence))
+        table.add_row("•", Text(printable(sentence)))
     if table.row_count:
         out.print(table)
 
@@ -57,7 +57,7 @@ def show_comparison(out: Console, ours: Figures, theirs: Figures) -> None:
     table = Table(box=None, padding=(0, 1), header_style="bold")
     table.add_column("")
     for name in (ours.name, theirs.name, "ratio"):
-        table.add_column(Text(name), justify="right")
+        table.add_column(Text(printable(name)), justify="right")
     table.add_column("")
     for row in compare(ours, theirs):
         unit, ratio = row.measure.unit, row.ratio
@@ -69,8 +69,8 @@ def show_comparison(out: Console, ours: Figures, theirs: Figures) -> None:
 
 
 def _plain(text: str) -> str:
-    """Names are never markup."""
-    return Text(text).markup
+    """Names are never markup, nor orders to a terminal."""
+    return Text(printable(text)).markup
 
 
 def _counts(figures: Figures) -> str:
@@ -130,7 +130,7 @@ def _sites(sites: Sequence[SiteFigures]) -> Table:
 def _site(site: SiteFigures) -> list[str | Text]:
     useful = sum(site.shares.get(share, 0.0) for share in USEFUL)
     return [
-        Text(site.site or "not told", "" if site.site else "dim"),
+        Text(printable(site.site) or "not told", "" if site.site else "dim"),
         f"{site.jobs:,}",
         f"{site.succeeded:,}",
         hours_words(site.seconds),

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from packtrain.errors import FormatError
 from packtrain.events import Event
 from packtrain.report import meanings
+from packtrain.report.amounts import amount_of, whole_of
 from packtrain.report.course import Course
 from packtrain.report.ends import end_of_farewell
 from packtrain.report.history import Category, Job, Outcome, Phase
@@ -20,6 +21,7 @@ from packtrain.report.inside import HEARD, Words
 from packtrain.report.meanings import End
 from packtrain.report.place import machine_of, site_of, site_told
 from packtrain.report.stay import Stay
+from packtrain.report.words import printable
 from packtrain.userlog import facts as transfers
 from packtrain.userlog import record as codes
 from packtrain.userlog.facts import Facts, facts, transfer_type
@@ -71,7 +73,11 @@ class LogFold:
         self._over.setdefault(key, []).append((job, course.host))
 
     def text(self, text: str) -> str:
-        return self._texts.setdefault(text, text)
+        """As it is kept: each once, and nothing in it that a terminal would obey."""
+        known = self._texts.get(text)
+        if known is None:
+            known = self._texts[text] = printable(text)
+        return known
 
     def settled(self) -> Iterator[tuple[Job, str]]:
         """All jobs with the hosts that they were submitted from, in the order of their numbers. Ends the fold."""
@@ -136,7 +142,7 @@ def _executes(fold: LogFold, course: Course, record: Record, now: float) -> None
     said = facts(record)
     machine = machine_of(said)
     _place(fold, stay, site_told(said), machine)
-    stay.gpus = _number(said.get("GPUs")) or stay.gpus
+    stay.gpus = amount_of(said.get("GPUs")) or stay.gpus
 
 
 def _place(fold: LogFold, stay: Stay, site: str, machine: str) -> None:
@@ -154,12 +160,12 @@ def _job_ad(fold: LogFold, course: Course, record: Record, now: float) -> None:
 
 def _evicted(fold: LogFold, course: Course, record: Record, now: float) -> None:
     said = facts(record)
-    code = int(said.get("ReasonCode") or 0)
+    code = whole_of(said.get("ReasonCode")) or 0
     if said.get("TerminatedAndRequeued"):
         end = meanings.of_requeue(said.get("ReturnValue"), said.get("TerminatedBySignal"))
     else:
         reason = _reason(said, "Reason") or course.trouble
-        end = meanings.of_eviction(code, int(said.get("ReasonSubCode") or 0), fold.text(reason))
+        end = meanings.of_eviction(code, whole_of(said.get("ReasonSubCode")) or 0, fold.text(reason))
     _note_use(course, said)
     if course.on_slot is not None:
         course.on_slot.code = code
@@ -172,9 +178,9 @@ def _note_use(course: Course, said: Facts) -> None:
     stay = course.on_slot
     if stay is None:
         return
-    stay.received, stay.sent = _whole(said.get("ReceivedBytes")), _whole(said.get("SentBytes"))
-    stay.busy_s, stay.execute_s = _number(said.get("TimeSlotBusyUsage")), _number(said.get("TimeExecuteUsage"))
-    stay.gpus = stay.gpus or _number(said.get("GPUs")) or 0.0
+    stay.received, stay.sent = whole_of(said.get("ReceivedBytes")), whole_of(said.get("SentBytes"))
+    stay.busy_s, stay.execute_s = amount_of(said.get("TimeSlotBusyUsage")), amount_of(said.get("TimeExecuteUsage"))
+    stay.gpus = stay.gpus or amount_of(said.get("GPUs")) or 0.0
 
 
 def _terminated(fold: LogFold, course: Course, record: Record, now: float) -> End:
@@ -199,8 +205,8 @@ def _aborted(fold: LogFold, course: Course, record: Record, now: float) -> End:
 
 def _held(fold: LogFold, course: Course, record: Record, now: float) -> None:
     said = facts(record)
-    code, reason = int(said.get("HoldReasonCode") or 0), fold.text(_reason(said, "HoldReason"))
-    end = meanings.of_hold(code, int(said.get("HoldReasonSubCode") or 0), reason)
+    code, reason = whole_of(said.get("HoldReasonCode")) or 0, fold.text(_reason(said, "HoldReason"))
+    end = meanings.of_hold(code, whole_of(said.get("HoldReasonSubCode")) or 0, reason)
     course.is_held(now, end, meanings.strikes_a_running_program(code, reason))
 
 
@@ -251,7 +257,7 @@ def _said(fold: LogFold, course: Course, record: Record, now: float) -> None:
         return
     with contextlib.suppress(FormatError):
         event = Event.from_json(text[len(_OUR_WORD) - 1 :])
-        if event.kind in HEARD:
+        if event.kind in HEARD and amount_of(event.mono) is not None and amount_of(event.wall) is not None:
             course.on_slot.agents.setdefault(event.emitter, Words(event.emitter)).hear(event)
 
 
@@ -259,15 +265,6 @@ def _reason(said: Facts, name: str) -> str:
     """One line, of a length that a table bears."""
     text = " ".join(str(said.get(name, "")).split())
     return text if len(text) <= 500 else text[:499] + "…"
-
-
-def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
-
-
-def _whole(value: object) -> int | None:
-    number = _number(value)
-    return None if number is None else int(number)
 
 
 _HANDLERS: Mapping[int, Handler] = {

@@ -12,8 +12,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from packtrain.events import Event, kinds
+from packtrain.report.amounts import amount_of, whole_of
 from packtrain.report.history import Attempt, Move, Outcome, Phase, Span
 from packtrain.report.spans import joined
+from packtrain.report.words import printable
 
 # Looking at outputs is neither the program's work nor a transfer; it takes no time worth a colour of its own.
 _PHASES = {"fetch": Phase.TRANSFER_IN, "unpack": Phase.UNPACK, "steps": Phase.EXECUTE, "sync": Phase.TRANSFER_OUT}
@@ -51,8 +53,8 @@ class Words:
 
     def _end(self, event: Event) -> None:
         self.ended, self.farewell = event.mono, event.data
-        seconds = event.data.get("seconds")
-        if isinstance(seconds, (int, float)) and self.began is not None:
+        seconds = amount_of(event.data.get("seconds"))
+        if seconds is not None and self.began is not None:
             early = self.began - (event.mono - seconds)  # it woke before it could say so
             self.began, self.wall = self.began - max(0.0, early), self.wall - max(0.0, early)
 
@@ -60,7 +62,7 @@ class Words:
         self.stages.append((str(event.data.get("stage", "")), event.mono, None, {}))
 
     def _end_stage(self, event: Event) -> None:
-        name, seconds = str(event.data.get("stage", "")), float(event.data.get("seconds") or 0.0)
+        name, seconds = str(event.data.get("stage", "")), amount_of(event.data.get("seconds")) or 0.0
         if self.stages and self.stages[-1][0] == name and self.stages[-1][2] is None:
             self.stages.pop()
         self.stages.append((name, event.mono - seconds, event.mono, event.data))
@@ -68,14 +70,14 @@ class Words:
     def _save(self, event: Event) -> None:
         generation = event.data.get("generation")
         if isinstance(generation, int):
-            self.saves[generation] = event.mono - float(event.data.get("seconds") or 0.0)
+            self.saves[generation] = event.mono - (amount_of(event.data.get("seconds")) or 0.0)
 
     def _restore(self, event: Event) -> None:
         self.restored = event.data
 
     def _progress(self, event: Event) -> None:
-        if event.data.get("stage") == "fetch" and isinstance(event.data.get("done"), int):
-            self.moved = event.data["done"]
+        if event.data.get("stage") == "fetch":
+            self.moved = whole_of(event.data.get("done")) or self.moved
 
     # What it was
 
@@ -106,8 +108,7 @@ class Words:
         """The checkpoint is brought back at the end of the stage fetch."""
         restoring = 0.0
         if name == "fetch" and self.restored:
-            told = self.restored.get("seconds")
-            restoring = min(seconds, float(told)) if isinstance(told, (int, float)) else 0.0
+            restoring = min(seconds, amount_of(self.restored.get("seconds")) or 0.0)
             if not data.get("bytes"):
                 restoring = seconds
         yield _PHASES.get(name, Phase.START), seconds - restoring
@@ -132,7 +133,7 @@ class Words:
         """Of its inputs. One that was kept from the attempt before is none. Its times are durations since it began."""
         for name, start, end, data in self.stages:
             if name == "fetch" and not str(data.get("source", "")).startswith(_KEPT):
-                size = int(data.get("bytes") or 0) or self.moved
+                size = whole_of(data.get("bytes")) or self.moved
                 seconds = max(0.0, (self.last if end is None else end) - start)
                 whole = end is not None and not data.get("failure")
                 if size:
@@ -142,7 +143,7 @@ class Words:
     def counted(self, stage: str, what: str) -> int | None:
         """Of a stage that ended."""
         found = [data.get(what) for name, _, end, data in self.stages if name == stage and end is not None]
-        return int(found[-1]) if found and isinstance(found[-1], (int, float)) else None
+        return whole_of(found[-1]) if found else None
 
 
 _HEARS = {
@@ -160,7 +161,7 @@ HEARD = frozenset(_HEARS)
 def host_of(data: Mapping[str, Any]) -> str:
     """Of the last source that gave bytes."""
     source = str(data.get("source", ""))
-    return urlsplit(source).netloc.rpartition("@")[2] or source
+    return printable(urlsplit(source).netloc.rpartition("@")[2] or source)
 
 
 def with_words(attempt: Attempt, agents: Sequence[Words]) -> Attempt:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+_ORDERS = dict.fromkeys((*range(0x20), *range(0x7F, 0xA0)), "\ufffd")  # C0 and C1: terminals obey them
 _MINUTE, _HOUR, _DAY = 60.0, 3600.0, 86400.0
 
 
@@ -41,3 +42,8 @@ def speed_words(per_second: float) -> str:
         if per_second >= size:
             return f"{per_second / size:.3g} {unit}"
     return f"{per_second:.0f} B/s"
+
+
+def printable(text: str) -> str:
+    """Words of others, such that no terminal takes a part of them for an order."""
+    return text if text.isprintable() else text.translate(_ORDERS)

@@ -72,7 +72,7 @@ class JsonReader(_AdReader):
     def _ad(self, text: str) -> dict[str, Any]:
         try:
             whole = json.loads(text + "\n}")
-        except ValueError:
+        except (ValueError, RecursionError):
             whole = dict(_members(text))
         if not isinstance(whole, dict):
             return {}
@@ -84,7 +84,7 @@ def _members(text: str) -> Iterator[tuple[str, Any]]:
     for name, value in _MEMBER.findall(text):
         try:
             yield json.loads(name), json.loads(value)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
 
 

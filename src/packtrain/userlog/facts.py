@@ -24,17 +24,19 @@ _TRANSFERS = {
     "Started transferring output files": STARTED_OUT,
     "Finished transferring output files": FINISHED_OUT,
 }
-# All begin with a line's end: what looks for that alone is quick.
-_CODES = re.compile(r"Code (-?\d+) Subcode (-?\d+)")
+# All begin with a line's end: what looks for that alone is quick. A number of more digits than these is none.
+_CODES = re.compile(r"Code (-?\d{1,18}) Subcode (-?\d{1,18})(?!\d)", re.ASCII)
 _TERMINATION = re.compile(
-    r"\n\s*\((?:1\) Normal termination \(return value (-?\d+)|0\) Abnormal termination \(signal (-?\d+))\)"
+    r"\n\s*\((?:1\) Normal termination \(return value (-?\d{1,18})|0\) Abnormal termination \(signal (-?\d{1,18}))\)",
+    re.ASCII,
 )
-_BYTES = re.compile(r"\n\s*(\d+)  -  Run Bytes (Sent|Received) By (?:Job|Node)(?=\n|$)")
+_BYTES = re.compile(r"\n\s*(\d{1,18})  -  Run Bytes (Sent|Received) By (?:Job|Node)(?=\n|$)", re.ASCII)
 _ATTRIBUTE = re.compile(r"\n\s*([A-Za-z_]\w*) = ([^\n]*)")
 _RESOURCES = {"TimeExecute (s)": "TimeExecuteUsage", "TimeSlotBusy (s)": "TimeSlotBusyUsage", "GPUs": "GPUs"}
 _RESOURCE = re.compile(r"\n\s*(TimeExecute \(s\)|TimeSlotBusy \(s\)|GPUs)\s*:([^\n\"]*)")
 _FROM = re.compile(r"(?:Error|Warning) from (\S+) on (.*?):?\s*$")
-_NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
+_WHOLE = re.compile(r"\d{1,18}", re.ASCII)
+_NUMBER = re.compile(r"-?\d{1,18}(?:\.\d+)?", re.ASCII)
 
 
 def facts(record: Record) -> Facts:
@@ -83,7 +85,7 @@ def _plain(text: str) -> Any:
         return text[1:-1].replace('\\"', '"')
     if text in ("true", "false"):
         return text == "true"
-    if text.isdigit():
+    if _WHOLE.fullmatch(text):
         return int(text)
     return float(text) if _NUMBER.fullmatch(text) else text
 
@@ -182,7 +184,7 @@ def _generic(record: Record) -> Told:
 def _transfer(record: Record) -> Told:
     yield "Type", transfer_type(record)
     delay, host = _line_behind(record, "Seconds spent in queue: "), _line_behind(record, "Transferring to host: ")
-    if delay.isdigit():
+    if _WHOLE.fullmatch(delay):
         yield "QueueingDelay", int(delay)
     if host:
         yield "Host", host

@@ -74,16 +74,16 @@ class TextReader(PartReader):
         raw = self._raw(part, head, offset + starts[-1])
         if raw is None:
             text = part[starts[-1] :].decode("utf-8", "replace")
-            self._skip(self._line_of(whole, offset + starts[-1]), f"no such time: {start_of(text)}")
+            self._skip(self._line_of(whole, offset + starts[-1]), f"no such time or job: {start_of(text)}")
         return [raw] if raw is not None else []
 
     def _raw(self, part: bytes, head: re.Match[bytes], offset: int) -> Raw | None:
         code, cluster, proc, minute, second, fraction, zone = head.groups()
         try:
             when = self._clock.minute(minute.decode(), (zone or b"").decode()) + int(second)
-        except ValueError:
+            key = (int(cluster), int(proc))
+        except ValueError:  # Python refuses numbers of thousands of digits, too
             return None
-        key = (int(cluster), int(proc))
         if not zone and not fraction and len(minute) == 16 and head.end() < len(part):
             self._learn(part[head.start() : head.end()], int(code), key, when)
         return (offset, int(code), key, when + float(fraction or 0), part[head.end() :], None)

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import io
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+from packtrain.cli.short import show_short
 from packtrain.events import Event, kinds
 from packtrain.report.accounts import Share
 from packtrain.report.figures import figures_of
 from packtrain.report.history import Category, History, Outcome, Phase
 from packtrain.report.read import read
+from packtrain.report.write import report_on
 
 DATA = Path(__file__).parents[2] / "data"
 Q, HELD, START, IN, RUN = Phase.QUEUED, Phase.HELD, Phase.START, Phase.TRANSFER_IN, Phase.EXECUTE
@@ -406,3 +412,31 @@ def test_how_long_it_is_held_is_known_until_the_end_of_the_log(tmp_path):
     job, _ = read([str(log)]).jobs
     assert waits(job) == [(Q, 0, 60), (HELD, 120, 1920)]
     assert job.ended - job.submitted == 120
+
+
+def test_words_of_a_log_are_no_orders_to_a_terminal(tmp_path):
+    """Reasons and sites come from others; so does a table."""
+    bad = "404\x1b]0;owned\x07 \x1b[2J\x9b31m"
+    place = ("001", "01:00", f'{EXECUTE[2]}\n\tGLIDEIN_ResourceName = "\x1b[31mA"')
+    job = told(tmp_path, SUBMIT, INPUT, place, held(13, "02:00", bad))
+    assert (job.reason, job.attempts[0].site) == ("404\ufffd]0;owned\ufffd \ufffd[2J\ufffd31m", "\ufffd[31mA")
+    attempts = tuple(replace(attempt, site=bad) for attempt in job.attempts)
+    history = History(bad, "table", (replace(job, attempts=attempts, reason=bad),), untold=(bad,))
+    report, out = report_on(history), io.StringIO()
+    show_short(Console(file=out, force_terminal=False, width=200), report.figures, report.findings)
+    assert "404" in out.getvalue()
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", out.getvalue())
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        HEAD.format("001", "01:00", "Job executing on host: <a>\n\tCpus = ²"),
+        HEAD.format("012", "01:00", f"Job was held.\n\tx\n\tCode {'1' * 5000} Subcode 0"),
+        HEAD.format("005", "01:00", f"Job terminated.\n\t(1) Normal termination (return value {'1' * 5000})"),
+        HEAD.format("006", "01:00", "x").replace("007.", "7" * 5000 + "."),
+    ],
+)
+def test_numbers_that_are_none_cost_no_report(tmp_path, line):
+    (tmp_path / "log").write_text(HEAD.format(*SUBMIT) + "...\n" + line + "...\n")
+    assert len(read([str(tmp_path / "log")]).jobs) == 1
