@@ -64,14 +64,18 @@ def limits_of(context: Context) -> list[Limit]:
 
 def reserve_s(context: Context, limit: Limit, in_steps: bool) -> float:
     """The grace period to save in, twice what the last generation took to be carried away, and some to spare.
-    A program that saves nothing, and the other stages, have the wall time to its last second."""
+    A program that saves nothing, and the other stages, have the wall time to its last second; a training that has ended
+    is brought home until the engine's limit is very near."""
+    if context.stop.past_steps:
+        return 0.0 if limit.kind == "wall_time" else _SPARE_S
     if limit.kind == "wall_time" and not (in_steps and context.job.checkpoint):
         return 0.0
     return context.job.limits.grace_s + 2 * context.saved.sync_s + _SPARE_S
 
 
 class LimitWatch:
-    """Requests a stop before the first limit is reached, for as long as the attempt runs."""
+    """Requests a stop before the first limit is reached, for as long as the attempt runs: also after a request that the
+    steps had no need to heed."""
 
     def __init__(self, context: Context) -> None:
         self._context, self._limits = context, limits_of(context)
@@ -85,17 +89,23 @@ class LimitWatch:
         self._over.set()
 
     def _watch(self) -> None:
+        while not self._over.wait(self._pause_s()):
+            if not self._context.stop.requested:
+                self._look(time.monotonic())
+
+    def _look(self, now: float) -> None:
         stop = self._context.stop
-        while not (stop.requested or self._over.wait(self._pause_s())):
-            now = time.monotonic()
-            reached = [limit for limit in self._limits if self._ask_at(limit) <= now]
-            if reached:
-                first = min(reached, key=self._ask_at)
-                stop.request(first.kind, first.detail, first.here, gentle=now < first.at)
-            elif self.in_steps and carries_now(self._context):
-                stop.request("wall_time", "its checkpoint is carried away by the engine", here=True, gentle=True)
+        reached = [limit for limit in self._limits if self._ask_at(limit) <= now]
+        if reached:
+            first = min(reached, key=self._ask_at)
+            gentle = now < first.at and not stop.past_steps
+            stop.request(first.kind, first.detail, first.here, gentle, by=first.at if gentle else 0.0)
+        elif self.in_steps and carries_now(self._context):
+            stop.request("wall_time", "its checkpoint is carried away by the engine", here=True, gentle=True)
 
     def _pause_s(self) -> float:
+        if self._context.stop.requested:
+            return _GLANCE_S
         left = [self._ask_at(limit) - time.monotonic() for limit in self._limits]
         return max(0.0, min([*left, _GLANCE_S]))
 

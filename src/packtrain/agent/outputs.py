@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Optional
 
 from packtrain.errors import FailedError
-from packtrain.plan import Expect
+from packtrain.plan import Expect, Job
 from packtrain.transfer.verify import sha256_of
 
 if TYPE_CHECKING:
@@ -41,6 +41,14 @@ def matches(pattern: str, folder: Path) -> list[Path]:
     # Unlike Path.glob, it takes any pattern: `**.pt` is no error.
     found = sorted(map(Path, glob.glob(f"{glob.escape(str(folder))}/{pattern}", recursive=True)))  # noqa: PTH207
     return [path for path in found if path.is_file()] or [path for path in found if path.is_dir() and path != folder]
+
+
+def shows_the_end(job: Job, folder: Path) -> bool:
+    """Whether all that is expected is there, and not only a checkpoint, which is there long before the end."""
+    wanted = job.checkpoint
+    early = set(matches(wanted.path, folder)) if wanted else set()
+    found = [set(matches(expected.path, folder)) for expected in job.expect]
+    return all(found) and any(paths - early for paths in found)
 
 
 def _check_count(expected: Expect, count: int, folder: Path) -> None:

@@ -17,6 +17,7 @@ import packtrain
 from packtrain.agent.commands import CommandRunner
 from packtrain.agent.exits import LeftError, StepError
 from packtrain.agent.launched import Launched, Level
+from packtrain.agent.outputs import shows_the_end
 from packtrain.agent.process import Family, Processes
 from packtrain.agent.sandbox import Sandbox
 from packtrain.agent.scope import Scope, step_names
@@ -62,14 +63,16 @@ class StepRunner:
         }
 
     def run_all(self) -> None:
-        """Raises FailedError: the first step's that failed, or the stop's."""
+        """Raises FailedError: the first step's that failed, or the stop's. Steps that were asked to leave and all ended
+        with 0 have come to their end only if the outputs show it: programs leave with any status."""
         with self._stopping():
             try:
                 self._level(self._job.steps, Scope.top(self._box.env_file, self._processes.root))
             except FailedError:
                 self._stop.check()  # what it ended did not fail by itself
                 raise
-            self._stop.check()
+            if not (self._stop.gentle and shows_the_end(self._job, self._box.output)):
+                self._stop.check()
 
     @contextmanager
     def _stopping(self) -> Iterator[None]:
@@ -146,6 +149,8 @@ class StepRunner:
         try:
             if not self._leaving(scope):
                 self._level(step.finally_, scope.below("finally"))
+            elif step.finally_:
+                self._stop.check()  # without them the steps have not come to their end
         except FailedError as late:
             if error is None:
                 raise

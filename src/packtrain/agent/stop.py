@@ -24,24 +24,35 @@ class Stop:
 
     def __init__(self) -> None:
         self._event = threading.Event()
+        self._lock = threading.RLock()  # a signal's handler may come while its own thread holds it
         self._error: FailedError | None = None
         self.since: float | None = None  # by the monotonic clock
+        self.by = 0.0  # the same clock: the limit that a gentle request is ahead of
         self.here = True  # whether the job may go on in this place; True also while there is no request
-        self._gentle = False
+        self.gentle = False
+        self.past_steps = False
         self._pipe: int | None = None
 
-    def request(self, kind: str, detail: str, here: bool = False, gentle: bool = False) -> None:
-        """`gentle`: the steps are asked to leave, ahead of time; who has come to the end of them goes on."""
-        self._gentle = gentle and (self._error is None or self._gentle)
-        if self._error is None:
-            self._error, self.since, self.here = FailedError(kind, detail), time.monotonic(), here
-        self._event.set()
+    def request(self, kind: str, detail: str, here: bool = False, gentle: bool = False, by: float = 0.0) -> None:
+        """`gentle`: the steps are asked to leave, ahead of time (of `by`, if there is a limit); who has come to the end
+        of them goes on, and once they are done it means nothing."""
+        with self._lock:
+            if gentle and self.past_steps:
+                return
+            if self._error is None:
+                self._error, self.here, self.gentle = FailedError(kind, detail), here, gentle
+                self.since, self.by = time.monotonic(), by
+            elif self.gentle and not gentle:  # from now on time is short
+                self.since, self.by, self.gentle = time.monotonic(), 0.0, False
+            self._event.set()
 
     def steps_are_done(self) -> None:
         """They came to their end: a gentle request has no meaning any more."""
-        if self._gentle:
-            self._event.clear()
-            self._error, self.since, self.here, self._gentle = None, None, True, False
+        with self._lock:
+            self.past_steps = True
+            if self.gentle:
+                self._event.clear()
+                self._error, self.since, self.by, self.here, self.gentle = None, None, 0.0, True, False
 
     @property
     def requested(self) -> bool:

@@ -96,11 +96,12 @@ def _upload_all(context: Context, output: Output, prefix: str, stop: Callable[[]
 
 
 def within_grace(context: Context) -> Callable[[], None]:
-    """For copying that goes on after TERM: the steps have the grace period, and all copying has it once more."""
+    """For copying that goes on after TERM: the steps have the grace period, and all copying has it once more. Ahead of a
+    limit it has the time up to that: this is what it was reserved for."""
 
     def check() -> None:
         since = context.stop.since
-        if since is not None and time.monotonic() > since + 2 * context.job.limits.grace_s:
+        if since is not None and time.monotonic() > max(since + 2 * context.job.limits.grace_s, context.stop.by):
             _give_up(context)
 
     return check
@@ -111,7 +112,7 @@ def _give_up(context: Context) -> None:
     try:
         context.stop.check()
     except FailedError as error:
-        left = f"the outputs could not all be copied in the {context.job.limits.grace_s:g} s of grace"
+        left = f"the outputs could not all be copied in time (the grace period is {context.job.limits.grace_s:g} s)"
         raise FailedError(error.kind, f"{error.detail}; {left}") from error
 
 

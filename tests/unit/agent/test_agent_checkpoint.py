@@ -165,6 +165,19 @@ def test_at_a_bad_end_the_newest_is_carried_away(make):
     assert checkpoints.furthest == 9
 
 
+def test_the_last_one_has_the_time_that_was_reserved_for_it(make):
+    """Asked ahead of a limit: twice the grace period is over, the limit is not."""
+    context = make()
+    context.stop.request("wall_time", "its time is near", gentle=True, by=time.monotonic() + 1000)
+    context.stop.since -= 500
+    with pytest.raises(FailedError), following(context) as checkpoints:
+        save(context, "c1.pt", "one")
+        announce(context, "c1.pt", 9)
+        context.stop.check()
+    assert checkpoints.trouble is None
+    assert saved(context) == [9]
+
+
 def test_what_a_killed_program_may_have_been_writing_is_not_taken(make):
     context = make()
     checkpoints = Checkpoints(context, context.job.output, context.job.checkpoint, lambda: None, look_every_s=60.0)

@@ -1,6 +1,7 @@
 """When the steps are asked to leave, and what their end means then."""
 
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -23,10 +24,11 @@ from packtrain.agent.process import Processes
 from packtrain.agent.sandbox import Sandbox
 from packtrain.agent.saves import version_of
 from packtrain.agent.secrets import Secrets
+from packtrain.agent.stages import Attempt
 from packtrain.agent.stop import Stop
 from packtrain.errors import FailedError
-from packtrain.events import Journal, Redactor
-from packtrain.plan import AttemptFolder, Checkpoint, Job, Limits, Resources
+from packtrain.events import Journal, JournalReader, Redactor
+from packtrain.plan import AttemptFolder, Checkpoint, Expect, Job, Limits, Output, Ref, Resources, Run, Step
 
 LEFT = LeftError("step_failed", 'step "train" ended with exit code 85', 85)
 TERM = FailedError("terminated", "the agent received SIGTERM")
@@ -43,16 +45,17 @@ class Carried:
 def make(tmp_path):
     guards = []
 
-    def make(checkpoint=True, wall=None, **more):
+    def make(checkpoint=True, wall=None, steps=(), expect=(), output=None, **more):
         box = Sandbox(tmp_path / "box", AttemptFolder(tmp_path / "home"))
         box.create()
         redactor = Redactor()
         guards.append(Guard.start())
         wanted = Checkpoint("c.pt") if checkpoint else None
-        job = Job("0", (), Resources(), Limits(wall_time_s=wall, grace_s=30), (), checkpoint=wanted)
+        of_job = {"checkpoint": wanted, "expect": expect, "output": output}
+        job = Job("0", (), Resources(mem_per_cpu_mb=16), Limits(wall_time_s=wall, grace_s=30), steps, **of_job)
         journal = Journal(box.home.journal, "r", "0", "agent-1", redactor)
         log, secrets = AgentLog(box.home.agent_log, redactor), Secrets(tmp_path / "secrets")
-        return Context(job, box, journal, log, secrets, redactor, Stop(), Processes(guards[-1], 0.2), **more)
+        return Context(job, box, journal, log, secrets, redactor, Stop(), Processes(guards[-1], 30), **more)
 
     yield make
     for guard in guards:
@@ -208,3 +211,72 @@ def test_a_limit_that_is_reached_is_not_gentle(make):
     watch.end()
     context.stop.steps_are_done()
     assert context.stop.requested
+
+
+def test_after_the_steps_a_limit_is_still_watched(make):
+    context = make(wall=1000.0, started=time.monotonic() - 970)
+    watch = LimitWatch(context)
+    watch.in_steps = True
+    assert context.stop.wait(20)
+    assert context.stop.gentle
+    context.stop.steps_are_done()
+    assert not context.stop.requested
+    watch._limits = [replace(limit, at=time.monotonic()) for limit in watch._limits]
+    assert context.stop.wait(20), "by the limit itself"
+    watch.end()
+    assert not context.stop.gentle
+    with pytest.raises(FailedError, match="wallTime"):
+        context.stop.check()
+
+
+def test_once_the_steps_are_done_there_is_no_gentle_request():
+    stop = Stop()
+    stop.steps_are_done()
+    stop.request("wall_time", "its time is near", gentle=True)
+    assert not stop.requested
+    stop.request("terminated", "SIGTERM")
+    assert stop.requested
+
+
+# Steps that come to their end after they were asked to leave
+
+SPEAK = 'trap "" TERM; echo \'{"step": 1}\' >> "$PACKTRAIN_METRICS"; '
+WAIT = 'until [ -e "$PACKTRAIN_STOP" ]; do sleep 0.02; done; '
+
+
+def asked(make, tmp_path, command, expect, finally_=()):
+    """An attempt whose steps are asked to leave once they have said a first word."""
+    step = Step("train", Run(SPEAK + WAIT + command), finally_=finally_)
+    output = Output(Ref(f"file://{tmp_path}/place"))
+    context = make(steps=(step,), expect=tuple(map(Expect, expect)), output=output)
+
+    def ask(event):
+        if event.kind == "metric":
+            context.stop.request("wall_time", "its time was near", here=True, gentle=True, by=time.monotonic() + 1000)
+
+    context.journal.listen(ask)
+    code = Attempt(context, time.monotonic()).run()
+    return code, JournalReader(context.journal.path).read()[-1].data
+
+
+SAVE = 'echo 1 > "$PACKTRAIN_OUTPUT/c.pt"; echo \'{"path": "c.pt", "step": 5}\' >> "$PACKTRAIN_CHECKPOINTS"; '
+MODEL = 'echo 1 > "$PACKTRAIN_OUTPUT/model.pt"; '
+
+
+@pytest.mark.parametrize("command", [MODEL, SAVE + MODEL])
+def test_a_training_that_came_to_its_end_has_succeeded(make, tmp_path, command):
+    code, ended = asked(make, tmp_path, command, ["model.pt"])
+    assert (code, ended["outcome"]) == (0, "succeeded")
+    assert (tmp_path / "place" / "model.pt").exists()
+    assert not (tmp_path / "place" / ".packtrain" / "left").exists()
+
+
+@pytest.mark.parametrize("expect", [["model.pt"], ["c.pt"], []])
+def test_one_that_only_saved_has_left_whatever_its_status(make, tmp_path, expect):
+    code, ended = asked(make, tmp_path, SAVE, expect)
+    assert (code, ended["outcome"], ended["step"]) == (85, "continue", 5)
+
+
+def test_without_what_is_done_finally_it_is_not_the_end(make, tmp_path):
+    code, ended = asked(make, tmp_path, MODEL, ["model.pt"], finally_=(Step("tidy", Run("true")),))
+    assert (code, ended["failure"]["kind"]) == (16, "wall_time")

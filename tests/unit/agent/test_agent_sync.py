@@ -94,6 +94,18 @@ def test_after_a_stop_there_is_the_grace_period(context):
     assert caught.value.kind == "terminated"
 
 
+def test_ahead_of_a_limit_there_is_the_time_up_to_it(context):
+    check = within_grace(context)
+    context.stop.request("wall_time", "its time is near", gentle=True, by=time.monotonic() + 1000)
+    context.stop.since -= 500
+    check()
+    context.stop.request("terminated", "SIGTERM")
+    check()
+    context.stop.since -= 1
+    with pytest.raises(FailedError, match="its time is near"):
+        check()
+
+
 # Continuous
 
 
