@@ -12,7 +12,7 @@ from testbed.condor_config import SITES
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("pool-1")]
 
 HERE = SITES[0].name
-EVICTED, DISCONNECTED = "\n004 (", "\n022 ("
+EVICTED, DISCONNECTED, HELD = "\n004 (", "\n022 (", "\n012 ("
 RESTORED = "checkpoint.restored"  # a word of the agent's
 AT_HERE = f'GLIDEIN_ResourceName == "{HERE}"'
 
@@ -40,6 +40,25 @@ def test_evicted_it_goes_on_where_it_was(desk, evict):
     training.assert_done()
     first, second = training.starts()
     assert first == 0 and second >= 10
+
+
+def test_started_too_often_it_goes_on_if_it_got_further(desk):
+    """Our own rule holds it; it is let go, since there is a newer checkpoint, and costs no attempt."""
+    desk.environment["PACKTRAIN_CONFIG"] = str(desk.write("htcondor: {starts: 1}\n", "config.yaml"))
+    training = PoolTraining(desk, wait_at=20, attempts=1)
+    training.await_step(10)
+    vacate_by_the_schedd(desk.pool, training)
+    training.await_log(RESTORED)
+    edit = ["condor_qedit", "-constraint", training.jobs, "Requirements"]
+    desk.pool.run([*edit, "false"])  # so that the rule sees it between two starts
+    vacate_by_the_schedd(desk.pool, training)
+    training.await_log(HELD)
+    desk.pool.run([*edit, "true"])
+    training.go_on()
+    training.finish()
+    training.assert_done()
+    assert "the pool has started it more than 1 times" in training.log()
+    assert "it was let go 1 time" in desk.call("why", desk.run_folder().name)
 
 
 def test_its_starter_is_killed(desk):

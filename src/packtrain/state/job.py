@@ -315,13 +315,15 @@ class JobState:
         return ends.get(attempt.emitter) or ends.get(start) or ends.get(attempt.decision, 0.0)
 
     def _draw_one(self, submission: Submission, heard: list[Heard]) -> list[Attempt]:
-        """The attempts of one decision: several if a pool started it again. Only the last can be kept back or gone."""
+        """The attempts of one decision: several if a pool started it again. Only the last can be kept back or gone; one
+        that was kept back between two starts, and gone then, is none of them."""
         id_, confirmed = submission.id, self._confirmed.get(submission.id)
         stay = self._stays.get(id_, _NO_STAY)
         last, starts = Told(confirmed, self._gone.get(id_), stay.hold), stay.starts
         if not starts:
             return [attempt_of(submission, last, one) for one in heard or (None,)]
-        known, waits = Told(confirmed), starts[-1].stopped is not None and last.gone is None
+        between = last.hold is not None and not last.hold.ended_a_start
+        known, waits = Told(confirmed), starts[-1].stopped is not None and (last.gone is None or between)
         *earlier, (start, one) = paired(starts, heard)
         drawn = [attempt_of(submission, known, one, start) for start, one in earlier]
         drawn.append(attempt_of(submission, known if waits else last, one, start))
@@ -349,9 +351,12 @@ class JobState:
 
     def _find_spent(self, recent: tuple[Attempt, ...]) -> tuple[Attempt, ...]:
         found, furthest = [], -1
+        before: dict[str, int] = {}  # by decision: how far the training was when it was first started
         for attempt, follower in zip_longest(recent, recent[1:]):
             over = not attempt.live and attempt.status is not AttemptStatus.SUCCEEDED
-            if over and _costs(attempt, furthest) and not _repaired(attempt, follower):
+            further = furthest > before.setdefault(attempt.decision, furthest)
+            free = _repaired(attempt, follower) or (further and _is_worn_out(attempt))
+            if over and _costs(attempt, furthest) and not free:
                 found.append(attempt)
             furthest = max(furthest, attempt.reached)
         # One that a supervisor ended, since it was interrupted itself, says nothing of the job.
@@ -415,9 +420,19 @@ class JobState:
     def answer(self, decision: str, hold: int) -> str:
         return self._hold_answers.get((decision, hold), "")
 
-    def releases(self, decision: str) -> int:
-        """How often a supervisor had it released."""
-        return sum(answer == "release" for (known, _), answer in self._hold_answers.items() if known == decision)
+    def releases(self, decision: str, besides: str = "") -> int:
+        """How often a supervisor had it released; `besides` holds of one kind."""
+        held = {hold.seq: hold.kind for hold in self._stays.get(decision, _NO_STAY).holds} if besides else {}
+        answers = [(hold, answer) for (known, hold), answer in self._hold_answers.items() if known == decision]
+        return sum(answer == "release" and not (besides and held.get(hold) == besides) for hold, answer in answers)
+
+    def got_further(self, hold: Hold) -> bool:
+        """Whether its training did since the pool last kept it back for the same reason."""
+        decision = str(hold.event.data["decision"])
+        starts = self._stays.get(decision, _NO_STAY).starts_since(hold)
+        since = [a.reached for a in self.attempts if a.decision == decision and a.start in starts]
+        before = [a.reached for a in self.attempts if a.decision != decision or a.start not in starts]
+        return max(since, default=-1) > max(before, default=-1)
 
     def in_pool(self, decision: str) -> PoolTimes | None:
         """Where its time went by the pool's log; None where there is no pool, or it has not told anything."""
@@ -449,6 +464,11 @@ def _repaired(attempt: Attempt, follower: Attempt | None) -> bool:
     """The pool itself ended it, and started it again."""
     same = follower is not None and follower.decision == attempt.decision
     return same and attempt.failure is not None and attempt.failure.blame == "pool"
+
+
+def _is_worn_out(attempt: Attempt) -> bool:
+    """It was given up after many starts, between two of them."""
+    return attempt.failure is not None and attempt.failure.kind == "never_starts" and not attempt.start
 
 
 def _costs(attempt: Attempt, furthest: int) -> bool:

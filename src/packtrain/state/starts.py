@@ -41,6 +41,16 @@ class Hold(NamedTuple):
     def seq(self) -> int:
         return self.event.seq
 
+    @property
+    def kind(self) -> str:
+        """Of failure."""
+        return str(self.event.data.get("kind", ""))
+
+    @property
+    def ended_a_start(self) -> bool:
+        """Or it came between two of them."""
+        return bool(self.event.data.get("start"))
+
 
 @dataclass(slots=True)
 class Stay:
@@ -76,6 +86,11 @@ class Stay:
     def holds(self) -> list[Hold]:
         held = (e for _, e in sorted(self._turns.items()) if e.kind == kinds.ATTEMPT_HELD)
         return [Hold(event, self._arrived[event.seq]) for event in held]
+
+    def starts_since(self, hold: Hold) -> set[int]:
+        """Those between a hold and the one before it for the same reason."""
+        since = max((one.seq for one in self.holds if one.seq < hold.seq and one.kind == hold.kind), default=0)
+        return {start for start, event in self._placed.items() if since < event.seq < hold.seq}
 
     @property
     def hold(self) -> Hold | None:

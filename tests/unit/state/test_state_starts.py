@@ -127,6 +127,54 @@ def test_a_hold_that_ended_a_start(story):
     assert story.job.attempts[0].failure.kind == "time_limit"
 
 
+def test_a_hold_between_two_starts_is_not_the_end_of_the_one_before(story):
+    """Files for the next start did not come: the machine of the last one has nothing to do with it."""
+    story.placed(1)
+    story.start("agent-1")
+    story.checkpoint(7, "agent-1")
+    story.stopped(1, emitters=("agent-1",))
+    story.answer("give_up", story.held("give_up", kind="delivery_failed"))
+    before = drawn(story)
+    story.gone(detail="packtrain: cancelled")
+    evicted, held = story.job.attempts
+    assert (evicted.failure.kind, evicted.machine, held.failure.kind, held.machine) == (
+        *("evicted", "w9"),
+        *("delivery_failed", ""),
+    )
+    assert [a.number for a in story.job.spent] == [2] and len(before) == 2, "as it was numbered before"
+
+
+def started_too_often(story, decision, steps):
+    """Each start is evicted; `steps`: what it saved, or None. Then our own rule holds it, between two starts."""
+    story.submit(decision)
+    for start, step in enumerate(steps, 1):
+        agent = f"agent-{decision}-{start}"
+        story.placed(start, decision)
+        story.start(agent, decision)
+        if step is not None:
+            story.checkpoint(step, agent)
+        story.stopped(start, decision, emitters=(agent,))
+    return story.held("give_up", decision=decision, kind="never_starts")
+
+
+def test_evictions_cost_nothing_as_long_as_the_training_gets_further():
+    story = Story()
+    for number, first in enumerate((0, 11, 22), 1):
+        hold = started_too_often(story, f"0-{number}", range(first, first + 11))
+        story.answer("give_up", hold, f"0-{number}")
+        story.gone(f"0-{number}")
+    assert story.job.spent == ()
+    assert not any(place.faults for place in story.state.record.machines.values())
+
+
+def test_starts_that_bring_nothing_cost_one_attempt():
+    story = Story()
+    for number in (1, 2):
+        story.answer("give_up", started_too_often(story, f"0-{number}", [4] * 11), f"0-{number}")
+        story.gone(f"0-{number}")
+    assert [(a.decision, a.failure.kind) for a in story.job.spent] == [("0-2", "never_starts")]
+
+
 def test_one_that_was_given_up_failed_for_what_kept_it_back(story):
     hold = story.held("give_up", kind="delivery_too_large")
     story.answer("give_up", hold)

@@ -59,6 +59,31 @@ def test_a_hold_that_ends_the_last_start_that_it_may_have_is_not_let_go(story):
     assert isinstance(decide(story, 10.0, allowed=2)[0], Release)
 
 
+def test_one_that_was_started_too_often_goes_on_as_long_as_it_gets_further(story):
+    for turn in range(5):
+        story.placed(turn + 1)
+        story.start(f"agent-{turn}")
+        story.checkpoint(turn, f"agent-{turn}")
+        story.stopped(turn + 1, emitters=(f"agent-{turn}",))
+        hold = story.held("give_up", kind="never_starts")
+        (decision,) = decide(story)
+        assert decision == Release("0", "0-1", "its training got further since it was last held", hold)
+        story.answer("release", hold)
+        story.released()
+    story.placed(6)
+    story.stopped(6)
+    story.held("give_up", kind="never_starts")
+    assert isinstance(decide(story)[0], GiveUp)
+
+
+def test_such_releases_do_not_count_against_those_of_other_holds(story):
+    test_one_that_was_started_too_often_goes_on_as_long_as_it_gets_further(story)
+    story.released()
+    story.held()
+    assert decide(story) == []
+    assert isinstance(decide(story, 10.0)[0], Release)
+
+
 def test_what_a_person_held_waits_for_that_person_but_not_for_ever(story):
     story.held("wait")
     assert decide(story, 23 * 3600) == []

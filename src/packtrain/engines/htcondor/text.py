@@ -221,7 +221,8 @@ def _gpu_needs(job: Job) -> Iterator[Line]:
 def _patience(job: Job, settings: RunSettings) -> Iterator[Line]:
     yield "job_lease_duration", str(settings.lease_s)
     yield "job_max_vacate_time", str(math.ceil(2 * job.limits.grace_s + 10))
-    yield "periodic_hold", f"(JobStatus == 1 && NumShadowStarts > {settings.starts})"
+    # One that was held and let go may be started as often again: else it would be held at once.
+    yield "periodic_hold", f"(JobStatus == 1 && NumShadowStarts > {settings.starts} * (1 + (NumHolds ?: 0)))"
     yield "periodic_hold_reason", f'"packtrain: the pool has started it more than {settings.starts} times"'
     yield "periodic_hold_subcode", str(STARTED_TOO_OFTEN)
 

@@ -14,6 +14,7 @@ from packtrain.supervise.policies.rules import Rules
 
 _MOST_RELEASES = 3
 _FIRST_WAIT_S, _FACTOR = 10.0, 6.0
+_WORN_OUT = "never_starts"  # the pool started it many times
 NO_HOLD = 0  # an answer to starts that fail alike, not to a hold
 _PEOPLE_S = 24 * 3600.0  # somebody held it on purpose: that is respected, but not for ever
 
@@ -55,7 +56,9 @@ def _is_futile(job: JobState, attempt: Attempt, allowed: int) -> bool:
 def answer_for(job: JobState, attempt: Attempt, rules: Rules) -> Answer:
     assert attempt.hold is not None
     hold, data = attempt.hold, attempt.hold.event.data
-    action, released = data.get("action"), job.releases(attempt.decision)
+    action, released = data.get("action"), job.releases(attempt.decision, besides=_WORN_OUT)
+    if hold.kind == _WORN_OUT and job.got_further(hold):
+        return Answer(True, hold.arrived, "its training got further since it was last held")
     if action == "wait":
         return Answer(False, hold.arrived + _PEOPLE_S, "it was held for a day")
     if action != "release":
