@@ -30,6 +30,7 @@ _GUESSED = (
 _SILENT = (
     "A log without events of file transfers (040) is among them: there, transfers count as what was before or after."
 )
+_NO_CACHES = "A log does not name the cache or server that gave the data: transfers can be compared by site only."
 _CARRIED = "A log shows a checkpoint only by an output that is transferred while the program has not ended."
 _NEITHER = "neither a user log of HTCondor nor a table of jobs (a CSV with the columns `job` and `outcome`)"
 
@@ -136,16 +137,17 @@ class _Logs:
         self._guessed_sites |= fold.guessed_sites
         self._silent |= not fold.tells_transfers
         for job, host in fold.settled():
-            self._add(job, host, parts[-1].name)
+            self._add(job, host, parts[-1])
 
     def _feed(self, fold: LogFold, batches: Iterable[list[Raw]]) -> None:
         for batch in batches:
             fold.take(batch)
             self._progress(len(batch))
 
-    def _add(self, job: Job, host: str, log: str) -> None:
+    def _add(self, job: Job, host: str, path: Path) -> None:
         """The same number may come from another access point: then the log's name tells them apart."""
-        key = (job.id, job.submitted, host)
+        key = (job.id, job.submitted, host if job.submitted is not None else str(path))
+        log = path.name
         known = self._jobs.get(key)
         if known is not None:
             fuller = max(known, job, key=lambda one: (one.ended is not None, len(one.attempts)))
@@ -158,6 +160,8 @@ class _Logs:
 
     def _untold(self, jobs: Sequence[Job]) -> Iterator[str]:
         yield _UNCHECKED
+        if any(not move.source for job in jobs for attempt in job.attempts for move in attempt.moves):
+            yield _NO_CACHES
         if self._silent and any(job.attempts for job in jobs):
             yield _SILENT
         if self._guessed_sites:

@@ -6,17 +6,19 @@
 
 from __future__ import annotations
 
+import math
 from datetime import datetime, timedelta
 
-_A_DAY_S = 86400.0
+A_DAY_S = 86400.0
 
 
 class Clock:
     """`newest` is a time that no event is later than, such as when the file was last written: it tells the year where
-    the log does not. Events come in order, so the minute before is mostly the minute now."""
+    the log does not. Events come in order, so the minute before is mostly the minute now. `between`: no event was
+    before or after these."""
 
-    def __init__(self, newest: float) -> None:
-        self._newest = newest
+    def __init__(self, newest: float, between: tuple[float, float] = (-math.inf, math.inf)) -> None:
+        self._newest, self._between = newest, between
         self._minutes: dict[str, float] = {}
 
     def minute(self, text: str, zone: str) -> float:
@@ -25,8 +27,14 @@ class Clock:
         if known is None:
             if len(self._minutes) > 10_000:
                 self._minutes.clear()
-            known = self._minutes[text + zone] = self._read(text, zone)
+            known = self._minutes[text + zone] = self._possible(text, zone)
         return known
+
+    def _possible(self, text: str, zone: str) -> float:
+        found, (first, last) = self._read(text, zone), self._between
+        if not first <= found <= last:
+            raise ValueError(f"not then: {text}")
+        return found
 
     def _read(self, text: str, zone: str) -> float:
         if "/" in text:
@@ -41,7 +49,7 @@ class Clock:
                 found = _stamp(f"{candidate:04}-{text[:2]}-{text[3:5]} {text[6:]}", zone)
             except ValueError:
                 continue
-            if found <= self._newest + _A_DAY_S:
+            if found <= self._newest + A_DAY_S:
                 return found
         raise ValueError(f"no date: {text}")
 

@@ -1,20 +1,22 @@
 """Logs as files: which belong together, which form they have, reading them piece by piece.
 
-A log that was rotated is read with its older parts: `log.old`, or `log.1` (the newest of them) to `log.9`. Any of them
-may be compressed (`.gz`). A compressed file that is cut off gives what can be read of it.
+A log that was rotated is read with its older parts: `log.old`, or `log.1` (the newest of them) to `log.9`. Where no
+`log` is beside it, `log.1` is a log of its own: people name logs by their processes, too. Any of them may be compressed
+(`.gz`). A compressed file that is cut off gives what can be read of it.
 """
 
 from __future__ import annotations
 
 import gzip
 import re
+import time
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
 from packtrain.userlog.ads import JsonReader, XmlReader
-from packtrain.userlog.clock import Clock
+from packtrain.userlog.clock import A_DAY_S, Clock
 from packtrain.userlog.parts import PartReader
 from packtrain.userlog.record import Broken, Raw
 from packtrain.userlog.text import TextReader
@@ -23,6 +25,7 @@ _PIECE = 1 << 20
 _LOOK = 1 << 16
 _GZIP = b"\x1f\x8b"
 _PART = re.compile(r"(.+)\.(old|\d{1,4})")
+_FIRST_CONDOR = 567993600.0  # 1988: nothing is older
 _FORMS: dict[re.Pattern[bytes], type[PartReader]] = {
     re.compile(rb"^\d{3} \(\d+\.-?\d+\.-?\d+\) \d\d", re.MULTILINE): TextReader,
     re.compile(rb'^\{[^{}]*"EventTypeNumber": ', re.MULTILINE): JsonReader,
@@ -49,12 +52,18 @@ def records(path: Path, broken: list[Broken]) -> Iterator[list[Raw]]:
     """The events of one file, in batches. What could not be read is put to `broken`. Raises OSError."""
     reader: PartReader | None = None
     for piece in pieces(path):
-        reader = reader or (_form_of(piece) or TextReader)(Clock(path.stat().st_mtime))
+        reader = reader or (_form_of(piece) or TextReader)(_clock_of(path))
         yield reader.feed(piece)
         _move(reader, broken)
     if reader is not None:
         yield reader.end()
         _move(reader, broken)
+
+
+def _clock_of(path: Path) -> Clock:
+    """A broken year would make years of an attempt. Copies may be older than what they tell, so today counts, too."""
+    written = path.stat().st_mtime
+    return Clock(written, (_FIRST_CONDOR, max(written, time.time()) + 2 * A_DAY_S))
 
 
 def _move(reader: PartReader, broken: list[Broken]) -> None:
@@ -89,20 +98,33 @@ def _unpacked(file: IO[bytes], size: int) -> Iterator[bytes]:
 
 def families(paths: Iterable[Path]) -> list[list[Path]]:
     """Logs, each with its rotated parts, the oldest first; in the order in which they were named."""
+    every = list(paths)
+    names = {_plain(path) for path in every}
     found: dict[Path, dict[Path, None]] = {}
-    for path in paths:
-        found.setdefault(_log_of(path), {})[path] = None
-    return [sorted({**named, **dict.fromkeys(_parts_of(log, named))}, key=_age) for log, named in found.items()]
+    for path in every:
+        found.setdefault(_log_of(path, names), {})[path] = None
+    return [_in_order(log, {**named, **dict.fromkeys(_parts_of(log, named))}) for log, named in found.items()]
 
 
 def _plain(path: Path) -> Path:
     return path.with_suffix("") if path.suffix == ".gz" else path
 
 
-def _log_of(path: Path) -> Path:
-    """The log that a file is, or is a rotated part of."""
+def _log_of(path: Path, names: Container[Path]) -> Path:
+    """The log that a file is, or is a rotated part of. A number may as well be that of a process."""
     match = _PART.fullmatch(_plain(path).name)
-    return path.with_name(match[1]) if match else _plain(path)
+    if match is None:
+        return _plain(path)
+    log = path.with_name(match[1])
+    rotated = match[2] == "old" or log in names or any(map(_tells, _beside(log, "", ".old")))
+    return log if rotated else _plain(path)
+
+
+def _tells(path: Path) -> bool:
+    try:
+        return is_log(start_of(path))
+    except OSError:
+        return False
 
 
 def _parts_of(log: Path, named: Iterable[Path]) -> Iterator[Path]:
@@ -111,20 +133,24 @@ def _parts_of(log: Path, named: Iterable[Path]) -> Iterator[Path]:
         return
     numbers = ["old"]
     number = 1
-    while any(_beside(log, str(number))):
+    while any(_beside(log, f".{number}")):
         numbers.append(str(number))
         number += 1
     for name in numbers:
-        yield from _beside(log, name)
+        yield from _beside(log, f".{name}")[:1]
 
 
-def _beside(log: Path, part: str) -> Sequence[Path]:
-    """Its part, plain or compressed."""
-    names = (f"{log.name}.{part}", f"{log.name}.{part}.gz")
-    return [log.with_name(name) for name in names if log.with_name(name).is_file()][:1]
+def _beside(log: Path, *ends: str) -> Sequence[Path]:
+    """Files of its name with one of these ends, plain or compressed."""
+    names = (f"{log.name}{end}{packed}" for end in ends for packed in ("", ".gz"))
+    return [log.with_name(name) for name in names if log.with_name(name).is_file()]
 
 
-def _age(path: Path) -> int:
-    """To sort by: the oldest first."""
-    match = _PART.fullmatch(_plain(path).name)
-    return 0 if match is None else -int(match[2]) if match[2].isdigit() else -(1 << 30)
+def _in_order(log: Path, parts: Iterable[Path]) -> list[Path]:
+    """The oldest first."""
+    return sorted(parts, key=lambda path: _age(_plain(path).name[len(log.name) + 1 :]))
+
+
+def _age(part: str) -> int:
+    """To sort by: of the log itself, of its parts with numbers, of the one that is called old."""
+    return 0 if not part else -int(part) if part.isdecimal() else -(1 << 30)

@@ -288,6 +288,11 @@ def test_a_log_that_does_not_tell_of_transfers_says_so(tmp_path):
     assert not any("(040)" in sentence for sentence in read([str(tmp_path / "log")]).untold)
 
 
+def test_a_log_names_no_cache_and_that_is_said(tmp_path):
+    (tmp_path / "log").write_text("".join(HEAD.format(*event) + "...\n" for event in (SUBMIT, INPUT, EXECUTE)))
+    assert any("does not name the cache" in sentence for sentence in read([str(tmp_path / "log")]).untold)
+
+
 def test_a_log_whose_beginning_is_lost(tmp_path):
     ended = "Job terminated.\n\t(1) Normal termination (return value 0)\n\t   TimeSlotBusy (s)     :      90        \n"
     job = told(tmp_path, ("006", "01:00", "Image size of job updated: 1"), ("005", "02:00", ended.rstrip("\n")))
@@ -436,7 +441,20 @@ def test_words_of_a_log_are_no_orders_to_a_terminal(tmp_path):
         HEAD.format("005", "01:00", f"Job terminated.\n\t(1) Normal termination (return value {'1' * 5000})"),
         HEAD.format("006", "01:00", "x").replace("007.", "7" * 5000 + "."),
     ],
+    ids=["attribute", "hold", "exit", "cluster"],
 )
 def test_numbers_that_are_none_cost_no_report(tmp_path, line):
     (tmp_path / "log").write_text(HEAD.format(*SUBMIT) + "...\n" + line + "...\n")
     assert len(read([str(tmp_path / "log")]).jobs) == 1
+
+
+@pytest.mark.parametrize("year", ["2926", "1926"])
+def test_a_year_that_cannot_be_costs_one_event(tmp_path, year):
+    """All others keep their times, and it is said that something is missing."""
+    spoilt = HEAD.format("006", "01:30", "Image size of job updated: 1").replace("2026", year)
+    lines = [HEAD.format(*SUBMIT), HEAD.format(*EXECUTE), spoilt, HEAD.format(*ended("02:00", 60))]
+    (tmp_path / "log").write_text("".join(line + "...\n" for line in lines))
+    history = read([str(tmp_path / "log")])
+    assert laid(history.jobs[0]) == [[(RUN, 60, 120)]]
+    assert (history.skipped, history.problems[0].line) == (1, 6)
+    assert year in history.problems[0].text

@@ -62,6 +62,36 @@ def test_the_oldest_part_comes_first(tmp_path):
     assert read([str(tmp_path / "log")]).jobs == read([str(THREE)]).jobs
 
 
+@pytest.mark.parametrize("form", ["job.{}", "log.1234.{}"])
+def test_logs_with_the_number_of_a_process_are_no_parts_of_one(tmp_path, form):
+    """Each has a job of the same number, as logs of one cluster may: of one log they would be one job used again."""
+    text = (LOGS / "01-success-gpu-transfer.log").read_text()
+    for number in range(3):
+        (tmp_path / form.format(number)).write_text(text.replace("(002.000", f"(002.00{number}"))
+    (tmp_path / "job").write_text("#!/bin/sh\n# no log\n")
+    history = read([str(tmp_path / form.format("*"))])
+    assert history.name == "3 logs"
+    assert [job.id for job in history.jobs] == ["2.0", "2.1", "2.2"]
+
+
+def test_a_rotated_log_whose_name_ends_with_a_number(tmp_path):
+    first, second = parted(THREE.read_text())
+    (tmp_path / "job.5.1").write_text(first)
+    (tmp_path / "job.5").write_text(second)
+    assert read([str(tmp_path / "job.5")]).jobs == read([str(tmp_path / "job.5*")]).jobs == read([str(THREE)]).jobs
+
+
+def test_two_logs_whose_beginnings_are_lost_tell_of_two_jobs(tmp_path):
+    """Of the same number: nothing says that they are the same job."""
+    end = "\n\t(1) Normal termination (return value {})\n...\n"
+    for number, name in enumerate(("a", "b")):
+        (tmp_path / name).mkdir()
+        text = f"005 (007.000.000) 2026-11-16 0{number}:00:00 Job terminated.{end.format(number)}"
+        (tmp_path / name / "log").write_text(text)
+    jobs = read([str(tmp_path / "a"), str(tmp_path / "b")]).jobs
+    assert [(job.id, job.outcome) for job in jobs] == [("7.0", Outcome.SUCCEEDED), ("7.0 (log)", Outcome.FAILED)]
+
+
 def test_a_compressed_log_that_is_cut_off(tmp_path):
     packed = gzip.compress((LOGS / "45-late-materialization.log").read_bytes())
     (tmp_path / "log.gz").write_bytes(packed[: len(packed) * 2 // 3])
