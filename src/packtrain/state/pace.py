@@ -4,7 +4,7 @@ anew for the jobs that changed only."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from statistics import median
@@ -33,6 +33,13 @@ class Stint(NamedTuple):
     @property
     def seconds(self) -> float:
         return self.around + self.steps
+
+
+class Moved(NamedTuple):
+    """What moving a job away from where it was late has cost."""
+
+    times: int  # that it went on from what it had saved: all around its steps is done once more
+    redone: float  # seconds of what it had not saved
 
 
 @dataclass(slots=True)
@@ -122,7 +129,7 @@ class Pace:
     running: dict[str, UnderWay | None] = field(default_factory=dict)  # None: nobody told since when
     waiting: set[str] = field(default_factory=set)  # for a machine, or for their next attempt
     copied: set[str] = field(default_factory=set)  # jobs of which a second copy was started
-    moved: dict[str, int] = field(default_factory=dict)  # how often jobs were moved
+    moved: dict[str, Moved] = field(default_factory=dict)  # jobs that were, from the decision on
     slot_s: float = 0.0  # of all attempts that are over
     _slot_s: dict[str, float] = field(default_factory=dict)
     _queued: dict[str, float] = field(default_factory=dict)  # seconds that a job last waited for a machine
@@ -133,6 +140,8 @@ class Pace:
         """Replace what is known of one job."""
         if len(job.live) < len(job.attempts):
             self._draw_ended(job)
+        if moves := job.moves:
+            self.moved[job.id] = _moved(job, moves)
         queued = _queued(job)
         if queued is not None:
             _note(self._queued, job.id, queued)
@@ -152,8 +161,6 @@ class Pace:
         stint = next(_stints(job), None)
         if stint:
             _note(self.whole, job.id, stint)
-        if moves := job.moves:
-            self.moved[job.id] = len(moves)
 
     def further(self, job: JobState) -> bool:
         """False if it is not known to run, or not known how far it is. Reports come by the thousand."""
@@ -201,6 +208,24 @@ def _next_stage(known: UnderWay, job: JobState) -> UnderWay | None:
     """Of the only attempt of a job, where nothing else can have changed."""
     under = UnderWay.of(job) if len(job.attempts) == 1 else None
     return under.after(known) if under else None
+
+
+def _moved(job: JobState, moves: Collection[str]) -> Moved:
+    """Of a decision that a pool started several times, the last one was late."""
+    late = {a.decision: a for a in job.attempts if a.decision in moves and a.began_at}.values()
+    left = [attempt for attempt in late if attempt.status is not AttemptStatus.SUCCEEDED]
+    saved = sum(bool(attempt.checkpoint or attempt.restored) for attempt in left)
+    return Moved(saved, sum(redone(attempt, attempt.over_at or job.changed_at) for attempt in left))
+
+
+def redone(attempt: Attempt, until: float) -> float:
+    """Seconds of what its successor has to do again: all of it, or what it did since its newest checkpoint."""
+    saved, done = attempt.checkpoint or attempt.restored, attempt.training.fraction or 0.0
+    if not saved:
+        return max(0.0, until - attempt.began_at)
+    own, lost = (done - attempt.training.share_of(known) for known in (attempt.restored, saved))
+    since = attempt.stage_at if attempt.stage == "steps" and attempt.stage_at else attempt.began_at
+    return max(0.0, _steps(attempt, until - since) * lost / own) if own > 0 else 0.0
 
 
 def _queued(job: JobState) -> float | None:

@@ -421,6 +421,36 @@ class TestMoves:
             week.submit("0-2")
             week.begin("0", "A", "slow2", at=week.now + HOUR, decision="0-2")
 
+    @pytest.mark.parametrize("ended", [False, True])
+    def test_what_moves_throw_away_stays_within_the_budget_from_the_decision_on(self, ended):
+        """Twenty are late and have saved nothing: each move loses all that its attempt did."""
+        given = rules(60, output=REMOTE, checkpoint=Checkpoint("ckpt.pt"), copies=0.05)
+        week = Week(*map(str, range(60)))
+        for n in range(60):
+            week.begin(str(n), "Slow" if n < 20 else "AB"[n % 2], f"w{n}")
+        for n in range(20, 60):
+            week.succeed(str(n), HOUR)
+        for n in range(20):
+            week.report(str(n), 20)
+        moved = []
+        for turn in range(10):
+            week.now = HOUR + 60.0 * turn
+            decisions = decide(week, week.now, given)
+            moved += [(move.job, week.now) for move in decisions]
+            for move in decisions:
+                _say(week, move)
+                if ended:
+                    week.gone(move.target, move.job)
+        lost = sum(at for _, at in moved)
+        assert 0 < lost <= 0.05 * (40 * HOUR + 20 * 5 * HOUR), moved
+
+    def test_what_was_done_since_the_checkpoint_is_lost_too(self):
+        week = self.late(saved=10, step=20)
+        assert decide(week, HOUR, replace(MOVING, recovery=replace(MOVING.recovery, copies=0.05)))
+        tenth = 0.5 * HOUR / (9 * HOUR + 5 * HOUR)
+        less = replace(MOVING, recovery=replace(MOVING.recovery, copies=tenth * 0.9))
+        assert decide(week, HOUR, less) == []
+
     def test_twice_at_most(self):
         week = peers_done()
         for number in (1, 2, 3):

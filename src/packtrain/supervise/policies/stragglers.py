@@ -13,7 +13,7 @@ from statistics import median
 
 from packtrain.engines.api import Amendment
 from packtrain.state import Attempt, JobState, RunState
-from packtrain.state.pace import Stint, site_of
+from packtrain.state.pace import Stint, redone, site_of
 from packtrain.supervise.decisions import Accept, Cancel, Changed, Decision, Move, Policy, Submit
 from packtrain.supervise.policies.amend import amendment
 from packtrain.supervise.policies.forecast import Forecast, words
@@ -122,7 +122,7 @@ def _late(job: JobState, rules: Rules, forecast: Forecast, there: Stint, least: 
     if not (_may_move(job, sure) if moves else _may_be_copied(job, rules)):
         return None
     takes = there.around + (1 - attempt.training.share_of(saved if moves else {})) * there.steps
-    cost = min(left, takes) if not moves else there.around if saved else forecast.elapsed(job.id)
+    cost = redone(attempt, forecast.now) + (there.around if saved else 0.0) if moves else min(left, takes)
     before = frozenset(site_of(one) for one in job.attempts if one.decision in job.moves)
     late = Late(job.id, attempt, left, takes, least, cost, moves, before, forecast)
     return late if late.gain >= least else None
@@ -192,7 +192,7 @@ def _elsewhere(given: Amendment, one: Late) -> Amendment:
     return replace(given, avoid_machines=tuple(sorted({*given.avoid_machines, machine} - {""})))
 
 
-# What it costs: the time that two attempts of a job are on machines at once, and what is fetched again after a move
+# What it costs: the time that two attempts of a job are on machines at once, and what is done again after a move
 
 
 def _slot_time(state: RunState, forecast: Forecast) -> float:
@@ -206,7 +206,8 @@ def _slot_time(state: RunState, forecast: Forecast) -> float:
 def _spent(state: RunState, forecast: Forecast) -> float:
     pace = state.record.pace
     around = median(peer.around for peer in forecast.peers.values()) if forecast.peers else 0.0
-    return sum(_beside(state.jobs[name], forecast.now) for name in pace.copied) + around * sum(pace.moved.values())
+    moved = sum(one.redone + around * one.times for one in pace.moved.values())
+    return moved + sum(_beside(state.jobs[name], forecast.now) for name in pace.copied)
 
 
 def _beside(job: JobState, now: float) -> float:
