@@ -96,8 +96,8 @@ def _upload_all(context: Context, output: Output, prefix: str, stop: Callable[[]
 
 
 def within_grace(context: Context) -> Callable[[], None]:
-    """For copying that goes on after TERM: the steps have the grace period, and all copying has it once more. Ahead of a
-    limit it has the time up to that: this is what it was reserved for."""
+    """For copying that goes on after TERM: the steps have the grace period, and all copying has it once more.
+    Ahead of a limit it has the time up to that: this is what it was reserved for."""
 
     def check() -> None:
         since = context.stop.since

@@ -112,14 +112,16 @@ class Checkpoint:
         """Save everything; go on with batch `batch` (counted from 0) of `epoch`, after `step` steps.
 
         Only copies in memory: a thread writes. A save that comes while the one before is still being written waits for
-        it; `due` avoids that. If that one failed, this call warns. `extra` are values of your own, see Position.
+        it; `due` avoids that. If that one failed, this call warns. Scalars of torch and numpy are welcome, as in
+        `report`. `extra` are values of your own, see Position.
         """
         everybody = self._ranks.gathered(random_state())
         if self._ranks.first:
             began = time.monotonic()
             self._writer.wait()
             self._warn_of_failure()
-            position = Position(epoch, batch, step, self._best, metrics or {}, extra)
+            numbers = {name: _number(value) for name, value in (metrics or {}).items()}
+            position = Position(int(epoch), int(batch), int(step), self._best, numbers, extra)
             self._start_writing(position, everybody)
             self._blocked_s = max(self._blocked_s, time.monotonic() - began)
         self._saved_at = time.monotonic()
@@ -212,6 +214,11 @@ def _unwrapped(model: Any) -> Any:
     while isinstance(model, (nn.parallel.DistributedDataParallel, nn.DataParallel)) or hasattr(model, "_orig_mod"):
         model = model._orig_mod if hasattr(model, "_orig_mod") else model.module
     return model
+
+
+def _number(value: Any) -> Any:
+    """A scalar of torch may have a graph, and lie on a GPU."""
+    return value.item() if hasattr(value, "item") else value
 
 
 def _state_of(part: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from packtrain.errors import PacktrainError
@@ -30,7 +30,7 @@ class Position:
     extra: Mapping[str, Any] = field(default_factory=dict)  # whatever else was given to the last `save`
 
     def state(self) -> State:
-        return asdict(self)
+        return {**vars(self), "metrics": dict(self.metrics), "extra": dict(self.extra)}
 
 
 def position_in(state: State) -> Position:

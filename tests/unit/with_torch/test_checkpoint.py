@@ -304,3 +304,17 @@ def test_what_the_agent_restored_under_another_name(output, monkeypatch):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert Training().ckpt.resume().step == 4
+
+
+def test_scalars_of_numpy_and_torch_are_welcome(output):
+    """As in `report`; a loss that still has its graph too."""
+    training = Training(best="-loss")
+    loss = training.model(torch.randn(8, 4)).pow(2).mean()
+    where = {"epoch": torch.tensor(2), "batch": numpy.int32(1), "step": numpy.int64(3)}
+    training.ckpt.save(**where, metrics={"loss": loss, "accuracy": numpy.float32(0.5)}, mine=loss)
+    training.ckpt.close()
+    found = Training(best="-loss").ckpt.resume()
+    assert (found.epoch, found.batch, found.step) == (2, 1, 3)
+    assert found.metrics == {"loss": loss.item(), "accuracy": 0.5}
+    assert found.best == loss.item()
+    assert found.extra["mine"] == loss.detach()
