@@ -6,6 +6,8 @@ import random
 import sys
 from typing import Any
 
+from packtrain.torch.ranks import rank_and_world
+
 Randomness = dict[str, Any]
 
 
@@ -17,7 +19,7 @@ def random_state() -> Randomness:
     if "numpy" in sys.modules:
         state["numpy"] = _numpy_state()
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        state["cuda"] = torch.cuda.get_rng_state()
+        state["cuda"] = _cuda_state()
     return state
 
 
@@ -29,7 +31,27 @@ def restore_random_state(state: Randomness) -> None:
     if "numpy" in state:
         _restore_numpy(state["numpy"])
     if "cuda" in state and torch.cuda.is_available():
-        torch.cuda.set_rng_state(state["cuda"])
+        _restore_cuda(state["cuda"])
+
+
+def _cuda_state() -> list[Any]:
+    """Of the device that is this process's own; of all of them, if there is no other process to have the others."""
+    import torch
+
+    alone = rank_and_world()[1] == 1
+    return torch.cuda.get_rng_state_all() if alone else [torch.cuda.get_rng_state()]
+
+
+def _restore_cuda(states: Any) -> None:
+    """Where there are fewer devices now, theirs; one state alone is the current device's, as in older files."""
+    import torch
+
+    states = states if isinstance(states, list) else [states]
+    if len(states) == 1:
+        torch.cuda.set_rng_state(states[0])
+        return
+    for device, state in enumerate(states[: torch.cuda.device_count()]):
+        torch.cuda.set_rng_state(state, device)
 
 
 def _numpy_state() -> tuple[Any, ...]:
