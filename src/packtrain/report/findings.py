@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from packtrain.report.accounts import LOST_COMPUTE, OPEN, USEFUL, WASTE, JobAccount, Share
 from packtrain.report.arrivals import moves_of
 from packtrain.report.figures import FINE, FailureFigures, Figures, JobFigures
-from packtrain.report.history import Attempt, Category, History, Outcome
+from packtrain.report.history import Attempt, Category, History, Move, Outcome
 from packtrain.report.sites import SiteFigures
 from packtrain.report.spread import Spread
 from packtrain.report.traits import common_trait
@@ -45,7 +45,7 @@ _BLAMES = {
     Category.PROGRAM: "in the program",
     Category.MACHINE: "by the machine",
     Category.POOL: "by the pool",
-    Category.PERSON: "removed by a person",
+    Category.PERSON: "by a person",
     Category.UNKNOWN: "for reasons unknown",
 }
 
@@ -217,9 +217,11 @@ def _tail(history: History, figures: Figures) -> Iterator[Finding]:
     spread = figures.completion
     if not spread or spread.count < 10 or spread.median < _WORTH_TELLING_S or (figures.tail_p95 or 0.0) < _TAIL:
         return
+    which = "jobs" if spread.count == figures.jobs else "jobs that succeeded"
     text = (
-        f"Half of the jobs were done {time_words(spread.median)} after their first match, but one in twenty took more "
-        f"than {time_words(spread.p95)} ({figures.tail_p95:.1f} times as long), the slowest {time_words(spread.high)}"
+        f"Half of the {which} were done {time_words(spread.median)} after their first match, but one in twenty took "
+        f"more than {time_words(spread.p95)} ({figures.tail_p95:.1f} times as long), "
+        f"the slowest {time_words(spread.high)}"
     )
     yield Finding(f"{text}{_why_slow(figures, spread)}.", 0.2)
 
@@ -319,16 +321,25 @@ def _warm_caches(history: History, figures: Figures) -> Iterator[Finding]:
 
 def _time_limit_of_transfers(history: History, figures: Figures) -> Iterator[Finding]:
     """All that ran longer than some time came to nothing: somebody's timer, though nobody says so."""
-    moves = [move for attempt in history.attempts() for move in moves_of(attempt)]
-    broken = sorted(move.seconds for move in moves if not move.whole and move.seconds >= _AT_ONCE_S)
-    longest = max((move.seconds for move in moves if move.whole), default=0.0)
+    moves = [[move for attempt in job.attempts for move in moves_of(attempt)] for job in history.jobs]
+    broken = sorted(move.seconds for some in moves for move in _broken_of(history, some))
+    longest = max((move.seconds for some in moves for move in some if move.whole), default=0.0)
     if len(broken) < _ENOUGH or not longest < broken[0] <= _NEAR * longest:
         return
+    known = " and whose time is told by itself" if history.kind == "table" else ""
     text = (
-        f"No transfer that came whole took longer than {time_words(longest)}, and no transfer that came to nothing "
-        f"(other than within a minute) took less than {time_words(broken[0])}: a time limit between the two is likely"
+        f"No transfer that came whole took longer than {time_words(longest)}, and no transfer that came to nothing"
+        f"{known} (other than within a minute) took less than {time_words(broken[0])}: "
+        "a time limit between the two is likely"
     )
     yield Finding(f"{text}.", 0.24)
+
+
+def _broken_of(history: History, moves: Sequence[Move]) -> list[Move]:
+    """Those of one job that came to nothing. Of several, a table tells the sum only: each may have been shorter."""
+    broken = [move for move in moves if not move.whole]
+    known = history.kind != "table" or len(broken) == 1
+    return [move for move in broken if move.seconds >= _AT_ONCE_S] if known else []
 
 
 def _jobs(count: int) -> str:

@@ -107,6 +107,8 @@ def test_a_long_tail_and_its_reason():
     text = one(told(*jobs), "one in twenty")
     assert text.startswith("Half of the jobs were done 4 h 10 min after their first match")
     assert text.endswith("all 4 that took more than twice the median lost most of it to transfers thrown away.")
+    failed = job(20, stay(Outcome.FAILED, category=Category.PROGRAM))
+    assert one(told(*jobs, failed), "one in twenty").startswith("Half of the jobs that succeeded were done 4 h 10 min")
 
 
 def test_sites_that_differ():
@@ -142,6 +144,25 @@ def test_a_timer_that_nobody_tells_of():
     assert "a time limit between the two is likely" in one(told(*jobs), "No transfer that came whole")
     assert not [text for text in told(*jobs, good(9, fetched=5000.0)) if "a time limit between" in text]
     assert not [text for text in told(*jobs[5:]) if "a time limit between" in text], "nothing near it came"
+
+
+def test_a_table_tells_no_timer_by_averages():
+    """Of two transfers in 2.2 h one may have been cut after 30 minutes."""
+    lost = stay(Outcome.FAILED, fetched=1.1 * HOUR, executed=0, category=Category.TRANSFER)
+    twice = [job(5 + n, lost, lost, stay(start=T0 + 3 * HOUR)) for n in range(6)]
+    came = [good(n, fetched=3000.0) for n in range(5)]
+    assert [text for text in told(*came, *twice) if "a time limit between" in text], "a log tells each"
+    assert not [text for text in told(*came, *twice, kind="table") if "a time limit between" in text]
+    once = [stalled(20 + n, hours=1.2) for n in range(3)]
+    assert one(told(*came, *twice, *once, kind="table"), "a time limit between") == (
+        "No transfer that came whole took longer than 50 min, and no transfer that came to nothing and whose time is "
+        "told by itself (other than within a minute) took less than 1 h 12 min: a time limit between the two is likely."
+    )
+
+
+def test_what_a_person_held_was_not_removed():
+    held = job(0, stay(Outcome.HELD, category=Category.PERSON), reason="via condor_hold")
+    assert one(told(held, good(1)), "did not succeed").startswith("1 of 2 jobs did not succeed: by a person.")
 
 
 def test_outputs_that_nobody_checked():
