@@ -34,9 +34,11 @@ def streams_of(context: Context) -> Iterator[Streams]:
     sources = [source for source in context.job.inputs if source.mode == "stream"]
     variables: dict[str, str] = {}
     folders: list[Path] = []
+    given_out = 0
     with ExitStack() as stack:
         for source in sources:
-            told = _given(context, source, stack)
+            told = _given(context, source, stack, given_out)
+            given_out += told.keep_bytes
             path = context.box.streams / f"{source.name or 'input'}{SUFFIX}"
             told.write(path)
             folders += _outside(context, told)
@@ -47,12 +49,15 @@ def streams_of(context: Context) -> Iterator[Streams]:
         yield Streams(variables, tuple(dict.fromkeys(folders)))
 
 
-def _given(context: Context, source: Input, stack: ExitStack) -> Given:
+def _given(context: Context, source: Input, stack: ExitStack, given_out: int) -> Given:
     assert source.index is not None  # the stage fetch brought it
     index = context.box.folder_of(source) / source.index.name
     context.box.streams.mkdir(exist_ok=True)
     size = sum(item.size or 0 for item in source.items)
-    keep, most = _in_depot(context.depot, source, index, size, stack) if context.depot else _in_sandbox(context, size)
+    if context.depot:
+        keep, most = _in_depot(context.depot, source, index, size, stack)
+    else:
+        keep, most = _in_sandbox(context, size, given_out)
     if not most:
         context.log.line(f"steps: nothing of {source.name or 'the input'} is kept: there is no disk for it")
     archives = tuple(item.sources for item in source.items)
@@ -68,14 +73,16 @@ def _in_depot(depot: Depot, source: Input, index: Path, size: int, stack: ExitSt
     return found or (Path(), 0)
 
 
-def _in_sandbox(context: Context, size: int) -> tuple[Path, int]:
-    """What the plan's disk leaves, and the machine has; without a figure nothing is kept. It goes with the sandbox."""
+def _in_sandbox(context: Context, size: int, given_out: int) -> tuple[Path, int]:
+    """What the plan's disk leaves, the machine has, and other inputs were not given; without a figure nothing is kept.
+    It goes with the sandbox."""
     promised = context.job.limits.disk_bytes
     if promised is None:
         return Path(), 0
     folder = context.box.streams / "kept"
     room = min(promised - _used(context.box.root), machine.disk_free(context.box.root)) - _SPARE
-    return folder, max(0, min(size, room + _used(folder)))  # an attempt before, which was here, may have left some
+    room += _used(folder) - given_out  # an attempt before, which was here, may have left some
+    return folder, max(0, min(size, room))
 
 
 def _used(folder: Path) -> int:

@@ -94,6 +94,16 @@ def test_the_disk_of_the_plan_says_what_is_kept(context, source, tmp_path, monke
     assert told(context(source, disk=100 * GB))[0].keep_bytes == 1000
 
 
+def test_two_inputs_share_the_disk(context, source, monkeypatch):
+    size = source.items[0].size
+    monkeypatch.setattr(machine, "disk_free", lambda path: GB + size + 1000)
+    other = Input("other", "inputs/other", source.items, unpack="never", mode="stream", index=source.index)
+    here = brought(context(source, other, disk=100 * GB))
+    with streams_of(here):
+        found = [Given.read(here.box.streams / f"{name}.packtrain-stream").keep_bytes for name in ("data", "other")]
+    assert found == [size, 1000]
+
+
 def test_in_a_depot_what_was_read_is_shared_and_stays(context, source, tmp_path):
     depot = Depot(tmp_path / "depot")
     here = context(source, depot=depot, disk=GB)
