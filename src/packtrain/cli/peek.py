@@ -20,7 +20,7 @@ from packtrain.plan import Ref
 from packtrain.report.sheet import Picture, decoded, sheet
 from packtrain.stream.build.local import opened
 from packtrain.stream.build.remote import Remote
-from packtrain.stream.index import FILES, Index, Part
+from packtrain.stream.index import FILES, Index, Part, bare
 from packtrain.transfer.address import joined
 from packtrain.transfer.keep import keeping
 
@@ -127,7 +127,8 @@ class _Remotes:
         named = [] if asked.given() else asked.wish().archives
         urls = [(archive.url, *archive.mirrors) for archive in index.archives]
         found = [[asked.access.ref(url, one[0]) for url in one] for one in urls]
-        self._refs = named if len(named) == len(found) else found
+        same = [bare(refs[0].url) for refs in named] == [one[0] for one in urls]  # a folder may stand for its archives
+        self._refs = named if same else found
         self._opened = [] if index.layout == FILES else [self._remote(refs) for refs in self._refs]
 
     def of(self, number: int) -> Remote:

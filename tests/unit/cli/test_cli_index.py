@@ -120,6 +120,9 @@ def test_peek_of_a_folder_and_of_a_webdataset(tmp_path):
     (tmp_path / "data" / "red").mkdir(parents=True)
     (tmp_path / "data" / "red" / "1.jpg").write_bytes(jpeg("red"))
     assert "1 sample of 1" in called(peek.command, "data", "-o", "a.png")
+    (tmp_path / "tars").mkdir()
+    tarred("tars/only.tar", {"a/1.jpg": jpeg("red")})
+    assert "1 sample of 1" in called(peek.command, "tars/", "-o", "c.png")
     tarred("shard.tar", {"a.cls": b"3", "a.jpg": jpeg("red"), "b.cls": b"1", "b.jpg": jpeg("blue")})
     assert "2 samples of 2" in called(peek.command, "shard.tar", "-o", "b.png")
 
