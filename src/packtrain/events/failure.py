@@ -329,6 +329,14 @@ KINDS: dict[str, FailureKind] = {
         "another attempt of the job succeeded first",
         "nothing: the job has succeeded",
     ),
+    "target_busy": FailureKind(
+        SITE,
+        True,
+        RETRY,
+        59,
+        "another process fetches the same file to the same place",
+        "wait until that is done, or choose another place",
+    ),
     "terminated": FailureKind(
         POOL, True, AGAIN, 60, "the pool or a person ended the attempt (TERM)", "nothing: it is tried again"
     ),

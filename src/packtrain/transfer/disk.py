@@ -101,8 +101,8 @@ class Disk:
         return self._follower.finish(self._wish.stop) if self._follower else None
 
     def close(self) -> None:
+        """The part stays open: it is ours until the fetch is over."""
         self._end_following()
-        self._part.close()
 
     def _follow(self, known: Known) -> None:
         self._end_following()

@@ -69,6 +69,12 @@ class _Fetch:
         self._doubted: Digest | None = None  # what the first download should have had, and had not
 
     def run(self) -> Fetched:
+        try:
+            return self._by_and_by()
+        finally:
+            self._part.close()
+
+    def _by_and_by(self) -> Fetched:
         for _ in range(_BEGINNINGS):
             try:
                 return self._once()
@@ -89,11 +95,11 @@ class _Fetch:
             crew.run(engine)
             asking.wait(self._wish.stop)
             sha256 = self._verified(disk, engine)
+            self._part.finish()
         finally:
             self._hedges += engine.schedule.hedged if engine.schedule else 0
             asking.end()
             disk.close()
-        self._part.finish()
         return self._figures(engine, sha256, self._verified_by(disk))
 
     def _go_on(self, disk: Disk, engine: Engine) -> None:

@@ -1,6 +1,7 @@
 """A file that has not fully arrived, on disk: blocks are written where they belong, and then into the ledger.
 
-A new process finds both files (see `ledger`) and goes on. Nothing but `finish` gives the file its name.
+A new process finds both files (see `ledger`) and goes on. Nothing but `finish` gives the file its name. The part is
+locked while it is open: two processes that fetch to one place would write each other's blocks.
 """
 
 from __future__ import annotations
@@ -11,13 +12,13 @@ import fcntl
 import os
 import threading
 from collections.abc import Iterator
-from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from packtrain.errors import FailedError
 from packtrain.transfer.buffers import page_aligned
 from packtrain.transfer.direct import into_file
+from packtrain.transfer.held import held, is_at, let_go
 from packtrain.transfer.ledger import Known, record, records, seal_in, seal_of
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 class Partial:
-    """Owns the two files of a target. `put` and `append` may be called by several threads."""
+    """Owns the two files of a target until it is closed. `put` and `append` may be called by several threads."""
 
     def __init__(self, target: Path) -> None:
         self.target = target
@@ -43,18 +44,21 @@ class Partial:
 
     def resume(self, block: int, checksums: Checksums | None) -> set[int]:
         """Open what an earlier process left, and say which blocks of it are right; none if nothing is of use."""
+        with self._writing(0):
+            if not self._take(create=False):
+                return set()
         try:
             data = self._ledger_path.read_bytes()
             end = data.index(b"\n") + 1
             known = Known.from_line(data[:end])
             done = dict(records(data[end:]))
-            if known.block != block or self.path.stat().st_size != known.size:
+            if known.block != block or os.fstat(self._file).st_size != known.size:
                 raise ValueError("another object")
-            right = _right_blocks(self.path, known, done, checksums)
+            right = _right_blocks(self._file, known, done, checksums)
         except (OSError, ValueError, KeyError, TypeError):
             self.discard()
             return set()
-        self._open(known, os.O_TRUNC)
+        self._begin_ledger(known)
         self._note(known.line() + b"".join(record(index, done[index]) for index in sorted(right)))
         return right
 
@@ -64,8 +68,8 @@ class Partial:
         if known.size > free_bytes(self.target.parent):
             raise self._full(known.size)
         with self._writing(known.size):
-            self.target.parent.mkdir(parents=True, exist_ok=True)
-            self._open(known, os.O_TRUNC)
+            self._begin_empty()
+            self._begin_ledger(known)
             os.ftruncate(self._file, known.size)
             self._note(known.line())
 
@@ -73,16 +77,30 @@ class Partial:
         """An empty part for an object whose size shows in the end: no ledger, it cannot be gone on with."""
         self.discard()
         with self._writing(0):
-            self.target.parent.mkdir(parents=True, exist_ok=True)
-            self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            self._begin_empty()
 
-    def _open(self, known: Known, flags: int) -> None:
-        self.close()
+    def _begin_empty(self) -> None:
+        self.target.parent.mkdir(parents=True, exist_ok=True)
+        self._take(create=True)
+        os.ftruncate(self._file, 0)
+
+    def _take(self, create: bool) -> bool:
+        """The part is ours from now on, until it is closed; False if there is none."""
+        if self._file < 0:
+            try:
+                file = held(self.path, create)
+            except BlockingIOError:
+                raise self._busy("is being fetched by another process") from None
+            if file is None:
+                return False
+            self._file = file
+            with contextlib.suppress(OSError):  # else each sample that is read costs a note in the disk's journal
+                fcntl.fcntl(self._file, fcntl.F_SETFL, _NO_ACCESS_TIME)
+        return True
+
+    def _begin_ledger(self, known: Known) -> None:
         self.known = known
-        self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        with contextlib.suppress(OSError):  # else each sample that is read costs a note in the disk's journal
-            fcntl.fcntl(self._file, fcntl.F_SETFL, _NO_ACCESS_TIME)
-        flags |= os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
         self._ledger = os.open(self._ledger_path, flags, 0o666)
 
     def _note(self, lines: bytes) -> None:
@@ -126,22 +144,29 @@ class Partial:
         return os.preadv(self._file, [view], position)
 
     def finish(self) -> None:
+        if not is_at(self._file, self.path):
+            raise self._busy("was fetched by another process at the same time")
         self.path.replace(self.target)
-        with contextlib.suppress(FileNotFoundError):
-            self._ledger_path.unlink()
-        self.close()
+        self._end()
 
     def discard(self) -> None:
+        with self._writing(0):
+            if self._take(create=False):
+                self.path.unlink()
+        self._end()
+
+    def _end(self) -> None:
+        """The ledger goes only while the part is ours: else it is that of another process."""
+        if self._file >= 0:
+            self._ledger_path.unlink(missing_ok=True)
         self.close()
-        for path in (self._ledger_path, self.path):
-            with contextlib.suppress(FileNotFoundError):
-                path.unlink()
         self.known = None
 
     def close(self) -> None:
-        for opened in (self._file, self._ledger):
-            if opened >= 0:
-                os.close(opened)
+        if self._ledger >= 0:
+            os.close(self._ledger)
+        if self._file >= 0:
+            let_go(self._file)
         self._file = self._ledger = -1
 
     @contextlib.contextmanager
@@ -150,6 +175,10 @@ class Partial:
             yield
         except OSError as error:
             raise self._unwritable(error, needed) from error
+
+    def _busy(self, what: str) -> FailedError:
+        words = f"{self.target} {what}: wait until that is done, or choose another place for it"
+        return FailedError("target_busy", words)
 
     def _unwritable(self, error: OSError, needed: int) -> FailedError:
         if error.errno in _NO_ROOM:
@@ -162,20 +191,17 @@ class Partial:
         return FailedError("disk_full", words)
 
 
-def _right_blocks(path: Path, known: Known, done: dict[int, int], checksums: Checksums | None) -> set[int]:
+def _right_blocks(file: int, known: Known, done: dict[int, int], checksums: Checksums | None) -> set[int]:
     """Those whose seal, or sha256 where there is one, still holds."""
     buffer = page_aligned(known.block)
-    with open(path, "rb", buffering=0) as file:
-        return {index for index, seal in done.items() if _is_right(file, buffer, known, index, seal, checksums)}
+    return {index for index, seal in done.items() if _is_right(file, buffer, known, index, seal, checksums)}
 
 
-def _is_right(
-    file: FileIO, buffer: memoryview, known: Known, index: int, seal: int, checksums: Checksums | None
-) -> bool:
+def _is_right(file: int, buffer: memoryview, known: Known, index: int, seal: int, checksums: Checksums | None) -> bool:
     from hashlib import sha256
 
     block = buffer[: known.length(index)]
-    if os.preadv(file.fileno(), [block], index * known.block) != len(block) or seal_of(block) != seal:
+    if os.preadv(file, [block], index * known.block) != len(block) or seal_of(block) != seal:
         return False
     return checksums is None or sha256(block).hexdigest() == checksums.sha256[index]
 
