@@ -217,7 +217,7 @@ class _Handler(BaseHTTPRequestHandler):
         asked = None if fault.no_range else _RANGE.match(self.headers.get("Range") or "")
         start = int(asked.group(1)) if asked else 0
         stop = min(size, int(asked.group(2)) + 1) if asked and asked.group(2) else size
-        if asked and start >= size:
+        if asked and start >= stop:  # as nginx does, also where the last byte stands before the first
             return self._say(416, b"", {"Content-Range": f"bytes */{size}", "ETag": etag})
         length = stop - start if fault.truncate is None else min(fault.truncate, stop - start)
         self._send_head(206 if asked else 200, f"bytes {start}-{stop - 1}/{size}", length, etag, fault)

@@ -12,8 +12,7 @@ from packtrain.errors import UsageError
 from packtrain.plan import Input, Item, Plan, Ref
 from packtrain.stream.build import Wish
 from packtrain.stream.build.braces import expanded
-from packtrain.stream.build.making import bare
-from packtrain.stream.index import SUFFIX, Index
+from packtrain.stream.index import SUFFIX, Index, bare
 from packtrain.transfer.address import scheme_of
 from packtrain.transfer.api import Reveal
 

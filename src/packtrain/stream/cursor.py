@@ -28,7 +28,8 @@ class Cursor:
         self._index, self._split, self.seed = index, split, seed
         chosen = None if only is None else array("Q", only)
         self._only: Sequence[int] = range(len(index)) if chosen is None else chosen
-        self._mark = index.mark if chosen is None else f"{index.mark}-{zlib.crc32(chosen):08x}"
+        some = "" if chosen is None else f"-{zlib.crc32(chosen):08x}"
+        self._mark, self._old_mark = index.mark + some, index.stamp + some
         self.epoch = 1
         self._earlier: list[tuple[Split, int]] = []  # phases of this epoch that are over, and batches of each
         self.batch = 0  # batches delivered of the present phase
@@ -76,7 +77,8 @@ class Cursor:
     def _check(self, state: Mapping[str, Any]) -> None:
         if state.get("version") != VERSION:
             raise UsageError(f"the position has version {state.get('version')}, and this packtrain reads {VERSION}")
-        mine = {"index": self._mark, "seed": self.seed}
+        mark = self._old_mark if state.get("index") == self._old_mark else self._mark  # as packtrain wrote it once
+        mine = {"index": mark, "seed": self.seed}
         other = [f"{name} {state.get(name)}, now {value}" for name, value in mine.items() if state.get(name) != value]
         if other:
             raise UsageError(

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from packtrain.errors import TransferError
 from packtrain.plan import Ref
-from packtrain.stream.index import FILES, Index
+from packtrain.stream.index import FILES, Index, bare
 from packtrain.transfer.address import joined
 from packtrain.transfer.api import Place, Reveal
 from packtrain.transfer.patience import verdict_of
@@ -30,6 +30,7 @@ class Hosts:
         self.records, self.lock = Sources(), threading.RLock()
         self._by_label: dict[tuple[int, str], Standing] = {}
         self._places: dict[int, list[tuple[Standing, Place]]] = {}
+        self._barred: dict[tuple[int, int], TransferError] = {}  # archive and record, and why
         self._finding = threading.Lock()
 
     def refs(self, archive: int) -> list[Ref]:
@@ -57,13 +58,25 @@ class Hosts:
 
     def choose(self, archive: int, now: float, avoid: Sequence[Standing] = ()) -> tuple[Standing, Place] | None:
         """The best who may be asked now, others than those to avoid first."""
-        known = {id(standing): place for standing, place in self._places.get(archive, ())}
+        places = self._places.get(archive, ())
+        known = {id(standing): place for standing, place in places if (archive, id(standing)) not in self._barred}
         able = [standing for standing in self.records.ranked(now) if id(standing) in known]
         best = next((standing for standing in able if standing not in avoid), able[0] if able else None)
         return None if best is None else (best, known[id(best)])
 
     def of(self, archive: int) -> list[Standing]:
         return [standing for standing, _ in self._places.get(archive, ())]
+
+    def bar(self, archive: int, standing: Standing, error: TransferError) -> None:
+        """Never asked for this archive again: it refuses, or has another one. Others may be had there all the same."""
+        standing.refused = False
+        self._barred[archive, id(standing)] = error
+
+    def why_hopeless(self, archive: int) -> list[TransferError]:
+        """Why nobody may be asked for it ever again; nothing, if somebody may."""
+        known = self._places.get(archive, ())
+        errors = [self._barred.get((archive, id(standing))) for standing, _ in known]
+        return [error for error in errors if error] if None not in errors else []
 
     def at(self, place: Place, sample: int) -> Ref:
         """Where the sample's bytes are at this place."""
@@ -73,7 +86,7 @@ class Hosts:
 
     def is_first(self, archive: int, standing: Standing) -> bool:
         """Whether this is the address that was indexed, whose ETag is known."""
-        urls = [place.ref.url for other, place in self._places.get(archive, ()) if other is standing]
+        urls = [bare(place.ref.url) for other, place in self._places.get(archive, ()) if other is standing]
         return self._index.archives[archive].url in urls
 
     def _found(self, archive: int) -> list[tuple[Standing, Place]]:

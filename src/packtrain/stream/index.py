@@ -21,7 +21,7 @@ from typing import Literal, NamedTuple, cast
 from packtrain.errors import FormatError
 from packtrain.plan.codec import decode, encode
 from packtrain.stream import names as packing
-from packtrain.transfer.address import joined
+from packtrain.transfer.address import joined, shown
 from packtrain.transfer.api import ObjectInfo
 
 SUFFIX = ".packtrain-index"
@@ -132,7 +132,14 @@ class Index:
 
     @property
     def mark(self) -> str:
-        """Tells this index from any other: the same samples in the same order have the same."""
+        """Of the samples and their order: the same ones have the same, wherever they are to be had."""
+        about = self._document
+        text = json.dumps([about.layout, about.classes, about.kinds, [one.size for one in about.archives]])
+        return f"{about.crc32:08x}{zlib.crc32(text.encode()):08x}"
+
+    @property
+    def stamp(self) -> str:
+        """Tells this index from any other: an archive that was changed, or lies elsewhere, makes another."""
         return f"{self._document.crc32:08x}{zlib.crc32(_text(self._document)):08x}"
 
     @property
@@ -173,6 +180,12 @@ class Index:
         if not 0 <= at < len(self):
             raise IndexError(f"sample {number} of {len(self)}")
         return at
+
+
+def bare(url: str) -> str:
+    """Without user, password and query, which may be secret; an index is for anybody."""
+    text = shown(url)
+    return text[: -len("?…")] if text.endswith("?…") else text
 
 
 def ending(name: str) -> str:

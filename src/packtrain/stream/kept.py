@@ -1,7 +1,7 @@
 """What was read stays on the disk, up to a limit: the next epoch costs no network.
 
-    DIR/MARK/data     the samples' bytes where they lie in the archives, one behind the other; the rest are holes
-    DIR/MARK/sums     how many bytes are taken (8), then for each sample (4) the CRC-32 of its bytes once they are here
+    DIR/STAMP/data    the samples' bytes where they lie in the archives, one behind the other; the rest are holes
+    DIR/STAMP/sums    how many bytes are taken (8), then for each sample (4) the CRC-32 of its bytes once they are here
 
 Any number of processes share it. The sum is looked at: a machine that went down, or another one of a shared disk, may
 have written it without the bytes. What is full stays as it is: of a dataset read over and over again, no choice of
@@ -33,11 +33,12 @@ class Kept:
 
     def __init__(self, folder: Path, index: Index, cap_bytes: int) -> None:
         self._index, self._cap = index, cap_bytes
-        home = folder / index.mark
+        home = folder / index.stamp
         home.mkdir(parents=True, exist_ok=True)
         self._data = os.open(home / "data", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._sums_file = os.open(home / "sums", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         size = _COUNT.size + _SUM_BYTES * len(index)
+        os.posix_fallocate(self._sums_file, 0, size)  # no holes: on a full disk, writing into one kills the process
         os.truncate(self._sums_file, size)
         self._map = mmap.mmap(self._sums_file, size)
         self._sums = memoryview(self._map)[_COUNT.size :].cast("I")
@@ -67,16 +68,28 @@ class Kept:
 
     def store(self, piece: Piece, data: memoryview) -> None:
         """Keep the piece if there is room. A disk that does not take it is no reason to fail."""
-        if self._full or self.has(piece.samples):
+        missing = [] if self._full else [number for number in piece.samples if not self._sums[number]]
+        if not missing:
             return
+        offsets, sizes = self._index.offsets, self._index.sizes
+        start, stop = offsets[missing[0]] - piece.start, offsets[missing[-1]] + sizes[missing[-1]] - piece.start
         with contextlib.suppress(OSError):
-            if self._reserved(piece.size):
-                self._write(self._place(piece.samples[0]) + piece.start - self._index.offsets[piece.samples[0]], data)
-                for number in piece.samples:
-                    at = self._index.offsets[number] - piece.start
-                    self._sums[number] = _sum(data[at : at + self._index.sizes[number]])
+            if self._reserved(self._taken_by(missing, piece)):
+                self._write(self._place(missing[0]), data[start:stop])
+                for number in missing:
+                    at = offsets[number] - piece.start
+                    self._sums[number] = _sum(data[at : at + sizes[number]])
             else:
                 self._full = True
+
+    def _taken_by(self, missing: Sequence[int], piece: Piece) -> int:
+        """Bytes of the samples, and what lies before each but the piece's first. So every byte of an archive is taken
+        once at most, however its samples are cut into pieces."""
+        offsets, sizes = self._index.offsets, self._index.sizes
+        before = dict(zip(piece.samples[1:], piece.samples))
+        ends = ((number, before.get(number)) for number in missing)
+        begins = (offsets[number] if last is None else offsets[last] + sizes[last] for number, last in ends)
+        return sum(offsets[number] + sizes[number] - begin for number, begin in zip(missing, begins))
 
     def close(self) -> None:
         self._sums.release()

@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from packtrain.errors import FailedError, TransferError
 from packtrain.stream.effort import Effort
 from packtrain.stream.hosts import Hosts
-from packtrain.stream.index import FILES, Index
+from packtrain.stream.index import FILES, Archive, Index
 from packtrain.stream.kept import Kept
 from packtrain.stream.reader import Attempt, LeftError, Reader, samples_of, verify
 from packtrain.stream.runs import Numbers, Piece, piece_of
@@ -41,6 +41,7 @@ _OVERTAKEN_AFTER_S, _OVERTAKEN_TIMES = 0.2, 1.5
 _HEDGED_SHARE, _MOST_COPIES = 0.1, 3
 _KNOWN_AFTER = 4  # pieces, until it is known how long one takes
 _TELL_AFTER_S, _TELL_EVERY_S = 5.0, 30.0
+_STORED_WITHIN_S = 10.0  # what came last; a disk that hangs is not waited for
 
 
 class Counts:
@@ -76,7 +77,7 @@ class Prefetch:
         self._next = self._wanted = 0
         self._held = self.freed = 0  # bytes read or being read; of them given away, counted by the one who takes
         self._full = self._closed = False
-        self._threads = self._idle = 0
+        self._threads = self._idle = self._storing = 0
         self._pace = Pace(FIRST_THREADS, MOST_THREADS, time.monotonic())
         self._effort, self._own = Effort(), Reader(self._look)
         self._times: deque[float] = deque(maxlen=32)
@@ -101,6 +102,7 @@ class Prefetch:
             self._closed = True
             self._ready.clear()
             self._changed.notify_all()
+            self._changed.wait_for(lambda: not self._storing, _STORED_WITHIN_S)
         self._connections.close()
 
     # The one who takes
@@ -252,6 +254,9 @@ class Prefetch:
         """Who is asked for it. None: nobody can be now; the piece waits."""
         piece = self._piece(number)
         archive = piece.archive
+        if not piece.size:  # there is no range of no bytes that one could ask for
+            self._arrived(number, [b""] * len(piece.samples), None)
+            return None
         try:
             self._hosts.find(archive)
         except TransferError as error:
@@ -275,11 +280,10 @@ class Prefetch:
     def _serve(self, attempt: Attempt, reader: Reader) -> None:
         piece, hosts = attempt.piece, self._hosts
         archive = piece.archive
-        expected = None if self._index.layout == FILES else self._index.archives[archive]
         attempt.own, cpu_s = reader is self._own, time.thread_time()
         try:
             ref = hosts.at(attempt.place, piece.samples[0])
-            data = reader.read(attempt, ref, expected, hosts.is_first(archive, attempt.standing))
+            data = reader.read(attempt, ref, self._expected(piece), hosts.is_first(archive, attempt.standing))
             if self._checksums:
                 verify(piece, data, self._checksums[archive], shown(ref.url))
             found = samples_of(self._index, piece, data)
@@ -289,9 +293,23 @@ class Prefetch:
             self._failed(attempt, archive, error)
         else:
             self._effort.told(time.thread_time() - cpu_s, time.monotonic() - attempt.began)
-            self._arrived(attempt.number, found, attempt)
-            if self._kept is not None:
-                self._kept.store(piece, data)
+            if self._arrived(attempt.number, found, attempt) and self._kept is not None:
+                self._store(self._kept, piece, data)
+
+    def _expected(self, piece: Piece) -> Archive:
+        """What the object should be; of files in a folder only the size is known."""
+        if self._index.layout == FILES:
+            return Archive("", self._index.sizes[piece.samples[0]])
+        return self._index.archives[piece.archive]
+
+    def _store(self, kept: Kept, piece: Piece, data: memoryview) -> None:
+        try:
+            kept.store(piece, data)
+        finally:
+            with self._changed:
+                self._storing -= 1
+                if self._closed:
+                    self._changed.notify_all()
 
     def _look(self, attempt: Attempt) -> None:
         """Asked while bytes are waited for: is it worth it?"""
@@ -308,7 +326,8 @@ class Prefetch:
                 attempt.standing.silent(now, alone, attempt.leniency, attempt.came)
             raise attempt.too_slow(now)
 
-    def _arrived(self, number: int, found: list[bytes], attempt: Attempt | None) -> None:
+    def _arrived(self, number: int, found: list[bytes], attempt: Attempt | None) -> bool:
+        """Whether it is the first to bring it."""
         with self._changed:
             now = time.monotonic()
             if attempt is None:
@@ -320,12 +339,15 @@ class Prefetch:
                 self.counts.bytes += attempt.piece.size
                 self._times.append(took)
                 self._trouble, self._errors = None, {}
-            if self._flying.pop(number, None) is not None and not self._closed:
-                self._ready[number] = found
-                if attempt is not None:
-                    self._from[number] = attempt.standing
-                if number == self._wanted:
-                    self._changed.notify_all()
+            if self._flying.pop(number, None) is None or self._closed:
+                return False
+            self._ready[number] = found
+            if attempt is not None:
+                self._from[number] = attempt.standing
+                self._storing += self._kept is not None
+            if number == self._wanted:
+                self._changed.notify_all()
+            return True
 
     def _left(self, attempt: Attempt) -> None:
         with self._changed:
@@ -335,9 +357,10 @@ class Prefetch:
         with self._changed:
             now, standing = time.monotonic(), attempt.standing
             standing.connections -= 1
-            standing.differs = standing.differs or error.kind == "not_the_data"
             ends = (self._trouble or now) + self._patience_s
             standing.failed(error, attempt.began, now, self._hosts.records.alone(standing, now), ends)
+            if standing.refused or error.kind == "not_the_data":
+                self._hosts.bar(archive, standing, error)
             self.counts.failures += 1
             flying = self._flying.get(attempt.number)
             if flying is not None:
@@ -368,16 +391,16 @@ class Prefetch:
 
     def _judge(self, archive: int, now: float) -> None:
         """Give up when nobody may be asked ever again, or nothing came for the whole patience."""
-        known = self._hosts.of(archive)
-        hopeless = bool(known) and all(standing.refused or standing.differs for standing in known)
+        known, hopeless = self._hosts.of(archive), self._hosts.why_hopeless(archive)
         if hopeless or (self._trouble is not None and now - self._trouble > self._patience_s):
-            self._give_up()
+            self._give_up(hopeless)
         elif known and all(standing.failures for standing in known) and not self._flying_any():
             self._hosts.forget(archive)
 
     def _flying_any(self) -> bool:
         return any(self._flying.values())
 
-    def _give_up(self) -> None:
-        self._error = verdict_of(self._errors.values()) if self._errors else self._error
+    def _give_up(self, hopeless: Sequence[TransferError] = ()) -> None:
+        """The reason may be older than this stream."""
+        self._error = self._error or verdict_of([*self._errors.values()] or hopeless)
         self._changed.notify_all()

@@ -59,8 +59,8 @@ class Reader:
         self._look = look
         self._buffer = page_aligned(1)
 
-    def read(self, attempt: Attempt, ref: Ref, expected: Archive | None, tagged: bool) -> memoryview:
-        """The piece's bytes, in memory that the next call overwrites. `expected`: what the archive should be."""
+    def read(self, attempt: Attempt, ref: Ref, expected: Archive, tagged: bool) -> memoryview:
+        """The piece's bytes, in memory that the next call overwrites. `expected`: what the object should be."""
         piece = attempt.piece
         if len(self._buffer) < piece.size:
             self._buffer = page_aligned(piece.size)
@@ -88,15 +88,13 @@ class Reader:
                 self._look(attempt)
 
 
-def _check(stream: Stream, ref: Ref, start: int, expected: Archive | None, tagged: bool) -> None:
-    """Whether this is the archive that was indexed, and the bytes that were asked for."""
+def _check(stream: Stream, ref: Ref, start: int, expected: Archive, tagged: bool) -> None:
+    """Whether this is the object that was indexed, and the bytes that were asked for."""
     url = shown(ref.url)
-    info = stream.info
-    changed = None
-    if expected is not None:
-        changed = expected.changed(info) if tagged else _other_size(expected, info.size)
+    changed = expected.changed(stream.info) if tagged else _other_size(expected, stream.info.size)
     if changed:
-        words = f"{url} is not the archive that was indexed: {changed}; make the index anew with `packtrain index`"
+        what = "archive" if expected.url else "file"
+        words = f"{url} is not the {what} that was indexed: {changed}; make the index anew with `packtrain index`"
         raise TransferError("not_the_data", words, url)
     if stream.start != start:
         words = f"{url}: the server gives whole files only, and streaming needs parts of them: stage the data instead"

@@ -26,16 +26,23 @@ def shown(url: str) -> str:
 
 
 def joined(url: str, name: str) -> str:
-    """The address of a name below an address; an empty name is the address itself."""
+    """The address of a name below an address, before its query; an empty name is the address itself."""
     if not name:
         return url
-    return f"{url.rstrip('/')}/{name if scheme_of(url) in _RAW_SCHEMES else quote(name)}"
+    if scheme_of(url) in _RAW_SCHEMES:
+        return f"{url.rstrip('/')}/{name}"
+    end = _path_end(url)
+    return f"{url[:end].rstrip('/')}/{quote(name)}{url[end:]}"
 
 
 def beside(url: str, ending: str) -> str:
     """The address of a sibling: the ending belongs to the path, not to the query or fragment."""
-    end = min(at for at in (url.find("?"), url.find("#"), len(url)) if at >= 0)
+    end = _path_end(url)
     return f"{url[:end]}{quote(ending)}{url[end:]}"
+
+
+def _path_end(url: str) -> int:
+    return min(at for at in (url.find("?"), url.find("#"), len(url)) if at >= 0)
 
 
 def origin_of(url: str) -> tuple[str, str, int | None]:

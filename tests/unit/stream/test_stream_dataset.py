@@ -81,7 +81,7 @@ def test_no_more_is_kept_than_allowed(index, tmp_path):
         settings = Settings((Ref(f"{origin.url}/data.tar"),), keep=tmp_path / "keep", keep_bytes=30_000)
         samples = Samples(index, settings=settings)
         assert list(samples.stream(_stream(index))) == _expected(index, _stream(index))
-        kept = tmp_path / "keep" / index.mark / "data"
+        kept = tmp_path / "keep" / index.stamp / "data"
         assert 0 < kept.stat().st_blocks * 512 <= 30_000 + 4096 * 2 * 4  # holes take none, but blocks are whole
         before = origin.sent
         assert list(Samples(index, settings=settings).stream(_stream(index))) == _expected(index, _stream(index))

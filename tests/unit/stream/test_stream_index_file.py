@@ -7,6 +7,7 @@ import pickle
 import random
 import struct
 import zlib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,13 @@ def test_the_mark_tells_indexes_apart(tmp_path):
     draft.sizes[3] += 1
     marks.append(write(draft, tmp_path / "c").mark)
     assert marks[0] == marks[1] != marks[2]
+
+
+def test_the_mark_is_of_the_samples_and_the_stamp_of_where_they_are(tmp_path):
+    index = write(like_imagenet(2, 5), tmp_path / "index")
+    for changed in ({"mirrors": ("https://m/t.tar",)}, {"url": "https://b/t.tar"}, {"etag": '"new"'}):
+        other = rebound(index, tuple(replace(one, **changed) for one in index.archives), tmp_path / "other")
+        assert other.mark == index.mark and other.stamp != index.stamp
 
 
 def test_bound_to_another_place(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from statistics import mean
 
 import pytest
@@ -9,6 +10,7 @@ from streams import numbers_only
 
 from packtrain.errors import UsageError
 from packtrain.stream.cursor import Cursor
+from packtrain.stream.index import rebound
 from packtrain.stream.order import Dealt, Split
 from packtrain.stream.runs import Runs
 
@@ -68,6 +70,18 @@ def test_a_position_of_other_samples_is_refused(tmp_path):
         Cursor(numbers_only(tmp_path, 20), Split(), 2).load_state_dict(state)
     with pytest.raises(UsageError, match="version 9"):
         Cursor(numbers_only(tmp_path, 20), Split(), 1).load_state_dict({**state, "version": 9})
+
+
+def test_a_position_fits_wherever_the_samples_are_to_be_had(tmp_path):
+    index = numbers_only(tmp_path, 20)
+    cursor = Cursor(index, Split(batch=4), 1)
+    cursor.delivered(2)
+    elsewhere = rebound(index, (replace(index.archives[0], mirrors=("http://m/none.tar",)),), tmp_path / "other")
+    other = Cursor(elsewhere, Split(batch=4), 1)
+    other.load_state_dict(cursor.state_dict())
+    assert other.batch == 2
+    as_once = {**cursor.state_dict(), "index": index.stamp}  # as packtrain wrote it before
+    Cursor(index, Split(batch=4), 1).load_state_dict(as_once)
 
 
 def test_what_was_read_for_delivered_samples_alone_is_not_read_again(tmp_path):

@@ -25,9 +25,9 @@ from packtrain.stream.build.remote import Remote
 from packtrain.stream.build.tars import Tar
 from packtrain.stream.build.tarwalk import is_tar
 from packtrain.stream.build.zips import Zip
-from packtrain.stream.index import FILES, SPANS, SUFFIX, Archive, Index, write
+from packtrain.stream.index import FILES, SPANS, SUFFIX, Archive, Index, bare, write
 from packtrain.transfer import tarheader
-from packtrain.transfer.address import scheme_of, shown
+from packtrain.transfer.address import scheme_of
 from packtrain.transfer.api import Entry, Reveal
 from packtrain.transfer.decompress import MAGIC
 from packtrain.transfer.keep import keeping
@@ -275,7 +275,8 @@ def _threads(remote: Remote) -> int:
 def _archive(remote: Remote) -> Archive:
     assert remote.info is not None
     url, *mirrors = (bare(ref.url) for ref in remote.refs)
-    if scheme_of(url) in _FEDERATED:  # objects never change there, and each cache has its own times
+    # Objects never change in a federation, and each cache has its own times.
+    if scheme_of(url) in _FEDERATED or not remote.told_by_first:
         return Archive(url, remote.size, mirrors=tuple(mirrors))
     etag, modified = remote.info.etag or "", remote.info.modified or ""
     return Archive(url, remote.size, etag, "" if etag else modified, tuple(mirrors))
@@ -287,9 +288,3 @@ def _folder(refs: Sequence[Ref], found: Sequence[Entry]) -> Archive:
         listing.update(f"{entry.name}\0{entry.size}\n".encode("utf-8", "surrogateescape"))
     url, *mirrors = (bare(ref.url) for ref in refs)
     return Archive(url, sum(entry.size or 0 for entry in found), mirrors=tuple(mirrors), listing=listing.hexdigest())
-
-
-def bare(url: str) -> str:
-    """Without user, password and query, which may be secret; an index is for anybody."""
-    text = shown(url)
-    return text[: -len("?…")] if text.endswith("?…") else text

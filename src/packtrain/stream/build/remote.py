@@ -42,8 +42,15 @@ class Remote:
         assert self.info is not None and self.info.size is not None
         return self.info.size
 
+    @property
+    def told_by_first(self) -> bool:
+        """Whether `info` is of the first address; each server has ETags and times of its own."""
+        return self._told_by is None or self._told_by.rank == 0
+
     def read(self, start: int, stop: int) -> bytes:
         """These bytes; fewer only where the object ends. Raises TransferError when nobody gives them."""
+        if start >= stop:
+            return b""
         ends = time.monotonic() + self._patience_s
         errors: dict[int, TransferError] = {}
         while True:
