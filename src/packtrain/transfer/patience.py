@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 from packtrain.errors import TransferError
 
+T = TypeVar("T")
 FOR_GOOD = frozenset({"token_refused", "certificate_refused", "unsupported"})
 _FIRST_WAIT_S = 0.25
 _LONGEST_WAIT_S = 15.0
@@ -43,9 +45,10 @@ class Patience:
         """The sources that have not refused for good."""
         return tuple(self._asked)
 
-    def failed(self, source: int, error: TransferError) -> None:
+    def failed(self, source: int, error: TransferError, *, passes: bool = False) -> None:
+        """`passes`: a refusal that is not for good."""
         self._errors[source] = error
-        if error.kind in FOR_GOOD:
+        if error.kind in FOR_GOOD and not passes:
             self._asked.remove(source)
 
     def progressed(self, when: float) -> None:
@@ -59,7 +62,11 @@ class Patience:
         if not self._asked or left <= 0:
             return None
         wait, self._wait_s = self._wait_s, min(2 * self._wait_s, _LONGEST_WAIT_S)
-        return min(wait, left)
+        return min(max(wait, self._left_alone_s()), left)
+
+    def _left_alone_s(self) -> float:
+        """What the servers ask for; the least, since all are asked again together."""
+        return min((self._errors[one].retry_after_s or 0.0 for one in self._asked if one in self._errors), default=0.0)
 
     def verdict(self) -> TransferError:
         """Of all sources together."""
@@ -71,6 +78,21 @@ def verdict_of(errors: Iterable[TransferError]) -> TransferError:
     told = sorted(errors, key=lambda error: _RANK.get(error.kind, 0))
     words = "; ".join(dict.fromkeys(error.detail for error in told))
     return TransferError(told[0].kind, words, told[0].source)
+
+
+def insisted(act: Callable[[], T], patience_s: float, stop: Callable[[], None]) -> T:
+    """What `act` gives, asked again and again while its failure may pass."""
+    patience = Patience(patience_s, 1, time.monotonic())
+    while True:
+        stop()
+        try:
+            return act()
+        except TransferError as error:
+            patience.failed(0, error)
+            wait = patience.wait_s(time.monotonic())
+            if wait is None:
+                raise
+        pause(wait, stop)
 
 
 def pause(seconds: float, stop: Callable[[], None]) -> None:

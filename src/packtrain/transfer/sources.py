@@ -31,7 +31,7 @@ _UNTRIED_CONNECTIONS = 2  # to a place that has given nothing yet, while others 
 _GAPS = 3.0  # times the longest pause that a place has made
 _MOST_PATIENCE = 8.0  # times the limits above
 _NEW_SPEED_SHARE = 0.2
-_LET_IN: set[str] = set()  # places that have given something to this process and its credentials
+LET_IN: set[str] = set()  # places that have given something to this process and its credentials
 _EXPECTED: dict[str, float] = {}  # bytes a second, by host, as others saw them before
 
 
@@ -94,7 +94,7 @@ class Standing:
     def delivered(self, count: int, took: float, now: float) -> None:
         """A block of so many bytes took so long on one connection."""
         if not self.bytes and has_credentials(self.place):
-            _LET_IN.add(self.place.label)
+            LET_IN.add(self.place.label)
         self.bytes += count
         self.moved_at = now
         self.failures, self.error = 0, None
@@ -123,7 +123,7 @@ class Standing:
 
     def _was_let_in(self, error: TransferError) -> bool:
         """Then the token has run out in mid-run: it is renewed under a running job, and read anew each time."""
-        return error.kind == "token_refused" and (self.bytes > 0 or self.place.label in _LET_IN)
+        return error.kind == "token_refused" and (self.bytes > 0 or self.place.label in LET_IN)
 
     def _rest_s(self, error: TransferError, alone: bool, left: float) -> float:
         longest = _LONGEST_REST_ALONE_S if alone and self.failures < _LONG_OUTAGE else _LONGEST_REST_S

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Optional, TypeVar
+from urllib.parse import urlsplit
 
 from packtrain.errors import FailedError, TransferError
 from packtrain.plan import Output, Ref
@@ -22,7 +23,9 @@ from packtrain.transfer.outgoing import Sent
 from packtrain.transfer.patience import Patience, pause
 from packtrain.transfer.registry import sink_for
 from packtrain.transfer.s3 import S3Store
+from packtrain.transfer.sources import LET_IN
 from packtrain.transfer.verify import digest_of_file
+from packtrain.transfer.wire import watched
 
 T = TypeVar("T")
 Stop = Callable[[], None]
@@ -173,15 +176,37 @@ class _Upload:
             self._stop()
             before = self._furthest
             try:
-                return act()
+                with watched(self._stop):
+                    done = act()
+                self._let_in()
+                return done
             except TransferError as error:
                 if self._furthest > before:
                     patience.progressed(time.monotonic())
-                patience.failed(0, error)
+                patience.failed(0, error, passes=self._may_be_renewed(error))
                 wait = patience.wait_s(time.monotonic())
                 if wait is None:
                     raise _told(error, ref) from error
             pause(wait, self._stop)
+
+    def _let_in(self) -> None:
+        if _has_credentials(self._ref):
+            LET_IN.add(_label(self._ref))
+
+    def _may_be_renewed(self, error: TransferError) -> bool:
+        """A token that was good before has run out: it is renewed under a running job, and read anew each time."""
+        return error.kind == "token_refused" and _label(self._ref) in LET_IN
+
+
+def _has_credentials(ref: Ref) -> bool:
+    """Its own, or those that the machine may have for a federation."""
+    signed = ref.s3 is not None and ref.s3.access_key is not None
+    return signed or ref.token is not None or bool(ref.headers) or scheme_of(ref.url) in ("osdf", "pelican")
+
+
+def _label(ref: Ref) -> str:
+    url = shown(ref.url)
+    return urlsplit(url).netloc or url
 
 
 def confirm(sink: Sink, ref: Ref, path: Path) -> None:
@@ -214,5 +239,6 @@ def _deleting(sink: Sink, ref: Ref) -> Callable[[], None]:
 def _told(error: TransferError, ref: Ref) -> FailedError:
     if error.kind == "token_refused":
         return error
-    words = f"the outputs could not be written to {shown(ref.url)}: {error.detail}"
-    return TransferError("sink_failed", words, shown(ref.url))
+    where = shown(ref.url)
+    words = f"{where} could not be written: {error.detail.removeprefix(where + ': ')}"
+    return TransferError("sink_failed", words, where)

@@ -88,13 +88,16 @@ class Wire:
         self._handle, self._in_crumbs = sock.fileno(), False
 
     def send(self, head: bytes, body: Outgoing | None) -> None:
-        self._sock.settimeout(SILENCE_TIMEOUT_S)
-        self._sock.sendall(head)
-        while body is not None:
-            block = body.read(_SEND_BLOCK)
-            if not block:
-                break
-            self._sock.sendall(block)
+        self._sock.settimeout(min(STEP_S, SILENCE_TIMEOUT_S))
+        block = head
+        while block:
+            self._send_all(memoryview(block))
+            block = body.read(_SEND_BLOCK) if body is not None else b""
+
+    def _send_all(self, view: memoryview) -> None:
+        while view:
+            count = self._waiting(lambda: self._sock.send(view))  # noqa: B023 - called at once
+            view = view[count:]
 
     def head(self) -> Head:
         """The header of the answer; the 1xx ones before it are passed over."""

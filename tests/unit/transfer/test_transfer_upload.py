@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import io
+import socket
+import threading
 import zipfile
 from pathlib import Path
 
 import pytest
 
 from packtrain.errors import FailedError
-from packtrain.plan import Output, Ref
+from packtrain.plan import Output, Ref, Secret
 from packtrain.transfer.upload import Uploaded, upload_file, upload_folder
 from testbed.origin import Fault, Origin
 
@@ -177,6 +180,96 @@ def test_a_refused_token_is_told_at_once(folder, tmp_path):
     with Origin(tmp_path / "served", writable=True, token="right") as origin:
         assert failure(folder, f"{origin.url}/out.zip", token="wrong", patience_s=60).kind == "token_refused"
     assert len(origin.seen) == 1
+
+
+def test_a_server_that_asks_to_be_left_alone_is_left_alone(one, tmp_path, monkeypatch):
+    waits = []
+    monkeypatch.setattr("packtrain.transfer.upload.pause", lambda seconds, stop: waits.append(seconds))
+    busy = [Fault(status=503, headers={"Retry-After": said}) for said in ("7", "3600")]
+    with Origin(tmp_path / "served", writable=True, faults=busy) as origin:
+        run(one, f"{origin.url}/model.pt", patience_s=1000.0)
+    assert waits[0] == 7.0
+    assert 900.0 < waits[1] <= 1000.0, "as long as it wants, but within the patience"
+
+
+def test_a_token_that_runs_out_is_waited_for_where_it_was_good_before(folder, tmp_path):
+    """HTCondor and others renew tokens under a running job."""
+    with Origin(tmp_path / "served", writable=True, token="first") as origin:
+
+        def reveal(text):
+            if not isinstance(text, Secret):
+                return text
+            return "second" if sum(seen.path == "/b" for seen in origin.seen) >= 2 else "first"
+
+        output = Output(Ref(origin.url, token=Secret("t")))
+        upload_file(folder / "model.pt", output, "a", reveal, patience_s=60)
+        origin.token = "second"
+        upload_file(folder / "model.pt", output, "b", reveal, patience_s=60)
+    assert (tmp_path / "served" / "b").read_bytes() == FILES["model.pt"]
+
+
+def test_a_token_that_is_not_renewed_is_told_after_the_patience(folder, tmp_path):
+    with Origin(tmp_path / "served", writable=True, token="first") as origin:
+        output = Output(Ref(origin.url, token="first"))
+        upload_file(folder / "model.pt", output, "a", str)
+        origin.token = "second"
+        with pytest.raises(FailedError) as caught:
+            upload_file(folder / "model.pt", output, "b", str, patience_s=0.5)
+    assert caught.value.kind == "token_refused"
+    assert len(origin.seen) > 3
+
+
+@pytest.fixture
+def mute():
+    """A server that takes so many bytes and then says nothing: its address, and an event for who has sent them."""
+    server, silent, done = socket.create_server(("127.0.0.1", 0)), threading.Event(), threading.Event()
+
+    def serve(connection: socket.socket, most: int) -> None:
+        with connection:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 14)
+            while most > 0 and (data := connection.recv(min(most, 1 << 14))):
+                most -= len(data)
+            silent.set()
+            done.wait()
+
+    def accept(most: int) -> None:
+        with contextlib.suppress(OSError):  # the test is over
+            while True:
+                threading.Thread(target=serve, args=(server.accept()[0], most), daemon=True).start()
+
+    def start(most: int) -> str:
+        threading.Thread(target=accept, args=(most,), daemon=True).start()
+        return f"http://127.0.0.1:{server.getsockname()[1]}/x"
+
+    start.silent = silent
+    yield start
+    done.set()
+    server.shutdown(socket.SHUT_RDWR)
+    server.close()
+
+
+@pytest.mark.parametrize("most", [20_000, 20_000_000], ids=["in mid-body", "no answer"])
+def test_a_server_that_falls_silent_is_left(tmp_path, monkeypatch, mute, most):
+    monkeypatch.setattr("packtrain.transfer.wire.SILENCE_TIMEOUT_S", 0.5)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "x").write_bytes(bytes(20_000_000))
+    error = failure(tmp_path / "out", mute(most), patience_s=1)
+    assert error.kind == "sink_failed"
+    assert "nothing" in error.detail or "silen" in error.detail or "time" in error.detail, error.detail
+
+
+@pytest.mark.parametrize("most", [20_000, 20_000_000], ids=["in mid-body", "no answer"])
+def test_stop_is_heard_while_a_server_is_silent(tmp_path, mute, most):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "x").write_bytes(bytes(20_000_000))
+
+    def stop() -> None:
+        if mute.silent.is_set():
+            raise Leave
+
+    url = mute(most)
+    with pytest.raises(Leave):
+        upload_folder(tmp_path / "out", Output(Ref(url)), str, stop=stop, progress=lambda d, t: None, patience_s=0)
 
 
 def test_a_destination_that_is_no_folder(folder, tmp_path):
