@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import random
 import tarfile
+import zlib
 from array import array
 from pathlib import Path
 
@@ -46,3 +47,8 @@ def numbers_only(folder: Path, samples: int, size: int = 100) -> Index:
     draft = Draft((Archive("http://127.0.0.1/none.tar", 1 << 40),), ("one",), offsets, each, zeros, zeros)
     draft.names = [str(number) for number in range(samples)]
     return write(draft, folder / f"{samples}.packtrain-index")
+
+
+def crc_of(data: bytes, label: int) -> int:
+    """To be found by processes that are not forked, too."""
+    return zlib.crc32(data)

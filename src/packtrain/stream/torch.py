@@ -15,6 +15,7 @@ training goes on in mid-epoch, with as many workers and processes as there are t
 from __future__ import annotations
 
 import multiprocessing
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +28,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, default_colla
 from packtrain.errors import UsageError
 from packtrain.plan import Ref
 from packtrain.stream.cursor import Cursor
-from packtrain.stream.dataset import MEMORY, PATIENCE_S, RAISE, Bad, Decode, Samples, Settings, as_it_is
+from packtrain.stream.dataset import MEMORY, PATIENCE_S, RAISE, Bad, Decode, Samples, Settings, StreamError, as_it_is
 from packtrain.stream.given import given
 from packtrain.stream.handover import Kind, Memory
 from packtrain.stream.index import Index
@@ -71,6 +72,7 @@ class _Batches(IterableDataset[Any]):
     ) -> None:
         self._samples, self._dealt, self._rank = samples, dealt, rank
         self._delivered, self._collate, self._memory = delivered, collate, memory
+        self._last: list[Any] = []  # the newest that could be used, where other ranks wait for every batch
 
     def __iter__(self) -> Iterator[tuple[Any, list[Bad]]]:
         info, split = get_worker_info(), self._dealt.split
@@ -88,7 +90,17 @@ class _Batches(IterableDataset[Any]):
     def _batch(self, items: list[tuple[Any] | None]) -> tuple[Any, list[Bad]]:
         bad, self._samples.bad = self._samples.bad, []
         good = [item[0] for item in items if item is not None]
+        if self._dealt.split.ranks > 1:
+            self._last = good[-1:] or self._last
+            good = good or self._instead(bad)
         return (self._collate(good) if good else None), bad
+
+    def _instead(self, bad: list[Bad]) -> list[Any]:
+        """Of a batch that was skipped as a whole. A rank with fewer batches would be waited for forever."""
+        if not self._last:
+            words = "not one sample of a worker's first batch can be used, and the other ranks wait for it"
+            raise StreamError(f"{words}: {bad[-1].name}: {bad[-1].reason}")
+        return self._last
 
 
 class Loader:
@@ -185,6 +197,8 @@ def loader(
     `uneven`: whether samples that are too few for all ranks are left out (`drop`) or some are given twice (`pad`).
     `more` goes to torch's DataLoader.
     """
+    if not more.get("in_order", True):
+        raise UsageError("in_order=False is refused: batches are counted in their order, so that a training can go on")
     opened, told = (index, Settings()) if isinstance(index, Index) else given(index)
     rank, world = rank_and_world or _rank_and_world()
     sums = tuple(one if isinstance(one, Checksums) else read_checksums(Path(one)) for one in checksums)
@@ -192,7 +206,7 @@ def loader(
     if keep is not None:
         told = replace(told, keep=Path(keep) if keep else None, keep_bytes=_kept_bytes(opened, keep_bytes))
     settings = replace(told, sources=_refs(sources), memory=memory, patience_s=patience_s, bad=bad, checksums=sums)
-    split = Split(world, max(1, workers), batch_size, max(_FEWEST_RUNS, memory // (2 * span)), span, shuffle, uneven)
+    split = Split(world, max(1, workers), batch_size, _pool(opened, memory, span), span, shuffle, uneven)
     chosen = None if only is None else sorted(set(only))
     count = len(opened) if chosen is None else len(chosen)
     if count < max(1, world):
@@ -200,6 +214,14 @@ def loader(
     samples = Samples(opened, decode, settings)
     samples.prepare()
     return Loader(samples, Cursor(opened, split, seed, chosen), rank, workers, collate, **more)
+
+
+def _pool(index: Index, memory: int, span: int) -> int:
+    """As many runs as fit into half of the memory. A sample that is larger than a span is a run of its own."""
+    large = [size for size in index.sizes if size > span]
+    small = sum(index.sizes) - sum(large)
+    usual = (small + sum(large)) // max(1, len(large) + -(-small // span))  # bytes of a run, on average
+    return max(1, memory // (2 * max(span, usual)), min(_FEWEST_RUNS, memory // max(1, usual)))
 
 
 def _bytes_of(tensor: torch.Tensor) -> int:
@@ -241,4 +263,8 @@ def _kept_bytes(index: Index, given: int | None) -> int:
 def _rank_and_world() -> tuple[int, int]:
     if dist.is_available() and dist.is_initialized():
         return dist.get_rank(), dist.get_world_size()
+    world = os.environ.get("WORLD_SIZE", "1")
+    if world.isdigit() and int(world) > 1:
+        words = f"there are {world} processes (WORLD_SIZE), but no process group yet: each would get all samples"
+        raise UsageError(f"{words}; call init_process_group first, or give `rank_and_world`")
     return 0, 1
