@@ -6,6 +6,7 @@ when it is first needed. After a restart of the schedd an old Schedd object fail
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -16,6 +17,12 @@ T = TypeVar("T")
 _TRIES = 2
 # The bindings have one exception for everything; only the words differ.
 _NO_ANSWER = ("locate", "connect", "contact", "communicat", "timeout", "timed out", "to send", "to receive")
+# Of submissions: a limit that is reached today (-1 to -3 for a new job; -4, too many at once, stays), or a connection
+# that broke before the schedd said whether it has taken them. What it says about the description itself is final.
+_LATER = re.compile(
+    r"create new cluster|Schedd says -[123]\b|commit transaction[\W]*$|" + "|".join(_NO_ANSWER), re.IGNORECASE
+)
+_FINAL = re.compile(r"Failed to create job ad|commit transaction\W+SCHEDD:", re.IGNORECASE)
 
 
 class UnreachableError(RefusedError):
@@ -37,9 +44,13 @@ class Client:
     """Speaks with the schedd of this machine."""
 
     def submit(self, text: str) -> int:
-        """The cluster's number. Raises FailedError(submit_refused) or UnreachableError."""
+        """The cluster's number. Asked once: an answer that was lost may have been a yes, so the queue has to be looked
+        at before it is tried again. Raises FailedError(submit_refused), or UnreachableError for what may pass."""
         made = self._described(text)
-        return int(self._ask(lambda schedd: schedd.submit(made), refusable=True).cluster())
+        try:
+            return int(bindings().Schedd().submit(made).cluster())
+        except Exception as error:
+            raise _not_taken(error) from None
 
     def _described(self, text: str) -> Any:
         with _translated("submit_refused"):
@@ -85,18 +96,23 @@ class Client:
             raise UnreachableError(f"the HTCondor pool cannot be reached: {_sentence(error)}") from None
         return str(module.version()), str(ad.get("CondorVersion", ""))
 
-    def _ask(self, question: Callable[[Any], T], refusable: bool = False) -> T:
-        """`refusable`: an answer may be no. What is only a question, or can be repeated, is tried again later."""
+    def _ask(self, question: Callable[[Any], T]) -> T:
+        """What is only a question, or can be repeated; so it is tried again, at once and later."""
         module = bindings()
         for attempt in range(_TRIES):
             try:
                 return question(module.Schedd())
             except Exception as error:
-                if refusable and not any(word in str(error).lower() for word in _NO_ANSWER):
-                    raise FailedError("submit_refused", f"HTCondor does not take it: {_sentence(error)}") from None
                 if attempt + 1 == _TRIES:
                     raise UnreachableError(f"the HTCondor schedd cannot be reached: {_sentence(error)}") from None
         raise AssertionError("unreachable")
+
+
+def _not_taken(error: Exception) -> FailedError | UnreachableError:
+    said = str(error)
+    if _LATER.search(said) and not _FINAL.search(said):
+        return UnreachableError(f"the HTCondor schedd does not take jobs at the moment: {_sentence(error)}")
+    return FailedError("submit_refused", f"HTCondor does not take it: {_sentence(error)}")
 
 
 @contextmanager

@@ -20,7 +20,6 @@ from packtrain.engines.htcondor.text import Batch, carries_checkpoints, items_te
 from packtrain.engines.htcondor.tracker import REMOVED, Items, Known, Tracker
 from packtrain.errors import FailedError
 from packtrain.plan import Plan, RunFolder, write_plan
-from packtrain.userlog.record import SUBMIT, Record
 
 CAPABILITIES = Capabilities(
     name="htcondor",
@@ -51,6 +50,8 @@ class HtcondorEngine:
         self._unsent: dict[str, Ticket] = {}
         self._errands: list[tuple[Act, Sequence[str], str]] = []
         self._try_again = 0.0
+        self._put_off: dict[str, str] = {}  # why what was asked for is not in the queue yet, as it was told
+        self._unwanted: set[str] = set()  # items of clusters, removed when they appear
         self._news: list[Sighting] = []
 
     # What the supervisor asks for
@@ -71,6 +72,7 @@ class HtcondorEngine:
         told = {one.decision for one in known}
         self._news = [sighting for sighting in self._news if sighting.decision not in told]
         self._followed.update(one.decision for one in known if not one.gone)
+        self._unwanted |= {one.decision for one in self._tracker.by_decision.values() if not (one.gone or one.starts)}
         return [sighting for one in known for sighting in _story(one)]
 
     def cancel(self, decisions: Sequence[str]) -> None:
@@ -94,10 +96,12 @@ class HtcondorEngine:
     def poll(self) -> Sequence[Sighting]:
         self._send()
         self._run_errands()
-        seen = [*self._news, *self._read(in_charge=True), *self._from_queue()]
+        seen = [*self._news, *self._read(), *self._from_queue()]
         self._news = []
         told = [sighting for sighting in seen if sighting.decision in self._followed]
         self._followed -= {sighting.decision for sighting in told if sighting.status == "gone"}
+        self._drop_unwanted()
+        self._drop_surplus()
         return told
 
     def wait(self, timeout: float) -> None:
@@ -110,24 +114,45 @@ class HtcondorEngine:
 
     def _send(self) -> None:
         """Everything that was asked for and is not known yet, as one cluster for each way in which attempts are
-        amended. If the schedd gives no answer it may still have taken it: the queue is asked before it is tried again.
-        """
+        amended. If the schedd gives no answer it may still have taken it: the queue, and the log for what has left it
+        since, are asked before it is tried again."""
         if not self._unsent or time.monotonic() < self._try_again:
             return
         try:
-            self._find_in_queue()
-            fresh = [ticket for ticket in self._unsent.values() if ticket.decision not in self._tracker.by_decision]
-            for alike in _alike(fresh):
-                self._submit_cluster(alike)
-            self._unsent.clear()
-        except UnreachableError:
+            self._find_sent()
+            for alike in _alike(self._unsent.values()):
+                self._send_cluster(alike)
+        except UnreachableError as error:
             self._try_again = time.monotonic() + _TRY_AGAIN_S
+            self._tell_put_off(str(error))
+
+    def _find_sent(self) -> None:
+        self._find_in_queue()
+        self._news += self._read()
+        self._note_sent(decision for decision in list(self._unsent) if decision in self._tracker.by_decision)
+
+    def _send_cluster(self, tickets: Sequence[Ticket]) -> None:
+        try:
+            self._submit_cluster(tickets)
         except FailedError as error:
+            self._find_sent()
+            refused = [ticket for ticket in tickets if ticket.decision in self._unsent]
             self._news += [
-                Sighting(t.decision, t.job.id, "gone", kind=error.kind, detail=error.detail)
-                for t in self._unsent.values()
+                Sighting(t.decision, t.job.id, "gone", kind=error.kind, detail=error.detail) for t in refused
             ]
-            self._unsent.clear()
+        self._note_sent(ticket.decision for ticket in tickets)
+
+    def _note_sent(self, decisions: Iterable[str]) -> None:
+        """They wait for the schedd no longer; whoever was told so hears that."""
+        for decision in decisions:
+            ticket = self._unsent.pop(decision, None)
+            if ticket and self._put_off.pop(decision, ""):
+                self._news.append(_waits(ticket, ""))
+
+    def _tell_put_off(self, reason: str) -> None:
+        fresh = [ticket for decision, ticket in self._unsent.items() if self._put_off.get(decision) != reason]
+        self._put_off.update({ticket.decision: reason for ticket in fresh})
+        self._news += [_waits(ticket, reason) for ticket in fresh]
 
     def _submit_cluster(self, tickets: Sequence[Ticket]) -> None:
         batch = self._batch(tickets)
@@ -180,13 +205,8 @@ class HtcondorEngine:
 
     # Following
 
-    def _read(self, in_charge: bool = False) -> list[Sighting]:
-        records = self._reader.read()
-        seen = [sighting for record in records for sighting in self._tracker.take(record)]
-        if in_charge:
-            self._drop_unwanted(records)
-            self._drop_surplus()
-        return seen
+    def _read(self) -> list[Sighting]:
+        return [sighting for record in self._reader.read() for sighting in self._tracker.take(record)]
 
     def _is_home(self, job: str, decision: str) -> bool:
         planned = next((one for one in self._plan.jobs if one.id == job), None)
@@ -196,11 +216,16 @@ class HtcondorEngine:
         names, self._tracker.surplus = self._tracker.surplus, []
         self._send_out(self._client.remove, names, REMOVED)
 
-    def _drop_unwanted(self, records: Iterable[Record]) -> None:
-        """An item of a cluster cannot be taken out of it: one that was cancelled is removed when it appears."""
-        made = (self._tracker.at(record.cluster, record.proc) for record in records if record.code == SUBMIT)
-        names = [one.name for one in made if one and one.decision not in self._followed]
-        self._send_out(self._client.remove, names, REMOVED)
+    def _drop_unwanted(self) -> None:
+        """An item of a cluster cannot be taken out of it: one that nobody wants is removed when it appears, or with its
+        cluster when no other is left. Only the one who follows the others may do so: views look, but never poll."""
+        self._unwanted -= self._followed
+        known = [self._tracker.by_decision[decision] for decision in sorted(self._unwanted)]
+        whole = self._wholly(known)
+        ready = [one for one in known if one.materialized or one.native[0] in whole]
+        self._unwanted -= {one.decision for one in ready}
+        names = {str(one.native[0]) if one.native[0] in whole else one.name: None for one in ready}
+        self._send_out(self._client.remove, list(names), REMOVED)
 
     def _from_queue(self) -> list[Sighting]:
         alive = [self._tracker.by_decision[d] for d in self._followed if d in self._tracker.by_decision]
@@ -213,15 +238,20 @@ class HtcondorEngine:
 
     def _remove(self, known: Sequence[Known]) -> None:
         """Whole clusters where nobody else is left in them, so that their other items never appear."""
-        unwanted = {one.decision for one in known}
-        whole = {cluster for cluster in {one.native[0] for one in known} if self._tracker.living(cluster) <= unwanted}
+        whole = self._wholly(known)
         names = [str(cluster) for cluster in sorted(whole)]
         for one in known:
             if one.native[0] not in whole and one.materialized:
                 names.append(one.name)
             elif one.native[0] not in whole:
                 self._news.append(self._tracker.end(one, "it was cancelled before it started"))
+                self._unwanted.add(one.decision)
         self._send_out(self._client.remove, names, REMOVED)
+
+    def _wholly(self, unwanted: Sequence[Known]) -> set[int]:
+        """The clusters in which nobody else is left."""
+        names = {one.decision for one in unwanted}
+        return {cluster for cluster in {one.native[0] for one in unwanted} if self._tracker.living(cluster) <= names}
 
     def _send_out(self, act: Act, names: Sequence[str], reason: str) -> None:
         """Acts on jobs; if the schedd gives no answer, until it does. All of them can be repeated."""
@@ -230,13 +260,15 @@ class HtcondorEngine:
             self._run_errands()
 
     def _run_errands(self) -> None:
+        """One that fails goes to the end of the line: it may be the one thing that the schedd never does."""
         while self._errands and time.monotonic() >= self._try_again:
-            act, names, reason = self._errands[0]
+            act, names, reason = errand = self._errands.pop(0)
             try:
                 act(names, reason)
-                self._errands.pop(0)
             except UnreachableError:
+                self._errands.append(errand)
                 self._try_again = time.monotonic() + _TRY_AGAIN_S
+                return
 
 
 def _alike(tickets: Iterable[Ticket]) -> Iterable[list[Ticket]]:
@@ -245,6 +277,12 @@ def _alike(tickets: Iterable[Ticket]) -> Iterable[list[Ticket]]:
     for ticket in tickets:
         found.setdefault(ticket.amendment, []).append(ticket)
     return found.values()
+
+
+def _waits(ticket: Ticket, reason: str) -> Sighting:
+    """Not in the queue yet, and why; "": it is there."""
+    glimpse = {"decision": ticket.decision, "waits": reason}
+    return Sighting(ticket.decision, ticket.job.id, "queued", glimpse=glimpse)
 
 
 def _story(one: Known) -> list[Sighting]:
