@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,15 @@ def test_a_run_ends_with_its_report(desk):
     assert "ospool-imagenet-100-jobs  ratio" in out
     assert "1 of 2 jobs did not succeed" in out
     assert list((page.parent / "pictures").glob("*.png"))
+
+
+def test_the_end_of_a_run_tells_what_was_of_use_and_where_the_page_is(desk):
+    desk.write(WORKFLOW.replace("[0, 3]", "[0]"))
+    out = desk.call("run", "workflow.yaml")
+    told = re.sub(r"[\d.]+", "#", out)
+    assert "where the time went (# s):" in told
+    assert "\nsuccess rate #%, useful share #% of # s of slots\n" in told
+    assert f"\nreport: {desk.run_folder() / 'report' / 'index.html'}\n" in out
 
 
 def test_a_report_that_cannot_be_written_spoils_no_run(desk):

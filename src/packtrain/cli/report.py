@@ -16,9 +16,9 @@ from packtrain.cli.output import console, dry_run_option, error_console, json_op
 from packtrain.cli.short import show_comparison, show_findings, show_short
 from packtrain.errors import NotFoundError
 from packtrain.plan import RunFolder
-from packtrain.report.compare import comparison_data
 from packtrain.report.curves import Curves
 from packtrain.report.document import jobs_csv
+from packtrain.report.figures import figures_of
 from packtrain.report.history import History
 from packtrain.report.read import read
 from packtrain.report.write import Report, report_on, write_report
@@ -47,28 +47,26 @@ def command(
     """
     if as_csv and as_json:
         raise click.UsageError("--csv and --json cannot be printed at once")
+    if as_csv and against and not output:
+        raise click.UsageError("--csv prints the jobs of one report; to compare with --against, leave it out or add -o")
     subject = _Subject(what)
-    report = report_on(subject.history)
-    other = report_on(_Subject((against,)).history) if against else None
+    other = figures_of(_Subject((against,)).history) if against else None
+    report = report_on(subject.history, other)
     folder = output or (None if as_json or as_csv else subject.folder)
     page = write_report(report, folder, curves=subject.curves) if folder and not dry_run else None
     if as_csv:
         click.echo(jobs_csv(report.figures), nl=False)
         return
-    show(as_json, _data(report, other, page), lambda out: show_short(out, report.figures, report.findings))
+    data = {**report.document, "page": str(page) if page else None}
+    show(as_json, data, lambda out: show_short(out, report.figures, report.findings))
     if not as_json:
-        _show_rest(report, other, page, folder)
+        _show_rest(report, page, folder)
 
 
-def _data(report: Report, other: Report | None, page: Path | None) -> dict[str, Any]:
-    against = {"against": comparison_data(report.figures, other.figures)} if other else {}
-    return {**report.document, **against, "page": str(page) if page else None}
-
-
-def _show_rest(report: Report, other: Report | None, page: Path | None, folder: Path | None) -> None:
+def _show_rest(report: Report, page: Path | None, folder: Path | None) -> None:
     out = console()
-    if other:
-        show_comparison(out, report.figures, other.figures)
+    if report.against:
+        show_comparison(out, report.figures, report.against)
     if report.history.untold:
         out.print("\nwhat this cannot tell:", style="dim")
         show_findings(out, report.history.untold, "dim")

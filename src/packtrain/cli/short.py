@@ -13,7 +13,7 @@ from packtrain.report.compare import compare
 from packtrain.report.figures import Figures
 from packtrain.report.findings import Finding
 from packtrain.report.history import Outcome
-from packtrain.report.measures import MEASURES, words_of
+from packtrain.report.measures import MEASURES, Measure, words_of
 from packtrain.report.sites import SiteFigures
 from packtrain.report.spread import Spread
 from packtrain.report.words import hours_words, percent_words, printable, time_words
@@ -22,12 +22,13 @@ _BAR = 30
 _MOST_SITES = 8
 _LEFT = (
     "success_rate", "wallclock_s", "gpu_s", "makespan_s", "useful_share", "compute_share", "transfer_overhead",
-    "lost_to_failed_s",
+    "lost_to_failed_s", "held_in_transfer", "held_in_compute", "held_elsewhere",
 )  # fmt: skip
 _RIGHT = (
     "completion_median_s", "completion_mean_s", "completion_p95_s", "completion_max_s", "tail_p95", "tail_max",
     "retries", "stalls",
 )  # fmt: skip
+_ONLY_IF_ANY = ("held_in_transfer", "held_in_compute", "held_elsewhere")
 _STYLES = {"better": "green", "worse": "red"}
 
 
@@ -43,6 +44,17 @@ def show_short(out: Console, figures: Figures, findings: Sequence[Finding]) -> N
         out.print(_sites(figures.sites))
     out.print()
     show_findings(out, (finding.text for finding in findings))
+
+
+def key_words(figures: Figures) -> str:
+    """The two figures that count, on one line: success rate 79%, useful share 50% of 761 h of slots"""
+    told = []
+    if figures.success_rate is not None:
+        told.append(f"success rate {percent_words(figures.success_rate)}")
+    if figures.useful_share is not None:
+        slots = f"{hours_words(figures.wallclock_s)} of slots"
+        told.append(f"useful share {percent_words(figures.useful_share)} of {slots}")
+    return ", ".join(told)
 
 
 def show_findings(out: Console, sentences: Iterable[str], style: str = "") -> None:
@@ -103,9 +115,7 @@ def _style(share: Share) -> str:
 
 def _pairs(figures: Figures) -> Table:
     """Two columns of figures; what cannot be told is left out."""
-    known = {
-        one.key: (one.words, words_of(one.of(figures), one.unit)) for one in MEASURES if one.of(figures) is not None
-    }
+    known = {one.key: (one.words, words_of(one.of(figures), one.unit)) for one in MEASURES if _is_known(one, figures)}
     left, right = ([known[key] for key in keys if key in known] for keys in (_LEFT, _RIGHT))
     table = Table(box=None, padding=(0, 1), show_header=False)
     _add_columns(table, "<><>")
@@ -113,6 +123,11 @@ def _pairs(figures: Figures) -> Table:
         cells = [*(left[row] if row < len(left) else ("", "")), *(right[row] if row < len(right) else ("", ""))]
         table.add_row(Text(cells[0], "dim"), cells[1], Text(f"   {cells[2]}", "dim"), cells[3])
     return table
+
+
+def _is_known(measure: Measure, figures: Figures) -> bool:
+    value = measure.of(figures)
+    return bool(value) if measure.key in _ONLY_IF_ANY else value is not None
 
 
 def _sites(sites: Sequence[SiteFigures]) -> Table:

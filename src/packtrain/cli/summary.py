@@ -11,7 +11,7 @@ from rich.table import Table
 
 from packtrain import app
 from packtrain.cli.output import count, error_console, say_next
-from packtrain.cli.short import show_findings
+from packtrain.cli.short import key_words, show_findings
 from packtrain.errors import EXIT_INTERRUPTED
 from packtrain.plan import Plan, RunFolder, read_plan
 from packtrain.report.write import Report
@@ -118,11 +118,12 @@ def _show_times(out: Console, times: Times) -> None:
 
 
 def _show_report(out: Console, report: Report) -> None:
-    """What was of use, and what a person should know of it; of a run that took no time there is nothing to say."""
-    told = [finding.text for finding in report.findings if report.figures.wallclock_s >= _WORTH_TELLING_S]
+    """How much of it was of use, and what a person should know of it; a run that took no time has taught nothing."""
+    told = key_words(report.figures)
     if told:
-        out.print()
-        show_findings(out, told[:_MOST_FINDINGS])
+        out.print(f"\n{told}")
+    if report.figures.wallclock_s >= _WORTH_TELLING_S:
+        show_findings(out, [finding.text for finding in report.findings][:_MOST_FINDINGS])
 
 
 def _say_what_next(row: RunRow, state: RunState) -> None:

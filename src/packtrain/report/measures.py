@@ -72,6 +72,9 @@ MEASURES = (
     Measure("completion_max_s", "completion, longest", Unit.DURATION, Better.LESS, _of_completion("high")),
     Measure("tail_p95", "long tail, p95 / median", Unit.RATIO, Better.LESS, lambda figures: figures.tail_p95),
     Measure("tail_max", "long tail, longest / median", Unit.RATIO, Better.LESS, lambda figures: figures.tail_max),
+    Measure("held_in_transfer", "held in transfer", Unit.COUNT, Better.LESS, lambda figures: figures.held_in_transfer),
+    Measure("held_in_compute", "held in compute", Unit.COUNT, Better.LESS, lambda figures: figures.held_in_compute),
+    Measure("held_elsewhere", "held elsewhere", Unit.COUNT, Better.LESS, lambda figures: figures.held_elsewhere),
     Measure("retries", "retries", Unit.COUNT, Better.LESS, lambda figures: figures.retries),
     Measure("stalls", "transfers that came to nothing", Unit.COUNT, Better.LESS, lambda figures: figures.stalls),
 )  # fmt: skip

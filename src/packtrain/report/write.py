@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from packtrain.errors import UsageError
+from packtrain.report.compare import comparison_data
 from packtrain.report.curves import Curves
 from packtrain.report.document import attempts_csv, document_of, jobs_csv
 from packtrain.report.figures import Figures, figures_of
@@ -26,16 +27,18 @@ class Report:
     history: History
     figures: Figures
     findings: tuple[Finding, ...]
+    against: Figures | None = None  # of another one, to compare with
 
     @property
     def document(self) -> dict[str, Any]:
-        return document_of(self.history, self.figures, self.findings)
+        compared = {"against": comparison_data(self.figures, self.against)} if self.against else {}
+        return {**document_of(self.history, self.figures, self.findings), **compared}
 
 
-def report_on(history: History) -> Report:
+def report_on(history: History, against: Figures | None = None) -> Report:
     with no_garbage():
         figures = figures_of(history)
-        return Report(history, figures, findings_of(history, figures))
+        return Report(history, figures, findings_of(history, figures), against)
 
 
 def write_report(report: Report, folder: Path, *, curves: Curves | None = None, pngs: bool = True) -> Path:
@@ -48,7 +51,8 @@ def write_report(report: Report, folder: Path, *, curves: Curves | None = None, 
         _write(folder / DOCUMENT, json.dumps(report.document, ensure_ascii=False, indent=indent))
         _write(folder / JOBS, jobs_csv(report.figures))
         _write(folder / ATTEMPTS, attempts_csv(report.figures.accounts))
-        return write_page(report.history, report.figures, report.findings, folder, curves=curves, pngs=pngs)
+        told = (report.history, report.figures, report.findings)
+        return write_page(*told, folder, curves=curves, pngs=pngs, against=report.against)
     except OSError as error:
         raise UsageError(f"the report cannot be written to {folder}: {error.strerror or error}") from error
 

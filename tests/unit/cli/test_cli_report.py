@@ -54,6 +54,19 @@ def test_two_forms_cannot_be_printed_at_once(call):
     assert "cannot be printed at once" in err
 
 
+def test_a_table_of_jobs_does_not_drop_what_it_is_compared_with(call, desk):
+    trials = STUDY.with_name("ospool-imagenet-trials.csv")
+    code, out, err = call(STUDY, "--csv", "--against", trials)
+    assert (code, out) == (2, "")
+    assert "--csv prints the jobs of one report" in err
+    code, out, _ = call(STUDY, "--csv", "--against", trials, "-o", "both")
+    assert (code, out.partition(",")[0]) == (0, "job")
+    assert "Against ospool-imagenet-trials" in Path("both/index.html").read_text(encoding="utf-8")
+    against = json.loads(Path("both/report.json").read_text(encoding="utf-8"))["against"]
+    assert against == json.loads(call(STUDY, "--against", trials, "--json")[1])["against"]
+    assert against["figures"]["success_rate"]["verdict"] == "worse"
+
+
 def test_a_dry_run_writes_nothing(call, desk):
     before = sorted(desk.iterdir())
     code, out, _ = call(STUDY, "--dry-run")

@@ -117,6 +117,54 @@ def test_no_jobs_at_all(tmp_path):
     assert not page.all("figure")
 
 
+def test_what_holds_and_failed_jobs_cost_is_among_the_figures(tmp_path):
+    spans = (Span(Phase.TRANSFER_IN, 0, 900), Span(Phase.EXECUTE, 900, 9900))
+    good = Attempt(1, spans, Outcome.SUCCEEDED, "A")
+    bad = Attempt(1, spans[:1], Outcome.HELD, "A", category=Category.TRANSFER)
+    held = {"outcome": Outcome.HELD, "category": Category.TRANSFER}
+    jobs = (
+        Job("1", (good,), Outcome.SUCCEEDED),
+        Job("2", (bad,), **held, held_in=Phase.TRANSFER_IN),
+        Job("3", (), **held),
+    )
+    texts = Parsed(written(History("few", "log", jobs), tmp_path, pngs=False)).texts["p"]
+    cards = [texts[at : at + 3] for at in range(len(texts)) if texts[at] in CARDS]
+    assert cards == [
+        ["Transfer overhead", "10%", "useful transfer / useful compute"],
+        ["Lost to failed jobs", "0.2\u00a0h", "8.3% of all, by 2\u00a0jobs"],
+        ["Jobs held for good", "2", "1 in transfer, 1 elsewhere"],
+    ]
+
+
+CARDS = ("Transfer overhead", "Lost to failed jobs", "Jobs held for good")
+
+
+def test_sites_are_shown_with_their_spread():
+    figures = figures_of(random_history(200))
+    grid = next(grid for grid in tables.tables_of(random_history(200), figures) if grid.name == "sites")
+    names = [column.name for column in grid.columns]
+    row = {name: cell.value for name, cell in zip(names, grid.rows[0], strict=True)}
+    compute = figures.sites[0].compute
+    told = [
+        row[name] for name in ("Shortest", "Lower quarter", "Compute median", "Upper quarter", "Longest", "Deviation")
+    ]
+    assert told == [
+        compute.low, compute.quarter, compute.median, compute.three_quarters, compute.high, compute.deviation
+    ]  # fmt: skip
+    assert row["Transfer p95"] == figures.sites[0].transfer.p95
+
+
+def test_two_reports_side_by_side(tmp_path):
+    theirs = replace(figures_of(random_history(30, 2)), name=HOSTILE)
+    text = written(random_history(30, 1, name="new"), tmp_path, pngs=False, against=theirs)
+    page = Parsed(text)
+    assert len(page.all("script")) == 1
+    assert "Against " in page.text("h2")
+    assert {"success rate", "useful share", "held in transfer"} <= set(page.texts["td"])
+    assert {"better", "worse"} & set(page.texts["td"])
+    assert text.index('class="cards"') < text.index('id="against"') < text.index("<figure")
+
+
 def test_findings_stand_on_top_with_their_figures_marked(tmp_path):
     found = [Finding("44% of the wallclock went to <transfers>.", 1.0), Finding("13 jobs took 4 h 57 min.", 0.5)]
     text = written(random_history(3), tmp_path, found)

@@ -102,6 +102,7 @@ def _cards(figures: Figures) -> Iterator[tuple[str, str, str]]:
         yield "Completion, median", time_words(told.median), f"mean {time_words(told.mean)}, p95 {time_words(told.p95)}"
     if figures.tail_p95 and figures.tail_max and figures.completion and figures.completion.count > 1:
         yield "Long tail, p95 / median", f"{figures.tail_p95:.1f}×", f"slowest job {figures.tail_max:.1f}× the median"
+    yield from _loss_cards(figures)
     if figures.attempts:
         yield "Retries", f"{figures.retries:,}", _retries(figures)
     if figures.makespan_s:
@@ -124,6 +125,24 @@ def _hour_cards(figures: Figures) -> Iterator[tuple[str, str, str]]:
     lost = figures.shares.get(Share.THROWN_AWAY, 0.0)
     stalls = f"{percent_words(lost / figures.wallclock_s)} of all, {_counted(figures.stalls, 'transfer')} lost"
     yield "Transfers thrown away", hours_words(lost) if lost else "none", stalls if lost else "every one was of use"
+
+
+def _loss_cards(figures: Figures) -> Iterator[tuple[str, str, str]]:
+    """Of holds and failures; what nobody had is not shown."""
+    if figures.transfer_overhead is not None:
+        yield "Transfer overhead", percent_words(figures.transfer_overhead), "useful transfer / useful compute"
+    if figures.failed and figures.wallclock_s:
+        part = f"{percent_words(figures.lost_to_failed_s / figures.wallclock_s)} of all"
+        jobs = f"{part}, by {_counted(figures.failed, 'job')}"
+        yield "Lost to failed jobs", hours_words(figures.lost_to_failed_s), jobs
+    held = {
+        "in transfer": figures.held_in_transfer,
+        "in compute": figures.held_in_compute,
+        "elsewhere": figures.held_elsewhere,
+    }
+    if any(held.values()):
+        where = ", ".join(f"{count:,} {place}" for place, count in held.items() if count)
+        yield "Jobs held for good", f"{sum(held.values()):,}", where
 
 
 def _retries(figures: Figures) -> str:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from heapq import nlargest
 
 from packtrain.report.accounts import LOST_COMPUTE, USEFUL, Share
+from packtrain.report.compare import Compared, compare
 from packtrain.report.figures import FailureFigures, Figures, JobFigures
 from packtrain.report.history import Attempt, History, Outcome, Phase
+from packtrain.report.measures import words_of
 from packtrain.report.names import points_of
 from packtrain.report.pictures.svg import clean
 from packtrain.report.sites import SiteFigures, SpeedFigures
@@ -19,6 +21,7 @@ MOST_ROWS = 2000
 _LONG = 60  # rows that are not printed
 _FILTERED = 12  # rows that are worth a search
 _NOTHING = "–"
+_VERDICTS = {"better": "good", "worse": "poor"}
 
 
 @dataclass(frozen=True)
@@ -203,14 +206,14 @@ def _sites(figures: Figures) -> Grid:
     columns = _columns(
         "Site",
         "Attempts, Jobs, Succeeded, Slot hours, Useful, Wasted, "
-        "Compute mean, Compute median, Longest, Transfer median, Speed median",
+        "Compute mean, Compute median, Shortest, Lower quarter, Upper quarter, Longest, Deviation, "
+        "Transfer median, Transfer p95, Speed median",
     )
     return Grid("sites", "Sites", columns, [_site(site) for site in figures.sites])
 
 
 def _site(site: SiteFigures) -> list[Cell]:
     useful = sum(site.shares.get(share, 0.0) for share in USEFUL)
-    compute = site.compute
     return [
         Cell(site.site or "unknown"),
         _count(site.attempts),
@@ -219,12 +222,34 @@ def _site(site: SiteFigures) -> list[Cell]:
         _hours(site.seconds),
         _percent(useful, site.seconds),
         _hours(site.wasted),
-        _time(compute.mean if compute else None),
-        _median(compute),
-        _time(compute.high if compute else None),
+        *_spread(site.compute),
         _median(site.transfer),
+        _time(site.transfer.p95 if site.transfer else None),
         _speed(site.speed),
     ]
+
+
+def _spread(found: Spread | None) -> Iterator[Cell]:
+    """Mean, median, and how far the values lie apart."""
+    for name in ("mean", "median", "low", "quarter", "three_quarters", "high", "deviation"):
+        yield _time(getattr(found, name) if found else None)
+
+
+def against(ours: Figures, theirs: Figures) -> Grid:
+    """Two reports side by side."""
+    columns = (
+        Column("Figure", number=False), Column(ours.name), Column(theirs.name), Column("Ratio"),
+        Column("Verdict", number=False),
+    )  # fmt: skip
+    rows = [_compared(row) for row in compare(ours, theirs)]
+    return Grid("against", f"Against {theirs.name}", columns, rows)
+
+
+def _compared(row: Compared) -> list[Cell]:
+    """Units differ from row to row: by values nothing is sorted."""
+    values = [Cell(words_of(value, row.measure.unit), css="number") for value in (row.ours, row.theirs)]
+    ratio = Cell(_NOTHING if row.ratio is None else f"{row.ratio:.2f}", row.ratio, "number")
+    return [Cell(row.measure.words), *values, ratio, Cell(row.verdict, css=_VERDICTS.get(row.verdict, ""))]
 
 
 def _speeds(figures: Figures) -> Grid:

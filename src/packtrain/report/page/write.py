@@ -15,6 +15,7 @@ from packtrain.report.figures import Figures
 from packtrain.report.findings import Finding
 from packtrain.report.history import History
 from packtrain.report.page import parts
+from packtrain.report.page.tables import against as against_table
 from packtrain.report.page.tables import tables_of
 from packtrain.report.pictures.colours import EVERY
 from packtrain.report.pictures.gallery import Picture, pictures_of
@@ -43,13 +44,16 @@ def write_page(
     *,
     curves: Curves | None = None,
     pngs: bool = True,
+    against: Figures | None = None,
 ) -> Path:
-    """The page's path. Pictures stand in it; `pngs` also puts them beside it, for slides."""
+    """The page's path. Pictures stand in it; `pngs` also puts them beside it, for slides. `against`: of another report,
+    to compare with."""
     folder.mkdir(parents=True, exist_ok=True)
     shown = pictures_of(history, figures, curves)
     if pngs:
         save_pictures(shown, folder / PICTURES)
-    page = _page(history, figures, findings, shown, folder, pngs)
+    beside = against_table(figures, against).html if against else ""
+    page = _page(history, figures, findings, shown, folder, pngs, beside)
     path, temporary = folder / PAGE, folder / f".{PAGE}.new"
     temporary.write_text(page, encoding="utf-8", errors="replace")
     return temporary.replace(path)
@@ -62,7 +66,13 @@ def save_pictures(shown: Sequence[Picture], folder: Path) -> None:
 
 
 def _page(
-    history: History, figures: Figures, findings: Sequence[Finding], shown: Sequence[Picture], folder: Path, pngs: bool
+    history: History,
+    figures: Figures,
+    findings: Sequence[Finding],
+    shown: Sequence[Picture],
+    folder: Path,
+    pngs: bool,
+    against: str,
 ) -> str:
     script, style = _part("page.js"), _colours() + _part("page.css")
     return _filled(
@@ -77,6 +87,7 @@ def _page(
             "links": _links(folder),
             "findings": parts.findings(findings),
             "cards": parts.cards(figures),
+            "against": against,
             "pictures": parts.pictures(shown, pngs),
             "tables": "".join(grid.html for grid in tables_of(history, figures)),
             "notes": parts.notes(history),
