@@ -17,6 +17,7 @@ import pytest
 
 from packtrain.errors import FailedError, TransferError
 from packtrain.plan import Digest, Item, Output, Ref, Secret
+from packtrain.transfer import multipart
 from packtrain.transfer.fetch import fetch
 from packtrain.transfer.multipart import cut
 from packtrain.transfer.s3 import S3Store
@@ -150,6 +151,41 @@ def test_a_new_store_goes_on_with_the_parts_that_are_there(s3_server, large):
     assert sum(blocks) == large.stat().st_size
     assert s3_server.client.get_object(Bucket="testbed", Key="resumed/large.bin")["Body"].read() == large.read_bytes()
     assert begun(s3_server, ref) == []
+
+
+class Rival:
+    """Another process that is putting a file to the same key, and has put its first part."""
+
+    def __init__(self, server, key, data):
+        self._client, self._at = server.client, {"Bucket": "testbed", "Key": key}
+        self._at["UploadId"] = self._client.create_multipart_upload(**self._at)["UploadId"]
+        self._etag = self._client.upload_part(**self._at, PartNumber=1, Body=data)["ETag"]
+
+    def complete(self):
+        self._client.complete_multipart_upload(
+            **self._at, MultipartUpload={"Parts": [{"PartNumber": 1, "ETag": self._etag}]}
+        )
+
+
+def test_an_upload_of_another_file_to_the_same_key_is_left_alone(s3_server, large):
+    """The last one that is complete wins, whole; nobody's parts get into the other's, or are taken from it."""
+    ref = s3_server.ref("shared/large.bin")
+    rivals = [Rival(s3_server, "shared/large.bin", os.urandom(17 << 20)) for _ in range(2)]
+    S3Store(str).put(ref, large)
+    with pytest.raises(Cut):
+        S3Store(str).put(ref, large, CutAfter(25 << 20))
+    S3Store(str).abandon(ref)
+    assert s3_server.client.get_object(Bucket="testbed", Key="shared/large.bin")["Body"].read() == large.read_bytes()
+    for rival in rivals:
+        rival.complete()
+
+
+def test_beside_rivals_not_even_one_that_begins_alike(s3_server, large, monkeypatch):
+    monkeypatch.setattr(multipart, "_has_rivals", False)
+    multipart.beware_of_rivals()
+    rival = Rival(s3_server, "alike/large.bin", large.read_bytes()[: cut(large)[0].length])
+    S3Store(str).put(s3_server.ref("alike/large.bin"), large)
+    rival.complete()
 
 
 KILLS_ITSELF = """

@@ -207,6 +207,17 @@ def test_an_agent_killed_in_mid_upload(attempt, place, proxy):
     assert second.events("checkpoint.restored")[0].data["step"] == newest.step
 
 
+def test_what_another_attempt_is_putting_to_the_same_key_is_left_alone(attempt, server, place):
+    """Also if it begins with the very same bytes: how it goes on nobody knows."""
+    size, at = 20 * MB, {"Bucket": testbed_s3.BUCKET, "Key": f"{place.prefix}/ckpt.bin"}
+    at["UploadId"] = server.client.create_multipart_upload(**at)["UploadId"]
+    server.client.upload_part(**at, PartNumber=1, Body=counting.content(3, size)[: 16 << 20])
+    run = attempt(training(place, "--steps", 3, "--size", size)).run()
+    assert run.process.returncode == 0, run.stderr
+    assert counting.step_of(place.read("ckpt.bin")) == 3
+    assert len(server.client.list_parts(**at)["Parts"]) == 1
+
+
 def test_a_damaged_newest_one_falls_back_to_the_one_before(attempt, place):
     run = start(attempt, place)
     await_saved(run, await_saved(run))

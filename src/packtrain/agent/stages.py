@@ -159,6 +159,7 @@ def run_attempt(
     live = _live(journal, first, terms.live_s, log, box)
     processes = Processes(guard, job.limits.grace_s)
     expect(terms.speeds)
+    _beware(job)
     code = Attempt(_context(job, box, journal, log, secrets, stop, processes, terms), started).run()
     guard.quit()
     if live is not None:
@@ -194,6 +195,14 @@ def _context(
         carried=box.carried if carries else None,
         in_container=terms.in_container,
     )
+
+
+def _beware(job: Job) -> None:
+    """Another attempt of the job may be alive, and write to the same names."""
+    if job.output is not None:
+        from packtrain.transfer.multipart import beware_of_rivals
+
+        beware_of_rivals()
 
 
 def _has_a_place(job: Job) -> bool:

@@ -1,7 +1,8 @@
 """A large file into S3, in parts: the object appears when all are there, or not at all.
 
 Each part is checked by the server against a sha256 (or an MD5, where it takes no other) and by us against the ETag that
-it answers. An upload that was cut off, in this process or another, goes on with the parts that the server holds.
+it answers. An upload that was cut off goes on with the parts that the server holds: one of this process, or another's
+of the very same file. Whatever else is on its way to the key is somebody else's, and is left alone.
 """
 
 from __future__ import annotations
@@ -69,6 +70,17 @@ class Upload:
     held: Mapping[int, tuple[int, str]]
 
 
+_ours: dict[str, list[str]] = {}  # uploads of this process that were begun and not ended, by the object's address
+_has_rivals = False
+
+
+def beware_of_rivals() -> None:
+    """For a process beside which others may put other contents at the same addresses, as attempts of one job do. Files
+    that only begin alike would get into each other's uploads, so it goes on with none but its own."""
+    global _has_rivals
+    _has_rivals = True
+
+
 def put(wire: Wire, ref: Ref, path: Path, sent: Sent) -> None:
     work = _Multipart(wire, ref, path, sent)
     upload = work.found() or work.begun()
@@ -78,11 +90,18 @@ def put(wire: Wire, ref: Ref, path: Path, sent: Sent) -> None:
         if error.kind in FOR_GOOD:
             _abort(wire, ref, upload.id)
         raise
+    _forget(ref, upload.id)
 
 
 def abandon(wire: Wire, ref: Ref) -> None:
-    for upload in _uploads(wire, ref):
+    for upload in list(_ours.get(object_url(ref), ())):
         _abort(wire, ref, upload)
+
+
+def _forget(ref: Ref, upload: str) -> None:
+    left = [other for other in _ours.pop(object_url(ref), ()) if other != upload]
+    if left:
+        _ours[object_url(ref)] = left
 
 
 def cut(path: Path) -> list[Piece]:
@@ -132,16 +151,40 @@ class _Multipart:
     def __init__(self, wire: Wire, ref: Ref, path: Path, sent: Sent) -> None:
         self._wire, self._ref, self._pieces = wire, ref, cut(path)
         self._sent = sent
+        self._summed: dict[int, Sums] = {}
 
     def found(self) -> Upload | None:
-        """The newest upload of this key that was begun; older ones are of no use to anybody."""
-        uploads = _uploads(self._wire, self._ref)
-        for old in uploads[:-1]:
-            _abort(self._wire, self._ref, old)
-        return self._looked_at(uploads[-1]) if uploads else None
+        """One to go on with: ours, or one that holds some of the very parts that we would send."""
+        for upload in reversed(_ours.get(object_url(self._ref), [])):
+            mine = self._looked_at(upload)
+            if mine is not None and all(number <= len(self._pieces) for number in mine.held):
+                return mine
+            _abort(self._wire, self._ref, upload)
+        return None if _has_rivals else self._of_another()
+
+    def _of_another(self) -> Upload | None:
+        for upload in reversed(_uploads(self._wire, self._ref)):
+            its = self._looked_at(upload)
+            if its is not None and its.held and all(map(self._is_ours, its.held, its.held.values())):
+                self._adopt(upload)
+                return its
+        return None
+
+    def _is_ours(self, number: int, held: tuple[int, str]) -> bool:
+        if number > len(self._pieces) or held[0] != self._pieces[number - 1].length:
+            return False
+        return held[1] == self._sums(number).md5
+
+    def _adopt(self, upload: str) -> None:
+        _ours.setdefault(object_url(self._ref), []).append(upload)
+
+    def _sums(self, number: int) -> Sums:
+        if number not in self._summed:
+            self._summed[number] = sums_of(self._pieces[number - 1])
+        return self._summed[number]
 
     def _looked_at(self, upload: str) -> Upload | None:
-        """None if it has ended meanwhile, is of a file that was cut otherwise, or may not be looked at."""
+        """None if it has ended meanwhile, or may not be looked at."""
         held: dict[int, tuple[int, str]] = {}
         query = {"uploadId": upload}
         try:
@@ -155,9 +198,6 @@ class _Multipart:
             if error.kind in ("object_missing", "token_refused"):
                 return None
             raise
-        if any(number > len(self._pieces) for number in held):
-            _abort(self._wire, self._ref, upload)
-            return None
         # Not every server says; most likely it was begun by us, with sha256.
         return Upload(upload, (page.findtext("{*}ChecksumAlgorithm") or "SHA256") == "SHA256", held)
 
@@ -171,6 +211,7 @@ class _Multipart:
             upload = parsed(answer, self._ref).findtext("{*}UploadId") or ""
         finally:
             answer.close()
+        self._adopt(upload)
         return Upload(upload, answer.headers.get("x-amz-checksum-algorithm") == "SHA256", {})
 
     def parts(self, upload: Upload) -> list[Part]:
@@ -188,7 +229,7 @@ class _Multipart:
                 raise
 
     def _part(self, upload: Upload, number: int, piece: Piece) -> Part:
-        sums = sums_of(piece)
+        sums = self._sums(number)
         if upload.held.get(number) == (piece.length, sums.md5):
             self._sent(piece.length)
             return Part(number, sums.md5, sums)
@@ -271,5 +312,6 @@ def _held(page: Element) -> Iterator[tuple[int, tuple[int, str]]]:
 
 
 def _abort(wire: Wire, ref: Ref, upload: str) -> None:
+    _forget(ref, upload)
     url = object_url(ref, {"uploadId": upload})
     wire.ask(ref, "DELETE", url, accepted=(200, 204, 403, 404)).close()  # who may put need not be allowed to
