@@ -14,10 +14,12 @@ import base64
 import contextlib
 import json
 import os
+import select
 import shutil
 import signal
 import subprocess
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +50,7 @@ _MIDDLE = """(selector) => {
   const {x, y, width, height} = box.getBoundingClientRect();
   return [x + width / 2, y + height / 2];
 }"""
+_PATIENCE_S = 120.0  # for one answer, on a machine that is busy
 _KEYS = {"Enter": ("\r", 13), "Tab": ("", 9), " ": (" ", 32)}
 
 
@@ -70,6 +73,11 @@ def program() -> Path:
 
 
 class Chromium:
+    """Raises TimeoutError where an answer, or a page, does not come within its patience."""
+
+    def __init__(self, patience_s: float = _PATIENCE_S) -> None:
+        self.patience_s = patience_s
+
     def __enter__(self) -> Chromium:
         self._home = Path(tempfile.mkdtemp(prefix="testbed-chromium-"))
         env = {
@@ -103,9 +111,13 @@ class Chromium:
         for domain in ("Page", "Runtime", "Network", "Log"):
             page.call(f"{domain}.enable")
         page.call("Page.navigate", url=url)
-        while not page.loaded:
-            self._read()
+        self.await_load(page)
         return page
+
+    def await_load(self, page: Page) -> None:
+        until = time.monotonic() + self.patience_s
+        while not page.loaded:
+            self._read(until, "the page")
 
     def call(self, method: str, session: str = "", **params: Any) -> dict[str, Any]:
         """The answer to a command."""
@@ -113,25 +125,34 @@ class Chromium:
         said = {"id": self._number, "method": method, "params": params, **({"sessionId": session} if session else {})}
         assert self._process.stdin
         self._process.stdin.write(json.dumps(said).encode() + b"\0")
-        while (answer := self._read()).get("id") != self._number:
+        until = time.monotonic() + self.patience_s
+        while (answer := self._read(until, method)).get("id") != self._number:
             pass
         if "error" in answer:
             raise RuntimeError(f"Chromium refused {method}: {answer['error']}")
         return dict(answer["result"])
 
-    def _read(self) -> dict[str, Any]:
+    def _read(self, until: float, what: str) -> dict[str, Any]:
         """The next message; a page hears of its own events."""
-        assert self._process.stdout
         while b"\0" not in self._rest:
-            piece = self._process.stdout.read(1 << 20)
-            if not piece:
-                raise RuntimeError(f"Chromium is gone: {(self._home / 'log').read_text()[-2000:]}")
-            self._rest += piece
+            self._rest += self._piece(until, what)
         line, _, self._rest = self._rest.partition(b"\0")
         message: dict[str, Any] = json.loads(line)
         if page := self._pages.get(message.get("sessionId", "")):
             page.hear(message)
         return message
+
+    def _piece(self, until: float, what: str) -> bytes:
+        assert self._process.stdout
+        if not select.select([self._process.stdout], [], [], max(0.0, until - time.monotonic()))[0]:
+            raise TimeoutError(f"Chromium did not answer within {self.patience_s:g} s: {what}. {self._log()}")
+        piece: bytes = self._process.stdout.read(1 << 20)
+        if not piece:
+            raise RuntimeError(f"Chromium is gone: {self._log()}")
+        return piece
+
+    def _log(self) -> str:
+        return (self._home / "log").read_text(errors="replace")[-2000:]
 
 
 class Page:
@@ -169,8 +190,7 @@ class Page:
     def reload(self) -> None:
         self.loaded = False
         self.call("Page.reload")
-        while not self.loaded:
-            self._chromium._read()
+        self._chromium.await_load(self)
 
     def run(self, expression: str) -> Any:
         """Its value; a promise is awaited."""

@@ -124,6 +124,29 @@ def test_words_of_pictures_do_not_touch_in_the_browsers_own_font(chromium, repor
         assert chromium.open(report.as_uri(), width=width).run(TOUCHING) == []
 
 
+def test_a_browser_that_does_not_answer_is_not_waited_for_for_ever(report):
+    """Of the testbed itself: a test that hangs tells nobody why."""
+    with Chromium() as own:
+        page = own.open(report.as_uri())
+        own.patience_s = 0.2
+        with pytest.raises(TimeoutError, match=r"did not answer within 0\.2 s: Runtime\.evaluate"):
+            page.run("window.never = new Promise(done => { window.done = done })")
+        page.loaded = False
+        with pytest.raises(TimeoutError, match="the page"):
+            own.await_load(page)
+
+
+def test_a_comparison_is_a_table_as_the_others_are(chromium, tmp_path):
+    history, theirs = random_history(30, 1, name="new"), figures_of(random_history(30, 2, name="old"))
+    path = write_page(history, figures_of(history), [], tmp_path, pngs=False, against=theirs)
+    page = chromium.open(path.as_uri(), width=400)
+    assert page.run("document.documentElement.scrollWidth") <= 400
+    page.click("#against th:nth-child(4) button")
+    ratios = [value for value in column(page, "against", 3) if value != "–"]
+    assert ratios == sorted(ratios, reverse=True)
+    quiet(page, path.as_uri())
+
+
 def test_a_hostile_log_runs_nothing(chromium, tmp_path):
     span = (Span(Phase.TRANSFER_IN, 0, 60), Span(Phase.EXECUTE, 60, 100))
     bad = Attempt(1, span, Outcome.FAILED, HOSTILE, HOSTILE, HOSTILE, Category.PROGRAM)
