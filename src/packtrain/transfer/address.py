@@ -51,6 +51,11 @@ def origin_of(url: str) -> tuple[str, str, int | None]:
     return parts.scheme, parts.hostname or "", parts.port or _DEFAULT_PORTS.get(parts.scheme)
 
 
+def invalid(url: str, error: ValueError) -> TransferError:
+    """Of an address whose host or port cannot be."""
+    return TransferError("unsupported", f"{shown(url)} is no valid address ({error}): correct it", shown(url))
+
+
 def path_of(url: str) -> str:
     """The decoded path of a file:// address."""
     return unquote(urlsplit(url).path)

@@ -15,7 +15,7 @@ from urllib.parse import urljoin
 
 from packtrain import __version__
 from packtrain.errors import TransferError
-from packtrain.transfer.address import origin_of, shown
+from packtrain.transfer.address import invalid, origin_of, shown
 from packtrain.transfer.api import Direct
 from packtrain.transfer.connect import Route, connect, plain_proxy_headers, route_to
 from packtrain.transfer.fields import Fields
@@ -118,13 +118,22 @@ def send(request: Request, hops: int = MAX_HOPS) -> Answer:
 def _following(answer: Answer, method: str) -> str | None:
     location = answer.headers.get("Location")
     allowed = _REDIRECTS if method in ("GET", "HEAD") else _KEEPS_METHOD
-    return urljoin(answer.url, location) if location and answer.status in allowed else None
+    if not location or answer.status not in allowed:
+        return None
+    try:
+        return urljoin(answer.url, location)
+    except ValueError as error:
+        answer.close()
+        raise _nowhere(answer.url, error) from error
+
+
+def _nowhere(url: str, error: ValueError) -> TransferError:
+    """A mistake of the server, who may know better later."""
+    return TransferError("service_unavailable", f"{shown(url)} redirects to what is no address ({error})", shown(url))
 
 
 def _send_once(request: Request, url: str) -> Answer:
-    trusted = origin_of(url) == origin_of(request.url)
-    route = route_to(url)
-    head = _head(request, route, trusted)
+    route, head, trusted = _prepared(request, url)
     kept = KEPT.take(route.key) if request.body is None else None
     if kept is not None:
         try:
@@ -132,6 +141,15 @@ def _send_once(request: Request, url: str) -> Answer:
         except TransferError:
             pass  # the server may close an idle connection at any moment: a fresh one tells
     return _answer(Wire(connect(route, tick)), request, head, route, trusted)
+
+
+def _prepared(request: Request, url: str) -> tuple[Route, bytes, bool]:
+    """How to reach the address, and what to say there."""
+    try:
+        trusted, route = origin_of(url) == origin_of(request.url), route_to(url)
+        return route, _head(request, route, trusted), trusted
+    except ValueError as error:
+        raise (invalid(url, error) if url == request.url else _nowhere(request.url, error)) from error
 
 
 def _answer(wire: Wire, request: Request, head: bytes, route: Route, trusted: bool) -> Answer:

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from packtrain.errors import FailedError
 from packtrain.plan import Ref
-from packtrain.transfer.address import scheme_of, shown
+from packtrain.transfer.address import invalid, origin_of, scheme_of, shown
 from packtrain.transfer.api import Place, Reveal, Sink, Source
 
 if TYPE_CHECKING:
@@ -79,4 +79,8 @@ def _store_for(ref: Ref, reveal: Reveal) -> Store:
     if make is None:
         known = ", ".join(sorted(_STORES))
         raise FailedError("unsupported", f"{shown(ref.url)} has a scheme that is not one of {known}")
+    try:
+        origin_of(ref.url)
+    except ValueError as error:
+        raise invalid(ref.url, error) from error
     return make(reveal)

@@ -17,6 +17,7 @@ from packtrain.plan import Digest, Header, Ref, Secret
 from packtrain.transfer import wire
 from packtrain.transfer.api import Span
 from packtrain.transfer.http import HttpStore
+from packtrain.transfer.registry import source_for
 from testbed.origin import Fault, Origin
 
 DATA = bytes(range(256)) * 400
@@ -240,6 +241,24 @@ def test_a_redirect_loop_ends(folder):
 def test_a_redirect_to_something_else_than_http_is_refused(folder):
     with Origin(folder, faults=[redirect("file:///etc/passwd")]) as origin:
         assert kind_and_words(lambda: HttpStore(plain).open(Ref(f"{origin.url}/x")))[0] == "unsupported"
+
+
+NO_ADDRESSES = ["http://h:99999/x", "http://h:-1/x", "http://[bad/x", "//[bad", "http://é..x/x"]
+
+
+@pytest.mark.parametrize("location", NO_ADDRESSES)
+def test_a_redirect_to_what_is_no_address(folder, location):
+    with Origin(folder, faults=[redirect(location.encode().decode("latin-1"))]) as origin:
+        seen, words = kind_and_words(lambda: HttpStore(plain).open(Ref(f"{origin.url}/x")))
+    assert seen == "service_unavailable"
+    assert f"{origin.url}/x redirects to what is no address" in words
+
+
+@pytest.mark.parametrize("url", [url for url in NO_ADDRESSES if url.startswith("http")])
+def test_what_is_no_address_is_told(url):
+    seen, words = kind_and_words(lambda: source_for(Ref(url), plain).open(Ref(url)))
+    assert seen == "unsupported"
+    assert f"{url} is no valid address" in words
 
 
 def test_an_unknown_host():

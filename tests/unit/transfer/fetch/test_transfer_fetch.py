@@ -259,6 +259,32 @@ def test_a_size_other_than_planned(folder, target, planned, kind):
     assert str(planned) in error.detail and str(len(DATA)) in error.detail
 
 
+@pytest.mark.parametrize("location", ["http://h:99999/x", "http://[bad/x", "/loop"])
+def test_a_source_that_redirects_to_nowhere_leaves_the_others(folder, target, location):
+    with (
+        Origin(folder, faults=[Fault(status=302, headers={"Location": location})] * 999) as first,
+        Origin(folder) as second,
+    ):
+        run(item(f"{first.url}/{NAME}", f"{second.url}/{NAME}"), target)
+    assert target.read_bytes() == DATA
+
+
+@pytest.mark.parametrize(("location", "times"), [("http://h:99999/x", 2), ("http://[bad/x", 2), (f"/{NAME}", 15)])
+def test_a_redirect_to_nowhere_is_waited_out(folder, target, location, times):
+    with Origin(folder, faults=[Fault(status=302, headers={"Location": location})] * times) as origin:
+        run(item(f"{origin.url}/{NAME}"), target)
+    assert target.read_bytes() == DATA
+
+
+@pytest.mark.parametrize("url", ["http://h:99999/x", "http://[bad/x", "http://é..x/x"])
+def test_an_address_that_cannot_be_leaves_the_others(folder, target, url):
+    with Origin(folder) as origin:
+        run(item(url, f"{origin.url}/{NAME}"), target)
+    assert target.read_bytes() == DATA
+    target.unlink()
+    assert failure(item(url), target).kind == "unsupported"
+
+
 class Leave(Exception):
     pass
 
