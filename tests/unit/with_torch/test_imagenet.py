@@ -199,6 +199,24 @@ def test_streamed_it_is_what_the_same_order_of_files_gives(streamed, index, imag
     assert told[0] == told[1] and told[0]["images"] == 21
 
 
+def test_what_is_left_of_an_epoch_is_too_little_for_more_processes(nursery, index, tmp_path):
+    """One process saw 20 of 21 images; two cannot share the last. The epoch is over, and none is added."""
+    output, given = tmp_path / "out", ["--stream", str(index), *STREAMED, "--batch-size", "20"]
+    (tmp_path / "stop").write_text("term")
+    assert nursery.train(RECIPE, output, given, PACKTRAIN_STOP=f"{tmp_path}/stop") == 85, said(output)
+    assert nursery.together(RECIPE, output, given, [None, None]) == [0, 0], said(output) + said(output, 1)
+    assert len(json.loads((output / "metrics.json").read_text())["history"]) == 1
+    saved = torch.load(output / "checkpoint.pt", weights_only=True)
+    assert epochs_in(saved) == [2], "the position is at the beginning of the next one"
+
+
+def epochs_in(saved):
+    """Of the stream's position, wherever it is in the checkpoint."""
+    if isinstance(saved, dict) and "phases" in saved:
+        return [saved["epoch"]]
+    return [epoch for value in saved.values() for epoch in epochs_in(value)] if isinstance(saved, dict) else []
+
+
 def test_one_of_both_is_needed(train, nursery, images, tmp_path):
     assert nursery.train(RECIPE, tmp_path, list(SMALL)) == 2
     assert "one of the arguments --data --stream is required" in said(tmp_path)

@@ -136,6 +136,10 @@ class Folder:
         """Batches of images and labels, from the batch `begin` on."""
         return in_batches(self._train, self._shuffled(epoch, begin))
 
+    def is_within(self, epoch, done):
+        """Whether more batches of this epoch are to come."""
+        return done < self.batches
+
     def test(self):
         plans = torch.arange(len(self._test)).split(args.batch_size)
         return in_batches(self._test, ([(number, 0.5, 0.5, False) for number in plan.tolist()] for plan in plans))
@@ -205,9 +209,14 @@ class Archive:
         self.batches = -(-(len(trained) // world) // more["batch_size"])
 
     def train(self, epoch, begin):
-        """Batches of images and labels, from where the state is."""
+        """Batches of images and labels, from where the state is: nothing, if that is behind this epoch."""
         self._crops.epoch = epoch
-        return (normalised(pixels, labels) for pixels, labels in self.state)
+        images = self.state if self.is_within(epoch, begin) else ()
+        return (normalised(pixels, labels) for pixels, labels in images)
+
+    def is_within(self, epoch, done):
+        """What is left of an epoch may be more or fewer batches for other processes than began it; or too few."""
+        return self.state.epoch == epoch
 
     def test(self):
         return (normalised(pixels, labels) for pixels, labels in self._test)
@@ -312,7 +321,7 @@ def train(epoch, position):
     model.train()
     total_loss, began, last_report = position.extra.get("total_loss", 0.0), time.monotonic(), 0.0
     for done, (x, y) in enumerate(data.train(epoch, position.batch), position.batch + 1):
-        step = (epoch - 1) * data.batches + done
+        step = (epoch - 1) * data.batches + min(done, data.batches)
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(step)
         with torch.autocast(device.type, dtype=half, enabled=use_cuda):
@@ -327,7 +336,7 @@ def train(epoch, position):
             speed = round((done - position.batch) * args.batch_size / (last_report - began), 1)
             where = {"epoch": epoch, "epochs": args.epochs, "step": step, "total_steps": total_steps}
             report(**where, loss=finite(loss.item()), images_per_second=speed)
-        if done < data.batches and checkpoint.due(args.save_every):
+        if data.is_within(epoch, done) and checkpoint.due(args.save_every):
             checkpoint.save(epoch=epoch, batch=done, step=step, total_loss=total_loss, history=history)
             if checkpoint.should_stop():
                 checkpoint.leave()  # exit code 85: another attempt goes on from here
