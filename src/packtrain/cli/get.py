@@ -12,15 +12,14 @@ from rich.console import Console
 
 from packtrain.cli.access import Access, access_options
 from packtrain.cli.following import Follower, stopping
-from packtrain.cli.getting import Getting, Got, Wanted, account_of, listed, refs_of, targets
-from packtrain.cli.hints import hinted
+from packtrain.cli.getting import Getting, Got, Wanted, account_of, is_below, refs_of, refuse_packing, targets
 from packtrain.cli.options import digest_option, patience_option
 from packtrain.cli.output import count, dry_run_option, json_option, show
 from packtrain.errors import FailedError, UsageError
 from packtrain.plan import Digest, Item
 from packtrain.planner.data import name_of
 from packtrain.transfer.address import shown
-from packtrain.transfer.registry import source_for
+from packtrain.transfer.api import ObjectInfo
 from packtrain.watch import figures
 from packtrain.watch.transfers import account_line
 
@@ -62,26 +61,27 @@ def command(
 ) -> None:
     """Fetch files: from several sources at once, resumed, verified.
 
-    Addresses begin with https://, http://, osdf:///, pelican://, s3:// or file://; one that ends in / means
-    all below it. The exit code tells what failed (docs/reference/failures.md). After Ctrl-C or a crash the
-    same command goes on.
+    Addresses begin with https://, http://, osdf:///, pelican://, s3:// or file://. One that ends in / means all
+    below it (not over http), and so does ?recursive behind one of a federation. The exit code tells what failed
+    (docs/reference/failures.md). After Ctrl-C or a crash the same command goes on.
     """
     digest = _digest(sha256=sha256, md5=md5, crc32c=crc32c)
     _refuse_misfits(urls, output, (mirrors, digest, checksums), unpack, nested)
-    below = any(url.endswith("/") for url in urls)
-    wanted = _wanted(urls, output, mirrors, digest, access, folder=unpack or below)
-    if dry_run:
-        _show_plan(wanted, access, as_json)
-        return
     with stopping(_STARTS_AGAIN if unpack else _GOES_ON) as stop, Follower(quiet=as_json) as follower:
-        getting = Getting(access, patience, stop, follower)
-        if checksums is not None:
+        getting = Getting(access, patience, stop, follower, nested)
+        wanted = _wanted(getting, urls, output, mirrors, digest, folder=unpack or any(map(is_below, urls)))
+        if checksums is not None and not dry_run:
             wanted = [_with_checksums(getting, wanted[0], checksums, urls[0])]
-        if unpack:
-            got = replace(getting, nested=nested).get_unpacked(wanted, Path(output or ""))
+        if dry_run:
+            planned = [_planned(getting, one) for one in wanted]
+        elif unpack:
+            got = getting.get_unpacked(wanted, Path(output or ""))
         else:
             got = [getting.get(one, force=force) for one in wanted]
-    show(as_json, {"files": [one.to_data() for one in got]}, lambda out: _text(out, got))
+    if dry_run:
+        show(as_json, {"files": planned}, lambda out: _plan_text(out, planned))
+    else:
+        show(as_json, {"files": [one.to_data() for one in got]}, lambda out: _text(out, got))
 
 
 def _digest(**given: str | None) -> Digest | None:
@@ -94,7 +94,9 @@ def _digest(**given: str | None) -> Digest | None:
 def _refuse_misfits(
     urls: Sequence[str], output: str | None, of_one_file: Sequence[object], unpack: bool, nested: bool
 ) -> None:
-    if any(of_one_file) and (len(urls) > 1 or urls[0].endswith("/")):
+    for url in urls:
+        refuse_packing(url, "to unpack an archive, give --unpack -o FOLDER")
+    if any(of_one_file) and (len(urls) > 1 or is_below(urls[0])):
         raise UsageError("--mirror, --checksums and a digest belong to one file; get the files one by one")
     if unpack and output is None:
         raise UsageError("--unpack needs the folder to unpack into: -o FOLDER")
@@ -103,18 +105,18 @@ def _refuse_misfits(
 
 
 def _wanted(
+    getting: Getting,
     urls: Sequence[str],
     output: str | None,
     mirrors: Sequence[str],
     digest: Digest | None,
-    access: Access,
     *,
     folder: bool,
 ) -> list[Wanted]:
     items = [
         item
         for url in urls
-        for item in (listed(access, url) if url.endswith("/") else [_item(access, url, mirrors, digest)])
+        for item in (getting.listed(url) if is_below(url) else [_item(getting.access, url, mirrors, digest)])
     ]
     found = targets([item.name for item in items], output, folder=folder)
     return [Wanted(item, target) for item, target in zip(items, found, strict=True)]
@@ -142,25 +144,20 @@ def _told(got: Got) -> str:
     return f"{account_line(account_of(got.fetched))} · {verified}{files}"
 
 
-def _show_plan(wanted: Sequence[Wanted], access: Access, as_json: bool) -> None:
-    """Asks every source, and fails as `get` would if none of a file's sources has it."""
-    files = [{"path": str(one.target), "sources": _asked(one.item, access)} for one in wanted]
-    show(as_json, {"files": files}, lambda out: _plan_text(out, files))
+def _planned(getting: Getting, wanted: Wanted) -> dict[str, Any]:
+    """Asks every source, and fails as `get` would if none of the file's sources has it."""
+    getting.follower.begin("ask", wanted.item.name)
+    answers = zip(wanted.item.sources, getting.asked(wanted.item), strict=True)
+    return {
+        "path": str(wanted.target),
+        "sources": [{"url": shown(ref.url), **_said(answer)} for ref, answer in answers],
+    }
 
 
-def _asked(item: Item, access: Access) -> list[dict[str, Any]]:
-    sources: list[dict[str, Any]] = []
-    errors: list[FailedError] = []
-    for ref in item.sources:
-        try:
-            info = source_for(ref, access.reveal).stat(ref)
-            sources.append({"url": shown(ref.url), "bytes": info.size, "digest": info.digest and vars(info.digest)})
-        except FailedError as error:
-            errors.append(error)
-            sources.append({"url": shown(ref.url), "error": str(error)})
-    if len(errors) == len(sources):
-        raise hinted(errors[0])
-    return sources
+def _said(answer: ObjectInfo | FailedError) -> dict[str, Any]:
+    if isinstance(answer, FailedError):
+        return {"error": str(answer)}
+    return {"bytes": answer.size, "digest": answer.digest and vars(answer.digest)}
 
 
 def _plan_text(out: Console, files: Sequence[dict[str, Any]]) -> None:

@@ -9,7 +9,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+from urllib.parse import parse_qs
 
 from packtrain.cli.access import Access
 from packtrain.cli.checksums import load
@@ -17,19 +18,24 @@ from packtrain.cli.following import Follower, Stop
 from packtrain.cli.hints import hinted
 from packtrain.errors import FailedError, NotFoundError, UsageError
 from packtrain.plan import Digest, Item, Ref
-from packtrain.planner.data import name_of
-from packtrain.transfer.address import checked_name, shown
+from packtrain.planner.data import is_folder, name_of
+from packtrain.transfer.address import checked_name, scheme_of, shown
 from packtrain.transfer.api import ObjectInfo
 from packtrain.transfer.checksums import Checksums, bad_blocks
 from packtrain.transfer.fetch import Fetched, fetch
 from packtrain.transfer.flow import of_reader
 from packtrain.transfer.ordered import Ordered, is_doubtful
+from packtrain.transfer.patience import insisted
 from packtrain.transfer.registry import source_for
 from packtrain.transfer.unpack import Unpacked, can_stream, unpack, unpack_stream
 from packtrain.transfer.verify import HEAD_BYTES, Digests, refuse_unaffordable
+from packtrain.transfer.wire import watched
 from packtrain.watch.transfers import Account
 
+T = TypeVar("T")
 _BLOCK = 1 << 20
+FEDERATED = ("osdf", "pelican")
+_BUSY = ("service_unavailable",)  # whoever only asks wants to know soon: what is dead or missing is told at once
 _AS_FILES = (".zip", ".7z", ".rar")  # their table of contents stands at the end
 
 
@@ -115,13 +121,28 @@ class Getting:
 
     def _stat(self, item: Item) -> ObjectInfo:
         """As the first source that answers says."""
-        errors = []
-        for ref in item.sources:
-            try:
-                return source_for(ref, self.access.reveal).stat(ref)
-            except FailedError as error:
-                errors.append(error)
-        raise hinted(errors[0])
+        return next(answer for answer in self.asked(item) if isinstance(answer, ObjectInfo))
+
+    def asked(self, item: Item) -> list[ObjectInfo | FailedError]:
+        """What each source says of the item. Fails as a fetch would if none has it."""
+        return self._insisted(lambda: _answers(item, self.access), only=_BUSY)
+
+    def listed(self, url: str) -> list[Item]:
+        """Everything below an address that means a folder."""
+        self.follower.begin("list", shown(url))
+        ref = self.access.ref(url, url)
+        entries = self._insisted(lambda: list(source_for(ref, self.access.reveal).list(ref)))
+        items = [Item(checked_name(entry.name, url), (entry.ref,), entry.size) for entry in entries]
+        if not items:
+            raise NotFoundError(f"there is nothing below {shown(url)}")
+        return items
+
+    def _insisted(self, act: Callable[[], T], only: Sequence[str] = ()) -> T:
+        try:
+            with watched(self.stop.check):
+                return insisted(act, self.patience_s, self.stop.check, only)
+        except FailedError as error:
+            raise hinted(error) from error
 
     def _fetch(self, wanted: Wanted) -> Got:
         self.follower.begin("fetch", wanted.item.name, wanted.item.size)
@@ -254,14 +275,30 @@ def _appear(landed: Path, folder: Path) -> None:
         path.rename(folder / path.name)
 
 
-def listed(access: Access, url: str) -> list[Item]:
-    """Everything below an address that ends in /."""
-    ref = access.ref(url, url)
-    entries = source_for(ref, access.reveal).list(ref)
-    items = [Item(checked_name(entry.name, url), (entry.ref,), entry.size) for entry in entries]
-    if not items:
-        raise NotFoundError(f"there is nothing below {shown(url)}")
-    return items
+def _answers(item: Item, access: Access) -> list[ObjectInfo | FailedError]:
+    answers = [_answer(ref, access) for ref in item.sources]
+    errors = [answer for answer in answers if isinstance(answer, FailedError)]
+    if len(errors) == len(answers):
+        raise errors[0]
+    return answers
+
+
+def _answer(ref: Ref, access: Access) -> ObjectInfo | FailedError:
+    try:
+        return source_for(ref, access.reveal).stat(ref)
+    except FailedError as error:
+        return error
+
+
+def is_below(url: str) -> bool:
+    """Whether an address means all below it."""
+    return url.endswith("/") or (scheme_of(url) in FEDERATED and is_folder(url))
+
+
+def refuse_packing(url: str, instead: str) -> None:
+    """`?pack=` is Pelican's own client's."""
+    if scheme_of(url) in FEDERATED and "pack" in parse_qs(url.partition("?")[2], keep_blank_values=True):
+        raise UsageError(f"{shown(url)}: leave out `pack=` of the address; {instead}")
 
 
 def targets(names: Sequence[str], output: str | None, *, folder: bool) -> list[Path]:

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from packtrain.cli.access import Access, access_options
 from packtrain.cli.following import Follower, Stop, stopping
+from packtrain.cli.getting import refuse_packing
 from packtrain.cli.hints import hinted
 from packtrain.cli.options import patience_option
 from packtrain.cli.output import count, dry_run_option, json_option, show
@@ -48,6 +49,7 @@ def command(paths: tuple[Path, ...], url: str, patience: float, access: Access, 
     One file goes to the address itself, or below it if it ends in /. What one folder holds goes below the
     address; of several, each goes below it under its name.
     """
+    refuse_packing(url, "packtrain does not pack: the files of a folder go below the address as they are")
     parcels = _parcels(paths, url, access)
     began, verified = time.monotonic(), []
     if not dry_run:

@@ -173,7 +173,7 @@ def _own_keys(keys: Keys, job: JobContext) -> tuple[str | None, str | None, str 
 
 def _osdf(source: data.OsdfInput, keys: Keys, job: JobContext) -> _Contents:
     ref, digest = _osdf_ref(source, keys, job), _digest(source)
-    if not _is_folder(ref.url):
+    if not is_folder(ref.url):
         return _Contents((plan.Item(name_of(ref.url), (ref,), digest=digest),))
     if digest is not None:
         message = f"{digest.algorithm} is the digest of one object, but the address is of a folder"
@@ -181,7 +181,8 @@ def _osdf(source: data.OsdfInput, keys: Keys, job: JobContext) -> _Contents:
     return _Contents(prefix=ref)
 
 
-def _is_folder(url: str) -> bool:
+def is_folder(url: str) -> bool:
+    """Of an osdf or pelican address: whether it means all below it."""
     path, _, flags = url.partition("?")
     return path.endswith("/") or "recursive" in parse_qs(flags, keep_blank_values=True)
 

@@ -14,6 +14,7 @@ from packtrain.plugin.access import Access
 from packtrain.plugin.asked import Asked
 from packtrain.transfer.address import checked_name, scheme_of
 from packtrain.transfer.fetch import Fetched, fetch
+from packtrain.transfer.patience import insisted
 from packtrain.transfer.registry import source_for
 from packtrain.transfer.upload import upload_file, upload_folder
 
@@ -40,6 +41,7 @@ def move(asked: Asked, access: Access, patience_s: float, stop: Stop) -> Moved:
     moved = Moved(asked)
     try:
         ref = access.ref(asked.url)
+        _refuse_packing(ref, asked.upload)
         if asked.upload:
             moved.bytes = _send(ref, asked.path, access, patience_s, stop)
         else:
@@ -54,10 +56,14 @@ def move(asked: Asked, access: Access, patience_s: float, stop: Stop) -> Moved:
     return moved
 
 
-def _bring(ref: Ref, moved: Moved, access: Access, patience_s: float, stop: Stop) -> None:
+def _refuse_packing(ref: Ref, upload: bool) -> None:
     if scheme_of(ref.url) in _FEDERATED and _PACK.search(ref.url):
-        raise FailedError("unsupported", "packtrain's plugin does not unpack (`?pack=`): unpack it in the job")
-    for name, source in _sources(ref, moved.asked, access):
+        verb = "pack" if upload else "unpack"
+        raise FailedError("unsupported", f"packtrain's plugin does not {verb} (`?pack=`): {verb} it in the job")
+
+
+def _bring(ref: Ref, moved: Moved, access: Access, patience_s: float, stop: Stop) -> None:
+    for name, source in _sources(ref, moved.asked, access, patience_s, stop):
         target = moved.asked.path / name if name else moved.asked.path
         target.parent.mkdir(parents=True, exist_ok=True)
         item = Item(name or target.name, (source,))
@@ -66,12 +72,13 @@ def _bring(ref: Ref, moved: Moved, access: Access, patience_s: float, stop: Stop
         moved.bytes += got.bytes
 
 
-def _sources(ref: Ref, asked: Asked, access: Access) -> list[tuple[str, Ref]]:
+def _sources(ref: Ref, asked: Asked, access: Access, patience_s: float, stop: Stop) -> list[tuple[str, Ref]]:
     """Names below the target, and where they come from; the empty name is the target itself."""
     if not asked.recursive:
         return [("", ref)]
     top = replace(ref, url=ref.url.partition("?")[0])
-    return [(checked_name(e.name, e.ref.url), e.ref) for e in source_for(top, access.reveal).list(top)]
+    found = insisted(lambda: list(source_for(top, access.reveal).list(top)), patience_s, stop)
+    return [(checked_name(entry.name, entry.ref.url), entry.ref) for entry in found]
 
 
 def _send(ref: Ref, path: Path, access: Access, patience_s: float, stop: Stop) -> int:

@@ -80,8 +80,8 @@ def verdict_of(errors: Iterable[TransferError]) -> TransferError:
     return TransferError(told[0].kind, words, told[0].source)
 
 
-def insisted(act: Callable[[], T], patience_s: float, stop: Callable[[], None]) -> T:
-    """What `act` gives, asked again and again while its failure may pass."""
+def insisted(act: Callable[[], T], patience_s: float, stop: Callable[[], None], only: Sequence[str] = ()) -> T:
+    """What `act` gives, asked again and again while its failure may pass; or while it is `only` one of these kinds."""
     patience = Patience(patience_s, 1, time.monotonic())
     while True:
         stop()
@@ -90,7 +90,7 @@ def insisted(act: Callable[[], T], patience_s: float, stop: Callable[[], None]) 
         except TransferError as error:
             patience.failed(0, error)
             wait = patience.wait_s(time.monotonic())
-            if wait is None:
+            if wait is None or (only and error.kind not in only):
                 raise
         pause(wait, stop)
 
