@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import socket
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -62,6 +65,79 @@ def test_a_redirect_from_https_to_http_carries_no_token(folder, authority, monke
         assert HttpStore(str).stat(Ref(f"{closed.url}/x", token="t0ken")).size == 11
     assert closed.seen[0].headers["authorization"] == "Bearer t0ken"
     assert "authorization" not in open_one.seen[0].headers
+
+
+class Tunnels:
+    """A proxy that does nothing but CONNECT."""
+
+    def __init__(self, answer: bytes = b"HTTP/1.1 200 Connection established") -> None:
+        self._answer, self.asked = answer, []
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.place = "{}:{}".format(*self._server.getsockname())
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                threading.Thread(target=self._tunnel, args=(self._server.accept()[0],), daemon=True).start()
+
+    def _tunnel(self, near: socket.socket) -> None:
+        asked = b""
+        while b"\r\n\r\n" not in asked:
+            asked += near.recv(1 << 16)
+        self.asked.append(asked.decode())
+        near.sendall(self._answer + b"\r\n\r\n")
+        host, _, port = asked.split()[1].decode().rpartition(":")
+        with near, socket.create_connection((host, int(port))) as far:
+            threading.Thread(target=self._pass_on, args=(far, near), daemon=True).start()
+            self._pass_on(near, far)
+
+    def _pass_on(self, source: socket.socket, sink: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(1 << 16):
+                sink.sendall(data)
+            sink.shutdown(socket.SHUT_WR)
+
+    def close(self) -> None:
+        self._server.close()
+
+
+def read_through(proxy: str, url: str, monkeypatch) -> bytes:
+    monkeypatch.setenv("https_proxy", proxy)
+    monkeypatch.delenv("no_proxy", raising=False)
+    with contextlib.closing(HttpStore(str).open(Ref(url, token="t0ken"))) as stream:
+        return stream.read(99)
+
+
+@pytest.mark.parametrize("within", ["this process", "another one"])
+def test_tls_goes_through_a_proxy(folder, authority, monkeypatch, request, within):
+    """Which sees where to, and neither the address nor the token."""
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority.ca))
+    if within != "this process":
+        request.getfixturevalue("relayed")
+    pair = (authority.certificate, authority.key)
+    with Origin(folder, host="localhost", tls=pair) as origin, contextlib.closing(Tunnels()) as proxy:
+        came = read_through(f"http://me:pass@{proxy.place}", f"{origin.url}/data.bin", monkeypatch)
+    assert came == b"secret data"
+    [asked] = proxy.asked
+    assert asked.startswith(f"CONNECT {origin.url.partition('//')[2]} HTTP/1.1\r\n")
+    assert "Proxy-Authorization: Basic bWU6cGFzcw==" in asked
+    assert "data.bin" not in asked and "t0ken" not in asked
+    assert origin.seen[0].headers["authorization"] == "Bearer t0ken"
+    assert "proxy-authorization" not in origin.seen[0].headers
+
+
+def test_a_proxy_that_refuses_is_told(folder, authority, monkeypatch):
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority.ca))
+    pair = (authority.certificate, authority.key)
+    with (
+        Origin(folder, host="localhost", tls=pair) as origin,
+        contextlib.closing(Tunnels(b"HTTP/1.1 403 Forbidden")) as proxy,
+        pytest.raises(TransferError) as caught,
+    ):
+        read_through(proxy.place, f"{origin.url}/data.bin", monkeypatch)
+    assert caught.value.kind == "network_unreachable"
+    assert "through the proxy 127.0.0.1" in caught.value.detail and "403 Forbidden" in caught.value.detail
 
 
 @pytest.fixture
