@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 Tick = Callable[[], None]
 
 _STEP_S = 0.25
+_TRIED_S = 2.0  # of an address, while the host has others: whoever waits for the first byte gives up after 8 s
+_DEAD: set[Any] = set()  # addresses that did not let us in when they were tried last
 _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 BUNDLES = (
     "/etc/ssl/certs/ca-certificates.crt",
@@ -102,27 +104,30 @@ def agreed(sock: socket.socket, host: str, url: str, tick: Tick = lambda: None) 
 
 
 def _opened(parts: SplitResult, tick: Tick) -> socket.socket:
-    """The first of the host's addresses that lets us in."""
+    """The first of the host's addresses that lets us in; those that did not last time are tried last."""
     host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
     name = host.encode("ascii" if host.isascii() else "idna")  # left to itself, getaddrinfo imports all about IDNA
     problem: OSError = OSError("the host has no address")
-    for family, kind, protocol, _, address in socket.getaddrinfo(name, port, type=socket.SOCK_STREAM):
+    found = sorted(socket.getaddrinfo(name, port, type=socket.SOCK_STREAM), key=lambda row: row[4] in _DEAD)
+    for family, kind, protocol, _, address in found:
         sock = socket.socket(family, kind, protocol)
         try:
-            _reach(sock, address, tick)
+            _reach(sock, address, tick, wire.CONNECT_TIMEOUT_S if address == found[-1][4] else _TRIED_S)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            _DEAD.discard(address)
             return sock
         except BaseException as error:
             sock.close()
             if not isinstance(error, OSError):
                 raise
+            _DEAD.add(address)
             problem = error
     raise problem
 
 
-def _reach(sock: socket.socket, address: Any, tick: Tick) -> None:
+def _reach(sock: socket.socket, address: Any, tick: Tick, limit_s: float) -> None:
     sock.setblocking(False)
-    until, waiting = time.monotonic() + wire.CONNECT_TIMEOUT_S, select.poll()
+    until, waiting = time.monotonic() + limit_s, select.poll()
     failed = sock.connect_ex(address)
     waiting.register(sock, select.POLLOUT)
     while failed == errno.EINPROGRESS:
