@@ -84,4 +84,6 @@ def test_threads_end_with_the_stream(folder, index):
     with FaultProxy(folder) as proxy:
         _all(index, proxy)
         assert proxy.wait_until_left()
-    assert not [thread for thread in threading.enumerate() if thread.name == "stream" and not thread.daemon]
+    for thread in [one for one in threading.enumerate() if one.name == "stream"]:
+        thread.join(60)
+        assert not thread.is_alive()
