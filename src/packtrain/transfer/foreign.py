@@ -56,7 +56,8 @@ def _run(command: tuple[str, ...], folder: Path, room: Room, archive: str, stop:
         try:
             while _still_runs(process):
                 stop()
-                room.take(_size_below(folder) - room.taken)
+                size, files = _taken_below(folder)
+                room.take(size - room.taken, files - room.files)
         except BaseException:
             process.kill()
             raise
@@ -73,8 +74,10 @@ def _still_runs(process: subprocess.Popen[bytes]) -> bool:
         return True
 
 
-def _size_below(folder: Path) -> int:
-    return sum(Path(where, name).lstat().st_size for where, _, names in os.walk(folder) for name in names)
+def _taken_below(folder: Path) -> tuple[int, int]:
+    """Bytes and files."""
+    paths = [Path(where, name) for where, folders, names in os.walk(folder) for name in (*folders, *names)]
+    return sum(path.lstat().st_size for path in paths if not path.is_dir()), len(paths)
 
 
 def _land(path: Path, root: Path, landing: Landing) -> None:

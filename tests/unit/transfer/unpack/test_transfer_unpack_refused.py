@@ -18,6 +18,7 @@ import pytest
 from archives_made import ARCHIVES, RANDOM, content, failure, member, plain_tar, run, tar_of, zip_of
 
 from packtrain.errors import FailedError
+from packtrain.transfer import room
 from packtrain.transfer.unpack import unpack
 
 UNSAFE = {
@@ -188,11 +189,23 @@ def test_exactly_the_limit_is_allowed(place):
     assert run(place, plain_tar({"z": bytes(4096)}), limit_bytes=4096).bytes == 4096
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path):
+def test_a_bomb_of_empty_files_stops_where_no_more_of_them_were_promised(place, monkeypatch):
+    """They have no bytes, but each takes room on the disk."""
+    monkeypatch.setattr(room, "_FEW_FILES", 100)
+    many = plain_tar({f"{n}": b"" for n in range(1000)})
+    error = failure(place, many, limit_bytes=200 * 4096)
+    assert error.kind == "archive_too_large"
+    assert "200 files" in error.detail
+    assert len(list((place / "into").rglob("*"))) <= 200
+    assert run(place, plain_tar({f"{n}": b"" for n in range(200)}), limit_bytes=200 * 4096).files == 200
+    assert run(place, plain_tar({f"{n}": b"" for n in range(100)}), limit_bytes=0).files == 100, "few are no bomb"
+
+
+@pytest.fixture(params=["size=8m"])
+def small_disk(tmp_path: Path, request: pytest.FixtureRequest):
     folder = tmp_path / "disk"
     folder.mkdir()
-    made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(folder)], capture_output=True)
+    made = subprocess.run(["mount", "-t", "tmpfs", "-o", request.param, "tmpfs", str(folder)], capture_output=True)
     if made.returncode != 0:
         pytest.skip("mounting is not allowed here")
     yield folder
@@ -209,3 +222,14 @@ def test_a_bomb_stops_before_it_fills_the_disk(place, small_disk, size):
     disk = os.statvfs(small_disk)
     assert disk.f_bavail * disk.f_frsize > 0
     assert "free" in caught.value.detail
+
+
+@pytest.mark.parametrize("small_disk", ["nr_inodes=3000"], indirect=True)
+def test_a_bomb_of_files_stops_before_the_disk_can_number_no_more(place, small_disk):
+    path = place / "bomb"
+    path.write_bytes(plain_tar({f"{n}": b"" for n in range(10_000)}))
+    with pytest.raises(FailedError) as caught:
+        unpack(path, small_disk / "into", limit_bytes=None, stop=lambda: None, progress=lambda d, t: None)
+    assert caught.value.kind == "archive_too_large"
+    assert "files free" in caught.value.detail
+    assert os.statvfs(small_disk).f_favail > 0
