@@ -105,7 +105,8 @@ HOLDS = """
 By HoldReasonCode. `release`: it is let go after 10 s, 1 min and 6 min, then given up; `wait`: somebody held it on
 purpose, and has a day; `give_up`: it is removed, and what is done first for its kind follows. Any other code:
 `{unknown}`. A reason can tell more: a file that is missing on the access point is a `submit_refused`, a transfer
-(12, 13) that stalled or timed out a `delivery_stalled`, disk (34) a `disk_full`.
+(12, 13) that stalled or timed out a `delivery_stalled`, one that a server refused (404, 5xx) a `delivery_refused`, disk
+(34) a `disk_full`.
 
 | code | kind | answer |
 | --- | --- | --- |"""

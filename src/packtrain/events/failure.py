@@ -237,6 +237,14 @@ KINDS: dict[str, FailureKind] = {
         "the pool's own transfer got no further and was ended",
         "say `delivery: agent`: it resumes, and takes other sources",
     ),
+    "delivery_refused": FailureKind(
+        DATA,
+        True,
+        REDELIVER,
+        40,
+        "a server told the pool's own transfer that the data is not there, or that it cannot give it (404, 5xx)",
+        "check the address; if it is right, say `delivery: agent`: it takes other sources",
+    ),
     "disk_full": FailureKind(
         SITE,
         True,
@@ -431,6 +439,13 @@ class Failure:
         if self.kind in KINDS:
             return KINDS[self.kind].action
         return RETRY if self.transient else END
+
+    @property
+    def is_of_place(self) -> bool:
+        """Whether the place where it happened is avoided for it: not where the job only asked for too little memory."""
+        if self.kind not in KINDS:
+            return self.blame == SITE
+        return self.action == MOVE or (self.blame == SITE and self.action in (REDELIVER, MORE_DISK))
 
     @property
     def exit_code(self) -> int:

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from statistics import median
 from typing import Any
@@ -77,7 +77,6 @@ def visits_of(run: str, job: JobState, engine: str, dataset: str = "") -> Iterat
 
 def _visit(run: str, job: JobState, attempt: Attempt, engine: str, dataset: str) -> Visit:
     failure = attempt.failure
-    fault = failure is not None and (failure.blame == "site" or failure.action == "move")
     fetch = next((stage for stage in attempt.stages if stage.name == "fetch"), None)
     source = str(fetch.data.get("source") or "") if fetch else ""
     done = attempt.status is AttemptStatus.SUCCEEDED
@@ -89,7 +88,7 @@ def _visit(run: str, job: JobState, attempt: Attempt, engine: str, dataset: str)
         site_of(attempt),
         attempt.machine,
         kind=failure.kind if failure else "",
-        fault=fault,
+        fault=failure is not None and failure.is_of_place,
         steps_s=(steps_of(attempt, on_machine(job, attempt)) or 0.0) if done else 0.0,
         fetch_s=(fetch.seconds or 0.0) if fetch else 0.0,
         fetched=int(fetch.data.get("bytes") or 0) if fetch else 0,
@@ -173,8 +172,8 @@ class Knowledge:
 
     @classmethod
     def of(cls, visits: Iterable[Visit], now: float, engine: str = "") -> Knowledge:
-        kept = (v for v in visits if now - v.at < FORGOTTEN_S and (not engine or v.engine == engine))
-        return cls(tuple(sorted(kept, key=lambda visit: (visit.at, visit.run, visit.key))), now)
+        kept = [v for v in visits if now - v.at < FORGOTTEN_S and (not engine or v.engine == engine)]
+        return cls(tuple(sorted(_fairly(kept), key=lambda visit: (visit.at, visit.run, visit.key))), now)
 
     @cached_property
     def sites(self) -> dict[str, Standing]:
@@ -232,6 +231,19 @@ class Knowledge:
         """Whether its cache has most likely kept this dataset."""
         visits = self.sites[site].visits if site in self.sites else ()
         return any(v.dataset == dataset and v.fetched and self.now - v.at < _WARM_S for v in visits if dataset)
+
+
+def _fairly(visits: Collection[Visit]) -> Iterator[Visit]:
+    """What failed alike at several sites, in a run of which nothing ended well, is no fault of these sites: its image
+    is broken, or its server gone."""
+    well = {visit.run for visit in visits if not visit.kind}
+    sites: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+    for visit in visits:
+        if visit.fault and visit.run not in well:
+            sites[visit.run, visit.kind].add(visit.site)
+    for visit in visits:
+        everywhere = visit.fault and len(sites.get((visit.run, visit.kind), ())) > 1
+        yield replace(visit, fault=False) if everywhere else visit
 
 
 def _with_alternative(places: Mapping[str, Standing]) -> dict[str, str]:

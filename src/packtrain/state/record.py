@@ -42,7 +42,7 @@ class Finding(NamedTuple):
 
     @property
     def is_fault_of_place(self) -> bool:
-        return self.failure is not None and (self.failure.blame == "site" or self.failure.action == "move")
+        return self.failure is not None and self.failure.is_of_place
 
 
 def _by_age(finding: Finding) -> tuple[float, str, int]:
@@ -79,6 +79,7 @@ class Record:
     sites: defaultdict[str, Place] = field(default_factory=lambda: defaultdict(Place))
     machines: defaultdict[str, Place] = field(default_factory=lambda: defaultdict(Place))
     mistakes: dict[Signature, set[Finding]] = field(default_factory=dict)  # blamed on the user
+    faults: dict[Signature, set[Finding]] = field(default_factory=dict)  # of places
     successes: int = 0
     failures: int = 0  # attempts that cost their job one
     wasted_s: float = 0.0  # what these took
@@ -124,6 +125,13 @@ class Record:
         if finding.machine:
             yield self.machines[finding.machine]
 
+    def _alike(self, finding: Finding) -> Iterator[set[Finding]]:
+        """Those that are alike, where that matters."""
+        if finding.failure and finding.failure.blame == "user":
+            yield self.mistakes.setdefault(signature(finding.failure), set())
+        if finding.failure and finding.failure.is_of_place:
+            yield self.faults.setdefault(signature(finding.failure), set())
+
     def _add(self, finding: Finding) -> None:
         self.successes += finding.succeeded
         for place in self._places(finding):
@@ -132,8 +140,8 @@ class Record:
             elif finding.is_fault_of_place:
                 place.spoil(finding)
                 self.spoiled.update((finding.site, finding.machine))
-        if finding.failure and finding.failure.blame == "user":
-            self.mistakes.setdefault(signature(finding.failure), set()).add(finding)
+        for alike in self._alike(finding):
+            alike.add(finding)
 
     def _remove(self, finding: Finding) -> None:
         self.successes -= finding.succeeded
@@ -142,8 +150,8 @@ class Record:
                 del place.good[bisect_left(place.good, finding.at)]
             elif finding.is_fault_of_place:
                 place.forgive(finding)
-        if finding.failure:
-            self.mistakes.get(signature(finding.failure), set()).discard(finding)
+        for alike in self._alike(finding):
+            alike.discard(finding)
 
     def wasted_of(self, job: str) -> float:
         return self._of_job[job][2] if job in self._of_job else 0.0

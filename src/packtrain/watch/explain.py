@@ -3,7 +3,7 @@ do. What comes next is what the policies themselves say."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -11,14 +11,15 @@ from typing import Any
 
 from packtrain.engines.api import Amendment
 from packtrain.events import FAILURE_KINDS, Failure
+from packtrain.events.failure import MORE_MEMORY
 from packtrain.plan import RunFolder
 from packtrain.state import Attempt, JobState, JobStatus, RunState
 from packtrain.state.pace import site_of
-from packtrain.state.record import signature
+from packtrain.state.record import Finding, signature
 from packtrain.supervise.policies.amend import amendment
 from packtrain.supervise.policies.halt import has_begun, why_halted
 from packtrain.supervise.policies.hold import answer_for
-from packtrain.supervise.policies.places import avoided
+from packtrain.supervise.policies.places import avoided, everywhere
 from packtrain.supervise.policies.rules import Rules
 from packtrain.supervise.policies.start import wait_of
 from packtrain.watch import figures
@@ -105,7 +106,7 @@ def explain_job(job: JobState, setting: Setting) -> Explanation:
         failed=True,
         what=f"{failure.detail} ({failure.kind}, in the stage {failure.stage})",
         evidence=tuple(_evidence(job, setting)),
-        fault=_fault(failure, last, setting.state),
+        fault=_fault(failure, last, setting),
         done=_done(job),
         next=_next(job, setting),
         remedy=row.remedy if row else "",
@@ -134,6 +135,8 @@ def _calm(job: JobState) -> str:
         return f"it runs on {last.host or last.site}, in the stage {last.stage or 'start'}"
     if last and last.hold:
         return str(last.hold.event.data.get("detail", "the pool holds it"))
+    if last and last.live and (why := job.glimpse(last.decision)[0].get("waits")):
+        return f"it is not in the pool's queue yet, and is tried again: {why}"
     if job.status is JobStatus.QUEUED and last and last.site == "htcondor":
         return f"it waits for a machine of the pool{_again(job)}; `condor_q -better-analyze {last.native}` says more"
     if job.status is JobStatus.QUEUED:
@@ -146,14 +149,24 @@ def _again(job: JobState) -> str:
     return f", again: {before.failure.detail}" if before and before.failure else ""
 
 
-def _fault(failure: Failure, last: Attempt | None, state: RunState) -> str:
+def _fault(failure: Failure, last: Attempt | None, setting: Setting) -> str:
     """With the places that say so."""
-    fault = _FAULTS.get(failure.blame, failure.blame)
+    record, like = setting.state.record, signature(failure)
+    if failure.action == MORE_MEMORY:
+        return "what the workflow asks for: its program needs more memory"
     if failure.blame == "user":
-        sites = {one.site for one in state.record.mistakes.get(signature(failure), ()) if one.site}
-        return f"{fault}: it failed alike at {', '.join(sorted(sites))}" if len(sites) > 1 else fault
-    where = _place(last) if last and failure.blame == "site" else ""
-    return f"{fault}: {where}" if where else fault
+        return f"{_FAULTS['user']}{_alike(record.mistakes.get(like, ()))}"
+    if like in everywhere(setting.state, setting.now):
+        return f"most likely the workflow or a service, not the machines{_alike(record.faults[like])}"
+    if failure.blame != "site":
+        return _FAULTS.get(failure.blame, failure.blame)
+    where = _place(last) if last else ""
+    return f"{_FAULTS['site']}: {where}" if where else "the pool or a machine of it, before the job ran"
+
+
+def _alike(found: Collection[Finding]) -> str:
+    sites = sorted({one.site for one in found if one.site})
+    return f": it failed alike at {', '.join(sites)}" if len(sites) > 1 else ""
 
 
 def _place(attempt: Attempt) -> str:

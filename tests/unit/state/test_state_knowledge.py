@@ -46,6 +46,18 @@ class TestStandings:
         place = known(*evicted, visit("B")).sites["A"]
         assert (place.faults, place.good, place.reason, place.score) == (0, 0, "", 1.0)
 
+    def test_nor_do_those_of_a_run_that_failed_alike_at_several_sites(self):
+        """A broken image: the run says nothing of the sites."""
+        broken = [bad(site, number=n, run="broken") for site in "AB" for n in (1, 2)]
+        assert known(*broken, visit("C")).avoided_sites == {}
+        assert set(known(*broken, visit("C"), visit("C", key="x", run="broken")).avoided_sites) == {"A", "B"}
+
+    def test_nor_do_those_for_which_the_place_is_not_to_blame(self):
+        story = Story()
+        story.fail_at("A", 1, "out_of_memory")
+        story.fail_at("A", 2, "gpu_unusable")
+        assert [one.fault for one in visits_of("r", story.job, "htcondor")] == [False, True]
+
     def test_it_is_forgiven_with_time(self):
         failed = [bad("A", number=1), bad("A", number=2), visit("B")]
         assert known(*failed, now=NOW + HALF_LIFE_S).sites["A"].faults == pytest.approx(1.0)

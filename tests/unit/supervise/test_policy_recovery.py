@@ -77,6 +77,28 @@ class TestStoppingTheRun:
     def test_failures_of_sites_stop_nothing(self):
         assert self.decide(failing_alike("ABC" * 5, "gpu_unusable")) == []
 
+    def test_a_broken_image_does_once_jobs_have_used_up_their_attempts_with_it(self):
+        story = failing_alike("ABC", "container_failed", jobs=9)
+        assert self.decide(story, pool(9)) == []
+        for job in names(3):
+            story.verdict("failed", job)
+        assert {d.job for d in self.decide(story, pool(9), ("3",))} == set(), "nothing is about to be started"
+        stopped = self.decide(story, pool(9))
+        assert {d.reason for d in stopped} == {"stopped after 3 identical failures on 3 sites"}
+        story.now = 1.0
+        story.submit("8-1", "8")
+        story.say("agent-8", "attempt.started", "8", decision="8-1", host="d1", pid=7, site="D")
+        story.stage("steps", "agent-8", "8", seconds=None)
+        assert self.decide(story, pool(9)) == [], "another one has got to its steps"
+
+    def test_a_job_that_never_ran_is_no_evidence_of_a_site(self):
+        story = failing_alike("AA", "submit_refused", jobs=4)
+        story.submit("2-1", "2")
+        story.held("give_up", decision="2-1", job="2", kind="submit_refused")
+        story.gone("2-1", "2")
+        assert [one.site for found in story.state.record.mistakes.values() for one in found].count("") == 1
+        assert self.decide(story, pool(4)) == []
+
     def test_different_mistakes_are_counted_apart(self):
         story = Story(*names(3))
         for number, words in enumerate(("no scipy", "no numpy", "no torch")):
@@ -245,12 +267,33 @@ class TestAvoiding:
         story.succeed_at("C", 4, "2", host="c1")
         assert avoided(story.state, pool(), 1001.0) == ((), ("b8", "b9"))
 
-    @pytest.mark.parametrize("kind", ["step_failed", "service_unavailable", "evicted", "object_missing"])
+    @pytest.mark.parametrize(
+        "kind", ["step_failed", "service_unavailable", "evicted", "object_missing", "out_of_memory", "delivery_refused"]
+    )
     def test_not_for_what_is_no_fault_of_the_place(self, kind):
         story = self.story()
         story.fail_at("A", 1, kind, host="a1")
         story.fail_at("A", 1, kind, "1", host="a2")
         assert avoided(story.state, pool(), 1001.0) == ((), ())
+
+    def broken_image(self):
+        """At two sites of three; at the third one something else happened."""
+        story = Story(*names(5))
+        for number, site in enumerate("AABB"):
+            story.fail_at(site, 1, "container_failed", str(number), host=f"w{number}", detail="no such image")
+        story.fail_at("C", 1, "service_unavailable", "4", host="c1")
+        return story
+
+    def test_not_for_what_is_the_same_everywhere(self):
+        assert avoided(self.broken_image().state, pool(5), 1.0) == ((), ())
+
+    def test_but_if_another_job_has_got_past_it(self):
+        story = self.broken_image()
+        story.now = 1.0
+        story.submit("4-2", "4")
+        story.say("agent-4-2", "attempt.started", "4", decision="4-2", host="c1", pid=7, site="C")
+        assert avoided(story.state, pool(5), 2.0) == ((), ())
+        assert avoided(story.state, pool(5), 60.0) == (("A", "B"), ()), "it has outlived the others"
 
     def test_the_pools_time_limit_speaks_of_a_slow_machine(self):
         story = self.story()

@@ -56,8 +56,25 @@ def test_the_last_words_of_the_step_are_evidence(tmp_path):
     (logs / "train.err").write_text("a\n\nb\nKilled\n")
     told = why(story, tmp_path)
     assert told.evidence[1:] == ("a", "b", "Killed", "its newest checkpoint is that of training step 120")
-    assert told.fault == "the machine it ran on: w1 at here"
+    assert told.fault == "what the workflow asks for: its program needs more memory"
     assert told.next == "another attempt follows now, with 2 times the memory"
+
+
+def test_a_fault_of_a_machine_and_one_that_is_the_same_everywhere(tmp_path):
+    story = Story()
+    story.fail_at("Ada", 1, "container_failed", host="a1", detail="no such image")
+    assert why(story, tmp_path).fault == "the machine it ran on: a1 at Ada"
+    story.fail_at("Bob", 2, "container_failed", host="b1", detail="no such image")
+    expected = "most likely the workflow or a service, not the machines: it failed alike at Ada, Bob"
+    assert why(story, tmp_path).fault == expected
+
+
+def test_a_job_that_never_ran_blames_no_machine(tmp_path):
+    story = Story()
+    story.submit()
+    story.answer("give_up", story.held("give_up"))
+    story.gone()
+    assert why(story, tmp_path).fault == "the pool or a machine of it, before the job ran"
 
 
 def test_when_the_next_attempt_comes_and_where_not(tmp_path):

@@ -13,6 +13,12 @@ STARTED_TOO_OFTEN = 5501  # our own subcode, see `text`
 
 _MISSING = re.compile(r"No such file or directory|Permission denied|does not exist", re.IGNORECASE)
 _STALLED = re.compile(r"stall|timed? ?out|no progress|took too long", re.IGNORECASE)
+# What the server said to a transfer plugin: "The requested URL returned error: 404", "HTTP status code 503".
+_REFUSED = re.compile(
+    r"\b(error|status|code|answered|returned|HTTP(/[\d.]+)?)\W{1,3}(404|410|429|50\d|51[01])\b"
+    r"|\b404:? (page )?not found\b|(No such file or directory|does not exist).*\bURL file\b",
+    re.IGNORECASE,
+)
 _DISK = re.compile(r"\bdisk\b", re.IGNORECASE)
 
 
@@ -73,6 +79,8 @@ def meaning(code: int, subcode: int, reason: str) -> Meaning:
         return Meaning("submit_refused", GIVE_UP)  # a file of the access point itself: waiting brings nothing
     if code in (12, 13) and _STALLED.search(reason):
         return Meaning("delivery_stalled", RELEASE)
+    if code in (12, 13) and _REFUSED.search(reason):
+        return Meaning("delivery_refused", RELEASE)
     if code == 34 and _DISK.search(reason):
         return Meaning("disk_full", GIVE_UP)
     return MEANINGS.get(code, UNKNOWN)

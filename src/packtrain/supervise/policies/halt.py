@@ -3,13 +3,17 @@ end; what has not been started is not."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from packtrain.events import Failure
 from packtrain.events.failure import CONFIRM, KINDS, STOP
 from packtrain.state import AttemptStatus, Finding, JobState, JobStatus, Record, RunState
+from packtrain.state.pace import UnderWay
 from packtrain.supervise.decisions import Cancel, Changed, Decision, End, Policy
 from packtrain.supervise.policies.rules import Rules
+
+# What a broken image or a mistyped address causes at every site.
+_MAYBE_THE_USERS = frozenset({"container_failed", "host_unknown", "python_missing", "certificate_refused"})
 
 
 def halt(rules: Rules) -> Policy:
@@ -41,15 +45,41 @@ def why_halted(state: RunState, rules: Rules) -> tuple[str, str]:
 
 def _common_mistake(state: RunState, rules: Rules) -> set[Finding]:
     """Failures that are alike, of enough jobs at enough sites, where no job got past that point."""
-    record, enough = state.outcomes, rules.recovery.stop_after
-    if not enough or record.successes:
+    enough = rules.recovery.stop_after
+    if not enough or state.outcomes.successes:
         return set()
-    for (kind, _, _), found in record.mistakes.items():
-        jobs, sites = {one.job for one in found}, {one.site for one in found}
-        stops = kind in KINDS and KINDS[kind].action in (CONFIRM, STOP)
-        if stops and len(jobs) >= enough and len(sites) >= rules.places and not _is_passed(state.record, jobs):
+    for found in (*_mistakes(state.outcomes), *_lost_everywhere(state)):
+        jobs, sites = {one.job for one in found}, _sites(found)
+        if len(jobs) >= enough and len(sites) >= rules.places and not _is_passed(state.record, jobs):
             return found
     return set()
+
+
+def _sites(found: Collection[Finding]) -> set[str]:
+    """Without those that never ran anywhere."""
+    return {one.site for one in found if one.site}
+
+
+def _mistakes(record: Record) -> Iterator[set[Finding]]:
+    for (kind, _, _), found in record.mistakes.items():
+        if kind in KINDS and KINDS[kind].action in (CONFIRM, STOP):
+            yield found
+
+
+def _lost_everywhere(state: RunState) -> Iterator[set[Finding]]:
+    """What looked like a fault of places, of jobs that used up their attempts so, while no other got to its steps."""
+    for (kind, _, _), found in state.outcomes.faults.items():
+        lost = {one for one in found if _has_failed(state.jobs[one.job])} if kind in _MAYBE_THE_USERS else set()
+        if lost and not any(under.in_steps for under in _elsewhere(state, _sites(lost))):
+            yield lost
+
+
+def _elsewhere(state: RunState, sites: set[str]) -> Iterator[UnderWay]:
+    return (under for under in state.record.pace.running.values() if under and under.site not in sites)
+
+
+def _has_failed(job: JobState) -> bool:
+    return job.verdict is not None and job.verdict.status is JobStatus.FAILED
 
 
 def _is_passed(record: Record, failed: set[str]) -> bool:
@@ -59,7 +89,7 @@ def _is_passed(record: Record, failed: set[str]) -> bool:
 
 
 def _where(alike: set[Finding], rules: Rules) -> str:
-    return f"on {len({one.site for one in alike})} sites" if rules.many_sites else "on this machine"
+    return f"on {len(_sites(alike))} sites" if rules.many_sites else "on this machine"
 
 
 def _ended(job: JobState, kind: str, reason: str) -> Iterator[Decision]:

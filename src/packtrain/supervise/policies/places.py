@@ -6,9 +6,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 
 from packtrain.state import Finding, Record, RunState
-from packtrain.state.record import Place
+from packtrain.state.record import Place, Signature, signature
 from packtrain.supervise.policies.rules import Rules
 
+_SEVERAL = 2  # sites: what fails at them alike is not theirs
 _ENOUGH = 1.5  # two fresh failures
 _FORGOTTEN = 20.0  # spans: after them a failure counts a millionth
 _MOST_MACHINES, _MOST_SITES = 20, 10
@@ -18,18 +19,47 @@ def avoided(state: RunState, rules: Rules, now: float) -> tuple[tuple[str, ...],
     """Sites and machines. Only what there is an alternative to: a run that avoids every place never ends."""
     if not rules.can_move:
         return (), ()
-    record, span = state.outcomes, rules.recovery.avoid_s
-    worst = _worst(_spoiled(record, record.sites), now, span)
-    bad_sites = [name for name in worst if _is_bad(record.sites[name], now, span)]
-    bad_machines = list(_worst(_spoiled(record, record.machines), now, span))
+    record, span, common = state.outcomes, rules.recovery.avoid_s, everywhere(state, now)
+    spoiled_sites = _spoiled(record, record.sites, common)
+    bad_sites = [name for name in _worst(spoiled_sites, now, span) if _is_bad(spoiled_sites[name], now, span)]
+    bad_machines = list(_worst(_spoiled(record, record.machines, common), now, span))
     sites = _with_alternative(bad_sites[:_MOST_SITES], record.sites)
     machines = _with_alternative(_outside(bad_machines, sites, record)[:_MOST_MACHINES], record.machines)
     return tuple(sorted(sites)), tuple(sorted(machines))
 
 
-def _spoiled(record: Record, places: Mapping[str, Place]) -> dict[str, Place]:
+def everywhere(state: RunState, now: float) -> set[Signature]:
+    """Failures that look like those of a place, but came from several sites before anything ended well: an image is
+    broken, or a server gone. Unless an attempt at another site has outlived them."""
+    record = state.outcomes
+    if record.successes:
+        return set()
+    return {like for like, found in record.faults.items() if _is_everywhere(state, found, now)}
+
+
+def _is_everywhere(state: RunState, found: Collection[Finding], now: float) -> bool:
+    sites = {one.site for one in found if one.site}
+    if len(sites) < _SEVERAL:
+        return False
+    took = max(_seconds(state, one) for one in found)
+    others = (under for under in state.record.pace.running.values() if under and under.site not in sites)
+    return not any(now - under.attempt.began_at > took for under in others)
+
+
+def _seconds(state: RunState, finding: Finding) -> float:
+    attempts = state.jobs[finding.job].attempts if finding.job in state.jobs else ()
+    return next((attempt.seconds for attempt in attempts if attempt.number == finding.number), 0.0)
+
+
+def _spoiled(record: Record, places: Mapping[str, Place], common: set[Signature]) -> dict[str, Place]:
     """A few of thousands."""
-    return {name: places[name] for name in record.spoiled & places.keys()}
+    spoiled = {name: places[name] for name in record.spoiled & places.keys()}
+    return {name: _without(place, common) for name, place in spoiled.items()} if common else spoiled
+
+
+def _without(place: Place, common: set[Signature]) -> Place:
+    own = [fault for fault in place.faults if fault.failure and signature(fault.failure) not in common]
+    return Place(place.good, own)
 
 
 def weight(faults: Collection[Finding], now: float, span: float) -> float:

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from condor_logs import Log
 from story import Story
 
+from packtrain.agent.outputs import check
 from packtrain.agent.symptoms import kind_of
 from packtrain.engines.htcondor.holds import ENDINGS, MEANINGS, UNKNOWN
 from packtrain.engines.htcondor.log import LogReader
 from packtrain.engines.htcondor.tracker import Tracker
+from packtrain.errors import FailedError
 from packtrain.events import FAILURE_KINDS
-from packtrain.plan import Job, Limits, Resources
+from packtrain.plan import Expect, Job, Limits, Resources
 from packtrain.supervise.decisions import Submit
 from packtrain.supervise.policies import Rules, start, verdict
 
 SUBMITTED = Log().submit(0, "0", "0-1")
+STUDY = Path(__file__).parents[3] / "data/study/ospool-imagenet-100-jobs.csv"
+RECORDED = Path(__file__).parents[3] / "data/condor-logs/10-hold-transfer-https-404.log"
+NOT_FOUND = "Transfer input files failure at execution point slot1@w using protocol osdf. Details: 404 page not found"
 LEASE = "Job disconnected too long: JobLeaseDuration (2400 seconds) expired"
 
 
@@ -33,10 +40,29 @@ def logged(make):
     return kind
 
 
+def recorded(path):
+    """What our own reader says of a log that HTCondor wrote, as of a job of ours."""
+
+    def kind(tmp_path):
+        tracker = Tracker(lambda first: ())
+        tracker.add_cluster(11, [("0", "0-1")])
+        return [seen.kind for record in LogReader(path).read() for seen in tracker.take(record) if seen.kind][-1]
+
+    return kind
+
+
+def judged(tmp_path):
+    """A program that ended with 0 and made nothing."""
+    with pytest.raises(FailedError) as caught:
+        check(Expect("model.pt"), tmp_path, lambda command, path: None)
+    return caught.value.kind
+
+
 ERRORS = {
+    "404 by HTTPS": (recorded(RECORDED), "delivery_refused", "data"),
     "missing module": (said(1, "ModuleNotFoundError: No module named 'scipy'"), "module_missing", "user"),
     "OSError 38": (said(1, "OSError: [Errno 38] Function not implemented"), "filesystem_unfit", "site"),
-    "404": (lambda tmp_path: "object_missing", "object_missing", "data"),
+    "404": (logged(lambda log: log.hold(0, NOT_FOUND, 13)), "delivery_refused", "data"),
     "no unzip": (said(127, "/bin/sh: 4: unzip: not found"), "program_missing", "user"),
     "missing archive": (
         said(1, "FileNotFoundError: [Errno 2] No such file or directory: 'train.tar'"),
@@ -59,8 +85,12 @@ ERRORS = {
         "data",
     ),
     "an eviction after stalls": (logged(lambda log: log.evict(0)), "evicted", "pool"),
-    "wrong output": (lambda tmp_path: "output_missing", "output_missing", "user"),
+    "wrong output": (judged, "output_missing", "user"),
 }
+
+
+def test_that_is_what_the_table_of_the_week_says():
+    assert STUDY.read_text().count("404 page not found") == 16
 
 
 @pytest.mark.parametrize("error", ERRORS)
@@ -102,7 +132,11 @@ def test_everything_that_is_seen_from_outside_has_a_kind():
         (34, "Error from slot1@w: Job has gone over cgroup memory limit of 1024 megabytes", "out_of_memory"),
         (34, "Error from slot1@w: Job has exceeded its requested disk", "disk_full"),
         (13, "Transfer input files failure: file transfer timed out", "delivery_stalled"),
-        (13, "Transfer input files failure: the server answered 404", "delivery_failed"),
+        (13, "Transfer input files failure: the server answered 404", "delivery_refused"),
+        (13, "Transfer input files failure: HTTP/1.1 503 Service Unavailable", "delivery_refused"),
+        (13, "Transfer input files failure: server returned 404 Not Found", "delivery_refused"),
+        (13, "Transfer input files failure: cannot write train_404.tar: Connection refused", "delivery_failed"),
+        (13, "Transfer input files failure: The requested URL returned error: 403", "delivery_failed"),
     ],
 )
 def test_the_reason_of_a_hold_can_tell_more(code, reason, kind, tmp_path):
