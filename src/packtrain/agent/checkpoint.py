@@ -140,7 +140,7 @@ class Checkpoints:
         return reported if reported is not None and reported > self._step else self._step + 1
 
     def _offer(self, save: Save) -> None:
-        self._step = max(self._step, save.step)
+        self._step = self._context.saved.reached = max(self._step, save.step)
         with self._changed:
             self._carrying.offer(save)
             self._changed.notify_all()

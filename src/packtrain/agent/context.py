@@ -40,7 +40,8 @@ class Saved:
     """What this attempt has of the one before, and leaves to the next."""
 
     start_step: int = -1  # of the one that was restored
-    path: Path | None = None  # where it lies; None if there was none
+    reached: int = -1  # of the newest save that was noticed, whether it was carried away or not
+    path: Path | None = None  # where the restored one lies; None if there was none
     versions: dict[str, Version] = field(default_factory=dict)  # of the restored files
     void: set[str] = field(default_factory=set)  # generations that have a record but are not whole
     carried: dict[str, Version] = field(default_factory=dict)  # files that stand complete at the destination

@@ -2,6 +2,7 @@
 
     .packtrain/checkpoints/RUN/JOB/EMITTER/GENERATION/NAME            the files, in any order
     .packtrain/checkpoints/RUN/JOB/EMITTER/GENERATION/record.json     last: with it the generation exists
+    .packtrain/checkpoints/RUN/JOB/EMITTER/ended.json                 its outputs passed their checks, at this step
     .packtrain/left/EMITTER/NAME                                      other outputs of an attempt that left in time
 
 Where there is one address only: the file at it, and the record at the same address with `.packtrain-record.json`.
@@ -21,6 +22,7 @@ from packtrain.errors import FormatError
 
 RECORD_VERSION = 1
 RECORD = "record.json"
+ENDED = "ended.json"
 BESIDE = ".packtrain-record.json"
 LEFT = ".packtrain/left"
 KEPT = 2  # complete generations of one emitter
@@ -99,6 +101,18 @@ def _inside(name: str) -> str:
 def _saved_at(path: str) -> str:
     """Files beside each other have no other folder than the outputs' own."""
     return path if path == "." else _inside(path)
+
+
+def ended_json(step: int) -> str:
+    return json.dumps({"version": RECORD_VERSION, "step": step}) + "\n"
+
+
+def ended_step(text: str) -> int:
+    """Raises FormatError."""
+    try:
+        return _number(json.loads(text)["step"])
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise FormatError(f"no word of an attempt's end: {text[:80]!r} ({error})") from None
 
 
 def job_prefix(run: str, job: str) -> str:

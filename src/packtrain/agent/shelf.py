@@ -12,8 +12,19 @@ from pathlib import Path
 from typing import Protocol, cast
 
 from packtrain.agent.context import Context
-from packtrain.agent.generations import BESIDE, LEFT, RECORD, Record, generation_prefix, job_prefix, left_folder
-from packtrain.errors import FormatError, TransferError
+from packtrain.agent.generations import (
+    BESIDE,
+    ENDED,
+    LEFT,
+    RECORD,
+    Record,
+    ended_json,
+    ended_step,
+    generation_prefix,
+    job_prefix,
+    left_folder,
+)
+from packtrain.errors import FailedError, FormatError, TransferError
 from packtrain.plan import Digest, Item, Output, Ref
 from packtrain.transfer.address import beside, checked_name, joined, scheme_of, shown
 from packtrain.transfer.api import Reveal, Sink, Source
@@ -54,6 +65,18 @@ def shelf_of(context: Context, place: Output) -> Shelf:
     return Shelf(place.ref, store, run, context.job.id, emitter, context.carried is None, context.saved.void)
 
 
+def note_end(context: Context) -> None:
+    """Before the outputs of an attempt appear: its last save has no record, so that an attempt that is late would take
+    its own for the furthest, and put it in the place of the final one."""
+    place, step = context.job.output, context.saved.reached
+    if context.job.checkpoint is None or place is None or step < 0 or not can_list(place.ref):
+        return
+    try:
+        shelf_of(context, place).end(step, context.box.aside / ENDED)
+    except (FailedError, OSError) as error:  # the outputs matter more
+        context.log.line(f"sync: other attempts could not be told of the end: {error}")
+
+
 class Shelf:
     def __init__(
         self,
@@ -70,6 +93,7 @@ class Shelf:
         self._ref, self._store, self.lists, self.shows = ref, store, can_list(ref), shows
         self.run, self.job, self.emitter, self._void = run, job, emitter, void
         self._known: dict[str, Record] = {}  # a record that stands never changes
+        self._ends: dict[str, int] = {}  # by name: the steps at which attempts of the job came to their end
         self.broken: list[str] = []  # what is no record, and why
 
     # Writing, below our own emitter's prefix
@@ -97,6 +121,10 @@ class Shelf:
             raise RecordRefusedError(f"its record was refused: {error}") from error
         if not stands:
             raise RecordRefusedError(f"its record was taken, but {shown(ref.url)} does not give it back")
+
+    def end(self, step: int, scratch: Path) -> None:
+        scratch.write_text(ended_json(step), encoding="utf-8")
+        self._put(f"{job_prefix(self.run, self.job)}/{self.emitter}/{ENDED}", scratch, lambda: None)
 
     def drop(self, generation: int, names: tuple[str, ...]) -> None:
         """The record first: what is not whole is never visible."""
@@ -159,19 +187,32 @@ class Shelf:
     def _listed(self) -> list[Record]:
         below = self._at(job_prefix(self.run, self.job))
         try:
-            names = [entry.name for entry in self._store.list(below) if entry.name.endswith(f"/{RECORD}")]
+            names = [entry.name for entry in self._store.list(below)]
         except TransferError as error:
             if error.kind != "object_missing":
                 raise
             names = []
-        found = (self._known.get(name) or self._read(name) for name in names)
+        for name in names:
+            if name.endswith(f"/{ENDED}") and name.count("/") == 1 and name not in self._ends:
+                self._ends[name] = self._read_end(name)
+        found = (self._known.get(name) or self._read(name) for name in names if name.endswith(f"/{RECORD}"))
         return [record for record in found if record is not None]
+
+    def _read_end(self, name: str) -> int:
+        try:
+            return ended_step(self._text(self._at(f"{job_prefix(self.run, self.job)}/{name}")))
+        except FormatError:
+            return -1
+        except TransferError as error:
+            if error.kind != "object_missing":
+                raise
+            return -1
 
     def furthest_of_others(self) -> int:
         """The highest training step of other attempts; -1 if there is none, or nobody may look."""
         others = [record for record in self.records() if record.emitter != self.emitter]
         steps = [record.step for record in others if record.prefix not in self._void]
-        return max(steps, default=-1)
+        return max([*steps, *self._ends.values()], default=-1)
 
     def items(self, record: Record) -> list[Item]:
         """What has to be fetched in order to go on from it."""

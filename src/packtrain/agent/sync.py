@@ -82,8 +82,11 @@ def _upload(context: Context, output: Output, prefix: str, tally: Tally) -> None
 
 
 def _upload_all(context: Context, output: Output, prefix: str, stop: Callable[[], None]) -> Uploaded:
+    from packtrain.agent.shelf import note_end
     from packtrain.transfer.upload import upload_folder
 
+    if not prefix:
+        note_end(context)
     return upload_folder(
         context.box.output,
         output,

@@ -16,7 +16,7 @@ from packtrain.agent.resume import restore
 from packtrain.agent.sandbox import Sandbox
 from packtrain.agent.secrets import Secrets
 from packtrain.agent.stop import Stop
-from packtrain.agent.sync import ContinuousSync
+from packtrain.agent.sync import ContinuousSync, sync_outputs
 from packtrain.errors import FailedError
 from packtrain.events import Journal, JournalReader, Redactor
 from packtrain.plan import AttemptFolder, Checkpoint, Input, Item, Job, Limits, Output, Ref, Resources, S3Access
@@ -29,13 +29,13 @@ def make(tmp_path):
     """Contexts of one job's attempts."""
     guards = []
 
-    def make(emitter="agent-1", inputs=(), patience_s=0.5, output=None, path="c*.pt"):
+    def make(emitter="agent-1", inputs=(), patience_s=0.5, output=None, path="c*.pt", every_s=None):
         box = Sandbox(tmp_path / emitter, AttemptFolder(tmp_path / f"home-{emitter}"))
         box.create()
         redactor = Redactor()
         guards.append(Guard.start())
         output = output or Output(Ref(f"file://{tmp_path}/place"))
-        more = {"inputs": inputs, "output": output, "checkpoint": Checkpoint(path), "patience_s": patience_s}
+        more = {"inputs": inputs, "output": output, "checkpoint": Checkpoint(path, every_s), "patience_s": patience_s}
         job = Job("0", (), Resources(), Limits(grace_s=1), (), **more)
         journal = Journal(box.home.journal, "r", "0", emitter, redactor)
         log, secrets = AgentLog(box.home.agent_log, redactor), Secrets(tmp_path / "secrets")
@@ -223,6 +223,29 @@ def test_at_a_good_end_the_rest_is_dropped(make, tmp_path):
         until(lambda: notices(context))
     assert saved(context) == []
     assert not [path for path in context.box.aside.iterdir() if path.is_dir()], "nothing is left aside"
+
+
+def test_a_late_attempt_does_not_hide_the_final_checkpoint(make, tmp_path):
+    """Of the one that ended well the last save was dropped without a record: only the outputs have it."""
+    first, late = make(every_s=1000), make("agent-2")
+    with following(first):
+        for step in (1, 9):
+            save(first, "c1.pt", f"step {step}")
+            announce(first, "c1.pt", step)
+            until(lambda step=step: first.saved.reached == step)
+            until((tmp_path / "place" / "c1.pt").exists)
+    sync_outputs(first, "", {})
+    assert saved(first) == [1]
+    with following(late):
+        for step in (5, 10):
+            save(late, "c1.pt", f"late, step {step}")
+            announce(late, "c1.pt", step)
+            until(lambda step=step: saved(late)[-1:] == [step])
+            if step == 5:
+                announce(late, "c1.pt", 6)  # once it is carried away, the one before was shown or not
+                until(lambda: saved(late)[-1:] == [6])
+                assert (tmp_path / "place" / "c1.pt").read_text() == "step 9"
+        until(lambda: (tmp_path / "place" / "c1.pt").read_text() == "late, step 10")
 
 
 def test_at_a_bad_end_patience_has_an_end(make, tmp_path):
