@@ -88,7 +88,10 @@ def rules_of(row: RunRow) -> Rules:
 
 def detach(row: RunRow, store: SqliteStore, *, reopen: bool) -> int:
     """Start a supervisor that outlives this terminal; its process id, once it holds the lease."""
-    command = [sys.executable, "-m", "packtrain", "supervise", row.run, *(["--reopen"] if reopen else [])]
+    command = [sys.executable, "-m", "packtrain", "supervise", row.run]
+    if reopen:  # once, however often this command is started again
+        before = store.lease(row.run)
+        command += ["--reopen-after", str(before.epoch if before else 0)]
     if row.engine == "htcondor":
         return _detach_to_schedd(row, store, command)
     log = RunFolder(row.folder).supervisor_log
@@ -107,7 +110,7 @@ def _detach_to_schedd(row: RunRow, store: SqliteStore, command: list[str]) -> in
     before = store.lease(row.run)
     folder = RunFolder(row.folder)
     environ = {**os.environ, "PACKTRAIN_STORE": str(store.path.absolute())}
-    job = detached.submit_supervisor(row.run, folder, [*command, "--in-schedd"], environ)
+    job = detached.submit_supervisor(row.run, folder, [*command, "--in-schedd"], environ, _secret_variables(folder))
     deadline = time.monotonic() + _START_S
     while (lease := store.lease(row.run)) is None or (before and lease.epoch == before.epoch):
         if time.monotonic() > deadline:
@@ -117,6 +120,21 @@ def _detach_to_schedd(row: RunRow, store: SqliteStore, command: list[str]) -> in
             )
         time.sleep(0.05)
     return lease.pid
+
+
+def _secret_variables(folder: RunFolder) -> set[str]:
+    """Those that the workflow refers to."""
+    from packtrain.planner.references import read_references
+    from packtrain.spec.secrets import references
+
+    known, _ = read_references(folder.references)
+    return {one.name for secret in known.values() for one in references(secret.text) if one.kind == "env"}
+
+
+def is_reopened(store: SqliteStore, run: str, epoch: int) -> bool:
+    """Whether a supervisor that came after this epoch has opened the run's jobs again."""
+    decided = (stored.event.data for stored in store.events(run, kind=kinds.DECIDED))
+    return any(data.get("action") == "reopen" and data.get("epoch", 0) > epoch for data in decided)
 
 
 def _has_had_lease(store: SqliteStore, run: str, pid: int) -> bool:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from packtrain.events import JournalReader, kinds
 
-PATIENCE_S = 60
+PATIENCE_S = 300  # of a machine with load: it costs nothing when all is well
 
 
 class Desk:

@@ -3,7 +3,7 @@ a restart of the schedd, and one condor_rm of it removes the jobs of its run, to
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from packtrain.engines.htcondor.client import Client
 from packtrain.engines.htcondor.text import check_path
@@ -11,30 +11,35 @@ from packtrain.errors import EXIT_INTERNAL
 from packtrain.plan import RunFolder
 
 _PASSED = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "VIRTUAL_ENV", "PYTHONPATH", "LD_LIBRARY_PATH")
-_PASSED_PREFIXES = ("PACKTRAIN_", "CONDOR_CONFIG", "_CONDOR_", "XDG_", "SSL_CERT_")
-_NOT_PASSED = ("_CONDOR_CREDS", "PACKTRAIN_TOKEN")
-_MOST_STARTS = 10
+_OURS = ("PACKTRAIN_STORE", "PACKTRAIN_CONFIG")  # people name their own variables like this, too
+_PASSED_PREFIXES = ("CONDOR_CONFIG", "_CONDOR_", "XDG_", "SSL_CERT_")  # _CONDOR_: settings, which all may read
+_NOT_PASSED = ("_CONDOR_CREDS",)
+_MOST_STARTS, _SOON_S = 10, 20
 
 
-def submit_supervisor(run: str, folder: RunFolder, command: Sequence[str], environ: Mapping[str, str]) -> str:
-    """The job's name, e.g. 12.0. Raises FailedError or RefusedError."""
+def submit_supervisor(
+    run: str, folder: RunFolder, command: Sequence[str], environ: Mapping[str, str], secret: Collection[str] = ()
+) -> str:
+    """The job's name, e.g. 12.0; `secret` are the variables that the workflow refers to. Raises FailedError or
+    RefusedError."""
     check_path(folder.root)
-    text = supervisor_text(run, folder, command, passed(environ))
+    text = supervisor_text(run, folder, command, passed(environ, secret))
     (folder.htcondor / "supervisor.sub").write_text(text, encoding="utf-8")
     return f"{Client().submit(text)}.0"
 
 
-def passed(environ: Mapping[str, str]) -> dict[str, str]:
+def passed(environ: Mapping[str, str], secret: Collection[str] = ()) -> dict[str, str]:
     """A job ad can be read by everybody: only what finds programs and files goes in."""
-    names = (n for n in environ if n in _PASSED or n.startswith(_PASSED_PREFIXES))
-    return {name: environ[name] for name in sorted(names) if name not in _NOT_PASSED}
+    names = (n for n in environ if n in (*_PASSED, *_OURS) or n.startswith(_PASSED_PREFIXES))
+    return {name: environ[name] for name in sorted(names) if name not in (*_NOT_PASSED, *secret)}
 
 
 def supervisor_text(run: str, folder: RunFolder, command: Sequence[str], environ: Mapping[str, str]) -> str:
-    """TERM (the schedd shuts down) lets the jobs go on; USR1 (condor_rm) ends them. A defect (exit code 1) or a signal
-    starts it again, a few times."""
+    """TERM (the schedd shuts down) lets the jobs go on; USR1 (condor_rm) ends them. A defect, a store that cannot be
+    written (exit code 1) or a signal starts it again; many times in a long run, but not over and over."""
     executable, *words = command
-    settled = f"(ExitBySignal == false && ExitCode != {EXIT_INTERNAL}) || NumJobStarts >= {_MOST_STARTS}"
+    hopeless = f"(NumJobStarts >= {_MOST_STARTS} && time() - QDate < {_SOON_S} * NumJobStarts)"
+    settled = f"(ExitBySignal == false && ExitCode != {EXIT_INTERNAL}) || {hopeless}"
     lines = {
         "universe": "scheduler",
         "batch_name": run,

@@ -28,3 +28,13 @@ def test_a_job_ad_gets_no_secret_of_the_shell():
         "_CONDOR_CREDS": "/run/creds",
     }
     assert passed(shell) == {"PATH": "/bin", "CONDOR_CONFIG": "/etc/condor", "PACKTRAIN_STORE": "/s"}
+
+
+def test_a_job_ad_gets_no_secret_that_is_named_like_ours():
+    shell = {
+        "PACKTRAIN_HF_TOKEN": "secret",
+        "PACKTRAIN_CONFIG": "/c",
+        "_CONDOR_SCHEDD_HOST": "ap",
+        "_CONDOR_X": "secret",
+    }
+    assert passed(shell, {"_CONDOR_X"}) == {"PACKTRAIN_CONFIG": "/c", "_CONDOR_SCHEDD_HOST": "ap"}
