@@ -4,6 +4,7 @@ standings come out; nothing is read or written here. What is old counts less: ha
 from __future__ import annotations
 
 import hashlib
+import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
@@ -98,6 +99,23 @@ def _visit(run: str, job: JobState, attempt: Attempt, engine: str, dataset: str)
     )
 
 
+def weight(visit: Visit, now: float) -> float:
+    return float(0.5 ** (max(0.0, now - visit.at) / HALF_LIFE_S))
+
+
+def weighed(told: Iterable[tuple[float, float]]) -> float | None:
+    """The median of values with their weights; of those that weigh the same, the usual one."""
+    ranked = sorted(told)
+    half, before = sum(counts for _, counts in ranked) / 2, 0.0
+    for at, (value, counts) in enumerate(ranked):
+        before += counts
+        if math.isclose(before, half) and at + 1 < len(ranked):
+            return (value + ranked[at + 1][0]) / 2
+        if before >= half:
+            return value
+    return None
+
+
 @dataclass(frozen=True)
 class Standing:
     """What is known of one place."""
@@ -108,7 +126,7 @@ class Standing:
     now: float
 
     def _weight(self, visit: Visit) -> float:
-        return float(0.5 ** (max(0.0, self.now - visit.at) / HALF_LIFE_S))
+        return weight(visit, self.now)
 
     @cached_property
     def faults(self) -> float:
@@ -127,8 +145,8 @@ class Standing:
     @cached_property
     def slowness(self) -> float | None:
         """Times the usual of the same run and point, where there are enough to tell what is usual."""
-        times = [visit.steps_s / self.usual[visit.alike] for visit in self.visits if self._tells(visit)]
-        return median(times) if times else None
+        told = [visit for visit in self.visits if self._tells(visit)]
+        return weighed([(visit.steps_s / self.usual[visit.alike], self._weight(visit)) for visit in told])
 
     def _tells(self, visit: Visit) -> bool:
         return visit.steps_s > 0 and self.usual.get(visit.alike, 0.0) > 0
@@ -152,9 +170,9 @@ class Standing:
         good = (self.good + 1) / (self.faults + self.good + 1)
         return good / max(0.1, self.slowness or 1.0)
 
-    def figures(self, value: Callable[[Visit], float]) -> list[float]:
-        """Those that are known, in order."""
-        return [found for visit in self.visits if (found := value(visit)) > 0]
+    def middle(self, value: Callable[[Visit], float]) -> float | None:
+        """The median of those that are known."""
+        return weighed([(found, self._weight(visit)) for visit in self.visits if (found := value(visit)) > 0])
 
     @property
     def recent(self) -> tuple[Visit, ...]:
@@ -217,15 +235,15 @@ class Knowledge:
 
     def speeds(self) -> tuple[Speed, ...]:
         """Of hosts that data came from, anywhere and by site; nothing where there is no choice."""
-        rates: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
+        rates: defaultdict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
         for visit in reversed(self.visits):
             if visit.source and visit.fetched >= _TELLING and visit.fetch_s > 0:
                 for site in dict.fromkeys(("", visit.site)):
-                    rates[site, visit.source].append(speed(visit))
+                    rates[site, visit.source].append((speed(visit), weight(visit, self.now)))
         newest = sorted(list(rates)[:_MOST_SPEEDS])
         if len({host for _, host in newest}) < 2:
             return ()
-        return tuple(Speed(host, round(median(rates[site, host])), site) for site, host in newest)
+        return tuple(Speed(host, round(weighed(rates[site, host]) or 0.0), site) for site, host in newest)
 
     def is_warm(self, site: str, dataset: str) -> bool:
         """Whether its cache has most likely kept this dataset."""

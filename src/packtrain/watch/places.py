@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from statistics import median
 from typing import Any
 
 from packtrain.state.knowledge import Standing, Visit, speed
@@ -18,7 +17,7 @@ class PlaceRow:
     attempts: int
     failed: float  # the share of failures that are the place's own, recent ones weighing more
     slowness: float | None  # times the usual of the same runs
-    compute_s: float | None  # medians
+    compute_s: float | None  # medians, recent ones weighing more
     transfer_s: float | None
     speed: float | None  # bytes a second
     rank: int  # percent above what is usual
@@ -43,9 +42,9 @@ def _row(place: Standing, avoided: str) -> PlaceRow:
         attempts=len(place.visits),
         failed=place.failed,
         slowness=place.slowness,
-        compute_s=_median(place.figures(lambda visit: visit.steps_s)),
-        transfer_s=_median(place.figures(lambda visit: visit.fetch_s)),
-        speed=_median(place.figures(speed)),
+        compute_s=place.middle(lambda visit: visit.steps_s),
+        transfer_s=place.middle(lambda visit: visit.fetch_s),
+        speed=place.middle(speed),
         rank=round(100 * (place.score - 1)),
         avoided=avoided,
         last=place.visits[-1].at,
@@ -57,10 +56,6 @@ def _row(place: Standing, avoided: str) -> PlaceRow:
 def _mark(visit: Visit) -> str:
     """A full bar for what ended well, a low one for the place's own failures, a middle one for others'."""
     return _BARS[-1] if not visit.kind else _BARS[0] if visit.fault else _BARS[3]
-
-
-def _median(values: Sequence[float]) -> float | None:
-    return median(values) if values else None
 
 
 def sparkline(values: Sequence[float]) -> str:

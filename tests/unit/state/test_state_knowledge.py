@@ -8,7 +8,7 @@ from story import Story
 from packtrain.engines.htcondor.settings import Hints, RunSettings
 from packtrain.events import kinds
 from packtrain.plan import Input, Item, Job, Limits, Ref, Resources, Speed
-from packtrain.state.knowledge import FORGOTTEN_S, HALF_LIFE_S, Knowledge, Visit, dataset_of, speed, visits_of
+from packtrain.state.knowledge import FORGOTTEN_S, HALF_LIFE_S, Knowledge, Visit, dataset_of, speed, visits_of, weighed
 from packtrain.watch.places import rows_of, sparkline
 
 DAY = 86400.0
@@ -63,6 +63,22 @@ class TestStandings:
         assert known(*failed, now=NOW + HALF_LIFE_S).sites["A"].faults == pytest.approx(1.0)
         assert known(*failed, now=NOW + HALF_LIFE_S).avoided_sites == {}
         assert known(*failed, now=NOW + FORGOTTEN_S).visits == ()
+
+    def test_slowness_is_forgiven_too(self):
+        """A site that was slow for weeks and is quick since."""
+        usual = [visit("B", key=f"b{n}", run="new", steps_s=100.0) for n in range(9)]
+        old = NOW - 4 * HALF_LIFE_S
+        usual += [visit("B", at=old, key=f"o{n}", run="old", steps_s=100.0) for n in range(20)]
+        slow = [visit("A", at=old, key=f"s{n}", run="old", steps_s=300.0) for n in range(9)]
+        quick = [visit("A", key=f"q{n}", run="new", steps_s=100.0) for n in range(4)]
+        assert known(*usual, *slow, now=old).sites["A"].slowness == pytest.approx(3.0)
+        assert known(*usual, *slow, *quick).sites["A"].slowness == pytest.approx(1.0)
+
+    def test_the_middle_of_what_was_seen(self):
+        assert weighed([]) is None
+        assert weighed([(3.0, 1.0), (1.0, 1.0), (2.0, 1.0)]) == 2.0
+        assert weighed([(1.0, 0.5), (2.0, 0.5)]) == 1.5
+        assert weighed([(1.0, 1.0), (5.0, 0.1), (6.0, 0.1)]) == 1.0
 
     def test_a_slow_machine_at_a_quick_site(self):
         quick = [visit("A", key=f"q{n}", machine=f"a{n}", steps_s=100.0) for n in range(9)]
