@@ -31,6 +31,18 @@ def test_the_end_is_told(tmp_path, detach):
     assert data["folder"] == str(desk.run_folder())
 
 
+def test_also_when_a_run_that_nobody_supervised_is_cancelled(tmp_path):
+    desk = Desk(tmp_path)
+    desk.write(WORKFLOW.replace("echo no luck >&2; exit 3", "sleep 600"))
+    told = tmp_path / "told.json"
+    packtrain = desk.start("run", "workflow.yaml", "--offline", "--notify", f"cat > {told}")
+    desk.await_stage("steps")
+    packtrain.kill()
+    packtrain.communicate()
+    desk.json("cancel")
+    assert json.loads(told.read_text())["status"] == "cancelled"
+
+
 def test_a_wrong_target_is_refused_before_anything_starts(tmp_path):
     desk = Desk(tmp_path)
     desk.write(WORKFLOW)

@@ -7,7 +7,7 @@ import time
 import click
 
 from packtrain import app
-from packtrain.cli.output import count, dry_run_option, json_option, say_next, show
+from packtrain.cli.output import count, dry_run_option, error_console, json_option, say_next, show
 from packtrain.store import RunRow, SqliteStore
 
 _PATIENCE_S = 120.0
@@ -40,6 +40,8 @@ def _carry_out(row: RunRow, store: SqliteStore, jobs: list[str], attended: bool,
     if not attended:
         state = app.supervisor_of(row, store).run(only_requests=True)
         app.forget_secrets(row, state)
+        if trouble := app.tell_end(row, state):
+            error_console().print(trouble, style="yellow", markup=False)
     elif not no_wait:
         deadline = time.monotonic() + _PATIENCE_S
         while time.monotonic() < deadline and not _done(store, row.run, jobs):
