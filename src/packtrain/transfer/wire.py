@@ -47,19 +47,22 @@ class CutError(Exception):
 
 class _Watch(threading.local):
     tick: Callable[[], None] = staticmethod(lambda: None)
+    limits = False
 
 
 _watch = _Watch()
 
 
 @contextlib.contextmanager
-def watched(tick: Callable[[], None]) -> Iterator[None]:
-    """Until left, whatever waits in this thread asks `tick` several times a second."""
-    before, _watch.tick = _watch.tick, tick
+def watched(tick: Callable[[], None], limits: bool = False) -> Iterator[None]:
+    """Until left, whatever waits in this thread asks `tick` several times a second. `limits`: that ends a silence by
+    itself, since it knows better how long one may be."""
+    before = _watch.tick, _watch.limits
+    _watch.tick, _watch.limits = tick, limits
     try:
         yield
     finally:
-        _watch.tick = before
+        _watch.tick, _watch.limits = before
 
 
 def tick() -> None:
@@ -195,7 +198,7 @@ class Wire:
                 return receive()
             except (BlockingIOError, socket.timeout):
                 _watch.tick()
-                if time.monotonic() - since >= SILENCE_TIMEOUT_S:
+                if time.monotonic() - since >= SILENCE_TIMEOUT_S and not _watch.limits:
                     raise socket.timeout("silence") from None
 
     def close(self) -> None:

@@ -97,7 +97,7 @@ class Worker:
 
     def _receive(self, attempt: Attempt) -> None:
         self._began, self._moved = False, time.monotonic()
-        with watched(lambda: self._look(attempt)):
+        with watched(lambda: self._look(attempt), limits=True):
             place, asked = attempt.standing.place, self._asked(attempt)
             stream = place.source.open(place.ref, asked)
             try:

@@ -339,11 +339,24 @@ def test_silence_is_not_waited_for_longer_than_the_limit(folder, monkeypatch):
 
 
 def test_a_slow_transfer_that_progresses_is_not_cut(folder, monkeypatch):
-    monkeypatch.setattr(wire, "SILENCE_TIMEOUT_S", 0.3)
-    with Origin(folder, bytes_per_s=100_000) as origin:
+    """It takes longer than the limit, and the origin makes no pause that is nearly as long."""
+    monkeypatch.setattr(wire, "SILENCE_TIMEOUT_S", 3.0)
+    with Origin(folder, bytes_per_s=25_000) as origin:
         began = time.monotonic()
         assert read(HttpStore(plain), Ref(f"{origin.url}/data.bin")) == DATA
-    assert time.monotonic() - began > 0.3
+    assert time.monotonic() - began > 3.0
+
+
+def test_a_silence_that_somebody_limits_who_knows_better_may_be_longer(folder, monkeypatch):
+    monkeypatch.setattr(wire, "SILENCE_TIMEOUT_S", 0.1)
+    ticks = iter(range(5))
+
+    def tick() -> None:
+        if next(ticks, None) is None:
+            origin.release()
+
+    with Origin(folder, faults=[Fault(stall_after=0)]) as origin, wire.watched(tick, limits=True):
+        assert read(HttpStore(plain), Ref(f"{origin.url}/data.bin")) == DATA
 
 
 def test_a_ca_bundle_that_cannot_be_read_is_named(monkeypatch):
