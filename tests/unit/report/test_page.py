@@ -141,17 +141,14 @@ CARDS = ("Transfer overhead", "Lost to failed jobs", "Jobs held for good")
 
 def test_sites_are_shown_with_their_spread():
     figures = figures_of(random_history(200))
-    grid = next(grid for grid in tables.tables_of(random_history(200), figures) if grid.name == "sites")
+    grid = next(grid for grid in tables.tables_of(random_history(200), figures) if grid.name == "spreads")
     names = [column.name for column in grid.columns]
-    row = {name: cell.value for name, cell in zip(names, grid.rows[0], strict=True)}
-    compute = figures.sites[0].compute
-    told = [
-        row[name] for name in ("Shortest", "Lower quarter", "Compute median", "Upper quarter", "Longest", "Deviation")
-    ]
-    assert told == [
-        compute.low, compute.quarter, compute.median, compute.three_quarters, compute.high, compute.deviation
-    ]  # fmt: skip
-    assert row["Transfer p95"] == figures.sites[0].transfer.p95
+    found = {row[1].text: dict(zip(names, row, strict=True)) for row in grid.rows[:2]}
+    for what, spread in (("compute", figures.sites[0].compute), ("transfer", figures.sites[0].transfer)):
+        told = [found[what][name].value for name in ("Values", "Shortest", "p25", "Median", "p75")]
+        assert told == [spread.count, spread.low, spread.quarter, spread.median, spread.three_quarters]
+        told = [found[what][name].value for name in ("p95", "Longest", "Mean", "Deviation")]
+        assert told == [spread.p95, spread.high, spread.mean, spread.deviation]
 
 
 def test_two_reports_side_by_side(tmp_path):

@@ -54,6 +54,7 @@ class Grid:
     columns: tuple[Column, ...]
     rows: Sequence[Sequence[Cell]]
     left_out: str = ""  # a sentence, if these are not all rows
+    searched: bool = True  # if there are many
 
     @property
     def html(self) -> str:
@@ -69,7 +70,7 @@ class Grid:
         count = f"{len(self.rows):,} row{'' if len(self.rows) == 1 else 's'}"
         told = f'<p id="{self.name}-told" aria-live="polite">{clean(self.left_out or count)}</p>'
         find = f'<label>Find<input type="search" data-of="{self.name}" data-told="{self.name}-told"></label>'
-        search = find if len(self.rows) > _FILTERED else ""
+        search = find if self.searched and len(self.rows) > _FILTERED else ""
         return f'<div class="head"><h2 id="{self.name}-title">{clean(self.title)}</h2>{told}{search}</div>'
 
 
@@ -79,7 +80,8 @@ def _head(column: Column) -> str:
 
 
 def tables_of(history: History, figures: Figures) -> list[Grid]:
-    found = [_jobs(history, figures), _attempts(history), _sites(figures), _speeds(figures), _failures(figures)]
+    of_sites = [_sites(figures), _spreads(figures), _speeds(figures)]
+    found = [_jobs(history, figures), _attempts(history), *of_sites, _failures(figures)]
     return [_without_empty_columns(grid) for grid in found if grid.rows]
 
 
@@ -205,9 +207,7 @@ def _attempt(job: str, attempt: Attempt) -> list[Cell]:
 def _sites(figures: Figures) -> Grid:
     columns = _columns(
         "Site",
-        "Attempts, Jobs, Succeeded, Slot hours, Useful, Wasted, "
-        "Compute mean, Compute median, Shortest, Lower quarter, Upper quarter, Longest, Deviation, "
-        "Transfer median, Transfer p95, Speed median",
+        "Attempts, Jobs, Succeeded, Slot hours, Useful, Wasted, Compute median, Transfer median, Speed median",
     )
     return Grid("sites", "Sites", columns, [_site(site) for site in figures.sites])
 
@@ -222,27 +222,34 @@ def _site(site: SiteFigures) -> list[Cell]:
         _hours(site.seconds),
         _percent(useful, site.seconds),
         _hours(site.wasted),
-        *_spread(site.compute),
+        _median(site.compute),
         _median(site.transfer),
-        _time(site.transfer.p95 if site.transfer else None),
         _speed(site.speed),
     ]
 
 
-def _spread(found: Spread | None) -> Iterator[Cell]:
-    """Mean, median, and how far the values lie apart."""
-    for name in ("mean", "median", "low", "quarter", "three_quarters", "high", "deviation"):
-        yield _time(getattr(found, name) if found else None)
+def _spreads(figures: Figures) -> Grid:
+    """How far the values of a site lie apart."""
+    columns = _columns("Site, What", "Values, Mean, Deviation, Shortest, p25, Median, p75, p95, Longest")
+    told = [(site, what, getattr(site, what)) for site in figures.sites for what in ("compute", "transfer")]
+    rows = [[Cell(site.site or "unknown"), Cell(what), *_spread(found)] for site, what, found in told if found]
+    return Grid("spreads", "Spread by site", columns, rows)
+
+
+def _spread(found: Spread) -> Iterator[Cell]:
+    yield _count(found.count)
+    for name in ("mean", "deviation", "low", "quarter", "median", "three_quarters", "p95", "high"):
+        yield _time(getattr(found, name))
 
 
 def against(ours: Figures, theirs: Figures) -> Grid:
     """Two reports side by side."""
     columns = (
-        Column("Figure", number=False), Column(ours.name), Column(theirs.name), Column("Ratio"),
+        Column("Figure", number=False), Column("This"), Column("Other"), Column("Ratio"),
         Column("Verdict", number=False),
     )  # fmt: skip
     rows = [_compared(row) for row in compare(ours, theirs)]
-    return Grid("against", f"Against {theirs.name}", columns, rows)
+    return Grid("against", f"Against {theirs.name}", columns, rows, searched=False)
 
 
 def _compared(row: Compared) -> list[Cell]:

@@ -22,7 +22,7 @@ _GOLDEN = 0.618  # multiples of it, without their whole part, are spread evenly
 def draw_sites(figures: Figures, width: float) -> Drawing:
     sites = [site for site in figures.sites if site.compute][:MOST_SITES]
     longest = max((site.compute.high for site in sites if site.compute), default=0.0) or 1.0
-    room = width * 0.34
+    room = width * 0.42  # at most: real names of sites are whole, on a telephone, too
     names = [fitted(site.site or "unknown", room, 12.5) for site in sites]
     plot = Plot(
         max(room_for(names, room, 12.5), room_for(map(_count, sites), room)), 22, width - 12, 22 + _ROW * len(sites)

@@ -16,6 +16,7 @@ from packtrain.report.words import hours_words, percent_words
 
 MOST_SITES = 12
 _BAR, _ROW, _SITE_ROW = 46.0, 23.0, 28.0
+_NAMES = 0.37  # of the width at most: real names of sites are whole, on a telephone, too
 _COLUMN = 330.0  # the least, of the list below the bar
 _HALVES = (("useful", USEFUL), ("wasted", WASTE))
 _APART = 16.0
@@ -80,10 +81,11 @@ def draw_site_hours(figures: Figures, width: float) -> Drawing:
     paints = list(_paints(sites))
     longest = max((site.seconds for site in sites), default=0.0) or 1.0
     told = [_site_words(site) for site in sites]
-    names = [fitted(site.site or "unknown", width * 0.26, SMALL) for site in sites]
+    room = width * _NAMES
+    names = [fitted(site.site or "unknown", room, SMALL) for site in sites]
     top = legend_height(paints, width) + 4
     right = room_for(told, width / 3)
-    plot = Plot(room_for(names, width * 0.26), top, width - right, top + _SITE_ROW * len(sites))
+    plot = Plot(room_for(names, room), top, width - right, top + _SITE_ROW * len(sites))
     drawing = Drawing(width, plot.bottom + 24)
     draw_legend(drawing, paints, 0, 0, width)
     ticks = hour_ticks(longest, 4 if plot.width > 200 else 2)
