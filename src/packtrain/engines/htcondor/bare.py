@@ -80,7 +80,8 @@ def _by_plugin(plan: Plan) -> Plan:
     def sent(source: Input) -> Input:
         return replace(source, delivery=NATIVE if is_local(source) else PLUGIN)
 
-    return replace(plan, jobs=tuple(replace(job, inputs=tuple(map(sent, job.inputs))) for job in plan.jobs))
+    jobs = tuple(replace(job, inputs=tuple(map(sent, job.inputs))) for job in plan.jobs)
+    return replace(plan, jobs=jobs, recovery=replace(plan.recovery, switch_delivery=False))  # no agent could take over
 
 
 def _reasons(job: Job) -> Iterator[str]:
@@ -148,6 +149,7 @@ def _settings(run: str, job: Job) -> Iterator[str]:
 
 
 _FAILURES = (
+    ("delivery_failed", "fetch", "an input is not where HTCondor should have put it, or could not be copied"),
     ("step_failed", "steps", "the program ended with exit code %d"),
     ("output_missing", "check", "an expected output is missing"),
     ("output_empty", "check", "an expected output is empty"),
@@ -160,7 +162,13 @@ def _functions(job: Job) -> Iterator[str]:
     yield _function("take_inputs", _takes(job))
     yield _function("collect", _brings(action))
     yield _function("keep_words", _words(action, job.steps[0].name.replace("/", "_")))
-    yield _function("check", (f"must {shlex.quote(e.path)} {e.min_bytes}" for e in job.expect))
+    yield _function("check", (f"must {_pattern(e.path)} {e.min_bytes}" for e in job.expect))
+
+
+def _pattern(path: str) -> str:
+    """Its marks for any names stay marks, all else is meant literally: blanks, too."""
+    literal = "".join(mark if mark in "*?[!]" else shlex.quote(mark) for mark in path)
+    return f'"$box/output"/{literal}'
 
 
 def _function(name: str, lines: Iterator[str]) -> str:

@@ -24,14 +24,20 @@ export PACKTRAIN_INPUT="$box/input" DEEPSQUARE_INPUT="$box/input" PACKTRAIN_INPU
 mkdir -p "$box/output" "$box/input" "$box/inputs" "$box/tmp" "$work" "$here/logs"
 event attempt.started "{\"decision\": \"$decision\", \"host\": \"$(uname -n)\", \"pid\": $$, \"site\": \"\", \"version\": \"$version\", \"python\": \"\"}"
 
+failure=null
 take() { # a file or a folder that HTCondor brought, to where the job expects it
     mkdir -p "${2%/*}"
-    if [ -d "$1" ]; then mkdir -p "$2" && cp -R "$1/." "$2/"; else cp "$1" "$2"; fi
+    if [ -d "$1" ]; then mkdir -p "$2" && cp -R "$1/." "$2/"; else cp "$1" "$2"; fi || failure=$delivery_failed
 }
 at=$(now)
 started fetch
 take_inputs
-ended fetch "$at"
+ended fetch "$at" "$failure"
+if [ "$failure" != null ]; then
+    event attempt.ended "{\"outcome\": \"failed\", \"exit_code\": $delivery_failed_code, \"failure\": $failure, \"outputs\": [], \"freed_bytes\": 0, \"seconds\": $(($(now) - begun))}"
+    rm -rf "$box"
+    exit "$delivery_failed_code"
+fi
 
 ls -A "$work" >"$box/tmp/before"
 touch "$box/tmp/mark"
@@ -63,20 +69,21 @@ bring_new() { # files at the top of the working folder that were not there befor
 collect
 keep_words
 
-failure=null
 if [ $code -ne 0 ]; then
     failure=$(printf "$step_failed" "$code")
     result=$step_failed_code
 fi
 ended steps "$at" "$failure"
 
-must() { # a file that has to be there, with something in it if $2 is not 0
-    for found in "$box/output/"$1; do
-        if [ ! -e "$found" ]; then
+must() { # all but the last word are files that have to be there, with something in them if the last is not 0
+    for least in "$@"; do :; done
+    while [ $# -gt 1 ]; do
+        if [ ! -e "$1" ]; then
             failure=$output_missing result=$output_missing_code
-        elif [ "$2" -ne 0 ] && [ ! -s "$found" ]; then
+        elif [ "$least" -ne 0 ] && [ ! -s "$1" ]; then
             failure=$output_empty result=$output_empty_code
         fi
+        shift
     done
 }
 if [ "$failure" = null ]; then

@@ -57,7 +57,7 @@ def job(command, collect=("*",), expect=(), **more):
     return Job("3", (EnvVar("lr", "0.1"),), Resources(), Limits(), steps, env=env, inputs=inputs, expect=tuple(expect))
 
 
-def run(scratch, job):
+def run(scratch, job, silent=True):
     (scratch / "bare.sh").write_text(bare.script("run-1", job))
     done = subprocess.run(
         ["/bin/sh", "bare.sh", "plan.json", "--decision", "3-1", "--home", "."],
@@ -66,7 +66,7 @@ def run(scratch, job):
         text=True,
         env={"PATH": os.environ["PATH"]},
     )
-    assert done.stderr == ""
+    assert not (silent and done.stderr)
     return done.returncode
 
 
@@ -119,6 +119,11 @@ def test_a_program_that_fails(scratch):
         ("touch m.pt", Expect("m.pt", min_bytes=0), ""),
         ("echo 1 > m.pt", Expect("*.pt"), ""),
         ("echo 1 > m.txt", Expect("*.pt"), "output_missing"),
+        ("echo 1 > 'my model.pt'", Expect("my model.pt"), ""),
+        ("echo 1 > 'my model.pt'", Expect("my *.pt"), ""),
+        ("touch 'my a.pt'; echo 1 > 'my b.pt'", Expect("my ?.pt"), "output_empty"),
+        ("echo 1 > my; echo 1 > model.pt", Expect("my model.pt"), "output_missing"),
+        ("echo 1 > m1.pt", Expect("m[0-9].pt"), ""),
     ],
 )
 def test_what_is_expected_must_exist(scratch, command, expect, kind):
@@ -126,6 +131,21 @@ def test_what_is_expected_must_exist(scratch, command, expect, kind):
     assert code == (FAILURE_KINDS[kind].exit_code if kind else 0)
     failure = ended(scratch)["failure"]
     assert (failure["kind"] if failure else "") == kind
+
+
+@pytest.mark.parametrize("missing", ["words.tar", "in-0/run.sh", "in-1"])
+def test_without_its_inputs_the_program_is_not_started(scratch, missing):
+    os.rename(scratch / missing, scratch / "elsewhere")
+    done = run(scratch, job("touch begun"), silent=False)
+    assert done == FAILURE_KINDS["delivery_failed"].exit_code
+    said = ended(scratch)
+    assert (said["outcome"], said["failure"]["kind"]) == ("failed", "delivery_failed")
+    assert outputs(scratch) == {}
+
+
+def test_its_delivery_is_never_switched_to_the_agent():
+    made = bare._by_plugin(Plan("run-1", "run", "htcondor", (job("true"),)))
+    assert not made.recovery.switch_delivery
 
 
 def test_the_launcher_takes_it_where_there_is_no_python(scratch):
