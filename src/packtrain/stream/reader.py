@@ -64,7 +64,7 @@ class Reader:
         piece = attempt.piece
         if len(self._buffer) < piece.size:
             self._buffer = page_aligned(piece.size)
-        with watched(lambda: self._look(attempt)):
+        with watched(lambda: self._look(attempt), limits=True):
             stream = attempt.place.source.open(ref, Span(piece.start, piece.stop))
             try:
                 _check(stream, ref, piece.start, expected, tagged)

@@ -106,7 +106,7 @@ class Remote:
     def _read(self, standing: Standing, span: Span, ends: float) -> bytes:
         reading = _Reading(standing, self._stop)
         try:
-            with watched(reading.look):
+            with watched(reading.look, limits=True):
                 stream = standing.place.source.open(standing.place.ref, span)
                 try:
                     self._check(standing, stream, span)
