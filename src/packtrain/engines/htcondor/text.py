@@ -39,6 +39,7 @@ OWN = frozenset(
     }
 )
 _JOINED = {"requirements": " && ", "require_gpus": " && ", "periodic_hold": " || ", "periodic_remove": " || "}
+_OF_HOLDS = {"periodic_hold_reason": "undefined", "periodic_hold_subcode": "0"}
 _LISTED = ("transfer_input_files", "ulog_execute_attrs", "job_machine_attrs")
 _SHORT_DURATION_S, _MEDIUM, _LONG = 10 * 3600, "Medium", "Long"
 _UPDATES_PER_S, _LEAST_LIVE_S = 20, 2
@@ -248,7 +249,7 @@ def _duration(job: Job) -> str:
 def merged(ours: list[Line], theirs: Sequence[Line]) -> list[Line]:
     """Our lines with a person's: conditions are joined, lists grow, all else is replaced or added."""
     found = {normal(key): (key, value) for key, value in ours}
-    for key, value in theirs:
+    for key, value in _with_own_reasons({name: value for name, (_, value) in found.items()}, theirs):
         name = normal(key)
         before = found[name][1] if name in found else ""
         if before and name in _JOINED:
@@ -257,6 +258,19 @@ def merged(ours: list[Line], theirs: Sequence[Line]) -> list[Line]:
             value = f"{before}, {value}"
         found[name] = (found[name][0] if name in found else key, value)
     return list(found.values())
+
+
+def _with_own_reasons(ours: Mapping[str, str], theirs: Sequence[Line]) -> Sequence[Line]:
+    """A hold by a person's condition has that person's reason and subcode, or HTCondor's; one by ours has ours."""
+    given = {normal(key): value for key, value in theirs}
+    mine = ours.get("periodic_hold")
+    if mine is None or not given.keys() & {"periodic_hold", *_OF_HOLDS}:
+        return theirs
+    told = [
+        (name, f"ifThenElse({mine}, {ours[name]}, {given.get(name, otherwise)})")
+        for name, otherwise in _OF_HOLDS.items()
+    ]
+    return [line for line in theirs if normal(line[0]) not in _OF_HOLDS] + told
 
 
 def normal(key: str) -> str:

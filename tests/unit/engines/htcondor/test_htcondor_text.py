@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import classad2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -134,6 +135,29 @@ def test_requirements_of_a_person_are_joined_never_lost():
     ours = [("requirements", "A")]
     assert merged(ours, [("Requirements", "B || C")]) == [("requirements", "(A) && (B || C)")]
     assert merged([], [("requirements", "B"), ("requirements", "C")]) == [("requirements", "(B) && (C)")]
+
+
+@pytest.mark.parametrize(
+    ("theirs", "starts", "reason", "subcode"),
+    [
+        ([("periodic_hold", "Cold")], 9, None, 0),
+        ([("periodic_hold", "Cold")], 99, "ours", 5501),
+        ([("Periodic_Hold", "Cold"), ("periodic_hold_reason", '"it is cold"')], 9, "it is cold", 0),
+        ([("periodic_hold_subcode", "7"), ("periodic_hold", "Cold")], 9, None, 7),
+        ([("periodic_hold_subcode", "7"), ("periodic_hold", "Cold")], 99, "ours", 5501),
+    ],
+)
+def test_a_hold_has_the_reason_of_the_one_whose_condition_it_was(theirs, starts, reason, subcode):
+    ours = [
+        ("periodic_hold", "(NumShadowStarts > 10)"),
+        ("periodic_hold_reason", '"ours"'),
+        ("periodic_hold_subcode", "5501"),
+    ]
+    made = dict(merged(ours, theirs))
+    ad = classad2.ClassAd({"Cold": True, "NumShadowStarts": starts})
+    seen = {name: classad2.ExprTree(value).eval(ad) for name, value in made.items()}
+    assert seen["periodic_hold"] is True and seen["periodic_hold_subcode"] == subcode
+    assert seen["periodic_hold_reason"] == (reason or classad2.Value.Undefined)
 
 
 def test_settings_are_replaced_by_the_workflow_whatever_their_letters():
