@@ -32,11 +32,21 @@ def started(desk, pattern, times):
     desk.await_some(lambda: len(list(desk.folder.glob(f"started-{pattern}"))) >= times)
 
 
-def epochs(pool, job):
-    """What HTCondor wrote down at the end of each start of a job."""
+def epochs(desk, job, count):
+    """What HTCondor wrote down at the end of each start of a job: some time after its log told of it."""
+    return desk.await_some(lambda: len(found := _epochs(desk.pool, job)) == count and found)
+
+
+def _epochs(pool, job):
     said = pool.run(["condor_history", "-epochs", "-json", job]).stdout
-    ads = [ad for ad in json.loads(said) if "JobCurrentStartDate" in ad]
+    ads = [ad for ad in json.loads(said or "[]") if "JobCurrentStartDate" in ad]
     return sorted(ads, key=lambda ad: ad["JobCurrentStartDate"])
+
+
+def kept_of(desk, jobs, count):
+    """What HTCondor keeps of jobs that ended, by their process; it comes some time after the log told of it."""
+    ads = desk.await_some(lambda: len(found := desk.pool.history(jobs)) == count and found)
+    return {int(ad["ProcId"]): ad for ad in ads}
 
 
 def compare(attempt, ad):
@@ -70,11 +80,12 @@ def test_a_log_tells_the_seconds_of_htcondors_own_history(desk):
         (Outcome.EVICTED, Category.EVICTION),
         (Outcome.SUCCEEDED, Category.NONE),
     ]
-    kept = {int(ad["ProcId"]): ad for ad in desk.pool.history(jobs)}
+    kept = kept_of(desk, jobs, len(history.jobs))
     for number, job in enumerate(history.jobs):
         compare(job.attempts[-1], kept[number])
         assert (job.attempts[-1].bytes_in, job.attempts[-1].bytes_out) == (30_000_000, 20_000_000)
-        for attempt, ad in zip(job.attempts, epochs(desk.pool, f"{cluster}.{number}"), strict=True):
+        starts = epochs(desk, f"{cluster}.{number}", len(job.attempts))
+        for attempt, ad in zip(job.attempts, starts, strict=True):
             compare(attempt, ad)
 
 
@@ -105,7 +116,8 @@ def test_a_run_and_the_log_of_its_jobs_tell_the_same(desk):
     (mine,), (other,) = ours.attempts, theirs.attempts
     assert mine.site == other.site
     assert mine.seconds == pytest.approx(other.seconds, abs=2 * WITHIN_S)
-    for attempt in (mine, other):  # the log has whole seconds, into which the agent's are fitted
-        assert attempt.of(Phase.EXECUTE) == pytest.approx(3.0, abs=WITHIN_S)
+    ran, told = mine.of(Phase.EXECUTE), other.of(Phase.EXECUTE)  # both fitted into the log's whole seconds
+    assert ran >= 3.0 - WITHIN_S
+    assert told == pytest.approx(ran, abs=2 * WITHIN_S)
     assert ours.submitted <= mine.start
     assert ours.ended == mine.end

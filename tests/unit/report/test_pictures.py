@@ -26,6 +26,7 @@ from packtrain.report.pictures.frame import settled
 from packtrain.report.pictures.gallery import pictures_of
 from packtrain.report.pictures.svg import svg_of
 
+unhurried = settings(deadline=None)  # on a machine that is busy
 ALL = {"hours", "timeline", "completion", "stalls", "failures", "sites", "site-hours", "transfers"}
 
 
@@ -178,6 +179,7 @@ def test_few_jobs_are_named_and_many_are_counted():
 # What they are made of
 
 
+@unhurried
 @given(
     st.text(st.characters(min_codepoint=32, max_codepoint=126) | st.sampled_from("·–—…×→≥éüΩ"), max_size=40),
     st.booleans(),
@@ -187,6 +189,7 @@ def test_words_are_never_wider_than_the_room_that_they_are_given(text, bold):
     assert font.getlength(text) <= width_of(text, 100, bold) + 1
 
 
+@unhurried
 @given(st.text(max_size=60), st.floats(0, 200))
 def test_names_are_cut_to_their_room(text, room):
     assert width_of(fitted(text, room)) <= room or fitted(text, room) == ""
@@ -196,6 +199,7 @@ def test_the_middle_of_a_long_name_goes():
     assert fitted("gpu-node-17.cluster.example.org", 120) == "gpu-node…ple.org"
 
 
+@unhurried
 @given(st.lists(st.floats(0, 100), max_size=6))
 def test_labels_settle_apart_within_their_range(places):
     spots = settled(places, 15.0, 0.0, 100.0)
@@ -203,6 +207,7 @@ def test_labels_settle_apart_within_their_range(places):
     assert all(-1e-6 <= spot <= 100.0 + 1e-6 for spot in spots)
 
 
+@unhurried
 @given(st.floats(1e-3, 1e10))
 def test_times_beside_an_axis_are_few_and_reach_the_longest(longest):
     ticks = scales.time_ticks(longest)
@@ -212,6 +217,7 @@ def test_times_beside_an_axis_are_few_and_reach_the_longest(longest):
     assert len({label for _, label in ticks}) == len(ticks)
 
 
+@unhurried
 @given(st.floats(1e-3, 1e12), st.floats(1, 1e9))
 def test_values_beside_a_logarithmic_axis_enclose_the_range(low, times):
     ticks = scales.log_ticks(low, low * times)
