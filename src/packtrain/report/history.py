@@ -53,7 +53,7 @@ class Category(str, Enum):
     PROGRAM = "program"
     MACHINE = "machine"
     POOL = "pool"
-    PERSON = "removed by a person"
+    PERSON = "person"  # who held or removed it
     UNKNOWN = "unknown"
 
 
