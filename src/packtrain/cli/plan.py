@@ -16,12 +16,15 @@ from packtrain import prepare
 from packtrain.cli.options import expect_option
 from packtrain.cli.output import console, count, fitting_options, json_option, say_next, show, show_problems
 from packtrain.errors import EXIT_USAGE
+from packtrain.plan import Plan
 from packtrain.planner.digests import digest_problems
 from packtrain.planner.explain import Explanation, ShownInput, ShownStep
 from packtrain.planner.explain import explain as explain_plan
 from packtrain.planner.streams import STREAM
 from packtrain.planner.survey import Survey, refusals, survey, with_sizes
 from packtrain.planner.ways import ShownWay
+from packtrain.spec.problems import Origin, Problem
+from packtrain.spec.settings import load_settings
 from packtrain.watch import figures
 
 _MOST_JOBS = 8
@@ -65,9 +68,13 @@ def explain(prepared: prepare.Prepared, *, offline: bool) -> tuple[prepare.Prepa
         show_problems(impossible)
         raise click.exceptions.Exit(EXIT_USAGE)
     explained = explain_plan(planned.plan, seen)
-    lacking = refusals(planned.plan, seen, prepared.origin) if planned.plan.engine != "local" else ()
+    lacking = _refusals(planned.plan, seen, prepared.origin) if planned.plan.engine != "local" else ()
     problems = tuple(dict.fromkeys((*prepared.problems, *lacking)))
     return replace(prepared, planned=planned, disk_bytes=explained.disk_bytes, problems=problems), explained
+
+
+def _refusals(plan: Plan, seen: Survey, origin: Origin) -> tuple[Problem, ...]:
+    return refusals(plan, seen, origin, load_settings().htcondor.lines)
 
 
 def show_plan(out: Console, plan: Explanation) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from packtrain.errors import FailedError
@@ -18,7 +18,9 @@ from packtrain.transfer.registry import source_for
 
 LIMIT_S = 10.0
 _WORKERS = 16
-_FINAL = ("object_missing", "token_refused")
+_MISSING, _REFUSED = "object_missing", "token_refused"
+_PAUSES_S = (1.0, 2.0)  # before what is said to be missing is asked for again
+_JOBS_TOKENS = ("use_oauth_services", "use_scitokens")  # HTCondor gives the job a token that this machine has not
 
 Sources = tuple[Ref, ...]
 OpenSource = Callable[[Ref, Reveal], Source]
@@ -94,9 +96,20 @@ class _Asker:
                 sources, is_prefix = waiting.get_nowait()
             except queue.Empty:
                 return
-            answered.put((sources, self._ask(sources, is_prefix)))
+            answered.put((sources, self._ask(sources, is_prefix, deadline)))
 
-    def _ask(self, sources: Sources, is_prefix: bool) -> Finding:
+    def _ask(self, sources: Sources, is_prefix: bool, deadline: float) -> Finding:
+        """A cache or a director may say once that something does not exist."""
+        found = self._ask_once(sources, is_prefix)
+        for pause in _PAUSES_S:
+            passes = found.kind == _MISSING and not sources[0].url.startswith("file:")
+            if not passes or time.monotonic() + pause > deadline:
+                break
+            time.sleep(pause)
+            found = self._ask_once(sources, is_prefix)
+        return found
+
+    def _ask_once(self, sources: Sources, is_prefix: bool) -> Finding:
         """The first source that answers; if none does, what the first one said."""
         findings = []
         for ref in sources:
@@ -130,17 +143,29 @@ def _received(
             return
 
 
-def refusals(plan: Plan, survey: Survey, origin: Origin) -> tuple[Problem, ...]:
+def refusals(
+    plan: Plan, survey: Survey, origin: Origin, settings: Mapping[str, str] | None = None
+) -> tuple[Problem, ...]:
     """Inputs that are not there, or not for us: a pool would only find that out a hundred times. What may pass by
-    itself is no reason to refuse."""
+    itself is no reason to refuse, nor is a token that only the job will have. `settings` are the person's own lines."""
     report = Report(origin)
+    has_token = _has_token((*(settings or {}), *(line.key for line in plan.htcondor)))
     for source in (source for job in plan.jobs for source in job.inputs):
         asked = [survey.of_prefix(source.prefix)] if source.prefix else [survey.of_item(item) for item in source.items]
-        for found in asked:
-            if found and found.kind in _FINAL:
-                keys = ("inputs", source.name) if source.name else ("input",)
-                report.error(keys, f"no job would get this input: {found.trouble}", "--offline submits it all the same")
+        for found in filter(None, asked):
+            _refuse(report, ("inputs", source.name) if source.name else ("input",), found, has_token)
     return report.problems
+
+
+def _has_token(keys: Iterable[str]) -> bool:
+    return any(key.strip().lower() in _JOBS_TOKENS for key in keys)
+
+
+def _refuse(report: Report, keys: tuple[str, ...], found: Finding, has_token: bool) -> None:
+    if found.kind == _REFUSED and has_token:
+        report.warning(keys, f"this machine may not read it, a job with its own token perhaps: {found.trouble}")
+    elif found.kind in (_MISSING, _REFUSED):
+        report.error(keys, f"no job would get this input: {found.trouble}", "--offline submits it all the same")
 
 
 def with_sizes(plan: Plan, survey: Survey) -> Plan:

@@ -10,10 +10,12 @@ import pytest
 from packtrain.agent.archives import may_stream
 from packtrain.errors import TransferError
 from packtrain.plan import Input, Item, Job, Limits, Ref, Resources
+from packtrain.planner import survey as survey_module
 from packtrain.planner.explain import disk_need, explain
 from packtrain.planner.fit import problems_for, within
-from packtrain.planner.survey import Survey, survey, with_sizes
+from packtrain.planner.survey import Survey, refusals, survey, with_sizes
 from packtrain.spec.load import load_text
+from packtrain.spec.problems import Origin
 from packtrain.transfer.memory import MemoryStore
 
 
@@ -40,6 +42,11 @@ def test_local_inputs_have_sizes(planned, tmp_path):
     assert [job.inputs[0].items[0].size for job in with_sizes(made, found).jobs] == [100] * 3
 
 
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch):
+    monkeypatch.setattr(survey_module, "_PAUSES_S", (0.0, 0.0))
+
+
 class Counting(MemoryStore):
     def __init__(self):
         super().__init__()
@@ -57,6 +64,36 @@ def test_each_input_is_asked_once_and_the_first_mirror_that_answers_counts(plann
     (finding,) = survey(made, {}, open_source=lambda ref, reveal: store).findings.values()
     assert (finding.size, finding.address) == (5, "https://b.example/x")
     assert store.asked == ["https://a.example/x", "https://b.example/x"]
+
+
+class LateStore(Counting):
+    """Says once that there is nothing."""
+
+    def stat(self, ref):
+        if self.asked:
+            self.objects[ref.url] = b"12345"
+        return super().stat(ref)
+
+
+def test_one_404_is_not_believed(planned):
+    store = LateStore()
+    made = planned("input: {http: {url: 'https://a.example/x'}}\n").plan
+    (finding,) = survey(made, {}, open_source=lambda ref, reveal: store).findings.values()
+    assert (finding.size, len(store.asked)) == (5, 2)
+
+
+@pytest.mark.parametrize(
+    ("lines", "settings", "severity"),
+    [
+        ("", {}, "error"),
+        ("htcondor: {use_oauth_services: osdf}\n", {}, "warning"),
+        ("", {"Use_SciTokens": "true"}, "warning"),
+    ],
+)
+def test_a_token_that_only_the_job_has_is_no_reason_to_refuse(planned, guarded, lines, settings, severity):
+    made = planned(f"{lines}input: {{http: {{url: '{guarded}'}}}}\n").plan
+    (problem,) = refusals(made, survey(made, {}), Origin("w.yaml"), settings)
+    assert problem.severity == severity
 
 
 def test_what_cannot_be_reached_says_why(planned):
