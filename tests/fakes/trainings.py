@@ -7,6 +7,7 @@ As a program it is that process: it reads orders, one JSON line each, and answer
     {"files": 5, "steps": 9}            SIGKILL in the fifth open, link, rename or remove of a checkpoint's files,
                                         but not later than after the ninth step
     {"steps": 3, "signal": "SIGTERM"}   is asked to leave after the third step
+    {"gpus": 1}                         believes that the machine has a GPU; it may not get as far as using it
 """
 
 from __future__ import annotations
@@ -90,8 +91,11 @@ def _live(order: dict, env: dict[str, str], kill: dict | None) -> None:
 
 
 def _arm(kill: dict) -> None:
+    import torch
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
+    if "gpus" in kill:
+        torch.cuda.is_available, torch.cuda.device_count = lambda: True, lambda: kill["gpus"]
     number = signal.Signals[kill.get("signal", "SIGKILL")]
     if "steps" in kill:
         register_optimizer_step_post_hook(_countdown(kill["steps"], number, kill.get("saved", 0)))

@@ -100,7 +100,7 @@ def _job(workflow: Workflow, job: JobContext, point: Mapping[str, str]) -> plan.
         point=_lines(point),
         resources=job.resources,
         limits=plan_limits(workflow.limits),
-        steps=planner.level(workflow.steps, ("steps",)),
+        steps=planner.all(workflow.steps),
         env=planner.env(workflow.env, ("env",)),
         inputs=plan_inputs(workflow, job),
         output=plan_output(workflow, job),
@@ -145,6 +145,7 @@ def plan_recovery(wanted: Recovery, engine: str) -> plan.Recovery:
         switch_delivery=wanted.switch_delivery,
         copies=wanted.copies,
         least_gain_s=wanted.least_gain,
+        longest_queue_s=wanted.longest_queue,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from packtrain import plan
@@ -27,6 +27,16 @@ class _Children:
     placed: bool = field(default=False)
 
 
+def _runs(given: Sequence[plan.Step]) -> Iterator[plan.Run]:
+    """All commands of the steps, wherever they stand."""
+    for step in given:
+        if isinstance(step.action, plan.Run):
+            yield step.action
+        else:
+            yield from _runs(step.action.steps)
+        yield from _runs((*step.catch, *step.finally_))
+
+
 class StepPlanner:
     """Plans the steps of one file: the workflow's, or those of a module that it uses."""
 
@@ -34,6 +44,22 @@ class StepPlanner:
         self._job = job
         self._children = children
         self._depth = depth
+
+    def all(self, given: Sequence[steps.Step]) -> tuple[plan.Step, ...]:
+        """The steps of a job."""
+        made = self.level(given, ("steps",))
+        self._check_gpus_are_seen(list(_runs(made)))
+        return made
+
+    def _check_gpus_are_seen(self, runs: Sequence[plan.Run]) -> None:
+        """Apptainer shows GPUs only to a command that takes some: without a word, a training would be on the CPU."""
+        gpus, in_images = self._job.resources.gpus, self._job.has_container or any(run.container for run in runs)
+        taken = any(run.resources.gpus_per_task for run in runs)
+        if gpus and in_images and not taken and not self._job.setting.no_container:
+            message = (
+                f"the job has {gpus} GPU{'s' * (gpus > 1)}, but no step takes any, and in a container none is seen"
+            )
+            self._job.report.warning(("resources", "gpus"), message, "say `resources: {gpusPerTask: 1}` at the step")
 
     def level(self, given: Sequence[steps.Step], keys: Keys) -> tuple[plan.Step, ...]:
         made: list[plan.Step] = []

@@ -120,6 +120,25 @@ def test_an_entrypoint_needs_a_container(planned, job, line):
     )
 
 
+IN_IMAGE = "container: {image: a.sif}"
+
+
+@pytest.mark.parametrize(
+    ("steps", "warned"),
+    [
+        (f"[{{run: {{command: x, {IN_IMAGE}}}}}]", True),
+        (f"[{{steps: [{{run: {{command: x, {IN_IMAGE}}}}}]}}]", True),
+        ("[{run: {command: x}}]", False),
+        (f"[{{run: {{command: x, {IN_IMAGE}}}}}, {{resources: {{gpusPerTask: 1}}, run: {{command: x}}}}]", False),
+    ],
+)
+def test_gpus_that_no_command_in_an_image_sees(planned, steps, warned):
+    said = [str(problem) for problem in planned(steps=f"steps: {steps}\n").problems]
+    assert [("no step takes any" in text and text.startswith("w.yaml:1:")) for text in said] == [True] * warned
+    assert planned(steps=f"steps: {steps}\n", no_gpu=True).problems == ()
+    assert planned(steps=f"steps: {steps}\n", no_container=True).problems == ()
+
+
 def test_without_gpus_nothing_asks_for_one(planned):
     resources = "resources: {tasks: 1, cpusPerTask: 1, memPerCpu: 1, gpus: 2, gpu: {minMemory: 24GB}}\n"
     steps = "steps:\n  - run: {command: x, resources: {gpusPerTask: 2}}\n"

@@ -282,6 +282,8 @@ torch.set_num_threads(min(len(os.sched_getaffinity(0)), int(os.environ.get("CPUS
 rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
 device = torch.device("cpu")
 if use_cuda:
+    if int(os.environ.get("LOCAL_WORLD_SIZE", 1)) > torch.cuda.device_count():
+        sys.exit("train.py: more processes than GPUs, and NCCL wants one for each; take fewer tasks, or --no-cuda")
     device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)) % torch.cuda.device_count())
     torch.cuda.set_device(device)
 if world > 1:

@@ -203,6 +203,8 @@ local_rank = int(os.environ.get("LOCAL_RANK", 0))
 use_cuda = torch.cuda.is_available() and not args.no_cuda
 device = torch.device("cuda", local_rank % torch.cuda.device_count()) if use_cuda else torch.device("cpu")
 if use_cuda:
+    if int(os.environ.get("LOCAL_WORLD_SIZE", 1)) > torch.cuda.device_count():
+        sys.exit("train.py: more processes than GPUs, and NCCL wants one for each; take fewer tasks, or --no-cuda")
     torch.cuda.set_device(device)
 if world > 1:
     dist.init_process_group("nccl" if use_cuda else "gloo")
