@@ -126,6 +126,18 @@ def test_it_leaves_when_asked_and_goes_on_exactly(train, straight, tmp_path):
     assert (straight / "metrics.json").read_text() == (tmp_path / "out/metrics.json").read_text()
 
 
+def test_asked_at_the_end_of_an_epoch_it_leaves_before_it_tests(train, tmp_path):
+    """ImageNet's 50,000 images take longer than any grace period."""
+    flags = ("--batch-size", "21", "--epochs", "1")
+    (tmp_path / "stop").write_text("wall_time")
+    told = train(tmp_path / "out", *flags, code=85, PACKTRAIN_STOP=str(tmp_path / "stop"))
+    assert "test accuracy" not in told
+    told = train(tmp_path / "out", *flags)
+    assert "going on in epoch 1 after 1 of 1 batches" in told and "test accuracy" in told
+    train(tmp_path / "straight", *flags)
+    assert (tmp_path / "straight/metrics.json").read_text() == (tmp_path / "out/metrics.json").read_text()
+
+
 def test_published_weights_are_the_beginning_and_the_last_layer_is_new(train, straight, tmp_path):
     known = weights(straight)
     known["fc.weight"], known["fc.bias"] = torch.zeros(1000, 2048), torch.zeros(1000)

@@ -340,7 +340,12 @@ def train(epoch, position):
             checkpoint.save(epoch=epoch, batch=done, step=step, total_loss=total_loss, history=history)
             if checkpoint.should_stop():
                 checkpoint.leave()  # exit code 85: another attempt goes on from here
-    return finite(total_loss / data.batches)
+    loss = finite(total_loss / data.batches)
+    # Now, since testing takes its time: another attempt would begin with that.
+    checkpoint.save(epoch=epoch, batch=data.batches, step=epoch * data.batches, total_loss=total_loss, history=history)
+    if checkpoint.should_stop():
+        checkpoint.leave()
+    return loss
 
 
 @torch.no_grad()
@@ -384,6 +389,8 @@ torch.set_num_threads(cpus)
 rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
 device = torch.device("cpu")
 if use_cuda:
+    if int(os.environ.get("LOCAL_WORLD_SIZE", 1)) > torch.cuda.device_count():
+        sys.exit("train.py: more processes than GPUs, and NCCL wants one for each; take fewer tasks, or --no-cuda")
     device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)) % torch.cuda.device_count())
     torch.cuda.set_device(device)
 if world > 1:
