@@ -17,6 +17,7 @@ _ROUNDING_S = 1.0  # logs tell whole seconds
 _LOST = End(Outcome.LOST, Category.UNKNOWN, "the log does not say how it ended")
 _ASKED_FOR = (1009, 1023)  # evicted, since somebody held or removed the job
 _ONE_MOMENT_S = 2.0
+_NO_CONTAINER = 45  # a code of holds, but the job goes back to the queue
 
 
 class Stay:
@@ -126,7 +127,8 @@ class Stay:
     def explains(self, when: float, end: End) -> bool:
         """A hold or a removal that follows: was it why the stay ended?"""
         at_once = self.ended is not None and when - self.ended <= _ONE_MOMENT_S
-        why = 0 < self.code < 1000 or self.code in _ASKED_FOR or (self.code == 0 and at_once)
+        by_hold = 0 < self.code < 1000 and self.code != _NO_CONTAINER
+        why = by_hold or self.code in _ASKED_FOR or (self.code in (0, _NO_CONTAINER) and at_once)
         if why:
             self.end = end
         return why
@@ -190,7 +192,7 @@ class Stay:
     def _spans(self, floor: float, until: float) -> tuple[Span, ...]:
         marks = list(self._marks)
         until = self._freed_at(until)
-        if self.code == 45:  # the container never came up; HTCondor says "executing" before it tries
+        if self.code == _NO_CONTAINER:  # the container never came up; HTCondor says "executing" before it tries
             marks = [(when, Phase.START if phase is Phase.EXECUTE else phase) for when, phase in marks]
         marks += self._untold_output(until)
         began = self._taken_at(floor, until)

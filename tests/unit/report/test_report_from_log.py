@@ -374,6 +374,8 @@ def test_what_was_held_while_it_was_queued_was_not_held_in_what_it_did_before(tm
     asked = held(1, "30:00", "via condor_hold (by user alice)")
     assert told(tmp_path, SUBMIT, EXECUTE, evicted(1022), asked).held_in is Q
     assert told(tmp_path, SUBMIT, EXECUTE, held(1, "30:00", "enough")).held_in is RUN
+    broken = told(tmp_path, SUBMIT, EXECUTE, evicted(45), asked)
+    assert (ends(broken), broken.held_in) == ([(E.FAILED, C.MACHINE)], Q), "a container that does not start is no hold"
 
 
 def ended(moment, busy, code=0):
