@@ -109,6 +109,7 @@ def detach(row: RunRow, store: SqliteStore, *, reopen: bool) -> int:
 def _detach_to_schedd(row: RunRow, store: SqliteStore, command: list[str]) -> int:
     before = store.lease(row.run)
     folder = RunFolder(row.folder)
+    detached.refuse_getenv(RunSettings.read(folder.htcondor / "settings.json"))
     environ = {**os.environ, "PACKTRAIN_STORE": str(store.path.absolute())}
     job = detached.submit_supervisor(row.run, folder, [*command, "--in-schedd"], environ, _secret_variables(folder))
     deadline = time.monotonic() + _START_S

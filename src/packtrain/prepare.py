@@ -12,7 +12,7 @@ from pathlib import Path
 
 from packtrain.app import engine_capabilities, knowledge_of
 from packtrain.engines.bundle import build_agent, write_launcher
-from packtrain.engines.htcondor import bare
+from packtrain.engines.htcondor import bare, detached
 from packtrain.engines.htcondor import prepare as pool
 from packtrain.engines.htcondor.client import Client, bindings
 from packtrain.errors import UsageError
@@ -115,6 +115,12 @@ def with_pool_problems(prepared: Prepared) -> Prepared:
     assert prepared.planned is not None
     planned = replace(prepared.planned, plan=chosen.plan)
     return replace(prepared, planned=planned, bare=chosen.bare, problems=problems)
+
+
+def refuse_detached(prepared: Prepared) -> None:
+    """What counts only as long as this terminal submits the jobs. Raises UsageError."""
+    if prepared.plan.engine == "htcondor":
+        detached.refuse_getenv(pool.run_settings(prepared.plan, load_settings().htcondor, prepared.disk_bytes))
 
 
 def with_indexes(prepared: Prepared, found: Mapping[Input, Index]) -> Prepared:

@@ -63,6 +63,8 @@ def command(
     show_problems([problem for problem in prepared.problems if problem not in known])
     if prepared.failed:
         raise click.exceptions.Exit(EXIT_USAGE)
+    if detach:
+        prepare.refuse_detached(prepared)
     if dry_run or not as_json:
         show(as_json, explained.to_data(), lambda out: show_plan(out, explained))
     if not dry_run:

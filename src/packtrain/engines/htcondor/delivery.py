@@ -123,7 +123,12 @@ def _landing(parcel: Parcel, name: str, sources: Sequence[Ref]) -> str:
 
 def _plugin_name(ref: Ref) -> str:
     """As HTCondor has it: without the query, and %20 stays %20."""
-    return PurePosixPath(urlsplit(ref.url).path).name
+    return PurePosixPath(urlsplit(_plugin_url(ref)).path).name
+
+
+def _plugin_url(ref: Ref) -> str:
+    """As it can stand in a list of files, which commas divide."""
+    return ref.url.replace(",", "%2C")
 
 
 def lay_out(sent: Sequence[Parcel], native: Path) -> None:
@@ -147,6 +152,19 @@ def _files(parcel: Parcel) -> Iterator[tuple[str, Path]]:
         yield from ((item.name, path_of(item.sources[0])) for item in parcel.source.items)
 
 
+def left_out(source: Input) -> Iterator[str]:
+    """Folders of a native input that no job gets: links to folders are not followed, and of empty ones nothing is
+    sent."""
+    if source.prefix is None or way_of(source) != NATIVE or not is_local(source):
+        return
+    root = path_of(source.prefix)
+    for folder, folders, names in os.walk(root):
+        here = Path(folder)
+        yield from (str((here / name).relative_to(root)) for name in sorted(folders) if (here / name).is_symlink())
+        if not folders and not names and here != root:
+            yield str(here.relative_to(root))
+
+
 def path_of(ref: Ref) -> Path:
     return Path(unquote(urlsplit(ref.url).path))
 
@@ -158,7 +176,7 @@ def transfer_list(job: Job, sent: Sequence[Parcel], native: Path) -> tuple[str, 
     listed: list[str] = []
     for parcel in mine:
         if parcel.way == PLUGIN:
-            listed += [item.sources[0].url for item in parcel.source.items]
+            listed += [_plugin_url(item.sources[0]) for item in parcel.source.items]
         else:
             listed.append(str(native / parcel.folder))
     listed += [str(_index_of(source.index)) for source in job.inputs if source.index is not None]

@@ -6,8 +6,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from packtrain.engines.htcondor.client import Client
+from packtrain.engines.htcondor.settings import RunSettings
 from packtrain.engines.htcondor.text import check_path
-from packtrain.errors import EXIT_INTERNAL
+from packtrain.errors import EXIT_INTERNAL, UsageError
 from packtrain.plan import RunFolder
 
 _PASSED = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "VIRTUAL_ENV", "PYTHONPATH", "LD_LIBRARY_PATH")
@@ -26,6 +27,15 @@ def submit_supervisor(
     text = supervisor_text(run, folder, command, passed(environ, secret))
     (folder.htcondor / "supervisor.sub").write_text(text, encoding="utf-8")
     return f"{Client().submit(text)}.0"
+
+
+def refuse_getenv(settings: RunSettings) -> None:
+    """HTCondor would look into the environment of the one who submits the jobs: the supervisor's. Raises UsageError."""
+    if settings.line("getenv").lower() not in ("", "false", "no", "f", "0"):
+        raise UsageError(
+            "`getenv` does not work with --detach: the supervisor submits the jobs, and has few of your variables; "
+            "name those that the jobs need with `environment` (`env` of a workflow), or run without --detach"
+        )
 
 
 def passed(environ: Mapping[str, str], secret: Collection[str] = ()) -> dict[str, str]:

@@ -22,6 +22,7 @@ _MIB = 1 << 20
 _SPARE_MB = 1024  # for outputs, logs and the agent
 _UNKNOWN_MB = 10_240
 _NO_LIMIT = -1
+_SHOWN = 5
 
 
 def run_settings(
@@ -79,6 +80,8 @@ def problems(plan: Plan, settings: RunSettings, client: Client, origin: Origin |
         report.error((*keys, "delivery"), sentence)
     if plan.jobs[0].output and plan.jobs[0].output.continuous and plan.jobs[0].output.ref.url.startswith("file:"):
         report.warning(("continuousOutputSync",), "outputs come from the pool when a job ends, not while it runs")
+    for keys, sentence in _left_out(plan):
+        report.warning(keys, sentence, "put files into them, or name what a link leads to as an input of its own")
     if not report.failed:
         _compare_sizes(plan, settings, client, report)
     return report.problems
@@ -95,8 +98,21 @@ def _of_inputs(plan: Plan) -> list[tuple[tuple[str, ...], str]]:
     return list(found)
 
 
+def _left_out(plan: Plan) -> dict[tuple[tuple[str, ...], str], None]:
+    found = {}
+    for source in dict.fromkeys(source for job in _different(plan) for source in job.inputs):
+        names = list(delivery.left_out(source))
+        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+        if names:
+            said = (
+                f"jobs do not get empty folders, nor what links to folders lead to: {', '.join(names[:_SHOWN])}{more}"
+            )
+            found[(_keys(source.name), said)] = None
+    return found
+
+
 def _compare_sizes(plan: Plan, settings: RunSettings, client: Client, report: Report) -> None:
-    job, size = max(((job, _native_bytes(job)) for job in _different(plan)), key=lambda pair: pair[1])
+    job, size = max(((job, _native_bytes(job, settings)) for job in _different(plan)), key=lambda pair: pair[1])
     limit = native_limit_mb(settings, client)
     keys = next((_keys(source.name) for source in job.inputs if delivery.way_of(source) == delivery.NATIVE), ("input",))
     remedy = "say `delivery: agent` and give an address (http, s3, osdf) that the job can reach"
@@ -120,15 +136,15 @@ def _different(plan: Plan) -> Iterator[Job]:
     yield from {job.inputs: job for job in plan.jobs}.values()
 
 
-def _native_bytes(job: Job) -> int:
+def _native_bytes(job: Job, settings: RunSettings) -> int:
     image = image_of(job)
-    return delivery.native_bytes(job, [Path(image)] if image.startswith("/") else [])
+    sent = image.startswith("/") and settings.line("transfer_container").lower() not in ("false", "no", "f", "0")
+    return delivery.native_bytes(job, [Path(image)] if sent else [])
 
 
 def native_limit_mb(settings: RunSettings, client: Client) -> int:
     """Of the job itself, else of the access point; -1: none."""
-    own = next((value for key, value in reversed(settings.lines) if text.normal(key) == "max_transfer_input_mb"), "")
-    for value in (own, client.param("MAX_TRANSFER_INPUT_MB")):
+    for value in (settings.line("max_transfer_input_mb"), client.param("MAX_TRANSFER_INPUT_MB")):
         try:
             return int(value)
         except ValueError:

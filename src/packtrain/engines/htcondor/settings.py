@@ -51,6 +51,10 @@ class RunSettings:
     lines: tuple[tuple[str, str], ...] = ()  # of the person's settings, then of the workflow
     hints: Hints = _NO_HINTS  # what earlier runs learned of places
 
+    def line(self, key: str) -> str:
+        """What a person says of it; the last one counts, "" is nothing."""
+        return next((value.strip() for name, value in reversed(self.lines) if name.strip().lower() == key), "")
+
     def write(self, path: Path) -> None:
         path.write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
 

@@ -140,6 +140,33 @@ def test_an_image_that_is_sent_counts_too(tmp_path):
     assert "sends at most" in sentences(plan(job(environment=contained(str(path)))), "1")[0]
 
 
+def test_an_image_that_stays_here_does_not_count(tmp_path):
+    (tmp_path / "image.sif").write_bytes(b"x" * 2_000_000)
+    made = plan(job(environment=contained(str(tmp_path / "image.sif"))))
+    assert sentences(made, "1", RunSettings(lines=(("Transfer_Container", " False"),))) == []
+    assert sentences(made, "1") != []
+
+
+def test_folders_that_no_job_would_get_are_told(tmp_path):
+    (tmp_path / "data/empty").mkdir(parents=True)
+    (tmp_path / "data/full").mkdir()
+    (tmp_path / "data/full/a").touch()
+    (tmp_path / "data/linked").symlink_to(tmp_path)
+    made = plan(job(inputs=(Input("", "input", prefix=Ref(f"file://{tmp_path}/data")),)))
+    (said,) = sentences(made)
+    assert said.endswith("lead to: linked, empty")
+
+
+def test_an_address_with_a_comma_is_one_address():
+    source = remote("https://a.example/x,y.tar?v=1,2", delivery="plugin")
+    (parcel,) = delivery.parcels(plan(job(inputs=(source,))))
+    assert delivery.transfer_list(job(inputs=(source,)), [parcel], Path("/n")) == (
+        "https://a.example/x%2Cy.tar?v=1%2C2",
+    )
+    (arriving,) = delivery.for_worker(job(inputs=(source,)), [parcel]).inputs
+    assert arriving.items[0].sources[0].url.endswith("x%2Cy.tar")
+
+
 def test_lines_that_are_packtrains_own_are_refused():
     settings = run_settings(plan(htcondor=(EnvVar("executable", "x"),)), HtcondorSettings(), None)
     assert sentences(plan(), settings=settings) == [

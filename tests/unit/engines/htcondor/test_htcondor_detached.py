@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
-from packtrain.engines.htcondor.detached import passed, supervisor_text
+import pytest
+
+from packtrain.engines.htcondor.detached import passed, refuse_getenv, supervisor_text
+from packtrain.engines.htcondor.settings import RunSettings
+from packtrain.errors import UsageError
 from packtrain.plan import RunFolder
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "htcondor" / "supervisor.sub"
@@ -38,3 +43,10 @@ def test_a_job_ad_gets_no_secret_that_is_named_like_ours():
         "_CONDOR_X": "secret",
     }
     assert passed(shell, {"_CONDOR_X"}) == {"PACKTRAIN_CONFIG": "/c", "_CONDOR_SCHEDD_HOST": "ap"}
+
+
+@pytest.mark.parametrize(("value", "refused"), [("true", True), ("HOME, X*", True), ("False", False)])
+def test_variables_of_a_shell_that_will_be_gone_are_refused(value, refused):
+    """The supervisor's own would be taken for them, without a word."""
+    with pytest.raises(UsageError, match="--detach") if refused else contextlib.nullcontext():
+        refuse_getenv(RunSettings(lines=(("GetEnv", value),)))
