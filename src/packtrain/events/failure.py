@@ -387,6 +387,14 @@ KINDS: dict[str, FailureKind] = {
         "a rule of the pool keeps the job back",
         "see what the rule says; ask those who run the pool",
     ),
+    "no_machine": FailureKind(
+        POOL,
+        False,
+        END,
+        68,
+        "no machine of the pool took the job for as long as `recovery.longestQueue` allows",
+        "`condor_q -better-analyze` says which of its wishes no machine meets; ask for less, then `packtrain resume`",
+    ),
     "internal": FailureKind(
         PACKTRAIN, True, RETRY, 70, "a defect of packtrain", "please report it, with the attempt's journal"
     ),

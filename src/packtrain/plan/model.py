@@ -293,6 +293,7 @@ class Recovery:
     switch_delivery: bool = True  # let the agent fetch what the pool's plugins fail to bring
     copies: float = 0.05  # of the run's time on machines: what may be done twice for late jobs; 0: they are let be
     least_gain_s: float = 300.0  # how much sooner a late job has to end elsewhere
+    longest_queue_s: float = 604800.0  # how long no machine of a pool may take anything of the run
 
 
 @dataclass(frozen=True)

@@ -96,6 +96,8 @@ class Recovery(Model):
     """Late jobs are moved elsewhere, or get a second copy there; the share of the run's time it may take. 0: never."""
     least_gain: Seconds = 300.0
     """How much sooner a late job has to end elsewhere, at least."""
+    longest_queue: Seconds = 7 * 86400.0
+    """A job that waits in a pool fails when no machine has taken anything of the run for so long."""
 
 
 def _listed(value: Any) -> Any:

@@ -34,6 +34,7 @@ AGENT_KINDS = frozenset(
 )
 
 
+NO_MACHINE = -1  # given up in this place of holds: it found none
 _NO_STAY = Stay()
 _NONE: Mapping[Any, Any] = MappingProxyType({})  # shared
 _NOTHING: dict[Any, Any] = {}  # of what shed all; never changed
@@ -301,6 +302,9 @@ class JobState:
 
     def _why_ended(self, attempt: Attempt) -> Failure | None:
         """A supervisor's reason counts more than the agent's, which only felt that it was ended."""
+        never_ran = not attempt.emitter and not attempt.start
+        if attempt.failure and never_ran and self.answer(attempt.decision, NO_MACHINE):
+            return Failure.of("no_machine", attempt.failure.stage, "no machine of the pool took it")
         if attempt.failure is None or not self.cancel_decided(attempt.decision):
             return attempt.failure
         outrun = self._accepted is not None and self._accepted[0] < self._cancelled[attempt.decision][0]
@@ -433,6 +437,11 @@ class JobState:
         since = [a.reached for a in self.attempts if a.decision == decision and a.start in starts]
         before = [a.reached for a in self.attempts if a.decision != decision or a.start not in starts]
         return max(since, default=-1) > max(before, default=-1)
+
+    @property
+    def waits_since(self) -> float:
+        """When it began to wait for a machine, if it does."""
+        return max(self.changed_at, *(attempt.over_at for attempt in self.attempts), 0.0)
 
     def in_pool(self, decision: str) -> PoolTimes | None:
         """Where its time went by the pool's log; None where there is no pool, or it has not told anything."""

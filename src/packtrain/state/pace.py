@@ -130,6 +130,7 @@ class Pace:
     waiting: set[str] = field(default_factory=set)  # for a machine, or for their next attempt
     copied: set[str] = field(default_factory=set)  # jobs of which a second copy was started
     moved: dict[str, Moved] = field(default_factory=dict)  # jobs that were, from the decision on
+    last: float = 0.0  # when an attempt last came to a machine, or left it
     slot_s: float = 0.0  # of all attempts that are over
     _slot_s: dict[str, float] = field(default_factory=dict)
     _queued: dict[str, float] = field(default_factory=dict)  # seconds that a job last waited for a machine
@@ -145,6 +146,7 @@ class Pace:
         queued = _queued(job)
         if queued is not None:
             _note(self._queued, job.id, queued)
+        self.last = max(self.last, *(max(a.began_at, a.over_at if a.began_at else 0.0) for a in job.attempts), 0.0)
         self._stays[job.id] = tuple([(a.began_at, a.over_at or math.inf) for a in job.attempts if a.began_at])
         status = job.status
         earlier = self.running.pop(job.id, None)

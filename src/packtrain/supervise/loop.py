@@ -18,6 +18,7 @@ from packtrain.events import Event, Failure, kinds, new_emitter
 from packtrain.plan import Plan, RunFolder
 from packtrain.state import Attempt, AttemptStatus, JobState, JobStatus, RunState
 from packtrain.state.fold import QUIET
+from packtrain.state.job import NO_MACHINE
 from packtrain.state.knowledge import dataset_of, visits_of
 from packtrain.store import Lease, Store
 from packtrain.supervise.collect import Collector
@@ -29,6 +30,7 @@ from packtrain.supervise.policies import (
     halt,
     holds,
     loosen,
+    patience,
     settle,
     start,
     stragglers,
@@ -63,7 +65,7 @@ class Supervisor:
         rules = Rules.of(plan, able)
         self._verdict, self._start = verdict(rules), start(rules)
         self._care: Sequence[Policy] = (halt(rules), holds(rules), loosen(rules))
-        self._stragglers, self._survey_s, self._next_survey = stragglers(rules), pause_of(rules), 0.0
+        self._looks, self._survey_s, self._next_survey = (patience(rules), stragglers(rules)), pause_of(rules), 0.0
         self._began = clock()
         self._collector = Collector(store, plan.run, folder, able.shares_folder, able.journals, clock, mono)
         self._emitter, self._seq = new_emitter("supervisor"), 0
@@ -149,7 +151,8 @@ class Supervisor:
         answered: dict[str, list[str]] = {"release": [], "give_up": []}
         for job in self.state.jobs.values():
             for attempt in job.live:
-                answer = job.answer_to(attempt.hold) if attempt.hold else job.answer(attempt.decision, NO_HOLD)
+                known = [job.answer(attempt.decision, which) for which in (NO_HOLD, NO_MACHINE)]
+                answer = job.answer_to(attempt.hold) if attempt.hold else next(filter(None, known), "")
                 if answer:
                     answered[answer].append(attempt.decision)
         self._engine.release(answered["release"])
@@ -240,7 +243,7 @@ class Supervisor:
         known = self.state.outcomes.pace.usual_s() or math.inf
         usual = min(known, now - self._began)  # it takes at least as long, where nothing has ended yet
         self._next_survey = now + max(self._survey_s, usual / self._engine.capabilities.surveys)
-        return (self._stragglers,)
+        return self._looks
 
     def _act(self, decisions: Sequence[Decision]) -> None:
         self._submit([self._ticket(d.job, d.id) for d in decisions if isinstance(d, Submit)])

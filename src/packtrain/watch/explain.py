@@ -19,6 +19,7 @@ from packtrain.state.record import Finding, signature
 from packtrain.supervise.policies.amend import amendment
 from packtrain.supervise.policies.halt import has_begun, why_halted
 from packtrain.supervise.policies.hold import answer_for
+from packtrain.supervise.policies.patience import gives_up_at, is_idle
 from packtrain.supervise.policies.places import avoided, everywhere
 from packtrain.supervise.policies.rules import Rules
 from packtrain.supervise.policies.start import wait_of
@@ -98,7 +99,9 @@ def explain_run(setting: Setting) -> list[str]:
 def explain_job(job: JobState, setting: Setting) -> Explanation:
     failure = _failure(job)
     if failure is None:
-        return Explanation(job.id, False, _calm(job), tuple(_earlier(job)), done=_done(job), next=_next(job, setting))
+        return Explanation(
+            job.id, False, _calm(job, setting.now), tuple(_earlier(job)), done=_done(job), next=_next(job, setting)
+        )
     last = next(iter(reversed(_failed(job))), None)
     row = FAILURE_KINDS.get(failure.kind)
     return Explanation(
@@ -125,7 +128,7 @@ def _failure(job: JobState) -> Failure | None:
     return job.latest.failure if job.latest and not job.latest.live else None
 
 
-def _calm(job: JobState) -> str:
+def _calm(job: JobState, now: float) -> str:
     last = job.latest
     if job.status is JobStatus.SUCCEEDED and last:
         return f"it succeeded: attempt {last.number} took {figures.duration(last.seconds)} and passed its checks"
@@ -138,7 +141,10 @@ def _calm(job: JobState) -> str:
     if last and last.live and (why := job.glimpse(last.decision)[0].get("waits")):
         return f"it is not in the pool's queue yet, and is tried again: {why}"
     if job.status is JobStatus.QUEUED and last and last.site == "htcondor":
-        return f"it waits for a machine of the pool{_again(job)}; `condor_q -better-analyze {last.native}` says more"
+        long = figures.waited(job.waits_since, now)
+        return (
+            f"it waits for a machine of the pool{long}{_again(job)}; `condor_q -better-analyze {last.native}` says more"
+        )
     if job.status is JobStatus.QUEUED:
         return "it waits for room: the CPUs, memory or GPUs it asks for are taken by other jobs"
     return "its turn has not come"
@@ -214,11 +220,21 @@ def _next(job: JobState, setting: Setting) -> str:
     if last and last.hold:
         return _answer(job, last, setting)
     if job.live or not job.recent:
-        return ""
+        return _patience(job, setting)
     wait = job.changed_at + wait_of(job, setting.rules) - setting.now
     amended = amended_words(amendment(job, setting.rules, setting.places))
     when = f"in {figures.duration(wait)}" if wait >= 1 else "now"
     return f"another attempt follows {when}{', ' if amended else ''}{amended}"
+
+
+def _patience(job: JobState, setting: Setting) -> str:
+    """Of one that waits in a pool where nothing of the run runs."""
+    if not any(map(is_idle, job.live)) or not setting.rules.many_sites or setting.state.record.pace.running:
+        return ""
+    left = gives_up_at(setting.state, job, setting.rules) - setting.now
+    if left > setting.rules.recovery.longest_queue_s / 2:
+        return ""
+    return f"it fails in {figures.duration(max(0.0, left))} if no machine takes anything of the run until then"
 
 
 def _answer(job: JobState, attempt: Attempt, setting: Setting) -> str:

@@ -10,6 +10,7 @@ _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 # How much of a training metric is shown, and how; others follow by their own names.
 _METRICS = ("epoch", "step", "loss", "accuracy", "test_loss", "test_accuracy")
 _HIDDEN = frozenset({"total_steps", "epochs", "seconds"})
+_LONG_S = 60.0
 _RATES = ("_per_second", "_per_s")
 
 
@@ -22,6 +23,11 @@ def size(count: float | None) -> str:
             break
         value /= 1000
     return f"{value:.0f} {unit}" if unit == "B" or value >= 99.5 else f"{value:.1f} {unit}"
+
+
+def waited(since: float, now: float) -> str:
+    """, for 3 h 20 min; nothing of what is short."""
+    return f", for {duration(now - since)}" if since and now - since >= _LONG_S else ""
 
 
 def duration(seconds: float | None) -> str:

@@ -108,9 +108,10 @@ def _progress(job: JobState, last: Attempt | None) -> tuple[Text | ProgressBar, 
 
 
 def _queued(job: JobState) -> str:
-    """Why it waits again, if it ran before."""
+    """For how long, and why again, if it ran before."""
     before = job.attempts[-2] if len(job.attempts) > 1 else None
-    return f"again, after {before.failure.kind}" if before and before.failure else ""
+    again = f"again, after {before.failure.kind}" if before and before.failure else ""
+    return f"{again}{figures.waited(job.waits_since, time.time())}".removeprefix(", ")
 
 
 def _last_word(job: JobState, last: Attempt) -> str:

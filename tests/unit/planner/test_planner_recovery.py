@@ -13,11 +13,13 @@ def test_every_key(planned):
     made = planned(
         "limits: {wasted: 40h}\n"
         "recovery: {wait: 5s, longestWait: 1m, failures: 20, wasted: 200h, stopAfter: 0, avoid: 10m, mostMemory: 1.5,"
-        " mostDisk: 1, switchDelivery: false}\n",
+        " mostDisk: 1, switchDelivery: false, longestQueue: 2d}\n",
         engine="htcondor",
     ).plan
     assert made.jobs[0].limits.wasted_s == 40 * 3600.0
-    assert made.recovery == Recovery(5.0, 60.0, 20, 200 * 3600.0, 0, 600.0, 1.5, 1.0, False)
+    assert made.recovery == Recovery(
+        5.0, 60.0, 20, 200 * 3600.0, 0, 600.0, 1.5, 1.0, False, longest_queue_s=2 * 86400.0
+    )
 
 
 def test_a_first_wait_that_is_longer_than_the_longest(planned):

@@ -12,7 +12,7 @@ from packtrain.engines.htcondor import CAPABILITIES as HTCONDOR
 from packtrain.plan import EnvVar, Input, Job, Limits, Plan, Recovery, Resources
 from packtrain.state import JobStatus
 from packtrain.supervise.decisions import Cancel, End, GiveUp, Release, Submit, event_of
-from packtrain.supervise.policies import Rules, halt, holds, loosen, start, verdict
+from packtrain.supervise.policies import Rules, halt, holds, loosen, patience, start, verdict
 from packtrain.supervise.policies.places import avoided
 
 HOUR = 3600.0
@@ -412,6 +412,52 @@ class TestMoreOfIt:
         made = Amendment(2.0, 4.0, ("A", "B"), ("a1",), True)
         assert Amendment.from_data(made.to_data()) == made
         assert Amendment().to_data() == {} and Amendment.from_data({}) == Amendment()
+
+
+class TestNoMachine:
+    """A week without any machine for the run: most likely none has what is asked for."""
+
+    DAY = 24 * HOUR
+    RULES = pool(2)
+
+    def decide(self, story, now, rules=RULES):
+        return patience(rules)(story.state, (), now)
+
+    def test_what_nothing_takes_ends_with_a_reason(self):
+        story = Story()
+        story.submit()
+        assert self.decide(story, 7 * self.DAY - 1) == []
+        (decision,) = self.decide(story, 7 * self.DAY)
+        reason = "no machine of the pool took anything of the run for 168.0 h"
+        assert decision == GiveUp("0", "0-1", reason, decision.hold)
+        story.answer("give_up", decision.hold)
+        assert self.decide(story, 8 * self.DAY) == []
+        story.gone(detail="packtrain: cancelled")
+        (end,) = verdict(self.RULES)(story.state, ["0"], 8 * self.DAY)
+        assert (end.verdict, end.failure.kind) == (JobStatus.FAILED, "no_machine")
+
+    def test_others_that_run_or_ran_meanwhile_are_a_reason_to_wait(self):
+        story = Story("0", "1")
+        story.submit()
+        story.submit("1-1", "1")
+        story.now = 5 * self.DAY
+        story.placed(1, "1-1", "1")
+        assert self.decide(story, 30 * self.DAY) == [], "it has the only machine, perhaps"
+        story.now = 31 * self.DAY
+        story.stopped(1, "1-1", "1")
+        assert self.decide(story, 37 * self.DAY) == []
+        assert {d.job for d in self.decide(story, 38 * self.DAY)} == {"0", "1"}
+
+    def test_not_what_is_held_or_is_to_end_nor_on_one_machine(self):
+        story = Story("0", "1")
+        story.submit()
+        story.held("wait")
+        story.submit("1-1", "1")
+        story.cancel("1-1", "1")
+        assert self.decide(story, 30 * self.DAY) == []
+        alone = Story()
+        alone.submit()
+        assert self.decide(alone, 30 * self.DAY, pool(many_sites=False)) == []
 
 
 class TestDelivery:

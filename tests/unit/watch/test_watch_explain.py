@@ -88,6 +88,18 @@ def test_when_the_next_attempt_comes_and_where_not(tmp_path):
     assert explain_run(setting(story, tmp_path, now=103.0)) == [expected]
 
 
+def test_one_that_waits_tells_for_how_long_and_until_when(tmp_path):
+    story = Story()
+    story.now = 1000.0
+    story.supervise("decided", action="submit", id="0-1", reason="r")
+    story.supervise("confirmed", id="0-1", native="7.0", site="htcondor")
+    told = why(story, tmp_path, now=1000.0 + 3 * 3600)
+    assert told.what.startswith("it waits for a machine of the pool, for 3 h 00 min; `condor_q -better-analyze 7.0`")
+    assert told.next == ""
+    late = why(story, tmp_path, now=1000.0 + 6 * 86400)
+    assert late.next == "it fails in 24 h 00 min if no machine takes anything of the run until then"
+
+
 def test_without_a_supervisor_nothing_follows_by_itself(tmp_path):
     story = Story()
     assert "`packtrain resume`" in why(story, tmp_path, attended=False).next

@@ -1,14 +1,15 @@
 """Pure functions from state and time to decisions. Each looks only at the jobs that changed or are due, except
-`halt` and `stragglers`.
+`halt`, `stragglers` and `patience`.
 
-`rules` is what they go by; `verdict`, `halt`, `hold`, `start`, `amend`, `stragglers` and `cancel` decide; `places` says
-what is avoided, `forecast` when attempts will end. No policy reads a clock, a file or a random source: a simulator runs
-them unchanged."""
+`rules` is what they go by; `verdict`, `halt`, `hold`, `start`, `amend`, `stragglers`, `patience` and `cancel` decide;
+`places` says what is avoided, `forecast` when attempts will end. No policy reads a clock, a file or a random source: a
+simulator runs them unchanged."""
 
 from packtrain.supervise.policies.amend import loosen
 from packtrain.supervise.policies.cancel import cancel_everything, cancel_requested
 from packtrain.supervise.policies.halt import halt
 from packtrain.supervise.policies.hold import holds
+from packtrain.supervise.policies.patience import patience
 from packtrain.supervise.policies.rules import Rules
 from packtrain.supervise.policies.start import start
 from packtrain.supervise.policies.stragglers import settle, stragglers
@@ -21,6 +22,7 @@ __all__ = [
     "halt",
     "holds",
     "loosen",
+    "patience",
     "settle",
     "start",
     "stragglers",
