@@ -20,7 +20,9 @@ from packtrain.transfer.checksums import (
     Checksums,
     Progress,
     bad_blocks,
+    block_for,
     make_checksums,
+    misfit,
     read_checksums,
     write_checksums,
 )
@@ -33,7 +35,10 @@ _SHOWN = 20
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("-o", "--output", type=click.Path(path_type=Path), help=f"Where to; by default FILE{SUFFIX}.")
 @click.option(
-    "--block", metavar="SIZE", callback=options.size, help="Size of a block, e.g. 4MiB; by default it suits the file."
+    "--block",
+    metavar="SIZE",
+    callback=options.size,
+    help="Size of a block, 4MiB at most; by default as suits the file.",
 )
 @click.option("--verify", type=click.Path(path_type=Path), help="Verify the file against this checksums file.")
 @json_option
@@ -46,19 +51,27 @@ def command(file: Path, output: Path | None, block: int | None, verify: Path | N
         raise NotFoundError(f"there is no file {file}")
     if verify is not None:
         _verify(file, load(verify), as_json)
-    elif block is not None and block < 1:
-        raise UsageError("a block has at least one byte")
     else:
         _make(file, block, output or file.with_name(file.name + SUFFIX), as_json)
 
 
 def _make(file: Path, block: int | None, target: Path, as_json: bool) -> None:
+    _refuse_misfit(file, block)
     with _shown(file, as_json) as progress:
         made = make_checksums(file, block, progress)
         write_checksums(made, target)
     data = {"path": str(target), "size": made.size, "block": made.block, "blocks": len(made.sha256)}
     words = f"{target}: {count(len(made.sha256), 'block')} of {figures.size(made.block)}; sha256 {made.whole}"
     show(as_json, {**data, "sha256": made.whole}, lambda out: out.print(words, markup=False))
+
+
+def _refuse_misfit(file: Path, block: int | None) -> None:
+    if block is not None and block < 1:
+        raise UsageError("a block has at least one byte")
+    size = file.stat().st_size
+    unfit = misfit(block_for(size) if block is None else block, size)
+    if unfit:
+        raise UsageError(f"{file}: {unfit}; {'split the file' if block is None else 'choose another --block'}")
 
 
 def _verify(file: Path, checksums: Checksums, as_json: bool) -> None:

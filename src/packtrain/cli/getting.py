@@ -21,7 +21,7 @@ from packtrain.plan import Digest, Item, Ref
 from packtrain.planner.data import is_folder, name_of
 from packtrain.transfer.address import checked_name, scheme_of, shown
 from packtrain.transfer.api import ObjectInfo
-from packtrain.transfer.checksums import Checksums, bad_blocks
+from packtrain.transfer.checksums import STREAMED_BLOCK, Checksums, bad_blocks
 from packtrain.transfer.fetch import Fetched, fetch
 from packtrain.transfer.flow import of_reader
 from packtrain.transfer.ordered import Ordered, is_doubtful
@@ -191,7 +191,7 @@ class Getting:
     def _streamed(self, wanted: Wanted, folder: Path) -> Got | None:
         """Unpacked as it comes, with nothing of the archive on the disk; None if it cannot be."""
         item, began = wanted.item, time.monotonic()
-        if item.name.lower().endswith(_AS_FILES):
+        if item.name.lower().endswith(_AS_FILES) or (wanted.checksums and wanted.checksums.block > STREAMED_BLOCK):
             return None
         self.follower.begin("unpack", item.name, item.size)
         with self._ordered(wanted) as download:

@@ -12,10 +12,10 @@ import os
 import queue
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Optional
+from typing import TYPE_CHECKING, BinaryIO, Optional, overload
 
 from packtrain.errors import FormatError
 from packtrain.plan.codec import decode, encode
@@ -24,7 +24,10 @@ from packtrain.transfer.api import Span
 SUFFIX = ".checksums.json"
 VERSION = 1
 SMALLEST_BLOCK = 1 << 20
-_MOST_BLOCKS = 45_000  # keeps the file below 2 MB
+STREAMED_BLOCK = 2 << 20  # the largest for what is used as it comes: some forty blocks are in memory then
+LARGEST_BLOCK = 4 << 20  # a download holds up to 96 MiB of blocks, and some more: within 150 MB with all else
+MOST_BLOCKS = 500_000  # of which the file has 22 MB, and whoever reads it 16
+_FEW_BLOCKS = 45_000  # keeps the file below 2 MB
 _DIGEST_BYTES = 32
 _PIECE = 1 << 20
 _PIECES_AHEAD = 8
@@ -40,13 +43,48 @@ Progress = Callable[[int, Optional[int]], None]
 class Checksums:
     block: int  # bytes in a block; the last one may be shorter
     size: int  # bytes of the file
-    sha256: tuple[str, ...]  # lower-case hex, one a block
+    sha256: Sequence[str]  # lower-case hex, one a block
     whole: str | None = None  # sha256 of the file
     name: str = ""  # of the file, for people
 
     def span(self, index: int) -> Span:
         """Where a block lies."""
         return Span(index * self.block, min((index + 1) * self.block, self.size))
+
+
+class HexDigests(Sequence[str]):
+    """Like a tuple of them, in a quarter of its memory."""
+
+    def __init__(self, raw: bytes) -> None:
+        self.raw = raw
+
+    @classmethod
+    def of(cls, digests: Iterable[str]) -> HexDigests:
+        raw = bytearray()
+        for digest in digests:
+            raw += bytes.fromhex(digest)
+        return cls(bytes(raw))
+
+    def __len__(self) -> int:
+        return len(self.raw) // _DIGEST_BYTES
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[str]: ...
+
+    def __getitem__(self, index: int | slice) -> str | Sequence[str]:
+        if isinstance(index, slice):
+            return tuple(self[one] for one in range(*index.indices(len(self))))
+        at = range(len(self))[index] * _DIGEST_BYTES
+        return self.raw[at : at + _DIGEST_BYTES].hex()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and len(self) == len(other) and all(map(str.__eq__, self, other))
+
+    def __hash__(self) -> int:
+        return hash(self.raw)
 
 
 @dataclass(frozen=True)
@@ -62,11 +100,20 @@ class _Document:
 
 
 def block_for(size: int) -> int:
-    """1 MiB, doubled until the checksums file of so large a file stays small."""
-    block = SMALLEST_BLOCK
-    while block * _MOST_BLOCKS < size:
-        block *= 2
-    return block
+    """1 MiB while the checksums file of so large a file stays small, and never more than has to be."""
+    if size <= SMALLEST_BLOCK * _FEW_BLOCKS:
+        return SMALLEST_BLOCK
+    return STREAMED_BLOCK if size <= STREAMED_BLOCK * MOST_BLOCKS else LARGEST_BLOCK
+
+
+def misfit(block: int, size: int) -> str:
+    """Why a file of this size cannot have checksums of such blocks; else nothing."""
+    if block > LARGEST_BLOCK:
+        return f"blocks of {block} bytes are too large, since a download has many in memory: {LARGEST_BLOCK} at most"
+    count = -(-size // block)
+    if count > MOST_BLOCKS:
+        return f"{size} bytes are {count} blocks of {block} bytes, and {MOST_BLOCKS} blocks are the most"
+    return ""
 
 
 def make_checksums(path: Path, block: int | None = None, progress: Progress = lambda done, total: None) -> Checksums:
@@ -74,7 +121,7 @@ def make_checksums(path: Path, block: int | None = None, progress: Progress = la
     size = path.stat().st_size
     length = block_for(size) if block is None else block
     with open(path, "rb") as file, _Aside() as whole:
-        blocks = tuple(_block_digests(file, length, size, whole.update, progress))
+        blocks = HexDigests.of(_block_digests(file, length, size, whole.update, progress))
         done = file.tell()
     return Checksums(length, done, blocks, whole.hexdigest(), path.name)
 
@@ -82,8 +129,8 @@ def make_checksums(path: Path, block: int | None = None, progress: Progress = la
 def bad_blocks(path: Path, checksums: Checksums, progress: Progress = lambda done, total: None) -> list[int]:
     """The blocks that differ in the file or are missing from it. That the file is longer is not seen here."""
     with open(path, "rb") as file:
-        seen = list(_block_digests(file, checksums.block, checksums.size, lambda piece: None, progress))
-    return [index for index, digest in enumerate(checksums.sha256) if seen[index : index + 1] != [digest]]
+        seen = _block_digests(file, checksums.block, checksums.size, lambda piece: None, progress)
+        return [index for index, digest in enumerate(checksums.sha256) if next(seen, None) != digest]
 
 
 def _block_digests(
@@ -151,7 +198,7 @@ def write_checksums(checksums: Checksums, path: Path) -> None:
 
 
 def format_checksums(checksums: Checksums) -> str:
-    digests = base64.b64encode(bytes.fromhex("".join(checksums.sha256))).decode("ascii")
+    digests = base64.b64encode(HexDigests.of(checksums.sha256).raw).decode("ascii")
     document = _Document(VERSION, checksums.size, checksums.block, digests, checksums.whole or "", checksums.name)
     return json.dumps(encode(document), indent=1, ensure_ascii=False) + "\n"
 
@@ -169,6 +216,9 @@ def parse_checksums(text: str, where: str) -> Checksums:
     document = _document(text, where)
     if document.size < 0 or document.block < 1:
         raise FormatError(f"{where}: the size {document.size} and the block {document.block} cannot be")
+    unfit = misfit(document.block, document.size)
+    if unfit:
+        raise FormatError(f"{where}: {unfit}; make it anew with `packtrain checksums`")
     digests = _digests(document, where)
     whole = _hex(document.sha256, where) if document.sha256 else None
     return Checksums(document.block, document.size, digests, whole, document.name)
@@ -185,7 +235,7 @@ def _document(text: str, where: str) -> _Document:
     return decode(_Document, data, where)
 
 
-def _digests(document: _Document, where: str) -> tuple[str, ...]:
+def _digests(document: _Document, where: str) -> HexDigests:
     try:
         raw = base64.b64decode(document.blocks, validate=True)
     except (binascii.Error, ValueError) as error:
@@ -194,7 +244,7 @@ def _digests(document: _Document, where: str) -> tuple[str, ...]:
     if len(raw) != count * _DIGEST_BYTES:
         words = f"{where}.blocks has {len(raw)} bytes, but {count} blocks have digests of {count * _DIGEST_BYTES}"
         raise FormatError(words)
-    return tuple(raw[at : at + _DIGEST_BYTES].hex() for at in range(0, len(raw), _DIGEST_BYTES))
+    return HexDigests(raw)
 
 
 def _hex(text: str, where: str) -> str:

@@ -1,4 +1,4 @@
-"""How much an archive may take: the bytes it was promised, as many files as they hold, and what the disk has of both."""
+"""How much an archive may take: the bytes it was promised, the files that they hold, and what the disk has of both."""
 
 from __future__ import annotations
 

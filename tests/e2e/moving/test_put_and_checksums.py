@@ -26,6 +26,8 @@ def test_checksums_are_made_and_verified(desk, served):
 def test_checksums_that_cannot_be(desk, served):
     desk.call("checksums", served / "nothing", code=4)
     desk.call("checksums", served / "data.bin", "--block", "0", code=2)
+    desk.call("checksums", served / "data.bin", "--block", "512MiB", code=2)
+    assert "4194304 at most; choose another --block" in desk.err
     desk.call("checksums", served / "data.bin", "--verify", served / "nothing", code=4)
     desk.call("checksums", served / "data.bin", "--verify", served / "data.bin", code=5)
 

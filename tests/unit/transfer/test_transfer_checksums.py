@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import tracemalloc
 
 import pytest
 
@@ -12,10 +13,12 @@ from packtrain.errors import FormatError
 from packtrain.transfer.api import Span
 from packtrain.transfer.checksums import (
     Checksums,
+    HexDigests,
     bad_blocks,
     block_for,
     format_checksums,
     make_checksums,
+    misfit,
     parse_checksums,
     read_checksums,
     write_checksums,
@@ -67,16 +70,50 @@ def test_written_and_read_again(file, tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["data.bin", "data.bin.checksums.json"]
 
 
-@pytest.mark.parametrize("size", [0, 1, 10**9, 137 * 10**9, 10**13])
+@pytest.mark.parametrize("size", [0, 1, 10**9, 47 * 10**9])
 def test_the_file_stays_small(size):
     block = block_for(size)
     made = Checksums(block, size, ("ab" * 32,) * -(-size // block), "cd" * 32, "name")
     assert len(format_checksums(made)) < 2_000_000
 
 
-def test_the_block_suits_the_size():
-    assert block_for(10**9) == 1 << 20
-    assert block_for(137 * 10**9) == 4 << 20
+@pytest.mark.parametrize(
+    ("size", "block"), [(10**9, 1), (47 * 10**9, 1), (137 * 10**9, 2), (10**12, 2), (2 * 10**12, 4)]
+)
+def test_the_block_suits_the_size(size, block):
+    assert block_for(size) == block << 20
+    assert not misfit(block << 20, size)
+
+
+@pytest.mark.parametrize(
+    ("size", "block", "said"),
+    [(10**13, 4 << 20, "2384186 blocks"), (10**9, 1, "1000000000 blocks"), (10**6, 512 << 20, "many in memory")],
+)
+def test_what_would_take_too_much_memory_is_refused(size, block, said):
+    assert said in misfit(block, size)
+    with pytest.raises(FormatError, match=f"{said}.*packtrain checksums"):
+        parse_checksums(document(size=size, block=block), "x")
+
+
+def test_digests_are_like_a_tuple_of_them():
+    one, two = hashlib.sha256(b"1").hexdigest(), hashlib.sha256(b"2").hexdigest()
+    made = HexDigests.of([one, two])
+    assert (list(made), made[-1], made[:1], len(made)) == ([one, two], two, (one,), 2)
+    assert made == (one, two) == made and made != (two, one) and made != (one,)
+    with pytest.raises(IndexError):
+        made[2]
+
+
+def test_digests_of_a_large_file_take_little_memory():
+    text = document(size=(1 << 20) * 400_000, block=1 << 20, blocks=base64.b64encode(bytes(32 * 400_000)).decode())
+    tracemalloc.start()
+    try:
+        made = parse_checksums(text, "x")
+        held, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(made.sha256) == 400_000
+    assert held < 14_000_000 and peak < 60_000_000
 
 
 def test_a_short_file_lacks_its_last_blocks(file):
