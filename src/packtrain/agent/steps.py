@@ -17,7 +17,6 @@ import packtrain
 from packtrain.agent.commands import CommandRunner
 from packtrain.agent.exits import LeftError, StepError
 from packtrain.agent.launched import Launched, Level
-from packtrain.agent.outputs import shows_the_end
 from packtrain.agent.process import Family, Processes
 from packtrain.agent.sandbox import Sandbox
 from packtrain.agent.scope import Scope, step_names
@@ -71,8 +70,16 @@ class StepRunner:
             except FailedError:
                 self._stop.check()  # what it ended did not fail by itself
                 raise
-            if not (self._stop.gentle and shows_the_end(self._job, self._box.output)):
+            if not self._came_to_the_end():
                 self._stop.check()
+
+    def _came_to_the_end(self) -> bool:
+        """Though they were asked to leave."""
+        if not self._stop.gentle:
+            return False
+        from packtrain.agent.outputs import shows_the_end
+
+        return shows_the_end(self._job, self._box.output)
 
     @contextmanager
     def _stopping(self) -> Iterator[None]:

@@ -197,6 +197,41 @@ def test_the_agents_zip_is_there_read_only_and_gpus_are_asked_for(bench, image, 
     assert f"type=bind,source={zipped},destination={zipped},ro" in program.argv
 
 
+@pytest.fixture(scope="module")
+def with_modules(tmp_path_factory):
+    """An image that has a PYTHONPATH of its own."""
+    lines = "export PYTHONPATH=/image/lib"
+    return apptainer.make_image(tmp_path_factory.mktemp("image") / "own.sif", 'printf "<%s>" "$PYTHONPATH"', lines)
+
+
+def python_path(bench, image, zipped, outside, own, entrypoint=False):
+    around = Apptainer(Container(str(image)), bench.box, 0, zipped, bench.reveal)
+    argv = () if entrypoint else ("/bin/sh", "-c", 'printf "<%s>" "$PYTHONPATH"')
+    variables = {**bench.host_env, **outside, "APPTAINER_NO_EVAL": "1"}
+    program = around.wrap(Command(argv, bench.box.root, variables, own, entrypoint=entrypoint))
+    return subprocess.check_output(program.argv, env=program.variables, cwd=program.folder, text=True)
+
+
+@pytest.mark.parametrize("entrypoint", [False, True])
+def test_the_agents_modules_come_before_the_images_own(bench, image, with_modules, tmp_path, entrypoint):
+    zipped = tmp_path / "agent $HOME.pyz"
+    zipped.write_text("zip")
+    outside = {"PYTHONPATH": f"{zipped}:/outside"}
+    assert python_path(bench, with_modules, zipped, {}, {}, entrypoint) == f"<{zipped}:/image/lib>"
+    assert python_path(bench, with_modules, zipped, outside, {}, entrypoint) == f"<{zipped}:/image/lib>"
+    if not entrypoint:
+        assert python_path(bench, image, zipped, {"PYTHONPATH": str(zipped)}, {}) == f"<{zipped}>"
+        assert python_path(bench, image, zipped, outside, {}) == f"<{zipped}:/outside>"
+        assert python_path(bench, with_modules, zipped, outside, {"PYTHONPATH": "/step"}) == "</step>"
+
+
+def test_values_are_what_they_are(bench, image):
+    """Apptainer lets a shell read them."""
+    nasty = r"""a $HOME `echo no` $(echo no) \ \$b "q" 'r' \" ü"""
+    bench.run(sh('printf "%s" "$NASTY"', name="n", container=Container(str(image)), env=env(NASTY=nasty)))
+    assert bench.log("n.out") == nasty
+
+
 # an image from a registry, with a password
 
 

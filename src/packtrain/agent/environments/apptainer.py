@@ -1,7 +1,8 @@
 """A container, started with Apptainer.
 
 Variables and credentials travel in Apptainer's own environment, never on its command line: plain ones are
-overridden by the image's, `APPTAINERENV_…` ones are not, which is the precedence that workflows are promised.
+overridden by the image's, `APPTAINERENV_…` ones are not, which is the precedence that workflows are promised. These are
+read by a shell once the image's are set: so values are quoted, and PYTHONPATH can be put in front of the image's.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from packtrain.errors import FailedError
 from packtrain.plan import Container, Mount, Text
 
 _OWN = "APPTAINERENV_"
+_READ_BY_SHELL = re.compile(r"[\\$`]")
+_NO_EVAL = ("APPTAINER_NO_EVAL", "SINGULARITY_NO_EVAL")  # then nothing would be
 # Apptainer's own words when it cannot start a container: FATAL from its Go part, ERROR from its starter in C.
 _COMPLAINTS = {255: re.compile(r"FATAL:\s+(.*)"), 1: re.compile(r"ERROR  : (.*)")}
 
@@ -41,6 +44,7 @@ class Apptainer:
 
     def wrap(self, command: Command) -> Program:
         variables = {**command.variables, **self._apptainers_own(command)}
+        variables = {name: value for name, value in variables.items() if name not in _NO_EVAL}
         program = shutil.which("apptainer", path=variables.get("PATH", os.defpath))
         if program is None:
             raise FailedError(
@@ -77,7 +81,9 @@ class Apptainer:
 
     def _apptainers_own(self, command: Command) -> Mapping[str, str]:
         """What only Apptainer reads; images are kept in the sandbox unless the site has a place for them."""
-        found = {f"{_OWN}{name}": value for name, value in command.own.items()}
+        found = {f"{_OWN}{name}": _quoted(value) for name, value in command.own.items()}
+        if self._agent is not None and "PYTHONPATH" not in command.own:
+            found[f"{_OWN}PYTHONPATH"] = _python_path(command.variables.get("PYTHONPATH", ""), str(self._agent))
         if command.path:
             found[f"{_OWN}PREPEND_PATH"] = os.pathsep.join(command.path)
         for name, folder in (("APPTAINER_CACHEDIR", ".apptainer"), ("APPTAINER_TMPDIR", "tmp")):
@@ -87,6 +93,18 @@ class Apptainer:
         if self._container.password is not None:
             found["APPTAINER_DOCKER_PASSWORD"] = self._reveal(self._container.password)
         return found
+
+
+def _python_path(outside: str, agent: str) -> str:
+    """For the shell: the agent's zip in front of what the image says; where it says nothing, of what is set outside."""
+    rest = ":".join(part for part in outside.split(":") if part != agent)
+    given = f":${{PYTHONPATH:-{_quoted(rest)}}}" if rest else "${PYTHONPATH:+:$PYTHONPATH}"
+    return _quoted(agent) + given
+
+
+def _quoted(value: str) -> str:
+    """As it is, for a shell that reads it between double quotes, which Apptainer quotes itself."""
+    return _READ_BY_SHELL.sub(r"\\\g<0>", value)
 
 
 def _mount_option(mount: Mount) -> str:
