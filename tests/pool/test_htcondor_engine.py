@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import signal
+from pathlib import Path
 
 import pytest
+from cli_runs import PATIENCE_S
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("pool-1"), pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("pool-1"), pytest.mark.timeout(600)]
 
 HEAD = "resources: {tasks: 1, cpusPerTask: 1, memPerCpu: 100, gpus: 0}\nlimits: {grace: 2s, disk: 10MB}\n"
 QUICK = HEAD + "steps: [{name: train, run: {command: 'echo hello; echo {job} > $DEEPSQUARE_OUTPUT/model.txt'}}]\n"
@@ -19,8 +21,8 @@ GATED = HEAD + (
 )
 
 
-def gated(desk, more: str = "") -> object:
-    gate = desk.folder / "gate"
+def gated(desk, more: str = "", name: str = "gate") -> Path:
+    gate = desk.folder / name
     desk.write(GATED.replace("GATE", str(gate)) + more)
     return gate
 
@@ -102,7 +104,7 @@ def test_one_that_is_evicted_shows_both_of_its_starts(desk):
     desk.pool.run(["condor_vacate_job", run["jobs"][0]["attempts"][0]["native"]])
     desk.await_some(lambda: len(job_of(desk)["attempts"]) == 2)
     gate.touch()
-    assert process.wait(60) == 0
+    assert process.wait(PATIENCE_S) == 0
     attempts = job_of(desk)["attempts"]
     assert [(a["decision"], a["start"], a["status"]) for a in attempts] == [
         ("0-1", 1, "failed"),
@@ -150,18 +152,17 @@ def test_a_cancelled_run_leaves_the_queue_and_can_be_resumed(desk):
 
 
 def test_one_job_of_many_is_cancelled_before_the_pool_has_made_it(desk):
-    gate = gated(desk, "count: 4\nhtcondor: {max_materialize: 1}\n")
+    gate = gated(desk, "count: 5\nhtcondor: {max_materialize: 1}\n", "gate-{job}")
     run = desk.json("run", "workflow.yaml", "--on", "htcondor", "--detach")["run"]
     await_running(desk)
     desk.call("cancel", f"{run}.2")
-    gate.touch()
+    desk.call("cancel", f"{run}.4")
+    for job in (0, 1, 3):
+        gate.with_name(f"gate-{job}").touch()
     desk.await_some(lambda: desk.json("ps", run)["status"] != "running")
-    assert [job["status"] for job in desk.json("ps", run)["jobs"]] == [
-        "succeeded",
-        "succeeded",
-        "cancelled",
-        "succeeded",
-    ]
+    states = [job["status"] for job in desk.json("ps", run)["jobs"]]
+    assert states == ["succeeded", "succeeded", "cancelled", "succeeded", "cancelled"]
+    desk.await_some(lambda: desk.pool.queue("true") == [])  # nobody opens the gates of the cancelled ones
 
 
 def test_a_detached_supervisor_is_started_again_when_it_dies(desk):
@@ -173,6 +174,19 @@ def test_a_detached_supervisor_is_started_again_when_it_dies(desk):
     gate.touch()
     desk.await_some(lambda: desk.json("ps", run)["status"] == "succeeded")
     assert decided(desk, run) == ["0-1"]
+
+
+def test_a_detached_supervisor_outlives_a_schedd_that_is_killed(desk):
+    gate = gated(desk)
+    run = desk.json("run", "workflow.yaml", "--on", "htcondor", "--detach")["run"]
+    await_running(desk)
+    desk.pool.kill("schedd")
+    desk.pool.await_up()
+    desk.await_some(lambda: desk.pool.queue("JobUniverse == 7 && NumJobStarts > 1", "ClusterId"))
+    gate.touch()
+    desk.await_some(lambda: desk.json("ps", run)["status"] == "succeeded")
+    assert decided(desk, run) == ["0-1"]
+    desk.await_some(lambda: desk.pool.queue("true") == [])
 
 
 def test_one_condor_rm_of_the_supervisor_removes_its_jobs_too(desk):
@@ -205,7 +219,7 @@ def test_a_job_that_a_person_holds_waits_for_that_person(desk):
     assert "via condor_hold" in desk.call("why")
     gate.touch()
     desk.pool.run(["condor_release", native])
-    assert process.wait(60) == 0
+    assert process.wait(PATIENCE_S) == 0
     process.communicate()
     assert job_of(desk)["status"] == "succeeded"
 
@@ -215,7 +229,7 @@ def test_a_job_that_a_person_removes_is_not_started_again(desk):
     process = desk.start("run", "workflow.yaml", "--on", "htcondor")
     native = await_running(desk)["jobs"][0]["attempts"][0]["native"]
     desk.pool.run(["condor_rm", native])
-    assert process.wait(60) != 0
+    assert process.wait(PATIENCE_S) != 0
     process.communicate()
     assert len(job_of(desk)["attempts"]) == 1
 
@@ -224,6 +238,27 @@ def test_what_the_schedd_refuses_is_a_verdict(desk):
     desk.write(QUICK + "htcondor: {request_memory: 'not a number at all ('}\n")
     desk.call("run", "workflow.yaml", "--on", "htcondor", code=20)
     assert "HTCondor does not take it" in desk.call("why")
+
+
+@pytest.mark.parametrize("limit", ["MAX_JOBS_SUBMITTED", "MAX_JOBS_PER_OWNER"])
+def test_a_limit_of_the_schedd_that_is_reached_is_waited_for(desk, limit):
+    desk.write(QUICK)
+    with desk.pool.configured(**{limit: 0}):
+        process = desk.start("run", "workflow.yaml", "--on", "htcondor")
+        desk.run_folder()
+        desk.await_some(lambda: "does not take jobs at the moment" in desk.call("why", code=None))
+        assert process.poll() is None
+    assert process.wait(PATIENCE_S) == 0
+    process.communicate()
+    assert decided(desk, desk.json("ps")[-1]["run"]) == ["0-1"]
+
+
+def test_what_the_access_point_says_of_itself(desk):
+    """`doctor` on a pool that is as it should be."""
+    told = [(one["status"], one["seen"]) for one in desk.json("doctor", code=None) if one["what"] == "htcondor"]
+    assert [status for status, _ in told] == ["ok"] * len(told), told
+    words = " ".join(seen for _, seen in told)
+    assert "the queue can be asked" in words and "MAX_TRANSFER_INPUT_MB" in words and "Chirp" in words
 
 
 def test_too_much_native_input_is_refused_before_anything_is_submitted(desk):
@@ -259,7 +294,7 @@ def test_live_words_come_from_the_pool(desk):
     process = desk.start("run", "workflow.yaml", "--on", "htcondor")
     desk.await_some(lambda: (runs := desk.json("ps")) and runs[-1]["jobs"][0]["metric"].get("loss") == 0.5)
     gate.touch()
-    assert process.wait(60) == 0
+    assert process.wait(PATIENCE_S) == 0
     process.communicate()
 
 
@@ -274,7 +309,7 @@ def test_where_chirp_is_off_a_run_is_none_the_worse(desk):
         desk.pool.run(["condor_vacate_job", native])
         desk.await_some(lambda: len(job_of(desk)["attempts"]) == 2)
         gate.touch()
-        out, err = process.communicate(timeout=90)
+        out, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0, out + err
     log = (desk.run_folder() / "htcondor/user.log").read_text()
     assert "\n008 (" not in log, "nothing came by Chirp"
@@ -311,7 +346,7 @@ def test_a_cancellation_waits_for_a_schedd_that_is_away(desk):
     desk.await_some(lambda: not list(desk.pool.processes("schedd")))
     desk.call("cancel", run, "--no-wait")
     desk.pool.run(["condor_on", "-daemon", "schedd"])
-    assert process.wait(90) == 130
+    assert process.wait(PATIENCE_S) == 130
     process.communicate()
     assert [job["status"] for job in desk.json("ps", run)["jobs"]] == ["cancelled"]
     desk.await_some(lambda: desk.pool.queue("true") == [])

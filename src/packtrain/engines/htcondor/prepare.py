@@ -99,7 +99,7 @@ def _of_inputs(plan: Plan) -> list[tuple[tuple[str, ...], str]]:
 
 
 def _left_out(plan: Plan) -> dict[tuple[tuple[str, ...], str], None]:
-    found = {}
+    found: dict[tuple[tuple[str, ...], str], None] = {}
     for source in dict.fromkeys(source for job in _different(plan) for source in job.inputs):
         names = list(delivery.left_out(source))
         more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
