@@ -25,6 +25,7 @@ _TOKEN = Secret("token")
 _S3_VARIABLES = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 _KEYS_KEPT_S = 300
 _SCHEMES = ("http", "https", "osdf", "pelican", "s3", "file")
+_WITH_HOST = ("http", "https", "pelican", "s3")
 _OPTIONS = (
     click.option("--token-env", metavar="NAME", help="Send the bearer token that this variable holds."),
     click.option(
@@ -86,6 +87,8 @@ def access_options(function: Function) -> Function:
 
 def _checked(url: str) -> str:
     if scheme_of(url) in _SCHEMES and "://" in url:
+        if scheme_of(url) in _WITH_HOST and url.partition("://")[2][:1] in ("", "/"):
+            raise UsageError(f"{url!r} names no host; write for example {scheme_of(url)}://host/path")
         return url
     if "://" in url:
         raise UsageError(f"{shown(url)} has a scheme that is not one of {', '.join(_SCHEMES)}")

@@ -39,7 +39,7 @@ _VERIFIED = {"checksums": "verified by the checksums file", None: "not verified:
 @patience_option("How long failing sources are asked again.")
 @click.option("--unpack", is_flag=True, help="Unpack into the folder of -o, which must be new or empty.")
 @click.option("--nested", is_flag=True, help="With --unpack: a tar of tars; each inner tar becomes a folder.")
-@click.option("--force", is_flag=True, help="Replace a file that exists and differs.")
+@click.option("--force", is_flag=True, help="Fetch it even if the file exists, and replace that.")
 @access_options
 @dry_run_option
 @json_option

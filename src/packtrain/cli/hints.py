@@ -12,6 +12,7 @@ _HINTS = {
     "service_unavailable": "try again later, wait longer with --patience, or add a --mirror",
     "network_unreachable": "check the network and the address, or add a --mirror",
     "host_unknown": "check the address and this machine's name service",
+    "sink_failed": "check the address, or try longer with --patience",
     "disk_full": "free room, or choose another disk with -o",
 }
 

@@ -108,7 +108,9 @@ def unpack(
     """
     kind = kind_of(path)
     if kind is None:
-        raise FailedError("archive_broken", f"{path.name} is no archive that packtrain knows")
+        raise FailedError(
+            "archive_broken", f"{path.name} is no archive that packtrain knows (tar, zip, gz, bz2, xz, 7z, rar)"
+        )
     with open(path, "rb", buffering=0) as file:
         flow = of_file(file.fileno())
         with Ground(folder, limit_bytes, path.name, _estimating(progress, flow, path.stat().st_size)) as ground:

@@ -130,6 +130,8 @@ def test_a_page_instead_of_the_data(desk, origin):
     [
         (["get", "data.bin"], "is no address"),
         (["get", "gopher://host/x"], "scheme"),
+        (["get", "http://"], "names no host; write for example http://host/path"),
+        (["get", "https:///x"], "names no host"),
         (["get", "http://host/x", "--sha256", "abc"], "64 hexadecimal digits"),
         (["get", "http://host/x", "--crc32c", "abc"], "'abc' is no CRC-32C digest: 8 hexadecimal digits, or base64"),
         (
