@@ -20,6 +20,16 @@ _BINARY = (
     *_ARCHIVES, ".npz", ".npy", ".pt", ".pth", ".bin", ".h5", ".hdf5", ".parquet", ".safetensors", ".sif",
     ".png", ".jpg", ".jpeg", ".pkl", ".onnx",
 )  # fmt: skip
+# The oldest pickles are text, and a .bin is whatever its maker likes.
+_NEVER_TEXT = tuple(suffix for suffix in _BINARY if suffix not in (".pt", ".pth", ".bin", ".pkl"))
+# gzip, compress, bzip2, xz, zip (with files, empty, in parts), 7z, rar, zstd and its frames to be skipped, lz4, and
+# what unpacks itself. A tar is known by its header.
+_BEGINNINGS = (
+    b"\x1f\x8b", b"\x1f\x9d", b"BZh", b"\xfd7zXZ\0", b"PK\x03\x04", b"PK\x05\x06", b"PK\x07\x08", b"7z\xbc\xaf\x27\x1c",
+    b"Rar!\x1a\x07", b"\x28\xb5\x2f\xfd", *(bytes((at, 0x2A, 0x4D, 0x18)) for at in range(0x50, 0x60)),
+    b"\x04\x22\x4d\x18", b"MZ",
+)  # fmt: skip
+_NO_TEXT = re.compile("[\0-\x08\x0e-\x1a\x1c-\x1f]")
 _MARKUP = (".html", ".htm", ".xhtml", ".xml", ".svg", ".txt", ".md", ".php")
 _HTML = re.compile(rb"\s*(<!--.*?-->\s*)*<(!doctype\s+html|html|head|body|title)\b", re.IGNORECASE | re.DOTALL)
 _XML = re.compile(rb"\s*<(\?xml|Error|[A-Za-z]+Response)\b")
@@ -116,6 +126,39 @@ def why_not_the_data(name: str, head: bytes, content_type: str | None) -> str | 
     if suffix.endswith(_BINARY) or (page == "an HTML page" and "html" in (content_type or "")):
         return f'{page} came instead of {name}: "{quoted(head)}"'
     return None
+
+
+def why_not_of_its_form(name: str, head: bytes, proven: bool) -> str | None:
+    """Of what is no page: what else is wrong with it. `proven`: a digest will tell whether it is right.
+
+    An archive of another form than its name says is as good: whoever unpacks it looks for himself."""
+    suffix = name.lower()
+    if head and suffix.endswith(_NEVER_TEXT) and _is_text(head):
+        return f'a text came instead of {name}: "{quoted(head)}"'
+    if proven or not suffix.endswith(_ARCHIVES) or head.startswith(_BEGINNINGS):
+        return None
+    if _is_tar(head, empty=suffix.endswith(".tar")):
+        return None
+    words = f"what came instead of {name} is no archive: it begins with {head[:8]!r}"
+    return f"{words}; if it is right nevertheless, state its sha256"
+
+
+def _is_text(head: bytes) -> bool:
+    """The last character may be cut."""
+    text = head.decode("utf-8", "ignore")
+    return len(text.encode()) > len(head) - 4 and not _NO_TEXT.search(text)
+
+
+def _is_tar(head: bytes, empty: bool) -> bool:
+    from packtrain.transfer.tarheader import END, HeaderError, parse
+
+    block = head[: len(END)]
+    if len(block) < len(END) or not block.strip(b"\0"):
+        return empty and len(block) == len(END)
+    try:
+        return block[257:262] == b"ustar" or bool(parse(block))
+    except HeaderError:
+        return False
 
 
 def _page(head: bytes) -> str | None:

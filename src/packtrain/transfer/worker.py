@@ -15,7 +15,7 @@ from packtrain.transfer.buffers import page_aligned
 from packtrain.transfer.direct import Pipe
 from packtrain.transfer.engine import Attempt, Engine
 from packtrain.transfer.shelf import Mover
-from packtrain.transfer.verify import HEAD_BYTES, why_not_the_data
+from packtrain.transfer.verify import HEAD_BYTES, why_not_of_its_form, why_not_the_data
 from packtrain.transfer.wire import watched
 
 _FIRST_BYTES = 4 << 20  # asked for when it is not known how many there are
@@ -147,7 +147,9 @@ class Worker:
         return count
 
     def _check_begin(self, attempt: Attempt, info: ObjectInfo, head: bytes) -> None:
-        wrong = why_not_the_data(self._engine.wish.item.name, head, info.content_type)
+        wish = self._engine.wish
+        wrong = why_not_the_data(wish.item.name, head, info.content_type)
+        wrong = wrong or why_not_of_its_form(wish.item.name, head, wish.proven)
         if wrong:
             url = shown(attempt.standing.place.ref.url)
             raise TransferError("not_the_data", f"{url}: {wrong}", url)

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import hashlib
+import io
+import lzma
+import tarfile
+import zipfile
 
 import pytest
 
 from packtrain.errors import FailedError, TransferError
 from packtrain.plan import Digest
 from packtrain.transfer.patience import Patience
-from packtrain.transfer.verify import Digests, sha256_of, why_not_the_data
+from packtrain.transfer.verify import Digests, sha256_of, why_not_of_its_form, why_not_the_data
 
 HTML = b"<!doctype html><html><head><title>Sign in</title></head>"
+
+
+def why_not(name: str, head: bytes, content_type: str | None = None, proven: bool = False) -> str | None:
+    return why_not_the_data(name, head, content_type) or why_not_of_its_form(name, head, proven)
 
 
 @pytest.mark.parametrize(
@@ -25,11 +35,19 @@ HTML = b"<!doctype html><html><head><title>Sign in</title></head>"
         ("model.pt", HTML, "text/html; charset=utf-8", "Sign in"),
         ("data.csv", HTML, "text/html", "Sign in"),
         ("x.zip", b"", None, "empty"),
+        ("x.tar.gz", b"404 page not found\n", "text/plain", "404 page not found"),
+        ("x.tar", b"[section]\n", None, "[section]"),
+        ("x.npy", "Zugriff verweigert: Überlast".encode()[:21], None, "Zugriff verweigert"),
+        ("x.tar.gz", b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a", None, "git-lfs"),
+        ("x.tar.gz", bytes(1024), None, "no archive"),
+        ("x.tar", b"\x9c" + bytes(1023), None, "no archive"),
+        ("x.tar", bytes(511), None, "no archive"),
+        ("x.7z", b"\0\1\2", None, "state its sha256"),
         ("x.zip", b"<html>" + b"word " * 99, None, "word word"),
     ],
 )
 def test_a_page_is_not_the_data(name, head, content_type, words):
-    wrong = why_not_the_data(name, head, content_type)
+    wrong = why_not(name, head, content_type)
     assert wrong is not None
     assert words in wrong
     assert name in wrong
@@ -40,18 +58,59 @@ def test_a_page_is_not_the_data(name, head, content_type, words):
     ("name", "head", "content_type"),
     [
         ("x.tar.gz", b"\x1f\x8b\x08\x00", "text/html"),
-        ("x.tar.gz", b"unknown but binary", "text/html"),
+        ("x.tar.gz", b"PK\x03\x04", "text/html"),
+        ("x.tar.gz", bytes(range(256)) * 4, None),
         ("page.html", HTML, "text/html"),
         ("feed.xml", b"<?xml version='1.0'?>", "text/xml"),
         ("labels.json", b'{"a": 1}', "application/json"),
         ("data.csv", b"a,b\n1,2\n", "text/html"),
         ("data.csv", HTML, "text/csv"),
         ("notes", b"", None),
-        ("x.tar", b"[section]\n", None),
+        ("model.pt", b"(dp0\nS'weight'\n", None),
+        ("notes.bin", b"as you like", None),
+        ("labels", b"404 page not found\n", None),
     ],
 )
 def test_what_may_be_the_data_passes(name, head, content_type):
-    assert why_not_the_data(name, head, content_type) is None
+    assert why_not(name, head, content_type, proven=True) is None
+
+
+def packed(form: str, members: dict[str, bytes]) -> bytes:
+    """As Python's own modules make it."""
+    made = io.BytesIO()
+    if form == "zip":
+        with zipfile.ZipFile(made, "w") as archive:
+            for name, data in members.items():
+                archive.writestr(name, data)
+    else:
+        with tarfile.open(fileobj=made, mode="w") as archive:
+            for name, data in members.items():
+                member = tarfile.TarInfo(name)
+                member.size = len(data)
+                archive.addfile(member, io.BytesIO(data))
+    return {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress}.get(form, bytes)(made.getvalue())
+
+
+def old(tar: bytes) -> bytes:
+    """Without the magic, as before POSIX: the checksum is all there is."""
+    block = bytearray(tar[:512])
+    block[257:265] = bytes(8)
+    block[148:156] = b" " * 8
+    block[148:156] = b"%06o\0 " % sum(block)
+    return bytes(block) + tar[512:]
+
+
+@pytest.mark.parametrize("members", [{}, {"a": b"text"}])
+@pytest.mark.parametrize("form", ["tar", "zip", "gz", "bz2", "xz"])
+@pytest.mark.parametrize("name", ["x.tar", "x.tgz", "x.zip"])
+def test_archives_pass_also_under_the_names_of_others(name, form, members):
+    if (form, members) == ("tar", {}) and name != "x.tar":
+        return  # nothing but zeros: that looks like a file with a hole
+    assert why_not(name, packed(form, members)[:1024]) is None
+
+
+def test_a_tar_from_before_posix_passes():
+    assert why_not("x.tar", old(packed("tar", {"a": b"text"}))[:1024]) is None
 
 
 def test_digests(tmp_path):

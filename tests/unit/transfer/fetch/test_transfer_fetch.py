@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import subprocess
@@ -260,10 +261,18 @@ def test_a_page_that_poses_as_the_archive(folder, target):
     assert not list(target.parent.glob("*"))
 
 
-def test_a_page_is_waited_out(folder, target):
-    (folder / "x.tar").write_bytes(DATA)
-    with Origin(folder, faults=[Fault(page=b"<html>please wait</html>")]) as origin:
-        run(Item("x.tar", (Ref(f"{origin.url}/x.tar"),)), target)
+@pytest.mark.parametrize("page", [b"<html>please wait</html>", b"404 page not found\n", bytes(2000)])
+def test_a_page_is_waited_out(folder, target, page):
+    data = gzip.compress(DATA, 0)
+    (folder / "x.tar.gz").write_bytes(data)
+    with Origin(folder, faults=[Fault(page=page)]) as origin:
+        run(Item("x.tar.gz", (Ref(f"{origin.url}/x.tar.gz"),)), target)
+    assert target.read_bytes() == data
+
+
+def test_what_its_digest_proves_may_begin_with_anything(folder, target):
+    with Origin(folder) as origin:
+        run(Item("x.zip", (Ref(f"{origin.url}/{NAME}"),), digest=SHA256), target)
     assert target.read_bytes() == DATA
 
 
