@@ -5,14 +5,16 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 from pathlib import Path
 
 import pytest
+from cli_runs import PATIENCE_S
 
 from packtrain.events import kinds
 from packtrain.store import SqliteStore
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("pool-2"), pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("pool-2"), pytest.mark.timeout(600)]
 
 HEAD = "resources: {tasks: 1, cpusPerTask: 1, memPerCpu: 100, gpus: 0}\nlimits: {grace: 2s, disk: 100MB}\n"
 TRAIN = """
@@ -67,7 +69,7 @@ def test_evicted_while_its_outputs_are_on_their_way_it_goes_on_from_its_checkpoi
     gate.touch()
     desk.await_some(lambda: list(attempt.glob("logs/train.out")))  # comes after the checkpoint, before the outputs
     desk.pool.run(["condor_vacate_job", "-fast", "-constraint", "JobUniverse == 5"])
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0, out + err + user_log(desk)
     assert [event.data["step"] for event in desk.events("checkpoint.restored")] == [7]
     home = {path.name: path.read_text() for path in (desk.run_folder() / "jobs/0/output").iterdir()}
@@ -79,12 +81,26 @@ def test_evicted_while_its_outputs_are_on_their_way_it_goes_on_from_its_checkpoi
     assert re.search(r"^ *queue ", out, re.MULTILINE) and re.search(r"^ *lost ", out, re.MULTILINE), out
 
 
+def test_what_the_pool_had_carried_is_not_lost_with_a_job_that_is_removed(desk):
+    """A held job's checkpoint lies in the schedd's spool, which nothing but its own next start would get it from."""
+    desk.write(HEAD + TRAIN.replace("GATE", str(desk.folder / "gate")))
+    process = desk.start("run", "workflow.yaml", "--on", "htcondor")
+    await_log(desk, "checkpoint.saved")
+    desk.pool.run(["condor_hold", "-constraint", "JobUniverse == 5"])
+    desk.await_some(lambda: desk.json("ps")[-1]["jobs"][0]["status"] == "held")
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 130, out + err
+    assert desk.json("resume", desk.run_folder().name)["status"] == "succeeded"
+    assert [event.data["step"] for event in desk.events("checkpoint.restored")] == [7]
+
+
 def test_any_number_of_outputs_and_links_come_home(desk):
     desk.write(HEAD + MANY)
     process = desk.start("run", "workflow.yaml", "--on", "htcondor")
     await_log(desk, "Started transferring output files")
     desk.pool.run(["condor_vacate_job", "-constraint", "JobUniverse == 5"], check=False)
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0, out + err + user_log(desk)
     home = desk.run_folder() / "jobs/0/output"
     found = {path.relative_to(home).as_posix(): path.read_text() for path in home.rglob("*") if path.is_file()}

@@ -42,6 +42,7 @@ class HtcondorEngine:
     def __init__(self, plan: Plan, folder: RunFolder, client: Client | None = None) -> None:
         self.capabilities = CAPABILITIES
         self._plan, self._folder = plan, folder
+        self._jobs = {job.id: job for job in plan.jobs}
         self._client = client or Client()
         self._reader = LogReader(folder.htcondor / "user.log")
         self._tracker = Tracker(self._items, self._is_home)
@@ -209,7 +210,7 @@ class HtcondorEngine:
         return [sighting for record in self._reader.read() for sighting in self._tracker.take(record)]
 
     def _is_home(self, job: str, decision: str) -> bool:
-        planned = next((one for one in self._plan.jobs if one.id == job), None)
+        planned = self._jobs.get(job)
         return planned is not None and homecoming.is_home(planned, self._folder.attempt(job, decision))
 
     def _drop_surplus(self) -> None:
@@ -238,6 +239,8 @@ class HtcondorEngine:
 
     def _remove(self, known: Sequence[Known]) -> None:
         """Whole clusters where nobody else is left in them, so that their other items never appear."""
+        for one in known:
+            self._rescue(one)
         whole = self._wholly(known)
         names = [str(cluster) for cluster in sorted(whole)]
         for one in known:
@@ -247,6 +250,12 @@ class HtcondorEngine:
                 self._news.append(self._tracker.end(one, "it was cancelled before it started"))
                 self._unwanted.add(one.decision)
         self._send_out(self._client.remove, names, REMOVED)
+
+    def _rescue(self, one: Known) -> None:
+        job = self._jobs.get(one.job)
+        if job and carries_checkpoints(job) and one.starts:
+            place = homecoming.spooled(self._client.param("SPOOL"), *one.native)
+            homecoming.rescue_checkpoint(job, self._folder.attempt(one.job, one.decision), place)
 
     def _wholly(self, unwanted: Sequence[Known]) -> set[int]:
         """The clusters in which nobody else is left."""

@@ -96,6 +96,24 @@ def _move(path: Path, target: Path) -> None:
         path.unlink()
 
 
+def rescue_checkpoint(job: Job, attempt: AttemptFolder, spooled: Path) -> None:
+    """What HTCondor carries for an attempt lies in the schedd's spool and goes with the attempt when that is removed: a
+    checkpoint is brought here before, complete or not at all. Whoever may not read the spool begins anew."""
+    fresh = attempt.root / f".checkpoint.{os.getpid()}.new"
+    try:
+        if carries_checkpoints(job) and any((spooled / "checkpoint").iterdir()):
+            shutil.copytree(spooled / "checkpoint", fresh)
+            shutil.rmtree(attempt.checkpoint, ignore_errors=True)
+            fresh.rename(attempt.checkpoint)
+    except OSError:
+        shutil.rmtree(fresh, ignore_errors=True)
+
+
+def spooled(spool: str, cluster: int, proc: int) -> Path:
+    """Where the schedd keeps the files of a job."""
+    return Path(spool, str(cluster % 10_000), str(proc % 10_000), f"cluster{cluster}.proc{proc}.subproc0")
+
+
 def earlier_checkpoint(ticket: Ticket, folder: RunFolder) -> tuple[str, ...]:
     """The checkpoint that the newest earlier attempt of the job brought back, as an input of the next."""
     if not carries_checkpoints(ticket.job):

@@ -7,9 +7,9 @@ import json
 import pytest
 from plans import at, job
 
-from packtrain.engines.htcondor.homecoming import bring_home, is_home
+from packtrain.engines.htcondor.homecoming import bring_home, is_home, rescue_checkpoint, spooled
 from packtrain.events import Event, kinds
-from packtrain.plan import AttemptFolder
+from packtrain.plan import AttemptFolder, Checkpoint
 
 pytestmark = pytest.mark.slow
 
@@ -54,6 +54,27 @@ def test_all_that_the_agent_listed_is_there_in_its_size(tmp_path, outputs, home)
 )
 def test_the_last_word_counts(tmp_path, outcomes, home):
     assert is_home(HERE, attempt_that_said(tmp_path / "a", *outcomes, outputs=[MODEL])) is home
+
+
+def test_a_checkpoint_in_the_spool_is_brought_here_whole_or_not_at_all(tmp_path):
+    training = job(checkpoint=Checkpoint("c.bin"))
+    attempt = AttemptFolder(tmp_path / "0-1")
+    (attempt.checkpoint).mkdir(parents=True)
+    place = spooled(str(tmp_path), 10_007, 3)
+    assert place == tmp_path / "7/3/cluster10007.proc3.subproc0"
+    rescue_checkpoint(training, attempt, place)
+    assert list(attempt.checkpoint.iterdir()) == [], "there is none"
+    (place / "checkpoint/more").mkdir(parents=True)
+    (place / "checkpoint/more/c.bin").write_text("weights")
+    rescue_checkpoint(job(), attempt, place)
+    assert list(attempt.checkpoint.iterdir()) == [], "it is not one of HTCondor's to carry"
+    rescue_checkpoint(training, attempt, place)
+    assert (attempt.checkpoint / "more/c.bin").read_text() == "weights"
+    (place / "checkpoint/broken").symlink_to("nowhere")
+    (place / "checkpoint/more/c.bin").write_text("newer")
+    rescue_checkpoint(training, attempt, place)
+    assert (attempt.checkpoint / "more/c.bin").read_text() == "weights"
+    assert [path.name for path in attempt.root.iterdir()] == ["checkpoint"]
 
 
 def many(attempt: AttemptFolder, emitter: str, count: int = 1500) -> None:
