@@ -9,6 +9,7 @@ import sqlite3
 import ssl
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,12 +22,13 @@ from packtrain.cli.output import json_option, say_next, show
 from packtrain.errors import PacktrainError
 from packtrain.store import store_path
 from packtrain.store.home import file_system, is_network
+from packtrain.transfer.tokens import ends_at, token_in
 from packtrain.watch import figures
 
 OK, WARN, BAD = "ok", "warning", "bad"
 _MARKS = {OK: "[green]✓[/]", WARN: "[yellow]![/]", BAD: "[red]✗[/]"}
 _LITTLE_DISK = 5e9
-_TOKENS = ("BEARER_TOKEN", "BEARER_TOKEN_FILE", "TOKEN", "_CONDOR_CREDS")
+_TOKEN_FILES = ("BEARER_TOKEN_FILE", "TOKEN")
 
 
 @dataclass(frozen=True)
@@ -133,12 +135,31 @@ def _network() -> Iterator[Finding]:
 
 
 def _tokens() -> Iterator[Finding]:
-    found = [name for name in _TOKENS if os.environ.get(name)]
+    """Where they are looked for, whether they are there, and whether they still count."""
+    found = [_token(place, token) for place, token in _places()]
+    yield from found or [Finding("tokens", OK, "none found (needed for protected data only)")]
+
+
+def _places() -> Iterator[tuple[str, str | None]]:
+    if os.environ.get("BEARER_TOKEN"):
+        yield "$BEARER_TOKEN", os.environ["BEARER_TOKEN"].strip()
+    for name in filter(os.environ.get, _TOKEN_FILES):
+        yield f"{os.environ[name]} (${name})", token_in(Path(os.environ[name]))
     runtime = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()) / f"bt_u{os.getuid()}"
-    found += [str(runtime)] if runtime.exists() else []
-    yield Finding(
-        "tokens", OK, f"found in {', '.join(found)}" if found else "none found (needed for protected data only)"
-    )
+    given = sorted(Path(os.environ["_CONDOR_CREDS"]).glob("*.use")) if os.environ.get("_CONDOR_CREDS") else []
+    for path in (*([runtime] if runtime.exists() else []), *given):
+        yield str(path), token_in(path)
+
+
+def _token(place: str, token: str | None) -> Finding:
+    if not token:
+        return Finding("tokens", WARN, f"no token in {place}", "get one there, or unset what names it")
+    end = ends_at(token)
+    if end is not None and end < time.time():
+        ago = figures.duration(time.time() - end)
+        return Finding("tokens", WARN, f"the token in {place} ran out {ago} ago", "get a new one")
+    left = f", for {figures.duration(end - time.time())} more" if end is not None else ""
+    return Finding("tokens", OK, f"found in {place}{left}")
 
 
 _LOOKS: tuple[Callable[[], Iterator[Finding]], ...] = (

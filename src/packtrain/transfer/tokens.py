@@ -65,15 +65,21 @@ def _claims_of(token: str) -> dict[str, object]:
         return {}
 
 
+def ends_at(token: str) -> float | None:
+    """When it runs out, by its own words; None: it does not say."""
+    said = _claims_of(token).get("exp")
+    return float(said) if type(said) in (int, float) else None  # type: ignore[arg-type]
+
+
 def given_tokens(environ: Mapping[str, str] = os.environ) -> list[str]:
     """All that HTCondor gives the job, by whatever name."""
-    return list(filter(None, map(_read, sorted(_creds(environ).glob("*.use")))))
+    return list(filter(None, map(token_in, sorted(_creds(environ).glob("*.use")))))
 
 
 def named_token(name: str, environ: Mapping[str, str] = os.environ) -> str:
     """Of the service (and handle) that an address names, as in chtc.mine+https://…; raises FailedError."""
     file = credential_file(name, environ)
-    token = _read(file)
+    token = token_in(file)
     if token is None:
         words = f"there is no token in {file.name} of the job's credentials: name the service in `use_oauth_services`"
         raise FailedError("secret_missing", words)
@@ -86,7 +92,7 @@ def credential_file(name: str, environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def _found(environ: Mapping[str, str]) -> Iterator[str]:
-    yield from filter(None, (environ.get("BEARER_TOKEN", "").strip(), *map(_read, _files(environ))))
+    yield from filter(None, (environ.get("BEARER_TOKEN", "").strip(), *map(token_in, _files(environ))))
 
 
 def _creds(environ: Mapping[str, str]) -> Path:
@@ -107,7 +113,7 @@ def _files(environ: Mapping[str, str]) -> Iterator[Path]:
     yield from sorted(creds.glob("*.use"))
 
 
-def _read(path: Path) -> str | None:
+def token_in(path: Path) -> str | None:
     """None for what cannot be read, or is no token. HTCondor wraps some in JSON."""
     try:
         text = path.read_text(encoding="utf-8").strip()

@@ -35,6 +35,7 @@ def examine(client: Client, folder: Path) -> Iterator[Finding]:
     yield _versions(bindings, schedd, ready)
     yield _root()
     yield _limit(client)
+    yield _credentials(client)
     yield from _live_words(client)
     yield _settings()
     yield _room(folder)
@@ -59,6 +60,26 @@ def _limit(client: Client) -> Finding:
     if value.lstrip("-").isdigit() and int(value) >= 0:
         return Finding(OK, f"native inputs of at most {show_size(int(value) * _MIB)} a job (MAX_TRANSFER_INPUT_MB)")
     return Finding(OK, "no limit for native inputs (MAX_TRANSFER_INPUT_MB)")
+
+
+def _credentials(client: Client) -> Finding:
+    """Whether jobs can get tokens, as `use_oauth_services` asks for them."""
+    kept = client.param("SEC_CREDENTIAL_DIRECTORY_OAUTH")
+    if kept:
+        return Finding(OK, f"jobs can get tokens (`use_oauth_services`; SEC_CREDENTIAL_DIRECTORY_OAUTH = {kept})")
+    seen, wanted = "no tokens for jobs (SEC_CREDENTIAL_DIRECTORY_OAUTH is not set)", _wanted_services()
+    if wanted:
+        remedy = "take that line out, or ask whoever runs the access point for a credential monitor"
+        return Finding(WARN, f"{seen}, but your settings say use_oauth_services = {wanted}", remedy)
+    return Finding(OK, seen)
+
+
+def _wanted_services() -> str:
+    try:
+        lines = load_settings(settings_path()).htcondor.lines
+    except PacktrainError:
+        return ""  # told by `_settings`
+    return next((value for key, value in lines.items() if key.strip().lower() == "use_oauth_services"), "")
 
 
 def _live_words(client: Client) -> Iterator[Finding]:
