@@ -34,6 +34,7 @@ _ALIGN = 8
 _WIDTHS = {"B": 1, "H": 2, "I": 4, "Q": 8}
 _OF_SAMPLES = ("offset", "size", "class", "archive")
 _OF_PARTS = ("part_offset", "part_size", "part_kind")
+_OF_BLOCKS = ("block_size", "digests")  # behind all others
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,8 @@ class _Document:
 
 
 class Index:
-    """`offsets`, `sizes`, `classes` and `archive` have a number for each sample."""
+    """`offsets`, `sizes`, `classes` and `archive` have a number for each sample; `block_sizes` has one for each archive
+    where checksums of their blocks (`digests`) are known."""
 
     def __init__(self, path: Path, data: mmap.mmap, document: _Document, start: int) -> None:
         self.path, self._document = path, document
@@ -107,6 +109,7 @@ class Index:
         self.layout, self.left_out, self.choice = document.layout, document.left_out, document.choice
         self._columns = {c.name: _view(data, start, c) for c in document.columns}
         self.offsets, self.sizes, self.classes, self.archive = (self._columns[name] for name in _OF_SAMPLES)
+        self.block_sizes, self.digests = (self._columns.get(name, memoryview(b"")) for name in _OF_BLOCKS)
 
     @classmethod
     def open(cls, path: Path | str, check: bool = True) -> Index:
@@ -135,7 +138,9 @@ class Index:
         """Of the samples and their order: the same ones have the same, wherever they are to be had."""
         about = self._document
         text = json.dumps([about.layout, about.classes, about.kinds, [one.size for one in about.archives]])
-        return f"{about.crc32:08x}{zlib.crc32(text.encode()):08x}"
+        others = [column.at for column in about.columns if column.name in _OF_BLOCKS]
+        crc32 = zlib.crc32(self._raw[: min(others)]) if others else about.crc32
+        return f"{crc32:08x}{zlib.crc32(text.encode()):08x}"
 
     @property
     def stamp(self) -> str:
@@ -236,6 +241,8 @@ def _check(document: _Document, path: Path) -> None:
     wanted = {**dict.fromkeys(_OF_SAMPLES, document.samples), "name_blocks": blocks}
     if "part_first" in counts:
         wanted.update({"part_first": document.samples + 1, **dict.fromkeys(_OF_PARTS, counts.get("part_offset", -1))})
+    if "block_size" in counts:
+        wanted["block_size"] = len(document.archives)
     wrong = next((name for name, count in wanted.items() if counts.get(name) != count), None)
     if wrong is not None or "names" not in counts or document.layout not in (SPANS, FILES):
         raise _damaged(path, f"its column {wrong!r} is not as long as it should be" if wrong else "it is incomplete")
@@ -264,6 +271,8 @@ class Draft:
     part_kinds: array[int] = field(default_factory=lambda: array("Q"))
     left_out: int = 0
     choice: str = ""  # of samples, where not all were wanted
+    block_sizes: array[int] = field(default_factory=lambda: array("Q"))  # of each archive, or none: see `blocks`
+    digests: bytes = b""
 
 
 def write(draft: Draft, path: Path) -> Index:
@@ -306,6 +315,8 @@ def _composed(draft: Draft) -> tuple[_Document, list[bytes]]:
         columns["part_first"] = draft.part_first
         columns.update(zip(_OF_PARTS, (draft.part_offsets, draft.part_sizes, draft.part_kinds)))
     narrow = {**{name: narrowed(values) for name, values in columns.items()}, "names": array("B", packed)}
+    if draft.block_sizes:
+        narrow.update(zip(_OF_BLOCKS, (narrowed(draft.block_sizes), array("B", draft.digests))))
     pieces: list[bytes] = []
     placed, at = [], 0
     for name, column in narrow.items():

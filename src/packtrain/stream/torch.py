@@ -27,6 +27,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, default_colla
 
 from packtrain.errors import UsageError
 from packtrain.plan import Ref
+from packtrain.stream.blocks import checksums_of
 from packtrain.stream.cursor import Cursor
 from packtrain.stream.dataset import MEMORY, PATIENCE_S, RAISE, Bad, Decode, Samples, Settings, StreamError, as_it_is
 from packtrain.stream.given import given
@@ -184,7 +185,7 @@ def loader(
     bad: str = RAISE,
     uneven: str = DROP,
     patience_s: float = PATIENCE_S,
-    checksums: Sequence[str | Path | Checksums] = (),
+    checksums: bool | Sequence[str | Path | Checksums] = (),
     rank_and_world: tuple[int, int] | None = None,  # default: of torch's process group
     **more: Any,
 ) -> Loader:
@@ -194,6 +195,7 @@ def loader(
     `memory` is for each worker; about `span` bytes are read at once. What is read is kept in `keep` ("": nowhere; None:
     as the workflow says), at most `keep_bytes` of it (all, if not given). `bad`: what to do about samples that
     `decode` cannot use, `raise` or `skip`.
+    `checksums`: verify each block before it is used, by these files, or (True) by those that the index carries.
     `uneven`: whether samples that are too few for all ranks are left out (`drop`) or some are given twice (`pad`).
     `more` goes to torch's DataLoader.
     """
@@ -201,7 +203,7 @@ def loader(
         raise UsageError("in_order=False is refused: batches are counted in their order, so that a training can go on")
     opened, told = (index, Settings()) if isinstance(index, Index) else given(index)
     rank, world = rank_and_world or _rank_and_world()
-    sums = tuple(one if isinstance(one, Checksums) else read_checksums(Path(one)) for one in checksums)
+    sums = _checksums(opened, checksums)
     span = max([span, *(_BLOCKS_TOGETHER * one.block for one in sums)])
     if keep is not None:
         told = replace(told, keep=Path(keep) if keep else None, keep_bytes=_kept_bytes(opened, keep_bytes))
@@ -214,6 +216,12 @@ def loader(
     samples = Samples(opened, decode, settings)
     samples.prepare()
     return Loader(samples, Cursor(opened, split, seed, chosen), rank, workers, collate, **more)
+
+
+def _checksums(index: Index, given: bool | Sequence[str | Path | Checksums]) -> tuple[Checksums, ...]:
+    if isinstance(given, bool):
+        return checksums_of(index) if given else ()
+    return tuple(one if isinstance(one, Checksums) else read_checksums(Path(one)) for one in given)
 
 
 def _pool(index: Index, memory: int, span: int) -> int:

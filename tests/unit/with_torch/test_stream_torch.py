@@ -14,10 +14,13 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from packtrain.errors import UsageError
+from packtrain.plan import Ref
+from packtrain.stream.build import Wish, build
 from packtrain.stream.dataset import Samples, StreamError
 from packtrain.stream.torch import MapDataset, loader
 from packtrain.torch import Checkpoint
-from testbed.origin import Origin
+from packtrain.transfer.checksums import make_checksums, write_checksums
+from testbed.origin import Fault, Origin
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("torch")]
 SAMPLES, SIZE = 150, 300
@@ -153,6 +156,20 @@ def test_kept_samples_cost_no_network_in_the_second_epoch(index, tmp_path):
         sent = origin.sent
         assert sorted(number for batch in data for number in batch) == list(range(SAMPLES))
         assert origin.sent == sent > 0
+
+
+def test_by_the_checksums_that_the_index_carries_a_wrong_byte_is_seen(tmp_path):
+    archive_of(tmp_path, SAMPLES, SIZE)
+    with Origin(tmp_path) as origin:
+        refs = [[Ref(f"{origin.url}/data.tar")]]
+        with pytest.raises(UsageError, match="has no checksums"):
+            _loader(build(Wish(refs, str), tmp_path / "without").path, checksums=True)
+        write_checksums(make_checksums(tmp_path / "data.tar", 4096), tmp_path / "data.tar.checksums.json")
+        index = build(Wish(refs, str), tmp_path / "with")
+        origin.faults[:] = [Fault(corrupt_at=600)]
+        data = _loader(index.path, workers=0, checksums=True)
+        assert sorted(number for batch in data for number in batch) == list(range(SAMPLES))
+        assert data.samples.counts.failures + data.samples.counts.hedges >= 1
 
 
 def test_more_processes_than_samples_are_refused(index):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -15,6 +16,7 @@ from typing import Optional, Union
 
 from packtrain.errors import FailedError, TransferError
 from packtrain.plan import Ref
+from packtrain.stream import blocks
 from packtrain.stream.build import folders, ready
 from packtrain.stream.build.chart import Chart
 from packtrain.stream.build.crew import Crew
@@ -29,6 +31,7 @@ from packtrain.stream.index import FILES, SPANS, SUFFIX, Archive, Index, bare, w
 from packtrain.transfer import tarheader
 from packtrain.transfer.address import scheme_of
 from packtrain.transfer.api import Entry, Reveal
+from packtrain.transfer.checksums import Checksums
 from packtrain.transfer.decompress import MAGIC
 from packtrain.transfer.keep import keeping
 from packtrain.transfer.verify import why_not_the_data
@@ -155,7 +158,25 @@ class _Making:
             parts = zip(kinds, remotes, charts)
             parsed = [kind(remote, chart, crew, self._told) for kind, remote, chart in parts]
             self._draw(parsed, threads, sum(remote.size for remote in remotes), crew)
-            return Obtained(self._written(self._gathered(parsed), archives, SPANS, self._wish.grouped), MADE)
+            sums = self._checksums(archives, crew)
+            return Obtained(self._written(self._gathered(parsed), archives, SPANS, self._wish.grouped, sums), MADE)
+
+    def _checksums(self, archives: tuple[Archive, ...], crew: Crew) -> list[Checksums]:
+        """Those that lie beside the archives, if each has some; where the first has none, the others are not asked."""
+        found: dict[int, Checksums | None] = {}
+
+        def look(number: int) -> None:
+            wish, place, ref = self._wish, self._place(archives), self._archives[number][0]
+            aside = place.with_name(f".{place.name}.{os.getpid()}.{number}.sums")
+            size = archives[number].size
+            found[number] = ready.checksums(ref, wish.reveal, wish.patience_s, self._stop, aside, size)
+
+        look(0)
+        for number in range(1, len(archives) if found[0] else 0):
+            crew.do(look, number)
+        crew.finish(self._stop)
+        sums = [one for one in (found.get(number) for number in range(len(archives))) if one]
+        return sums if len(sums) == len(archives) else []
 
     def _ready(self, archives: tuple[Archive, ...], tar: Remote | None) -> Obtained | None:
         """`tar`: to look into it whether what lies beside it fits."""
@@ -232,13 +253,21 @@ class _Making:
         below = self._wish.below
         return (file for file in files if file.name.startswith(below)) if below else files
 
-    def _written(self, found: Gathering, archives: tuple[Archive, ...], layout: str, grouped: bool | None) -> Index:
+    def _written(
+        self,
+        found: Gathering,
+        archives: tuple[Archive, ...],
+        layout: str,
+        grouped: bool | None,
+        sums: Sequence[Checksums] = (),
+    ) -> Index:
         if not found.names:
             where = ", ".join(archive.url for archive in archives[:3])
             below = f" below {self._wish.below}" if self._wish.below else ""
             raise FailedError("unsupported", f"{where} has no files{below}, so there is nothing to index")
         made = draft(found, archives, layout, grouped)
         made.choice = self._wish.choice
+        made.block_sizes, made.digests = blocks.packed(sums)
         return write(made, self._place(archives))
 
 

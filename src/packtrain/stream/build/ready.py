@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from packtrain.errors import FormatError, TransferError
 from packtrain.plan import Item, Ref
-from packtrain.stream.build.remote import Remote, Stop
+from packtrain.stream.build.remote import Remote, Stop, directly
 from packtrain.stream.index import SUFFIX, Archive, Index, rebound
 from packtrain.transfer import tarheader
 from packtrain.transfer.address import beside
 from packtrain.transfer.api import Reveal
+from packtrain.transfer.checksums import SUFFIX as CHECKSUMS
+from packtrain.transfer.checksums import Checksums, read_checksums
 from packtrain.transfer.fetch import fetch
 from packtrain.transfer.registry import source_for
 from packtrain.transfer.tarheader import HeaderError
@@ -45,15 +48,34 @@ def shared(
     there = replace(ref, url=beside(ref.url.rstrip("/"), SUFFIX))
     aside = target.with_name(f".{target.name}.{os.getpid()}.shared")
     try:
-        item = Item(aside.name, (there,), source_for(there, reveal).stat(there).size)
-        fetch(item, aside, reveal, patience_s=patience_s, stop=stop, progress=lambda done, total: None)
-        index = Index.open(aside)
-        return rebound(index, archives, target) if _fits(index, archives) and not index.choice else None
+        with _brought(there, reveal, patience_s, stop, aside):
+            index = Index.open(aside)
+            return rebound(index, archives, target) if _fits(index, archives) and not index.choice else None
     except (TransferError, FormatError):
         return None
+
+
+def checksums(ref: Ref, reveal: Reveal, patience_s: float, stop: Stop, aside: Path, size: int) -> Checksums | None:
+    """Those that lie beside an archive; None if there are none, or of another one. `aside` may be used meanwhile."""
+    there = directly([replace(ref, url=beside(ref.url, CHECKSUMS))])[0]
+    try:
+        with _brought(there, reveal, patience_s, stop, aside):
+            found = read_checksums(aside)
+    except (TransferError, FormatError):
+        return None
+    return found if found.size == size else None
+
+
+@contextlib.contextmanager
+def _brought(ref: Ref, reveal: Reveal, patience_s: float, stop: Stop, aside: Path) -> Iterator[None]:
+    """For a moment the object lies there. One that is missing is not waited for."""
+    try:
+        item = Item(aside.name, (ref,), source_for(ref, reveal).stat(ref).size)
+        fetch(item, aside, reveal, patience_s=patience_s, stop=stop, progress=lambda done, total: None)
+        yield
     finally:
         for left in aside.parent.glob(f"{aside.name}*"):
-            left.unlink()
+            left.unlink(missing_ok=True)
 
 
 def _fits(index: Index, archives: tuple[Archive, ...]) -> bool:
