@@ -3,7 +3,7 @@
 As a program it is that process: it reads orders, one JSON line each, and answers with exit codes. A life ends itself:
 
     {"steps": 3}                        SIGKILL after the third step of its optimizer
-    {"steps": 3, "saved": 1}            the same, as soon as a checkpoint stands: they are written beside the training
+    {"steps": 3, "saved": 1}            the same, as soon as it has saved once: they are written beside the training
     {"files": 5, "steps": 9}            SIGKILL in the fifth open, link, rename or remove of a checkpoint's files,
                                         but not later than after the ninth step
     {"steps": 3, "signal": "SIGTERM"}   is asked to leave after the third step
@@ -104,19 +104,25 @@ def _arm(kill: dict) -> None:
         sys.addaudithook(lambda event, args: count() if event in FILE_EVENTS and ".tmp-" in str(args[0]) else None)
 
 
-def _await_saves(many: int) -> None:
+def _saves() -> int:
     announced = Path(os.environ["PACKTRAIN_CHECKPOINTS"])
+    return announced.read_text().count("\n") if announced.exists() else 0
+
+
+def _await_saves(many: int) -> None:
     until = time.monotonic() + 60
-    while many and time.monotonic() < until and (not announced.exists() or announced.read_text().count("\n") < many):
+    while time.monotonic() < until and _saves() < many:
         time.sleep(0.01)
 
 
 def _countdown(left: int, number: int, saved: int = 0) -> Callable[..., None]:
+    wanted = _saves() + saved
+
     def count(*_: object) -> None:
         nonlocal left
         left -= 1
         if left == 0:
-            _await_saves(saved)
+            _await_saves(wanted)
             os.kill(os.getpid(), number)
 
     return count
