@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from typing import Protocol
 
-from packtrain.errors import TransferError
+from packtrain.errors import FailedError, TransferError
 from packtrain.plan import Ref
 from packtrain.transfer import registry
 from packtrain.transfer.address import scheme_of, shown
@@ -82,6 +82,8 @@ class Leads:
             self._learn(lead, places)
         except TransferError as error:
             self._failed(lead, error)
+        except FailedError as error:  # of this address, not of the others
+            self._failed(lead, TransferError(error.kind, error.detail, shown(lead.ref.url)))
         except BaseException as error:
             self._owner.broken(error)
 

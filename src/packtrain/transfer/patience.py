@@ -13,13 +13,14 @@ from typing import TypeVar
 from packtrain.errors import TransferError
 
 T = TypeVar("T")
-FOR_GOOD = frozenset({"token_refused", "certificate_refused", "unsupported"})
+FOR_GOOD = frozenset({"secret_missing", "token_refused", "certificate_refused", "unsupported"})
 _FIRST_WAIT_S = 0.25
 _LONGEST_WAIT_S = 15.0
 _PAUSE_STEP_S = 0.1
 # Which of several failures to report: the one that a person can do most about. That an object is
 # missing counts only if all say so.
 _MOST_TELLING_FIRST = (
+    "secret_missing",
     "token_refused",
     "certificate_refused",
     "unsupported",

@@ -21,6 +21,7 @@ _LONGEST_REST_S = 15.0
 _LONGEST_REST_ALONE_S = 1.0
 _LONG_OUTAGE = 30  # failures in a row; after these even the only source is asked more seldom
 _NO_SIGN_OF_LOAD = frozenset({"digest_mismatch", "truncated", "not_the_data"})
+_OF_CREDENTIALS = frozenset({"token_refused", "secret_missing"})
 _UNLUCKY = 5  # failures in a row of which a server need not be spared
 _STALL_S = 2.0
 _QUICK_STALL_S = 0.7
@@ -122,8 +123,10 @@ class Standing:
         self.rests_until = max(self.rests_until, now + self._rest_s(error, alone, patience_ends - now))
 
     def _was_let_in(self, error: TransferError) -> bool:
-        """Then the token has run out in mid-run: it is renewed under a running job, and read anew each time."""
-        return error.kind == "token_refused" and (self.bytes > 0 or self.place.label in LET_IN)
+        """Then the token has run out in mid-run: it is renewed under a running job, and read anew each time.
+
+        Its file may be missing for a moment meanwhile."""
+        return error.kind in _OF_CREDENTIALS and (self.bytes > 0 or self.place.label in LET_IN)
 
     def _rest_s(self, error: TransferError, alone: bool, left: float) -> float:
         longest = _LONGEST_REST_ALONE_S if alone and self.failures < _LONG_OUTAGE else _LONGEST_REST_S

@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from packtrain.errors import TransferError
+from packtrain.errors import FailedError, TransferError
 from packtrain.transfer.address import shown
-from packtrain.transfer.api import WHOLE, ObjectInfo, Stream
+from packtrain.transfer.api import WHOLE, ObjectInfo, Place, Stream
 from packtrain.transfer.api import Span as Bytes
 from packtrain.transfer.blocks import Span
 from packtrain.transfer.buffers import page_aligned
@@ -98,8 +98,8 @@ class Worker:
     def _receive(self, attempt: Attempt) -> None:
         self._began, self._moved = False, time.monotonic()
         with watched(lambda: self._look(attempt), limits=True):
-            place, asked = attempt.standing.place, self._asked(attempt)
-            stream = place.source.open(place.ref, asked)
+            asked = self._asked(attempt)
+            stream = _opened(attempt.standing.place, asked)
             try:
                 if attempt.span is None:
                     self._open(attempt, stream, asked)
@@ -371,6 +371,16 @@ class Worker:
     def _short(self, attempt: Attempt) -> TransferError:
         url = shown(attempt.standing.place.ref.url)
         return TransferError("truncated", f"{url}: the body ended before its promised end", url)
+
+
+def _opened(place: Place, asked: Bytes) -> Stream:
+    """What goes wrong here, a secret that cannot be read for example, concerns this place only."""
+    try:
+        return place.source.open(place.ref, asked)
+    except TransferError:
+        raise
+    except FailedError as error:
+        raise TransferError(error.kind, error.detail, shown(place.ref.url)) from error
 
 
 def _whole(given: memoryview, own: memoryview) -> memoryview:

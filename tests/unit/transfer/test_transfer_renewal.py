@@ -9,6 +9,7 @@ import pytest
 from packtrain.errors import FailedError
 from packtrain.plan import Item, Ref, Secret
 from packtrain.transfer.fetch import fetch
+from packtrain.transfer.secret_files import secret
 from testbed.federation import Federation
 from testbed.origin import Fault, Origin
 
@@ -62,6 +63,50 @@ def test_one_that_is_not_renewed_is_told_after_the_patience(folder, tmp_path):
         with pytest.raises(FailedError) as error:
             get(f"{origin.url}/b.bin", tmp_path / "b", token="first", patience_s=0.5)
     assert error.value.kind == "token_refused"
+
+
+@pytest.fixture
+def token(tmp_path):
+    """A file, as the agent has it."""
+    (tmp_path / "secrets").mkdir()
+    (tmp_path / "secrets" / "t").write_text("first")
+    return tmp_path / "secrets" / "t"
+
+
+@pytest.mark.parametrize("meanwhile", [None, "", "fir\1"])
+def test_a_token_file_that_is_written_anew_may_be_missing_for_a_moment(folder, tmp_path, token, meanwhile):
+    looks = []
+
+    def renew(done, total):
+        looks.append(done)
+        if len(looks) == 10:
+            token.write_text("first")
+
+    def reveal(text):
+        return secret(token.parent, text.name) if isinstance(text, Secret) else text
+
+    with Origin(folder, token="first") as origin:
+        item = Item("x.bin", (Ref(f"{origin.url}/a.bin", token=Secret("t")),))
+        fetch(item, tmp_path / "a", reveal, patience_s=60, stop=lambda: None, progress=lambda done, total: None)
+        token.unlink()
+        if meanwhile is not None:
+            token.write_text(meanwhile)
+        fetch(item, tmp_path / "b", reveal, patience_s=60, stop=lambda: None, progress=renew)
+    assert (tmp_path / "b").read_bytes() == DATA
+
+
+def test_a_secret_that_is_missing_leaves_the_other_sources(folder, tmp_path):
+    def reveal(text):
+        return secret(tmp_path, text.name) if isinstance(text, Secret) else text
+
+    with Origin(folder) as first, Origin(folder) as second:
+        locked, free = Ref(f"{first.url}/a.bin", token=Secret("none")), Ref(f"{second.url}/a.bin")
+        options = {"patience_s": 3600.0, "stop": lambda: None, "progress": lambda done, total: None}
+        fetch(Item("x.bin", (locked, free)), tmp_path / "x", reveal, **options)
+        assert (tmp_path / "x").read_bytes() == DATA
+        with pytest.raises(FailedError) as error:
+            fetch(Item("x.bin", (locked,)), tmp_path / "y", reveal, **options)
+    assert (error.value.kind, "'none' cannot be read" in error.value.detail) == ("secret_missing", True)
 
 
 def test_without_credentials_a_refusal_is_told_at_once(folder, tmp_path):
