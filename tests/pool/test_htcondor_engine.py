@@ -165,6 +165,19 @@ def test_one_job_of_many_is_cancelled_before_the_pool_has_made_it(desk):
     desk.await_some(lambda: desk.pool.queue("true") == [])  # nobody opens the gates of the cancelled ones
 
 
+def test_why_the_rest_of_a_cluster_that_a_person_holds_does_not_come(desk):
+    gate = gated(desk, "count: 2\nhtcondor: {max_materialize: 1}\n")
+    process = desk.start("run", "workflow.yaml", "--on", "htcondor")
+    run = await_running(desk)
+    cluster = run["jobs"][0]["attempts"][0]["native"].partition(".")[0]
+    desk.pool.run(["condor_hold", cluster])
+    desk.await_some(lambda: "makes no more jobs of its cluster" in desk.call("why", f"{run['run']}.1", code=None))
+    gate.touch()
+    desk.pool.run(["condor_release", cluster])
+    assert process.wait(PATIENCE_S) == 0
+    process.communicate()
+
+
 def test_a_detached_supervisor_is_started_again_when_it_dies(desk):
     gate = gated(desk)
     run = desk.json("run", "workflow.yaml", "--on", "htcondor", "--detach")["run"]

@@ -139,7 +139,7 @@ def _calm(job: JobState, now: float) -> str:
     if last and last.hold:
         return str(last.hold.event.data.get("detail", "the pool holds it"))
     if last and last.live and (why := job.glimpse(last.decision)[0].get("waits")):
-        return f"it is not in the pool's queue yet, and is tried again: {why}"
+        return f"it is not in the pool's queue yet: {why}"
     if job.status is JobStatus.QUEUED and last and last.site == "htcondor":
         long = figures.waited(job.waits_since, now)
         return (

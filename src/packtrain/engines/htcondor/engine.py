@@ -17,7 +17,7 @@ from packtrain.engines.htcondor.log import LogReader
 from packtrain.engines.htcondor.queue import Queue
 from packtrain.engines.htcondor.settings import RunSettings
 from packtrain.engines.htcondor.text import Batch, carries_checkpoints, items_text, render
-from packtrain.engines.htcondor.tracker import REMOVED, Items, Known, Tracker
+from packtrain.engines.htcondor.tracker import REMOVED, Items, Known, Tracker, waiting
 from packtrain.errors import FailedError
 from packtrain.plan import Plan, RunFolder, write_plan
 
@@ -289,8 +289,7 @@ def _alike(tickets: Iterable[Ticket]) -> Iterable[list[Ticket]]:
 
 
 def _waits(ticket: Ticket, reason: str) -> Sighting:
-    """Not in the queue yet, and why; "": it is there."""
-    glimpse = {"decision": ticket.decision, "waits": reason}
+    glimpse = waiting(ticket.decision, f"{reason}; this is tried again" if reason else "")
     return Sighting(ticket.decision, ticket.job.id, "queued", glimpse=glimpse)
 
 

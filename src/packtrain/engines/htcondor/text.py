@@ -49,7 +49,7 @@ _HOPE_S = 3600  # in the queue, before a place known to be bad is better than no
 _SITE_ATTRIBUTES = "GLIDEIN_ResourceName, GLIDEIN_Site"
 
 # A log as DAGMan has it can leave out kinds of events: in `log`, each word of a job about its progress is one (033).
-_LOGGED = "0,1,4,5,7,8,9,12,13,21,22,23,24,35,36,40"
+_LOGGED = "0,1,4,5,7,8,9,12,13,21,22,23,24,35,36,37,38,40"
 
 Line = tuple[str, str]
 

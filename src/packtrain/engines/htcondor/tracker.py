@@ -137,6 +137,12 @@ class Tracker:
             for known in self._clusters.get(record.cluster, ()):
                 if not known.materialized and not known.gone:
                     yield self.end(known, "it was removed from the queue before it started", kind="cancelled")
+        elif record.code in (codes.FACTORY_PAUSED, codes.FACTORY_RESUMED):
+            paused = record.code == codes.FACTORY_PAUSED
+            why = f"the schedd makes no more jobs of its cluster ({_first(record)})" if paused else ""
+            for known in self._clusters.get(record.cluster, ()):
+                if not known.materialized and not known.gone:
+                    yield _sight(known, "queued", glimpse=waiting(known.decision, why))
 
     def _note_submission(self, record: Record) -> None:
         note, native = _note(record), (record.cluster, record.proc)
@@ -146,6 +152,11 @@ class Tracker:
             self._clusters.setdefault(record.cluster, []).append(known)
         if native in self._by_native:
             self._by_native[native].materialized = True
+
+
+def waiting(decision: str, why: str) -> dict[str, str]:
+    """Why it is not in the queue yet; "": it is, or soon will be."""
+    return {"decision": decision, "waits": why}
 
 
 def _note(record: Record) -> tuple[str, str] | None:

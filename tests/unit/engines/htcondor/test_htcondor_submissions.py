@@ -113,7 +113,7 @@ def test_a_schedd_that_takes_nothing_for_now_is_asked_again_and_says_why(folder)
     schedd = Schedd([LOST, LOST])
     engine = HtcondorEngine(PLAN, folder, schedd)
     engine.submit([ticket(0)])
-    assert waits(engine.poll()) == [("0-1", "the answer was lost")], "once"
+    assert waits(engine.poll()) == [("0-1", "the answer was lost; this is tried again")], "once"
     assert waits(engine.poll()) == [("0-1", "")]
     assert len(schedd.texts) == 1
 
@@ -183,6 +183,19 @@ def test_jobs_of_a_newer_supervisor_are_left_alone(folder):
     (folder.htcondor / "user.log").write_text(submitted(1, 0, 0) + submitted(2, 0, 1))
     old.poll()
     assert schedd.removed == []
+
+
+def test_items_of_a_cluster_that_was_paused_say_why_they_do_not_come(folder):
+    engine = HtcondorEngine(PLAN, folder, Schedd())
+    engine.submit([ticket(0), ticket(1)])
+    engine.poll()
+    log = folder.htcondor / "user.log"
+    paused = "037 (001.-01.000) 2026-01-02 10:00:00 Job Materialization Paused\n\ta person did it\n\tPauseCode 1\n...\n"
+    log.write_text(submitted(1, 0, 0) + paused)
+    assert waits(engine.poll()) == [("1-1", "the schedd makes no more jobs of its cluster (a person did it)")]
+    resumed = "038 (001.-01.000) 2026-01-02 10:00:00 Job Materialization Resumed\n...\n"
+    log.write_text(submitted(1, 0, 0) + paused + resumed)
+    assert waits(engine.poll()) == [("1-1", "")]
 
 
 def test_what_the_schedd_never_does_keeps_nothing_else_from_being_done(folder):
