@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import counting
+from cli_runs import PATIENCE_S
 from pool_desk import PoolDesk
 
 WORKFLOW = """
@@ -39,7 +40,7 @@ class PoolTraining:
         """Until it has got so far, at whatever site."""
         self.desk.await_some(lambda: self.step() >= step)
 
-    def await_log(self, text: str, patience_s: float = 60.0) -> None:
+    def await_log(self, text: str, patience_s: float = PATIENCE_S) -> None:
         self.desk.await_some(lambda: text in self.log(), patience_s)
 
     def go_on(self) -> None:
@@ -60,7 +61,7 @@ class PoolTraining:
         """A constraint for it."""
         return "JobUniverse == 5"
 
-    def finish(self, code: int = 0, patience_s: float = 90.0) -> str:
+    def finish(self, code: int = 0, patience_s: float = PATIENCE_S) -> str:
         """What the command said at its end, which must have this exit code."""
         try:
             out, err = self.process.communicate(timeout=patience_s)

@@ -14,7 +14,7 @@ from agent_runs import job, sh
 from packtrain.plan import Checkpoint, Limits
 from testbed.condor_config import SITES
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("pool-2")]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("pool-2"), pytest.mark.timeout(600)]
 
 CARRIED = """transfer_output_files = journal.jsonl, logs, output, checkpoint
 checkpoint_exit_code = 85

@@ -10,7 +10,7 @@ from agent_runs import job, sh
 
 from testbed.condor_config import SITES
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("pool-1")]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("pool-1"), pytest.mark.timeout(600)]
 
 WORDS = 'say \\"hi\\" \\\\ back\\tslash é ✓'
 TRAIN = (

@@ -12,17 +12,17 @@ from pathlib import Path
 
 import pytest
 import torch
+from cli_runs import PATIENCE_S
 
 from packtrain import recipes
 from testbed import data, pytorch_image
 from testbed.federation import RealFederation
 from testbed.origin import Origin
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("pool-2"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("pool-2"), pytest.mark.timeout(600)]
 
 RECIPE = Path(recipes.__file__).parent / "cifar10-resnet"
 TOKEN = "t0ken-of-ada-0815"
-PATIENCE_S = 120
 FOLDER = "cifar-10-batches-py"
 FILES = [*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"]
 SHORT = "--epochs 1 --batch-size 64 --limit-train 128 --limit-test 100"
@@ -145,3 +145,23 @@ def test_in_an_image(desk, batches, image):
     told = json.loads((desk.folder / "results/metrics.json").read_text())
     assert told["settings"]["data"].startswith("/srv/"), "where HTCondor puts a job that is in an image"
     assert " packtrain {" in (desk.run_folder() / "htcondor/user.log").read_text(), "live words from inside"
+
+
+SINGULARITY = """+SingularityImage = "{image}"
+transfer_container = false
+executable = run.sh
+output = out.txt
+request_memory = 64MB
+request_disk = 200MB
+queue
+"""
+
+
+def test_a_submit_file_with_an_image_has_the_agent_inside(desk, image):
+    desk.write("#!/bin/sh\npython3 -c 'import torch; print(torch.__name__)' > model.pt\npwd >> model.pt\n", "run.sh")
+    desk.write(SINGULARITY.format(image=image), "job.sub")
+    desk.call("run", "job.sub", "--on", "htcondor", "--expect", "model.pt")
+    module, folder = (desk.folder / "model.pt").read_text().split()
+    assert module == "torch" and folder.startswith("/srv/"), "where HTCondor puts a job that is in an image"
+    (started,) = desk.events("attempt.started")
+    assert started.data["python"], "by the agent, not by the script for images without Python"

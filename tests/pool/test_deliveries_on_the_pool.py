@@ -7,7 +7,7 @@ import pytest
 from testbed.federation import Federation
 from testbed.origin import Origin
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("pool-2"), pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("pool-2"), pytest.mark.timeout(600)]
 
 HEAD = "resources: {tasks: 1, cpusPerTask: 1, memPerCpu: 100, gpus: 0}\nlimits: {grace: 2s, disk: 100MB}\n"
 COPY = "steps: [{run: {command: 'cp -rL $PACKTRAIN_INPUT/. $PACKTRAIN_OUTPUT'}}]\n"

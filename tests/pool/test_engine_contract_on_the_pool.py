@@ -37,7 +37,7 @@ from test_engine_contract import (  # noqa: F401
     test_waiting_ends_early_when_something_happened,
 )
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("pool-2"), pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("pool-2"), pytest.mark.timeout(600)]
 
 
 class RemoteEngine:

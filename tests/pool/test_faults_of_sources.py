@@ -6,11 +6,12 @@ import hashlib
 import os
 
 import pytest
+from cli_runs import PATIENCE_S
 
 from testbed.faults import Fault, FaultProxy
 from testbed.federation import RealFederation
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("pool-2")]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("pool-2"), pytest.mark.timeout(600)]
 
 WORKFLOW = """
 name: fetching
@@ -64,7 +65,7 @@ def test_a_cache_stops_in_the_middle(desk, tmp_path):
         kept = tmp_path / "federation/cache1/store/data/x.bin"
         desk.await_some(lambda: kept.exists() and kept.stat().st_blocks * 512 > SIZE // 10)
         federation.caches[0].stop()
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 0, out + err
     assert_arrived(desk, digest)
     assert len(desk.attempts()) == 1

@@ -9,7 +9,7 @@ import pytest
 
 from testbed.origin import Origin
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("pool-2"), pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("pool-2"), pytest.mark.timeout(600)]
 
 SECRET = "s3cr3t-of-ada-4711"
 WORKFLOW = """\

@@ -8,7 +8,7 @@ from packtrain.engines.bundle import build_plugin
 from testbed.federation import Federation
 from testbed.origin import Fault, Origin
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("pool-1")]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("pool-1"), pytest.mark.timeout(600)]
 
 DATA = bytes(range(256)) * 4_000
 SUBMIT = """executable = /bin/sh

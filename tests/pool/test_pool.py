@@ -14,7 +14,7 @@ from testbed import apptainer, debian
 from testbed.condor_config import SITES
 from testbed.federation import Federation
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("pool-1")]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("pool-1"), pytest.mark.timeout(600)]
 
 SHELL = "executable = /bin/sh\ntransfer_executable = false\narguments = \"-c '{}'\"\noutput = out\nerror = err\n"
 # Lives until the test says `go`, and tells of each start.

@@ -8,9 +8,10 @@ import re
 import signal
 
 import pytest
+from cli_runs import PATIENCE_S
 from pool_trainings import PoolTraining
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("pool-1"), pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("pool-1"), pytest.mark.timeout(600)]
 
 JOBS = 4
 SIZE = 20_000_000  # of an output: it takes a moment until it is home
@@ -46,7 +47,7 @@ def test_evicted_after_its_last_word(desk, fast, code, status, expected):
     desk.write(WORKFLOW.replace("CODE", str(code)))
     process = desk.start("run", "workflow.yaml", "--on", "htcondor")
     vacate_at_last_words(desk, fast)
-    out, err = process.communicate(timeout=90)
+    out, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == expected, out + err
     run = desk.json("ps", desk.run_folder().name)
     assert [job["status"] for job in run["jobs"]] == [status] * JOBS

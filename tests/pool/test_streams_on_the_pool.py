@@ -12,7 +12,7 @@ from nested import nested
 
 from testbed.federation import RealFederation
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("pool-2"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("pool-2"), pytest.mark.timeout(600)]
 
 WORKFLOW = """
 name: streaming

@@ -15,7 +15,7 @@ from testbed import apptainer
 from testbed.federation import Federation
 from testbed.origin import Origin
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("pool-2")]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("pool-2"), pytest.mark.timeout(600)]
 
 WRAPPER = """#!/bin/bash
 mkdir data
