@@ -81,3 +81,25 @@ def test_else_by_the_agent(desk, origin):
     grown(origin)
     desk.call("run", "--offline", workflow(desk, origin), code=18)
     assert origin.sent < MOST_BYTES // 10
+
+
+REPAIRED = """
+resources: {{tasks: 1, cpusPerTask: 1, memPerCpu: 100, gpus: 0}}
+limits: {{attempts: 1}}
+input:
+  http:
+    urls: ['{spoiled}/data.bin', '{url}/data.bin']
+    checksums: {url}/data.bin.checksums.json
+output: {{file: {{path: results}}}}
+steps: [{{run: {{command: cp $STORAGE_PATH/input/data.bin $DEEPSQUARE_OUTPUT}}}}]
+"""
+
+
+@pytest.mark.slow
+def test_a_job_repairs_a_bad_block_from_another_source(desk, origin, tmp_path):
+    (tmp_path / "spoiled").mkdir()
+    (tmp_path / "spoiled" / "data.bin").write_bytes(DATA[:1_500_000] + b"?" + DATA[1_500_001:])
+    desk.call("checksums", origin.folder / "data.bin")
+    with Origin(tmp_path / "spoiled") as spoiled:
+        desk.call("run", desk.write(REPAIRED.format(url=origin.url, spoiled=spoiled.url)))
+    assert (desk.folder / "results" / "data.bin").read_bytes() == DATA

@@ -17,7 +17,7 @@ from packtrain.agent import machine
 from packtrain.agent.archives import has_archives_name, may_be_archive, may_stream
 from packtrain.agent.context import Context, Tally
 from packtrain.agent.progress import Progress
-from packtrain.errors import FailedError, TransferError
+from packtrain.errors import FailedError, FormatError, TransferError
 from packtrain.plan import Input, Item, Ref
 from packtrain.transfer.address import checked_name, shown
 from packtrain.transfer.api import Entry
@@ -27,6 +27,7 @@ from packtrain.transfer.registry import source_for
 
 if TYPE_CHECKING:
     from packtrain.agent.behind import Download, Opening
+    from packtrain.transfer.checksums import Checksums
 
 _FREE_SHARE = 0.95  # of the disk, for archives: the steps want to write, too
 _NAMES_SHOWN = 3
@@ -87,17 +88,44 @@ def _bring(context: Context, source: Input, item: Item, progress: Progress, tall
     context.stop.check()
     target = context.box.folder_of(source) / checked_name(item.name, item.sources[0].url)
     target.parent.mkdir(parents=True, exist_ok=True)
+    sums = _checksums_of(context, item)
     streams = context.depot is None and source.prefix is None and may_stream(source, item)
-    if not (streams and _stream_item(context, source, item, target, progress, tally)):
-        _fetch_item(context, item, target, progress, tally)
+    streams = streams and (sums is None or sums.streams)
+    if not (streams and _stream_item(context, source, item, target, progress, tally, sums)):
+        _fetch_item(context, item, target, progress, tally, sums)
 
 
-def _stream_item(context: Context, source: Input, item: Item, target: Path, progress: Progress, tally: Tally) -> bool:
+def _checksums_of(context: Context, item: Item) -> Checksums | None:
+    """As its checksums file says, which comes first."""
+    if item.checksums is None:
+        return None
+    from packtrain.transfer.checksums import SUFFIX, read_checksums
+
+    path, given = context.box.tmp / "checksums.json", context.job.patience_s
+    wanted = Item(item.name + SUFFIX, (item.checksums,))  # its name allows JSON, which is an error's page elsewhere
+    fetch(wanted, path, context.secrets.reveal, patience_s=given, stop=context.stop.check, progress=lambda d, t: None)
+    try:
+        return read_checksums(path)
+    except FormatError as error:
+        raise FailedError("not_the_data", f"{shown(item.checksums.url)}: {error}") from error
+    finally:
+        path.unlink()
+
+
+def _stream_item(
+    context: Context,
+    source: Input,
+    item: Item,
+    target: Path,
+    progress: Progress,
+    tally: Tally,
+    sums: Checksums | None,
+) -> bool:
     """False: it has to come as a file."""
     from packtrain.agent.behind import unpack_behind
 
     behind, limit = context.behind, _room(context, context.behind.bytes)
-    opening = _opening(context, progress)
+    opening = _opening(context, progress, sums)
     try:
         arrived = unpack_behind(context, source, item, target.parent, opening, limit)
     except FailedError as error:
@@ -115,7 +143,7 @@ def _stream_item(context: Context, source: Input, item: Item, target: Path, prog
     return True
 
 
-def _opening(context: Context, progress: Progress) -> Opening:
+def _opening(context: Context, progress: Progress, sums: Checksums | None) -> Opening:
     from packtrain.transfer.ordered import Ordered
 
     def opening(item: Item) -> AbstractContextManager[Download]:
@@ -125,12 +153,15 @@ def _opening(context: Context, progress: Progress) -> Opening:
             patience_s=context.job.patience_s,
             stop=context.stop.check,
             progress=progress.part(item.name),
+            checksums=sums,
         )
 
     return opening
 
 
-def _fetch_item(context: Context, item: Item, target: Path, progress: Progress, tally: Tally) -> None:
+def _fetch_item(
+    context: Context, item: Item, target: Path, progress: Progress, tally: Tally, sums: Checksums | None
+) -> None:
     bring = fetch if context.depot is None else context.depot.get
     got = bring(
         item,
@@ -139,6 +170,7 @@ def _fetch_item(context: Context, item: Item, target: Path, progress: Progress, 
         patience_s=context.job.patience_s,
         stop=context.stop.check,
         progress=progress.part(item.name),
+        checksums=sums,
     )
     _count(tally, progress, got.bytes, got.retries, got.source)
 

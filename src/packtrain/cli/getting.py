@@ -21,7 +21,7 @@ from packtrain.plan import Digest, Item, Ref
 from packtrain.planner.data import is_folder, name_of
 from packtrain.transfer.address import checked_name, scheme_of, shown
 from packtrain.transfer.api import ObjectInfo
-from packtrain.transfer.checksums import STREAMED_BLOCK, Checksums, bad_blocks
+from packtrain.transfer.checksums import SUFFIX, Checksums, bad_blocks
 from packtrain.transfer.fetch import Fetched, fetch
 from packtrain.transfer.flow import of_reader
 from packtrain.transfer.ordered import Ordered, is_doubtful
@@ -191,7 +191,7 @@ class Getting:
     def _streamed(self, wanted: Wanted, folder: Path) -> Got | None:
         """Unpacked as it comes, with nothing of the archive on the disk; None if it cannot be."""
         item, began = wanted.item, time.monotonic()
-        if item.name.lower().endswith(_AS_FILES) or (wanted.checksums and wanted.checksums.block > STREAMED_BLOCK):
+        if item.name.lower().endswith(_AS_FILES) or (wanted.checksums and not wanted.checksums.streams):
             return None
         self.follower.begin("unpack", item.name, item.size)
         with self._ordered(wanted) as download:
@@ -247,8 +247,8 @@ class Getting:
         if "://" not in given:
             return load(Path(given))
         with tempfile.TemporaryDirectory() as folder:
-            ref = self.access.ref(given, own)
-            return load(self._fetch(Wanted(Item(name_of(given), (ref,)), Path(folder, name_of(given)))).path)
+            item = Item(name_of(own) + SUFFIX, (self.access.ref(given, own),))  # as JSON it is no error's page
+            return load(self._fetch(Wanted(item, Path(folder, item.name))).path)
 
 
 def _there(wanted: Wanted, verified_by: str | None) -> Got:

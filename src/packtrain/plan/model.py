@@ -65,6 +65,7 @@ class Item:
     sources: tuple[Ref, ...]
     size: Optional[int] = None  # as seen when planned
     digest: Optional[Digest] = None  # what the user demands
+    checksums: Optional[Ref] = None  # where its checksums file is: bad blocks alone are fetched again
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -77,6 +77,9 @@ def _to_stream(contents: _Contents, keys: Keys, job: JobContext) -> _Contents:
         if item.digest is not None:
             message = f"with `mode: stream` {item.name} never comes whole: its {item.digest.algorithm} is not checked"
             job.report.warning(keys, message, "leave it out, or use `mode: stage`")
+        if item.checksums is not None:
+            message = f"with `mode: stream` the checksums file of {item.name} is looked for beside it"
+            job.report.warning(keys, message, "leave `checksums` out, or use `mode: stage`")
     try:
         if contents.prefix is not None:
             return _Contents(*streams.as_archives(contents.prefix))
@@ -96,25 +99,24 @@ def _name_needed_tools(contents: _Contents, keys: Keys, job: JobContext) -> None
 
 def _http(source: data.HttpInput, keys: Keys, job: JobContext) -> _Contents:
     if source.files:
-        files = [(file, (*keys, "files", i)) for i, file in enumerate(source.files)]
-        items = tuple(_http_item((f.url,), f.name, _digest(f), k, source, keys, job) for f, k in files)
+        items = tuple(_http_item((f.url,), f.name, f, source, keys, job) for f in source.files)
         _refuse_same_names(items, keys, job)
         return _Contents(items)
     urls = source.urls or (source.url or "",)
-    return _Contents((_http_item(urls, None, _digest(source), keys, source, keys, job),))
+    return _Contents((_http_item(urls, None, source, source, keys, job),))
 
 
 def _http_item(
     urls: tuple[str, ...],
     name: str | None,
-    digest: plan.Digest | None,
-    keys: Keys,
+    proof: data.HttpFile | data.HttpInput,
     access: data.HttpInput,
-    access_keys: Keys,
+    keys: Keys,
     job: JobContext,
 ) -> plan.Item:
-    sources = tuple(_http_ref(url, access, access_keys, job) for url in urls)
-    return plan.Item(job.fill(name) if name else name_of(sources[0].url), sources, digest=digest)
+    sources = tuple(_http_ref(url, access, keys, job) for url in urls)
+    sums = _http_ref(proof.checksums, access, keys, job) if proof.checksums else None
+    return plan.Item(job.fill(name) if name else name_of(sources[0].url), sources, None, _digest(proof), sums)
 
 
 def _http_ref(url: str, access: data.HttpInput | data.HttpOutput, keys: Keys, job: JobContext) -> plan.Ref:
@@ -174,7 +176,10 @@ def _own_keys(keys: Keys, job: JobContext) -> tuple[str | None, str | None, str 
 def _osdf(source: data.OsdfInput, keys: Keys, job: JobContext) -> _Contents:
     ref, digest = _osdf_ref(source, keys, job), _digest(source)
     if not is_folder(ref.url):
-        return _Contents((plan.Item(name_of(ref.url), (ref,), digest=digest),))
+        sums = replace(ref, url=rooted(job.fill(source.checksums))) if source.checksums else None
+        return _Contents((plan.Item(name_of(ref.url), (ref,), None, digest, sums),))
+    if source.checksums is not None:
+        job.report.error((*keys, "checksums"), "a checksums file is that of one object, but the address is of a folder")
     if digest is not None:
         message = f"{digest.algorithm} is the digest of one object, but the address is of a folder"
         job.report.error((*keys, digest.algorithm), message)

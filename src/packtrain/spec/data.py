@@ -69,6 +69,8 @@ class HttpFile(Model):
     """Its MD5."""
     crc32c: Crc32c | None = Field(default=None, alias="crc32c")
     """Its CRC-32C; for at most 1 GiB."""
+    checksums: Url | None = None
+    """Address of its checksums file (`packtrain checksums`): bad blocks alone are fetched again."""
 
 
 class HttpInput(Model):
@@ -96,6 +98,8 @@ class HttpInput(Model):
     """Its MD5."""
     crc32c: Crc32c | None = Field(default=None, alias="crc32c")
     """Its CRC-32C; for at most 1 GiB."""
+    checksums: Url | None = None
+    """Address of its checksums file (`packtrain checksums`): bad blocks alone are fetched again."""
 
 
 class S3(Model):
@@ -139,6 +143,8 @@ class OsdfInput(Osdf):
     """Its MD5."""
     crc32c: Crc32c | None = Field(default=None, alias="crc32c")
     """Its CRC-32C; for at most 1 GiB."""
+    checksums: Annotated[Str, AfterValidator(_federated)] | None = None
+    """Address of its checksums file (`packtrain checksums`): bad blocks alone are fetched again."""
 
 
 class File(Model):

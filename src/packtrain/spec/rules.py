@@ -110,9 +110,10 @@ def _credentials(node: Node, report: Report) -> None:
 
 
 def _digest_of_many(node: Node, report: Report) -> None:
-    for key in DIGESTS if node.raw.get("files") is not None else ():
+    for key in (*DIGESTS, "checksums") if node.raw.get("files") is not None else ():
         if node.raw.get(key) is not None:
-            report.key_error((*node.path, key), f"{key} is the digest of one file", "give each of `files` its own")
+            what = "is the digest of" if key in DIGESTS else "belongs to"
+            report.key_error((*node.path, key), f"{key} {what} one file", "give each of `files` its own")
 
 
 def _sync(node: Node, report: Report) -> None:

@@ -47,6 +47,11 @@ class Checksums:
     whole: str | None = None  # sha256 of the file
     name: str = ""  # of the file, for people
 
+    @property
+    def streams(self) -> bool:
+        """Whether its blocks are small enough for what is used as it comes."""
+        return self.block <= STREAMED_BLOCK
+
     def span(self, index: int) -> Span:
         """Where a block lies."""
         return Span(index * self.block, min((index + 1) * self.block, self.size))

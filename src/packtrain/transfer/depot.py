@@ -21,22 +21,23 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Optional
+from typing import TYPE_CHECKING
 
 from packtrain.errors import FailedError, NotFoundError, RefusedError, TransferError
-from packtrain.plan import Item
+from packtrain.plan import Digest, Item
 from packtrain.transfer.address import shown
 from packtrain.transfer.api import ObjectInfo, Reveal
 from packtrain.transfer.clone import clone
+from packtrain.transfer.engine import Progress, Stop, Wish
 from packtrain.transfer.fetch import Fetched, fetch
 from packtrain.transfer.registry import source_for
 from packtrain.transfer.verify import WEAK
 
-Stop = Callable[[], None]
-Progress = Callable[[int, Optional[int]], None]
+if TYPE_CHECKING:
+    from packtrain.transfer.checksums import Checksums
 
 DEFAULT_CAP = 100 * 10**9
 _LOOK_EVERY_S = 0.1
@@ -63,7 +64,15 @@ class Depot:
         self._folder, self._cap = folder, cap_bytes
 
     def get(
-        self, item: Item, target: Path, reveal: Reveal, *, patience_s: float, stop: Stop, progress: Progress
+        self,
+        item: Item,
+        target: Path,
+        reveal: Reveal,
+        *,
+        patience_s: float,
+        stop: Stop,
+        progress: Progress,
+        checksums: Checksums | None = None,
     ) -> Fetched:
         """The item stands at `target`, complete and verified, or FailedError says why not.
 
@@ -71,23 +80,22 @@ class Depot:
         depot, passes it by.
         """
         began = time.monotonic()
+        wish = Wish(_named(item, checksums), reveal, patience_s, stop, progress, checksums)
         with contextlib.suppress(OSError):  # a depot that cannot be used is no reason to fail
-            got = self._through(item, target, reveal, patience_s, stop, progress)
+            got = self._through(wish, target)
             if got is not None:
                 return replace(got, seconds=time.monotonic() - began)
-        return fetch(item, target, reveal, patience_s=patience_s, stop=stop, progress=progress)
+        return _fetch(wish, target)
 
-    def _through(
-        self, item: Item, target: Path, reveal: Reveal, patience_s: float, stop: Stop, progress: Progress
-    ) -> Fetched | None:
+    def _through(self, wish: Wish, target: Path) -> Fetched | None:
         """None: it has to pass the depot by."""
-        known = identify(item, reveal)
+        known = identify(wish.item, wish.reveal)
         if known is None:
             return None
-        got = self._fetched(*known, item, reveal, patience_s, stop, progress)
-        if got is None or not self._copied(known[0], target, stop):
+        got = self._fetched(*known, wish)
+        if got is None or not self._copied(known[0], target, wish.stop):
             return None
-        progress(got.bytes, got.bytes)
+        wish.progress(got.bytes, got.bytes)
         return got
 
     @contextlib.contextmanager
@@ -130,51 +138,33 @@ class Depot:
         """Everything that nobody uses; what was removed."""
         return [entry for entry in self.entries() if self._removed(entry.key)]
 
-    def _fetched(
-        self, key: str, size: int, item: Item, reveal: Reveal, patience_s: float, stop: Stop, progress: Progress
-    ) -> Fetched | None:
+    def _fetched(self, key: str, size: int, wish: Wish) -> Fetched | None:
         """The object stands in the depot; None if there is no room for it."""
         path = self._path(key)
         while True:
-            stop()
+            wish.stop()
             with self._locked(path, fcntl.LOCK_EX) as mine:
                 if mine and path.exists():
                     return self._found(path)
                 if mine:
-                    return self._fetch(key, size, item, reveal, patience_s, stop, progress)
+                    return self._fetch(key, size, wish)
             if path.exists():  # those who hold the lock copy it, as we will
                 return self._found(path)
             time.sleep(_LOOK_EVERY_S)
 
-    def _fetch(
-        self, key: str, size: int, item: Item, reveal: Reveal, patience_s: float, stop: Stop, progress: Progress
-    ) -> Fetched | None:
-        path = self._path(key)
+    def _fetch(self, key: str, size: int, wish: Wish) -> Fetched | None:
+        path, item = self._path(key), wish.item
         if not self._reserved(Entry(key, item.name, size, shown(item.sources[0].url), False, 0.0)):
             return None
         new = _beside(path, ".new")
-        got = self._fill(new, item, reveal, patience_s, stop, progress)
+        got = _filled(new, wish)
         if got is None:
             return None
-        if got.bytes != size or not (_has_own_name(item) or identify(item, reveal) == (key, size)):
+        if got.bytes != size or not (_has_own_name(item) or identify(item, wish.reveal) == (key, size)):
             new.unlink()  # the source has another object by now: it is right, but not the one of this key
             return None
         _keep(new, path)
         return got
-
-    def _fill(
-        self, new: Path, item: Item, reveal: Reveal, patience_s: float, stop: Stop, progress: Progress
-    ) -> Fetched | None:
-        """None where it has to be fetched past the depot: for want of room, or from others than may fill this entry."""
-        others = not _has_own_name(item) and len(item.sources) > 1
-        if others:
-            item, patience_s = replace(item, sources=item.sources[:1]), min(patience_s, _FIRST_ALONE_S)
-        try:
-            return fetch(item, new, reveal, patience_s=patience_s, stop=stop, progress=progress)
-        except FailedError as error:
-            if error.kind == "disk_full" or (others and isinstance(error, TransferError)):
-                return None
-            raise
 
     def _found(self, path: Path) -> Fetched:
         size = path.stat().st_size
@@ -253,6 +243,39 @@ class Depot:
                 yield False
                 return
             yield _is_at(lock.fileno(), name)
+
+
+def _filled(new: Path, wish: Wish) -> Fetched | None:
+    """None where it has to be fetched past the depot: for want of room, or from others than may fill this entry."""
+    item, others = wish.item, not _has_own_name(wish.item) and len(wish.item.sources) > 1
+    if others:
+        alone = replace(item, sources=item.sources[:1])
+        wish = replace(wish, item=alone, patience_s=min(wish.patience_s, _FIRST_ALONE_S))
+    try:
+        return _fetch(wish, new)
+    except FailedError as error:
+        if error.kind == "disk_full" or (others and isinstance(error, TransferError)):
+            return None
+        raise
+
+
+def _fetch(wish: Wish, target: Path) -> Fetched:
+    return fetch(
+        wish.item,
+        target,
+        wish.reveal,
+        patience_s=wish.patience_s,
+        stop=wish.stop,
+        progress=wish.progress,
+        checksums=wish.checksums,
+    )
+
+
+def _named(item: Item, checksums: Checksums | None) -> Item:
+    """A checksums file knows the digest of the whole, and so a name for it, whoever gives it."""
+    if checksums is None or not checksums.whole or _has_own_name(item):
+        return item
+    return replace(item, digest=Digest("sha256", checksums.whole))
 
 
 def _is_at(handle: int, path: Path) -> bool:

@@ -7,6 +7,7 @@ import os
 import stat
 import tarfile
 import zipfile
+from dataclasses import replace
 
 import pytest
 
@@ -23,6 +24,7 @@ from packtrain.agent.stop import Stop
 from packtrain.errors import FailedError
 from packtrain.events import Journal, JournalReader, Redactor
 from packtrain.plan import AttemptFolder, Digest, Input, Item, Job, Limits, Ref, Resources
+from packtrain.transfer.checksums import format_checksums, make_checksums
 from packtrain.transfer.depot import Depot
 from testbed.origin import Fault, Origin
 
@@ -306,3 +308,53 @@ def test_every_tar_may_be_one(tmp_path, form):
     with tarfile.open(tmp_path / "x.tar", "w", format=form) as archive:
         archive.add(__file__, "name")
     assert may_be_archive(tmp_path / "x.tar")
+
+
+# Checksums files
+
+
+@pytest.fixture
+def twice(tmp_path, origin):
+    """A file at two places, one of which has a wrong byte in its second block; its item, with its checksums file."""
+    (tmp_path / "spoiled").mkdir()
+    with Origin(tmp_path / "spoiled") as spoiled:
+
+        def serve(name, data, **more):
+            (tmp_path / "served" / name).write_bytes(data)
+            sums = make_checksums(tmp_path / "served" / name)
+            (tmp_path / "served" / f"{name}.json").write_text(format_checksums(sums))
+            wrong = bytearray(data)
+            wrong[1_500_000] ^= 1
+            (tmp_path / "spoiled" / name).write_bytes(wrong)
+            sources = (Ref(f"{spoiled.url}/{name}"), Ref(f"{origin.url}/{name}"))
+            return Item(name, sources, checksums=Ref(f"{origin.url}/{name}.json"), **more)
+
+        yield serve
+
+
+LARGE = os.urandom(3_000_000)
+
+
+@pytest.mark.parametrize("with_depot", [False, True])
+@pytest.mark.parametrize("name", ["data.bin", "data.tar"])
+def test_a_bad_block_comes_from_another_source(context, twice, tmp_path, name, with_depot):
+    data = tar_of({"a.bin": LARGE}) if name.endswith(".tar") else LARGE
+    made = context(twice(name, data), depot=Depot(tmp_path / "depot") if with_depot else None)
+    fetched, _ = brought(made)
+    assert content(made) == {"a.bin" if name.endswith(".tar") else name: LARGE}
+    assert fetched["bytes"] == len(data)
+    assert not list(made.box.tmp.glob("checksums*"))
+
+
+def test_a_bad_block_of_the_only_source_is_told(context, twice):
+    item = twice("data.bin", LARGE)
+    with pytest.raises(FailedError, match="block 1 is not the one of the checksums") as caught:
+        brought(context(replace(item, sources=item.sources[:1])))
+    assert caught.value.kind == "digest_mismatch"
+
+
+def test_what_is_no_checksums_file_is_told(context, serve):
+    item, wrong = serve("data.bin", DATA), serve("sums.json", b'{"version": 7}')
+    with pytest.raises(FailedError, match=r"sums\.json.*version") as caught:
+        brought(context(replace(item, checksums=wrong.sources[0])))
+    assert caught.value.kind == "not_the_data"

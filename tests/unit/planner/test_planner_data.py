@@ -40,6 +40,26 @@ def test_other_digests(job, given, digest):
     assert job(f"input: {{osdf: {{path: /a, {given}}}}}\n").inputs[0].items[0].digest == digest
 
 
+def test_checksums_files(job):
+    url = "https://h.example/a.checksums.json"
+    for source in ("http: {url: 'https://h.example/a', %s}", "http: {files: [{url: 'https://h.example/a', %s}]}"):
+        (item,) = job(f"input: {{{source % f'checksums: {url!r}'}}}\n").inputs[0].items
+        assert item.checksums == plan.Ref(url)
+    (item,) = job("input: {osdf: {path: /a, checksums: 'osdf://nrp/a.json', token: '${env:T}'}}\n").inputs[0].items
+    assert item.checksums == plan.Ref("osdf:///nrp/a.json", token=plan.Secret("T"))
+
+
+def test_the_token_of_a_checksums_file_is_that_of_the_address(job):
+    given = "url: 'https://h.example/a', checksums: 'https://h.example/b', token: '${env:T}'"
+    (item,) = job(f"input: {{http: {{{given}}}}}\n").inputs[0].items
+    assert item.checksums == plan.Ref("https://h.example/b", token=plan.Secret("T"))
+
+
+def test_a_checksums_file_of_many_objects_is_a_problem(planned):
+    (message,) = errors(planned("input: {osdf: {path: /a/, checksums: 'osdf:///b'}}\n"))
+    assert "a checksums file is that of one object" in message
+
+
 def test_mirrors_are_sources_of_one_item(job):
     (item,) = job("input: {http: {urls: ['https://a.example/x', 'https://b.example/y']}}\n").inputs[0].items
     assert item.name == "x"

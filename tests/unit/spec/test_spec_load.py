@@ -141,6 +141,7 @@ def test_short_forms():
             "input.http.files[0] has both 'sha256' and 'md5'; only one of them can be",
         ),
         ("input: {http: {files: ['https://a/x'], crc32c: e3069283}}\n", "crc32c is the digest of one file"),
+        ("input: {http: {files: ['https://a/x'], checksums: 'https://a/y'}}\n", "checksums belongs to one file"),
         ("input: {http: {urls: []}}\n", "input.http.urls should not be empty"),
         ("input: {file: {path: a}, unpack: always}\n", "input.unpack should be one of auto, never, but is 'always'"),
         ("inputs: {../x: {file: {path: a}}}\n", "becomes a folder's name"),
