@@ -1,18 +1,22 @@
 """What has arrived of a file that has not fully arrived: `NAME.part` and beside it `NAME.part.ledger`.
 
 The ledger's first line says which object this is (size, ETag and digest as the first source stated
-them, and not which source that was). A line follows for each block that was written: its number and a
-seal, in hexadecimal. Lines are only appended, after the block itself; a last line that was torn is no line.
+them, and not which source that was), and which boot of the machine wrote it. A line follows for each
+block that was written: its number and a seal, in hexadecimal. Lines are only appended, after the block
+itself; a last line that was torn is no line.
 """
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import json
 import os
 import re
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from packtrain.plan import Digest
 from packtrain.transfer.api import ObjectInfo
@@ -21,6 +25,7 @@ BLOCK = 1 << 20
 _VERSION = 2
 _RECORD = re.compile(rb"([0-9a-f]{8}) ([0-9a-f]{8})\n")
 _SAMPLE, _SAMPLE_EVERY = 64, 1 << 18
+_PAGE, _ZEROS = 4096, bytes(16)
 
 
 @dataclass(frozen=True)
@@ -47,7 +52,7 @@ class Known:
     def line(self) -> bytes:
         digest = [self.digest.algorithm, self.digest.value] if self.digest else None
         data = {"version": _VERSION, "size": self.size, "etag": self.etag, "digest": digest, "block": self.block}
-        return json.dumps(data).encode() + b"\n"
+        return json.dumps({**data, "boot": _boot()}).encode() + b"\n"
 
     @classmethod
     def from_line(cls, line: bytes) -> Known:
@@ -55,6 +60,19 @@ class Known:
         if data["version"] != _VERSION or not line.endswith(b"\n"):
             raise ValueError("another version, or torn")
         return cls(int(data["size"]), data["etag"], Digest(*data["digest"]) if data["digest"] else None, data["block"])
+
+
+def of_this_boot(line: bytes) -> bool:
+    """Whether the ledger with this first line was begun, or gone on with, since the machine was started."""
+    return bool(json.loads(line).get("boot") == _boot())
+
+
+@functools.lru_cache(maxsize=1)
+def _boot() -> str:
+    """The same for as long as the machine runs; "" where it does not say."""
+    with contextlib.suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    return ""
 
 
 def record(index: int, seal: int) -> bytes:
@@ -75,6 +93,13 @@ def records(data: bytes) -> Iterator[tuple[int, int]]:
 def seal_of(block: memoryview) -> int:
     """A checksum of samples. It tells a block that a crash of the machine lost; all of it would cost too much."""
     return _seal(lambda at, count: block[at : at + count], len(block))
+
+
+def has_gap(block: memoryview) -> bool:
+    """Whether a page of it may be missing: after a crash of the machine, what was not yet on the disk reads as zeros,
+    to the page's end. The seal looks at few of them; data that has such pages by itself is only fetched again."""
+    ends = (*range(_PAGE, len(block), _PAGE), len(block))
+    return any(block[max(0, end - len(_ZEROS)) : end] == _ZEROS for end in ends)
 
 
 def seal_in(file: int, position: int, length: int) -> int:

@@ -19,7 +19,7 @@ from packtrain.errors import FailedError
 from packtrain.transfer.buffers import page_aligned
 from packtrain.transfer.direct import into_file
 from packtrain.transfer.held import held, is_at, let_go
-from packtrain.transfer.ledger import Known, record, records, seal_in, seal_of
+from packtrain.transfer.ledger import Known, has_gap, of_this_boot, record, records, seal_in, seal_of
 
 if TYPE_CHECKING:
     from packtrain.transfer.checksums import Checksums
@@ -55,6 +55,8 @@ class Partial:
             if known.block != block or os.fstat(self._file).st_size != known.size:
                 raise ValueError("another object")
             right = _right_blocks(self._file, known, done, checksums)
+            if checksums is None and not of_this_boot(data[:end]):
+                right = {index for index in right if not _has_gap(self._file, known, index)}
         except (OSError, ValueError, KeyError, TypeError):
             self.discard()
             return set()
@@ -204,6 +206,10 @@ def _is_right(file: int, buffer: memoryview, known: Known, index: int, seal: int
     if os.preadv(file, [block], index * known.block) != len(block) or seal_of(block) != seal:
         return False
     return checksums is None or sha256(block).hexdigest() == checksums.sha256[index]
+
+
+def _has_gap(file: int, known: Known, index: int) -> bool:
+    return has_gap(memoryview(os.pread(file, known.length(index), index * known.block)))
 
 
 def free_bytes(folder: Path) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -170,6 +171,22 @@ def test_a_block_that_was_lost_behind_the_ledger_is_fetched_again(folder, target
     assert target.read_bytes() == DATA
     assert f"bytes={small_blocks}-{2 * small_blocks - 1}" in ranges(origin)
     assert "bytes=0-4194303" not in ranges(origin)
+
+
+@pytest.mark.parametrize("boot", ['"boot": "another"', '"no": "boot"'])
+@pytest.mark.parametrize("hole", [(8192, 12288), (4096 * 3 + 5, 4096 * 4), (1 << 16, 1 << 16)])
+def test_a_page_that_a_crash_of_the_machine_lost_is_fetched_again(folder, target, small_blocks, boot, hole):
+    """Its block's seal holds, since that is of samples. What has no hole is kept."""
+    leave_part(folder, target, 3 * small_blocks + 1)
+    with open(target.parent / f"{NAME}.part", "r+b") as part:
+        part.seek(small_blocks + hole[0])
+        part.write(bytes(hole[1] - hole[0]))
+    ledger = target.parent / f"{NAME}.part.ledger"
+    ledger.write_bytes(re.sub(b'"boot": "[^"]*"', boot.encode(), ledger.read_bytes()))
+    with Origin(folder) as origin:
+        run(item(f"{origin.url}/{NAME}"), target)
+    assert target.read_bytes() == DATA
+    assert first_byte_asked_for(origin) == (small_blocks if hole[0] < hole[1] else 3 * small_blocks)
 
 
 @pytest.mark.parametrize("patience_s", [0.0, 5.0])
