@@ -17,7 +17,7 @@ from testbed.xrootd import XRootD
 
 pytestmark = pytest.mark.slow
 SIZE = 160 << 20
-GOES_ON_WITHIN_S = 10.0  # 3 s where nothing else runs; XRootD itself would be silent for more than 75 s
+GOES_ON_WITHIN_S = 60.0  # 3 s where nothing else runs; XRootD itself would be silent for more than 75 s
 
 
 @pytest.fixture

@@ -108,22 +108,23 @@ def test_bytes_are_counted_for_each_connection_and_in_total(proxied):
 
 def test_a_stall_leaves_the_connection_open_until_it_is_released(proxied):
     proxy = proxied(Fault("stall", at=1000))
-    client = Client(proxy, timeout_s=0.3)
+    client = Client(proxy)
     client.ask()
     assert client.read(1000) == DATA[:1000]
+    client.socket.settimeout(0.3)
     with pytest.raises(TimeoutError):
         client.socket.recv(1)
     proxy.release()
-    client.socket.settimeout(5)
+    client.socket.settimeout(60)
     assert client.read(SIZE - 1000) == DATA[1000:]
 
 
 def test_a_stall_can_end_by_itself(proxied):
     client = Client(proxied(Fault("stall", at=1000, lasts_s=0.2)))
-    client.ask()
     begun = time.monotonic()
+    client.ask()
     assert client.read(SIZE) == DATA
-    assert 0.15 < time.monotonic() - begun < 3
+    assert time.monotonic() - begun > 0.15
 
 
 def test_a_proxy_notices_that_a_stalled_client_left(proxied):
