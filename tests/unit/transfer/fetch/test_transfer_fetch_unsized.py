@@ -9,6 +9,7 @@ import pytest
 from fetches import DATA, NAME, item
 
 from packtrain.errors import FailedError
+from packtrain.plan import Item, Ref
 from packtrain.transfer.checksums import Checksums, make_checksums
 from packtrain.transfer.fetch import Fetched, fetch
 from packtrain.transfer.ordered import Ordered
@@ -102,3 +103,14 @@ def test_a_body_that_the_server_compressed(folder, target, checksums, wrong):
         done = run(f"{origin.url}/{NAME}", target, checksums)
     assert target.read_bytes() == DATA
     assert done.retries == int(wrong)
+
+
+@pytest.mark.parametrize(("name", "unpacked"), [("data.csv", True), ("data.tar.gz", False)])
+def test_a_compressed_body_is_the_file_where_its_name_says_so(folder, target, name, unpacked):
+    """Many servers call every .gz that they have gzip-encoded."""
+    packed = gzip.compress(DATA, 1)
+    (folder / name).write_bytes(packed)
+    with Origin(folder, headers={"Content-Encoding": "gzip"}, faults=[Fault(no_range=True)] * 9) as origin:
+        thing = Item(name, (Ref(f"{origin.url}/{name}"),))
+        fetch(thing, target, str, patience_s=5.0, stop=lambda: None, progress=lambda done, total: None)
+    assert target.read_bytes() == (DATA if unpacked else packed)

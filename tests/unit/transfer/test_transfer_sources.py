@@ -1,0 +1,45 @@
+"""What is remembered of a place: how many connections it may have, and when it is asked again."""
+
+from __future__ import annotations
+
+import pytest
+
+from packtrain.errors import TransferError
+from packtrain.plan import Ref
+from packtrain.transfer.api import Place
+from packtrain.transfer.http import HttpStore
+from packtrain.transfer.sources import MOST_CONNECTIONS, Standing
+
+
+@pytest.fixture
+def standing() -> Standing:
+    return Standing(Place(HttpStore(str), Ref("http://h/x"), "h"), 0)
+
+
+def fail(standing: Standing, retry_after_s: float | None, now: float) -> None:
+    error = TransferError("service_unavailable", "h answered 503", "h", retry_after_s)
+    standing.failed(error, now, now, alone=True, patience_ends=now + 300)
+
+
+@pytest.mark.parametrize(("connections", "left"), [(16, 8), (9, 4), (2, 1), (1, 1), (0, 1)])
+def test_who_asks_to_be_left_alone_gets_half_the_connections(standing, connections, left):
+    standing.connections = connections
+    fail(standing, 7.0, now=100.0)
+    assert standing.most_connections == left
+    assert not standing.usable(106.9) and standing.usable(107.1)
+    assert standing.room == 1, "one connection shows that it is well again"
+    standing.delivered(1 << 20, 1.0, now=108.0)
+    assert standing.room == left
+
+
+def test_each_time_half_of_what_it_had(standing):
+    for connections, left in ((32, 16), (16, 8), (8, 4)):
+        standing.connections = connections
+        fail(standing, 1.0, now=100.0)
+        assert standing.most_connections == left
+
+
+def test_another_failure_leaves_them(standing):
+    standing.connections = 16
+    fail(standing, None, now=100.0)
+    assert standing.most_connections == MOST_CONNECTIONS
