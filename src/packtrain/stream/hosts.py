@@ -30,6 +30,7 @@ class Hosts:
         self.records, self.lock = Sources(), threading.RLock()
         self._by_label: dict[tuple[int, str], Standing] = {}
         self._places: dict[int, list[tuple[Standing, Place]]] = {}
+        self._first: set[tuple[int, int]] = set()  # archive and record, where it was indexed
         self._barred: dict[tuple[int, int], TransferError] = {}  # archive and record, and why
         self._finding = threading.Lock()
 
@@ -48,9 +49,10 @@ class Hosts:
         """Ask who has it, if that is not known; a director may have to be asked. Raises TransferError."""
         with self._finding:
             if archive not in self._places:
-                found = self._found(archive)
+                found, url = self._found(archive), self._index.archives[archive].url
                 with self.lock:
                     self._places[archive] = found
+                    self._first.update((archive, id(record)) for record, place in found if bare(place.ref.url) == url)
 
     def forget(self, archive: int) -> None:
         """Nobody delivers: by now others may have it."""
@@ -86,8 +88,7 @@ class Hosts:
 
     def is_first(self, archive: int, standing: Standing) -> bool:
         """Whether this is the address that was indexed, whose ETag is known."""
-        urls = [bare(place.ref.url) for other, place in self._places.get(archive, ()) if other is standing]
-        return self._index.archives[archive].url in urls
+        return (archive, id(standing)) in self._first
 
     def _found(self, archive: int) -> list[tuple[Standing, Place]]:
         found, errors = [], []
