@@ -80,6 +80,7 @@ class HtcondorEngine:
         for decision in decisions:
             ticket = self._unsent.pop(decision, None)
             if ticket:
+                self._unwanted.add(decision)  # the schedd may have taken it though its answer was lost
                 self._news.append(
                     Sighting(decision, ticket.job.id, "gone", detail="it was cancelled before it started")
                 )
@@ -221,7 +222,7 @@ class HtcondorEngine:
         """An item of a cluster cannot be taken out of it: one that nobody wants is removed when it appears, or with its
         cluster when no other is left. Only the one who follows the others may do so: views look, but never poll."""
         self._unwanted -= self._followed
-        known = [self._tracker.by_decision[decision] for decision in sorted(self._unwanted)]
+        known = [one for d in sorted(self._unwanted) if (one := self._tracker.by_decision.get(d))]
         whole = self._wholly(known)
         ready = [one for one in known if one.materialized or one.native[0] in whole]
         self._unwanted -= {one.decision for one in ready}

@@ -103,6 +103,17 @@ def test_what_has_left_the_queue_before_it_is_looked_for_is_found_in_the_log(fol
     assert len(schedd.texts) == 1
 
 
+def test_what_was_taken_unheard_and_is_cancelled_then_does_not_run(folder):
+    schedd = Schedd([(LOST,)])
+    engine = HtcondorEngine(PLAN, folder, schedd)
+    engine.submit([ticket(0)])
+    engine.cancel(["0-1"])
+    assert gone(engine.poll()) == {"0-1": ""}
+    (folder.htcondor / "user.log").write_text(submitted(1, 0, 0))
+    engine.poll()
+    assert schedd.removed == ["1"]
+
+
 def test_what_is_refused_though_it_was_taken_runs_on(folder):
     engine = HtcondorEngine(PLAN, folder, Schedd([(REFUSED,)]))
     engine.submit([ticket(0)])
