@@ -12,7 +12,7 @@ from pathlib import Path
 from packtrain.events import JournalReader
 from packtrain.plan import AttemptFolder, Input, Item, Job, Limits, Plan, Ref, Resources, Run, Step, write_plan
 
-PATIENCE_S = 120  # as long as anything may take on a machine with load: nothing waits that long when all is well
+PATIENCE_S = 90  # as long as anything may take on a machine with load: nothing waits that long when all is well
 
 
 def sh(command, name="step", **more):

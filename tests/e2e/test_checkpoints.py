@@ -62,9 +62,12 @@ def output(place):
 # Saved and resumed
 
 
-def test_a_training_that_ends_well(attempt, place, output):
-    run = attempt(training("--steps", 5, "--pace", 0.3, output=output)).run()
-    assert run.process.returncode == 0, run.stderr
+def test_a_training_that_ends_well(attempt, place, output, tmp_path):
+    gate = tmp_path / "gate"
+    run = attempt(training("--steps", 5, "--wait-at", 3, "--gate", gate, output=output)).start()
+    run.await_event("checkpoint.saved")
+    gate.touch()
+    assert run.finish() == 0, run.stderr
     saved = [e.data for e in run.events("checkpoint.saved")]
     assert saved, "the first steps are carried away while the others run"
     assert [s["step"] for s in saved] == sorted({s["step"] for s in saved})
@@ -103,7 +106,7 @@ def test_term_and_85_and_the_wall_time_are_left_in_time(attempt, place, output):
     assert "left at training step" in run.stderr
     assert run.sandbox_is_gone
 
-    limits = Limits(wall_time_s=4, grace_s=10)
+    limits = Limits(wall_time_s=16, grace_s=10)
     second = attempt(training("--steps", 100000, "--every", 100000, output=output, limits=limits)).run()
     assert second.process.returncode == 85, second.stderr
     assert started_at(second) >= reached
@@ -126,7 +129,7 @@ def test_a_program_that_dies_by_term(attempt, place, output):
     second.process.send_signal(signal.SIGTERM)
     assert second.finish() == 86
     assert_whole(place)
-    limits = Limits(wall_time_s=2, grace_s=5)
+    limits = Limits(wall_time_s=12, grace_s=5)
     third = attempt(training("--steps", 100000, "--deaf", "--every", 100000, output=output, limits=limits)).run()
     assert_failed(third, 16, "wall_time", "steps", "wallTime")
 
@@ -138,7 +141,7 @@ def test_85_without_a_checkpoint_is_a_failure(attempt, output):
 
 def test_the_engines_own_limit(attempt, place, output):
     plan = training("--steps", 100000, "--every", 100000, output=output)
-    run = attempt(plan, options=("--deadline", str(time.time() + 6))).run()
+    run = attempt(plan, options=("--deadline", str(time.time() + 16))).run()
     assert run.process.returncode == 86, run.stderr
     assert "the engine's own time limit" in run.ended["reason"]
     assert records(place)[0].step == run.ended["step"]
@@ -271,8 +274,8 @@ def test_a_run_longer_than_its_wall_time(tmp_path, data):
     """limits.attempts is 1: attempts that left in time and got further are not counted."""
     desk = Desk(tmp_path)
     (data / "data.tar.gz").rename(tmp_path / "data.tar.gz")
-    command = f"{sys.executable} -S {PROGRAM} --steps 80 --pace 0.05"
-    desk.write(WORKFLOW.format(wall="6s", command=command))
+    command = f"{sys.executable} -S {PROGRAM} --steps 80 --pace 0.15"
+    desk.write(WORKFLOW.format(wall="14s", command=command))
     desk.call("run", "workflow.yaml")
     (found,) = desk.json("ps", desk.run_folder().name)["jobs"]
     statuses = [attempt["status"] for attempt in found["attempts"]]

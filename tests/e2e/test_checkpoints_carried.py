@@ -38,9 +38,9 @@ def records(run):
     return best_first(Record.from_json(path.read_text()) for path in found)
 
 
-def test_it_leaves_with_85_again_and_again_and_goes_on_in_place(carrying, data):
-    planned = training("--steps", 60, "--pace", 0.05, inputs=(an_input(f"file://{data}/data.tar.gz"),))
-    run = carrying(planned)
+def test_it_leaves_with_85_again_and_again_and_goes_on_in_place(carrying, data, tmp_path):
+    gate, inputs = tmp_path / "gate", (an_input(f"file://{data}/data.tar.gz"),)
+    run = carrying(training("--steps", 30, "--pace", 0.05, "--wait-at", 10, "--gate", gate, inputs=inputs))
     codes, reached = [], [-1]
     while not codes or codes[-1] == 85:
         codes.append(run.start().finish())
@@ -49,8 +49,10 @@ def test_it_leaves_with_85_again_and_again_and_goes_on_in_place(carrying, data):
             (record,) = records(run)
             assert record.step > reached[-1], "each start brings it further"
             reached.append(record.step)
+        if len(codes) == 2:  # until then it cannot come to its end
+            gate.touch()
     assert len(codes) > 2
-    assert counting.step_of((run.home.output / "ckpt.bin").read_bytes()) == 60
+    assert counting.step_of((run.home.output / "ckpt.bin").read_bytes()) == 30
     assert (run.home.output / "model.bin").exists()
     restored = [event.data["step"] for event in run.events("checkpoint.restored")]
     assert restored == reached[1:]
@@ -61,10 +63,11 @@ def test_it_leaves_with_85_again_and_again_and_goes_on_in_place(carrying, data):
     assert run.sandbox_is_gone
 
 
-def test_other_outputs_go_along(carrying):
-    notes = "echo more >> $PACKTRAIN_OUTPUT/notes.txt;"
-    run = carrying(training("--steps", 40, "--pace", 0.1, first=notes, every_s=2.0))
+def test_other_outputs_go_along(carrying, tmp_path):
+    notes, gate = "echo more >> $PACKTRAIN_OUTPUT/notes.txt;", tmp_path / "gate"
+    run = carrying(training("--steps", 15, "--pace", 0.05, "--wait-at", 10, "--gate", gate, first=notes))
     assert run.start().finish() == 85, run.stderr
+    gate.touch()
     (left,) = run.home.root.glob("checkpoint/.packtrain/left/*/*")
     assert left.name == "notes.txt", "what stands in a generation is not carried twice"
     assert not run.home.output.exists(), "nothing looks like a result"
@@ -105,7 +108,7 @@ def test_an_evicted_job_has_its_newest_checkpoint_in_the_folder(carrying, tmp_pa
 
 def test_before_the_engines_limit_it_leaves_to_go_on_here(carrying):
     ad = Path(carrying(training()).environ["_CONDOR_JOB_AD"])
-    ad.write_text(ad.read_text() + "AllowedExecuteDuration = 6\nJobMaxVacateTime = 5\n")
+    ad.write_text(ad.read_text() + "AllowedExecuteDuration = 20\nJobMaxVacateTime = 5\n")
     planned = training("--steps", 100000, "--every", 100000, every_s=3600.0)
     run = carrying(planned, options=("--deadline", "auto"))
     assert run.start().finish() == 85, run.stderr

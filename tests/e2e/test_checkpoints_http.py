@@ -74,14 +74,14 @@ def training(origin, *options, grace_s=10):
 
 
 def killed(run):
-    """After a save, and before the next one: what stands there is whole."""
+    """After a save, where it waits: what stands there is whole."""
     run.await_event("checkpoint.saved")
     run.process.kill()
     run.finish()
 
 
 def test_a_killed_training_goes_on(attempt, place, origin):
-    killed(attempt(training(origin, "--steps", 1000, "--every", 20, "--pace", 0.1)).start())
+    killed(attempt(training(origin, "--steps", 1000, "--every", 20, "--wait-at", 20)).start())
     record = place.record
     assert (record.step, place.step) == (20, 20)
     second = attempt(training(origin, "--steps", 30)).run()
@@ -116,9 +116,9 @@ def test_other_outputs_stay_in_the_attempts_folder(attempt, place, origin):
 
 def test_what_is_not_whole_is_told_and_does_not_hold_up_the_next(attempt, place, origin):
     """As when an attempt dies between the file and its record."""
-    killed(attempt(training(origin, "--steps", 1000, "--every", 20, "--pace", 0.1)).start())
+    killed(attempt(training(origin, "--steps", 1000, "--every", 20, "--wait-at", 20)).start())
     place.file.write_bytes(counting.content(40, 1000))
-    second = attempt(training(origin, "--steps", 1000, "--every", 3, "--pace", 0.3)).start()
+    second = attempt(training(origin, "--steps", 1000, "--every", 3, "--wait-at", 3)).start()
     second.await_event("checkpoint.saved", step=3)
     second.process.kill()
     second.finish()

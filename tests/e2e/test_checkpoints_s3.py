@@ -245,11 +245,12 @@ def test_a_server_that_is_down_when_it_is_time_to_leave(attempt, place, proxy):
     place.assert_whole()
 
 
-def test_the_last_copy_fails_loudly_when_its_patience_ends(attempt, place, proxy):
-    place.output = replace(place.output, patience_s=1.0)
-    run = attempt(training(place, "--steps", 100, "--pace", 0.05)).start()
+def test_the_last_copy_fails_loudly_when_its_patience_ends(attempt, place, proxy, tmp_path):
+    place.output, gate = replace(place.output, patience_s=1.0), tmp_path / "gate"
+    run = attempt(training(place, "--steps", 100, "--wait-at", 20, "--gate", gate)).start()
     await_saved(run)
     proxy.arm([Fault("status", status=503, times=None)])
+    gate.touch()
     assert run.finish() == 38, run.stderr
     assert run.failure["kind"] == "sink_failed"
     kept = run.home.output / ".packtrain" / run.events()[0].emitter

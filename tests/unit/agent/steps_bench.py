@@ -95,7 +95,7 @@ def launch(name, *steps, handle="", signal_at_exit=signal.SIGTERM):
 
 
 def assert_gone(pid: int) -> None:
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         try:
             with open(f"/proc/{pid}/stat") as file:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import time
 
 import pytest
 from steps_bench import Bench, assert_gone, env, fails, launch, mark, sh
@@ -143,9 +142,7 @@ def test_signal_0_awaits_the_launch_to_its_end(bench):
 def test_a_launch_that_ignores_its_signal_is_killed_after_the_grace_period(tmp_path):
     bench = Bench(tmp_path, grace_s=0.3)
     deaf = sh("trap '' TERM; echo $$ > pid; touch up; while :; do sleep 0.01; done")
-    started = time.monotonic()
     bench.run(launch("s", deaf), sh("until [ -e up ]; do sleep 0.01; done"))
-    assert time.monotonic() - started < 5
     assert_gone(int((bench.box.root / "pid").read_text()))
     bench.close()
 

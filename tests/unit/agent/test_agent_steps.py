@@ -15,6 +15,8 @@ from steps_bench import Bench, assert_gone, env, fails, launch, mark, sh
 
 from packtrain.plan import For, Group, RunResources, Step
 
+SLEEP_S = 60  # of what has to be ended: nothing takes so long by itself, whatever the load
+
 
 @pytest.fixture
 def bench(tmp_path):
@@ -68,7 +70,7 @@ def test_events_of_a_step(bench):
     assert bench.events("step.started") == [{"step": "train", "command": "exit 0"}]
     (ended,) = bench.events("step.ended")
     assert (ended["step"], ended["exit_code"]) == ("train", 0)
-    assert 0 <= ended["seconds"] < 5
+    assert ended["seconds"] >= 0
 
 
 def test_stdin_is_empty(bench):
@@ -118,25 +120,22 @@ def test_tasks_run_at_once_and_know_their_rank(bench):
 
 
 def test_a_failing_task_ends_the_others_and_is_the_one_reported(bench):
-    command = "[ $RANK = 1 ] || exec sleep 60; echo rank one is ill >&2; exit 5"
-    started = time.monotonic()
+    command = f"[ $RANK = 1 ] || exec sleep {SLEEP_S}; echo rank one is ill >&2; exit 5"
     error = fails(bench, sh(command, name="ddp", resources=RunResources(tasks=3)))
     assert error.detail == 'step "ddp/1" ended with exit code 5; its last words: rank one is ill'
-    assert time.monotonic() - started < 5
+    assert bench.events("step.ended")[0]["seconds"] < SLEEP_S
 
 
 def test_a_background_process_neither_hangs_the_step_nor_outlives_it(bench):
-    started = time.monotonic()
-    bench.run(sh("sleep 60 & echo $! > pid; echo said", name="bg"))
-    assert time.monotonic() - started < 5
+    bench.run(sh(f"sleep {SLEEP_S} & echo $! > pid; echo said", name="bg"))
+    assert bench.events("step.ended")[0]["seconds"] < SLEEP_S
     assert bench.log("bg.out") == "said\n"
     assert_gone(int((bench.box.root / "pid").read_text()))
 
 
 def test_a_daemon_that_left_the_group_does_not_hang_the_step(bench):
-    started = time.monotonic()
-    bench.run(sh("setsid sleep 20 & echo said", name="daemon"))
-    assert time.monotonic() - started < 5
+    bench.run(sh(f"setsid sleep {SLEEP_S} & echo said", name="daemon"))
+    assert bench.events("step.ended")[0]["seconds"] < SLEEP_S
     assert bench.log("daemon.out") == "said\n"
 
 
@@ -160,20 +159,19 @@ def test_steps_of_one_name_have_logs_of_their_own(bench):
 
 
 def test_a_stop_ends_all_processes_and_starts_nothing_more(bench):
-    sleeper = sh("echo $$ >> trace; exec sleep 60", finally_=(mark("finally"),), catch=(mark("catch"),))
+    sleeper = sh(f"echo $$ >> trace; exec sleep {SLEEP_S}", finally_=(mark("finally"),), catch=(mark("catch"),))
     loop = Step("loop", For("item", ("1", "2"), True, (sleeper,)), finally_=(mark("finally"),))
 
     def request():
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + SLEEP_S
         while len(bench.trace()) < 3 and time.monotonic() < deadline:
             time.sleep(0.01)
         bench.stop.request("wall_time", "the time is over")
 
     threading.Thread(target=request).start()
-    started = time.monotonic()
     error = fails(bench, launch("s", sleeper), loop, mark("never"))
     assert (error.kind, error.detail) == ("wall_time", "the time is over")
-    assert time.monotonic() - started < 10
+    assert all(ended["seconds"] < SLEEP_S for ended in bench.events("step.ended"))
     pids = bench.trace()
     assert len(pids) == 3
     for pid in pids:
