@@ -3,7 +3,7 @@ holds them, loses their words, tells things twice; and the supervisor dies at th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 
@@ -50,6 +50,7 @@ class Pool:
     tasks: dict[str, Task] = field(default_factory=dict)
     accepted: dict[str, set[str]] = field(default_factory=dict)
     beside: set[str] = field(default_factory=set)  # jobs of which two attempts were there at once
+    person: Callable[[], None] = lambda: None  # does something meanwhile
 
     @property
     def calm(self) -> bool:
@@ -123,6 +124,8 @@ class Pool:
         return self.tell(task, "released", start=0)
 
     def finish(self, task: Task) -> Sighting:
+        if self.may(0.15):
+            return self.leave(task)
         kind = self.born_to_fail.get(task.ticket.job.id, "")
         kind = self.chance.choice(FAILURES) if self.may(0.4) else kind
         failure = Failure.of(kind, "steps", "by chance") if kind else None
@@ -131,6 +134,13 @@ class Pool:
         said = self.word(task, kinds.ATTEMPT_ENDED, failure=failure.to_data() if failure else None, **about)
         lost = failure is not None and self.may(0.2)
         return self.end(task, "it ended", exit_code=code, events=() if lost else said)
+
+    def leave(self, task: Task) -> Sighting:
+        """In time, and perhaps with something to go on from."""
+        saved = {"generation": 2, "step": self.chance.randrange(100)}
+        said = self.word(task, kinds.CHECKPOINT_SAVED, **saved) if self.may(0.7) else ()
+        said += self.word(task, kinds.ATTEMPT_ENDED, outcome="continue", exit_code=85, failure=None, seconds=60.0)
+        return self.end(task, "it left", exit_code=85, events=said)
 
     def end(self, task: Task, detail: str, **more: object) -> Sighting:
         task.status = "gone"
@@ -187,6 +197,8 @@ class ChaosEngine:
     def poll(self) -> Sequence[Sighting]:
         """News, and now and then all that was ever told, again and in another order."""
         self._pool.looks += 1
+        if self._pool.may(0.05):
+            self._pool.person()
         assert self._pool.looks < MOST_LOOKS, "the run does not end"
         followed = [self._pool.tasks[decision] for decision in sorted(self._followed)]
         before = [len(task.history) for task in followed]

@@ -172,6 +172,19 @@ class TestBudgets:
         (end,) = verdict(pool(limits=Limits(attempts=9, wasted_s=3 * HOUR)))(story.state, ["0"], 0.0)
         assert "took 3.0 h of the 3.0 h" in end.reason
 
+    def test_hours_of_a_job_also_if_its_last_attempt_cost_nothing(self):
+        story = Story()
+        story.fail_at("A", 1, "service_unavailable", seconds=3 * HOUR)
+        story.submit("0-2")
+        story.start("agent-2", "0-2")
+        story.checkpoint(7, "agent-2")
+        story.end("continue", "agent-2")
+        story.gone("0-2")
+        assert len(story.job.spent) == 1
+        (end,) = verdict(pool(limits=Limits(attempts=9, wasted_s=3 * HOUR)))(story.state, ["0"], 0.0)
+        assert "took 3.0 h of the 3.0 h" in end.reason
+        assert verdict(pool(limits=Limits(attempts=9)))(story.state, ["0"], 0.0) == []
+
     def test_attempts_that_the_pool_spent_by_itself_count_whatever_follows_them(self):
         story = Story()
         story.submit()

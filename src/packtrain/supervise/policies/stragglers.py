@@ -20,6 +20,7 @@ from packtrain.supervise.policies.forecast import Forecast, words
 from packtrain.supervise.policies.halt import why_halted
 from packtrain.supervise.policies.places import avoided
 from packtrain.supervise.policies.rules import Rules
+from packtrain.supervise.policies.verdict import used_up
 
 _MARGIN = 0.25  # of what a training takes: so much sooner it has to end elsewhere
 _MOST_MOVES = 2  # of one job: a wrong forecast must not make it wander
@@ -138,9 +139,10 @@ def _may_move(job: JobState, sure: bool) -> bool:
 
 
 def _may_be_copied(job: JobState, rules: Rules) -> bool:
-    """Once, if its attempts suffice for both."""
+    """Once, if its attempts suffice for both, and what they may waste is not used up."""
     once = _is_wanted(job) and not any(attempt.copy_of for attempt in job.recent)
-    return once and rules.may_copy(job.id) and len(job.spent) + 2 <= rules.limits(job.id).attempts
+    enough = len(job.spent) + 2 <= rules.limits(job.id).attempts and not used_up(job, rules)
+    return once and rules.may_copy(job.id) and enough
 
 
 # What is done about it

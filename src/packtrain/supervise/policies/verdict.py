@@ -30,21 +30,24 @@ def _judge(state: RunState, job: JobState, rules: Rules) -> End | None:
     spent, tried = list(job.spent), [a for a in job.recent if not job.cancel_decided(a.decision)]
     if job.live or not spent:
         return None
-    # A pool may have spent them all by itself while nobody looked, before one that was free.
-    if spent[-1] is not tried[-1] and len(spent) < rules.limits(job.id).attempts:
-        return None
-    reason = _reason_to_end(state, job, spent, rules)
+    # A pool may have spent all by itself while nobody looked, before one that was free.
+    mistake = _mistake(state, job, spent, rules) if spent[-1] is tried[-1] else ""
+    reason = mistake or used_up(job, rules)
     failure = spent[-1].failure or _no_further(spent[-1])
     return End(job.id, JobStatus.FAILED, reason, failure=failure) if reason else None
 
 
-def _reason_to_end(state: RunState, job: JobState, spent: list[Attempt], rules: Rules) -> str:
-    """ "": another attempt follows."""
-    limits, last = rules.limits(job.id), spent[-1].failure
+def _mistake(state: RunState, job: JobState, spent: list[Attempt], rules: Rules) -> str:
+    """Why no other attempt can help; "": one may."""
+    last = spent[-1].failure
     if last is not None and _would_end_alike(last, rules):
         return "another attempt would end alike"
-    if last is not None and last.action == CONFIRM and (evidence := _confirmed(state, job, spent, rules)):
-        return evidence
+    return _confirmed(state, job, spent, rules) if last is not None and last.action == CONFIRM else ""
+
+
+def used_up(job: JobState, rules: Rules) -> str:
+    """Which of its budgets; "": none."""
+    limits, spent = rules.limits(job.id), job.spent
     if len(spent) >= limits.attempts:
         return f"{len(spent)} of {limits.attempts} attempts were used up"
     wasted = sum(on_machine(job, attempt) for attempt in spent) if limits.wasted_s is not None else 0.0
