@@ -18,6 +18,7 @@ from packtrain.spec.problems import Path as Keys
 from packtrain.spec.problems import shown
 from packtrain.spec.secrets import is_secret_header
 from packtrain.spec.workflow import Workflow
+from packtrain.transfer.address import invalid
 
 _NOT_FOR_INPUTS = ("output", "tmp", "kept", "streams")  # the agent's own folders of the sandbox
 _NEEDS_TOOL = {".7z": "7z", ".rar": "unrar"}
@@ -138,7 +139,10 @@ def _refuse_same_names(items: tuple[plan.Item, ...], keys: Keys, job: JobContext
 
 def name_of(url: str) -> str:
     """The file name in an address."""
-    last = unquote(urlsplit(url).path.rstrip("/").rpartition("/")[2])
+    try:
+        last = unquote(urlsplit(url).path.rstrip("/").rpartition("/")[2])
+    except ValueError as error:
+        raise invalid(url, error) from error
     safe = last.replace("/", "_").replace("\0", "_")
     return safe if safe not in ("", ".", "..") else "data"
 

@@ -3,6 +3,7 @@
 import pytest
 
 from packtrain import plan
+from packtrain.errors import TransferError
 from packtrain.planner.data import name_of
 
 S3 = "{region: r, bucketUrl: 's3://b', path: /p, endpointUrl: 'https://s3.example/'%s}"
@@ -90,6 +91,11 @@ def test_two_files_of_one_name_are_refused(planned):
 )
 def test_names_from_addresses_never_leave_the_folder(url, name):
     assert name_of(url) == name
+
+
+def test_what_is_no_address_has_no_name():
+    with pytest.raises(TransferError, match="is no valid address"):
+        name_of("http://[bad/x.tar")
 
 
 def test_s3_is_a_prefix_and_is_not_unpacked(job):
