@@ -15,8 +15,8 @@ SECRET = "s3cr3t-of-ada-4711"
 WORKFLOW = """\
 resources: {tasks: 1, cpusPerTask: 1, memPerCpu: 100, gpus: 0}
 limits: {grace: 2s, disk: 10MB}
-input: {http: {url: "URL/data.txt", token: "${env:DATA_TOKEN}"}}
-env: [{key: PASSWORD, value: "${env:DATA_TOKEN}"}]
+input: {http: {url: "URL/data.txt", token: "${env:PACKTRAIN_DATA_TOKEN}"}}
+env: [{key: PASSWORD, value: "${env:PACKTRAIN_DATA_TOKEN}"}]
 steps:
   - name: train
     run:
@@ -39,7 +39,7 @@ def holding(folder: Path) -> list[str]:
 
 def test_a_secret_is_a_file_of_the_job_and_nothing_else(desk):
     gate = desk.folder / "gate"
-    desk.environment["DATA_TOKEN"] = SECRET
+    desk.environment["PACKTRAIN_DATA_TOKEN"] = SECRET
     (desk.folder / "origin").mkdir()
     (desk.folder / "origin" / "data.txt").write_text("data")
     with Origin(desk.folder / "origin", token=SECRET) as origin:
