@@ -22,6 +22,9 @@ def vacate_by_the_schedd(pool, training):
 
 
 def vacate_by_the_startd(pool, training):
+    """Which is found by what the collector has heard of its slots: of one that was claimed just now, a moment later."""
+    claimed = ["condor_status", "-af", "Name", "-constraint", f'{AT_HERE} && State == "Claimed"']
+    training.desk.await_some(lambda: pool.run(claimed).stdout.strip())
     pool.run(["condor_vacate", "-constraint", AT_HERE])
 
 
