@@ -20,7 +20,7 @@ from packtrain.transfer.api import ObjectInfo, Reveal
 from packtrain.transfer.blocks import MOST_BLOCKS, Schedule, Span
 from packtrain.transfer.leads import Leads
 from packtrain.transfer.ledger import BLOCK, Known
-from packtrain.transfer.pace import FIRST, MOST, Pace, Trickle
+from packtrain.transfer.pace import MOST, Pace, Trickle
 from packtrain.transfer.patience import verdict_of
 from packtrain.transfer.relay import RELAY
 from packtrain.transfer.shelf import Shelf
@@ -101,6 +101,7 @@ class Engine:
         self.most = min(MOST, max(1, _MOST_BUFFERED // wish.block))
         self._leads = Leads(wish.item.sources, wish.reveal, self)
         self._openings: list[Attempt] = []
+        self.round_trip_s = 0.0  # to the place that answered last; 0: not known
         self._began = self._since = time.monotonic()
         self._pace: Pace | None = None
         self._trickle = Trickle(self._began)
@@ -313,9 +314,8 @@ class Engine:
         self.known = known
         self.schedule = Schedule(known.count, done, self.horizon, self.most_blocks, known.block)
         self.counts.bytes = sum(known.length(index) for index in done)
-        self._pace = Pace(
-            min(FIRST, self.most, max(1, self.schedule.left // _BLOCKS_A_WORKER)), self.most, time.monotonic()
-        )
+        useful = max(1, self.schedule.left // _BLOCKS_A_WORKER)
+        self._pace = Pace(min(self.most, useful), self.most, time.monotonic())
         self._complete = self._all_here()
 
     def _all_here(self) -> bool:
@@ -357,7 +357,8 @@ class Engine:
         assert self.schedule is not None
         come = self.counts.bytes + self.schedule.received()
         self.sources.trickle = self._trickle.told(come, now)
-        wanted = self._pace.told(come, time.process_time() + RELAY.busy_s(), now, self.attempts) + self.sources.trickle
+        busy_s = time.process_time() + RELAY.busy_s()
+        wanted = self._pace.told(come, busy_s, now, self.attempts, self.round_trip_s) + self.sources.trickle
         return max(0, min(wanted, self.schedule.left) - self.workers)
 
     def _judge(self, now: float, still: int) -> None:

@@ -16,7 +16,7 @@ from packtrain.transfer.direct import Pipe
 from packtrain.transfer.engine import Attempt, Engine
 from packtrain.transfer.shelf import Mover
 from packtrain.transfer.verify import HEAD_BYTES, why_not_of_its_form, why_not_the_data
-from packtrain.transfer.wire import watched
+from packtrain.transfer.wire import round_trip_s, watched
 
 _FIRST_BYTES = 4 << 20  # asked for when it is not known how many there are
 _SLOWER_THAN_OTHERS_S = 0.5  # without a byte, when another place brought what was asked for
@@ -100,6 +100,7 @@ class Worker:
         with watched(lambda: self._look(attempt), limits=True):
             asked = self._asked(attempt)
             stream = _opened(attempt.standing.place, asked)
+            self._engine.round_trip_s = round_trip_s()
             try:
                 if attempt.span is None:
                     self._open(attempt, stream, asked)

@@ -338,6 +338,20 @@ def test_silence_is_not_waited_for_longer_than_the_limit(folder, monkeypatch):
     assert "sent nothing" in words
 
 
+def test_whoever_wants_much_gets_at_a_step_s_end_what_is_here_however_little():
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as client:
+        far, _ = server.accept()
+        with far:
+            far.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 9999999\r\n\r\n")
+            line, room = wire.Wire(client), memoryview(bytearray(1 << 20))
+            assert line.head().status == 200
+            assert wire.round_trip_s() > 0
+            far.sendall(b"crumb")
+            assert line.readinto(room) == 5
+            far.sendall(bytes(1 << 20))
+            assert line.readinto(room) > 5
+
+
 def test_a_slow_transfer_that_progresses_is_not_cut(folder, monkeypatch):
     """It takes longer than the limit, and the origin makes no pause that is nearly as long."""
     monkeypatch.setattr(wire, "SILENCE_TIMEOUT_S", 3.0)
