@@ -1,6 +1,7 @@
 """The agent as a process of its own, from its zip, with real files, servers and signals."""
 
 import contextlib
+import hashlib
 import json
 import signal
 import socket
@@ -14,6 +15,7 @@ from agent_runs import an_input, assert_failed, job, make_tar, sh
 
 from packtrain import __version__
 from packtrain.plan import (
+    Digest,
     EnvVar,
     Expect,
     Input,
@@ -167,11 +169,15 @@ def test_chmod_reaches_everything(attempt, data):
     assert (run.home.output / "modes").read_text() == "750\n750\n", run.stderr
 
 
-@pytest.mark.parametrize(("name", "told"), [("labels.csv", []), ("data.tar.gz", ["is no archive"])])
-def test_what_is_no_archive_stays_as_it_is(attempt, tmp_path, name, told):
-    """Worth a word only where its name says that it is one."""
-    (tmp_path / name).write_text("a,b\n")
-    run = attempt(job(sh(f"test -f input/{name}"), inputs=(an_input(f"file://{tmp_path}/{name}"),))).run()
+@pytest.mark.parametrize(
+    ("name", "data", "told"),
+    [("labels.csv", b"a,b\n", []), ("data.tar.gz", b"\x00\x01\x02", ["is no archive"])],
+)
+def test_what_is_no_archive_stays_as_it_is(attempt, tmp_path, name, data, told):
+    """Worth a word only where its name says that it is one; and there its digest has to say that it is right."""
+    (tmp_path / name).write_bytes(data)
+    source = an_input(f"file://{tmp_path}/{name}", digest=Digest("sha256", hashlib.sha256(data).hexdigest()))
+    run = attempt(job(sh(f"test -f input/{name}"), inputs=(source,))).run()
     assert run.process.returncode == 0, run.stderr
     assert [text for text in run.notices if "archive" in text] == [
         f"{name} in input {words}, whatever its name says, and stays as it is" for words in told
