@@ -235,12 +235,10 @@ class Engine:
             return not self._closed
 
     def written(self) -> None:
-        with self.changed:
-            self.writing -= 1
-            if self._closed:
-                self.changed.notify_all()
+        self.stored(0)
 
     def stored(self, count: int) -> None:
+        """Whoever writes last completes the whole, be it a part of a block that another copy brought before."""
         with self.changed:
             self.writing -= 1
             self.counts.bytes += count

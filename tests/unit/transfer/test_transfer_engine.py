@@ -10,12 +10,18 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from packtrain.plan import Digest, Item, Ref
+from packtrain.transfer.api import Place, Source
 from packtrain.transfer.checksums import Checksums
+from packtrain.transfer.engine import Attempt, Counts, Engine, Wish
 from packtrain.transfer.fetch import Fetched, fetch
+from packtrain.transfer.ledger import Known
+from packtrain.transfer.shelf import Shelf
+from packtrain.transfer.sources import Sources, Standing
 from testbed.origin import Fault, Origin
 
 pytestmark = pytest.mark.slow
@@ -45,6 +51,21 @@ def run(target: Path, *origins: Origin, digest=None, patience_s=20.0, **more) ->
     done = fetch(item, target, str, patience_s=patience_s, stop=lambda: None, progress=lambda d, t: None, **more)
     assert target.read_bytes() == DATA
     return done
+
+
+def test_who_writes_last_completes_the_whole_be_it_of_a_block_that_another_brought_before():
+    """Else the fetch waits for ever: seen once in fifty downloads over a long line."""
+    wish = Wish(Item("data.bin", ()), str, 1.0, lambda: None, lambda done, total: None)
+    engine = Engine(wish, cast(Shelf, None), Sources(), Counts())
+    engine.go_on(Known(10, None, None, MIB), ())
+    standing = Standing(Place(cast(Source, None), Ref("http://a/data.bin"), "a"), 0)
+    attempt = Attempt(standing, engine.schedule.take(standing, 0.0, 1), 0.0)
+    assert engine.may_write()  # a copy of the same block, a part of which is being written
+    assert engine.arrived(attempt, 10)
+    engine.stored(10)
+    assert not engine.complete
+    engine.written()
+    assert engine.complete
 
 
 def test_many_connections_bring_each_byte_once(folder, target):
