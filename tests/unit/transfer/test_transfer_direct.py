@@ -101,13 +101,21 @@ def test_one_bad_answer_among_many(folder, target, moved, fault):
 
 
 def test_a_block_begun_in_the_file_is_ended_in_memory(folder, target, moved):
-    """The second answer breaks off in the middle of a block; what follows is chunked, so it passes through memory."""
+    """The second answer breaks off in the middle of a block; what follows is chunked, so it passes through memory.
+
+    On a busy machine another connection may take the block over, which is as good, but not what is meant here."""
+    begins = [begin for _ in range(5) for begin in begins_after_a_break(folder, target, moved)]
+    assert any(begin % MIB == MIB // 2 for begin in begins), "what was here of the block was fetched again"
+
+
+def begins_after_a_break(folder, target, moved) -> list[int]:
+    moved.clear()
+    target.unlink(missing_ok=True)
     broken = Fault(close_after=MIB + MIB // 2)
     with Origin(folder, faults=[GOOD, broken, *[Fault(chunked=True)] * 99]) as origin:
         run(target, origin)
     assert bool(moved) == POSSIBLE and sum(moved) < 6 * MIB
-    begins = [int(seen.headers["range"].partition("=")[2].partition("-")[0]) for seen in origin.seen]
-    assert any(begin % MIB == MIB // 2 for begin in begins), "what was here of the block was fetched again"
+    return [int(seen.headers["range"].partition("=")[2].partition("-")[0]) for seen in origin.seen]
 
 
 def test_a_new_process_goes_on(folder, target, moved):
