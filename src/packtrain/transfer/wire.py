@@ -32,7 +32,6 @@ STEP_S = 0.25
 _Got = TypeVar("_Got", int, bytes)
 _HEAD_LIMIT = 1 << 16
 _SEND_BLOCK = 1 << 16
-_WORTH_WAKING = 1 << 16  # bytes
 _RTT_AT = 68  # in Linux's tcp_info, in microseconds
 _CRUMB, _FEW_PIECES = 1 << 15, 8  # pieces that are smaller on average cost less when the kernel collects them in memory
 _STATUS = re.compile(rb"HTTP/1\.(\d) +(\d{3})(?: +([^\r\n]*))?\r?\n")
@@ -96,7 +95,7 @@ class Wire:
         self._flags = 0 if hasattr(sock, "pending") else socket.MSG_WAITALL
         # The plain end of a `relay` does not wait where a pipe must not: that would be waiting by asking all the time.
         self._spliced = bool(self._flags) and sock.family != socket.AF_UNIX
-        self._handle, self._in_crumbs, self._wakes_at = sock.fileno(), False, 1
+        self._handle, self._in_crumbs = sock.fileno(), False
 
     def send(self, head: bytes, body: Outgoing | None) -> None:
         self._sock.settimeout(min(STEP_S, SILENCE_TIMEOUT_S))
@@ -128,21 +127,12 @@ class Wire:
     def _listen(self) -> None:
         """From now on a read waits one step at most."""
         step = min(STEP_S, SILENCE_TIMEOUT_S)
-        self._wake_for(1)
         if self._flags:
             self._sock.settimeout(None)
             limit = struct.pack("ll", int(step), int(step % 1 * 1e6))
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
         else:
             self._sock.settimeout(step)
-
-    def _wake_for(self, wanted: int) -> None:
-        """Whoever wants much is not woken by each packet, which over a long line is most of what a download costs; at
-        the end of a step it is, whatever is here."""
-        least = _WORTH_WAKING if wanted >= _WORTH_WAKING else 1
-        if least != self._wakes_at and self._flags:
-            self._wakes_at = least
-            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, least)
 
     def _until_blank_line(self) -> bytes:
         data = bytes(self._ahead)
@@ -165,7 +155,6 @@ class Wire:
             view[:count] = self._ahead[:count]
             self._ahead = self._ahead[count:]
             return count
-        self._wake_for(len(view))
         if self._flags:
             return self._waiting(lambda: self._sock.recv_into(view, 0, self._flags))
         return self._waiting(lambda: self._read_records(view))
@@ -178,7 +167,6 @@ class Wire:
         """Like `readinto`, into a pipe that is empty."""
         if self._ahead:
             return self._move_ahead(pipe, most)
-        self._wake_for(most)
         try:
             count = self._waiting(lambda: into_pipe(self._handle, pipe, most))
         except OSError as error:
