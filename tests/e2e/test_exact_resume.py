@@ -82,6 +82,8 @@ def test_killed_at_random_moments(nursery, images, undisturbed, tmp_path, recipe
         assert nursery.train(recipe, tmp_path, given, kill) == -signal.SIGKILL, said(tmp_path)
         resumed += "going on from the checkpoint" in said(tmp_path)
     assert resumed > KILLS // 2, "others may be killed before they can say so"
+    steps = [row["step"] for row in announced(tmp_path)]
+    assert steps == sorted(set(steps)), f"a life began anew: {steps}"
     assert nursery.train(recipe, tmp_path, given) == 0, said(tmp_path)
     assert "going on from the checkpoint" in said(tmp_path)
     assert result(tmp_path, recipe) == undisturbed(recipe)
