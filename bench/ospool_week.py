@@ -11,6 +11,8 @@ p95_over_median      of completion (first match to the end) of jobs that succeed
 makespan_s           first submission to last end
 wasted_…             slot time that came to nothing by cause, as a part of all
 packtrain_makespan_share   of plain's makespan
+foreseen_…           what `packtrain simulate` makes of plain's user log alone, 50 seeds; foreseen_…_off: how far that is
+                     from what the packtrain arm measured, as a part of it; foresight_off: the worst of them
 
 Needs root: each machine of the pool has an address of its own, see testbed/addresses.py.
 """
@@ -27,7 +29,7 @@ from pathlib import Path
 from harness import measure, verdict
 from harness.measure import tell
 from harness.verdict import Bounds, Figures
-from harness.week import account, data, fate, picture
+from harness.week import account, data, fate, foresight, picture
 from harness.week.arms import ARMS
 from harness.week.site import Place
 
@@ -44,6 +46,7 @@ BOUNDS: Bounds = {
     "adopted_useful_fraction": ("+", 0.85),
     "plain_success_off": ("-", 10.0),
     "plain_useful_fraction_off": ("-", 0.12),
+    "foresight_off": ("-", 0.15),
 }
 MEGABYTES = 32.0
 
@@ -92,7 +95,11 @@ def main() -> None:
             figures |= account.of_arm(name, histories[name])
             account.write(histories[name], folder / f"{name}-report")
         picture.save(histories, given.hour, folder / "week.png")
-    verdict.give("ospool_week", given, figures | account.beside(figures), BOUNDS, jobs=given.jobs, hour=given.hour)
+        if "plain" in histories:
+            tell("foresight…")
+            figures |= foresight.foreseen(folder / "plain" / "job.log", week)
+    figures |= account.beside(figures) | foresight.off(figures)
+    verdict.give("ospool_week", given, figures, BOUNDS, jobs=given.jobs, hour=given.hour)
 
 
 if __name__ == "__main__":

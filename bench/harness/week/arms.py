@@ -23,6 +23,8 @@ from packtrain.store import SqliteStore
 from testbed.s3 import ACCESS_KEY, BUCKET, REGION, S3, SECRET_KEY
 
 MODEL = "model.pt"
+SAVES = 10  # in one training
+ATTEMPTS = 5
 _LONGEST_H = 60.0  # longer than anything in the published week
 _LOOK_EVERY_S = 2.0
 _KEYS = {"WEEK_KEY": ACCESS_KEY, "WEEK_SECRET": SECRET_KEY}
@@ -63,22 +65,20 @@ output:
        accessKeyId: "${{env:WEEK_KEY}}", secretAccessKey: "${{env:WEEK_SECRET}}"}}
 checkpoint: {{path: checkpoint.pt, every: {every:.0f}s}}
 expect: [{model}]
-limits: {{grace: 5s, disk: 100MB, attempts: 5}}
+limits: {{grace: 5s, disk: 100MB, attempts: {attempts}}}
 steps:
   - name: train
     run:
       command: >-
         exec {python} $PACKTRAIN_INPUTS/code/train.py --data $PACKTRAIN_INPUT --weights {weights}
-        --setup-share {setup} --save 10
+        --setup-share {setup} --save {steps}
 """
 
 
-# As by default, an hour for an hour: 30 s, 10 min, 1 h, 5 min would be as many in the scaled week, or nothing.
-_RECOVERY = "recovery: {{wait: 1s, longestWait: {longest:.0f}s, avoid: {avoid:.0f}s, leastGain: {least:.1f}s}}\n"
-
-
-def _waits(hour: float) -> dict[str, float]:
-    return {"longest": max(1.0, hour / 6), "avoid": hour, "least": hour / 12}
+def recovery_of(hour: float) -> str:
+    """As by default, an hour for an hour: 30 s, 10 min, 1 h, 5 min would be as many in the scaled week, or nothing."""
+    longest, least = max(1.0, hour / 6), hour / 12
+    return f"recovery: {{wait: 1s, longestWait: {longest:.0f}s, avoid: {hour:.0f}s, leastGain: {least:.1f}s}}\n"
 
 
 class Arm(ABC):
@@ -179,7 +179,7 @@ class Adopted(_OfPacktrain):
     def _started(self) -> str:
         self._write_published()
         workflow = self.person.packtrain("adopt", "job.sub", "--expect", MODEL)
-        return self.person.start(workflow + _RECOVERY.format(**_waits(self.week.hour)))
+        return self.person.start(workflow + recovery_of(self.week.hour))
 
 
 class Packtrain(_OfPacktrain):
@@ -196,8 +196,10 @@ class Packtrain(_OfPacktrain):
             model=MODEL,
             python=_python(),
             setup=SETUP_SHARE,
+            attempts=ATTEMPTS,
+            steps=program.STEPS // SAVES,
         )
-        return self.person.start(text + _RECOVERY.format(**_waits(hour)))
+        return self.person.start(text + recovery_of(hour))
 
 
 ARMS: Mapping[str, Callable[[Place, Path, S3], Arm]] = {"plain": Plain, "adopted": Adopted, "packtrain": Packtrain}
