@@ -19,7 +19,7 @@ from packtrain.errors import FailedError
 from packtrain.transfer.buffers import page_aligned
 from packtrain.transfer.direct import into_file
 from packtrain.transfer.held import held, is_at, let_go
-from packtrain.transfer.ledger import Known, has_gap, of_this_boot, record, records, seal_in, seal_of
+from packtrain.transfer.ledger import FAR_BLOCK, Known, has_gap, of_this_boot, record, records, seal_in, seal_of
 
 if TYPE_CHECKING:
     from packtrain.transfer.checksums import Checksums
@@ -52,7 +52,8 @@ class Partial:
             end = data.index(b"\n") + 1
             known = Known.from_line(data[:end])
             done = dict(records(data[end:]))
-            if known.block != block or os.fstat(self._file).st_size != known.size:
+            fits = known.block == block or (known.block == FAR_BLOCK and checksums is None)
+            if not fits or os.fstat(self._file).st_size != known.size:
                 raise ValueError("another object")
             right = _right_blocks(self._file, known, done, checksums)
             if checksums is None and not of_this_boot(data[:end]):
@@ -84,7 +85,8 @@ class Partial:
     def _begin_empty(self) -> None:
         self.target.parent.mkdir(parents=True, exist_ok=True)
         self._take(create=True)
-        os.ftruncate(self._file, 0)
+        if os.fstat(self._file).st_size:  # ext4 writes to the disk, when it is closed, all of a file that was cut to nothing
+            os.ftruncate(self._file, 0)
 
     def _take(self, create: bool) -> bool:
         """The part is ours from now on, until it is closed; False if there is none."""

@@ -1,0 +1,32 @@
+"""The file of a fetch that has not ended."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from packtrain.transfer import partial
+from packtrain.transfer.ledger import Known
+from packtrain.transfer.partial import Partial
+
+KNOWN = Known(5_000_000, None, None, 1 << 20)
+
+
+def test_a_new_part_is_not_cut_to_nothing(tmp_path: Path, monkeypatch):
+    """When such a file is closed, ext4 first writes all of it to the disk: half a second for 2 GB that nobody asked for."""
+    sizes: list[int] = []
+    monkeypatch.setattr(partial.os, "ftruncate", lambda file, size: sizes.append(size))
+    for part in (Partial(tmp_path / "sized"), Partial(tmp_path / "unsized")):
+        part.begin(KNOWN) if part.target.name == "sized" else part.begin_unsized()
+        part.close()
+    assert sizes == [KNOWN.size]
+
+
+def test_what_another_object_left_is_gone(tmp_path: Path):
+    (tmp_path / "data.part").write_bytes(b"old" * 1000)
+    part = Partial(tmp_path / "data")
+    part.begin_unsized()
+    part.append(0, memoryview(b"new"))
+    part.finish()
+    assert (tmp_path / "data").read_bytes() == b"new"
+    assert os.listdir(tmp_path) == ["data"]
