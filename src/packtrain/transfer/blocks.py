@@ -44,8 +44,11 @@ class Schedule:
         horizon: int | None = None,
         most_blocks: int = MOST_BLOCKS,
         block: int = 1 << 20,
+        least_blocks: int = 1,
     ) -> None:
-        self.count, self.done, self._most_blocks, self._block = count, bytearray(count), most_blocks, block
+        """`least_blocks` are asked for at once, unless they are all that is left, or taken from another connection."""
+        self.count, self.done, self._block = count, bytearray(count), block
+        self._least_blocks, self._most_blocks = least_blocks, most_blocks
         for index in done:
             self.done[index] = 1
         self.left = count - sum(self.done)
@@ -164,7 +167,7 @@ class Schedule:
             return None
         first, stop = self._free[0]
         if most is None:
-            most = max(1, min(self._most_blocks, self._free_blocks // (2 * max(1, workers))))
+            most = max(self._least_blocks, min(self._most_blocks, self._free_blocks // (2 * max(1, workers))))
         end = min(first + most, stop, self.horizon)
         self._free[:1] = [(end, stop)] if end < stop else []
         self._free_blocks -= end - first

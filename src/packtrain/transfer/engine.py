@@ -20,7 +20,7 @@ from packtrain.transfer.api import ObjectInfo, Reveal
 from packtrain.transfer.blocks import MOST_BLOCKS, Schedule, Span
 from packtrain.transfer.leads import Leads
 from packtrain.transfer.ledger import BLOCK, Known
-from packtrain.transfer.pace import MOST, Pace, Trickle
+from packtrain.transfer.pace import FAR_S, MOST, Pace, Trickle
 from packtrain.transfer.patience import verdict_of
 from packtrain.transfer.relay import RELAY
 from packtrain.transfer.shelf import Shelf
@@ -97,7 +97,8 @@ class Engine:
         self.draining = False  # an object without a size is read by one connection
         self.workers = self.attempts = self.writing = 0
         self.horizon: int | None = None  # blocks that may be under way before the first is used up
-        self.most_blocks = MOST_BLOCKS  # of a span
+        self.most_blocks = MOST_BLOCKS  # of a span, if they have the wish's size
+        self.far_block = wish.block  # their size, if the first server to answer is far away
         self.most = min(MOST, max(1, _MOST_BUFFERED // wish.block))
         self._leads = Leads(wish.item.sources, wish.reveal, self)
         self._openings: list[Attempt] = []
@@ -202,7 +203,8 @@ class Engine:
                 self.shelf.begin_unsized()
                 self.draining = True
                 return True
-            known = Known(info.size, info.etag, info.digest, self.wish.block)
+            block = self.far_block if self.round_trip_s >= FAR_S else self.wish.block
+            known = Known(info.size, info.etag, info.digest, block)
             self.shelf.begin(known)
             self._schedule(known, ())
             assert self.schedule is not None
@@ -210,6 +212,7 @@ class Engine:
             attempt.span = self.schedule.begin(attempt.standing, attempt.began, blocks)
             if not info.ranges:
                 attempt.standing.most_connections = 1
+            self.changed.notify_all()  # others may begin
             return True
 
     def arrived(self, attempt: Attempt, count: int) -> bool:
@@ -309,10 +312,10 @@ class Engine:
     # Under the lock.
 
     def _schedule(self, known: Known, done: Collection[int]) -> None:
-        self.known = known
-        self.schedule = Schedule(known.count, done, self.horizon, self.most_blocks, known.block)
+        self.known, parts = known, self.wish.block // known.block
+        self.schedule = Schedule(known.count, done, self.horizon, parts * self.most_blocks, known.block, parts)
         self.counts.bytes = sum(known.length(index) for index in done)
-        useful = max(1, self.schedule.left // _BLOCKS_A_WORKER)
+        useful = max(1, self.schedule.left // (parts * _BLOCKS_A_WORKER))
         self._pace = Pace(min(self.most, useful), self.most, time.monotonic())
         self._complete = self._all_here()
 

@@ -19,6 +19,7 @@ from packtrain.transfer.api import Reveal
 from packtrain.transfer.asking import Asking
 from packtrain.transfer.disk import Disk
 from packtrain.transfer.engine import BeginAnewError, Counts, Engine, Progress, Stop, Wish
+from packtrain.transfer.ledger import FAR_BLOCK
 from packtrain.transfer.partial import Partial
 from packtrain.transfer.snapshot import Observe
 from packtrain.transfer.sources import Sources
@@ -88,6 +89,7 @@ class _Fetch:
     def _once(self) -> Fetched:
         disk = Disk(self._part, self._wish)
         engine = Engine(self._wish, disk, self._sources, self._counts)
+        engine.far_block = FAR_BLOCK if self._wish.checksums is None else self._wish.block
         asking = Asking(engine, disk.state)
         try:
             self._go_on(disk, engine)

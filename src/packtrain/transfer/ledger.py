@@ -22,6 +22,7 @@ from packtrain.plan import Digest
 from packtrain.transfer.api import ObjectInfo
 
 BLOCK = 1 << 20
+FAR_BLOCK = BLOCK // 4  # from a server that is far away: there the last block of a slow connection is waited for
 _VERSION = 2
 _RECORD = re.compile(rb"([0-9a-f]{8}) ([0-9a-f]{8})\n")
 _SAMPLE, _SAMPLE_EVERY = 64, 1 << 18

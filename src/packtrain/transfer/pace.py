@@ -15,7 +15,7 @@ FIRST = 8
 FIRST_FAR = 24
 MOST = 64
 _LOOK_S = 0.1
-_FAR_S = 0.02  # a round trip
+FAR_S = 0.02  # a round trip
 _QUICK_RATE = 100e6  # bytes a second, of each connection
 _VERY_QUICK_RATE = 500e6  # however busy the processor is
 _BUSY = 0.6  # of one processor
@@ -71,7 +71,7 @@ class Pace:
     def _look(self, span: _Span, total: int, busy_s: float, now: float) -> None:
         """Is the one connection enough, still?"""
         seconds, count, busy = span.seen(total, busy_s, now)
-        far = self._round_trip_s >= _FAR_S
+        far = self._round_trip_s >= FAR_S
         if seconds < _LOOK_S and not far:
             return
         rate = count / seconds if seconds else 0.0

@@ -12,8 +12,9 @@ from packtrain.transfer.api import WHOLE, ObjectInfo, Place, Stream
 from packtrain.transfer.api import Span as Bytes
 from packtrain.transfer.blocks import Span
 from packtrain.transfer.buffers import page_aligned
-from packtrain.transfer.direct import Pipe
+from packtrain.transfer.direct import AT_ONCE, Pipe
 from packtrain.transfer.engine import Attempt, Engine
+from packtrain.transfer.ledger import FAR_BLOCK
 from packtrain.transfer.shelf import Mover
 from packtrain.transfer.verify import HEAD_BYTES, why_not_of_its_form, why_not_the_data
 from packtrain.transfer.wire import round_trip_s, watched
@@ -119,9 +120,9 @@ class Worker:
 
     def _reach(self, attempt: Attempt) -> int:
         """Blocks that may be asked for at once."""
-        reach, span = attempt.standing.reach.bytes, attempt.span
-        assert span is not None
-        return span.stop - span.at if reach is None else max(1, reach // self._block)
+        reach, span, known = attempt.standing.reach.bytes, attempt.span, self._engine.known
+        assert span is not None and known is not None
+        return span.stop - span.at if reach is None else max(1, reach // known.block)
 
     # The first answer
 
@@ -140,7 +141,7 @@ class Worker:
     def _read_head(self, attempt: Attempt, stream: Stream) -> int:
         count = 0
         while count < HEAD_BYTES:
-            more = stream.readinto(self._buffer[count:])
+            more = stream.readinto(self._buffer[count:FAR_BLOCK])  # no more than is a block in any case
             if not more:
                 break
             self._moving(attempt)
@@ -286,7 +287,7 @@ class Worker:
         self._pipe = self._pipe or Pipe()
         receive, entry, exit_ = stream.direct, self._pipe.entry, self._pipe.exit
         while span.got < length:
-            more = receive(entry, length - span.got)
+            more = receive(entry, min(length - span.got, AT_ONCE))
             with self._writing:
                 mover.move(exit_, span.at, span.got, more)
             self._came(attempt, more, length)
