@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
+from urllib.parse import urlsplit
 
 from packtrain.errors import TransferError
 from packtrain.plan import Ref
 from packtrain.stream.index import FILES, Index, bare
 from packtrain.transfer.address import joined
 from packtrain.transfer.api import Place, Reveal
+from packtrain.transfer.connect import is_here
 from packtrain.transfer.patience import verdict_of
 from packtrain.transfer.registry import places_for
 from packtrain.transfer.sources import Sources, Standing
@@ -44,6 +46,12 @@ class Hosts:
             return list(self._sources)
         name = about.url.rpartition("/")[2]
         return [replace(ref, url=f"{ref.url.rpartition('/')[0]}/{name}") for ref in self._sources]
+
+    @property
+    def are_here(self) -> bool:
+        """Whether all that is read comes from servers on this machine."""
+        refs = (ref for archive in range(len(self._index.archives)) for ref in self.refs(archive))
+        return all(map(is_here, {urlsplit(ref.url)._replace(path="", query="").geturl() for ref in refs}))
 
     def find(self, archive: int) -> None:
         """Ask who has it, if that is not known; a director may have to be asked. Raises TransferError."""

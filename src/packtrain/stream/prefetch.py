@@ -79,7 +79,7 @@ class Prefetch:
         self._full = self._closed = False
         self._threads = self._idle = self._storing = 0
         self._pace = Pace(FIRST_THREADS, MOST_THREADS, time.monotonic())
-        self._effort, self._own = Effort(), Reader(self._look)
+        self._effort, self._own = Effort(hosts.are_here), Reader(self._look)
         self._times: deque[float] = deque(maxlen=32)
         self._trouble: float | None = None  # since when nothing comes
         self._error: FailedError | None = None
@@ -317,7 +317,7 @@ class Prefetch:
             raise LeftError
         now = time.monotonic()
         if attempt.own and now - attempt.began > _HEDGE_AFTER_S:
-            self._effort = Effort()  # no longer quick
+            self._effort = Effort(here=False)  # no longer quick
             with self._changed:
                 self._staff(attempt.number)
         if attempt.silent_too_long(now):

@@ -75,6 +75,22 @@ def route_to(url: str) -> Route:
     return Route(url, parts, proxy_for(parts))
 
 
+def is_here(url: str) -> bool:
+    """Whether the server is on this machine: by its address, without asking anybody. No other can be bound to."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or proxy_for(parts) is not None:
+        return False
+    host = "127.0.0.1" if parts.hostname == "localhost" else parts.hostname or ""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        socket.inet_pton(family, host)  # a name would have to be asked for
+        with socket.socket(family) as probe:
+            probe.bind((host, 0))
+    except OSError:
+        return False
+    return True
+
+
 def connect(route: Route, tick: Tick = lambda: None) -> socket.socket:
     """`tick` is asked several times a second: a server that is stopped lets one connect, and says no more."""
     proxy, tls = route.proxy, route.parts.scheme == "https"

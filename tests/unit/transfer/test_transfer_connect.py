@@ -73,3 +73,29 @@ def test_an_address_that_was_dead_is_tried_when_there_is_no_other(folder, addres
         connect._DEAD.add(("127.0.0.1", port))
         assert read(Ref(f"http://two.example:{port}/data.bin")) == DATA
     assert not connect._DEAD
+
+
+@pytest.mark.parametrize(
+    ("url", "here"),
+    [
+        ("http://127.0.0.1:8000/x", True),
+        ("http://localhost/x", True),
+        ("https://[::1]:8443/x", True),
+        ("http://127.200.3.4/x", True),
+        ("http://192.0.2.1/x", False),
+        ("http://[2001:db8::1]/x", False),
+        ("http://example.org/x", False),
+        ("osdf:///ospool/x", False),
+        ("s3://bucket/x", False),
+        ("file:///x", False),
+    ],
+)
+def test_a_server_on_this_machine_is_known_by_its_address(url, here, monkeypatch):
+    """Nobody is asked for a name."""
+    monkeypatch.setattr(socket, "getaddrinfo", None)
+    assert connect.is_here(url) == here
+
+
+def test_behind_a_proxy_nothing_is_here(monkeypatch):
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:3128")
+    assert not connect.is_here("http://127.0.0.1/x")
