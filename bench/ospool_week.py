@@ -11,8 +11,8 @@ p95_over_median      of completion (first match to the end) of jobs that succeed
 makespan_s           first submission to last end
 wasted_…             slot time that came to nothing by cause, as a part of all
 packtrain_makespan_share   of plain's makespan
-foreseen_…           what `packtrain simulate` makes of plain's user log alone, 50 seeds; foreseen_…_off: how far that is
-                     from what the packtrain arm measured, as a part of it; foresight_off: the worst of them
+foreseen_…           what `packtrain simulate` makes of plain's user log alone, 50 seeds; foreseen_…_off: by what part
+                     that misses what the packtrain arm measured; foresight_off: the worst of them
 
 Needs root: each machine of the pool has an address of its own, see testbed/addresses.py.
 """

@@ -85,9 +85,8 @@ class Partial:
     def _begin_empty(self) -> None:
         self.target.parent.mkdir(parents=True, exist_ok=True)
         self._take(create=True)
-        if os.fstat(
-            self._file
-        ).st_size:  # ext4 writes to the disk, when it is closed, all of a file that was cut to nothing
+        # Of a file that was cut to nothing, ext4 writes everything to the disk when it is closed.
+        if os.fstat(self._file).st_size:
             os.ftruncate(self._file, 0)
 
     def _take(self, create: bool) -> bool:

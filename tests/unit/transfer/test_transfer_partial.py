@@ -13,7 +13,7 @@ KNOWN = Known(5_000_000, None, None, 1 << 20)
 
 
 def test_a_new_part_is_not_cut_to_nothing(tmp_path: Path, monkeypatch):
-    """When such a file is closed, ext4 first writes all of it to the disk: half a second for 2 GB that nobody asked for."""
+    """When such a file is closed, ext4 first writes all of it to the disk: half a second for 2 GB."""
     sizes: list[int] = []
     monkeypatch.setattr(partial.os, "ftruncate", lambda file, size: sizes.append(size))
     for part in (Partial(tmp_path / "sized"), Partial(tmp_path / "unsized")):
