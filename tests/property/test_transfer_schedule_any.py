@@ -23,11 +23,12 @@ PLACES = ("a", "b", "c")
     failing=st.floats(0, 0.5),
     resumed=st.sets(st.integers(0, 89)),
     window=st.one_of(st.none(), st.integers(1, 20)),
+    least=st.integers(1, 5),
 )
-def test_every_block_is_delivered_exactly_once(count, seed, workers, failing, resumed, window):
+def test_every_block_is_delivered_exactly_once(count, seed, workers, failing, resumed, window, least):
     chance, now = random.Random(seed), 0.0
     done = {index for index in resumed if index < count}
-    schedule = Schedule(count, done, window)
+    schedule = Schedule(count, done, window, least_blocks=least)
     spans: list[Span] = []
     delivered: list[int] = []
     for _ in range(200 * (count + 1)):

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-MOST_BLOCKS = 32  # of a span
+MOST_BLOCKS = 64  # of a span
 _STEAL_AFTER_S = 0.25  # below, the owner is done before a thief has begun
 _HEDGE_AFTER_S = 0.5
 _HEDGE_TIMES = 3.0  # of what a block takes
@@ -59,7 +59,7 @@ class Schedule:
         self._free_blocks = self.left
         self._spans: list[Span] = []
         self._times: deque[tuple[float, object]] = deque(maxlen=_REMEMBERED)  # and the places
-        self._typical: float | None = None
+        self._typical: float | None = None  # not known, or to be found again
         self._advance()
 
     def take(self, place: object, now: float, workers: int, alone: bool = False) -> Span | None:
@@ -96,7 +96,7 @@ class Schedule:
         index, took = span.at, now - span.since
         span.at, span.got, span.since = index + 1, 0, now
         self._times.append((took, span.place))
-        self._typical = _median(took for took, _ in self._times) if len(self._times) >= _KNOWN_AFTER else None
+        self._typical = None
         if self.done[index]:
             return False
         self.done[index] = 1
@@ -146,6 +146,8 @@ class Schedule:
 
     def typical_s(self) -> float | None:
         """What a block takes; None before that can be told."""
+        if self._typical is None and len(self._times) >= _KNOWN_AFTER:
+            self._typical = _median(took for took, _ in tuple(self._times))
         return self._typical
 
     def _usual_s(self, span: Span, now: float, place: object) -> float | None:

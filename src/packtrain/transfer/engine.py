@@ -312,7 +312,7 @@ class Engine:
     # Under the lock.
 
     def _schedule(self, known: Known, done: Collection[int]) -> None:
-        self.known, parts = known, self.wish.block // known.block
+        self.known, parts = known, max(1, self.wish.block // known.block)
         self.schedule = Schedule(known.count, done, self.horizon, parts * self.most_blocks, known.block, parts)
         self.counts.bytes = sum(known.length(index) for index in done)
         useful = max(1, self.schedule.left // (parts * _BLOCKS_A_WORKER))

@@ -10,6 +10,7 @@ from streams import archive_of, content
 from packtrain.plan import Ref
 from packtrain.stream.cursor import Cursor
 from packtrain.stream.dataset import Samples, Settings
+from packtrain.stream.hosts import Hosts
 from packtrain.stream.order import Split
 from testbed.faults import Fault, FaultProxy
 
@@ -25,6 +26,13 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def index(folder):
     return archive_of(folder, 200, SIZE)
+
+
+@pytest.fixture(autouse=True, params=["here", "far"])
+def where(request, monkeypatch) -> None:
+    """The servers are on this machine, and are read without threads as long as they are quick; others are not."""
+    if request.param == "far":
+        monkeypatch.setattr(Hosts, "are_here", False)
 
 
 def _all(index, *proxies, tell=lambda words: None, **settings):

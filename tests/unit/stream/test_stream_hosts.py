@@ -89,3 +89,16 @@ def test_the_etag_of_a_mirror_is_not_taken_for_the_first_addresss(tmp_path):
         assert [seen for seen in first.seen if seen.headers.get("range")]
     assert index.archives[0].etag == ""
     assert Samples(index).index.archives[0].mirrors == (f"{mirror.url}/data.tar",)
+
+
+@pytest.mark.parametrize(
+    ("urls", "here"),
+    [
+        (["http://127.0.0.1:1/a.tar", "http://localhost:2/a.tar"], True),
+        (["http://127.0.0.1:1/a.tar", "http://192.0.2.1/a.tar"], False),
+        (["osdf:///ospool/a.tar"], False),
+    ],
+)
+def test_servers_are_here_if_all_of_them_are(tmp_path, urls, here):
+    index = archive_of(tmp_path, 3)
+    assert Hosts(index, [Ref(url) for url in urls], str).are_here == here
