@@ -39,6 +39,7 @@ _NEXT_PLACE_AFTER_S = 0.5  # of silence before the first answer
 _MOST_BUFFERED = 96 << 20
 _BLOCKS_A_WORKER = 2
 _STRANGE_ANSWERS = 3
+_ALIKE = 3  # answers that stop after the same number of bytes
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,7 @@ class Attempt:
     began: float
     leniency: float = 1.0  # with the place, when it began
     came: int = 0  # bytes
+    paused: int = 0  # the bytes after which it fell silent last, for a moment or for good
     failed: bool = False
 
 
@@ -95,7 +97,8 @@ class Engine:
         self.schedule: Schedule | None = None
         self.last: Standing | None = None  # gave the last block
         self.draining = False  # an object without a size is read by one connection
-        self.workers = self.attempts = self.writing = 0
+        self.workers = self.writing = 0
+        self._live: set[Attempt] = set()
         self.horizon: int | None = None  # blocks that may be under way before the first is used up
         self.most_blocks = MOST_BLOCKS  # of a span, if they have the wish's size
         self.far_block = wish.block  # their size, if the first server to answer is far away
@@ -147,7 +150,7 @@ class Engine:
     def ended(self, attempt: Attempt) -> None:
         with self.changed:
             attempt.standing.connections -= 1
-            self.attempts -= 1
+            self._live.discard(attempt)
             if attempt in self._openings:
                 self._openings.remove(attempt)
             attempt.standing.gave |= attempt.came > 0
@@ -177,6 +180,14 @@ class Engine:
             self.counts.stalls += 1
             now, standing = time.monotonic(), attempt.standing
             standing.silent(now, self.sources.alone(standing, now), attempt.leniency, attempt.came)
+
+    def paused(self, attempt: Attempt) -> None:
+        """It is silent for a moment."""
+        with self.changed:
+            attempt.paused = attempt.came
+            stopped = [live for live in self._live if live.paused == live.came == attempt.came]
+            if sum(live.standing is attempt.standing for live in stopped) >= _ALIKE:
+                attempt.standing.reach.stops(attempt.came)
 
     def is_slow(self, attempt: Attempt, now: float) -> bool:
         """Looked at all the time, so without the lock."""
@@ -349,7 +360,7 @@ class Engine:
     def _started(self, attempt: Attempt) -> Attempt:
         attempt.leniency = attempt.standing.leniency
         attempt.standing.connections += 1
-        self.attempts += 1
+        self._live.add(attempt)
         return attempt
 
     def _missing_workers(self, now: float) -> int:
@@ -359,12 +370,12 @@ class Engine:
         come = self.counts.bytes + self.schedule.received()
         self.sources.trickle = self._trickle.told(come, now)
         busy_s = time.process_time() + RELAY.busy_s()
-        wanted = self._pace.told(come, busy_s, now, self.attempts, self.round_trip_s) + self.sources.trickle
+        wanted = self._pace.told(come, busy_s, now, len(self._live), self.round_trip_s) + self.sources.trickle
         return max(0, min(wanted, self.schedule.left) - self.workers)
 
     def _judge(self, now: float, still: int) -> None:
         """After a failure: is there hope? `still` attempts are told as failed, but not as ended."""
-        if self.attempts > still or self._closed or not self.sources.standings:
+        if len(self._live) > still or self._closed or not self.sources.standings:
             return
         ends = self._since + self.wish.patience_s
         live = [s for s in self.sources.standings if not s.refused and not s.differs]

@@ -27,6 +27,11 @@ class Reach:
             self.bytes = min(came, self._silent_after)
         self._silent_after, self._good = came, 0
 
+    def stops(self, came: int) -> None:
+        """Several answers at once have stopped after the very same number of bytes: no slow network does that."""
+        if self.bytes is None or came < self.bytes:
+            self.bytes = self._silent_after = came
+
     def gave(self, came: int) -> None:
         """An answer brought all that it was asked for."""
         if self.bytes is None:

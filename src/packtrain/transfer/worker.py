@@ -22,6 +22,7 @@ from packtrain.transfer.wire import round_trip_s, watched
 _FIRST_BYTES = 4 << 20  # asked for when it is not known how many there are
 _SLOWER_THAN_OTHERS_S = 0.5  # without a byte, when another place brought what was asked for
 _LOOK_EVERY_S = 0.02  # while bytes come
+_PAUSE_S = 0.2
 SMALL = 2 << 20  # asked for whole: what is said of the whole comes with it
 
 
@@ -353,6 +354,8 @@ class Worker:
                 raise _LeftError
         elif engine.schedule is not None:
             raise _LeftError  # another place answered before this one
+        if attempt.came and now - self._moved > _PAUSE_S:
+            engine.paused(attempt)
         limit = (
             standing.stall_s(attempt.leniency, attempt.came) if self._began else standing.first_byte_s(attempt.leniency)
         )

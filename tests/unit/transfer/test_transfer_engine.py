@@ -53,12 +53,44 @@ def run(target: Path, *origins: Origin, digest=None, patience_s=20.0, **more) ->
     return done
 
 
-def test_who_writes_last_completes_the_whole_be_it_of_a_block_that_another_brought_before():
-    """Else the fetch waits for ever: seen once in fifty downloads over a long line."""
+def engine_of(size: int) -> Engine:
     wish = Wish(Item("data.bin", ()), str, 1.0, lambda: None, lambda done, total: None)
     engine = Engine(wish, cast(Shelf, None), Sources(), Counts())
-    engine.go_on(Known(10, None, None, MIB), ())
-    standing = Standing(Place(cast(Source, None), Ref("http://a/data.bin"), "a"), 0)
+    engine.go_on(Known(size, None, None, MIB), ())
+    return engine
+
+
+def standing_of(name: str) -> Standing:
+    return Standing(Place(cast(Source, None), Ref(f"http://{name}/data.bin"), name), 0)
+
+
+@pytest.mark.parametrize(
+    ("came", "known"),
+    [((3 * MIB, 3 * MIB, 3 * MIB), 3 * MIB), ((3 * MIB, 3 * MIB, 2 * MIB), None), ((3 * MIB, 3 * MIB), None)],
+)
+def test_answers_that_stop_alike_have_come_to_their_server_s_limit(came, known):
+    """A network that fails stops them anywhere. One of another server counts for nothing."""
+    engine, here, other = engine_of(len(DATA)), standing_of("a"), standing_of("b")
+    engine.sources.standings += [here, other]
+    attempts = [engine._started(Attempt(place, None, 0.0)) for place in [here] * len(came) + [other]]
+    for attempt, count in zip(attempts, [*came, 3 * MIB], strict=True):
+        attempt.came = count
+        engine.paused(attempt)
+    assert (here.reach.bytes, other.reach.bytes) == (known, None)
+
+
+def test_an_answer_that_went_on_after_a_pause_has_not_stopped():
+    engine, here = engine_of(len(DATA)), standing_of("a")
+    attempts = [engine._started(Attempt(here, None, 0.0, came=MIB)) for _ in range(3)]
+    for attempt in attempts:
+        engine.paused(attempt)
+        attempt.came += MIB
+    assert here.reach.bytes is None
+
+
+def test_who_writes_last_completes_the_whole_be_it_of_a_block_that_another_brought_before():
+    """Else the fetch waits for ever: seen once in fifty downloads over a long line."""
+    engine, standing = engine_of(10), standing_of("a")
     attempt = Attempt(standing, engine.schedule.take(standing, 0.0, 1), 0.0)
     assert engine.may_write()  # a copy of the same block, a part of which is being written
     assert engine.arrived(attempt, 10)
