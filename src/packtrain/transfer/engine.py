@@ -182,11 +182,12 @@ class Engine:
             standing.silent(now, self.sources.alone(standing, now), attempt.leniency, attempt.came)
 
     def paused(self, attempt: Attempt) -> None:
-        """It is silent for a moment."""
+        """It is silent for a moment. Less than a block is no limit that one could keep to; and first packets are alike."""
         with self.changed:
             attempt.paused = attempt.came
             stopped = [live for live in self._live if live.paused == live.came == attempt.came]
-            if sum(live.standing is attempt.standing for live in stopped) >= _ALIKE:
+            alike = sum(live.standing is attempt.standing for live in stopped)
+            if alike >= _ALIKE and attempt.came >= self.wish.block:
                 attempt.standing.reach.stops(attempt.came)
 
     def is_slow(self, attempt: Attempt, now: float) -> bool:

@@ -27,6 +27,7 @@ _STALL_S = 2.0
 _QUICK_STALL_S = 0.7
 _QUICK_GAP_S = 0.1
 _EXPECTED_STALL_S = 0.25  # where all answers of a place fall silent
+_TOGETHER_S = 1.0
 _FIRST_BYTE_S = 8.0
 _UNTRIED_CONNECTIONS = 2  # to a place that has given nothing yet, while others give
 _GAPS = 3.0  # times the longest pause that a place has made
@@ -63,6 +64,7 @@ class Standing:
     moved_at: float = float("-inf")
     leniency: float = 1.0  # grows while the place is slow to answer as a whole
     longest_gap_s: float = 0.0  # between bytes that came in the end
+    silent_at: float = float("-inf")  # when the last silence was noticed first
     error: TransferError | None = None
     refused: bool = False  # for good
     differs: bool = False  # has another object than the one begun
@@ -106,8 +108,11 @@ class Standing:
     def silent(self, now: float, alone: bool, leniency: float, came: int) -> None:
         """A connection was given up for its silence. If all are silent and there is no other place, it is just slow.
 
-        Several that began with the same leniency and end together are one silence."""
-        self.reach.fell_silent(came)
+        Several that began with the same leniency and end together are one silence, of a network for example: that
+        tells nothing about how much one answer may be asked for."""
+        if now - self.silent_at > _TOGETHER_S:
+            self.reach.fell_silent(came)
+            self.silent_at = now
         if alone and now - self.moved_at > self.stall_s(leniency, 0):
             self.leniency = max(self.leniency, min(2 * leniency, _MOST_PATIENCE))
 

@@ -66,7 +66,12 @@ def standing_of(name: str) -> Standing:
 
 @pytest.mark.parametrize(
     ("came", "known"),
-    [((3 * MIB, 3 * MIB, 3 * MIB), 3 * MIB), ((3 * MIB, 3 * MIB, 2 * MIB), None), ((3 * MIB, 3 * MIB), None)],
+    [
+        ((3 * MIB, 3 * MIB, 3 * MIB), 3 * MIB),
+        ((3 * MIB, 3 * MIB, 2 * MIB), None),
+        ((3 * MIB, 3 * MIB), None),
+        ((14_480, 14_480, 14_480), None),
+    ],
 )
 def test_answers_that_stop_alike_have_come_to_their_server_s_limit(came, known):
     """A network that fails stops them anywhere. One of another server counts for nothing."""

@@ -43,3 +43,16 @@ def test_another_failure_leaves_them(standing):
     standing.connections = 16
     fail(standing, None, now=100.0)
     assert standing.most_connections == MOST_CONNECTIONS
+
+
+def test_connections_that_fall_silent_together_tell_nothing_about_the_length_of_answers(standing):
+    """A network that was away for a moment: without this, the rest of a download was asked for in small pieces."""
+    for number in range(24):
+        standing.silent(100.0 + number / 50, alone=True, leniency=1.0, came=(5 + number) << 20)
+    assert standing.reach.bytes is None
+
+
+def test_connections_that_fall_silent_time_and_again_do(standing):
+    standing.silent(100.0, alone=True, leniency=1.0, came=5 << 20)
+    standing.silent(103.0, alone=True, leniency=1.0, came=4 << 20)
+    assert standing.reach.bytes == 4 << 20
