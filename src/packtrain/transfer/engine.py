@@ -182,7 +182,7 @@ class Engine:
             standing.silent(now, self.sources.alone(standing, now), attempt.leniency, attempt.came)
 
     def paused(self, attempt: Attempt) -> None:
-        """It is silent for a moment. Less than a block is no limit that one could keep to; and first packets are alike."""
+        """It is silent for a moment. Less than a block is no limit to keep to; and the first packets are alike."""
         with self.changed:
             attempt.paused = attempt.came
             stopped = [live for live in self._live if live.paused == live.came == attempt.came]
