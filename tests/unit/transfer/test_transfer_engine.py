@@ -77,10 +77,8 @@ def test_answers_that_stop_alike_have_come_to_their_server_s_limit(came, known):
     """A network that fails stops them anywhere. One of another server counts for nothing."""
     engine, here, other = engine_of(len(DATA)), standing_of("a"), standing_of("b")
     engine.sources.standings += [here, other]
-    attempts = [engine._started(Attempt(place, None, 0.0)) for place in [here] * len(came) + [other]]
-    for attempt, count in zip(attempts, [*came, 3 * MIB], strict=True):
-        attempt.came = count
-        engine.paused(attempt)
+    for place, count in [*((here, count) for count in came), (other, 3 * MIB)]:
+        engine.paused(engine._started(Attempt(place, None, 0.0, came=count)))
     assert (here.reach.bytes, other.reach.bytes) == (known, None)
 
 
