@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
-from urllib.parse import urlsplit
 
 from packtrain.errors import TransferError
 from packtrain.plan import Ref
@@ -50,8 +49,7 @@ class Hosts:
     @property
     def are_here(self) -> bool:
         """Whether all that is read comes from servers on this machine."""
-        refs = (ref for archive in range(len(self._index.archives)) for ref in self.refs(archive))
-        return all(map(is_here, {urlsplit(ref.url)._replace(path="", query="").geturl() for ref in refs}))
+        return all(is_here(ref.url) for archive in range(len(self._index.archives)) for ref in self.refs(archive))
 
     def find(self, archive: int) -> None:
         """Ask who has it, if that is not known; a director may have to be asked. Raises TransferError."""

@@ -77,18 +77,16 @@ def route_to(url: str) -> Route:
 
 def is_here(url: str) -> bool:
     """Whether the server is on this machine: by its address, without asking anybody. No other can be bound to."""
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or proxy_for(parts) is not None:
-        return False
-    host = "127.0.0.1" if parts.hostname == "localhost" else parts.hostname or ""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
+        route = route_to(url)
+        host = "127.0.0.1" if route.parts.hostname == "localhost" else route.parts.hostname or ""
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
         socket.inet_pton(family, host)  # a name would have to be asked for
         with socket.socket(family) as probe:
             probe.bind((host, 0))
-    except OSError:
+    except (OSError, ValueError, TransferError):  # what is wrong with an address is told by whoever calls it
         return False
-    return True
+    return route.proxy is None
 
 
 def connect(route: Route, tick: Tick = lambda: None) -> socket.socket:

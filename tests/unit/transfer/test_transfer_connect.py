@@ -88,6 +88,8 @@ def test_an_address_that_was_dead_is_tried_when_there_is_no_other(folder, addres
         ("osdf:///ospool/x", False),
         ("s3://bucket/x", False),
         ("file:///x", False),
+        ("http://[::1/x", False),
+        ("http://127.0.0.1:port/x", True),
     ],
 )
 def test_a_server_on_this_machine_is_known_by_its_address(url, here, monkeypatch):
@@ -96,6 +98,7 @@ def test_a_server_on_this_machine_is_known_by_its_address(url, here, monkeypatch
     assert connect.is_here(url) == here
 
 
-def test_behind_a_proxy_nothing_is_here(monkeypatch):
-    monkeypatch.setenv("http_proxy", "http://127.0.0.1:3128")
+@pytest.mark.parametrize("proxy", ["http://127.0.0.1:3128", "socks5://127.0.0.1:1080"])
+def test_behind_a_proxy_nothing_is_here(monkeypatch, proxy):
+    monkeypatch.setenv("http_proxy", proxy)
     assert not connect.is_here("http://127.0.0.1/x")
