@@ -10,6 +10,7 @@ from typing import Any
 
 from packtrain.events import Event, Failure, kinds
 from packtrain.state.attempt import Attempt, Heard, Submission, Told, attempt_of
+from packtrain.state.dates import Dates
 from packtrain.state.glimpse import glimpsed
 from packtrain.state.starts import Hold, Stay, paired
 from packtrain.state.stretches import PoolTimes
@@ -51,29 +52,6 @@ _ENGINE_KINDS = frozenset(
 
 _TIMED_KINDS = _ENGINE_KINDS | {kinds.CONFIRMED, kinds.ATTEMPT_GONE}
 _BESIDE = frozenset({kinds.ATTEMPT_TRANSFER, kinds.JOB_ENDED, kinds.REQUESTED})  # they change no attempt
-_FAR_KINDS = frozenset({kinds.METRIC, kinds.PROGRESS})
-_BEGIN_KINDS = frozenset({kinds.ATTEMPT_PLACED, kinds.ATTEMPT_STARTED, kinds.STAGE_STARTED})
-_END_KINDS = frozenset({kinds.ATTEMPT_ENDED, kinds.ATTEMPT_GONE, kinds.ATTEMPT_STOPPED, kinds.ATTEMPT_HELD})
-
-
-def _ended_nothing(event: Event) -> bool:
-    """A pool took back what it was still moving files for: there was no start yet."""
-    return event.kind == kinds.ATTEMPT_STOPPED and not event.data.get("start")
-
-
-def _begin_key(event: Event) -> str:
-    """Of an agent, of its stage, or of a start."""
-    if event.kind == kinds.ATTEMPT_PLACED:
-        return f"{event.data['decision']}/{event.data.get('start')}"
-    return event.emitter if event.kind == kinds.ATTEMPT_STARTED else f"{event.emitter}/{event.data.get('stage')}"
-
-
-def _end_key(event: Event) -> str:
-    """Of an agent, of a start, or of a whole decision."""
-    if event.kind == kinds.ATTEMPT_ENDED:
-        return event.emitter
-    start = event.data.get("start") if event.kind != kinds.ATTEMPT_GONE else None
-    return f"{event.data['decision']}/{start}" if start else str(event.data["decision"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,9 +117,7 @@ class JobState:
     _glimpses: dict[str, Mapping[str, Any]] = field(default_factory=dict)  # by decision
     _picture: _Picture | None = None  # drawn when asked for
     _times: dict[str, PoolTimes] = field(default_factory=dict)  # by decision, counted when asked for
-    _told: dict[str, float] = field(default_factory=dict)  # by agent or decision: when it last said how far it is
-    _begins: dict[str, float] = field(default_factory=dict)  # when each beginning reached the store, see `_begin_key`
-    _ends: dict[str, float] = field(default_factory=dict)  # when each end reached the store, see `_end_key`
+    _dates: Dates = field(default_factory=Dates)
     changed_at: float = 0.0  # when the newest lifecycle event reached the store, by its clock
 
     def apply(self, event: Event, arrived: float) -> None:
@@ -157,14 +133,7 @@ class JobState:
             self._TAKES[event.kind](self, event)
         if event.kind in (kinds.ATTEMPT_ENDED, kinds.ATTEMPT_GONE, kinds.DECIDED):
             self.changed_at = max(self.changed_at, arrived)
-        if event.kind in _FAR_KINDS:
-            self._told[event.emitter] = max(arrived, self._told.get(event.emitter, arrived))
-        if event.kind in _BEGIN_KINDS:
-            key = _begin_key(event)
-            self._begins[key] = min(arrived, self._begins.get(key, arrived))
-        if event.kind in _END_KINDS and not _ended_nothing(event):
-            key = _end_key(event)
-            self._ends[key] = min(arrived, self._ends.get(key, arrived))
+        self._dates.apply(event, arrived)
 
     def _agent(self, emitter: str) -> Heard:
         if emitter not in self._heard:
@@ -205,11 +174,11 @@ class JobState:
         """How far a running attempt is, as the engine last saw it; not kept as an event."""
         if glimpse != self._glimpses.get(decision):
             self._glimpses[decision], self._picture = glimpse, None
-            self._told[decision] = now
+            self._dates.glimpsed(decision, now)
 
     def glimpse(self, decision: str) -> tuple[Mapping[str, Any], float]:
         """The newest of an attempt, and when it came; without its own words."""
-        return self._glimpses.get(decision, {}), self._told.get(decision, 0.0)
+        return self._glimpses.get(decision, {}), self._dates.told_at(decision)
 
     @property
     def tail(self) -> Mapping[str, Any]:
@@ -268,6 +237,7 @@ class JobState:
     def shed(self) -> None:
         """Keep its verdict only. Takes no more events."""
         self._picture = None
+        self._dates.shed()
         for name in _DICTS:
             setattr(self, name, _NOTHING)
 
@@ -293,10 +263,7 @@ class JobState:
         """With what is known of it besides its own events."""
         seen = self._glimpses.get(attempt.decision)
         shown = glimpsed(attempt, seen) if seen else attempt
-        began = self._begins.get(f"{attempt.decision}/{attempt.start}") or self._begins.get(attempt.emitter, 0.0)
-        stage = self._begins.get(f"{attempt.emitter}/{shown.stage}", 0.0)
-        told = max(self._told.get(attempt.emitter, 0.0), self._told.get(attempt.decision, 0.0))
-        dates = {"began_at": began, "stage_at": stage, "told_at": told, "over_at": self._over_at(attempt)}
+        dates = self._dates.of(attempt, shown.stage)
         shown.__dict__.update(dates, number=number, failure=self._why_ended(attempt))  # nobody has seen it yet
         return shown
 
@@ -311,12 +278,6 @@ class JobState:
         kind = "too_slow" if attempt.decision in self._moves else "outrun" if outrun else ""
         reason = self.cancel_reason(attempt.decision)
         return Failure.of(kind, attempt.failure.stage, reason) if kind else attempt.failure
-
-    def _over_at(self, attempt: Attempt) -> float:
-        if attempt.live:
-            return 0.0
-        ends, start = self._ends, f"{attempt.decision}/{attempt.start}"
-        return ends.get(attempt.emitter) or ends.get(start) or ends.get(attempt.decision, 0.0)
 
     def _draw_one(self, submission: Submission, heard: list[Heard]) -> list[Attempt]:
         """The attempts of one decision: several if a pool started it again. Only the last can be kept back or gone; one
