@@ -17,7 +17,6 @@ _splice: Any = getattr(os, "splice", None)
 _SET_SIZE = getattr(fcntl, "F_SETPIPE_SZ", 1031)
 _NOT_FOR_THE_PIPE = 2  # SPLICE_F_NONBLOCK, which Python names from 3.12 on
 _SIZE = 1 << 20  # as much as an ordinary user may have
-AT_ONCE = _SIZE // 2  # bytes through a pipe: each packet's first and last page take a place of their own in it
 _CARRIED_AT_ONCE = 1 << 18
 # Of a file system that cannot, a kernel that has no such call (gVisor), a sandbox that forbids it.
 _REFUSALS = frozenset({errno.EINVAL, errno.ENOSYS, errno.EPERM, errno.EOPNOTSUPP})

@@ -97,7 +97,8 @@ class Engine:
         self.schedule: Schedule | None = None
         self.last: Standing | None = None  # gave the last block
         self.draining = False  # an object without a size is read by one connection
-        self.workers = self.writing = 0
+        self.workers = 0
+        self._writers: set[object] = set()  # changed without the lock: to add and to discard is one step each
         self._live: set[Attempt] = set()
         self.horizon: int | None = None  # blocks that may be under way before the first is used up
         self.most_blocks = MOST_BLOCKS  # of a span, if they have the wish's size
@@ -229,37 +230,38 @@ class Engine:
 
     def arrived(self, attempt: Attempt, count: int) -> bool:
         """A block is here and right. True: it is to be put on the shelf, and then told as `stored`."""
-        span, schedule = attempt.span, self.schedule
-        assert span is not None and schedule is not None
         with self.changed:
-            now = time.monotonic()
-            attempt.standing.delivered(count, now - span.since, now)
-            self._since = now
-            self.last = attempt.standing
-            first = not self._closed and schedule.arrived(span, now)
+            first = self._is_first(attempt, count)
             if first:
-                self.writing += 1
-            else:
-                self.counts.wasted += count
+                self._writers.add(attempt)
             return first
 
-    def may_write(self) -> bool:
-        """Then `written` has to follow."""
+    def stored(self, attempt: Attempt, count: int) -> None:
         with self.changed:
-            self.writing += not self._closed
-            return not self._closed
-
-    def written(self) -> None:
-        self.stored(0)
-
-    def stored(self, count: int) -> None:
-        """Whoever writes last completes the whole, be it a part of a block that another copy brought before."""
-        with self.changed:
-            self.writing -= 1
             self.counts.bytes += count
-            self._complete = self._complete or self._all_here()
-            if self._complete or self._closed:
-                self.changed.notify_all()
+        self.written(attempt)
+
+    def moved(self, attempt: Attempt, count: int) -> None:
+        """A block is here, and stands in its place already."""
+        with self.changed:
+            if self._is_first(attempt, count):
+                self.counts.bytes += count
+                self._complete_if_all_here()
+
+    def may_write(self, writer: object) -> bool:
+        """Then `written` has to follow. Without the lock, since it is asked for every piece."""
+        self._writers.add(writer)
+        closed = self._closed
+        if closed:
+            self.written(writer)
+        return not closed
+
+    def written(self, writer: object) -> None:
+        """Whoever writes last completes the whole, be it a part of a block that another copy brought before."""
+        self._writers.discard(writer)
+        if self._closed or (self.schedule is not None and not self.schedule.left):
+            with self.changed:
+                self._complete_if_all_here()
 
     def drained(self, attempt: Attempt, size: int, done: bool) -> None:
         """An object without a size: so much has come, to the end or not."""
@@ -318,7 +320,7 @@ class Engine:
         with self.changed:
             self._closed = True
             self.changed.notify_all()
-            while self.writing:
+            while self._writers:
                 self.changed.wait(LOOK_EVERY_S)
 
     # Under the lock.
@@ -331,8 +333,23 @@ class Engine:
         self._pace = Pace(min(self.most, useful), self.most, time.monotonic())
         self._complete = self._all_here()
 
+    def _is_first(self, attempt: Attempt, count: int) -> bool:
+        """A block that came: whether no copy of it did before."""
+        span, schedule, now = attempt.span, self.schedule, time.monotonic()
+        assert span is not None and schedule is not None
+        attempt.standing.delivered(count, now - span.since, now)
+        self._since, self.last = now, attempt.standing
+        first = not self._closed and schedule.arrived(span, now)
+        self.counts.wasted += 0 if first else count
+        return first
+
+    def _complete_if_all_here(self) -> None:
+        self._complete = self._complete or self._all_here()
+        if self._complete or self._closed:
+            self.changed.notify_all()
+
     def _all_here(self) -> bool:
-        return self.schedule is not None and not self.schedule.left and not self.writing
+        return self.schedule is not None and not self.schedule.left and not self._writers
 
     def _superfluous(self) -> bool:
         if self.leave() or self._complete:

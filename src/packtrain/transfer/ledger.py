@@ -11,10 +11,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
-import os
 import re
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from packtrain.plan import Digest
 from packtrain.transfer.api import ObjectInfo
 
 BLOCK = 1 << 20
+UNSEALED = 0  # of a block that was not looked at when it was written
 FAR_BLOCK = BLOCK // 4  # from a server that is far away: there the last block of a slow connection is waited for
 _VERSION = 2
 _RECORD = re.compile(rb"([0-9a-f]{8}) ([0-9a-f]{8})\n")
@@ -93,7 +93,10 @@ def records(data: bytes) -> Iterator[tuple[int, int]]:
 
 def seal_of(block: memoryview) -> int:
     """A checksum of samples. It tells a block that a crash of the machine lost; all of it would cost too much."""
-    return _seal(lambda at, count: block[at : at + count], len(block))
+    seal = zlib.crc32(block[max(0, len(block) - _SAMPLE) :])
+    for at in range(0, len(block), _SAMPLE_EVERY):
+        seal = zlib.crc32(block[at : at + _SAMPLE], seal)
+    return seal
 
 
 def has_gap(block: memoryview) -> bool:
@@ -101,15 +104,3 @@ def has_gap(block: memoryview) -> bool:
     to the page's end. The seal looks at few of them; data that has such pages by itself is only fetched again."""
     ends = (*range(_PAGE, len(block), _PAGE), len(block))
     return any(block[max(0, end - len(_ZEROS)) : end] == _ZEROS for end in ends)
-
-
-def seal_in(file: int, position: int, length: int) -> int:
-    """The seal of a block that stands in a file."""
-    return _seal(lambda at, count: os.pread(file, min(count, length - at), position + at), length)
-
-
-def _seal(read: Callable[[int, int], bytes | memoryview], length: int) -> int:
-    seal = zlib.crc32(read(max(0, length - _SAMPLE), _SAMPLE))
-    for at in range(0, length, _SAMPLE_EVERY):
-        seal = zlib.crc32(read(at, _SAMPLE), seal)
-    return seal

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from functools import partial
 
 from packtrain.errors import FailedError, TransferError
 from packtrain.transfer.address import shown
-from packtrain.transfer.api import WHOLE, ObjectInfo, Place, Stream
+from packtrain.transfer.api import WHOLE, Direct, ObjectInfo, Place, Stream
 from packtrain.transfer.api import Span as Bytes
 from packtrain.transfer.blocks import Span
 from packtrain.transfer.buffers import page_aligned
-from packtrain.transfer.direct import AT_ONCE, Pipe
+from packtrain.transfer.direct import Pipe
 from packtrain.transfer.engine import Attempt, Engine
 from packtrain.transfer.ledger import FAR_BLOCK
 from packtrain.transfer.shelf import Mover
@@ -41,13 +39,13 @@ class _Writing:
         self._engine = engine
 
     def __enter__(self) -> None:
-        if not self._engine.may_write():
+        if not self._engine.may_write(self):
             raise _LeftError
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is not None:
             self._engine.broken(error)
-        self._engine.written()
+        self._engine.written(self)
 
 
 class Worker:
@@ -236,13 +234,14 @@ class Worker:
         assert span is not None and engine.known is not None and engine.schedule is not None
         while self._goes_on(attempt, stop):
             length = engine.known.length(span.at)
-            mover = self._mover(span, stream)
-            if mover is None:
+            receive = stream.direct
+            mover = self._mover(span, receive is not None)
+            if receive is None or mover is None:
                 self._collect(attempt, stream, length)
                 self._verify(attempt, span.at, self._buffer[:length])
-                self._store(attempt, length, partial(self._put, length))
+                self._store(attempt, length)
             else:
-                self._move(attempt, stream, mover, length)
+                self._move(attempt, receive, mover, length)
             if engine.leave():
                 raise _LeftError
 
@@ -273,26 +272,27 @@ class Worker:
 
     # Straight into the file
 
-    def _mover(self, span: Span, stream: Stream) -> Mover | None:
+    def _mover(self, span: Span, direct: bool) -> Mover | None:
         """For the block at hand, where it may go straight into the file. The first one is looked at."""
         mover, begun = self._engine.shelf.mover, self._begun if span.got else None
-        fit = stream.direct is not None and span.at > 0 and not span.hedge
+        fit = direct and span.at > 0 and not span.hedge
         self._begun = mover if fit and (begun or not span.got) else None
         if begun is not None and self._begun is None:
             begun.read_back(span.at, self._buffer[: span.got])
         return self._begun
 
-    def _move(self, attempt: Attempt, stream: Stream, mover: Mover, length: int) -> None:
+    def _move(self, attempt: Attempt, receive: Direct, mover: Mover, length: int) -> None:
         span = attempt.span
-        assert span is not None and stream.direct is not None
-        self._pipe = self._pipe or Pipe()
-        receive, entry, exit_ = stream.direct, self._pipe.entry, self._pipe.exit
+        assert span is not None
+        self._pipe = pipe = self._pipe or Pipe()
         while span.got < length:
-            more = receive(entry, min(length - span.got, AT_ONCE))
+            more = receive(pipe.entry, length - span.got)
             with self._writing:
-                mover.move(exit_, span.at, span.got, more)
+                mover.move(pipe.exit, span.at, span.got, more)
+                if span.got + more == length:
+                    mover.moved(span.at)
             self._came(attempt, more, length)
-        self._store(attempt, length, mover.moved)
+        self._engine.moved(attempt, length)
 
     def _extended(self, attempt: Attempt) -> bool:
         span, schedule = attempt.span, self._engine.schedule
@@ -303,18 +303,18 @@ class Worker:
     def _put(self, length: int, index: int) -> None:
         self._buffer = _whole(self._engine.shelf.put(index, self._buffer[:length]), self._buffer)
 
-    def _store(self, attempt: Attempt, length: int, store: Callable[[int], None]) -> None:
+    def _store(self, attempt: Attempt, length: int) -> None:
         """The block at hand is here: if it is the first copy, it is to be stored."""
         assert attempt.span is not None
         engine, index = self._engine, attempt.span.at
         if engine.arrived(attempt, length):
             try:
-                store(index)
+                self._put(length, index)
             except BaseException as error:
                 engine.broken(error)
                 raise
             finally:
-                engine.stored(length)
+                engine.stored(attempt, length)
 
     def _verify(self, attempt: Attempt, index: int, block: memoryview) -> None:
         """Before it is written."""

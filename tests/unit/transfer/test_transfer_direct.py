@@ -24,7 +24,6 @@ from packtrain.transfer import direct, disk, partial
 from packtrain.transfer.connect import route_to
 from packtrain.transfer.exchange import Answer
 from packtrain.transfer.fetch import Fetched, fetch
-from packtrain.transfer.ledger import seal_in, seal_of
 from packtrain.transfer.wire import Wire
 from testbed.origin import Fault, Origin
 
@@ -141,13 +140,6 @@ def test_a_full_disk_is_told(folder, target, moved, monkeypatch):
     with Origin(folder) as origin, pytest.raises(FailedError) as caught:
         run(target, origin)
     assert caught.value.kind == "disk_full"
-
-
-@pytest.mark.parametrize("length", [0, 1, 4096, 4097, 1 << 18, (1 << 18) + 1, MIB - 1, MIB])
-def test_the_seal_is_the_same_in_memory_and_in_the_file(tmp_path, length):
-    (tmp_path / "file").write_bytes(b"before" + DATA[:length] + b"behind")
-    with open(tmp_path / "file", "rb") as file:
-        assert seal_in(file.fileno(), 6, length) == seal_of(memoryview(DATA)[:length])
 
 
 def send_crumbs(near: socket.socket, far: socket.socket, body: bytes) -> None:

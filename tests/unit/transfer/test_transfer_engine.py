@@ -95,12 +95,29 @@ def test_who_writes_last_completes_the_whole_be_it_of_a_block_that_another_broug
     """Else the fetch waits for ever: seen once in fifty downloads over a long line."""
     engine, standing = engine_of(10), standing_of("a")
     attempt = Attempt(standing, engine.schedule.take(standing, 0.0, 1), 0.0)
-    assert engine.may_write()  # a copy of the same block, a part of which is being written
+    assert engine.may_write("another")  # a copy of the same block, a part of which is being written
     assert engine.arrived(attempt, 10)
-    engine.stored(10)
+    engine.stored(attempt, 10)
     assert not engine.complete
-    engine.written()
+    engine.written("another")
     assert engine.complete
+
+
+def test_a_block_that_stands_in_its_place_completes_the_whole_but_not_before_who_writes_beside_it():
+    engine, standing = engine_of(10), standing_of("a")
+    span = engine.schedule.take(standing, 0.0, 1)
+    assert engine.may_write("another")
+    engine.moved(Attempt(standing, span, 0.0), 10)
+    assert (engine.counts.bytes, engine.complete) == (10, False)
+    engine.written("another")
+    assert engine.complete
+
+
+def test_nobody_writes_into_what_was_closed():
+    engine = engine_of(10)
+    engine.close()
+    assert not engine.may_write("late")
+    engine.close()  # waits for whoever writes: nobody does
 
 
 def test_many_connections_bring_each_byte_once(folder, target):
