@@ -73,8 +73,15 @@ class Partial:
             self._begin_empty()
             self._begin_ledger(known)
             os.ftruncate(self._file, known.size)
-            allot(self._file, known.size)
+            self._allot(known.size)
             self._note(known.line())
+
+    def _allot(self, size: int) -> None:
+        try:
+            allot(self._file, size)
+        except OSError:
+            self.discard()  # what it has of a disk that is too small is for others
+            raise
 
     def begin_unsized(self) -> None:
         """An empty part for an object whose size shows in the end: no ledger, it cannot be gone on with."""

@@ -67,4 +67,5 @@ def test_a_disk_that_is_too_small_is_told_before_anything_comes(tmp_path, answer
     with pytest.raises(FailedError) as caught:
         part.begin(Known(SIZE, None, None))
     assert caught.value.kind == "disk_full"
+    assert not list(tmp_path.iterdir()), "what was taken of the disk is kept"
     assert str(SIZE) in str(caught.value)
