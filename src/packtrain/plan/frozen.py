@@ -40,7 +40,8 @@ def _beginning(fields: tuple[dataclasses.Field[Any], ...]) -> Callable[..., None
             if own[name] is dataclasses.MISSING:
                 own[name] = _made(make, type(self), name)
         if len(own) > len(names) or len(args) > len(names):
-            raise TypeError(f"{type(self).__name__} has no field for {[*args[len(names) :], *own][-1]!r}")
+            strange = [*args[len(names) :], *list(own)[len(names) :]]
+            raise TypeError(f"{type(self).__name__} has no field for {strange[0]!r}")
 
     return begin
 

@@ -12,19 +12,20 @@ import errno
 import os
 import sys
 
+LEAST = 64 << 20  # bytes: for less it is not worth the loading of `ctypes`
 # There is no such call, or not for this file system, or it is forbidden here: what is written takes its room by itself.
 _REFUSALS = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EPERM, errno.EINVAL, errno.ENODEV})
 
 
 def allot(file: int, size: int) -> None:
     """Raises OSError where the disk has not that much."""
-    if _is_on_a_disk(file) and sys.maxsize > 1 << 32:
-        while True:
-            error = _fallocate(file, size)
-            if error != errno.EINTR:
-                break
-        if error and error not in _REFUSALS:
-            raise OSError(error, os.strerror(error))
+    if size < LEAST or sys.maxsize < 1 << 32 or not _is_on_a_disk(file):
+        return
+    error = errno.EINTR
+    while error == errno.EINTR:
+        error = _fallocate(file, size)
+    if error and error not in _REFUSALS:
+        raise OSError(error, os.strerror(error))
 
 
 def _is_on_a_disk(file: int) -> bool:

@@ -64,8 +64,8 @@ class Known:
 
 
 def of_this_boot(line: bytes) -> bool:
-    """Whether the ledger with this first line was begun, or gone on with, since the machine was started."""
-    return bool(json.loads(line).get("boot") == _boot())
+    """Whether the ledger with this first line is, for certain, of a process since the machine was started."""
+    return bool(_boot()) and bool(json.loads(line).get("boot") == _boot())
 
 
 @functools.lru_cache(maxsize=1)

@@ -14,7 +14,7 @@ from packtrain.transfer.allot import allot
 from packtrain.transfer.ledger import Known
 from packtrain.transfer.partial import Partial
 
-SIZE = 3_000_000
+SIZE = module.LEAST
 
 
 def allotted(path: Path) -> int:
@@ -29,6 +29,11 @@ def test_a_file_on_a_disk_has_its_room_and_size(tmp_path):
     on_a_disk = os.major(tmp_path.stat().st_dev) != 0
     assert (allotted(tmp_path / "file") >= SIZE) == on_a_disk
     assert (tmp_path / "file").read_bytes() == bytes(SIZE)
+
+
+def test_small_files_are_not_worth_it(tmp_path, answers):
+    with open(tmp_path / "file", "w+b") as file:
+        allot(file.fileno(), SIZE - 1)  # nobody would answer
 
 
 def test_memory_is_not_filled_with_zeros():

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from packtrain.transfer import partial
+import pytest
+
+from packtrain.transfer import ledger, partial
 from packtrain.transfer.ledger import Known
 from packtrain.transfer.partial import Partial
 
@@ -30,3 +32,19 @@ def test_what_another_object_left_is_gone(tmp_path: Path):
     part.finish()
     assert (tmp_path / "data").read_bytes() == b"new"
     assert os.listdir(tmp_path) == ["data"]
+
+
+@pytest.mark.parametrize(("now", "right"), [("this", {1, 2}), ("another", {1}), ("", {1})])
+def test_blocks_that_nobody_looked_at_are_believed_until_the_machine_starts_anew(tmp_path, monkeypatch, now, right):
+    """Block 2 was noted, and is lost: it reads as zeros. Where a machine does not tell its boots, none is believed."""
+    monkeypatch.setattr(ledger, "_boot", lambda: "this" if now else "")
+    part = Partial(tmp_path / "data")
+    part.begin(KNOWN)
+    part.append(1 << 20, memoryview(b"\1" * (1 << 20)))
+    part.moved(1)
+    part.moved(2)
+    part.close()
+    monkeypatch.setattr(ledger, "_boot", lambda: now)
+    again = Partial(tmp_path / "data")
+    assert again.resume(1 << 20, None) == right
+    again.close()
