@@ -143,7 +143,7 @@ def _dataclass_table(name: str, kind: type, source: list[str], as_json: bool = F
     start = next(n for n, line in enumerate(source) if line.startswith(f"class {name}:"))
     rows = [f"| `{f.name}` | {_type(f, as_json)} | {_comment(source, start, f.name)} |" for f in fields]
     said = (kind.__doc__ or "").strip()
-    about = "" if not said or said.startswith(f"{name}(") else f"{said}\n\n"
+    about = "" if said.startswith(f"{name}(") else f"{said}\n\n"
     return f"### {name}\n\n{about}| key | type | meaning |\n| --- | --- | --- |\n" + "\n".join(rows)
 
 

@@ -15,9 +15,7 @@ def dataclass(*, frozen: bool) -> Any:
     assert frozen, "what a plan says does not change"
 
     def made(cls: type[T]) -> type[T]:
-        said, cls.__doc__ = cls.__doc__, "-"  # without any, one is made of the signature, which takes long
         one: Any = dataclasses.dataclass(init=False, repr=False, eq=False)(cls)
-        one.__doc__ = said
         one.__init__ = _beginning(dataclasses.fields(one))
         one.__setattr__ = one.__delattr__ = _refuse
         one.__eq__, one.__hash__, one.__repr__ = _equal, _hash, _shown

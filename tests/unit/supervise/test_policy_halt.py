@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from pools import HOUR, failing_alike, names, pool
+from policy_pools import HOUR, failing_alike, names, pool
 from story import Story
 
 from packtrain.engines.htcondor import CAPABILITIES as HTCONDOR

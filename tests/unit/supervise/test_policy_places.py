@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from pools import HOUR, names, pool
+from policy_pools import HOUR, names, pool
 from story import Story
 
 from packtrain.engines.api import Amendment

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from pools import HOUR, failing_alike, pool
+from policy_pools import HOUR, failing_alike, pool
 from story import Story
 
 from packtrain.engines.api import Amendment
