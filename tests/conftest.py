@@ -9,9 +9,13 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 _TESTS = Path(__file__).parent
 sys.path[:0] = [str(_TESTS / "fakes"), str(_TESTS.parent)]
+# Pools, servers and trainings share the processors with property tests: how long an example takes tells nothing.
+settings.register_profile("packtrain", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("packtrain")
 
 
 @pytest.hookimpl(hookwrapper=True)
