@@ -2,8 +2,8 @@
 
 The ledger's first line says which object this is (size, ETag and digest as the first source stated
 them, and not which source that was), and which boot of the machine wrote it. A line follows for each
-block that was written: its number and a seal, in hexadecimal. Lines are only appended, after the block
-itself; a last line that was torn is no line.
+block that was written: its number and a seal (0: nobody looked at it), in hexadecimal. Lines are only
+appended, after the block itself; a last line that was torn is no line.
 """
 
 from __future__ import annotations
