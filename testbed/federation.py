@@ -111,7 +111,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def handle_any(self) -> None:
         headers = {name.lower(): value for name, value in self.headers.items()}
-        trouble = self.director.note(Seen(self.command, self.path, headers))
+        trouble = self.director.note(Seen(self.command, self.path, headers, self.client_address))
         if trouble == FOREIGN:
             self._say_foreign(b"404 page not found\n")
         elif trouble == BUSY:

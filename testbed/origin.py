@@ -52,6 +52,7 @@ class Seen:
     method: str
     path: str
     headers: Mapping[str, str]
+    client: tuple[object, ...]  # its address: the same for all requests of a connection
 
 
 class Origin:
@@ -145,7 +146,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def handle_any(self) -> None:
         headers = {name.lower(): value for name, value in self.headers.items()}
-        fault = self.origin.note(Seen(self.command, self.path, headers))
+        fault = self.origin.note(Seen(self.command, self.path, headers, self.client_address))
         refusal = self._refusal(fault)
         if refusal is not None:
             self._say(*refusal, fault.headers or {})

@@ -37,6 +37,12 @@ def test_anything_else_is_refused_cleanly(data):
     assert 0 <= head.status <= 999
 
 
+def tcp_pair() -> tuple[socket.socket, socket.socket]:
+    """As to a server nearby."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return socket.create_connection(server.getsockname()), server.accept()[0]
+
+
 def answer(body: bytes, form: str, cuts: list) -> bytes:
     if form == "sized":
         return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
@@ -57,11 +63,12 @@ def answer(body: bytes, form: str, cuts: list) -> bytes:
     cuts=st.lists(st.integers(0, 4000), max_size=6),
     room=st.integers(1, 2000),
     short=st.booleans(),
+    pair=st.sampled_from([socket.socketpair, tcp_pair]),
 )
-def test_a_body_is_read_to_its_end_or_told_to_be_short(body, form, cuts, room, short):
+def test_a_body_is_read_to_its_end_or_told_to_be_short(body, form, cuts, room, short, pair):
     data = answer(body, form, cuts)
     short = short and form != "to the end" and bool(body)
-    ours, theirs = socket.socketpair()
+    ours, theirs = pair()
     threading.Thread(target=send, args=(theirs, data[:-1] if short else data, cuts), daemon=True).start()
     wire = Wire(ours)
     try:

@@ -15,9 +15,6 @@ from typing import Protocol
 from packtrain.plan import Digest, Ref, Text
 from packtrain.transfer.outgoing import Sent, unwatched
 
-Direct = Callable[[int, int], int]
-"""Moves some bytes into a pipe, at most so many; 0 only at the true end."""
-
 Reveal = Callable[[Text], str]
 """Turns a Text of the plan into its value. Called anew for each connection: tokens are renewed
 under a running job. Raises FailedError("secret_missing")."""
@@ -60,11 +57,6 @@ class Stream(Protocol):
 
     info: ObjectInfo
     start: int  # the first byte's position: 0 if the source ignored the span
-
-    @property
-    def direct(self) -> Direct | None:
-        """Instead of `readinto`, where the bytes need not pass through this program."""
-        ...
 
     def read(self, size: int, /) -> bytes:
         """Up to size bytes; b"" only at the true end. A short body is TransferError("truncated")."""

@@ -65,9 +65,9 @@ class Disk:
         """Unless there is a digest to compute."""
         return self if self._follower is None and self._wish.checksums is None else None
 
-    def move(self, pipe: int, index: int, got: int, count: int) -> None:
+    def move(self, index: int, got: int, piece: memoryview) -> None:
         assert self._known is not None
-        self._part.move(pipe, index * self._known.block + got, count)
+        self._part.append(index * self._known.block + got, piece)
 
     def moved(self, index: int) -> None:
         self._part.moved(index)

@@ -10,13 +10,11 @@ import contextlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from urllib.parse import urljoin
 
 from packtrain import __version__
 from packtrain.errors import TransferError
 from packtrain.transfer.address import invalid, origin_of, shown
-from packtrain.transfer.api import Direct
 from packtrain.transfer.connect import Route, connect, plain_proxy_headers, route_to
 from packtrain.transfer.fields import Fields
 from packtrain.transfer.framing import body_of
@@ -67,18 +65,6 @@ class Answer:
         except FOREIGN as error:
             raise translation(error, self.url) from error
 
-    @property
-    def direct(self) -> Direct | None:
-        """As things stand; what was given before goes on to work when it would no longer be given."""
-        move = self._body.direct
-        return partial(self._move, move) if move else None
-
-    def _move(self, move: Direct, pipe: int, most: int) -> int:
-        try:
-            return move(pipe, most)
-        except FOREIGN as error:
-            raise translation(error, self.url) from error
-
     def text(self, limit: int = 1 << 20) -> str:
         """The body as text, for what is small by nature: errors, listings, discovery documents."""
         data = b""
@@ -94,7 +80,7 @@ class Answer:
         if self._closed:
             return
         self._closed = True
-        if self._keeps and self._body.done():
+        if self._keeps and self._body.done() and not self._wire.worn:
             KEPT.give(self._route.key, self._wire)
         else:
             self._wire.close()

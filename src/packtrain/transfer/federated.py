@@ -105,8 +105,6 @@ def within(span: Span, size: int | None) -> Span:
 class NothingStream:
     """The bytes behind the last."""
 
-    direct = None
-
     def __init__(self, info: ObjectInfo, start: int) -> None:
         self.info, self.start = info, start
 
@@ -127,7 +125,6 @@ class WitnessedStream:
         self.info, self.start = stream.info, stream.start
         self._stream, self._answer = stream, answer
         self._left = _promised(stream, span) if answer.headers.get("Transfer-Encoding") else None
-        self.direct = stream.direct  # only a chunked body has words behind it
 
     def read(self, size: int, /) -> bytes:
         view = memoryview(bytearray(size))

@@ -30,8 +30,6 @@ _KINDS = {
 
 
 class FileStream:
-    direct = None
-
     def __init__(self, info: ObjectInfo, span: Span, url: str) -> None:
         self.info, self.start, self._url = info, span.start, url
         self._file = open(path_of(url), "rb")  # noqa: SIM115 - closed by `close`

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from packtrain.transfer.api import Direct
 from packtrain.transfer.fields import Fields
 from packtrain.transfer.wire import CutError, Head, NotHttpError, Wire
 
@@ -12,11 +11,6 @@ _LINE_LIMIT = 1 << 16
 
 
 class Body(Protocol):
-    @property
-    def direct(self) -> Direct | None:
-        """Instead of `readinto`, where the bytes need not pass through this program."""
-        ...
-
     def readinto(self, view: memoryview) -> int:
         """0 at the end. Raises CutError when the connection ended before."""
         ...
@@ -33,20 +27,7 @@ class Sized:
     def readinto(self, view: memoryview) -> int:
         if not self._left:
             return 0
-        count = self._wire.readinto(view[: self._left])
-        if not count:
-            raise CutError
-        self._left -= count
-        return count
-
-    @property
-    def direct(self) -> Direct | None:
-        return self._move if self._wire.direct else None
-
-    def _move(self, pipe: int, most: int) -> int:
-        if not self._left:
-            return 0
-        count = self._wire.move(pipe, min(most, self._left))
+        count = self._wire.readinto(view[: self._left], self._left)
         if not count:
             raise CutError
         self._left -= count
@@ -57,8 +38,6 @@ class Sized:
 
 
 class ToTheEnd:
-    direct = None
-
     def __init__(self, wire: Wire) -> None:
         self._wire, self._ended = wire, False
 
@@ -74,8 +53,6 @@ class ToTheEnd:
 class Chunked:
     """`trailers` are there at the end."""
 
-    direct = None
-
     def __init__(self, wire: Wire, trailers: Fields) -> None:
         self._wire, self._trailers = wire, trailers
         self._chunk = 0  # bytes to come of this chunk
@@ -86,7 +63,7 @@ class Chunked:
             self._next_chunk()
         if self._ended:
             return 0
-        count = self._wire.readinto(view[: self._chunk])
+        count = self._wire.readinto(view[: self._chunk], self._chunk)
         if not count:
             raise CutError
         self._chunk -= count

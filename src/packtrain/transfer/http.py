@@ -21,7 +21,7 @@ from packtrain.transfer.answers import (
     range_of,
     size_of,
 )
-from packtrain.transfer.api import WHOLE, Direct, Entry, ObjectInfo, Reveal, Span, Stream
+from packtrain.transfer.api import WHOLE, Entry, ObjectInfo, Reveal, Span, Stream
 from packtrain.transfer.connect import basic
 from packtrain.transfer.exchange import Answer, Request, send
 from packtrain.transfer.outgoing import Sent, unwatched
@@ -44,18 +44,12 @@ class HttpStream:
     def readinto(self, buffer: memoryview, /) -> int:
         return self._answer.readinto(buffer)
 
-    @property
-    def direct(self) -> Direct | None:
-        return self._answer.direct
-
     def close(self) -> None:
         self._answer.close()
 
 
 class EmptyStream(HttpStream):
     """The end of an object: whatever body came with the answer is not the object's."""
-
-    direct = None
 
     def read(self, size: int, /) -> bytes:
         return b""
@@ -66,8 +60,6 @@ class EmptyStream(HttpStream):
 
 class InflatingStream(HttpStream):
     """A body that the server compressed with gzip although it was asked not to."""
-
-    direct = None
 
     def __init__(self, answer: Answer, info: ObjectInfo) -> None:
         import gzip

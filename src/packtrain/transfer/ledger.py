@@ -21,7 +21,7 @@ from packtrain.plan import Digest
 from packtrain.transfer.api import ObjectInfo
 
 BLOCK = 1 << 20
-UNSEALED = 0  # of a block that was not looked at when it was written
+UNSEALED = 0  # of a block that was written in pieces, and not looked at as a whole
 FAR_BLOCK = BLOCK // 4  # from a server that is far away: there the last block of a slow connection is waited for
 _VERSION = 2
 _RECORD = re.compile(rb"([0-9a-f]{8}) ([0-9a-f]{8})\n")

@@ -15,8 +15,6 @@ from packtrain.transfer.outgoing import Sent, unwatched
 
 
 class MemoryStream(io.BytesIO):
-    direct = None
-
     def __init__(self, data: bytes, info: ObjectInfo, start: int) -> None:
         super().__init__(data)
         self.info, self.start = info, start

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 from packtrain.errors import FailedError
 from packtrain.transfer.allot import allot
 from packtrain.transfer.buffers import page_aligned
-from packtrain.transfer.direct import into_file
 from packtrain.transfer.held import held, is_at, let_go
 from packtrain.transfer.ledger import FAR_BLOCK, UNSEALED, Known, has_gap, of_this_boot, record, records, seal_of
 
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
 # For larger writes the kernel takes larger pages. In a virtual machine those are the ones that were given back to the
 # host, and getting them again costs several times the write itself.
-_WRITTEN_AT_ONCE = 1 << 18
+PIECE = 1 << 18
 _NO_ACCESS_TIME = getattr(os, "O_NOATIME", 0)
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
@@ -129,24 +128,18 @@ class Partial:
         return block
 
     def append(self, position: int, data: memoryview) -> None:
-        with self._writing(len(data)):
+        try:
             self._write(position, data)
+        except OSError as error:
+            raise self._unwritable(error, len(data)) from error
 
     def _write(self, position: int, data: memoryview) -> None:
         while data:
-            count = os.pwrite(self._file, data[:_WRITTEN_AT_ONCE], position)
+            count = os.pwrite(self._file, data[:PIECE], position)
             position, data = position + count, data[count:]
 
-    def move(self, pipe: int, position: int, count: int) -> None:
-        """Write what is in a pipe."""
-        try:
-            into_file(pipe, self._file, position, count)
-        except OSError as error:
-            raise self._unwritable(error, count) from error
-
     def moved(self, index: int) -> None:
-        """All of a block was written by `move`. Nobody has seen it: to read some of it back for a seal costs more than
-        the rest of what is done for a block."""
+        """All of a block was written by `append`, piece by piece: there is no seal of it."""
         try:
             self._note(record(index, UNSEALED))
         except OSError as error:

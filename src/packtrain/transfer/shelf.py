@@ -8,10 +8,10 @@ from packtrain.transfer.ledger import Known
 
 
 class Mover(Protocol):
-    """Takes blocks through a pipe, piece by piece."""
+    """Takes blocks piece by piece."""
 
-    def move(self, pipe: int, index: int, got: int, count: int) -> None:
-        """So many bytes of a block, behind those got before."""
+    def move(self, index: int, got: int, piece: memoryview) -> None:
+        """The bytes of a block behind those got before."""
         ...
 
     def moved(self, index: int) -> None:

@@ -7,8 +7,8 @@ so a transfer that hangs can be left by whoever knows better than a fixed limit.
 from __future__ import annotations
 
 import contextlib
-import os
 import re
+import select
 import socket
 import struct
 import threading
@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar, Union
 
-from packtrain.transfer.direct import give_up, into_pipe, possible
 from packtrain.transfer.fields import Fields
 from packtrain.transfer.outgoing import Outgoing
 
@@ -33,7 +32,10 @@ _Got = TypeVar("_Got", int, bytes)
 _HEAD_LIMIT = 1 << 16
 _SEND_BLOCK = 1 << 16
 _RTT_AT = 68  # in Linux's tcp_info, in microseconds
-_CRUMB, _FEW_PIECES = 1 << 15, 8  # pieces that are smaller on average cost less when the kernel collects them in memory
+_NEAR_S = 0.002  # a round trip
+_MUCH = 1 << 19  # bytes that are worth being woken for
+_AHEAD = 16 << 20  # bytes that a server nearby may send before they are read
+_WORN = 32 << 20  # bytes
 _STATUS = re.compile(rb"HTTP/1\.(\d) +(\d{3})(?: +([^\r\n]*))?\r?\n")
 _HEAD_END = re.compile(rb"\r?\n\r?\n")
 
@@ -93,12 +95,15 @@ class Wire:
         self._ahead = memoryview(b"")  # came with a header, and belongs to the body
         # A TLS socket takes no flags, and a kernel's limit would not reach through it.
         self._flags = 0 if hasattr(sock, "pending") else socket.MSG_WAITALL
-        # The plain end of a `relay` does not wait where a pipe must not: that would be waiting by asking all the time.
-        self._spliced = bool(self._flags) and sock.family != socket.AF_UNIX
-        self._handle, self._in_crumbs = sock.fileno(), False
+        self._near = bool(self._flags) and 0 < self._round_trip_s() < _NEAR_S
+        self._carried, self._woken_for = 0, 1
+        if self._near:
+            self._poll = select.poll()
+            self._poll.register(sock, select.POLLIN)
+            self._wake_for(_AHEAD)  # until the header is waited for: the kernel makes that much room, and keeps it
 
     def send(self, head: bytes, body: Outgoing | None) -> None:
-        self._sock.settimeout(min(STEP_S, SILENCE_TIMEOUT_S))
+        self._sock.settimeout(_step_s())
         block = head
         while block:
             self._send_all(memoryview(block))
@@ -112,6 +117,7 @@ class Wire:
     def head(self) -> Head:
         """The header of the answer; the 1xx ones before it are passed over."""
         self._listen()
+        self._wake_for(1)
         while True:
             head = parsed(self._until_blank_line())
             if head.status >= 200 or head.status == 101:
@@ -126,7 +132,7 @@ class Wire:
 
     def _listen(self) -> None:
         """From now on a read waits one step at most."""
-        step = min(STEP_S, SILENCE_TIMEOUT_S)
+        step = _step_s()
         if self._flags:
             self._sock.settimeout(None)
             limit = struct.pack("ll", int(step), int(step % 1 * 1e6))
@@ -148,50 +154,53 @@ class Wire:
                 raise NotHttpError("cut") if data else ConnectionResetError("no header")
             data += more
 
-    def readinto(self, view: memoryview) -> int:
-        """Some bytes, at most as many as fit; 0 when the other side has closed."""
+    def readinto(self, view: memoryview, coming: int = 0) -> int:
+        """Some bytes, at most as many as fit; 0 when the other side has closed. `coming`: so many are sure to come."""
         if self._ahead:
             count = min(len(view), len(self._ahead))
             view[:count] = self._ahead[:count]
             self._ahead = self._ahead[count:]
             return count
+        if self._near:
+            return self._waiting(lambda: self._read_much(view, coming))
         if self._flags:
             return self._waiting(lambda: self._sock.recv_into(view, 0, self._flags))
         return self._waiting(lambda: self._read_records(view))
 
     @property
-    def direct(self) -> bool:
-        return self._spliced and not self._in_crumbs and possible()
+    def worn(self) -> bool:
+        """Whether a new connection would be quicker: a server that paces what it sends (bbr) knows by now how fast
+        it may, and from here on sends each packet by a timer, which costs more than the packet."""
+        return self._near and self._carried >= _WORN
 
-    def move(self, pipe: int, most: int) -> int:
-        """Like `readinto`, into a pipe that is empty."""
-        if self._ahead:
-            return self._move_ahead(pipe, most)
+    def _read_much(self, view: memoryview, coming: int) -> int:
+        """From a server nearby: what is here; where that does not suffice, also what comes until there is much."""
+        count = self._taken(view)
+        if count is None or 0 < count < len(view):
+            count = self._waited_for(view, count or 0, coming)
+        self._carried += count
+        return count
+
+    def _waited_for(self, view: memoryview, count: int, coming: int) -> int:
+        self._wake_for(min(_MUCH, max(coming, len(view)) - count))
+        self._poll.poll(1000 * _step_s())
+        more = self._taken(view[count:])
+        if more is None and not count:
+            raise socket.timeout("nothing within a step")
+        return count + (more or 0)
+
+    def _taken(self, view: memoryview) -> int | None:
+        """Bytes that are here, 0 if the other side has closed; None: not now."""
         try:
-            count = self._waiting(lambda: into_pipe(self._handle, pipe, most))
-        except OSError as error:
-            give_up(error)
-            self._ahead = memoryview(self._waiting(lambda: self._sock.recv(min(most, _HEAD_LIMIT))))
-            return self._move_ahead(pipe, most)
-        return count + self._more(pipe, most - count) if 0 < count < most else count
+            return self._sock.recv_into(view, 0, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return None
 
-    def _move_ahead(self, pipe: int, most: int) -> int:
-        """As much of it as the pipe holds."""
-        count = os.write(pipe, self._ahead[:most])
-        self._ahead = self._ahead[count:]
-        return count
-
-    def _more(self, pipe: int, most: int) -> int:
-        """Until all is here, the pipe is full, or a step has passed. What else goes wrong is told by the next read."""
-        count = pieces = 0
-        with contextlib.suppress(OSError):
-            while count < most:
-                more = into_pipe(self._handle, pipe, most - count)
-                if not more:
-                    break
-                count, pieces = count + more, pieces + 1
-        self._in_crumbs = pieces > _FEW_PIECES and count < pieces * _CRUMB
-        return count
+    def _wake_for(self, count: int) -> None:
+        """Whoever waits goes on when so many bytes are here: to be woken by each packet costs more than to read it."""
+        if count != self._woken_for:
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)
+            self._woken_for = count
 
     def _read_records(self, view: memoryview) -> int:
         """A TLS record has 16 kB at most: as many of them as come within a step."""
@@ -217,6 +226,10 @@ class Wire:
 
     def close(self) -> None:
         self._sock.close()
+
+
+def _step_s() -> float:
+    return min(STEP_S, SILENCE_TIMEOUT_S)
 
 
 def parsed(data: bytes) -> Head:

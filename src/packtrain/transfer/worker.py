@@ -6,13 +6,13 @@ import time
 
 from packtrain.errors import FailedError, TransferError
 from packtrain.transfer.address import shown
-from packtrain.transfer.api import WHOLE, Direct, ObjectInfo, Place, Stream
+from packtrain.transfer.api import WHOLE, ObjectInfo, Place, Stream
 from packtrain.transfer.api import Span as Bytes
 from packtrain.transfer.blocks import Span
 from packtrain.transfer.buffers import page_aligned
-from packtrain.transfer.direct import Pipe
 from packtrain.transfer.engine import Attempt, Engine
 from packtrain.transfer.ledger import FAR_BLOCK
+from packtrain.transfer.partial import PIECE
 from packtrain.transfer.shelf import Mover
 from packtrain.transfer.verify import HEAD_BYTES, why_not_of_its_form, why_not_the_data
 from packtrain.transfer.wire import round_trip_s, watched
@@ -57,7 +57,6 @@ class Worker:
         self._moved = 0.0  # when the last one came
         self._looked = 0.0
         self._writing = _Writing(engine)
-        self._pipe: Pipe | None = None
         self._begun: Mover | None = None  # what is here of the block stands in the file already
 
     def run(self) -> None:
@@ -69,9 +68,6 @@ class Worker:
                 self._serve(attempt)
         except BaseException as error:
             self._engine.broken(error)
-        finally:
-            if self._pipe is not None:
-                self._pipe.close()
 
     def _serve(self, attempt: Attempt | None) -> None:
         """A span to its end, from one place after the other."""
@@ -234,14 +230,13 @@ class Worker:
         assert span is not None and engine.known is not None and engine.schedule is not None
         while self._goes_on(attempt, stop):
             length = engine.known.length(span.at)
-            receive = stream.direct
-            mover = self._mover(span, receive is not None)
-            if receive is None or mover is None:
+            mover = self._mover(span)
+            if mover is None:
                 self._collect(attempt, stream, length)
                 self._verify(attempt, span.at, self._buffer[:length])
                 self._store(attempt, length)
             else:
-                self._move(attempt, receive, mover, length)
+                self._move(attempt, stream, mover, length)
             if engine.leave():
                 raise _LeftError
 
@@ -272,23 +267,24 @@ class Worker:
 
     # Straight into the file
 
-    def _mover(self, span: Span, direct: bool) -> Mover | None:
-        """For the block at hand, where it may go straight into the file. The first one is looked at."""
+    def _mover(self, span: Span) -> Mover | None:
+        """For the block at hand, where its pieces may go straight into the file. The first one is looked at."""
         mover, begun = self._engine.shelf.mover, self._begun if span.got else None
-        fit = direct and span.at > 0 and not span.hedge
+        fit = span.at > 0 and not span.hedge
         self._begun = mover if fit and (begun or not span.got) else None
         if begun is not None and self._begun is None:
             begun.read_back(span.at, self._buffer[: span.got])
         return self._begun
 
-    def _move(self, attempt: Attempt, receive: Direct, mover: Mover, length: int) -> None:
+    def _move(self, attempt: Attempt, stream: Stream, mover: Mover, length: int) -> None:
+        """Piece by piece: what was read is still in the processor's cache when it is written."""
         span = attempt.span
         assert span is not None
-        self._pipe = pipe = self._pipe or Pipe()
         while span.got < length:
-            more = receive(pipe.entry, length - span.got)
+            room = min(length - span.got, PIECE - span.got % PIECE)
+            more = stream.readinto(self._buffer[:room])
             with self._writing:
-                mover.move(pipe.exit, span.at, span.got, more)
+                mover.move(span.at, span.got, self._buffer[:more])
                 if span.got + more == length:
                     mover.moved(span.at)
             self._came(attempt, more, length)
