@@ -10,7 +10,7 @@ import pytest
 HEAVY = {"pydantic", "yaml", "matplotlib", "PIL", "htcondor2"}
 
 
-@pytest.mark.parametrize("command", ["ps", "logs", "why", "outputs", "cancel", "supervise"])
+@pytest.mark.parametrize("command", ["ps", "logs", "why", "outputs", "cancel", "supervise", "get", "put", "checksums"])
 def test_it_is_light(command):
     program = f"import sys, packtrain.cli.{command}; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout

@@ -15,9 +15,7 @@ import click
 from packtrain.errors import FailedError, UsageError
 from packtrain.plan import Ref, S3Access, Secret, Text
 from packtrain.planner import credentials
-from packtrain.planner.data import rooted
-from packtrain.spec.secrets import references
-from packtrain.transfer.address import origin_of, scheme_of, shown
+from packtrain.transfer.address import origin_of, rooted, scheme_of, shown
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -101,6 +99,8 @@ def _first(*names: str) -> str | None:
 
 def _s3_keys() -> list[Secret | None]:
     """The keys of the environment, else this user's as boto3 finds them; all None: requests are not signed."""
+    from packtrain.spec.secrets import references  # a tenth of a second, which only this is worth
+
     if os.environ.get(_S3_VARIABLES[0]):
         return [Secret(name) if os.environ.get(name) else None for name in _S3_VARIABLES]
     try:

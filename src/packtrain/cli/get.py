@@ -17,8 +17,7 @@ from packtrain.cli.options import digest_option, patience_option
 from packtrain.cli.output import count, dry_run_option, json_option, show
 from packtrain.errors import FailedError, UsageError
 from packtrain.plan import Digest, Item
-from packtrain.planner.data import name_of
-from packtrain.transfer.address import shown
+from packtrain.transfer.address import name_of, shown
 from packtrain.transfer.api import ObjectInfo
 from packtrain.watch import figures
 from packtrain.watch.transfers import account_line

@@ -18,8 +18,7 @@ from packtrain.cli.following import Follower, Stop
 from packtrain.cli.hints import hinted
 from packtrain.errors import FailedError, NotFoundError, UsageError
 from packtrain.plan import Digest, Item, Ref
-from packtrain.planner.data import is_folder, name_of
-from packtrain.transfer.address import checked_name, scheme_of, shown
+from packtrain.transfer.address import checked_name, is_folder, name_of, scheme_of, shown
 from packtrain.transfer.api import ObjectInfo
 from packtrain.transfer.checksums import SUFFIX, Checksums, bad_blocks
 from packtrain.transfer.fetch import Fetched, fetch

@@ -17,10 +17,10 @@ from packtrain.cli.following import Stop
 from packtrain.cli.hints import hinted
 from packtrain.cli.output import console
 from packtrain.errors import FailedError, UsageError
-from packtrain.planner.data import name_of
 from packtrain.stream.build import Obtained, Wish, obtain
 from packtrain.stream.build.braces import expanded
 from packtrain.stream.index import SUFFIX, Index
+from packtrain.transfer.address import name_of
 
 GOES_ON = "what was found is kept, and the same command goes on from there"
 _LINE_EVERY_S = 10.0

@@ -9,7 +9,6 @@ from typing import Any
 import click
 
 from packtrain.spec import units
-from packtrain.spec.fields import inside
 from packtrain.transfer.stated import parsed
 
 Callback = Callable[[click.Context, click.Parameter, Any], Any]
@@ -55,6 +54,8 @@ def expect_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """--expect PATH, any number of times."""
 
     def read(context: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
+        from packtrain.spec.fields import inside  # and pydantic with it, which most commands do without
+
         try:
             return tuple(map(inside, value))
         except ValueError as error:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
-from urllib.parse import parse_qs, unquote, urlsplit
 
 from packtrain import plan
 from packtrain.errors import UsageError
@@ -18,7 +17,7 @@ from packtrain.spec.problems import Path as Keys
 from packtrain.spec.problems import shown
 from packtrain.spec.secrets import is_secret_header
 from packtrain.spec.workflow import Workflow
-from packtrain.transfer.address import invalid
+from packtrain.transfer.address import is_folder, name_of, rooted
 
 _NOT_FOR_INPUTS = ("output", "tmp", "kept", "streams")  # the agent's own folders of the sandbox
 _NEEDS_TOOL = {".7z": "7z", ".rar": "unrar"}
@@ -137,16 +136,6 @@ def _refuse_same_names(items: tuple[plan.Item, ...], keys: Keys, job: JobContext
         seen.add(item.name)
 
 
-def name_of(url: str) -> str:
-    """The file name in an address."""
-    try:
-        last = unquote(urlsplit(url).path.rstrip("/").rpartition("/")[2])
-    except ValueError as error:
-        raise invalid(url, error) from error
-    safe = last.replace("/", "_").replace("\0", "_")
-    return safe if safe not in ("", ".", "..") else "data"
-
-
 def _digest(source: data.HttpFile | data.HttpInput | data.OsdfInput) -> plan.Digest | None:
     return next((plan.Digest(name, value) for name in data.DIGESTS if (value := getattr(source, name))), None)
 
@@ -190,20 +179,9 @@ def _osdf(source: data.OsdfInput, keys: Keys, job: JobContext) -> _Contents:
     return _Contents(prefix=ref)
 
 
-def is_folder(url: str) -> bool:
-    """Of an osdf or pelican address: whether it means all below it."""
-    path, _, flags = url.partition("?")
-    return path.endswith("/") or "recursive" in parse_qs(flags, keep_blank_values=True)
-
-
 def _osdf_ref(source: data.Osdf, keys: Keys, job: JobContext) -> plan.Ref:
     url = rooted(job.fill(source.url or f"osdf://{source.path}"))
     return plan.Ref(url, token=job.secret_or_none(source.token, (*keys, "token")))
-
-
-def rooted(url: str) -> str:
-    """osdf://nrp/x means the path /nrp/x: there is one federation of that name, and no host."""
-    return "osdf:///" + url[len("osdf://") :].lstrip("/") if url.startswith("osdf://") else url
 
 
 def _file(source: data.File, keys: Keys, job: JobContext) -> _Contents:

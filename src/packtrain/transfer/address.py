@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 from packtrain.errors import TransferError
 
@@ -68,3 +68,24 @@ def checked_name(name: str, url: str) -> str:
             "archive_unsafe", f"{shown(url)} lists the name {name!r}, which leaves the folder", shown(url)
         )
     return name
+
+
+def name_of(url: str) -> str:
+    """The file name in an address."""
+    try:
+        last = unquote(urlsplit(url).path.rstrip("/").rpartition("/")[2])
+    except ValueError as error:
+        raise invalid(url, error) from error
+    safe = last.replace("/", "_").replace("\0", "_")
+    return safe if safe not in ("", ".", "..") else "data"
+
+
+def is_folder(url: str) -> bool:
+    """Of an osdf or pelican address: whether it means all below it."""
+    path, _, flags = url.partition("?")
+    return path.endswith("/") or "recursive" in parse_qs(flags, keep_blank_values=True)
+
+
+def rooted(url: str) -> str:
+    """osdf://nrp/x means the path /nrp/x: there is one federation of that name, and no host."""
+    return "osdf:///" + url[len("osdf://") :].lstrip("/") if url.startswith("osdf://") else url

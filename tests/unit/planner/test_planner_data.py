@@ -4,7 +4,7 @@ import pytest
 
 from packtrain import plan
 from packtrain.errors import TransferError
-from packtrain.planner.data import name_of
+from packtrain.transfer.address import name_of
 
 S3 = "{region: r, bucketUrl: 's3://b', path: /p, endpointUrl: 'https://s3.example/'%s}"
 
