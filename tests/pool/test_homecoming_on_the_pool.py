@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,7 @@ def test_evicted_while_its_outputs_are_on_their_way_it_goes_on_from_its_checkpoi
     attempt = desk.run_folder() / "jobs/0/attempts/0-1"
     (attempt / "output").mkdir()
     os.mkfifo(attempt / "output/first.bin")  # whoever writes this output here waits for ever
+    time.sleep(1.1)  # the user log knows whole seconds: less than one of them may be lost without a trace
     gate.touch()
     desk.await_some(lambda: list(attempt.glob("logs/train.out")))  # comes after the checkpoint, before the outputs
     desk.pool.run(["condor_vacate_job", "-fast", "-constraint", "JobUniverse == 5"])

@@ -32,8 +32,9 @@ fetch(Item("data.bin", (Ref(sys.argv[1]),)), Path(sys.argv[2]), str, patience_s=
 
 
 def wait_for_part(target: Path) -> None:
-    deadline = time.monotonic() + 60
-    while not target.with_name(f"{NAME}.part").exists():
+    """Until somebody holds it: there is a moment between its making and the lock."""
+    part, deadline = target.with_name(f"{NAME}.part"), time.monotonic() + 60
+    while not (part.exists() and f":{part.stat().st_ino} " in Path("/proc/locks").read_text()):
         assert time.monotonic() < deadline, "nothing was begun"
         time.sleep(0.01)
 
