@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 # For larger writes the kernel takes larger pages. In a virtual machine those are the ones that were given back to the
 # host, and getting them again costs several times the write itself.
-PIECE = 1 << 18
+_WRITTEN_AT_ONCE = 1 << 17
 _NO_ACCESS_TIME = getattr(os, "O_NOATIME", 0)
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
@@ -135,7 +135,7 @@ class Partial:
 
     def _write(self, position: int, data: memoryview) -> None:
         while data:
-            count = os.pwrite(self._file, data[:PIECE], position)
+            count = os.pwrite(self._file, data[:_WRITTEN_AT_ONCE], position)
             position, data = position + count, data[count:]
 
     def moved(self, index: int) -> None:

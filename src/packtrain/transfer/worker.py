@@ -12,7 +12,6 @@ from packtrain.transfer.blocks import Span
 from packtrain.transfer.buffers import page_aligned
 from packtrain.transfer.engine import Attempt, Engine
 from packtrain.transfer.ledger import FAR_BLOCK
-from packtrain.transfer.partial import PIECE
 from packtrain.transfer.shelf import Mover
 from packtrain.transfer.verify import HEAD_BYTES, why_not_of_its_form, why_not_the_data
 from packtrain.transfer.wire import round_trip_s, watched
@@ -21,6 +20,7 @@ _FIRST_BYTES = 4 << 20  # asked for when it is not known how many there are
 _SLOWER_THAN_OTHERS_S = 0.5  # without a byte, when another place brought what was asked for
 _LOOK_EVERY_S = 0.02  # while bytes come
 _PAUSE_S = 0.2
+_PIECE = 1 << 18  # fits into the cache of a processor
 SMALL = 2 << 20  # asked for whole: what is said of the whole comes with it
 
 
@@ -281,7 +281,7 @@ class Worker:
         span = attempt.span
         assert span is not None
         while span.got < length:
-            room = min(length - span.got, PIECE - span.got % PIECE)
+            room = min(length - span.got, _PIECE - span.got % _PIECE)
             more = stream.readinto(self._buffer[:room])
             with self._writing:
                 mover.move(span.at, span.got, self._buffer[:more])
