@@ -5,12 +5,13 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
 
-from packtrain.spec.problems import Problem
+if TYPE_CHECKING:
+    from packtrain.spec.problems import Problem
 
 _MUCH = 200_000
 
