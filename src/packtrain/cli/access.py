@@ -99,10 +99,10 @@ def _first(*names: str) -> str | None:
 
 def _s3_keys() -> list[Secret | None]:
     """The keys of the environment, else this user's as boto3 finds them; all None: requests are not signed."""
-    from packtrain.spec.secrets import references  # a tenth of a second, which only this is worth
-
     if os.environ.get(_S3_VARIABLES[0]):
         return [Secret(name) if os.environ.get(name) else None for name in _S3_VARIABLES]
+    from packtrain.spec.secrets import references  # a tenth of a second, which nothing else here is worth
+
     try:
         found = credentials.own_references()
     except LookupError as error:

@@ -95,12 +95,19 @@ class Wire:
         self._ahead = memoryview(b"")  # came with a header, and belongs to the body
         # A TLS socket takes no flags, and a kernel's limit would not reach through it.
         self._flags = 0 if hasattr(sock, "pending") else socket.MSG_WAITALL
-        self._near = bool(self._flags) and 0 < self._round_trip_s() < _NEAR_S
         self._carried, self._woken_for = 0, 1
+        self._near = bool(self._flags) and 0 < self._round_trip_s() < _NEAR_S and self._has_room_ahead()
         if self._near:
             self._poll = select.poll()
             self._poll.register(sock, select.POLLIN)
-            self._wake_for(_AHEAD)  # until the header is waited for: the kernel makes that much room, and keeps it
+
+    def _has_room_ahead(self) -> bool:
+        """The kernel makes room for as much as it is asked to wait for, and keeps it when it is asked for less."""
+        try:
+            self._wake_for(_AHEAD)
+        except OSError:  # one that does not know this, as a sandbox may have
+            return False
+        return True
 
     def send(self, head: bytes, body: Outgoing | None) -> None:
         self._sock.settimeout(_step_s())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import select
 import socket
 import threading
@@ -129,6 +130,20 @@ def test_a_server_that_closes_is_noticed_at_once():
         theirs.close()
         assert line.readinto(room, 9_999_999) == 5
         assert line.readinto(room, 9_999_994) == 0
+
+
+class Refusing(socket.socket):
+    def setsockopt(self, level, name, value) -> None:
+        if name == socket.SO_RCVLOWAT:
+            raise OSError(errno.ENOPROTOOPT, "Protocol not available")
+        super().setsockopt(level, name, value)
+
+
+def test_a_kernel_that_cannot_wait_for_a_lot_is_read_as_it_can():
+    with connected() as (ours, theirs), Refusing(fileno=ours.detach()) as refusing:
+        sending = sent(theirs, 3 * MUCH, 1000)
+        assert read_whole(Wire(refusing), 1 << 18) == 3 * MUCH
+        sending.join()
 
 
 def connections_for(origin: Origin, spans: int, length: int) -> int:
