@@ -19,9 +19,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from harness import PROJECT, data, measure, verdict
+from harness import PROJECT, data, measure, results
 from harness.measure import tell
-from harness.verdict import Bounds
+from harness.results import Bounds
 
 from testbed.faults import FaultProxy, Line
 
@@ -32,7 +32,7 @@ BOUNDS: Bounds = {"bytes_ratio": ("-", 1.05), "time_ratio": ("-", 1.1)}
 
 
 def _arguments() -> argparse.Namespace:
-    parser = verdict.parser("many agents on one slow line")
+    parser = results.parser("many agents on one slow line")
     parser.add_argument("--agents", type=int, default=100)
     parser.add_argument(
         "--size", type=data.size_of, default=data.size_of("25M"), help="of the file that each fetches (25M)"
@@ -122,7 +122,7 @@ def main() -> None:
         figures = _run(given, Path(folder))
     if figures["finished"] < given.agents:
         tell(f"FALLS SHORT: only {figures['finished']} of {given.agents} finished")
-    verdict.give("crowd", given, figures, BOUNDS, agents=given.agents, size=given.size, rate=given.rate)
+    results.give("crowd", given, figures, BOUNDS, agents=given.agents, size=given.size, rate=given.rate)
 
 
 if __name__ == "__main__":

@@ -111,7 +111,7 @@ class Scene:
         self._clean: dict[tuple[str, bool, str], float] = {}
 
     def _write_checksums(self) -> None:
-        from packtrain.transfer.checksums import make_checksums, write_checksums
+        from packtrain.transfer.block_checksums import make_checksums, write_checksums
 
         write_checksums(make_checksums(self._file), self._checksums)
 

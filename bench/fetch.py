@@ -19,15 +19,15 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from harness import clients, data, measure, verdict
-from harness.ballast import ballast
+from harness import clients, data, measure, results
 from harness.clients import Command, Order
 from harness.measure import Sample, tell
-from harness.verdict import Bounds, Figures
+from harness.memory_reserve import ballast
+from harness.results import Bounds, Figures
 
 from testbed import debian
-from testbed.badline import BadLine
-from testbed.peers import Nginx
+from testbed.competitors import Nginx
+from testbed.wan_emulator import BadLine
 
 # What issue 3 demands: at least (+) or at most (-).
 BOUNDS: Bounds = {
@@ -255,7 +255,7 @@ PARTS: Mapping[str, Callable[[Bench], Figures]] = {
 
 
 def _arguments() -> argparse.Namespace:
-    parser = verdict.parser("packtrain's downloads beside those of its peers", PARTS)
+    parser = results.parser("packtrain's downloads beside those of its peers", PARTS)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--size", type=data.size_of, default=data.size_of("2G"), help="of the file (2G)")
     parser.add_argument(
@@ -292,7 +292,7 @@ def main() -> None:
         for part in given.only:
             figures |= PARTS[part](bench)
     about = {"as": given.who, "rounds": given.rounds, "size": given.size, "congestion": _congestion()}
-    verdict.give("fetch", given, figures, BOUNDS, **about)
+    results.give("fetch", given, figures, BOUNDS, **about)
 
 
 if __name__ == "__main__":

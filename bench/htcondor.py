@@ -23,14 +23,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness import measure, on_pool, verdict
+from harness import measure, on_pool, results
 from harness.measure import tell
 from harness.on_pool import Person, Supervisor
-from harness.verdict import Bounds
+from harness.results import Bounds
 
 from testbed.condor_config import SITES, Site
 from testbed.condor_pool import Pool
-from testbed.origin import Origin
+from testbed.http_server import Origin
 
 BOUNDS: Bounds = {
     "submit_10k_s": ("-", 15.0),
@@ -54,7 +54,7 @@ steps: [{{run: {{command: {command}}}}}]
 
 
 def _arguments() -> argparse.Namespace:
-    parser = verdict.parser("packtrain on a pool", PARTS)
+    parser = results.parser("packtrain on a pool", PARTS)
     parser.add_argument("--many", type=int, default=10_000, help="jobs that are only submitted")
     parser.add_argument("--jobs", type=int, default=1000, help="jobs that run")
     return parser.parse_args()
@@ -173,7 +173,7 @@ def main() -> None:
         for part in given.only:
             tell(f"{part}…")
             figures |= PARTS[part](pool, Path(folder), given)
-    verdict.give("htcondor", given, figures, BOUNDS, many=given.many, jobs=given.jobs)
+    results.give("htcondor", given, figures, BOUNDS, many=given.many, jobs=given.jobs)
 
 
 if __name__ == "__main__":

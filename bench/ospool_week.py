@@ -26,10 +26,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from harness import measure, verdict
+from harness import measure, results
 from harness.measure import tell
-from harness.verdict import Bounds, Figures
-from harness.week import account, data, fate, foresight, picture
+from harness.results import Bounds, Figures
+from harness.week import account, data, fault_schedule, picture, simulator_accuracy
 from harness.week.arms import ARMS
 from harness.week.site import Place
 
@@ -52,7 +52,7 @@ MEGABYTES = 32.0
 
 
 def _arguments() -> argparse.Namespace:
-    parser = verdict.parser("the published week, replayed", ARMS)
+    parser = results.parser("the published week, replayed", ARMS)
     parser.add_argument("--jobs", type=int, default=100)
     parser.add_argument("--hour", type=float, default=30.0, help="seconds that an hour takes; at least 20")
     parser.add_argument("--seed", type=int, default=1)
@@ -78,7 +78,7 @@ def main() -> None:
     measure.leave_in_order()
     figures: Figures = {}
     histories: dict[str, History] = {}
-    week = fate.draw(given.seed, given.jobs, given.hour)
+    week = fault_schedule.draw(given.seed, given.jobs, given.hour)
     with (
         tempfile.TemporaryDirectory(prefix="packtrain-pool-") as own,
         _folder(given.keep) as folder,
@@ -97,9 +97,9 @@ def main() -> None:
         picture.save(histories, given.hour, folder / "week.png")
         if "plain" in histories:
             tell("foresight…")
-            figures |= foresight.foreseen(folder / "plain" / "job.log", week)
-    figures |= account.beside(figures) | foresight.off(figures)
-    verdict.give("ospool_week", given, figures, BOUNDS, jobs=given.jobs, hour=given.hour)
+            figures |= simulator_accuracy.foreseen(folder / "plain" / "job.log", week)
+    figures |= account.beside(figures) | simulator_accuracy.off(figures)
+    results.give("ospool_week", given, figures, BOUNDS, jobs=given.jobs, hour=given.hour)
 
 
 if __name__ == "__main__":

@@ -20,16 +20,16 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from harness import measure, verdict
+from harness import measure, results
 from harness.long_log import EVENTS_PER_JOB, write_log
 from harness.measure import tell
-from harness.verdict import Bounds
+from harness.results import Bounds
 
 BOUNDS: Bounds = {"parse_vs_jobeventlog": ("+", 3.0), "peak_rss_mb": ("-", 300.0), "render_1000_jobs_s": ("-", 5.0)}
 ROUNDS = 5
 PARSED_JOBS = 2000  # of the log that both read
 PAGE_JOBS = 1000
-_READ = "import sys; from packtrain.report.read import read; print(len(read([sys.argv[1]]).jobs))"
+_READ = "import sys; from packtrain.report.readers.open import read; print(len(read([sys.argv[1]]).jobs))"
 
 
 def parse(folder: Path, given: argparse.Namespace) -> dict[str, float]:
@@ -51,7 +51,7 @@ def parse(folder: Path, given: argparse.Namespace) -> dict[str, float]:
 
 
 def _ours(log: Path, events: int) -> None:
-    from packtrain.report.read import read
+    from packtrain.report.readers.open import read
 
     history = read([str(log)])
     if len(history.jobs) * EVENTS_PER_JOB != events or history.skipped:
@@ -76,10 +76,10 @@ def memory(folder: Path, given: argparse.Namespace) -> dict[str, float]:
 
 
 def render(folder: Path, given: argparse.Namespace) -> dict[str, float]:
-    from packtrain.report.figures import figures_of
-    from packtrain.report.findings import findings_of
+    from packtrain.report.analysis.findings import findings_of
+    from packtrain.report.analysis.statistics import figures_of
     from packtrain.report.page import write_page
-    from packtrain.report.read import read
+    from packtrain.report.readers.open import read
 
     log = folder / "render.log"
     write_log(log, PAGE_JOBS)
@@ -99,14 +99,14 @@ PARTS: Mapping[str, Callable[[Path, argparse.Namespace], dict[str, float]]] = {
 
 def main() -> None:
     measure.leave_in_order()
-    parser = verdict.parser("how fast reports are made", PARTS)
+    parser = results.parser("how fast reports are made", PARTS)
     parser.add_argument("--jobs", type=int, default=20_000, help="of the log whose reading shows the memory")
     given = parser.parse_args()
     figures: dict[str, float] = {}
     for part in given.only:
         with tempfile.TemporaryDirectory() as folder:
             figures |= PARTS[part](Path(folder), given)
-    verdict.give("report", given, figures, BOUNDS)
+    results.give("report", given, figures, BOUNDS)
 
 
 if __name__ == "__main__":

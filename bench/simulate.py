@@ -21,9 +21,9 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from harness import measure, verdict
+from harness import measure, results
 from harness.measure import tell
-from harness.verdict import Bounds
+from harness.results import Bounds
 
 BOUNDS: Bounds = {
     "success_off": ("-", 6.0),
@@ -42,10 +42,10 @@ SLOTS, MILLION = 10_000, 1_000_000
 PUBLISHED = {"success": 79.0, "useful_fraction": 0.50, "completion_mean": 8.6, "completion_median": 4.9}
 _PLAY = """
 import resource, sys, time
-from packtrain.report.read import read
+from packtrain.report.readers.open import read
 from packtrain.simulate.calibrate import calibrate
-from packtrain.simulate.play import play
-from packtrain.simulate.policy import POLICIES
+from packtrain.simulate.run import play
+from packtrain.simulate.scenarios import POLICIES
 from packtrain.simulate.whatif import with_slots
 world = with_slots(calibrate(read([sys.argv[1]])), int(sys.argv[4]))
 began = time.perf_counter()
@@ -98,14 +98,14 @@ PARTS: Mapping[str, Callable[[argparse.Namespace], dict[str, float]]] = {"week":
 
 def main() -> None:
     measure.leave_in_order()
-    parser = verdict.parser("how fast simulations are, and how true", PARTS)
+    parser = results.parser("how fast simulations are, and how true", PARTS)
     parser.add_argument("--jobs", type=int, default=100_000, help="of the part many")
     parser.add_argument("--seeds", type=int, default=50, help="of the part week")
     given = parser.parse_args()
     figures: dict[str, float] = {}
     for part in given.only:
         figures |= PARTS[part](given)
-    verdict.give("simulate", given, figures, BOUNDS)
+    results.give("simulate", given, figures, BOUNDS)
 
 
 if __name__ == "__main__":

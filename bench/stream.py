@@ -22,16 +22,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness import PROJECT, clients, measure, stream_peers, verdict
+from harness import PROJECT, clients, measure, results, stream_peers
 from harness.clients import Order
 from harness.measure import tell
-from harness.verdict import Bounds, Figures
+from harness.results import Bounds, Figures
 
-from packtrain.datasets import like_imagenet
 from testbed import data, debian
-from testbed.badline import BadLine
+from testbed.competitors import Nginx
+from testbed.datasets import synthetic_imagenet
 from testbed.faults import FaultProxy
-from testbed.peers import Nginx
+from testbed.wan_emulator import BadLine
 
 # What issue 8 demands: at least (+) or at most (-).
 BOUNDS: Bounds = {
@@ -72,7 +72,7 @@ class Bench:
 
     def command(self, www: str, system: str) -> list[object]:
         where = ["--www", www, "--folder", self.home / "folder", "--index", self.home / "index"]
-        return [self.python, _HARNESS / "one_pass.py", system, *where]
+        return [self.python, _HARNESS / "epoch_benchmark.py", system, *where]
 
     def run(self, www: str, system: str, *more: object, prefix: Sequence[str] = ()) -> Seen:
         """One pass of one system; nothing if it failed."""
@@ -219,8 +219,8 @@ def _prepare(bench: Bench, images: int) -> None:
     kept = debian.cache() / "data" / f"imagenet-like-{CLASSES}x{images // CLASSES}.tar"
     if not kept.exists():
         tell(f"making {kept.name}")
-        shape = like_imagenet.Shape(CLASSES, images // CLASSES)
-        like_imagenet.write(kept, data.cifar10(), shape, lambda done, total: None, lambda: None)
+        shape = synthetic_imagenet.Shape(CLASSES, images // CLASSES)
+        synthetic_imagenet.write(kept, data.cifar10(), shape, lambda done, total: None, lambda: None)
     for name in ("www", "scratch"):
         (bench.home / name).mkdir(exist_ok=True)
     if not bench.tar.exists():
@@ -241,7 +241,7 @@ def _repack(bench: Bench, peer: str) -> None:
     if not done.exists():
         tell(f"repacking for {peer}")
         shutil.rmtree(where, ignore_errors=True)
-        subprocess.run([bench.python, _HARNESS / "repacked.py", peer, bench.tar, where], check=True, stdout=sys.stderr)
+        subprocess.run([bench.python, _HARNESS / "repack.py", peer, bench.tar, where], check=True, stdout=sys.stderr)
         done.touch()
 
 
@@ -253,7 +253,7 @@ def _home(given: Path | None) -> contextlib.AbstractContextManager[str | Path]:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = verdict.parser("training straight from a remote archive", PARTS)
+    parser = results.parser("training straight from a remote archive", PARTS)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--home", type=Path, help="for the data, which stays there and is used again (10 GB)")
     parser.add_argument("--images", type=int, default=18_200, help="of the archive (18200: 2 GB)")
@@ -272,7 +272,7 @@ def main() -> None:
         for part in given.only:
             tell(f"{part} …")
             figures |= PARTS[part](bench)
-    verdict.give("stream", given, figures, BOUNDS, images=given.images, rounds=given.rounds)
+    results.give("stream", given, figures, BOUNDS, images=given.images, rounds=given.rounds)
 
 
 if __name__ == "__main__":

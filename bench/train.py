@@ -18,9 +18,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness import measure, verdict
+from harness import measure, results
 from harness.measure import tell
-from harness.verdict import Bounds, Figures
+from harness.results import Bounds, Figures
 
 from packtrain import recipes
 from packtrain.engines.bundle import build_agent
@@ -111,7 +111,7 @@ PARTS: Mapping[str, Callable[[Bench], Figures]] = {"mnist": mnist, "cifar10": ci
 
 
 def _arguments() -> argparse.Namespace:
-    parser = verdict.parser("what training reaches, and what checkpoints cost", PARTS)
+    parser = results.parser("what training reaches, and what checkpoints cost", PARTS)
     parser.add_argument("--limit", type=int, metavar="N", help="train with the first N images only, to try")
     parser.add_argument("--window", type=float, default=30.0, metavar="SECONDS", help="between checkpoints (30)")
     parser.add_argument("--pairs", type=int, default=4, help="of windows, one without and one with a checkpoint (4)")
@@ -127,7 +127,7 @@ def main() -> None:
         for part in given.only:
             tell(f"{part} …")
             figures |= PARTS[part](bench)
-    verdict.give("train", given, figures, BOUNDS, limit=given.limit, cores=_CORES)
+    results.give("train", given, figures, BOUNDS, limit=given.limit, cores=_CORES)
 
 
 if __name__ == "__main__":

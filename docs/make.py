@@ -9,13 +9,14 @@ from pathlib import Path
 import click
 
 from packtrain import plan
-from packtrain.agent import symptoms
+from packtrain.agent.steps import error_patterns
 from packtrain.cli.main import COMMANDS, cli
-from packtrain.engines.htcondor import holds
+from packtrain.condor import hold_codes
 from packtrain.events import FAILURE_KINDS, failure, kinds
 from packtrain.plan import model
-from packtrain.report import figures, history, sites, spread
-from packtrain.report.document import ELSEWHERE
+from packtrain.report import history
+from packtrain.report.analysis import by_site, statistics, summary_stats
+from packtrain.report.export import ELSEWHERE
 
 DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS))
@@ -77,10 +78,10 @@ def _actions() -> list[str]:
 
 def _signs() -> list[str]:
     """What is seen from outside, and the kind that it means."""
-    words = [f"| `{pattern.replace('|', chr(92) + '|')}` | `{kind}` |" for pattern, kind in symptoms.SYMPTOMS]
-    codes = [f"| {code} | `{row.kind}` | {row.action} |" for code, row in sorted(holds.MEANINGS.items())]
-    ends = [f"| {seen} | `{kind}` |" for seen, kind in holds.ENDINGS]
-    return [WORDS, *words, HOLDS.format(unknown=holds.UNKNOWN.kind), *codes, ENDS, *ends]
+    words = [f"| `{pattern.replace('|', chr(92) + '|')}` | `{kind}` |" for pattern, kind in error_patterns.SYMPTOMS]
+    codes = [f"| {code} | `{row.kind}` | {row.action} |" for code, row in sorted(hold_codes.MEANINGS.items())]
+    ends = [f"| {seen} | `{kind}` |" for seen, kind in hold_codes.ENDINGS]
+    return [WORDS, *words, HOLDS.format(unknown=hold_codes.UNKNOWN.kind), *codes, ENDS, *ends]
 
 
 FAILURES = """The agent's exit code tells the kind of failure; codes go by blame. 0 means that every `expect` held and
@@ -181,8 +182,16 @@ def study_page(page: Path) -> str:
 
 def report_tables() -> str:
     """Every dataclass of the report's figures, as JSON has it, and the words that are its values."""
-    kinds = (figures.Figures, figures.JobFigures, sites.SiteFigures, sites.SpeedFigures, figures.FailureFigures)
-    tables = [_dataclass_table(kind.__name__, kind, _source(kind), as_json=True) for kind in (*kinds, spread.Spread)]
+    kinds = (
+        statistics.Figures,
+        statistics.JobFigures,
+        by_site.SiteFigures,
+        by_site.SpeedFigures,
+        statistics.FailureFigures,
+    )
+    tables = [
+        _dataclass_table(kind.__name__, kind, _source(kind), as_json=True) for kind in (*kinds, summary_stats.Spread)
+    ]
     words = [f"* `{kind.__name__}`: {_values(kind)}." for kind in (history.Outcome, history.Category)]
     return "\n\n".join([*tables, "### Words\n\n" + "\n".join(words)])
 

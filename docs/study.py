@@ -9,12 +9,12 @@ from pathlib import Path
 
 from rich.console import Console
 
-from packtrain.cli.short import show_short
-from packtrain.report.accounts import Share
-from packtrain.report.figures import Figures
+from packtrain.cli.ui.report_summary import show_short
+from packtrain.report.analysis.statistics import Figures
+from packtrain.report.analysis.time_accounting import Share
+from packtrain.report.build import Report, report_on
 from packtrain.report.history import Category, History, Job, Outcome, Phase
-from packtrain.report.read import read
-from packtrain.report.write import Report, report_on
+from packtrain.report.readers.open import read
 
 STUDY = Path(__file__).parents[1] / "tests" / "data" / "study"
 WEEK, TRIALS = STUDY / "ospool-imagenet-100-jobs.csv", STUDY / "ospool-imagenet-trials.csv"

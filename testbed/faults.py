@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from testbed.answers import CHUNK, Answer, Folder, Head, Server, Upstream, page, read_head
+from testbed.upstreams import CHUNK, Answer, Folder, Head, Server, Upstream, page, read_head
 
 KINDS = {
     "stall": "nothing more comes, the connection stays open, for `lasts_s` or until the client leaves",

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from testbed.origin import Origin, Seen
+from testbed.http_server import Origin, Seen
 from testbed.xrootd import NAMESPACE, XRootDCache, XRootDOrigin
 
 DISCOVERY = "/.well-known/pelican-configuration"

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 
-from testbed import apptainer, peers
+from testbed import apptainer, competitors
 
 VENV = Path(".venv")  # in the image
 _NOT_NEEDED = re.compile(r"torch/(include|test)/|/(test|tests|site-packages|idlelib|ensurepip)/|\.(a|pyi)$")
@@ -71,7 +71,7 @@ def _needed(name: str, seen: set[str]) -> Iterator[Distribution]:
 
 def _link_curl(tree: Path) -> None:
     """Debian's, of the testbed: it has its libraries beside it and knows them by their paths."""
-    program = peers.program("curl")
+    program = competitors.program("curl")
     prefix = program.parents[2]
     for path in prefix.rglob("*"):
         if path.is_symlink():

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from packtrain.plan import Ref, S3Access
-from testbed.mortal import KILLED_WITH_US
+from testbed.child_lifetime import KILLED_WITH_US
 from testbed.ports import free_ports
 
 ACCESS_KEY = "testbed-access"

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from testbed import debian
-from testbed.mortal import KILLED_WITH_US
+from testbed.child_lifetime import KILLED_WITH_US
 from testbed.ports import free_ports
 
 NAMESPACE = "/data"

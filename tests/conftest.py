@@ -1,18 +1,13 @@
-"""Lets every test import the `testbed` and what stands in `tests/fakes`: fakes that implement a port, builders
-of events. In CI a skipped test is a failed one: a test that needs a component starts it."""
+"""Fixtures for all tests. In CI a skipped test counts as failed: a test that needs a component starts it."""
 
 from __future__ import annotations
 
 import os
-import sys
 import tempfile
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-_TESTS = Path(__file__).parent
-sys.path[:0] = [str(_TESTS / "fakes"), str(_TESTS.parent)]
 # Pools, servers and trainings share the processors with property tests: how long an example takes tells nothing.
 settings.register_profile("packtrain", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("packtrain")
@@ -43,7 +38,7 @@ def _temporary_files(tmp_path_factory):
 @pytest.fixture(scope="session")
 def nursery():
     """Starts training programs without importing torch each time. Its tests belong to the group "torch" of xdist."""
-    from trainings import Nursery
+    from tests.support.training_forkserver import Nursery
 
     with Nursery() as nursery:
         yield nursery

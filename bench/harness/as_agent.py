@@ -49,7 +49,7 @@ def _fetched(given: SimpleNamespace, target: Path) -> None:
 def _checksums(given: SimpleNamespace) -> dict:
     if given.checksums is None:
         return {}
-    from packtrain.transfer.checksums import read_checksums
+    from packtrain.transfer.block_checksums import read_checksums
 
     return {"checksums": read_checksums(Path(given.checksums))}
 
@@ -59,8 +59,8 @@ def _manner() -> dict:
 
 
 def _unpacked(given: SimpleNamespace) -> None:
-    from packtrain.transfer.ordered import Ordered
-    from packtrain.transfer.unpack import unpack_stream
+    from packtrain.transfer.archive.unpack import unpack_stream
+    from packtrain.transfer.ordered_download import Ordered
 
     given.o.mkdir(parents=True)
     name, quiet = Path(given.urls[0]).name, _manner()

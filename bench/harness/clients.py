@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from harness import PROJECT
-from testbed import peers
+from testbed import competitors
 
 FSSPEC = "import fsspec, sys; fsspec.filesystem('http').get_file(*sys.argv[1:])"
 
@@ -34,7 +34,7 @@ Command = Callable[[Order], list[object]]
 
 
 def curl(order: Order) -> list[object]:
-    return [peers.program("curl"), "-sSf", *_if(order.ca, "--cacert"), "-L", "-o", order.out, order.url]
+    return [competitors.program("curl"), "-sSf", *_if(order.ca, "--cacert"), "-L", "-o", order.out, order.url]
 
 
 def curl_and_sha256sum(order: Order) -> list[object]:
@@ -43,7 +43,7 @@ def curl_and_sha256sum(order: Order) -> list[object]:
 
 
 def wget(order: Order) -> list[object]:
-    return [peers.program("wget"), "-q", *_if(order.ca, "--ca-certificate"), "-O", order.out, order.url]
+    return [competitors.program("wget"), "-q", *_if(order.ca, "--ca-certificate"), "-O", order.out, order.url]
 
 
 def aria2c(connections: int) -> Command:
@@ -51,7 +51,7 @@ def aria2c(connections: int) -> Command:
         many = [f"-x{connections}", f"-s{connections}", "-k1M", "--file-allocation=none", "-q", "--no-conf"]
         digest = [f"--checksum=sha-256={order.sha256}"] if order.sha256 else []
         where = ["-d", order.out.parent, "-o", order.out.name]
-        return [peers.program("aria2c"), *many, *digest, *_if(order.ca, "--ca-certificate"), *where, *order.urls]
+        return [competitors.program("aria2c"), *many, *digest, *_if(order.ca, "--ca-certificate"), *where, *order.urls]
 
     return command
 
@@ -63,13 +63,13 @@ def rclone(streams: int, chunk: str = "64M") -> Command:
         at = urlsplit(order.url)
         many = ["--multi-thread-streams", streams, "--multi-thread-chunk-size", chunk, "--multi-thread-cutoff", "1M"]
         where = ["--http-url", f"{at.scheme}://{at.netloc}", f":http:{at.path.lstrip('/')}", order.out]
-        return [peers.program("rclone"), "copyto", "--config", "", *many, *_if(order.ca, "--ca-cert"), *where]
+        return [competitors.program("rclone"), "copyto", "--config", "", *many, *_if(order.ca, "--ca-cert"), *where]
 
     return command
 
 
 def fsspec(order: Order) -> list[object]:
-    return ["env", f"PYTHONPATH={peers.wheels()}", sys.executable, "-c", FSSPEC, order.url, order.out]
+    return ["env", f"PYTHONPATH={competitors.wheels()}", sys.executable, "-c", FSSPEC, order.url, order.out]
 
 
 def packtrain_get(order: Order) -> list[object]:
@@ -96,7 +96,7 @@ set -e; mkdir "$2"; cd "$2"
 "$0" -sSf -o all.tar "$1"; tar xf all.tar; rm all.tar
 for each in *.tar; do mkdir "${each%.tar}"; tar xf "$each" -C "${each%.tar}"; rm "$each"; done
 """
-    return ["sh", "-c", script, peers.program("curl"), order.url, order.out]
+    return ["sh", "-c", script, competitors.program("curl"), order.url, order.out]
 
 
 PACKTRAIN: Mapping[str, Command] = {"user": packtrain_get, "agent": packtrain_agent}

@@ -2,15 +2,19 @@
 
 import ast
 import sys
+from pathlib import Path
 
 import pytest
 
+import packtrain
 from packtrain.engines.bundle import PLUGIN_PACKAGES, WORKER_MODULES, WORKER_PACKAGES, worker_files
 
 NEWER_THAN_3_9 = {"tomllib", "compression", "annotationlib", "pathlib.types", "concurrent.interpreters"}
-SHARED = ("errors", "classads", "__version__")
+SHARED = ("errors", "fileutil", "__version__")
+SHARED_MODULES = {"packtrain.condor.classads"}
 OWN = {"packtrain"} | {f"packtrain.{name}" for name in (*WORKER_PACKAGES, *PLUGIN_PACKAGES, *SHARED)}
 LAZY_IN_TORCH = {"torch", "numpy"}
+SOURCE = Path(packtrain.__file__).parent
 FILES = list(worker_files((*WORKER_PACKAGES, "plugin")))
 
 
@@ -32,8 +36,8 @@ def imports_of(source):
 def allowed(module, lazy, package):
     top = module.split(".")[0]
     if top == "packtrain":
-        return ".".join(module.split(".")[:2]) in OWN
-    if package == "stream/torch.py" and top == "torch":  # whoever imports it has it
+        return ".".join(module.split(".")[:2]) in OWN or module in SHARED_MODULES
+    if package == "torch/streaming.py" and top == "torch":  # whoever imports it has it
         return True
     if package == "torch" and lazy and top in LAZY_IN_TORCH:
         return True
@@ -43,13 +47,14 @@ def allowed(module, lazy, package):
 @pytest.mark.parametrize("path", FILES, ids=[f"{p.parent.name}/{p.name}" for p in FILES])
 def test_imports(path):
     own = f"{path.parent.name}/{path.name}"
-    package = own if own == "stream/torch.py" else "torch" if path.parent.name == "torch" else ""
+    package = own if own == "torch/streaming.py" else "torch" if path.parent.name == "torch" else ""
     bad = [module for module, lazy in imports_of(path.read_text()) if not allowed(module, lazy, package)]
     assert bad == [], f"{path} imports what a worker may not have"
 
 
 def test_every_worker_package_is_looked_at():
-    names = {path.parent.name for path in FILES} | {path.name for path in FILES}
+    paths = {path.relative_to(SOURCE).as_posix() for path in FILES}
+    names = paths | {path.partition("/")[0] for path in paths}
     assert set(WORKER_PACKAGES) | set(PLUGIN_PACKAGES) | set(WORKER_MODULES) <= names
 
 

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from packtrain.plan import Ref
-from packtrain.transfer.address import joined
-from packtrain.transfer.file import FileStore
-from packtrain.transfer.http import HttpStore
-from packtrain.transfer.memory import MemoryStore
-from packtrain.transfer.pelican import PelicanStore
-from packtrain.transfer.s3 import S3Store
-from testbed.origin import Origin
+from packtrain.transfer.backends.file import FileStore
+from packtrain.transfer.backends.http import HttpStore
+from packtrain.transfer.backends.pelican.store import PelicanStore
+from packtrain.transfer.backends.s3.store import S3Store
+from packtrain.transfer.urls import joined
+from testbed.http_server import Origin
+from tests.support.memory_object_store import MemoryStore
 
 
 @dataclass

@@ -6,9 +6,9 @@ from __future__ import annotations
 import time
 
 import pytest
-from pools import FakePool, LocalPool, gone, until
 
 from packtrain.events import kinds
+from tests.support.pool_updates import FakePool, LocalPool, gone, until
 
 
 @pytest.fixture(params=[FakePool, pytest.param(LocalPool, marks=pytest.mark.slow)])

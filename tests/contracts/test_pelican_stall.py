@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from packtrain.plan import Item, Ref
+from packtrain.transfer.backends.pelican.store import PelicanStore
 from packtrain.transfer.fetch import Fetched, fetch
-from packtrain.transfer.pelican import PelicanStore
 from testbed.federation import RealFederation
 from testbed.xrootd import XRootD
 

@@ -16,16 +16,19 @@ import pytest
 
 from packtrain.errors import FailedError, TransferError
 from packtrain.plan import Digest, Item, Output, Ref, Secret
-from packtrain.transfer import asking, crc32c, director, federated
+from packtrain.transfer import crc32c
+from packtrain.transfer.backends.pelican import director
+from packtrain.transfer.backends.pelican import server as federated
+from packtrain.transfer.backends.pelican.store import PelicanStore, let_in
+from packtrain.transfer.engine import digest_lookup
 from packtrain.transfer.fetch import fetch
-from packtrain.transfer.ordered import Ordered, SpoiledError
-from packtrain.transfer.pelican import PelicanStore, let_in
+from packtrain.transfer.ordered_download import Ordered, SpoiledError
 from packtrain.transfer.registry import places_for
 from packtrain.transfer.upload import upload_file, upload_folder
 from testbed import faults
 from testbed.faults import FaultProxy
 from testbed.federation import BUSY, FOREIGN, Authority
-from testbed.origin import Fault, Origin
+from testbed.http_server import Fault, Origin
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("pelican")]
 
@@ -407,7 +410,7 @@ def test_a_corrupted_file_never_gets_its_name(real, tmp_path, monkeypatch):
 def test_an_origin_that_keeps_silent_is_no_error(real, tmp_path, monkeypatch):
     data = os.urandom(70_000)
     name = made(real.origin.objects, data)
-    monkeypatch.setattr(asking, "WAITED_S", 0.2)
+    monkeypatch.setattr(digest_lookup, "WAITED_S", 0.2)
     with FaultProxy(real.origin.url, [faults.Fault("late", times=None)], upstream_ca=real.ca) as proxy:
         monkeypatch.setattr(real.director, "origin", proxy.url)
         item = Item(name, (Ref(real.url(name)),))

@@ -4,13 +4,13 @@ processes, no journals, and no second engine of the same pool."""
 from __future__ import annotations
 
 import pytest
-from worlds import HOUR, site, world
 
 from packtrain.engines.api import Amendment, Ticket
 from packtrain.events import kinds
 from packtrain.plan import Job, Limits, Resources
-from packtrain.simulate.courses import Agent
-from packtrain.simulate.engine import SimulatedEngine
+from packtrain.simulate.job_behaviour import Agent
+from packtrain.simulate.simulated_engine import SimulatedEngine
+from tests.support.pool_models import HOUR, site, world
 
 WHOLE = 600 + HOUR + 2  # transfer, computing, probe
 

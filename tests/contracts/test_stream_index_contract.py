@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from packtrain.errors import FailedError
+from packtrain.indexing import Wish, build
 from packtrain.plan import Ref
-from packtrain.stream.build import Wish, build
 from packtrain.stream.index import FILES, Index
 from packtrain.transfer.api import Span
-from packtrain.transfer.pelican import PelicanStore
+from packtrain.transfer.backends.pelican.store import PelicanStore
 
 
 def plain(value) -> str:

@@ -1,9 +1,9 @@
 """Attempts of real agents, for the tests of the agent."""
 
 import pytest
-from agent_runs import AgentRun, make_tar
 
 from packtrain.engines.bundle import build_agent, write_launcher
+from tests.support.agent_runs import AgentRun, make_tar
 
 
 @pytest.fixture(scope="session")

@@ -6,9 +6,9 @@ import json
 import os
 
 import pytest
-from agent_runs import job, sh
 
 from packtrain.plan import Container, Environment
+from tests.support.agent_runs import job, sh
 
 pytestmark = pytest.mark.slow
 

@@ -10,17 +10,17 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-import counting
 import pytest
-from agent_runs import assert_failed, job, sh, started_at, until
-from cli_runs import Desk
 
-from packtrain.agent.generations import Record, best_first
+from packtrain.agent.checkpoints.record import Record, best_first
 from packtrain.plan import Checkpoint, Limits, Output, Ref
+from tests.support.agent_runs import assert_failed, job, sh, started_at, until
+from tests.support.cli_runs import Desk
+from tests.support.programs import counting_trainer
 
 pytestmark = pytest.mark.slow
 
-PROGRAM = Path(counting.__file__)
+PROGRAM = Path(counting_trainer.__file__)
 
 
 def training(*options, checkpoint="ckpt.bin", output=None, limits=None, every_s=None, first="", **more):
@@ -46,7 +46,7 @@ def assert_whole(folder):
         for file in record.files:
             data = (Path(folder) / record.prefix / file.name).read_bytes()
             assert len(data) == file.size
-            assert counting.step_of(data) >= record.step  # it may be saved anew before its notice
+            assert counting_trainer.step_of(data) >= record.step  # it may be saved anew before its notice
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def test_a_training_that_ends_well(attempt, place, output, tmp_path):
     assert saved[0]["epoch"] == 0
     assert len(records(place)) <= 2
     assert_whole(place)
-    assert counting.step_of((place / "ckpt.bin").read_bytes()) == 5
+    assert counting_trainer.step_of((place / "ckpt.bin").read_bytes()) == 5
     assert (place / "model.bin").exists()
     assert run.notices == []
 
@@ -252,7 +252,7 @@ def test_two_attempts_at_once(attempt, place, output):
     found = records(place)
     assert {record.emitter for record in found} == {run.events()[0].emitter for run in (fast, slow)}
     assert found[0].step == fast.ended["step"] > slow.ended["step"]
-    assert counting.step_of((place / "ckpt.bin").read_bytes()) >= fast.ended["step"] - 1
+    assert counting_trainer.step_of((place / "ckpt.bin").read_bytes()) >= fast.ended["step"] - 1
 
 
 # Whole runs
@@ -287,7 +287,7 @@ def test_a_run_longer_than_its_wall_time(tmp_path, data):
     assert sum(f["source"] == "kept by the attempt before" for f in fetches) == len(statuses) - 1
     assert not (desk.run_folder() / "jobs" / "0" / "kept").exists()
     (entry,) = [e for e in desk.json("outputs") if e["name"] == "ckpt.bin"]
-    assert counting.step_of(Path(entry["url"].removeprefix("file://")).read_bytes()) == 80
+    assert counting_trainer.step_of(Path(entry["url"].removeprefix("file://")).read_bytes()) == 80
 
 
 def test_a_run_whose_agent_is_killed_goes_on(tmp_path, data):

@@ -7,17 +7,17 @@ import signal
 import sys
 from pathlib import Path
 
-import counting
 import pytest
-from agent_runs import assert_failed, job, sh, started_at, until
 
-from packtrain.agent.generations import BESIDE, Record
+from packtrain.agent.checkpoints.record import BESIDE, Record
 from packtrain.plan import Checkpoint, Limits, Output, Ref
-from testbed.origin import Fault, Origin
+from testbed.http_server import Fault, Origin
+from tests.support.agent_runs import assert_failed, job, sh, started_at, until
+from tests.support.programs import counting_trainer
 
 pytestmark = pytest.mark.slow
 
-PROGRAM = Path(counting.__file__)
+PROGRAM = Path(counting_trainer.__file__)
 
 
 class Place:
@@ -34,7 +34,7 @@ class Place:
 
     @property
     def step(self):
-        return counting.step_of(self.file.read_bytes())
+        return counting_trainer.step_of(self.file.read_bytes())
 
 
 class Refusing(Origin):
@@ -117,7 +117,7 @@ def test_other_outputs_stay_in_the_attempts_folder(attempt, place, origin):
 def test_what_is_not_whole_is_told_and_does_not_hold_up_the_next(attempt, place, origin):
     """As when an attempt dies between the file and its record."""
     killed(attempt(training(origin, "--steps", 1000, "--every", 20, "--wait-at", 20)).start())
-    place.file.write_bytes(counting.content(40, 1000))
+    place.file.write_bytes(counting_trainer.content(40, 1000))
     second = attempt(training(origin, "--steps", 1000, "--every", 3, "--wait-at", 3)).start()
     second.await_event("checkpoint.saved", step=3)
     second.process.kill()

@@ -10,18 +10,18 @@ from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
-import counting
 import pytest
-from agent_runs import PATIENCE_S, job, sh
 
-from packtrain.agent.generations import Record, best_first
+from packtrain.agent.checkpoints.record import Record, best_first
 from packtrain.plan import Checkpoint, Limits, Output
 from testbed import s3 as testbed_s3
 from testbed.faults import Fault, FaultProxy
+from tests.support.agent_runs import PATIENCE_S, job, sh
+from tests.support.programs import counting_trainer
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("s3-faults")]
 
-PROGRAM = Path(counting.__file__)
+PROGRAM = Path(counting_trainer.__file__)
 MB = 1_000_000
 _NUMBERS = count()
 
@@ -66,7 +66,7 @@ class Place:
             for file in record.files:
                 data = self.read(f"{record.prefix}/{file.name}")
                 assert hashlib.sha256(data).hexdigest() == file.sha256
-                assert counting.step_of(data) >= record.step  # it may be saved anew before its notice
+                assert counting_trainer.step_of(data) >= record.step  # it may be saved anew before its notice
 
 
 @pytest.fixture
@@ -127,7 +127,7 @@ def kill_and_resume(attempt, place, run):
     second = attempt(training(place, "--steps", newest.step + 20)).run()
     assert second.process.returncode == 0, second.stderr
     assert second.events("checkpoint.restored")[0].data["step"] == newest.step
-    assert counting.step_of(place.read("ckpt.bin")) == newest.step + 20
+    assert counting_trainer.step_of(place.read("ckpt.bin")) == newest.step + 20
     return newest
 
 
@@ -211,10 +211,10 @@ def test_what_another_attempt_is_putting_to_the_same_key_is_left_alone(attempt, 
     """Also if it begins with the very same bytes: how it goes on nobody knows."""
     size, at = 20 * MB, {"Bucket": testbed_s3.BUCKET, "Key": f"{place.prefix}/ckpt.bin"}
     at["UploadId"] = server.client.create_multipart_upload(**at)["UploadId"]
-    server.client.upload_part(**at, PartNumber=1, Body=counting.content(3, size)[: 16 << 20])
+    server.client.upload_part(**at, PartNumber=1, Body=counting_trainer.content(3, size)[: 16 << 20])
     run = attempt(training(place, "--steps", 3, "--size", size)).run()
     assert run.process.returncode == 0, run.stderr
-    assert counting.step_of(place.read("ckpt.bin")) == 3
+    assert counting_trainer.step_of(place.read("ckpt.bin")) == 3
     assert len(server.client.list_parts(**at)["Parts"]) == 1
 
 
@@ -254,4 +254,4 @@ def test_the_last_copy_fails_loudly_when_its_patience_ends(attempt, place, proxy
     assert run.finish() == 38, run.stderr
     assert run.failure["kind"] == "sink_failed"
     kept = run.home.output / ".packtrain" / run.events()[0].emitter
-    assert counting.step_of((kept / "model.bin").read_bytes()) == 100
+    assert counting_trainer.step_of((kept / "model.bin").read_bytes()) == 100

@@ -11,13 +11,13 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from cli_runs import Desk
 
 from packtrain.cli.main import COMMANDS
+from tests.support.cli_runs import Desk
+from tests.support.paths import ROOT
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).parents[2]
 SWEEP = """
 name: sweep
 resources: {tasks: 1, cpusPerTask: 1, memPerCpu: 64, gpus: 0}

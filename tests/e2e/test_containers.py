@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 
 import pytest
-from cli_runs import Desk
 
 from testbed import apptainer
+from tests.support.cli_runs import Desk
 
 pytestmark = pytest.mark.slow
 

@@ -6,10 +6,10 @@ import io
 import tarfile
 
 import pytest
-from cli_runs import Desk
 
 from testbed import s3 as testbed_s3
-from testbed.origin import Origin
+from testbed.http_server import Origin
+from tests.support.cli_runs import Desk
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("s3")]
 

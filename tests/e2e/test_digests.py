@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import google_crc32c
 import pytest
-from cli_runs import Desk
 
 from packtrain.transfer.crc32c import MOST_BYTES
-from testbed.origin import Origin
+from testbed.http_server import Origin
+from tests.support.cli_runs import Desk
 
 DATA = bytes(i * 7919 % 251 for i in range(2_500_000))
 WORKFLOW = """

@@ -13,11 +13,11 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from agent_runs import job, sh, until
-from trainings import RECIPES, announced, said
 
 from packtrain.plan import Checkpoint, Limits, Output, Ref, Resources, RunResources
 from testbed import data
+from tests.support.agent_runs import job, sh, until
+from tests.support.training_forkserver import RECIPES, announced, said
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("torch"), pytest.mark.timeout(600)]
 

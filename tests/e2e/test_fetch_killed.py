@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from packtrain.transfer.ledger import BLOCK
+from packtrain.transfer.engine.resume_log import BLOCK
 from testbed.debian import PROJECT
 from testbed.faults import FaultProxy, Line
 

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from packtrain.indexing import Wish, build
+from packtrain.indexing.resume_file import read_frames
 from packtrain.plan import Ref
-from packtrain.stream.build import Wish, build
-from packtrain.stream.build.journal import read_frames
-from testbed.origin import Fault, Origin, Seen
+from testbed.http_server import Fault, Origin, Seen
 
 INNER, MEMBERS = 30, 3
 

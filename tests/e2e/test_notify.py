@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
-from cli_runs import Desk
+
+from tests.support.cli_runs import Desk
 
 pytestmark = pytest.mark.slow
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 import pytest
-from cli_runs import Desk
 
 from packtrain.events import FAILURE_KINDS
+from tests.support.cli_runs import Desk
+from tests.support.paths import TESTS
 
 pytestmark = pytest.mark.slow
 
-MODELS = Path(__file__).parents[1] / "golden" / "models"
+MODELS = TESTS / "golden" / "models"
 TRAIN = """
 import json, os, shutil, sys
 case, out = sys.argv[1], os.environ["PACKTRAIN_OUTPUT"]

@@ -12,16 +12,17 @@ from pathlib import Path
 
 import pytest
 import torch
-from cli_runs import Desk
 
 from packtrain import recipes
-from testbed import apptainer, data, peers, pytorch_image
+from testbed import apptainer, competitors, data, pytorch_image
 from testbed import s3 as testbed_s3
-from testbed.origin import Origin
+from testbed.http_server import Origin
+from tests.support.cli_runs import Desk
+from tests.support.paths import TESTS
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("torch"), pytest.mark.timeout(600)]
 
-PUBLISHED = Path(__file__).parents[1] / "golden" / "workflows"
+PUBLISHED = TESTS / "golden" / "workflows"
 RECIPE = Path(recipes.__file__).parent / "cifar10-dla" / "train.py"
 # The program as the image has it: the recipe, for so many epochs as a file beside it says (published are 200).
 MAIN = """
@@ -138,6 +139,6 @@ def test_in_an_image(tmp_path, app, origin, server):
 
 
 def test_on_a_host_that_has_the_program(tmp_path, app, origin, server):
-    path = f"{peers.program('curl').parent}:{os.environ['PATH']}"
+    path = f"{competitors.program('curl').parent}:{os.environ['PATH']}"
     desk = HostDesk(tmp_path, app, PATH=path)
     run_both(desk, app, tmp_path / "no-image.sif", origin, server, "--no-container")

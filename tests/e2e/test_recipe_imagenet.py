@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from cli_runs import Desk
 
 from testbed import data
 from testbed.demo import edited
+from tests.support.cli_runs import Desk
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("torch"), pytest.mark.timeout(600)]
 

@@ -10,11 +10,13 @@ import re
 from pathlib import Path
 
 import pytest
-from cli_runs import Desk
+
+from tests.support.cli_runs import Desk
+from tests.support.paths import TESTS
 
 pytestmark = pytest.mark.slow
 
-DATA = Path(__file__).parents[1] / "data"
+DATA = TESTS / "data"
 STUDY = DATA / "study" / "ospool-imagenet-100-jobs.csv"
 
 WORKFLOW = """

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 
 import pytest
-from any_histories import HOSTILE
-from histories import random_history
 
-from packtrain.report.figures import figures_of
-from packtrain.report.findings import Finding
+from packtrain.report.analysis.findings import Finding
+from packtrain.report.analysis.statistics import figures_of
 from packtrain.report.history import Attempt, Category, History, Job, Outcome, Phase, Span
 from packtrain.report.page import write_page
 from testbed.chromium import Chromium
+from tests.support.histories import random_history
+from tests.support.history_strategies import HOSTILE
 
 pytestmark = pytest.mark.slow
 COLUMN = """(table, column) => [...document.querySelectorAll(`#${table} tbody tr`)].map(row => {

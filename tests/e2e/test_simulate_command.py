@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-from cli_runs import Desk
+
+from tests.support.cli_runs import Desk
+from tests.support.paths import TESTS
 
 pytestmark = pytest.mark.slow
 
-LOGS = Path(__file__).parents[1] / "data" / "condor-logs"
+LOGS = TESTS / "data" / "condor-logs"
 WORKFLOW = """
 name: played
 count: 3

@@ -6,11 +6,11 @@ import time
 from dataclasses import replace
 
 import pytest
-from cli_runs import Desk
 
-from packtrain.state.knowledge import Visit
+from packtrain.state.site_history import Visit
 from packtrain.store import SqliteStore
-from testbed.origin import Origin
+from testbed.http_server import Origin
+from tests.support.cli_runs import Desk
 
 pytestmark = pytest.mark.slow
 

@@ -13,11 +13,11 @@ import pytest
 import torch
 from torch import nn
 
-from packtrain.datasets import cifar10
+from packtrain.indexing import Wish, build
 from packtrain.plan import Ref
-from packtrain.stream.build import Wish, build
-from packtrain.stream.torch import loader
+from packtrain.torch.streaming import loader
 from testbed.data import small_cifar10
+from testbed.datasets import cifar10
 from testbed.xrootd import XRootDCache, XRootDOrigin
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("torch")]

@@ -10,15 +10,14 @@ import tarfile
 from collections import Counter
 
 import pytest
-import reading
-import stream_training
-from cli_runs import Desk
-from nested import CLASSES, add, nested
 
 from packtrain.events import kinds
 from testbed import apptainer, pytorch_image
-from testbed.origin import Origin
+from testbed.http_server import Origin
 from testbed.s3 import ACCESS_KEY, BUCKET, REGION, S3, SECRET_KEY
+from tests.support.cli_runs import Desk
+from tests.support.nested_archives import CLASSES, add, nested
+from tests.support.programs import stream_training, streaming_program
 
 pytestmark = pytest.mark.slow
 
@@ -53,7 +52,7 @@ def origin(tmp_path, desk):
 
 
 def write(desk, source, options="", more="", limits="disk: 3GB"):
-    program = {"python": sys.executable, "program": reading.__file__}
+    program = {"python": sys.executable, "program": streaming_program.__file__}
     return desk.write(WORKFLOW.format(source=source, options=options, more=more, limits=limits, **program))
 
 
@@ -223,7 +222,7 @@ def test_inside_of_a_container(desk, tmp_path):
     with Origin(tmp_path / "served", token="s3same-open") as origin:
         expected = nested(origin.folder / "train.tar")
         source = f"http: {{url: {origin.url}/train.tar, token: '${{env:MY_TOKEN}}'}}"
-        more = f"  code: {{file: {{path: {reading.__file__}}}}}"
+        more = f"  code: {{file: {{path: {streaming_program.__file__}}}}}"
         text = WORKFLOW.format(
             source=source, more=more, limits="disk: 3GB", options="--epochs 2", python="/.venv/bin/python3",
             program="$PACKTRAIN_INPUT_CODE/reading.py",

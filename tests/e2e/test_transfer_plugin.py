@@ -9,12 +9,12 @@ import subprocess
 import sys
 
 import pytest
-from plugin_runs import PluginRun
 
-from packtrain.classads import find, new_form, read_new, read_old
+from packtrain.condor.classads import find, new_form, read_new, read_old
 from testbed.federation import Federation
-from testbed.origin import Fault, Origin
+from testbed.http_server import Fault, Origin
 from testbed.s3 import ACCESS_KEY, BUCKET, SECRET_KEY
+from tests.support.plugin_runs import PluginRun
 
 pytestmark = pytest.mark.slow
 

@@ -3,16 +3,10 @@ one process runs with a pool of its own."""
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 
 from testbed.condor_pool import Pool
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "e2e"))
-
-from pool_desk import PoolDesk
+from tests.support.pool_desk import PoolDesk
 
 
 @pytest.fixture(scope="session")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from urllib.parse import unquote
 
 import pytest
-from agent_jobs import AgentJob
-from agent_runs import job, sh
 
 from testbed.condor_config import SITES
+from tests.support.agent_jobs import AgentJob
+from tests.support.agent_runs import job, sh
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("pool-1"), pytest.mark.timeout(600)]
 

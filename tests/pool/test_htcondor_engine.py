@@ -8,7 +8,8 @@ import signal
 from pathlib import Path
 
 import pytest
-from cli_runs import PATIENCE_S
+
+from tests.support.cli_runs import PATIENCE_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("pool-1"), pytest.mark.timeout(600)]
 
@@ -287,7 +288,7 @@ def test_too_much_native_input_is_refused_before_anything_is_submitted(desk):
 
 
 def test_a_missing_input_is_news_before_jobs_start(desk):
-    from testbed.origin import Origin
+    from testbed.http_server import Origin
 
     with Origin(desk.folder / "origin") as origin:
         desk.write(f"input: {{http: {{url: '{origin.url}/nothing.tar'}}}}\n" + QUICK)

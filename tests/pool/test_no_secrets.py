@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.origin import Origin
+from testbed.http_server import Origin
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("pool-2"), pytest.mark.timeout(600)]
 

@@ -6,7 +6,7 @@ import pytest
 
 from packtrain.engines.bundle import build_plugin
 from testbed.federation import Federation
-from testbed.origin import Fault, Origin
+from testbed.http_server import Fault, Origin
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("pool-1"), pytest.mark.timeout(600)]
 

@@ -8,12 +8,12 @@ import tarfile
 
 import pytest
 
+from packtrain.condor.submitfile.quoting import split_arguments
 from packtrain.events import FAILURE_KINDS
 from packtrain.spec import templates
-from packtrain.spec.submitfile.quoting import split_arguments
 from testbed import apptainer
 from testbed.federation import Federation
-from testbed.origin import Origin
+from testbed.http_server import Origin
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("pool-2"), pytest.mark.timeout(600)]
 

@@ -11,18 +11,18 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-import counting
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from packtrain.agent.carrying import Carrying, Drop, Save, Seal, Show
-from packtrain.agent.generations import KEPT, Record, best_first
-from packtrain.agent.porter import BehindError, Porter
-from packtrain.agent.resume import bring_generation
-from packtrain.agent.shelf import Shelf
+from packtrain.agent.checkpoints.record import KEPT, Record, best_first
+from packtrain.agent.checkpoints.restore import bring_generation
+from packtrain.agent.checkpoints.store import Shelf
+from packtrain.agent.checkpoints.upload_actions import BehindError, Porter
+from packtrain.agent.checkpoints.upload_planner import Carrying, Drop, Save, Seal, Show
 from packtrain.errors import TransferError
 from packtrain.plan import Item, Ref
-from packtrain.transfer.memory import MemoryStore
+from tests.support.memory_object_store import MemoryStore
+from tests.support.programs import counting_trainer
 
 REF = Ref("memory://bucket/run")
 NAMES = ("ckpt/a.bin", "ckpt/b.bin")
@@ -97,7 +97,7 @@ class World:
             folder = self.folder / attempt.emitter / str(next(attempt.saves))
             for name in self.names:
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
-                (folder / name).write_bytes(counting.content(attempt.step, 60))
+                (folder / name).write_bytes(counting_trainer.content(attempt.step, 60))
             attempt.carrying.offer(Save(folder, self.names, "ckpt", attempt.step))
 
     def act(self, number: int, fault: str) -> None:
@@ -172,7 +172,7 @@ class World:
         whole = [r.step for r in kept if (r.emitter, r.generation) not in self.damaged]
         assert (found.step if found else -1) >= max(whole, default=-1), "a complete generation was lost"
         if found:
-            steps = {counting.step_of((self.folder / "restored" / name).read_bytes()) for name in NAMES}
+            steps = {counting_trainer.step_of((self.folder / "restored" / name).read_bytes()) for name in NAMES}
             assert steps == {found.step}, "files of different generations were mixed"
 
     def check(self) -> None:
@@ -190,7 +190,7 @@ class World:
     def check_shown(self, visible: list[Record]) -> None:
         """The user's own path: whole files, of saves that were complete before."""
         shown = [self.store.objects.get(f"{REF.url}/{name}") for name in NAMES]
-        steps = [counting.step_of(data) for data in shown if data is not None]
+        steps = [counting_trainer.step_of(data) for data in shown if data is not None]
         complete = {record.step for record in visible} | {r.step for rs in self.sealed.values() for r in rs}
         assert set(steps) <= complete
 
@@ -292,7 +292,7 @@ def test_in_the_end_the_furthest_is_shown_and_two_are_kept(story):
         for emitter in alive:
             assert sum(record.emitter == emitter for record in visible) <= KEPT
         if not world.overlapped:
-            shown = counting.step_of(world.store.objects[f"{REF.url}/{NAMES[0]}"])
+            shown = counting_trainer.step_of(world.store.objects[f"{REF.url}/{NAMES[0]}"])
             assert shown == max(record.step for record in visible)
 
 

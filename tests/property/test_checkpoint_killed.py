@@ -19,9 +19,9 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from packtrain.torch.files import CheckpointFiles
+from packtrain.torch.checkpoint_files import CheckpointFiles
+from packtrain.torch.checkpoint_reader import first_whole
 from packtrain.torch.position import OURS, VERSION, Position, position_in
-from packtrain.torch.reading import first_whole
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("torch")]
 

@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from streams import content
 
+from packtrain.indexing import Wish, build
 from packtrain.plan import Ref
-from packtrain.stream.build import Wish, build
 from packtrain.stream.cursor import Cursor
-from packtrain.stream.dataset import Samples, Settings
-from packtrain.stream.order import Split
-from packtrain.transfer.checksums import make_checksums
-from testbed.origin import Fault, Origin
+from packtrain.stream.samples import Samples, Settings
+from packtrain.stream.shuffle import Split
+from packtrain.transfer.block_checksums import make_checksums
+from testbed.http_server import Fault, Origin
+from tests.support.stream_indexes import content
 
 pytestmark = pytest.mark.slow
 FAULTS = [None, Fault(close_after=100), Fault(truncate=50), Fault(status=503)]

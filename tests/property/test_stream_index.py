@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from packtrain.errors import FailedError, FormatError
+from packtrain.indexing import Wish, build, tar_scanner
+from packtrain.indexing import builder as building
 from packtrain.plan import Ref
-from packtrain.stream.build import Wish, build, tars
-from packtrain.stream.build import making as building
 from packtrain.stream.index import Archive, Draft, Index, write
 
 letters = st.characters(blacklist_categories=("Cs", "Cc"), blacklist_characters="/\\.")
@@ -93,8 +93,8 @@ def samples(index: Index, path: Path) -> dict[str, bytes]:
 def _many_short_walks():
     """So that small archives, too, are drawn by walks that begin in their middle."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tars, "_SMALLEST_REGION", 512)
-        patch.setattr(tars, "_CHAIN_MEMBERS", 3)
+        patch.setattr(tar_scanner, "_SMALLEST_REGION", 512)
+        patch.setattr(tar_scanner, "_CHAIN_MEMBERS", 3)
         patch.setattr(building, "_FEWEST_THREADS", 6)
         yield
 

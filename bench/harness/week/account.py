@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from packtrain.report.accounts import USEFUL
-from packtrain.report.figures import figures_of
+from packtrain.report.analysis.statistics import figures_of
+from packtrain.report.analysis.time_accounting import USEFUL
+from packtrain.report.build import report_on, write_report
 from packtrain.report.history import Category, History, Job, Outcome
-from packtrain.report.write import report_on, write_report
 
 PUBLISHED = {
     "success": 79.0,

@@ -14,11 +14,11 @@ from pathlib import Path
 from harness.measure import tell
 from harness.on_pool import Person
 from harness.week import account, program
-from harness.week.fate import SETUP_SHARE
+from harness.week.fault_schedule import SETUP_SHARE
 from harness.week.site import KILLED, Place
-from packtrain import app
+from packtrain import services
 from packtrain.report.history import History
-from packtrain.report.read import read
+from packtrain.report.readers.open import read
 from packtrain.store import SqliteStore
 from testbed.s3 import ACCESS_KEY, BUCKET, REGION, S3, SECRET_KEY
 
@@ -169,8 +169,8 @@ class _OfPacktrain(Arm):
 
     def history(self) -> History:
         store = SqliteStore(self.person.store)
-        row = app.find_run(store, self.run_name)
-        return app.history_of(store, row, app.refresh(store, row))
+        row = services.find_run(store, self.run_name)
+        return services.history_of(store, row, services.refresh(store, row))
 
 
 class Adopted(_OfPacktrain):

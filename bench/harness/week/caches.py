@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from harness.week.fate import CACHES, Machine, Week
+from harness.week.fault_schedule import CACHES, Machine, Week
 from testbed.federation import Authority
 from testbed.ports import free_ports
 

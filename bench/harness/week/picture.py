@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from harness.week.fate import HOUR_S
+from harness.week.fault_schedule import HOUR_S
+from packtrain.report.charts.canvas.png import save_png
+from packtrain.report.charts.timeline import Rows, draw_timeline, rows_of
 from packtrain.report.history import Attempt, History, Job, Span
-from packtrain.report.pictures.png import save_png
-from packtrain.report.pictures.timeline import Rows, draw_timeline, rows_of
 
 _WIDTH = 1100.0
 _TITLE = "One week, three ways: {}"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from harness.measure import tell
 from harness.week.caches import OUTSIDE, Caches
-from harness.week.fate import Machine, Week
+from harness.week.fault_schedule import Machine, Week
 from testbed import addresses
 from testbed.condor_config import Site
 from testbed.condor_pool import Pool

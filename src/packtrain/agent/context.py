@@ -8,18 +8,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from packtrain.agent.log import AgentLog
-from packtrain.agent.process import Processes
+from packtrain.agent.agent_log import AgentLog
+from packtrain.agent.file_versions import Version
 from packtrain.agent.sandbox import Sandbox
 from packtrain.agent.secrets import Secrets
-from packtrain.agent.stop import Stop
-from packtrain.agent.versions import Version
+from packtrain.agent.steps.processes import Processes
+from packtrain.agent.stop_request import Stop
 from packtrain.errors import FailedError
 from packtrain.events import Journal, Redactor, kinds
 from packtrain.plan import Job
 
 if TYPE_CHECKING:
-    from packtrain.transfer.depot import Depot
+    from packtrain.transfer.cache import Depot
 
 Tally = dict[str, Any]
 """What a stage counted (`bytes`, `files`, …). It goes into the event that ends the stage."""

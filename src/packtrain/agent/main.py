@@ -17,19 +17,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from packtrain import __version__
-from packtrain.agent.claim import take
 from packtrain.agent.sandbox import Sandbox
 from packtrain.agent.secrets import Secrets
-from packtrain.agent.stop import Stop
+from packtrain.agent.stop_request import Stop
 from packtrain.errors import FormatError
 from packtrain.events import FAILURE_KINDS, Event, Journal, kinds, new_emitter
 from packtrain.plan import AttemptFolder, Job, Plan, read_plan
-from packtrain.plan.delivered import at_home
+from packtrain.plan.claim import take
+from packtrain.plan.local_inputs import at_home
 
 if TYPE_CHECKING:
+    from packtrain.agent.condor_slot import Slot
     from packtrain.agent.context import Terms
-    from packtrain.agent.slot import Slot
-    from packtrain.transfer.depot import Depot
+    from packtrain.transfer.cache import Depot
 
 _AUTO = "auto"
 
@@ -54,7 +54,7 @@ def main(argv: list[str]) -> int:
     first = _tell_start(journal, options, slot)
     secrets.learn(os.environ)
     # Compiling the rest takes longer than all of the above: the first event does not wait for it.
-    from packtrain.agent.stages import run_attempt
+    from packtrain.agent.attempt import run_attempt
 
     gc.freeze()
     gc.enable()
@@ -73,7 +73,7 @@ def _slot() -> Slot | None:
     """None outside of HTCondor."""
     if "_CONDOR_JOB_AD" not in os.environ and "_CONDOR_MACHINE_AD" not in os.environ:
         return None
-    from packtrain.agent.slot import Slot
+    from packtrain.agent.condor_slot import Slot
 
     return Slot()
 
@@ -100,7 +100,7 @@ def _terms(options: argparse.Namespace, slot: Slot | None, speeds: dict[str, flo
 def _depot(options: argparse.Namespace) -> Depot | None:
     if not options.depot:
         return None
-    from packtrain.transfer.depot import DEFAULT_CAP, Depot
+    from packtrain.transfer.cache import DEFAULT_CAP, Depot
 
     return Depot(options.depot.absolute(), options.depot_cap or DEFAULT_CAP)
 

@@ -13,35 +13,46 @@ import click
 from packtrain import __version__
 from packtrain.errors import EXIT_INTERRUPTED, FailedError, PacktrainError
 
-COMMANDS = {
-    "init": "Start a workflow file, or copy out a recipe.",
-    "check": "Check a workflow file: all problems at once, with their lines.",
-    "doctor": "Is this machine ready? Versions, disk, engines, tokens, file system.",
-    "plan": "Show what would be done: jobs, data and sizes, steps, outputs.",
-    "run": "Run a workflow file, or a submit file of HTCondor as it is.",
-    "adopt": "Print the workflow that a submit file of HTCondor means.",
-    "ps": "List runs, or the jobs of a run; -w watches.",
-    "logs": "Show what the steps of a job wrote; -f follows.",
-    "outputs": "List what a run brought home, or copy it.",
-    "plot": "Draw the training of a run: loss and metric of every job.",
-    "report": "Show where every hour went: of a run, of HTCondor's logs, of a table of jobs.",
-    "simulate": "Play runs in a pool like the one that was seen, and compare policies.",
-    "why": "Explain what happened, whose fault it was and what to do.",
-    "sites": "Show what earlier runs learned of sites: failures, speed, which are avoided.",
-    "cancel": "End a run or a job.",
-    "resume": "Go on with a run.",
-    "get": "Fetch files: several sources, resumed, verified, unpacked.",
-    "put": "Upload files or folders, verified.",
-    "checksums": "Write or verify the checksums file of a data file.",
-    "index": "List the samples of an archive, to train from where they are.",
-    "peek": "Show some samples of a dataset as one picture.",
-    "data": "Fetch CIFAR-10 or MNIST, or make an archive of ImageNet's shape.",
-    "plugin": "Write HTCondor's transfer plugin for osdf, http and s3, in one file.",
-    "depot": "List or remove fetched data that jobs share.",
-    "schema": "Print the JSON Schema of workflow files.",
-    "completion": "Print the completion script of a shell.",
+# By section of the help and package of `commands`.
+GROUPS = {
+    "start": {
+        "init": "Start a workflow file, or copy out a recipe.",
+        "check": "Check a workflow file: all problems at once, with their lines.",
+        "plan": "Show what would be done: jobs, data and sizes, steps, outputs.",
+        "run": "Run a workflow file, or a submit file of HTCondor as it is.",
+        "resume": "Go on with a run.",
+        "cancel": "End a run or a job.",
+    },
+    "watch": {
+        "ps": "List runs, or the jobs of a run; -w watches.",
+        "logs": "Show what the steps of a job wrote; -f follows.",
+        "why": "Explain what happened, whose fault it was and what to do.",
+        "sites": "Show what earlier runs learned of sites: failures, speed, which are avoided.",
+    },
+    "results": {
+        "outputs": "List what a run brought home, or copy it.",
+        "report": "Show where every hour went: of a run, of HTCondor's logs, of a table of jobs.",
+        "plot": "Draw the training of a run: loss and metric of every job.",
+    },
+    "data": {
+        "get": "Fetch files: several sources, resumed, verified, unpacked.",
+        "put": "Upload files or folders, verified.",
+        "checksums": "Write or verify the checksums file of a data file.",
+        "index": "List the samples of an archive, to train from where they are.",
+        "preview": "Show some samples of a dataset as one picture.",
+        "cache": "List or remove fetched data that jobs share.",
+    },
+    "tools": {
+        "convert": "Convert an HTCondor submit file to a workflow file.",
+        "doctor": "Is this machine ready? Versions, disk, engines, tokens, file system.",
+        "simulate": "Play runs in a pool like the one that was seen, and compare policies.",
+        "plugin": "Write HTCondor's transfer plugin for osdf, http and s3, in one file.",
+        "schema": "Print the JSON Schema of workflow files.",
+        "completion": "Print the completion script of a shell.",
+    },
 }
-HIDDEN = ("supervise",)
+COMMANDS = {name: group for group, commands in GROUPS.items() for name in commands}
+HIDDEN = {"supervise": "start"}
 
 
 class LazyGroup(click.Group):
@@ -49,14 +60,16 @@ class LazyGroup(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        if name not in COMMANDS and name not in HIDDEN:
+        group = COMMANDS.get(name) or HIDDEN.get(name)
+        if group is None:
             return None
-        command: click.Command = _loaded(f"packtrain.cli.{name}").command
+        command: click.Command = _loaded(f"packtrain.cli.commands.{group}.{name}").command
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+        for group, commands in GROUPS.items():
+            with formatter.section(group.capitalize()):
+                formatter.write_dl(list(commands.items()))
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         if args and self.get_command(ctx, args[0]) is None:

@@ -15,13 +15,12 @@ from io import BytesIO
 from pathlib import Path
 
 import packtrain
-from packtrain.engines.stripped import stripped
+from packtrain.engines.strip_source import stripped
 from packtrain.errors import PacktrainError
 
 MOST_BYTES = 300_000
-WORKER_MODULES = ("__init__.py", "errors.py", "classads.py")
+WORKER_MODULES = ("__init__.py", "errors.py", "fileutil.py", "condor/__init__.py", "condor/classads.py")
 WORKER_PACKAGES = ("plan", "events", "transfer", "agent", "torch", "stream")
-SUBMIT_SIDE = "stream/build"  # an index is made before anything is sent
 PLUGIN_PACKAGES = ("plan", "events", "transfer", "plugin")
 
 _SOURCE = Path(packtrain.__file__).parent
@@ -113,8 +112,7 @@ def worker_files(packages: Iterable[str] = WORKER_PACKAGES) -> Iterator[Path]:
     """The sources that ride along, in a fixed order."""
     yield from (_SOURCE / name for name in WORKER_MODULES)
     for package in packages:
-        files = sorted((_SOURCE / package).rglob("*.py"))
-        yield from (path for path in files if _SOURCE / SUBMIT_SIDE not in path.parents)
+        yield from sorted((_SOURCE / package).rglob("*.py"))
 
 
 def _zip(members: dict[str, bytes]) -> bytes:

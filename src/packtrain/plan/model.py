@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Optional, Union
 if TYPE_CHECKING:
     from dataclasses import dataclass
 else:
-    from packtrain.plan.frozen import dataclass
+    from packtrain.plan.fast_dataclass import dataclass
 
 PLAN_VERSION = 1
 

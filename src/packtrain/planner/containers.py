@@ -7,8 +7,8 @@ from pathlib import Path
 from packtrain import plan
 from packtrain.planner.context import JobContext
 from packtrain.planner.paths import absolute
-from packtrain.spec.problems import Path as Keys
-from packtrain.spec.steps import Container
+from packtrain.spec.diagnostics import Path as Keys
+from packtrain.spec.models.steps import Container
 
 _DOCKER_HUB = ("registry-1.docker.io", "docker.io", "index.docker.io")
 _FILES = (".sif", ".sqsh")

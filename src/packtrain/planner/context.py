@@ -10,8 +10,8 @@ from packtrain.plan import Resources, RunFolder, Text
 from packtrain.planner.modules import Modules
 from packtrain.planner.secrets import Vault
 from packtrain.spec import templates
-from packtrain.spec.problems import Path as Keys
-from packtrain.spec.problems import Report
+from packtrain.spec.diagnostics import Path as Keys
+from packtrain.spec.diagnostics import Report
 from packtrain.spec.secrets import has_reference
 
 

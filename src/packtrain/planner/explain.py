@@ -7,11 +7,11 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from packtrain.plan import Bound, Expect, For, Group, Input, Item, Job, Launch, Plan, Run, Step, Use
+from packtrain.planner.preflight import Finding, Survey
+from packtrain.planner.staging_cost import ShownWay, ways_of
 from packtrain.planner.streams import STREAM
-from packtrain.planner.survey import Finding, Survey
-from packtrain.planner.ways import ShownWay, ways_of
 from packtrain.spec.units import show_duration, show_size
-from packtrain.transfer.address import scheme_of, shown
+from packtrain.transfer.urls import scheme_of, shown
 
 # How much larger unpacked data usually is than its archive; a guess, and said to be one.
 _GROWTH = {

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from packtrain.errors import UsageError
 from packtrain.planner.paths import FILE, FOLDER, absolute, look
+from packtrain.spec.diagnostics import Problem
 from packtrain.spec.load import load_module
-from packtrain.spec.problems import Problem
-from packtrain.spec.workflow import Module
+from packtrain.spec.models.workflow import Module
 
 _CLONE_LIMIT_S = 120
 _LOCAL = (".", "/", "~/")

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from packtrain.errors import FailedError
 from packtrain.plan import Secret, Text
-from packtrain.planner import credentials
+from packtrain.planner import aws_credentials
 from packtrain.planner.paths import absolute
-from packtrain.spec.problems import ERROR, Origin, Problem, shown
-from packtrain.spec.problems import Path as Keys
+from packtrain.spec.diagnostics import ERROR, Origin, Problem, shown
+from packtrain.spec.diagnostics import Path as Keys
 from packtrain.spec.secrets import Reference, has_reference, references, resolve
 from packtrain.transfer.api import Reveal
 
@@ -96,7 +96,7 @@ def _look_up(reference: Reference, where: Path, environ: Mapping[str, str]) -> s
             )
         return value
     if reference.kind == "aws":
-        return credentials.look_up(reference.name)
+        return aws_credentials.look_up(reference.name)
     path = absolute(where, reference.name)
     try:
         value = path.read_text(encoding="utf-8").rstrip("\r\n")

@@ -9,11 +9,11 @@ from packtrain import plan
 from packtrain.errors import UsageError
 from packtrain.planner.containers import plan_container
 from packtrain.planner.context import JobContext
-from packtrain.spec import steps
-from packtrain.spec.fields import inside
-from packtrain.spec.problems import Path as Keys
-from packtrain.spec.problems import Report, did_you_mean, shown
-from packtrain.spec.workflow import Module
+from packtrain.spec.diagnostics import Path as Keys
+from packtrain.spec.diagnostics import Report, did_you_mean, shown
+from packtrain.spec.models import steps
+from packtrain.spec.models.fields import inside
+from packtrain.spec.models.workflow import Module
 
 _SIGTERM = 15
 _DEEPEST_MODULE = 8

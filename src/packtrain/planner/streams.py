@@ -9,12 +9,12 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from packtrain.errors import UsageError
+from packtrain.indexing import Wish
+from packtrain.indexing.braces import expanded
 from packtrain.plan import Input, Item, Plan, Ref
-from packtrain.stream.build import Wish
-from packtrain.stream.build.braces import expanded
 from packtrain.stream.index import SUFFIX, Index, bare
-from packtrain.transfer.address import scheme_of
 from packtrain.transfer.api import Reveal
+from packtrain.transfer.urls import scheme_of
 
 STREAM = "stream"
 _ARCHIVES = (".tar", ".zip")

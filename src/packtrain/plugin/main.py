@@ -15,13 +15,13 @@ from pathlib import Path
 from types import FrameType
 
 from packtrain import __version__
-from packtrain.classads import find, old_form, read_old
+from packtrain.condor.classads import find, old_form, read_old
 from packtrain.errors import FailedError, FormatError
 from packtrain.plugin import results
-from packtrain.plugin.access import SCHEMES, Access
-from packtrain.plugin.asked import Asked, read
-from packtrain.plugin.moving import Moved, move
-from packtrain.transfer.connect import BUNDLES
+from packtrain.plugin.credentials import SCHEMES, Access
+from packtrain.plugin.requests import Asked, read
+from packtrain.plugin.transfer import Moved, move
+from packtrain.transfer.http.connect import BUNDLES
 
 CAPABILITIES = {
     "MultipleFileSupport": True,

@@ -9,12 +9,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from packtrain import __version__
-from packtrain.classads import Ad, new_form
+from packtrain.condor.classads import Ad, new_form
 from packtrain.errors import FailedError
 from packtrain.events import FAILURE_KINDS
-from packtrain.plugin.asked import Asked
-from packtrain.plugin.moving import Moved
-from packtrain.transfer.address import shown
+from packtrain.plugin.requests import Asked
+from packtrain.plugin.transfer import Moved
+from packtrain.transfer.urls import shown
 
 EXIT_DONE, EXIT_FAILED, EXIT_NO_ANSWER, EXIT_RETRYABLE = 0, 1, 3, 11
 """As of Pelican's own plugin, so that policies that know it know this one. Shown in a hold as subcode n × 256."""

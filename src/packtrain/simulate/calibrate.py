@@ -14,10 +14,10 @@ from itertools import groupby
 from operator import itemgetter
 
 from packtrain.errors import UsageError
-from packtrain.report.arrivals import moves_of
+from packtrain.report.analysis.input_transfers import moves_of
 from packtrain.report.history import Attempt, Category, History, Job, Move, Outcome, Phase
-from packtrain.simulate.fitted import NOTHING, Fitted
-from packtrain.simulate.world import DATA, MACHINE, PROGRAM, Bursts, Fault, Site, World
+from packtrain.simulate.empirical import NOTHING, Fitted
+from packtrain.simulate.pool_model import DATA, MACHINE, PROGRAM, Bursts, Fault, Site, World
 
 _SPARE = 1.25  # slots beyond those that a table shows as used: it does not tell which were used at once
 _CENSORED = 1.25  # how much longer than the time limit a job would have taken that reached it

@@ -8,11 +8,11 @@ from functools import partial
 from random import Random
 
 from packtrain.report.history import Category, Job, Outcome, Phase, Span
-from packtrain.simulate.courses import Behaviour, Ending
-from packtrain.simulate.kernel import Kernel
-from packtrain.simulate.stay import JobTruth, Stay, Task
-from packtrain.simulate.surroundings import Surroundings
-from packtrain.simulate.world import Site, World
+from packtrain.simulate.event_queue import Kernel
+from packtrain.simulate.job_behaviour import Behaviour, Ending
+from packtrain.simulate.pool_model import Site, World
+from packtrain.simulate.shared_services import Surroundings
+from packtrain.simulate.slot_session import JobTruth, Stay, Task
 
 EVICTED = Ending(Outcome.EVICTED, Category.EVICTION, "the pool took the machine back", "evicted")
 ASKED = Ending(Outcome.CONTINUES, Category.NONE, "it was asked to leave")  # it saves before it does

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from packtrain.report.accounts import WASTE, Share
-from packtrain.report.figures import Figures, figures_of
-from packtrain.simulate.play import play
-from packtrain.simulate.policy import Policy
-from packtrain.simulate.world import World
+from packtrain.report.analysis.statistics import Figures, figures_of
+from packtrain.report.analysis.time_accounting import WASTE, Share
+from packtrain.simulate.pool_model import World
+from packtrain.simulate.run import play
+from packtrain.simulate.scenarios import Policy
 
 _SURE = 1.96  # standard errors on either side of a mean, for 95%
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from packtrain.errors import UsageError
-from packtrain.simulate.world import Site, World
+from packtrain.simulate.pool_model import Site, World
 
 _AMOUNT = re.compile(r"(\d+(?:\.\d+)?)(x?)")
 MOST = 10_000_000

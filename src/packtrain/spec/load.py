@@ -10,13 +10,13 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
-from packtrain.spec import matrix, outputs, rules, sentences, unsupported, yaml
-from packtrain.spec.data import Expect
-from packtrain.spec.fields import Model
-from packtrain.spec.problems import ERROR, Problem, Report, shown
-from packtrain.spec.steps import is_children_mark
-from packtrain.spec.walk import Node, walk
-from packtrain.spec.workflow import Module, Workflow
+from packtrain.spec import cross_checks, matrix, output_conflicts, unsupported, validation_messages, yaml_loader
+from packtrain.spec.diagnostics import ERROR, Problem, Report, shown
+from packtrain.spec.model_walk import Node, walk
+from packtrain.spec.models.fields import Model
+from packtrain.spec.models.inputs_outputs import Expect
+from packtrain.spec.models.steps import is_children_mark
+from packtrain.spec.models.workflow import Module, Workflow
 
 M = TypeVar("M", bound=Model)
 
@@ -51,7 +51,7 @@ def load(path: str | os.PathLike[str]) -> Loaded:
     name = os.fspath(path)
     try:
         with open(name, "rb") as file:
-            data = file.read(yaml.MAX_BYTES + 1)
+            data = file.read(yaml_loader.MAX_BYTES + 1)
     except (OSError, ValueError) as error:
         return Loaded(None, (_unreadable(name, error),))
     return load_text(data, name)
@@ -59,10 +59,10 @@ def load(path: str | os.PathLike[str]) -> Loaded:
 
 def load_text(text: str | bytes, name: str = "workflow.yaml") -> Loaded:
     """Read a workflow from its text; `name` stands in the problems."""
-    return load_document(yaml.read(text, name))
+    return load_document(yaml_loader.read(text, name))
 
 
-def load_document(document: yaml.Document) -> Loaded:
+def load_document(document: yaml_loader.Document) -> Loaded:
     """A workflow from what its file says."""
     workflow, report = _made(Workflow, document)
     if workflow is not None:
@@ -77,7 +77,7 @@ def load_module(path: Path) -> LoadedModule:
         text = path.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         return LoadedModule(None, (_unreadable(str(path), error),))
-    document = yaml.read(_BARE_MARK.sub(r'\1"{{ .Step.Steps }}"', text), str(path))
+    document = yaml_loader.read(_BARE_MARK.sub(r'\1"{{ .Step.Steps }}"', text), str(path))
     module, report = _made(Module, document)
     if module is not None:
         module._origin = document.origin
@@ -89,21 +89,21 @@ def _unreadable(name: str, error: Exception) -> Problem:
     return Problem(name, 1, 1, ERROR, f"the file cannot be read: {reason}")
 
 
-def _made(model: type[M], document: yaml.Document) -> tuple[M | None, Report]:
+def _made(model: type[M], document: yaml_loader.Document) -> tuple[M | None, Report]:
     """The model if the document fits it; the report has all that can be said without it."""
     report = Report(document.origin)
     report.extend(document.problems)
     if document.value is None and report.failed:
         return None, report
     nodes = list(walk(model, document.value))
-    rules.apply(nodes, report)
+    cross_checks.apply(nodes, report)
     unsupported.apply(nodes, report)
     if model is not Module:
         _refuse_marks(nodes, report)
     try:
         return model.model_validate(document.value), report
     except ValidationError as error:
-        sentences.report_all(error.errors(), {node.path: node.model for node in nodes}, report)
+        validation_messages.report_all(error.errors(), {node.path: node.model for node in nodes}, report)
         return None, report
 
 
@@ -123,4 +123,4 @@ def _check_jobs(workflow: Workflow, report: Report) -> None:
         return
     if not matrix.expand(workflow.matrix, workflow.count):
         report.key_error(("matrix",), "the matrix excludes every combination: no job is left")
-    outputs.check(workflow, report)
+    output_conflicts.check(workflow, report)

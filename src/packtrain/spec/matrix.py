@@ -11,7 +11,7 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 
-from packtrain.spec.workflow import Matrix
+from packtrain.spec.models.workflow import Matrix
 
 MAX_JOBS = 100_000
 MAX_COMPARISONS = 10_000_000  # combinations times include and exclude entries

@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from packtrain.spec.data import S3, HttpInput, HttpOutput, Osdf, OsdfInput
-from packtrain.spec.fields import Model
-from packtrain.spec.steps import Container, EnvVar
+from packtrain.spec.models.fields import Model
+from packtrain.spec.models.inputs_outputs import S3, HttpInput, HttpOutput, Osdf, OsdfInput
+from packtrain.spec.models.steps import Container, EnvVar
 
 _REFERENCE = re.compile(r"\$\{(env|file|aws):([^}\n]+)\}")
 _SECRET_HEADER = re.compile(r"auth|cookie|token|secret|password|key|credential|signature", re.IGNORECASE)

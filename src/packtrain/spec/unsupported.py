@@ -7,11 +7,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from packtrain.spec.fields import Model
-from packtrain.spec.problems import ERROR, WARNING, Report
-from packtrain.spec.steps import Container, Run
-from packtrain.spec.walk import Node
-from packtrain.spec.workflow import Module, Workflow
+from packtrain.spec.diagnostics import ERROR, WARNING, Report
+from packtrain.spec.model_walk import Node
+from packtrain.spec.models.fields import Model
+from packtrain.spec.models.steps import Container, Run
+from packtrain.spec.models.workflow import Module, Workflow
 
 
 @dataclass(frozen=True)

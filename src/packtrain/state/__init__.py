@@ -5,11 +5,11 @@ events in any order, any number of times. Pure: no files, no clock. Not here: wh
 (`supervise.policies`).
 """
 
-from packtrain.state.attempt import Attempt, Stage
-from packtrain.state.fold import RunState, fold
+from packtrain.state.execution import Attempt, Stage
 from packtrain.state.job import JobState, Verdict
-from packtrain.state.record import Finding, Record
-from packtrain.state.table import ATTEMPT_TRANSITIONS, LIVE, AttemptStatus, JobStatus
+from packtrain.state.outcomes import Finding, Record
+from packtrain.state.run import RunState, fold
+from packtrain.state.transitions import ATTEMPT_TRANSITIONS, LIVE, AttemptStatus, JobStatus
 
 __all__ = [
     "ATTEMPT_TRANSITIONS",

@@ -9,12 +9,12 @@ from types import MappingProxyType
 from typing import Any
 
 from packtrain.events import Event, Failure, kinds
-from packtrain.state.attempt import Attempt, Heard, Submission, Told, attempt_of
-from packtrain.state.dates import Dates
-from packtrain.state.glimpse import glimpsed
-from packtrain.state.starts import Hold, Stay, paired
-from packtrain.state.stretches import PoolTimes
-from packtrain.state.table import JOB_STATUS, LIVE, AttemptStatus, JobStatus
+from packtrain.state.arrival_times import Dates
+from packtrain.state.execution import Attempt, Heard, Submission, Told, attempt_of
+from packtrain.state.live_progress import glimpsed
+from packtrain.state.pool_events import Hold, Stay, paired
+from packtrain.state.pool_time import PoolTimes
+from packtrain.state.transitions import JOB_STATUS, LIVE, AttemptStatus, JobStatus
 
 Order = tuple[int, int]  # (epoch, seq): the order of everything supervisors of a run wrote
 _NEVER: Order = (-1, -1)

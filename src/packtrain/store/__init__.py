@@ -5,7 +5,7 @@
 """
 
 from packtrain.store.api import Lease, RunRow, Store, Stored
-from packtrain.store.home import store_path
+from packtrain.store.location import store_path
 from packtrain.store.memory import MemoryStore
 from packtrain.store.sqlite import SqliteStore
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from packtrain.events import Event
-from packtrain.state.knowledge import Visit
+from packtrain.state.site_history import Visit
 
 Cursor = tuple[str, str]  # a run, and the path of a journal: how far it was read
 

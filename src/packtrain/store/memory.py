@@ -10,7 +10,7 @@ from typing import Any
 
 from packtrain.errors import LeaseLostError, RefusedError
 from packtrain.events import Event
-from packtrain.state.knowledge import Visit
+from packtrain.state.site_history import Visit
 from packtrain.store.api import Cursor, Lease, Stored
 
 

@@ -13,9 +13,9 @@ from typing import Any
 
 from packtrain.errors import FormatError, LeaseLostError, RefusedError
 from packtrain.events import Event
-from packtrain.state.knowledge import FORGOTTEN_S, Visit
+from packtrain.state.site_history import FORGOTTEN_S, Visit
 from packtrain.store.api import Cursor, Lease, RunRow, Stored
-from packtrain.store.home import file_system, is_network
+from packtrain.store.location import file_system, is_network
 
 STORE_VERSION = 3
 _PATIENCE_S = 30.0

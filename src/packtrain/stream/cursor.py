@@ -14,8 +14,8 @@ from typing import Any
 
 from packtrain.errors import UsageError
 from packtrain.stream.index import Index
-from packtrain.stream.order import Dealt, Split
-from packtrain.stream.runs import Runs
+from packtrain.stream.read_groups import Runs
+from packtrain.stream.shuffle import Dealt, Split
 
 VERSION = 1
 State = dict[str, Any]

@@ -20,9 +20,9 @@ from typing import Literal, NamedTuple, cast
 
 from packtrain.errors import FormatError
 from packtrain.plan.codec import decode, encode
-from packtrain.stream import names as packing
-from packtrain.transfer.address import joined, shown
+from packtrain.stream import name_codec as packing
 from packtrain.transfer.api import ObjectInfo
+from packtrain.transfer.urls import joined, shown
 
 SUFFIX = ".packtrain-index"
 VERSION = 1

@@ -18,18 +18,18 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from packtrain.errors import FailedError, TransferError
-from packtrain.stream.effort import Effort
-from packtrain.stream.hosts import Hosts
+from packtrain.stream.cpu_bound import Effort
+from packtrain.stream.disk_cache import Kept
 from packtrain.stream.index import FILES, Archive, Index
-from packtrain.stream.kept import Kept
+from packtrain.stream.read_groups import Numbers, Piece, piece_of
 from packtrain.stream.reader import Attempt, LeftError, Reader, samples_of, verify
-from packtrain.stream.runs import Numbers, Piece, piece_of
-from packtrain.transfer.address import shown
-from packtrain.transfer.checksums import Checksums
-from packtrain.transfer.keep import keeping
-from packtrain.transfer.pace import Pace
-from packtrain.transfer.patience import verdict_of
-from packtrain.transfer.sources import Standing
+from packtrain.stream.replicas import Hosts
+from packtrain.transfer.block_checksums import Checksums
+from packtrain.transfer.engine.concurrency import Pace
+from packtrain.transfer.engine.source_stats import Standing
+from packtrain.transfer.http.pool import keeping
+from packtrain.transfer.retry import verdict_of
+from packtrain.transfer.urls import shown
 
 Tell = Callable[[str], None]
 

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from packtrain.errors import TransferError
 from packtrain.plan import Ref
 from packtrain.stream.index import Archive, Index
-from packtrain.stream.runs import Piece
-from packtrain.transfer.address import shown
+from packtrain.stream.read_groups import Piece
 from packtrain.transfer.api import Place, Span, Stream
-from packtrain.transfer.buffers import page_aligned
-from packtrain.transfer.checksums import Checksums
-from packtrain.transfer.sources import Standing
-from packtrain.transfer.wire import watched
+from packtrain.transfer.block_checksums import Checksums
+from packtrain.transfer.engine.buffers import page_aligned
+from packtrain.transfer.engine.source_stats import Standing
+from packtrain.transfer.http.connection import watched
+from packtrain.transfer.urls import shown
 
 _LOOK_EVERY_S = 0.05  # while bytes come
 

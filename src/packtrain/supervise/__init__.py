@@ -4,7 +4,7 @@
 `policies` decide (pure functions of state and time). Not here: how attempts run (`engines`).
 """
 
-from packtrain.supervise.collect import Collector
-from packtrain.supervise.loop import Supervisor
+from packtrain.supervise.collector import Collector
+from packtrain.supervise.supervisor import Supervisor
 
 __all__ = ["Collector", "Supervisor"]

@@ -7,8 +7,8 @@ go from the machine (the agent's business).
 """
 
 from packtrain.torch.checkpoint import Checkpoint
-from packtrain.torch.order import Order
+from packtrain.torch.metrics import report
 from packtrain.torch.position import CheckpointError, Position
-from packtrain.torch.report import report
+from packtrain.torch.sampler import Order
 
 __all__ = ["Checkpoint", "CheckpointError", "Order", "Position", "report"]

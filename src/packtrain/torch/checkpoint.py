@@ -30,14 +30,14 @@ from dataclasses import replace
 from typing import Any, NoReturn
 
 from packtrain.errors import EXIT_CONTINUE_HERE
-from packtrain.torch.files import CheckpointFiles
+from packtrain.torch.async_writer import Writer
+from packtrain.torch.checkpoint_files import CheckpointFiles
+from packtrain.torch.checkpoint_reader import first_whole
+from packtrain.torch.distributed import Ranks
 from packtrain.torch.position import OURS, VERSION, CheckpointError, Position, State, model_in, position_in
-from packtrain.torch.randomness import random_state, restore_random_state
-from packtrain.torch.ranks import Ranks
-from packtrain.torch.reading import first_whole
-from packtrain.torch.snapshot import as_it_was, copied
-from packtrain.torch.stopping import Stopping
-from packtrain.torch.writer import Writer
+from packtrain.torch.preemption import Stopping
+from packtrain.torch.rng_state import random_state, restore_random_state
+from packtrain.torch.state_copy import as_it_was, copied
 
 _LONGEST_REASON = 500
 

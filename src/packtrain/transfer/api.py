@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from packtrain.plan import Digest, Ref, Text
-from packtrain.transfer.outgoing import Sent, unwatched
+from packtrain.transfer.http.request_body import Sent, unwatched
 
 Reveal = Callable[[Text], str]
 """Turns a Text of the plan into its value. Called anew for each connection: tokens are renewed

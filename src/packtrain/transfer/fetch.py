@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING
 
 from packtrain.errors import TransferError
 from packtrain.plan import Digest, Item
-from packtrain.transfer import crew
-from packtrain.transfer.address import shown
 from packtrain.transfer.api import Reveal
-from packtrain.transfer.asking import Asking
-from packtrain.transfer.disk import Disk
-from packtrain.transfer.engine import BeginAnewError, Counts, Engine, Progress, Stop, Wish
-from packtrain.transfer.ledger import FAR_BLOCK
-from packtrain.transfer.partial import Partial
-from packtrain.transfer.snapshot import Observe
-from packtrain.transfer.sources import Sources
+from packtrain.transfer.engine import worker_pool
+from packtrain.transfer.engine.coordinator import BeginAnewError, Counts, Engine, Progress, Stop, Wish
+from packtrain.transfer.engine.digest_lookup import Asking
+from packtrain.transfer.engine.file_sink import Disk
+from packtrain.transfer.engine.part_file import Partial
+from packtrain.transfer.engine.resume_log import FAR_BLOCK
+from packtrain.transfer.engine.source_stats import Sources
+from packtrain.transfer.progress import Observe
+from packtrain.transfer.urls import shown
 
 if TYPE_CHECKING:
-    from packtrain.transfer.checksums import Checksums
+    from packtrain.transfer.block_checksums import Checksums
 
 _DOWNLOADS_THAT_MAY_MISMATCH = 2
 _BEGINNINGS = 5
@@ -94,7 +94,7 @@ class _Fetch:
         try:
             self._go_on(disk, engine)
             asking.begin()
-            crew.run(engine)
+            worker_pool.run(engine)
             asking.wait(self._wish.stop)
             sha256 = self._verified(disk, engine)
             self._part.finish()

@@ -8,38 +8,38 @@ from urllib.parse import urlsplit
 
 from packtrain.errors import FailedError
 from packtrain.plan import Ref
-from packtrain.transfer.address import invalid, origin_of, scheme_of, shown
 from packtrain.transfer.api import Place, Reveal, Sink, Source
+from packtrain.transfer.urls import invalid, origin_of, scheme_of, shown
 
 if TYPE_CHECKING:
-    from packtrain.transfer.file import FileStore
-    from packtrain.transfer.http import HttpStore
-    from packtrain.transfer.pelican import PelicanStore
-    from packtrain.transfer.s3 import S3Store
+    from packtrain.transfer.backends.file import FileStore
+    from packtrain.transfer.backends.http import HttpStore
+    from packtrain.transfer.backends.pelican.store import PelicanStore
+    from packtrain.transfer.backends.s3.store import S3Store
 
     Store = Union[FileStore, HttpStore, S3Store, PelicanStore]
 
 
 def _file(reveal: Reveal) -> Store:
-    from packtrain.transfer.file import FileStore
+    from packtrain.transfer.backends.file import FileStore
 
     return FileStore()
 
 
 def _http(reveal: Reveal) -> Store:
-    from packtrain.transfer.http import HttpStore
+    from packtrain.transfer.backends.http import HttpStore
 
     return HttpStore(reveal)
 
 
 def _s3(reveal: Reveal) -> Store:
-    from packtrain.transfer.s3 import S3Store
+    from packtrain.transfer.backends.s3.store import S3Store
 
     return S3Store(reveal)
 
 
 def _pelican(reveal: Reveal) -> Store:
-    from packtrain.transfer.pelican import PelicanStore
+    from packtrain.transfer.backends.pelican.store import PelicanStore
 
     return PelicanStore(reveal)
 

@@ -17,15 +17,15 @@ from urllib.parse import urlsplit
 
 from packtrain.errors import FailedError, TransferError
 from packtrain.plan import Output, Ref
-from packtrain.transfer.address import joined, scheme_of, shown
 from packtrain.transfer.api import Reveal, Sink
-from packtrain.transfer.outgoing import Sent
-from packtrain.transfer.patience import Patience, pause
+from packtrain.transfer.backends.s3.store import S3Store
+from packtrain.transfer.digests import digest_of_file
+from packtrain.transfer.engine.source_stats import LET_IN
+from packtrain.transfer.http.connection import watched
+from packtrain.transfer.http.request_body import Sent
 from packtrain.transfer.registry import sink_for
-from packtrain.transfer.s3 import S3Store
-from packtrain.transfer.sources import LET_IN
-from packtrain.transfer.verify import digest_of_file
-from packtrain.transfer.wire import watched
+from packtrain.transfer.retry import Patience, pause
+from packtrain.transfer.urls import joined, scheme_of, shown
 
 T = TypeVar("T")
 Stop = Callable[[], None]

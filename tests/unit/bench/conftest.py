@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "bench"))
+from tests.support.paths import ROOT
+
+sys.path.insert(0, str(ROOT / "bench"))

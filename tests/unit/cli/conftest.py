@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from packtrain.cli.main import main
-from packtrain.cli.output import console, error_console
+from packtrain.cli.ui.output import console, error_console
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ import io
 import pytest
 from rich.console import Console
 
-from packtrain.cli.summary import _show_report
+from packtrain.cli.ui.run_summary import _show_report
+from packtrain.report.build import report_on
 from packtrain.report.history import Attempt, History, Job, Outcome, Phase, Span
-from packtrain.report.write import report_on
 
 
 def end_of_run(seconds, *outcomes):

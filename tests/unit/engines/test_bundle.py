@@ -32,8 +32,9 @@ def test_it_holds_the_worker_packages_only(agent):
     names = zipfile.ZipFile(agent).namelist()
     tops = {name.split("/")[1] for name in names if "/" in name}
     packages = {"plan", "events", "transfer", "agent", "torch", "stream"}
-    assert tops == {"__init__.py", "classads.py", "errors.py", *packages}
-    assert not [name for name in names if name.startswith("packtrain/stream/build")]  # indexes are made before
+    assert tops == {"__init__.py", "errors.py", "fileutil.py", "condor", *packages}
+    condor = {name for name in names if name.startswith("packtrain/condor/")}
+    assert condor == {"packtrain/condor/__init__.py", "packtrain/condor/classads.py"}
     assert names[0] == "__main__.py"
     assert all(name.endswith(".py") for name in names)
 
@@ -43,7 +44,7 @@ def test_the_plugin_is_a_program_of_its_own(tmp_path):
     assert (tmp_path / "plugin.pyz").read_bytes().startswith(b"#!/usr/bin/env python3\n")
     names = zipfile.ZipFile(tmp_path / "plugin.pyz").namelist()
     tops = {name.split("/")[1] for name in names if "/" in name}
-    assert tops == {"__init__.py", "classads.py", "errors.py", "plan", "events", "transfer", "plugin"}
+    assert tops == {"__init__.py", "errors.py", "fileutil.py", "condor", "plan", "events", "transfer", "plugin"}
     done = subprocess.run([str(tmp_path / "plugin.pyz"), "-classad"], capture_output=True, text=True, cwd="/")
     assert 'PluginType = "FileTransfer"' in done.stdout and done.returncode == 0
 

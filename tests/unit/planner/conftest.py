@@ -5,7 +5,7 @@ import os
 import pytest
 
 from packtrain.plan import RunFolder
-from packtrain.planner.build import make_plan
+from packtrain.planner.make_plan import make_plan
 from packtrain.spec.load import load_text
 
 RESOURCES = "resources: {tasks: 1, cpusPerTask: 2, memPerCpu: 100, gpus: 1}\n"

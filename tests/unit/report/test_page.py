@@ -9,17 +9,17 @@ from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
-from any_histories import HOSTILE, histories
-from histories import random_history
 from hypothesis import HealthCheck, given, settings
 
-from packtrain.report.accounts import USEFUL
-from packtrain.report.figures import figures_of
-from packtrain.report.findings import Finding, findings_of
+from packtrain.report.analysis.findings import Finding, findings_of
+from packtrain.report.analysis.statistics import figures_of
+from packtrain.report.analysis.time_accounting import USEFUL
+from packtrain.report.charts.palette import EVERY
 from packtrain.report.history import Attempt, Category, History, Job, Outcome, Phase, Problem, Span
-from packtrain.report.page import parts, tables, write_page
-from packtrain.report.page.write import DARK
-from packtrain.report.pictures.colours import EVERY
+from packtrain.report.page import sections, tables, write_page
+from packtrain.report.page.render import DARK
+from tests.support.histories import random_history
+from tests.support.history_strategies import HOSTILE, histories
 
 
 class Parsed(HTMLParser):
@@ -232,7 +232,15 @@ def test_jobs_are_told_apart_by_their_point_of_the_matrix(tmp_path):
 
 def test_the_last_of_an_odd_row_of_small_pictures_stands_alone():
     halves = [False, True, True, True, False, True, True]
-    assert [parts.is_alone(halves, number) for number in range(7)] == [False, False, False, True, False, False, False]
+    assert [sections.is_alone(halves, number) for number in range(7)] == [
+        False,
+        False,
+        False,
+        True,
+        False,
+        False,
+        False,
+    ]
 
 
 def luminance(colour):

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import pytest
-from worlds import HOUR, WEEK, site, world
 
 from packtrain.errors import UsageError
 from packtrain.report.history import Attempt, Category, History, Job, Move, Outcome, Phase, Span
-from packtrain.report.read import read
+from packtrain.report.readers.open import read
 from packtrain.simulate.calibrate import calibrate
-from packtrain.simulate.fitted import NOTHING, Fitted
-from packtrain.simulate.play import play
-from packtrain.simulate.policy import POLICIES
+from packtrain.simulate.empirical import NOTHING, Fitted
+from packtrain.simulate.pool_model import DATA, MACHINE, Bursts, Fault
 from packtrain.simulate.result import results_of, runs_of
-from packtrain.simulate.world import DATA, MACHINE, Bursts, Fault
+from packtrain.simulate.run import play
+from packtrain.simulate.scenarios import POLICIES
+from tests.support.pool_models import HOUR, WEEK, site, world
 
 
 @pytest.fixture(scope="module")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from worlds import site, world
 
 from packtrain.errors import UsageError
 from packtrain.simulate import whatif
-from packtrain.simulate.fitted import Fitted
+from packtrain.simulate.empirical import Fitted
+from tests.support.pool_models import site, world
 
 POOL = world(site("Ada", 30, streams=30), site("Bob", 10, streams=10, cold=Fitted.to([60.0])))
 

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_engine import FakeEngine
 
 from packtrain.events import Event, kinds
 from packtrain.plan import Job, Limits, Plan, Resources, RunFolder
 from packtrain.store import RunRow, SqliteStore
 from packtrain.supervise import Supervisor
+from tests.support.fake_engine import FakeEngine
 
 RUN = "run-1"
 

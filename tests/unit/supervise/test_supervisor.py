@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from fake_engine import HANG, LOST, SUCCEED, FakeEngine
 
 from packtrain.events import kinds
 from packtrain.plan import Limits, Recovery
 from packtrain.state import AttemptStatus, JobStatus
+from tests.support.fake_engine import HANG, LOST, SUCCEED, FakeEngine
 
 A, J = AttemptStatus, JobStatus
 

@@ -8,14 +8,14 @@ import time
 from dataclasses import replace
 
 import pytest
-from fake_engine import HANG, FakeEngine
 
 from packtrain.engines.api import Sighting
 from packtrain.errors import LeaseLostError, RefusedError
 from packtrain.events import Event, kinds
 from packtrain.state import JobStatus, fold
 from packtrain.store import SqliteStore
-from packtrain.supervise.loop import holder_lives, process_identity
+from packtrain.supervise.supervisor import holder_lives, process_identity
+from tests.support.fake_engine import HANG, FakeEngine
 
 RUN = "run-1"
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fake_engine import FakeEngine
-
 from packtrain.engines.api import Sighting
 from packtrain.errors import RefusedError
 from packtrain.events import kinds
 from packtrain.state import JobStatus
+from tests.support.fake_engine import FakeEngine
 
 
 class Held(FakeEngine):
@@ -86,7 +85,7 @@ def test_leaving_lets_the_attempts_go_on(bench):
 
 
 def test_an_engine_that_gives_no_answer_is_asked_again(bench, monkeypatch):
-    monkeypatch.setattr("packtrain.supervise.loop._PAUSE_S", 0.0)
+    monkeypatch.setattr("packtrain.supervise.supervisor._PAUSE_S", 0.0)
 
     class Away(FakeEngine):
         asked = 0

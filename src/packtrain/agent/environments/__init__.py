@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from packtrain.agent.process import Program
+from packtrain.agent.steps.processes import Program
 
 
 @dataclass(frozen=True)

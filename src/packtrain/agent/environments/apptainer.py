@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Callable
 
 from packtrain.agent.environments import Command
-from packtrain.agent.process import Program
 from packtrain.agent.sandbox import Sandbox
+from packtrain.agent.steps.processes import Program
 from packtrain.errors import FailedError
 from packtrain.plan import Container, Mount, Text
 

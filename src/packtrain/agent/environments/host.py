@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from packtrain.agent.environments import Command
-from packtrain.agent.process import Program
+from packtrain.agent.steps.processes import Program
 from packtrain.errors import FailedError
 
 

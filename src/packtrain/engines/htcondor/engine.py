@@ -10,14 +10,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from packtrain.engines.api import Amendment, Capabilities, Sighting, Ticket
-from packtrain.engines.htcondor import bare, homecoming
+from packtrain.engines.htcondor import output_retrieval, shell_runner
 from packtrain.engines.htcondor.client import Client, UnreachableError
-from packtrain.engines.htcondor.delivery import for_worker, parcels, transfer_list
-from packtrain.engines.htcondor.log import LogReader
+from packtrain.engines.htcondor.input_transfer import for_worker, parcels, transfer_list
+from packtrain.engines.htcondor.job_tracker import REMOVED, Items, Known, Tracker, waiting
+from packtrain.engines.htcondor.log_reader import LogReader
 from packtrain.engines.htcondor.queue import Queue
-from packtrain.engines.htcondor.settings import RunSettings
-from packtrain.engines.htcondor.text import Batch, carries_checkpoints, items_text, render
-from packtrain.engines.htcondor.tracker import REMOVED, Items, Known, Tracker, waiting
+from packtrain.engines.htcondor.run_settings import RunSettings
+from packtrain.engines.htcondor.submit_description import Batch, carries_checkpoints, items_text, render
 from packtrain.errors import FailedError
 from packtrain.plan import Plan, RunFolder, write_plan
 
@@ -93,7 +93,7 @@ class HtcondorEngine:
 
     def accept(self, tickets: Sequence[Ticket]) -> None:
         for ticket in tickets:
-            homecoming.bring_home(ticket.job, self._folder.attempt(ticket.job.id, ticket.decision))
+            output_retrieval.bring_home(ticket.job, self._folder.attempt(ticket.job.id, ticket.decision))
 
     def poll(self) -> Sequence[Sighting]:
         self._send()
@@ -181,8 +181,8 @@ class HtcondorEngine:
         inputs = {
             t.decision: (
                 *transfer_list(t.job, sent, native),
-                *homecoming.earlier_checkpoint(t, self._folder),
-                *bare.scripts(self._folder, t.job.id),
+                *output_retrieval.earlier_checkpoint(t, self._folder),
+                *shell_runner.scripts(self._folder, t.job.id),
             )
             for t in tickets
         }
@@ -212,7 +212,7 @@ class HtcondorEngine:
 
     def _is_home(self, job: str, decision: str) -> bool:
         planned = self._jobs.get(job)
-        return planned is not None and homecoming.is_home(planned, self._folder.attempt(job, decision))
+        return planned is not None and output_retrieval.is_home(planned, self._folder.attempt(job, decision))
 
     def _drop_surplus(self) -> None:
         names, self._tracker.surplus = self._tracker.surplus, []
@@ -255,8 +255,8 @@ class HtcondorEngine:
     def _rescue(self, one: Known) -> None:
         job = self._jobs.get(one.job)
         if job and carries_checkpoints(job) and one.starts:
-            place = homecoming.spooled(self._client.param("SPOOL"), *one.native)
-            homecoming.rescue_checkpoint(job, self._folder.attempt(one.job, one.decision), place)
+            place = output_retrieval.spooled(self._client.param("SPOOL"), *one.native)
+            output_retrieval.rescue_checkpoint(job, self._folder.attempt(one.job, one.decision), place)
 
     def _wholly(self, unwanted: Sequence[Known]) -> set[int]:
         """The clusters in which nobody else is left."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from packtrain.engines.api import Sighting
 from packtrain.engines.htcondor.client import Client, UnreachableError
-from packtrain.engines.htcondor.tracker import Known
+from packtrain.engines.htcondor.job_tracker import Known
 from packtrain.errors import RefusedError
 
 _RUNNING = 2

@@ -2,6 +2,6 @@
 `machine` knows what there is, `claim` tells whether an agent lives."""
 
 from packtrain.engines.local.engine import LocalEngine
-from packtrain.engines.local.machine import capabilities
+from packtrain.engines.local.resources import capabilities
 
 __all__ = ["LocalEngine", "capabilities"]

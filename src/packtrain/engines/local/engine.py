@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from packtrain.engines.api import Sighting, Ticket
-from packtrain.engines.local import claim
-from packtrain.engines.local.machine import capabilities, depot_options, gpu_names, job_environment
+from packtrain.engines.local import claim_lock
+from packtrain.engines.local.resources import capabilities, depot_options, gpu_names, job_environment
 from packtrain.engines.local.slots import Share, Slots
 from packtrain.events import FAILURE_KINDS
 from packtrain.plan import AttemptFolder, RunFolder
@@ -59,7 +59,7 @@ class LocalEngine:
     def look(self, tickets: Sequence[Ticket]) -> Sequence[Sighting]:
         for ticket in tickets:
             attempt = self._attempt(ticket)
-            if claim.exists(attempt) and ticket.decision not in self._followed:
+            if claim_lock.exists(attempt) and ticket.decision not in self._followed:
                 share = self._slots.take(ticket.job.resources)
                 self._followed[ticket.decision] = _Followed(ticket, attempt, share, started=True)
         asked = [self._followed[t.decision] for t in tickets if t.decision in self._followed]
@@ -110,10 +110,10 @@ class LocalEngine:
         if one.kill_at is not None and time.monotonic() > one.kill_at:
             self._signal(one, signal.SIGKILL)
         code = one.process.poll() if one.process else None
-        if code is not None and (code == _ALREADY_CLAIMED or claim.holder(one.attempt)):
+        if code is not None and (code == _ALREADY_CLAIMED or claim_lock.holder(one.attempt)):
             self._follow_holder(one)
             code = None
-        if claim.is_held(one.attempt) or (one.process and code is None):
+        if claim_lock.is_held(one.attempt) or (one.process and code is None):
             return say("running")
         return say("gone", exit_code=code, detail=one.trouble or _farewell(code))
 
@@ -165,9 +165,9 @@ class LocalEngine:
 
     @staticmethod
     def _signal(one: _Followed, number: signal.Signals) -> None:
-        pid = one.process.pid if one.process and one.process.poll() is None else claim.holder(one.attempt)
+        pid = one.process.pid if one.process and one.process.poll() is None else claim_lock.holder(one.attempt)
         if pid is not None:
-            claim.send(pid, number)
+            claim_lock.send(pid, number)
 
 
 def _saying(one: _Followed) -> Callable[..., Sighting]:

@@ -42,9 +42,9 @@ except ImportError:
     simplejpeg = None
 
 from packtrain.errors import PacktrainError
-from packtrain.stream.given import given
-from packtrain.stream.torch import loader
+from packtrain.stream.job_config import given
 from packtrain.torch import Checkpoint, CheckpointError, Order, Position, report
+from packtrain.torch.streaming import loader
 
 # -----------------------------------------------------------------------------
 # settings

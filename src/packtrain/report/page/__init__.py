@@ -3,6 +3,6 @@
 `page.html` is its frame, `page.css` and `page.js` go into it; `tables` and `parts` fill it. Whatever comes from a log
 is escaped, and the page's own policy lets no script run but this one."""
 
-from packtrain.report.page.write import write_page
+from packtrain.report.page.render import write_page
 
 __all__ = ["write_page"]

@@ -6,16 +6,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from heapq import nlargest
 
-from packtrain.report.accounts import LOST_COMPUTE, USEFUL, Share
-from packtrain.report.compare import Compared, compare
-from packtrain.report.figures import FailureFigures, Figures, JobFigures
+from packtrain.report.analysis.by_site import SiteFigures, SpeedFigures
+from packtrain.report.analysis.compare import Compared, compare
+from packtrain.report.analysis.job_labels import points_of
+from packtrain.report.analysis.metrics import words_of
+from packtrain.report.analysis.statistics import FailureFigures, Figures, JobFigures
+from packtrain.report.analysis.summary_stats import Spread
+from packtrain.report.analysis.time_accounting import LOST_COMPUTE, USEFUL, Share
+from packtrain.report.charts.canvas.svg import clean
 from packtrain.report.history import Attempt, History, Outcome, Phase
-from packtrain.report.measures import words_of
-from packtrain.report.names import points_of
-from packtrain.report.pictures.svg import clean
-from packtrain.report.sites import SiteFigures, SpeedFigures
-from packtrain.report.spread import Spread
-from packtrain.report.words import hours_words, percent_words, speed_words, time_words
+from packtrain.report.number_format import hours_words, percent_words, speed_words, time_words
 
 MOST_ROWS = 2000
 _LONG = 60  # rows that are not printed

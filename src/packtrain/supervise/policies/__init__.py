@@ -5,15 +5,15 @@
 `places` says what is avoided, `forecast` when attempts will end. No policy reads a clock, a file or a random source: a
 simulator runs them unchanged."""
 
-from packtrain.supervise.policies.amend import loosen
 from packtrain.supervise.policies.cancel import cancel_everything, cancel_requested
-from packtrain.supervise.policies.halt import halt
-from packtrain.supervise.policies.hold import holds
-from packtrain.supervise.policies.patience import patience
-from packtrain.supervise.policies.rules import Rules
-from packtrain.supervise.policies.start import start
+from packtrain.supervise.policies.config import Rules
+from packtrain.supervise.policies.held_jobs import holds
+from packtrain.supervise.policies.job_result import verdict
+from packtrain.supervise.policies.overrides import loosen
+from packtrain.supervise.policies.queue_timeout import patience
+from packtrain.supervise.policies.stop_run import halt
 from packtrain.supervise.policies.stragglers import settle, stragglers
-from packtrain.supervise.policies.verdict import verdict
+from packtrain.supervise.policies.submit import start
 
 __all__ = [
     "Rules",

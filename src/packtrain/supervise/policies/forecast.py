@@ -10,8 +10,8 @@ from operator import itemgetter
 from statistics import median
 
 from packtrain.state import RunState
-from packtrain.state.attempt import STAGES
-from packtrain.state.pace import Stint, UnderWay
+from packtrain.state.execution import STAGES
+from packtrain.state.timing import Stint, UnderWay
 
 _BEFORE_STEPS = STAGES[: STAGES.index("steps")]
 _ENOUGH = 3  # attempts that tell how long one takes

@@ -13,14 +13,14 @@ from statistics import median
 
 from packtrain.engines.api import Amendment
 from packtrain.state import Attempt, JobState, RunState
-from packtrain.state.pace import Stint, redone, site_of
+from packtrain.state.timing import Stint, redone, site_of
 from packtrain.supervise.decisions import Accept, Cancel, Changed, Decision, Move, Policy, Submit
-from packtrain.supervise.policies.amend import amendment
+from packtrain.supervise.policies.config import Rules
 from packtrain.supervise.policies.forecast import Forecast, words
-from packtrain.supervise.policies.halt import why_halted
-from packtrain.supervise.policies.places import avoided
-from packtrain.supervise.policies.rules import Rules
-from packtrain.supervise.policies.verdict import used_up
+from packtrain.supervise.policies.job_result import used_up
+from packtrain.supervise.policies.overrides import amendment
+from packtrain.supervise.policies.site_avoidance import avoided
+from packtrain.supervise.policies.stop_run import why_halted
 
 _MARGIN = 0.25  # of what a training takes: so much sooner it has to end elsewhere
 _MOST_MOVES = 2  # of one job: a wrong forecast must not make it wander

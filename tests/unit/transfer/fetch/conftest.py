@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from fetches import DATA, NAME
+
+from tests.support.fetches import DATA, NAME
 
 
 @pytest.fixture

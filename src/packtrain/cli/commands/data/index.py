@@ -1,0 +1,179 @@
+"""packtrain index"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from packtrain import formatting
+from packtrain.cli.ui.credentials import Access, access_options
+from packtrain.cli.ui.index_progress import GOES_ON, Asked
+from packtrain.cli.ui.options import patience_option
+from packtrain.cli.ui.output import count, json_option, show
+from packtrain.cli.ui.transfer_progress import stopping
+from packtrain.errors import UsageError
+from packtrain.indexing import Obtained
+from packtrain.stream.index import SUFFIX, Index
+
+_HOW = {"made": "made in {}", "kept": "kept from before", "shared": "found beside the data"}
+_CLASSES_SHOWN = 12
+_STEPS, _FEW_STEPS = 10, 5
+_BAR, _BARS = 32, " ▏▎▍▌▋▊▉█"
+
+
+@click.command(name="index")
+@click.argument("urls", metavar="URL...", nargs=-1, required=True)
+@click.option("-o", "--output", metavar="FILE", help="Where to; by default it is kept for this user.")
+@click.option("--mirror", "mirrors", metavar="URL", multiple=True, help="Another address of the same archive.")
+@click.option("--below", metavar="PREFIX", default="", help="Only files whose names begin so, e.g. train/")
+@click.option("--grouped/--single", default=None, help="Files of one name are one sample; by default as it seems.")
+@click.option("--force", is_flag=True, help="Make it anew, even if there is one.")
+@click.option("--show", "shows", is_flag=True, help="Show classes, counts and sizes.")
+@patience_option("How long failing sources are asked again.")
+@access_options
+@json_option
+def command(
+    urls: tuple[str, ...],
+    output: str | None,
+    mirrors: tuple[str, ...],
+    below: str,
+    grouped: bool | None,
+    force: bool,
+    shows: bool,
+    patience: float,
+    access: Access,
+    as_json: bool,
+) -> None:
+    """List every sample of an archive, so that training reads them where they are.
+
+    URL is a tar, a tar of tars, WebDataset shards (`train-{000..146}.tar`), a zip without compression, or a folder of
+    files (it ends in /): on a web server, in S3, in OSDF, or on this machine. Only headers are read. After Ctrl-C or a
+    crash the same command goes on. An index that lies beside the data (URL.packtrain-index) is used as it is.
+    """
+    asked = Asked(urls, mirrors, access, patience, grouped, below)
+    began = time.monotonic()
+    found = asked.given()
+    if found is not None:
+        got = Obtained(found, "kept")
+    else:
+        with stopping(GOES_ON) as stop:
+            got = asked.obtain(_target(output, asked), stop, anew=force, quiet=as_json)
+    data = _data(got, shows)
+    how = _HOW[got.how].format(formatting.duration(time.monotonic() - began))
+    show(as_json, data, lambda out: _text(out, asked.name, got.index, how, shows))
+
+
+def _target(output: str | None, asked: Asked) -> Path | None:
+    if output is None:
+        return None
+    path = Path(output)
+    if path.is_dir() or output.endswith("/"):
+        path = path / f"{asked.name}{SUFFIX}"
+    if not path.parent.is_dir():
+        raise UsageError(f"there is no folder {path.parent}; make it, or choose another place with -o")
+    return path
+
+
+def _data(got: Obtained, shows: bool) -> dict[str, Any]:
+    index = got.index
+    data: dict[str, Any] = {
+        "path": str(index.path),
+        "how": got.how,
+        "samples": len(index),
+        "classes": len(index.class_names),
+        "bytes": sum(index.sizes),
+        "left_out": index.left_out,
+        "index_bytes": index.path.stat().st_size,
+        "archives": [{"url": one.url, "size": one.size, "etag": one.etag or None} for one in index.archives],
+    }
+    if shows:
+        counts = Counter(index.classes)
+        data["class_counts"] = {name: counts[number] for number, name in enumerate(index.class_names)}
+        data["sizes"] = [{"from": low, "to": high, "samples": n} for low, high, n in histogram(index.sizes)]
+        data["kinds"] = list(index.kinds)
+    return data
+
+
+def _text(out: Console, name: str, index: Index, how: str, shows: bool) -> None:
+    classes = f" of {len(index.class_names):,} classes" if len(index.class_names) > 1 else ""
+    parts = f" ({' + '.join(index.kinds)})" if index.grouped else ""
+    out.print(
+        f"{name}: {len(index):,} samples{parts}{classes}, {formatting.size(sum(index.sizes))}; {how}", markup=False
+    )
+    if index.left_out:
+        out.print(f"left out, for they are no samples: {count(index.left_out, 'file')}")
+    if shows:
+        _show_classes(out, index)
+        _show_sizes(out, index)
+    out.print(f"index: {index.path} ({formatting.size(index.path.stat().st_size)})", markup=False, style="dim")
+
+
+def _show_classes(out: Console, index: Index) -> None:
+    """The largest and the smallest, where there are many."""
+    counts, sizes = Counter(index.classes), Counter[int]()
+    for label, size in zip(index.classes, index.sizes, strict=True):
+        sizes[label] += size
+    numbers = list(range(len(index.class_names)))
+    few = len(numbers) <= _CLASSES_SHOWN
+    ranked = numbers if few else sorted(numbers, key=lambda number: (-counts[number], number))
+    half = _CLASSES_SHOWN // 2
+    table = Table(box=None, padding=(0, 2), title="classes" if few else "classes, the largest and the smallest")
+    for heading in ("", "class", "samples", "bytes"):
+        table.add_column(heading, justify="left" if heading == "class" else "right", no_wrap=True)
+    most = max(counts.values())
+    for number in ranked if few else [*ranked[:half], None, *ranked[-half:]]:
+        if number is None:
+            table.add_row("", f"… {len(numbers) - 2 * half:,} more")
+            continue
+        name, found = index.class_names[number] or "(no class)", counts[number]
+        room = formatting.size(sizes[number])
+        table.add_row(str(number), Text(name), f"{found:,}", room, Text(bar(found / most), "cyan"))
+    out.print(table)
+
+
+def _show_sizes(out: Console, index: Index) -> None:
+    rows = histogram(index.sizes)
+    most = max(found for _, _, found in rows)
+    table = Table(box=None, padding=(0, 2), title="sizes of samples", show_header=False)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(no_wrap=True)
+    for low, high, found in rows:
+        table.add_row(
+            f"{formatting.size(low)} to {formatting.size(high)}", f"{found:,}", Text(bar(found / most), "green")
+        )
+    out.print(table)
+
+
+def histogram(sizes: Sequence[int]) -> list[tuple[int, int, int]]:
+    """From, to (not included) and how many: in powers of two, or in equal steps where all are of about one size."""
+    low, high = min(sizes), max(sizes)
+    if high.bit_length() - low.bit_length() >= _FEW_STEPS:
+        found = Counter(size.bit_length() for size in sizes)
+        bits = range(low.bit_length(), high.bit_length() + 1)
+        return [(1 << bit - 1 if bit else 0, 1 << bit, found[bit]) for bit in bits]
+    step = _round_step((high - low + 1) / _STEPS)
+    found = Counter(size // step for size in sizes)
+    return [(at * step, (at + 1) * step, found[at]) for at in range(low // step, high // step + 1)]
+
+
+def _round_step(least: float) -> int:
+    """1, 2 or 5 times a power of ten."""
+    power = 1
+    while power * 10 < least:
+        power *= 10
+    return next(power * times for times in (1, 2, 5, 10) if power * times >= least)
+
+
+def bar(share: float) -> str:
+    """In eighths of a character; never nothing for something."""
+    eighths = max(1 if share else 0, round(share * _BAR * 8))
+    return "█" * (eighths // 8) + (_BARS[eighths % 8] if eighths % 8 else "")

@@ -1,0 +1,36 @@
+"""packtrain plugin"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from packtrain.cli.ui.output import json_option
+from packtrain.engines.bundle import build_plugin
+from packtrain.errors import UsageError
+
+NAME = "packtrain-plugin.pyz"
+
+
+@click.command(name="plugin")
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), default=NAME, show_default=True, help="The file to write."
+)
+@json_option
+def command(output: Path, as_json: bool) -> None:
+    """Write HTCondor's transfer plugin for osdf, pelican, http, https and s3.
+
+    One file, for a single job (`transfer_plugins = osdf=packtrain-plugin.pyz`) or for a whole pool
+    (`FILETRANSFER_PLUGINS`). It needs Python 3.9 where it runs, and nothing else.
+    """
+    target = output / NAME if output.is_dir() else output
+    try:
+        build_plugin(target)
+    except OSError as error:
+        raise UsageError(f"{target} cannot be written: {error.strerror or error}") from None
+    if as_json:
+        click.echo(json.dumps({"plugin": str(target), "bytes": target.stat().st_size}))
+    else:
+        click.echo(f"{target}: put `transfer_plugins = osdf={target.name}` into a submit file")

@@ -1,0 +1,20 @@
+"""packtrain schema"""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from packtrain.cli.ui.output import json_option
+from packtrain.spec.models.workflow import schema
+
+
+@click.command(name="schema")
+@json_option
+def command(as_json: bool) -> None:
+    """Print the JSON Schema of workflow files.
+
+    Editors that know it complete keys and mark mistakes; `packtrain init` writes the header line.
+    """
+    click.echo(json.dumps(schema(), indent=None if as_json else 2, ensure_ascii=False))

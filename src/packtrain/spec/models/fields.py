@@ -1,0 +1,142 @@
+"""The kinds of values that a workflow's keys take, and the base of its models."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic.alias_generators import to_camel
+
+from packtrain.spec import units
+from packtrain.transfer.http.digest_headers import parsed
+
+
+class Model(BaseModel):
+    """Keys are camelCase in the file; unknown ones are a problem; a docstring below a field describes it."""
+
+    model_config = ConfigDict(
+        alias_generator=to_camel,
+        extra="forbid",
+        frozen=True,
+        use_attribute_docstrings=True,
+        hide_input_in_errors=True,
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _empty_is_absent(cls, data: Any) -> Any:
+        """`key:` with nothing behind it counts as not given, where it need not be given."""
+        if not isinstance(data, dict):
+            return data
+        optional = {field.alias for field in cls.model_fields.values() if not field.is_required()}
+        return {key: value for key, value in data.items() if value is not None or key not in optional}
+
+
+def written(value: Any) -> Any:
+    """Numbers and truth values, where text is wanted, as they were written."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (int, float)):
+        return getattr(value, "text", str(value))
+    return value
+
+
+def _written_or_empty(value: Any) -> Any:
+    return "" if value is None else written(value)
+
+
+def _no_bool(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise ValueError(f"should be a whole number, but is {str(value).lower()}")
+    return value
+
+
+def _quantity(parse: Any) -> Any:
+    """A number, or text with a unit that `parse` understands."""
+
+    def read(value: Any) -> Any:
+        text = written(_no_bool(value))
+        return parse(text) if isinstance(text, str) else text
+
+    return read
+
+
+def _mode(value: Any) -> Any:
+    """Decimal as DeepSquare has it, or octal when it is written so: 0755, 0o755."""
+    text = written(_no_bool(value))
+    if isinstance(text, str) and re.fullmatch(r"0o?[0-7]{1,6}", text) and text != "0":
+        return int(text.replace("o", ""), 8)
+    return value
+
+
+def _matches(pattern: str, sentence: str) -> AfterValidator:
+    compiled = re.compile(pattern, re.ASCII)
+
+    def check(value: str) -> str:
+        if not compiled.fullmatch(value):
+            raise ValueError(f"{value[:80]!r} {sentence}")
+        return value
+
+    return AfterValidator(check)
+
+
+def _env_key(value: str) -> str:
+    if value in ("PATH", "LD_LIBRARY_PATH"):
+        raise ValueError(f"{value} may not be set here; `environment.path` puts folders in front of PATH")
+    return value
+
+
+def _url(value: str) -> str:
+    try:
+        parts = urlsplit(value)
+        good = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        good = False
+    if not good or re.search(r"\s", value):
+        raise ValueError(f"{value[:200]!r} is no address; it should start with https:// or http:// and name a host")
+    return value
+
+
+def inside(value: str) -> str:
+    """A relative path that stays below its folder."""
+    if not value or value.startswith(("/", "~")) or ".." in value.split("/"):
+        raise ValueError(f"{value[:80]!r} should be a path below the folder: relative, without `..`")
+    return value
+
+
+# Limits come before the readers, so that the JSON Schema shows them.
+Str = Annotated[str, BeforeValidator(written)]
+Line = Annotated[str, BeforeValidator(_written_or_empty, json_schema_input_type=str | int | float | bool | None)]
+Int = Annotated[int, BeforeValidator(_no_bool)]
+Positive = Annotated[int, Field(ge=1, le=10**9), BeforeValidator(_no_bool)]
+Count = Annotated[int, Field(ge=0, le=10**9), BeforeValidator(_no_bool)]
+Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False), BeforeValidator(_no_bool)]
+Factor = Annotated[float, Field(ge=1, le=1000, allow_inf_nan=False), BeforeValidator(_no_bool)]
+Number = Annotated[float, Field(allow_inf_nan=False), BeforeValidator(_no_bool)]
+Seconds = Annotated[
+    float, Field(gt=0, le=10**10), BeforeValidator(_quantity(units.duration), json_schema_input_type=float | str)
+]
+Bytes = Annotated[int, Field(ge=0, le=10**18), BeforeValidator(_quantity(units.size), json_schema_input_type=int | str)]
+Megabytes = Annotated[
+    int, Field(ge=1, le=10**12), BeforeValidator(_quantity(units.megabytes), json_schema_input_type=int | str)
+]
+FileMode = Annotated[int, Field(ge=0, lt=512), BeforeValidator(_mode, json_schema_input_type=int | str)]
+Word = Annotated[Str, _matches(r"[A-Za-z_][A-Za-z0-9_]*", "should be a name of letters, digits and _")]
+EnvKey = Annotated[Word, AfterValidator(_env_key)]
+Name = Annotated[
+    Str, _matches(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,99}", "should be a name of letters, digits, blanks, `.`, `_`, `-`")
+]
+FolderName = Annotated[
+    Str, _matches(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}", "becomes a folder's name: letters, digits, `.`, `_`, `-` only")
+]
+Version = Annotated[Str, _matches(r"\d+(\.\d+){0,3}", "should be a version such as 8.0 or 525.60")]
+Sha256 = Annotated[Str, AfterValidator(partial(parsed, "sha256"))]
+Md5 = Annotated[Str, AfterValidator(partial(parsed, "md5"))]
+Crc32c = Annotated[Str, AfterValidator(partial(parsed, "crc32c"))]
+Url = Annotated[Str, AfterValidator(_url)]
+RelativePath = Annotated[Str, AfterValidator(inside)]
+AbsolutePath = Annotated[Str, _matches(r"/[^\x00]*", "should be an absolute path")]
+FilePath = Annotated[Str, Field(min_length=1)]

@@ -1,0 +1,37 @@
+"""Jobs of one run never share an output: found before anything runs."""
+
+from __future__ import annotations
+
+import os.path
+
+from packtrain.spec import matrix, templates
+from packtrain.spec.diagnostics import Path, Report
+from packtrain.spec.models.inputs_outputs import Output
+from packtrain.spec.models.workflow import Workflow
+
+
+def destination(output: Output) -> tuple[Path, str]:
+    """The key that says where the output goes, and the address, not yet filled in."""
+    if output.s3:
+        return ("output", "s3", "path"), f"{output.s3.bucket_url}{output.s3.path}"
+    if output.file:
+        return ("output", "file", "path"), os.path.normpath(output.file.path)
+    if output.http:
+        return ("output", "http", "url"), output.http.url
+    osdf = output.osdf
+    return ("output", "osdf"), (osdf.url or osdf.path or "") if osdf else ""
+
+
+def check(workflow: Workflow, report: Report) -> None:
+    """Report the first two jobs that would write to one place."""
+    if workflow.output is None:
+        return
+    path, address = destination(workflow.output)
+    owners: dict[str, int] = {}
+    for job, point in enumerate(matrix.expand(workflow.matrix, workflow.count)):
+        filled = templates.fill(address, {**point, "job": str(job)}).rstrip("/")
+        if filled in owners:
+            message = f"jobs {owners[filled]} and {job} would both write to {filled or '/'}"
+            report.error(path, message, "put {job} into it, or a key of the matrix")
+            return
+        owners[filled] = job

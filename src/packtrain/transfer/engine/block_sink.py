@@ -1,0 +1,40 @@
+"""Where the blocks of a fetch go: what the engine and its workers ask of such a place."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from packtrain.transfer.engine.resume_log import Known
+
+
+class Mover(Protocol):
+    """Takes blocks piece by piece."""
+
+    def move(self, index: int, got: int, piece: memoryview) -> None:
+        """The bytes of a block behind those got before."""
+        ...
+
+    def moved(self, index: int) -> None:
+        """All of it; instead of `put`."""
+        ...
+
+    def read_back(self, index: int, view: memoryview) -> None:
+        """The first bytes of a block that was begun."""
+        ...
+
+
+class Shelf(Protocol):
+    def begin(self, known: Known) -> None: ...
+
+    def begin_unsized(self) -> None: ...
+
+    def put(self, index: int, block: memoryview) -> memoryview:
+        """Take a block; gives a buffer to receive the next one into."""
+        ...
+
+    def append(self, position: int, data: memoryview) -> None: ...
+
+    @property
+    def mover(self) -> Mover | None:
+        """For blocks that nobody needs to see."""
+        ...

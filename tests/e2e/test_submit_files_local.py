@@ -1,0 +1,161 @@
+"""HTCondor's submit files as they are: `packtrain run job.sub` on this machine, and `packtrain adopt`."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from testbed import apptainer
+from testbed.http_server import Fault, Origin
+from tests.support.cli_runs import Desk
+
+pytestmark = pytest.mark.slow
+
+WRAPPER = """#!/bin/bash
+mkdir data
+tar -xf words.tar -C data
+python3 train.py "$@" || echo "training failed"
+rm -rf data words.tar
+"""
+TRAIN = """
+import os, pathlib, sys
+words = pathlib.Path("data/words.txt").read_text()
+print("trained with", sys.argv[1:], os.environ["NOTE"], os.environ["_CONDOR_SCRATCH_DIR"] == os.getcwd())
+pathlib.Path("model.txt").write_text(words + " ".join(sys.argv[1:]))
+"""
+SUBMIT = """# in the style of the published ones
++JOB_Site = "$$(GLIDEIN_Site:Unknown)"
+log    = job_$(Cluster).log
+error  = job_$(Cluster)_$(Process).err
+output = job_$(Cluster)_$(Process).out
+executable = run.sh
+arguments  = "--epochs 5 --note 'a b' --seed $(Process)"
+environment = "NOTE='x y'"
+transfer_input_files = train.py, \\
+    {url}/words.tar
+should_transfer_files = YES
+when_to_transfer_output = ON_EXIT
+request_memory = 64MB
+{more}
+queue {count}
+"""
+
+
+@pytest.fixture
+def served(tmp_path):
+    folder = tmp_path / "served"
+    folder.mkdir()
+    (folder / "words.txt").write_text("hello ")
+    os.system(f"tar -C {folder} -cf {folder}/words.tar words.txt")
+    return folder
+
+
+@pytest.fixture
+def desk(tmp_path):
+    made = Desk(tmp_path)
+    made.write(WRAPPER, "run.sh")
+    made.write(TRAIN, "train.py")
+    return made
+
+
+def submit(desk, origin, more="", count=""):
+    desk.write(SUBMIT.format(url=origin.url, more=more, count=count), "job.sub")
+
+
+def test_one_job_brings_its_outputs_to_where_htcondor_would(desk, served):
+    with Origin(served, faults=[Fault(status=503)]) as origin:
+        submit(desk, origin)
+        desk.call("run", "job.sub", "--expect", "model.txt")
+    assert (desk.folder / "model.txt").read_text() == "hello --epochs 5 --note a b --seed 0"
+    run = desk.run_folder().name
+    said = (desk.folder / f"job_{run}_0.out").read_text()
+    assert said == "trained with ['--epochs', '5', '--note', 'a b', '--seed', '0'] x y True\n"
+    assert (desk.folder / f"job_{run}_0.err").read_text() == ""
+    assert (desk.folder / "run.sh").read_text() == WRAPPER
+    assert "trained with" in desk.call("logs")
+
+
+def test_many_jobs_keep_their_outputs_apart(desk, served):
+    with Origin(served) as origin:
+        submit(desk, origin, count="3")
+        desk.call("run", "job.sub", "--offline")
+    assert "3 jobs would write to ., where the last one wins: outputs are kept apart" in desk.err
+    assert "run.sh:5:1: warning: the exit code is that of `rm -rf data words.tar`" in desk.err
+    models = [(desk.run_folder() / f"jobs/{n}/output/model.txt").read_text() for n in range(3)]
+    assert models == [f"hello --epochs 5 --note a b --seed {n}" for n in range(3)]
+    assert not (desk.folder / "model.txt").exists()
+
+
+def test_a_failure_that_the_wrapper_hides_is_found_by_expect(desk, served):
+    desk.write("raise SystemExit('out of luck')", "train.py")
+    with Origin(served) as origin:
+        submit(desk, origin, more="max_retries = 0")
+        desk.call("run", "job.sub", "--expect", "model.txt", code=None)
+    assert desk.code not in (0, 1, 2)
+    assert "the expected output 'model.txt' is missing" in desk.call("why")
+    assert not (desk.folder / "model.txt").exists()
+
+
+def test_declared_outputs_are_expected_and_renamed(desk, served):
+    remap = 'transfer_output_files = model.txt\ntransfer_output_remaps = "model.txt = models/m-$(Process).txt"'
+    with Origin(served) as origin:
+        submit(desk, origin, more=remap + "\ninitialdir = runs/$(Process)\ntransfer_executable = true", count="2")
+        (desk.folder / "runs/0").mkdir(parents=True)
+        (desk.folder / "runs/1").mkdir(parents=True)
+        for number in (0, 1):
+            (desk.folder / f"runs/{number}/train.py").write_text(TRAIN)
+        desk.call("run", "job.sub")
+    assert (desk.folder / "runs/1/models/m-1.txt").read_text().endswith("--seed 1")
+
+
+def test_what_cannot_be_honoured_stops_it_before_anything_is_fetched(desk, served):
+    with Origin(served) as origin:
+        submit(desk, origin, more="checkpoint_exit_code = 85\nsuccess_exit_code = 4")
+        desk.call("run", "job.sub", code=2)
+        assert origin.seen == []
+    assert "job.sub:14:1: checkpoint_exit_code is not supported" in desk.err
+    assert "job.sub:15:1: success_exit_code is not supported" in desk.err
+    assert not (desk.folder / ".packtrain").exists()
+
+
+def test_a_missing_local_file_is_told_with_its_line(desk, served):
+    (desk.folder / "train.py").unlink()
+    with Origin(served) as origin:
+        submit(desk, origin)
+        desk.call("check", "job.sub", code=2)
+    assert "job.sub:9:1: " in desk.err
+    assert "train.py does not exist" in desk.err
+
+
+def test_adopt_prints_a_workflow_that_does_the_same(desk, served):
+    with Origin(served) as origin:
+        submit(desk, origin)
+        desk.write(desk.call("adopt", "job.sub", "--expect", "model.txt"), "job.yaml")
+        desk.call("check", "job.yaml")
+        desk.call("run", "job.yaml")
+    assert (desk.folder / "model.txt").read_text().startswith("hello ")
+    data = desk.json("adopt", "job.sub")
+    assert data["workflow"]["name"] == "job"
+    assert any("log is left out" in problem["message"] for problem in data["problems"])
+
+
+def test_adopt_of_a_bad_file(desk):
+    desk.write("executable = x\nuniverse = grid\nqueue\n", "job.sub")
+    desk.call("adopt", "job.sub", code=2)
+    assert "job.sub:2:1: the universe grid is not supported" in desk.err
+    assert desk.json("adopt", "none.sub", code=2)["workflow"] == {}
+
+
+def test_in_a_container(tmp_path):
+    apptainer.make_image(tmp_path / "image.sif")
+    desk = Desk(tmp_path, PATH=f"{apptainer.folder()}/usr/bin:{os.environ['PATH']}")
+    desk.write("#!/bin/sh\ntest -e /bin/busybox && cat numbers.txt > inside.txt\n", "run.sh")
+    desk.write("1 2 3\n", "numbers.txt")
+    desk.write(
+        'universe = vanilla\n+SingularityImage = "image.sif"\nexecutable = run.sh\n'
+        "transfer_input_files = numbers.txt\ntransfer_output_files = inside.txt\nqueue\n",
+        "job.sub",
+    )
+    desk.call("run", "job.sub")
+    assert (desk.folder / "inside.txt").read_text() == "1 2 3\n"

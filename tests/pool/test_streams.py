@@ -1,0 +1,52 @@
+"""A training that streams its data on a real pool: from the federation, by way of caches, evicted in mid-epoch."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+
+import pytest
+
+from testbed.federation import RealFederation
+from tests.support.nested_archives import nested
+from tests.support.programs import stream_training
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("pool-2"), pytest.mark.timeout(600)]
+
+WORKFLOW = """
+name: streaming
+resources: {{tasks: 1, cpusPerTask: 1, memPerCpu: 500, gpus: 0}}
+limits: {{grace: 20s, disk: 3GB}}
+input: {{osdf: {{url: "{url}"}}, mode: stream}}
+checkpoint: {{path: checkpoint.pt, every: 1h}}
+expect: [seen.json]
+steps: [{{name: train, run: {{command: "exec {python} {program} --wait-at 5 --gate {gate}"}}}}]
+"""
+PATIENCE_S = 120  # torch is imported, and caches are started, on a machine that others use
+STEPS = 9  # of an epoch: 36 samples in batches of 4
+
+
+def test_evicted_in_mid_epoch_each_sample_is_seen_once(desk, tmp_path):
+    gate = desk.folder / "gate"
+    with RealFederation(tmp_path / "federation") as federation:
+        samples = nested(federation.origin.objects / "train.tar")
+        desk.pool.trust(federation.ca)
+        desk.environment |= {"SSL_CERT_FILE": str(federation.ca), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+        program = {"python": sys.executable, "program": stream_training.__file__, "gate": gate}
+        desk.write(WORKFLOW.format(url=federation.url("train.tar"), **program))
+        process = desk.start("run", "workflow.yaml", "--on", "htcondor")
+        desk.await_some((desk.folder / "waits").exists, PATIENCE_S)
+        desk.pool.run(["condor_vacate_job", "-constraint", "JobUniverse == 5"])
+        desk.await_some(lambda: "\n004 (" in (desk.run_folder() / "htcondor/user.log").read_text())
+        gate.touch()
+        out, err = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0, out + err
+    assert "input: 36 samples of 3 classes to stream" in out
+    seen = json.loads((desk.run_folder() / "jobs/0/output/seen.json").read_text())
+    for epoch in (1, 2):
+        found = Counter(one for number, batch in seen if number == epoch for one in batch)
+        assert found == Counter(one for one, _ in samples), f"epoch {epoch}"
+    starts = [log.read_text() for log in desk.run_folder().glob("jobs/0/attempts/*/logs/train.out")]
+    begun = [int(line.split()[-1]) for text in starts for line in text.splitlines() if line.startswith("starts at")]
+    assert sorted(begun)[0] == 0 and 5 <= sorted(begun)[-1] < STEPS, "it went on in the middle of the first epoch"

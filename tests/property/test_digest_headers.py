@@ -1,0 +1,49 @@
+"""Digests as people and servers write them are read, or refused with a sentence; nothing else happens."""
+
+from __future__ import annotations
+
+import base64
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from packtrain.transfer.http.digest_headers import BYTES, digest_of, parsed
+from packtrain.transfer.http.headers import Fields
+
+OF_PEOPLE = ["sha256", "md5", "crc32c"]
+HEADERS = ["Digest", "Repr-Digest", "Content-MD5", "x-goog-hash", "x-amz-checksum-crc32c", "x-amz-checksum-type"]
+
+
+@pytest.mark.parametrize("algorithm", OF_PEOPLE)
+@settings(deadline=None)
+@given(data=st.data())
+def test_both_forms_of_any_digest(algorithm, data):
+    raw = data.draw(st.binary(min_size=BYTES[algorithm], max_size=BYTES[algorithm]))
+    for text in (raw.hex(), raw.hex().upper(), base64.b64encode(raw).decode()):
+        assert parsed(algorithm, text) == raw.hex()
+
+
+@settings(deadline=None)
+@given(
+    algorithm=st.sampled_from(OF_PEOPLE), text=st.text(max_size=70) | st.text("0123456789abcdefAF+/=-: ", max_size=70)
+)
+def test_any_text(algorithm, text):
+    try:
+        found = parsed(algorithm, text)
+    except ValueError as error:
+        assert f"{2 * BYTES[algorithm]} hexadecimal digits, or base64" in str(error)
+    else:
+        assert re.fullmatch(f"[0-9a-f]{{{2 * BYTES[algorithm]}}}", found)
+
+
+@settings(deadline=None)
+@given(
+    lines=st.lists(st.tuples(st.sampled_from(HEADERS), st.text("md5crc32csha-=,:; AB90+/=_é", max_size=60))),
+    partial=st.booleans(),
+)
+def test_any_headers(lines, partial):
+    block = "".join(f"{name}: {value}\r\n" for name, value in lines).encode("latin-1")
+    digest = digest_of(Fields.parsed(block), 100, partial)
+    assert digest is None or len(digest.value) == 2 * BYTES[digest.algorithm]

@@ -1,0 +1,36 @@
+"""What a director's headers say is what was written into them, and nothing in them makes us fall over."""
+
+from __future__ import annotations
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from packtrain.transfer.backends.pelican.director import directions, duplicates, fields_of
+
+urls = st.text(st.characters(min_codepoint=33, max_codepoint=126, blacklist_characters="<>"), min_size=1, max_size=30)
+links = st.lists(st.tuples(urls, st.integers(0, 99), st.booleans()), max_size=5, unique_by=lambda link: link[0])
+
+
+@given(links)
+def test_every_link_is_found_by_its_rank(links):
+    quoted = {True: '"duplicate"', False: "duplicate"}
+    header = ", ".join(f"<{url}>; rel={quoted[q]}; pri={rank}; depth=1" for url, rank, q in links)
+    assert duplicates(header) == [url for url, rank, _ in sorted(links, key=lambda link: link[1])]
+
+
+names = st.text("abcdefgh-", min_size=1, max_size=8)
+values = st.text(st.characters(min_codepoint=33, max_codepoint=126, blacklist_characters=","), max_size=20)
+
+
+@given(st.dictionaries(names, values, max_size=4))
+def test_fields_come_back(fields):
+    assert fields_of(", ".join(f"{name}={value}" for name, value in fields.items())) == fields
+
+
+odd = st.text('<>[]/:;,="pri rel0', max_size=30)
+
+
+@given(st.text(max_size=100) | odd, st.text(max_size=100))
+@example("<//[>", "")
+def test_any_headers_give_directions(link, namespace):
+    assert directions("https://h/x", link, namespace).servers

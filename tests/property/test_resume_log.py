@@ -1,0 +1,42 @@
+"""Wherever a transfer is cut, and however often, the file is right in the end."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from packtrain.errors import FailedError
+from packtrain.plan import Digest, Item, Ref
+from packtrain.transfer.fetch import fetch
+from testbed.http_server import Fault, Origin
+
+DATA = bytes(i * 7919 % 251 for i in range(40_000))
+
+faults = st.one_of(
+    st.builds(Fault, close_after=st.integers(0, len(DATA)), chunked=st.booleans(), no_range=st.booleans()),
+    st.builds(Fault, status=st.sampled_from([404, 500, 503])),
+    st.builds(Fault, no_range=st.just(True)),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(processes=st.lists(st.lists(faults, max_size=1), max_size=4), digest=st.booleans(), mirrors=st.integers(1, 2))
+def test_resume_after_any_cut(processes, digest, mirrors):
+    wanted = Digest("sha256", hashlib.sha256(DATA).hexdigest()) if digest else None
+    with tempfile.TemporaryDirectory() as made, Origin(Path(made)) as origin:
+        Path(made, "served").write_bytes(DATA)
+        target = Path(made, "target")
+        item = Item("data", (Ref(f"{origin.url}/served"),) * mirrors, digest=wanted)
+        for script in [*processes, []]:
+            origin.faults[:] = script
+            try:
+                fetch(item, target, str, patience_s=0, stop=lambda: None, progress=lambda done, total: None)
+                break
+            except FailedError:
+                assert not target.exists()
+        assert target.read_bytes() == DATA
+        assert sorted(p.name for p in Path(made).iterdir()) == ["served", "target"]

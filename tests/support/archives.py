@@ -1,0 +1,114 @@
+"""Builders of archives, and the two ways to unpack them: out of a file, and while they come."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import itertools
+import lzma
+import random
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from packtrain.errors import FailedError
+from packtrain.transfer.archive.unpack import Unpacked, can_stream, unpack, unpack_stream
+
+FILES = {"a.txt": b"alpha", "deep/er/b.bin": bytes(range(256)) * 5000, "empty": b"", "ü ñ.txt": b"names"}
+RANDOM = random.Random(1).randbytes(300_000)
+
+
+def member(name: str, data: bytes = b"", kind: bytes = tarfile.REGTYPE, link: str = "", mode: int = 0o644):
+    info = tarfile.TarInfo(name)
+    info.size, info.type, info.linkname, info.mode = len(data), kind, link, mode
+    return info, data
+
+
+def tar_of(members, mode: str = "w", form: int = tarfile.PAX_FORMAT) -> bytes:
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode=mode, format=form) as tar:
+        for info, data in members:
+            tar.addfile(info, io.BytesIO(data))
+    return made.getvalue()
+
+
+def zip_of(files, method: int = zipfile.ZIP_DEFLATED, force_zip64: bool = False) -> bytes:
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", method) as archive:
+        for name, data in files.items():
+            with archive.open(name, "w", force_zip64=force_zip64) as file:
+                file.write(data)
+    return made.getvalue()
+
+
+def plain_tar(files=None) -> bytes:
+    return tar_of(member(name, data) for name, data in (FILES if files is None else files).items())
+
+
+def content(folder: Path) -> dict:
+    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+class Trickle:
+    """A download that comes in pieces of odd sizes."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data, self._sizes = memoryview(data), itertools.cycle((1, 700, 13, 66_000, 512, 4096))
+
+    def read(self, size: int) -> bytes:
+        return b"".join(self.take(size))
+
+    def take(self, size: int) -> list:
+        views = []
+        while size and len(self._data):
+            piece = min(size, next(self._sizes))
+            views.append(self._data[:piece])
+            self._data, size = self._data[piece:], size - len(views[-1])
+        return views
+
+
+def from_file(path: Path, folder: Path, **more) -> Unpacked:
+    return unpack(path, folder, **more)
+
+
+def from_stream(path: Path, folder: Path, **more) -> Unpacked:
+    """What can be streamed is; the others have to be a file."""
+    data = path.read_bytes()
+    if not can_stream(data[:512]):
+        return unpack(path, folder, **more)
+    path.rename(path.with_name("hidden"))
+    try:
+        return unpack_stream(Trickle(data), path.name, folder, **more)
+    finally:
+        path.with_name("hidden").rename(path)
+
+
+WAYS = {"file": from_file, "stream": from_stream}
+WAY = [from_file]
+
+
+def run(place: Path, data: bytes, name: str = "data", **more) -> Unpacked:
+    path = place / name
+    path.write_bytes(data)
+    given = {"limit_bytes": None, "stop": lambda: None, "progress": lambda d, t: None, **more}
+    return WAY[0](path, place / "into", **given)
+
+
+def failure(place: Path, data: bytes, name: str = "data", **more) -> FailedError:
+    with pytest.raises(FailedError) as caught:
+        run(place, data, name, **more)
+    assert sorted(p.name for p in place.iterdir() if p.name != "into") == sorted([name, "witness"])
+    assert (place / "witness").read_text() == "untouched"
+    return caught.value
+
+
+ARCHIVES = {
+    "tar": plain_tar(),
+    "tar.gz": gzip.compress(plain_tar()),
+    "tar.bz2": bz2.compress(plain_tar()),
+    "tar.xz": lzma.compress(plain_tar()),
+    "zip": zip_of(FILES),
+}

@@ -1,0 +1,58 @@
+"""A small training with torch that streams its samples, saves after each batch, and tells which ones it saw."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+import zlib
+from pathlib import Path
+
+import torch
+
+from packtrain.torch import Checkpoint
+from packtrain.torch.streaming import loader
+
+BATCH = 4
+
+
+def decode(data: bytes, label: int) -> tuple[int, int]:
+    return zlib.crc32(data), label
+
+
+def train(options: argparse.Namespace) -> None:
+    output = Path(os.environ["PACKTRAIN_OUTPUT"])
+    data = loader(batch_size=BATCH, workers=options.workers, decode=decode, span=4000, memory=40_000)
+    checkpoint = Checkpoint(output / "checkpoint.pt", model=torch.nn.Linear(1, 1), data=data)
+    start = checkpoint.resume()
+    seen, step = list(start.extra.get("seen", [])), start.step
+    print(f"starts at {step}", flush=True)
+    for epoch in range(data.epoch, options.epochs + 1):
+        for sums, _ in data:
+            seen.append([epoch, sums.tolist()])
+            step += 1
+            checkpoint.save(epoch=epoch, step=step, seen=seen)
+            wait(step, options, checkpoint)
+            if checkpoint.should_stop():
+                checkpoint.leave()
+    checkpoint.close()
+    (output / "seen.json").write_text(json.dumps(seen))
+
+
+def wait(step: int, options: argparse.Namespace, checkpoint: Checkpoint) -> None:
+    """At one step, until the gate is open or somebody asks to leave."""
+    if step == options.wait_at:
+        (options.gate.parent / "waits").touch()
+    while step == options.wait_at and not options.gate.exists() and not checkpoint.should_stop():
+        time.sleep(0.01)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--epochs", type=int, default=2)
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--wait-at", type=int, default=-1)
+    parser.add_argument("--gate", type=Path)
+    torch.set_num_threads(1)
+    train(parser.parse_args())

@@ -1,0 +1,159 @@
+"""What a step finds in its environment."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import packtrain
+from packtrain.agent.steps.environment import parse_env_file, shout
+from packtrain.plan import Environment, EnvVar, Input, RunResources, Secret
+from tests.support.paths import ROOT
+from tests.support.step_harness import Bench, env, sh
+
+ONE_TASK = RunResources()
+DUMP = f"{sys.executable} -I -S -c 'import json, os; print(json.dumps(dict(os.environ)))'"
+
+
+@pytest.fixture
+def bench(tmp_path):
+    made = Bench(tmp_path, secrets={"token": "s3cr3t-value"})
+    yield made
+    made.close()
+
+
+def variables(bench, *before, step_env=(), resources=ONE_TASK, **job):
+    bench.run(*before, sh(DUMP, name="dump", env=step_env, resources=resources), **job)
+    return json.loads(bench.log("dump.out").splitlines()[-1])
+
+
+def test_deepsquares_variables(bench):
+    found = variables(bench, resources=RunResources(1, 3, 500, 2))
+    root = str(bench.box.root)
+    assert found["STORAGE_PATH"] == root
+    assert found["DEEPSQUARE_INPUT"] == f"{root}/input"
+    assert found["DEEPSQUARE_OUTPUT"] == f"{root}/output"
+    assert found["DEEPSQUARE_ENV"] == str(bench.box.env_file)
+    temporary = ("TMP", "SHARED_TMP", "SHARED_WORLD_TMP", "DISK_TMP", "DISK_WORLD_TMP")
+    assert {found[f"DEEPSQUARE_{name}"] for name in temporary} == {f"{root}/tmp"}
+    names = ("NTASKS", "CPUS_PER_TASK", "MEM_PER_CPU", "GPUS_PER_TASK", "CPUS", "MEM", "GPUS")
+    assert [found[name] for name in names] == ["1", "3", "500", "2", "3", "1500", "2"]
+
+
+def test_packtrains_variables(bench):
+    inputs = (Input("", "input"), Input("my-data.2", "inputs/my-data.2"))
+    found = variables(bench, inputs=inputs, point=(EnvVar("lr", "0.1"), EnvVar("batch-size", "32")))
+    root = str(bench.box.root)
+    expected = {
+        "RUN": "run-1",
+        "JOB": "7",
+        "INPUT": f"{root}/input",
+        "INPUTS": f"{root}/inputs",
+        "INPUT_MY_DATA_2": f"{root}/inputs/my-data.2",
+        "OUTPUT": f"{root}/output",
+        "TMP": f"{root}/tmp",
+        "METRICS": f"{root}/metrics.jsonl",
+        "POINT_LR": "0.1",
+        "POINT_BATCH_SIZE": "32",
+    }
+    assert {name: found.get(f"PACKTRAIN_{name}") for name in expected} == expected
+    assert found["PYTHONUNBUFFERED"] == "1"
+    assert "RANK" not in found
+
+
+def test_precedence_from_host_to_step(bench):
+    low = env(A="job", B="job", C="job", STORAGE_PATH="job", FROM_HOST="job")
+    found = variables(
+        bench,
+        sh("echo B=file >> $DEEPSQUARE_ENV; echo C=file >> $DEEPSQUARE_ENV"),
+        env=low,
+        step_env=env(C="step", NTASKS="step"),
+    )
+    assert [found[name] for name in ("A", "B", "C", "FROM_HOST", "NTASKS")] == ["job", "file", "step", "job", "step"]
+    assert found["STORAGE_PATH"] == str(bench.box.root)
+
+
+def test_a_secret_is_revealed_to_the_step_and_nowhere_else(bench):
+    token = EnvVar("TOKEN", Secret("token"))
+    bench.run(
+        sh(
+            'echo "it is $TOKEN"; echo "not $TOKEN" >&2; [ ${#TOKEN} = 12 ] && exit 3',
+            name="t",
+            env=(token,),
+            catch=(sh("true"),),
+        )
+    )
+    assert bench.log("t.out") == "it is ***\n"
+    assert bench.log("t.err") == "not ***\n"
+    home = bench.box.home
+    written = b"".join(path.read_bytes() for path in (*home.logs.iterdir(), home.journal))
+    assert b"s3cr3t-value" not in written
+    assert b"not ***" in home.journal.read_bytes()
+
+
+def test_the_environment_of_the_job_surrounds_a_command(bench):
+    around = Environment(setup="greeting=hello\nexport MODULE=loaded", path=("/opt/one", "/opt/two"))
+    bench.run(sh('echo "$greeting $MODULE $PATH"', name="p"), environment=around)
+    words = bench.log("p.out").split()
+    assert words[:2] == ["hello", "loaded"]
+    assert words[2].startswith("/opt/one:/opt/two:/")
+
+
+def test_lines_that_are_no_variables_are_ignored_with_one_notice(bench):
+    bench.run(
+        sh("echo 'what is this' >> $DEEPSQUARE_ENV; echo OK=1 >> $DEEPSQUARE_ENV"),
+        sh("true"),
+        sh("echo $OK", name="ok"),
+    )
+    assert bench.log("ok.out") == "1\n"
+    assert bench.notices().count("what is this") == 1
+
+
+def test_a_removed_env_file_is_an_empty_one(bench):
+    bench.run(sh("rm $DEEPSQUARE_ENV"), sh("true"))
+
+
+@pytest.mark.parametrize(
+    ("data", "found", "ignored"),
+    [
+        (b"A=1\nA=2\nB= x y =z \n\n", {"A": "2", "B": " x y =z "}, []),
+        (b"A=no newline at the end", {"A": "no newline at the end"}, []),
+        (b"1A=1\nA B=2\n=3\nA\nB=\0\n", {}, ["1A=1", "A B=2", "=3", "A", "B=\0"]),
+        (b"A=\xff\r\n", {"A": "\udcff\r"}, []),
+        (b"", {}, []),
+    ],
+)
+def test_the_env_file(data, found, ignored):
+    assert parse_env_file(data) == (found, ignored)
+
+
+def test_names_become_parts_of_variables():
+    assert shout("my-data.2/x") == "MY_DATA_2_X"
+
+
+@pytest.mark.slow
+def test_steps_can_import_packtrain_from_the_agents_zip(tmp_path):
+    """The agent runs from a zip here, as on a worker."""
+    agent = tmp_path / "agent.pyz"
+    source = Path(packtrain.__file__).parent
+    with zipfile.ZipFile(agent, "w") as archive:
+        archive.write(source / "__init__.py", "packtrain/__init__.py")
+        for path in sorted(source.rglob("*.py")):
+            if path.relative_to(source).parts[0] in ("agent", "plan", "events", "errors.py"):
+                archive.write(path, Path("packtrain") / path.relative_to(source))
+    program = (
+        "import sys; sys.path[:0] = sys.argv[1:3]\n"
+        "from pathlib import Path\nfrom tests.support.step_harness import Bench, sh, env\n"
+        "bench = Bench(Path(sys.argv[3]))\n"
+        f"ask = sh('{sys.executable} -S -c \"import packtrain, sys; print(packtrain.__file__, sys.path[1:3])\"',"
+        " name='ask', env=env(PYTHONPATH='/more'))\n"
+        "bench.run(ask)\nprint(bench.log('ask.out'))\nbench.close()\n"
+    )
+    argv = [sys.executable, "-I", "-S", "-c", program, str(agent), str(ROOT), str(tmp_path / "home")]
+    said = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
+    assert said.split() == [f"{agent}/packtrain/__init__.py", f"['{agent}',", "'/more']"]

@@ -1,0 +1,177 @@
+"""Logs, last words, and the counter of memory kills."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from packtrain.agent.steps.exit_status import describe, status
+from packtrain.agent.steps.logs import Capture, LogFile, LogNames, Pump
+from packtrain.agent.steps.oom import oom_kills
+from packtrain.events import Redactor
+from tests.support.step_harness import Bench, sh
+
+SECRET = "hunter2-hunter2"
+
+
+def test_a_secret_cut_by_the_pieces_of_a_pipe_is_still_redacted(tmp_path):
+    bench = Bench(tmp_path, secrets={"s": SECRET})
+    halves = f"printf %s '{SECRET[:6]}'; sleep 0.1; printf '%s\\n' '{SECRET[6:]}'; printf %s {SECRET[:4]}"
+    bench.run(sh(halves, name="leak"))
+    assert bench.log("leak.out") == f"***\n{SECRET[:4]}"
+    bench.close()
+
+
+def test_what_cannot_be_a_secret_is_written_at_once(tmp_path):
+    log = LogFile(Redactor([SECRET]), tmp_path / "log")
+    log.feed(b"epoch 1\nhunt")
+    assert (tmp_path / "log").read_bytes() == b"epoch 1\n"
+    log.feed(b"ing")
+    assert (tmp_path / "log").read_bytes() == b"epoch 1\nhunting"
+    log.close()
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        (b"", ""),
+        (b"one\ntwo\n\n  \n", "two"),
+        (b"10%\r20%\r", "20%"),
+        (b"\x1b[91mred\x1b[0m\n", "red"),
+        (b"\xff broken\n", "\ufffd broken"),
+        (b"x" * 9000, "x" * 300),
+        (f"token {SECRET}".encode(), "token ***"),
+    ],
+)
+def test_last_words(said, words):
+    capture = Capture(Redactor([SECRET]))
+    capture.feed(said)
+    capture.close()
+    assert capture.last_words() == words
+
+
+def test_a_full_disk_costs_the_log_not_the_step():
+    if not os.path.exists("/dev/full"):
+        pytest.skip("needs /dev/full")
+    reader, writer = os.pipe()
+    log = LogFile(Redactor(), "/dev/full")
+    pump = Pump({reader: log})
+    pump.start()
+    for _ in range(4):
+        os.write(writer, b"x" * 65536)
+    os.close(writer)
+    assert pump.finish(10)
+    pump.abandon()
+    os.close(reader)
+    assert log.problem is not None
+    assert log.last_words() == "x" * 300
+
+
+def test_much_output_arrives_complete(tmp_path):
+    bench = Bench(tmp_path)
+    bench.run(sh("head -c 3000000 /dev/zero; head -c 3000000 /dev/zero >&2", name="much"))
+    assert (bench.box.home.logs / "much.out").stat().st_size == 3000000
+    assert (bench.box.home.logs / "much.err").stat().st_size == 3000000
+    bench.close()
+
+
+def test_log_names_are_never_shared():
+    names = LogNames()
+    assert names.of("a/b") == "a.b"
+    assert names.of("a.b") == "a.b-2"
+    assert names.of("a/b") == "a.b"
+    assert names.of("..") == "_"
+    assert len(names.of("x" * 500)) < 200
+    assert "/" not in names.of("/etc/passwd")
+
+
+@pytest.mark.parametrize(
+    ("code", "shells", "sentence"),
+    [
+        (2, 2, "ended with exit code 2"),
+        (-11, 139, "was killed by signal SIGSEGV"),
+        (-9, 137, "was killed by signal SIGKILL, often a sign of too little memory"),
+        (-40, 168, "was killed by signal 40"),
+    ],
+)
+def test_how_a_program_ended(code, shells, sentence):
+    assert (status(code), describe(code)) == (shells, sentence)
+
+
+def test_a_shell_that_reports_a_killed_program():
+    assert "SIGKILL, often a sign of too little memory" in describe(137)
+
+
+def write(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def test_the_memory_counter_of_control_groups_2(tmp_path):
+    write(tmp_path / "proc/self/cgroup", "0::/job/7\n")
+    write(tmp_path / "sys/fs/cgroup/job/7/memory.events", "low 0\nmax 9\noom 4\noom_kill 3\noom_group_kill 0\n")
+    assert oom_kills(tmp_path) == 3
+
+
+def test_the_memory_counter_of_control_groups_1(tmp_path):
+    write(tmp_path / "proc/self/cgroup", "5:cpu,cpuacct:/x\n4:memory:/job/7\n0::/\n")
+    write(tmp_path / "sys/fs/cgroup/memory/job/7/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n")
+    assert oom_kills(tmp_path) == 2
+
+
+def test_the_memory_counter_seen_from_a_container(tmp_path):
+    write(tmp_path / "proc/self/cgroup", "0::/of/the/host\n")
+    write(tmp_path / "sys/fs/cgroup/memory.events", "oom_kill 1\n")
+    assert oom_kills(tmp_path) == 1
+
+
+def test_nobody_counts(tmp_path):
+    assert oom_kills(tmp_path) == 0
+
+
+@pytest.fixture
+def small_group():
+    """A control group of 300 MB: room for a test process, not for what it starts."""
+    top, limit = "/sys/fs/cgroup/memory", "memory.limit_in_bytes"
+    with open("/proc/self/cgroup") as groups:
+        own = next((line.split(":")[2].strip() for line in groups if ":memory:" in line), None)
+    folder = f"{top}{own}/packtrain-test-{os.getpid()}"
+    try:
+        if own is None:
+            raise OSError("no control group of version 1")
+        os.mkdir(folder)
+        with open(f"{folder}/{limit}", "w") as file:
+            file.write(str(300 << 20))
+    except OSError as error:
+        pytest.skip(f"cannot make a control group: {error}")
+    yield folder
+    os.rmdir(folder)
+
+
+HUNGRY = """
+import os, sys
+from pathlib import Path
+sys.path[:0] = {path!r}
+from steps_bench import Bench, sh
+from packtrain.errors import FailedError
+Path({group!r}, "cgroup.procs").write_text(str(os.getpid()))
+bench = Bench(Path({folder!r}))
+first = "echo 1000 > /proc/self/oom_score_adj"  # the step, not this process, is to be chosen
+try:
+    bench.run(sh(f"{{first}}; exec {{sys.executable}} -c \\"b'x' * 2000000000\\"", name="hungry"))
+except FailedError as error:
+    print(error.kind, error.detail)
+bench.close()
+"""
+
+
+@pytest.mark.slow
+def test_a_step_killed_for_memory_is_told_apart(tmp_path, small_group):
+    """In a fresh process that is a member of the small group, as an agent in a slot is."""
+    program = HUNGRY.format(path=sys.path, group=small_group, folder=str(tmp_path))
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert told.stdout.startswith("out_of_memory "), told
+    assert '"hungry"' in told.stdout

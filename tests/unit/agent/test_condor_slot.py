@@ -1,0 +1,78 @@
+"""What the ads of job and machine say to the agent."""
+
+import time
+
+import pytest
+
+from packtrain.agent.condor_slot import Slot
+
+
+@pytest.fixture
+def slot(tmp_path):
+    def make(job="", machine=""):
+        (tmp_path / "job.ad").write_text(job)
+        (tmp_path / "machine.ad").write_text(machine)
+        names = {"_CONDOR_JOB_AD": tmp_path / "job.ad", "_CONDOR_MACHINE_AD": tmp_path / "machine.ad"}
+        return Slot({name: str(path) for name, path in names.items()})
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("machine", "site"),
+    [
+        ('Machine = "node1"\nGLIDEIN_Site = "Wisconsin"\nGLIDEIN_ResourceName = "CHTC-Spark-CE1"\n', "CHTC-Spark-CE1"),
+        ('Machine = "node1"\nglidein_site = "Wisconsin"\n', "Wisconsin"),
+        ('Machine = "node1"\nGLIDEIN_ResourceName = undefined\n', "node1"),
+    ],
+)
+def test_the_site(slot, machine, site):
+    assert slot(machine=machine).site == site
+
+
+def test_without_ads_nothing_is_known(tmp_path):
+    for environ in ({}, {"_CONDOR_JOB_AD": str(tmp_path / "none"), "_CONDOR_MACHINE_AD": str(tmp_path)}):
+        slot = Slot(environ)
+        assert slot.site
+        assert slot.deadline() is None
+        assert not slot.carries_checkpoints
+        assert slot.grace_s(30) == 30
+
+
+@pytest.mark.parametrize(
+    ("job", "hours"),
+    [
+        ('JobDurationCategory = "Medium"\n', 20),
+        ('JobDurationCategory = "Long"\n', 40),
+        ("AllowedExecuteDuration = 3600\n", 1),
+        ('JobDurationCategory = "Long"\nAllowedExecuteDuration = 7200\n', 2),
+        ('JobDurationCategory = "Medium"\nAllowedExecuteDuration = 360000\n', 20),
+    ],
+)
+def test_the_deadline(slot, job, hours):
+    before = time.time()
+    assert before + hours * 3600 <= slot(job).deadline() <= time.time() + hours * 3600
+
+
+@pytest.mark.parametrize("job", ["", "AllowedExecuteDuration = undefined\n", "AllowedExecuteDuration = 2 * Other\n"])
+def test_no_deadline(slot, job):
+    assert slot(job).deadline() is None
+
+
+@pytest.mark.parametrize(
+    ("value", "carries"),
+    [
+        ('"checkpoint"', True),
+        ('"journal.jsonl, logs,checkpoint/"', True),
+        ('"checkpoint.pt"', False),
+        ("undefined", False),
+    ],
+)
+def test_whether_checkpoints_are_carried(slot, value, carries):
+    assert slot(f"TransferCheckpoint = {value}\n").carries_checkpoints is carries
+
+
+def test_the_grace_period_is_what_the_slot_leaves_of_it(slot):
+    assert slot("JobMaxVacateTime = 600\n", "MachineMaxVacateTime = 50\n").grace_s(30) == pytest.approx(20)
+    assert slot("JobMaxVacateTime = 600\n").grace_s(30) == 30
+    assert slot(machine="MachineMaxVacateTime = 1\n").grace_s(30) == 1

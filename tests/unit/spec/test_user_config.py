@@ -1,0 +1,57 @@
+"""A person's own settings."""
+
+from __future__ import annotations
+
+import pytest
+
+from packtrain.errors import UsageError
+from packtrain.spec.user_config import Settings, load_settings, settings_path
+
+
+@pytest.fixture
+def given(tmp_path):
+    def write(text: str):
+        path = tmp_path / "config.yaml"
+        path.write_text(text, encoding="utf-8")
+        return load_settings(path)
+
+    return write
+
+
+def test_without_a_file_there_are_defaults(tmp_path):
+    assert load_settings(tmp_path / "none.yaml") == Settings()
+    assert Settings().htcondor.lease == 6 * 3600
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n", "htcondor:\n"])
+def test_an_empty_file_says_nothing(given, text):
+    assert given(text) == Settings()
+
+
+def test_what_can_be_said(given):
+    made = given("htcondor: {project: Vision, lease: 2h, maxJobs: 10, lines: {+Mine: true, rank: Mips}}\n").htcondor
+    assert (made.project, made.lease, made.max_jobs) == ("Vision", 7200, 10)
+    assert made.lines == {"+Mine": "true", "rank": "Mips"}
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("htcondor: {projekt: x}\n", "config.yaml:1:12: htcondor has no key 'projekt'; did you mean 'project'?"),
+        ("htcondor: {maxJobs: none}\n", "maxJobs"),
+        ("htcondor: [1]\n", "should be a mapping"),
+        ("htcondor: {\n", "config.yaml:"),
+    ],
+)
+def test_a_mistake_is_told_with_its_place(given, text, says):
+    with pytest.raises(UsageError) as error:
+        given(text)
+    assert says in str(error.value)
+
+
+def test_where_it_is(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.delenv("PACKTRAIN_CONFIG", raising=False)
+    assert settings_path() == tmp_path / "packtrain" / "config.yaml"
+    monkeypatch.setenv("PACKTRAIN_CONFIG", "/elsewhere.yaml")
+    assert str(settings_path()) == "/elsewhere.yaml"

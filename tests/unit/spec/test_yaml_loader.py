@@ -1,0 +1,111 @@
+"""YAML to values with places; whatever is wrong is a problem with a place, never an exception."""
+
+import pytest
+
+from packtrain.spec import yaml_loader
+from packtrain.spec.diagnostics import Place
+
+
+def read(text):
+    return yaml_loader.read(text, "w.yaml")
+
+
+def the_problem(text):
+    (problem,) = read(text).problems
+    return problem
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("8", 8),
+        ("-3", -3),
+        ("0x1F", 31),
+        ("0o17", 15),
+        ("1e-3", 0.001),
+        (".5", 0.5),
+        ("0.10", 0.1),
+        ("true", True),
+        ("~", None),
+        ("yes", "yes"),
+        ("on", "on"),
+        ("0755", "0755"),
+        ("'8'", "8"),
+        ("2001-01-01", "2001-01-01"),
+        (".inf", ".inf"),
+        ("1e999", "1e999"),
+        ("9" * 5000, "9" * 5000),
+        ("e5", "e5"),
+    ],
+)
+def test_plain_scalars_follow_the_core_schema(text, value):
+    document = read(f"a: {text}")
+    assert document.value == {"a": value}
+    assert type(document.value["a"]) in (type(value), yaml_loader.WrittenInt, yaml_loader.WrittenFloat)
+    assert document.problems == ()
+
+
+def test_numbers_remember_their_text():
+    values = read("[0.10, 1e-3, 0x1F]").value
+    assert [value.text for value in values] == ["0.10", "1e-3", "0x1F"]
+
+
+def test_places_of_values_and_keys():
+    document = read("a:\n  b: [x, yy]\n")
+    assert document.origin.place(("a", "b", 1)) == Place(2, 10)
+    assert document.origin.key_place(("a", "b")) == Place(2, 3)
+
+
+def test_the_place_of_something_absent_is_that_of_the_nearest_thing_above():
+    assert read("a:\n  b: 1\n").origin.place(("a", "zzz", 3)) == Place(2, 3)
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "column", "says"),
+    [
+        (b"a: 1\nb: \xff\n", 2, 4, "0xff is not UTF-8"),
+        ("a: 1\nb: \0", 2, 4, "'\\x00' is not allowed"),
+        ("a: 1\na: 2\n", 2, 1, "'a' stands here twice, first in line 1"),
+        ("a: [1\nb: 2\n", 2, 2, "not valid YAML"),
+        ("a: !!python/object:os.system x", 1, 4, "means nothing here"),
+        ("a: !secret x", 1, 4, "means nothing here"),
+        ("? [1]\n: x\n", 1, 3, "no plain text"),
+        ("", 1, 1, "empty"),
+        ("--- 1\n--- 2\n", 2, 1, "another document"),
+        ('a: "\\ud800"', 1, 4, "no character"),
+        ('a: "\\U99999999"', 1, 1, "not valid YAML"),
+        ("a: &x [*x]", 1, 4, "refers to something that contains it"),
+        ("a: &x {<<: *x}", 1, 4, "refers to something that contains it"),
+        ("a: {<<: 3}", 1, 9, "`<<` takes a mapping"),
+        ("a: *nowhere", 1, 4, "undefined alias"),
+        ("\t- x", 1, 1, "not valid YAML"),
+    ],
+)
+def test_what_is_wrong_is_reported_with_its_place(text, line, column, says):
+    problem = the_problem(text)
+    assert says in problem.message
+    assert (problem.line, problem.column) == (line, column)
+
+
+def test_too_deep():
+    assert "nests deeper" in the_problem("[" * 5000).message
+
+
+def test_too_long():
+    assert "bytes, a workflow at most" in the_problem("#" * (yaml_loader.MAX_BYTES + 1)).message
+
+
+def test_alias_bomb():
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9)]
+    assert "aliases (*) expanded" in the_problem("\n".join(lines)).message
+
+
+def test_merge_keys_fill_what_is_not_given():
+    document = read("base: &b {x: 1, y: 2}\nmore: &m {<<: *b, z: 4}\nhere: {<<: [*m], x: 9}\n")
+    assert document.value["here"] == {"x": 9, "y": 2, "z": 4}
+    assert document.problems == ()
+
+
+def test_a_byte_order_mark_is_no_content():
+    assert read(b"\xef\xbb\xbfa: 1").value == {"a": 1}

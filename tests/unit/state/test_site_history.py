@@ -1,0 +1,237 @@
+"""What is learned of places over runs: failures and slowness, less as time goes by."""
+
+from __future__ import annotations
+
+import pytest
+
+from packtrain.engines.htcondor.run_settings import Hints, RunSettings
+from packtrain.events import kinds
+from packtrain.plan import Input, Item, Job, Limits, Ref, Resources, Speed
+from packtrain.state.site_history import (
+    FORGOTTEN_S,
+    HALF_LIFE_S,
+    Knowledge,
+    Visit,
+    dataset_of,
+    speed,
+    visits_of,
+    weighed,
+)
+from packtrain.views.site_table import rows_of, sparkline
+from tests.support.event_builder import Story
+
+DAY = 86400.0
+NOW = 100 * DAY
+
+
+def visit(site="A", at=NOW, key="", run="r", **more):
+    return Visit(run, key or f"{site}{at}{more}", at, "htcondor", site, more.pop("machine", f"{site}1"), **more)
+
+
+def bad(site, at=NOW, number=1, **more):
+    return visit(site, at, f"{site}{at}{number}", kind="gpu_unusable", fault=True, **more)
+
+
+def known(*visits, now=NOW):
+    return Knowledge.of(visits, now)
+
+
+class TestStandings:
+    def test_a_site_where_attempts_fail_is_avoided_with_a_reason(self):
+        found = known(bad("A", number=1), bad("A", number=2), visit("B"))
+        assert found.avoided_sites == {"A": "100% of its attempts failed there (gpu_unusable 2 times)"}
+        assert found.avoided_machines == {}, "its machines need not be named"
+
+    def test_not_if_more_end_well_there(self):
+        good = [visit("A", key=f"good{n}") for n in range(3)]
+        assert known(bad("A", number=1), bad("A", number=2), *good, visit("B")).avoided_sites == {}
+
+    def test_nor_for_one_failure_nor_if_there_is_no_other_place(self):
+        assert known(bad("A"), visit("B")).avoided_sites == {}
+        assert known(bad("A", number=1), bad("A", number=2)).avoided_sites == {}
+
+    def test_failures_that_are_nobodys_fault_do_not_count(self):
+        evicted = [visit("A", key=f"e{n}", kind="evicted") for n in range(9)]
+        place = known(*evicted, visit("B")).sites["A"]
+        assert (place.faults, place.good, place.reason, place.score) == (0, 0, "", 1.0)
+
+    def test_nor_do_those_of_a_run_that_failed_alike_at_several_sites(self):
+        """A broken image: the run says nothing of the sites."""
+        broken = [bad(site, number=n, run="broken") for site in "AB" for n in (1, 2)]
+        assert known(*broken, visit("C")).avoided_sites == {}
+        assert set(known(*broken, visit("C"), visit("C", key="x", run="broken")).avoided_sites) == {"A", "B"}
+
+    def test_nor_do_those_for_which_the_place_is_not_to_blame(self):
+        story = Story()
+        story.fail_at("A", 1, "out_of_memory")
+        story.fail_at("A", 2, "gpu_unusable")
+        assert [one.fault for one in visits_of("r", story.job, "htcondor")] == [False, True]
+
+    def test_it_is_forgiven_with_time(self):
+        failed = [bad("A", number=1), bad("A", number=2), visit("B")]
+        assert known(*failed, now=NOW + HALF_LIFE_S).sites["A"].faults == pytest.approx(1.0)
+        assert known(*failed, now=NOW + HALF_LIFE_S).avoided_sites == {}
+        assert known(*failed, now=NOW + FORGOTTEN_S).visits == ()
+
+    def test_slowness_is_forgiven_too(self):
+        """A site that was slow for weeks and is quick since."""
+        usual = [visit("B", key=f"b{n}", run="new", steps_s=100.0) for n in range(9)]
+        old = NOW - 4 * HALF_LIFE_S
+        usual += [visit("B", at=old, key=f"o{n}", run="old", steps_s=100.0) for n in range(20)]
+        slow = [visit("A", at=old, key=f"s{n}", run="old", steps_s=300.0) for n in range(9)]
+        quick = [visit("A", key=f"q{n}", run="new", steps_s=100.0) for n in range(4)]
+        assert known(*usual, *slow, now=old).sites["A"].slowness == pytest.approx(3.0)
+        assert known(*usual, *slow, *quick).sites["A"].slowness == pytest.approx(1.0)
+
+    def test_the_middle_of_what_was_seen(self):
+        assert weighed([]) is None
+        assert weighed([(3.0, 1.0), (1.0, 1.0), (2.0, 1.0)]) == 2.0
+        assert weighed([(1.0, 0.5), (2.0, 0.5)]) == 1.5
+        assert weighed([(1.0, 1.0), (5.0, 0.1), (6.0, 0.1)]) == 1.0
+
+    def test_a_slow_machine_at_a_quick_site(self):
+        quick = [visit("A", key=f"q{n}", machine=f"a{n}", steps_s=100.0) for n in range(9)]
+        slow = [visit("A", key=f"s{n}", machine="snail", steps_s=300.0) for n in range(3)]
+        found = known(*quick, *slow)
+        assert found.avoided_machines == {"snail": "trainings take 3.0 times as long there"}
+        assert found.avoided_sites == {} and found.machines["snail"].score == pytest.approx(1 / 3)
+
+    def test_runs_are_compared_with_themselves_only(self):
+        long = [visit("A", key=f"l{n}", run="long", steps_s=9000.0) for n in range(3)]
+        short = [visit("B", key=f"s{n}", run="short", steps_s=9.0) for n in range(3)]
+        found = known(*long, *short)
+        assert [found.sites[name].slowness for name in "AB"] == [1.0, 1.0]
+
+    def test_and_so_are_points_of_a_matrix(self):
+        long = [visit("A", key=f"l{n}", point="epochs=90", steps_s=9000.0) for n in range(3)]
+        short = [visit("B", key=f"s{n}", point="epochs=1", steps_s=100.0) for n in range(3)]
+        found = known(*long, *short)
+        assert [found.sites[name].slowness for name in "AB"] == [1.0, 1.0]
+
+    def test_two_trainings_tell_nothing(self):
+        assert known(visit("A", steps_s=9.0), visit("B", steps_s=900.0)).sites["B"].slowness is None
+
+    def test_a_warm_site(self):
+        found = known(visit("A", dataset="d", fetched=7), visit("B", dataset="e", fetched=7), visit("C", dataset="d"))
+        assert [found.is_warm(site, "d") for site in "ABCX"] == [True, False, False, False]
+        assert not found.is_warm("A", "")
+        assert not known(visit("A", NOW - 3 * DAY, dataset="d", fetched=7)).is_warm("A", "d")
+
+    def test_other_engines_are_left_out_where_one_is_asked_for(self):
+        here = Visit("r", "k", NOW, "local", "local", "me")
+        assert [v.site for v in Knowledge.of([here, visit("A")], NOW, "htcondor").visits] == ["A"]
+
+
+class TestVisits:
+    def story(self):
+        told = Story()
+        told.now = 5.0
+        told.submit()
+        told.placed(site="A")
+        told.start("agent-1")
+        told.stage("fetch", seconds=4.0, bytes=400, source="https://cache.example.org:8443/ns")
+        told.stage("steps", seconds=50.0)
+        return told
+
+    def visits(self, story):
+        return list(visits_of("run-1", story.job, "htcondor", "d"))
+
+    def test_one_that_succeeded(self):
+        story = self.story()
+        assert self.visits(story) == [], "not before its end"
+        story.end()
+        story.gone()
+        (found,) = self.visits(story)
+        assert (found.site, found.machine, found.kind, found.fault) == ("here", "w9", "", False)
+        assert (found.steps_s, found.source, speed(found), found.dataset) == (50.0, "cache.example.org", 100.0, "d")
+        assert Visit.from_data({**found.to_data(), "newer": 1}) == found
+
+    def test_one_that_failed_by_its_place(self):
+        story = self.story()
+        story.end("failed", failure="gpu_unusable")
+        story.gone()
+        (found,) = self.visits(story)
+        assert (found.kind, found.fault, found.steps_s) == ("gpu_unusable", True, 0.0)
+
+    def test_what_a_supervisor_ended_tells_nothing_unless_it_was_too_slow(self):
+        story = self.story()
+        story.cancel()
+        story.end("failed", failure="terminated")
+        story.gone()
+        assert self.visits(story) == []
+        story.supervise(kinds.DECIDED, action="move", target="0-1", reason="late", avoid_machines=["w9"])
+        (found,) = self.visits(story)
+        assert (found.kind, found.fault) == ("too_slow", True)
+
+    def test_one_that_never_ran_was_nowhere(self):
+        story = Story()
+        story.submit()
+        story.gone()
+        assert self.visits(story) == []
+
+
+class TestSpeeds:
+    def test_of_hosts_anywhere_and_by_site(self):
+        at_a = [visit("A", key=f"{n}", fetched=n * 10**9, fetch_s=10.0, source="one.org") for n in (1, 2, 9)]
+        at_b = visit("B", fetched=10**9, fetch_s=100.0, source="two.org")
+        assert known(*at_a, at_b).speeds() == (
+            Speed("one.org", 200_000_000),
+            Speed("two.org", 10_000_000),
+            Speed("one.org", 200_000_000, "A"),
+            Speed("two.org", 10_000_000, "B"),
+        )
+
+    def test_the_newest_ones_as_far_as_a_plan_has_room(self):
+        many = [visit(f"S{n}", NOW - n, fetched=10**9, fetch_s=1.0, source=f"h{n}.org") for n in range(99)]
+        told = known(*many).speeds()
+        assert len(told) == 60 and {speed.host for speed in told} == {f"h{n}.org" for n in range(30)}
+
+    def test_what_is_small_or_came_from_nowhere_tells_nothing_nor_does_the_only_host(self):
+        told = visit("A", fetched=10**9, fetch_s=10.0, source="one.org")
+        small = visit("A", key="s", fetched=9_999_999, fetch_s=0.1, source="two.org")
+        unknown = visit("A", key="u", fetched=10**9, fetch_s=1.0)
+        assert known(told, small, unknown).speeds() == ()
+
+
+def test_the_same_addresses_are_the_same_dataset():
+    def job(*urls):
+        items = tuple(Item(url, (Ref(url),)) for url in urls)
+        return Job("0", (), Resources(), Limits(), (), inputs=(Input("", "input", items),) if urls else ())
+
+    assert dataset_of(job("a:/x", "a:/y")) == dataset_of(job("a:/y", "a:/x")) != dataset_of(job("a:/x"))
+    assert dataset_of(job()) == ""
+
+
+class TestHints:
+    KNOWN = known(
+        bad("Bad", number=1),
+        bad("Bad", number=2),
+        *[visit("Fast", key=f"f{n}", steps_s=80.0, dataset="d", fetched=1) for n in range(3)],
+        *[visit("Slow", key=f"s{n}", steps_s=160.0) for n in range(4)],
+    )
+
+    def test_better_places_have_the_higher_rank(self):
+        hints = Hints.of(self.KNOWN, "d")
+        assert hints.ranks == {"Bad": -67, "Fast": 110}, "twice as quick, and warm; what is usual needs no rank"
+        assert list(hints.avoid_sites) == ["Bad"]
+
+    def test_they_survive_the_settings_of_a_run(self, tmp_path):
+        made = RunSettings(project="p", hints=Hints.of(self.KNOWN, "d"))
+        made.write(tmp_path / "settings.json")
+        assert RunSettings.read(tmp_path / "settings.json") == made
+
+    def test_settings_of_an_earlier_version_have_none(self, tmp_path):
+        (tmp_path / "settings.json").write_text('{"project": "p"}')
+        assert RunSettings.read(tmp_path / "settings.json").hints == Hints()
+
+
+class TestRows:
+    def test_the_best_first_with_their_outcomes(self):
+        found = known(bad("A", number=1), bad("A", NOW - 1, number=2), visit("B", fetched=8, fetch_s=2.0))
+        rows = rows_of(found.sites, found.avoided_sites)
+        assert [(row.name, row.outcomes, row.failed) for row in rows] == [("B", "█", 0.0), ("A", "▁▁", 1.0)]
+        assert rows[0].speed == 4.0 and rows[0].speeds == "█" and rows[1].avoided
+
+    @pytest.mark.parametrize(("values", "line"), [([], ""), ([0.0], ""), ([1.0, 2.0, 4.0, 8.0], "▂▃▅█")])
+    def test_sparklines(self, values, line):
+        assert sparkline(values) == line

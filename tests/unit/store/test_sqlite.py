@@ -1,0 +1,180 @@
+"""The store's file: broken, newer, on a network file system, and written by a process that is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from packtrain.errors import FormatError, RefusedError
+from packtrain.store import SqliteStore, location, store_path
+from packtrain.store.sqlite import STORE_VERSION
+
+MOUNTS = """\
+/dev/sda1 / ext4 rw 0 0
+server:/home /home nfs4 rw 0 0
+/dev/sdb1 /home/scratch xfs rw 0 0
+lustre@tcp:/l /mnt/with\\040space lustre rw 0 0
+overlay /home overlay rw 0 0
+broken
+"""
+
+
+@pytest.mark.parametrize("content", [b"this is not a database, but long enough to be looked at" * 20, b"\0" * 4096])
+def test_a_broken_file_is_a_sentence(tmp_path, content):
+    path = tmp_path / "store.db"
+    path.write_bytes(content)
+    with pytest.raises(FormatError, match=r"store\.db cannot be read .*; move it away"):
+        SqliteStore(path)
+    assert path.read_bytes() == content, "it is left as it was"
+
+
+def test_a_damaged_store_is_a_sentence(tmp_path, event):
+    path = tmp_path / "store.db"
+    store = SqliteStore(path)
+    store.append([event(n, text="x" * 500) for n in range(1, 200)])
+    store.close()
+    damaged = bytearray(path.read_bytes())
+    damaged[100:4096] = b"\xff" * 3996
+    path.write_bytes(damaged)
+    with pytest.raises(FormatError, match="cannot be read"):
+        SqliteStore(path).events("run-1")
+
+
+def test_a_newer_version_is_refused(tmp_path):
+    path = tmp_path / "store.db"
+    SqliteStore(path).close()
+    db = sqlite3.connect(path)
+    db.execute(f"PRAGMA user_version = {STORE_VERSION + 1}")
+    db.close()
+    with pytest.raises(FormatError, match=f"has version {STORE_VERSION + 1}; this packtrain knows {STORE_VERSION}"):
+        SqliteStore(path)
+
+
+def test_a_place_that_cannot_be_written_is_a_sentence(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RefusedError, match=r"cannot be opened .*PACKTRAIN_STORE"):
+        SqliteStore(tmp_path / "file" / "store.db")
+    with pytest.raises(RefusedError, match="cannot be opened"):
+        SqliteStore(tmp_path)
+
+
+def test_a_full_disk_is_a_sentence_and_leaves_the_store_usable(tmp_path, event):
+    script = textwrap.dedent("""
+        import resource, sys
+        from pathlib import Path
+        from packtrain.errors import RefusedError
+        from packtrain.events import Event
+        from packtrain.store import SqliteStore
+        store, most = SqliteStore(Path(sys.argv[1])), resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+        big = [Event("run-1", "0", "agent-1", n, "notice", 1.0, 1.0, {"text": "x" * 9000}) for n in range(1, 100)]
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, most))
+        try:
+            store.append(big)
+        except RefusedError as error:
+            print(error)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+        print(len(store.events("run-1")))
+        store.append(big)
+        print(len(store.events("run-1")))
+    """)
+    done = subprocess.run([sys.executable, "-c", script, str(tmp_path / "s.db")], capture_output=True, text=True)
+    said = done.stdout.splitlines()
+    assert "cannot be written" in said[0], done
+    assert said[1:] == ["0", "99"], "nothing by half, and with room again all goes on"
+
+
+def mode_of(path):
+    db = sqlite3.connect(path)
+    try:
+        return db.execute("PRAGMA journal_mode").fetchone()[0]
+    finally:
+        db.close()
+
+
+def test_a_local_file_system_gets_a_write_ahead_log(tmp_path, monkeypatch):
+    monkeypatch.setattr(location, "_read_mounts", lambda: MOUNTS)
+    SqliteStore(tmp_path / "store.db").close()
+    assert mode_of(tmp_path / "store.db") == "wal"
+
+
+def test_a_network_file_system_gets_a_rollback_journal(tmp_path, monkeypatch, event):
+    monkeypatch.setattr(location, "_read_mounts", lambda: f"server:/x {tmp_path} nfs4 rw 0 0\n")
+    path = tmp_path / "store.db"
+    store = SqliteStore(path)
+    store.append([event(1)])
+    store.close()
+    assert mode_of(path) == "delete"
+
+
+FILE_SYSTEMS = [
+    ("/var/x/store.db", "ext4"),
+    ("/home/scratch/me/store.db", "xfs"),
+    ("/home", "overlay"),
+    ("/homestead/store.db", "ext4"),
+    ("/mnt/with space/store.db", "lustre"),
+]
+
+
+@pytest.mark.parametrize(("path", "kind"), FILE_SYSTEMS)
+def test_the_innermost_and_newest_mount_counts(path, kind):
+    assert location.file_system(Path(path), MOUNTS) == kind
+
+
+def test_where_nobody_says_the_file_system_has_no_name():
+    assert location.file_system(Path("/x"), "") == ""
+    assert not location.is_network("")
+    assert location.is_network("nfs4")
+
+
+def test_this_machine_knows_its_file_systems(tmp_path):
+    assert location.file_system(tmp_path) != ""
+
+
+def test_the_store_lies_where_the_environment_says(monkeypatch, tmp_path):
+    monkeypatch.delenv("PACKTRAIN_STORE", raising=False)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    assert store_path() == tmp_path / "packtrain" / "store.db"
+    monkeypatch.delenv("XDG_DATA_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert store_path() == tmp_path / ".local/share/packtrain/store.db"
+    monkeypatch.setenv("PACKTRAIN_STORE", "/x/y.db")
+    assert store_path() == Path("/x/y.db")
+
+
+WRITER = textwrap.dedent("""
+    import sys
+    from pathlib import Path
+    from packtrain.events import Event
+    from packtrain.store import SqliteStore
+    store, seq = SqliteStore(Path(sys.argv[1])), 0
+    while True:
+        batch = [Event("run-1", "0", "agent-1", seq + n, "notice", 1.0, 1.0, {"text": "x" * 200}) for n in range(1, 51)]
+        seq += 50
+        store.append(batch, cursors={("run-1", "/x"): seq})
+        print(seq, flush=True)
+""")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("delay", [0.0, 0.003, 0.011, 0.037])
+def test_a_writer_killed_in_mid_transaction_leaves_whole_transactions(path, delay):
+    writer = subprocess.Popen([sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE, text=True)
+    told = int(writer.stdout.readline())
+    time.sleep(delay)  # not a wait for anything: it varies where the writer is when it dies
+    os.kill(writer.pid, signal.SIGKILL)
+    told = int((writer.stdout.read().split() or [told])[-1])
+    writer.wait()
+    store = SqliteStore(path)
+    kept = [stored.event.seq for stored in store.events("run-1")]
+    assert kept == list(range(1, len(kept) + 1))
+    assert len(kept) % 50 == 0 and len(kept) >= told, "nothing that was reported is lost, nothing is there by half"
+    assert store.cursors("run-1") == {"/x": len(kept)}
+    store.close()

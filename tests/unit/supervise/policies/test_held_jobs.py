@@ -1,0 +1,133 @@
+"""Attempts that a pool keeps back are let go, waited for or given up; never left alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from packtrain.plan import Job, Limits, Resources
+from packtrain.supervise.decisions import GiveUp, Release, event_of
+from packtrain.supervise.policies import Rules, holds
+from tests.support.event_builder import Story
+
+
+@pytest.fixture
+def story():
+    told = Story()
+    told.submit()
+    return told
+
+
+def decide(story, now=0.0, allowed=3):
+    rules = Rules(jobs={"0": Job("0", (), Resources(), Limits(attempts=allowed), ())})
+    return holds(rules)(story.state, ["0"], now)
+
+
+def test_what_may_pass_is_let_go_after_a_while(story):
+    hold = story.held()
+    assert decide(story, 9.9) == []
+    (decision,) = decide(story, 10.0)
+    assert isinstance(decision, Release) and (decision.target, decision.hold) == ("0-1", hold)
+
+
+def test_an_answer_is_given_once(story):
+    story.answer("release", story.held())
+    assert decide(story, 1e9) == []
+
+
+def test_each_release_waits_longer_and_there_is_a_last_one(story):
+    for wait in (10.0, 60.0, 360.0):
+        hold = story.held()
+        assert decide(story, wait - 1) == []
+        assert isinstance(decide(story, wait)[0], Release)
+        story.answer("release", hold)
+        story.released()
+    story.held()
+    (decision,) = decide(story, 0.0)
+    assert isinstance(decision, GiveUp) and "3 times" in decision.reason
+
+
+def test_what_does_not_pass_is_given_up_at_once(story):
+    hold = story.held("give_up")
+    assert decide(story) == [GiveUp("0", "0-1", "it is held", hold)]
+
+
+def test_a_hold_that_ends_the_last_start_that_it_may_have_is_not_let_go(story):
+    story.placed()
+    story.held(start=1)
+    (decision,) = decide(story, 0.0, allowed=1)
+    assert isinstance(decision, GiveUp) and decision.reason == "its last attempt ended with it"
+    assert isinstance(decide(story, 10.0, allowed=2)[0], Release)
+
+
+def test_one_that_was_started_too_often_goes_on_as_long_as_it_gets_further(story):
+    for turn in range(5):
+        story.placed(turn + 1)
+        story.start(f"agent-{turn}")
+        story.checkpoint(turn, f"agent-{turn}")
+        story.stopped(turn + 1, emitters=(f"agent-{turn}",))
+        hold = story.held("give_up", kind="never_starts")
+        (decision,) = decide(story)
+        assert decision == Release("0", "0-1", "its training got further since it was last held", hold)
+        story.answer("release", hold)
+        story.released()
+    story.placed(6)
+    story.stopped(6)
+    story.held("give_up", kind="never_starts")
+    assert isinstance(decide(story)[0], GiveUp)
+
+
+def test_such_releases_do_not_count_against_those_of_other_holds(story):
+    test_one_that_was_started_too_often_goes_on_as_long_as_it_gets_further(story)
+    story.released()
+    story.held()
+    assert decide(story) == []
+    assert isinstance(decide(story, 10.0)[0], Release)
+
+
+def test_what_a_person_held_waits_for_that_person_but_not_for_ever(story):
+    story.held("wait")
+    assert decide(story, 23 * 3600) == []
+    assert isinstance(decide(story, 24 * 3600)[0], GiveUp)
+
+
+def test_nothing_is_decided_about_what_is_not_held(story):
+    story.held()
+    story.released()
+    assert decide(story, 1e9) == []
+
+
+def test_nothing_is_decided_after_a_verdict(story):
+    story.held("give_up")
+    story.verdict("cancelled")
+    assert decide(story) == []
+
+
+def test_starts_that_fail_alike_have_an_end(story):
+    for start in (1, 2):
+        story.placed(start)
+        story.stopped(start, kind="container_failed")
+        assert (decide(story, allowed=2) != []) is (start == 2)
+    (decision,) = decide(story, allowed=2)
+    assert isinstance(decision, GiveUp) and "again and again" in decision.reason
+    story.answer("give_up", decision.hold)
+    assert decide(story, allowed=2) == []
+
+
+def test_a_start_that_runs_is_not_given_up(story):
+    for start in (1, 2):
+        story.placed(start)
+        story.stopped(start, kind="container_failed")
+    story.placed(3)
+    assert decide(story, allowed=2) == []
+
+
+def test_evictions_are_not_given_up_here(story):
+    for start in range(1, 9):
+        story.placed(start)
+        story.stopped(start)
+    assert decide(story, allowed=1) == []
+
+
+def test_their_events():
+    assert event_of(Release("0", "0-1", "r", 7))[1] == {"action": "release", "target": "0-1", "reason": "r", "hold": 7}
+    assert event_of(GiveUp("0", "0-1", "r", 7))[1]["action"] == "give_up"

@@ -1,0 +1,64 @@
+"""An archive of ImageNet's shape: a tar of class tars of JPEGs, the same for the same seed, and unpacked as such."""
+
+from __future__ import annotations
+
+import pytest
+from PIL import Image
+
+from packtrain.errors import FailedError
+from packtrain.transfer.archive.unpack import unpack
+from testbed import data
+from testbed.datasets import synthetic_imagenet
+from testbed.datasets.synthetic_imagenet import Shape
+
+pytestmark = pytest.mark.slow
+
+SHAPE = Shape(classes=12, per_class=3, width=60, height=45)
+
+
+@pytest.fixture(scope="module")
+def cifar(tmp_path_factory):
+    return data.small_cifar10(tmp_path_factory.mktemp("cifar"), per_batch=20)
+
+
+def make(path, cifar, shape, progress=lambda done, total: None, stop=lambda: None):
+    synthetic_imagenet.write(path, cifar, shape, progress, stop)
+    return path
+
+
+def test_each_class_becomes_a_folder_of_images(tmp_path, cifar):
+    seen = []
+    archive = make(tmp_path / "a.tar", cifar, SHAPE, lambda done, total: seen.append((done, total)))
+    folder = tmp_path / "unpacked"
+    folder.mkdir()
+    unpack(archive, folder, nested=True, limit_bytes=None, stop=lambda: None, progress=lambda done, total: None)
+    names = sorted(path.name for path in folder.iterdir())
+    assert names[0] == "n01440764" and len(names) == 12
+    assert names == [synthetic_imagenet.class_name(number) for number in range(12)], "sorted as the classes are"
+    assert [path.name for path in sorted((folder / names[0]).iterdir())] == [f"n01440764_{n}.JPEG" for n in range(3)]
+    for path in folder.rglob("*.JPEG"):
+        with Image.open(path) as image:
+            image.load()
+            assert (image.format, image.size) == ("JPEG", (60, 45))
+    assert len(seen) == 36 and seen[-1][0] == seen[-1][1] == sum(p.stat().st_size for p in folder.rglob("*.JPEG"))
+    same_label = [(folder / names[k] / f"{names[k]}_0.JPEG").read_bytes() for k in (0, 10)]
+    assert same_label[0] != same_label[1]
+
+
+def test_the_seed_decides_every_byte(tmp_path, cifar):
+    small = Shape(classes=2, per_class=2, width=40, height=30)
+    first, again = (make(tmp_path / name, cifar, small).read_bytes() for name in ("a", "b"))
+    other = make(tmp_path / "c", cifar, Shape(2, 2, 40, 30, seed=2)).read_bytes()
+    assert first == again != other
+
+
+def test_stopped_midway_nothing_is_there(tmp_path, cifar):
+    calls = iter(range(5))
+
+    def stop():
+        if next(calls, None) is None:
+            raise FailedError("cancelled", "stopped by a person")
+
+    with pytest.raises(FailedError, match="stopped by a person"):
+        make(tmp_path / "a.tar", cifar, SHAPE, stop=stop)
+    assert list(tmp_path.iterdir()) == []

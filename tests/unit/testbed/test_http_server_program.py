@@ -1,0 +1,30 @@
+"""The origin as a program of its own, as demos use it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from tests.support.paths import ROOT
+
+
+def test_it_prints_its_url_and_demands_the_token(tmp_path: Path):
+    (tmp_path / "hello").write_bytes(b"world")
+    root = ROOT
+    environment = {**os.environ, "PYTHONPATH": f"{root / 'src'}:{root}", "THE_TOKEN": "t0ken"}
+    words = [sys.executable, "-m", "testbed.http_server", str(tmp_path), "--port", "0", "--token-env", "THE_TOKEN"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        try:
+            url = process.stdout.readline().strip()
+            with pytest.raises(urllib.error.HTTPError, match="401"):
+                urllib.request.urlopen(f"{url}/hello")
+            request = urllib.request.Request(f"{url}/hello", headers={"Authorization": "Bearer t0ken"})
+            assert urllib.request.urlopen(request).read() == b"world"
+        finally:
+            process.kill()

@@ -1,0 +1,104 @@
+"""The names of a checkpoint's files, and what is told about them. Writing them needs torch: tests/unit/with_torch."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from packtrain.torch.checkpoint_files import CheckpointFiles
+from packtrain.torch.position import Position, model_in, position_in, problem_with
+
+
+@pytest.fixture
+def output(tmp_path, monkeypatch):
+    for name in ("PACKTRAIN_RESUME", "DEEPSQUARE_OUTPUT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PACKTRAIN_OUTPUT", str(tmp_path))
+    return tmp_path
+
+
+def test_names_lie_below_the_output_folder(output, monkeypatch):
+    files = CheckpointFiles("models/ckpt.pth", keep=2)
+    assert (files.newest, files.best) == (output / "models/ckpt.pth", output / "models/ckpt.best.pth")
+    monkeypatch.delenv("PACKTRAIN_OUTPUT")
+    monkeypatch.setenv("DEEPSQUARE_OUTPUT", str(output / "deep"))
+    assert CheckpointFiles("c.pt", keep=1).newest == output / "deep" / "c.pt"
+    monkeypatch.delenv("DEEPSQUARE_OUTPUT")
+    monkeypatch.chdir(output)
+    assert CheckpointFiles("c.pt", keep=1).newest == output / "c.pt"
+    assert CheckpointFiles(output / "x.pt", keep=1).newest == output / "x.pt"
+
+
+def test_what_is_resumed_from_first(output, monkeypatch, tmp_path):
+    files = CheckpointFiles("c.pt", keep=3)
+    names = ["c.pt", ".c.pt.tmp-kept-1", ".c.pt.tmp-kept-2", "restored.pt", "given.pt"]
+    for name in names:
+        (output / name).touch()
+    monkeypatch.setenv("PACKTRAIN_RESUME", str(output / "restored.pt"))
+    assert [path.name for path in files.candidates(output / "given.pt")] == names
+    (output / "c.pt").unlink()
+    assert [path.name for path in files.candidates()] == names[1:4]
+    monkeypatch.setenv("PACKTRAIN_RESUME", str(output / "c.pt"))
+    assert [path.name for path in files.candidates()] == names[1:3], "what does not exist is nobody's"
+
+
+def test_an_announcement_is_one_line_of_json(output, monkeypatch):
+    monkeypatch.setenv("PACKTRAIN_CHECKPOINTS", str(output / "announced"))
+    CheckpointFiles("a/c.pt", keep=1).announce(step=1200, epoch=3)
+    CheckpointFiles("/elsewhere/c.pt", keep=1).announce(step=1201, epoch=3)
+    lines = [json.loads(line) for line in (output / "announced").read_text().splitlines()]
+    assert lines == [
+        {"path": "a/c.pt", "step": 1200, "epoch": 3},
+        {"path": "/elsewhere/c.pt", "step": 1201, "epoch": 3},
+    ]
+
+
+def test_one_that_cannot_be_told_ends_no_training(output, monkeypatch):
+    monkeypatch.setenv("PACKTRAIN_CHECKPOINTS", "/dev/full")
+    CheckpointFiles("c.pt", keep=1).announce(step=1, epoch=1)
+    monkeypatch.delenv("PACKTRAIN_CHECKPOINTS")
+    CheckpointFiles("c.pt", keep=1).announce(step=1, epoch=1)
+
+
+def test_leftovers_of_the_dead_are_removed(output):
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    living = os.getppid()
+    names = [f".c.pt.tmp-{dead.pid}", f".c.pt.tmp-{dead.pid}-link", f".c.pt.tmp-{os.getpid()}"]
+    kept = [".c.pt.tmp-kept-1", f".c.pt.tmp-{living}", "c.pt", ".other.pt.tmp-1"]
+    for name in (*names, *kept):
+        (output / name).touch()
+    CheckpointFiles("c.pt", keep=2).remove_leftovers()
+    assert sorted(path.name for path in output.iterdir()) == sorted(kept)
+
+
+def test_positions_of_both_kinds_of_files():
+    where = Position(3, 17, 120, 0.5, {"accuracy": 0.4}, {"history": [1]})
+    assert position_in({"model": {}, "packtrain": {"version": 1, "position": where.state()}}) == where
+    # DeepSquare's program had finished its epochs 0 to 6: the eighth, as we count, comes next.
+    assert position_in({"net": {}, "acc": 91.5, "epoch": 6}) == Position(epoch=8, best=0.915)
+
+
+@pytest.mark.parametrize(
+    ("state", "problem"),
+    [
+        ([1], "it holds no model"),
+        ({"weights": {}}, "it holds no model"),
+        ({"model": {}}, "it does not say where the training stood"),
+        ({"model": {}, "packtrain": {"version": 2}}, "its format has version 2, and this packtrain reads 1"),
+        ({"model": {}, "packtrain": {"version": 1}}, ""),
+        ({"net": {}, "acc": 1.0, "epoch": 0}, ""),
+    ],
+)
+def test_what_is_no_checkpoint(state, problem):
+    assert problem_with(state) == problem
+
+
+def test_prefixes_of_wrappers_are_taken_off():
+    assert model_in({"net": {"module.conv.weight": 1, "module.fc.bias": 2}}) == {"conv.weight": 1, "fc.bias": 2}
+    assert model_in({"model": {"module.x": 1, "other": 2}}) == {"module.x": 1, "other": 2}
+    assert model_in({"model": {"module._orig_mod.x": 1}}) == {"x": 1}

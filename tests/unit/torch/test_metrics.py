@@ -1,0 +1,115 @@
+"""packtrain.torch.metrics: what it writes for the agent, and what it says to a person."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from packtrain.torch import report
+
+
+@pytest.fixture
+def metrics(tmp_path, monkeypatch):
+    path = tmp_path / "metrics.jsonl"
+    monkeypatch.setenv("PACKTRAIN_METRICS", str(path))
+    monkeypatch.delenv("RANK", raising=False)
+    return path
+
+
+@pytest.fixture
+def alone(monkeypatch):
+    monkeypatch.delenv("PACKTRAIN_METRICS", raising=False)
+    monkeypatch.delenv("RANK", raising=False)
+
+
+class Scalar:
+    """What torch and numpy scalars have in common."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def item(self):
+        return self.value
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_each_report_is_one_line_of_json(metrics, capsys):
+    report(step=1, epoch=1, loss=2.5, accuracy=0.1, total_steps=10, epochs=2, lr=0.05)
+    report(step=2, loss=2.25)
+    first = {"epoch": 1, "epochs": 2, "step": 1, "total_steps": 10, "loss": 2.5, "accuracy": 0.1, "lr": 0.05}
+    assert lines(metrics) == [first, {"step": 2, "loss": 2.25}]
+    assert capsys.readouterr().out == ""
+
+
+def test_scalars_become_numbers(metrics):
+    report(step=Scalar(7), loss=Scalar(0.5))
+    assert lines(metrics) == [{"step": 7, "loss": 0.5}]
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "-inf"])
+def test_json_stays_valid_without_finite_numbers(metrics, text):
+    report(loss=float(text))
+    assert metrics.read_text() == f'{{"loss": "{text}"}}\n'
+
+
+def test_what_is_no_number_is_named(metrics):
+    with pytest.raises(TypeError, match=r"report\(phase=…\) takes a number, but got 'warm'"):
+        report(phase="warm")
+    assert not metrics.exists()
+
+
+@pytest.mark.parametrize(("rank", "speaks"), [("0", True), ("", True), ("-1", True), ("1", False), ("12", False)])
+def test_only_rank_0_speaks(metrics, monkeypatch, capsys, rank, speaks):
+    monkeypatch.setenv("RANK", rank)
+    report(loss=1.0)
+    monkeypatch.delenv("PACKTRAIN_METRICS")
+    report(loss=1.0)
+    assert (metrics.exists(), capsys.readouterr().out) == (speaks, "loss 1.000\n" if speaks else "")
+
+
+def test_lines_of_many_threads_never_mix(metrics):
+    def many():
+        for step in range(200):
+            report(step=step, loss=0.125, name_that_makes_the_line_longer=1)
+
+    threads = [threading.Thread(target=many) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(line["step"] for line in lines(metrics)) == sorted(4 * list(range(200)))
+
+
+def test_a_report_that_cannot_be_written_ends_no_training(metrics, monkeypatch):
+    monkeypatch.setenv("PACKTRAIN_METRICS", str(metrics / "no" / "such" / "folder"))
+    report(loss=1.0)
+    monkeypatch.setenv("PACKTRAIN_METRICS", "/dev/full")
+    report(loss=1.0)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (
+            {"step": 120, "epoch": 1, "loss": 1.2341, "accuracy": 0.4561},
+            "epoch 1  step 120  loss 1.234  accuracy 45.6%",
+        ),
+        ({"step": 120, "total_steps": 156, "epoch": 1, "epochs": 2}, "epoch 1/2  step 120/156"),
+        ({"loss": float("nan"), "lr": 0.05, "images": 12}, "loss nan  lr 0.05  images 12"),
+    ],
+)
+def test_without_packtrain_a_tidy_line(alone, capsys, given, said):
+    report(**given)
+    assert capsys.readouterr().out == said + "\n"
+
+
+def test_importing_it_needs_no_torch():
+    code = "import sys, packtrain.torch; sys.exit(any(name in sys.modules for name in ('torch', 'numpy')))"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

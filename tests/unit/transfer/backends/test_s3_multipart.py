@@ -1,0 +1,66 @@
+"""What a server says that it stored, compared with what was sent."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+
+from packtrain.errors import TransferError
+from packtrain.plan import Ref, S3Access
+from packtrain.transfer.backends.s3.store import S3Store
+
+DATA = b"weights"
+MD5 = hashlib.md5(DATA).hexdigest()
+SHA256 = base64.b64encode(hashlib.sha256(DATA).digest()).decode()
+OTHER = base64.b64encode(bytes(32)).decode()
+
+
+@pytest.fixture
+def put(tmp_path):
+    """Put DATA to a server that answers with these headers."""
+    (tmp_path / "file").write_bytes(DATA)
+
+    def act(**headers: str) -> None:
+        class Handler(BaseHTTPRequestHandler):
+            def do_PUT(self) -> None:
+                self.rfile.read(int(self.headers["Content-Length"]))
+                self.send_response(200)
+                for name, value in headers.items():
+                    self.send_header(name.replace("_", "-"), value)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def log_message(self, *args: object) -> None:
+                """Silence."""
+
+        with HTTPServer(("127.0.0.1", 0), Handler) as server:
+            threading.Thread(target=server.handle_request, daemon=True).start()
+            access = S3Access("r", f"http://127.0.0.1:{server.server_address[1]}")
+            S3Store(str).put(Ref("s3://b/k", s3=access), tmp_path / "file")
+
+    return act
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"ETag": f'"{MD5}"'},
+        {"x_amz_checksum_sha256": SHA256, "ETag": '"00000000000000000000000000000000"'},
+        {"ETag": '"00000000000000000000000000000000"', "x_amz_server_side_encryption": "aws:kms"},
+        {"ETag": '"not-an-md5"'},
+    ],
+)
+def test_what_agrees_or_says_nothing_is_good(put, headers):
+    put(**headers)
+
+
+@pytest.mark.parametrize("headers", [{"x_amz_checksum_sha256": OTHER}, {"ETag": '"00000000000000000000000000000000"'}])
+def test_what_differs_was_damaged(put, headers):
+    with pytest.raises(TransferError, match="damaged on its way") as caught:
+        put(**headers)
+    assert caught.value.kind == "digest_mismatch"

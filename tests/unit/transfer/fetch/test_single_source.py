@@ -1,0 +1,110 @@
+"""One process at a time writes a target: another one is told so, and nobody's half file gets the name."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from packtrain.errors import FailedError
+from packtrain.transfer.engine import coordinator
+from packtrain.transfer.engine.part_file import Partial
+from packtrain.transfer.engine.resume_log import Known
+from testbed.http_server import Fault, Origin
+from tests.support.fetches import DATA, NAME, failure, item, run
+
+FETCH = """
+import sys
+from pathlib import Path
+from packtrain.plan import Item, Ref
+from packtrain.transfer.fetch import fetch
+fetch(Item("data.bin", (Ref(sys.argv[1]),)), Path(sys.argv[2]), str, patience_s=60, stop=lambda: None,
+      progress=lambda done, total: None)
+"""
+
+
+def wait_for_part(target: Path) -> None:
+    """Until somebody holds it: there is a moment between its making and the lock."""
+    part, deadline = target.with_name(f"{NAME}.part"), time.monotonic() + 60
+    while not (part.exists() and f":{part.stat().st_ino} " in Path("/proc/locks").read_text()):
+        assert time.monotonic() < deadline, "nothing was begun"
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("unsized", [False, True])
+def test_the_second_is_told_and_the_first_goes_on(folder, target, unsized):
+    stall = Fault(stall_after=400_000, no_range=unsized, chunked=unsized)
+    with Origin(folder, faults=[stall] * 99) as origin, ThreadPoolExecutor(1) as other:
+        first = other.submit(run, item(f"{origin.url}/{NAME}"), target)
+        wait_for_part(target)
+        error = failure(item((folder / NAME).as_uri()), target)
+        assert (error.kind, str(target) in error.detail) == ("target_busy", True)
+        origin.release()
+        assert first.result(60).bytes == len(DATA)
+    assert target.read_bytes() == DATA
+    assert os.listdir(target.parent) == [NAME]
+
+
+def test_who_comes_after_a_killed_process_goes_on(folder, target):
+    with Origin(folder, faults=[Fault(stall_after=650_000)] * 99) as origin:
+        killed = subprocess.Popen([sys.executable, "-c", FETCH, f"{origin.url}/{NAME}", str(target)])
+        wait_for_part(target)
+        assert failure(item(f"{origin.url}/{NAME}"), target).kind == "target_busy"
+        killed.send_signal(signal.SIGKILL)
+        killed.wait()
+        origin.release()
+        run(item(f"{origin.url}/{NAME}"), target)
+    assert target.read_bytes() == DATA
+
+
+def begun(target: Path, data: bytes = DATA) -> Partial:
+    part = Partial(target)
+    part.begin(Known(len(data), "etag", None))
+    part.put(0, memoryview(data))
+    return part
+
+
+def test_a_process_that_was_started_meanwhile_holds_nothing(target):
+    part = begun(target)
+    with subprocess.Popen(
+        [sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE, close_fds=False
+    ):
+        part.close()
+        assert Partial(target).resume(coordinator.BLOCK, None) == {0}
+
+
+def test_what_stands_there_by_now_is_not_taken_for_ours(target):
+    """On a file system without locks."""
+    part = begun(target)
+    part.path.unlink()
+    part.path.write_bytes(DATA[:1000])
+    with pytest.raises(FailedError, match="another process") as caught:
+        part.finish()
+    assert caught.value.kind == "target_busy"
+    assert not target.exists() and part.path.read_bytes() == DATA[:1000]
+
+
+def test_a_file_system_without_locks_is_written_nevertheless(folder, target, monkeypatch):
+    def refused(file: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refused)
+    with Origin(folder) as origin:
+        run(item(f"{origin.url}/{NAME}"), target)
+    assert target.read_bytes() == DATA
+
+
+def test_a_part_that_cannot_be_written_is_told(folder, target):
+    begun(target).close()
+    part = target.with_name(f"{NAME}.part")
+    part.unlink()
+    part.mkdir()
+    assert str(part) in failure(item((folder / NAME).as_uri()), target).detail

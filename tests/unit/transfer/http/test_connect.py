@@ -1,0 +1,104 @@
+"""Which of a host's addresses is taken."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from packtrain.plan import Item, Ref
+from packtrain.transfer.backends.http import HttpStore
+from packtrain.transfer.fetch import fetch
+from packtrain.transfer.http import connect
+from testbed.http_server import Origin
+
+DATA = bytes(range(256)) * 400
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "data.bin").write_bytes(DATA)
+    return tmp_path
+
+
+def read(ref: Ref) -> bytes:
+    with contextlib.closing(HttpStore(str).open(ref)) as stream:
+        return b"".join(iter(lambda: stream.read(1 << 16), b""))
+
+
+@contextlib.contextmanager
+def dead_address(host: str, port: int):
+    """It drops whoever calls, as behind a firewall: the queue of its server is full, and nobody takes from it."""
+    with socket.socket() as server, contextlib.ExitStack() as callers:
+        server.bind((host, port))
+        server.listen(0)
+        for _ in range(4):
+            caller = callers.enter_context(socket.socket())
+            caller.setblocking(False)
+            caller.connect_ex((host, port))
+        yield
+
+
+@pytest.fixture
+def addresses(monkeypatch) -> list[str]:
+    """Of the host two.example."""
+    given: list[str] = []
+    monkeypatch.setattr(connect, "_DEAD", set())
+    monkeypatch.setattr(
+        socket,
+        "getaddrinfo",
+        lambda host, port, **_: [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in given],
+    )
+    return given
+
+
+def test_a_dead_address_of_a_host_leaves_the_others(folder, addresses):
+    addresses += ["127.0.0.2", "127.0.0.1"]
+    with Origin(folder) as origin, dead_address("127.0.0.2", urlsplit(origin.url).port):
+        ref = Ref(f"http://two.example:{urlsplit(origin.url).port}/data.bin")
+        asked = Item("data.bin", (ref,))
+        fetch(asked, folder / "got", str, patience_s=0, stop=lambda: None, progress=lambda done, total: None)
+        assert {address for address, _ in connect._DEAD} == {"127.0.0.2"}
+        assert read(ref) == DATA
+    assert (folder / "got").read_bytes() == DATA
+
+
+def test_an_address_that_was_dead_is_tried_when_there_is_no_other(folder, addresses):
+    addresses.append("127.0.0.1")
+    with Origin(folder) as origin:
+        port = urlsplit(origin.url).port
+        connect._DEAD.add(("127.0.0.1", port))
+        assert read(Ref(f"http://two.example:{port}/data.bin")) == DATA
+    assert not connect._DEAD
+
+
+@pytest.mark.parametrize(
+    ("url", "here"),
+    [
+        ("http://127.0.0.1:8000/x", True),
+        ("http://localhost/x", True),
+        ("https://[::1]:8443/x", True),
+        ("http://127.200.3.4/x", True),
+        ("http://192.0.2.1/x", False),
+        ("http://[2001:db8::1]/x", False),
+        ("http://example.org/x", False),
+        ("osdf:///ospool/x", False),
+        ("s3://bucket/x", False),
+        ("file:///x", False),
+        ("http://[::1/x", False),
+        ("http://127.0.0.1:port/x", True),
+    ],
+)
+def test_a_server_on_this_machine_is_known_by_its_address(url, here, monkeypatch):
+    """Nobody is asked for a name."""
+    monkeypatch.setattr(socket, "getaddrinfo", None)
+    assert connect.is_here(url) == here
+
+
+@pytest.mark.parametrize("proxy", ["http://127.0.0.1:3128", "socks5://127.0.0.1:1080"])
+def test_behind_a_proxy_nothing_is_here(monkeypatch, proxy):
+    monkeypatch.setenv("http_proxy", proxy)
+    assert not connect.is_here("http://127.0.0.1/x")

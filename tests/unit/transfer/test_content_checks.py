@@ -1,0 +1,181 @@
+"""Pages that pose as data, digests, and how long failures are borne."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import hashlib
+import io
+import lzma
+import tarfile
+import zipfile
+
+import pytest
+
+from packtrain.errors import FailedError, TransferError
+from packtrain.plan import Digest
+from packtrain.transfer.digests import Digests, sha256_of, why_not_of_its_form, why_not_the_data
+from packtrain.transfer.retry import Patience
+
+HTML = b"<!doctype html><html><head><title>Sign in</title></head>"
+
+
+def why_not(name: str, head: bytes, content_type: str | None = None, proven: bool = False) -> str | None:
+    return why_not_the_data(name, head, content_type) or why_not_of_its_form(name, head, proven)
+
+
+@pytest.mark.parametrize(
+    ("name", "head", "content_type", "words"),
+    [
+        ("x.tar.gz", HTML, "text/html", "Sign in"),
+        ("x.tar.gz", HTML, "application/gzip", "Sign in"),
+        ("X.ZIP", b"\n <html><body><h1>502 Bad Gateway</h1></body></html>", None, "502 Bad Gateway"),
+        ("x.tgz", b"<?xml version='1.0'?><Error><Code>NoSuchKey</Code></Error>", None, "NoSuchKey"),
+        ("x.tar", b'{"status":"error","msg":"No namespace found"}', None, "No namespace found"),
+        ("model.pt", HTML, "text/html; charset=utf-8", "Sign in"),
+        ("data.csv", HTML, "text/html", "Sign in"),
+        ("x.zip", b"", None, "empty"),
+        ("x.tar.gz", b"404 page not found\n", "text/plain", "404 page not found"),
+        ("x.tar", b"[section]\n", None, "[section]"),
+        ("x.npy", "Zugriff verweigert: Überlast".encode()[:21], None, "Zugriff verweigert"),
+        ("x.tar.gz", b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a", None, "git-lfs"),
+        ("x.tar.gz", bytes(1024), None, "no archive"),
+        ("x.tar", b"\x9c" + bytes(1023), None, "no archive"),
+        ("x.tar", bytes(511), None, "no archive"),
+        ("x.7z", b"\0\1\2", None, "state its sha256"),
+        ("x.zip", b"<html>" + b"word " * 99, None, "word word"),
+    ],
+)
+def test_a_page_is_not_the_data(name, head, content_type, words):
+    wrong = why_not(name, head, content_type)
+    assert wrong is not None
+    assert words in wrong
+    assert name in wrong
+    assert len(wrong) < 200
+
+
+@pytest.mark.parametrize(
+    ("name", "head", "content_type"),
+    [
+        ("x.tar.gz", b"\x1f\x8b\x08\x00", "text/html"),
+        ("x.tar.gz", b"PK\x03\x04", "text/html"),
+        ("x.tar.gz", bytes(range(256)) * 4, None),
+        ("page.html", HTML, "text/html"),
+        ("feed.xml", b"<?xml version='1.0'?>", "text/xml"),
+        ("labels.json", b'{"a": 1}', "application/json"),
+        ("data.csv", b"a,b\n1,2\n", "text/html"),
+        ("data.csv", HTML, "text/csv"),
+        ("notes", b"", None),
+        ("model.pt", b"(dp0\nS'weight'\n", None),
+        ("notes.bin", b"as you like", None),
+        ("labels", b"404 page not found\n", None),
+    ],
+)
+def test_what_may_be_the_data_passes(name, head, content_type):
+    assert why_not(name, head, content_type, proven=True) is None
+
+
+def packed(form: str, members: dict[str, bytes]) -> bytes:
+    """As Python's own modules make it."""
+    made = io.BytesIO()
+    if form == "zip":
+        with zipfile.ZipFile(made, "w") as archive:
+            for name, data in members.items():
+                archive.writestr(name, data)
+    else:
+        with tarfile.open(fileobj=made, mode="w") as archive:
+            for name, data in members.items():
+                member = tarfile.TarInfo(name)
+                member.size = len(data)
+                archive.addfile(member, io.BytesIO(data))
+    return {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress}.get(form, bytes)(made.getvalue())
+
+
+def old(tar: bytes) -> bytes:
+    """Without the magic, as before POSIX: the checksum is all there is."""
+    block = bytearray(tar[:512])
+    block[257:265] = bytes(8)
+    block[148:156] = b" " * 8
+    block[148:156] = b"%06o\0 " % sum(block)
+    return bytes(block) + tar[512:]
+
+
+@pytest.mark.parametrize("members", [{}, {"a": b"text"}])
+@pytest.mark.parametrize("form", ["tar", "zip", "gz", "bz2", "xz"])
+@pytest.mark.parametrize("name", ["x.tar", "x.tgz", "x.zip"])
+def test_archives_pass_also_under_the_names_of_others(name, form, members):
+    if (form, members) == ("tar", {}) and name != "x.tar":
+        return  # nothing but zeros: that looks like a file with a hole
+    assert why_not(name, packed(form, members)[:1024]) is None
+
+
+def test_a_tar_from_before_posix_passes():
+    assert why_not("x.tar", old(packed("tar", {"a": b"text"}))[:1024]) is None
+
+
+def test_digests(tmp_path):
+    digests = Digests(*(Digest(name, "") for name in ("md5", "adler32", "crc32", "crc32c")), None)
+    for piece in (b"ab", b"", b"c"):
+        digests.update(piece)
+    assert digests.value("sha256") == hashlib.sha256(b"abc").hexdigest()
+    assert digests.value("md5") == hashlib.md5(b"abc").hexdigest()
+    assert digests.value("adler32") == "024d0127"
+    assert digests.value("crc32") == "352441c2"
+    assert digests.value("crc32c") == "364b3fb7"
+    (tmp_path / "f").write_bytes(b"abc")
+    assert sha256_of(tmp_path / "f") == digests.value("sha256")
+    with pytest.raises(FailedError, match="'sha1' is not one of"):
+        Digests(Digest("sha1", "00"))
+
+
+def error(kind: str, words: str = "") -> TransferError:
+    return TransferError(kind, words or kind, "src")
+
+
+def test_waits_grow_and_end_with_the_patience():
+    patience, now, waits = Patience(100.0, 1, 0.0), 0.0, []
+    patience.failed(0, error("service_unavailable"))
+    while True:
+        wait = patience.wait_s(now)
+        if wait is None:
+            break
+        waits.append(wait)
+        now += wait
+    assert now == 100.0
+    assert waits[:3] == [0.25, 0.5, 1.0]
+    assert max(waits) == 15.0
+
+
+def test_progress_renews_the_patience():
+    patience = Patience(10.0, 1, 0.0)
+    patience.failed(0, error("truncated"))
+    patience.progressed(9.0)
+    assert patience.wait_s(18.0) == 0.25
+    assert patience.wait_s(19.0) is None
+
+
+def test_refusals_for_good_need_no_patience():
+    patience = Patience(100.0, 2, 0.0)
+    patience.failed(0, error("token_refused"))
+    assert patience.asked() == (1,)
+    assert patience.wait_s(0.0) is not None
+    patience.failed(1, error("certificate_refused"))
+    assert patience.wait_s(0.0) is None
+
+
+@pytest.mark.parametrize(
+    ("kinds", "verdict"),
+    [
+        (["object_missing", "object_missing"], "object_missing"),
+        (["object_missing", "service_unavailable"], "service_unavailable"),
+        (["object_missing", "host_unknown"], "host_unknown"),
+        (["service_unavailable", "token_refused"], "token_refused"),
+        (["truncated", "not_the_data"], "not_the_data"),
+    ],
+)
+def test_the_verdict_is_the_most_telling_and_names_all(kinds, verdict):
+    patience = Patience(0.0, len(kinds), 0.0)
+    for index, kind in enumerate(kinds):
+        patience.failed(index, error(kind, f"source {index} says {kind}"))
+    assert patience.verdict().kind == verdict
+    assert all(f"source {index}" in patience.verdict().detail for index in range(len(kinds)))

@@ -1,0 +1,156 @@
+"""Addresses: what messages show, how names are joined, which backend is theirs, what is imported when."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from packtrain.errors import FailedError, TransferError
+from packtrain.plan import Ref, S3Access
+from packtrain.transfer.backends.file import FileStore
+from packtrain.transfer.backends.http import HttpStore
+from packtrain.transfer.backends.pelican import store as pelican
+from packtrain.transfer.backends.pelican.store import PelicanStore
+from packtrain.transfer.backends.s3 import multipart, requests
+from packtrain.transfer.backends.s3.store import S3Store
+from packtrain.transfer.registry import sink_for, source_for
+from packtrain.transfer.urls import beside, checked_name, joined, origin_of, shown
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("https://host/a/b.tar", "https://host/a/b.tar"),
+        ("https://me:pa%40ss@host:8443/a?X-Amz-Signature=abc&x=1#f", "https://host:8443/a?…"),
+        ("https://me:p@ss@host/a", "https://host/a"),
+        ("https://host?token=abc", "https://host?…"),
+        ("https://host/a@b", "https://host/a@b"),
+        ("s3://bucket/key?with#odd@chars", "s3://bucket/key?with#odd@chars"),
+        ("osdf:///nrp/x", "osdf:///nrp/x"),
+        ("file:///a/b", "file:///a/b"),
+    ],
+)
+def test_shown(url, expected):
+    assert shown(url) == expected
+
+
+@pytest.mark.parametrize(
+    ("url", "name", "expected"),
+    [
+        ("file:///a/", "b c/ü", "file:///a/b%20c/%C3%BC"),
+        ("s3://bucket", "b c%/ü", "s3://bucket/b c%/ü"),
+        ("https://h/x", "", "https://h/x"),
+    ],
+)
+def test_joined(url, name, expected):
+    assert joined(url, name) == expected
+
+
+def test_origins_know_default_ports():
+    assert origin_of("https://Host/x") == origin_of("https://host:443/y")
+    assert origin_of("https://host/") != origin_of("http://host/")
+
+
+@pytest.mark.parametrize("name", ["", "/abs", "../x", "a/../b", "a//b", "./a", "a\0b"])
+def test_listed_names_that_leave_are_refused(name):
+    with pytest.raises(TransferError) as caught:
+        checked_name(name, "s3://b/p")
+    assert caught.value.kind == "archive_unsafe"
+
+
+@pytest.mark.parametrize(
+    ("url", "store"),
+    [
+        ("file:///x", FileStore),
+        ("http://h/x", HttpStore),
+        ("HTTPS://h/x", HttpStore),
+        ("s3://b/k", S3Store),
+        ("osdf:///x", PelicanStore),
+        ("pelican://h/x", PelicanStore),
+    ],
+)
+def test_every_scheme_has_its_store(url, store):
+    assert type(source_for(Ref(url), str)) is type(sink_for(Ref(url), str)) is store
+
+
+@pytest.mark.parametrize("url", ["ftp://h/x", "x", ""])
+def test_an_unknown_scheme_is_unsupported(url):
+    with pytest.raises(FailedError, match="not one of file, http") as caught:
+        source_for(Ref(url), str)
+    assert caught.value.kind == "unsupported"
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("osdf:///nrp/x/y", ("osg-htc.org", "/nrp/x/y")),
+        ("osdf://nrp/x/y", ("osg-htc.org", "/nrp/x/y")),
+        ("pelican://fed:8444/nrp/x?directread", ("fed:8444", "/nrp/x?directread")),
+    ],
+)
+def test_federation_and_path(url, expected):
+    assert pelican.split(url) == expected
+
+
+def test_s3_without_an_endpoint_is_told():
+    with pytest.raises(TransferError, match="no S3 endpoint"):
+        S3Store(str).stat(Ref("s3://b/k"))
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "bucket", "expected"),
+    [
+        ("http://127.0.0.1:9000", "b", "http://127.0.0.1:9000/b/k%20%C3%BC?x=1"),
+        ("https://gate.example/s3/", "b", "https://gate.example/s3/b/k%20%C3%BC?x=1"),
+        ("https://s3.us-east-2.amazonaws.com", "b", "https://b.s3.us-east-2.amazonaws.com/k%20%C3%BC?x=1"),
+        ("https://s3.us-east-2.amazonaws.com", "b.c", "https://s3.us-east-2.amazonaws.com/b.c/k%20%C3%BC?x=1"),
+        ("https://b.s3.example.org:8443", "b", "https://b.s3.example.org:8443/k%20%C3%BC?x=1"),
+    ],
+)
+def test_the_bucket_stands_in_the_path_or_in_the_host(endpoint, bucket, expected):
+    assert requests.object_url(Ref(f"s3://{bucket}/k ü", s3=S3Access("r", endpoint)), {"x": "1"}) == expected
+
+
+@pytest.mark.parametrize("size", [1, 16 << 20, (16 << 20) + 1, 5 << 40])
+def test_pieces_cover_the_file_within_the_limits_of_s3(tmp_path, size):
+    with open(tmp_path / "big", "wb") as file:
+        file.truncate(size)
+    pieces = multipart.cut(tmp_path / "big")
+    ends = [piece.start + piece.length for piece in pieces]
+    assert [0, *ends[:-1]] == [piece.start for piece in pieces]
+    assert ends[-1] == size
+    assert len(pieces) <= 10_000
+    assert all(5 << 20 <= piece.length <= 5 << 30 for piece in pieces[:-1])
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("https://h/a", "https://h/a.x"),
+        ("https://h/a?sig=1/2#f", "https://h/a.x?sig=1/2#f"),
+        ("https://h/a#f?g", "https://h/a.x#f?g"),
+    ],
+)
+def test_a_sibling_keeps_the_query(url, expected):
+    assert beside(url, ".x") == expected
+
+
+def test_nothing_heavy_is_imported_before_it_is_used():
+    program = (
+        "import sys\n"
+        "from packtrain.transfer import fetch, registry, upload; from packtrain.transfer.archive import unpack\n"
+        "heavy = {'ssl', 'http.client', 'tarfile', 'zipfile', 'hashlib', 'lzma', 'email', 'xml.etree', 'tempfile'}\n"
+        "print(*sorted(heavy & set(sys.modules)))"
+    )
+    told = subprocess.run([sys.executable, "-S", "-c", program], capture_output=True, text=True, env=_path())
+    assert (told.stdout.strip(), told.stderr) == ("", "")
+
+
+def _path() -> dict:
+    from pathlib import Path
+
+    import packtrain
+
+    return {"PYTHONPATH": str(Path(packtrain.__file__).parents[1])}

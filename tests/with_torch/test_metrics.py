@@ -1,0 +1,16 @@
+"""`packtrain.torch.metrics` with the real torch and numpy, which the worker's Python 3.9 of the tests lacks."""
+
+import json
+
+import numpy
+import pytest
+import torch
+
+from packtrain.torch import report
+
+
+@pytest.mark.slow
+def test_scalars_become_numbers(tmp_path, monkeypatch):
+    monkeypatch.setenv("PACKTRAIN_METRICS", str(tmp_path / "metrics.jsonl"))
+    report(step=numpy.int64(7), loss=torch.tensor(0.5, requires_grad=True), accuracy=numpy.float32(0.25))
+    assert json.loads((tmp_path / "metrics.jsonl").read_text()) == {"step": 7, "loss": 0.5, "accuracy": 0.25}
