@@ -29,7 +29,7 @@ BOUNDS: Bounds = {"parse_vs_jobeventlog": ("+", 3.0), "peak_rss_mb": ("-", 300.0
 ROUNDS = 5
 PARSED_JOBS = 2000  # of the log that both read
 PAGE_JOBS = 1000
-_READ = "import sys; from packtrain.report.readers.open import read; print(len(read([sys.argv[1]]).jobs))"
+_READ = "import sys; from packtrain.report.readers.files import read; print(len(read([sys.argv[1]]).jobs))"
 
 
 def parse(folder: Path, given: argparse.Namespace) -> dict[str, float]:
@@ -51,7 +51,7 @@ def parse(folder: Path, given: argparse.Namespace) -> dict[str, float]:
 
 
 def _ours(log: Path, events: int) -> None:
-    from packtrain.report.readers.open import read
+    from packtrain.report.readers.files import read
 
     history = read([str(log)])
     if len(history.jobs) * EVENTS_PER_JOB != events or history.skipped:
@@ -79,7 +79,7 @@ def render(folder: Path, given: argparse.Namespace) -> dict[str, float]:
     from packtrain.report.analysis.findings import findings_of
     from packtrain.report.analysis.statistics import figures_of
     from packtrain.report.page import write_page
-    from packtrain.report.readers.open import read
+    from packtrain.report.readers.files import read
 
     log = folder / "render.log"
     write_log(log, PAGE_JOBS)

@@ -42,9 +42,9 @@ SLOTS, MILLION = 10_000, 1_000_000
 PUBLISHED = {"success": 79.0, "useful_fraction": 0.50, "completion_mean": 8.6, "completion_median": 4.9}
 _PLAY = """
 import resource, sys, time
-from packtrain.report.readers.open import read
+from packtrain.report.readers.files import read
 from packtrain.simulate.calibrate import calibrate
-from packtrain.simulate.run import play
+from packtrain.simulate.simulate_run import play
 from packtrain.simulate.scenarios import POLICIES
 from packtrain.simulate.whatif import with_slots
 world = with_slots(calibrate(read([sys.argv[1]])), int(sys.argv[4]))

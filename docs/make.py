@@ -15,7 +15,7 @@ from packtrain.condor import hold_codes
 from packtrain.events import FAILURE_KINDS, failure, kinds
 from packtrain.plan import model
 from packtrain.report import history
-from packtrain.report.analysis import by_site, statistics, summary_stats
+from packtrain.report.analysis import by_site, distribution, statistics
 from packtrain.report.export import ELSEWHERE
 
 DOCS = Path(__file__).parent
@@ -190,7 +190,7 @@ def report_tables() -> str:
         statistics.FailureFigures,
     )
     tables = [
-        _dataclass_table(kind.__name__, kind, _source(kind), as_json=True) for kind in (*kinds, summary_stats.Spread)
+        _dataclass_table(kind.__name__, kind, _source(kind), as_json=True) for kind in (*kinds, distribution.Spread)
     ]
     words = [f"* `{kind.__name__}`: {_values(kind)}." for kind in (history.Outcome, history.Category)]
     return "\n\n".join([*tables, "### Words\n\n" + "\n".join(words)])

@@ -14,7 +14,7 @@ from packtrain.report.analysis.statistics import Figures
 from packtrain.report.analysis.time_accounting import Share
 from packtrain.report.build import Report, report_on
 from packtrain.report.history import Category, History, Job, Outcome, Phase
-from packtrain.report.readers.open import read
+from packtrain.report.readers.files import read
 
 STUDY = Path(__file__).parents[1] / "tests" / "data" / "study"
 WEEK, TRIALS = STUDY / "ospool-imagenet-100-jobs.csv", STUDY / "ospool-imagenet-trials.csv"

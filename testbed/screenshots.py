@@ -14,7 +14,7 @@ from packtrain.report.analysis.findings import findings_of
 from packtrain.report.analysis.statistics import Figures, figures_of
 from packtrain.report.history import History
 from packtrain.report.page import write_page
-from packtrain.report.readers.open import read
+from packtrain.report.readers.files import read
 from testbed.chromium import Chromium
 from testbed.debian import PROJECT
 

@@ -13,16 +13,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from packtrain import notifications
 from packtrain.engines.api import Capabilities, Engine, Ticket
 from packtrain.engines.htcondor import CAPABILITIES as HTCONDOR
 from packtrain.engines.htcondor import HtcondorEngine, supervisor_job
-from packtrain.engines.htcondor.client import Client
+from packtrain.engines.htcondor.condor_client import Client
 from packtrain.engines.htcondor.run_settings import Hints, RunSettings
 from packtrain.engines.local import LocalEngine, capabilities
 from packtrain.errors import NotFoundError, PacktrainError, RefusedError, UsageError
 from packtrain.events import Event, kinds, new_emitter
 from packtrain.plan import Plan, RunFolder, Text, read_plan
-from packtrain.report.training_curves import Curves, curves_of, subtitle_of
+from packtrain.report.readers.training_curves import Curves, curves_of, subtitle_of
 from packtrain.state import RunState
 from packtrain.state.site_history import Knowledge
 from packtrain.store import Lease, RunRow, SqliteStore, store_path
@@ -30,10 +31,9 @@ from packtrain.supervise import Collector, Supervisor
 from packtrain.supervise.policies import Rules
 from packtrain.supervise.supervisor import holder_lives
 from packtrain.transfer.api import Reveal
-from packtrain.views import notify
 
 if TYPE_CHECKING:
-    from packtrain.engines.htcondor.diagnostics import Finding
+    from packtrain.engines.htcondor.access_point_checks import Finding
     from packtrain.report.build import Report
     from packtrain.report.history import History  # loaded when a report is made
 
@@ -65,7 +65,7 @@ def supervisor_of(row: RunRow, store: SqliteStore, lease: Lease | None = None) -
 
 def tell_end(row: RunRow, state: RunState) -> str:
     """Tell whom `--notify` names that the run has ended; a sentence if that failed."""
-    return notify.tell_end(RunFolder(row.folder).notify, state, row.name, row.folder)
+    return notifications.tell_end(RunFolder(row.folder).notify, state, row.name, row.folder)
 
 
 def knowledge_of(store: SqliteStore, engine: str = "") -> Knowledge:
@@ -128,7 +128,7 @@ def _detach_to_schedd(row: RunRow, store: SqliteStore, command: list[str]) -> in
 def _secret_variables(folder: RunFolder) -> set[str]:
     """Those that the workflow refers to."""
     from packtrain.planner.secret_references import read_references
-    from packtrain.spec.secrets import references
+    from packtrain.spec.secret_references import references
 
     known, _ = read_references(folder.references)
     return {one.name for secret in known.values() for one in references(secret.text) if one.kind == "env"}
@@ -153,7 +153,7 @@ def _last_line(path: Path) -> str:
 def restore_secrets(row: RunRow) -> None:
     """Before a run goes on: read its secrets again from where the workflow said."""
     from packtrain.planner.secret_references import read_references
-    from packtrain.planner.secrets import resolve_secrets, write_secrets
+    from packtrain.planner.secret_sources import resolve_secrets, write_secrets
 
     folder = RunFolder(row.folder)
     secrets_, where = read_references(folder.references)
@@ -182,7 +182,7 @@ def forget_secrets(row: RunRow, state: RunState) -> None:
 def reveal_of(row: RunRow) -> Reveal:
     """Secrets of a run for its owner: from the run's folder, else from where the workflow said."""
     from packtrain.planner.secret_references import read_references
-    from packtrain.planner.secrets import resolve_secrets, revealer
+    from packtrain.planner.secret_sources import resolve_secrets, revealer
 
     folder = RunFolder(row.folder)
 
@@ -204,9 +204,9 @@ def reveal_of(row: RunRow) -> Reveal:
 
 def examine_pool() -> list[Finding]:
     """How the HTCondor pool of this access point stands."""
-    from packtrain.engines.htcondor import diagnostics
+    from packtrain.engines.htcondor import access_point_checks
 
-    return list(diagnostics.examine(Client(), Path.cwd()))
+    return list(access_point_checks.examine(Client(), Path.cwd()))
 
 
 def curves_of_run(store: SqliteStore, state: RunState) -> Curves:
@@ -222,7 +222,7 @@ def draw_picture(store: SqliteStore, row: RunRow, state: RunState) -> tuple[Path
         curves = curves_of_run(store, state)
         if not state.finished or not curves.jobs:
             return None, ""
-        from packtrain.report.charts.training_png import draw_training
+        from packtrain.report.charts.training import draw_training
 
         draw_training(curves, path, subtitle_of(state))
     except (ImportError, OSError, RuntimeError, ValueError, PacktrainError) as error:

@@ -13,8 +13,8 @@ import pytest
 from packtrain.plan import Ref
 from packtrain.transfer.backends.file import FileStore
 from packtrain.transfer.backends.http import HttpStore
-from packtrain.transfer.backends.pelican.store import PelicanStore
-from packtrain.transfer.backends.s3.store import S3Store
+from packtrain.transfer.backends.pelican.backend import PelicanStore
+from packtrain.transfer.backends.s3.backend import S3Store
 from packtrain.transfer.urls import joined
 from testbed.http_server import Origin
 from tests.support.memory_object_store import MemoryStore

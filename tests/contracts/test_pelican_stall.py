@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from packtrain.plan import Item, Ref
-from packtrain.transfer.backends.pelican.store import PelicanStore
+from packtrain.transfer.backends.pelican.backend import PelicanStore
 from packtrain.transfer.fetch import Fetched, fetch
 from testbed.federation import RealFederation
 from testbed.xrootd import XRootD

@@ -19,7 +19,7 @@ from packtrain.plan import Digest, Item, Output, Ref, Secret
 from packtrain.transfer import crc32c
 from packtrain.transfer.backends.pelican import director
 from packtrain.transfer.backends.pelican import server as federated
-from packtrain.transfer.backends.pelican.store import PelicanStore, let_in
+from packtrain.transfer.backends.pelican.backend import PelicanStore, let_in
 from packtrain.transfer.engine import digest_lookup
 from packtrain.transfer.fetch import fetch
 from packtrain.transfer.ordered_download import Ordered, SpoiledError

@@ -18,9 +18,9 @@ import pytest
 from packtrain.errors import FailedError, TransferError
 from packtrain.plan import Digest, Item, Output, Ref, Secret
 from packtrain.transfer.backends.s3 import multipart
+from packtrain.transfer.backends.s3.backend import S3Store
+from packtrain.transfer.backends.s3.client import Wire, object_url
 from packtrain.transfer.backends.s3.multipart import cut
-from packtrain.transfer.backends.s3.requests import Wire, object_url
-from packtrain.transfer.backends.s3.store import S3Store
 from packtrain.transfer.digests import Digests
 from packtrain.transfer.fetch import fetch
 from packtrain.transfer.upload import upload_folder
@@ -192,7 +192,7 @@ KILLS_ITSELF = """
 import os, sys
 from pathlib import Path
 from packtrain.plan import Ref, S3Access
-from packtrain.transfer.backends.s3.store import S3Store
+from packtrain.transfer.backends.s3.backend import S3Store
 left = 4 * (16 << 20)  # beyond it a fifth part has begun, so one is complete
 
 def sent(count):

@@ -16,7 +16,7 @@ from packtrain.indexing import Wish, build
 from packtrain.plan import Ref
 from packtrain.stream.index import FILES, Index
 from packtrain.transfer.api import Span
-from packtrain.transfer.backends.pelican.store import PelicanStore
+from packtrain.transfer.backends.pelican.backend import PelicanStore
 
 
 def plain(value) -> str:

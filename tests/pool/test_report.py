@@ -7,7 +7,7 @@ import json
 import pytest
 
 from packtrain.report.history import Category, Outcome, Phase
-from packtrain.report.readers.open import read
+from packtrain.report.readers.files import read
 from packtrain.report.readers.run_store import history_of_run
 from packtrain.state import fold
 from packtrain.store import SqliteStore

@@ -10,7 +10,7 @@ import pytest
 
 from packtrain.condor.submitfile.quoting import split_arguments
 from packtrain.events import FAILURE_KINDS
-from packtrain.spec import templates
+from packtrain.spec import placeholders
 from testbed import apptainer
 from testbed.federation import Federation
 from testbed.http_server import Origin
@@ -168,7 +168,7 @@ def _points(workflow):
 
 def _given(command, job, point):
     variables = {f"PACKTRAIN_POINT_{key.upper()}": value for key, value in point.items()}
-    filled = templates.fill(command, point)
+    filled = placeholders.fill(command, point)
     environment = {"PATH": "/usr/bin:/bin", "PACKTRAIN_JOB": str(job), **variables}
     said = subprocess.check_output(["/bin/sh", "-c", f"printf '%s\\0' {filled}"], env=environment, text=True)
     return said.split("\0")[:-1]

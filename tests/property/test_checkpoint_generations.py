@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from packtrain.agent.checkpoints.record import KEPT, Record, best_first
 from packtrain.agent.checkpoints.restore import bring_generation
 from packtrain.agent.checkpoints.store import Shelf
-from packtrain.agent.checkpoints.upload_actions import BehindError, Porter
+from packtrain.agent.checkpoints.upload_executor import BehindError, Porter
 from packtrain.agent.checkpoints.upload_planner import Carrying, Drop, Save, Seal, Show
 from packtrain.errors import TransferError
 from packtrain.plan import Item, Ref

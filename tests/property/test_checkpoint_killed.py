@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from packtrain.torch.checkpoint_files import CheckpointFiles
 from packtrain.torch.checkpoint_reader import first_whole
-from packtrain.torch.position import OURS, VERSION, Position, position_in
+from packtrain.torch.training_state import OURS, VERSION, Position, position_in
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("torch")]
 

@@ -6,7 +6,7 @@ import struct
 from hypothesis import given
 from hypothesis import strategies as st
 
-from packtrain.agent.outputs.validators.finite import FORMATS, not_finite
+from packtrain.agent.outputs.validators.float_formats import FORMATS, not_finite
 
 CODES = {"float64": "d", "float32": "f", "float16": "e"}
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from packtrain.transfer.http.body import body_of
 from packtrain.transfer.http.connection import CutError, NotHttpError, Wire, parsed
+from packtrain.transfer.http.response_body import body_of
 
 names = st.text("ABCdef-", min_size=1, max_size=12).map(lambda name: "X-" + name)
 values = st.text(st.characters(min_codepoint=33, max_codepoint=126), max_size=30)

@@ -14,8 +14,8 @@ from packtrain.report.analysis.statistics import figures_of
 from packtrain.report.history import History, Outcome
 from packtrain.simulate.empirical import Fitted
 from packtrain.simulate.event_queue import Kernel
-from packtrain.simulate.run import play
 from packtrain.simulate.scenarios import POLICIES
+from packtrain.simulate.simulate_run import play
 from tests.support.pool_models import worlds
 
 _TIMES = st.lists(st.floats(0, 1e6), max_size=30)

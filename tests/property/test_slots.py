@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from packtrain.engines.local.slots import Share, Slots
+from packtrain.engines.local.slot_allocator import Share, Slots
 from packtrain.plan import Resources
 
 NEEDS = st.builds(

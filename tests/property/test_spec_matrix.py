@@ -5,7 +5,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from packtrain.spec import templates
+from packtrain.spec import placeholders
 from packtrain.spec.matrix import expand
 from packtrain.spec.models.workflow import Matrix
 
@@ -60,6 +60,6 @@ def test_the_order_is_that_of_the_file(axes):
 
 @given(st.text(), st.dictionaries(st.sampled_from(NAMES), st.text(alphabet="xyz/.")))
 def test_templates_change_nothing_but_known_keys(text, values):
-    assert templates.fill(text.replace("{", "("), values) == text.replace("{", "(")
-    assert templates.fill("<{a}>", values) == f"<{values.get('a', '{a}')}>"
-    assert templates.fill("${a}{b", values) == "${a}{b"
+    assert placeholders.fill(text.replace("{", "("), values) == text.replace("{", "(")
+    assert placeholders.fill("<{a}>", values) == f"<{values.get('a', '{a}')}>"
+    assert placeholders.fill("${a}{b", values) == "${a}{b"

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from packtrain.condor.submitfile.context import Around
+from packtrain.condor.submitfile.convert import adopt_text
+from packtrain.condor.submitfile.description import read
 from packtrain.condor.submitfile.job_table import Jobs
-from packtrain.condor.submitfile.load import adopt_text
 from packtrain.condor.submitfile.queue_statement import parse
 from packtrain.condor.submitfile.quoting import QuotingError, split_arguments, split_environment
-from packtrain.condor.submitfile.reader import read
 from packtrain.spec.load import load_text
 
 AROUND = Around(Path("/nonexistent"), {"HOME": "/home/me"})

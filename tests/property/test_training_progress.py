@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packtrain.events import Event, kinds
-from packtrain.report.charts.training_png import spread
-from packtrain.report.smoothing import smoothed, thinned
+from packtrain.report.charts.smoothing import smoothed, thinned
+from packtrain.report.charts.training import spread
 from packtrain.state.training_progress import Training
 
 VALUES = st.one_of(st.integers(-5, 200), st.floats(), st.sampled_from(["nan", "inf", "-inf", "words"]), st.booleans())

@@ -18,7 +18,7 @@ from harness.week.fault_schedule import SETUP_SHARE
 from harness.week.site import KILLED, Place
 from packtrain import services
 from packtrain.report.history import History
-from packtrain.report.readers.open import read
+from packtrain.report.readers.files import read
 from packtrain.store import SqliteStore
 from testbed.s3 import ACCESS_KEY, BUCKET, REGION, S3, SECRET_KEY
 

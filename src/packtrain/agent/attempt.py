@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Callable
 from packtrain.agent.agent_log import AgentLog
 from packtrain.agent.cleanup import remove_tree
 from packtrain.agent.context import Context, Tally, Terms
-from packtrain.agent.deadlines import LeftInTimeError, LimitWatch, discard_carried, variables_of, verdict
 from packtrain.agent.live.metrics import MetricsFollower
 from packtrain.agent.outputs.check import check_outputs
 from packtrain.agent.outputs.inventory import MOST_LISTED, inventory, under, write_list
@@ -40,6 +39,7 @@ from packtrain.agent.steps.processes import Processes
 from packtrain.agent.steps.runner import StepRunner
 from packtrain.agent.steps.short_tmpdir import short_temporary
 from packtrain.agent.stop_request import Stop
+from packtrain.agent.time_limits import LeftInTimeError, LimitWatch, discard_carried, variables_of, verdict
 from packtrain.errors import EXIT_CONTINUE_HERE, EXIT_OK, FailedError
 from packtrain.events import Event, Failure, Journal, kinds
 from packtrain.plan import Job

@@ -20,7 +20,7 @@ class Secrets:
     def learn(self, environ: Mapping[str, str]) -> None:
         """The tokens that HTCondor gives the job are not in the plan, but no more for others' eyes."""
         if environ.get("_CONDOR_CREDS"):
-            from packtrain.transfer.backends.pelican.tokens import given_tokens
+            from packtrain.transfer.bearer_tokens import given_tokens
 
             for token in given_tokens(environ):
                 self.redactor.learn(token)

@@ -16,11 +16,11 @@ from pathlib import Path
 from packtrain.errors import FailedError, TransferError
 from packtrain.indexing import existing
 from packtrain.indexing import listing as folders
+from packtrain.indexing.archive_map import Chart
+from packtrain.indexing.archive_reader import Remote
 from packtrain.indexing.grouping import File, Gathering, draft, refused_packed
 from packtrain.indexing.local_file import opened
-from packtrain.indexing.remote_file import Remote
 from packtrain.indexing.resume_file import Journal
-from packtrain.indexing.tar_map import Chart
 from packtrain.indexing.tar_members import is_tar
 from packtrain.indexing.tar_scanner import Tar
 from packtrain.indexing.task_pool import Crew

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from packtrain.errors import FormatError, TransferError
-from packtrain.indexing.remote_file import Remote, Stop, directly
+from packtrain.indexing.archive_reader import Remote, Stop, directly
 from packtrain.plan import Item, Ref
 from packtrain.stream.index import SUFFIX, Archive, Index, rebound
 from packtrain.transfer.api import Reveal

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 
 from packtrain.errors import TransferError
-from packtrain.indexing.remote_file import Remote, Stop
+from packtrain.indexing.archive_reader import Remote, Stop
 from packtrain.plan import Ref
 from packtrain.transfer.api import Reveal
 from packtrain.transfer.backends.file import FileStore

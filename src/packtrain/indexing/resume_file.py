@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from packtrain.indexing.tar_map import Chain
+from packtrain.indexing.archive_map import Chain
 
 _FRAME = struct.Struct("<II")
 _VERSION = 1

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 
 from packtrain.errors import FailedError
 from packtrain.indexing import tar_members
+from packtrain.indexing.archive_map import Chain, Chart
+from packtrain.indexing.archive_reader import Remote
 from packtrain.indexing.grouping import File, refused_packed
 from packtrain.indexing.read_window import Window
-from packtrain.indexing.remote_file import Remote
-from packtrain.indexing.tar_map import Chain, Chart
 from packtrain.indexing.tar_members import Member, first_header, member
 from packtrain.indexing.task_pool import Crew
 from packtrain.transfer.archive import tar_header

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from packtrain.errors import FailedError
+from packtrain.indexing.archive_map import Chain, Chart
+from packtrain.indexing.archive_reader import Remote
 from packtrain.indexing.grouping import File, refused_packed
 from packtrain.indexing.read_window import Window
-from packtrain.indexing.remote_file import Remote
-from packtrain.indexing.tar_map import Chain, Chart
 from packtrain.indexing.tar_members import FILE, Member
 from packtrain.indexing.tar_scanner import tidy
 from packtrain.indexing.task_pool import Crew

@@ -6,7 +6,6 @@ Not here: how a workflow becomes a plan (`planner`), and doing what it says (`ag
 """
 
 from packtrain.plan.codec import decode, encode, read_plan, write_plan
-from packtrain.plan.layout import AttemptFolder, RunFolder
 from packtrain.plan.model import (
     PLAN_VERSION,
     Bound,
@@ -41,6 +40,7 @@ from packtrain.plan.model import (
     Text,
     Use,
 )
+from packtrain.plan.run_folder import AttemptFolder, RunFolder
 
 __all__ = [
     "PLAN_VERSION",

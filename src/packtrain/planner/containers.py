@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from packtrain import plan
-from packtrain.planner.context import JobContext
-from packtrain.planner.paths import absolute
+from packtrain.planner.local_paths import absolute
+from packtrain.planner.plan_context import JobContext
 from packtrain.spec.diagnostics import Path as Keys
 from packtrain.spec.models.steps import Container
 

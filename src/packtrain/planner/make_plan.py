@@ -8,16 +8,16 @@ from pathlib import Path
 
 from packtrain import plan
 from packtrain.plan import RunFolder
-from packtrain.planner import modules
+from packtrain.planner import module_resolver
 from packtrain.planner.containers import plan_container
-from packtrain.planner.context import JobContext, Setting
-from packtrain.planner.inputs_outputs import plan_inputs, plan_output
-from packtrain.planner.secrets import SecretValue, Vault
-from packtrain.planner.steps import StepPlanner
+from packtrain.planner.input_output_planner import plan_inputs, plan_output
+from packtrain.planner.plan_context import JobContext, Setting
+from packtrain.planner.secret_sources import SecretValue, Vault
+from packtrain.planner.step_planner import StepPlanner
 from packtrain.spec import matrix
 from packtrain.spec.diagnostics import Path as Keys
 from packtrain.spec.diagnostics import Problem, Report, shown
-from packtrain.spec.models.fields import inside
+from packtrain.spec.models.field_types import inside
 from packtrain.spec.models.inputs_outputs import Bound
 from packtrain.spec.models.workflow import Limits, Recovery, Workflow
 
@@ -54,7 +54,7 @@ def make_plan(
     """Plan a run of a workflow whose file lies in the folder `where`. Looks at local files and modules only."""
     report = Report(workflow.origin)
     name = workflow.name or Path(workflow.origin.name).stem
-    with modules.opened() as opened:
+    with module_resolver.opened() as opened:
         setting = Setting(engine, run_folder, Vault(), opened, no_container, no_gpu)
         points = matrix.expand(workflow.matrix, workflow.count)
         jobs = tuple(

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from packtrain.errors import FailedError
 from packtrain.plan import Input, Item, Plan, Ref
-from packtrain.planner.secrets import revealer
+from packtrain.planner.secret_sources import revealer
 from packtrain.spec.diagnostics import Origin, Problem, Report
 from packtrain.transfer.api import Reveal, Source
 from packtrain.transfer.registry import source_for

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from packtrain.planner.secrets import SecretValue
+from packtrain.planner.secret_sources import SecretValue
 
 
 def write_references(path: Path, secrets: Mapping[str, SecretValue], where: Path) -> None:

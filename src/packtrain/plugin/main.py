@@ -17,10 +17,10 @@ from types import FrameType
 from packtrain import __version__
 from packtrain.condor.classads import find, old_form, read_old
 from packtrain.errors import FailedError, FormatError
-from packtrain.plugin import results
-from packtrain.plugin.credentials import SCHEMES, Access
-from packtrain.plugin.requests import Asked, read
-from packtrain.plugin.transfer import Moved, move
+from packtrain.plugin import transfer_results
+from packtrain.plugin.file_transfer import Moved, move
+from packtrain.plugin.job_credentials import SCHEMES, Access
+from packtrain.plugin.transfer_requests import Asked, read
 from packtrain.transfer.http.connect import BUNDLES
 
 CAPABILITIES = {
@@ -39,11 +39,11 @@ _PATIENCE = "PacktrainPatience"  # an attribute of the job
 def main(arguments: Sequence[str]) -> int:
     if arguments and arguments[0] == "-classad":
         sys.stdout.write(old_form(CAPABILITIES))
-        return results.EXIT_DONE
+        return transfer_results.EXIT_DONE
     files = _parse(arguments)
     if files is None:
         sys.stderr.write(f"packtrain: {_USAGE}\n")
-        return results.EXIT_FAILED
+        return transfer_results.EXIT_FAILED
     return _transfer(*files, upload="-upload" in arguments)
 
 
@@ -64,11 +64,11 @@ def _transfer(infile: Path, outfile: Path, upload: bool) -> int:
     for problem in {str(one.error) for one in moved if one.error is not None and one.tried}:
         sys.stderr.write(f"packtrain: {problem}\n")
     try:
-        results.write(outfile, [results.answer(one) for one in moved])
+        transfer_results.write(outfile, [transfer_results.answer(one) for one in moved])
     except OSError as error:
         sys.stderr.write(f"packtrain: the results cannot be written: {error}\n")
-        return results.EXIT_NO_ANSWER
-    return results.exit_code(moved)
+        return transfer_results.EXIT_NO_ANSWER
+    return transfer_results.exit_code(moved)
 
 
 class Stopping:
@@ -97,7 +97,7 @@ def _move_all(wanted: list[Asked], stopping: Stopping) -> list[Moved]:
 
     def one(asked: Asked) -> Moved:
         if failed and not asked.upload:
-            return results.not_tried(asked)
+            return transfer_results.not_tried(asked)
         moved = move(asked, access, patience_s, stopping.check)
         if moved.error is not None:
             failed.append(moved)

@@ -14,7 +14,7 @@ from packtrain.report.analysis.statistics import Figures, figures_of
 from packtrain.report.export import attempts_csv, document_of, jobs_csv
 from packtrain.report.gc_pause import no_garbage
 from packtrain.report.history import History
-from packtrain.report.training_curves import Curves
+from packtrain.report.readers.training_curves import Curves
 
 DOCUMENT, JOBS, ATTEMPTS = "report.json", "jobs.csv", "attempts.csv"
 _FEW_JOBS = 500

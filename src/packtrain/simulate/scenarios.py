@@ -16,7 +16,7 @@ from packtrain.spec import validation_messages, yaml_loader
 from packtrain.spec.diagnostics import Report
 from packtrain.spec.model_walk import walk
 from packtrain.spec.models import workflow
-from packtrain.spec.models.fields import Model, Seconds, Str
+from packtrain.spec.models.field_types import Model, Seconds, Str
 
 _POOL = "htcondor"  # the waits that recovery has there
 _USUAL, _LIMITS = plan_recovery(workflow.Recovery(), _POOL), plan_limits(workflow.Limits())

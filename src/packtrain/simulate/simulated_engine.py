@@ -12,8 +12,8 @@ from packtrain.events import Event, Failure, kinds
 from packtrain.report.history import Outcome, Phase
 from packtrain.simulate.event_queue import Kernel
 from packtrain.simulate.job_behaviour import Behaviour, Ending
-from packtrain.simulate.pool import Pool
 from packtrain.simulate.pool_model import World
+from packtrain.simulate.simulated_pool import Pool
 from packtrain.simulate.slot_session import Stay, Task
 
 _ABLE = Capabilities("simulated", True, 1 << 20, 1 << 40, 1 << 20, shares_folder=False, journals=False, many_sites=True)

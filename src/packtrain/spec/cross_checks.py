@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from packtrain.spec import secrets
+from packtrain.spec import secret_references
 from packtrain.spec.diagnostics import Path, Report, did_you_mean, shown
 from packtrain.spec.model_walk import Node, keys_of
-from packtrain.spec.models.fields import Model, written
+from packtrain.spec.models.field_types import Model, written
 from packtrain.spec.models.inputs_outputs import (
     DIGESTS,
     S3,
@@ -24,7 +24,7 @@ from packtrain.spec.models.inputs_outputs import (
 )
 from packtrain.spec.models.steps import For, Launch, NetworkInterface, Step, Use
 from packtrain.spec.models.workflow import Matrix, Module, Workflow
-from packtrain.spec.templates import BUILT_IN
+from packtrain.spec.placeholders import BUILT_IN
 
 ONE_OF: dict[type[Model], tuple[str, ...]] = {
     Step: ("run", "steps", "for", "launch", "use"),
@@ -81,18 +81,18 @@ def _only_one(node: Node, choices: tuple[str, ...], report: Report) -> None:
 def _secrets(node: Node, report: Report) -> None:
     for key, text in _texts(node):
         path = (*node.path, *key)
-        allowed = key[0] == "headers" or (node.model, key[0]) in secrets.ALLOWED or key[0] in _SHELL_TEXT
-        if secrets.has_reference(text):
+        allowed = key[0] == "headers" or (node.model, key[0]) in secret_references.ALLOWED or key[0] in _SHELL_TEXT
+        if secret_references.has_reference(text):
             if not allowed:
                 report.error(
                     path, f"{shown(path)} is no place for a secret: nothing fills in ${{env:…}} or ${{file:…}} here"
                 )
-        elif (node.model, key[0]) in secrets.CONFIDENTIAL or _is_secret_header(key):
+        elif (node.model, key[0]) in secret_references.CONFIDENTIAL or _is_secret_header(key):
             report.warning(path, f"{shown(path)} stands here in clear, for everyone who sees the file", _CLEAR)
 
 
 def _is_secret_header(key: Path) -> bool:
-    return key[0] == "headers" and len(key) == 2 and secrets.is_secret_header(str(key[1]))
+    return key[0] == "headers" and len(key) == 2 and secret_references.is_secret_header(str(key[1]))
 
 
 def _texts(node: Node) -> Iterator[tuple[Path, str]]:

@@ -10,10 +10,10 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
-from packtrain.spec import cross_checks, matrix, output_conflicts, unsupported, validation_messages, yaml_loader
+from packtrain.spec import cross_checks, matrix, output_conflicts, unsupported_keys, validation_messages, yaml_loader
 from packtrain.spec.diagnostics import ERROR, Problem, Report, shown
 from packtrain.spec.model_walk import Node, walk
-from packtrain.spec.models.fields import Model
+from packtrain.spec.models.field_types import Model
 from packtrain.spec.models.inputs_outputs import Expect
 from packtrain.spec.models.steps import is_children_mark
 from packtrain.spec.models.workflow import Module, Workflow
@@ -97,7 +97,7 @@ def _made(model: type[M], document: yaml_loader.Document) -> tuple[M | None, Rep
         return None, report
     nodes = list(walk(model, document.value))
     cross_checks.apply(nodes, report)
-    unsupported.apply(nodes, report)
+    unsupported_keys.apply(nodes, report)
     if model is not Module:
         _refuse_marks(nodes, report)
     try:

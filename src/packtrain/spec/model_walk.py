@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from packtrain.spec.diagnostics import Path
-from packtrain.spec.models.fields import Model
+from packtrain.spec.models.field_types import Model
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os.path
 
-from packtrain.spec import matrix, templates
+from packtrain.spec import matrix, placeholders
 from packtrain.spec.diagnostics import Path, Report
 from packtrain.spec.models.inputs_outputs import Output
 from packtrain.spec.models.workflow import Workflow
@@ -29,7 +29,7 @@ def check(workflow: Workflow, report: Report) -> None:
     path, address = destination(workflow.output)
     owners: dict[str, int] = {}
     for job, point in enumerate(matrix.expand(workflow.matrix, workflow.count)):
-        filled = templates.fill(address, {**point, "job": str(job)}).rstrip("/")
+        filled = placeholders.fill(address, {**point, "job": str(job)}).rstrip("/")
         if filled in owners:
             message = f"jobs {owners[filled]} and {job} would both write to {filled or '/'}"
             report.error(path, message, "put {job} into it, or a key of the matrix")

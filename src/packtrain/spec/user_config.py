@@ -11,7 +11,7 @@ from packtrain.errors import UsageError
 from packtrain.spec import validation_messages, yaml_loader
 from packtrain.spec.diagnostics import Report
 from packtrain.spec.model_walk import walk
-from packtrain.spec.models.fields import Line, Model, Positive, Seconds, Str
+from packtrain.spec.models.field_types import Line, Model, Positive, Seconds, Str
 
 
 class HtcondorSettings(Model):

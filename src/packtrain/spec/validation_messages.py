@@ -7,7 +7,7 @@ from typing import Any
 
 from packtrain.spec.diagnostics import Path, Report, did_you_mean, shown
 from packtrain.spec.model_walk import belongs_below, keys_of
-from packtrain.spec.models.fields import Model
+from packtrain.spec.models.field_types import Model
 
 _NUMBER = "a whole number"
 _SHOULD_BE = {

@@ -1,12 +1,11 @@
 """Where events are kept: one append-only SQLite file per user, for all runs.
 
-`api` says what a store can do, `sqlite` does it, `memory` does it for simulations, `schema.sql` is the file's format,
+`api` says what a store can do, `sqlite` does it, `schema.sql` is the file's format,
 `home` knows where it lies. Not here: what events mean (`state`).
 """
 
 from packtrain.store.api import Lease, RunRow, Store, Stored
 from packtrain.store.location import store_path
-from packtrain.store.memory import MemoryStore
 from packtrain.store.sqlite import SqliteStore
 
-__all__ = ["Lease", "MemoryStore", "RunRow", "SqliteStore", "Store", "Stored", "store_path"]
+__all__ = ["Lease", "RunRow", "SqliteStore", "Store", "Stored", "store_path"]

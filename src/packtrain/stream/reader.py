@@ -12,7 +12,7 @@ from packtrain.stream.index import Archive, Index
 from packtrain.stream.read_groups import Piece
 from packtrain.transfer.api import Place, Span, Stream
 from packtrain.transfer.block_checksums import Checksums
-from packtrain.transfer.engine.buffers import page_aligned
+from packtrain.transfer.engine.buffer_pool import page_aligned
 from packtrain.transfer.engine.source_stats import Standing
 from packtrain.transfer.http.connection import watched
 from packtrain.transfer.urls import shown

@@ -10,27 +10,27 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from packtrain import notifications
 from packtrain.condor.submitfile import is_submit_file, load_submit_file
 from packtrain.engines.bundle import build_agent, write_launcher
 from packtrain.engines.htcondor import run_setup as pool
 from packtrain.engines.htcondor import shell_runner as bare
 from packtrain.engines.htcondor import supervisor_job
-from packtrain.engines.htcondor.client import Client, bindings
+from packtrain.engines.htcondor.condor_client import Client, bindings
 from packtrain.errors import UsageError
 from packtrain.events import Event, kinds, new_emitter
 from packtrain.plan import Input, Plan, RunFolder, write_plan
-from packtrain.planner import streams
+from packtrain.planner import stream_planner
 from packtrain.planner.engine_limits import problems_for, within
 from packtrain.planner.make_plan import Planned, make_plan
 from packtrain.planner.secret_references import write_references
-from packtrain.planner.secrets import Resolved, resolve_secrets, write_secrets
+from packtrain.planner.secret_sources import Resolved, resolve_secrets, write_secrets
 from packtrain.services import engine_capabilities, knowledge_of
 from packtrain.spec.diagnostics import WARNING, Origin, Problem
 from packtrain.spec.load import Loaded, load
 from packtrain.spec.user_config import load_settings
 from packtrain.store import RunRow, SqliteStore
 from packtrain.stream.index import Index
-from packtrain.views import notify
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ def refuse_detached(prepared: Prepared) -> None:
 def with_indexes(prepared: Prepared, found: Mapping[Input, Index]) -> Prepared:
     """Inputs that are streamed are complete once their samples are known."""
     assert prepared.planned is not None
-    plan = streams.with_indexes(prepared.plan, found, prepared.folder.indexes)
+    plan = stream_planner.with_indexes(prepared.plan, found, prepared.folder.indexes)
     paths = tuple(dict.fromkeys(index.path for index in found.values()))
     return replace(prepared, planned=replace(prepared.planned, plan=plan), indexes=paths)
 
@@ -147,7 +147,7 @@ def create_run(prepared: Prepared, store: SqliteStore, tell: str | None = None) 
     _copy_indexes(prepared.indexes, folder.indexes)
     write_plan(plan, folder.plan)
     if tell:
-        notify.write_target(folder.notify, tell)
+        notifications.write_target(folder.notify, tell)
     if plan.engine == "htcondor":
         pool.make_ready(plan, folder, pool.run_settings(plan, load_settings().htcondor, prepared.disk_bytes, known))
         if prepared.bare:

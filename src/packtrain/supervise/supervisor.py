@@ -36,7 +36,7 @@ from packtrain.supervise.policies import (
     stragglers,
     verdict,
 )
-from packtrain.supervise.policies.held_jobs import NO_HOLD
+from packtrain.supervise.policies.holds import NO_HOLD
 from packtrain.supervise.policies.stragglers import pause_of
 
 LEASE_S = 30.0

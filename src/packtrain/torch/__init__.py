@@ -8,7 +8,7 @@ go from the machine (the agent's business).
 
 from packtrain.torch.checkpoint import Checkpoint
 from packtrain.torch.metrics import report
-from packtrain.torch.position import CheckpointError, Position
 from packtrain.torch.sampler import Order
+from packtrain.torch.training_state import CheckpointError, Position
 
 __all__ = ["Checkpoint", "CheckpointError", "Order", "Position", "report"]

@@ -34,10 +34,10 @@ from packtrain.torch.async_writer import Writer
 from packtrain.torch.checkpoint_files import CheckpointFiles
 from packtrain.torch.checkpoint_reader import first_whole
 from packtrain.torch.distributed import Ranks
-from packtrain.torch.position import OURS, VERSION, CheckpointError, Position, State, model_in, position_in
 from packtrain.torch.preemption import Stopping
 from packtrain.torch.rng_state import random_state, restore_random_state
 from packtrain.torch.state_copy import as_it_was, copied
+from packtrain.torch.training_state import OURS, VERSION, CheckpointError, Position, State, model_in, position_in
 
 _LONGEST_REASON = 500
 

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from packtrain.torch.position import State
+from packtrain.torch.training_state import State
 
 _LEFTOVER = re.compile(r"\.tmp-(\d+)(-link)?$")
 

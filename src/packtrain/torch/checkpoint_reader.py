@@ -7,7 +7,7 @@ import zipfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from packtrain.torch.position import State, problem_with
+from packtrain.torch.training_state import State, problem_with
 
 
 def first_whole(paths: Iterable[Path]) -> tuple[Path, State] | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from packtrain.torch import distributed
-from packtrain.torch.position import CheckpointError
+from packtrain.torch.training_state import CheckpointError
 
 
 class Order:

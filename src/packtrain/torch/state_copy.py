@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, OrderedDict
 from typing import Any
 
-from packtrain.torch.position import CheckpointError
+from packtrain.torch.training_state import CheckpointError
 
 _PLAIN = (type(None), bool, int, float, str, bytes)
 

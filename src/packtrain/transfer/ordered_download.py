@@ -15,7 +15,7 @@ from packtrain.plan import Digest, Item
 from packtrain.transfer.api import Reveal
 from packtrain.transfer.digests import Digests, refuse_unaffordable
 from packtrain.transfer.engine import worker_pool
-from packtrain.transfer.engine.buffers import Buffers
+from packtrain.transfer.engine.buffer_pool import Buffers
 from packtrain.transfer.engine.coordinator import LOOK_EVERY_S, BeginAnewError, Counts, Engine, Progress, Stop, Wish
 from packtrain.transfer.engine.digest_lookup import Asking
 from packtrain.transfer.engine.resume_log import Known

@@ -14,8 +14,8 @@ from packtrain.transfer.urls import invalid, origin_of, scheme_of, shown
 if TYPE_CHECKING:
     from packtrain.transfer.backends.file import FileStore
     from packtrain.transfer.backends.http import HttpStore
-    from packtrain.transfer.backends.pelican.store import PelicanStore
-    from packtrain.transfer.backends.s3.store import S3Store
+    from packtrain.transfer.backends.pelican.backend import PelicanStore
+    from packtrain.transfer.backends.s3.backend import S3Store
 
     Store = Union[FileStore, HttpStore, S3Store, PelicanStore]
 
@@ -33,13 +33,13 @@ def _http(reveal: Reveal) -> Store:
 
 
 def _s3(reveal: Reveal) -> Store:
-    from packtrain.transfer.backends.s3.store import S3Store
+    from packtrain.transfer.backends.s3.backend import S3Store
 
     return S3Store(reveal)
 
 
 def _pelican(reveal: Reveal) -> Store:
-    from packtrain.transfer.backends.pelican.store import PelicanStore
+    from packtrain.transfer.backends.pelican.backend import PelicanStore
 
     return PelicanStore(reveal)
 

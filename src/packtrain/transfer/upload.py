@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from packtrain.errors import FailedError, TransferError
 from packtrain.plan import Output, Ref
 from packtrain.transfer.api import Reveal, Sink
-from packtrain.transfer.backends.s3.store import S3Store
+from packtrain.transfer.backends.s3.backend import S3Store
 from packtrain.transfer.digests import digest_of_file
 from packtrain.transfer.engine.source_stats import LET_IN
 from packtrain.transfer.http.connection import watched

@@ -18,7 +18,7 @@ from packtrain.state import Attempt, JobState, JobStatus, RunState
 from packtrain.state.outcomes import Finding, signature
 from packtrain.state.timing import site_of
 from packtrain.supervise.policies.config import Rules
-from packtrain.supervise.policies.held_jobs import answer_for
+from packtrain.supervise.policies.holds import answer_for
 from packtrain.supervise.policies.overrides import amendment
 from packtrain.supervise.policies.queue_timeout import gives_up_at, is_idle
 from packtrain.supervise.policies.site_avoidance import avoided, everywhere

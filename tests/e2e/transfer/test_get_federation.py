@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from packtrain.plugin.credentials import Access
-from packtrain.plugin.requests import Asked
-from packtrain.plugin.transfer import move
+from packtrain.plugin.file_transfer import move
+from packtrain.plugin.job_credentials import Access
+from packtrain.plugin.transfer_requests import Asked
 from testbed.federation import BUSY, FOREIGN, RealFederation
 from testbed.http_server import Fault
 from tests.support.transfer_commands import DATA

@@ -7,9 +7,15 @@ import pytest
 
 from packtrain.agent.agent_log import AgentLog
 from packtrain.agent.attempt import Attempt
-from packtrain.agent.checkpoints.detect import version_of
+from packtrain.agent.checkpoints.detection import version_of
 from packtrain.agent.context import Context
-from packtrain.agent.deadlines import (
+from packtrain.agent.sandbox import Sandbox
+from packtrain.agent.secrets import Secrets
+from packtrain.agent.steps.exit_status import LeftError, StepError
+from packtrain.agent.steps.guard import Guard
+from packtrain.agent.steps.processes import Processes
+from packtrain.agent.stop_request import Stop
+from packtrain.agent.time_limits import (
     LeftInTimeError,
     Limit,
     LimitWatch,
@@ -20,12 +26,6 @@ from packtrain.agent.deadlines import (
     variables_of,
     verdict,
 )
-from packtrain.agent.sandbox import Sandbox
-from packtrain.agent.secrets import Secrets
-from packtrain.agent.steps.exit_status import LeftError, StepError
-from packtrain.agent.steps.guard import Guard
-from packtrain.agent.steps.processes import Processes
-from packtrain.agent.stop_request import Stop
 from packtrain.errors import FailedError
 from packtrain.events import Journal, JournalReader, Redactor
 from packtrain.plan import AttemptFolder, Checkpoint, Expect, Job, Limits, Output, Ref, Resources, Run, Step

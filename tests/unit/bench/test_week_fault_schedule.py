@@ -7,7 +7,7 @@ from harness.week import account, fault_schedule
 from hypothesis import given
 from hypothesis import strategies as st
 
-from packtrain.report.readers.open import read
+from packtrain.report.readers.files import read
 
 SITES = {"CHTC-Spark-CE1", "PDX-Coeus-CE1", "GP-ARGO-ksu-backfill"}
 

@@ -6,7 +6,7 @@ import pytest
 
 from packtrain import plan
 from packtrain.planner.secret_references import read_references, write_references
-from packtrain.planner.secrets import resolve_secrets
+from packtrain.planner.secret_sources import resolve_secrets
 
 S3 = "input: {s3: {region: r, bucketUrl: 's3://b', path: /p, endpointUrl: 'https://s3.example'%s}}\n"
 ACCESS, SECRET, SESSION = plan.Secret("accessKeyId"), plan.Secret("secretAccessKey"), plan.Secret("sessionToken")

@@ -7,7 +7,7 @@ import pytest
 
 from packtrain import plan
 from packtrain.planner.make_plan import make_plan
-from packtrain.planner.secrets import resolve_secrets, write_secrets
+from packtrain.planner.secret_sources import resolve_secrets, write_secrets
 from packtrain.spec.load import load
 from tests.support.paths import TESTS
 

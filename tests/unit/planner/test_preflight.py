@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 import pytest
 
-from packtrain.agent.stages.archive_formats import may_stream
 from packtrain.errors import TransferError
 from packtrain.plan import Input, Item, Job, Limits, Ref, Resources
 from packtrain.planner import preflight as survey_module
 from packtrain.planner.engine_limits import problems_for, within
-from packtrain.planner.explain import disk_need, explain
+from packtrain.planner.plan_summary import disk_need, explain
 from packtrain.planner.preflight import Survey, refusals, survey, with_sizes
 from packtrain.spec.diagnostics import Origin
 from packtrain.spec.load import load_text
+from packtrain.transfer.archive.detection import may_stream
 from tests.support.memory_object_store import MemoryStore
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from packtrain.planner.explain import explain
+from packtrain.planner.plan_summary import explain
 from packtrain.planner.preflight import Finding, Survey
 
 GB = 10**9

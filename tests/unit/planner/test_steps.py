@@ -7,7 +7,7 @@ import pytest
 from packtrain import plan
 from packtrain.errors import UsageError
 from packtrain.planner.containers import image_of
-from packtrain.planner.modules import split_source
+from packtrain.planner.module_resolver import split_source
 
 
 def errors(made):

@@ -8,7 +8,7 @@ import pytest
 from packtrain import plan
 from packtrain.indexing import obtain
 from packtrain.plan.stream_config import Given
-from packtrain.planner import explain, streams
+from packtrain.planner import plan_summary, stream_planner
 from packtrain.spec.load import load_text
 from packtrain.stream.job_config import given
 from packtrain.stream.samples import Samples
@@ -89,7 +89,7 @@ def test_what_says_the_same_twice_is_fine(key):
 
 def test_streamed_data_need_no_disk(planned):
     made = planned("inputs: {data: {osdf: {path: /t.tar}, mode: stream}}\n").plan
-    assert explain.explain(made).disk_bytes == 0
+    assert plan_summary.explain(made).disk_bytes == 0
 
 
 # From the index to the plan, and from there to the samples
@@ -111,10 +111,10 @@ def served(tmp_path):
 
 def indexed(made, tmp_path):
     """The plan as a run has it, and its one input that is streamed."""
-    (source,) = streams.streamed(made)
-    got = obtain(streams.wish_of(source, str, 1.0), tmp_path / "cache")
+    (source,) = stream_planner.streamed(made)
+    got = obtain(stream_planner.wish_of(source, str, 1.0), tmp_path / "cache")
     run = tmp_path / "run"
-    complete = streams.with_indexes(made, {source: got.index}, run)
+    complete = stream_planner.with_indexes(made, {source: got.index}, run)
     run.mkdir()
     (run / got.index.path.name).write_bytes(got.index.path.read_bytes())
     return complete.jobs[0].inputs[0]
@@ -170,9 +170,9 @@ def test_mirrors_are_asked_in_their_order(planned, served, tmp_path):
 
 def test_jobs_that_stream_the_same_share_an_index(planned):
     made = planned("matrix: {lr: [1, 2]}\ninput: {osdf: {path: /t.tar}, mode: stream}\n").plan
-    assert len(made.jobs) == 2 and len(streams.streamed(made)) == 1
+    assert len(made.jobs) == 2 and len(stream_planner.streamed(made)) == 1
     other = planned("matrix: {lr: [1, 2]}\ninput: {osdf: {path: '/{lr}.tar'}, mode: stream}\n").plan
-    assert len(streams.streamed(other)) == 2
+    assert len(stream_planner.streamed(other)) == 2
 
 
 def test_a_plan_with_an_index_survives_its_own_form(planned, served, tmp_path):

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from packtrain.errors import FailedError
-from packtrain.plugin.credentials import Access
+from packtrain.plugin.job_credentials import Access
 
 
 @pytest.fixture

@@ -17,13 +17,13 @@ from packtrain.report.analysis.statistics import figures_of
 from packtrain.report.analysis.time_accounting import Share
 from packtrain.report.charts import lost_transfers, palette, timeline
 from packtrain.report.charts.canvas import png, scales
+from packtrain.report.charts.canvas.axes import settled
 from packtrain.report.charts.canvas.drawing import Drawing, Tiles, Words, fitted, width_of
-from packtrain.report.charts.canvas.frame import settled
 from packtrain.report.charts.canvas.svg import svg_of
 from packtrain.report.charts.catalog import pictures_of
 from packtrain.report.charts.palette import EXECUTE, THROWN_AWAY
 from packtrain.report.history import Attempt, Category, History, Job, Outcome, Phase, Span
-from packtrain.report.training_curves import Curve, Curves
+from packtrain.report.readers.training_curves import Curve, Curves
 from tests.support.histories import random_history
 from tests.support.history_strategies import HOSTILE, histories
 

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from packtrain.events import kinds
-from packtrain.report.training_curves import curves_of, subtitle_of
+from packtrain.report.readers.training_curves import curves_of, subtitle_of
 from tests.support.event_builder import Story
 
 

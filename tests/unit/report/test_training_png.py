@@ -7,8 +7,8 @@ import re
 import pytest
 
 from packtrain.errors import UsageError
-from packtrain.report.charts.training_png import draw_training
-from packtrain.report.training_curves import Curve, Curves
+from packtrain.report.charts.training import draw_training
+from packtrain.report.readers.training_curves import Curve, Curves
 
 
 def job(number, losses, accuracies=(), **more):

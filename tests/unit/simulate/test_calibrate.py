@@ -6,13 +6,13 @@ import pytest
 
 from packtrain.errors import UsageError
 from packtrain.report.history import Attempt, Category, History, Job, Move, Outcome, Phase, Span
-from packtrain.report.readers.open import read
+from packtrain.report.readers.files import read
 from packtrain.simulate.calibrate import calibrate
 from packtrain.simulate.empirical import NOTHING, Fitted
 from packtrain.simulate.pool_model import DATA, MACHINE, Bursts, Fault
-from packtrain.simulate.result import results_of, runs_of
-from packtrain.simulate.run import play
+from packtrain.simulate.scenario_result import results_of, runs_of
 from packtrain.simulate.scenarios import POLICIES
+from packtrain.simulate.simulate_run import play
 from tests.support.pool_models import HOUR, WEEK, site, world
 
 

@@ -9,8 +9,8 @@ from packtrain.report.analysis.time_accounting import Share
 from packtrain.report.history import Outcome, Phase
 from packtrain.simulate.empirical import Fitted
 from packtrain.simulate.pool_model import DATA, MACHINE, PROGRAM, Bursts, Fault
-from packtrain.simulate.run import play
 from packtrain.simulate.scenarios import POLICIES
+from packtrain.simulate.simulate_run import play
 from tests.support.pool_models import HOUR, site, world
 
 TWO = Fitted.to([7200.0])

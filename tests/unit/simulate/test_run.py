@@ -2,8 +2,8 @@
 
 from itertools import pairwise
 
-from packtrain.simulate.run import supervise
 from packtrain.simulate.scenarios import POLICIES
+from packtrain.simulate.simulate_run import supervise
 from packtrain.state import Record, RunState
 from tests.support.pool_models import HOUR, site, world
 

@@ -5,7 +5,7 @@ import typing
 import pytest
 
 from packtrain.spec.load import load_text
-from packtrain.spec.models.fields import Model
+from packtrain.spec.models.field_types import Model
 from packtrain.spec.models.workflow import Module, Workflow, schema
 from tests.support.paths import ROOT
 

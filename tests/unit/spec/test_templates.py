@@ -1,6 +1,6 @@
 import pytest
 
-from packtrain.spec import templates
+from packtrain.spec import placeholders
 
 VALUES = {"job": "7", "lr": "0.1"}
 
@@ -20,8 +20,8 @@ VALUES = {"job": "7", "lr": "0.1"}
     ],
 )
 def test_only_known_keys_in_single_braces_are_filled(text, filled):
-    assert templates.fill(text, VALUES) == filled
+    assert placeholders.fill(text, VALUES) == filled
 
 
 def test_a_value_is_not_filled_again():
-    assert templates.fill("{a}", {"a": "{b}", "b": "x"}) == "{b}"
+    assert placeholders.fill("{a}", {"a": "{b}", "b": "x"}) == "{b}"

@@ -8,7 +8,7 @@ import tarfile
 import pytest
 
 from packtrain.indexing import Wish, build
-from packtrain.indexing.remote_file import Remote
+from packtrain.indexing.archive_reader import Remote
 from packtrain.plan import Ref
 from packtrain.stream.samples import SKIP, Samples, Settings, StreamError
 from testbed.http_server import Origin

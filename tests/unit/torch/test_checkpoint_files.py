@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from packtrain.torch.checkpoint_files import CheckpointFiles
-from packtrain.torch.position import Position, model_in, position_in, problem_with
+from packtrain.torch.training_state import Position, model_in, position_in, problem_with
 
 
 @pytest.fixture

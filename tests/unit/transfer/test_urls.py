@@ -11,10 +11,10 @@ from packtrain.errors import FailedError, TransferError
 from packtrain.plan import Ref, S3Access
 from packtrain.transfer.backends.file import FileStore
 from packtrain.transfer.backends.http import HttpStore
-from packtrain.transfer.backends.pelican import store as pelican
-from packtrain.transfer.backends.pelican.store import PelicanStore
-from packtrain.transfer.backends.s3 import multipart, requests
-from packtrain.transfer.backends.s3.store import S3Store
+from packtrain.transfer.backends.pelican import backend as pelican
+from packtrain.transfer.backends.pelican.backend import PelicanStore
+from packtrain.transfer.backends.s3 import client, multipart
+from packtrain.transfer.backends.s3.backend import S3Store
 from packtrain.transfer.registry import sink_for, source_for
 from packtrain.transfer.urls import beside, checked_name, joined, origin_of, shown
 
@@ -110,7 +110,7 @@ def test_s3_without_an_endpoint_is_told():
     ],
 )
 def test_the_bucket_stands_in_the_path_or_in_the_host(endpoint, bucket, expected):
-    assert requests.object_url(Ref(f"s3://{bucket}/k ü", s3=S3Access("r", endpoint)), {"x": "1"}) == expected
+    assert client.object_url(Ref(f"s3://{bucket}/k ü", s3=S3Access("r", endpoint)), {"x": "1"}) == expected
 
 
 @pytest.mark.parametrize("size", [1, 16 << 20, (16 << 20) + 1, 5 << 40])

@@ -12,10 +12,10 @@ import time
 from collections.abc import Mapping
 from typing import Callable
 
-from packtrain.agent.checkpoints.detect import Announcement, Announcements, Aside, Quiet
+from packtrain.agent.checkpoints.detection import Announcement, Announcements, Aside, Quiet
 from packtrain.agent.checkpoints.record import KEPT, Record
 from packtrain.agent.checkpoints.store import RecordRefusedError, place_of, shelf_of
-from packtrain.agent.checkpoints.upload_actions import BehindError, ChangedError, Porter
+from packtrain.agent.checkpoints.upload_executor import BehindError, ChangedError, Porter
 from packtrain.agent.checkpoints.upload_planner import Act, Carrying, Drop, Save, Seal
 from packtrain.agent.context import Context
 from packtrain.agent.file_versions import Version

@@ -191,7 +191,7 @@ class ContinuousSync:
 
     def _versions(self) -> dict[Path, Version]:
         """Checkpoints have a way of their own."""
-        from packtrain.agent.checkpoints.detect import matching
+        from packtrain.agent.checkpoints.detection import matching
 
         folder, wanted = self._context.box.output, self._context.job.checkpoint
         apart = {folder / name for name in matching(wanted.path, folder)} if wanted else set()

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 from packtrain.agent.context import Context, Tally
 from packtrain.agent.live.progress import Progress
 from packtrain.agent.stages import hardware
-from packtrain.agent.stages.archive_formats import has_archives_name, may_be_archive, may_stream
 from packtrain.errors import FailedError, FormatError, TransferError
 from packtrain.plan import Input, Item, Ref
 from packtrain.transfer.api import Entry
+from packtrain.transfer.archive.detection import has_archives_name, may_be_archive, may_stream
 from packtrain.transfer.fetch import fetch
 from packtrain.transfer.registry import source_for
 from packtrain.transfer.retry import Patience

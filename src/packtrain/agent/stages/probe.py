@@ -18,11 +18,11 @@ from typing import Any, Callable
 from packtrain.agent.context import Context, Tally
 from packtrain.agent.sandbox import Sandbox
 from packtrain.agent.stages import hardware
-from packtrain.agent.stages.archive_formats import may_stream
 from packtrain.agent.stages.hardware import Gpu
 from packtrain.errors import FailedError
 from packtrain.plan import GpuNeeds, Input, Job, Ref
 from packtrain.transfer.api import Reveal
+from packtrain.transfer.archive.detection import may_stream
 from packtrain.transfer.registry import source_for
 from packtrain.transfer.urls import shown
 

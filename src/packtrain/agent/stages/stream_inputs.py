@@ -12,7 +12,7 @@ from pathlib import Path
 
 from packtrain.agent.context import Context
 from packtrain.agent.stages import hardware
-from packtrain.agent.steps.environment import shout
+from packtrain.agent.steps.variables import shout
 from packtrain.plan import Input, Ref, Secret
 from packtrain.plan.stream_config import SUFFIX, VARIABLE, Given
 from packtrain.transfer.cache import Depot

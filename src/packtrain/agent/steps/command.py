@@ -17,13 +17,13 @@ from packtrain.agent.outputs.collect import collecting, keep_words
 from packtrain.agent.parallel import run_together
 from packtrain.agent.sandbox import Sandbox
 from packtrain.agent.steps import conditions
-from packtrain.agent.steps.environment import Variables, task_variables
 from packtrain.agent.steps.error_patterns import kind_of
 from packtrain.agent.steps.exit_status import LeftError, StepError, describe, status
 from packtrain.agent.steps.logs import Capture, LogFile, LogNames
 from packtrain.agent.steps.oom import oom_kills
 from packtrain.agent.steps.processes import EndedError, Family, Processes, Program
 from packtrain.agent.steps.scope import Scope
+from packtrain.agent.steps.variables import Variables, task_variables
 from packtrain.agent.stop_request import Stop
 from packtrain.errors import EXIT_CONTINUE_HERE, FailedError
 from packtrain.events import Journal, Redactor, kinds

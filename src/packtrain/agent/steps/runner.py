@@ -18,10 +18,10 @@ from packtrain.agent.parallel import run_together
 from packtrain.agent.sandbox import Sandbox
 from packtrain.agent.steps.background import Launched, Level
 from packtrain.agent.steps.command import CommandRunner
-from packtrain.agent.steps.environment import Variables
 from packtrain.agent.steps.exit_status import LeftError, StepError
 from packtrain.agent.steps.processes import Family, Processes
 from packtrain.agent.steps.scope import Scope, step_names
+from packtrain.agent.steps.variables import Variables
 from packtrain.agent.stop_request import Stop
 from packtrain.errors import FailedError
 from packtrain.events import Journal, Redactor, kinds

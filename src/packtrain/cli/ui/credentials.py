@@ -101,7 +101,7 @@ def _s3_keys() -> list[Secret | None]:
     """The keys of the environment, else this user's as boto3 finds them; all None: requests are not signed."""
     if os.environ.get(_S3_VARIABLES[0]):
         return [Secret(name) if os.environ.get(name) else None for name in _S3_VARIABLES]
-    from packtrain.spec.secrets import references  # a tenth of a second, which nothing else here is worth
+    from packtrain.spec.secret_references import references  # a tenth of a second, which nothing else here is worth
 
     try:
         found = aws_credentials.own_references()

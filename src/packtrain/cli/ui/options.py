@@ -38,7 +38,7 @@ def patience_option(help_: str) -> Callable[[Any], Any]:
 
 
 def _whom_to_tell(text: str) -> str:
-    from packtrain.views.notify import checked
+    from packtrain.notifications import checked
 
     return checked(text)
 
@@ -54,7 +54,7 @@ def expect_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """--expect PATH, any number of times."""
 
     def read(context: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
-        from packtrain.spec.models.fields import inside  # and pydantic with it, which most commands do without
+        from packtrain.spec.models.field_types import inside  # and pydantic with it, which most commands do without
 
         try:
             return tuple(map(inside, value))

@@ -10,10 +10,10 @@ from rich.text import Text
 
 from packtrain.report.analysis.by_site import SiteFigures
 from packtrain.report.analysis.compare import compare
+from packtrain.report.analysis.distribution import Spread
 from packtrain.report.analysis.findings import Finding
-from packtrain.report.analysis.metrics import MEASURES, Measure, words_of
+from packtrain.report.analysis.measures import MEASURES, Measure, words_of
 from packtrain.report.analysis.statistics import Figures
-from packtrain.report.analysis.summary_stats import Spread
 from packtrain.report.analysis.time_accounting import USEFUL, Share
 from packtrain.report.history import Outcome
 from packtrain.report.number_format import hours_words, percent_words, printable, time_words

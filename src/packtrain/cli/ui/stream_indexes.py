@@ -10,8 +10,8 @@ from packtrain.cli.ui.output import console
 from packtrain.cli.ui.transfer_progress import Stop, stopping
 from packtrain.indexing import Obtained, obtain
 from packtrain.plan import Input
-from packtrain.planner import streams
-from packtrain.planner.secrets import revealer
+from packtrain.planner import stream_planner
+from packtrain.planner.secret_sources import revealer
 from packtrain.submission import prepare
 from packtrain.transfer.api import Reveal
 
@@ -21,7 +21,7 @@ _HOW = {"made": "listed in {}", "kept": "listed before", "shared": "as listed be
 
 def with_indexes(prepared: prepare.Prepared, *, quiet: bool) -> prepare.Prepared:
     """Raises FailedError with a remedy where samples cannot be read out of an input."""
-    wanted = streams.streamed(prepared.plan)
+    wanted = stream_planner.streamed(prepared.plan)
     if not wanted:
         return prepared
     reveal = revealer(prepared.resolved.values)
@@ -33,7 +33,7 @@ def with_indexes(prepared: prepare.Prepared, *, quiet: bool) -> prepare.Prepared
 def _obtained(source: Input, reveal: Reveal, stop: Stop, quiet: bool) -> Obtained:
     name, began = source.name or "input", time.monotonic()
     with Bar(name, quiet) as bar:
-        wish = streams.wish_of(source, reveal, _PATIENCE_S)
+        wish = stream_planner.wish_of(source, reveal, _PATIENCE_S)
         got = obtain(wish, home(), stop=stop.check, progress=bar.progress)
     if not quiet:
         _tell(name, got, time.monotonic() - began)

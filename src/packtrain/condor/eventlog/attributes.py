@@ -10,8 +10,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from packtrain.condor.eventlog import record as codes
-from packtrain.condor.eventlog.record import Record
+from packtrain.condor.eventlog import job_event as codes
+from packtrain.condor.eventlog.job_event import Record
 
 Facts = Mapping[str, Any]
 

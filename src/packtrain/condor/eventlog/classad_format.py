@@ -18,8 +18,8 @@ from collections.abc import Iterator
 from html import unescape
 from typing import Any
 
-from packtrain.condor.eventlog.record import Raw
-from packtrain.condor.eventlog.splitter import PartReader, start_of
+from packtrain.condor.eventlog.job_event import Raw
+from packtrain.condor.eventlog.log_parser import PartReader, start_of
 
 _TIME = re.compile(r"(\d{4}-\d\d-\d\d[ T]\d\d:\d\d):(\d\d)(\.\d+)?(Z|[+-]\d\d:?\d\d)?", re.ASCII)
 _MEMBER = re.compile(r'^\s*("\w+"): (.*?),?\s*$', re.MULTILINE)

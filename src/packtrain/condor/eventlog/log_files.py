@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import IO
 
 from packtrain.condor.eventlog.classad_format import JsonReader, XmlReader
-from packtrain.condor.eventlog.record import Broken, Raw
-from packtrain.condor.eventlog.splitter import PartReader
+from packtrain.condor.eventlog.job_event import Broken, Raw
+from packtrain.condor.eventlog.log_parser import PartReader
 from packtrain.condor.eventlog.text_format import TextReader
 from packtrain.condor.eventlog.timestamps import A_DAY_S, Clock
 

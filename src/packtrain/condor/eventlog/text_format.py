@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import re
 
-from packtrain.condor.eventlog.record import Key, Raw
-from packtrain.condor.eventlog.splitter import PartReader, start_of
+from packtrain.condor.eventlog.job_event import Key, Raw
+from packtrain.condor.eventlog.log_parser import PartReader, start_of
 from packtrain.condor.eventlog.timestamps import Clock
 
 _HEAD = re.compile(

@@ -11,10 +11,10 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from packtrain.condor.submitfile import macros
+from packtrain.condor.submitfile.description import Description
 from packtrain.condor.submitfile.macros import MARK, VariesError, mark
 from packtrain.condor.submitfile.queue_statement import Queue
-from packtrain.condor.submitfile.reader import Description
-from packtrain.spec.templates import BUILT_IN
+from packtrain.spec.placeholders import BUILT_IN
 
 _RESERVED = (*BUILT_IN, "include", "exclude")
 _NATIVE = {

@@ -6,11 +6,11 @@ import re
 import shlex
 from typing import Any
 
-from packtrain.condor.submitfile.input_files import WORK, last_of
+from packtrain.condor.submitfile.file_transfer import WORK, last_of
 from packtrain.condor.submitfile.macros import MARK, MacroError
-from packtrain.condor.submitfile.parsed import Draft, Told
+from packtrain.condor.submitfile.parsed_submit import Draft, Told
 from packtrain.condor.submitfile.quoting import QuotingError, shell_word, split_arguments, split_environment
-from packtrain.spec.secrets import has_reference
+from packtrain.spec.secret_references import has_reference
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NOT_BY_ENV = ("PATH", "LD_LIBRARY_PATH")

@@ -6,7 +6,7 @@ import math
 import re
 
 from packtrain.condor.submitfile import commands, macros
-from packtrain.condor.submitfile.parsed import Draft, Told
+from packtrain.condor.submitfile.parsed_submit import Draft, Told
 from packtrain.condor.submitfile.quoting import unquoted
 from packtrain.spec.diagnostics import did_you_mean
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from packtrain.condor.submitfile.input_files import put_inputs, put_outputs
+from packtrain.condor.submitfile.file_transfer import put_inputs, put_outputs
 from packtrain.condor.submitfile.macros import MacroError
-from packtrain.condor.submitfile.parsed import Draft, Told
+from packtrain.condor.submitfile.parsed_submit import Draft, Told
 from packtrain.condor.submitfile.program import put_program
 from packtrain.condor.submitfile.resources import put_container, put_lines, put_needs
 from packtrain.condor.submitfile.wrapper_check import check_wrapper

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from packtrain.condor.submitfile.parsed import Draft, Told
+from packtrain.condor.submitfile.parsed_submit import Draft, Told
 from packtrain.spec.diagnostics import WARNING, Problem
 
 _SHELL = re.compile(r"#!\s*(?:/usr/bin/env\s+(?:-S\s+)?)?(?:\S*/)?(?:ba|da|k|z|a)?sh\b(.*)")

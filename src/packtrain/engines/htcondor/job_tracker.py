@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from packtrain.condor.eventlog import Record
-from packtrain.condor.eventlog import record as codes
+from packtrain.condor.eventlog import job_event as codes
 from packtrain.condor.eventlog.attributes import (
     FINISHED_IN,
     FINISHED_OUT,

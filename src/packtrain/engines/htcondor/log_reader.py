@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from packtrain.condor.eventlog.record import Raw, Record
+from packtrain.condor.eventlog.job_event import Raw, Record
 from packtrain.condor.eventlog.text_format import TextReader
 from packtrain.condor.eventlog.timestamps import Clock
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from packtrain.engines.htcondor import input_transfer
 from packtrain.engines.htcondor import submit_description as text
-from packtrain.engines.htcondor.client import Client
+from packtrain.engines.htcondor.condor_client import Client
 from packtrain.engines.htcondor.container import image_of
 from packtrain.engines.htcondor.run_settings import Hints, RunSettings
 from packtrain.plan import Job, Plan, RunFolder, Text, encode

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from packtrain.engines.htcondor.client import Client
+from packtrain.engines.htcondor.condor_client import Client
 from packtrain.engines.htcondor.run_settings import RunSettings
 from packtrain.engines.htcondor.submit_description import check_path
 from packtrain.errors import EXIT_INTERNAL, UsageError

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
+from packtrain.report.analysis.distribution import Spread, spread_of
 from packtrain.report.analysis.input_transfers import Arrival
-from packtrain.report.analysis.summary_stats import Spread, spread_of
 from packtrain.report.analysis.time_accounting import MICRO, WASTE, AttemptAccount, JobAccount, Share, summed
 from packtrain.report.history import Outcome
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from packtrain.report.analysis.metrics import MEASURES, Better, Measure
+from packtrain.report.analysis.measures import MEASURES, Better, Measure
 from packtrain.report.analysis.statistics import Figures
 
 _ALIKE = 0.005  # a difference that small is none

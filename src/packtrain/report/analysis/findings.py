@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from packtrain.report.analysis.by_site import SiteFigures
 from packtrain.report.analysis.common_factors import common_trait
+from packtrain.report.analysis.distribution import Spread
 from packtrain.report.analysis.input_transfers import moves_of
 from packtrain.report.analysis.statistics import FINE, FailureFigures, Figures, JobFigures
-from packtrain.report.analysis.summary_stats import Spread
 from packtrain.report.analysis.time_accounting import LOST_COMPUTE, OPEN, USEFUL, WASTE, JobAccount, Share
 from packtrain.report.history import Attempt, Category, History, Move, Outcome
 from packtrain.report.number_format import hours_words, percent_words, time_words

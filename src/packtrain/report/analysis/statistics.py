@@ -19,8 +19,8 @@ from packtrain.report.analysis.by_site import (
     sites_of,
     speeds_of,
 )
+from packtrain.report.analysis.distribution import Spread, spread_of
 from packtrain.report.analysis.input_transfers import arrivals_of, stalls_of
-from packtrain.report.analysis.summary_stats import Spread, spread_of
 from packtrain.report.analysis.time_accounting import MICRO, OPEN, USEFUL, JobAccount, Share, accounts_of, summed
 from packtrain.report.history import Attempt, Category, History, Job, Outcome, Phase
 

@@ -17,12 +17,12 @@ from packtrain.report.charts import (
     lost_transfers,
     slot_hours,
     timeline,
-    training,
+    training_panel,
     transfer_speed,
 )
 from packtrain.report.charts.canvas.drawing import Drawing
 from packtrain.report.history import History
-from packtrain.report.training_curves import Curves
+from packtrain.report.readers.training_curves import Curves
 
 FULL, HALF, NARROW = 1038.0, 489.0, 340.0  # the first two as the page has room for them: a row of a pixel stays one
 _FEWEST, _WORTH_SHOWING_S = 3, 1.0  # transfers that make a picture
@@ -138,10 +138,10 @@ def _training(curves: Curves | None) -> Picture | None:
     if curves is None or not curves.jobs:
         return None
     words = "What each training reported."
-    if len(curves.jobs) > training.FEW:
+    if len(curves.jobs) > training_panel.FEW:
         words = "What trainings reported; the best, the median and the worst are named."
-        words += _every(-(-len(curves.jobs) // training.MOST_LINES), len(curves.jobs))
-    return _full("training", "Training", words, lambda width: training.draw_training(curves, width))
+        words += _every(-(-len(curves.jobs) // training_panel.MOST_LINES), len(curves.jobs))
+    return _full("training", "Training", words, lambda width: training_panel.draw_training(curves, width))
 
 
 def _full(name: str, title: str, caption: str, draw: Callable[[float], Drawing]) -> Picture:

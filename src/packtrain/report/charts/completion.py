@@ -8,16 +8,8 @@ from collections.abc import Iterator, Sequence
 from packtrain.report.analysis.statistics import Figures
 from packtrain.report.analysis.time_accounting import judged
 from packtrain.report.charts import palette
+from packtrain.report.charts.canvas.axes import SMALL, Plot, draw_legend, draw_upright, legend_height, room_for, settled
 from packtrain.report.charts.canvas.drawing import Box, Drawing, width_of
-from packtrain.report.charts.canvas.frame import (
-    SMALL,
-    Plot,
-    draw_legend,
-    draw_upright,
-    legend_height,
-    room_for,
-    settled,
-)
 from packtrain.report.charts.canvas.scales import Scale, time_ticks
 from packtrain.report.charts.palette import FAINT, INK, Paint
 from packtrain.report.history import History, Job, Outcome

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from packtrain.report.analysis.by_site import SiteFigures
+from packtrain.report.analysis.distribution import Spread
 from packtrain.report.analysis.statistics import Figures
-from packtrain.report.analysis.summary_stats import Spread
+from packtrain.report.charts.canvas.axes import SMALL, Plot, draw_along, draw_lattice, room_for
 from packtrain.report.charts.canvas.drawing import Drawing, fitted
-from packtrain.report.charts.canvas.frame import SMALL, Plot, draw_along, draw_lattice, room_for
 from packtrain.report.charts.canvas.scales import Scale, thinned_evenly, time_ticks
 from packtrain.report.charts.palette import EXECUTE, INK, PAPER
 from packtrain.report.number_format import time_words

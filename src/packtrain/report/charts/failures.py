@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from packtrain.report.analysis.statistics import FailureFigures, Figures
 from packtrain.report.charts import palette
+from packtrain.report.charts.canvas.axes import SMALL, room_for
 from packtrain.report.charts.canvas.drawing import Drawing, fitted
-from packtrain.report.charts.canvas.frame import SMALL, room_for
 from packtrain.report.number_format import hours_words, percent_words
 
 _ROW, _HEAD = 34.0, 26.0

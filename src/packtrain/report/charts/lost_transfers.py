@@ -7,8 +7,8 @@ from itertools import accumulate
 
 from packtrain.report.analysis.statistics import Figures
 from packtrain.report.analysis.time_accounting import Share
+from packtrain.report.charts.canvas.axes import SMALL, Plot, draw_upright, room_for
 from packtrain.report.charts.canvas.drawing import Drawing, width_of
-from packtrain.report.charts.canvas.frame import SMALL, Plot, draw_upright, room_for
 from packtrain.report.charts.canvas.scales import Scale, time_ticks
 from packtrain.report.charts.palette import FAINT, INK, THROWN_AWAY
 from packtrain.report.number_format import hours_words, time_words

@@ -8,8 +8,7 @@ from packtrain.report.analysis.by_site import SiteFigures
 from packtrain.report.analysis.statistics import Figures
 from packtrain.report.analysis.time_accounting import USEFUL, WASTE, Share
 from packtrain.report.charts import palette
-from packtrain.report.charts.canvas.drawing import Drawing, fitted, width_of
-from packtrain.report.charts.canvas.frame import (
+from packtrain.report.charts.canvas.axes import (
     SMALL,
     Plot,
     draw_along,
@@ -18,6 +17,7 @@ from packtrain.report.charts.canvas.frame import (
     legend_height,
     room_for,
 )
+from packtrain.report.charts.canvas.drawing import Drawing, fitted, width_of
 from packtrain.report.charts.canvas.scales import Scale, hour_ticks
 from packtrain.report.charts.palette import FAINT, Paint
 from packtrain.report.number_format import hours_words, percent_words

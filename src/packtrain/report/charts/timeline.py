@@ -8,8 +8,7 @@ from typing import NamedTuple
 from packtrain.report.analysis.job_labels import points_of
 from packtrain.report.analysis.time_accounting import judged
 from packtrain.report.charts import palette
-from packtrain.report.charts.canvas.drawing import Box, Drawing, fitted
-from packtrain.report.charts.canvas.frame import (
+from packtrain.report.charts.canvas.axes import (
     SMALL,
     Plot,
     draw_along,
@@ -20,6 +19,7 @@ from packtrain.report.charts.canvas.frame import (
     legend_height,
     room_for,
 )
+from packtrain.report.charts.canvas.drawing import Box, Drawing, fitted
 from packtrain.report.charts.canvas.scales import Scale, count_ticks, time_ticks
 from packtrain.report.charts.palette import Paint
 from packtrain.report.history import History, Job, Outcome

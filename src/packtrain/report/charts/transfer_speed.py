@@ -11,10 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from packtrain.report.analysis.distribution import quantile
 from packtrain.report.analysis.input_transfers import Arrival, arrivals_of
-from packtrain.report.analysis.summary_stats import quantile
-from packtrain.report.charts.canvas.drawing import Drawing, fitted, width_of
-from packtrain.report.charts.canvas.frame import (
+from packtrain.report.charts.canvas.axes import (
     SMALL,
     Plot,
     Ticks,
@@ -25,6 +24,7 @@ from packtrain.report.charts.canvas.frame import (
     legend_height,
     room_for,
 )
+from packtrain.report.charts.canvas.drawing import Drawing, fitted, width_of
 from packtrain.report.charts.canvas.scales import LogScale, Scale, count_ticks, log_ticks, thinned_evenly, time_ticks
 from packtrain.report.charts.palette import INK, THROWN_AWAY, TRANSFER
 from packtrain.report.history import History

@@ -20,7 +20,7 @@ from packtrain.report.history import History
 from packtrain.report.page import sections
 from packtrain.report.page.tables import against as against_table
 from packtrain.report.page.tables import tables_of
-from packtrain.report.training_curves import Curves
+from packtrain.report.readers.training_curves import Curves
 
 PAGE, PICTURES = "index.html", "pictures"
 # What lies beside the page, if the report has it, and what it is called there.

@@ -8,10 +8,10 @@ from heapq import nlargest
 
 from packtrain.report.analysis.by_site import SiteFigures, SpeedFigures
 from packtrain.report.analysis.compare import Compared, compare
+from packtrain.report.analysis.distribution import Spread
 from packtrain.report.analysis.job_labels import points_of
-from packtrain.report.analysis.metrics import words_of
+from packtrain.report.analysis.measures import words_of
 from packtrain.report.analysis.statistics import FailureFigures, Figures, JobFigures
-from packtrain.report.analysis.summary_stats import Spread
 from packtrain.report.analysis.time_accounting import LOST_COMPUTE, USEFUL, Share
 from packtrain.report.charts.canvas.svg import clean
 from packtrain.report.history import Attempt, History, Outcome, Phase

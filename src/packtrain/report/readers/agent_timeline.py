@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from packtrain.events import Event, kinds
 from packtrain.report.history import Attempt, Move, Outcome, Phase, Span
 from packtrain.report.number_format import printable
-from packtrain.report.readers.byte_counts import amount_of, whole_of
+from packtrain.report.readers.values import amount_of, whole_of
 from packtrain.report.spans import joined
 
 # Looking at outputs is neither the program's work nor a transfer; it takes no time worth a colour of its own.

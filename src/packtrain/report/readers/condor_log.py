@@ -11,21 +11,21 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from packtrain.condor.eventlog import attributes as transfers
-from packtrain.condor.eventlog import record as codes
+from packtrain.condor.eventlog import job_event as codes
 from packtrain.condor.eventlog.attributes import Facts, facts, transfer_type
-from packtrain.condor.eventlog.record import Key, Raw, Record
+from packtrain.condor.eventlog.job_event import Key, Raw, Record
 from packtrain.errors import FormatError
 from packtrain.events import Event
 from packtrain.report.history import Category, Job, Outcome, Phase
 from packtrain.report.number_format import printable
-from packtrain.report.readers import condor_codes
+from packtrain.report.readers import condor_end_status
 from packtrain.report.readers.agent_timeline import HEARD, Words
-from packtrain.report.readers.byte_counts import amount_of, whole_of
-from packtrain.report.readers.condor_codes import End
+from packtrain.report.readers.condor_end_status import End
+from packtrain.report.readers.end_status import end_of_farewell
 from packtrain.report.readers.job_timeline import Course
-from packtrain.report.readers.outcomes import end_of_farewell
 from packtrain.report.readers.site_names import machine_of, site_of, site_told
 from packtrain.report.readers.slot_session import Stay
+from packtrain.report.readers.values import amount_of, whole_of
 
 _NOWHERE = ("", "")
 _OUR_WORD = "packtrain {"  # begins each word that an agent writes into the log
@@ -162,10 +162,10 @@ def _evicted(fold: LogFold, course: Course, record: Record, now: float) -> None:
     said = facts(record)
     code = whole_of(said.get("ReasonCode")) or 0
     if said.get("TerminatedAndRequeued"):
-        end = condor_codes.of_requeue(said.get("ReturnValue"), said.get("TerminatedBySignal"))
+        end = condor_end_status.of_requeue(said.get("ReturnValue"), said.get("TerminatedBySignal"))
     else:
         reason = _reason(said, "Reason") or course.trouble
-        end = condor_codes.of_eviction(code, whole_of(said.get("ReasonSubCode")) or 0, fold.text(reason))
+        end = condor_end_status.of_eviction(code, whole_of(said.get("ReasonSubCode")) or 0, fold.text(reason))
     _note_use(course, said)
     if course.on_slot is not None:
         course.on_slot.code = code
@@ -189,25 +189,25 @@ def _terminated(fold: LogFold, course: Course, record: Record, now: float) -> En
     _note_use(course, said)
     agents = list(stay.agents.values())
     told = end_of_farewell(agents[-1].farewell) if agents else None
-    end = told or condor_codes.of_exit(said.get("ReturnValue"), said.get("TerminatedBySignal"))
+    end = told or condor_end_status.of_exit(said.get("ReturnValue"), said.get("TerminatedBySignal"))
     return end._replace(reason=fold.text(end.reason))
 
 
 def _excepted(fold: LogFold, course: Course, record: Record, now: float) -> None:
     said = facts(record)
     _note_use(course, said)
-    course.leaves(now, condor_codes.of_exception(fold.text(_reason(said, "Message") or course.trouble)))
+    course.leaves(now, condor_end_status.of_exception(fold.text(_reason(said, "Message") or course.trouble)))
 
 
 def _aborted(fold: LogFold, course: Course, record: Record, now: float) -> End:
-    return condor_codes.of_removal(fold.text(_reason(facts(record), "Reason")))
+    return condor_end_status.of_removal(fold.text(_reason(facts(record), "Reason")))
 
 
 def _held(fold: LogFold, course: Course, record: Record, now: float) -> None:
     said = facts(record)
     code, reason = whole_of(said.get("HoldReasonCode")) or 0, fold.text(_reason(said, "HoldReason"))
-    end = condor_codes.of_hold(code, whole_of(said.get("HoldReasonSubCode")) or 0, reason)
-    course.is_held(now, end, condor_codes.strikes_a_running_program(code, reason))
+    end = condor_end_status.of_hold(code, whole_of(said.get("HoldReasonSubCode")) or 0, reason)
+    course.is_held(now, end, condor_end_status.strikes_a_running_program(code, reason))
 
 
 def _released(fold: LogFold, course: Course, record: Record, now: float) -> None:

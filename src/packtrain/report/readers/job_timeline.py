@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from packtrain.report.history import Attempt, Category, Job, Outcome, Phase, Span
 from packtrain.report.readers.agent_timeline import Words, kept_by_emitter, with_kept
-from packtrain.report.readers.condor_codes import End
+from packtrain.report.readers.condor_end_status import End
 from packtrain.report.readers.slot_session import Stay
 
 _WITH_HOLD = (Outcome.HELD, Outcome.TIME_LIMIT, Outcome.WRONG_OUTPUT, Outcome.REMOVED)

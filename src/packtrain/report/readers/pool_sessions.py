@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from packtrain.events import Event, kinds
 from packtrain.report.history import Attempt, Category, Outcome, Phase, Span
-from packtrain.report.readers.condor_codes import End
+from packtrain.report.readers.condor_end_status import End
+from packtrain.report.readers.end_status import end_of_kind
+from packtrain.report.readers.job_events import Told
 from packtrain.report.readers.job_timeline import Course
-from packtrain.report.readers.outcomes import end_of_kind
-from packtrain.report.readers.store_events import Told
 
 _GONE = End(Outcome.LOST, Category.UNKNOWN)  # its agent tells more
 

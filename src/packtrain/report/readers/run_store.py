@@ -12,10 +12,10 @@ from itertools import groupby
 from packtrain.events import Event
 from packtrain.report.history import Attempt, History, Job, Outcome, Phase, Span
 from packtrain.report.readers.agent_timeline import Words, kept_by_emitter, with_kept, with_words
-from packtrain.report.readers.outcomes import end_of_attempt, end_of_job
+from packtrain.report.readers.end_status import end_of_attempt, end_of_job
+from packtrain.report.readers.job_events import Told
 from packtrain.report.readers.pool_sessions import Stays, stays_of
 from packtrain.report.readers.site_names import site_of
-from packtrain.report.readers.store_events import Told
 from packtrain.state import Attempt as Drawn
 from packtrain.state import JobState, RunState
 

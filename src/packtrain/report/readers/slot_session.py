@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from packtrain.report.history import Attempt, Category, Move, Outcome, Phase, Span
 from packtrain.report.readers.agent_timeline import Words, with_words
-from packtrain.report.readers.condor_codes import End
+from packtrain.report.readers.condor_end_status import End
 from packtrain.report.spans import joined
 
 _ROUNDING_S = 1.0  # logs tell whole seconds

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from packtrain.spec.models.fields import (
+from packtrain.spec.models.field_types import (
     AbsolutePath,
     Count,
     EnvKey,

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, ConfigDict, Field, PrivateAttr
 
 from packtrain.spec.diagnostics import Origin
-from packtrain.spec.models.fields import (
+from packtrain.spec.models.field_types import (
     Bytes,
     Count,
     Factor,

@@ -7,7 +7,7 @@ simulator runs them unchanged."""
 
 from packtrain.supervise.policies.cancel import cancel_everything, cancel_requested
 from packtrain.supervise.policies.config import Rules
-from packtrain.supervise.policies.held_jobs import holds
+from packtrain.supervise.policies.holds import holds
 from packtrain.supervise.policies.job_result import verdict
 from packtrain.supervise.policies.overrides import loosen
 from packtrain.supervise.policies.queue_timeout import patience

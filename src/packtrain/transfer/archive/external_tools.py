@@ -10,8 +10,8 @@ from pathlib import Path
 
 from packtrain.errors import FailedError
 from packtrain.transfer.archive.byte_stream import of_file
-from packtrain.transfer.archive.safe_paths import Landing
-from packtrain.transfer.archive.space_limit import Room
+from packtrain.transfer.archive.safe_extractor import Landing
+from packtrain.transfer.archive.space_budget import Room
 
 _LOOK_EVERY_S = 0.2
 _COMMANDS: dict[str, tuple[tuple[str, ...], ...]] = {

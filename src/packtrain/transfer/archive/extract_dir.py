@@ -15,8 +15,8 @@ from typing import Any
 
 from packtrain.errors import FailedError
 from packtrain.transfer.archive.byte_stream import Flow
-from packtrain.transfer.archive.file_writer import Small, Writer
-from packtrain.transfer.archive.space_limit import Room
+from packtrain.transfer.archive.small_file_writer import Small, Writer
+from packtrain.transfer.archive.space_budget import Room
 from packtrain.transfer.engine.part_file import free_bytes
 
 SMALL = 4 << 20  # files up to this size are written in one go

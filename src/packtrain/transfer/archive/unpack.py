@@ -13,10 +13,10 @@ from packtrain.transfer.archive.byte_stream import Flow, Reader, of_file, of_rea
 from packtrain.transfer.archive.decompress import MAGIC, decompressed
 from packtrain.transfer.archive.external_tools import FOREIGN, unpack_foreign
 from packtrain.transfer.archive.extract_dir import Ground
-from packtrain.transfer.archive.safe_paths import Landing
-from packtrain.transfer.archive.tar import LandFile, reading, untar
+from packtrain.transfer.archive.extract_tar import LandFile, reading, untar
+from packtrain.transfer.archive.extract_zip import unzip
+from packtrain.transfer.archive.safe_extractor import Landing
 from packtrain.transfer.archive.tar_header import END, HeaderError, parse
-from packtrain.transfer.archive.zip import unzip
 
 Stop = Callable[[], None]
 Progress = Callable[[int, Optional[int]], None]

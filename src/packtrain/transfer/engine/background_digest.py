@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 
 from packtrain.transfer.digests import Digests
-from packtrain.transfer.engine.buffers import page_aligned
+from packtrain.transfer.engine.buffer_pool import page_aligned
 
 _STEP = 1 << 20
 _NEAR = 8  # blocks in memory

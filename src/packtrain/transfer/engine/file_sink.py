@@ -8,7 +8,7 @@ from collections.abc import Collection
 from packtrain.plan import Digest
 from packtrain.transfer.digests import Digests, refuse_unaffordable
 from packtrain.transfer.engine.background_digest import Follower
-from packtrain.transfer.engine.buffers import Buffers
+from packtrain.transfer.engine.buffer_pool import Buffers
 from packtrain.transfer.engine.coordinator import Wish
 from packtrain.transfer.engine.part_file import Partial
 from packtrain.transfer.engine.resume_log import Known

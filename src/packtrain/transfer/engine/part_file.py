@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from packtrain.errors import FailedError
 from packtrain.fileutil import held, is_at, let_go
-from packtrain.transfer.engine.buffers import page_aligned
+from packtrain.transfer.engine.buffer_pool import page_aligned
 from packtrain.transfer.engine.preallocate import allot
 from packtrain.transfer.engine.resume_log import (
     FAR_BLOCK,

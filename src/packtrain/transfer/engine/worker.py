@@ -9,7 +9,7 @@ from packtrain.transfer.api import WHOLE, ObjectInfo, Place, Stream
 from packtrain.transfer.api import Span as Bytes
 from packtrain.transfer.digests import HEAD_BYTES, why_not_of_its_form, why_not_the_data
 from packtrain.transfer.engine.block_sink import Mover
-from packtrain.transfer.engine.buffers import page_aligned
+from packtrain.transfer.engine.buffer_pool import page_aligned
 from packtrain.transfer.engine.coordinator import Attempt, Engine
 from packtrain.transfer.engine.resume_log import FAR_BLOCK
 from packtrain.transfer.engine.scheduler import Span

@@ -14,13 +14,13 @@ from urllib.parse import urljoin
 
 from packtrain import __version__
 from packtrain.errors import TransferError
-from packtrain.transfer.http.body import body_of
 from packtrain.transfer.http.connect import Route, connect, plain_proxy_headers, route_to
 from packtrain.transfer.http.connection import Head, Wire, tick
 from packtrain.transfer.http.error_mapping import FOREIGN, translated, translation
 from packtrain.transfer.http.headers import Fields
 from packtrain.transfer.http.pool import KEPT
 from packtrain.transfer.http.request_body import Body, Sent, length_of, opened, unwatched
+from packtrain.transfer.http.response_body import body_of
 from packtrain.transfer.urls import invalid, origin_of, shown
 
 MAX_HOPS = 10

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from packtrain.errors import TransferError
-from packtrain.transfer.engine.buffers import page_aligned
+from packtrain.transfer.engine.buffer_pool import page_aligned
 from packtrain.transfer.urls import shown
 
 if TYPE_CHECKING:

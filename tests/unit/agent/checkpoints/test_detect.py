@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from packtrain.agent.checkpoints import detect
-from packtrain.agent.checkpoints.detect import (
+from packtrain.agent.checkpoints import detection
+from packtrain.agent.checkpoints.detection import (
     Announcement,
     Announcements,
     Aside,
@@ -114,7 +114,7 @@ def test_where_links_are_impossible_it_is_copied(output, aside, monkeypatch):
     def refuse(*args):
         raise PermissionError(1, "no links here")
 
-    monkeypatch.setattr(detect.os, "link", refuse)
+    monkeypatch.setattr(detection.os, "link", refuse)
     (output / "c").write_text("first")
     save = aside.announced(Announcement("c", 1, None))
     assert (save.folder / "c").read_text() == "first"
@@ -125,16 +125,16 @@ def test_a_full_disk_leaves_nothing_half(output, aside, tmp_path, monkeypatch):
     def full(*args):
         raise FailedError("disk_full", "c cannot be copied")
 
-    monkeypatch.setattr(detect, "clone", full)
+    monkeypatch.setattr(detection, "clone", full)
     (output / "c").write_text("first")
     with pytest.raises(FailedError, match="cannot be copied"):
-        aside.quiet({"c": detect.version_of(output / "c")}, 1)
+        aside.quiet({"c": detection.version_of(output / "c")}, 1)
     assert list((tmp_path / "aside").iterdir()) == []
 
 
 def test_what_nobody_announced_is_copied_and_compared(output, aside):
     (output / "c").write_text("first")
-    version = detect.version_of(output / "c")
+    version = detection.version_of(output / "c")
     save = aside.quiet({"c": version}, 5)
     assert (save.folder / "c").stat().st_ino != (output / "c").stat().st_ino
     (output / "c").write_text("another")
@@ -201,7 +201,7 @@ def test_of_a_folder_in_which_a_killed_program_was_writing_nothing_is_taken(outp
 
 def test_what_was_restored_is_not_new(output):
     (output / "a.pt").write_text("1")
-    quiet = Quiet("*.pt", output, {"a.pt": detect.version_of(output / "a.pt")})
+    quiet = Quiet("*.pt", output, {"a.pt": detection.version_of(output / "a.pt")})
     assert look(quiet) == look(quiet) == []
     (output / "a.pt").write_text("22")
     assert look(quiet) == []

@@ -11,7 +11,7 @@ import pytest
 
 from packtrain.agent.outputs.inventory import check
 from packtrain.agent.outputs.validators import archive, json_bounds, judges_of, torch_file
-from packtrain.agent.outputs.validators.finite import FORMATS, not_finite
+from packtrain.agent.outputs.validators.float_formats import FORMATS, not_finite
 from packtrain.errors import FailedError
 from packtrain.plan import Bound, Expect
 from tests.support.paths import TESTS

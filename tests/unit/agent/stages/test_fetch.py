@@ -15,7 +15,6 @@ from packtrain.agent.agent_log import AgentLog
 from packtrain.agent.context import Context
 from packtrain.agent.sandbox import Sandbox
 from packtrain.agent.secrets import Secrets
-from packtrain.agent.stages.archive_formats import may_be_archive, may_stream
 from packtrain.agent.stages.fetch import fetch_inputs, unpack_inputs
 from packtrain.agent.stages.streaming_unpack import merge
 from packtrain.agent.steps.guard import Guard
@@ -24,6 +23,7 @@ from packtrain.agent.stop_request import Stop
 from packtrain.errors import FailedError
 from packtrain.events import Journal, JournalReader, Redactor
 from packtrain.plan import AttemptFolder, Digest, Input, Item, Job, Limits, Ref, Resources
+from packtrain.transfer.archive.detection import may_be_archive, may_stream
 from packtrain.transfer.block_checksums import format_checksums, make_checksums
 from packtrain.transfer.cache import Depot
 from testbed.http_server import Fault, Origin

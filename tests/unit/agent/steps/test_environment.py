@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import packtrain
-from packtrain.agent.steps.environment import parse_env_file, shout
+from packtrain.agent.steps.variables import parse_env_file, shout
 from packtrain.plan import Environment, EnvVar, Input, RunResources, Secret
 from tests.support.paths import ROOT
 from tests.support.step_harness import Bench, env, sh

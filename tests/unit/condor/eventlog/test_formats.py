@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from packtrain.condor.eventlog import Record
-from packtrain.condor.eventlog import record as codes
+from packtrain.condor.eventlog import job_event as codes
 from packtrain.condor.eventlog.attributes import facts
 from packtrain.condor.eventlog.log_files import records
 from tests.support.paths import TESTS

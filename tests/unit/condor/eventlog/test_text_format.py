@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 import pytest
 
 from packtrain.condor.eventlog import Record
-from packtrain.condor.eventlog import record as codes_of
+from packtrain.condor.eventlog import job_event as codes_of
 from packtrain.condor.eventlog.attributes import facts
 from packtrain.condor.eventlog.text_format import TextReader
 from packtrain.condor.eventlog.timestamps import Clock

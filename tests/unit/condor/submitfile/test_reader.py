@@ -6,8 +6,8 @@ import pytest
 
 from packtrain.condor.submitfile.commands import KNOWN
 from packtrain.condor.submitfile.context import Around
+from packtrain.condor.submitfile.description import read
 from packtrain.condor.submitfile.job_table import Jobs
-from packtrain.condor.submitfile.reader import read
 
 
 @pytest.fixture

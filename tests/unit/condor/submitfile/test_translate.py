@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from packtrain.condor.submitfile.context import Around
-from packtrain.condor.submitfile.load import adopt_text, is_submit_file, load_submit_file
+from packtrain.condor.submitfile.convert import adopt_text, is_submit_file, load_submit_file
 from packtrain.condor.submitfile.wrapper_check import hides_failures
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from packtrain.engines.htcondor.client import UnreachableError
-from packtrain.engines.htcondor.diagnostics import BAD, OK, WARN, examine
+from packtrain.engines.htcondor.access_point_checks import BAD, OK, WARN, examine
+from packtrain.engines.htcondor.condor_client import UnreachableError
 
 
 class AccessPoint:

@@ -11,9 +11,9 @@ import pytest
 
 from packtrain.engines.api import Amendment, Ticket
 from packtrain.engines.htcondor import HtcondorEngine
-from packtrain.engines.htcondor import client as client_module
-from packtrain.engines.htcondor import engine as engine_module
-from packtrain.engines.htcondor.client import Client, UnreachableError
+from packtrain.engines.htcondor import condor_client as client_module
+from packtrain.engines.htcondor import condor_engine as engine_module
+from packtrain.engines.htcondor.condor_client import Client, UnreachableError
 from packtrain.engines.htcondor.run_settings import RunSettings
 from packtrain.engines.htcondor.run_setup import make_ready
 from packtrain.errors import FailedError

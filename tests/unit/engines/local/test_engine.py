@@ -10,7 +10,7 @@ import subprocess
 import pytest
 
 from packtrain.engines.local import claim_lock
-from packtrain.engines.local import engine as engine_module
+from packtrain.engines.local import local_engine as engine_module
 from packtrain.engines.local.resources import capabilities, depot_options, job_environment, visible_gpus
 from packtrain.events import kinds
 from packtrain.plan import Resources

@@ -11,12 +11,12 @@ from rich.console import Console
 
 from packtrain.cli.ui.report_summary import show_comparison, show_short
 from packtrain.report.analysis.compare import compare, comparison_data
-from packtrain.report.analysis.metrics import MEASURES, Unit, words_of
+from packtrain.report.analysis.measures import MEASURES, Unit, words_of
 from packtrain.report.analysis.statistics import figures_of
 from packtrain.report.analysis.time_accounting import Share
 from packtrain.report.build import report_on, write_report
 from packtrain.report.export import attempts_csv, jobs_csv
-from packtrain.report.readers.open import read
+from packtrain.report.readers.files import read
 from tests.support.histories import random_history
 from tests.support.paths import ROOT
 

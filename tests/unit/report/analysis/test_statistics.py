@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy
 import pytest
 
+from packtrain.report.analysis.distribution import quantile, spread_of
 from packtrain.report.analysis.input_transfers import arrivals_of
 from packtrain.report.analysis.statistics import figures_of
-from packtrain.report.analysis.summary_stats import quantile, spread_of
 from packtrain.report.analysis.time_accounting import Share
 from packtrain.report.history import Attempt, Category, History, Job, Move, Outcome, Phase, Span
 

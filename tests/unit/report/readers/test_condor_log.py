@@ -15,7 +15,7 @@ from packtrain.report.analysis.statistics import figures_of
 from packtrain.report.analysis.time_accounting import Share
 from packtrain.report.build import report_on
 from packtrain.report.history import Category, History, Outcome, Phase
-from packtrain.report.readers.open import read
+from packtrain.report.readers.files import read
 from tests.support.paths import TESTS
 
 DATA = TESTS / "data"

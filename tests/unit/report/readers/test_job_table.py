@@ -8,8 +8,8 @@ import pytest
 
 from packtrain.errors import UsageError
 from packtrain.report.history import Category, Outcome, Phase
+from packtrain.report.readers.files import read
 from packtrain.report.readers.job_table import read_table
-from packtrain.report.readers.open import read
 from tests.support.paths import TESTS
 
 STUDY = TESTS / "data/study"

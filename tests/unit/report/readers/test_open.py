@@ -9,7 +9,7 @@ import pytest
 
 from packtrain.errors import NotFoundError, UsageError
 from packtrain.report.history import Outcome
-from packtrain.report.readers.open import read
+from packtrain.report.readers.files import read
 from tests.support.paths import TESTS
 
 DATA = TESTS / "data"

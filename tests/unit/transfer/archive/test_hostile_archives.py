@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from packtrain.errors import FailedError
-from packtrain.transfer.archive import space_limit
+from packtrain.transfer.archive import space_budget
 from packtrain.transfer.archive.unpack import unpack
 from tests.support.archives import ARCHIVES, RANDOM, content, failure, member, plain_tar, run, tar_of, zip_of
 
@@ -191,7 +191,7 @@ def test_exactly_the_limit_is_allowed(place):
 
 def test_a_bomb_of_empty_files_stops_where_no_more_of_them_were_promised(place, monkeypatch):
     """They have no bytes, but each takes room on the disk."""
-    monkeypatch.setattr(space_limit, "_FEW_FILES", 100)
+    monkeypatch.setattr(space_budget, "_FEW_FILES", 100)
     many = plain_tar({f"{n}": b"" for n in range(1000)})
     error = failure(place, many, limit_bytes=200 * 4096)
     assert error.kind == "archive_too_large"

@@ -15,7 +15,7 @@ from packtrain.plan import Ref
 from packtrain.transfer.api import WHOLE, Span
 from packtrain.transfer.backends.pelican import director
 from packtrain.transfer.backends.pelican.server import ServerStore, within
-from packtrain.transfer.backends.pelican.tokens import held_back, own_token
+from packtrain.transfer.bearer_tokens import held_back, own_token
 from packtrain.transfer.http import webdav
 
 LINK = (

@@ -11,7 +11,7 @@ import pytest
 
 from packtrain.errors import TransferError
 from packtrain.plan import Ref, S3Access
-from packtrain.transfer.backends.s3.store import S3Store
+from packtrain.transfer.backends.s3.backend import S3Store
 
 DATA = b"weights"
 MD5 = hashlib.md5(DATA).hexdigest()

@@ -16,9 +16,9 @@ from packtrain.plan import Ref
 from packtrain.transfer.api import Span
 from packtrain.transfer.backends.http import HttpStore
 from packtrain.transfer.http import connection
-from packtrain.transfer.http.body import body_of
 from packtrain.transfer.http.connection import Head, Wire
 from packtrain.transfer.http.pool import keeping
+from packtrain.transfer.http.response_body import body_of
 from testbed.http_server import Origin
 
 MUCH = connection._MUCH

@@ -8,10 +8,10 @@ from packtrain.agent.outputs.validators import Heed
 from packtrain.errors import FailedError
 from packtrain.transfer.archive.byte_stream import Flow, of_file
 from packtrain.transfer.archive.decompress import decompressed
-from packtrain.transfer.archive.safe_paths import Landing
-from packtrain.transfer.archive.tar import reading, untar
+from packtrain.transfer.archive.extract_tar import reading, untar
+from packtrain.transfer.archive.extract_zip import unzip
+from packtrain.transfer.archive.safe_extractor import Landing
 from packtrain.transfer.archive.unpack import kind_of
-from packtrain.transfer.archive.zip import unzip
 
 _ZIP = b"PK"  # .npz and the like, which are not unpacked
 

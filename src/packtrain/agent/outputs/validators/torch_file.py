@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from packtrain.agent.outputs.validators import Heed, torch_pickle
-from packtrain.agent.outputs.validators.finite import FORMATS, not_finite
+from packtrain.agent.outputs.validators.float_formats import FORMATS, not_finite
 from packtrain.agent.outputs.validators.torch_pickle import RefusedNameError, Tensor
 
 _BLOCK = 1 << 20  # a multiple of every width

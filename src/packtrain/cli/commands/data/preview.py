@@ -17,8 +17,8 @@ from packtrain.cli.ui.options import patience_option
 from packtrain.cli.ui.output import count, json_option, show
 from packtrain.cli.ui.transfer_progress import Stop, stopping
 from packtrain.errors import UsageError
+from packtrain.indexing.archive_reader import Remote
 from packtrain.indexing.local_file import opened
-from packtrain.indexing.remote_file import Remote
 from packtrain.plan import Ref
 from packtrain.stream.index import FILES, Index, Part, bare
 from packtrain.transfer.http.pool import keeping

@@ -10,7 +10,7 @@ from packtrain import services
 from packtrain.cli.ui.output import count, dry_run_option, json_option, show
 from packtrain.errors import NotFoundError, UsageError
 from packtrain.plan import RunFolder
-from packtrain.report.training_curves import Curves, subtitle_of
+from packtrain.report.readers.training_curves import Curves, subtitle_of
 
 
 @click.command(name="plot")
@@ -40,7 +40,7 @@ def command(run: str, output: Path | None, dry_run: bool, as_json: bool) -> None
 
 
 def _draw(curves: Curves, path: Path, subtitle: str) -> None:
-    from packtrain.report.charts.training_png import draw_training
+    from packtrain.report.charts.training import draw_training
 
     try:
         draw_training(curves, path, subtitle)

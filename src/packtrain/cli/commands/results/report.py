@@ -20,8 +20,8 @@ from packtrain.report.analysis.statistics import figures_of
 from packtrain.report.build import Report, report_on, write_report
 from packtrain.report.export import jobs_csv
 from packtrain.report.history import History
-from packtrain.report.readers.open import read
-from packtrain.report.training_curves import Curves
+from packtrain.report.readers.files import read
+from packtrain.report.readers.training_curves import Curves
 from packtrain.store import RunRow
 
 

@@ -17,12 +17,12 @@ from packtrain.cli.ui.options import expect_option
 from packtrain.cli.ui.output import console, count, fitting_options, json_option, say_next, show, show_problems
 from packtrain.errors import EXIT_USAGE
 from packtrain.plan import Plan
-from packtrain.planner.explain import Explanation, ShownInput, ShownStep
-from packtrain.planner.explain import explain as explain_plan
+from packtrain.planner.mode_cost import ShownWay
+from packtrain.planner.plan_summary import Explanation, ShownInput, ShownStep
+from packtrain.planner.plan_summary import explain as explain_plan
 from packtrain.planner.preflight import Survey, refusals, survey, with_sizes
 from packtrain.planner.published_digests import digest_problems
-from packtrain.planner.staging_cost import ShownWay
-from packtrain.planner.streams import STREAM
+from packtrain.planner.stream_planner import STREAM
 from packtrain.spec.diagnostics import Origin, Problem
 from packtrain.spec.user_config import load_settings
 from packtrain.submission import prepare

@@ -22,7 +22,7 @@ from packtrain.cli.ui.output import json_option, say_next, show
 from packtrain.errors import PacktrainError
 from packtrain.store import store_path
 from packtrain.store.location import file_system, is_network
-from packtrain.transfer.backends.pelican.tokens import ends_at, token_in
+from packtrain.transfer.bearer_tokens import ends_at, token_in
 
 OK, WARN, BAD = "ok", "warning", "bad"
 _MARKS = {OK: "[green]✓[/]", WARN: "[yellow]![/]", BAD: "[red]✗[/]"}

@@ -23,9 +23,9 @@ from packtrain.report.build import report_on, write_report
 from packtrain.simulate import whatif
 from packtrain.simulate.calibrate import calibrate
 from packtrain.simulate.pool_model import World
-from packtrain.simulate.result import Estimate, Result, result_data, results_of, runs_of
-from packtrain.simulate.run import play
+from packtrain.simulate.scenario_result import Estimate, Result, result_data, results_of, runs_of
 from packtrain.simulate.scenarios import Policy, policy_of
+from packtrain.simulate.simulate_run import play
 
 _MOST_SEEDS = 100_000
 _USUAL = ("plain", "adopted", "packtrain")

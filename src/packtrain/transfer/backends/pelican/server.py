@@ -14,7 +14,7 @@ from packtrain.errors import TransferError
 from packtrain.plan import Digest, Ref
 from packtrain.transfer.api import WHOLE, ObjectInfo, Reveal, Span, Stream
 from packtrain.transfer.backends.http import HttpStore, range_header, stream_of
-from packtrain.transfer.backends.pelican.tokens import own_token
+from packtrain.transfer.bearer_tokens import own_token
 from packtrain.transfer.http.client import Answer, Request, send
 from packtrain.transfer.http.response import info_of
 from packtrain.transfer.http.webdav import Listed, listed

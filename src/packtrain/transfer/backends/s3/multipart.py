@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from packtrain.errors import TransferError
 from packtrain.plan import Digest, Ref
-from packtrain.transfer.backends.s3.requests import Wire, bucket_and_key, bucket_url, object_url, parsed
+from packtrain.transfer.backends.s3.client import Wire, bucket_and_key, bucket_url, object_url, parsed
 from packtrain.transfer.digests import Digests
 from packtrain.transfer.http.client import Answer
 from packtrain.transfer.http.request_body import Outgoing, Piece, Sent, opened
