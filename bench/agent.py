@@ -21,9 +21,9 @@ from pathlib import Path
 
 from packtrain.engines.bundle import build_agent
 from packtrain.events import JournalReader
-from packtrain.plan import Job, Limits, Plan, Resources, Run, Step, write_plan
+from packtrain.plan import Job, Limits, Plan, Resources, RunAction, Step, write_plan
 
-ROUNDS = 7
+N_ROUNDS = 7
 WORKFLOW = """name: nothing
 resources: {tasks: 1, cpusPerTask: 1, memPerCpu: 64, gpus: 0}
 steps: [{run: {command: "true"}}]
@@ -34,20 +34,20 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         here = Path(folder)
         build_agent(here / "agent.pyz")
-        job = Job("0", (), Resources(mem_per_cpu_mb=16), Limits(), (Step("true", Run("true")),))
+        job = Job("0", (), Resources(mem_per_cpu_mb=16), Limits(), (Step("true", RunAction("true")),))
         write_plan(Plan("bench", "bench", "local", (job,)), here / "plan.json")
-        attempts = [_attempt(here, number) for number in range(ROUNDS)]
+        attempts = [_run_attempt(here, number) for number in range(N_ROUNDS)]
         figures = {
             "first_event_s": round(statistics.median(first for first, _ in attempts), 3),
             "agent_cpu_s": round(statistics.median(cpu for _, cpu in attempts), 3),
             "agent_kb": round((here / "agent.pyz").stat().st_size / 1000),
-            "help_ms": round(1000 * statistics.median(_packtrain(here, "--help") for _ in range(ROUNDS))),
-            "job_overhead_s": round(statistics.median(_run(here) for _ in range(ROUNDS)), 2),
+            "help_ms": round(1000 * statistics.median(_time_packtrain(here, "--help") for _ in range(N_ROUNDS))),
+            "job_overhead_s": round(statistics.median(_time_run(here) for _ in range(N_ROUNDS)), 2),
         }
     print(json.dumps({"bench": "agent", **figures}))
 
 
-def _attempt(here: Path, number: int) -> tuple[float, float]:
+def _run_attempt(here: Path, number: int) -> tuple[float, float]:
     """Seconds to the first event, and CPU seconds of the whole."""
     home = here / f"attempt-{number}"
     before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.time()
@@ -58,7 +58,7 @@ def _attempt(here: Path, number: int) -> tuple[float, float]:
     return first, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-def _packtrain(here: Path, *arguments: str) -> float:
+def _time_packtrain(here: Path, *arguments: str) -> float:
     environment = {**os.environ, "PACKTRAIN_STORE": str(here / "store.db")}
     started = time.monotonic()
     command = [sys.executable, "-m", "packtrain", *arguments]
@@ -66,9 +66,9 @@ def _packtrain(here: Path, *arguments: str) -> float:
     return time.monotonic() - started
 
 
-def _run(here: Path) -> float:
+def _time_run(here: Path) -> float:
     (here / "workflow.yaml").write_text(WORKFLOW)
-    ours = _packtrain(here, "run", "workflow.yaml", "--offline")
+    ours = _time_packtrain(here, "run", "workflow.yaml", "--offline")
     started = time.monotonic()
     subprocess.run(["/bin/sh", "-c", "true"], check=True)
     return ours - (time.monotonic() - started)

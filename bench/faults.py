@@ -19,218 +19,232 @@ from pathlib import Path
 from typing import Any
 
 from harness import clients, data, measure
-from harness.clients import Command, Order
-from harness.measure import tell
+from harness.clients import Command, DownloadOrder
+from harness.measure import print_progress
 
 from testbed.faults import Fault, FaultProxy
-from testbed.federation import Authority
+from testbed.federation import CertificateAuthority
 
-SIZE = 300_000_000
-AT = 1_000_000  # of an answer: within the first block that any client asks for
-WHILE_S = 8.0
-CAP_S, OUR_CAP_S = 20.0, 60.0
-CLEAN_ROUNDS = 3
+FILE_BYTES = 300_000_000
+FAULT_OFFSET = 1_000_000  # of an answer: within the first block that any client asks for
+FAULT_DURATION_S = 8.0
+PEER_TIMEOUT_S, PACKTRAIN_TIMEOUT_S = 20.0, 60.0
+N_CLEAN_ROUNDS = 3
 # What issue 3 demands of packtrain.
-LATEST_S, MOST_EXTRA = 1.5, 0.06
+MAX_DELAY_S, MAX_EXTRA_FRACTION = 1.5, 0.06
 
 
 @dataclass(frozen=True)
-class Case:
+class FaultCase:
     faults: tuple[Fault, ...]
     tls: bool = False
-    digests: str = ""  # "", "sha256" or "checksums": what the client is given, if it can use it
-    dictated_s: float = 0.0  # a wait that the fault itself dictates to a client that has no other source
-    dictated_bytes: int = 0  # where it cannot be known which of the bytes are bad
+    verification: str = ""  # "", "sha256" or "checksums": what the client is given, if it can use it
+    unavoidable_s: float = 0.0  # a wait that the fault itself dictates to a client that has no other source
+    unavoidable_bytes: int = 0  # where it cannot be known which of the bytes are bad
 
 
-def _answers(status: int) -> Case:
-    return Case((Fault("status", status=status, for_s=WHILE_S),), dictated_s=WHILE_S)
+def _status_case(status: int) -> FaultCase:
+    return FaultCase((Fault("status", status=status, active_for_s=FAULT_DURATION_S),), unavoidable_s=FAULT_DURATION_S)
 
 
-CASES: Mapping[str, Case] = {
-    "stall": Case((Fault("stall", at=AT),)),
-    "stall of every answer": Case((Fault("stall", at=3 * AT, times=None),)),
-    "closed twice": Case((Fault("close", at=AT, times=2),)),
-    "reset": Case((Fault("reset", at=AT, times=2),)),
-    "drip": Case((Fault("drip", at=AT),)),
-    "corrupt, with checksums": Case((Fault("corrupt", at=AT, times=3),), digests="checksums"),
-    "corrupt, with sha256": Case((Fault("corrupt", at=AT),), digests="sha256", dictated_bytes=SIZE),
-    "truncated": Case((Fault("truncate", at=AT),)),
-    "wrong length": Case((Fault("wrong_length", at=AT, by=1000),)),
-    "404 for 8 s": _answers(404),
-    "500 for 8 s": _answers(500),
-    "503 for 8 s": _answers(503),
-    "first byte after 8 s": Case((Fault("late", lasts_s=WHILE_S),), dictated_s=WHILE_S),
-    "redirect loop for 8 s": Case((Fault("redirect_loop", for_s=WHILE_S),), dictated_s=WHILE_S),
-    "TLS fails twice": Case((Fault("tls", times=2),), tls=True),
+CASES: Mapping[str, FaultCase] = {
+    "stall": FaultCase((Fault("stall", response_offset=FAULT_OFFSET),)),
+    "stall of every answer": FaultCase((Fault("stall", response_offset=3 * FAULT_OFFSET, max_times=None),)),
+    "closed twice": FaultCase((Fault("close", response_offset=FAULT_OFFSET, max_times=2),)),
+    "reset": FaultCase((Fault("reset", response_offset=FAULT_OFFSET, max_times=2),)),
+    "drip": FaultCase((Fault("drip", response_offset=FAULT_OFFSET),)),
+    "corrupt, with checksums": FaultCase(
+        (Fault("corrupt", response_offset=FAULT_OFFSET, max_times=3),), verification="checksums"
+    ),
+    "corrupt, with sha256": FaultCase(
+        (Fault("corrupt", response_offset=FAULT_OFFSET),), verification="sha256", unavoidable_bytes=FILE_BYTES
+    ),
+    "truncated": FaultCase((Fault("truncate", response_offset=FAULT_OFFSET),)),
+    "wrong length": FaultCase((Fault("wrong_length", response_offset=FAULT_OFFSET, extra_bytes=1000),)),
+    "404 for 8 s": _status_case(404),
+    "500 for 8 s": _status_case(500),
+    "503 for 8 s": _status_case(503),
+    "first byte after 8 s": FaultCase((Fault("late", duration_s=FAULT_DURATION_S),), unavoidable_s=FAULT_DURATION_S),
+    "redirect loop for 8 s": FaultCase(
+        (Fault("redirect_loop", active_for_s=FAULT_DURATION_S),), unavoidable_s=FAULT_DURATION_S
+    ),
+    "TLS fails twice": FaultCase((Fault("tls", max_times=2),), tls=True),
 }
 
 
 @dataclass(frozen=True)
-class Client:
+class BenchClient:
     command: Command
-    mirrors: bool = False
-    cap_s: float = CAP_S
+    uses_mirrors: bool = False
+    timeout_s: float = PEER_TIMEOUT_S
 
 
-def _clients(packtrain: Command) -> dict[str, Client]:
+def _make_clients(packtrain: Command) -> dict[str, BenchClient]:
     return {
-        "curl": Client(clients.curl),
-        "wget": Client(clients.wget),
-        "aria2c": Client(clients.aria2c(4), mirrors=True),
-        "rclone": Client(clients.rclone(4)),
-        "fsspec": Client(clients.fsspec),
-        "packtrain": Client(packtrain, mirrors=True, cap_s=OUR_CAP_S),
-        "packtrain alone": Client(packtrain, cap_s=OUR_CAP_S),
+        "curl": BenchClient(clients.curl),
+        "wget": BenchClient(clients.wget),
+        "aria2c": BenchClient(clients.aria2c(4), uses_mirrors=True),
+        "rclone": BenchClient(clients.rclone(4)),
+        "fsspec": BenchClient(clients.fsspec),
+        "packtrain": BenchClient(packtrain, uses_mirrors=True, timeout_s=PACKTRAIN_TIMEOUT_S),
+        "packtrain alone": BenchClient(packtrain, timeout_s=PACKTRAIN_TIMEOUT_S),
     }
 
 
 @dataclass(frozen=True)
-class Result:
+class FaultResult:
     outcome: str  # ok, failed, wrong file, hangs, not struck
-    beyond_s: float | None  # beyond the clean time; None if it did not end
+    delay_s: float | None  # beyond the clean time; None if it did not end
     extra_bytes: int  # sent beyond the file's size; negative if it failed early
-    words: str = ""  # the last that it said, if it failed
+    stderr_tail: str = ""  # the last that it said, if it failed
 
 
-class Scene:
+class FaultTestbed:
     """Two mirrors of one file, over http and https, the first of each with faults."""
 
     def __init__(self, folder: Path, stack: contextlib.ExitStack) -> None:
-        self._file, self._out = folder / "www/data.bin", folder / "out.bin"
+        self._file, self._target = folder / "www/data.bin", folder / "out.bin"
         self._file.parent.mkdir()
-        self._sha256 = data.write_noise(self._file, SIZE)
+        self._sha256 = data.write_random_file(self._file, FILE_BYTES)
         self._checksums = folder / "data.checksums.json"
         self._write_checksums()
-        authority = Authority(folder)
-        self._ca, pair = authority.ca, (authority.certificate, authority.key)
-        self._pairs = {
+        authority = CertificateAuthority(folder)
+        self._ca_file, pair = authority.ca, (authority.certificate, authority.key)
+        self._proxies_by_tls = {
             tls: [stack.enter_context(FaultProxy(self._file.parent, tls=pair if tls else None)) for _ in range(2)]
             for tls in (False, True)
         }
-        self._clean: dict[tuple[str, bool, str], float] = {}
+        self._clean_durations: dict[tuple[str, bool, str], float] = {}
 
     def _write_checksums(self) -> None:
         from packtrain.transfer.block_checksums import make_checksums, write_checksums
 
         write_checksums(make_checksums(self._file), self._checksums)
 
-    def try_out(self, name: str, client: Client, case: Case) -> Result:
-        clean_s = self._clean_s(name, client, case)
-        bad, good = self._pairs[case.tls]
-        bad.arm(case.faults)
-        good.arm()
-        sample = measure.run(self._command(client, case), cap_s=client.cap_s, env=clients.environment(self._ca))
-        outcome = self._outcome(sample, struck=bool(bad.strikes))
-        beyond = sample.seconds - clean_s if sample.in_time else None
-        words = sample.words.strip().splitlines()[-1:] if outcome == "failed" else []
-        self._clear()
-        return Result(outcome, beyond and round(beyond, 2), bad.sent + good.sent - SIZE, "".join(words))
+    def run_case(self, name: str, client: BenchClient, case: FaultCase) -> FaultResult:
+        clean_s = self._clean_duration_s(name, client, case)
+        bad, good = self._proxies_by_tls[case.tls]
+        bad.set_faults(case.faults)
+        good.set_faults()
+        sample = measure.run_measured(
+            self._command(client, case), timeout_s=client.timeout_s, env=clients.ca_environment(self._ca_file)
+        )
+        outcome = self._outcome(sample, fault_injected=bool(bad.injected_faults))
+        beyond = sample.duration_s - clean_s if sample.finished_in_time else None
+        words = sample.stderr_tail.strip().splitlines()[-1:] if outcome == "failed" else []
+        self._remove_outputs()
+        return FaultResult(
+            outcome, beyond and round(beyond, 2), bad.sent_bytes + good.sent_bytes - FILE_BYTES, "".join(words)
+        )
 
-    def _clean_s(self, name: str, client: Client, case: Case) -> float:
+    def _clean_duration_s(self, name: str, client: BenchClient, case: FaultCase) -> float:
         """The best of a few runs without a fault: what is beyond it is not hidden by a slow moment."""
-        key = (name, case.tls, case.digests)
-        if key not in self._clean:
-            for proxy in self._pairs[case.tls]:
-                proxy.arm()
-            self._clean[key] = min(self._clean_run(client, case) for _ in range(CLEAN_ROUNDS))
-            tell(f"  {name} takes {self._clean[key]:.2f} s without a fault")
-        return self._clean[key]
+        key = (name, case.tls, case.verification)
+        if key not in self._clean_durations:
+            for proxy in self._proxies_by_tls[case.tls]:
+                proxy.set_faults()
+            self._clean_durations[key] = min(self._run_clean(client, case) for _ in range(N_CLEAN_ROUNDS))
+            print_progress(f"  {name} takes {self._clean_durations[key]:.2f} s without a fault")
+        return self._clean_durations[key]
 
-    def _clean_run(self, client: Client, case: Case) -> float:
-        sample = measure.run(self._command(client, case), cap_s=60.0, env=clients.environment(self._ca))
-        if sample.code:
-            tell(f"  fails without a fault: {sample.words.strip()[-200:]}")
-        self._clear()
-        return sample.seconds
+    def _run_clean(self, client: BenchClient, case: FaultCase) -> float:
+        sample = measure.run_measured(
+            self._command(client, case), timeout_s=60.0, env=clients.ca_environment(self._ca_file)
+        )
+        if sample.exit_code:
+            print_progress(f"  fails without a fault: {sample.stderr_tail.strip()[-200:]}")
+        self._remove_outputs()
+        return sample.duration_s
 
-    def _command(self, client: Client, case: Case) -> list[object]:
-        proxies = self._pairs[case.tls][: 2 if client.mirrors else 1]
+    def _command(self, client: BenchClient, case: FaultCase) -> list[object]:
+        proxies = self._proxies_by_tls[case.tls][: 2 if client.uses_mirrors else 1]
         urls = tuple(f"{proxy.url}/{self._file.name}" for proxy in proxies)
         return client.command(
-            Order(
+            DownloadOrder(
                 urls,
-                self._out,
-                sha256=self._sha256 if case.digests else None,
-                checksums=self._checksums if case.digests == "checksums" else None,
-                ca=self._ca if case.tls else None,
+                self._target,
+                sha256=self._sha256 if case.verification else None,
+                checksums=self._checksums if case.verification == "checksums" else None,
+                ca_file=self._ca_file if case.tls else None,
             )
         )
 
-    def _outcome(self, sample: measure.Sample, *, struck: bool) -> str:
-        if not struck:
+    def _outcome(self, sample: measure.Measurement, *, fault_injected: bool) -> str:
+        if not fault_injected:
             return "not struck"
-        if not sample.in_time:
+        if not sample.finished_in_time:
             return "hangs"
-        if sample.code:
+        if sample.exit_code:
             return "failed"
-        right = self._out.exists() and data.sha256(self._out) == self._sha256
+        right = self._target.exists() and data.file_sha256(self._target) == self._sha256
         return "ok" if right else "wrong file"
 
-    def _clear(self) -> None:
-        for path in self._out.parent.glob(f"*{self._out.name}*"):
+    def _remove_outputs(self) -> None:
+        for path in self._target.parent.glob(f"*{self._target.name}*"):
             path.unlink()
 
 
 @contextlib.contextmanager
-def _scene() -> Iterator[Scene]:
+def _open_testbed() -> Iterator[FaultTestbed]:
     with contextlib.ExitStack() as stack:
         folder = tempfile.TemporaryDirectory(dir="/dev/shm", prefix="packtrain-faults-")
-        yield Scene(Path(stack.enter_context(folder)), stack)
+        yield FaultTestbed(Path(stack.enter_context(folder)), stack)
 
 
-def _arguments() -> argparse.Namespace:
+def _parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="packtrain and its peers under faults")
     parser.add_argument("--json", action="store_true", help="the JSON line on stdout (the table is always on stderr)")
     parser.add_argument("--only", metavar="CASE,…", help="cases whose names begin so: " + "; ".join(CASES))
     parser.add_argument("--clients", metavar="NAME,…", help="only these clients")
-    parser.add_argument("--as", dest="who", choices=clients.PACKTRAIN, default="user", help="user: `packtrain get`; "
+    parser.add_argument("--as", dest="who", choices=clients.PACKTRAIN_COMMANDS, default="user", help="user: `packtrain get`; "
                         "agent: the engine alone, as on a worker")  # fmt: skip
     return parser.parse_args()
 
 
-def _chosen(names: Mapping[str, Any], wanted: str | None) -> list[str]:
+def _select_names(names: Mapping[str, Any], wanted: str | None) -> list[str]:
     return [name for name in names if wanted is None or name.startswith(tuple(wanted.split(",")))]
 
 
-def _told(result: Result) -> str:
-    beyond = "" if result.beyond_s is None else f" +{max(0.0, result.beyond_s):.1f} s"
+def _format_result(result: FaultResult) -> str:
+    beyond = "" if result.delay_s is None else f" +{max(0.0, result.delay_s):.1f} s"
     return f"{result.outcome}{beyond} {result.extra_bytes / 1e6:+.1f} MB"
 
 
-def _shortfalls(results: Mapping[str, Mapping[str, Result]]) -> Iterator[str]:
+def _find_shortfalls(results: Mapping[str, Mapping[str, FaultResult]]) -> Iterator[str]:
     """Where packtrain misses what issue 3 demands."""
     for case, by_client in results.items():
         for name in ("packtrain", "packtrain alone"):
             if name in by_client:
-                dictated_s = 0.0 if name == "packtrain" else CASES[case].dictated_s
-                most_bytes = MOST_EXTRA * SIZE + CASES[case].dictated_bytes
-                misses = _misses(by_client[name], LATEST_S + dictated_s, most_bytes)
+                dictated_s = 0.0 if name == "packtrain" else CASES[case].unavoidable_s
+                most_bytes = MAX_EXTRA_FRACTION * FILE_BYTES + CASES[case].unavoidable_bytes
+                misses = _find_misses(by_client[name], MAX_DELAY_S + dictated_s, most_bytes)
                 yield from (f"{name}, {case}: {words}" for words in misses)
 
 
-def _misses(result: Result, latest_s: float, most_bytes: float) -> Iterator[str]:
+def _find_misses(result: FaultResult, max_delay_s: float, max_extra_bytes: float) -> Iterator[str]:
     if result.outcome != "ok":
-        yield f"{result.outcome} {result.words}"
-    elif (result.beyond_s or 0.0) > latest_s:
-        yield f"{result.beyond_s} s beyond the clean time, bound {latest_s}"
-    if result.extra_bytes > most_bytes:
-        yield f"{result.extra_bytes / 1e6:.1f} MB extra, bound {most_bytes / 1e6:.1f}"
+        yield f"{result.outcome} {result.stderr_tail}"
+    elif (result.delay_s or 0.0) > max_delay_s:
+        yield f"{result.delay_s} s beyond the clean time, bound {max_delay_s}"
+    if result.extra_bytes > max_extra_bytes:
+        yield f"{result.extra_bytes / 1e6:.1f} MB extra, bound {max_extra_bytes / 1e6:.1f}"
 
 
 def main() -> None:
-    given = _arguments()
-    measure.leave_in_order()
-    load, known = os.getloadavg()[0], _clients(clients.PACKTRAIN[given.who])
-    results: dict[str, dict[str, Result]] = {}
-    with _scene() as scene:
-        for case in _chosen(CASES, given.only):
+    given = _parse_arguments()
+    measure.exit_on_sigterm()
+    load, known = os.getloadavg()[0], _make_clients(clients.PACKTRAIN_COMMANDS[given.who])
+    results: dict[str, dict[str, FaultResult]] = {}
+    with _open_testbed() as scene:
+        for case in _select_names(CASES, given.only):
             results[case] = {}
-            for name in _chosen(known, given.clients):
-                results[case][name] = scene.try_out(name, known[name], CASES[case])
-                tell(f"{case:<26} {name:<16} {_told(results[case][name])}  {results[case][name].words[:150]}")
-    for line in _shortfalls(results):
-        tell(f"FALLS SHORT: {line}")
+            for name in _select_names(known, given.clients):
+                results[case][name] = scene.run_case(name, known[name], CASES[case])
+                print_progress(
+                    f"{case:<26} {name:<16} {_format_result(results[case][name])}  {results[case][name].stderr_tail[:150]}"
+                )
+    for line in _find_shortfalls(results):
+        print_progress(f"FALLS SHORT: {line}")
     if given.json:
         cases = {case: {name: asdict(one) for name, one in by.items()} for case, by in results.items()}
         print(json.dumps({"bench": "faults", "as": given.who, "load_before": load, "cases": cases}))

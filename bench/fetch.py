@@ -20,14 +20,14 @@ from functools import partial
 from pathlib import Path
 
 from harness import clients, data, measure, results
-from harness.clients import Command, Order
-from harness.measure import Sample, tell
-from harness.memory_reserve import ballast
-from harness.results import Bounds, Figures
+from harness.clients import Command, DownloadOrder
+from harness.measure import Measurement, print_progress
+from harness.memory_reserve import reserve_memory
+from harness.results import Bounds, Metrics
 
 from testbed import debian
 from testbed.competitors import Nginx
-from testbed.wan_emulator import BadLine
+from testbed.wan_emulator import WanEmulator
 
 # What issue 3 demands: at least (+) or at most (-).
 BOUNDS: Bounds = {
@@ -47,70 +47,77 @@ BOUNDS: Bounds = {
 WAN_PEERS: Mapping[str, Command] = {
     "curl": clients.curl,
     "aria2 x16": clients.aria2c(16),
-    "rclone x64": clients.rclone(64, chunk="2M"),
+    "rclone x64": clients.rclone(64, chunk_size="2M"),
 }
-_WAN_CAP_S = 40.0
-_WARM_TIMES = 3  # the file's size
-Check = Callable[[Path], bool]
-Clear = Callable[[Path], None]
+_WAN_TIMEOUT_S = 40.0
+_RESERVED_FILE_SIZES = 3  # the file's size
+OutputCheck = Callable[[Path], bool]
+OutputCleanup = Callable[[Path], None]
 
 
 @dataclass(frozen=True)
-class Bench:
+class FetchBenchmark:
     """The manner of one call, and the folders: `www` is served, `memory` and `disk` are written to."""
 
-    rounds: int
-    size: int
-    wan_size: int
-    packtrain: Command
-    memory: Path
-    disk: Path
+    n_rounds: int
+    file_bytes: int
+    wan_file_bytes: int
+    packtrain_command: Command
+    memory_dir: Path
+    disk_dir: Path
 
     @property
-    def classes(self) -> int:
+    def n_classes(self) -> int:
         """Of the nested tar, which is about as large as the file."""
-        return max(1, round(data.CLASSES * self.size / 2e9))
+        return max(1, round(data.N_CLASSES * self.file_bytes / 2e9))
 
     @property
     def www(self) -> Path:
-        return self.memory / "www"
+        return self.memory_dir / "www"
 
-    def noise(self, size: int) -> tuple[str, str]:
+    def serve_random_file(self, n_bytes: int) -> tuple[str, str]:
         """Name and sha256 of a served file of this size; made at the first call."""
-        path = self.www / f"noise-{size}"
+        path = self.www / f"noise-{n_bytes}"
         known = path.with_suffix(".sha256")
         if not known.exists():
-            tell(f"making {size / 1e6:.0f} MB of noise")
-            known.write_text(data.write_noise(path, size))
+            print_progress(f"making {n_bytes / 1e6:.0f} MB of noise")
+            known.write_text(data.write_random_file(path, n_bytes))
         return path.name, known.read_text()
 
-    def nested_tar(self) -> str:
+    def serve_nested_tar(self) -> str:
         path = self.www / "nested.tar"
         if not path.exists():
-            tell(f"making a tar of {self.classes} class tars")
-            data.write_nested_tar(path, self.classes)
+            print_progress(f"making a tar of {self.n_classes} class tars")
+            data.write_nested_tar(path, self.n_classes)
         return path.name
 
 
-def _timed(
-    command: Command, order: Order, prefix: list[str], right: Check, cap_s: float, clear: Clear
-) -> Callable[[], Sample]:
+def _make_run(
+    command: Command,
+    order: DownloadOrder,
+    prefix: list[str],
+    check_output: OutputCheck,
+    timeout_s: float,
+    clean_up: OutputCleanup,
+) -> Callable[[], Measurement]:
     """Runs the command on the order; the first time, what arrived is looked at."""
-    unchecked = [right]
+    unchecked = [check_output]
 
-    def once() -> Sample:
+    def run_once() -> Measurement:
         os.sync()  # what earlier rounds left to write is not this one's load
-        sample = measure.run([*prefix, *command(order)], env=clients.environment(order.ca), cap_s=cap_s)
-        if unchecked and sample.code == 0 and not unchecked.pop()(order.out):
+        sample = measure.run_measured(
+            [*prefix, *command(order)], env=clients.ca_environment(order.ca_file), timeout_s=timeout_s
+        )
+        if unchecked and sample.exit_code == 0 and not unchecked.pop()(order.target):
             raise SystemExit(f"what arrived is wrong: {command(order)}")
-        clear(order.out)
+        clean_up(order.target)
         return sample
 
-    return once
+    return run_once
 
 
-def _has(sha256: str) -> Check:
-    return lambda path: data.sha256(path) == sha256
+def _has_sha256(sha256: str) -> OutputCheck:
+    return lambda path: data.file_sha256(path) == sha256
 
 
 def _remove(path: Path) -> None:
@@ -119,180 +126,195 @@ def _remove(path: Path) -> None:
         shutil.rmtree(one) if one.is_dir() else one.unlink()
 
 
-def _put_aside(path: Path) -> None:
+def _rename_used(path: Path) -> None:
     """Where the disk has just freed thousands of files, ext4 takes ten times as long for new ones."""
     path.rename(path.with_name(f"spent-{time.monotonic_ns()}"))
 
 
 def _compare(
-    bench: Bench,
+    bench: FetchBenchmark,
     title: str,
-    order: Order,
-    others: Mapping[str, Command],
+    order: DownloadOrder,
+    peers: Mapping[str, Command],
     *,
-    right: Check,
-    ours: Command | None = None,
+    check_output: OutputCheck,
+    packtrain_command: Command | None = None,
     prefix: tuple[str, ...] = (),
-    cap_s: float = 300.0,
-    clear: Clear = _remove,
-) -> measure.Rounds:
-    commands = {"packtrain": ours or bench.packtrain, **others}
-    runs = {name: _timed(command, order, list(prefix), right, cap_s, clear) for name, command in commands.items()}
-    return measure.interleaved(title, bench.rounds, runs)
+    timeout_s: float = 300.0,
+    clean_up: OutputCleanup = _remove,
+) -> measure.Measurements:
+    commands = {"packtrain": packtrain_command or bench.packtrain_command, **peers}
+    runs = {
+        name: _make_run(command, order, list(prefix), check_output, timeout_s, clean_up)
+        for name, command in commands.items()
+    }
+    return measure.run_interleaved(title, bench.n_rounds, runs)
 
 
-def http(bench: Bench) -> Figures:
-    name, sha256 = bench.noise(bench.size)
+def measure_http(bench: FetchBenchmark) -> Metrics:
+    name, sha256 = bench.serve_random_file(bench.file_bytes)
     others = {"curl": clients.curl, "rclone x8": clients.rclone(8), "aria2 x4": clients.aria2c(4)}
     with Nginx(bench.www) as nginx:
-        order = Order((f"{nginx.http}/{name}",), bench.disk / "out")
-        seen = _compare(bench, "http", order, others, right=_has(sha256))
+        order = DownloadOrder((f"{nginx.http_url}/{name}",), bench.disk_dir / "out")
+        seen = _compare(bench, "http", order, others, check_output=_has_sha256(sha256))
     return {
         "http_vs_curl": measure.speedup(seen, "packtrain", "curl"),
         "http_vs_rclone8": measure.speedup(seen, "packtrain", "rclone x8"),
         "http_vs_aria2": measure.speedup(seen, "packtrain", "aria2 x4"),
-        "cpu_s_per_gb": measure.cpu_per_gb(seen, "packtrain", bench.size),
-        "curl_mb_per_s": bench.size / 1e6 / statistics.median(sample.seconds for sample in seen["curl"]),
+        "cpu_s_per_gb": measure.cpu_s_per_gb(seen, "packtrain", bench.file_bytes),
+        "curl_mb_per_s": bench.file_bytes / 1e6 / statistics.median(sample.duration_s for sample in seen["curl"]),
     }
 
 
-def verified(bench: Bench) -> Figures:
-    name, sha256 = bench.noise(bench.size)
+def measure_verified(bench: FetchBenchmark) -> Metrics:
+    name, sha256 = bench.serve_random_file(bench.file_bytes)
     with Nginx(bench.www) as nginx:
-        order = Order((f"{nginx.http}/{name}",), bench.disk / "out", sha256=sha256)
-        seen = _compare(bench, "verified", order, {"curl": clients.curl_and_sha256sum}, right=_has(sha256))
+        order = DownloadOrder((f"{nginx.http_url}/{name}",), bench.disk_dir / "out", sha256=sha256)
+        seen = _compare(
+            bench, "verified", order, {"curl": clients.curl_and_sha256sum}, check_output=_has_sha256(sha256)
+        )
     return {
         "verified_vs_curl_sha256sum": measure.speedup(seen, "packtrain", "curl"),
-        "sha256_cpu_s_per_gb": measure.cpu_per_gb(seen, "packtrain", bench.size),
+        "sha256_cpu_s_per_gb": measure.cpu_s_per_gb(seen, "packtrain", bench.file_bytes),
     }
 
 
-def https(bench: Bench) -> Figures:
-    name, sha256 = bench.noise(bench.size)
+def measure_https(bench: FetchBenchmark) -> Metrics:
+    name, sha256 = bench.serve_random_file(bench.file_bytes)
     with Nginx(bench.www) as nginx:
-        order = Order((f"{nginx.https}/{name}",), bench.disk / "out", ca=nginx.ca)
-        seen = _compare(bench, "https", order, {"curl": clients.curl}, right=_has(sha256))
+        order = DownloadOrder((f"{nginx.https_url}/{name}",), bench.disk_dir / "out", ca_file=nginx.ca_file)
+        seen = _compare(bench, "https", order, {"curl": clients.curl}, check_output=_has_sha256(sha256))
     return {
         "https_vs_curl": measure.speedup(seen, "packtrain", "curl"),
-        "https_cpu_s_per_gb": measure.cpu_per_gb(seen, "packtrain", bench.size),
+        "https_cpu_s_per_gb": measure.cpu_s_per_gb(seen, "packtrain", bench.file_bytes),
     }
 
 
-def _wan(bench: Bench, congestion: str) -> Figures:
-    name, sha256 = bench.noise(bench.wan_size)
+def _measure_wan(bench: FetchBenchmark, congestion_control: str) -> Metrics:
+    name, sha256 = bench.serve_random_file(bench.wan_file_bytes)
     with (
-        BadLine(congestion=congestion) as line,
-        Nginx(bench.www, host=line.server, inside=line.at_server) as nginx,
+        WanEmulator(congestion_control=congestion_control) as line,
+        Nginx(bench.www, host=line.server_address, command_prefix=line.server_prefix) as nginx,
     ):
-        order = Order((f"{nginx.http}/{name}",), bench.memory / "out")
-        title, prefix = f"wan {congestion}", tuple(line.at_client)
-        seen = _compare(bench, title, order, WAN_PEERS, right=_has(sha256), prefix=prefix, cap_s=_WAN_CAP_S)
-    tell(f"  {line.summary}")
-    best = min(WAN_PEERS, key=lambda peer: statistics.median(sample.seconds for sample in seen[peer]))
-    middle = statistics.median(sample.seconds for sample in seen["packtrain"])
+        order = DownloadOrder((f"{nginx.http_url}/{name}",), bench.memory_dir / "out")
+        title, prefix = f"wan {congestion_control}", tuple(line.client_prefix)
+        seen = _compare(
+            bench, title, order, WAN_PEERS, check_output=_has_sha256(sha256), prefix=prefix, timeout_s=_WAN_TIMEOUT_S
+        )
+    print_progress(f"  {line.summary}")
+    best = min(WAN_PEERS, key=lambda peer: statistics.median(sample.duration_s for sample in seen[peer]))
+    middle = statistics.median(sample.duration_s for sample in seen["packtrain"])
     return {
-        f"wan_{congestion}_vs_best_peer": measure.speedup(seen, "packtrain", best),
-        f"wan_{congestion}_mb_per_s": bench.wan_size / 1e6 / middle,
+        f"wan_{congestion_control}_vs_best_peer": measure.speedup(seen, "packtrain", best),
+        f"wan_{congestion_control}_mb_per_s": bench.wan_file_bytes / 1e6 / middle,
     }
 
 
-def wan_reno(bench: Bench) -> Figures:
-    return _wan(bench, "reno")
+def measure_wan_reno(bench: FetchBenchmark) -> Metrics:
+    return _measure_wan(bench, "reno")
 
 
-def wan_bbr(bench: Bench) -> Figures:
-    return _wan(bench, "bbr")
+def measure_wan_bbr(bench: FetchBenchmark) -> Metrics:
+    return _measure_wan(bench, "bbr")
 
 
-def _unpack(bench: Bench, where: str, folder: Path, clear: Clear) -> Figures:
-    name = bench.nested_tar()
+def _measure_unpack(bench: FetchBenchmark, storage: str, folder: Path, clean_up: OutputCleanup) -> Metrics:
+    name = bench.serve_nested_tar()
     with Nginx(bench.www) as nginx:
-        order = Order((f"{nginx.http}/{name}",), folder / "unpacked")
+        order = DownloadOrder((f"{nginx.http_url}/{name}",), folder / "unpacked")
         others = {"curl and tar": clients.curl_and_tar}
-        right = partial(data.holds_all_images, classes=bench.classes)
+        right = partial(data.has_all_images, n_classes=bench.n_classes)
         seen = _compare(
-            bench, f"unpack {where}", order, others, right=right, ours=clients.packtrain_unpack, clear=clear
+            bench,
+            f"unpack {storage}",
+            order,
+            others,
+            check_output=right,
+            packtrain_command=clients.packtrain_unpack,
+            clean_up=clean_up,
         )
-    return {f"unpack_{where}_vs_curl_tar": measure.speedup(seen, "packtrain", "curl and tar")}
+    return {f"unpack_{storage}_vs_curl_tar": measure.speedup(seen, "packtrain", "curl and tar")}
 
 
-def unpack_tmpfs(bench: Bench) -> Figures:
-    return _unpack(bench, "tmpfs", bench.memory, _remove)
+def measure_unpack_tmpfs(bench: FetchBenchmark) -> Metrics:
+    return _measure_unpack(bench, "tmpfs", bench.memory_dir, _remove)
 
 
-def unpack_disk(bench: Bench) -> Figures:
-    return _unpack(bench, "disk", bench.disk, _put_aside)
+def measure_unpack_disk(bench: FetchBenchmark) -> Metrics:
+    return _measure_unpack(bench, "disk", bench.disk_dir, _rename_used)
 
 
-def memory(bench: Bench) -> Figures:
+def measure_memory(bench: FetchBenchmark) -> Metrics:
     """The largest of a verified download, one over https, and one that unpacks."""
-    (name, sha256), tar = bench.noise(bench.size), bench.nested_tar()
-    out = bench.memory / "out"
+    (name, sha256), tar = bench.serve_random_file(bench.file_bytes), bench.serve_nested_tar()
+    out = bench.memory_dir / "out"
     with Nginx(bench.www) as nginx:
         commands = {
-            "verified": bench.packtrain(Order((f"{nginx.http}/{name}",), out, sha256=sha256)),
-            "https": bench.packtrain(Order((f"{nginx.https}/{name}",), out)),
-            "unpack": clients.packtrain_unpack(Order((f"{nginx.http}/{tar}",), out)),
+            "verified": bench.packtrain_command(DownloadOrder((f"{nginx.http_url}/{name}",), out, sha256=sha256)),
+            "https": bench.packtrain_command(DownloadOrder((f"{nginx.https_url}/{name}",), out)),
+            "unpack": clients.packtrain_unpack(DownloadOrder((f"{nginx.http_url}/{tar}",), out)),
         }
         peaks = []
         for title, command in commands.items():
-            peaks.append(measure.peak_mb(command, clients.environment(nginx.ca)))
-            tell(f"memory {title}: {peaks[-1]:.0f} MB")
+            peaks.append(measure.measure_peak_mb(command, clients.ca_environment(nginx.ca_file)))
+            print_progress(f"memory {title}: {peaks[-1]:.0f} MB")
             _remove(out)
     return {"peak_rss_mb": max(peaks)}
 
 
-PARTS: Mapping[str, Callable[[Bench], Figures]] = {
-    "http": http,
-    "verified": verified,
-    "https": https,
-    "wan_reno": wan_reno,
-    "wan_bbr": wan_bbr,
-    "unpack_tmpfs": unpack_tmpfs,
-    "unpack_disk": unpack_disk,
-    "memory": memory,
+BENCHMARKS: Mapping[str, Callable[[FetchBenchmark], Metrics]] = {
+    "http": measure_http,
+    "verified": measure_verified,
+    "https": measure_https,
+    "wan_reno": measure_wan_reno,
+    "wan_bbr": measure_wan_bbr,
+    "unpack_tmpfs": measure_unpack_tmpfs,
+    "unpack_disk": measure_unpack_disk,
+    "memory": measure_memory,
 }
 
 
-def _arguments() -> argparse.Namespace:
-    parser = results.parser("packtrain's downloads beside those of its peers", PARTS)
+def _parse_arguments() -> argparse.Namespace:
+    parser = results.make_parser("packtrain's downloads beside those of its peers", BENCHMARKS)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--size", type=data.size_of, default=data.size_of("2G"), help="of the file (2G)")
+    parser.add_argument("--size", type=data.parse_size, default=data.parse_size("2G"), help="of the file (2G)")
     parser.add_argument(
-        "--wan-size", type=data.size_of, default=data.size_of("200M"), help="of the file over the bad line (200M)"
+        "--wan-size", type=data.parse_size, default=data.parse_size("200M"), help="of the file over the bad line (200M)"
     )
-    parser.add_argument("--as", dest="who", choices=clients.PACKTRAIN, default="user", help="user: `packtrain get`; "
+    parser.add_argument("--as", dest="who", choices=clients.PACKTRAIN_COMMANDS, default="user", help="user: `packtrain get`; "
                         "agent: the engine alone, as on a worker")  # fmt: skip
     return parser.parse_args()
 
 
 @contextmanager
-def _bench(given: argparse.Namespace) -> Iterator[Bench]:
-    disk_root = debian.cache() / "bench"
+def _prepare_benchmark(args: argparse.Namespace) -> Iterator[FetchBenchmark]:
+    disk_root = debian.cache_dir() / "bench"
     disk_root.mkdir(parents=True, exist_ok=True)
     with (
         tempfile.TemporaryDirectory(dir="/dev/shm", prefix="packtrain-bench-") as memory,
         tempfile.TemporaryDirectory(dir=disk_root) as disk,
-        ballast(_WARM_TIMES * given.size),
+        reserve_memory(_RESERVED_FILE_SIZES * args.size),
     ):
         Path(memory, "www").mkdir()
-        yield Bench(given.rounds, given.size, given.wan_size, clients.PACKTRAIN[given.who], Path(memory), Path(disk))
+        yield FetchBenchmark(
+            args.rounds, args.size, args.wan_size, clients.PACKTRAIN_COMMANDS[args.who], Path(memory), Path(disk)
+        )
 
 
-def _congestion() -> str:
+def _tcp_congestion_control() -> str:
     """How this machine's servers pace what they send, also to itself."""
     return Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip()
 
 
 def main() -> None:
-    given = _arguments()
-    measure.leave_in_order()
-    figures: Figures = {}
-    with _bench(given) as bench:
+    given = _parse_arguments()
+    measure.exit_on_sigterm()
+    figures: Metrics = {}
+    with _prepare_benchmark(given) as bench:
         for part in given.only:
-            figures |= PARTS[part](bench)
-    about = {"as": given.who, "rounds": given.rounds, "size": given.size, "congestion": _congestion()}
-    results.give("fetch", given, figures, BOUNDS, **about)
+            figures |= BENCHMARKS[part](bench)
+    about = {"as": given.who, "rounds": given.rounds, "size": given.size, "congestion": _tcp_congestion_control()}
+    results.report_results("fetch", given, figures, BOUNDS, **about)
 
 
 if __name__ == "__main__":

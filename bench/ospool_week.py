@@ -27,14 +27,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from harness import measure, results
-from harness.measure import tell
-from harness.results import Bounds, Figures
+from harness.measure import print_progress
+from harness.results import Bounds, Metrics
 from harness.week import account, data, fault_schedule, picture, simulator_accuracy
 from harness.week.arms import ARMS
-from harness.week.site import Place
+from harness.week.site import ReplayPool
 
-from packtrain.report.history import History
-from testbed.s3 import S3
+from packtrain.report.history import JobHistory
+from testbed.s3 import S3Server
 
 BOUNDS: Bounds = {
     "packtrain_success": ("+", 100.0),
@@ -48,11 +48,11 @@ BOUNDS: Bounds = {
     "plain_useful_fraction_off": ("-", 0.12),
     "foresight_off": ("-", 0.15),
 }
-MEGABYTES = 32.0
+DATASET_MB = 32.0
 
 
-def _arguments() -> argparse.Namespace:
-    parser = results.parser("the published week, replayed", ARMS)
+def _parse_arguments() -> argparse.Namespace:
+    parser = results.make_parser("the published week, replayed", ARMS)
     parser.add_argument("--jobs", type=int, default=100)
     parser.add_argument("--hour", type=float, default=30.0, help="seconds that an hour takes; at least 20")
     parser.add_argument("--seed", type=int, default=1)
@@ -64,7 +64,7 @@ def _arguments() -> argparse.Namespace:
 
 
 @contextlib.contextmanager
-def _folder(keep: Path | None) -> Iterator[Path]:
+def _output_folder(keep: Path | None) -> Iterator[Path]:
     if keep:
         keep.mkdir(parents=True, exist_ok=True)
         yield keep.resolve()
@@ -74,32 +74,34 @@ def _folder(keep: Path | None) -> Iterator[Path]:
 
 
 def main() -> None:
-    given = _arguments()
-    measure.leave_in_order()
-    figures: Figures = {}
-    histories: dict[str, History] = {}
-    week = fault_schedule.draw(given.seed, given.jobs, given.hour)
+    given = _parse_arguments()
+    measure.exit_on_sigterm()
+    figures: Metrics = {}
+    histories: dict[str, JobHistory] = {}
+    week = fault_schedule.generate_week(given.seed, given.jobs, given.hour)
     with (
         tempfile.TemporaryDirectory(prefix="packtrain-pool-") as own,
-        _folder(given.keep) as folder,
-        S3() as s3,
-        Place(Path(own), week, data.archive(MEGABYTES)) as place,
+        _output_folder(given.keep) as folder,
+        S3Server() as s3,
+        ReplayPool(Path(own), week, data.make_archive(DATASET_MB)) as place,
     ):
         for name in given.only:
-            tell(f"{name}…")
+            print_progress(f"{name}…")
             began = time.monotonic()
             arm = ARMS[name](place, folder / name, s3)
             arm.run()
-            tell(f"  took {time.monotonic() - began:.0f} s; bytes by server: {place.caches.sent}")
-            histories[name] = arm.history()
-            figures |= account.of_arm(name, histories[name])
-            account.write(histories[name], folder / f"{name}-report")
-        picture.save(histories, given.hour, folder / "week.png")
+            print_progress(
+                f"  took {time.monotonic() - began:.0f} s; bytes by server: {place.federation.bytes_by_server}"
+            )
+            histories[name] = arm.load_history()
+            figures |= account.arm_metrics(name, histories[name])
+            account.write_arm_report(histories[name], folder / f"{name}-report")
+        picture.save_chart(histories, given.hour, folder / "week.png")
         if "plain" in histories:
-            tell("foresight…")
-            figures |= simulator_accuracy.foreseen(folder / "plain" / "job.log", week)
-    figures |= account.beside(figures) | simulator_accuracy.off(figures)
-    results.give("ospool_week", given, figures, BOUNDS, jobs=given.jobs, hour=given.hour)
+            print_progress("foresight…")
+            figures |= simulator_accuracy.predict_metrics(folder / "plain" / "job.log", week)
+    figures |= account.compare_arms(figures) | simulator_accuracy.prediction_errors(figures)
+    results.report_results("ospool_week", given, figures, BOUNDS, jobs=given.jobs, hour=given.hour)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from harness import measure, results
-from harness.measure import tell
+from harness.measure import print_progress
 from harness.results import Bounds
 
 BOUNDS: Bounds = {
@@ -37,10 +37,10 @@ BOUNDS: Bounds = {
     "many_s": ("-", 60.0),
     "many_mb": ("-", 1000.0),
 }
-WEEK = Path(__file__).parents[1] / "tests" / "data" / "study" / "ospool-imagenet-100-jobs.csv"
-SLOTS, MILLION = 10_000, 1_000_000
-PUBLISHED = {"success": 79.0, "useful_fraction": 0.50, "completion_mean": 8.6, "completion_median": 4.9}
-_PLAY = """
+WEEK_TABLE = Path(__file__).parents[1] / "tests" / "data" / "study" / "ospool-imagenet-100-jobs.csv"
+N_SLOTS, N_MILLION_JOBS = 10_000, 1_000_000
+PUBLISHED_METRICS = {"success": 79.0, "useful_fraction": 0.50, "completion_mean": 8.6, "completion_median": 4.9}
+_SIMULATE_SCRIPT = """
 import resource, sys, time
 from packtrain.report.readers.files import read
 from packtrain.simulate.calibrate import calibrate
@@ -55,57 +55,61 @@ print(took, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000, len(histo
 """
 
 
-def week(given: argparse.Namespace) -> dict[str, float]:
+def run_week(args: argparse.Namespace) -> dict[str, float]:
     """As a person runs it."""
-    command = ["-m", "packtrain", "simulate", "--from", str(WEEK), "--seeds", str(given.seeds), "--json"]
+    command = ["-m", "packtrain", "simulate", "--from", str(WEEK_TABLE), "--seeds", str(args.seeds), "--json"]
     began = time.perf_counter()
     out = subprocess.run([sys.executable, *command], check=True, stdout=subprocess.PIPE, text=True).stdout
-    tell(f"week: {given.seeds} seeds of three policies in {time.perf_counter() - began:.0f} s")
+    print_progress(f"week: {args.seeds} seeds of three policies in {time.perf_counter() - began:.0f} s")
     policies = json.loads(out)["policies"]
     plain, ours = policies["plain"], policies["packtrain"]
     figures = {name: plain[name]["mean"] for name in ("success", "useful_fraction")}
     figures |= {f"completion_{name}_h": plain[f"completion_{name}_s"]["mean"] / 3600 for name in ("mean", "median")}
-    figures |= {f"{name}_off": abs(figures[name] - PUBLISHED[name]) for name in ("success", "useful_fraction")}
+    figures |= {f"{name}_off": abs(figures[name] - PUBLISHED_METRICS[name]) for name in ("success", "useful_fraction")}
     for name in ("completion_mean", "completion_median"):
-        figures[f"{name}_off"] = abs(figures[f"{name}_h"] / PUBLISHED[name] - 1)
+        figures[f"{name}_off"] = abs(figures[f"{name}_h"] / PUBLISHED_METRICS[name] - 1)
     shown = ("success", "useful_fraction", "p95_over_median", "max_over_median")
     return {**figures, **{f"packtrain_{name}": ours[name]["mean"] for name in shown}}
 
 
-def many(given: argparse.Namespace) -> dict[str, float]:
-    took, memory = _played("packtrain", given.jobs)
-    return {"many_s": took, "many_mb": memory, "many_plain_s": _played("plain", given.jobs)[0]}
+def run_many_jobs(args: argparse.Namespace) -> dict[str, float]:
+    took, memory = _run_simulation("packtrain", args.jobs)
+    return {"many_s": took, "many_mb": memory, "many_plain_s": _run_simulation("plain", args.jobs)[0]}
 
 
-def million(given: argparse.Namespace) -> dict[str, float]:
-    took, memory = _played("plain", MILLION)
+def run_million_jobs(args: argparse.Namespace) -> dict[str, float]:
+    took, memory = _run_simulation("plain", N_MILLION_JOBS)
     return {"million_s": took, "million_mb": memory}
 
 
-def _played(policy: str, jobs: int) -> tuple[float, float]:
+def _run_simulation(scenario: str, n_jobs: int) -> tuple[float, float]:
     """Seconds, and memory in MB, of a process of its own."""
-    command = [sys.executable, "-c", _PLAY, str(WEEK), policy, str(jobs), str(SLOTS)]
+    command = [sys.executable, "-c", _SIMULATE_SCRIPT, str(WEEK_TABLE), scenario, str(n_jobs), str(N_SLOTS)]
     out = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
     took, memory, played = map(float, out.split())
-    if played != jobs:
-        raise SystemExit(f"{played:.0f} jobs came back of {jobs}")
-    tell(f"{policy}: {jobs:,} jobs in {took:.1f} s, {memory:.0f} MB")
+    if played != n_jobs:
+        raise SystemExit(f"{played:.0f} jobs came back of {n_jobs}")
+    print_progress(f"{scenario}: {n_jobs:,} jobs in {took:.1f} s, {memory:.0f} MB")
     return took, memory
 
 
-PARTS: Mapping[str, Callable[[argparse.Namespace], dict[str, float]]] = {"week": week, "many": many, "million": million}
+BENCHMARKS: Mapping[str, Callable[[argparse.Namespace], dict[str, float]]] = {
+    "week": run_week,
+    "many": run_many_jobs,
+    "million": run_million_jobs,
+}
 
 
 def main() -> None:
-    measure.leave_in_order()
-    parser = results.parser("how fast simulations are, and how true", PARTS)
+    measure.exit_on_sigterm()
+    parser = results.make_parser("how fast simulations are, and how true", BENCHMARKS)
     parser.add_argument("--jobs", type=int, default=100_000, help="of the part many")
     parser.add_argument("--seeds", type=int, default=50, help="of the part week")
     given = parser.parse_args()
     figures: dict[str, float] = {}
     for part in given.only:
-        figures |= PARTS[part](given)
-    results.give("simulate", given, figures, BOUNDS)
+        figures |= BENCHMARKS[part](given)
+    results.report_results("simulate", given, figures, BOUNDS)
 
 
 if __name__ == "__main__":

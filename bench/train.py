@@ -19,15 +19,26 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness import measure, results
-from harness.measure import tell
-from harness.results import Bounds, Figures
+from harness.measure import print_progress
+from harness.results import Bounds, Metrics
 
 from packtrain import recipes
 from packtrain.engines.bundle import build_agent
 from packtrain.events import JournalReader, kinds
-from packtrain.plan import Checkpoint, Job, Limits, Output, Plan, Resources, Run, RunResources, Step, write_plan
+from packtrain.plan import (
+    CheckpointConfig,
+    Job,
+    Limits,
+    Output,
+    Plan,
+    Resources,
+    RunAction,
+    Step,
+    StepResources,
+    write_plan,
+)
 from testbed import data
-from testbed.s3 import BUCKET, S3
+from testbed.s3 import BUCKET, S3Server
 
 # What issue 4 demands: at least (+) or at most (-).
 BOUNDS: Bounds = {
@@ -35,35 +46,35 @@ BOUNDS: Bounds = {
     "cifar10_resnet20_accuracy": ("+", 0.70),
     "checkpoint_blocked_s": ("-", 0.3),
 }
-_CORES = len(os.sched_getaffinity(0))
-_PROGRAM = Path(__file__).parent / "harness" / "checkpointing.py"
+_N_CORES = len(os.sched_getaffinity(0))
+_CHECKPOINT_PROGRAM = Path(__file__).parent / "harness" / "checkpointing.py"
 
 
 @dataclass(frozen=True)
-class Bench:
-    limit: int | None
+class TrainBenchmark:
+    max_images: int | None
     window_s: float
-    pairs: int
+    n_pairs: int
     folder: Path
 
 
-def mnist(bench: Bench) -> Figures:
-    metrics = _train(bench, "mnist-cnn", data.mnist(), epochs=2)
+def train_mnist(bench: TrainBenchmark) -> Metrics:
+    metrics = _train_recipe(bench, "mnist-cnn", data.cached_mnist(), epochs=2)
     return {"mnist_accuracy": metrics["accuracy"], "mnist_s": metrics["seconds"]}
 
 
-def cifar10(bench: Bench) -> Figures:
-    with tarfile.open(data.cifar10()) as tar:
+def train_cifar10(bench: TrainBenchmark) -> Metrics:
+    with tarfile.open(data.cached_cifar10()) as tar:
         tar.extractall(bench.folder / "cifar10", filter="data")
-    metrics = _train(bench, "cifar10-resnet", bench.folder / "cifar10", epochs=5)
+    metrics = _train_recipe(bench, "cifar10-resnet", bench.folder / "cifar10", epochs=5)
     return {"cifar10_resnet20_accuracy": metrics["accuracy"], "cifar10_resnet20_s": metrics["seconds"]}
 
 
-def _train(bench: Bench, recipe: str, images: Path, epochs: int) -> dict[str, float]:
+def _train_recipe(bench: TrainBenchmark, recipe: str, data_dir: Path, epochs: int) -> dict[str, float]:
     """The recipe's program with its own settings; the metrics that it writes."""
     output = bench.folder / recipe
-    flags = ["--data", images, "--epochs", epochs, "--threads", _CORES, "--save-model"]
-    limit = ["--limit-train", bench.limit] if bench.limit else []
+    flags = ["--data", data_dir, "--epochs", epochs, "--threads", _N_CORES, "--save-model"]
+    limit = ["--limit-train", bench.max_images] if bench.max_images else []
     program = Path(recipes.__file__).parent / recipe / "train.py"
     kept = {k: v for k, v in os.environ.items() if not k.startswith("PACKTRAIN")}
     subprocess.run(
@@ -73,11 +84,11 @@ def _train(bench: Bench, recipe: str, images: Path, epochs: int) -> dict[str, fl
     return json.loads((output / "metrics.json").read_text())
 
 
-def checkpoint(bench: Bench) -> Figures:
+def measure_checkpoints(bench: TrainBenchmark) -> Metrics:
     """A program with 200 MB of state, run by the agent, which brings its checkpoints to a real S3 server."""
     build_agent(bench.folder / "agent.pyz")
-    with S3(volume_mb=1024) as s3:
-        write_plan(Plan("bench", "bench", "local", (_job(bench, s3),)), bench.folder / "plan.json")
+    with S3Server(volume_mb=1024) as s3:
+        write_plan(Plan("bench", "bench", "local", (_make_job(bench, s3),)), bench.folder / "plan.json")
         agent = [sys.executable, "-I", "-S", bench.folder / "agent.pyz", bench.folder / "plan.json"]
         subprocess.run([*agent, "--home", bench.folder / "home"], stdout=sys.stderr, check=True)
         seen = json.loads(s3.client.get_object(Bucket=BUCKET, Key="bench/figures.json")["Body"].read())
@@ -85,33 +96,37 @@ def checkpoint(bench: Bench) -> Figures:
         e.data for e in JournalReader(bench.folder / "home/journal.jsonl").read() if e.kind == kinds.CHECKPOINT_SAVED
     ]
     for one in saved:
-        tell(f"step {one['step']}: {one['bytes']:,} bytes stood in the bucket after {one['seconds']:.1f} s")
+        print_progress(f"step {one['step']}: {one['bytes']:,} bytes stood in the bucket after {one['seconds']:.1f} s")
     if not saved:
         raise SystemExit("no checkpoint reached the bucket")
     return {name: float(value) for name, value in seen.items()}
 
 
-def _job(bench: Bench, s3: S3) -> Job:
-    run = Run(
-        f"{sys.executable} {_PROGRAM} --window {bench.window_s:g} --pairs {bench.pairs} --threads {_CORES}",
-        resources=RunResources(cpus_per_task=_CORES),
+def _make_job(bench: TrainBenchmark, s3: S3Server) -> Job:
+    run = RunAction(
+        f"{sys.executable} {_CHECKPOINT_PROGRAM} --window {bench.window_s:g} --pairs {bench.n_pairs} --threads {_N_CORES}",
+        resources=StepResources(cpus_per_task=_N_CORES),
     )
     return Job(
         "0",
         (),
-        Resources(cpus_per_task=_CORES),
+        Resources(cpus_per_task=_N_CORES),
         Limits(grace_s=60),
         (Step("train", run),),
-        output=Output(s3.ref("bench")),
-        checkpoint=Checkpoint("checkpoint.pt"),
+        output=Output(s3.location("bench")),
+        checkpoint=CheckpointConfig("checkpoint.pt"),
     )
 
 
-PARTS: Mapping[str, Callable[[Bench], Figures]] = {"mnist": mnist, "cifar10": cifar10, "checkpoint": checkpoint}
+BENCHMARKS: Mapping[str, Callable[[TrainBenchmark], Metrics]] = {
+    "mnist": train_mnist,
+    "cifar10": train_cifar10,
+    "checkpoint": measure_checkpoints,
+}
 
 
-def _arguments() -> argparse.Namespace:
-    parser = results.parser("what training reaches, and what checkpoints cost", PARTS)
+def _parse_arguments() -> argparse.Namespace:
+    parser = results.make_parser("what training reaches, and what checkpoints cost", BENCHMARKS)
     parser.add_argument("--limit", type=int, metavar="N", help="train with the first N images only, to try")
     parser.add_argument("--window", type=float, default=30.0, metavar="SECONDS", help="between checkpoints (30)")
     parser.add_argument("--pairs", type=int, default=4, help="of windows, one without and one with a checkpoint (4)")
@@ -119,15 +134,15 @@ def _arguments() -> argparse.Namespace:
 
 
 def main() -> None:
-    given = _arguments()
-    measure.leave_in_order()
-    figures: Figures = {}
+    given = _parse_arguments()
+    measure.exit_on_sigterm()
+    figures: Metrics = {}
     with tempfile.TemporaryDirectory(prefix="packtrain-bench-") as folder:
-        bench = Bench(given.limit, given.window, given.pairs, Path(folder))
+        bench = TrainBenchmark(given.limit, given.window, given.pairs, Path(folder))
         for part in given.only:
-            tell(f"{part} …")
-            figures |= PARTS[part](bench)
-    results.give("train", given, figures, BOUNDS, limit=given.limit, cores=_CORES)
+            print_progress(f"{part} …")
+            figures |= BENCHMARKS[part](bench)
+    results.report_results("train", given, figures, BOUNDS, limit=given.limit, cores=_N_CORES)
 
 
 if __name__ == "__main__":

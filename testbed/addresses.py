@@ -9,10 +9,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Collection, Iterator, Sequence
 
-from testbed.condor_network import Groups, nft
+from testbed.condor_network import SiteCgroups, run_nft
 
-_FIRST_MARK = 0x70616300
-_RULES = """\
+_BASE_MARK = 0x70616300
+_NFT_RULES = """\
 table inet {name} {{
   chain leaving {{
     type filter hook output priority mangle; policy accept;
@@ -30,27 +30,29 @@ table inet {name} {{
 """
 
 
-def address(site: int) -> str:
-    return f"127.77.{site // 200}.{site % 200 + 1}"
+def site_address(site_index: int) -> str:
+    return f"127.77.{site_index // 200}.{site_index % 200 + 1}"
 
 
 @contextlib.contextmanager
-def addressed(groups: Groups, ports: Sequence[int], outside: str, shut: Collection[int]) -> Iterator[None]:
+def assign_site_addresses(
+    site_cgroups: SiteCgroups, ports: Sequence[int], outside_address: str, blocked_sites: Collection[int]
+) -> Iterator[None]:
     """`with`: each site has its `address` at these ports; the sites `shut` get no way to the address `outside`."""
-    names = groups.names()
-    marks = [_FIRST_MARK + number for number in range(len(names))]
+    names = site_cgroups.cgroup_names()
+    marks = [_BASE_MARK + number for number in range(len(names))]
     name = f"addresses_{names[0].rpartition('/')[2].replace('-', '_')}"
-    rules = _RULES.format(
+    rules = _NFT_RULES.format(
         name=name,
         ports=", ".join(map(str, ports)),
         marks=", ".join(f'"{group}" : {mark}' for group, mark in zip(names, marks, strict=True)),
         all_marks=", ".join(map(str, marks)),
-        addresses=", ".join(f"{mark} : {address(number)}" for number, mark in enumerate(marks)),
-        shut=", ".join(str(marks[number]) for number in shut) or "0",
-        outside=outside,
+        addresses=", ".join(f"{mark} : {site_address(number)}" for number, mark in enumerate(marks)),
+        shut=", ".join(str(marks[number]) for number in blocked_sites) or "0",
+        outside=outside_address,
     )
-    nft("-f", "-", rules=rules)
+    run_nft("-f", "-", rules=rules)
     try:
         yield
     finally:
-        nft("delete", "table", "inet", name)
+        run_nft("delete", "table", "inet", name)

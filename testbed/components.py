@@ -8,18 +8,18 @@ from collections.abc import Callable
 from testbed import apptainer, chromium, competitors, condor, condor_network, data, python39, sevenzip, xrootd
 
 COMPONENTS: dict[str, Callable[[], object]] = {
-    "Apptainer": apptainer.program,
-    "Chromium": chromium.program,
-    "HTCondor": condor.folder,
-    "nft": condor_network.program,
-    "Python 3.9": python39.site,
-    "Python 3.9 itself": python39.python,
-    "7z": sevenzip.bin_folder,
-    "XRootD": xrootd.program,
-    "nginx, curl, wget, aria2c": lambda: competitors.program("nginx"),
-    "rclone, fsspec": competitors.wheels,
-    "CIFAR-10": data.cifar10,
-    "MNIST": data.mnist,
+    "Apptainer": apptainer.apptainer_path,
+    "Chromium": chromium.chromium_path,
+    "HTCondor": condor.install_dir,
+    "nft": condor_network.nft_path,
+    "Python 3.9": python39.site_packages_dir,
+    "Python 3.9 itself": python39.python_path,
+    "7z": sevenzip.bin_dir,
+    "XRootD": xrootd.xrootd_path,
+    "nginx, curl, wget, aria2c": lambda: competitors.program_path("nginx"),
+    "rclone, fsspec": competitors.wheels_dir,
+    "CIFAR-10": data.cached_cifar10,
+    "MNIST": data.cached_mnist,
 }
 
 

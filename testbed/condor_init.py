@@ -23,11 +23,11 @@ def main() -> None:
         ready, _, _ = select.select([0, woken], [], [])
         if 0 in ready and not os.read(0, 1):
             return
-        if woken in ready and master in _reap(os.read(woken, 1000)):
+        if woken in ready and master in _reap_children(os.read(woken, 1000)):
             sys.exit("condor_master has ended")
 
 
-def _reap(_: bytes) -> set[int]:
+def _reap_children(_: bytes) -> set[int]:
     gone: set[int] = set()
     while True:
         try:

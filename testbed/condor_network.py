@@ -15,15 +15,15 @@ from pathlib import Path
 
 from testbed import debian
 
-RECIPE = debian.Recipe("bookworm", ("nftables",))
-_ROOT = Path("/sys/fs/cgroup")
-_PREFIX = "packtrain-pool-"
-_MARK = 0x7061636B
-_RETRIES, _FEW, _USUAL = Path("/proc/sys/net/ipv4/tcp_retries2"), 6, 15
+PACKAGE_SPEC = debian.PackageSpec("bookworm", ("nftables",))
+_CGROUP_ROOT = Path("/sys/fs/cgroup")
+_CGROUP_PREFIX = "packtrain-pool-"
+_PACKET_MARK = 0x7061636B
+_TCP_RETRIES_PATH, _FEW_TCP_RETRIES, _DEFAULT_TCP_RETRIES = Path("/proc/sys/net/ipv4/tcp_retries2"), 6, 15
 # A connection that is being made has no full socket yet at its far end: then no group is known (every full socket is
 # in the root group), and packets pass. To and from elsewhere it comes to no such connection, since the first packet
 # meets a listening socket.
-_RULES = """\
+_NFT_RULES = """\
 table inet {name} {{
   chain leaving {{
     type filter hook output priority mangle; policy accept;
@@ -46,79 +46,86 @@ table inet {name} {{
 """
 
 
-def program() -> Path:
-    return debian.install(debian.cache() / "nftables", RECIPE) / "usr/sbin/nft"
+def nft_path() -> Path:
+    return debian.install(debian.cache_dir() / "nftables", PACKAGE_SPEC) / "usr/sbin/nft"
 
 
-class Groups:
+class SiteCgroups:
     """A control group for each site of one pool; none where this process may not make them."""
 
-    def __init__(self, sites: int) -> None:
-        self._paths = [_mount() / f"{_PREFIX}{os.getpid()}-{id(self):x}-{number}" for number in range(sites)]
+    def __init__(self, n_sites: int) -> None:
+        self._paths = [
+            _cgroup2_mount() / f"{_CGROUP_PREFIX}{os.getpid()}-{id(self):x}-{number}" for number in range(n_sites)
+        ]
 
-    def make(self) -> None:
-        _sweep()
+    def create(self) -> None:
+        _remove_stale_cgroups()
         with contextlib.suppress(PermissionError):
             for path in self._paths:
                 path.mkdir()
 
-    def join(self, site: int) -> str:
+    def join_command(self, site_index: int) -> str:
         """A line of shell that puts the shell into the site's group."""
-        return f"echo $$ > {self._paths[site]}/cgroup.procs" if self._paths[site].exists() else ":"
+        return f"echo $$ > {self._paths[site_index]}/cgroup.procs" if self._paths[site_index].exists() else ":"
 
     def remove(self) -> None:
         for path in self._paths:
             with contextlib.suppress(OSError):
                 path.rmdir()
 
-    def names(self) -> list[str]:
+    def cgroup_names(self) -> list[str]:
         """As rules of the kernel's name them."""
         if not all(path.exists() for path in self._paths):
             raise RuntimeError("sites can only be told apart by root, on a machine with control groups (v2)")
-        return [str(path.relative_to(_ROOT)) for path in self._paths]
+        return [str(path.relative_to(_CGROUP_ROOT)) for path in self._paths]
 
     @contextlib.contextmanager
-    def cut(self, site: int) -> Iterator[None]:
-        group = self._paths[site]
+    def disconnect(self, site_index: int) -> Iterator[None]:
+        group = self._paths[site_index]
         if not group.exists():
             raise RuntimeError("a site's network can only be cut off by root, on a machine with control groups (v2)")
-        name = _table(group)
-        rules = _RULES.format(
-            name=name, group=group.relative_to(_ROOT), root=_mount().relative_to(_ROOT), mark=0x7061636B
+        name = _table_name(group)
+        rules = _NFT_RULES.format(
+            name=name,
+            group=group.relative_to(_CGROUP_ROOT),
+            root=_cgroup2_mount().relative_to(_CGROUP_ROOT),
+            mark=0x7061636B,
         )
-        nft("-f", "-", rules=rules)
-        _set_retries(_FEW)
+        run_nft("-f", "-", rules=rules)
+        _set_tcp_retries(_FEW_TCP_RETRIES)
         try:
             yield
         finally:
-            nft("delete", "table", "inet", name)
-            _set_retries(_USUAL)
+            run_nft("delete", "table", "inet", name)
+            _set_tcp_retries(_DEFAULT_TCP_RETRIES)
 
 
-def _set_retries(number: int) -> None:
+def _set_tcp_retries(number: int) -> None:
     """After how many unanswered ones a connection breaks. Who is sending at the moment of the cut would else notice it
     after a quarter of an hour; who is silent asks by keepalives."""
     with contextlib.suppress(OSError):
-        _RETRIES.write_text(str(number))
+        _TCP_RETRIES_PATH.write_text(str(number))
 
 
-def nft(*arguments: str, rules: str | None = None) -> None:
-    subprocess.run([program(), *arguments], input=rules, text=True, check=True)
+def run_nft(*arguments: str, rules: str | None = None) -> None:
+    subprocess.run([nft_path(), *arguments], input=rules, text=True, check=True)
 
 
-def _mount() -> Path:
+def _cgroup2_mount() -> Path:
     """Version 2 is the whole tree, or a part of it beside version 1."""
-    return next((path for path in (_ROOT / "unified", _ROOT) if (path / "cgroup.procs").exists()), _ROOT)
+    return next(
+        (path for path in (_CGROUP_ROOT / "unified", _CGROUP_ROOT) if (path / "cgroup.procs").exists()), _CGROUP_ROOT
+    )
 
 
-def _sweep() -> None:
+def _remove_stale_cgroups() -> None:
     """What pools left whose process was killed."""
-    for path in _mount().glob(f"{_PREFIX}*"):
-        if not Path(f"/proc/{path.name.removeprefix(_PREFIX).partition('-')[0]}").exists():
-            subprocess.run([program(), "delete", "table", "inet", _table(path)], capture_output=True)
+    for path in _cgroup2_mount().glob(f"{_CGROUP_PREFIX}*"):
+        if not Path(f"/proc/{path.name.removeprefix(_CGROUP_PREFIX).partition('-')[0]}").exists():
+            subprocess.run([nft_path(), "delete", "table", "inet", _table_name(path)], capture_output=True)
             with contextlib.suppress(OSError):
                 path.rmdir()
 
 
-def _table(group: Path) -> str:
+def _table_name(group: Path) -> str:
     return group.name.replace("-", "_")

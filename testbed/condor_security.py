@@ -13,23 +13,23 @@ from pathlib import Path
 
 from testbed import debian
 
-_SYSTEM = Path("/etc/ssl/certs/ca-certificates.crt")
+_SYSTEM_CA_BUNDLE = Path("/etc/ssl/certs/ca-certificates.crt")
 
 
-class Trust:
+class TrustedCertificates:
     def __init__(self) -> None:
-        self.folder = debian.cache() / "pools" / f"{os.getpid()}-{id(self):x}"
+        self.folder = debian.cache_dir() / "pools" / f"{os.getpid()}-{id(self):x}"
         self.bundle = self.folder / "bundle.pem"
 
-    def make(self) -> None:
-        _sweep(self.folder.parent)
+    def create(self) -> None:
+        _remove_stale_folders(self.folder.parent)
         self.folder.mkdir(parents=True)
-        self.bundle.write_bytes(_SYSTEM.read_bytes() if _SYSTEM.exists() else b"")
+        self.bundle.write_bytes(_SYSTEM_CA_BUNDLE.read_bytes() if _SYSTEM_CA_BUNDLE.exists() else b"")
 
-    def add(self, authority: Path) -> None:
-        named = ["openssl", "x509", "-noout", "-hash", "-in", str(authority)]
+    def add(self, ca_file: Path) -> None:
+        named = ["openssl", "x509", "-noout", "-hash", "-in", str(ca_file)]
         digest = subprocess.run(named, check=True, capture_output=True, text=True).stdout.strip()
-        text = authority.read_text()
+        text = ca_file.read_text()
         number = len(list(self.folder.glob(f"{digest}.*")))  # several authorities may have one name
         (self.folder / f"{digest}.{number}").write_text(text)
         with open(self.bundle, "a") as bundle:
@@ -39,9 +39,9 @@ class Trust:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def _sweep(place: Path) -> None:
+def _remove_stale_folders(parent: Path) -> None:
     """What pools left whose process was killed."""
     with contextlib.suppress(FileNotFoundError):
-        for folder in place.iterdir():
+        for folder in parent.iterdir():
             if not Path(f"/proc/{folder.name.partition('-')[0]}").exists():
                 shutil.rmtree(folder, ignore_errors=True)

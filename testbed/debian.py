@@ -28,17 +28,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-PROJECT = Path(__file__).resolve().parents[1]
-KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
-LIBRARIES = "usr/lib/x86_64-linux-gnu"
-LOADER = f"{LIBRARIES}/ld-linux-x86-64.so.2"
-_FIELDS = re.compile(r"^(Package|Version|Depends|Pre-Depends|Filename|SHA256): (.*)$", re.MULTILINE)
-_MIRROR = re.compile(r"^(?:URIs:|deb(?:\s+\[[^]]*\])?)\s*(https?://\S+/debian)/?\s", re.MULTILINE)
+PROJECT_ROOT = Path(__file__).resolve().parents[1]
+KEYRING_PATH = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+LIBRARY_DIR = "usr/lib/x86_64-linux-gnu"
+LOADER_PATH = f"{LIBRARY_DIR}/ld-linux-x86-64.so.2"
+_PACKAGE_FIELDS = re.compile(r"^(Package|Version|Depends|Pre-Depends|Filename|SHA256): (.*)$", re.MULTILINE)
+_APT_MIRROR = re.compile(r"^(?:URIs:|deb(?:\s+\[[^]]*\])?)\s*(https?://\S+/debian)/?\s", re.MULTILINE)
 # Libraries of the host's own services: nothing that we start here needs them.
-_NOT_NEEDED = re.compile(
+_SKIPPED_PACKAGES = re.compile(
     r"lib(perl|python|js-|pam|systemd|audit|apt|devmapper|cryptsetup|debconf|selinux|semanage|c-bin|c-gconv)|lib.*-perl$"
 )
-_NOT_UNPACKED = tuple(
+_SKIPPED_PATHS = tuple(
     f"./{path}"
     for path in (
         "usr/share/doc",
@@ -46,11 +46,11 @@ _NOT_UNPACKED = tuple(
         "usr/share/locale",
         "usr/share/lintian",
         "usr/share/bash-completion",
-        f"{LIBRARIES}/gconv",
+        f"{LIBRARY_DIR}/gconv",
     )
 )
 # Since Debian's merged /usr these are links; packages still name files by either path.
-_MERGED = {"lib": "usr/lib", "lib64": "usr/lib64", "bin": "usr/bin", "sbin": "usr/sbin"}
+_MERGED_USR_LINKS = {"lib": "usr/lib", "lib64": "usr/lib64", "bin": "usr/bin", "sbin": "usr/sbin"}
 
 
 @dataclass(frozen=True)
@@ -63,46 +63,46 @@ class Package:
 
 
 @dataclass(frozen=True)
-class Recipe:
+class PackageSpec:
     """What to take from which suite, and what is left to do in the folder once its programs run.
 
     `finish` gets the folder as it is now and the path where it will be."""
 
     suite: str
-    roots: tuple[str, ...]
-    finish: Callable[[Path, Path], None] = lambda folder, final: None
+    packages: tuple[str, ...]
+    post_install: Callable[[Path, Path], None] = lambda folder, final: None
 
 
-def cache() -> Path:
+def cache_dir() -> Path:
     """Where everything that tests install or download is kept."""
-    return Path(os.environ.get("PACKTRAIN_CACHE") or PROJECT / ".cache").resolve()
+    return Path(os.environ.get("PACKTRAIN_TESTBED_CACHE") or PROJECT_ROOT / ".cache").resolve()
 
 
-def install(folder: Path, recipe: Recipe) -> Path:
+def install(folder: Path, spec: PackageSpec) -> Path:
     """The folder, complete; made if it is not there. Safe for processes that ask at the same time."""
-    with locked(folder.with_name(folder.name + ".lock")):
+    with file_lock(folder.with_name(folder.name + ".lock")):
         if not folder.exists():
-            _build(folder, recipe)
+            _build(folder, spec)
     return folder
 
 
-def _build(folder: Path, recipe: Recipe) -> None:
+def _build(folder: Path, spec: PackageSpec) -> None:
     mirror = apt_mirror()
-    packages = closure(index(mirror, recipe.suite), recipe.roots)
+    packages = resolve_dependencies(load_package_index(mirror, spec.suite), spec.packages)
     new = folder.with_name(folder.name + ".new")
     shutil.rmtree(new, ignore_errors=True)
-    for link, target in _MERGED.items():
+    for link, target in _MERGED_USR_LINKS.items():
         (new / target).mkdir(parents=True)
         (new / link).symlink_to(target)
-    for deb in fetch(mirror, packages.values(), cache() / "debs"):
-        unpack(deb, new)
+    for deb in download_packages(mirror, packages.values(), cache_dir() / "debs"):
+        unpack_deb(deb, new)
     relocate(new, folder)
-    recipe.finish(new, folder)
+    spec.post_install(new, folder)
     new.rename(folder)
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[None]:
+def file_lock(path: Path) -> Iterator[None]:
     """One process at a time."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "w") as file:
@@ -116,31 +116,31 @@ def apt_mirror() -> str:
         return named.rstrip("/")
     apt = Path("/etc/apt")
     for file in (apt / "sources.list", *sorted((apt / "sources.list.d").glob("*"))):
-        if file.is_file() and (found := _MIRROR.search(file.read_text(errors="replace"))):
+        if file.is_file() and (found := _APT_MIRROR.search(file.read_text(errors="replace"))):
             return found.group(1)
     raise RuntimeError("no Debian mirror stands in the apt configuration: set DEBIAN_MIRROR to one")
 
 
-def index(mirror: str, suite: str) -> dict[str, Package]:
+def load_package_index(mirror: str, suite: str) -> dict[str, Package]:
     """All packages of a suite's main part, by name."""
     release = _download(f"{mirror}/dists/{suite}/InRelease")
     _check_signature(release, suite)
     packed = _download(f"{mirror}/dists/{suite}/main/binary-amd64/Packages.xz")
     if f" {hashlib.sha256(packed).hexdigest()} " not in release.decode():
         raise RuntimeError(f"the package index of {suite} does not match its signed release file: try again")
-    return {p.name: p for p in map(_parse, lzma.decompress(packed).decode().split("\n\n")) if p}
+    return {p.name: p for p in map(_parse_package, lzma.decompress(packed).decode().split("\n\n")) if p}
 
 
 def _check_signature(release: bytes, suite: str) -> None:
-    if not shutil.which("gpgv") or not KEYRING.exists():
+    if not shutil.which("gpgv") or not KEYRING_PATH.exists():
         raise RuntimeError("gpgv or Debian's archive keyring is missing: apt install gpgv debian-archive-keyring")
-    seen = subprocess.run(["gpgv", "-q", "--keyring", str(KEYRING), "-"], input=release, capture_output=True)
+    seen = subprocess.run(["gpgv", "-q", "--keyring", str(KEYRING_PATH), "-"], input=release, capture_output=True)
     if seen.returncode:
         raise RuntimeError(f"the release file of {suite} is not signed by Debian: {seen.stderr.decode().strip()}")
 
 
-def _parse(paragraph: str) -> Package | None:
-    fields = dict(_FIELDS.findall(paragraph))
+def _parse_package(paragraph: str) -> Package | None:
+    fields = dict(_PACKAGE_FIELDS.findall(paragraph))
     if not fields:
         return None
     wanted = f"{fields.get('Depends', '')},{fields.get('Pre-Depends', '')}".split(",")
@@ -151,31 +151,31 @@ def _parse(paragraph: str) -> Package | None:
     )
 
 
-def closure(index: Mapping[str, Package], roots: Iterable[str]) -> dict[str, Package]:
+def resolve_dependencies(package_index: Mapping[str, Package], names: Iterable[str]) -> dict[str, Package]:
     """The packages named, and the shared libraries (nothing else) that they need."""
-    todo, found = list(roots), {}
+    todo, found = list(names), {}
     while todo:
-        package = index.get(todo.pop())
+        package = package_index.get(todo.pop())
         if package and package.name not in found:
             found[package.name] = package
             todo += filter(_is_library, package.depends)
-    if missing := set(roots) - set(found):
+    if missing := set(names) - set(found):
         raise RuntimeError(f"the suite does not have {', '.join(sorted(missing))}")
     return found
 
 
 def _is_library(name: str) -> bool:
-    return name == "zlib1g" or (name.startswith("lib") and not _NOT_NEEDED.match(name))
+    return name == "zlib1g" or (name.startswith("lib") and not _SKIPPED_PACKAGES.match(name))
 
 
-def fetch(mirror: str, packages: Iterable[Package], folder: Path) -> list[Path]:
+def download_packages(mirror: str, packages: Iterable[Package], folder: Path) -> list[Path]:
     """The packages' files, kept in the folder: suites move on, and then the mirror has them no more."""
     folder.mkdir(parents=True, exist_ok=True)
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
-        return list(pool.map(lambda package: _fetch(mirror, package, folder), packages))
+        return list(pool.map(lambda package: _download_package(mirror, package, folder), packages))
 
 
-def _fetch(mirror: str, package: Package, folder: Path) -> Path:
+def _download_package(mirror: str, package: Package, folder: Path) -> Path:
     path = folder / Path(package.filename).name
     if path.exists() and hashlib.sha256(path.read_bytes()).hexdigest() == package.sha256:
         return path
@@ -187,33 +187,33 @@ def _fetch(mirror: str, package: Package, folder: Path) -> Path:
     return new.rename(path)
 
 
-def _download(url: str, tries: int = 3) -> bytes:
-    for left in reversed(range(tries)):
+def _download(url: str, max_tries: int = 3) -> bytes:
+    for left in reversed(range(max_tries)):
         try:
             with urllib.request.urlopen(url, timeout=60) as answer:
                 return bytes(answer.read())
         except OSError:
             if not left:
                 raise
-            time.sleep(tries - left)
+            time.sleep(max_tries - left)
     raise AssertionError("unreachable")
 
 
-def unpack(deb: Path, folder: Path) -> None:
+def unpack_deb(deb: Path, folder: Path) -> None:
     """What `dpkg-deb -x` does, for machines that have no dpkg."""
     name, body = next(member for member in _ar_members(deb.read_bytes()) if member[0].startswith("data.tar"))
     if name.endswith(".zst"):
         raise RuntimeError(f"{deb.name} is packed with zstd, which Python cannot unpack")
     with tarfile.open(fileobj=io.BytesIO(body), mode="r:*") as archive:
         for member in archive:
-            if member.name.startswith(_NOT_UNPACKED) or member.isdev():
+            if member.name.startswith(_SKIPPED_PATHS) or member.isdev():
                 continue
             member.mode |= 0o755 if member.isdir() else 0o200
-            _make_room(folder / member.name, member)
+            _prepare_extraction(folder / member.name, member)
             archive.extract(member, folder, filter="fully_trusted", numeric_owner=True)
 
 
-def _make_room(path: Path, member: tarfile.TarInfo) -> None:
+def _prepare_extraction(path: Path, member: tarfile.TarInfo) -> None:
     member.uid, member.gid = os.getuid(), os.getgid()
     if not member.isdir() and (path.is_symlink() or path.is_file()):
         path.unlink()
@@ -230,9 +230,9 @@ def _ar_members(data: bytes) -> Iterator[tuple[str, bytes]]:
 
 def relocate(folder: Path, final: Path) -> None:
     """Let the programs in `folder` find loader and libraries in `final`, where the folder will be."""
-    paths = f"{final / LIBRARIES}:{final / 'usr/lib'}"
+    paths = f"{final / LIBRARY_DIR}:{final / 'usr/lib'}"
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        list(pool.map(lambda program: _relocate(program, final / LOADER, paths), _dynamic_programs(folder)))
+        list(pool.map(lambda program: _relocate(program, final / LOADER_PATH, paths), _dynamic_programs(folder)))
 
 
 def _relocate(program: Path, loader: Path, paths: str) -> None:

@@ -17,17 +17,19 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from testbed import data
-from testbed.http_server import Origin
+from testbed.http_server import HttpServer
 
-PROJECT = Path(__file__).resolve().parent.parent
-FOLDER = Path("demo")  # below PROJECT, git-ignored
-WORKFLOW = FOLDER / "workflow.yaml"
-BIN = Path(sys.executable).parent
-TOKEN = "PACKTRAIN_DEMO_TOKEN"
+PROJECT_ROOT = Path(__file__).resolve().parent.parent
+DEMO_DIR = Path("demo")  # below PROJECT, git-ignored
+WORKFLOW_PATH = DEMO_DIR / "workflow.yaml"
+BIN_DIR = Path(sys.executable).parent
+TOKEN_ENV_VAR = "PACKTRAIN_DEMO_TOKEN"
 
-SHORT = "--epochs 2 --batch-size 64 --limit-train 10000 --limit-test 2000"  # 46% after less than a minute on two cores
+SHORT_TRAINING_FLAGS = (
+    "--epochs 2 --batch-size 64 --limit-train 10000 --limit-test 2000"  # 46% after less than a minute on two cores
+)
 
-NEXT = """
+NEXT_STEPS = """
 Look around:
   cat demo/workflow.yaml                   the workflow
   ls demo/results                          what came home
@@ -39,32 +41,36 @@ Then start your own:
 
 
 def main() -> int:
-    archive = data.cifar10()
-    environment = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", TOKEN: secrets.token_urlsafe(24)}
-    shutil.rmtree(PROJECT / FOLDER, ignore_errors=True)  # of an earlier demo
-    with Origin(archive.parent, token=environment[TOKEN]) as origin:
+    archive = data.cached_cifar10()
+    environment = {
+        **os.environ,
+        "PATH": f"{BIN_DIR}{os.pathsep}{os.environ['PATH']}",
+        TOKEN_ENV_VAR: secrets.token_urlsafe(24),
+    }
+    shutil.rmtree(PROJECT_ROOT / DEMO_DIR, ignore_errors=True)  # of an earlier demo
+    with HttpServer(archive.parent, token=environment[TOKEN_ENV_VAR]) as origin:
         url = f"{origin.url.rstrip('/')}/{archive.name}"
-        _say(f"a server on this machine has the images: {url}\n(it wants the token in ${TOKEN})")
-        code = _packtrain("init", "cifar10-resnet", str(FOLDER), environment=environment)
+        _print_message(f"a server on this machine has the images: {url}\n(it wants the token in ${TOKEN_ENV_VAR})")
+        code = _run_packtrain("init", "cifar10-resnet", str(DEMO_DIR), environment=environment)
         if code == 0:
-            _edit(edits(url, data.sha256(archive)))
-            code = _packtrain("run", str(WORKFLOW), environment=environment)
+            _edit_workflow(workflow_edits(url, data.file_sha256(archive)))
+            code = _run_packtrain("run", str(WORKFLOW_PATH), environment=environment)
     if code == 0:
-        print(NEXT, end="")
+        print(NEXT_STEPS, end="")
     return code
 
 
-def edits(url: str, sha256: str) -> dict[str, str]:
+def workflow_edits(url: str, sha256: str) -> dict[str, str]:
     """What a person would change in the recipe: the address, the token, a short training."""
     return {
-        data.PUBLISHED: url,
-        data.PUBLISHED_SHA256: sha256,
-        "# token: ${env:DATA_TOKEN}": f"token: ${{env:{TOKEN}}}",
-        "--epochs 30": SHORT,
+        data.CIFAR10_URL: url,
+        data.CIFAR10_SHA256: sha256,
+        "# token: ${env:DATA_TOKEN}": f"token: ${{env:{TOKEN_ENV_VAR}}}",
+        "--epochs 30": SHORT_TRAINING_FLAGS,
     }
 
 
-def edited(text: str, changes: Mapping[str, str]) -> str:
+def apply_edits(text: str, changes: Mapping[str, str]) -> str:
     """Raises ValueError if the recipe no longer has exactly one place for a change."""
     for old, new in changes.items():
         if text.count(old) != 1:
@@ -73,24 +79,24 @@ def edited(text: str, changes: Mapping[str, str]) -> str:
     return text
 
 
-def _edit(changes: Mapping[str, str]) -> None:
-    _say(f"edit {WORKFLOW}:\n" + "\n".join(f"  {old}\n    → {new}" for old, new in changes.items()))
-    path = PROJECT / WORKFLOW
-    path.write_text(edited(path.read_text(encoding="utf-8"), changes), encoding="utf-8")
+def _edit_workflow(changes: Mapping[str, str]) -> None:
+    _print_message(f"edit {WORKFLOW_PATH}:\n" + "\n".join(f"  {old}\n    → {new}" for old, new in changes.items()))
+    path = PROJECT_ROOT / WORKFLOW_PATH
+    path.write_text(apply_edits(path.read_text(encoding="utf-8"), changes), encoding="utf-8")
 
 
-def _packtrain(*words: str, environment: Mapping[str, str]) -> int:
+def _run_packtrain(*arguments: str, environment: Mapping[str, str]) -> int:
     """Run the command in this terminal. Ctrl-C is its business: it stops cleanly, and we wait for that."""
-    _say(f"$ packtrain {' '.join(words)}")
+    _print_message(f"$ packtrain {' '.join(arguments)}")
     # A handler, since SIG_IGN would be inherited.
     before = signal.signal(signal.SIGINT, lambda number, frame: None)
     try:
-        return subprocess.Popen([BIN / "packtrain", *words], cwd=PROJECT, env=environment).wait()
+        return subprocess.Popen([BIN_DIR / "packtrain", *arguments], cwd=PROJECT_ROOT, env=environment).wait()
     finally:
         signal.signal(signal.SIGINT, before)
 
 
-def _say(text: str) -> None:
+def _print_message(text: str) -> None:
     print(f"\n\033[1m{text}\033[0m" if sys.stdout.isatty() else f"\n{text}", flush=True)
 
 

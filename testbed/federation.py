@@ -21,16 +21,19 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from testbed.http_server import Origin, Seen
+from testbed.http_server import HttpServer, RecordedRequest
 from testbed.xrootd import NAMESPACE, XRootDCache, XRootDOrigin
 
 DISCOVERY = "/.well-known/pelican-configuration"
-BUSY, FOREIGN = "busy", "foreign"  # what troubles a director: it has just started; another server answers in its place
-_API = "/api/v1.0/director/"
-_NOT_FOR_CACHES = ("PUT", "DELETE", "PROPFIND")
+DIRECTOR_BUSY, DIRECTOR_UNREACHABLE = (
+    "busy",
+    "foreign",
+)  # what troubles a director: it has just started; another server answers in its place
+_DIRECTOR_API = "/api/v1.0/director/"
+_ORIGIN_ONLY_METHODS = ("PUT", "DELETE", "PROPFIND")
 
 
-class Authority:
+class CertificateAuthority:
     """A CA, and a certificate of it for localhost, made by the `openssl` command."""
 
     def __init__(self, folder: Path) -> None:
@@ -47,7 +50,7 @@ class Authority:
         )
 
     @property
-    def pair(self) -> tuple[Path, Path]:
+    def cert_and_key(self) -> tuple[Path, Path]:
         return self.certificate, self.key
 
 
@@ -60,14 +63,16 @@ class Director:
 
     Each request to the director takes the next of `troubles`, if there is one."""
 
-    def __init__(self, pair: tuple[Path, Path], origin: str, caches: list[str], *, require_token: bool = False) -> None:
+    def __init__(
+        self, cert_and_key: tuple[Path, Path], origin: str, caches: list[str], *, require_token: bool = False
+    ) -> None:
         self.origin, self.caches, self.require_token = origin, caches, require_token
-        self.troubles: list[str] = []
-        self.seen: list[Seen] = []
+        self.queued_faults: list[str] = []
+        self.requests: list[RecordedRequest] = []
         self._lock = threading.Lock()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"director": self}))
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_DirectorHandler,), {"director": self}))
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(*pair)
+        context.load_cert_chain(*cert_and_key)
         self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
         self.host = f"localhost:{self._server.server_address[1]}"
 
@@ -79,18 +84,18 @@ class Director:
         self._server.shutdown()
         self._server.server_close()
 
-    def note(self, seen: Seen) -> str | None:
+    def record_request(self, request: RecordedRequest) -> str | None:
         """Remember the request; the trouble that it meets."""
         with self._lock:
-            self.seen.append(seen)
-            return self.troubles.pop(0) if self.troubles and seen.path != DISCOVERY else None
+            self.requests.append(request)
+            return self.queued_faults.pop(0) if self.queued_faults and request.path != DISCOVERY else None
 
-    def servers(self, method: str, kind: str, query: str) -> list[str]:
+    def servers_for(self, method: str, kind: str, query: str) -> list[str]:
         """Who has the object, the nearest first."""
         direct = kind == "origin" or "directread" in parse_qs(query, keep_blank_values=True)
-        return [self.origin] if direct or method in _NOT_FOR_CACHES or not self.caches else self.caches
+        return [self.origin] if direct or method in _ORIGIN_ONLY_METHODS or not self.caches else self.caches
 
-    def namespace(self) -> dict[str, str]:
+    def namespace_headers(self) -> dict[str, str]:
         needed = str(self.require_token).lower()
         about = {"X-Pelican-Namespace": f"namespace={NAMESPACE}, require-token={needed}, collections-url={self.origin}"}
         if self.require_token:
@@ -99,7 +104,7 @@ class Director:
         return about
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _DirectorHandler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     director: Director
 
@@ -109,21 +114,21 @@ class _Handler(BaseHTTPRequestHandler):
     def version_string(self) -> str:
         return "pelican/7.18.0"
 
-    def handle_any(self) -> None:
+    def handle_request(self) -> None:
         headers = {name.lower(): value for name, value in self.headers.items()}
-        trouble = self.director.note(Seen(self.command, self.path, headers, self.client_address))
-        if trouble == FOREIGN:
-            self._say_foreign(b"404 page not found\n")
-        elif trouble == BUSY:
-            self._say(429, {}, b'{"status":"error","msg":"The director was just restarted"}')
+        trouble = self.director.record_request(RecordedRequest(self.command, self.path, headers, self.client_address))
+        if trouble == DIRECTOR_UNREACHABLE:
+            self._respond_as_proxy(b"404 page not found\n")
+        elif trouble == DIRECTOR_BUSY:
+            self._respond(429, {}, b'{"status":"error","msg":"The director was just restarted"}')
         elif self.path == DISCOVERY:
-            self._say(200, {"Content-Type": "application/json"}, json.dumps(self._discovery()).encode())
+            self._respond(200, {"Content-Type": "application/json"}, json.dumps(self._discovery_document()).encode())
         else:
             self._redirect()
 
-    do_GET = do_HEAD = do_PUT = do_DELETE = do_PROPFIND = handle_any  # noqa: N815 - names of the base class
+    do_GET = do_HEAD = do_PUT = do_DELETE = do_PROPFIND = handle_request  # noqa: N815 - names of the base class
 
-    def _discovery(self) -> dict[str, str]:
+    def _discovery_document(self) -> dict[str, str]:
         here = f"https://{self.director.host}"
         return {
             "director_endpoint": here,
@@ -135,27 +140,27 @@ class _Handler(BaseHTTPRequestHandler):
     def _redirect(self) -> None:
         asked = urlsplit(self.path)
         kind, path = "object", asked.path
-        if path.startswith(_API):
-            kind, _, rest = path[len(_API) :].partition("/")
+        if path.startswith(_DIRECTOR_API):
+            kind, _, rest = path[len(_DIRECTOR_API) :].partition("/")
             path = f"/{rest.lstrip('/')}"
         if not f"{path}/".startswith(f"{NAMESPACE}/"):
-            self._say(404, {}, b'{"status":"error","msg":"No namespace found for path"}')
+            self._respond(404, {}, b'{"status":"error","msg":"No namespace found for path"}')
             return
         tail = f"{path}?{asked.query}" if asked.query else path
-        places = [server + tail for server in self.director.servers(self.command, kind, asked.query)]
+        places = [server + tail for server in self.director.servers_for(self.command, kind, asked.query)]
         links = (f'<{place}>; rel="duplicate"; pri={rank}; depth=1' for rank, place in enumerate(places, start=1))
-        self._say(307, {"Location": places[0], "Link": ", ".join(links), **self.director.namespace()})
+        self._respond(307, {"Location": places[0], "Link": ", ".join(links), **self.director.namespace_headers()})
 
-    def _say(self, status: int, headers: Mapping[str, str], body: bytes = b"") -> None:
+    def _respond(self, status: int, headers: Mapping[str, str], body: bytes = b"") -> None:
         self.send_response(status)
-        self._end(headers, body)
+        self._finish_response(headers, body)
 
-    def _say_foreign(self, body: bytes) -> None:
+    def _respond_as_proxy(self, body: bytes) -> None:
         """As a proxy in front of a director that is away says it: no Server, no JSON."""
         self.send_response_only(404)
-        self._end({"Content-Type": "text/plain"}, body)
+        self._finish_response({"Content-Type": "text/plain"}, body)
 
-    def _end(self, headers: Mapping[str, str], body: bytes) -> None:
+    def _finish_response(self, headers: Mapping[str, str], body: bytes) -> None:
         for name, value in {**headers, "Content-Length": str(len(body))}.items():
             self.send_header(name, value)
         self.end_headers()
@@ -167,48 +172,48 @@ class Federation:
     """One origin of ours, without caches; with a token, it demands it."""
 
     def __init__(self, folder: Path, *, token: str | None = None) -> None:
-        self._made = tempfile.TemporaryDirectory(prefix="testbed-federation-")
-        authority = Authority(Path(self._made.name))
+        self._temp_dir = tempfile.TemporaryDirectory(prefix="testbed-federation-")
+        authority = CertificateAuthority(Path(self._temp_dir.name))
         self.ca = authority.ca
-        self.origin = Origin(folder, host="localhost", token=token, writable=True, tls=authority.pair)
-        self.director = Director(authority.pair, self.origin.url, [], require_token=token is not None)
+        self.origin = HttpServer(folder, host="localhost", token=token, writable=True, tls=authority.cert_and_key)
+        self.director = Director(authority.cert_and_key, self.origin.url, [], require_token=token is not None)
         self.host = self.director.host
-        self._running = contextlib.ExitStack()
+        self._exit_stack = contextlib.ExitStack()
 
     def __enter__(self) -> Federation:
-        self._running.enter_context(self.origin)
-        self._running.enter_context(self.director)
+        self._exit_stack.enter_context(self.origin)
+        self._exit_stack.enter_context(self.director)
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._running.close()
-        self._made.cleanup()
+        self._exit_stack.close()
+        self._temp_dir.cleanup()
 
 
-class RealFederation:
+class XRootDFederation:
     """An XRootD origin and two XRootD caches, all over https."""
 
     def __init__(self, folder: Path, *, require_token: bool = False) -> None:
-        authority = Authority(folder)
+        authority = CertificateAuthority(folder)
         self.ca = authority.ca
-        self.origin = XRootDOrigin(folder / "origin", authority.pair)
-        self.caches = [XRootDCache(folder / f"cache{number}", self.origin, authority.pair) for number in (1, 2)]
+        self.origin = XRootDOrigin(folder / "origin", authority.cert_and_key)
+        self.caches = [XRootDCache(folder / f"cache{number}", self.origin, authority.cert_and_key) for number in (1, 2)]
         addresses = [cache.url for cache in self.caches]
-        self.director = Director(authority.pair, self.origin.url, addresses, require_token=require_token)
+        self.director = Director(authority.cert_and_key, self.origin.url, addresses, require_token=require_token)
         self.host = self.director.host
-        self._running = contextlib.ExitStack()
+        self._exit_stack = contextlib.ExitStack()
 
     def url(self, name: str) -> str:
         return f"pelican://{self.host}{NAMESPACE}/{name}"
 
-    def __enter__(self) -> RealFederation:
+    def __enter__(self) -> XRootDFederation:
         with contextlib.ExitStack() as starting:
             starting.enter_context(self.origin)
             for cache in self.caches:
                 starting.enter_context(cache)
             starting.enter_context(self.director)
-            self._running = starting.pop_all()
+            self._exit_stack = starting.pop_all()
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._running.close()
+        self._exit_stack.close()

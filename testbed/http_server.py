@@ -24,38 +24,38 @@ from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import unquote, urlsplit
 
-_BLOCK = 1 << 14
-_RANGE = re.compile(r"bytes=(\d+)-(\d*)$")
-_LONGEST_STALL_S = 60.0
+_BLOCK_BYTES = 1 << 14
+_RANGE_HEADER = re.compile(r"bytes=(\d+)-(\d*)$")
+_MAX_STALL_S = 60.0
 
 
 @dataclass(frozen=True)
-class Fault:
+class ResponseFault:
     """One bad answer. Offsets count the bytes of this answer's body."""
 
     status: int | None = None  # this status instead of the object
     headers: Mapping[str, str] | None = None  # sent with it, e.g. Location
-    page: bytes | None = None  # this body, as an HTML page; with status 200 unless `status` says otherwise
-    close_after: int | None = None  # the connection ends after so many bytes
-    truncate: int | None = None  # so many bytes, and a Content-Length to match
-    stall_after: int | None = None  # nothing more after so many bytes, until `origin.release()`
-    corrupt_at: int | None = None  # the byte at this offset is changed
-    no_range: bool = False  # the whole object, whatever was asked
-    no_length: bool = False  # neither Content-Length nor chunks: the end of the connection is the end
+    html_body: bytes | None = None  # this body, as an HTML page; with status 200 unless `status` says otherwise
+    close_after_bytes: int | None = None  # the connection ends after so many bytes
+    truncate_to_bytes: int | None = None  # so many bytes, and a Content-Length to match
+    stall_after_bytes: int | None = None  # nothing more after so many bytes, until `origin.release()`
+    corrupt_offset: int | None = None  # the byte at this offset is changed
+    ignore_range: bool = False  # the whole object, whatever was asked
+    omit_length: bool = False  # neither Content-Length nor chunks: the end of the connection is the end
     chunked: bool = False
 
 
 @dataclass(frozen=True)
-class Seen:
+class RecordedRequest:
     """A request as it arrived; header names in lower case."""
 
     method: str
     path: str
     headers: Mapping[str, str]
-    client: tuple[object, ...]  # its address: the same for all requests of a connection
+    client_address: tuple[object, ...]  # its address: the same for all requests of a connection
 
 
-class Origin:
+class HttpServer:
     def __init__(
         self,
         folder: Path,
@@ -65,19 +65,23 @@ class Origin:
         token: str | None = None,
         writable: bool = False,
         bytes_per_s: float | None = None,
-        faults: Iterable[Fault | None] = (),
+        faults: Iterable[ResponseFault | None] = (),
         headers: Mapping[str, str] | None = None,
-        refuses: Iterable[str] = (),
+        rejected_methods: Iterable[str] = (),
         tls: tuple[Path, Path] | None = None,
     ) -> None:
         self.folder, self.token, self.writable, self.bytes_per_s = folder, token, writable, bytes_per_s
-        self.faults, self.headers, self.refuses = list(faults), dict(headers or {}), frozenset(refuses)
-        self.seen: list[Seen] = []
-        self.sent = 0  # bytes of bodies handed to clients
-        self.stalled = threading.Event()  # set when an answer has begun to stall
-        self._released = threading.Event()
+        self.faults, self.headers, self.rejected_methods = (
+            list(faults),
+            dict(headers or {}),
+            frozenset(rejected_methods),
+        )
+        self.requests: list[RecordedRequest] = []
+        self.sent_bytes = 0  # bytes of bodies handed to clients
+        self.stall_started = threading.Event()  # set when an answer has begun to stall
+        self._stalls_released = threading.Event()
         self._lock = threading.Lock()
-        self._server = _Server((host, port), type("Handler", (_Handler,), {"origin": self}))
+        self._server = _ThreadingServer((host, port), type("Handler", (_RequestHandler,), {"origin": self}))
         self._scheme = "https" if tls else "http"
         if tls:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -90,38 +94,38 @@ class Origin:
         host = f"[{self._host}]" if ":" in self._host else self._host
         return f"{self._scheme}://{host}:{self._server.server_address[1]}"
 
-    def __enter__(self) -> Origin:
+    def __enter__(self) -> HttpServer:
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self.release()
+        self.release_stalls()
         self._server.shutdown()
         self._server.server_close()
 
     def serve_forever(self) -> None:
         self._server.serve_forever()
 
-    def release(self) -> None:
+    def release_stalls(self) -> None:
         """Let every stalled answer go on."""
-        self._released.set()
+        self._stalls_released.set()
 
-    def note(self, seen: Seen) -> Fault:
+    def record_request(self, request: RecordedRequest) -> ResponseFault:
         """Remember the request; the fault that it gets."""
         with self._lock:
-            self.seen.append(seen)
-            return (self.faults.pop(0) if self.faults else None) or Fault()
+            self.requests.append(request)
+            return (self.faults.pop(0) if self.faults else None) or ResponseFault()
 
-    def count(self, sent: int) -> None:
+    def count_sent_bytes(self, n_bytes: int) -> None:
         with self._lock:
-            self.sent += sent
+            self.sent_bytes += n_bytes
 
-    def stall(self) -> None:
-        self.stalled.set()
-        self._released.wait(_LONGEST_STALL_S)
+    def wait_in_stall(self) -> None:
+        self.stall_started.set()
+        self._stalls_released.wait(_MAX_STALL_S)
 
 
-class _Server(ThreadingHTTPServer):
+class _ThreadingServer(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 64
 
@@ -137,43 +141,48 @@ class _Server(ThreadingHTTPServer):
             super().handle_error(request, client_address)
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _RequestHandler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    origin: Origin
+    http_server: HttpServer
 
     def log_message(self, *args: Any) -> None:
         """Silence: tests read `origin.seen`."""
 
-    def handle_any(self) -> None:
+    def handle_request(self) -> None:
         headers = {name.lower(): value for name, value in self.headers.items()}
-        fault = self.origin.note(Seen(self.command, self.path, headers, self.client_address))
-        refusal = self._refusal(fault)
+        fault = self.http_server.record_request(RecordedRequest(self.command, self.path, headers, self.client_address))
+        refusal = self._error_response(fault)
         if refusal is not None:
-            self._say(*refusal, fault.headers or {})
+            self._respond(*refusal, fault.headers or {})
         elif self.command == "PUT":
-            self._store()
+            self._handle_put()
         elif self.command == "DELETE":
-            self._remove()
+            self._handle_delete()
         else:
-            self._serve(fault)
+            self._handle_get(fault)
 
-    do_GET = do_HEAD = do_PUT = do_DELETE = handle_any  # noqa: N815 - names of the base class
+    do_GET = do_HEAD = do_PUT = do_DELETE = handle_request  # noqa: N815 - names of the base class
 
-    def _refusal(self, fault: Fault) -> tuple[int, bytes] | None:
-        if fault.status is not None or fault.page is not None:
-            return fault.status or 200, fault.page or b""
-        if self.origin.token is not None and self.headers.get("Authorization") != f"Bearer {self.origin.token}":
+    def _error_response(self, fault: ResponseFault) -> tuple[int, bytes] | None:
+        if fault.status is not None or fault.html_body is not None:
+            return fault.status or 200, fault.html_body or b""
+        if (
+            self.http_server.token is not None
+            and self.headers.get("Authorization") != f"Bearer {self.http_server.token}"
+        ):
             return 401, b""
-        if self.command in self.origin.refuses or (self.command in ("PUT", "DELETE") and not self.origin.writable):
+        if self.command in self.http_server.rejected_methods or (
+            self.command in ("PUT", "DELETE") and not self.http_server.writable
+        ):
             return 405, b""
         return None
 
-    def _path(self) -> Path:
+    def _target_path(self) -> Path:
         """Below the folder, whatever `..` the address has."""
         parts = [part for part in unquote(urlsplit(self.path).path).split("/") if part not in ("", ".", "..")]
-        return self.origin.folder.joinpath(*parts)
+        return self.http_server.folder.joinpath(*parts)
 
-    def _say(self, status: int, body: bytes = b"", headers: Mapping[str, str] | None = None) -> None:
+    def _respond(self, status: int, body: bytes = b"", headers: Mapping[str, str] | None = None) -> None:
         if self.command == "PUT" and not body:
             self.close_connection = True  # its body was not read
         self.send_response(status)
@@ -184,105 +193,105 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(body)
 
-    def _store(self) -> None:
-        path, left = self._path(), int(self.headers.get("Content-Length") or 0)
+    def _handle_put(self) -> None:
+        path, left = self._target_path(), int(self.headers.get("Content-Length") or 0)
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(f".{path.name}.{threading.get_ident()}.new")
         with open(temporary, "wb") as file:
             while left:
-                block = self.rfile.read(min(_BLOCK, left))
+                block = self.rfile.read(min(_BLOCK_BYTES, left))
                 if not block:
                     temporary.unlink()
                     return
                 file.write(block)
                 left -= len(block)
         temporary.replace(path)
-        self._say(201)
+        self._respond(201)
 
-    def _remove(self) -> None:
+    def _handle_delete(self) -> None:
         with contextlib.suppress(FileNotFoundError):
-            self._path().unlink()
-            return self._say(204)
-        return self._say(404)
+            self._target_path().unlink()
+            return self._respond(204)
+        return self._respond(404)
 
-    def _serve(self, fault: Fault) -> None:
+    def _handle_get(self, fault: ResponseFault) -> None:
         try:
-            with open(self._path(), "rb") as file:
-                self._serve_file(file, fault)
+            with open(self._target_path(), "rb") as file:
+                self._send_file(file, fault)
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-            self._say(404, b"404 page not found\n")
+            self._respond(404, b"404 page not found\n")
 
-    def _serve_file(self, file: BinaryIO, fault: Fault) -> None:
+    def _send_file(self, file: BinaryIO, fault: ResponseFault) -> None:
         status = os.fstat(file.fileno())
         size, etag = status.st_size, f'"{status.st_mtime_ns:x}-{status.st_size:x}"'
-        asked = None if fault.no_range else _RANGE.match(self.headers.get("Range") or "")
+        asked = None if fault.ignore_range else _RANGE_HEADER.match(self.headers.get("Range") or "")
         start = int(asked.group(1)) if asked else 0
         stop = min(size, int(asked.group(2)) + 1) if asked and asked.group(2) else size
         if asked and start >= stop:  # as nginx does, also where the last byte stands before the first
-            return self._say(416, b"", {"Content-Range": f"bytes */{size}", "ETag": etag})
-        length = stop - start if fault.truncate is None else min(fault.truncate, stop - start)
+            return self._respond(416, b"", {"Content-Range": f"bytes */{size}", "ETag": etag})
+        length = stop - start if fault.truncate_to_bytes is None else min(fault.truncate_to_bytes, stop - start)
         self._send_head(206 if asked else 200, f"bytes {start}-{stop - 1}/{size}", length, etag, fault)
         if self.command == "GET":
             file.seek(start)
-            self._send_body(_blocks(file, length), fault)
+            self._send_body(_read_blocks(file, length), fault)
         return None
 
-    def _send_head(self, status: int, content_range: str, length: int, etag: str, fault: Fault) -> None:
+    def _send_head(self, status: int, content_range: str, length: int, etag: str, fault: ResponseFault) -> None:
         self.send_response(status)
         fields = {"Content-Type": "application/octet-stream", "ETag": etag, "Accept-Ranges": "bytes"}
-        if fault.no_range:
+        if fault.ignore_range:
             del fields["Accept-Ranges"]
         if status == 206:
             fields["Content-Range"] = content_range
         if fault.chunked:
             fields["Transfer-Encoding"] = "chunked"
-        elif not fault.no_length:
+        elif not fault.omit_length:
             fields["Content-Length"] = str(length)
-        for name, value in {**fields, **self.origin.headers}.items():
+        for name, value in {**fields, **self.http_server.headers}.items():
             self.send_header(name, value)
         self.end_headers()
-        self.close_connection |= fault.no_length or fault.close_after is not None
+        self.close_connection |= fault.omit_length or fault.close_after_bytes is not None
 
-    def _send_body(self, blocks: Iterator[bytes], fault: Fault) -> None:
+    def _send_body(self, blocks: Iterator[bytes], fault: ResponseFault) -> None:
         sent = 0
         for block in blocks:
-            for piece in _cut(block, sent, fault):
-                if fault.stall_after == sent:
-                    self.origin.stall()
-                if fault.close_after == sent:
+            for piece in _split_at_faults(block, sent, fault):
+                if fault.stall_after_bytes == sent:
+                    self.http_server.wait_in_stall()
+                if fault.close_after_bytes == sent:
                     return
-                self._send_piece(_corrupted(piece, sent, fault), fault)
+                self._send_chunk(_corrupt(piece, sent, fault), fault)
                 sent += len(piece)
         if fault.chunked:
             self.wfile.write(b"0\r\n\r\n")
 
-    def _send_piece(self, piece: bytes, fault: Fault) -> None:
-        self.origin.count(len(piece))  # before the client has it, who may look at the count at once
-        self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece) if fault.chunked else piece)
-        if self.origin.bytes_per_s:
-            time.sleep(len(piece) / self.origin.bytes_per_s)
+    def _send_chunk(self, chunk: bytes, fault: ResponseFault) -> None:
+        self.http_server.count_sent_bytes(len(chunk))  # before the client has it, who may look at the count at once
+        self.wfile.write(b"%x\r\n%s\r\n" % (len(chunk), chunk) if fault.chunked else chunk)
+        if self.http_server.bytes_per_s:
+            time.sleep(len(chunk) / self.http_server.bytes_per_s)
 
 
-def _blocks(file: BinaryIO, length: int) -> Iterator[bytes]:
+def _read_blocks(file: BinaryIO, length: int) -> Iterator[bytes]:
     while length:
-        block = file.read(min(_BLOCK, length))
+        block = file.read(min(_BLOCK_BYTES, length))
         if not block:
             return
         length -= len(block)
         yield block
 
 
-def _cut(block: bytes, sent: int, fault: Fault) -> Iterator[bytes]:
+def _split_at_faults(block: bytes, offset: int, fault: ResponseFault) -> Iterator[bytes]:
     """The block, divided where a fault happens."""
-    faults = (at - sent for at in (fault.stall_after, fault.close_after) if at is not None)
+    faults = (at - offset for at in (fault.stall_after_bytes, fault.close_after_bytes) if at is not None)
     edges = [0, *sorted({at for at in faults if 0 < at < len(block)}), len(block)]
     for begin, end in ((edges[i], edges[i + 1]) for i in range(len(edges) - 1)):
         yield block[begin:end]
 
 
-def _corrupted(piece: bytes, sent: int, fault: Fault) -> bytes:
-    at = -1 if fault.corrupt_at is None else fault.corrupt_at - sent
-    return piece[:at] + bytes([piece[at] ^ 0xFF]) + piece[at + 1 :] if 0 <= at < len(piece) else piece
+def _corrupt(chunk: bytes, offset: int, fault: ResponseFault) -> bytes:
+    at = -1 if fault.corrupt_offset is None else fault.corrupt_offset - offset
+    return chunk[:at] + bytes([chunk[at] ^ 0xFF]) + chunk[at + 1 :] if 0 <= at < len(chunk) else chunk
 
 
 def main() -> None:
@@ -295,7 +304,7 @@ def main() -> None:
     parser.add_argument("--bytes-per-s", type=float, help="throttle each answer")
     given = parser.parse_args()
     token = os.environ[given.token_env] if given.token_env else None
-    origin = Origin(
+    origin = HttpServer(
         given.folder,
         host=given.host,
         port=given.port,

@@ -45,10 +45,10 @@ exec "$@"
 """
 
 
-def write(pool: Path) -> None:
+def write_fake_nvidia_smi(pool_dir: Path) -> None:
     """The program, in the folder `etc/tools`, and `etc/with_tools`, which starts a job so that it finds it."""
-    tools = pool / "etc/tools"
+    tools = pool_dir / "etc/tools"
     tools.mkdir(parents=True, exist_ok=True)
-    for path, text in ((tools / "nvidia-smi", _SCRIPT), (pool / "etc/with_tools", _WRAPPER.format(tools=tools))):
+    for path, text in ((tools / "nvidia-smi", _SCRIPT), (pool_dir / "etc/with_tools", _WRAPPER.format(tools=tools))):
         path.write_text(text)
         path.chmod(0o755)

@@ -17,8 +17,8 @@ from urllib.parse import urlsplit
 
 import classad2  # type: ignore[import-untyped]
 
-DIRECTOR = "/api/v1.0/director/object"
-_SCRIPT = """\
+DIRECTOR_API = "/api/v1.0/director/object"
+_WRAPPER_SCRIPT = """\
 #!/bin/sh
 if [ "$1" = -classad ]; then
     printf '%s\\n' 'MultipleFileSupport = true' 'PluginType = "FileTransfer"' 'PluginVersion = "1"' \\
@@ -29,53 +29,53 @@ exec {python} {program} {federation} {certificates} "$@"
 """
 
 
-def write(pool: Path, certificates: Path) -> Path:
+def write_plugin(pool_dir: Path, ca_file: Path) -> Path:
     """The program for this pool. It answers what it can do itself: every starter asks."""
-    script = pool / "etc/osdf_plugin"
+    script = pool_dir / "etc/osdf_plugin"
     script.write_text(
-        _SCRIPT.format(
+        _WRAPPER_SCRIPT.format(
             python=sys.executable,
             program=Path(__file__).resolve(),
-            federation=pool / "etc/federation",
-            certificates=certificates,
+            federation=pool_dir / "etc/federation",
+            certificates=ca_file,
         )
     )
     script.chmod(0o755)
     return script
 
 
-def main(arguments: Sequence[str]) -> int:
-    federation, certificates, *options = arguments
+def main(argv: Sequence[str]) -> int:
+    federation, certificates, *options = argv
     named = dict(zip(options[::2], options[1::2], strict=False))
     context = ssl.create_default_context(cafile=certificates)
     asked = classad2.parseAds(Path(named["-infile"]).read_text())
-    results = [_transfer(str(ad["Url"]), str(ad["LocalFileName"]), federation, context) for ad in asked]
+    results = [_download(str(ad["Url"]), str(ad["LocalFileName"]), federation, context) for ad in asked]
     Path(named["-outfile"]).write_text("".join(f"{result}\n" for result in results))
     return 0 if all(result["TransferSuccess"] for result in results) else 1
 
 
-def _transfer(url: str, local: str, federation: str, context: ssl.SSLContext) -> classad2.ClassAd:
+def _download(url: str, local_path: str, federation: str, context: ssl.SSLContext) -> classad2.ClassAd:
     started, error = time.time(), ""
     try:
         host = urlsplit(url).netloc if url.startswith("pelican:") else Path(federation).read_text()
         with (
-            urllib.request.urlopen(f"https://{host}{DIRECTOR}{urlsplit(url).path}", context=context) as answer,
-            open(local, "wb") as file,
+            urllib.request.urlopen(f"https://{host}{DIRECTOR_API}{urlsplit(url).path}", context=context) as answer,
+            open(local_path, "wb") as file,
         ):
             shutil.copyfileobj(answer, file)
     except OSError as problem:
         error = str(problem)
-    return classad2.ClassAd(_result(url, local, started, error))
+    return classad2.ClassAd(_result_ad(url, local_path, started, error))
 
 
-def _result(url: str, local: str, started: float, error: str) -> dict[str, object]:
-    size = Path(local).stat().st_size if not error else 0
+def _result_ad(url: str, local_path: str, started_at: float, error: str) -> dict[str, object]:
+    size = Path(local_path).stat().st_size if not error else 0
     result: dict[str, object] = {
         "TransferUrl": url,
-        "TransferFileName": Path(local).name,
+        "TransferFileName": Path(local_path).name,
         "TransferType": "download",
         "TransferProtocol": "osdf",
-        "TransferStartTime": int(started),
+        "TransferStartTime": int(started_at),
         "TransferEndTime": int(time.time()),
         "TransferTotalBytes": size,
         "TransferFileBytes": size,

@@ -9,21 +9,21 @@ from __future__ import annotations
 import random
 import socket
 
-_FIRST, _LAST = 10240, 32000
-_kept: list[socket.socket] = []
+_MIN_PORT, _MAX_PORT = 10240, 32000
+_reservations: list[socket.socket] = []
 
 
-def free_ports(count: int, *, also: int = 0) -> list[int]:
+def reserve_ports(count: int, *, extra_offset: int = 0) -> list[int]:
     """`also`: how far above each the server opens one more, which is then as free."""
     found: list[int] = []
     while len(found) < count:
-        port = random.randrange(_FIRST, _LAST - also)
-        if _kept_for_us(port) and (not also or _kept_for_us(port + also)):
+        port = random.randrange(_MIN_PORT, _MAX_PORT - extra_offset)
+        if _try_reserve(port) and (not extra_offset or _try_reserve(port + extra_offset)):
             found.append(port)
     return found
 
 
-def _kept_for_us(port: int) -> bool:
+def _try_reserve(port: int) -> bool:
     mark = socket.socket(socket.AF_UNIX)
     try:
         mark.bind(f"\0packtrain-testbed-port-{port}")
@@ -31,5 +31,5 @@ def _kept_for_us(port: int) -> bool:
     except OSError:
         mark.close()
         return False
-    _kept.append(mark)
+    _reservations.append(mark)
     return True

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from testbed import debian
 
-RECIPE = debian.Recipe("bullseye", ("python3.9-minimal", "libpython3.9-minimal", "libpython3.9-stdlib"))
+PACKAGE_SPEC = debian.PackageSpec("bullseye", ("python3.9-minimal", "libpython3.9-minimal", "libpython3.9-stdlib"))
 # The last versions that support Python 3.9, and all that they need: not every index says which Python a version
 # is for, and pip judges markers such as `python_version < "3.11"` by the Python that it runs on itself.
-TOOLS = (
+TOOL_REQUIREMENTS = (
     "pytest==8.3.*",
     "pytest-timeout==2.3.*",
     "pytest-xdist==3.8.*",
@@ -33,31 +33,31 @@ TOOLS = (
 )
 
 
-def python() -> Path:
+def python_path() -> Path:
     """The interpreter; it needs no variables to run."""
-    return debian.install(debian.cache() / "python3.9", RECIPE) / "usr/bin/python3.9"
+    return debian.install(debian.cache_dir() / "python3.9", PACKAGE_SPEC) / "usr/bin/python3.9"
 
 
-def site() -> Path:
+def site_packages_dir() -> Path:
     """A folder for PYTHONPATH with pytest and hypothesis for it."""
-    folder = debian.cache() / f"python3.9-site-{zlib.crc32(' '.join(TOOLS).encode()):08x}"
-    with debian.locked(folder.with_name(folder.name + ".lock")):
+    folder = debian.cache_dir() / f"python3.9-site-{zlib.crc32(' '.join(TOOL_REQUIREMENTS).encode()):08x}"
+    with debian.file_lock(folder.with_name(folder.name + ".lock")):
         if not folder.exists():
             new = folder.with_name(folder.name + ".new")
             where = ["--target", str(new), "--upgrade", "--python-version", "3.9", "--only-binary=:all:"]
             quietly = ["-qq", "--no-deps", "--no-warn-conflicts"]
-            subprocess.run([sys.executable, "-m", "pip", "install", *quietly, *where, *TOOLS], check=True)
+            subprocess.run([sys.executable, "-m", "pip", "install", *quietly, *where, *TOOL_REQUIREMENTS], check=True)
             new.rename(folder)
     return folder
 
 
-def command() -> tuple[list[str], dict[str, str]]:
+def python_command() -> tuple[list[str], dict[str, str]]:
     """How to start it with pytest, hypothesis and this project's sources: argv, and variables to add."""
-    return [str(python())], {"PYTHONPATH": f"{site()}:{debian.PROJECT / 'src'}"}
+    return [str(python_path())], {"PYTHONPATH": f"{site_packages_dir()}:{debian.PROJECT_ROOT / 'src'}"}
 
 
 def main() -> None:
-    argv, variables = command()
+    argv, variables = python_command()
     os.execve(argv[0], [*argv, *sys.argv[1:]], {**os.environ, **variables})
 
 

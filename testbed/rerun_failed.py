@@ -15,28 +15,28 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-MOST = 8
-_SOME_FAILED = 1  # pytest's exit code; others mean that not all were run
-_GROUP = re.compile(r"@[\w-]+$")  # xdist's addition to names
+MAX_RERUNS = 8
+_PYTEST_TESTS_FAILED = 1  # pytest's exit code; others mean that not all were run
+_XDIST_GROUP_SUFFIX = re.compile(r"@[\w-]+$")  # xdist's addition to names
 
 
-def main(words: Sequence[str]) -> int:
-    split = words.index("--")
+def main(argv: Sequence[str]) -> int:
+    split = argv.index("--")
     with tempfile.TemporaryDirectory(prefix="testbed-twice-") as cache:
-        command = [*words[:split], "-o", f"cache_dir={cache}"]
-        code = subprocess.run([*command, *words[split + 1 :]]).returncode
-        failed = _failed(Path(cache)) if code == _SOME_FAILED else []
-        if not 0 < len(failed) <= MOST:
+        command = [*argv[:split], "-o", f"cache_dir={cache}"]
+        code = subprocess.run([*command, *argv[split + 1 :]]).returncode
+        failed = _read_failed_tests(Path(cache)) if code == _PYTEST_TESTS_FAILED else []
+        if not 0 < len(failed) <= MAX_RERUNS:
             return code
-        return _alone(command, failed)
+        return _rerun_alone(command, failed)
 
 
-def _failed(cache: Path) -> list[str]:
+def _read_failed_tests(cache: Path) -> list[str]:
     found: dict[str, bool] = json.loads((cache / "v/cache/lastfailed").read_text(encoding="utf-8"))
-    return [_GROUP.sub("", name) for name in found]
+    return [_XDIST_GROUP_SUFFIX.sub("", name) for name in found]
 
 
-def _alone(command: Sequence[str], failed: Sequence[str]) -> int:
+def _rerun_alone(command: Sequence[str], failed: Sequence[str]) -> int:
     print(f"{len(failed)} failed beside others; once more, alone:", *failed, sep="\n  ", flush=True)
     code = subprocess.run([*command, *failed]).returncode
     if code == 0:

@@ -15,18 +15,18 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-from packtrain.plan import Ref, S3Access
-from testbed.child_lifetime import KILLED_WITH_US
-from testbed.ports import free_ports
+from packtrain.plan import Location, S3Access
+from testbed.child_lifetime import KILL_WITH_PARENT
+from testbed.ports import reserve_ports
 
 ACCESS_KEY = "testbed-access"
 SECRET_KEY = "testbed-secret-0123456789"
 REGION = "us-east-1"
 BUCKET = "testbed"
-_READY_WITHIN_S = 60.0
+_READY_TIMEOUT_S = 60.0
 
 
-class S3:
+class S3Server:
     """`with S3() as s3: s3.ref("key")`. Needs about 4 s to start. Has 20 volumes; what was deleted takes room, too."""
 
     def __init__(self, volume_mb: int = 64) -> None:
@@ -40,11 +40,11 @@ class S3:
     def access(self) -> S3Access:
         return S3Access(REGION, self.endpoint, ACCESS_KEY, SECRET_KEY)
 
-    def ref(self, key: str) -> Ref:
-        return Ref(f"s3://{BUCKET}/{key}", s3=self.access)
+    def location(self, key: str) -> Location:
+        return Location(f"s3://{BUCKET}/{key}", s3=self.access)
 
-    def __enter__(self) -> S3:
-        self._ports = free_ports(4, also=10_000)  # each server opens one for gRPC there
+    def __enter__(self) -> S3Server:
+        self._ports = reserve_ports(4, extra_offset=10_000)  # each server opens one for gRPC there
         self.endpoint = f"http://127.0.0.1:{self._ports[3]}"
         try:
             self.start()
@@ -59,8 +59,8 @@ class S3:
         config = self._folder / "s3.json"
         config.write_text(json.dumps(_identities()), encoding="utf-8")
         with open(self._folder / "log", "ab") as log:
-            command = _command(self._folder, config, self._volume_mb, *self._ports)
-            self._process = subprocess.Popen([*KILLED_WITH_US, *command], stdout=log, stderr=log, cwd=self._folder)
+            command = _weed_command(self._folder, config, self._volume_mb, *self._ports)
+            self._process = subprocess.Popen([*KILL_WITH_PARENT, *command], stdout=log, stderr=log, cwd=self._folder)
         self._wait_until_ready()
 
     def kill(self) -> None:
@@ -69,12 +69,12 @@ class S3:
             self._process.kill()
             self._process.wait()
 
-    def freeze(self) -> None:
+    def pause(self) -> None:
         """Connections stay open, and nothing is answered, until `thaw`."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
 
-    def thaw(self) -> None:
+    def resume(self) -> None:
         assert self._process is not None
         self._process.send_signal(signal.SIGCONT)
 
@@ -83,14 +83,14 @@ class S3:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _wait_until_ready(self) -> None:
-        deadline = time.monotonic() + _READY_WITHIN_S
+        deadline = time.monotonic() + _READY_TIMEOUT_S
         while time.monotonic() < deadline and self._process is not None and self._process.poll() is None:
-            if self._answers():
+            if self._is_responding():
                 return
             time.sleep(0.1)
         raise TimeoutError(f"SeaweedFS did not start:\n{(self._folder / 'log').read_text(errors='replace')[-2000:]}")
 
-    def _answers(self) -> bool:
+    def _is_responding(self) -> bool:
         try:
             urllib.request.urlopen(f"{self.endpoint}/status", timeout=2).close()
             return True
@@ -119,7 +119,9 @@ def _identities() -> object:
     return {"identities": [{"name": "testbed", "credentials": keys, "actions": actions}]}
 
 
-def _command(folder: Path, config: Path, volume_mb: int, master: int, volume: int, filer: int, s3: int) -> list[str]:
+def _weed_command(
+    folder: Path, config: Path, volume_mb: int, master: int, volume: int, filer: int, s3: int
+) -> list[str]:
     beside = Path(sys.executable).with_name("weed")
     return [
         str(beside) if beside.exists() else "weed", "server", f"-dir={folder}",

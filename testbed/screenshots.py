@@ -10,52 +10,52 @@ import sys
 import tempfile
 from pathlib import Path
 
-from packtrain.report.analysis.findings import findings_of
-from packtrain.report.analysis.statistics import Figures, figures_of
-from packtrain.report.history import History
+from packtrain.report.analysis.findings import find_insights
+from packtrain.report.analysis.statistics import ReportStats, compute_stats
+from packtrain.report.history import JobHistory
 from packtrain.report.page import write_page
-from packtrain.report.readers.files import read
+from packtrain.report.readers.files import read_history
 from testbed.chromium import Chromium
-from testbed.debian import PROJECT
+from testbed.debian import PROJECT_ROOT
 
-STUDY = PROJECT / "tests/data/study"
-PICTURES = PROJECT / "docs/pictures"
-THEMES = ("light", "dark")
+STUDY = PROJECT_ROOT / "tests/data/study"
+PICTURES = PROJECT_ROOT / "docs/pictures"
+COLOR_SCHEMES = ("light", "dark")
 WIDTHS = (1280, 400)
-_BOTTOM = "document.getElementById('picture-timeline').getBoundingClientRect().bottom"
+_TIMELINE_BOTTOM_JS = "document.getElementById('picture-timeline').getBoundingClientRect().bottom"
 
 
 def main() -> None:
-    week = read([str(STUDY / "ospool-imagenet-100-jobs.csv")])
+    week = read_history([str(STUDY / "ospool-imagenet-100-jobs.csv")])
     with tempfile.TemporaryDirectory() as folder, Chromium() as chromium:
         if sys.argv[1:]:
-            trials = figures_of(read([str(STUDY / "ospool-imagenet-trials.csv")]))
-            shoot_whole(chromium, _page(week, Path(folder), trials), Path(sys.argv[1]))
+            trials = compute_stats(read_history([str(STUDY / "ospool-imagenet-trials.csv")]))
+            screenshot_full_pages(chromium, _write_page_url(week, Path(folder), trials), Path(sys.argv[1]))
         else:
-            shoot_top(chromium, _page(week, Path(folder)), PICTURES)
+            screenshot_top(chromium, _write_page_url(week, Path(folder)), PICTURES)
 
 
-def _page(history: History, folder: Path, against: Figures | None = None) -> str:
-    figures = figures_of(history)
-    page = write_page(history, figures, findings_of(history, figures), folder, pngs=False, against=against)
+def _write_page_url(history: JobHistory, folder: Path, baseline: ReportStats | None = None) -> str:
+    figures = compute_stats(history)
+    page = write_page(history, figures, find_insights(history, figures), folder, write_pngs=False, baseline=baseline)
     return page.as_uri()
 
 
-def shoot_top(chromium: Chromium, page: str, folder: Path) -> None:
+def screenshot_top(chromium: Chromium, page_url: str, folder: Path) -> None:
     """From the top of the page down to its timeline, in both themes."""
-    for theme in THEMES:
-        shown = chromium.open(page, WIDTHS[0], dark=theme == "dark")
-        shown.shape(WIDTHS[0], round(shown.run(_BOTTOM)) + 9, dark=theme == "dark")
-        shown.screenshot(folder / f"report-{theme}.png", whole=False)
+    for theme in COLOR_SCHEMES:
+        shown = chromium.open(page_url, WIDTHS[0], dark=theme == "dark")
+        shown.set_viewport(WIDTHS[0], round(shown.evaluate(_TIMELINE_BOTTOM_JS)) + 9, dark=theme == "dark")
+        shown.screenshot(folder / f"report-{theme}.png", full_page=False)
         print(folder / f"report-{theme}.png")
 
 
-def shoot_whole(chromium: Chromium, page: str, folder: Path) -> None:
+def screenshot_full_pages(chromium: Chromium, page_url: str, folder: Path) -> None:
     """From top to bottom, at each width, in both themes."""
     folder.mkdir(parents=True, exist_ok=True)
-    for width, theme in ((width, theme) for width in WIDTHS for theme in THEMES):
+    for width, theme in ((width, theme) for width in WIDTHS for theme in COLOR_SCHEMES):
         path = folder / f"report-{width}-{theme}.png"
-        chromium.open(page, width, dark=theme == "dark").screenshot(path)
+        chromium.open(page_url, width, dark=theme == "dark").screenshot(path)
         print(path)
 
 

@@ -7,12 +7,12 @@ from pathlib import Path
 from testbed import debian
 
 
-def bin_folder() -> Path:
+def bin_dir() -> Path:
     """Belongs in front of PATH."""
-    return debian.install(debian.cache() / "7z", RECIPE) / "usr/bin"
+    return debian.install(debian.cache_dir() / "7z", PACKAGE_SPEC) / "usr/bin"
 
 
-def _finish(new: Path, final: Path) -> None:
+def _post_install(new: Path, final: Path) -> None:
     """Debian's 7z is a script with an absolute path in it."""
     script = new / "usr/bin/7z"
     script.unlink()
@@ -20,4 +20,4 @@ def _finish(new: Path, final: Path) -> None:
     script.chmod(0o755)
 
 
-RECIPE = debian.Recipe("sid", ("7zip",), _finish)
+PACKAGE_SPEC = debian.PackageSpec("sid", ("7zip",), _post_install)

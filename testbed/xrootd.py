@@ -21,16 +21,16 @@ from pathlib import Path
 from typing import TypeVar
 
 from testbed import debian
-from testbed.child_lifetime import KILLED_WITH_US
-from testbed.ports import free_ports
+from testbed.child_lifetime import KILL_WITH_PARENT
+from testbed.ports import reserve_ports
 
 NAMESPACE = "/data"
-RECIPE = debian.Recipe("bookworm", ("xrootd-server", "xrootd-plugins", "xrootd-server-plugins"))
-_READY_WITHIN_S = 30.0
-_READY = "initialization completed."
+PACKAGE_SPEC = debian.PackageSpec("bookworm", ("xrootd-server", "xrootd-plugins", "xrootd-server-plugins"))
+_READY_TIMEOUT_S = 30.0
+_READY_MESSAGE = "initialization completed."
 # XRootD refuses to run as root; here it is nobody, who may do with root's files what root may.
-_AS_NOBODY = ("unshare", "--user", "--map-user=65534", "--map-group=65534")
-_COMMON = """\
+_AS_NOBODY_PREFIX = ("unshare", "--user", "--map-user=65534", "--map-group=65534")
+_COMMON_CONFIG = """\
 all.role server
 all.export {namespace}
 all.adminpath {short}
@@ -39,16 +39,16 @@ oss.localroot {folder}/store
 xrd.port {root_port}
 xrd.protocol XrdHttp:{http_port} libXrdHttp.so
 """
-_TLS = """\
+_TLS_CONFIG = """\
 xrd.tls {certificate} {key}
 xrd.tlsca noverify
 """
 # An upload that is cut off vanishes (ofs.persist), as at the origins of the OSDF.
-_ORIGIN = """\
+_ORIGIN_CONFIG = """\
 xrootd.chksum max 2 md5 adler32 crc32c
 ofs.persist auto hold 0
 """
-_CACHE = """\
+_CACHE_CONFIG = """\
 ofs.osslib libXrdPss.so
 pss.cachelib libXrdPfc.so
 pss.origin localhost:{origin_port}
@@ -57,36 +57,36 @@ pfc.blocksize 1m
 pfc.prefetch 0
 pfc.diskusage 0.98 0.99
 """
-Me = TypeVar("Me", bound="XRootD")
+XRootDT = TypeVar("XRootDT", bound="XRootDServer")
 
 
-def program() -> Path:
-    return debian.install(debian.cache() / "xrootd", RECIPE) / "usr/bin/xrootd"
+def xrootd_path() -> Path:
+    return debian.install(debian.cache_dir() / "xrootd", PACKAGE_SPEC) / "usr/bin/xrootd"
 
 
-class XRootD:
+class XRootDServer:
     """One server; `folder` is its own."""
 
     def __init__(self, folder: Path, tls: tuple[Path, Path] | None, directives: str) -> None:
         self.log = folder / "log"
-        self.root_port, self.http_port = free_ports(2)
+        self.root_port, self.http_port = reserve_ports(2)
         self.url = f"{'https' if tls else 'http'}://localhost:{self.http_port}"
         self._config = folder / "xrootd.cfg"
         self._process: subprocess.Popen[bytes] | None = None
         # Its sockets lie in the admin path, and the path of a socket has at most 107 bytes.
-        self._short = tempfile.mkdtemp(prefix="xrd-")
+        self._admin_dir = tempfile.mkdtemp(prefix="xrd-")
         (folder / "store").mkdir(parents=True)
         ports = {"root_port": self.root_port, "http_port": self.http_port}
-        text = _COMMON.format(namespace=NAMESPACE, folder=folder, short=self._short, **ports)
-        text += _TLS.format(certificate=tls[0], key=tls[1]) if tls else ""
+        text = _COMMON_CONFIG.format(namespace=NAMESPACE, folder=folder, short=self._admin_dir, **ports)
+        text += _TLS_CONFIG.format(certificate=tls[0], key=tls[1]) if tls else ""
         self._config.write_text(text + directives)
 
-    def __enter__(self: Me) -> Me:
-        _check_host_name()
-        command = [str(program()), "-c", str(self._config)]
+    def __enter__(self: XRootDT) -> XRootDT:
+        _check_hostname_resolves()
+        command = [str(xrootd_path()), "-c", str(self._config)]
         with open(self.log, "wb") as log:
             self._process = subprocess.Popen(
-                [*(_AS_NOBODY if os.geteuid() == 0 else ()), *KILLED_WITH_US, *command],
+                [*(_AS_NOBODY_PREFIX if os.geteuid() == 0 else ()), *KILL_WITH_PARENT, *command],
                 stdout=log,
                 stderr=log,
                 cwd=self.log.parent,
@@ -102,22 +102,22 @@ class XRootD:
         if self._process is not None:
             self._process.kill()
             self._process.wait()
-        shutil.rmtree(self._short, ignore_errors=True)
+        shutil.rmtree(self._admin_dir, ignore_errors=True)
 
-    def stop(self) -> None:
-        self._signal(signal.SIGSTOP)
+    def pause(self) -> None:
+        self._send_signal(signal.SIGSTOP)
 
-    def cont(self) -> None:
-        self._signal(signal.SIGCONT)
+    def resume(self) -> None:
+        self._send_signal(signal.SIGCONT)
 
-    def _signal(self, number: signal.Signals) -> None:
+    def _send_signal(self, signum: signal.Signals) -> None:
         assert self._process is not None
-        self._process.send_signal(number)
+        self._process.send_signal(signum)
 
     def _wait_until_ready(self) -> None:
         assert self._process is not None
-        ready = f":{self.http_port} {_READY}", f":{self.root_port} {_READY}"
-        deadline = time.monotonic() + _READY_WITHIN_S
+        ready = f":{self.http_port} {_READY_MESSAGE}", f":{self.root_port} {_READY_MESSAGE}"
+        deadline = time.monotonic() + _READY_TIMEOUT_S
         while time.monotonic() < deadline and self._process.poll() is None:
             said = self.log.read_text(errors="replace")
             if any(words in said for words in ready):
@@ -126,23 +126,23 @@ class XRootD:
         raise TimeoutError(f"XRootD did not start:\n{self.log.read_text(errors='replace')[-3000:]}")
 
 
-class XRootDOrigin(XRootD):
+class XRootDOrigin(XRootDServer):
     """Has the objects as files in `objects`, which is the namespace /data."""
 
     def __init__(self, folder: Path, tls: tuple[Path, Path] | None = None) -> None:
-        super().__init__(folder, tls, _ORIGIN)
-        self.objects = folder / "store" / NAMESPACE.lstrip("/")
-        self.objects.mkdir()
+        super().__init__(folder, tls, _ORIGIN_CONFIG)
+        self.object_dir = folder / "store" / NAMESPACE.lstrip("/")
+        self.object_dir.mkdir()
 
 
-class XRootDCache(XRootD):
+class XRootDCache(XRootDServer):
     """Fetches from the origin what it is asked for, in blocks of 1 MiB, and keeps it."""
 
     def __init__(self, folder: Path, origin: XRootDOrigin, tls: tuple[Path, Path] | None = None) -> None:
-        super().__init__(folder, tls, _CACHE.format(origin_port=origin.root_port))
+        super().__init__(folder, tls, _CACHE_CONFIG.format(origin_port=origin.root_port))
 
 
-def _check_host_name() -> None:
+def _check_hostname_resolves() -> None:
     name = socket.gethostname()
     try:
         socket.getaddrinfo(name, None)

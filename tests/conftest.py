@@ -38,16 +38,16 @@ def _temporary_files(tmp_path_factory):
 @pytest.fixture(scope="session")
 def nursery():
     """Starts training programs without importing torch each time. Its tests belong to the group "torch" of xdist."""
-    from tests.support.training_forkserver import Nursery
+    from tests.support.training_forkserver import TrainingForkServer
 
-    with Nursery() as nursery:
+    with TrainingForkServer() as nursery:
         yield nursery
 
 
 @pytest.fixture(scope="session")
 def s3_server():
     """One for all. Its tests belong to the group "s3" of xdist, and keep to keys of their own."""
-    from testbed.s3 import S3
+    from testbed.s3 import S3Server
 
-    with S3() as server:
+    with S3Server() as server:
         yield server

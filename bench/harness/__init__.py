@@ -7,5 +7,5 @@ which are in `testbed`.
 import sys
 from pathlib import Path
 
-PROJECT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(PROJECT))  # for `testbed`, which is not installed
+PROJECT_ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(PROJECT_ROOT))  # for `testbed`, which is not installed

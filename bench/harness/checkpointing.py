@@ -21,7 +21,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from packtrain.torch import Checkpoint, report
+from packtrain.torch import Checkpoint, log_metrics
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--window", type=float, required=True)
@@ -38,30 +38,30 @@ x = torch.randn(16, 2040)
 output = Path(os.environ["PACKTRAIN_OUTPUT"])
 
 
-def train_for(seconds, step):
+def train_for(duration_s, step):
     """Steps until the time is over, and how many there were."""
     began, done = time.monotonic(), 0
-    while time.monotonic() - began < seconds:
+    while time.monotonic() - began < duration_s:
         loss = model(x).pow(2).mean()
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         optimizer.step()
         done += 1
-    report(step=step + done, loss=loss)
+    log_metrics(step=step + done, loss=loss)
     return done
 
 
 ckpt = Checkpoint("checkpoint.pt", model=model, optimizer=optimizer)
 step = train_for(min(3.0, args.window), 0)  # to warm up
-blocked, steps = [], {"without": 0, "with": 0}
+blocked_s, steps = [], {"without": 0, "with": 0}
 for number in range(2 * args.pairs):
     kind = ("without", "with", "with", "without")[number % 4]
     window_ends = time.monotonic() + args.window
     if kind == "with":
         began = time.monotonic()
         ckpt.save(epoch=1, step=step)
-        blocked.append(time.monotonic() - began)
-        print(f"save at step {step}: training waited {blocked[-1]:.3f} s", flush=True)
+        blocked_s.append(time.monotonic() - began)
+        print(f"save at step {step}: training waited {blocked_s[-1]:.3f} s", flush=True)
     done = train_for(window_ends - time.monotonic(), step)
     steps[kind] += done
     step += done
@@ -69,8 +69,8 @@ for number in range(2 * args.pairs):
 ckpt.close()
 
 figures = {
-    "checkpoint_blocked_s": statistics.median(blocked),
-    "checkpoint_blocked_max_s": max(blocked),
+    "checkpoint_blocked_s": statistics.median(blocked_s),
+    "checkpoint_blocked_max_s": max(blocked_s),
     "checkpoint_overhead_pct": 100 * (1 - steps["with"] / steps["without"]),
     "checkpoint_mb": (output / "checkpoint.pt").stat().st_size / 1e6,
 }

@@ -12,15 +12,22 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))
 
 from packtrain.errors import FailedError
-from packtrain.plan import Digest, Item, Ref
+from packtrain.plan import Digest, Location, RemoteFile
 from packtrain.transfer.fetch import fetch
 
-PATIENCE_S = 300.0
+RETRY_TIMEOUT_S = 300.0
 
 
-def _fetch(item: Item, target: Path) -> None:
+def _fetch_and_report(remote_file: RemoteFile, target: Path) -> None:
     try:
-        fetch(item, target, str, patience_s=PATIENCE_S, stop=lambda: None, progress=lambda done, total: None)
+        fetch(
+            remote_file,
+            target,
+            str,
+            retry_timeout_s=RETRY_TIMEOUT_S,
+            check_cancelled=lambda: None,
+            on_progress=lambda done, total: None,
+        )
         said = f"done {time.monotonic()}"
     except FailedError as error:
         said = f"{error.kind}: {error}"
@@ -30,9 +37,9 @@ def _fetch(item: Item, target: Path) -> None:
 
 def main() -> None:
     count, folder, sha256, *urls = sys.argv[1:]
-    item = Item("data.bin", tuple(Ref(url) for url in urls), digest=Digest("sha256", sha256))
+    item = RemoteFile("data.bin", tuple(Location(url) for url in urls), digest=Digest("sha256", sha256))
     targets = [Path(folder, f"{os.getpid()}-{number}.bin") for number in range(int(count))]
-    threads = [threading.Thread(target=_fetch, args=(item, target)) for target in targets]
+    threads = [threading.Thread(target=_fetch_and_report, args=(item, target)) for target in targets]
     print("ready", flush=True)
     sys.stdin.readline()
     for thread in threads:

@@ -8,57 +8,57 @@ import os
 import tarfile
 from pathlib import Path
 
-_PIECE = 1 << 20
-_UNITS = {"K": 10**3, "M": 10**6, "G": 10**9}
-CLASSES, IMAGES, IMAGE_BYTES = 200, 100, 110_000
+_BLOCK_BYTES = 1 << 20
+_SIZE_UNITS = {"K": 10**3, "M": 10**6, "G": 10**9}
+N_CLASSES, IMAGES_PER_CLASS, IMAGE_BYTES = 200, 100, 110_000
 
 
-def size_of(text: str) -> int:
+def parse_size(text: str) -> int:
     """`300M`, `2G` or plain bytes."""
-    return int(float(text[:-1]) * _UNITS[text[-1]]) if text[-1] in _UNITS else int(text)
+    return int(float(text[:-1]) * _SIZE_UNITS[text[-1]]) if text[-1] in _SIZE_UNITS else int(text)
 
 
-def write_noise(path: Path, size: int) -> str:
+def write_random_file(path: Path, n_bytes: int) -> str:
     """A file of so many random bytes; its sha256."""
     digest = hashlib.sha256()
     with open(path, "wb") as file:
-        for place in range(0, size, _PIECE):
-            piece = os.urandom(min(_PIECE, size - place))
+        for place in range(0, n_bytes, _BLOCK_BYTES):
+            piece = os.urandom(min(_BLOCK_BYTES, n_bytes - place))
             digest.update(piece)
             file.write(piece)
     return digest.hexdigest()
 
 
-def sha256(path: Path) -> str:
+def file_sha256(path: Path) -> str:
     digest = hashlib.sha256()
     with open(path, "rb") as file:
-        while piece := file.read(_PIECE):
+        while piece := file.read(_BLOCK_BYTES):
             digest.update(piece)
     return digest.hexdigest()
 
 
-def write_nested_tar(path: Path, classes: int = CLASSES) -> None:
+def write_nested_tar(path: Path, n_classes: int = N_CLASSES) -> None:
     """A tar of class tars of images; 2.2 GB with 200 classes."""
     with tarfile.open(path, "w") as outer:
-        for number in range(classes):
+        for number in range(n_classes):
             name = f"n{number:08d}"
-            inner = _class_tar(name)
+            inner = _make_class_tar(name)
             member = tarfile.TarInfo(f"{name}.tar")
             member.size = len(inner)
             outer.addfile(member, io.BytesIO(inner))
 
 
-def holds_all_images(folder: Path, classes: int) -> bool:
+def has_all_images(folder: Path, n_classes: int) -> bool:
     """Whether the folder is what unpacking such a tar must give."""
     found = [path for path in folder.rglob("*") if path.is_file()]
     right = sum(path.stat().st_size == IMAGE_BYTES + 6 - int(path.stem.partition("_")[2]) for path in found)
-    return len(found) == right == classes * IMAGES and len(list(folder.iterdir())) == classes
+    return len(found) == right == n_classes * IMAGES_PER_CLASS and len(list(folder.iterdir())) == n_classes
 
 
-def _class_tar(name: str) -> bytes:
+def _make_class_tar(name: str) -> bytes:
     buffer, noise = io.BytesIO(), os.urandom(IMAGE_BYTES)
     with tarfile.open(fileobj=buffer, mode="w") as inner:
-        for number in range(IMAGES):
+        for number in range(IMAGES_PER_CLASS):
             image = b"\xff\xd8" + number.to_bytes(4, "big") + noise[number:]
             member = tarfile.TarInfo(f"{name}_{number}.JPEG")
             member.size = len(image)

@@ -27,54 +27,61 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-WORKERS, BATCH, SIDE = 2, 64, 224
-_KEYS = {"AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x", "AWS_DEFAULT_REGION": "us-east-1"}
-Given = argparse.Namespace
+N_WORKERS, BATCH_SIZE, IMAGE_SIDE = 2, 64, 224
+_S3_ENVIRONMENT = {"AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x", "AWS_DEFAULT_REGION": "us-east-1"}
+Arguments = argparse.Namespace
 
 
-def raw(samples: list[Any]) -> tuple[list[bytes], list[int]]:
-    pairs = [_pair(sample) for sample in samples]
+def collate_raw(samples: list[Any]) -> tuple[list[bytes], list[int]]:
+    pairs = [_to_pair(sample) for sample in samples]
     return [data for data, _ in pairs], [int(label) for _, label in pairs]
 
 
-def decoded(samples: list[Any]) -> tuple[torch.Tensor, list[int]]:
-    pairs = [_pair(sample) for sample in samples]
-    return torch.stack([_pixels(data) for data, _ in pairs]), [int(label) for _, label in pairs]
+def collate_decoded(samples: list[Any]) -> tuple[torch.Tensor, list[int]]:
+    pairs = [_to_pair(sample) for sample in samples]
+    return torch.stack([_decode_image(data) for data, _ in pairs]), [int(label) for _, label in pairs]
 
 
-def _pair(sample: Any) -> tuple[bytes, int]:
+def _to_pair(sample: Any) -> tuple[bytes, int]:
     """The peers that were repacked give dicts; litdata's bytes are a view, which no worker can hand over."""
     return (bytes(sample["jpg"]), sample["cls"]) if isinstance(sample, dict) else sample
 
 
-def _pixels(data: bytes) -> torch.Tensor:
+def _decode_image(data: bytes) -> torch.Tensor:
     import numpy
     from PIL import Image
 
     image = Image.open(io.BytesIO(data))
-    image.draft("RGB", (SIDE, SIDE))
-    return torch.from_numpy(numpy.asarray(image.convert("RGB").resize((SIDE, SIDE), Image.Resampling.BILINEAR)).copy())
-
-
-def packtrain(given: Given, collate: Callable[..., Any]) -> Iterable[Any]:
-    from packtrain.torch.streaming import loader
-
-    return loader(
-        given.index, f"{given.www}/train.tar", batch_size=BATCH, workers=WORKERS, collate=collate, keep=given.keep
+    image.draft("RGB", (IMAGE_SIDE, IMAGE_SIDE))
+    return torch.from_numpy(
+        numpy.asarray(image.convert("RGB").resize((IMAGE_SIDE, IMAGE_SIDE), Image.Resampling.BILINEAR)).copy()
     )
 
 
-def packtrain_by_pipe(given: Given, collate: Callable[..., Any]) -> Iterable[Any]:
+def packtrain_loader(args: Arguments, collate: Callable[..., Any]) -> Iterable[Any]:
+    from packtrain.torch.streaming import make_streaming_loader
+
+    return make_streaming_loader(
+        args.index,
+        f"{args.www}/train.tar",
+        batch_size=BATCH_SIZE,
+        num_workers=N_WORKERS,
+        collate_fn=collate,
+        cache_dir=args.keep,
+    )
+
+
+def packtrain_pipe_loader(args: Arguments, collate: Callable[..., Any]) -> Iterable[Any]:
     """Samples in tuples are handed over as torch does it, which takes most of the time of all systems here."""
 
     def as_tuple(samples: list[Any]) -> tuple[Any, list[int]]:
         data, labels = collate(samples)
         return tuple(data), labels
 
-    return packtrain(given, as_tuple)
+    return packtrain_loader(args, as_tuple)
 
 
-class _Files(Dataset[Any]):
+class _FolderDataset(Dataset[Any]):
     def __init__(self, folder: Path) -> None:
         classes = {name: number for number, name in enumerate(sorted(os.listdir(folder)))}
         self._files = [(str(path), classes[path.parent.name]) for path in sorted(folder.glob("*/*"))]
@@ -88,54 +95,54 @@ class _Files(Dataset[Any]):
             return file.read(), label
 
 
-def folder(given: Given, collate: Callable[..., Any]) -> Iterable[Any]:
-    return DataLoader(_Files(given.folder), BATCH, shuffle=True, num_workers=WORKERS, collate_fn=collate)
+def folder_loader(args: Arguments, collate: Callable[..., Any]) -> Iterable[Any]:
+    return DataLoader(_FolderDataset(args.folder), BATCH_SIZE, shuffle=True, num_workers=N_WORKERS, collate_fn=collate)
 
 
-def webdataset(given: Given, collate: Callable[..., Any]) -> Iterable[Any]:
+def webdataset_loader(args: Arguments, collate: Callable[..., Any]) -> Iterable[Any]:
     import webdataset as wds
 
-    shards = len(list((given.folder.parent / "www/wds").glob("*.tar")))
-    urls = f"{given.www}/wds/s-{{000000..{shards - 1:06}}}.tar"
+    shards = len(list((args.folder.parent / "www/wds").glob("*.tar")))
+    urls = f"{args.www}/wds/s-{{000000..{shards - 1:06}}}.tar"
     data = wds.WebDataset(urls, shardshuffle=shards, empty_check=False).shuffle(1000).to_tuple("jpg", "cls")
-    return DataLoader(data, BATCH, num_workers=WORKERS, collate_fn=collate)
+    return DataLoader(data, BATCH_SIZE, num_workers=N_WORKERS, collate_fn=collate)
 
 
-def mosaicml(given: Given, collate: Callable[..., Any]) -> Iterable[Any]:
+def mosaicml_loader(args: Arguments, collate: Callable[..., Any]) -> Iterable[Any]:
     import streaming
 
-    data = streaming.StreamingDataset(remote="s3://mds/train", local=given.scratch, shuffle=True, batch_size=BATCH)
-    return DataLoader(data, BATCH, num_workers=WORKERS, collate_fn=collate)
+    data = streaming.StreamingDataset(remote="s3://mds/train", local=args.scratch, shuffle=True, batch_size=BATCH_SIZE)
+    return DataLoader(data, BATCH_SIZE, num_workers=N_WORKERS, collate_fn=collate)
 
 
-def litdata(given: Given, collate: Callable[..., Any]) -> Iterable[Any]:
+def litdata_loader(args: Arguments, collate: Callable[..., Any]) -> Iterable[Any]:
     import litdata as lit
     from litdata.streaming import downloader
     from litdata.streaming.resolver import Dir
 
     downloader._OBSTORE_CLIENT_OPTIONS["allow_http"] = True
     options = {
-        "endpoint_url": given.www,
+        "endpoint_url": args.www,
         "aws_access_key_id": "x",
         "aws_secret_access_key": "x",
         "region_name": "us-east-1",
     }
-    where = Dir(path=given.scratch, url="s3://lit/train")
+    where = Dir(path=args.scratch, url="s3://lit/train")
     data = lit.StreamingDataset(input_dir=where, shuffle=True, storage_options=options)
-    return lit.StreamingDataLoader(data, batch_size=BATCH, num_workers=WORKERS, collate_fn=collate, shuffle=True)
+    return lit.StreamingDataLoader(data, batch_size=BATCH_SIZE, num_workers=N_WORKERS, collate_fn=collate, shuffle=True)
 
 
-SYSTEMS = {
-    "packtrain": packtrain,
-    "packtrain_by_pipe": packtrain_by_pipe,
-    "folder": folder,
-    "webdataset": webdataset,
-    "mosaicml": mosaicml,
-    "litdata": litdata,
+LOADERS = {
+    "packtrain": packtrain_loader,
+    "packtrain_by_pipe": packtrain_pipe_loader,
+    "folder": folder_loader,
+    "webdataset": webdataset_loader,
+    "mosaicml": mosaicml_loader,
+    "litdata": litdata_loader,
 }
 
 
-def _pass(batches: Iterable[Any], most: int | None) -> dict[str, float]:
+def _run_epoch(batches: Iterable[Any], max_samples: int | None) -> dict[str, float]:
     began, count, first, labels, size = time.perf_counter(), 0, 0.0, [], 0
     for data, some in batches:
         if not count:
@@ -143,10 +150,10 @@ def _pass(batches: Iterable[Any], most: int | None) -> dict[str, float]:
         count += len(some)
         labels += some
         size += sum(map(len, data)) if isinstance(data, (list, tuple)) else 0
-        if most is not None and count >= most:
+        if max_samples is not None and count >= max_samples:
             break
     ended = time.perf_counter()
-    groups = [len(set(labels[at : at + BATCH])) for at in range(0, len(labels) - BATCH, BATCH)]
+    groups = [len(set(labels[at : at + BATCH_SIZE])) for at in range(0, len(labels) - BATCH_SIZE, BATCH_SIZE)]
     return {
         "samples": count,
         "first_batch_s": first - began,
@@ -158,7 +165,7 @@ def _pass(batches: Iterable[Any], most: int | None) -> dict[str, float]:
     }
 
 
-def _gradient(batches: Iterable[Any]) -> dict[str, float]:
+def _time_first_gradient(batches: Iterable[Any]) -> dict[str, float]:
     """Until the first gradient is there, of a network so small that the data is what takes the time."""
     model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 7, stride=4), torch.nn.Flatten(), torch.nn.LazyLinear(200))
 
@@ -168,7 +175,9 @@ def _gradient(batches: Iterable[Any]) -> dict[str, float]:
         torch.nn.functional.cross_entropy(scores, torch.tensor(labels)).backward()
         return time.perf_counter() - began
 
-    step(torch.zeros(BATCH, SIDE, SIDE, 3, dtype=torch.uint8), [0] * BATCH)  # torch's own first time takes long
+    step(
+        torch.zeros(BATCH_SIZE, IMAGE_SIDE, IMAGE_SIDE, 3, dtype=torch.uint8), [0] * BATCH_SIZE
+    )  # torch's own first time takes long
     began = time.perf_counter()
     step_s = step(*next(iter(batches)))
     return {"first_gradient_s": time.perf_counter() - began, "step_s": step_s}
@@ -182,7 +191,7 @@ def _cpu_s() -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("system", choices=SYSTEMS)
+    parser.add_argument("system", choices=LOADERS)
     parser.add_argument("--www", required=True)
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--index", type=Path)
@@ -195,11 +204,16 @@ def main() -> None:
     warnings.filterwarnings("ignore")
     logging.disable(logging.WARNING)
     torch.set_num_threads(1)
-    os.environ.update(_KEYS, S3_ENDPOINT_URL=given.www, AWS_ENDPOINT_URL=given.www, AWS_ALLOW_HTTP="true")
+    os.environ.update(_S3_ENVIRONMENT, S3_ENDPOINT_URL=given.www, AWS_ENDPOINT_URL=given.www, AWS_ALLOW_HTTP="true")
     given.scratch = tempfile.mkdtemp(prefix=f"{given.system}-")
-    batches = SYSTEMS[given.system](given, decoded if given.mode == "decoded" or given.gradient else raw)
+    batches = LOADERS[given.system](
+        given, collate_decoded if given.mode == "decoded" or given.gradient else collate_raw
+    )
     before = _cpu_s()
-    passes = [_gradient(batches) if given.gradient else _pass(batches, given.samples) for _ in range(given.epochs)]
+    passes = [
+        _time_first_gradient(batches) if given.gradient else _run_epoch(batches, given.samples)
+        for _ in range(given.epochs)
+    ]
     seen = {**passes[-1], "first_pass_s": passes[0].get("seconds", 0.0)}
     seen["cpu_s"] = _cpu_s() - before
     files = [file for file in Path(given.scratch).rglob("*") if file.is_file()]

@@ -7,14 +7,14 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 EVENTS_PER_JOB = 100
-_BESIDE = 2000  # jobs that run at the same time
-_STEP_S = 97  # between two events of one job
-_HOST = "<10.0.0.{}:9618?addrs=10.0.0.{}-9618&alias=node{}.example.edu&noUDP&sock=slot1_1_65_8c5c_2>"
+_CONCURRENT_JOBS = 2000  # jobs that run at the same time
+_EVENT_INTERVAL_S = 97  # between two events of one job
+_HOST_ADDRESS = "<10.0.0.{}:9618?addrs=10.0.0.{}-9618&alias=node{}.example.edu&noUDP&sock=slot1_1_65_8c5c_2>"
 _SITES = ("CHTC-Spark-CE1", "PDX-Coeus-CE1", "GP-ARGO-ksu-backfill", "SU-ITS-CE2")
 
 _SUBMIT = "Job submitted from host: <10.0.0.1:9618?addrs=10.0.0.1-9618&alias=ap.example.edu&noUDP&sock=schedd_1_43af>\n"
-_IMAGE = "Image size of job updated: {}\n\t5  -  MemoryUsage of job (MB)\n\t4992  -  ResidentSetSize of job (KB)\n"
-_INPUT = "Started transferring input files\n\tTransferring to host: {host}\n"
+_IMAGE_SIZE = "Image size of job updated: {}\n\t5  -  MemoryUsage of job (MB)\n\t4992  -  ResidentSetSize of job (KB)\n"
+_INPUT_STARTED = "Started transferring input files\n\tTransferring to host: {host}\n"
 _EXECUTE = (
     "Job executing on host: {host}\n\tSlotName: slot1_1@node{node}.example.edu\n\tCondorScratchDir = "
     '"/home/alice/pool/execute/dir_161/scratch"\n\tCpus = 1\n\tDisk = 1024\n\tGLIDEIN_ResourceName = "{site}"\n'
@@ -23,7 +23,7 @@ _EXECUTE = (
 _USAGE = (
     "\t\tUsr 0 00:00:00, Sys 0 00:00:00  -  Run Remote Usage\n\t\tUsr 0 00:00:00, Sys 0 00:00:00  -  Run Local Usage\n"
 )
-_TABLE = """\
+_RESOURCE_TABLE = """\
 \tPartitionable Resources :    Usage  Request Allocated\x20
 \t   Cpus                 :        0        1         1\x20
 \t   Disk (KB)            :       15     1024      1024\x20
@@ -32,52 +32,54 @@ _TABLE = """\
 \t   TimeExecute (s)      :     {execute:>4}                   \x20
 \t   TimeSlotBusy (s)     :     {busy:>4}                   \x20
 """
-_MOVED = "\t8  -  Run Bytes Sent By Job\n\t137438953472  -  Run Bytes Received By Job\n"
-_EVICTED = (
-    f"Job was evicted. Code 1022 Subcode 0\n\t(0) CPU times\n{_USAGE}{_MOVED}\tReason: Job vacated by schedd\n{_TABLE}"
+_BYTES_TABLE = "\t8  -  Run Bytes Sent By Job\n\t137438953472  -  Run Bytes Received By Job\n"
+_EVICTED = f"Job was evicted. Code 1022 Subcode 0\n\t(0) CPU times\n{_USAGE}{_BYTES_TABLE}\tReason: Job vacated by schedd\n{_RESOURCE_TABLE}"
+_TERMINATED = (
+    f"Job terminated.\n\t(1) Normal termination (return value 0)\n{_USAGE}{_USAGE.replace('Run', 'Total')}{_BYTES_TABLE}"
+    f"{_BYTES_TABLE.replace('Run', 'Total')}{_RESOURCE_TABLE}"
 )
-_ENDED = (
-    f"Job terminated.\n\t(1) Normal termination (return value 0)\n{_USAGE}{_USAGE.replace('Run', 'Total')}{_MOVED}"
-    f"{_MOVED.replace('Run', 'Total')}{_TABLE}"
-)
-_LOST = (
+_DISCONNECTED = (
     "Job disconnected, attempting to reconnect\n    Socket between submit and execute hosts closed unexpectedly\n"
     "    Trying to reconnect to slot1_1@node{node}.example.edu {host}\n"
 )
-_FOUND = "Job reconnected to slot1_1@node{node}.example.edu\n    startd address: {host}\n    starter address: {host}\n"
+_RECONNECTED = (
+    "Job reconnected to slot1_1@node{node}.example.edu\n    startd address: {host}\n    starter address: {host}\n"
+)
 
 
-def _life() -> list[tuple[str, str]]:
+def _job_events() -> list[tuple[str, str]]:
     """Codes and texts of one job: evicted once, disconnected once, then done."""
-    begins = [("040", _INPUT), ("040", "Finished transferring input files\n"), ("001", _EXECUTE)]
-    image = [("006", _IMAGE)]
+    begins = [("040", _INPUT_STARTED), ("040", "Finished transferring input files\n"), ("001", _EXECUTE)]
+    image = [("006", _IMAGE_SIZE)]
     first = [("000", _SUBMIT), *begins, *image * 40, ("004", _EVICTED)]
     outputs = [("040", "Started transferring output files\n"), ("040", "Finished transferring output files\n")]
-    last = [*outputs, ("005", _ENDED)]
-    middle = [*begins, *image * 20, ("022", _LOST), ("023", _FOUND)]
+    last = [*outputs, ("005", _TERMINATED)]
+    middle = [*begins, *image * 20, ("022", _DISCONNECTED), ("023", _RECONNECTED)]
     rest = EVENTS_PER_JOB - len(first) - len(middle) - len(last)
     return [*first, *middle, *image * rest, *last]
 
 
-def write_log(path: Path, jobs: int) -> int:
+def write_log(path: Path, n_jobs: int) -> int:
     """How many events it has."""
-    life = _life()
+    life = _job_events()
     began = datetime(2026, 1, 1)
     with open(path, "w", encoding="utf-8") as file:
-        for wave in range(0, jobs, _BESIDE):
-            file.writelines(_wave(range(wave, min(jobs, wave + _BESIDE)), life, began))
-            began += timedelta(seconds=_STEP_S * len(life))
-    return jobs * len(life)
+        for wave in range(0, n_jobs, _CONCURRENT_JOBS):
+            file.writelines(_interleaved_events(range(wave, min(n_jobs, wave + _CONCURRENT_JOBS)), life, began))
+            began += timedelta(seconds=_EVENT_INTERVAL_S * len(life))
+    return n_jobs * len(life)
 
 
-def _wave(jobs: range, life: list[tuple[str, str]], began: datetime) -> Iterator[str]:
+def _interleaved_events(jobs: range, job_events: list[tuple[str, str]], started_at: datetime) -> Iterator[str]:
     slot = 0  # where the newest stay began
-    for place, (code, text) in enumerate(life):
-        slot = place if text is _INPUT else slot
-        busy = _STEP_S * (place - slot)
-        when = (began + timedelta(seconds=_STEP_S * place)).isoformat(" ")
+    for place, (code, text) in enumerate(job_events):
+        slot = place if text is _INPUT_STARTED else slot
+        busy = _EVENT_INTERVAL_S * (place - slot)
+        when = (started_at + timedelta(seconds=_EVENT_INTERVAL_S * place)).isoformat(" ")
         for job in jobs:
             node = job % 250
-            host = _HOST.format(node, node, node)
-            said = text.format(5292, host=host, node=node, site=_SITES[job % 4], execute=busy - 2 * _STEP_S, busy=busy)
+            host = _HOST_ADDRESS.format(node, node, node)
+            said = text.format(
+                5292, host=host, node=node, site=_SITES[job % 4], execute=busy - 2 * _EVENT_INTERVAL_S, busy=busy
+            )
             yield f"{code} ({794569 + job // 10000}.{job % 10000:03}.000) {when} {said}...\n"

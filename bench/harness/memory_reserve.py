@@ -12,20 +12,20 @@ import mmap
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from harness.measure import tell
+from harness.measure import print_progress
 
-_PAGE, _PIECE = mmap.PAGESIZE, 1 << 20
-_POPULATE_WRITE = 23  # MADV_POPULATE_WRITE, which Python does not name
+_PAGE_BYTES, _BLOCK_BYTES = mmap.PAGESIZE, 1 << 20
+_MADV_POPULATE_WRITE = 23  # MADV_POPULATE_WRITE, which Python does not name
 
 
 @contextmanager
-def ballast(size: int) -> Iterator[None]:
+def reserve_memory(n_bytes: int) -> Iterator[None]:
     """About so many bytes of free memory are warm until left; 1/256 of them is in use."""
-    tell(f"warming {size / 1e9:.0f} GB of memory")
-    size -= size % _PIECE
-    with mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
+    print_progress(f"warming {n_bytes / 1e9:.0f} GB of memory")
+    n_bytes -= n_bytes % _BLOCK_BYTES
+    with mmap.mmap(-1, n_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
         memory.madvise(mmap.MADV_NOHUGEPAGE)
-        memory.madvise(_POPULATE_WRITE)
-        for at in range(0, size, _PIECE):
-            memory.madvise(mmap.MADV_DONTNEED, at + _PAGE, _PIECE - _PAGE)
+        memory.madvise(_MADV_POPULATE_WRITE)
+        for at in range(0, n_bytes, _BLOCK_BYTES):
+            memory.madvise(mmap.MADV_DONTNEED, at + _PAGE_BYTES, _BLOCK_BYTES - _PAGE_BYTES)
         yield

@@ -12,10 +12,10 @@ import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
-_SHARDS = 20
+_N_SHARDS = 20
 
 
-def samples(path: Path) -> Iterator[tuple[bytes, int]]:
+def read_shuffled_samples(path: Path) -> Iterator[tuple[bytes, int]]:
     """Of a tar of class tars, shuffled well: their shards are mixed when they are made."""
     import random
 
@@ -31,36 +31,36 @@ def samples(path: Path) -> Iterator[tuple[bytes, int]]:
             yield file.read(size), label
 
 
-def webdataset(path: Path, folder: Path) -> None:
+def write_webdataset(path: Path, folder: Path) -> None:
     folder.mkdir(parents=True)
     with contextlib.ExitStack() as opened:
-        shards = [opened.enter_context(tarfile.open(folder / f"s-{n:06}.tar", "w")) for n in range(_SHARDS)]
-        for number, (data, label) in enumerate(samples(path)):
+        shards = [opened.enter_context(tarfile.open(folder / f"s-{n:06}.tar", "w")) for n in range(_N_SHARDS)]
+        for number, (data, label) in enumerate(read_shuffled_samples(path)):
             for ending, content in (("jpg", data), ("cls", str(label).encode())):
                 member = tarfile.TarInfo(f"{number:08}.{ending}")
                 member.size = len(content)
-                shards[number % _SHARDS].addfile(member, io.BytesIO(content))
+                shards[number % _N_SHARDS].addfile(member, io.BytesIO(content))
 
 
-def mosaicml(path: Path, folder: Path) -> None:
+def write_mosaicml(path: Path, folder: Path) -> None:
     from streaming import MDSWriter
 
     with MDSWriter(out=str(folder), columns={"jpg": "bytes", "cls": "int"}) as out:
-        for data, label in samples(path):
+        for data, label in read_shuffled_samples(path):
             out.write({"jpg": data, "cls": label})
 
 
-def litdata(path: Path, folder: Path) -> None:
+def write_litdata(path: Path, folder: Path) -> None:
     from litdata.streaming.writer import BinaryWriter
 
     folder.mkdir(parents=True)
     writer = BinaryWriter(str(folder), chunk_bytes="64MB")
-    for number, (data, label) in enumerate(samples(path)):
+    for number, (data, label) in enumerate(read_shuffled_samples(path)):
         writer[number] = {"jpg": data, "cls": label}
     writer.done()
     writer.merge()
 
 
 if __name__ == "__main__":
-    makers = {"webdataset": webdataset, "mosaicml": mosaicml, "litdata": litdata}
+    makers = {"webdataset": write_webdataset, "mosaicml": write_mosaicml, "litdata": write_litdata}
     makers[sys.argv[1]](Path(sys.argv[2]), Path(sys.argv[3]))

@@ -9,17 +9,17 @@ from pathlib import Path
 
 from testbed import debian
 
-WHEELS = ("webdataset==1.0.2", "litdata==0.2.76", "mosaicml-streaming==0.13.0")
+WHEEL_REQUIREMENTS = ("webdataset==1.0.2", "litdata==0.2.76", "mosaicml-streaming==0.13.0")
 
 
-def python() -> Path:
+def peers_python() -> Path:
     """An interpreter that has the peers, and whatever this one has; made at the first call."""
-    folder = debian.cache() / "stream-peers"
-    with debian.locked(folder.with_name(folder.name + ".lock")):
+    folder = debian.cache_dir() / "stream-peers"
+    with debian.file_lock(folder.with_name(folder.name + ".lock")):
         if not (folder / "complete").exists():
             subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
             site = next(folder.glob("lib/python3*/site-packages"))
             (site / "project.pth").write_text(sysconfig.get_path("purelib") + "\n")
-            subprocess.run([folder / "bin/python", "-m", "pip", "install", "-qq", *WHEELS], check=True)
+            subprocess.run([folder / "bin/python", "-m", "pip", "install", "-qq", *WHEEL_REQUIREMENTS], check=True)
             (folder / "complete").touch()
     return folder / "bin/python"

@@ -18,14 +18,14 @@ from __future__ import annotations
 EXIT_OK = 0
 EXIT_INTERNAL = 1
 EXIT_USAGE = 2
-EXIT_REFUSED = 3
+EXIT_UNAVAILABLE = 3
 EXIT_NOT_FOUND = 4
 EXIT_FORMAT = 5
 EXIT_INTERRUPTED = 130
 
 # Of the agent only: it left on purpose, and another attempt goes on where it stopped.
-EXIT_CONTINUE_HERE = 85
-EXIT_CONTINUE_ELSEWHERE = 86
+EXIT_RESUME_IN_PLACE = 85
+EXIT_REQUEUE = 86
 
 
 class PacktrainError(Exception):
@@ -46,13 +46,13 @@ class NotFoundError(UsageError):
     exit_code = EXIT_NOT_FOUND
 
 
-class RefusedError(PacktrainError):
+class UnavailableError(PacktrainError):
     """Possible in general, but not now."""
 
-    exit_code = EXIT_REFUSED
+    exit_code = EXIT_UNAVAILABLE
 
 
-class LeaseLostError(RefusedError):
+class LeaseLostError(UnavailableError):
     """A supervisor with a newer epoch exists; this one must stop acting."""
 
 
@@ -78,9 +78,14 @@ class TransferError(FailedError):
     """
 
     def __init__(
-        self, kind: str, detail: str, source: str = "", retry_after_s: float | None = None, status: int | None = None
+        self,
+        kind: str,
+        detail: str,
+        redacted_url: str = "",
+        retry_after_s: float | None = None,
+        http_status: int | None = None,
     ) -> None:
         super().__init__(kind, detail)
-        self.source = source
+        self.redacted_url = redacted_url
         self.retry_after_s = retry_after_s
-        self.status = status
+        self.http_status = http_status

@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 
 
-def held(path: Path, create: bool) -> int | None:
+def open_locked(path: Path, create: bool) -> int | None:
     """The file, opened and ours; None if there is none. Raises BlockingIOError where another process has it."""
     flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
     while True:
@@ -22,40 +22,40 @@ def held(path: Path, create: bool) -> int | None:
             if create:
                 raise
             return None
-        if _is_ours(file, path):
+        if _lock_if_current(file, path):
             return file
 
 
-def _is_ours(file: int, path: Path) -> bool:
+def _lock_if_current(fd: int, path: Path) -> bool:
     """Else it is closed: who had it may have given it its name, or removed it, before we got the lock."""
     ours = False
     try:
-        _lock(file)
-        ours = is_at(file, path)
+        _lock_exclusive(fd)
+        ours = is_same_file(fd, path)
         return ours
     finally:
         if not ours:
-            os.close(file)
+            os.close(fd)
 
 
-def _lock(file: int) -> None:
+def _lock_exclusive(fd: int) -> None:
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise
     except OSError:
         pass
 
 
-def let_go(file: int) -> None:
+def unlock_and_close(fd: int) -> None:
     """Closed would do, but for a process that is just being started: it has the file, too, until its program runs."""
     with contextlib.suppress(OSError):
-        fcntl.flock(file, fcntl.LOCK_UN)
-    os.close(file)
+        fcntl.flock(fd, fcntl.LOCK_UN)
+    os.close(fd)
 
 
-def is_at(file: int, path: Path) -> bool:
+def is_same_file(fd: int, path: Path) -> bool:
     """Whether the open file is the one that stands there."""
     with contextlib.suppress(FileNotFoundError):
-        return os.path.samestat(os.fstat(file), path.stat())
+        return os.path.samestat(os.fstat(fd), path.stat())
     return False

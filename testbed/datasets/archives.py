@@ -12,23 +12,23 @@ from typing import IO
 
 from packtrain.errors import FailedError
 
-_UNREADABLE = (tarfile.TarError, lzma.LZMAError, zlib.error, EOFError, OSError, ValueError)
-_BLOCK = 1 << 20
+_READ_ERRORS = (tarfile.TarError, lzma.LZMAError, zlib.error, EOFError, OSError, ValueError)
+_BLOCK_BYTES = 1 << 20
 
 
 @contextmanager
-def reading(archive: Path, otherwise: str) -> Iterator[tarfile.TarFile]:
-    """Raises FailedError: not_the_data, with the words `otherwise`, also for a ValueError from inside."""
+def open_tar(archive: Path, error_text: str) -> Iterator[tarfile.TarFile]:
+    """Raises FailedError: unexpected_content, with the words `otherwise`, also for a ValueError from inside."""
     try:
         with tarfile.open(archive) as tar:
             yield tar
-            while tar.fileobj and tar.fileobj.read(_BLOCK):  # a compressed file has its checksum at the very end
+            while tar.fileobj and tar.fileobj.read(_BLOCK_BYTES):  # a compressed file has its checksum at the very end
                 pass
-    except _UNREADABLE as error:
-        raise FailedError("not_the_data", f"{archive} {otherwise}: {error}") from error
+    except _READ_ERRORS as error:
+        raise FailedError("unexpected_content", f"{archive} {error_text}: {error}") from error
 
 
-def member(tar: tarfile.TarFile, name: str) -> IO[bytes]:
+def open_member(tar: tarfile.TarFile, name: str) -> IO[bytes]:
     """Raises ValueError if there is no such file."""
     try:
         file = tar.extractfile(name)

@@ -10,7 +10,7 @@ import pickle
 import struct
 from typing import IO, Any
 
-_ARRAY_NAMES = {
+_NUMPY_ARRAY_NAMES = {
     ("numpy.core.multiarray", "_reconstruct"),
     ("numpy._core.multiarray", "_reconstruct"),  # as newer versions of numpy call it
     ("numpy", "ndarray"),
@@ -18,7 +18,7 @@ _ARRAY_NAMES = {
 }
 
 
-class Rows:
+class PixelRows:
     """A numpy array of uint8 with `width` bytes in each row."""
 
     def __init__(self, data: bytes, width: int) -> None:
@@ -27,64 +27,64 @@ class Rows:
     def __len__(self) -> int:
         return len(self.data) // self.width
 
-    def __getitem__(self, rows: slice) -> Rows:
+    def __getitem__(self, rows: slice) -> PixelRows:
         start, stop, _ = rows.indices(len(self))
-        return Rows(self.data[start * self.width : stop * self.width], self.width)
+        return PixelRows(self.data[start * self.width : stop * self.width], self.width)
 
 
-class _StandIn:
+class _ArrayPlaceholder:
     def __init__(self, *args: object) -> None:
         self.state: Any = None
 
     def __setstate__(self, state: Any) -> None:
         self.state = state
 
-    def rows(self) -> Rows:
+    def rows(self) -> PixelRows:
         """numpy's state of an array: version, shape, type, order, bytes."""
         _, (_, width), _, _, data = self.state
-        return Rows(data, width)
+        return PixelRows(data, width)
 
 
-class _Unpickler(pickle.Unpickler):
+class _ArrayUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> type:
-        if (module, name) not in _ARRAY_NAMES:
+        if (module, name) not in _NUMPY_ARRAY_NAMES:
             raise pickle.UnpicklingError(f"it asks for {module}.{name}, which no CIFAR-10 batch needs")
-        return _StandIn
+        return _ArrayPlaceholder
 
 
-def read(file: IO[bytes]) -> dict[bytes, Any]:
+def load_pickle(file: IO[bytes]) -> dict[bytes, Any]:
     """Raises ValueError, whatever is wrong with it."""
     try:
-        found = _Unpickler(file, encoding="bytes").load()
-        return {key: value.rows() if isinstance(value, _StandIn) else value for key, value in found.items()}
+        found = _ArrayUnpickler(file, encoding="bytes").load()
+        return {key: value.rows() if isinstance(value, _ArrayPlaceholder) else value for key, value in found.items()}
     except Exception as error:  # there is no end to what a broken pickle can raise
         raise ValueError(str(error)) from error
 
 
-def written(value: dict[bytes, Any]) -> bytes:
+def dump_pickle(value: dict[bytes, Any]) -> bytes:
     """The whole pickle, so that `encoding="bytes"` and `"latin1"` both read it.
 
     Python 3's own pickles of byte strings turn into other things under latin1, and name numpy's insides
     differently from version to version.
     """
-    return b"\x80\x02" + _python2(value) + b"."
+    return b"\x80\x02" + _encode_python2(value) + b"."
 
 
-def _python2(value: Any) -> bytes:
+def _encode_python2(value: Any) -> bytes:
     if isinstance(value, dict):
-        return b"}(" + b"".join(_python2(k) + _python2(v) for k, v in value.items()) + b"u"
+        return b"}(" + b"".join(_encode_python2(k) + _encode_python2(v) for k, v in value.items()) + b"u"
     if isinstance(value, list):
-        return b"](" + b"".join(map(_python2, value)) + b"e"
+        return b"](" + b"".join(map(_encode_python2, value)) + b"e"
     if isinstance(value, bytes):
         return b"T" + struct.pack("<i", len(value)) + value
     if isinstance(value, int):
         return b"J" + struct.pack("<i", value)
-    return _python2_array(value)
+    return _encode_python2_array(value)
 
 
-def _python2_array(rows: Rows) -> bytes:
+def _encode_python2_array(rows: PixelRows) -> bytes:
     """_reconstruct(ndarray, (0,), "b"), then its state: version, shape, dtype, Fortran order or not, bytes."""
-    p = _python2
+    p = _encode_python2
     empty = b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\n" + p(0) + b"\x85" + p(b"b") + b"\x87R"
     dtype = b"cnumpy\ndtype\n" + p(b"u1") + p(0) + p(1) + b"\x87R"
     dtype += b"(" + p(3) + p(b"|") + b"NNN" + p(-1) + p(-1) + p(0) + b"tb"

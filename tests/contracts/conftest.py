@@ -10,79 +10,86 @@ from typing import Any
 
 import pytest
 
-from packtrain.plan import Ref
-from packtrain.transfer.backends.file import FileStore
-from packtrain.transfer.backends.http import HttpStore
-from packtrain.transfer.backends.pelican.backend import PelicanStore
-from packtrain.transfer.backends.s3.backend import S3Store
-from packtrain.transfer.urls import joined
-from testbed.http_server import Origin
-from tests.support.memory_object_store import MemoryStore
+from packtrain.plan import Location
+from packtrain.transfer.backends.file import FileBackend
+from packtrain.transfer.backends.http import HttpBackend
+from packtrain.transfer.backends.pelican.backend import PelicanBackend
+from packtrain.transfer.backends.s3.backend import S3Backend
+from packtrain.transfer.urls import join_url
+from testbed.http_server import HttpServer
+from tests.support.memory_object_store import MemoryBackend
 
 
 @dataclass
-class Backend:
+class BackendCase:
     """A store, and how a test makes addresses in a place of its own."""
 
     name: str
     store: Any
-    ref: Callable[[str], Ref]
-    lists: bool = True
+    make_location: Callable[[str], Location]
+    can_list: bool = True
     immutable: bool = False  # objects are never changed, and so need no ETag
 
-    def put(self, name: str, data: bytes, folder: Path) -> Ref:
+    def put(self, name: str, data: bytes, folder: Path) -> Location:
         path = folder / "to-put"
         path.write_bytes(data)
-        self.store.put(self.ref(name), path)
-        return self.ref(name)
+        self.store.put(self.make_location(name), path)
+        return self.make_location(name)
 
 
-def plain(value: Any) -> str:
+def resolve_plain(value: Any) -> str:
     assert isinstance(value, str)
     return value
 
 
-def memory(request: pytest.FixtureRequest, place: str) -> Backend:
-    return Backend("memory", MemoryStore(), lambda name: Ref(joined(f"memory://{place}", name)))
+def memory_case(request: pytest.FixtureRequest, prefix: str) -> BackendCase:
+    return BackendCase("memory", MemoryBackend(), lambda name: Location(join_url(f"memory://{prefix}", name)))
 
 
-def file(request: pytest.FixtureRequest, place: str) -> Backend:
-    folder = request.getfixturevalue("tmp_path") / place
-    return Backend("file", FileStore(), lambda name: Ref((folder / name).as_uri()))
+def file_case(request: pytest.FixtureRequest, prefix: str) -> BackendCase:
+    folder = request.getfixturevalue("tmp_path") / prefix
+    return BackendCase("file", FileBackend(), lambda name: Location((folder / name).as_uri()))
 
 
-def http(request: pytest.FixtureRequest, place: str) -> Backend:
+def http_case(request: pytest.FixtureRequest, prefix: str) -> BackendCase:
     origin = request.getfixturevalue("http_origin")
-    return Backend(
-        "http", HttpStore(plain), lambda name: Ref(joined(f"{origin.url}/{place}", name), token="t0ken"), lists=False
+    return BackendCase(
+        "http",
+        HttpBackend(resolve_plain),
+        lambda name: Location(join_url(f"{origin.url}/{prefix}", name), token="t0ken"),
+        can_list=False,
     )
 
 
-def s3(request: pytest.FixtureRequest, place: str) -> Backend:
+def s3_case(request: pytest.FixtureRequest, prefix: str) -> BackendCase:
     server = request.getfixturevalue("s3_server")
-    return Backend("s3", S3Store(plain), lambda name: server.ref(f"{place}/{name}"))
+    return BackendCase("s3", S3Backend(resolve_plain), lambda name: server.ref(f"{prefix}/{name}"))
 
 
-def pelican(request: pytest.FixtureRequest, place: str) -> Backend:
+def pelican_case(request: pytest.FixtureRequest, prefix: str) -> BackendCase:
     federation = request.getfixturevalue("real_federation")
     request.getfixturevalue("monkeypatch").setenv("SSL_CERT_FILE", str(federation.ca))
-    url = federation.url(place)
-    return Backend("pelican", PelicanStore(plain), lambda name: Ref(joined(url, name)), immutable=True)
+    url = federation.url(prefix)
+    return BackendCase(
+        "pelican", PelicanBackend(resolve_plain), lambda name: Location(join_url(url, name)), immutable=True
+    )
 
 
 # What needs servers that take seconds to start runs in one process, which starts them once.
-_SLOW = [pytest.param(s, marks=[pytest.mark.slow, pytest.mark.xdist_group(s.__name__)]) for s in (s3, pelican)]
+_SLOW_CASES = [
+    pytest.param(s, marks=[pytest.mark.slow, pytest.mark.xdist_group(s.__name__)]) for s in (s3_case, pelican_case)
+]
 
 
-@pytest.fixture(params=[memory, file, http, *_SLOW], ids=lambda make: make.__name__)
-def backend(request: pytest.FixtureRequest) -> Backend:
-    made: Backend = request.param(request, uuid.uuid4().hex)
+@pytest.fixture(params=[memory_case, file_case, http_case, *_SLOW_CASES], ids=lambda make: make.__name__)
+def backend(request: pytest.FixtureRequest) -> BackendCase:
+    made: BackendCase = request.param(request, uuid.uuid4().hex)
     return made
 
 
 @pytest.fixture(scope="session")
-def http_origin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Origin]:
-    with Origin(tmp_path_factory.mktemp("origin"), token="t0ken", writable=True) as origin:
+def http_origin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpServer]:
+    with HttpServer(tmp_path_factory.mktemp("origin"), token="t0ken", writable=True) as origin:
         yield origin
 
 
@@ -97,7 +104,7 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 @pytest.fixture(scope="session")
 def real_federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """XRootD behind our director."""
-    from testbed.federation import RealFederation
+    from testbed.federation import XRootDFederation
 
-    with RealFederation(tmp_path_factory.mktemp("real-federation")) as made:
+    with XRootDFederation(tmp_path_factory.mktemp("real-federation")) as made:
         yield made

@@ -16,11 +16,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from packtrain.errors import FailedError, TransferError
-from packtrain.plan import Digest, Item, Output, Ref, Secret
+from packtrain.plan import Digest, Location, Output, RemoteFile, Secret
 from packtrain.transfer.backends.s3 import multipart
-from packtrain.transfer.backends.s3.backend import S3Store
-from packtrain.transfer.backends.s3.client import Wire, object_url
-from packtrain.transfer.backends.s3.multipart import cut
+from packtrain.transfer.backends.s3.backend import S3Backend
+from packtrain.transfer.backends.s3.client import S3Client, object_url
+from packtrain.transfer.backends.s3.multipart import split_into_slices
 from packtrain.transfer.digests import Digests
 from packtrain.transfer.fetch import fetch
 from packtrain.transfer.upload import upload_folder
@@ -40,42 +40,44 @@ def test_a_listing_of_many_pages_is_complete(s3_server, tmp_path):
     (tmp_path / "one").write_bytes(b"1")
     names = [f"n{number:04}" for number in range(1005)]
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda name: S3Store(str).put(s3_server.ref(f"many/{name}"), tmp_path / "one"), names))
-    assert [entry.name for entry in S3Store(str).list(s3_server.ref("many"))] == names
+        list(pool.map(lambda name: S3Backend(str).put(s3_server.ref(f"many/{name}"), tmp_path / "one"), names))
+    assert [entry.name for entry in S3Backend(str).list(s3_server.ref("many"))] == names
 
 
 def test_a_wrong_key_is_refused_with_the_servers_reason(s3_server):
     ref = replace(s3_server.ref("x"), s3=replace(s3_server.access, secret_key=Secret("k")))
-    error = failure(lambda: S3Store(lambda value: SECRET if isinstance(value, Secret) else value).open(ref))
-    assert error.kind == "token_refused"
+    error = failure(lambda: S3Backend(lambda value: SECRET if isinstance(value, Secret) else value).open(ref))
+    assert error.kind == "access_denied"
     assert "SignatureDoesNotMatch" in error.detail
 
 
 def test_without_keys_requests_are_unsigned(s3_server):
     ref = replace(s3_server.ref("x"), s3=replace(s3_server.access, access_key=None, secret_key=None))
-    error = failure(lambda: S3Store(str).open(ref))
-    assert error.kind == "token_refused"
+    error = failure(lambda: S3Backend(str).open(ref))
+    assert error.kind == "access_denied"
     assert "no token was sent" in error.detail
 
 
 def test_a_bucket_that_does_not_exist(s3_server):
-    ref = Ref("s3://no-such-bucket-here/x", s3=s3_server.access)
-    error = failure(lambda: list(S3Store(str).list(ref)))
+    ref = Location("s3://no-such-bucket-here/x", s3=s3_server.access)
+    error = failure(lambda: list(S3Backend(str).list(ref)))
     assert error.kind == "object_missing"
     assert "NoSuchBucket" in error.detail
 
 
 def test_an_upload_deletes_what_is_gone(s3_server, tmp_path):
     def names():
-        return [entry.name for entry in S3Store(str).list(s3_server.ref("synced"))]
+        return [entry.name for entry in S3Backend(str).list(s3_server.ref("synced"))]
 
-    output = Output(s3_server.ref("synced"), delete=True)
+    output = Output(s3_server.ref("synced"), delete_sync=True)
     for files in (["a.pt", "b c/d.txt"], ["a.pt"]):
         folder = tmp_path / str(len(files))
         for name in files:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_bytes(b"data")
-        upload_folder(folder, output, str, stop=lambda: None, progress=lambda d, t: None, patience_s=5)
+        upload_folder(
+            folder, output, str, check_cancelled=lambda: None, on_progress=lambda d, t: None, retry_timeout_s=5
+        )
         assert names() == files
 
 
@@ -104,7 +106,7 @@ def large(tmp_path):
 
 
 def keys_of(server, prefix: str) -> list[str]:
-    return [entry.name for entry in S3Store(str).list(server.ref(prefix))]
+    return [entry.name for entry in S3Backend(str).list(server.ref(prefix))]
 
 
 def begun(server, ref) -> list[dict]:
@@ -115,27 +117,27 @@ def begun(server, ref) -> list[dict]:
 def test_a_large_file_goes_in_parts_and_is_what_boto3_reads(s3_server, large):
     ref = s3_server.ref("parts/ü large.bin")
     heard = CutAfter(float("inf"))
-    S3Store(str).put(ref, large, heard)
+    S3Backend(str).put(ref, large, heard)
     body = s3_server.client.get_object(Bucket="testbed", Key="parts/ü large.bin")["Body"].read()
     assert body == large.read_bytes()
     assert heard.seen == large.stat().st_size
-    assert S3Store(str).stat(ref).etag.strip('"').endswith("-3")
+    assert S3Backend(str).stat(ref).etag.strip('"').endswith("-3")
     assert begun(s3_server, ref) == []
 
 
 def test_an_upload_in_parts_is_invisible_until_it_is_complete(s3_server, large):
     ref = s3_server.ref("hidden/large.bin")
     with pytest.raises(Cut):
-        S3Store(str).put(ref, large, CutAfter(25 << 20))
+        S3Backend(str).put(ref, large, CutAfter(25 << 20))
     assert keys_of(s3_server, "hidden") == []
     assert len(begun(s3_server, ref)) == 1
-    S3Store(str).abandon(ref)
+    S3Backend(str).abort_uploads(ref)
     assert begun(s3_server, ref) == []
 
 
 def test_a_new_store_goes_on_with_the_parts_that_are_there(s3_server, large):
     ref = s3_server.ref("resumed/large.bin")
-    pieces = cut(large)
+    pieces = split_into_slices(large)
     upload = s3_server.client.create_multipart_upload(Bucket="testbed", Key="resumed/large.bin")
     with open(large, "rb") as file:
         s3_server.client.upload_part(
@@ -146,7 +148,7 @@ def test_a_new_store_goes_on_with_the_parts_that_are_there(s3_server, large):
             Body=file.read(pieces[0].length),
         )
     blocks = []
-    S3Store(str).put(ref, large, blocks.append)
+    S3Backend(str).put(ref, large, blocks.append)
     assert pieces[0].length in blocks  # the first part, reported at once because it was there
     assert sum(blocks) == large.stat().st_size
     assert s3_server.client.get_object(Bucket="testbed", Key="resumed/large.bin")["Body"].read() == large.read_bytes()
@@ -171,20 +173,20 @@ def test_an_upload_of_another_file_to_the_same_key_is_left_alone(s3_server, larg
     """The last one that is complete wins, whole; nobody's parts get into the other's, or are taken from it."""
     ref = s3_server.ref("shared/large.bin")
     rivals = [Rival(s3_server, "shared/large.bin", os.urandom(17 << 20)) for _ in range(2)]
-    S3Store(str).put(ref, large)
+    S3Backend(str).put(ref, large)
     with pytest.raises(Cut):
-        S3Store(str).put(ref, large, CutAfter(25 << 20))
-    S3Store(str).abandon(ref)
+        S3Backend(str).put(ref, large, CutAfter(25 << 20))
+    S3Backend(str).abort_uploads(ref)
     assert s3_server.client.get_object(Bucket="testbed", Key="shared/large.bin")["Body"].read() == large.read_bytes()
     for rival in rivals:
         rival.complete()
 
 
 def test_beside_rivals_not_even_one_that_begins_alike(s3_server, large, monkeypatch):
-    monkeypatch.setattr(multipart, "_has_rivals", False)
-    multipart.beware_of_rivals()
-    rival = Rival(s3_server, "alike/large.bin", large.read_bytes()[: cut(large)[0].length])
-    S3Store(str).put(s3_server.ref("alike/large.bin"), large)
+    monkeypatch.setattr(multipart, "_is_adoption_disabled", False)
+    multipart.disable_upload_adoption()
+    rival = Rival(s3_server, "alike/large.bin", large.read_bytes()[: split_into_slices(large)[0].length])
+    S3Backend(str).put(s3_server.ref("alike/large.bin"), large)
     rival.complete()
 
 
@@ -215,7 +217,7 @@ def test_a_new_process_goes_on_where_another_was_killed(s3_server, tmp_path):
     assert killed.returncode == -9
     assert keys_of(s3_server, "killed") == []
     with Flaky(s3_server.endpoint, answers_puts=99) as counting:
-        S3Store(str).put(replace(ref, s3=replace(access, endpoint=counting.url)), path)
+        S3Backend(str).put(replace(ref, s3=replace(access, endpoint=counting.url)), path)
         assert 1 <= counting.good_puts <= 5
     assert s3_server.client.get_object(Bucket="testbed", Key="killed/six-parts.bin")["Body"].read() == path.read_bytes()
 
@@ -223,9 +225,9 @@ def test_a_new_process_goes_on_where_another_was_killed(s3_server, tmp_path):
 def test_parts_of_another_file_are_replaced(s3_server, large):
     ref = s3_server.ref("changed/large.bin")
     with pytest.raises(Cut):
-        S3Store(str).put(ref, large, CutAfter(33 << 20))
+        S3Backend(str).put(ref, large, CutAfter(33 << 20))
     large.write_bytes(os.urandom(1 << 20) * 20)
-    S3Store(str).put(ref, large)
+    S3Backend(str).put(ref, large)
     assert s3_server.client.get_object(Bucket="testbed", Key="changed/large.bin")["Body"].read() == large.read_bytes()
     assert begun(s3_server, ref) == []
 
@@ -236,9 +238,14 @@ def test_an_upload_that_is_given_up_leaves_nothing(s3_server, large):
         there = replace(ref, s3=replace(ref.s3, endpoint=flaky.url))
         with pytest.raises(FailedError) as caught:
             upload_folder(
-                large.parent, Output(there), str, stop=lambda: None, progress=lambda d, t: None, patience_s=0.2
+                large.parent,
+                Output(there),
+                str,
+                check_cancelled=lambda: None,
+                on_progress=lambda d, t: None,
+                retry_timeout_s=0.2,
             )
-    assert caught.value.kind == "sink_failed"
+    assert caught.value.kind == "upload_failed"
     assert begun(s3_server, s3_server.ref("given-up/large.bin")) == []
     assert keys_of(s3_server, "given-up") == []
 
@@ -247,7 +254,14 @@ def test_a_passing_failure_costs_only_the_parts_that_it_hit(s3_server, large):
     with Flaky(s3_server.endpoint, answers_puts=1, recovers_after=2) as flaky:
         ref = s3_server.ref("flaky")
         there = replace(ref, s3=replace(ref.s3, endpoint=flaky.url))
-        upload_folder(large.parent, Output(there), str, stop=lambda: None, progress=lambda d, t: None, patience_s=20)
+        upload_folder(
+            large.parent,
+            Output(there),
+            str,
+            check_cancelled=lambda: None,
+            on_progress=lambda d, t: None,
+            retry_timeout_s=20,
+        )
         assert flaky.good_puts == 3
     body = s3_server.client.get_object(Bucket="testbed", Key="flaky/large.bin")["Body"].read()
     assert body == large.read_bytes()
@@ -256,14 +270,14 @@ def test_a_passing_failure_costs_only_the_parts_that_it_hit(s3_server, large):
 def test_the_sha256_of_a_small_object_is_known_and_that_of_parts_is_not_taken_for_one(s3_server, large):
     small = large.parent / "small"
     small.write_bytes(b"small")
-    S3Store(str).put(s3_server.ref("sums/small"), small)
-    S3Store(str).put(s3_server.ref("sums/large"), large)
+    S3Backend(str).put(s3_server.ref("sums/small"), small)
+    S3Backend(str).put(s3_server.ref("sums/large"), large)
     digest = Digest("sha256", hashlib.sha256(b"small").hexdigest())
-    assert S3Store(str).stat(s3_server.ref("sums/small")).digest == digest
-    stream = S3Store(str).open(s3_server.ref("sums/small"))
+    assert S3Backend(str).stat(s3_server.ref("sums/small")).digest == digest
+    stream = S3Backend(str).open(s3_server.ref("sums/small"))
     stream.close()
     assert stream.info.digest == digest
-    assert S3Store(str).stat(s3_server.ref("sums/large")).digest is None
+    assert S3Backend(str).stat(s3_server.ref("sums/large")).digest is None
 
 
 CRC32C = Digest("crc32c", "e3069283")  # of the digits 1 to 9
@@ -274,17 +288,20 @@ def given_by_boto3(server, key: str, data: bytes, **more):
     return server.ref(key)
 
 
-def given_without_checksum(ref: Ref, data: bytes, path) -> None:
+def given_without_checksum(ref: Location, data: bytes, path) -> None:
     path.write_bytes(data)
-    Wire(str).ask(ref, "PUT", object_url(ref), {}, body=path, sha256=hashlib.sha256(data).hexdigest()).close()
+    S3Client(str).request(
+        ref, "PUT", object_url(ref), {}, body=path, body_sha256=hashlib.sha256(data).hexdigest()
+    ).close()
 
 
 def test_other_checksums_are_known_too(s3_server):
     assert (
-        S3Store(str).stat(given_by_boto3(s3_server, "crc/c", b"123456789", ChecksumCRC32C="4waSgw==")).digest == CRC32C
+        S3Backend(str).stat(given_by_boto3(s3_server, "crc/c", b"123456789", ChecksumCRC32C="4waSgw==")).digest
+        == CRC32C
     )
     plain = given_by_boto3(s3_server, "crc/plain", b"123456789", ChecksumAlgorithm="CRC32")
-    assert S3Store(str).stat(plain).digest == Digest("crc32", "cbf43926")
+    assert S3Backend(str).stat(plain).digest == Digest("crc32", "cbf43926")
 
 
 @pytest.mark.parametrize("algorithm", ["sha256", "crc32c", "crc32"])
@@ -292,17 +309,26 @@ def test_a_download_in_parts_is_compared_with_what_s3_states_when_asked(s3_serve
     data = os.urandom((5 << 20) + 7)
     digests = Digests(Digest(algorithm, ""))
     digests.update(data)
-    stated = base64.b64encode(bytes.fromhex(digests.value(algorithm))).decode()
+    stated = base64.b64encode(bytes.fromhex(digests.hexdigest(algorithm))).decode()
     ref = given_by_boto3(s3_server, f"asked/{algorithm}", data, **{f"Checksum{algorithm.upper()}": stated})
-    got = fetch(Item("x", (ref,)), tmp_path / "x", str, patience_s=5, stop=lambda: None, progress=lambda d, t: None)
+    got = fetch(
+        RemoteFile("x", (ref,)),
+        tmp_path / "x",
+        str,
+        retry_timeout_s=5,
+        check_cancelled=lambda: None,
+        on_progress=lambda d, t: None,
+    )
     assert got.verified_by == algorithm
     assert (tmp_path / "x").read_bytes() == data
 
 
 def test_an_object_without_a_checksum_is_not_called_verified(s3_server, large, tmp_path):
-    S3Store(str).put(s3_server.ref("asked/parts"), large)
-    item = Item("x", (s3_server.ref("asked/parts"),))
-    got = fetch(item, tmp_path / "x", str, patience_s=5, stop=lambda: None, progress=lambda d, t: None)
+    S3Backend(str).put(s3_server.ref("asked/parts"), large)
+    item = RemoteFile("x", (s3_server.ref("asked/parts"),))
+    got = fetch(
+        item, tmp_path / "x", str, retry_timeout_s=5, check_cancelled=lambda: None, on_progress=lambda d, t: None
+    )
     assert got.verified_by == ""
 
 
@@ -313,9 +339,11 @@ def test_a_small_object_costs_one_request(s3_server, tmp_path, more, algorithm):
     else:
         given_without_checksum(s3_server.ref("asked/small"), b"123456789", tmp_path / "given")
     with Flaky(s3_server.endpoint, answers_puts=0) as counting:
-        ref = Ref("s3://testbed/asked/small", s3=replace(s3_server.access, endpoint=counting.url))
-        item = Item("x", (ref,), size=9)
-        got = fetch(item, tmp_path / "x", str, patience_s=5, stop=lambda: None, progress=lambda d, t: None)
+        ref = Location("s3://testbed/asked/small", s3=replace(s3_server.access, endpoint=counting.url))
+        item = RemoteFile("x", (ref,), size=9)
+        got = fetch(
+            item, tmp_path / "x", str, retry_timeout_s=5, check_cancelled=lambda: None, on_progress=lambda d, t: None
+        )
     assert (got.verified_by, counting.seen) == (algorithm, ["GET"])
 
 

@@ -5,23 +5,23 @@ from __future__ import annotations
 
 import pytest
 
-from packtrain.engines.api import Amendment, Ticket
+from packtrain.engines.api import Overrides, SubmitRequest
 from packtrain.events import kinds
 from packtrain.plan import Job, Limits, Resources
-from packtrain.simulate.job_behaviour import Agent
+from packtrain.simulate.job_behaviour import AgentBehaviour
 from packtrain.simulate.simulated_engine import SimulatedEngine
-from tests.support.pool_models import HOUR, site, world
+from tests.support.pool_models import HOUR_S, make_model, make_site
 
-WHOLE = 600 + HOUR + 2  # transfer, computing, probe
+WHOLE = 600 + HOUR_S + 2  # transfer, computing, probe
 
 
 @pytest.fixture
 def engine():
-    return SimulatedEngine("run-1", world(site(slots=1)), Agent(), 1)
+    return SimulatedEngine("run-1", make_model(make_site(slots=1)), AgentBehaviour(), 1)
 
 
 def ticket(decision, **amended):
-    return Ticket(decision, Job(decision.partition("-")[0], (), Resources(), Limits(), ()), Amendment(**amended))
+    return SubmitRequest(decision, Job(decision.partition("-")[0], (), Resources(), Limits(), ()), Overrides(**amended))
 
 
 def until(engine, ready):
@@ -52,10 +52,10 @@ def test_an_attempt_runs_and_is_gone_with_its_exit_code_and_its_words(engine):
     seen = until(engine, gone("0-1"))
     assert (seen[-1].decision, seen[-1].job, seen[-1].exit_code, bool(seen[-1].detail)) == ("0-1", "0", 0, True)
     assert seen[-1].when == pytest.approx(WHOLE)
-    (ended,) = words(seen, kinds.ATTEMPT_ENDED)
+    (ended,) = words(seen, kinds.AGENT_ENDED)
     assert ended.data["outcome"] == "succeeded"
-    (started,) = words(seen, kinds.ATTEMPT_STARTED)
-    assert (started.data["decision"], started.data["site"]) == ("0-1", "Ada")
+    (started,) = words(seen, kinds.AGENT_STARTED)
+    assert (started.data["attempt"], started.data["site"]) == ("0-1", "Ada")
     steps = [s.glimpse["step"] for s in seen if s.glimpse]
     assert steps == sorted(set(steps)) and steps, "it tells how far it is"
 
@@ -104,7 +104,7 @@ def test_one_that_is_asked_to_leave_saves(engine):
     until(engine, lambda seen: any(s.glimpse for s in seen))
     engine.cancel(["0-1"])
     seen = until(engine, gone("0-1"))
-    (ended,) = words(seen, kinds.ATTEMPT_ENDED)
+    (ended,) = words(seen, kinds.AGENT_ENDED)
     assert ended.data["outcome"] == "continue" and ended.data["step"] > 0
     engine.submit([ticket("0-2")])
     (restored,) = words(until(engine, gone("0-2")), kinds.CHECKPOINT_RESTORED)
@@ -119,32 +119,34 @@ def test_first_come_first_served(engine):
 
 
 def test_places_are_avoided():
-    engine = SimulatedEngine("run-1", world(site("Ada", 3), site("Bob", 1)), Agent(), 1)
+    engine = SimulatedEngine("run-1", make_model(make_site("Ada", 3), make_site("Bob", 1)), AgentBehaviour(), 1)
     engine.submit([ticket(f"{n}-1", avoid_sites=("Ada",)) for n in range(3)])
     engine.submit([ticket(f"{n}-1", avoid_machines=("Bob-1", "Ada-1")) for n in range(3, 8)])
     seen = until(engine, gone(*(f"{n}-1" for n in range(8))))
-    where = {s.job: s.host for s in seen if s.status == "placed"}
+    where = {s.job_id: s.host for s in seen if s.status == "placed"}
     assert [where[str(n)] for n in range(3)] == ["Bob-1"] * 3
     assert {where[str(n)] for n in range(3, 8)} <= {"Ada-2", "Ada-3"}
 
 
 def test_the_pool_starts_again_what_it_took_back():
-    engine = SimulatedEngine("run-1", world(site(slots=1, evictions=1 / HOUR)), Agent(), 3)
+    engine = SimulatedEngine("run-1", make_model(make_site(slots=1, evictions=1 / HOUR_S)), AgentBehaviour(), 3)
     engine.submit([ticket("0-1")])
     seen = until(engine, gone("0-1"))
-    told = [(s.status, s.start) for s in seen if s.status in ("placed", "stopped", "gone")]
+    told = [(s.status, s.execution) for s in seen if s.status in ("placed", "stopped", "gone")]
     starts = told[-1][1]
     assert starts > 1
     turns = [(status, n) for n in range(1, starts + 1) for status in ("placed", "stopped")]
     assert told == [*turns[:-1], ("gone", starts)]
-    assert len({s.serial for s in seen if s.serial}) == len([s for s in seen if s.serial])
+    assert len({s.seq for s in seen if s.seq}) == len([s for s in seen if s.seq])
 
 
 def test_a_program_without_checkpoints_is_held_at_the_time_limit_and_can_be_released():
-    engine = SimulatedEngine("run-1", world(site(slots=1), limit_s=600.0), Agent(checkpoint_s=None), 1)
+    engine = SimulatedEngine(
+        "run-1", make_model(make_site(slots=1), limit_s=600.0), AgentBehaviour(checkpoint_interval_s=None), 1
+    )
     engine.submit([ticket("0-1")])
     held = until(engine, lambda seen: seen and seen[-1].status == "held")[-1]
-    assert (held.kind, held.action, held.code) == ("time_limit", "give_up", (47, 0))
+    assert (held.failure_kind, held.hold_action, held.hold_code) == ("pool_time_limit", "give_up", (47, 0))
     engine.release(["0-1", "unknown"])
     assert [s.status for s in until(engine, lambda seen: seen and seen[-1].status == "held")][:2] == [
         "released",

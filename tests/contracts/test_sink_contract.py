@@ -43,7 +43,7 @@ def test_putting_the_same_again_is_no_error(backend, tmp_path: Path):
 def test_bytes_are_counted_as_they_leave(backend, tmp_path: Path):
     counted: list[int] = []
     (tmp_path / "to-put").write_bytes(b"x" * 400_000)
-    backend.store.put(backend.ref("counted.bin"), tmp_path / "to-put", counted.append)
+    backend.store.put(backend.make_location("counted.bin"), tmp_path / "to-put", counted.append)
     assert sum(counted) == 400_000
 
 
@@ -84,7 +84,7 @@ def test_delete_makes_it_gone_and_may_be_repeated(backend, tmp_path: Path):
 
 
 def test_listing_shows_only_what_is_complete(backend, tmp_path: Path):
-    if backend.lists:
+    if backend.can_list:
         backend.put("folder/one", b"1", tmp_path)
         backend.put("folder/two", b"22", tmp_path)
-        assert sorted(entry.name for entry in backend.store.list(backend.ref("folder"))) == ["one", "two"]
+        assert sorted(entry.name for entry in backend.store.list(backend.make_location("folder"))) == ["one", "two"]

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from packtrain.errors import TransferError
-from packtrain.transfer.api import WHOLE, Span, Stream
+from packtrain.transfer.api import FULL_RANGE, ByteRange, ObjectStream
 
 DATA = bytes(range(256)) * 1200  # more than one block of any backend
 
 
-def everything(stream: Stream, step: int = 100_000) -> bytes:
+def everything(stream: ObjectStream, step: int = 100_000) -> bytes:
     try:
         return b"".join(iter(lambda: stream.read(step), b""))
     finally:
@@ -33,19 +33,21 @@ def test_stat_tells_the_size_and_a_stable_etag(backend, ref):
 
 def test_stat_promises_ranges_and_open_keeps_the_promise(backend, ref):
     assert backend.store.stat(ref).ranges
-    stream = backend.store.open(ref, Span(1000))
+    stream = backend.store.open(ref, ByteRange(1000))
     assert stream.start == 1000
     assert everything(stream) == DATA[1000:]
 
 
 def test_open_gives_all_bytes_and_says_what_stat_says(backend, ref):
-    stream = backend.store.open(ref, WHOLE)
+    stream = backend.store.open(ref, FULL_RANGE)
     told = backend.store.stat(ref)
     assert (stream.start, stream.info.size, stream.info.etag) == (0, told.size, told.etag)
     assert everything(stream) == DATA
 
 
-@pytest.mark.parametrize("span", [Span(0, 1), Span(5, 70_000), Span(len(DATA) - 1, len(DATA)), Span(len(DATA) - 3)])
+@pytest.mark.parametrize(
+    "span", [ByteRange(0, 1), ByteRange(5, 70_000), ByteRange(len(DATA) - 1, len(DATA)), ByteRange(len(DATA) - 3)]
+)
 def test_a_span_gives_its_bytes_and_the_size_of_the_whole(backend, ref, span):
     stream = backend.store.open(ref, span)
     assert stream.info.size == len(DATA)
@@ -53,7 +55,7 @@ def test_a_span_gives_its_bytes_and_the_size_of_the_whole(backend, ref, span):
 
 
 def test_a_span_at_the_end_is_empty(backend, ref):
-    stream = backend.store.open(ref, Span(len(DATA)))
+    stream = backend.store.open(ref, ByteRange(len(DATA)))
     assert stream.info.size == len(DATA)
     assert everything(stream) == b""
 
@@ -84,7 +86,7 @@ def test_another_content_has_another_etag(backend, ref, tmp_path):
 @pytest.mark.parametrize("method", ["stat", "open"])
 def test_what_is_not_there_is_missing(backend, method):
     with pytest.raises(TransferError) as caught:
-        getattr(backend.store, method)(backend.ref("nothing/here.bin"))
+        getattr(backend.store, method)(backend.make_location("nothing/here.bin"))
     assert caught.value.kind == "object_missing"
     assert "here.bin" in caught.value.detail
 
@@ -94,17 +96,17 @@ def test_list_finds_all_below_by_relative_names(backend, tmp_path):
     for name, size in names.items():
         backend.put(f"tree/{name}", b"x" * size, tmp_path)
     backend.put("treehouse/not-below.txt", b"x", tmp_path)
-    if not backend.lists:
+    if not backend.can_list:
         with pytest.raises(TransferError, match="list") as caught:
-            list(backend.store.list(backend.ref("tree")))
+            list(backend.store.list(backend.make_location("tree")))
         assert caught.value.kind == "unsupported"
         return
-    entries = list(backend.store.list(backend.ref("tree")))
+    entries = list(backend.store.list(backend.make_location("tree")))
     assert {entry.name: entry.size for entry in entries} == names
     for entry in entries:
         assert everything(backend.store.open(entry.ref)) == b"x" * names[entry.name]
 
 
 def test_an_empty_prefix_lists_nothing(backend):
-    if backend.lists:
-        assert list(backend.store.list(backend.ref("nobody/was/here"))) == []
+    if backend.can_list:
+        assert list(backend.store.list(backend.make_location("nobody/was/here"))) == []

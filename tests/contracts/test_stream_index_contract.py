@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from packtrain.errors import FailedError
-from packtrain.indexing import Wish, build
-from packtrain.plan import Ref
-from packtrain.stream.index import FILES, Index
-from packtrain.transfer.api import Span
-from packtrain.transfer.backends.pelican.backend import PelicanStore
+from packtrain.indexing import IndexRequest, build_index
+from packtrain.plan import Location
+from packtrain.stream.index import LAYOUT_FILES, Index
+from packtrain.transfer.api import ByteRange
+from packtrain.transfer.backends.pelican.backend import PelicanBackend
 
 
 def plain(value) -> str:
@@ -47,17 +47,17 @@ def contents(index: Index) -> tuple:
 
 def test_the_same_over_every_backend(backend, tmp_path):
     data = nested(tmp_path / "train.tar")
-    of_the_file = build(Wish([[Ref((tmp_path / "train.tar").as_uri())]], plain), tmp_path / "own")
+    of_the_file = build_index(IndexRequest([[Location((tmp_path / "train.tar").as_uri())]], plain), tmp_path / "own")
     ref = backend.put("train.tar", data, tmp_path)
     if backend.name == "memory":  # no scheme of an address: only tests have it
         with pytest.raises(FailedError, match="scheme"):
-            build(Wish([[ref]], plain), tmp_path / "index")
+            build_index(IndexRequest([[ref]], plain), tmp_path / "index")
         return
-    index = build(Wish([[ref]], plain), tmp_path / "index")
+    index = build_index(IndexRequest([[ref]], plain), tmp_path / "index")
     assert contents(index) == contents(of_the_file)
     assert bool(index.archives[0].etag or index.archives[0].modified) is not backend.immutable
     one = index.sample(7)
-    stream = backend.store.open(ref, Span(one.offset, one.offset + one.size))
+    stream = backend.store.open(ref, ByteRange(one.offset, one.offset + one.size))
     assert stream.read(100) == data[one.offset : one.offset + 100]
     stream.close()
 
@@ -66,15 +66,15 @@ def test_a_folder_of_every_backend_that_lists(backend, tmp_path):
     names = ("cat/1.jpg", "dog/2.jpg")
     for name in names:
         backend.put(f"data/{name}", name.encode(), tmp_path)
-    folder = backend.ref("data")
-    wish = Wish([[replace(folder, url=folder.url + "/")]], plain, patience_s=0.1)
-    if not backend.lists or backend.name == "memory":
+    folder = backend.make_location("data")
+    wish = IndexRequest([[replace(folder, url=folder.url + "/")]], plain, retry_timeout_s=0.1)
+    if not backend.can_list or backend.name == "memory":
         with pytest.raises(FailedError):
-            build(wish, tmp_path / "index")
+            build_index(wish, tmp_path / "index")
         return
-    index = build(wish, tmp_path / "index")
-    assert (index.layout, list(index.names()), index.class_names) == (FILES, list(names), ("cat", "dog"))
-    stream = backend.store.open(replace(folder, url=index.address(1)))
+    index = build_index(wish, tmp_path / "index")
+    assert (index.layout, list(index.names()), index.class_names) == (LAYOUT_FILES, list(names), ("cat", "dog"))
+    stream = backend.store.open(replace(folder, url=index.sample_url(1)))
     assert stream.read(100) == b"dog/2.jpg"
     stream.close()
 
@@ -85,9 +85,9 @@ def test_the_headers_are_read_at_the_origin(real_federation, tmp_path, monkeypat
     """A cache would fetch a block of the file for every one of them."""
     monkeypatch.setenv("SSL_CERT_FILE", str(real_federation.ca))
     name = f"{uuid.uuid4().hex}.tar"
-    PelicanStore(plain).put(Ref(real_federation.url(name)), _made(tmp_path / "train.tar"))
+    PelicanBackend(plain).put(Location(real_federation.url(name)), _made(tmp_path / "train.tar"))
     real_federation.director.seen.clear()
-    assert len(build(Wish([[Ref(real_federation.url(name))]], plain), tmp_path / "index")) == 10
+    assert len(build_index(IndexRequest([[Location(real_federation.url(name))]], plain), tmp_path / "index")) == 10
     asked = [seen.path for seen in real_federation.director.seen if name in seen.path]
     assert asked and all("/director/origin/" in path for path in asked)
 

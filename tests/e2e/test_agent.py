@@ -16,17 +16,17 @@ from packtrain import __version__
 from packtrain.plan import (
     Digest,
     EnvVar,
-    Expect,
+    ExpectedOutput,
     Input,
     Limits,
+    Location,
     Output,
     Plan,
-    Ref,
     Secret,
     write_plan,
 )
-from testbed.http_server import Origin
-from tests.support.agent_runs import an_input, assert_failed, job, make_tar, sh
+from testbed.http_server import HttpServer
+from tests.support.agent_runs import assert_failed, make_input, make_job, make_step, make_tar
 
 pytestmark = pytest.mark.slow
 
@@ -40,11 +40,11 @@ TRAIN = 'cp "$DEEPSQUARE_INPUT/data.txt" "$DEEPSQUARE_OUTPUT/model.pt"'
 def test_a_good_job(attempt, data, tmp_path):
     target = tmp_path / "results"
     run = attempt(
-        job(
-            sh(TRAIN),
-            inputs=(an_input(f"file://{data}/data.tar.gz"),),
-            output=Output(Ref(f"file://{target}")),
-            expect=(Expect("model.pt", min_bytes=1000, command='test "$(wc -c < "$PACKTRAIN_FILE")" = 1000'),),
+        make_job(
+            make_step(TRAIN),
+            inputs=(make_input(f"file://{data}/data.tar.gz"),),
+            output=Output(Location(f"file://{target}")),
+            expect=(ExpectedOutput("model.pt", min_bytes=1000, command='test "$(wc -c < "$PACKTRAIN_FILE")" = 1000'),),
         )
     ).run()
     assert run.process.returncode == 0, run.stderr
@@ -60,10 +60,10 @@ def test_a_good_job(attempt, data, tmp_path):
 
 def test_a_good_job_over_http(attempt, data, tmp_path):
     (tmp_path / "sink").mkdir()
-    with Origin(data, token="t0ken") as origin, Origin(tmp_path / "sink", writable=True) as sink:
-        source = an_input(f"{origin.url}/data.tar.gz", token=Secret("token"))
-        output = Output(Ref(f"{sink.url}/model.pt"))
-        run = attempt(job(sh(TRAIN), inputs=(source,), output=output), secrets={"token": "t0ken"}).run()
+    with HttpServer(data, token="t0ken") as origin, HttpServer(tmp_path / "sink", writable=True) as sink:
+        source = make_input(f"{origin.url}/data.tar.gz", token=Secret("token"))
+        output = Output(Location(f"{sink.url}/model.pt"))
+        run = attempt(make_job(make_step(TRAIN), inputs=(source,), output=output), secrets={"token": "t0ken"}).run()
         assert run.stage("fetch")["source"] == f"{origin.url}/data.tar.gz"
         assert run.stage("fetch")["bytes"] == (data / "data.tar.gz").stat().st_size
         assert run.stage("unpack")["files"] == 1
@@ -72,9 +72,9 @@ def test_a_good_job_over_http(attempt, data, tmp_path):
 
 
 def test_an_archive_is_unpacked_while_it_comes(attempt, data):
-    with Origin(data) as origin:
-        source = an_input(f"{origin.url}/data.tar.gz")
-        run = attempt(job(sh('ls -A input > "$DEEPSQUARE_OUTPUT/list"'), inputs=(source,))).run()
+    with HttpServer(data) as origin:
+        source = make_input(f"{origin.url}/data.tar.gz")
+        run = attempt(make_job(make_step('ls -A input > "$DEEPSQUARE_OUTPUT/list"'), inputs=(source,))).run()
     assert run.process.returncode == 0, run.stderr
     assert run.stage("fetch")["unpacked_files"] == run.stage("unpack")["files"] == 1
     assert run.stage("fetch")["unpacked_bytes"] == run.stage("unpack")["bytes"] == 1000
@@ -82,26 +82,28 @@ def test_an_archive_is_unpacked_while_it_comes(attempt, data):
 
 
 def test_a_second_attempt_finds_its_data_in_the_depot(attempt, data, tmp_path):
-    options = ("--depot", tmp_path / "depot", "--depot-cap", "100000")
-    with Origin(data) as origin:
+    options = ("--cache", tmp_path / "depot", "--cache-limit", "100000")
+    with HttpServer(data) as origin:
         for _ in range(2):
-            run = attempt(job(sh(TRAIN), inputs=(an_input(f"{origin.url}/data.tar.gz"),)), options=options).run()
+            run = attempt(
+                make_job(make_step(TRAIN), inputs=(make_input(f"{origin.url}/data.tar.gz"),)), options=options
+            ).run()
             assert run.process.returncode == 0, run.stderr
         assert run.stage("fetch")["source"] == f"the depot {tmp_path / 'depot'}"
     assert (run.home.output / "model.pt").read_bytes() == b"0123456789" * 100
 
 
 def test_the_first_event(attempt):
-    run = attempt(job(sh("true"))).run()
+    run = attempt(make_job(make_step("true"))).run()
     first = run.events()[0]
-    assert (first.kind, first.seq, first.job, first.run) == ("attempt.started", 1, "0", "run-1")
-    assert first.data["decision"] == "d1"
+    assert (first.kind, first.seq, first.job, first.run) == ("agent.started", 1, "0", "run-1")
+    assert first.data["attempt"] == "d1"
     assert first.data["pid"] == run.process.pid
     assert first.data["version"] == __version__
 
 
 def test_the_probe_tells_figures(attempt, data):
-    run = attempt(job(sh("true"), inputs=(an_input(f"file://{data}/data.tar.gz"),))).run()
+    run = attempt(make_job(make_step("true"), inputs=(make_input(f"file://{data}/data.tar.gz"),))).run()
     probe = run.stage("probe")
     assert probe["python"].startswith(f"{sys.version_info[0]}.{sys.version_info[1]}")
     assert probe["disk_free"] > 0
@@ -112,7 +114,9 @@ def test_the_probe_tells_figures(attempt, data):
 
 def test_outputs_without_a_destination_come_home(attempt, tmp_path):
     links = 'echo real > ../tmp/big; ln -s "$PWD/../tmp/big" out; ln -s out short; mkdir d; echo 1 > d/f'
-    run = attempt(job(sh(f'cd "$DEEPSQUARE_OUTPUT"; {links}'), expect=(Expect("out"), Expect("d/f")))).run()
+    run = attempt(
+        make_job(make_step(f'cd "$DEEPSQUARE_OUTPUT"; {links}'), expect=(ExpectedOutput("out"), ExpectedOutput("d/f")))
+    ).run()
     assert run.process.returncode == 0, run.stderr
     assert (run.home.output / "out").read_text() == "real\n"
     assert (run.home.output / "short").read_text() == "real\n"
@@ -121,7 +125,9 @@ def test_outputs_without_a_destination_come_home(attempt, tmp_path):
 
 
 def test_a_plan_alone_is_enough(agent, tmp_path):
-    write_plan(Plan("r", "n", "local", (job(sh('echo 1 > "$DEEPSQUARE_OUTPUT/f"')),)), tmp_path / "plan.json")
+    write_plan(
+        Plan("r", "n", "local", (make_job(make_step('echo 1 > "$DEEPSQUARE_OUTPUT/f"')),)), tmp_path / "plan.json"
+    )
     command = [sys.executable, "-I", "-S", agent, "plan.json"]
     subprocess.run(command, cwd=tmp_path, check=True, timeout=30)
     assert (tmp_path / "packtrain-attempt" / "output" / "f").read_text() == "1\n"
@@ -129,7 +135,7 @@ def test_a_plan_alone_is_enough(agent, tmp_path):
 
 
 def test_through_the_launcher_with_an_empty_path(agent, tmp_path):
-    write_plan(Plan("r", "n", "local", (job(sh("true")),)), tmp_path / "plan.json")
+    write_plan(Plan("r", "n", "local", (make_job(make_step("true")),)), tmp_path / "plan.json")
     environ = {"PATH": "", "PACKTRAIN_PYTHON": sys.executable}
     done = subprocess.run(
         ["/bin/sh", agent.parent / "launch.sh", "plan.json"], cwd=tmp_path, env=environ, capture_output=True, timeout=30
@@ -139,7 +145,7 @@ def test_through_the_launcher_with_an_empty_path(agent, tmp_path):
 
 def test_metrics_become_events(attempt):
     lines = "".join(f'echo \'{{"step": {n}, "loss": {9 - n}}}\' >> "$PACKTRAIN_METRICS"\n' for n in range(3))
-    run = attempt(job(sh(lines + 'echo nonsense >> "$PACKTRAIN_METRICS"'))).run()
+    run = attempt(make_job(make_step(lines + 'echo nonsense >> "$PACKTRAIN_METRICS"'))).run()
     assert run.process.returncode == 0, run.stderr
     assert run.events("metric")[-1].data == {"step": 2, "loss": 7}
     assert sum("metrics file" in text for text in run.notices) == 1
@@ -147,8 +153,8 @@ def test_metrics_become_events(attempt):
 
 def test_an_empty_prefix_is_no_error(attempt, tmp_path):
     (tmp_path / "bucket").mkdir()
-    source = Input("", "input", prefix=Ref(f"file://{tmp_path}/bucket"), unpack="never")
-    run = attempt(job(sh("true"), inputs=(source,))).run()
+    source = Input("", "input", prefix=Location(f"file://{tmp_path}/bucket"), unpack="never")
+    run = attempt(make_job(make_step("true"), inputs=(source,))).run()
     assert run.process.returncode == 0, run.stderr
     assert any("nothing below" in text for text in run.notices)
 
@@ -157,15 +163,19 @@ def test_a_prefix_brings_every_object(attempt, tmp_path):
     (tmp_path / "bucket" / "sub").mkdir(parents=True)
     (tmp_path / "bucket" / "a").write_text("A")
     (tmp_path / "bucket" / "sub" / "b").write_text("B")
-    source = Input("x", "inputs/x", prefix=Ref(f"file://{tmp_path}/bucket"), unpack="never")
-    run = attempt(job(sh('cat inputs/x/a inputs/x/sub/b > "$DEEPSQUARE_OUTPUT/both"'), inputs=(source,))).run()
+    source = Input("x", "inputs/x", prefix=Location(f"file://{tmp_path}/bucket"), unpack="never")
+    run = attempt(
+        make_job(make_step('cat inputs/x/a inputs/x/sub/b > "$DEEPSQUARE_OUTPUT/both"'), inputs=(source,))
+    ).run()
     assert run.process.returncode == 0, run.stderr
     assert (run.home.output / "both").read_text() == "AB"
 
 
 def test_chmod_reaches_everything(attempt, data):
-    source = an_input(f"file://{data}/data.tar.gz", chmod=0o750)
-    run = attempt(job(sh('stat -c %a input input/data.txt > "$DEEPSQUARE_OUTPUT/modes"'), inputs=(source,))).run()
+    source = make_input(f"file://{data}/data.tar.gz", chmod=0o750)
+    run = attempt(
+        make_job(make_step('stat -c %a input input/data.txt > "$DEEPSQUARE_OUTPUT/modes"'), inputs=(source,))
+    ).run()
     assert (run.home.output / "modes").read_text() == "750\n750\n", run.stderr
 
 
@@ -176,8 +186,8 @@ def test_chmod_reaches_everything(attempt, data):
 def test_what_is_no_archive_stays_as_it_is(attempt, tmp_path, name, data, told):
     """Worth a word only where its name says that it is one; and there its digest has to say that it is right."""
     (tmp_path / name).write_bytes(data)
-    source = an_input(f"file://{tmp_path}/{name}", digest=Digest("sha256", hashlib.sha256(data).hexdigest()))
-    run = attempt(job(sh(f"test -f input/{name}"), inputs=(source,))).run()
+    source = make_input(f"file://{tmp_path}/{name}", digest=Digest("sha256", hashlib.sha256(data).hexdigest()))
+    run = attempt(make_job(make_step(f"test -f input/{name}"), inputs=(source,))).run()
     assert run.process.returncode == 0, run.stderr
     assert [text for text in run.notices if "archive" in text] == [
         f"{name} in input {words}, whatever its name says, and stays as it is" for words in told
@@ -186,16 +196,18 @@ def test_what_is_no_archive_stays_as_it_is(attempt, tmp_path, name, data, told):
 
 def test_many_outputs_are_listed_beside_them(attempt):
     """For whoever has to know whether all of them came home; the last event has no room for so many."""
-    run = attempt(job(sh('cd "$PACKTRAIN_OUTPUT"; for n in $(seq 1500); do echo $n > $n; done'))).run()
+    run = attempt(make_job(make_step('cd "$PACKTRAIN_OUTPUT"; for n in $(seq 1500); do echo $n > $n; done'))).run()
     assert run.process.returncode == 0, run.stderr
-    assert (len(run.ended["outputs"]), run.ended["output_files"]) == (1000, 1500)
+    assert (len(run.ended["outputs"]), run.ended["n_outputs"]) == (1000, 1500)
     listed = run.home.listed(run.events()[0].emitter).read_text().splitlines()
     assert {json.loads(line)["path"] for line in listed} == {str(n) for n in range(1, 1501)}
 
 
 def test_outputs_that_are_links_are_files_or_told(attempt):
     links = "ln -s ../beside model; ln -s nowhere broken; ln -s sub latest; touch .half.tmp-1"
-    run = attempt(job(sh(f'echo 1 > beside; cd "$PACKTRAIN_OUTPUT"; mkdir sub; echo 2 > sub/x; {links}'))).run()
+    run = attempt(
+        make_job(make_step(f'echo 1 > beside; cd "$PACKTRAIN_OUTPUT"; mkdir sub; echo 2 > sub/x; {links}'))
+    ).run()
     assert run.process.returncode == 0, run.stderr
     assert {path: (run.home.output / path).read_text() for path in ("model", "sub/x", "latest/x")} == {
         "model": "1\n",
@@ -208,8 +220,10 @@ def test_outputs_that_are_links_are_files_or_told(attempt):
 
 def test_continuous_sync_copies_while_the_step_runs(attempt, tmp_path):
     target = tmp_path / "results"
-    step = sh('cd "$DEEPSQUARE_OUTPUT"; echo 1 > early; while [ ! -e ../go ]; do sleep 0.05; done; echo 2 > late')
-    run = attempt(job(step, output=Output(Ref(f"file://{target}"), continuous=True))).start()
+    step = make_step(
+        'cd "$DEEPSQUARE_OUTPUT"; echo 1 > early; while [ ! -e ../go ]; do sleep 0.05; done; echo 2 > late'
+    )
+    run = attempt(make_job(step, output=Output(Location(f"file://{target}"), continuous_sync=True))).start()
     deadline = time.monotonic() + 25
     while not (target / "early").exists() and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -225,7 +239,7 @@ def test_continuous_sync_copies_while_the_step_runs(attempt, tmp_path):
 def terminated(run, stage, grace=0.0):
     run.process.send_signal(signal.SIGTERM)
     started = time.monotonic()
-    code = run.finish()
+    code = run.wait()
     assert time.monotonic() - started < 5 + grace
     assert_failed(run, 60, "terminated", stage, "SIGTERM")
     assert code == 60
@@ -240,13 +254,13 @@ def silent():
 
 
 def test_term_while_probing(attempt, silent):
-    run = attempt(job(sh("true"), inputs=(an_input(f"{silent}/x"),), patience_s=60)).start()
+    run = attempt(make_job(make_step("true"), inputs=(make_input(f"{silent}/x"),), retry_timeout_s=60)).start()
     run.await_event("stage.started", stage="probe")
     terminated(run, "probe")
 
 
 def test_term_while_fetching(attempt, silent):
-    run = attempt(job(sh("true"), inputs=(an_input(f"{silent}/x"),), patience_s=60)).start()
+    run = attempt(make_job(make_step("true"), inputs=(make_input(f"{silent}/x"),), retry_timeout_s=60)).start()
     run.await_event("stage.started", stage="fetch")
     terminated(run, "fetch")
 
@@ -257,15 +271,15 @@ def many_files(tmp_path_factory):
 
 
 def test_term_while_unpacking(attempt, many_files):
-    run = attempt(job(sh("true"), inputs=(an_input(f"file://{many_files}"),))).start()
+    run = attempt(make_job(make_step("true"), inputs=(make_input(f"file://{many_files}"),))).start()
     run.await_event("stage.started", stage="unpack")
     terminated(run, "unpack")
 
 
 def test_term_while_a_step_runs(attempt, tmp_path):
     target = tmp_path / "results"
-    step = sh('echo partial > "$DEEPSQUARE_OUTPUT/log"; touch started; sleep 60')
-    run = attempt(job(step, output=Output(Ref(f"file://{target}")))).start()
+    step = make_step('echo partial > "$DEEPSQUARE_OUTPUT/log"; touch started; sleep 60')
+    run = attempt(make_job(step, output=Output(Location(f"file://{target}")))).start()
     run.await_file("started")
     terminated(run, "steps")
     assert [p.read_text() for p in target.rglob("log")] == ["partial\n"]
@@ -273,22 +287,24 @@ def test_term_while_a_step_runs(attempt, tmp_path):
 
 
 def test_term_while_checking(attempt):
-    expect = Expect("f", command="touch ../judging; sleep 60")
-    run = attempt(job(sh('echo 1 > "$DEEPSQUARE_OUTPUT/f"'), expect=(expect,))).start()
+    expect = ExpectedOutput("f", command="touch ../judging; sleep 60")
+    run = attempt(make_job(make_step('echo 1 > "$DEEPSQUARE_OUTPUT/f"'), expect=(expect,))).start()
     run.await_file("judging")
     terminated(run, "check")
 
 
 def test_term_while_syncing(attempt, silent):
-    step = sh('echo 1 > "$DEEPSQUARE_OUTPUT/f"')
-    run = attempt(job(step, output=Output(Ref(f"{silent}/f")), limits=Limits(grace_s=1), patience_s=60)).start()
+    step = make_step('echo 1 > "$DEEPSQUARE_OUTPUT/f"')
+    run = attempt(
+        make_job(step, output=Output(Location(f"{silent}/f")), limits=Limits(grace_s=1), retry_timeout_s=60)
+    ).start()
     run.await_event("stage.started", stage="sync")
     terminated(run, "sync", grace=1)
     assert [p.read_text() for p in run.home.output.rglob("f")] == ["1\n"]
 
 
 def test_term_while_cleaning_changes_nothing(attempt):
-    run = attempt(job(sh("mkdir many; cd many; seq 1 20000 | xargs touch"))).start()
+    run = attempt(make_job(make_step("mkdir many; cd many; seq 1 20000 | xargs touch"))).start()
     run.await_event("stage.started", stage="clean")
     run.process.send_signal(signal.SIGTERM)
     assert run.finish() == 0, run.stderr
@@ -296,10 +312,10 @@ def test_term_while_cleaning_changes_nothing(attempt):
 
 
 def test_two_agents_with_one_claim(attempt):
-    first = attempt(job(sh("touch started; while [ ! -e go ]; do sleep 0.05; done"))).start()
+    first = attempt(make_job(make_step("touch started; while [ ! -e go ]; do sleep 0.05; done"))).start()
     first.await_file("started")
     before = {p: p.read_bytes() for p in first.home.root.rglob("*") if p.is_file()}
-    second = attempt(job(sh("true")))
+    second = attempt(make_job(make_step("true")))
     second.home = first.home
     second.run()
     assert second.process.returncode == 72
@@ -315,20 +331,20 @@ def test_two_agents_with_one_claim(attempt):
 
 def test_no_secret_is_written_or_shown(attempt, data):
     token = "s3cr3t-T0ken_with.signs~"
-    step = sh(
+    step = make_step(
         'echo "the token is $TOKEN"; echo "$TOKEN" >&2; printf %s "$TOKEN" | base64; touch started; '
         'while [ ! -e go ]; do sleep 0.05; done; echo "{\\"note\\": \\"$TOKEN\\"}" >> "$PACKTRAIN_METRICS"; '
         'echo "$TOKEN" > "$DEEPSQUARE_OUTPUT/../tmp/x"; echo "bye $TOKEN" >&2; exit 5'
     )
-    with Origin(data, token=token) as origin:
-        inputs = (an_input(f"{origin.url}/data.tar.gz", token=Secret("token")),)
-        plan = job(step, inputs=inputs, env=(EnvVar("TOKEN", Secret("token")),))
+    with HttpServer(data, token=token) as origin:
+        inputs = (make_input(f"{origin.url}/data.tar.gz", token=Secret("token")),)
+        plan = make_job(step, inputs=inputs, env=(EnvVar("TOKEN", Secret("token")),))
         run = attempt(plan, secrets={"token": token + "\n"}).start()
         run.await_file("started")
         shown = b"".join(_command_lines())
         (next(run.scratch.iterdir()) / "go").touch()
         assert run.finish() == 10, run.stderr
-        assert f"Bearer {token}" in {seen.headers.get("authorization") for seen in origin.seen}
+        assert f"Bearer {token}" in {seen.headers.get("authorization") for seen in origin.requests}
     written = b"".join(p.read_bytes() for p in run.home.root.rglob("*") if p.is_file())
     assert b"the token is ***" in written
     assert b"agent.pyz" in shown

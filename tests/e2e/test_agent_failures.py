@@ -8,24 +8,24 @@ import pytest
 from packtrain.plan import (
     Digest,
     EnvVar,
-    Expect,
-    GpuNeeds,
+    ExpectedOutput,
+    GpuRequirements,
     Limits,
+    Location,
     Output,
-    Ref,
     Resources,
     Secret,
 )
-from testbed.http_server import Fault, Origin
-from tests.support.agent_runs import an_input, assert_failed, job, make_tar, sh
+from testbed.http_server import HttpServer, ResponseFault
+from tests.support.agent_runs import assert_failed, make_input, make_job, make_step, make_tar
 
 pytestmark = pytest.mark.slow
 
 
 def test_a_failing_step(attempt, tmp_path):
     target = tmp_path / "results"
-    step = sh('echo half > "$DEEPSQUARE_OUTPUT/model.pt"; echo "no CUDA, no cry" >&2; exit 3', name="train")
-    run = attempt(job(step, output=Output(Ref(f"file://{target}")))).run()
+    step = make_step('echo half > "$DEEPSQUARE_OUTPUT/model.pt"; echo "no CUDA, no cry" >&2; exit 3', name="train")
+    run = attempt(make_job(step, output=Output(Location(f"file://{target}")))).run()
     assert_failed(run, 10, "step_failed", "steps", "train", "3", "no CUDA, no cry")
     emitter = run.events()[0].emitter
     assert [p.relative_to(target).as_posix() for p in target.rglob("*") if p.is_file()] == [
@@ -35,42 +35,48 @@ def test_a_failing_step(attempt, tmp_path):
 
 
 def test_a_missing_output(attempt):
-    run = attempt(job(sh('echo 1 > "$DEEPSQUARE_OUTPUT/model.bin"'), expect=(Expect("model.pt"),))).run()
+    run = attempt(
+        make_job(make_step('echo 1 > "$DEEPSQUARE_OUTPUT/model.bin"'), expect=(ExpectedOutput("model.pt"),))
+    ).run()
     assert_failed(run, 11, "output_missing", "check", "'model.pt' is missing", "contains model.bin")
 
 
 def test_an_empty_output(attempt):
-    run = attempt(job(sh('touch "$DEEPSQUARE_OUTPUT/model.pt"'), expect=(Expect("model.pt"),))).run()
+    run = attempt(
+        make_job(make_step('touch "$DEEPSQUARE_OUTPUT/model.pt"'), expect=(ExpectedOutput("model.pt"),))
+    ).run()
     assert_failed(run, 12, "output_empty", "check", "model.pt has 0 bytes")
 
 
 def test_an_output_that_fails_its_check(attempt):
-    expect = Expect("model.pt", command='echo "bad magic in $PACKTRAIN_FILE" >&2; exit 4')
-    run = attempt(job(sh('echo x > "$DEEPSQUARE_OUTPUT/model.pt"'), expect=(expect,))).run()
-    assert_failed(run, 13, "output_wrong", "check", "model.pt", "exit code 4: bad magic in ")
+    expect = ExpectedOutput("model.pt", command='echo "bad magic in $PACKTRAIN_FILE" >&2; exit 4')
+    run = attempt(make_job(make_step('echo x > "$DEEPSQUARE_OUTPUT/model.pt"'), expect=(expect,))).run()
+    assert_failed(run, 13, "output_invalid", "check", "model.pt", "exit code 4: bad magic in ")
 
 
 def test_a_truncated_archive(attempt, data):
     whole = make_tar(data / "whole.tar.gz", {"a": os.urandom(200_000)}).read_bytes()
     (data / "short.tar.gz").write_bytes(whole[: len(whole) // 2])
-    run = attempt(job(sh("true"), inputs=(an_input(f"file://{data}/short.tar.gz"),))).run()
+    run = attempt(make_job(make_step("true"), inputs=(make_input(f"file://{data}/short.tar.gz"),))).run()
     assert_failed(run, 32, "truncated", "unpack", "short.tar.gz")
 
 
 def test_a_member_that_leaves_the_folder(attempt, data, tmp_path):
     make_tar(data / "evil.tar.gz", {"../../x": b"boo"})
-    run = attempt(job(sh("true"), inputs=(an_input(f"file://{data}/evil.tar.gz"),))).run()
+    run = attempt(make_job(make_step("true"), inputs=(make_input(f"file://{data}/evil.tar.gz"),))).run()
     assert_failed(run, 34, "archive_unsafe", "unpack", "../../x")
     assert not list(tmp_path.rglob("x"))
 
 
 def test_a_wrong_digest(attempt, data):
-    source = an_input(f"file://{data}/data.tar.gz", digest=Digest("sha256", "0" * 64))
-    assert_failed(attempt(job(sh("true"), inputs=(source,))).run(), 33, "digest_mismatch", "fetch", "data.tar.gz")
+    source = make_input(f"file://{data}/data.tar.gz", digest=Digest("sha256", "0" * 64))
+    assert_failed(
+        attempt(make_job(make_step("true"), inputs=(source,))).run(), 33, "digest_mismatch", "fetch", "data.tar.gz"
+    )
 
 
 def test_less_disk_than_needed_is_seen_before_data_moves(attempt, data):
-    run = attempt(job(sh("true"), inputs=(an_input(f"file://{data}/data.tar.gz", size=10**18),))).run()
+    run = attempt(make_job(make_step("true"), inputs=(make_input(f"file://{data}/data.tar.gz", size=10**18),))).run()
     assert_failed(run, 45, "disk_full", "probe", "needs 2000000000.000 GB")
     assert run.events("progress") == []
 
@@ -90,8 +96,8 @@ def small_disk(tmp_path):
 def test_a_disk_that_fills_while_fetching(attempt, data, small_disk):
     """From a server that does not tell the size beforehand."""
     (data / "big.bin").write_bytes(bytes(6_000_000))
-    with Origin(data, faults=[Fault(no_length=True)] * 9) as origin:
-        run = attempt(job(sh("true"), inputs=(an_input(f"{origin.url}/big.bin", unpack="never"),)))
+    with HttpServer(data, faults=[ResponseFault(omit_length=True)] * 9) as origin:
+        run = attempt(make_job(make_step("true"), inputs=(make_input(f"{origin.url}/big.bin", unpack="never"),)))
         run.scratch = small_disk / "scratch"
         run.run()
     assert_failed(run, 45, "disk_full", "fetch")
@@ -99,7 +105,7 @@ def test_a_disk_that_fills_while_fetching(attempt, data, small_disk):
 
 def test_a_disk_that_fills_in_a_step(attempt, small_disk):
     """The journal is on it, too: what matters is still told once the sandbox is gone."""
-    run = attempt(job(sh('head -c 6000000 /dev/zero > "$DEEPSQUARE_OUTPUT/big"', name="write")))
+    run = attempt(make_job(make_step('head -c 6000000 /dev/zero > "$DEEPSQUARE_OUTPUT/big"', name="write")))
     run.home = type(run.home)(small_disk / "home")
     run.scratch = small_disk / "scratch"
     run.run()
@@ -109,34 +115,40 @@ def test_a_disk_that_fills_in_a_step(attempt, small_disk):
 
 
 def test_an_html_error_page_instead_of_data(attempt, tmp_path):
-    page = Fault(page=b"<!DOCTYPE html><html><head><title>Service down for maintenance</title></head></html>")
-    with Origin(tmp_path, faults=[page] * 99) as origin:
-        run = attempt(job(sh("true"), inputs=(an_input(f"{origin.url}/cifar-10-python.tar.gz"),))).run()
-    assert_failed(run, 31, "not_the_data", "fetch", "cifar-10-python.tar.gz", "Service down for maintenance")
+    page = ResponseFault(
+        html_body=b"<!DOCTYPE html><html><head><title>Service down for maintenance</title></head></html>"
+    )
+    with HttpServer(tmp_path, faults=[page] * 99) as origin:
+        run = attempt(make_job(make_step("true"), inputs=(make_input(f"{origin.url}/cifar-10-python.tar.gz"),))).run()
+    assert_failed(run, 31, "unexpected_content", "fetch", "cifar-10-python.tar.gz", "Service down for maintenance")
 
 
 def test_a_missing_token(attempt, data):
-    with Origin(data, token="good-token") as origin:
-        run = attempt(job(sh("true"), inputs=(an_input(f"{origin.url}/data.tar.gz"),))).run()
-    assert_failed(run, 14, "token_refused", "fetch", "401", "data.tar.gz")
+    with HttpServer(data, token="good-token") as origin:
+        run = attempt(make_job(make_step("true"), inputs=(make_input(f"{origin.url}/data.tar.gz"),))).run()
+    assert_failed(run, 14, "access_denied", "fetch", "401", "data.tar.gz")
 
 
 def test_a_missing_object(attempt, data):
-    with Origin(data) as origin:
-        run = attempt(job(sh("true"), inputs=(an_input(f"{origin.url}/gone.tar.gz"),))).run()
+    with HttpServer(data) as origin:
+        run = attempt(make_job(make_step("true"), inputs=(make_input(f"{origin.url}/gone.tar.gz"),))).run()
     assert_failed(run, 30, "object_missing", "fetch", "gone.tar.gz")
 
 
 def test_a_download_that_ends_early(attempt, data):
-    with Origin(data, faults=[None] + [Fault(truncate=50)] * 99) as origin:
+    with HttpServer(data, faults=[None] + [ResponseFault(truncate_to_bytes=50)] * 99) as origin:
         size = (data / "data.tar.gz").stat().st_size
-        run = attempt(job(sh("true"), inputs=(an_input(f"{origin.url}/data.tar.gz", size=size),))).run()
+        run = attempt(make_job(make_step("true"), inputs=(make_input(f"{origin.url}/data.tar.gz", size=size),))).run()
     assert_failed(run, 32, "truncated", "fetch", "50")
 
 
 def test_a_service_that_restarts_is_news_and_no_verdict(attempt, data):
-    with Origin(data, faults=[Fault(status=404), Fault(status=503), Fault(status=404)]) as origin:
-        run = attempt(job(sh("true"), inputs=(an_input(f"{origin.url}/data.tar.gz"),), patience_s=20)).run()
+    with HttpServer(
+        data, faults=[ResponseFault(status=404), ResponseFault(status=503), ResponseFault(status=404)]
+    ) as origin:
+        run = attempt(
+            make_job(make_step("true"), inputs=(make_input(f"{origin.url}/data.tar.gz"),), retry_timeout_s=20)
+        ).run()
     assert run.process.returncode == 0, run.stderr
     assert run.stage("probe")["inputs"][0]["problem"] == "object_missing"
     assert any("data.tar.gz" in text for text in run.notices)
@@ -144,7 +156,9 @@ def test_a_service_that_restarts_is_news_and_no_verdict(attempt, data):
 
 
 def test_an_unknown_host(attempt):
-    run = attempt(job(sh("true"), inputs=(an_input("http://no-such-host.invalid/cifar-10-python.tar.gz"),))).run()
+    run = attempt(
+        make_job(make_step("true"), inputs=(make_input("http://no-such-host.invalid/cifar-10-python.tar.gz"),))
+    ).run()
     assert_failed(run, 46, "host_unknown", "fetch", "no-such-host.invalid")
     assert any("no-such-host.invalid" in text for text in run.notices)
 
@@ -154,60 +168,63 @@ def test_no_gpu_where_one_is_needed(attempt, tmp_path):
     tool = tmp_path / "bin" / "nvidia-smi"
     tool.write_text("#!/bin/sh\necho '0, GPU-1, Tesla K40, 11441, 460.32.03, 3.5'\n")
     tool.chmod(0o755)
-    needs = Resources(mem_per_cpu_mb=16, gpus=1, gpu=GpuNeeds(min_capability="7.0"))
+    needs = Resources(mem_per_cpu_mb=16, gpus=1, gpu=GpuRequirements(min_capability="7.0"))
     environ = {**os.environ, "PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}
-    run = attempt(job(sh("true"), resources=needs), environ=environ).run()
+    run = attempt(make_job(make_step("true"), resources=needs), environ=environ).run()
     assert_failed(run, 48, "gpu_unusable", "probe", "Tesla K40", "is 3.5, needed is 7.0")
     assert run.stage("probe")["gpus"][0]["memory_mb"] == 11441
 
 
 def test_more_memory_than_there_is(attempt):
-    run = attempt(job(sh("true"), resources=Resources(mem_per_cpu_mb=10**9))).run()
-    assert_failed(run, 49, "memory_short", "probe", "needs 1000000000 MB")
+    run = attempt(make_job(make_step("true"), resources=Resources(mem_per_cpu_mb=10**9))).run()
+    assert_failed(run, 49, "insufficient_memory", "probe", "needs 1000000000 MB")
 
 
 def test_a_missing_secret(attempt):
-    run = attempt(job(sh("true"), env=(EnvVar("TOKEN", Secret("token")),))).run()
+    run = attempt(make_job(make_step("true"), env=(EnvVar("TOKEN", Secret("token")),))).run()
     assert_failed(run, 15, "secret_missing", "steps", "'token'")
 
 
 def test_data_to_stream_without_an_index(attempt, data):
-    run = attempt(job(sh("true"), inputs=(an_input(f"file://{data}/data.tar.gz", mode="stream"),))).run()
+    run = attempt(make_job(make_step("true"), inputs=(make_input(f"file://{data}/data.tar.gz", mode="stream"),))).run()
     assert_failed(run, 18, "unsupported", "fetch", "streamed", "no index of it")
 
 
 @pytest.mark.parametrize("delivery", ["plugin", "native"])
 def test_what_no_engine_has_delivered_is_fetched(attempt, data, delivery):
     """A workflow for a pool runs on this machine, too."""
-    source = an_input(f"file://{data}/data.tar.gz", delivery=delivery, unpack="never")
-    assert attempt(job(sh("test -s $PACKTRAIN_INPUT/data.tar.gz"), inputs=(source,))).run().process.returncode == 0
+    source = make_input(f"file://{data}/data.tar.gz", delivery=delivery, unpack="never")
+    assert (
+        attempt(make_job(make_step("test -s $PACKTRAIN_INPUT/data.tar.gz"), inputs=(source,))).run().process.returncode
+        == 0
+    )
 
 
 def test_the_wall_limit(attempt):
-    run = attempt(job(sh("sleep 60"), limits=Limits(wall_time_s=1.0, grace_s=2))).run()
+    run = attempt(make_job(make_step("sleep 60"), limits=Limits(wall_time_s=1.0, grace_s=2))).run()
     assert_failed(run, 16, "wall_time", "steps", "`limits.wallTime` of 1 s")
 
 
 def test_a_destination_that_refuses(attempt, tmp_path):
     """What could not be delivered stays with the attempt."""
     (tmp_path / "file").write_text("not a folder")
-    step = sh('echo precious > "$DEEPSQUARE_OUTPUT/model.pt"')
-    run = attempt(job(step, output=Output(Ref(f"file://{tmp_path}/file/below")))).run()
-    assert_failed(run, 38, "sink_failed", "sync", f"{tmp_path}/file/below")
+    step = make_step('echo precious > "$DEEPSQUARE_OUTPUT/model.pt"')
+    run = attempt(make_job(step, output=Output(Location(f"file://{tmp_path}/file/below")))).run()
+    assert_failed(run, 38, "upload_failed", "sync", f"{tmp_path}/file/below")
     assert [p.read_text() for p in run.home.output.rglob("model.pt")] == ["precious\n"]
 
 
 def test_of_two_failures_the_first_is_reported(attempt, tmp_path):
     (tmp_path / "file").write_text("not a folder")
-    step = sh('echo half > "$DEEPSQUARE_OUTPUT/model.pt"; exit 3')
-    run = attempt(job(step, output=Output(Ref(f"file://{tmp_path}/file/below")))).run()
+    step = make_step('echo half > "$DEEPSQUARE_OUTPUT/model.pt"; exit 3')
+    run = attempt(make_job(step, output=Output(Location(f"file://{tmp_path}/file/below")))).run()
     assert_failed(run, 10, "step_failed", "steps")
     assert run.stage("sync")["failure"] is not None
     assert run.stage("sync")["failure"]["detail"] in run.notices
 
 
 def test_a_plan_that_cannot_be_read(attempt):
-    run = attempt(job(sh("true")))
+    run = attempt(make_job(make_step("true")))
     (run.folder / "plan.json").write_text("{")
     run.run()
     assert run.process.returncode == 71
@@ -215,6 +232,6 @@ def test_a_plan_that_cannot_be_read(attempt):
 
 
 def test_permissions_do_not_keep_the_sandbox(attempt):
-    run = attempt(job(sh("mkdir -p a/b; touch a/b/c; chmod 0 a/b a"))).run()
+    run = attempt(make_job(make_step("mkdir -p a/b; touch a/b/c; chmod 0 a/b a"))).run()
     assert run.process.returncode == 0, run.stderr
     assert run.sandbox_is_gone

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from packtrain.agent.checkpoints.record import Record, best_first
-from packtrain.plan import Checkpoint, Limits, Output, Ref
-from tests.support.agent_runs import assert_failed, job, sh, started_at, until
-from tests.support.cli_runs import Desk
+from packtrain.agent.checkpoints.record import CheckpointRecord, best_first
+from packtrain.plan import CheckpointConfig, Limits, Location, Output
+from tests.support.agent_runs import assert_failed, make_job, make_step, read_start_step, wait_until
+from tests.support.cli_runs import Workspace
 from tests.support.programs import counting_trainer
 
 pytestmark = pytest.mark.slow
@@ -26,9 +26,9 @@ PROGRAM = Path(counting_trainer.__file__)
 def training(*options, checkpoint="ckpt.bin", output=None, limits=None, every_s=None, first="", **more):
     """Without `exec` a shell stands between: TERM ends it at once, and nobody sees the program's exit code."""
     command = " ".join([first, sys.executable, "-S", str(PROGRAM), *map(str, options)])
-    return job(
-        sh(command, name="train"),
-        checkpoint=Checkpoint(checkpoint, every_s),
+    return make_job(
+        make_step(command, name="train"),
+        checkpoint=CheckpointConfig(checkpoint, every_s),
         output=output,
         limits=limits or Limits(grace_s=10),
         **more,
@@ -37,7 +37,7 @@ def training(*options, checkpoint="ckpt.bin", output=None, limits=None, every_s=
 
 def records(folder):
     found = Path(folder).glob(".packtrain/checkpoints/run-1/0/*/*/record.json")
-    return best_first(Record.from_json(path.read_text()) for path in found)
+    return best_first(CheckpointRecord.from_json(path.read_text()) for path in found)
 
 
 def assert_whole(folder):
@@ -46,7 +46,7 @@ def assert_whole(folder):
         for file in record.files:
             data = (Path(folder) / record.prefix / file.name).read_bytes()
             assert len(data) == file.size
-            assert counting_trainer.step_of(data) >= record.step  # it may be saved anew before its notice
+            assert counting_trainer.parse_checkpoint_step(data) >= record.step  # it may be saved anew before its notice
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def place(tmp_path):
 
 @pytest.fixture
 def output(place):
-    return Output(Ref(f"file://{place}"))
+    return Output(Location(f"file://{place}"))
 
 
 # Saved and resumed
@@ -75,7 +75,7 @@ def test_a_training_that_ends_well(attempt, place, output, tmp_path):
     assert saved[0]["epoch"] == 0
     assert len(records(place)) <= 2
     assert_whole(place)
-    assert counting_trainer.step_of((place / "ckpt.bin").read_bytes()) == 5
+    assert counting_trainer.parse_checkpoint_step((place / "ckpt.bin").read_bytes()) == 5
     assert (place / "model.bin").exists()
     assert run.notices == []
 
@@ -91,7 +91,7 @@ def test_a_killed_training_goes_on_from_the_newest_generation(attempt, place, ou
     assert second.process.returncode == 0, second.stderr
     (restored,) = second.events("checkpoint.restored")
     assert (restored.data["step"], restored.data["emitter"]) == (newest.step, newest.emitter)
-    assert started_at(second) >= newest.step
+    assert read_start_step(second) >= newest.step
 
 
 def test_term_and_85_and_the_wall_time_are_left_in_time(attempt, place, output):
@@ -109,7 +109,7 @@ def test_term_and_85_and_the_wall_time_are_left_in_time(attempt, place, output):
     limits = Limits(wall_time_s=16, grace_s=10)
     second = attempt(training("--steps", 100000, "--every", 100000, output=output, limits=limits)).run()
     assert second.process.returncode == 85, second.stderr
-    assert started_at(second) >= reached
+    assert read_start_step(second) >= reached
     assert records(place)[0].step == second.ended["step"] > reached
 
     third = attempt(training("--steps", 100000, "--leave-at", second.ended["step"] + 3, output=output)).run()
@@ -150,10 +150,10 @@ def test_the_engines_own_limit(attempt, place, output):
 def test_what_the_steps_are_told(attempt, output):
     show = 'echo "$PACKTRAIN_CHECKPOINTS|$PACKTRAIN_STOP|$PACKTRAIN_DEADLINE|$PACKTRAIN_RESUME"; '
     wait = 'trap "" TERM; until [ -e "$PACKTRAIN_STOP" ]; do sleep 0.05; done; cat "$PACKTRAIN_STOP"'
-    plan = job(sh(show + wait, name="train"), checkpoint=Checkpoint("c"), output=output)
+    plan = make_job(make_step(show + wait, name="train"), checkpoint=CheckpointConfig("c"), output=output)
     run = attempt(plan, environ={**os.environ, "PACKTRAIN_RESUME": "/of/another"}).start()
     run.await_event("step.started")
-    until(lambda: (run.home.logs / "train.out").exists() and (run.home.logs / "train.out").stat().st_size)
+    wait_until(lambda: (run.home.logs / "train.out").exists() and (run.home.logs / "train.out").stat().st_size)
     run.process.send_signal(signal.SIGTERM)
     run.finish()
     first, word = (run.home.logs / "train.out").read_text().split()
@@ -166,20 +166,20 @@ def test_what_the_steps_are_told(attempt, output):
 def test_a_program_that_announces_nothing(attempt, place, output):
     """Its file is taken when it rests, or when it has left in good order."""
     run = attempt(training("--steps", 100000, "--silent", "--every", 100000, output=output, first="exec")).start()
-    until(lambda: any(e.data["step"] >= 5 for e in run.events("metric")))
+    wait_until(lambda: any(e.data["step"] >= 5 for e in run.events("metric")))
     run.process.send_signal(signal.SIGTERM)
     assert run.finish() == 86, run.stderr
     (record,) = records(place)
     assert record.step >= 5, "the newest step that was reported"
     second = attempt(training("--steps", record.step + 20, "--silent", output=output)).run()
     assert second.process.returncode == 0, second.stderr
-    assert started_at(second) >= record.step - 1
+    assert read_start_step(second) >= record.step - 1
 
 
 def test_a_program_with_several_files_that_announces_nothing(attempt, place, output):
     files = '"$PACKTRAIN_OUTPUT"/model.pt "$PACKTRAIN_OUTPUT"/optim.pt'
     command = f'if [ "$PACKTRAIN_RESUME" ]; then cat {files}; else echo saved | tee {files}; exit 85; fi'
-    plan = job(sh(command, name="train"), checkpoint=Checkpoint("*.pt"), output=output)
+    plan = make_job(make_step(command, name="train"), checkpoint=CheckpointConfig("*.pt"), output=output)
     first = attempt(plan).run()
     assert first.process.returncode == 85, first.stderr
     assert [file.name for file in records(place)[0].files] == ["model.pt", "optim.pt"]
@@ -192,7 +192,7 @@ def test_other_outputs_come_back_too(attempt, place, output):
     """Logs, or the best model so far: what an attempt that left had written beside its checkpoint."""
     note = 'echo "again" >> "$PACKTRAIN_OUTPUT/log.txt"; '
     plan = training("--steps", 40, "--leave-at", 20, "--pace", 0.001, output=output)
-    plan = replace(plan, steps=(sh(note + plan.steps[0].action.command, name="train"),))
+    plan = replace(plan, steps=(make_step(note + plan.steps[0].action.command, name="train"),))
     first = attempt(plan).run()
     assert first.process.returncode == 85, first.stderr
     left = place / ".packtrain" / "left" / first.events()[0].emitter
@@ -211,13 +211,13 @@ def test_a_full_disk_at_the_destination(attempt, place, output):
     first = run.await_event("checkpoint.saved").data["step"]
     unlimited = resource.RLIM_INFINITY
     resource.prlimit(run.process.pid, resource.RLIMIT_FSIZE, (200_000, unlimited))
-    until(lambda: any("could not be carried away" in text for text in run.notices))
+    wait_until(lambda: any("could not be carried away" in text for text in run.notices))
     reached = run.events("metric")[-1].data["step"]
-    until(lambda: run.events("metric")[-1].data["step"] > reached + 5)
+    wait_until(lambda: run.events("metric")[-1].data["step"] > reached + 5)
     assert_whole(place)
     assert not list(place.rglob(".packtrain-new-*"))
     resource.prlimit(run.process.pid, resource.RLIMIT_FSIZE, (unlimited, unlimited))
-    until(lambda: any(e.data["step"] > max(reached, first) for e in run.events("checkpoint.saved")))
+    wait_until(lambda: any(e.data["step"] > max(reached, first) for e in run.events("checkpoint.saved")))
     run.process.kill()
     run.finish()
     assert_whole(place)
@@ -244,7 +244,7 @@ def test_two_attempts_at_once(attempt, place, output):
     slow = attempt(training("--steps", 100000, "--pace", 0.3, output=output)).start()
     fast.await_event("checkpoint.saved")
     slow.await_event("checkpoint.saved")
-    until(lambda: fast.events("metric")[-1].data["step"] > 100)
+    wait_until(lambda: fast.events("metric")[-1].data["step"] > 100)
     for run in (fast, slow):
         run.process.send_signal(signal.SIGTERM)
         assert run.finish() == 86, run.stderr
@@ -252,7 +252,7 @@ def test_two_attempts_at_once(attempt, place, output):
     found = records(place)
     assert {record.emitter for record in found} == {run.events()[0].emitter for run in (fast, slow)}
     assert found[0].step == fast.ended["step"] > slow.ended["step"]
-    assert counting_trainer.step_of((place / "ckpt.bin").read_bytes()) >= fast.ended["step"] - 1
+    assert counting_trainer.parse_checkpoint_step((place / "ckpt.bin").read_bytes()) >= fast.ended["step"] - 1
 
 
 # Whole runs
@@ -261,7 +261,7 @@ WORKFLOW = """
 resources: {{tasks: 1, gpus: 0, cpusPerTask: 1, memPerCpu: 64}}
 input: {{file: {{path: data.tar.gz}}}}
 checkpoint: {{path: ckpt.bin}}
-limits: {{attempts: 1, wallTime: {wall}, grace: 5s}}
+limits: {{maxAttempts: 1, wallTime: {wall}, grace: 5s}}
 expect: [model.bin]
 steps:
   - name: train
@@ -271,34 +271,34 @@ steps:
 
 
 def test_a_run_longer_than_its_wall_time(tmp_path, data):
-    """limits.attempts is 1: attempts that left in time and got further are not counted."""
-    desk = Desk(tmp_path)
+    """limits.maxAttempts is 1: attempts that left in time and got further are not counted."""
+    desk = Workspace(tmp_path)
     (data / "data.tar.gz").rename(tmp_path / "data.tar.gz")
     command = f"{sys.executable} -S {PROGRAM} --steps 80 --pace 0.15"
-    desk.write(WORKFLOW.format(wall="14s", command=command))
-    desk.call("run", "workflow.yaml")
-    (found,) = desk.json("ps", desk.run_folder().name)["jobs"]
+    desk.write_file(WORKFLOW.format(wall="14s", command=command))
+    desk.run("run", "workflow.yaml")
+    (found,) = desk.run_json("ps", desk.run_folder().name)["jobs"]
     statuses = [attempt["status"] for attempt in found["attempts"]]
     assert statuses[-1] == "succeeded"
     assert set(statuses[:-1]) == {"left"}
     steps = [attempt["checkpoint"]["step"] for attempt in found["attempts"][:-1]]
     assert steps == sorted(set(steps))
-    fetches = [e.data for e in desk.events("stage.ended") if e.data["stage"] == "fetch"]
+    fetches = [e.data for e in desk.read_events("stage.ended") if e.data["stage"] == "fetch"]
     assert sum(f["source"] == "kept by the attempt before" for f in fetches) == len(statuses) - 1
     assert not (desk.run_folder() / "jobs" / "0" / "kept").exists()
-    (entry,) = [e for e in desk.json("outputs") if e["name"] == "ckpt.bin"]
-    assert counting_trainer.step_of(Path(entry["url"].removeprefix("file://")).read_bytes()) == 80
+    (entry,) = [e for e in desk.run_json("outputs") if e["name"] == "ckpt.bin"]
+    assert counting_trainer.parse_checkpoint_step(Path(entry["url"].removeprefix("file://")).read_bytes()) == 80
 
 
 def test_a_run_whose_agent_is_killed_goes_on(tmp_path, data):
-    desk = Desk(tmp_path)
+    desk = Workspace(tmp_path)
     (data / "data.tar.gz").rename(tmp_path / "data.tar.gz")
     command = f"{sys.executable} -S {PROGRAM} --steps 60 --pace 0.05"
-    desk.write(WORKFLOW.format(wall="1h", command=command))
+    desk.write_file(WORKFLOW.format(wall="1h", command=command))
     process = desk.start("run", "workflow.yaml")
-    desk.await_some(lambda: desk.events("checkpoint.saved"))
+    desk.wait_for(lambda: desk.read_events("checkpoint.saved"))
     desk.kill_agent()
     out, err = process.communicate(timeout=90)
     assert process.returncode == 0, out + err
-    (restored,) = desk.events("checkpoint.restored")
+    (restored,) = desk.read_events("checkpoint.restored")
     assert restored.data["step"] >= 1

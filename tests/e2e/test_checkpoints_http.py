@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from packtrain.agent.checkpoints.record import BESIDE, Record
-from packtrain.plan import Checkpoint, Limits, Output, Ref
-from testbed.http_server import Fault, Origin
-from tests.support.agent_runs import assert_failed, job, sh, started_at, until
+from packtrain.agent.checkpoints.record import RECORD_SUFFIX, CheckpointRecord
+from packtrain.plan import CheckpointConfig, Limits, Location, Output
+from testbed.http_server import HttpServer, ResponseFault
+from tests.support.agent_runs import assert_failed, make_job, make_step, read_start_step, wait_until
 from tests.support.programs import counting_trainer
 
 pytestmark = pytest.mark.slow
@@ -25,27 +25,27 @@ class Place:
 
     def __init__(self, folder):
         self.folder, self.file = folder, folder / "ckpt.bin"
-        self.beside = folder / f"ckpt.bin{BESIDE}"
+        self.beside = folder / f"ckpt.bin{RECORD_SUFFIX}"
         folder.mkdir()
 
     @property
     def record(self):
-        return Record.from_json(self.beside.read_text())
+        return CheckpointRecord.from_json(self.beside.read_text())
 
     @property
     def step(self):
-        return counting_trainer.step_of(self.file.read_bytes())
+        return counting_trainer.parse_checkpoint_step(self.file.read_bytes())
 
 
-class Refusing(Origin):
+class Refusing(HttpServer):
     """Answers with a status whatever is asked of records by one method."""
 
     method, status = "PUT", 403
 
     def note(self, seen):
-        fault = super().note(seen)
-        refused = seen.method == self.method and seen.path.endswith(BESIDE)
-        return Fault(status=self.status) if refused else fault
+        fault = super().record_request(seen)
+        refused = seen.method == self.method and seen.path.endswith(RECORD_SUFFIX)
+        return ResponseFault(status=self.status) if refused else fault
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def place(tmp_path):
 
 @pytest.fixture
 def origin(place):
-    with Origin(place.folder, writable=True) as origin:
+    with HttpServer(place.folder, writable=True) as origin:
         yield origin
 
 
@@ -67,17 +67,20 @@ def refusing(place):
 
 def training(origin, *options, grace_s=10):
     command = " ".join([sys.executable, "-S", str(PROGRAM), *map(str, options)])
-    output = Output(Ref(f"{origin.url}/ckpt.bin"))
-    return job(
-        sh(command, name="train"), checkpoint=Checkpoint("ckpt.bin"), output=output, limits=Limits(grace_s=grace_s)
+    output = Output(Location(f"{origin.url}/ckpt.bin"))
+    return make_job(
+        make_step(command, name="train"),
+        checkpoint=CheckpointConfig("ckpt.bin"),
+        output=output,
+        limits=Limits(grace_s=grace_s),
     )
 
 
 def killed(run):
     """After a save, where it waits: what stands there is whole."""
-    run.await_event("checkpoint.saved")
+    run.wait_for_event("checkpoint.saved")
     run.process.kill()
-    run.finish()
+    run.wait()
 
 
 def test_a_killed_training_goes_on(attempt, place, origin):
@@ -88,7 +91,7 @@ def test_a_killed_training_goes_on(attempt, place, origin):
     assert second.process.returncode == 0, second.stderr
     (restored,) = second.events("checkpoint.restored")
     assert (restored.data["step"], restored.data["emitter"]) == (20, record.emitter)
-    assert started_at(second) == 20
+    assert read_start_step(second) == 20
     assert second.notices == []
 
 
@@ -100,15 +103,15 @@ def test_it_is_left_in_time(attempt, place, origin):
     assert run.ended["step"] == place.record.step == place.step
     second = attempt(training(origin, "--steps", 100000, "--leave-at", place.step + 3)).run()
     assert second.process.returncode == 85, second.stderr
-    assert started_at(second) == run.ended["step"]
+    assert read_start_step(second) == run.ended["step"]
     assert second.ended["step"] == run.ended["step"] + 3
-    assert not [seen.path for seen in origin.seen if "/ckpt.bin/" in seen.path], "there is nothing below a file"
+    assert not [seen.path for seen in origin.requests if "/ckpt.bin/" in seen.path], "there is nothing below a file"
 
 
 def test_other_outputs_stay_in_the_attempts_folder(attempt, place, origin):
     plan = training(origin, "--steps", 40, "--leave-at", 20)
-    note = sh('echo 1 >> "$PACKTRAIN_OUTPUT/log.txt"', name="note")
-    run = attempt(job(note, *plan.steps, checkpoint=plan.checkpoint, output=plan.output)).run()
+    note = make_step('echo 1 >> "$PACKTRAIN_OUTPUT/log.txt"', name="note")
+    run = attempt(make_job(note, *plan.steps, checkpoint=plan.checkpoint, output=plan.output)).run()
     assert run.process.returncode == 85, run.stderr
     assert [path.name for path in run.home.output.rglob("*") if path.is_file()] == ["log.txt"]
     assert run.notices == []
@@ -117,12 +120,12 @@ def test_other_outputs_stay_in_the_attempts_folder(attempt, place, origin):
 def test_what_is_not_whole_is_told_and_does_not_hold_up_the_next(attempt, place, origin):
     """As when an attempt dies between the file and its record."""
     killed(attempt(training(origin, "--steps", 1000, "--every", 20, "--wait-at", 20)).start())
-    place.file.write_bytes(counting_trainer.content(40, 1000))
+    place.file.write_bytes(counting_trainer.checkpoint_content(40, 1000))
     second = attempt(training(origin, "--steps", 1000, "--every", 3, "--wait-at", 3)).start()
     second.await_event("checkpoint.saved", step=3)
     second.process.kill()
     second.finish()
-    assert started_at(second) == 0
+    assert read_start_step(second) == 0
     assert any("step 20" in text and "not whole and is not used" in text for text in second.notices)
     assert (place.record.step, place.step) == (3, 3), "although the record said 20"
 
@@ -131,7 +134,7 @@ def test_what_is_not_whole_is_told_and_does_not_hold_up_the_next(attempt, place,
 def test_a_server_that_refuses_the_record(attempt, place, refusing, status):
     refusing.status = status
     run = attempt(training(refusing, "--steps", 100000)).start()
-    until(lambda: place.file.exists() and place.step > 40)
+    wait_until(lambda: place.file.exists() and place.step > 40)
     run.process.send_signal(signal.SIGTERM)
     assert run.finish() == 60, "nobody could go on from it"
     told = [text for text in run.notices if "nobody can go on from it" in text]
@@ -145,7 +148,7 @@ def test_a_server_that_refuses_the_record(attempt, place, refusing, status):
 def test_a_server_that_does_not_give_the_record_back(attempt, place, refusing, status):
     refusing.method, refusing.status = "GET", status
     run = attempt(training(refusing, "--steps", 100000, "--leave-at", 30)).run()
-    assert_failed(run, run.process.returncode, "sink_failed", "steps", "its record was refused", f"answered {status}")
+    assert_failed(run, run.process.returncode, "upload_failed", "steps", "its record was refused", f"answered {status}")
     assert place.step == 30
     assert run.events("checkpoint.saved") == []
 
@@ -155,7 +158,7 @@ def test_of_two_attempts_the_further_one_stands(attempt, place, origin):
     slow = attempt(training(origin, "--steps", 100000, "--pace", 0.3)).start()
     slow.await_event("checkpoint.saved")
     fast.await_event("checkpoint.saved", step=50)
-    until(lambda: any("has carried a later step" in text for text in slow.notices))
+    wait_until(lambda: any("has carried a later step" in text for text in slow.notices))
     fast.await_event("checkpoint.saved", step=100)
     for run in (slow, fast):
         run.process.send_signal(signal.SIGTERM)
@@ -167,12 +170,12 @@ def test_of_two_attempts_the_further_one_stands(attempt, place, origin):
 
 @pytest.mark.parametrize("change", [{"run": "run-0"}, {"job": "1"}])
 def test_the_record_of_another_run_or_job_is_not_ours(attempt, place, origin, change):
-    record = Record("run-1", "0", "agent-x", 1, 900, None, "ckpt.bin", (), 0.0)
+    record = CheckpointRecord("run-1", "0", "agent-x", 1, 900, None, "ckpt.bin", (), 0.0)
     raw = {**json.loads(record.to_json()), "files": [{"name": "ckpt.bin", "size": 1, "sha256": "0"}], **change}
     place.beside.write_text(json.dumps(raw))
     run = attempt(training(origin, "--steps", 1000, "--leave-at", 5)).run()
     assert run.process.returncode == 85, run.stderr
-    assert (run.notices, started_at(run)) == ([], 0)
+    assert (run.notices, read_start_step(run)) == ([], 0)
     assert place.record.step == 5
 
 

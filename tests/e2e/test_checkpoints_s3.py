@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from packtrain.agent.checkpoints.record import Record, best_first
-from packtrain.plan import Checkpoint, Limits, Output
+from packtrain.agent.checkpoints.record import CheckpointRecord, best_first
+from packtrain.plan import CheckpointConfig, Limits, Output
 from testbed import s3 as testbed_s3
 from testbed.faults import Fault, FaultProxy
-from tests.support.agent_runs import PATIENCE_S, job, sh
+from tests.support.agent_runs import TIMEOUT_S, make_job, make_step
 from tests.support.programs import counting_trainer
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("s3-faults")]
@@ -28,7 +28,7 @@ _NUMBERS = count()
 
 @pytest.fixture(scope="module")
 def server():
-    with testbed_s3.S3() as running:
+    with testbed_s3.S3Server() as running:
         yield running
 
 
@@ -59,14 +59,16 @@ class Place:
 
     def records(self):
         names = [key.split("/", 1)[1] for key in self.objects() if key.endswith("/record.json")]
-        return best_first(Record.from_json(self.read(name).decode()) for name in names)
+        return best_first(CheckpointRecord.from_json(self.read(name).decode()) for name in names)
 
     def assert_whole(self):
         for record in self.records():
             for file in record.files:
                 data = self.read(f"{record.prefix}/{file.name}")
                 assert hashlib.sha256(data).hexdigest() == file.sha256
-                assert counting_trainer.step_of(data) >= record.step  # it may be saved anew before its notice
+                assert (
+                    counting_trainer.parse_checkpoint_step(data) >= record.step
+                )  # it may be saved anew before its notice
 
 
 @pytest.fixture
@@ -77,8 +79,12 @@ def place(server, proxy):
 def training(place, *options, every_s=None, **more):
     command = " ".join([sys.executable, "-S", str(PROGRAM), *map(str, options)])
     limits = Limits(grace_s=20)
-    return job(
-        sh(command, name="train"), checkpoint=Checkpoint("*.bin", every_s), output=place.output, limits=limits, **more
+    return make_job(
+        make_step(command, name="train"),
+        checkpoint=CheckpointConfig("*.bin", every_s),
+        output=place.output,
+        limits=limits,
+        **more,
     )
 
 
@@ -93,7 +99,7 @@ def newest_step(run):
 def await_further_training(run, steps=5):
     """The training goes on."""
     reached = newest_step(run)
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + TIMEOUT_S
     while newest_step(run) < reached + steps:
         assert time.monotonic() < deadline, "the training stands still"
         assert run.process.poll() is None
@@ -101,7 +107,7 @@ def await_further_training(run, steps=5):
 
 
 def await_saved(run, beyond=-1):
-    deadline = time.monotonic() + 2 * PATIENCE_S
+    deadline = time.monotonic() + 2 * TIMEOUT_S
     while True:
         saved = [e.data for e in run.events("checkpoint.saved") if e.data["step"] > beyond]
         if saved:
@@ -112,7 +118,7 @@ def await_saved(run, beyond=-1):
 
 
 def await_notice(run, words):
-    deadline = time.monotonic() + 2 * PATIENCE_S
+    deadline = time.monotonic() + 2 * TIMEOUT_S
     while not any(words in text for text in run.notices):
         assert time.monotonic() < deadline, run.notices
         time.sleep(0.05)
@@ -121,39 +127,39 @@ def await_notice(run, words):
 def kill_and_resume(attempt, place, run):
     """SIGKILL; the next attempt goes on from the newest complete generation."""
     run.process.kill()
-    run.finish()
+    run.wait()
     place.assert_whole()
     newest = place.records()[0]
     second = attempt(training(place, "--steps", newest.step + 20)).run()
     assert second.process.returncode == 0, second.stderr
     assert second.events("checkpoint.restored")[0].data["step"] == newest.step
-    assert counting_trainer.step_of(place.read("ckpt.bin")) == newest.step + 20
+    assert counting_trainer.parse_checkpoint_step(place.read("ckpt.bin")) == newest.step + 20
     return newest
 
 
 def test_a_refusing_server(attempt, place, proxy):
     run = start(attempt, place)
     first = await_saved(run)
-    proxy.arm([Fault("status", status=403, times=None)])
+    proxy.set_faults([Fault("status", status=403, max_times=None)])
     await_notice(run, "could not be carried away")
     await_further_training(run)
     time_of_refusal = newest_step(run)
     place.assert_whole()
-    proxy.arm([])
+    proxy.set_faults([])
     assert await_saved(run, time_of_refusal) > first
     assert sum("could not be carried away" in text for text in run.notices) == 1, "told once"
     kill_and_resume(attempt, place, run)
 
 
 def test_a_slow_server(attempt, place, proxy):
-    proxy.arm([Fault("late", lasts_s=0.5, times=None)])
+    proxy.set_faults([Fault("late", duration_s=0.5, max_times=None)])
     run = start(attempt, place)
     first = await_saved(run)
     await_further_training(run)
     await_saved(run, first)
     steps = [e.data["step"] for e in run.events("checkpoint.saved")]
     assert len(steps) < newest_step(run), "newer saves took the place of those that waited"
-    proxy.arm([])
+    proxy.set_faults([])
     kill_and_resume(attempt, place, run)
 
 
@@ -175,7 +181,7 @@ def test_a_server_killed_in_mid_upload(attempt, server, place, proxy):
     run = start(attempt, place, "--every", 25, "--size", 40 * MB, "--pace", 0.05)
     first = await_saved(run)
     before = {id(c) for c in proxy.connections}
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + TIMEOUT_S
     while not any(
         "partNumber" in request for c in list(proxy.connections) if id(c) not in before for request in c.requests
     ):
@@ -194,12 +200,12 @@ def test_a_server_killed_in_mid_upload(attempt, server, place, proxy):
 def test_an_agent_killed_in_mid_upload(attempt, place, proxy):
     run = start(attempt, place, "--every", 10)
     await_saved(run)
-    proxy.arm([Fault("late", path="/ckpt.bin", lasts_s=60.0, times=None)])
-    assert proxy.wait_for_strikes(1, PATIENCE_S)
+    proxy.set_faults([Fault("late", path_contains="/ckpt.bin", duration_s=60.0, max_times=None)])
+    assert proxy.wait_for_faults(1, TIMEOUT_S)
     run.process.kill()
     run.finish()
     proxy.release()
-    proxy.arm([])
+    proxy.set_faults([])
     place.assert_whole()
     newest = place.records()[0]
     second = attempt(training(place, "--steps", newest.step + 20)).run()
@@ -211,10 +217,10 @@ def test_what_another_attempt_is_putting_to_the_same_key_is_left_alone(attempt, 
     """Also if it begins with the very same bytes: how it goes on nobody knows."""
     size, at = 20 * MB, {"Bucket": testbed_s3.BUCKET, "Key": f"{place.prefix}/ckpt.bin"}
     at["UploadId"] = server.client.create_multipart_upload(**at)["UploadId"]
-    server.client.upload_part(**at, PartNumber=1, Body=counting_trainer.content(3, size)[: 16 << 20])
+    server.client.upload_part(**at, PartNumber=1, Body=counting_trainer.checkpoint_content(3, size)[: 16 << 20])
     run = attempt(training(place, "--steps", 3, "--size", size)).run()
     assert run.process.returncode == 0, run.stderr
-    assert counting_trainer.step_of(place.read("ckpt.bin")) == 3
+    assert counting_trainer.parse_checkpoint_step(place.read("ckpt.bin")) == 3
     assert len(server.client.list_parts(**at)["Parts"]) == 1
 
 
@@ -236,12 +242,12 @@ def test_a_server_that_is_down_when_it_is_time_to_leave(attempt, place, proxy):
     """What was complete before counts; what came later is told to be lost."""
     run = start(attempt, place, patience_s=1.0)
     await_saved(run)
-    proxy.arm([Fault("status", status=503, times=None)])
+    proxy.set_faults([Fault("status", status=503, max_times=None)])
     run.process.terminate()
     assert run.finish() == 86, run.stderr
     assert run.ended["outcome"] == "continue"
     assert any("could not be carried away" in text for text in run.notices)
-    proxy.arm([])
+    proxy.set_faults([])
     place.assert_whole()
 
 
@@ -249,9 +255,9 @@ def test_the_last_copy_fails_loudly_when_its_patience_ends(attempt, place, proxy
     place.output, gate = replace(place.output, patience_s=1.0), tmp_path / "gate"
     run = attempt(training(place, "--steps", 100, "--wait-at", 20, "--gate", gate)).start()
     await_saved(run)
-    proxy.arm([Fault("status", status=503, times=None)])
+    proxy.set_faults([Fault("status", status=503, max_times=None)])
     gate.touch()
     assert run.finish() == 38, run.stderr
-    assert run.failure["kind"] == "sink_failed"
+    assert run.failure["kind"] == "upload_failed"
     kept = run.home.output / ".packtrain" / run.events()[0].emitter
-    assert counting_trainer.step_of((kept / "model.bin").read_bytes()) == 100
+    assert counting_trainer.parse_checkpoint_step((kept / "model.bin").read_bytes()) == 100

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from packtrain.agent.checkpoints.record import Record, best_first
-from packtrain.plan import Checkpoint, Limits
-from tests.support.agent_runs import an_input, job, sh, until
+from packtrain.agent.checkpoints.record import CheckpointRecord, best_first
+from packtrain.plan import CheckpointConfig, Limits
+from tests.support.agent_runs import make_input, make_job, make_step, wait_until
 from tests.support.programs import counting_trainer
 
 pytestmark = pytest.mark.slow
@@ -30,16 +30,18 @@ def carrying(attempt, tmp_path):
 def training(*options, every_s=0.0, first="", **more):
     command = " ".join([first, sys.executable, "-S", str(PROGRAM), *map(str, options)])
     limits = more.pop("limits", Limits(grace_s=10))
-    return job(sh(command, name="train"), checkpoint=Checkpoint("ckpt.bin", every_s), limits=limits, **more)
+    return make_job(
+        make_step(command, name="train"), checkpoint=CheckpointConfig("ckpt.bin", every_s), limits=limits, **more
+    )
 
 
 def records(run):
-    found = run.home.root.glob("checkpoint/.packtrain/checkpoints/run-1/0/*/*/record.json")
-    return best_first(Record.from_json(path.read_text()) for path in found)
+    found = run.attempt_folder.root.glob("checkpoint/.packtrain/checkpoints/run-1/0/*/*/record.json")
+    return best_first(CheckpointRecord.from_json(path.read_text()) for path in found)
 
 
 def test_it_leaves_with_85_again_and_again_and_goes_on_in_place(carrying, data, tmp_path):
-    gate, inputs = tmp_path / "gate", (an_input(f"file://{data}/data.tar.gz"),)
+    gate, inputs = tmp_path / "gate", (make_input(f"file://{data}/data.tar.gz"),)
     run = carrying(training("--steps", 30, "--pace", 0.05, "--wait-at", 10, "--gate", gate, inputs=inputs))
     codes, reached = [], [-1]
     while not codes or codes[-1] == 85:
@@ -52,13 +54,13 @@ def test_it_leaves_with_85_again_and_again_and_goes_on_in_place(carrying, data, 
         if len(codes) == 2:  # until then it cannot come to its end
             gate.touch()
     assert len(codes) > 2
-    assert counting_trainer.step_of((run.home.output / "ckpt.bin").read_bytes()) == 30
+    assert counting_trainer.parse_checkpoint_step((run.home.output / "ckpt.bin").read_bytes()) == 30
     assert (run.home.output / "model.bin").exists()
     restored = [event.data["step"] for event in run.events("checkpoint.restored")]
     assert restored == reached[1:]
     fetched = [e.data.get("source") for e in run.events("stage.ended") if e.data["stage"] == "fetch"]
     assert fetched[1:] == ["kept by the attempt before"] * (len(codes) - 1)
-    emitters = {event.emitter for event in run.events("attempt.started")}
+    emitters = {event.emitter for event in run.events("agent.started")}
     assert len(emitters) == len(codes), "one journal, and a new voice for each start"
     assert run.sandbox_is_gone
 
@@ -74,7 +76,7 @@ def test_other_outputs_go_along(carrying, tmp_path):
     while run.start().finish() == 85:
         pass
     assert run.process.returncode == 0, run.stderr
-    assert (run.home.output / "notes.txt").read_text().split() == ["more"] * len(run.events("attempt.started"))
+    assert (run.home.output / "notes.txt").read_text().split() == ["more"] * len(run.events("agent.started"))
 
 
 def test_at_its_end_the_folder_still_holds_the_newest_checkpoint_and_no_more(carrying):
@@ -125,7 +127,7 @@ def test_a_killed_start_leaves_what_was_complete(carrying):
     (run.home.claim).unlink()  # HTCondor starts it elsewhere, in a fresh folder
     again = run.start()
     before = len(again.events("checkpoint.saved"))
-    until(lambda: len(again.events("checkpoint.saved")) > before)
+    wait_until(lambda: len(again.events("checkpoint.saved")) > before)
     assert again.events("checkpoint.restored")
     again.process.send_signal(signal.SIGTERM)
     assert again.finish() == 86, again.stderr

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from testbed import apptainer
-from tests.support.cli_runs import Desk
+from tests.support.cli_runs import Workspace
 
 pytestmark = pytest.mark.slow
 
@@ -25,8 +25,8 @@ steps:
 
 
 def desk_with(folder, path):
-    desk = Desk(folder, DEMO_SECRET="hidden-3f9a", PATH=path)
-    desk.write(WORKFLOW.format(image=folder / "image.sif"))
+    desk = Workspace(folder, DEMO_SECRET="hidden-3f9a", PATH=path)
+    desk.write_file(WORKFLOW.format(image=folder / "image.sif"))
     return desk
 
 
@@ -35,23 +35,23 @@ def where(desk):
 
 
 def test_it_runs_inside_the_image(tmp_path):
-    apptainer.make_image(tmp_path / "image.sif")
-    desk = desk_with(tmp_path, f"{apptainer.folder()}/usr/bin:{os.environ['PATH']}")
-    desk.call("run", "workflow.yaml")
+    apptainer.build_sif(tmp_path / "image.sif")
+    desk = desk_with(tmp_path, f"{apptainer.install_dir()}/usr/bin:{os.environ['PATH']}")
+    desk.run("run", "workflow.yaml")
     assert where(desk) == "inside hidden-3f9a\n"
-    assert "inside ***" in desk.call("logs")
+    assert "inside ***" in desk.run("logs")
 
 
 def test_an_image_that_is_not_there(tmp_path):
-    desk = desk_with(tmp_path, f"{apptainer.folder()}/usr/bin:{os.environ['PATH']}")
-    desk.call("run", "workflow.yaml", code=51)
-    assert "container_failed" in desk.call("why")
+    desk = desk_with(tmp_path, f"{apptainer.install_dir()}/usr/bin:{os.environ['PATH']}")
+    desk.run("run", "workflow.yaml", exit_code=51)
+    assert "container_failed" in desk.run("why")
 
 
 def test_without_apptainer_check_says_so_and_the_host_will_do(tmp_path):
     desk = desk_with(tmp_path, os.environ["PATH"])
-    assert "Apptainer is not installed" in desk.call("check", "workflow.yaml", code=None) + desk.err
-    desk.call("run", "workflow.yaml", code=2)
-    assert "--no-container" in desk.err
-    desk.call("run", "workflow.yaml", "--no-container")
+    assert "Apptainer is not installed" in desk.run("check", "workflow.yaml", exit_code=None) + desk.stderr
+    desk.run("run", "workflow.yaml", exit_code=2)
+    assert "--no-container" in desk.stderr
+    desk.run("run", "workflow.yaml", "--no-container")
     assert where(desk) == "outside hidden-3f9a\n"

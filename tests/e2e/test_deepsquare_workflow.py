@@ -8,8 +8,8 @@ import tarfile
 import pytest
 
 from testbed import s3 as testbed_s3
-from testbed.http_server import Origin
-from tests.support.cli_runs import Desk
+from testbed.http_server import HttpServer
+from tests.support.cli_runs import Workspace
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("s3")]
 
@@ -49,7 +49,7 @@ steps:
 
 @pytest.fixture
 def desk(tmp_path):
-    return Desk(tmp_path, S3_SECRET=testbed_s3.SECRET_KEY)
+    return Workspace(tmp_path, S3_SECRET=testbed_s3.SECRET_KEY)
 
 
 def s3_text(server, secret=testbed_s3.SECRET_KEY):
@@ -63,8 +63,8 @@ def objects(server):
 
 
 def test_an_empty_prefix_is_no_error_and_a_checkpoint_comes_while_the_job_runs(s3_server, desk):
-    desk.write(SECOND.format(s3=s3_text(s3_server, "${env:S3_SECRET}")), "second.yaml")
-    desk.call("run", "second.yaml")  # the workflow that resumes can also be the first
+    desk.write_file(SECOND.format(s3=s3_text(s3_server, "${env:S3_SECRET}")), "second.yaml")
+    desk.run("run", "second.yaml")  # the workflow that resumes can also be the first
     served = desk.folder / "served"
     served.mkdir()
     with tarfile.open(served / "cifar-10-python.tar.gz", "w:gz") as archive:
@@ -72,18 +72,18 @@ def test_an_empty_prefix_is_no_error_and_a_checkpoint_comes_while_the_job_runs(s
         member.size = 9
         (archive.addfile(member, io.BytesIO(b"images...")))
     gate = desk.folder / "go"
-    with Origin(served) as origin:
-        desk.write(FIRST.format(url=origin.url, s3=s3_text(s3_server), gate=gate), "first.yaml")
+    with HttpServer(served) as origin:
+        desk.write_file(FIRST.format(url=origin.url, s3=s3_text(s3_server), gate=gate), "first.yaml")
         packtrain = desk.start("run", "first.yaml")
-        desk.await_some(lambda: objects(s3_server).get("models/ckpt.pth") == b"images...")
+        desk.wait_for(lambda: objects(s3_server).get("models/ckpt.pth") == b"images...")
         assert packtrain.poll() is None, "the job still runs, its checkpoint is already outside"
         gate.touch()
         out, err = packtrain.communicate(timeout=60)
     assert packtrain.returncode == 0, out + err
     assert testbed_s3.SECRET_KEY not in out + err
-    desk.call("outputs", code=2)
-    assert "was written in the workflow itself" in desk.err
-    desk.call("run", "second.yaml")
+    desk.run("outputs", code=2)
+    assert "was written in the workflow itself" in desk.stderr
+    desk.run("run", "second.yaml")
     assert objects(s3_server)["models/again.pth"] == b"images..."
-    names = {entry["name"] for entry in desk.json("outputs")}
+    names = {entry["name"] for entry in desk.run_json("outputs")}
     assert {"again.pth", "ckpt.pth"} <= names

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from packtrain.plan import Checkpoint, Limits, Output, Ref, Resources, RunResources
+from packtrain.plan import CheckpointConfig, Limits, Location, Output, Resources, StepResources
 from testbed import data
-from tests.support.agent_runs import job, sh, until
-from tests.support.training_forkserver import RECIPES, announced, said
+from tests.support.agent_runs import make_job, make_step, wait_until
+from tests.support.training_forkserver import RECIPES_DIR, read_checkpoint_notices, read_output
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("torch"), pytest.mark.timeout(600)]
 
@@ -33,9 +33,9 @@ MODELS = {"cifar10-resnet": "cifar10_resnet.pt", "mnist-cnn": "mnist_cnn.pt"}
 def images(tmp_path_factory):
     """Folders of a few real images, by recipe."""
     cifar, mnist = tmp_path_factory.mktemp("cifar"), tmp_path_factory.mktemp("mnist")
-    with tarfile.open(data.small_cifar10(cifar, per_batch=20)) as tar:
+    with tarfile.open(data.make_small_cifar10(cifar, per_batch=20)) as tar:
         tar.extractall(cifar, filter="data")
-    return {"cifar10-resnet": cifar, "mnist-cnn": data.small_mnist(mnist, train=42, test=20)}
+    return {"cifar10-resnet": cifar, "mnist-cnn": data.make_small_mnist(mnist, n_train=42, n_test=20)}
 
 
 @pytest.fixture(scope="module")
@@ -46,8 +46,8 @@ def undisturbed(nursery, images, tmp_path_factory):
     def of(recipe: str, processes: int = 1):
         if (recipe, processes) not in known:
             output = tmp_path_factory.mktemp("undisturbed")
-            codes = nursery.together(recipe, output, flags(images, recipe), [None] * processes)
-            assert codes == [0] * processes, said(output)
+            codes = nursery.run_ranks(recipe, output, flags(images, recipe), [None] * processes)
+            assert codes == [0] * processes, read_output(output)
             known[recipe, processes] = result(output, recipe)
         return known[recipe, processes]
 
@@ -79,13 +79,13 @@ def test_killed_at_random_moments(nursery, images, undisturbed, tmp_path, recipe
             kill = {"steps": dice.randint(2, MOST_STEPS), "saved": 1}
         elif number % 2:
             kill = {"files": dice.randint(1, 12), "steps": MOST_STEPS}
-        assert nursery.train(recipe, tmp_path, given, kill) == -signal.SIGKILL, said(tmp_path)
-        resumed += "going on from the checkpoint" in said(tmp_path)
+        assert nursery.run_training(recipe, tmp_path, given, kill) == -signal.SIGKILL, read_output(tmp_path)
+        resumed += "going on from the checkpoint" in read_output(tmp_path)
     assert resumed > KILLS // 2, "others may be killed before they can say so"
-    steps = [row["step"] for row in announced(tmp_path)]
+    steps = [row["step"] for row in read_checkpoint_notices(tmp_path)]
     assert steps == sorted(set(steps)), f"a life began anew: {steps}"
-    assert nursery.train(recipe, tmp_path, given) == 0, said(tmp_path)
-    assert "going on from the checkpoint" in said(tmp_path)
+    assert nursery.run_training(recipe, tmp_path, given) == 0, read_output(tmp_path)
+    assert "going on from the checkpoint" in read_output(tmp_path)
     assert result(tmp_path, recipe) == undisturbed(recipe)
 
 
@@ -95,12 +95,12 @@ def test_asked_to_leave(nursery, images, undisturbed, tmp_path, recipe):
     steps = [8, 15, 21]  # the last of them ends an epoch
     for n, step in enumerate(steps):
         kill = {"steps": step - (steps[n - 1] if n else 0), "signal": "SIGTERM"}
-        assert nursery.train(recipe, tmp_path, flags(images, recipe), kill) == 85, said(tmp_path)
-        assert announced(tmp_path)[-1]["step"] == step
+        assert nursery.run_training(recipe, tmp_path, flags(images, recipe), kill) == 85, read_output(tmp_path)
+        assert read_checkpoint_notices(tmp_path)[-1]["step"] == step
     (tmp_path / "stop").write_text("wall_time")
-    assert nursery.train(recipe, tmp_path, flags(images, recipe), PACKTRAIN_STOP=str(tmp_path / "stop")) == 85
-    assert announced(tmp_path)[-1] == {"path": "checkpoint.pt", "step": 22, "epoch": 2}
-    assert nursery.train(recipe, tmp_path, flags(images, recipe)) == 0, said(tmp_path)
+    assert nursery.run_training(recipe, tmp_path, flags(images, recipe), PACKTRAIN_STOP=str(tmp_path / "stop")) == 85
+    assert read_checkpoint_notices(tmp_path)[-1] == {"path": "checkpoint.pt", "step": 22, "epoch": 2}
+    assert nursery.run_training(recipe, tmp_path, flags(images, recipe)) == 0, read_output(tmp_path)
     assert result(tmp_path, recipe) == undisturbed(recipe)
 
 
@@ -108,18 +108,18 @@ def test_two_processes_leave_together_and_go_on(nursery, images, undisturbed, tm
     """Only the second is told, both leave; rank 0 alone writes; then two go on, exactly, or one alone."""
     recipe, told = "mnist-cnn", {"steps": 16, "signal": "SIGTERM"}
     given = flags(images, recipe)
-    assert nursery.together(recipe, tmp_path, given, [None, told]) == [85, 85], said(tmp_path)
-    assert nursery.together(recipe, tmp_path, given, [told, None]) == [85, 85], said(tmp_path)
-    assert [line["step"] for line in announced(tmp_path)] == [16, 21, 32], "each was written once"
+    assert nursery.run_ranks(recipe, tmp_path, given, [None, told]) == [85, 85], read_output(tmp_path)
+    assert nursery.run_ranks(recipe, tmp_path, given, [told, None]) == [85, 85], read_output(tmp_path)
+    assert [line["step"] for line in read_checkpoint_notices(tmp_path)] == [16, 21, 32], "each was written once"
 
     alone = tmp_path / "alone"
     alone.mkdir()
     (alone / "checkpoint.pt").write_bytes((tmp_path / "checkpoint.pt").read_bytes())
-    assert nursery.train(recipe, alone, given) == 0, said(alone)
-    assert "32 of 63 steps are done" in said(alone)
+    assert nursery.run_training(recipe, alone, given) == 0, read_output(alone)
+    assert "32 of 63 steps are done" in read_output(alone)
     assert [row["epoch"] for row in result(alone, recipe)[1]] == [1, 2, 3]
 
-    assert nursery.together(recipe, tmp_path, given, [None, None]) == [0, 0], said(tmp_path)
+    assert nursery.run_ranks(recipe, tmp_path, given, [None, None]) == [0, 0], read_output(tmp_path)
     assert result(tmp_path, recipe) == undisturbed(recipe, processes=2)
 
 
@@ -145,10 +145,10 @@ def test_killed_with_its_agent_two_processes_go_on_from_the_destination(attempt,
     """Nothing is left but what was carried away: the next attempt begins in an empty folder."""
     recipe, place, reached = "mnist-cnn", tmp_path / "place", tmp_path / "reached"
     (tmp_path / "stops.py").write_text(STOPS_AT)
-    train = [str(RECIPES / recipe / "train.py"), *flags(images, recipe, ALWAYS)]
+    train = [str(RECIPES_DIR / recipe / "train.py"), *flags(images, recipe, ALWAYS)]
     first = attempt(in_two(place, [str(tmp_path / "stops.py"), "30", str(reached), *train])).start()
     first.await_event("checkpoint.saved")
-    until(reached.exists)
+    wait_until(reached.exists)
     first.process.kill()
     first.finish()
     assert not (place / MODELS[recipe]).exists()
@@ -162,17 +162,21 @@ def test_killed_with_its_agent_two_processes_go_on_from_the_destination(attempt,
 def in_two(place: Path, program: list[str]):
     """A job of two processes, one CPU each."""
     command = shlex.join([sys.executable, *program])
-    of_job, of_step = Resources(tasks=2, cpus_per_task=1, mem_per_cpu_mb=16), RunResources(tasks=2, cpus_per_task=1)
-    output, limits = Output(Ref(place.as_uri())), Limits(grace_s=20)
-    saved = Checkpoint("checkpoint.pt")
-    return job(
-        sh(command, name="train", resources=of_step), resources=of_job, limits=limits, output=output, checkpoint=saved
+    of_job, of_step = Resources(tasks=2, cpus_per_task=1, mem_per_cpu_mb=16), StepResources(tasks=2, cpus_per_task=1)
+    output, limits = Output(Location(place.as_uri())), Limits(grace_s=20)
+    saved = CheckpointConfig("checkpoint.pt")
+    return make_job(
+        make_step(command, name="train", resources=of_step),
+        resources=of_job,
+        limits=limits,
+        output=output,
+        checkpoint=saved,
     )
 
 
 def test_started_by_torchrun(images, tmp_path):
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    script = RECIPES / "mnist-cnn" / "train.py"
+    script = RECIPES_DIR / "mnist-cnn" / "train.py"
     few = ["--epochs", "1", "--limit-train", "8", "--limit-test", "8", "--batch-size", "4", "--threads", "1"]
     here = {**os.environ, "TMPDIR": str(tmp_path), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(

@@ -8,8 +8,8 @@ import tarfile
 import pytest
 
 from packtrain.events import FAILURE_KINDS
-from testbed.http_server import Origin
-from tests.support.cli_runs import Desk
+from testbed.http_server import HttpServer
+from tests.support.cli_runs import Workspace
 
 pytestmark = pytest.mark.slow
 
@@ -18,7 +18,7 @@ ARCHIVE = "cifar-10-python.tar.gz"
 WORKFLOW = """
 name: failing
 resources: {{tasks: 1, cpusPerTask: 1, memPerCpu: 64, gpus: 0}}
-limits: {{attempts: 1, grace: 2s{limits}}}
+limits: {{maxAttempts: 1, grace: 2s{limits}}}
 inputs:
   data: {{http: {{url: "{url}"{token}}}}}
 expect: [model.pt]
@@ -42,13 +42,13 @@ def run(tmp_path, content, kind, *, command=GOOD, token=True, url="", limits="",
     served = tmp_path / "served"
     served.mkdir()
     (served / ARCHIVE).write_bytes(content)
-    with Origin(served, token=TOKEN) as origin:
-        desk = Desk(tmp_path, DEMO_TOKEN=TOKEN)
+    with HttpServer(served, token=TOKEN) as origin:
+        desk = Workspace(tmp_path, DEMO_TOKEN=TOKEN)
         said = ", token: '${env:DEMO_TOKEN}'" if token else ""
         address = url or f"{origin.url}/{ARCHIVE}"
-        desk.write(WORKFLOW.format(url=address, token=said, command=command, limits=limits))
-        desk.call("run", "workflow.yaml", "--offline", code=FAILURE_KINDS[kind].exit_code)
-    (told,) = desk.json("why")["jobs"]
+        desk.write_file(WORKFLOW.format(url=address, token=said, command=command, limits=limits))
+        desk.run("run", "workflow.yaml", "--offline", exit_code=FAILURE_KINDS[kind].exit_code)
+    (told,) = desk.run_json("why")["jobs"]
     assert kind in told["what"]
     assert FAILURE_KINDS[kind].remedy == told["remedy"]
     assert told["exit_code"] == FAILURE_KINDS[kind].exit_code
@@ -60,7 +60,7 @@ def run(tmp_path, content, kind, *, command=GOOD, token=True, url="", limits="",
 
 def test_html_page_instead_of_the_archive(tmp_path):
     page = b"<!DOCTYPE html><html><head><title>Login required</title></head></html>"
-    what, _ = run(tmp_path, page, "not_the_data")
+    what, _ = run(tmp_path, page, "unexpected_content")
     assert "Login required" in what
     assert ARCHIVE in what
 
@@ -85,7 +85,7 @@ def test_more_than_the_promised_disk(tmp_path):
 
 
 def test_missing_token(tmp_path):
-    what, _ = run(tmp_path, tar_of("data.bin"), "token_refused", token=False)
+    what, _ = run(tmp_path, tar_of("data.bin"), "access_denied", token=False)
     assert "401" in what
     assert "no token" in what
 
@@ -99,7 +99,7 @@ def test_step_that_fails(tmp_path):
     what, desk = run(tmp_path, tar_of("data.bin"), "step_failed", command="echo no module named scipy >&2; exit 3")
     assert "train" in what
     assert "3" in what
-    assert "no module named scipy" in desk.call("why")
+    assert "no module named scipy" in desk.run("why")
 
 
 def test_expected_file_missing(tmp_path):

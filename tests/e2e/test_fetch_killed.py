@@ -11,12 +11,12 @@ import time
 
 import pytest
 
-from packtrain.transfer.engine.resume_log import BLOCK
-from testbed.debian import PROJECT
-from testbed.faults import FaultProxy, Line
+from packtrain.transfer.engine.resume_log import DEFAULT_BLOCK_BYTES
+from testbed.debian import PROJECT_ROOT
+from testbed.faults import FaultProxy, RateLimiter
 
 KILLS = 20
-SIZE = 100 * BLOCK + 12_345
+SIZE = 100 * DEFAULT_BLOCK_BYTES + 12_345
 RATE = 40e6  # slow enough that no more than a block of each connection is under way
 HEDGES = SIZE // 20  # what the engine may fetch twice of its own accord, when the line is slow
 DEADLINE_S = 60.0
@@ -33,17 +33,17 @@ fetch(item, Path(sys.argv[3]), str, patience_s=20, stop=lambda: None, progress=l
 
 
 def start(proxy, target, sha256):
-    arguments = [str(PROJECT / "src"), f"{proxy.url}/data.bin", str(target), sha256]
+    arguments = [str(PROJECT_ROOT / "src"), f"{proxy.url}/data.bin", str(target), sha256]
     return subprocess.Popen([sys.executable, "-I", "-S", "-c", FETCH, *arguments])
 
 
 def kill_after(process, proxy, count):
     """Kill it when the proxy has sent so many bytes more; the number of connections that it had then."""
-    goal, deadline = proxy.sent + count, time.monotonic() + DEADLINE_S
-    while proxy.sent < goal and process.poll() is None:
-        assert time.monotonic() < deadline, f"nothing moves: {proxy.sent} of {goal} bytes"
+    goal, deadline = proxy.sent_bytes + count, time.monotonic() + DEADLINE_S
+    while proxy.sent_bytes < goal and process.poll() is None:
+        assert time.monotonic() < deadline, f"nothing moves: {proxy.sent_bytes} of {goal} bytes"
         time.sleep(0.002)
-    connections = proxy.open_connections
+    connections = proxy.n_open_connections
     process.kill()
     process.wait()
     return connections
@@ -56,18 +56,20 @@ def test_twenty_kills_cost_no_more_than_the_blocks_under_way(tmp_path):
     (tmp_path / "www/data.bin").write_bytes(data)
     sha256, chance = hashlib.sha256(data).hexdigest(), random.Random(20)
     allowed = HEDGES
-    with FaultProxy(tmp_path / "www", line=Line(RATE)) as proxy:
+    with FaultProxy(tmp_path / "www", rate_limiter=RateLimiter(RATE)) as proxy:
         for kill in range(KILLS):
             process = start(proxy, target, sha256)
-            connections = kill_after(process, proxy, chance.randrange(1, 12 * BLOCK))
+            connections = kill_after(process, proxy, chance.randrange(1, 12 * DEFAULT_BLOCK_BYTES))
             assert process.returncode == -9 or kill, "it ended before the first kill"
             allowed += (
-                2 * (connections + 1) * BLOCK
+                2 * (connections + 1) * DEFAULT_BLOCK_BYTES
             )  # a busy machine sees some of them late, and asks for others meanwhile
-            assert proxy.wait_until_left(DEADLINE_S)
+            assert proxy.wait_until_disconnected(DEADLINE_S)
         assert start(proxy, target, sha256).wait(DEADLINE_S) == 0
         assert target.read_bytes() == data
-        assert proxy.wait_until_left(DEADLINE_S)
-        again = proxy.sent - SIZE
-    assert again <= allowed, f"{again / BLOCK:.1f} blocks were fetched twice, {allowed / BLOCK:.1f} allowed"
+        assert proxy.wait_until_disconnected(DEADLINE_S)
+        again = proxy.sent_bytes - SIZE
+    assert again <= allowed, (
+        f"{again / DEFAULT_BLOCK_BYTES:.1f} blocks were fetched twice, {allowed / DEFAULT_BLOCK_BYTES:.1f} allowed"
+    )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data.bin", "www"]

@@ -14,22 +14,26 @@ from pathlib import Path
 
 import pytest
 
-from packtrain.indexing import Wish, build
+from packtrain.indexing import IndexRequest, build_index
 from packtrain.indexing.resume_file import read_frames
-from packtrain.plan import Ref
-from testbed.http_server import Fault, Origin, Seen
+from packtrain.plan import Location
+from testbed.http_server import HttpServer, RecordedRequest, ResponseFault
 
 INNER, MEMBERS = 30, 3
 
 
-class Halfway(Origin):
+class Halfway(HttpServer):
     """Nothing comes from the second half of the archive, until it is let go on."""
 
     half: int | None = None
 
-    def note(self, seen: Seen) -> Fault:
+    def note(self, seen: RecordedRequest) -> ResponseFault:
         start = int(re.search(r"bytes=(\d+)", seen.headers.get("range", "bytes=0")).group(1))
-        return super().note(seen) if self.half is None or start < self.half else Fault(stall_after=0)
+        return (
+            super().record_request(seen)
+            if self.half is None or start < self.half
+            else ResponseFault(stall_after_bytes=0)
+        )
 
 
 def like_imagenet(path: Path) -> None:
@@ -46,13 +50,13 @@ def like_imagenet(path: Path) -> None:
             outer.addfile(info, io.BytesIO(inner.getvalue()))
 
 
-def command(origin: Origin, target: Path) -> list[str]:
+def command(origin: HttpServer, target: Path) -> list[str]:
     url = f"{origin.url}/train.tar"
-    return [sys.executable, "-m", "packtrain", "index", url, "-o", str(target), "--json", "--patience", "10m"]
+    return [sys.executable, "-m", "packtrain", "index", url, "-o", str(target), "--json", "--retry-timeout", "10m"]
 
 
-def asked(origin: Origin) -> int:
-    return sum(seen.path == "/train.tar" for seen in origin.seen)
+def asked(origin: HttpServer) -> int:
+    return sum(seen.path == "/train.tar" for seen in origin.requests)
 
 
 def inner_tars_in(part: Path) -> int:
@@ -78,12 +82,12 @@ def test_what_was_found_is_not_looked_for_again(tmp_path):
         process.wait()
         assert not target.exists()
         origin.half = None
-        origin.release()
-        origin.seen.clear()
+        origin.release_stalls()
+        origin.requests.clear()
         done = subprocess.run(command(origin, target), capture_output=True, text=True, check=True)
         again = asked(origin)
-    with Origin(tmp_path / "www") as origin:
-        build(Wish([[Ref(f"{origin.url}/train.tar")]], str), tmp_path / "other")
+    with HttpServer(tmp_path / "www") as origin:
+        build_index(IndexRequest([[Location(f"{origin.url}/train.tar")]], str), tmp_path / "other")
         whole = asked(origin)
     data = json.loads(done.stdout)
     assert (data["samples"], data["classes"]) == (INNER * MEMBERS, INNER)

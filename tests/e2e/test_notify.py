@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.support.cli_runs import Desk
+from tests.support.cli_runs import Workspace
 
 pytestmark = pytest.mark.slow
 
@@ -20,12 +20,12 @@ steps: [{name: train, run: {command: "echo no luck >&2; exit 3"}}]
 
 @pytest.mark.parametrize("detach", [(), ("--detach",)])
 def test_the_end_is_told(tmp_path, detach):
-    desk = Desk(tmp_path)
-    desk.write(WORKFLOW)
+    desk = Workspace(tmp_path)
+    desk.write_file(WORKFLOW)
     told = tmp_path / "told.json"
     command = f"cat > {told}.new && mv {told}.new {told}"
-    desk.call("run", "workflow.yaml", "--offline", "--notify", command, *detach, code=0 if detach else 10)
-    data = desk.await_some(lambda: told.exists() and json.loads(told.read_text()))
+    desk.run("run", "workflow.yaml", "--offline", "--notify", command, *detach, exit_code=0 if detach else 10)
+    data = desk.wait_for(lambda: told.exists() and json.loads(told.read_text()))
     assert (data["status"], data["jobs"], data["failed"]) == ("failed", 1, 1)
     assert data["failures"][0]["kind"] == "step_failed"
     assert "no luck" in data["text"]
@@ -33,20 +33,20 @@ def test_the_end_is_told(tmp_path, detach):
 
 
 def test_also_when_a_run_that_nobody_supervised_is_cancelled(tmp_path):
-    desk = Desk(tmp_path)
-    desk.write(WORKFLOW.replace("echo no luck >&2; exit 3", "sleep 600"))
+    desk = Workspace(tmp_path)
+    desk.write_file(WORKFLOW.replace("echo no luck >&2; exit 3", "sleep 600"))
     told = tmp_path / "told.json"
     packtrain = desk.start("run", "workflow.yaml", "--offline", "--notify", f"cat > {told}")
-    desk.await_stage("steps")
+    desk.wait_for_stage("steps")
     packtrain.kill()
     packtrain.communicate()
-    desk.json("cancel")
+    desk.run_json("cancel")
     assert json.loads(told.read_text())["status"] == "cancelled"
 
 
 def test_a_wrong_target_is_refused_before_anything_starts(tmp_path):
-    desk = Desk(tmp_path)
-    desk.write(WORKFLOW)
-    desk.call("run", "workflow.yaml", "--notify", "ftp://somewhere/else", code=2)
-    assert "should be a command or an http address" in desk.err
+    desk = Workspace(tmp_path)
+    desk.write_file(WORKFLOW)
+    desk.run("run", "workflow.yaml", "--notify", "ftp://somewhere/else", exit_code=2)
+    assert "should be a command or an http address" in desk.stderr
     assert not (tmp_path / ".packtrain").exists()

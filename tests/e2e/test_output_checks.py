@@ -7,12 +7,12 @@ import sys
 import pytest
 
 from packtrain.events import FAILURE_KINDS
-from tests.support.cli_runs import Desk
-from tests.support.paths import TESTS
+from tests.support.cli_runs import Workspace
+from tests.support.paths import TESTS_DIR
 
 pytestmark = pytest.mark.slow
 
-MODELS = TESTS / "golden" / "models"
+MODELS = TESTS_DIR / "golden" / "models"
 TRAIN = """
 import json, os, shutil, sys
 case, out = sys.argv[1], os.environ["PACKTRAIN_OUTPUT"]
@@ -36,7 +36,7 @@ json.dump({"test": {"loss": loss}}, open(os.path.join(out, "metrics.json"), "w")
 WORKFLOW = """
 name: judged
 resources: {{tasks: 1, cpusPerTask: 1, memPerCpu: 64, gpus: 0}}
-limits: {{attempts: 3}}
+limits: {{maxAttempts: 3}}
 matrix: {{case: [good, nan, nanloss, empty, absent]}}
 inputs:
   code: {{file: {{path: train.py}}, unpack: never}}
@@ -49,27 +49,27 @@ steps:
 """
 SAID = {
     "nan": (
-        "output_wrong",
+        "output_invalid",
         "model.pt did not pass its check `torch`: the tensor weight has 8 values that are not finite",
     ),
     "nanloss": (
-        "output_wrong",
+        "output_invalid",
         "metrics.json did not pass its check `json`: test.loss is nan, which is no finite number",
     ),
-    "empty": ("output_wrong", "model.pt did not pass its check `torch`: it holds no tensors: the model is empty"),
+    "empty": ("output_invalid", "model.pt did not pass its check `torch`: it holds no tensors: the model is empty"),
     "absent": ("output_missing", "'model.pt' is missing: 0 files match, it should exist; the output folder contains"),
 }
 
 
 @pytest.mark.timeout(300)
 def test_each_training_that_went_wrong_fails_with_its_own_sentence(tmp_path):
-    desk = Desk(tmp_path)
+    desk = Workspace(tmp_path)
     (tmp_path / "train.py").write_text(TRAIN.replace("MODELS", str(MODELS)))
-    desk.write(WORKFLOW.format(python=sys.executable))
+    desk.write_file(WORKFLOW.format(python=sys.executable))
     run = desk.start("run", "workflow.yaml")
     out, err = run.communicate(timeout=240)
-    assert run.returncode == FAILURE_KINDS["output_wrong"].exit_code, out + err
-    by_case = {job["point"]["case"]: job for job in desk.json("ps", desk.run_folder().name)["jobs"]}
+    assert run.returncode == FAILURE_KINDS["output_invalid"].exit_code, out + err
+    by_case = {job["point"]["case"]: job for job in desk.run_json("ps", desk.run_folder().name)["jobs"]}
     assert by_case.pop("good")["status"] == "succeeded"
     for case, job in by_case.items():
         kind, words = SAID[case]
@@ -77,5 +77,5 @@ def test_each_training_that_went_wrong_fails_with_its_own_sentence(tmp_path):
         assert words in job["failure"]["detail"]
         assert len(job["attempts"]) == 1, "another attempt would end in the same way"
         assert not (desk.run_folder() / "jobs" / job["job"] / "output" / "model.pt").exists()
-    told = desk.call("why")
+    told = desk.run("why")
     assert all(words.partition("`")[0] in told for _, words in SAID.values())

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from packtrain.events import kinds
-from tests.support.cli_runs import Desk
+from tests.support.cli_runs import Workspace
 
 pytestmark = pytest.mark.slow
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 WORKFLOW = """
 name: drawn
 resources: {tasks: 1, cpusPerTask: 1, memPerCpu: 64, gpus: 0}
-limits: {attempts: 2, grace: 1s}
+limits: {maxAttempts: 2, grace: 1s}
 steps:
   - name: train
     run:
@@ -34,10 +34,10 @@ steps: [{name: nothing, run: {command: "true"}}]
 
 
 def test_a_resumed_training_is_one_line(tmp_path):
-    desk = Desk(tmp_path)
-    desk.write(WORKFLOW.replace("MARK", str(tmp_path / "mark")))
+    desk = Workspace(tmp_path)
+    desk.write_file(WORKFLOW.replace("MARK", str(tmp_path / "mark")))
     run = desk.start("run", "workflow.yaml")
-    desk.await_some((tmp_path / "mark").exists)
+    desk.wait_for((tmp_path / "mark").exists)
     desk.kill_agent()
     out, err = run.communicate(timeout=120)
     assert run.returncode == 0, out + err
@@ -46,28 +46,30 @@ def test_a_resumed_training_is_one_line(tmp_path):
     assert f"training: {picture}" in out
     assert "step 1/100 · loss 199 · 1%" in out
     assert "step 100/100 · accuracy 75.0% · 100%" in out
-    found = desk.json("plot", "-o", "mine.svg")
+    found = desk.run_json("plot", "-o", "mine.svg")
     assert (found["jobs"], found["metrics"]) == (1, ["loss", "accuracy"])
     words = (tmp_path / "mine.svg").read_text()
     assert "lost, done again" in words
     assert "went on here" in words
-    assert len(desk.events(kinds.ATTEMPT_STARTED)) == 2
-    assert "would draw 1 job" in desk.call("plot", "--dry-run", "-o", "no/where.png")
-    assert "cannot be written" in desk.json("plot", "-o", "no/where.png", code=2)["error"]
+    assert len(desk.read_events(kinds.AGENT_STARTED)) == 2
+    assert "would draw 1 job" in desk.run("plot", "--dry-run", "-o", "no/where.png")
+    assert "cannot be written" in desk.run_json("plot", "-o", "no/where.png", exit_code=2)["error"]
 
 
 def test_a_run_that_reports_nothing_has_no_picture(tmp_path):
-    desk = Desk(tmp_path)
-    desk.write(SILENT)
-    summary = desk.json("run", "workflow.yaml")
+    desk = Workspace(tmp_path)
+    desk.write_file(SILENT)
+    summary = desk.run_json("run", "workflow.yaml")
     assert summary["picture"] is None
     assert not (desk.run_folder() / "training.png").exists()
-    assert "packtrain.torch.metrics" in desk.json("plot", code=4)["error"]
+    assert "packtrain.torch.metrics" in desk.run_json("plot", exit_code=4)["error"]
 
 
 def test_a_picture_that_cannot_be_drawn_spoils_nothing(tmp_path):
-    desk = Desk(tmp_path)
-    desk.write(SILENT.replace('"true"', f"""'echo "{{\\"loss\\": 1}}" >> $PACKTRAIN_METRICS; cat {tmp_path}/gate'"""))
+    desk = Workspace(tmp_path)
+    desk.write_file(
+        SILENT.replace('"true"', f"""'echo "{{\\"loss\\": 1}}" >> $PACKTRAIN_METRICS; cat {tmp_path}/gate'""")
+    )
     os.mkfifo(tmp_path / "gate")
     run = desk.start("run", "workflow.yaml")
     (desk.run_folder() / "training.png" / "in the way").mkdir(parents=True)

@@ -12,7 +12,7 @@ import sys
 import pytest
 
 from packtrain.events import kinds
-from tests.support.cli_runs import Desk
+from tests.support.cli_runs import Workspace
 
 pytestmark = pytest.mark.slow
 
@@ -33,14 +33,14 @@ steps:
 
 @pytest.fixture
 def desk(tmp_path):
-    desk = Desk(tmp_path, TERM="xterm-256color")
-    desk.write(WORKFLOW.replace("GATE", str(tmp_path / "go")))
+    desk = Workspace(tmp_path, TERM="xterm-256color")
+    desk.write_file(WORKFLOW.replace("GATE", str(tmp_path / "go")))
     return desk
 
 
 def test_logs_follow_a_job_to_its_end(desk):
-    run = desk.json("run", "workflow.yaml", "--detach")["run"]
-    desk.await_some(lambda: desk.events(kinds.METRIC))
+    run = desk.run_json("run", "workflow.yaml", "--detach")["run"]
+    desk.wait_for(lambda: desk.read_events(kinds.METRIC))
     following = desk.start("logs", "-f", run, "--json")
     assert json.loads(following.stdout.readline())["line"] in ("first words", "trouble")
     (desk.folder / "go").touch()
@@ -83,7 +83,7 @@ def test_the_live_picture(desk):
 
 
 def test_watching_from_another_terminal(desk):
-    desk.json("run", "workflow.yaml", "--detach")
+    desk.run_json("run", "workflow.yaml", "--detach")
     sent, code = on_terminal(desk, "ps", "-w")
     assert code == 0
     assert "succeeded" in sent

@@ -16,13 +16,13 @@ import torch
 from packtrain import recipes
 from testbed import apptainer, competitors, data, pytorch_image
 from testbed import s3 as testbed_s3
-from testbed.http_server import Origin
-from tests.support.cli_runs import Desk
-from tests.support.paths import TESTS
+from testbed.http_server import HttpServer
+from tests.support.cli_runs import Workspace
+from tests.support.paths import TESTS_DIR
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("torch"), pytest.mark.timeout(600)]
 
-PUBLISHED = TESTS / "golden" / "workflows"
+PUBLISHED = TESTS_DIR / "golden" / "workflows"
 RECIPE = Path(recipes.__file__).parent / "cifar10-dla" / "train.py"
 # The program as the image has it: the recipe, for so many epochs as a file beside it says (published are 200).
 MAIN = """
@@ -49,7 +49,7 @@ exec chroot "$root" /bin/sh -c 'cd "$0" && exec "$@"' "$PWD" "$@"
 """
 
 
-class HostDesk(Desk):
+class HostDesk(Workspace):
     """On a machine that has the program at /app and its Python at /.venv."""
 
     def __init__(self, folder: Path, app: Path, **environment: str) -> None:
@@ -77,19 +77,19 @@ def app(tmp_path_factory):
 @pytest.fixture(scope="module")
 def origin(tmp_path_factory):
     folder = tmp_path_factory.mktemp("served")
-    data.small_cifar10(folder, per_batch=2)
-    with Origin(folder) as running:
+    data.make_small_cifar10(folder, per_batch=2)
+    with HttpServer(folder) as running:
         yield running
 
 
 @pytest.fixture
 def server():
     """Of each test: its bucket is empty at first, and there is room for all checkpoints of one test."""
-    with testbed_s3.S3() as running:
+    with testbed_s3.S3Server() as running:
         yield running
 
 
-def published(name: str, origin: Origin, server: testbed_s3.S3, image: Path) -> str:
+def published(name: str, origin: HttpServer, server: testbed_s3.S3Server, image: Path) -> str:
     """The published text with other endpoints and images; each change is one that is there to be made."""
     text = (PUBLISHED / name).read_text(encoding="utf-8")
     for old, new in {
@@ -113,14 +113,16 @@ def in_bucket(server, folder: Path):
     return torch.load(folder / "seen.pth", weights_only=True)
 
 
-def run_both(desk: Desk, app: Path, image: Path, origin: Origin, server: testbed_s3.S3, *flags: str) -> None:
+def run_both(
+    desk: Workspace, app: Path, image: Path, origin: HttpServer, server: testbed_s3.S3Server, *flags: str
+) -> None:
     for number, name in enumerate(["cifar10.yaml", "cifar10-resume.yaml"], 1):
         (app / "epochs").write_text(str(number))
-        desk.write(published(name, origin, server, image), name)
+        desk.write_file(published(name, origin, server, image), name)
         packtrain = desk.start("run", name, "--no-gpu", *flags)
         out, err = packtrain.communicate()  # a busy machine may take minutes
         assert packtrain.returncode == 0, out + err
-        logs = desk.call("logs")
+        logs = desk.run("logs")
         found = in_bucket(server, desk.folder)
         assert found["epoch"] == number - 1, "DeepSquare counts from 0"
         assert {"net", "acc", "epoch"} <= found.keys() and len(found["net"]) == 236
@@ -131,14 +133,14 @@ def run_both(desk: Desk, app: Path, image: Path, origin: Origin, server: testbed
 
 
 def test_in_an_image(tmp_path, app, origin, server):
-    image = pytorch_image.make(tmp_path / "cifar-10-example")
+    image = pytorch_image.build_image(tmp_path / "cifar-10-example")
     (image / "app").rmdir()
     shutil.copytree(app, image / "app")
-    desk = Desk(tmp_path, PATH=f"{apptainer.folder()}/usr/bin:{os.environ['PATH']}")
+    desk = Workspace(tmp_path, PATH=f"{apptainer.install_dir()}/usr/bin:{os.environ['PATH']}")
     run_both(desk, image / "app", image, origin, server)
 
 
 def test_on_a_host_that_has_the_program(tmp_path, app, origin, server):
-    path = f"{competitors.program('curl').parent}:{os.environ['PATH']}"
+    path = f"{competitors.program_path('curl').parent}:{os.environ['PATH']}"
     desk = HostDesk(tmp_path, app, PATH=path)
     run_both(desk, app, tmp_path / "no-image.sif", origin, server, "--no-container")

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cli_runs import Desk
-from tests.support.paths import TESTS
+from tests.support.cli_runs import Workspace
+from tests.support.paths import TESTS_DIR
 
 pytestmark = pytest.mark.slow
 
-DATA = TESTS / "data"
+DATA = TESTS_DIR / "data"
 STUDY = DATA / "study" / "ospool-imagenet-100-jobs.csv"
 
 WORKFLOW = """
@@ -37,7 +37,7 @@ steps:
 
 @pytest.fixture
 def desk(tmp_path):
-    return Desk(tmp_path)
+    return Workspace(tmp_path)
 
 
 def adds_up(document) -> bool:
@@ -46,8 +46,8 @@ def adds_up(document) -> bool:
 
 
 def test_a_run_ends_with_its_report(desk):
-    desk.write(WORKFLOW)
-    summary = desk.json("run", "workflow.yaml", code=None)
+    desk.write_file(WORKFLOW)
+    summary = desk.run_json("run", "workflow.yaml", code=None)
     page = Path(summary["report"])
     assert page.parent == desk.run_folder() / "report"
     assert "<svg" in page.read_text(encoding="utf-8")
@@ -58,9 +58,9 @@ def test_a_run_ends_with_its_report(desk):
     assert [job["attempts"] for job in written["jobs"]] == [len(job["attempts"]) for job in summary["jobs"]]
     assert [job["checked"] for job in written["jobs"]] == [True, None]
 
-    found = desk.json("report")
+    found = desk.run_json("report")
     assert (found["figures"], found["page"]) == (written["figures"], None), "of the newest run; nothing is written"
-    out = desk.call("report", desk.run_folder(), "--against", STUDY)
+    out = desk.run("report", desk.run_folder(), "--compare", STUDY)
     assert f"report: {page}" in out
     assert "ospool-imagenet-100-jobs  ratio" in out
     assert "1 of 2 jobs did not succeed" in out
@@ -68,8 +68,8 @@ def test_a_run_ends_with_its_report(desk):
 
 
 def test_the_end_of_a_run_tells_what_was_of_use_and_where_the_page_is(desk):
-    desk.write(WORKFLOW.replace("[0, 3]", "[0]"))
-    out = desk.call("run", "workflow.yaml")
+    desk.write_file(WORKFLOW.replace("[0, 3]", "[0]"))
+    out = desk.run("run", "workflow.yaml")
     told = re.sub(r"[\d.]+", "#", out)
     assert "where the time went (# s):" in told
     assert "\nsuccess rate #%, useful share #% of # s of slots\n" in told
@@ -77,7 +77,7 @@ def test_the_end_of_a_run_tells_what_was_of_use_and_where_the_page_is(desk):
 
 
 def test_a_report_that_cannot_be_written_spoils_no_run(desk):
-    desk.write(WORKFLOW.replace("[0, 3]", "[0]").replace("exit", f"cat {desk.folder}/gate; exit"))
+    desk.write_file(WORKFLOW.replace("[0, 3]", "[0]").replace("exit", f"cat {desk.folder}/gate; exit"))
     os.mkfifo(desk.folder / "gate")
     run = desk.start("run", "workflow.yaml")
     (desk.run_folder() / "report").write_text("in the way")
@@ -89,25 +89,25 @@ def test_a_report_that_cannot_be_written_spoils_no_run(desk):
 
 
 def test_real_logs(desk):
-    out = desk.call("report", DATA / "condor-logs", "-o", "there")
+    out = desk.run("report", DATA / "condor-logs", "-o", "there")
     assert "where" in out
     assert "Nobody checked the outputs of" in out
     assert f"report: {Path('there') / 'index.html'}" in out
     document = json.loads((desk.folder / "there" / "report.json").read_text(encoding="utf-8"))
     assert adds_up(document)
-    one = desk.json("report", DATA / "condor-logs" / "01-success-gpu-transfer.log")
+    one = desk.run_json("report", DATA / "condor-logs" / "01-success-gpu-transfer.log")
     assert (one["figures"]["jobs"], one["figures"]["success_rate"], one["figures"]["unchecked"]) == (1, 1.0, 1)
     assert sorted(path.name for path in desk.folder.iterdir()) == ["there"], "--json alone writes no files"
 
 
 def test_the_published_table(desk):
     folder = desk.folder / "ospool-imagenet-100-jobs-report"
-    out = desk.call("report", STUDY)
+    out = desk.run("report", STUDY)
     assert f"report: {folder / 'index.html'}" in out
     assert "43% of the wallclock (329 h) went to transfers that were thrown away" in out
-    rows = list(csv.DictReader(io.StringIO(desk.call("report", STUDY, "--csv"))))
+    rows = list(csv.DictReader(io.StringIO(desk.run("report", STUDY, "--csv"))))
     assert (len(rows), rows[0]["job"], rows[0]["useful_compute_s"]) == (100, "794569.000", "11182")
-    against = desk.json("report", STUDY, "--against", DATA / "study" / "ospool-imagenet-trials.csv")["against"]
+    against = desk.run_json("report", STUDY, "--compare", DATA / "study" / "ospool-imagenet-trials.csv")["against"]
     assert against["figures"]["success_rate"] == {
         "a": 0.79,
         "b": 0.9,

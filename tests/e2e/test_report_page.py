@@ -6,13 +6,13 @@ import json
 
 import pytest
 
-from packtrain.report.analysis.findings import Finding
-from packtrain.report.analysis.statistics import figures_of
-from packtrain.report.history import Attempt, Category, History, Job, Outcome, Phase, Span
+from packtrain.report.analysis.findings import Insight
+from packtrain.report.analysis.statistics import compute_stats
+from packtrain.report.history import ExecutionRecord, FailureCategory, JobHistory, JobRecord, Outcome, Phase, PhaseSpan
 from packtrain.report.page import write_page
 from testbed.chromium import Chromium
-from tests.support.histories import random_history
-from tests.support.history_strategies import HOSTILE
+from tests.support.histories import make_random_history
+from tests.support.history_strategies import HOSTILE_TEXT
 
 pytestmark = pytest.mark.slow
 COLUMN = """(table, column) => [...document.querySelectorAll(`#${table} tbody tr`)].map(row => {
@@ -34,8 +34,8 @@ def chromium():
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory):
-    history = random_history(60)
-    return write_page(history, figures_of(history), [Finding("44% was lost.", 1)], tmp_path_factory.mktemp("report"))
+    history = make_random_history(60)
+    return write_page(history, compute_stats(history), [Insight("44% was lost.", 1)], tmp_path_factory.mktemp("report"))
 
 
 def column(page, table, number):
@@ -128,17 +128,17 @@ def test_a_browser_that_does_not_answer_is_not_waited_for_for_ever(report):
     """Of the testbed itself: a test that hangs tells nobody why."""
     with Chromium() as own:
         page = own.open(report.as_uri())
-        own.patience_s = 0.2
+        own.timeout_s = 0.2
         with pytest.raises(TimeoutError, match=r"did not answer within 0\.2 s: Runtime\.evaluate"):
-            page.run("window.never = new Promise(done => { window.done = done })")
-        page.loaded = False
+            page.evaluate("window.never = new Promise(done => { window.done = done })")
+        page.is_loaded = False
         with pytest.raises(TimeoutError, match="the page"):
-            own.await_load(page)
+            own.wait_for_load(page)
 
 
 def test_a_comparison_is_a_table_as_the_others_are(chromium, tmp_path):
-    history, theirs = random_history(30, 1, name="new"), figures_of(random_history(30, 2, name="old"))
-    path = write_page(history, figures_of(history), [], tmp_path, pngs=False, against=theirs)
+    history, theirs = make_random_history(30, 1, name="new"), compute_stats(make_random_history(30, 2, name="old"))
+    path = write_page(history, compute_stats(history), [], tmp_path, write_pngs=False, baseline=theirs)
     page = chromium.open(path.as_uri(), width=400)
     assert page.run("document.documentElement.scrollWidth") <= 400
     page.click("#against th:nth-child(4) button")
@@ -148,14 +148,17 @@ def test_a_comparison_is_a_table_as_the_others_are(chromium, tmp_path):
 
 
 def test_a_hostile_log_runs_nothing(chromium, tmp_path):
-    span = (Span(Phase.TRANSFER_IN, 0, 60), Span(Phase.EXECUTE, 60, 100))
-    bad = Attempt(1, span, Outcome.FAILED, HOSTILE, HOSTILE, HOSTILE, Category.PROGRAM)
-    history = History(
-        HOSTILE, "log", (Job(HOSTILE, (bad,), Outcome.FAILED, 0.0, 100.0, reason=HOSTILE),), untold=(HOSTILE,)
+    span = (PhaseSpan(Phase.TRANSFER_IN, 0, 60), PhaseSpan(Phase.EXECUTE, 60, 100))
+    bad = ExecutionRecord(1, span, Outcome.FAILED, HOSTILE_TEXT, HOSTILE_TEXT, HOSTILE_TEXT, FailureCategory.PROGRAM)
+    history = JobHistory(
+        HOSTILE_TEXT,
+        "log",
+        (JobRecord(HOSTILE_TEXT, (bad,), Outcome.FAILED, 0.0, 100.0, reason=HOSTILE_TEXT),),
+        limitations=(HOSTILE_TEXT,),
     )
-    path = write_page(history, figures_of(history), [Finding(HOSTILE, 1)], tmp_path)
+    path = write_page(history, compute_stats(history), [Insight(HOSTILE_TEXT, 1)], tmp_path)
     page = chromium.open(path.as_uri())
     assert page.run("document.scripts.length") == 1
     assert page.run("document.images.length") == 0
-    assert HOSTILE.split("\x00")[0] in page.run("document.querySelector('h1').textContent")
+    assert HOSTILE_TEXT.split("\x00")[0] in page.run("document.querySelector('h1').textContent")
     quiet(page, path.as_uri())

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from packtrain.events import kinds
-from testbed.http_server import Origin
-from tests.support.cli_runs import Desk
+from testbed.http_server import HttpServer
+from tests.support.cli_runs import Workspace
 
 pytestmark = pytest.mark.slow
 
@@ -53,11 +53,11 @@ def test_no_secret_anywhere(tmp_path):
     (served / "data.bin").write_bytes(b"data" * 1000)
     home = tmp_path / "desk"
     home.mkdir()
-    with Origin(served, token=TOKEN) as origin:
-        desk = Desk(home, DEMO_TOKEN=TOKEN)
-        workflow = desk.write(WORKFLOW.format(url=origin.url, literal=LITERAL))
+    with HttpServer(served, token=TOKEN) as origin:
+        desk = Workspace(home, DEMO_TOKEN=TOKEN)
+        workflow = desk.write_file(WORKFLOW.format(url=origin.url, literal=LITERAL))
         packtrain = desk.start("run", "workflow.yaml")
-        desk.await_some(lambda: desk.events(kinds.STEP_STARTED))
+        desk.wait_for(lambda: desk.read_events(kinds.STEP_STARTED))
         kept = desk.run_folder() / "secrets"
         assert oct(kept.stat().st_mode)[-3:] == "700"
         assert {oct(path.stat().st_mode)[-3:] for path in kept.iterdir()} == {"600"}
@@ -67,16 +67,16 @@ def test_no_secret_anywhere(tmp_path):
         assert packtrain.returncode == 0, out + err
     assert TOKEN not in out + err
     assert not kept.exists(), "gone at the end"
-    logs = desk.call("logs")
+    logs = desk.run("logs")
     assert "the token is ***" in logs
     for secret in (TOKEN, LITERAL):
         assert [path for path in places_with(secret, home) if path != workflow] == []
 
 
 def test_missing_variable_is_told_before_anything_starts(tmp_path):
-    desk = Desk(tmp_path)
-    desk.write(WORKFLOW.format(url="http://127.0.0.1:9", literal=LITERAL))
-    desk.call("run", "workflow.yaml", code=2)
-    assert "DEMO_TOKEN" in desk.err
-    assert "workflow.yaml:5:" in desk.err
+    desk = Workspace(tmp_path)
+    desk.write_file(WORKFLOW.format(url="http://127.0.0.1:9", literal=LITERAL))
+    desk.run("run", "workflow.yaml", exit_code=2)
+    assert "DEMO_TOKEN" in desk.stderr
+    assert "workflow.yaml:5:" in desk.stderr
     assert not os.path.exists(tmp_path / ".packtrain")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.cli_runs import Desk
-from tests.support.paths import TESTS
+from tests.support.cli_runs import Workspace
+from tests.support.paths import TESTS_DIR
 
 pytestmark = pytest.mark.slow
 
-LOGS = TESTS / "data" / "condor-logs"
+LOGS = TESTS_DIR / "data" / "condor-logs"
 WORKFLOW = """
 name: played
 count: 3
@@ -20,22 +20,22 @@ steps: [{name: train, run: {command: "sleep 1"}}]
 
 
 def test_from_a_run(tmp_path):
-    desk = Desk(tmp_path)
-    desk.write(WORKFLOW)
-    run = desk.json("run", "workflow.yaml", "--offline")["run"]
-    played = desk.json("simulate", "--from", run, "--seeds", 2, "--jobs", "2x")
+    desk = Workspace(tmp_path)
+    desk.write_file(WORKFLOW)
+    run = desk.run_json("run", "workflow.yaml", "--offline")["run"]
+    played = desk.run_json("simulate", "--from", run, "--seeds", 2, "--jobs", "2x")
     assert played["jobs"] == 6
     assert list(played["policies"]) == ["plain", "adopted", "packtrain"]
     assert all(one["success"]["mean"] == 100.0 for one in played["policies"].values())
-    shown = desk.call("simulate", "--from", run, "--policy", "packtrain", "--seeds", 1)
+    shown = desk.run("simulate", "--from", run, "--policy", "packtrain", "--seeds", 1)
     assert "3 jobs in a pool as of" in shown and "useful, % of slot time" in shown
 
 
 def test_from_logs_of_htcondor(tmp_path):
-    desk = Desk(tmp_path)
+    desk = Workspace(tmp_path)
     logs = ("04-evict-restart.log", "05-checkpoint-evict-resume.log", "31-starter-killed.log")
     given = [word for name in logs for word in ("--from", LOGS / name)]
-    played = desk.json("simulate", *given, "--policy", "plain", "--policy", "packtrain", "--seeds", 3)
+    played = desk.run_json("simulate", *given, "--policy", "plain", "--policy", "packtrain", "--seeds", 3)
     assert played["jobs"] == 3 and played["slots"] >= 1
     assert all(one["success"]["mean"] == 100.0 for one in played["policies"].values())
     assert played["policies"]["plain"]["attempts"]["mean"] > 3, "what was evicted is started again"

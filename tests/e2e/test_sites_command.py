@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from packtrain.state.site_history import Visit
+from packtrain.state.site_history import SiteObservation
 from packtrain.store import SqliteStore
-from testbed.http_server import Origin
-from tests.support.cli_runs import Desk
+from testbed.http_server import HttpServer
+from tests.support.cli_runs import Workspace
 
 pytestmark = pytest.mark.slow
 
@@ -23,27 +23,29 @@ steps: [{{run: {{command: "true"}}}}]
 
 def fared(number, site, **more):
     more = {"steps_s": 3600.0, "fetch_s": 60.0, "fetched": 10**9, "source": f"cache.{site.lower()}.org", **more}
-    return Visit("old", str(number), time.time() - 100 + number, "htcondor", site, f"{site.lower()}{number}", **more)
+    return SiteObservation(
+        "old", str(number), time.time() - 100 + number, "htcondor", site, f"{site.lower()}{number}", **more
+    )
 
 
 @pytest.fixture
 def desk(tmp_path):
-    return Desk(tmp_path)
+    return Workspace(tmp_path)
 
 
 @pytest.fixture
 def learned(desk):
     failed = {"kind": "gpu_unusable", "fault": True, "steps_s": 0.0, "fetched": 0}
     store = SqliteStore(desk.folder / "store.db")
-    store.note([fared(n, "Ada") for n in range(6)])
-    store.note([fared(n, "Bob", **failed) for n in range(10, 13)])
+    store.add_observations([fared(n, "Ada") for n in range(6)])
+    store.add_observations([fared(n, "Bob", **failed) for n in range(10, 13)])
     store.close()
     return desk
 
 
 def test_nothing_is_known_at_first(desk):
-    assert "nothing is known yet" in desk.call("sites")
-    assert desk.json("sites")["sites"] == []
+    assert "nothing is known yet" in desk.run("sites")
+    assert desk.run_json("sites")["sites"] == []
 
 
 def test_a_table_and_the_reason_of_each_exclusion(learned):
@@ -77,9 +79,9 @@ def test_a_narrow_terminal_loses_columns_not_lines(learned, columns):
 
 def test_runs_on_this_machine_are_learned_from_too(desk):
     needs = "resources: {tasks: 1, cpusPerTask: 1, memPerCpu: 64, gpus: 0}\n"
-    desk.write(f"{needs}steps: [{{run: {{command: 'true'}}}}]\n")
-    desk.call("run", "workflow.yaml")
-    (row,) = desk.json("sites")["sites"]
+    desk.write_file(f"{needs}steps: [{{run: {{command: 'true'}}}}]\n")
+    desk.run("run", "workflow.yaml")
+    (row,) = desk.run_json("sites")["sites"]
     assert (row["name"], row["attempts"], row["outcomes"]) == ("local", 1, "█")
 
 
@@ -90,10 +92,12 @@ def test_agents_ask_the_host_first_that_was_quicker_in_earlier_runs(desk, tmp_pa
     (served / "data.bin").write_bytes(bytes(1_000_000))
     store = SqliteStore(desk.folder / "store.db")
     speeds = {"127.0.0.1": 10**7, "127.0.0.2": 10**9}
-    store.note([replace(fared(n, "local", fetched=speeds[h], source=h), engine="local") for n, h in enumerate(speeds)])
+    store.add_observations(
+        [replace(fared(n, "local", fetched=speeds[h], source=h), engine="local") for n, h in enumerate(speeds)]
+    )
     store.close()
-    with Origin(served) as slow, Origin(served, host="127.0.0.2") as quick:
+    with HttpServer(served) as slow, HttpServer(served, host="127.0.0.2") as quick:
         urls = ", ".join(f"{origin.url}/data.bin" for origin in (slow, quick))
-        desk.write(WORKFLOW.format(urls=urls))
-        desk.call("run", "workflow.yaml")
-        assert (slow.sent, quick.sent) == (0, 1_000_000)
+        desk.write_file(WORKFLOW.format(urls=urls))
+        desk.run("run", "workflow.yaml")
+        assert (slow.sent_bytes, quick.sent_bytes) == (0, 1_000_000)

@@ -13,10 +13,10 @@ import pytest
 import torch
 from torch import nn
 
-from packtrain.indexing import Wish, build
-from packtrain.plan import Ref
-from packtrain.torch.streaming import loader
-from testbed.data import small_cifar10
+from packtrain.indexing import IndexRequest, build_index
+from packtrain.plan import Location
+from packtrain.torch.streaming import make_streaming_loader
+from testbed.data import make_small_cifar10
 from testbed.datasets import cifar10
 from testbed.xrootd import XRootDCache, XRootDOrigin
 
@@ -26,10 +26,10 @@ BATCH, WORKERS, EACH, SPAN = 20, 2, 40, 16_000
 
 def _images(folder):
     """Name and pixels of the first images of each class."""
-    found = {name: [] for name in cifar10.CLASSES}
-    for batch in cifar10.read(small_cifar10(folder)):
+    found = {name: [] for name in cifar10.CLASS_NAMES}
+    for batch in cifar10.read_batches(make_small_cifar10(folder)):
         for row, label in enumerate(batch[b"labels"]):
-            found[cifar10.CLASSES[label]].append(bytes(batch[b"data"][row : row + 1].data))
+            found[cifar10.CLASS_NAMES[label]].append(bytes(batch[b"data"][row : row + 1].data))
     return {name: images[:EACH] for name, images in found.items()}
 
 
@@ -86,22 +86,30 @@ def test_streamed_while_the_cache_is_stopped_and_restarted(tmp_path):
     torch.set_num_threads(1)
     images = _images(tmp_path)
     with XRootDOrigin(tmp_path / "origin") as origin, XRootDCache(tmp_path / "cache", origin) as cache:
-        _write_nested(origin.objects / "cifar10.tar", images)
+        _write_nested(origin.object_dir / "cifar10.tar", images)
         urls = [f"{server.url}/data/cifar10.tar" for server in (cache, origin)]
-        index = build(Wish([[Ref(urls[1])]], str), tmp_path / "index")
+        index = build_index(IndexRequest([[Location(urls[1])]], str), tmp_path / "index")
 
         def new_loader():
-            return loader(index, urls, batch_size=BATCH, workers=WORKERS, decode=_decode, span=SPAN, memory=4 * SPAN)
+            return make_streaming_loader(
+                index,
+                urls,
+                batch_size=BATCH,
+                num_workers=WORKERS,
+                decode_fn=_decode,
+                read_bytes=SPAN,
+                prefetch_bytes=4 * SPAN,
+            )
 
         data, streamed, seen = new_loader(), _Training(), []
         for number, (pixels, labels) in enumerate(data):
             streamed.step(pixels, labels)
             seen += [bytes(some.numpy()) for some in pixels]
             if number == 3:
-                cache.stop()
+                cache.pause()
             if number == 12:
-                cache.cont()
-        cache.cont()
+                cache.resume()
+        cache.resume()
         everything = [pixels for some in images.values() for pixels in some]
         assert sorted(seen) == sorted(everything)
         assert data.epoch == 2

@@ -1,4 +1,4 @@
-"""HTCondor's submit files as they are: `packtrain run job.sub` on this machine, and `packtrain adopt`."""
+"""HTCondor's submit files as they are: `packtrain run job.sub` on this machine, and `packtrain convert`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import os
 import pytest
 
 from testbed import apptainer
-from testbed.http_server import Fault, Origin
-from tests.support.cli_runs import Desk
+from testbed.http_server import HttpServer, ResponseFault
+from tests.support.cli_runs import Workspace
 
 pytestmark = pytest.mark.slow
 
@@ -53,109 +53,109 @@ def served(tmp_path):
 
 @pytest.fixture
 def desk(tmp_path):
-    made = Desk(tmp_path)
-    made.write(WRAPPER, "run.sh")
-    made.write(TRAIN, "train.py")
+    made = Workspace(tmp_path)
+    made.write_file(WRAPPER, "run.sh")
+    made.write_file(TRAIN, "train.py")
     return made
 
 
 def submit(desk, origin, more="", count=""):
-    desk.write(SUBMIT.format(url=origin.url, more=more, count=count), "job.sub")
+    desk.write_file(SUBMIT.format(url=origin.url, more=more, count=count), "job.sub")
 
 
 def test_one_job_brings_its_outputs_to_where_htcondor_would(desk, served):
-    with Origin(served, faults=[Fault(status=503)]) as origin:
+    with HttpServer(served, faults=[ResponseFault(status=503)]) as origin:
         submit(desk, origin)
-        desk.call("run", "job.sub", "--expect", "model.txt")
+        desk.run("run", "job.sub", "--expect", "model.txt")
     assert (desk.folder / "model.txt").read_text() == "hello --epochs 5 --note a b --seed 0"
     run = desk.run_folder().name
     said = (desk.folder / f"job_{run}_0.out").read_text()
     assert said == "trained with ['--epochs', '5', '--note', 'a b', '--seed', '0'] x y True\n"
     assert (desk.folder / f"job_{run}_0.err").read_text() == ""
     assert (desk.folder / "run.sh").read_text() == WRAPPER
-    assert "trained with" in desk.call("logs")
+    assert "trained with" in desk.run("logs")
 
 
 def test_many_jobs_keep_their_outputs_apart(desk, served):
-    with Origin(served) as origin:
+    with HttpServer(served) as origin:
         submit(desk, origin, count="3")
-        desk.call("run", "job.sub", "--offline")
-    assert "3 jobs would write to ., where the last one wins: outputs are kept apart" in desk.err
-    assert "run.sh:5:1: warning: the exit code is that of `rm -rf data words.tar`" in desk.err
+        desk.run("run", "job.sub", "--offline")
+    assert "3 jobs would write to ., where the last one wins: outputs are kept apart" in desk.stderr
+    assert "run.sh:5:1: warning: the exit code is that of `rm -rf data words.tar`" in desk.stderr
     models = [(desk.run_folder() / f"jobs/{n}/output/model.txt").read_text() for n in range(3)]
     assert models == [f"hello --epochs 5 --note a b --seed {n}" for n in range(3)]
     assert not (desk.folder / "model.txt").exists()
 
 
 def test_a_failure_that_the_wrapper_hides_is_found_by_expect(desk, served):
-    desk.write("raise SystemExit('out of luck')", "train.py")
-    with Origin(served) as origin:
+    desk.write_file("raise SystemExit('out of luck')", "train.py")
+    with HttpServer(served) as origin:
         submit(desk, origin, more="max_retries = 0")
-        desk.call("run", "job.sub", "--expect", "model.txt", code=None)
-    assert desk.code not in (0, 1, 2)
-    assert "the expected output 'model.txt' is missing" in desk.call("why")
+        desk.run("run", "job.sub", "--expect", "model.txt", code=None)
+    assert desk.exit_code not in (0, 1, 2)
+    assert "the expected output 'model.txt' is missing" in desk.run("why")
     assert not (desk.folder / "model.txt").exists()
 
 
 def test_declared_outputs_are_expected_and_renamed(desk, served):
     remap = 'transfer_output_files = model.txt\ntransfer_output_remaps = "model.txt = models/m-$(Process).txt"'
-    with Origin(served) as origin:
+    with HttpServer(served) as origin:
         submit(desk, origin, more=remap + "\ninitialdir = runs/$(Process)\ntransfer_executable = true", count="2")
         (desk.folder / "runs/0").mkdir(parents=True)
         (desk.folder / "runs/1").mkdir(parents=True)
         for number in (0, 1):
             (desk.folder / f"runs/{number}/train.py").write_text(TRAIN)
-        desk.call("run", "job.sub")
+        desk.run("run", "job.sub")
     assert (desk.folder / "runs/1/models/m-1.txt").read_text().endswith("--seed 1")
 
 
 def test_what_cannot_be_honoured_stops_it_before_anything_is_fetched(desk, served):
-    with Origin(served) as origin:
+    with HttpServer(served) as origin:
         submit(desk, origin, more="checkpoint_exit_code = 85\nsuccess_exit_code = 4")
-        desk.call("run", "job.sub", code=2)
-        assert origin.seen == []
-    assert "job.sub:14:1: checkpoint_exit_code is not supported" in desk.err
-    assert "job.sub:15:1: success_exit_code is not supported" in desk.err
+        desk.run("run", "job.sub", code=2)
+        assert origin.requests == []
+    assert "job.sub:14:1: checkpoint_exit_code is not supported" in desk.stderr
+    assert "job.sub:15:1: success_exit_code is not supported" in desk.stderr
     assert not (desk.folder / ".packtrain").exists()
 
 
 def test_a_missing_local_file_is_told_with_its_line(desk, served):
     (desk.folder / "train.py").unlink()
-    with Origin(served) as origin:
+    with HttpServer(served) as origin:
         submit(desk, origin)
-        desk.call("check", "job.sub", code=2)
-    assert "job.sub:9:1: " in desk.err
-    assert "train.py does not exist" in desk.err
+        desk.run("check", "job.sub", code=2)
+    assert "job.sub:9:1: " in desk.stderr
+    assert "train.py does not exist" in desk.stderr
 
 
 def test_adopt_prints_a_workflow_that_does_the_same(desk, served):
-    with Origin(served) as origin:
+    with HttpServer(served) as origin:
         submit(desk, origin)
-        desk.write(desk.call("adopt", "job.sub", "--expect", "model.txt"), "job.yaml")
-        desk.call("check", "job.yaml")
-        desk.call("run", "job.yaml")
+        desk.write_file(desk.run("convert", "job.sub", "--expect", "model.txt"), "job.yaml")
+        desk.run("check", "job.yaml")
+        desk.run("run", "job.yaml")
     assert (desk.folder / "model.txt").read_text().startswith("hello ")
-    data = desk.json("adopt", "job.sub")
+    data = desk.run_json("convert", "job.sub")
     assert data["workflow"]["name"] == "job"
     assert any("log is left out" in problem["message"] for problem in data["problems"])
 
 
 def test_adopt_of_a_bad_file(desk):
-    desk.write("executable = x\nuniverse = grid\nqueue\n", "job.sub")
-    desk.call("adopt", "job.sub", code=2)
-    assert "job.sub:2:1: the universe grid is not supported" in desk.err
-    assert desk.json("adopt", "none.sub", code=2)["workflow"] == {}
+    desk.write_file("executable = x\nuniverse = grid\nqueue\n", "job.sub")
+    desk.run("convert", "job.sub", code=2)
+    assert "job.sub:2:1: the universe grid is not supported" in desk.stderr
+    assert desk.run_json("convert", "none.sub", code=2)["workflow"] == {}
 
 
 def test_in_a_container(tmp_path):
-    apptainer.make_image(tmp_path / "image.sif")
-    desk = Desk(tmp_path, PATH=f"{apptainer.folder()}/usr/bin:{os.environ['PATH']}")
-    desk.write("#!/bin/sh\ntest -e /bin/busybox && cat numbers.txt > inside.txt\n", "run.sh")
-    desk.write("1 2 3\n", "numbers.txt")
-    desk.write(
+    apptainer.build_sif(tmp_path / "image.sif")
+    desk = Workspace(tmp_path, PATH=f"{apptainer.install_dir()}/usr/bin:{os.environ['PATH']}")
+    desk.write_file("#!/bin/sh\ntest -e /bin/busybox && cat numbers.txt > inside.txt\n", "run.sh")
+    desk.write_file("1 2 3\n", "numbers.txt")
+    desk.write_file(
         'universe = vanilla\n+SingularityImage = "image.sif"\nexecutable = run.sh\n'
         "transfer_input_files = numbers.txt\ntransfer_output_files = inside.txt\nqueue\n",
         "job.sub",
     )
-    desk.call("run", "job.sub")
+    desk.run("run", "job.sub")
     assert (desk.folder / "inside.txt").read_text() == "1 2 3\n"

@@ -10,9 +10,9 @@ import sys
 
 import pytest
 
-from packtrain.condor.classads import find, new_form, read_new, read_old
+from packtrain.condor.classads import format_new_classad, get_attribute, parse_new_classads, parse_old_classad
 from testbed.federation import Federation
-from testbed.http_server import Fault, Origin
+from testbed.http_server import HttpServer, ResponseFault
 from testbed.s3 import ACCESS_KEY, BUCKET, SECRET_KEY
 from tests.support.plugin_runs import PluginRun
 
@@ -26,7 +26,7 @@ def origin(tmp_path):
     (tmp_path / "served").mkdir()
     (tmp_path / "served" / "data.bin").write_bytes(DATA)
     (tmp_path / "served" / "small.txt").write_text("small\n")
-    with Origin(tmp_path / "served", writable=True) as origin:
+    with HttpServer(tmp_path / "served", writable=True) as origin:
         yield origin
 
 
@@ -57,7 +57,7 @@ def test_the_command_writes_it(tmp_path):
 
 def test_what_it_can_do(plugin):
     said = subprocess.run([plugin.program, "-classad"], capture_output=True, text=True, check=True).stdout
-    ad = read_old(said)
+    ad = parse_old_classad(said)
     assert ad["MultipleFileSupport"] is True and ad["PluginType"] == "FileTransfer" and ad["ProtocolVersion"] == 2
     assert ad["SupportedMethods"] == "osdf,pelican,http,https,s3"
 
@@ -92,7 +92,7 @@ def test_a_missing_object_is_not_retryable(plugin, origin):
 
 
 def test_a_service_that_is_down_is_retryable(plugin, origin):
-    origin.faults = [Fault(status=503, headers={"Retry-After": "1"})] * 1000
+    origin.faults = [ResponseFault(status=503, headers={"Retry-After": "1"})] * 1000
     (ad,) = plugin((f"{origin.url}/data.bin", plugin.folder / "data.bin"))
     assert plugin.code == 11
     assert ad["TransferRetryable"] is True
@@ -102,7 +102,7 @@ def test_a_service_that_is_down_is_retryable(plugin, origin):
 
 def test_a_404_for_a_while_is_waited_out(plugin, origin):
     plugin.patience(20)
-    origin.faults = [Fault(status=404)] * 3
+    origin.faults = [ResponseFault(status=404)] * 3
     (ad,) = plugin((f"{origin.url}/data.bin", plugin.folder / "data.bin"))
     assert plugin.code == 0, plugin.stderr
     assert ad["DeveloperData"]["Retries"] >= 3
@@ -131,16 +131,16 @@ def test_what_was_begun_is_gone_on_with(plugin, origin):
     origin.bytes_per_s = 4_000_000
     plugin.patience(60)
     plugin.start((f"{origin.url}/data.bin", plugin.folder / "data.bin"))
-    ledger = plugin.folder / "data.bin.part.ledger"
-    while not (ledger.exists() and ledger.read_bytes().count(b"\n") >= 1 and origin.sent > 1_500_000):
+    ledger = plugin.folder / "data.bin.part.resume"
+    while not (ledger.exists() and ledger.read_bytes().count(b"\n") >= 1 and origin.sent_bytes > 1_500_000):
         assert plugin.process.poll() is None, plugin.process.stderr.read()
     (ad,) = plugin.end()
     assert plugin.code == 11 and ad["TransferRetryable"] is True and "SIGTERM" in ad["TransferError"]
-    before = origin.sent
+    before = origin.sent_bytes
     (ad,) = plugin((f"{origin.url}/data.bin", plugin.folder / "data.bin"))
     assert plugin.code == 0, plugin.stderr
     assert (plugin.folder / "data.bin").read_bytes() == DATA
-    assert origin.sent - before < len(DATA), "not from its beginning"
+    assert origin.sent_bytes - before < len(DATA), "not from its beginning"
 
 
 def test_uploads(plugin, origin):
@@ -159,7 +159,7 @@ def test_a_token_of_the_job(tmp_path, plugin):
     (tmp_path / "served").mkdir()
     (tmp_path / "served" / "secret.txt").write_text("secret\n")
     plugin.environment["_CONDOR_CREDS"] = str(tmp_path / "creds")
-    with Origin(tmp_path / "served", token="t0ken-0123") as origin:
+    with HttpServer(tmp_path / "served", token="t0ken-0123") as origin:
         url = origin.url + "/secret.txt"
         (refused,) = plugin((url, plugin.folder / "a"))
         assert plugin.code == 1
@@ -215,17 +215,17 @@ def test_what_is_asked_wrongly_is_answered(plugin):
     command = [plugin.program, "-infile", plugin.folder / ".plugin.in", "-outfile", plugin.outfile]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 11 and "packtrain:" in done.stderr
-    (ad,) = read_new(plugin.outfile.read_text())
+    (ad,) = parse_new_classads(plugin.outfile.read_text())
     assert ad["TransferSuccess"] is False and ad["TransferErrorData"][0]["ErrorType"] == "Parameter"
 
 
 def test_ads_that_speak_of_no_file_are_skipped(plugin, origin):
     ads = [{"PluginData": {"A": 1}}, {"url": f"{origin.url}/small.txt", "localfilename": str(plugin.folder / "s")}]
-    (plugin.folder / ".plugin.in").write_text("".join(map(new_form, ads)))
+    (plugin.folder / ".plugin.in").write_text("".join(map(format_new_classad, ads)))
     command = [plugin.program, "-outfile", plugin.outfile, "-infile", plugin.folder / ".plugin.in"]
     subprocess.run(command, check=True)
-    (ad,) = read_new(plugin.outfile.read_text())
-    assert find(ad, "TransferURL") == f"{origin.url}/small.txt"
+    (ad,) = parse_new_classads(plugin.outfile.read_text())
+    assert get_attribute(ad, "TransferURL") == f"{origin.url}/small.txt"
 
 
 def test_a_wrong_call(plugin):

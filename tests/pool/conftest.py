@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import pytest
 
-from testbed.condor_pool import Pool
-from tests.support.pool_desk import PoolDesk
+from testbed.condor_pool import CondorPool
+from tests.support.pool_desk import PoolWorkspace
 
 
 @pytest.fixture(scope="session")
 def session_pool(tmp_path_factory):
-    with Pool(tmp_path_factory.mktemp("pool")) as pool:
+    with CondorPool(tmp_path_factory.mktemp("pool")) as pool:
         yield pool
 
 
@@ -26,4 +26,4 @@ def pool(session_pool):
 @pytest.fixture
 def desk(pool, tmp_path):
     """A user's folder on the access point: submit files, workflow files, runs and the store."""
-    return PoolDesk(pool, tmp_path)
+    return PoolWorkspace(pool, tmp_path)

@@ -15,9 +15,9 @@ import torch
 
 from packtrain import recipes
 from testbed import data, pytorch_image
-from testbed.federation import RealFederation
-from testbed.http_server import Origin
-from tests.support.cli_runs import PATIENCE_S
+from testbed.federation import XRootDFederation
+from testbed.http_server import HttpServer
+from tests.support.cli_runs import TIMEOUT_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("pool-2"), pytest.mark.timeout(600)]
 
@@ -34,7 +34,7 @@ ON_ENTERING = "#!/bin/sh\nexport PATH=/.venv/bin:$PATH\n"
 def batches(tmp_path_factory):
     """A folder with the batches as files."""
     folder = tmp_path_factory.mktemp("batches")
-    with tarfile.open(data.cifar10()) as archive:
+    with tarfile.open(data.cached_cifar10()) as archive:
         archive.extractall(folder, [archive.getmember(f"{FOLDER}/{name}") for name in FILES], filter="data")
     return folder
 
@@ -42,7 +42,7 @@ def batches(tmp_path_factory):
 @pytest.fixture(scope="module")
 def image(tmp_path_factory):
     """A folder, as the OSPool has its images in CVMFS: sites see it by themselves."""
-    tree = pytorch_image.make(tmp_path_factory.mktemp("image") / "pytorch")
+    tree = pytorch_image.build_image(tmp_path_factory.mktemp("image") / "pytorch")
     (tree / ".singularity.d/env/90-environment.sh").write_text(ON_ENTERING)
     return tree
 
@@ -66,18 +66,18 @@ def short_recipe(source: str, more: str = "", python: str = sys.executable) -> s
     return text
 
 
-def as_files(origin: Origin) -> str:
+def as_files(origin: HttpServer) -> str:
     listed = ", ".join(f'{{url: "{origin.url}/{FOLDER}/{name}", name: {FOLDER}/{name}}}' for name in FILES)
     return f"{{http: {{files: [{listed}]}}}}"
 
 
 def train(desk, workflow: str) -> str:
     """What `packtrain run` says, who must succeed with it at the first attempt."""
-    desk.write(workflow)
+    desk.write_file(workflow)
     process = desk.start("run", "workflow.yaml", "--on", "htcondor")
-    out, err = process.communicate(timeout=PATIENCE_S)
+    out, err = process.communicate(timeout=TIMEOUT_S)
     assert process.returncode == 0, f"exit {process.returncode}\n{out}\n{err}"
-    assert [path.name for path in desk.attempts()] == ["0-1"]
+    assert [path.name for path in desk.attempt_folders()] == ["0-1"]
     assert_home(desk.folder / "results")
     assert_clean(desk)
     assert_told(desk, out)
@@ -96,7 +96,7 @@ def assert_home(results: Path) -> None:
 def assert_clean(desk) -> None:
     """Nothing in the queue, nothing left at the sites."""
     assert desk.pool.queue("true") == []
-    desk.await_some(lambda: not list(desk.pool.folder.glob("execute/*/dir_*")))
+    desk.wait_for(lambda: not list(desk.pool.folder.glob("execute/*/dir_*")))
 
 
 def assert_told(desk, out: str) -> None:
@@ -110,41 +110,45 @@ def assert_told(desk, out: str) -> None:
 def test_a_tarball_that_the_access_point_sends_and_a_token(desk):
     """The token is for the program, which a server hands out to those who may have it."""
     desk.environment["DATA_TOKEN"] = TOKEN
-    with Origin(RECIPE, token=TOKEN) as origin:
+    with HttpServer(RECIPE, token=TOKEN) as origin:
         program = f'http: {{url: "{origin.url}/train.py", token: "${{env:DATA_TOKEN}}"}}'
-        text = short_recipe(f"{{file: {{path: {data.cifar10()}}}, delivery: native}}")
+        text = short_recipe(f"{{file: {{path: {data.cached_cifar10()}}}, transfer: condor}}")
         out = train(desk, text.replace(f"file:\n      path: {RECIPE / 'train.py'}", program))
     (submitted,) = desk.run_folder().glob("htcondor/*.sub")
     assert "/in-0" in submitted.read_text(), "HTCondor sends it"
-    assert [seen.path for seen in origin.seen if seen.method == "GET"] == ["/train.py"]
+    assert [seen.path for seen in origin.requests if seen.method == "GET"] == ["/train.py"]
     assert TOKEN not in out + submitted.read_text()
 
 
 def test_files_in_usable_form_by_http(desk, batches):
-    with Origin(batches) as origin:
+    with HttpServer(batches) as origin:
         train(desk, short_recipe(as_files(origin)))
-    assert origin.sent == sum((batches / FOLDER / name).stat().st_size for name in FILES), "each once"
+    assert origin.sent_bytes == sum((batches / FOLDER / name).stat().st_size for name in FILES), "each once"
 
 
 def test_from_the_federation(desk, tmp_path):
-    with RealFederation(tmp_path / "federation") as federation:
-        shutil.copy(data.cifar10(), federation.origin.objects)
+    with XRootDFederation(tmp_path / "federation") as federation:
+        shutil.copy(data.cached_cifar10(), federation.origin.object_dir)
         desk.pool.trust(federation.ca)
         desk.environment["SSL_CERT_FILE"] = str(federation.ca)
-        train(desk, short_recipe(f'{{osdf: {{url: "{federation.url(data.NAME)}"}}}}'))
-        kept = [cache for cache in (1, 2) if (tmp_path / f"federation/cache{cache}/store/data" / data.NAME).exists()]
+        train(desk, short_recipe(f'{{osdf: {{url: "{federation.url(data.CIFAR10_FILENAME)}"}}}}'))
+        kept = [
+            cache
+            for cache in (1, 2)
+            if (tmp_path / f"federation/cache{cache}/store/data" / data.CIFAR10_FILENAME).exists()
+        ]
     assert kept, "it came by a cache"
 
 
 def test_in_an_image(desk, batches, image):
     contained = f"    run:\n      container: {{image: {image}}}\n"
     lines = "htcondor: {transfer_container: 'false'}\n"
-    with Origin(batches) as origin:
+    with HttpServer(batches) as origin:
         text = short_recipe(as_files(origin), lines, python="python3").replace("    run:\n", contained)
         train(desk, text)
     told = json.loads((desk.folder / "results/metrics.json").read_text())
     assert told["settings"]["data"].startswith("/srv/"), "where HTCondor puts a job that is in an image"
-    assert " packtrain {" in (desk.run_folder() / "htcondor/user.log").read_text(), "live words from inside"
+    assert " packtrain {" in (desk.run_folder() / "htcondor/event.log").read_text(), "live words from inside"
 
 
 SINGULARITY = """+SingularityImage = "{image}"
@@ -158,10 +162,12 @@ queue
 
 
 def test_a_submit_file_with_an_image_has_the_agent_inside(desk, image):
-    desk.write("#!/bin/sh\npython3 -c 'import torch; print(torch.__name__)' > model.pt\npwd >> model.pt\n", "run.sh")
-    desk.write(SINGULARITY.format(image=image), "job.sub")
-    desk.call("run", "job.sub", "--on", "htcondor", "--expect", "model.pt")
+    desk.write_file(
+        "#!/bin/sh\npython3 -c 'import torch; print(torch.__name__)' > model.pt\npwd >> model.pt\n", "run.sh"
+    )
+    desk.write_file(SINGULARITY.format(image=image), "job.sub")
+    desk.run("run", "job.sub", "--on", "htcondor", "--expect", "model.pt")
     module, folder = (desk.folder / "model.pt").read_text().split()
     assert module == "torch" and folder.startswith("/srv/"), "where HTCondor puts a job that is in an image"
-    (started,) = desk.events("attempt.started")
+    (started,) = desk.read_events("agent.started")
     assert started.data["python"], "by the agent, not by the script for images without Python"

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from packtrain.engines.api import Ticket
+from packtrain.engines.api import SubmitRequest
 from packtrain.engines.htcondor.run_settings import RunSettings
-from packtrain.engines.htcondor.run_setup import make_ready
+from packtrain.engines.htcondor.run_setup import write_run_files
 from packtrain.events import Event, JournalReader, kinds
 from packtrain.plan import Job, Limits, Plan, Resources, write_plan
 from tests.contracts.test_engine_contract import (  # noqa: F401
@@ -32,7 +32,7 @@ from tests.contracts.test_engine_contract import (  # noqa: F401
     test_waiting_ends_early_when_something_happened,
 )
 from tests.support.engine_server import __file__ as SERVER
-from tests.support.pool_updates import AGENT, FakePool, gone, until
+from tests.support.pool_updates import AGENT_SCRIPT, FakeEngineHarness, all_gone, poll_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("pool-2"), pytest.mark.timeout(600)]
 
@@ -54,7 +54,7 @@ class RemoteEngine:
         return call
 
 
-class CondorPool(FakePool):
+class CondorPool(FakeEngineHarness):
     """A run's folder on the access point; its jobs are so large that one fits into the pool at a time."""
 
     def __init__(self, root: Path, pool: Any) -> None:
@@ -66,8 +66,8 @@ class CondorPool(FakePool):
         jobs = tuple(Job(str(n), (), self._whole, Limits(grace_s=1.0), ()) for n in range(9))
         plan = Plan("run-1", "run", "htcondor", jobs)
         write_plan(plan, self.folder.plan)
-        make_ready(plan, self.folder, RunSettings(disk_mb=1))
-        command = f"exec {shlex.quote(sys.executable)} {shlex.quote(str(AGENT))}"
+        write_run_files(plan, self.folder, RunSettings(disk_mb=1))
+        command = f"exec {shlex.quote(sys.executable)} {shlex.quote(str(AGENT_SCRIPT))}"
         self.folder.launcher.write_text(f'#!/bin/sh\n{command} "$@"\n')
         self.folder.launcher.chmod(0o755)
         self.folder.agent.touch()
@@ -80,19 +80,19 @@ class CondorPool(FakePool):
         self._engines.append(process)
         return RemoteEngine(process)
 
-    def ticket(self, decision: str, behaviour: str, **limits: Any) -> Ticket:
-        return super().ticket(decision, behaviour, self._whole, **{"grace_s": 1.0, **limits})
+    def ticket(self, decision: str, behaviour: str, **limits: Any) -> SubmitRequest:
+        return super().make_request(decision, behaviour, self._whole, **{"grace_s": 1.0, **limits})
 
     def tell(self, job: str, behaviour: str) -> None:
         self.folder.job_plan(job).write_text(behaviour)
 
-    def heard(self, ticket: Ticket, kind: str = kinds.ATTEMPT_STARTED) -> list[Event]:
+    def heard(self, ticket: SubmitRequest, kind: str = kinds.AGENT_STARTED) -> list[Event]:
         """What came home, and what stands in sandboxes that live."""
-        paths = [self.attempt(ticket).journal, *self._pool.folder.glob("execute/*/dir_*/scratch/journal.jsonl")]
+        paths = [self.attempt_folder(ticket).journal, *self._pool.folder.glob("execute/*/dir_*/scratch/journal.jsonl")]
         events = {event.emitter + event.kind: event for path in paths for event in JournalReader(path).read()}
-        mine = {e.emitter for e in events.values() if e.data.get("decision") == ticket.decision}
+        mine = {e.emitter for e in events.values() if e.data.get("attempt") == ticket.attempt_id}
         self._heard.update({key: event for key, event in events.items() if event.emitter in mine})
-        owners = {e.emitter for e in self._heard.values() if e.data.get("decision") == ticket.decision}
+        owners = {e.emitter for e in self._heard.values() if e.data.get("attempt") == ticket.attempt_id}
         return [event for event in self._heard.values() if event.kind == kind and event.emitter in owners]
 
     def end_agents(self) -> None:
@@ -112,37 +112,37 @@ def pool(session_pool, tmp_path):
 
 @pytest.fixture
 def engine(pool):
-    return pool.engine()
+    return pool.make_engine()
 
 
 def test_an_earlier_engines_attempt_is_found_followed_and_cancelled(pool, engine):
-    ticket = pool.ticket("0-1", "hang")
+    ticket = pool.make_request("0-1", "hang")
     engine.submit([ticket])
-    until(engine, started(pool, ticket))
-    later = pool.engine()
+    poll_until(engine, started(pool, ticket))
+    later = pool.make_engine()
     assert later.look([ticket])[-1].status == "running"
     later.cancel(["0-1"])
-    until(later, gone("0-1"))
+    poll_until(later, all_gone("0-1"))
 
 
 def test_a_queued_attempt_is_cancelled_before_it_starts(pool, engine):
-    first, queued, last = (pool.ticket(f"{n}-1", "hang") for n in range(3))
+    first, queued, last = (pool.make_request(f"{n}-1", "hang") for n in range(3))
     engine.submit([first, queued, last])
-    until(engine, started(pool, first))
+    poll_until(engine, started(pool, first))
     engine.cancel(["1-1"])
     engine.cancel(["0-1"])
-    until(engine, gone("0-1", "1-1"))
-    until(engine, started(pool, last))
+    poll_until(engine, all_gone("0-1", "1-1"))
+    poll_until(engine, started(pool, last))
     engine.cancel(["2-1"])
-    until(engine, gone("2-1"))
-    assert pool.heard(queued) == []
+    poll_until(engine, all_gone("2-1"))
+    assert pool.read_events(queued) == []
 
 
 def test_a_later_attempt_is_a_cluster_of_its_own(pool, engine):
-    first, second = pool.ticket("0-1", "succeed"), pool.ticket("0-2", "succeed")
+    first, second = pool.make_request("0-1", "succeed"), pool.make_request("0-2", "succeed")
     names = engine.submit([first])
-    until(engine, gone("0-1"))
+    poll_until(engine, all_gone("0-1"))
     names |= engine.submit([second])
-    until(engine, gone("0-2"))
+    poll_until(engine, all_gone("0-2"))
     assert names["0-1"].partition(".")[0] != names["0-2"].partition(".")[0]
     assert sorted(path.name for path in (pool.folder.htcondor).glob("*.sub")) == ["0-1.sub", "0-2.sub"]

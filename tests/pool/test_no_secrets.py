@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.http_server import Origin
+from testbed.http_server import HttpServer
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("pool-2"), pytest.mark.timeout(600)]
 
@@ -42,18 +42,18 @@ def test_a_secret_is_a_file_of_the_job_and_nothing_else(desk):
     desk.environment["PACKTRAIN_DATA_TOKEN"] = SECRET
     (desk.folder / "origin").mkdir()
     (desk.folder / "origin" / "data.txt").write_text("data")
-    with Origin(desk.folder / "origin", token=SECRET) as origin:
-        desk.write(WORKFLOW.replace("URL", origin.url).replace("GATE", str(gate)))
-        run = desk.json("run", "workflow.yaml", "--on", "htcondor", "--detach")["run"]
-        desk.await_some(lambda: "steps" in str(desk.json("ps", run)["jobs"][0]["attempts"]))
-        desk.await_some(lambda: "train" in str(desk.pool.queue("JobUniverse == 5", "PacktrainTail")))
+    with HttpServer(desk.folder / "origin", token=SECRET) as origin:
+        desk.write_file(WORKFLOW.replace("URL", origin.url).replace("GATE", str(gate)))
+        run = desk.run_json("run", "workflow.yaml", "--on", "htcondor", "--detach")["run"]
+        desk.wait_for(lambda: "steps" in str(desk.run_json("ps", run)["jobs"][0]["attempts"]))
+        desk.wait_for(lambda: "train" in str(desk.pool.queue("JobUniverse == 5", "PacktrainLogTail")))
         queue = desk.pool.run(["condor_q", "-l", "-allusers"]).stdout
-        vacated = desk.json("ps", run)["jobs"][0]["attempts"][0]["native"]
+        vacated = desk.run_json("ps", run)["jobs"][0]["attempts"][0]["native"]
         desk.pool.run(["condor_vacate_job", vacated])
-        desk.await_some(lambda: len(desk.json("ps", run)["jobs"][0]["attempts"]) == 2)
+        desk.wait_for(lambda: len(desk.run_json("ps", run)["jobs"][0]["attempts"]) == 2)
         spool = holding(desk.pool.folder / "spool")
         gate.touch()
-        desk.await_some(lambda: desk.json("ps", run)["status"] == "succeeded")
+        desk.wait_for(lambda: desk.run_json("ps", run)["status"] == "succeeded")
     history = desk.pool.run(["condor_history", "-l", "-limit", "5"]).stdout
     assert "PacktrainRun" in queue and "PacktrainRun" in history, "looked at the right thing"
     assert SECRET not in queue
@@ -62,7 +62,7 @@ def test_a_secret_is_a_file_of_the_job_and_nothing_else(desk):
     output = desk.run_folder() / "jobs/0/output"
     assert (output / "modes.txt").read_text().split() == ["600"]
     assert (output / "start.txt").read_text().strip() == SECRET[:3], "the program had it"
-    assert "says" in desk.call("logs", run) and SECRET not in desk.call("logs", run)
+    assert "says" in desk.run("logs", run) and SECRET not in desk.run("logs", run)
     assert holding(desk.run_folder()) == []
     assert holding(desk.folder) == []
     assert holding(desk.pool.folder / "log") == []

@@ -13,13 +13,13 @@ import pytest
 
 from packtrain.events import kinds
 from packtrain.store import SqliteStore
-from tests.support.cli_runs import PATIENCE_S
+from tests.support.cli_runs import TIMEOUT_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("pool-2"), pytest.mark.timeout(600)]
 
 HEAD = "resources: {tasks: 1, cpusPerTask: 1, memPerCpu: 100, gpus: 0}\nlimits: {grace: 2s, disk: 100MB}\n"
 TRAIN = """
-checkpoint: {path: ckpt.bin, every: 1h}
+checkpoint: {path: ckpt.bin, minInterval: 1h}
 steps:
   - name: train
     run:
@@ -44,11 +44,11 @@ EXECUTE = re.compile(r"^001 \(", re.MULTILINE)
 
 
 def user_log(desk) -> str:
-    return (desk.run_folder() / "htcondor/user.log").read_text()
+    return (desk.run_folder() / "htcondor/event.log").read_text()
 
 
 def await_log(desk, text: str) -> None:
-    desk.await_some(lambda: list(desk.folder.glob(".packtrain/runs/*/htcondor/user.log")) and text in user_log(desk))
+    desk.wait_for(lambda: list(desk.folder.glob(".packtrain/runs/*/htcondor/event.log")) and text in user_log(desk))
 
 
 def transfers(desk) -> list[tuple[int, str, str]]:
@@ -61,7 +61,7 @@ def transfers(desk) -> list[tuple[int, str, str]]:
 
 def test_evicted_while_its_outputs_are_on_their_way_it_goes_on_from_its_checkpoint(desk):
     gate = desk.folder / "gate"
-    desk.write(HEAD + TRAIN.replace("GATE", str(gate)))
+    desk.write_file(HEAD + TRAIN.replace("GATE", str(gate)))
     process = desk.start("run", "workflow.yaml", "--on", "htcondor")
     await_log(desk, "checkpoint.saved")
     attempt = desk.run_folder() / "jobs/0/attempts/0-1"
@@ -69,11 +69,11 @@ def test_evicted_while_its_outputs_are_on_their_way_it_goes_on_from_its_checkpoi
     os.mkfifo(attempt / "output/first.bin")  # whoever writes this output here waits for ever
     time.sleep(1.1)  # the user log knows whole seconds: less than one of them may be lost without a trace
     gate.touch()
-    desk.await_some(lambda: list(attempt.glob("logs/train.out")))  # comes after the checkpoint, before the outputs
+    desk.wait_for(lambda: list(attempt.glob("logs/train.out")))  # comes after the checkpoint, before the outputs
     desk.pool.run(["condor_vacate_job", "-fast", "-constraint", "JobUniverse == 5"])
-    out, err = process.communicate(timeout=PATIENCE_S)
+    out, err = process.communicate(timeout=TIMEOUT_S)
     assert process.returncode == 0, out + err + user_log(desk)
-    assert [event.data["step"] for event in desk.events("checkpoint.restored")] == [7]
+    assert [event.data["step"] for event in desk.read_events("checkpoint.restored")] == [7]
     home = {path.name: path.read_text() for path in (desk.run_folder() / "jobs/0/output").iterdir()}
     assert home == {"ckpt.bin": "weights\n", "model.bin": "went on\n"}, "nothing of the start that was lost"
     assert not list(attempt.glob("checkpoint/*")), "nobody needs it any more"
@@ -85,24 +85,24 @@ def test_evicted_while_its_outputs_are_on_their_way_it_goes_on_from_its_checkpoi
 
 def test_what_the_pool_had_carried_is_not_lost_with_a_job_that_is_removed(desk):
     """A held job's checkpoint lies in the schedd's spool, which nothing but its own next start would get it from."""
-    desk.write(HEAD + TRAIN.replace("GATE", str(desk.folder / "gate")))
+    desk.write_file(HEAD + TRAIN.replace("GATE", str(desk.folder / "gate")))
     process = desk.start("run", "workflow.yaml", "--on", "htcondor")
     await_log(desk, "checkpoint.saved")
     desk.pool.run(["condor_hold", "-constraint", "JobUniverse == 5"])
-    desk.await_some(lambda: desk.json("ps")[-1]["jobs"][0]["status"] == "held")
+    desk.wait_for(lambda: desk.run_json("ps")[-1]["jobs"][0]["status"] == "held")
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=PATIENCE_S)
+    out, err = process.communicate(timeout=TIMEOUT_S)
     assert process.returncode == 130, out + err
-    assert desk.json("resume", desk.run_folder().name)["status"] == "succeeded"
-    assert [event.data["step"] for event in desk.events("checkpoint.restored")] == [7]
+    assert desk.run_json("resume", desk.run_folder().name)["status"] == "succeeded"
+    assert [event.data["step"] for event in desk.read_events("checkpoint.restored")] == [7]
 
 
 def test_any_number_of_outputs_and_links_come_home(desk):
-    desk.write(HEAD + MANY)
+    desk.write_file(HEAD + MANY)
     process = desk.start("run", "workflow.yaml", "--on", "htcondor")
     await_log(desk, "Started transferring output files")
     desk.pool.run(["condor_vacate_job", "-constraint", "JobUniverse == 5"], check=False)
-    out, err = process.communicate(timeout=PATIENCE_S)
+    out, err = process.communicate(timeout=TIMEOUT_S)
     assert process.returncode == 0, out + err + user_log(desk)
     home = desk.run_folder() / "jobs/0/output"
     found = {path.relative_to(home).as_posix(): path.read_text() for path in home.rglob("*") if path.is_file()}

@@ -6,7 +6,7 @@ import pytest
 
 from packtrain.engines.bundle import build_plugin
 from testbed.federation import Federation
-from testbed.http_server import Fault, Origin
+from testbed.http_server import HttpServer, ResponseFault
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("pool-1"), pytest.mark.timeout(600)]
 
@@ -18,7 +18,7 @@ transfer_plugins = pelican,http=packtrain-plugin.pyz
 transfer_input_files = {inputs}
 output = out
 error = err
-+PacktrainPatience = {patience}
++PacktrainRetryTimeout = {patience}
 {more}
 queue
 """
@@ -27,7 +27,7 @@ queue
 def submit(desk, inputs, command="wc -c *.bin", patience=20, more=""):
     build_plugin(desk.folder / "packtrain-plugin.pyz")
     text = SUBMIT.format(command=command, inputs=", ".join(inputs), patience=patience, more=more)
-    return desk.submit(text)
+    return desk.condor_submit(text)
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def origin(tmp_path):
     folder = tmp_path / "served"
     folder.mkdir()
     (folder / "data.bin").write_bytes(DATA)
-    with Origin(folder, writable=True) as origin:
+    with HttpServer(folder, writable=True) as origin:
         yield origin
 
 
@@ -44,9 +44,9 @@ def test_inputs_of_a_federation_and_of_a_web_server(desk, origin, tmp_path):
     with Federation(tmp_path / "federation") as federation:
         (federation.origin.folder / "data" / "other.bin").write_bytes(DATA * 2)
         desk.pool.trust(federation.ca)
-        origin.faults = [Fault(status=404), Fault(close_after=1000)]
+        origin.faults = [ResponseFault(status=404), ResponseFault(close_after_bytes=1000)]
         submit(desk, [f"pelican://{federation.host}/data/other.bin", f"{origin.url}/data.bin"])
-        desk.wait()
+        desk.wait_for_end()
     sizes = (desk.folder / "out").read_text().split()
     assert sizes[:4] == [str(len(DATA)), "data.bin", str(len(DATA) * 2), "other.bin"], (desk.folder / "err").read_text()
 
@@ -59,7 +59,7 @@ def test_an_input_that_is_missing_holds_the_job_with_the_reason(desk, origin):
 
 
 def test_a_service_that_is_down_is_said_to_be_retryable(desk, origin):
-    origin.faults = [Fault(status=503)] * 10_000
+    origin.faults = [ResponseFault(status=503)] * 10_000
     jobs = submit(desk, [f"{origin.url}/data.bin"], patience=1)
     held = desk.pool.await_job(jobs, status=5, attributes=["HoldReason", "HoldReasonSubCode"])
     assert held["HoldReasonSubCode"] == 11 << 8
@@ -69,5 +69,5 @@ def test_a_service_that_is_down_is_said_to_be_retryable(desk, origin):
 def test_outputs_go_where_their_address_says(desk, origin):
     more = f'transfer_output_files = made.bin\ntransfer_output_remaps = "made.bin = {origin.url}/made.bin"'
     submit(desk, [f"{origin.url}/data.bin"], command="cp data.bin made.bin", more=more)
-    desk.wait()
+    desk.wait_for_end()
     assert (origin.folder / "made.bin").read_bytes() == DATA

@@ -28,30 +28,30 @@ def out(desk):
 
 
 def started(desk, times):
-    return desk.await_some(lambda: len(list(desk.folder.glob("started-*"))) >= times)
+    return desk.wait_for(lambda: len(list(desk.folder.glob("started-*"))) >= times)
 
 
 def go(desk):
     (desk.folder / "go").touch()
-    return desk.wait()
+    return desk.wait_for_end()
 
 
 def waiting_job(desk, more=""):
-    jobs = desk.submit(SHELL.format(UNTIL_TOLD.format(desk.folder)) + more + "queue\n")
+    jobs = desk.condor_submit(SHELL.format(UNTIL_TOLD.format(desk.folder)) + more + "queue\n")
     started(desk, 1)
     return jobs
 
 
 def test_three_sites_with_their_gpus(pool):
     wanted = ["GLIDEIN_ResourceName", "int(TotalCpus)", "TotalGPUs", "HasSIF"]
-    seen = pool.run(["condor_status", "-constraint", "PartitionableSlot", "-af", *wanted]).stdout.splitlines()
+    seen = pool.run_as_user(["condor_status", "-constraint", "PartitionableSlot", "-af", *wanted]).stdout.splitlines()
     assert sorted(seen) == sorted(f"{s.name} {s.cpus} {s.gpus} true" for s in SITES)
 
 
 def test_a_job_runs_as_an_ordinary_user_and_comes_back(desk):
     (desk.folder / "given").write_text("given\n")
-    desk.submit(SHELL.format("id -u; pwd; cat given; echo made > new") + "transfer_input_files = given\nqueue\n")
-    desk.wait()
+    desk.condor_submit(SHELL.format("id -u; pwd; cat given; echo made > new") + "transfer_input_files = given\nqueue\n")
+    desk.wait_for_end()
     user, place, given = out(desk).splitlines()
     assert user != "0"
     assert place.startswith(str(desk.pool.folder / "execute"))
@@ -61,16 +61,18 @@ def test_a_job_runs_as_an_ordinary_user_and_comes_back(desk):
 
 @pytest.mark.parametrize("line", ["container_image = image.sif", '+SingularityImage = "{}/image.sif"'])
 def test_a_container_job(desk, line):
-    apptainer.make_image(desk.folder / "image.sif")
-    desk.submit(SHELL.format("test -e /bin/busybox && echo inside; pwd") + line.format(desk.folder) + "\nqueue\n")
-    desk.wait()
+    apptainer.build_sif(desk.folder / "image.sif")
+    desk.condor_submit(
+        SHELL.format("test -e /bin/busybox && echo inside; pwd") + line.format(desk.folder) + "\nqueue\n"
+    )
+    desk.wait_for_end()
     assert out(desk).startswith("inside\n")
 
 
 def test_gpus_are_chosen_by_what_they_are(desk):
     wanted = "request_gpus = 1\nrequire_gpus = (DriverVersion >= 10.1) && (Capability == 7.5)\nqueue\n"
-    jobs = desk.submit(SHELL.format("echo $CUDA_VISIBLE_DEVICES") + wanted)
-    desk.wait()
+    jobs = desk.condor_submit(SHELL.format("echo $CUDA_VISIBLE_DEVICES") + wanted)
+    desk.wait_for_end()
     assert out(desk) == "GPU-00020000\n"
     assert desk.pool.history(jobs, "MachineAttrGLIDEIN_ResourceName0") == [
         {"MachineAttrGLIDEIN_ResourceName0": SITES[2].name}
@@ -117,7 +119,7 @@ def test_settings_for_a_while(desk):
     (desk.folder / "given").write_bytes(bytes(2 << 20))
     before = desk.pool.setting("MAX_TRANSFER_INPUT_MB")
     with desk.pool.configured(MAX_TRANSFER_INPUT_MB=1):
-        jobs = desk.submit(SHELL.format("true") + "transfer_input_files = given\nqueue\n")
+        jobs = desk.condor_submit(SHELL.format("true") + "transfer_input_files = given\nqueue\n")
         held = desk.pool.await_job(jobs, status=5, attributes=["HoldReasonCode"])
         assert held["HoldReasonCode"] == 32
     assert desk.pool.setting("MAX_TRANSFER_INPUT_MB") == before != "1"
@@ -131,21 +133,21 @@ def test_plugins_and_jobs_trust_our_authority_and_know_our_federation(desk, tmp_
         desk.pool.federation(federation.host)
         address = f"{federation.origin.url}/data/x"
         fetch = f'import urllib.request as u; print(u.urlopen(""{address}"").read().decode())'
-        desk.submit(
+        desk.condor_submit(
             f"executable = {sys.executable}\ntransfer_executable = false\noutput = out\nerror = err\n"
             f"arguments = \"-c '{fetch}'\"\ntransfer_input_files = osdf:///data/x\nqueue\n"
         )
-        desk.wait()
+        desk.wait_for_end()
     assert out(desk) == "from afar\n"
 
 
 def test_a_site_that_is_cut_off_is_silent_and_its_jobs_go_on(desk):
     waiting_job(desk, AT.format(HERE) + "job_lease_duration = 1200\n")
-    desk.await_some(lambda: "006 (" in desk.log())  # who has never heard of the job is slow to miss it
+    desk.wait_for(lambda: "006 (" in desk.read_user_log())  # who has never heard of the job is slow to miss it
     with desk.pool.cut(HERE):
-        desk.await_some(lambda: "022 (" in desk.log())
+        desk.wait_for(lambda: "022 (" in desk.read_user_log())
         assert desk.pool.kill("starter", HERE, 0) == 1
-    desk.await_some(lambda: "023 (" in desk.log())
+    desk.wait_for(lambda: "023 (" in desk.read_user_log())
     assert len(list(desk.folder.glob("started-*"))) == 1
 
 
@@ -156,7 +158,7 @@ def test_nothing_outlives_the_process_that_started_it(tmp_path):
     )
     process = subprocess.Popen(
         [sys.executable, "-c", program, tmp_path],
-        cwd=debian.PROJECT,
+        cwd=debian.PROJECT_ROOT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

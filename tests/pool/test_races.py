@@ -9,7 +9,7 @@ import signal
 
 import pytest
 
-from tests.support.cli_runs import PATIENCE_S
+from tests.support.cli_runs import TIMEOUT_S
 from tests.support.pool_trainings import PoolTraining
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("pool-1"), pytest.mark.timeout(600)]
@@ -28,7 +28,7 @@ EXECUTE = re.compile(r"^001 \(", re.MULTILINE)
 
 def vacate_at_last_words(desk, fast=(), jobs=JOBS):
     """Each job once, as soon as its agent has said how it ended; whether all have."""
-    log, vacated = desk.run_folder() / "htcondor/user.log", set()
+    log, vacated = desk.run_folder() / "htcondor/event.log", set()
 
     def look():
         with contextlib.suppress(FileNotFoundError):
@@ -39,55 +39,55 @@ def vacate_at_last_words(desk, fast=(), jobs=JOBS):
                     desk.pool.run(["condor_vacate_job", *fast, name], check=False)
         return len(vacated) == jobs
 
-    desk.await_some(look)
+    desk.wait_for(look)
 
 
 @pytest.mark.parametrize("fast", [[], ["-fast"]])
 @pytest.mark.parametrize(("code", "status", "expected"), [(0, "succeeded", 0), (3, "failed", 10)])
 def test_evicted_after_its_last_word(desk, fast, code, status, expected):
-    desk.write(WORKFLOW.replace("CODE", str(code)))
+    desk.write_file(WORKFLOW.replace("CODE", str(code)))
     process = desk.start("run", "workflow.yaml", "--on", "htcondor")
     vacate_at_last_words(desk, fast)
-    out, err = process.communicate(timeout=PATIENCE_S)
+    out, err = process.communicate(timeout=TIMEOUT_S)
     assert process.returncode == expected, out + err
-    run = desk.json("ps", desk.run_folder().name)
+    run = desk.run_json("ps", desk.run_folder().name)
     assert [job["status"] for job in run["jobs"]] == [status] * JOBS
-    log = (desk.run_folder() / "htcondor/user.log").read_text()
+    log = (desk.run_folder() / "htcondor/event.log").read_text()
     if code:
         assert sum(len(job["attempts"]) for job in run["jobs"]) == len(EXECUTE.findall(log)), "every start is shown"
     else:
         models = list(desk.run_folder().glob("jobs/*/output/model.bin"))
         assert [path.stat().st_size for path in models] == [SIZE] * JOBS
-    desk.await_some(lambda: desk.pool.queue("true") == [])
+    desk.wait_for(lambda: desk.pool.queue("true") == [])
 
 
 def test_a_checkpoint_goes_on_in_another_cluster(desk):
     """Its agent dies, so the attempt has failed; what it had saved until then came home with it."""
-    training = PoolTraining(desk, attempts=2, wait_at=20)
-    training.await_step(10)
-    training.await_log("checkpoint.saved")
+    training = PoolTraining(desk, max_attempts=2, wait_at=20)
+    training.wait_for_step(10)
+    training.wait_for_log("checkpoint.saved")
     os.kill(agent_pid(desk.pool), signal.SIGKILL)
-    training.go_on()
-    training.finish()
-    training.assert_done()
-    (job,) = desk.json("ps", desk.run_folder().name)["jobs"]
+    training.open_gate()
+    training.wait_for_exit()
+    training.assert_succeeded()
+    (job,) = desk.run_json("ps", desk.run_folder().name)["jobs"]
     first, second = job["attempts"]
-    assert (first["decision"], second["decision"]) == ("0-1", "0-2")
+    assert (first["attempt"], second["attempt"]) == ("0-1", "0-2")
     assert first["native"].partition(".")[0] != second["native"].partition(".")[0]
-    assert training.starts()[0] == 0 and training.starts()[1] > 0
+    assert training.start_steps()[0] == 0 and training.start_steps()[1] > 0
 
 
 def agent_pid(pool):
-    return next(pid for pid, words in pool.commands() if any(word.endswith("agent.pyz") for word in words))
+    return next(pid for pid, words in pool.process_commands() if any(word.endswith("agent.pyz") for word in words))
 
 
 def test_a_training_that_is_evicted_after_its_last_word_does_not_begin_anew(desk):
     """Either all that it made was home when the pool broke it off, or it goes on from its checkpoint: a race of two
     things that the pool does."""
-    training = PoolTraining(desk, steps=30)
+    training = PoolTraining(desk, n_steps=30)
     vacate_at_last_words(desk, jobs=1)
-    training.finish()
-    training.assert_done()
-    first, *later = training.starts()
+    training.wait_for_exit()
+    training.assert_succeeded()
+    first, *later = training.start_steps()
     assert first == 0 and all(step > 0 for step in later)
-    desk.await_some(lambda: desk.pool.queue("true") == [])
+    desk.wait_for(lambda: desk.pool.queue("true") == [])

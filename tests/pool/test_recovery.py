@@ -19,8 +19,8 @@ ONCE = STEP % "[ -e MARK ] || { touch MARK; echo no luck here >&2; exit 3; }; ec
 
 
 def attempts(desk):
-    run = desk.json("ps")[-1]["run"]
-    return [attempt for job in desk.json("ps", run)["jobs"] for attempt in job["attempts"]]
+    run = desk.run_json("ps")[-1]["run"]
+    return [attempt for job in desk.run_json("ps", run)["jobs"] for attempt in job["attempts"]]
 
 
 def submitted(desk, decision):
@@ -28,8 +28,8 @@ def submitted(desk, decision):
 
 
 def test_a_step_that_fails_is_tried_once_at_another_site(desk):
-    desk.write(HEAD + ONCE.replace("MARK", str(desk.folder / "mark")))
-    desk.call("run", "workflow.yaml", "--on", "htcondor")
+    desk.write_file(HEAD + ONCE.replace("MARK", str(desk.folder / "mark")))
+    desk.run("run", "workflow.yaml", "--on", "htcondor")
     first, second = attempts(desk)
     assert (first["status"], second["status"]) == ("failed", "succeeded")
     assert first["site"] != second["site"]
@@ -37,22 +37,22 @@ def test_a_step_that_fails_is_tried_once_at_another_site(desk):
 
 
 def test_a_program_that_had_too_little_memory_gets_twice_as_much(desk):
-    desk.write(HEAD + ONCE.replace("MARK", str(desk.folder / "mark")).replace("no luck here", "MemoryError"))
-    desk.call("run", "workflow.yaml", "--on", "htcondor")
+    desk.write_file(HEAD + ONCE.replace("MARK", str(desk.folder / "mark")).replace("no luck here", "MemoryError"))
+    desk.run("run", "workflow.yaml", "--on", "htcondor")
     first, second = attempts(desk)
     assert (first["failure"]["kind"], second["status"]) == ("out_of_memory", "succeeded")
     assert [re.search(r"request_memory += (\w+)", submitted(desk, d))[1] for d in ("0-1", "0-2")] == ["100MB", "200MB"]
-    assert "attempt 2: with 2 times the memory" in desk.call("why")
+    assert "attempt 2: with 2 times the memory" in desk.run("why")
 
 
 def test_the_same_mistake_at_two_sites_stops_the_run(desk):
     # Each takes half of the largest site, so that few run at once.
     head = HEAD.replace("cpusPerTask: 1", "cpusPerTask: 8")
-    desk.write(head + "count: 40\n" + STEP % f"echo {WORDS} >&2; exit 1")
-    told = desk.json("run", "workflow.yaml", "--on", "htcondor", code=21)
+    desk.write_file(head + "count: 40\n" + STEP % f"echo {WORDS} >&2; exit 1")
+    told = desk.run_json("run", "workflow.yaml", "--on", "htcondor", code=21)
     kinds = [job["failure"]["kind"] for job in told["jobs"]]
     assert set(kinds) == {"module_missing", "run_stopped"}
-    why = desk.call("why")
+    why = desk.run("why")
     assert re.search(r"stopped after \d+ identical failures on [2-9] sites; \d+ jobs were not started", why)
     assert "No module named scipy" in why and "the workflow or its program" in why
 
@@ -76,13 +76,15 @@ def test_what_the_pools_plugin_does_not_bring_the_agent_fetches(desk, tmp_path):
     threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
     try:
         address = f"http://127.0.0.1:{server.server_port}/x.bin"
-        given = f"recovery: {{wait: 1s}}\ninput: {{http: {{url: '{address}'}}, unpack: never, delivery: plugin}}\n"
-        desk.write(HEAD + given + STEP % "cp $PACKTRAIN_INPUT/x.bin $PACKTRAIN_OUTPUT")
-        desk.call("run", "workflow.yaml", "--on", "htcondor", "--offline")
+        given = (
+            f"recovery: {{retryDelay: 1s}}\ninput: {{http: {{url: '{address}'}}, unpack: never, transfer: plugin}}\n"
+        )
+        desk.write_file(HEAD + given + STEP % "cp $PACKTRAIN_INPUT/x.bin $PACKTRAIN_OUTPUT")
+        desk.run("run", "workflow.yaml", "--on", "htcondor", "--offline")
     finally:
         server.shutdown()
         server.server_close()
     assert (desk.run_folder() / "jobs/0/output/x.bin").read_bytes() == b"seven!!"
     assert address in submitted(desk, "0-1") + (desk.run_folder() / "htcondor/0-1.items").read_text()
     assert address not in submitted(desk, "0-2") + (desk.run_folder() / "htcondor/0-2.items").read_text()
-    assert "attempt 2: with its data fetched by the agent" in desk.call("why")
+    assert "attempt 2: with its data fetched by the agent" in desk.run("why")

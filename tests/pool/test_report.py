@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from packtrain.report.history import Category, Outcome, Phase
-from packtrain.report.readers.files import read
-from packtrain.report.readers.run_store import history_of_run
+from packtrain.report.history import FailureCategory, Outcome, Phase
+from packtrain.report.readers.files import read_history
+from packtrain.report.readers.run_store import read_run_history
 from packtrain.state import fold
 from packtrain.store import SqliteStore
 
@@ -29,23 +29,23 @@ WITHIN_S = 1.0
 
 
 def started(desk, pattern, times):
-    desk.await_some(lambda: len(list(desk.folder.glob(f"started-{pattern}"))) >= times)
+    desk.wait_for(lambda: len(list(desk.folder.glob(f"started-{pattern}"))) >= times)
 
 
 def epochs(desk, job, count):
     """What HTCondor wrote down at the end of each start of a job: some time after its log told of it."""
-    return desk.await_some(lambda: len(found := _epochs(desk.pool, job)) == count and found)
+    return desk.wait_for(lambda: len(found := _epochs(desk.pool, job)) == count and found)
 
 
 def _epochs(pool, job):
-    said = pool.run(["condor_history", "-epochs", "-json", job]).stdout
+    said = pool.run_as_user(["condor_history", "-epochs", "-json", job]).stdout
     ads = [ad for ad in json.loads(said or "[]") if "JobCurrentStartDate" in ad]
     return sorted(ads, key=lambda ad: ad["JobCurrentStartDate"])
 
 
 def kept_of(desk, jobs, count):
     """What HTCondor keeps of jobs that ended, by their process; it comes some time after the log told of it."""
-    ads = desk.await_some(lambda: len(found := desk.pool.history(jobs)) == count and found)
+    ads = desk.wait_for(lambda: len(found := desk.pool.history(jobs)) == count and found)
     return {int(ad["ProcId"]): ad for ad in ads}
 
 
@@ -65,27 +65,27 @@ def compare(attempt, ad):
 
 def test_a_log_tells_the_seconds_of_htcondors_own_history(desk):
     (desk.folder / "given").write_bytes(bytes(30_000_000))
-    jobs = desk.submit(SUBMIT.format(desk.folder))
+    jobs = desk.condor_submit(SUBMIT.format(desk.folder))
     cluster = jobs.split()[-1]
     started(desk, "*", 2)
     desk.pool.run(["condor_vacate_job", "-fast", f"{cluster}.1"])
     started(desk, "1-*", 2)
     (desk.folder / "go").touch()
-    desk.await_some(lambda: desk.log().count("\n005 (") == 2)
-    history = read([str(desk.folder / "log")])
-    assert (history.skipped, history.problems) == (0, ())
+    desk.wait_for(lambda: desk.read_user_log().count("\n005 (") == 2)
+    history = read_history([str(desk.folder / "log")])
+    assert (history.n_skipped, history.problems) == (0, ())
     straight, evicted = history.jobs
-    assert [a.outcome for a in straight.attempts] == [Outcome.SUCCEEDED]
-    assert [(a.outcome, a.category) for a in evicted.attempts] == [
-        (Outcome.EVICTED, Category.EVICTION),
-        (Outcome.SUCCEEDED, Category.NONE),
+    assert [a.outcome for a in straight.executions] == [Outcome.SUCCEEDED]
+    assert [(a.outcome, a.category) for a in evicted.executions] == [
+        (Outcome.EVICTED, FailureCategory.EVICTION),
+        (Outcome.SUCCEEDED, FailureCategory.NONE),
     ]
     kept = kept_of(desk, jobs, len(history.jobs))
     for number, job in enumerate(history.jobs):
-        compare(job.attempts[-1], kept[number])
-        assert (job.attempts[-1].bytes_in, job.attempts[-1].bytes_out) == (30_000_000, 20_000_000)
-        starts = epochs(desk, f"{cluster}.{number}", len(job.attempts))
-        for attempt, ad in zip(job.attempts, starts, strict=True):
+        compare(job.executions[-1], kept[number])
+        assert (job.executions[-1].input_bytes, job.executions[-1].output_bytes) == (30_000_000, 20_000_000)
+        starts = epochs(desk, f"{cluster}.{number}", len(job.executions))
+        for attempt, ad in zip(job.executions, starts, strict=True):
             compare(attempt, ad)
 
 
@@ -100,24 +100,27 @@ steps: [{name: train, run: {command: 'sleep 3; echo done > $DEEPSQUARE_OUTPUT/mo
 
 def history_from_store(desk):
     store = SqliteStore(desk.folder / "store.db")
-    (row,) = store.runs()
+    (row,) = store.list_runs()
     events = [stored.event for stored in store.events(row.run)]
     store.close()
-    return history_of_run(fold(row.run, events), events)
+    return read_run_history(fold(row.run, events), events)
 
 
 def test_a_run_and_the_log_of_its_jobs_tell_the_same(desk):
     """The slot by the pool's log, what was done in it by the agent's own words; nothing is counted twice."""
-    desk.write(WORKFLOW)
-    assert desk.json("run", "workflow.yaml", "--on", "htcondor")["status"] == "succeeded"
+    desk.write_file(WORKFLOW)
+    assert desk.run_json("run", "workflow.yaml", "--on", "htcondor")["status"] == "succeeded"
     (ours,) = history_from_store(desk).jobs
-    (theirs,) = read([str(desk.run_folder() / "htcondor/*.log")]).jobs
-    assert (ours.outcome, ours.checked, theirs.checked) == (Outcome.SUCCEEDED, True, None)
-    (mine,), (other,) = ours.attempts, theirs.attempts
+    (theirs,) = read_history([str(desk.run_folder() / "htcondor/*.log")]).jobs
+    assert (ours.outcome, ours.outputs_checked, theirs.outputs_checked) == (Outcome.SUCCEEDED, True, None)
+    (mine,), (other,) = ours.executions, theirs.executions
     assert mine.site == other.site
-    assert mine.seconds == pytest.approx(other.seconds, abs=2 * WITHIN_S)
-    ran, told = mine.of(Phase.EXECUTE), other.of(Phase.EXECUTE)  # both fitted into the log's whole seconds
+    assert mine.duration_s == pytest.approx(other.duration_s, abs=2 * WITHIN_S)
+    ran, told = (
+        mine.seconds_in(Phase.EXECUTE),
+        other.seconds_in(Phase.EXECUTE),
+    )  # both fitted into the log's whole seconds
     assert ran >= 3.0 - WITHIN_S
     assert told == pytest.approx(ran, abs=2 * WITHIN_S)
-    assert ours.submitted <= mine.start
-    assert ours.ended == mine.end
+    assert ours.submitted_at <= mine.start
+    assert ours.ended_at == mine.end

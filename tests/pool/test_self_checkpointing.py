@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from packtrain.plan import Checkpoint, Limits
+from packtrain.plan import CheckpointConfig, Limits
 from testbed.condor_config import SITES
 from tests.support.agent_jobs import AgentJob
-from tests.support.agent_runs import job, sh
+from tests.support.agent_runs import make_job, make_step
 from tests.support.programs import counting_trainer
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("pool-2"), pytest.mark.timeout(600)]
@@ -27,22 +27,26 @@ def training(desk, *options, every_s):
     program = Path(shutil.copy(counting_trainer.__file__, desk.folder))
     program.chmod(0o644)
     command = " ".join([sys.executable, "-S", str(program), *map(str, options)])
-    return job(sh(command, name="train"), checkpoint=Checkpoint("ckpt.bin", every_s), limits=Limits(grace_s=5))
+    return make_job(
+        make_step(command, name="train"), checkpoint=CheckpointConfig("ckpt.bin", every_s), limits=Limits(grace_s=5)
+    )
 
 
 def reached(desk):
-    return counting_trainer.step_of((desk.folder / "output" / "ckpt.bin").read_bytes())
+    return counting_trainer.parse_checkpoint_step((desk.folder / "output" / "ckpt.bin").read_bytes())
 
 
 def test_it_goes_on_in_place_after_each_85(desk):
     planned = training(desk, "--steps", 60, "--pace", 0.1, every_s=2.0)
-    agent = AgentJob(desk, planned, more=CARRIED, when="ON_EXIT_OR_EVICT", options="--live 2")
-    agent.finish()
+    agent = AgentJob(
+        desk, planned, submit_lines=CARRIED, when_to_transfer_output="ON_EXIT_OR_EVICT", options="--live-interval 2"
+    )
+    agent.wait_for_stderr()
     assert reached(desk) == 60
-    starts = agent.events("attempt.started")
+    starts = agent.events("agent.started")
     assert len(starts) > 1 and len({event.emitter for event in starts}) == len(starts)
     assert len({event.data["host"] for event in starts}) == 1
-    outcomes = [event.data["outcome"] for event in agent.events("attempt.ended")]
+    outcomes = [event.data["outcome"] for event in agent.events("agent.ended")]
     assert outcomes == ["continue"] * (len(starts) - 1) + ["succeeded"]
     restored = [event.data["step"] for event in agent.events("checkpoint.restored")]
     assert len(restored) == len(starts) - 1 and restored == sorted(set(restored))
@@ -51,14 +55,16 @@ def test_it_goes_on_in_place_after_each_85(desk):
 def test_evicted_it_goes_on_elsewhere_from_its_newest_checkpoint(desk):
     gate = desk.folder / "gate"
     planned = training(desk, "--steps", 30, "--pace", 0.05, "--wait-at", 20, "--gate", gate, every_s=3600.0)
-    agent = AgentJob(desk, planned, more=CARRIED, when="ON_EXIT_OR_EVICT", options="--live 2")
-    saved = agent.await_told("checkpoint.saved")[0].data["step"]
-    desk.pool.run(["condor_vacate_job", "-constraint", agent.jobs])
-    (restored, *_) = agent.await_told("checkpoint.restored")
+    agent = AgentJob(
+        desk, planned, submit_lines=CARRIED, when_to_transfer_output="ON_EXIT_OR_EVICT", options="--live-interval 2"
+    )
+    saved = agent.wait_for_user_log_event("checkpoint.saved")[0].data["step"]
+    desk.pool.run(["condor_vacate_job", "-constraint", agent.constraint])
+    (restored, *_) = agent.wait_for_user_log_event("checkpoint.restored")
     assert restored.data["step"] >= saved
     gate.touch()
-    agent.finish()
+    agent.wait_for_stderr()
     assert reached(desk) == 30
-    assert "\n004 (" in desk.log()
-    assert {event.data["site"] for event in agent.events("attempt.started")} <= {site.name for site in SITES}
-    assert len(agent.events("attempt.started")) == 2, "the journal of the first start was carried, too"
+    assert "\n004 (" in desk.read_user_log()
+    assert {event.data["site"] for event in agent.events("agent.started")} <= {site.name for site in SITES}
+    assert len(agent.events("agent.started")) == 2, "the journal of the first start was carried, too"

@@ -8,8 +8,8 @@ import os
 import pytest
 
 from testbed.faults import Fault, FaultProxy
-from testbed.federation import RealFederation
-from tests.support.cli_runs import PATIENCE_S
+from testbed.federation import XRootDFederation
+from tests.support.cli_runs import TIMEOUT_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("pool-2"), pytest.mark.timeout(600)]
 
@@ -23,7 +23,7 @@ steps: [{{run: {{command: "sha256sum < $PACKTRAIN_INPUT/x.bin > $PACKTRAIN_OUTPU
 CONTAINED = """
 name: contained
 resources: {{tasks: 1, cpusPerTask: 1, memPerCpu: 64, gpus: 0}}
-limits: {{attempts: 1}}
+limits: {{maxAttempts: 1}}
 steps: [{{run: {{command: "true", container: {{image: {image}}}}}}}]
 """
 SIZE = 256 << 20
@@ -47,35 +47,35 @@ def assert_arrived(desk, digest):
 def test_not_found_for_a_while(desk, tmp_path):
     (tmp_path / "www").mkdir()
     digest = write_noise(tmp_path / "www/x.bin", 5 << 20)
-    with FaultProxy(tmp_path / "www", [Fault("status", status=404, for_s=5)]) as proxy:
-        desk.write(WORKFLOW.format(kind="http", url=f"{proxy.url}/x.bin"))
-        desk.call("run", "workflow.yaml", "--on", "htcondor", "--offline")
-        assert proxy.strikes
+    with FaultProxy(tmp_path / "www", [Fault("status", status=404, active_for_s=5)]) as proxy:
+        desk.write_file(WORKFLOW.format(kind="http", url=f"{proxy.url}/x.bin"))
+        desk.run("run", "workflow.yaml", "--on", "htcondor", "--offline")
+        assert proxy.injected_faults
     assert_arrived(desk, digest)
-    assert len(desk.attempts()) == 1
+    assert len(desk.attempt_folders()) == 1
 
 
 def test_a_cache_stops_in_the_middle(desk, tmp_path):
-    with RealFederation(tmp_path / "federation") as federation:
-        digest = write_noise(federation.origin.objects / "x.bin", SIZE)
+    with XRootDFederation(tmp_path / "federation") as federation:
+        digest = write_noise(federation.origin.object_dir / "x.bin", SIZE)
         desk.pool.trust(federation.ca)
         desk.environment["SSL_CERT_FILE"] = str(federation.ca)
-        desk.write(WORKFLOW.format(kind="osdf", url=federation.url("x.bin")))
+        desk.write_file(WORKFLOW.format(kind="osdf", url=federation.url("x.bin")))
         process = desk.start("run", "workflow.yaml", "--on", "htcondor")
         kept = tmp_path / "federation/cache1/store/data/x.bin"
-        desk.await_some(lambda: kept.exists() and kept.stat().st_blocks * 512 > SIZE // 10)
-        federation.caches[0].stop()
-        out, err = process.communicate(timeout=PATIENCE_S)
+        desk.wait_for(lambda: kept.exists() and kept.stat().st_blocks * 512 > SIZE // 10)
+        federation.caches[0].pause()
+        out, err = process.communicate(timeout=TIMEOUT_S)
         assert process.returncode == 0, out + err
     assert_arrived(desk, digest)
-    assert len(desk.attempts()) == 1
+    assert len(desk.attempt_folders()) == 1
 
 
 def test_a_container_that_does_not_start(desk):
     """HTCondor itself would start such a job for ever."""
     (desk.folder / "broken.sif").write_bytes(b"#!/usr/bin/env run-singularity\n" + bytes(5000))
-    desk.write(CONTAINED.format(image=desk.folder / "broken.sif"))
-    desk.call("run", "workflow.yaml", "--on", "htcondor", code=51)
-    why = desk.call("why")
+    desk.write_file(CONTAINED.format(image=desk.folder / "broken.sif"))
+    desk.run("run", "workflow.yaml", "--on", "htcondor", code=51)
+    why = desk.run("why")
     assert "container_failed" in why
     assert "Singularity test failed" in why

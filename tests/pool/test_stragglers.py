@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from packtrain.state.site_history import Visit
+from packtrain.state.site_history import SiteObservation
 from packtrain.store import SqliteStore
 from testbed import s3
 from testbed.condor_config import SITES
@@ -23,7 +23,7 @@ WORKFLOW = """
 count: 4
 resources: {tasks: 1, cpusPerTask: 6, memPerCpu: 100, gpus: 0}
 limits: {grace: 2s, disk: 10MB}
-recovery: {copies: 1, leastGain: 2s}
+recovery: {stragglerBudget: 1, minGain: 2s}
 steps:
 - name: train
   run: {command: 'if mkdir MARK; then echo $PACKTRAIN_JOB > MARK/job; while :; do sleep 0.2; done; fi;
@@ -36,7 +36,7 @@ TRAINING = """
 count: 4
 resources: {tasks: 1, cpusPerTask: 6, memPerCpu: 100, gpus: 0}
 limits: {grace: 5s, disk: 10MB}
-recovery: {copies: 1, leastGain: 2s}
+recovery: {stragglerBudget: 1, minGain: 2s}
 checkpoint: {path: ckpt.bin}
 expect: [model.bin]
 output: {s3: {region: REGION, bucketUrl: 's3://BUCKET', path: '/moved/{job}', endpointUrl: ENDPOINT,
@@ -55,16 +55,16 @@ def late_one(desk, jobs):
 
 
 def test_a_job_that_hangs_is_done_by_a_second_copy_elsewhere(desk):
-    desk.write(WORKFLOW.replace("MARK", str(desk.folder / "mark")))
-    desk.call("run", "workflow.yaml", "--on", "htcondor")
-    jobs = desk.json("ps", desk.run_folder().name)["jobs"]
+    desk.write_file(WORKFLOW.replace("MARK", str(desk.folder / "mark")))
+    desk.run("run", "workflow.yaml", "--on", "htcondor")
+    jobs = desk.run_json("ps", desk.run_folder().name)["jobs"]
     assert {job["status"] for job in jobs} == {"succeeded"}
     late = late_one(desk, jobs)
     first, second = late["attempts"]
-    assert (first["failure"]["kind"], second["status"]) == ("outrun", "succeeded")
+    assert (first["failure"]["kind"], second["status"]) == ("superseded", "succeeded")
     assert first["site"] != second["site"]
     assert (desk.run_folder() / f"jobs/{late['job']}/output/model.txt").read_text()
-    why = " ".join(desk.call("why", f"{desk.run_folder().name}.{late['job']}").split())
+    why = " ".join(desk.run("why", f"{desk.run_folder().name}.{late['job']}").split())
     assert "attempt 2 was started beside attempt 1" in why
     assert "attempt 2 succeeded first" in why
     assert not desk.pool.queue("true"), "nothing is left in the queue"
@@ -72,38 +72,38 @@ def test_a_job_that_hangs_is_done_by_a_second_copy_elsewhere(desk):
 
 def test_a_site_that_was_bad_in_earlier_runs_is_avoided_from_the_beginning(desk):
     bad, good = SITES[0].name, SITES[1].name
-    fared = [Visit("old", f"{n}", time.time(), "htcondor", bad, "w1", "gpu_unusable", True) for n in range(3)]
+    fared = [SiteObservation("old", f"{n}", time.time(), "htcondor", bad, "w1", "gpu_unusable", True) for n in range(3)]
     store = SqliteStore(desk.folder / "store.db")
-    store.note([*fared, Visit("old", "9", time.time(), "htcondor", good, "w2")])
+    store.add_observations([*fared, SiteObservation("old", "9", time.time(), "htcondor", good, "w2")])
     store.close()
-    desk.write(WORKFLOW.replace("if mkdir MARK", "if false").replace("copies: 1", "copies: 0"))
-    desk.call("run", "workflow.yaml", "--on", "htcondor")
-    attempts = [a for job in desk.json("ps", desk.run_folder().name)["jobs"] for a in job["attempts"]]
+    desk.write_file(WORKFLOW.replace("if mkdir MARK", "if false").replace("copies: 1", "copies: 0"))
+    desk.run("run", "workflow.yaml", "--on", "htcondor")
+    attempts = [a for job in desk.run_json("ps", desk.run_folder().name)["jobs"] for a in job["attempts"]]
     assert len(attempts) == 4 and bad not in {attempt["site"] for attempt in attempts}
     text = (desk.run_folder() / "htcondor/0-1.sub").read_text()
     assert f'(GLIDEIN_ResourceName =?= "{bad}" || GLIDEIN_Site =?= "{bad}", -75, 0)' in text
-    told = desk.json("sites")["sites"]
+    told = desk.run_json("sites")["sites"]
     assert {row["name"] for row in told} > {bad, good}
     (row,) = [row for row in told if row["name"] == bad]
     assert row["avoided"] == "100% of its attempts failed there (gpu_unusable 3 times)"
 
 
 def test_a_training_that_gets_no_further_goes_on_elsewhere_from_its_checkpoint(desk):
-    with s3.S3() as server:
+    with s3.S3Server() as server:
         words = {"REGION": s3.REGION, "BUCKET": s3.BUCKET, "ENDPOINT": server.endpoint, "ACCESS": s3.ACCESS_KEY}
         words |= {"MARK": desk.folder / "mark", "PYTHON": sys.executable, "PROGRAM": counting_trainer.__file__}
         text = TRAINING
         for name, value in words.items():
             text = text.replace(name, str(value))
         desk.environment["TESTBED_SECRET"] = s3.SECRET_KEY
-        desk.write(text)
-        desk.call("run", "workflow.yaml", "--on", "htcondor")
+        desk.write_file(text)
+        desk.run("run", "workflow.yaml", "--on", "htcondor")
         models = [server.client.head_object(Bucket=s3.BUCKET, Key=f"moved/{job}/model.bin") for job in range(4)]
         assert len(models) == 4
-    jobs = desk.json("ps", desk.run_folder().name)["jobs"]
+    jobs = desk.run_json("ps", desk.run_folder().name)["jobs"]
     late = late_one(desk, jobs)
     first, second = late["attempts"]
     assert second["status"] == "succeeded" and second["restored"]["step"] >= 10
     assert first["site"] != second["site"]
-    why = " ".join(desk.call("why", f"{desk.run_folder().name}.{late['job']}").split())
+    why = " ".join(desk.run("why", f"{desk.run_folder().name}.{late['job']}").split())
     assert "attempt 1 was moved: on " in why and "elsewhere about" in why

@@ -8,8 +8,8 @@ from collections import Counter
 
 import pytest
 
-from testbed.federation import RealFederation
-from tests.support.nested_archives import nested
+from testbed.federation import XRootDFederation
+from tests.support.nested_archives import write_nested_tar
 from tests.support.programs import stream_training
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("pool-2"), pytest.mark.timeout(600)]
@@ -19,7 +19,7 @@ name: streaming
 resources: {{tasks: 1, cpusPerTask: 1, memPerCpu: 500, gpus: 0}}
 limits: {{grace: 20s, disk: 3GB}}
 input: {{osdf: {{url: "{url}"}}, mode: stream}}
-checkpoint: {{path: checkpoint.pt, every: 1h}}
+checkpoint: {{path: checkpoint.pt, minInterval: 1h}}
 expect: [seen.json]
 steps: [{{name: train, run: {{command: "exec {python} {program} --wait-at 5 --gate {gate}"}}}}]
 """
@@ -29,16 +29,16 @@ STEPS = 9  # of an epoch: 36 samples in batches of 4
 
 def test_evicted_in_mid_epoch_each_sample_is_seen_once(desk, tmp_path):
     gate = desk.folder / "gate"
-    with RealFederation(tmp_path / "federation") as federation:
-        samples = nested(federation.origin.objects / "train.tar")
+    with XRootDFederation(tmp_path / "federation") as federation:
+        samples = write_nested_tar(federation.origin.object_dir / "train.tar")
         desk.pool.trust(federation.ca)
         desk.environment |= {"SSL_CERT_FILE": str(federation.ca), "XDG_CACHE_HOME": str(tmp_path / "cache")}
         program = {"python": sys.executable, "program": stream_training.__file__, "gate": gate}
-        desk.write(WORKFLOW.format(url=federation.url("train.tar"), **program))
+        desk.write_file(WORKFLOW.format(url=federation.url("train.tar"), **program))
         process = desk.start("run", "workflow.yaml", "--on", "htcondor")
-        desk.await_some((desk.folder / "waits").exists, PATIENCE_S)
+        desk.wait_for((desk.folder / "waits").exists, PATIENCE_S)
         desk.pool.run(["condor_vacate_job", "-constraint", "JobUniverse == 5"])
-        desk.await_some(lambda: "\n004 (" in (desk.run_folder() / "htcondor/user.log").read_text())
+        desk.wait_for(lambda: "\n004 (" in (desk.run_folder() / "htcondor/event.log").read_text())
         gate.touch()
         out, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0, out + err

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from packtrain.errors import FormatError
-from packtrain.transfer.block_checksums import bad_blocks, format_checksums, make_checksums, parse_checksums
+from packtrain.transfer.block_checksums import find_bad_blocks, format_checksums, make_checksums, parse_checksums
 
 contents = st.binary(max_size=3000)
 blocks = st.integers(1, 1000)
@@ -23,7 +23,7 @@ def test_round_trip(data, block):
         path.write_bytes(data)
         checksums = make_checksums(path, block)
         assert parse_checksums(format_checksums(checksums), "x") == checksums
-        assert bad_blocks(path, checksums) == []
+        assert find_bad_blocks(path, checksums) == []
 
 
 @settings(max_examples=100, deadline=None)
@@ -35,7 +35,7 @@ def test_a_flipped_byte_is_found_in_its_block(data, block, where, change):
         path.write_bytes(data)
         checksums = make_checksums(path, block)
         path.write_bytes(data[:at] + bytes([data[at] ^ change]) + data[at + 1 :])
-        assert bad_blocks(path, checksums) == [at // block]
+        assert find_bad_blocks(path, checksums) == [at // block]
 
 
 json_values = st.recursive(

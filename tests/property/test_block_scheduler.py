@@ -8,9 +8,9 @@ import statistics
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from packtrain.transfer.engine.concurrency import Pace
-from packtrain.transfer.engine.resume_log import Known, record, records
-from packtrain.transfer.engine.scheduler import Schedule, Span
+from packtrain.transfer.engine.concurrency import ConcurrencyController
+from packtrain.transfer.engine.resume_log import ObjectIdentity, format_record, parse_records
+from packtrain.transfer.engine.scheduler import BlockScheduler, BlockSpan
 
 PLACES = ("a", "b", "c")
 
@@ -28,31 +28,31 @@ PLACES = ("a", "b", "c")
 def test_every_block_is_delivered_exactly_once(count, seed, workers, failing, resumed, window, least):
     chance, now = random.Random(seed), 0.0
     done = {index for index in resumed if index < count}
-    schedule = Schedule(count, done, window, least_blocks=least)
-    spans: list[Span] = []
-    delivered: list[int] = []
+    schedule = BlockScheduler(count, done, window, min_span_blocks=least)
+    spans: list[BlockSpan] = []
+    local-input: list[int] = []
     for _ in range(200 * (count + 1)):
-        if not schedule.left:
+        if not schedule.n_missing:
             break
         now += chance.random()
         if window is not None:
-            schedule.horizon = schedule.frontier + window
+            schedule.window_end = schedule.frontier + window
         if len(spans) < workers:
-            span = schedule.take(chance.choice(PLACES), now, workers, alone=chance.random() < 0.5)
+            span = schedule.assign(chance.choice(PLACES), now, workers, is_only_source=chance.random() < 0.5)
             if span is not None:
-                assert 0 <= span.at < span.stop <= min(count, schedule.horizon)
+                assert 0 <= span.next_block < span.stop_block <= min(count, schedule.window_end)
                 spans.append(span)
         if spans:
             step(schedule, chance.choice(spans), spans, delivered, chance, failing, now)
     assert sorted([*delivered, *done]) == list(range(count))
-    assert schedule.left == 0 and schedule.frontier == count
-    assert schedule.hedged <= max(1, 0.05 * count)
+    assert schedule.n_missing == 0 and schedule.frontier == count
+    assert schedule.n_hedges <= max(1, 0.05 * count)
 
 
 def step(schedule, span, spans, delivered, chance, failing, now) -> None:
     """One thing that can happen to a connection."""
-    schedule.skip(span)
-    if schedule.lost(span) or chance.random() < failing:
+    schedule.skip_done(span)
+    if schedule.is_obsolete(span) or chance.random() < failing:
         spans.remove(span)
         schedule.give_back(span)
     else:
@@ -64,29 +64,29 @@ def step(schedule, span, spans, delivered, chance, failing, now) -> None:
 @settings(deadline=None)
 @given(count=st.integers(2, 200), workers=st.integers(1, 64), taken=st.integers(1, 300))
 def test_spans_never_overlap_unless_hedged(count, workers, taken):
-    schedule, spans = Schedule(count), []
+    schedule, spans = BlockScheduler(count), []
     for number in range(taken):
-        span = schedule.take("a", float(number), workers)
-        if span is not None and not span.hedge:
+        span = schedule.assign("a", float(number), workers)
+        if span is not None and not span.is_hedge:
             spans.append(span)
-    held = [index for span in spans for index in range(span.at, span.stop)]
+    held = [index for span in spans for index in range(span.next_block, span.stop_block)]
     assert sorted(held) == sorted(set(held))
     assert set(held) <= set(range(count))
 
 
-def late_one(got: int, *, alone: bool = True) -> Span | None:
+def late_one(got: int, *, alone: bool = True) -> BlockSpan | None:
     """What an idle connection gets while the last of five blocks is on its way for 2 s; the others took 1 s each."""
-    schedule = Schedule(5)
-    first = schedule.begin("a", 0.0, 4)
+    schedule = BlockScheduler(5)
+    first = schedule.assign_first("a", 0.0, 4)
     for second in range(4):
-        schedule.arrived(first, second + 1.0)
-    last = schedule.take("a", 4.0, 1)
-    last.got, last.moved = got, 6.0
-    return schedule.take("a", 6.0, 1, alone)
+        schedule.complete_block(first, second + 1.0)
+    last = schedule.assign("a", 4.0, 1)
+    last.received_bytes, last.last_byte_at = got, 6.0
+    return schedule.assign("a", 6.0, 1, alone)
 
 
 def test_a_block_that_lags_gets_a_second_copy_before_it_is_overdue():
-    assert late_one(got=400_000).hedge
+    assert late_one(got=400_000).is_hedge
     assert late_one(got=600_000) is None, "its rest takes less than another copy would"
     assert late_one(got=400_000, alone=False) is None, "from the same place only if there is no other"
 
@@ -97,18 +97,20 @@ def test_a_block_that_lags_gets_a_second_copy_before_it_is_overdue():
     cut=st.integers(0, 600),
 )
 def test_a_torn_ledger_loses_only_what_was_torn(blocks, cut):
-    data = b"".join(record(index, seal) for index, seal in blocks)
-    whole = len(data[:cut]) // len(record(0, 0))
-    assert list(records(data[:cut])) == blocks[:whole]
-    assert list(records(data[:cut] + b"torn")) == blocks[:whole]
+    data = b"".join(format_record(index, seal) for index, seal in blocks)
+    whole = len(data[:cut]) // len(format_record(0, 0))
+    assert list(parse_records(data[:cut])) == blocks[:whole]
+    assert list(parse_records(data[:cut] + b"torn")) == blocks[:whole]
 
 
 @settings(deadline=None)
 @given(size=st.integers(0, 1 << 50), etag=st.one_of(st.none(), st.text()), block=st.integers(1, 1 << 30))
 def test_the_ledger_knows_its_object_again(size, etag, block):
-    known = Known(size, etag, None, block)
-    assert Known.from_line(known.line()) == known
-    assert sum(known.length(index) for index in {0, known.count - 1} if index >= 0 and known.count) <= max(size, 0)
+    known = ObjectIdentity(size, etag, None, block)
+    assert ObjectIdentity.from_line(known.to_line()) == known
+    assert sum(known.block_length(index) for index in {0, known.n_blocks - 1} if index >= 0 and known.n_blocks) <= max(
+        size, 0
+    )
 
 
 @settings(deadline=None)
@@ -119,20 +121,20 @@ def test_the_ledger_knows_its_object_again(size, etag, block):
     round_trip_s=st.floats(0, 2),
 )
 def test_the_number_of_connections_stays_within_bounds(rates, busy, useful, round_trip_s):
-    pace, total, spent, now = Pace(useful, 64, 0.0), 0.0, 0.0, 0.0
+    pace, total, spent, now = ConcurrencyController(useful, 64, 0.0), 0.0, 0.0, 0.0
     for index, rate in enumerate(rates):
         now += 0.1
         total += rate * 0.1
         spent += busy[index % len(busy)] * 0.1
-        assert 1 <= pace.told(int(total), spent, now, 64, round_trip_s) <= 64
+        assert 1 <= pace.update(int(total), spent, now, 64, round_trip_s) <= 64
 
 
 def settled(goodput, busy=0.1, seconds=5.0, round_trip_s=0.0) -> int:
-    pace, total, now = Pace(48, 64, 0.0), 0.0, 0.0
+    pace, total, now = ConcurrencyController(48, 64, 0.0), 0.0, 0.0
     while now < seconds:
         now += 0.05
         total += goodput(pace.connections, now) * 0.05
-        pace.told(int(total), busy * now, now, pace.connections, round_trip_s)
+        pace.update(int(total), busy * now, now, pace.connections, round_trip_s)
     return pace.connections
 
 

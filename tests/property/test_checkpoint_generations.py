@@ -14,22 +14,28 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from packtrain.agent.checkpoints.record import KEPT, Record, best_first
-from packtrain.agent.checkpoints.restore import bring_generation
-from packtrain.agent.checkpoints.store import Shelf
-from packtrain.agent.checkpoints.upload_executor import BehindError, Porter
-from packtrain.agent.checkpoints.upload_planner import Carrying, Drop, Save, Seal, Show
+from packtrain.agent.checkpoints.record import MAX_GENERATIONS, CheckpointRecord, best_first
+from packtrain.agent.checkpoints.restore import fetch_generation
+from packtrain.agent.checkpoints.store import CheckpointStore
+from packtrain.agent.checkpoints.upload_executor import SupersededError, UploadExecutor
+from packtrain.agent.checkpoints.upload_planner import (
+    CheckpointSnapshot,
+    CommitGeneration,
+    DeleteGeneration,
+    PublishGeneration,
+    UploadPlanner,
+)
 from packtrain.errors import TransferError
-from packtrain.plan import Item, Ref
-from tests.support.memory_object_store import MemoryStore
+from packtrain.plan import Location, RemoteFile
+from tests.support.memory_object_store import MemoryBackend
 from tests.support.programs import counting_trainer
 
-REF = Ref("memory://bucket/run")
+REF = Location("memory://bucket/run")
 NAMES = ("ckpt/a.bin", "ckpt/b.bin")
 FAULTS = ("none", "none", "none", "before", "after")
 
 
-class FlakyStore(MemoryStore):
+class FlakyStore(MemoryBackend):
     """Fails the next write, before or after it had its effect: the caller cannot tell."""
 
     def __init__(self) -> None:
@@ -37,14 +43,14 @@ class FlakyStore(MemoryStore):
         self.fault = "none"
         self.stood: set[tuple[str, str]] = set()  # addresses, and digests of what was ever complete there
 
-    def put(self, ref: Ref, path: Path, sent: Any = None) -> None:
+    def put(self, ref: Location, path: Path, sent: Any = None) -> None:
         self._acting(lambda: self._take(ref, path))
 
-    def _take(self, ref: Ref, path: Path) -> None:
+    def _take(self, ref: Location, path: Path) -> None:
         super().put(ref, path)
         self.stood.add((ref.url, sha256(self.objects[ref.url]).hexdigest()))
 
-    def delete(self, ref: Ref) -> None:
+    def delete(self, ref: Location) -> None:
         self._acting(lambda: super(FlakyStore, self).delete(ref))
 
     def _acting(self, act: Any) -> None:
@@ -59,9 +65,9 @@ class FlakyStore(MemoryStore):
 @dataclass
 class Attempt:
     emitter: str
-    shelf: Shelf
-    carrying: Carrying
-    porter: Porter
+    shelf: CheckpointStore
+    carrying: UploadPlanner
+    porter: UploadExecutor
     step: int
     saves: Any = field(default_factory=count)
 
@@ -73,7 +79,7 @@ class World:
         self.folder, self.store = folder, FlakyStore()
         self.attempts: list[Attempt] = []
         self.started = 0
-        self.sealed: dict[str, list[Record]] = {}  # what each emitter knows to be complete
+        self.sealed: dict[str, list[CheckpointRecord]] = {}  # what each emitter knows to be complete
         self.failures: Counter[str] = Counter()
         self.damaged: set[tuple[str, int]] = set()
         self.overlapped = False
@@ -83,11 +89,11 @@ class World:
     def start(self, number: int, fault: str) -> None:
         self.started += 1
         emitter = f"agent-{self.started}"
-        shelf = Shelf(REF, self.store, "run-1", "0", emitter)  # type: ignore[arg-type]
+        shelf = CheckpointStore(REF, self.store, "run-1", "0", emitter)  # type: ignore[arg-type]
         found = self.restored(shelf)
         self.assert_furthest(found)
-        porter = Porter(shelf, self.folder / f"{emitter}.json", lambda: None)
-        self.attempts.append(Attempt(emitter, shelf, Carrying(), porter, found.step if found else 0))
+        porter = UploadExecutor(shelf, self.folder / f"{emitter}.json", lambda: None)
+        self.attempts.append(Attempt(emitter, shelf, UploadPlanner(), porter, found.step if found else 0))
         self.overlapped |= len(self.attempts) > 1
 
     def save(self, number: int, fault: str) -> None:
@@ -97,32 +103,32 @@ class World:
             folder = self.folder / attempt.emitter / str(next(attempt.saves))
             for name in self.names:
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
-                (folder / name).write_bytes(counting_trainer.content(attempt.step, 60))
-            attempt.carrying.offer(Save(folder, self.names, "ckpt", attempt.step))
+                (folder / name).write_bytes(counting_trainer.checkpoint_content(attempt.step, 60))
+            attempt.carrying.add(CheckpointSnapshot(folder, self.names, "ckpt", attempt.step))
 
     def act(self, number: int, fault: str) -> None:
         attempt = self.one(number)
-        act = attempt.carrying.next(0.0) if attempt else None
+        act = attempt.carrying.next_action(0.0) if attempt else None
         if attempt is None or act is None:
             return
         self.store.fault = fault
         try:
-            record = attempt.porter.do(act)
+            record = attempt.porter.execute(act)
         except TransferError:
-            attempt.carrying.failed(act)
+            attempt.carrying.mark_failed(act)
             self.failures[attempt.emitter] += 1
             return
         finally:
             self.store.fault = "none"
-        attempt.carrying.done(act)
+        attempt.carrying.mark_done(act)
         if record is not None:
             self.sealed.setdefault(attempt.emitter, []).append(record)
 
     def generations(self, number: int, fault: str) -> None:
         """Whole ones, one after the other; removing the one that is too old then is interrupted."""
-        for _ in range(KEPT):
+        for _ in range(MAX_GENERATIONS):
             self.save(number, "none")
-            for _ in range(len(NAMES) + 2 + KEPT):
+            for _ in range(len(NAMES) + 2 + MAX_GENERATIONS):
                 self.act(number, "none")
         self.save(number, "none")
         for _ in range(len(NAMES) + 2):
@@ -151,61 +157,63 @@ class World:
 
     # What must hold
 
-    def restored(self, shelf: Shelf) -> Record | None:
-        for record in best_first(shelf.records()):
+    def restored(self, shelf: CheckpointStore) -> CheckpointRecord | None:
+        for record in best_first(shelf.read_records()):
             try:
-                bring_generation(shelf.items(record), self.folder / "restored", self.bring)
+                fetch_generation(shelf.remote_files(record), self.folder / "restored", self.bring)
                 return record
             except TransferError:
                 continue
         return None
 
-    def bring(self, item: Item, target: Path) -> None:
-        data = self.store.open(item.sources[0]).read()
+    def bring(self, item: RemoteFile, target: Path) -> None:
+        data = self.store.open(item.locations[0]).read()
         assert item.digest is not None
         if sha256(data).hexdigest() != item.digest.value:
             raise TransferError("digest_mismatch", "it is not the file")
         target.write_bytes(data)
 
-    def assert_furthest(self, found: Record | None) -> None:
-        kept = [r for records in self.sealed.values() for r in records[-KEPT:]]
+    def assert_furthest(self, found: CheckpointRecord | None) -> None:
+        kept = [r for records in self.sealed.values() for r in records[-MAX_GENERATIONS:]]
         whole = [r.step for r in kept if (r.emitter, r.generation) not in self.damaged]
         assert (found.step if found else -1) >= max(whole, default=-1), "a complete generation was lost"
         if found:
-            steps = {counting_trainer.step_of((self.folder / "restored" / name).read_bytes()) for name in NAMES}
+            steps = {
+                counting_trainer.parse_checkpoint_step((self.folder / "restored" / name).read_bytes()) for name in NAMES
+            }
             assert steps == {found.step}, "files of different generations were mixed"
 
     def check(self) -> None:
-        reader = Shelf(REF, self.store, "run-1", "0")  # type: ignore[arg-type]
-        visible = reader.records()
-        assert reader.broken == []
+        reader = CheckpointStore(REF, self.store, "run-1", "0")  # type: ignore[arg-type]
+        visible = reader.read_records()
+        assert reader.broken_records == []
         for record in visible:
             if (record.emitter, record.generation) not in self.damaged:
-                bring_generation(reader.items(record), self.folder / "checked", self.bring)
+                fetch_generation(reader.remote_files(record), self.folder / "checked", self.bring)
         for emitter in {record.emitter for record in visible}:
             seen = sum(record.emitter == emitter for record in visible)
-            assert seen <= KEPT + 1 + self.failures[emitter], "what is too old is removed"
+            assert seen <= MAX_GENERATIONS + 1 + self.failures[emitter], "what is too old is removed"
         self.check_shown(visible)
 
-    def check_shown(self, visible: list[Record]) -> None:
+    def check_shown(self, visible: list[CheckpointRecord]) -> None:
         """The user's own path: whole files, of saves that were complete before."""
         shown = [self.store.objects.get(f"{REF.url}/{name}") for name in NAMES]
-        steps = [counting_trainer.step_of(data) for data in shown if data is not None]
+        steps = [counting_trainer.parse_checkpoint_step(data) for data in shown if data is not None]
         complete = {record.step for record in visible} | {r.step for rs in self.sealed.values() for r in rs}
         assert set(steps) <= complete
 
     def settle(self) -> None:
         """Everybody who lives comes to an end, without faults."""
         for attempt in self.attempts:
-            while (act := attempt.carrying.next(0.0)) is not None:
-                record = attempt.porter.do(act)
-                attempt.carrying.done(act)
+            while (act := attempt.carrying.next_action(0.0)) is not None:
+                record = attempt.porter.execute(act)
+                attempt.carrying.mark_done(act)
                 if record is not None:
                     self.sealed.setdefault(attempt.emitter, []).append(record)
-            assert attempt.carrying.idle
+            assert attempt.carrying.is_idle
 
 
-ADDRESS = Ref("http://h.example/ckpt?sig=1")
+ADDRESS = Location("http://h.example/ckpt?sig=1")
 
 
 class OneAddress(World):
@@ -216,26 +224,26 @@ class OneAddress(World):
     def start(self, number: int, fault: str) -> None:
         self.started += 1
         emitter, void = f"agent-{self.started}", set[str]()
-        shelf = Shelf(ADDRESS, self.store, "run-1", "0", emitter, void=void)  # type: ignore[arg-type]
+        shelf = CheckpointStore(ADDRESS, self.store, "run-1", "0", emitter, broken_generations=void)  # type: ignore[arg-type]
         found = self.restored(shelf)
-        void |= {record.prefix for record in shelf.records() if record != found}
-        porter = Porter(shelf, self.folder / f"{emitter}.json", lambda: None)
+        void |= {record.prefix for record in shelf.read_records() if record != found}
+        porter = UploadExecutor(shelf, self.folder / f"{emitter}.json", lambda: None)
         step = found.step if found else 0
-        self.attempts.append(Attempt(emitter, shelf, Carrying(one_address=True), porter, step))
+        self.attempts.append(Attempt(emitter, shelf, UploadPlanner(single_file=True), porter, step))
 
     def act(self, number: int, fault: str) -> None:
         try:
             super().act(number, fault)
-        except BehindError:
+        except SupersededError:
             attempt = self.one(number)
             assert attempt is not None
-            attempt.carrying.spoilt(attempt.carrying.next(0.0))  # type: ignore[arg-type]
+            attempt.carrying.discard(attempt.carrying.next_action(0.0))  # type: ignore[arg-type]
 
     def damage(self, number: int, fault: str) -> None:
         self.store.objects[ADDRESS.url] = b"step 9 of something else\n"
 
     def check(self) -> None:
-        for record in Shelf(ADDRESS, self.store, "run-1", "0").records():  # type: ignore[arg-type]
+        for record in CheckpointStore(ADDRESS, self.store, "run-1", "0").read_records():  # type: ignore[arg-type]
             assert (ADDRESS.url, record.files[0].sha256) in self.store.stood
         assert len(self.store.objects) <= 2
 
@@ -253,7 +261,7 @@ def test_at_one_address_no_record_names_what_never_stood_there_and_the_last_atte
         found = world.restored(world.attempts[0].shelf)
         assert found is not None
         assert (found.emitter, found.step) == (world.attempts[0].emitter, world.attempts[0].step)
-        assert world.attempts[0].carrying.furthest == found.step
+        assert world.attempts[0].carrying.max_step == found.step
 
 
 HAPPENINGS = ("start", "save", "save", "act", "act", "act", "generations", "kill", "damage")
@@ -288,80 +296,80 @@ def test_in_the_end_the_furthest_is_shown_and_two_are_kept(story):
         world.settle()
         world.check()
         alive = {attempt.emitter for attempt in world.attempts}
-        visible = Shelf(REF, world.store, "run-1", "0").records()  # type: ignore[arg-type]
+        visible = CheckpointStore(REF, world.store, "run-1", "0").read_records()  # type: ignore[arg-type]
         for emitter in alive:
-            assert sum(record.emitter == emitter for record in visible) <= KEPT
+            assert sum(record.emitter == emitter for record in visible) <= MAX_GENERATIONS
         if not world.overlapped:
-            shown = counting_trainer.step_of(world.store.objects[f"{REF.url}/{NAMES[0]}"])
+            shown = counting_trainer.parse_checkpoint_step(world.store.objects[f"{REF.url}/{NAMES[0]}"])
             assert shown == max(record.step for record in visible)
 
 
 def test_the_newest_wins_but_what_is_on_its_way_arrives(tmp_path):
-    carrying = Carrying()
-    saves = [Save(tmp_path, ("f",), "f", step) for step in range(4)]
-    carrying.offer(saves[0])
-    sending = carrying.next(0.0)
+    carrying = UploadPlanner()
+    saves = [CheckpointSnapshot(tmp_path, ("f",), "f", step) for step in range(4)]
+    carrying.add(saves[0])
+    sending = carrying.next_action(0.0)
     for save in saves[1:]:
-        carrying.offer(save)
-    assert carrying.litter == saves[1:3]
-    carrying.done(sending)
-    assert isinstance(carrying.next(0.0), Seal), "a slow line completes what it began"
-    carrying.done(carrying.next(0.0))
-    assert isinstance(carrying.next(0.0), Show)
-    carrying.failed(carrying.next(0.0))
-    assert carrying.next(0.0).save is saves[3]
+        carrying.add(save)
+    assert carrying.garbage == saves[1:3]
+    carrying.mark_done(sending)
+    assert isinstance(carrying.next_action(0.0), CommitGeneration), "a slow line completes what it began"
+    carrying.mark_done(carrying.next_action(0.0))
+    assert isinstance(carrying.next_action(0.0), PublishGeneration)
+    carrying.mark_failed(carrying.next_action(0.0))
+    assert carrying.next_action(0.0).snapshot is saves[3]
 
 
 def test_after_a_failure_the_newest_is_sent_instead(tmp_path):
-    carrying = Carrying()
-    first, second = (Save(tmp_path, ("f",), "f", step) for step in (1, 2))
-    carrying.offer(first)
-    carrying.failed(carrying.next(0.0))
-    assert carrying.next(0.0).save is first, "there is no other"
-    carrying.offer(second)
-    carrying.failed(carrying.next(0.0))
-    assert carrying.next(0.0).save is second
+    carrying = UploadPlanner()
+    first, second = (CheckpointSnapshot(tmp_path, ("f",), "f", step) for step in (1, 2))
+    carrying.add(first)
+    carrying.mark_failed(carrying.next_action(0.0))
+    assert carrying.next_action(0.0).snapshot is first, "there is no other"
+    carrying.add(second)
+    carrying.mark_failed(carrying.next_action(0.0))
+    assert carrying.next_action(0.0).snapshot is second
     for _ in range(3):
-        carrying.done(carrying.next(0.0))
-    assert carrying.next(0.0) == Drop(1, ("f",)), "what was half sent is removed"
+        carrying.mark_done(carrying.next_action(0.0))
+    assert carrying.next_action(0.0) == DeleteGeneration(1, ("f",)), "what was half sent is removed"
 
 
 def test_a_program_that_saves_all_the_time_does_not_fill_the_destination(tmp_path):
-    carrying, acts = Carrying(), []
+    carrying, acts = UploadPlanner(), []
     for step in range(20):
-        carrying.offer(Save(tmp_path, ("f",), "f", step))
-        acts.append(carrying.next(0.0))
-        carrying.done(acts[-1])
-    dropped = sum(isinstance(act, Drop) for act in acts)
-    assert dropped >= sum(isinstance(act, Seal) for act in acts) - KEPT - 1
+        carrying.add(CheckpointSnapshot(tmp_path, ("f",), "f", step))
+        acts.append(carrying.next_action(0.0))
+        carrying.mark_done(acts[-1])
+    dropped = sum(isinstance(act, DeleteGeneration) for act in acts)
+    assert dropped >= sum(isinstance(act, CommitGeneration) for act in acts) - MAX_GENERATIONS - 1
 
 
 def test_pauses_grow_and_end_with_success(tmp_path):
-    carrying = Carrying()
-    carrying.offer(Save(tmp_path, ("f",), "f", 1))
+    carrying = UploadPlanner()
+    carrying.add(CheckpointSnapshot(tmp_path, ("f",), "f", 1))
     pauses = []
     for _ in range(20):
-        carrying.failed(carrying.next(0.0))
-        pauses.append(carrying.pause_s)
+        carrying.mark_failed(carrying.next_action(0.0))
+        pauses.append(carrying.backoff_s)
     assert pauses == sorted(pauses)
     assert (pauses[0], pauses[-1]) == (0.5, 60.0)
-    carrying.done(carrying.next(0.0))
-    assert carrying.pause_s == 0.0
+    carrying.mark_done(carrying.next_action(0.0))
+    assert carrying.backoff_s == 0.0
 
 
 def test_not_more_often_than_asked_for_except_at_the_end(tmp_path):
-    carrying = Carrying(every_s=600.0)
-    first, second = (Save(tmp_path, ("f",), "f", step) for step in (1, 2))
-    carrying.offer(first)
+    carrying = UploadPlanner(min_interval_s=600.0)
+    first, second = (CheckpointSnapshot(tmp_path, ("f",), "f", step) for step in (1, 2))
+    carrying.add(first)
     for _ in range(3):
-        carrying.done(carrying.next(100.0))
-    carrying.offer(second)
-    assert carrying.next(699.0) is None
-    assert carrying.next(700.0).save is second
-    carrying = Carrying(every_s=600.0)
-    carrying.offer(first)
+        carrying.mark_done(carrying.next_action(100.0))
+    carrying.add(second)
+    assert carrying.next_action(699.0) is None
+    assert carrying.next_action(700.0).snapshot is second
+    carrying = UploadPlanner(min_interval_s=600.0)
+    carrying.add(first)
     for _ in range(3):
-        carrying.done(carrying.next(100.0))
-    carrying.offer(second)
-    carrying.hurry()
-    assert carrying.next(101.0).save is second
+        carrying.mark_done(carrying.next_action(100.0))
+    carrying.add(second)
+    carrying.flush()
+    assert carrying.next_action(101.0).snapshot is second

@@ -20,8 +20,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from packtrain.torch.checkpoint_files import CheckpointFiles
-from packtrain.torch.checkpoint_reader import first_whole
-from packtrain.torch.training_state import OURS, VERSION, Position, position_in
+from packtrain.torch.checkpoint_reader import load_first_valid
+from packtrain.torch.training_state import CHECKPOINT_VERSION, PACKTRAIN_KEY, TrainingState, parse_training_state
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("torch")]
 
@@ -37,8 +37,11 @@ best_steps = st.sets(st.integers(0, 7))  # modulo 8; a step that is done again e
 
 
 def state_of(step: int, best: float | None) -> dict:
-    position = Position(step=step, best=best)
-    return {"model": {"w": torch.full((200,), float(step))}, OURS: {"version": VERSION, "position": position.state()}}
+    position = TrainingState(step=step, best_value=best)
+    return {
+        "model": {"w": torch.full((200,), float(step))},
+        PACKTRAIN_KEY: {"version": CHECKPOINT_VERSION, "position": position.to_dict()},
+    }
 
 
 def arm(kind: str, after: int) -> None:
@@ -62,10 +65,10 @@ def live(folder: Path, kill: tuple[str, int], better: set[int], said: int) -> No
     """Go on from what is there and save, steps counting up; say each step when its save has returned."""
     files = CheckpointFiles(folder / "c.pt", KEEP)
     files.remove_leftovers()
-    found = first_whole(files.candidates())
-    where = position_in(found[1]) if found else Position()
+    found = load_first_valid(files.candidates())
+    where = parse_training_state(found[1]) if found else TrainingState()
     arm(*kill)
-    best = where.best
+    best = where.best_value
     for number in range(1, 9):
         step = where.step + number
         is_best = step % 8 in better
@@ -111,13 +114,13 @@ def check(folder: Path, finished: int) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # nothing is damaged
         files = CheckpointFiles(folder / "c.pt", KEEP)
-        found = first_whole(files.candidates())
-        where = position_in(found[1]) if found else Position()
+        found = load_first_valid(files.candidates())
+        where = parse_training_state(found[1]) if found else TrainingState()
         assert where.step in (finished, finished + 1), "the newest that was finished, or the one that was almost"
         if finished:
-            assert found[0] == files.newest, "it always has its own name"
+            assert found[0] == files.latest, "it always has its own name"
         for path in files.candidates():
-            assert first_whole([path])[0] == path
-        if where.best is not None:
-            best = position_in(first_whole([files.best])[1]).step
-            assert best == where.best or best == where.step + 1, "the best, or the one that was about to be"
+            assert load_first_valid([path])[0] == path
+        if where.best_value is not None:
+            best = parse_training_state(load_first_valid([files.best])[1]).step
+            assert best == where.best_value or best == where.step + 1, "the best, or the one that was about to be"

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from packtrain.transfer.http.digest_headers import BYTES, digest_of, parsed
-from packtrain.transfer.http.headers import Fields
+from packtrain.transfer.http.digest_headers import DIGEST_BYTES, digest_from_headers, parse_digest
+from packtrain.transfer.http.headers import Headers
 
 OF_PEOPLE = ["sha256", "md5", "crc32c"]
 HEADERS = ["Digest", "Repr-Digest", "Content-MD5", "x-goog-hash", "x-amz-checksum-crc32c", "x-amz-checksum-type"]
@@ -20,9 +20,9 @@ HEADERS = ["Digest", "Repr-Digest", "Content-MD5", "x-goog-hash", "x-amz-checksu
 @settings(deadline=None)
 @given(data=st.data())
 def test_both_forms_of_any_digest(algorithm, data):
-    raw = data.draw(st.binary(min_size=BYTES[algorithm], max_size=BYTES[algorithm]))
+    raw = data.draw(st.binary(min_size=DIGEST_BYTES[algorithm], max_size=DIGEST_BYTES[algorithm]))
     for text in (raw.hex(), raw.hex().upper(), base64.b64encode(raw).decode()):
-        assert parsed(algorithm, text) == raw.hex()
+        assert parse_digest(algorithm, text) == raw.hex()
 
 
 @settings(deadline=None)
@@ -31,11 +31,11 @@ def test_both_forms_of_any_digest(algorithm, data):
 )
 def test_any_text(algorithm, text):
     try:
-        found = parsed(algorithm, text)
+        found = parse_digest(algorithm, text)
     except ValueError as error:
-        assert f"{2 * BYTES[algorithm]} hexadecimal digits, or base64" in str(error)
+        assert f"{2 * DIGEST_BYTES[algorithm]} hexadecimal digits, or base64" in str(error)
     else:
-        assert re.fullmatch(f"[0-9a-f]{{{2 * BYTES[algorithm]}}}", found)
+        assert re.fullmatch(f"[0-9a-f]{{{2 * DIGEST_BYTES[algorithm]}}}", found)
 
 
 @settings(deadline=None)
@@ -45,5 +45,5 @@ def test_any_text(algorithm, text):
 )
 def test_any_headers(lines, partial):
     block = "".join(f"{name}: {value}\r\n" for name, value in lines).encode("latin-1")
-    digest = digest_of(Fields.parsed(block), 100, partial)
-    assert digest is None or len(digest.value) == 2 * BYTES[digest.algorithm]
+    digest = digest_from_headers(Headers.parse(block), 100, partial)
+    assert digest is None or len(digest.value) == 2 * DIGEST_BYTES[digest.algorithm]

@@ -5,7 +5,11 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from packtrain.transfer.backends.pelican.director import directions, duplicates, fields_of
+from packtrain.transfer.backends.pelican.director import (
+    parse_director_response,
+    parse_duplicate_links,
+    parse_pelican_header,
+)
 
 urls = st.text(st.characters(min_codepoint=33, max_codepoint=126, blacklist_characters="<>"), min_size=1, max_size=30)
 links = st.lists(st.tuples(urls, st.integers(0, 99), st.booleans()), max_size=5, unique_by=lambda link: link[0])
@@ -15,7 +19,7 @@ links = st.lists(st.tuples(urls, st.integers(0, 99), st.booleans()), max_size=5,
 def test_every_link_is_found_by_its_rank(links):
     quoted = {True: '"duplicate"', False: "duplicate"}
     header = ", ".join(f"<{url}>; rel={quoted[q]}; pri={rank}; depth=1" for url, rank, q in links)
-    assert duplicates(header) == [url for url, rank, _ in sorted(links, key=lambda link: link[1])]
+    assert parse_duplicate_links(header) == [url for url, rank, _ in sorted(links, key=lambda link: link[1])]
 
 
 names = st.text("abcdefgh-", min_size=1, max_size=8)
@@ -24,7 +28,7 @@ values = st.text(st.characters(min_codepoint=33, max_codepoint=126, blacklist_ch
 
 @given(st.dictionaries(names, values, max_size=4))
 def test_fields_come_back(fields):
-    assert fields_of(", ".join(f"{name}={value}" for name, value in fields.items())) == fields
+    assert parse_pelican_header(", ".join(f"{name}={value}" for name, value in fields.items())) == fields
 
 
 odd = st.text('<>[]/:;,="pri rel0', max_size=30)
@@ -33,4 +37,4 @@ odd = st.text('<>[]/:;,="pri rel0', max_size=30)
 @given(st.text(max_size=100) | odd, st.text(max_size=100))
 @example("<//[>", "")
 def test_any_headers_give_directions(link, namespace):
-    assert directions("https://h/x", link, namespace).servers
+    assert parse_director_response("https://h/x", link, namespace).server_urls

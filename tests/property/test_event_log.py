@@ -10,33 +10,33 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from packtrain.condor.eventlog import Record
-from packtrain.condor.eventlog.classad_format import JsonReader, XmlReader
-from packtrain.condor.eventlog.text_format import TextReader
-from packtrain.condor.eventlog.timestamps import Clock
+from packtrain.condor.eventlog import JobEvent
+from packtrain.condor.eventlog.classad_format import JsonLogParser, XmlLogParser
+from packtrain.condor.eventlog.text_format import TextLogParser
+from packtrain.condor.eventlog.timestamps import TimestampParser
 from packtrain.events import Event, kinds
-from packtrain.report.analysis.findings import findings_of
-from packtrain.report.analysis.statistics import figures_of
-from packtrain.report.export import document_of
-from packtrain.report.history import History, Phase
-from packtrain.report.readers.condor_log import LogFold
-from tests.support.paths import TESTS
+from packtrain.report.analysis.findings import find_insights
+from packtrain.report.analysis.statistics import compute_stats
+from packtrain.report.export import report_to_json
+from packtrain.report.history import JobHistory, Phase
+from packtrain.report.readers.condor_log import LogHistoryBuilder
+from tests.support.paths import TESTS_DIR
 
-DATA = TESTS / "data"
+DATA = TESTS_DIR / "data"
 TEXTS = [path.read_bytes() for path in sorted((DATA / "condor-logs").glob("*.log"))]
 TEXTS += [
     (DATA / f"condor-forms/{name}.log").read_bytes() for name in ("old", "fractions", "utc", "job-ad", "suspended")
 ]
-FORMS = [(TextReader, text) for text in TEXTS]
-FORMS += [(JsonReader, (DATA / "condor-forms/json.log").read_bytes())]
-FORMS += [(XmlReader, (DATA / "condor-forms/xml.log").read_bytes())]
+FORMS = [(TextLogParser, text) for text in TEXTS]
+FORMS += [(JsonLogParser, (DATA / "condor-forms/json.log").read_bytes())]
+FORMS += [(XmlLogParser, (DATA / "condor-forms/xml.log").read_bytes())]
 AGENT = [
-    (kinds.ATTEMPT_STARTED, {"decision": "0-1"}),
+    (kinds.AGENT_STARTED, {"attempt": "0-1"}),
     (kinds.STAGE_STARTED, {"stage": "fetch"}),
     (kinds.STAGE_ENDED, {"stage": "fetch", "seconds": 10.0, "bytes": 500, "source": "http://a/b"}),
     (kinds.STAGE_STARTED, {"stage": "steps"}),
     (kinds.STAGE_ENDED, {"stage": "steps", "seconds": 30.0}),
-    (kinds.ATTEMPT_ENDED, {"outcome": "continue", "reason": "the limit is near", "seconds": 41.0}),
+    (kinds.AGENT_ENDED, {"outcome": "requeued", "reason": "the limit is near", "seconds": 41.0}),
 ]
 HEAD = "{:03} (007.000.000) 2026-11-16 02:00:{:02} {}\n...\n"
 WORDS = [
@@ -45,24 +45,24 @@ WORDS = [
 ]
 LINES = [(0, "Job submitted from host: <a>"), (1, "Job executing on host: <a>"), *((8, word) for word in WORDS)]
 LINES += [(5, "Job terminated.\n\t(1) Normal termination (return value 86)")]
-SPOKEN = [(TextReader, "".join(HEAD.format(code, n, text) for n, (code, text) in enumerate(LINES)).encode())]
-KNOWN = [Record(*raw) for text in TEXTS for raw in TextReader(Clock(2e9)).feed(text)]
+SPOKEN = [(TextLogParser, "".join(HEAD.format(code, n, text) for n, (code, text) in enumerate(LINES)).encode())]
+KNOWN = [JobEvent(*raw) for text in TEXTS for raw in TextLogParser(TimestampParser(2e9)).feed(text)]
 WAITING = (Phase.QUEUED, Phase.HELD)
 
 
 def read(reader, *pieces):
     found = [raw for piece in pieces for raw in reader.feed(piece)]
-    return [Record(*raw) for raw in found + reader.end()]
+    return [JobEvent(*raw) for raw in found + reader.finish()]
 
 
 def told(kind, *pieces):
     """The events, whatever their places."""
-    return [record._replace(offset=0) for record in read(kind(Clock(2e9)), *pieces)]
+    return [record._replace(offset=0) for record in read(kind(TimestampParser(2e9)), *pieces)]
 
 
 def complete(kind, data, cut):
     """How many events of the log end within its first `cut` bytes; the last line needs no end."""
-    end, count, at = kind.END, 0, 0
+    end, count, at = kind.END_MARKER, 0, 0
     while (at := data.find(end, at)) >= 0 and at + len(end) - 1 <= cut:
         count, at = count + 1, at + len(end) - 1
     return count
@@ -99,9 +99,9 @@ def test_read_in_pieces_as_it_grows(log, data):
     kind, text = log
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=20)))
     pieces = [text[a:b] for a, b in pairwise([0, *cuts, len(text)])]
-    one, other = kind(Clock(2e9)), kind(Clock(2e9))
+    one, other = kind(TimestampParser(2e9)), kind(TimestampParser(2e9))
     assert read(one, *pieces) == read(other, text)
-    assert one.broken == other.broken
+    assert one.unreadable == other.unreadable
     assert one.offset == other.offset == len(text)
 
 
@@ -120,10 +120,10 @@ def test_lines_of_noise(text, data):
     lines = text.split(b"\n")
     for at, line in data.draw(st.lists(st.tuples(st.integers(0, len(lines) - 1), noise), max_size=8)):
         lines.insert(at, line)
-    heads = [(r.code, r.key, r.when) for r in told(TextReader, text)]
-    reader = TextReader(Clock(2e9))
+    heads = [(r.event_type, r.job_id, r.timestamp) for r in told(TextLogParser, text)]
+    reader = TextLogParser(TimestampParser(2e9))
     found = read(reader, b"\n".join(lines))
-    assert [(r.code, r.key, r.when) for r in found] == heads
+    assert [(r.event_type, r.job_id, r.timestamp) for r in found] == heads
 
 
 @given(st.sampled_from(FORMS[-2:]), st.data())
@@ -133,16 +133,16 @@ def test_lines_of_noise_among_ads(log, data):
     lines = text.split(b"\n")
     for at, line in data.draw(st.lists(st.tuples(st.integers(0, len(lines) - 1), noise), max_size=4)):
         lines.insert(at, line)
-    assert [(r.code, r.key, r.when) for r in told(kind, b"\n".join(lines))] == [
-        (r.code, r.key, r.when) for r in told(kind, text)
+    assert [(r.event_type, r.job_id, r.timestamp) for r in told(kind, b"\n".join(lines))] == [
+        (r.event_type, r.job_id, r.timestamp) for r in told(kind, text)
     ]
 
 
-@given(st.binary(max_size=400), st.sampled_from((TextReader, JsonReader, XmlReader)))
+@given(st.binary(max_size=400), st.sampled_from((TextLogParser, JsonLogParser, XmlLogParser)))
 @settings(max_examples=150, deadline=None)
 def test_any_bytes(data, kind):
-    for record in read(kind(Clock(2e9)), data):
-        assert math.isfinite(record.when)
+    for record in read(kind(TimestampParser(2e9)), data):
+        assert math.isfinite(record.timestamp)
 
 
 @given(st.data())
@@ -152,17 +152,17 @@ def test_any_order_of_events_makes_a_history(data):
     them, and waits lie outside of them."""
     events = data.draw(st.lists(st.sampled_from(KNOWN), max_size=40))
     steps = data.draw(st.lists(st.integers(-5, 100), min_size=len(events), max_size=len(events)))
-    now, fold = 1000.0, LogFold()
+    now, fold = 1000.0, LogHistoryBuilder()
     for event, step in zip(events, steps, strict=True):
         now += step
-        fold.take([event._replace(key=(7, 0), when=now)])
-    for job, _ in fold.settled():
+        fold.add_records([event._replace(key=(7, 0), when=now)])
+    for job, _ in fold.finish():
         check(job)
 
 
 def check(job):
     previous = -math.inf
-    for number, attempt in enumerate(job.attempts, 1):
+    for number, attempt in enumerate(job.executions, 1):
         assert attempt.number == number
         assert attempt.spans
         assert attempt.start >= previous
@@ -211,12 +211,14 @@ def test_odd_values_make_a_report(log, data):
     places = [found.span() for found in NUMBER.finditer(text)]
     for start, end in sorted(data.draw(st.lists(st.sampled_from(places), max_size=6, unique=True)), reverse=True):
         text = text[:start] + data.draw(ODD_WORDS) + text[end:]
-    fold = LogFold()
-    fold.take(read(kind(Clock(2e9)), text))
-    jobs = tuple(job for job, _ in fold.settled())
+    fold = LogHistoryBuilder()
+    fold.add_records(read(kind(TimestampParser(2e9)), text))
+    jobs = tuple(job for job, _ in fold.finish())
     for job in jobs:
         check(job)
-    history = History("odd", "log", jobs)
-    figures = figures_of(history)
-    told = json.dumps(document_of(history, figures, findings_of(history, figures)), allow_nan=False, ensure_ascii=False)
+    history = JobHistory("odd", "log", jobs)
+    figures = compute_stats(history)
+    told = json.dumps(
+        report_to_json(history, figures, find_insights(history, figures)), allow_nan=False, ensure_ascii=False
+    )
     assert not re.search(r"[\x00-\x1f\x7f-\x9f]", told)

@@ -10,8 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from packtrain.transfer.http.connection import CutError, NotHttpError, Wire, parsed
-from packtrain.transfer.http.response_body import body_of
+from packtrain.transfer.http.connection import (
+    Http11Connection,
+    RemoteProtocolError,
+    TruncatedBodyError,
+    parse_response_head,
+)
+from packtrain.transfer.http.response_body import make_response_body
 
 names = st.text("ABCdef-", min_size=1, max_size=12).map(lambda name: "X-" + name)
 values = st.text(st.characters(min_codepoint=33, max_codepoint=126), max_size=30)
@@ -21,8 +26,8 @@ values = st.text(st.characters(min_codepoint=33, max_codepoint=126), max_size=30
 @given(status=st.integers(200, 599), fields=st.dictionaries(names, values, max_size=8), version=st.sampled_from("01"))
 def test_a_header_is_parsed(status, fields, version):
     lines = [f"HTTP/1.{version} {status} Some words", *(f"{name}: {value}" for name, value in fields.items()), "", ""]
-    head = parsed("\r\n".join(lines).encode())
-    assert (head.status, head.reason, head.keeps) == (status, "Some words", version == "1")
+    head = parse_response_head("\r\n".join(lines).encode())
+    assert (head.status, head.reason, head.keep_alive) == (status, "Some words", version == "1")
     for name, value in fields.items():
         assert head.headers.get(name) == value or name.lower() in {n.lower() for n in fields if n != name}
 
@@ -31,8 +36,8 @@ def test_a_header_is_parsed(status, fields, version):
 @given(st.binary(max_size=200))
 def test_anything_else_is_refused_cleanly(data):
     try:
-        head = parsed(data)
-    except NotHttpError:
+        head = parse_response_head(data)
+    except RemoteProtocolError:
         return
     assert 0 <= head.status <= 999
 
@@ -70,16 +75,16 @@ def test_a_body_is_read_to_its_end_or_told_to_be_short(body, form, cuts, room, s
     short = short and form != "to the end" and bool(body)
     ours, theirs = pair()
     threading.Thread(target=send, args=(theirs, data[:-1] if short else data, cuts), daemon=True).start()
-    wire = Wire(ours)
+    wire = Http11Connection(ours)
     try:
-        head = wire.head()
-        read = body_of(wire, head, "GET", head.headers)
+        head = wire.read_response_head()
+        read = make_response_body(wire, head, "GET", head.headers)
         if short:
-            with pytest.raises(CutError):
+            with pytest.raises(TruncatedBodyError):
                 everything(read, room)
         else:
             assert everything(read, room) == body
-            assert read.done() == (form != "to the end")
+            assert read.can_reuse_connection() == (form != "to the end")
             assert head.headers.get("X-Transfer-Status") == ("200: OK" if form == "chunked" else None)
     finally:
         wire.close()

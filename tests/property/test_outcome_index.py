@@ -23,19 +23,23 @@ def told(events: list[Event], ask_every: int = 0) -> RunState:
     for number, event in enumerate(events):
         state.apply(event, arrived(event))
         if ask_every and number % ask_every == 0:
-            assert state.record is not None
+            assert state.stats is not None
     return state
 
 
 def picture(state: RunState) -> object:
-    record = state.record
+    record = state.stats
     places = [
-        {name: (place.good, place.faults) for name, place in found.items() if place.good or place.faults}
-        for found in (record.sites, record.machines)
+        {
+            name: (place.success_times, place.faults)
+            for name, place in found.items()
+            if place.success_times or place.faults
+        }
+        for found in (record.sites, record.nodes)
     ]
-    mistakes = {name: found for name, found in record.mistakes.items() if found}
-    costs = (record.successes, record.failures, round(record.wasted_s, 3))
-    return places, mistakes, costs, {job: step for job, step in record.progress.items() if step >= 0}
+    mistakes = {name: found for name, found in record.user_errors.items() if found}
+    costs = (record.n_successes, record.n_failures, round(record.wasted_s, 3))
+    return places, mistakes, costs, {job: step for job, step in record.furthest_steps.items() if step >= 0}
 
 
 @settings(max_examples=60, deadline=None)

@@ -43,17 +43,17 @@ def made(kind):
 
 
 def steps():
-    runs = st.builds(plan.Step, name=TEXT, action=made(plan.Run))
+    runs = st.builds(plan.Step, name=TEXT, action=made(plan.RunAction))
     return st.recursive(
         runs,
         lambda below: st.builds(
             plan.Step,
             name=TEXT,
             action=st.one_of(
-                st.builds(plan.Group, st.tuples(below)),
-                st.builds(plan.For, TEXT, st.tuples(TEXT), st.booleans(), st.tuples(below)),
-                st.builds(plan.Launch, TEXT, st.integers(0, 64), st.tuples(below)),
-                st.builds(plan.Use, TEXT, st.just(()), TEXT, st.tuples(below), st.tuples(TEXT)),
+                st.builds(plan.GroupAction, st.tuples(below)),
+                st.builds(plan.ForAction, TEXT, st.tuples(TEXT), st.booleans(), st.tuples(below)),
+                st.builds(plan.LaunchAction, TEXT, st.integers(0, 64), st.tuples(below)),
+                st.builds(plan.UseAction, TEXT, st.just(()), TEXT, st.tuples(below), st.tuples(TEXT)),
             ),
             catch=st.tuples(below) | st.just(()),
             finally_=st.tuples(below) | st.just(()),

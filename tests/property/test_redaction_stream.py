@@ -24,10 +24,10 @@ def streams(draw):
 def written(redactor: Redactor, chunks) -> bytes:
     out, held = b"", b""
     for chunk in chunks:
-        ready, held = redactor.split(held + chunk)
+        ready, held = redactor.redact_partial(held + chunk)
         out += ready
-        assert len(held) <= max(redactor.longest - 1, 0)
-    return out + redactor.data(held)
+        assert len(held) <= max(redactor.max_secret_bytes - 1, 0)
+    return out + redactor.redact_bytes(held)
 
 
 @settings(deadline=None)
@@ -35,7 +35,7 @@ def written(redactor: Redactor, chunks) -> bytes:
 def test_pieces_are_redacted_like_the_whole(stream):
     known, chunks = stream
     redactor = Redactor(known)
-    assert written(redactor, chunks) == redactor.data(b"".join(chunks))
+    assert written(redactor, chunks) == redactor.redact_bytes(b"".join(chunks))
 
 
 @settings(deadline=None)
@@ -45,4 +45,4 @@ def test_any_secret_in_any_bytes(known, chunks, data):
     whole = b"".join(chunks) + "".join(values).encode()
     cut = data.draw(st.integers(0, len(whole)))
     redactor = Redactor(values)
-    assert written(redactor, [whole[:cut], whole[cut:]]) == redactor.data(whole)
+    assert written(redactor, [whole[:cut], whole[cut:]]) == redactor.redact_bytes(whole)

@@ -10,16 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from packtrain.errors import FailedError
-from packtrain.plan import Digest, Item, Ref
+from packtrain.plan import Digest, Location, RemoteFile
 from packtrain.transfer.fetch import fetch
-from testbed.http_server import Fault, Origin
+from testbed.http_server import HttpServer, ResponseFault
 
 DATA = bytes(i * 7919 % 251 for i in range(40_000))
 
 faults = st.one_of(
-    st.builds(Fault, close_after=st.integers(0, len(DATA)), chunked=st.booleans(), no_range=st.booleans()),
-    st.builds(Fault, status=st.sampled_from([404, 500, 503])),
-    st.builds(Fault, no_range=st.just(True)),
+    st.builds(ResponseFault, close_after=st.integers(0, len(DATA)), chunked=st.booleans(), no_range=st.booleans()),
+    st.builds(ResponseFault, status=st.sampled_from([404, 500, 503])),
+    st.builds(ResponseFault, no_range=st.just(True)),
 )
 
 
@@ -27,14 +27,21 @@ faults = st.one_of(
 @given(processes=st.lists(st.lists(faults, max_size=1), max_size=4), digest=st.booleans(), mirrors=st.integers(1, 2))
 def test_resume_after_any_cut(processes, digest, mirrors):
     wanted = Digest("sha256", hashlib.sha256(DATA).hexdigest()) if digest else None
-    with tempfile.TemporaryDirectory() as made, Origin(Path(made)) as origin:
+    with tempfile.TemporaryDirectory() as made, HttpServer(Path(made)) as origin:
         Path(made, "served").write_bytes(DATA)
         target = Path(made, "target")
-        item = Item("data", (Ref(f"{origin.url}/served"),) * mirrors, digest=wanted)
+        item = RemoteFile("data", (Location(f"{origin.url}/served"),) * mirrors, digest=wanted)
         for script in [*processes, []]:
             origin.faults[:] = script
             try:
-                fetch(item, target, str, patience_s=0, stop=lambda: None, progress=lambda done, total: None)
+                fetch(
+                    item,
+                    target,
+                    str,
+                    retry_timeout_s=0,
+                    check_cancelled=lambda: None,
+                    on_progress=lambda done, total: None,
+                )
                 break
             except FailedError:
                 assert not target.exists()

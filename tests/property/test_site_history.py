@@ -8,17 +8,17 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from packtrain.engines.htcondor.run_settings import Hints
-from packtrain.state.site_history import FORGOTTEN_S, Knowledge, Visit
-from packtrain.views.site_table import rows_of
+from packtrain.engines.htcondor.run_settings import SitePreferences
+from packtrain.state.site_history import MAX_AGE_S, SiteHistory, SiteObservation
+from packtrain.views.site_table import build_site_rows
 
 NOW = 1e9
 seconds = st.sampled_from((0.0, 1.0, 3600.0, 1e6))
 visits = st.builds(
-    Visit,
+    SiteObservation,
     run=st.sampled_from("rs"),
     key=st.text(max_size=3),
-    at=st.floats(NOW - FORGOTTEN_S, NOW + 1e5),
+    at=st.floats(NOW - MAX_AGE_S, NOW + 1e5),
     engine=st.just("htcondor"),
     site=st.sampled_from(("", "A", "B", "C")),
     machine=st.sampled_from(("", "a1", "a2", "b1")),
@@ -34,18 +34,18 @@ visits = st.builds(
 
 @given(st.lists(visits, max_size=30, unique_by=lambda visit: (visit.run, visit.key)), st.integers(0, 99))
 def test_any_visits(told, seed):
-    known = Knowledge.of(told, NOW)
+    known = SiteHistory.from_observations(told, NOW)
     shuffled = Random(seed).sample(told, len(told))
-    assert Knowledge.of(shuffled, NOW) == known
-    for places, avoided in ((known.sites, known.avoided_sites), (known.machines, known.avoided_machines)):
+    assert SiteHistory.from_observations(shuffled, NOW) == known
+    for places, avoided in ((known.sites, known.avoided_sites), (known.nodes, known.avoided_nodes)):
         assert not avoided or set(avoided) < set(places), "who avoids every place never runs"
-        assert all(row.failed <= 1 for row in rows_of(places, avoided))
-    hints = Hints.of(known, "d")
-    assert Hints(**json.loads(json.dumps(vars(hints)))) == hints
+        assert all(row.failure_rate <= 1 for row in build_site_rows(places, avoided))
+    hints = SitePreferences.from_history(known, "d")
+    assert SitePreferences(**json.loads(json.dumps(vars(hints)))) == hints
     assert all(rank >= -100 for rank in hints.ranks.values())
-    assert Knowledge.of(told, NOW + 2 * FORGOTTEN_S).sites == {}
+    assert SiteHistory.from_observations(told, NOW + 2 * MAX_AGE_S).sites == {}
 
 
 @given(visits)
 def test_a_visit_survives_the_store(visit):
-    assert Visit.from_data(json.loads(json.dumps(visit.to_data()))) == visit
+    assert SiteObservation.from_data(json.loads(json.dumps(visit.to_data()))) == visit

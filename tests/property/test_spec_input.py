@@ -4,7 +4,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from packtrain.spec.load import Loaded, load_text
+from packtrain.spec.load import LoadResult, load_workflow_text
 
 WORDS = """
 resources tasks cpusPerTask memPerCpu gpus gpu minMemory steps run command container image for items range begin
@@ -33,9 +33,9 @@ MARKS = [*"a: \n-[]{}!|>'\"\\#%?\t0~\x85\ufeffé", "  ", "- ", "&a ", "*a", "!!x
 FRAGMENTS = st.sampled_from([*MARKS, "steps:", "run:", "resources:", "%YAML 1.9", "\\x", "\\U0011ffff"])
 
 
-def check(found: Loaded) -> None:
-    assert (found.workflow is None) == any(problem.is_error for problem in found.problems)
-    for problem in found.problems:
+def check(found: LoadResult) -> None:
+    assert (found.workflow is None) == any(problem.is_error for problem in found.diagnostics)
+    for problem in found.diagnostics:
         assert problem.line >= 1
         assert problem.column >= 1
         assert problem.message
@@ -44,33 +44,33 @@ def check(found: Loaded) -> None:
 
 @given(st.binary(max_size=300))
 def test_any_bytes(data):
-    check(load_text(data, "w.yaml"))
+    check(load_workflow_text(data, "w.yaml"))
 
 
 @given(st.text(max_size=200))
 def test_any_text(text):
-    check(load_text(text, "w.yaml"))
+    check(load_workflow_text(text, "w.yaml"))
 
 
 @given(st.lists(FRAGMENTS, max_size=60).map("".join))
 @settings(max_examples=400)
 def test_anything_like_yaml(text):
-    check(load_text(text, "w.yaml"))
+    check(load_workflow_text(text, "w.yaml"))
 
 
 @given(DOCUMENTS)
 @settings(max_examples=300)
 def test_any_document(value):
-    check(load_text(yaml.safe_dump(value), "w.yaml"))
+    check(load_workflow_text(yaml.safe_dump(value), "w.yaml"))
 
 
 @given(st.dictionaries(KEYS, DOCUMENTS, max_size=4))
 @settings(max_examples=300)
 def test_any_document_that_is_nearly_good(extra):
-    check(load_text(yaml.safe_dump({**GOOD, **extra}), "w.yaml"))
+    check(load_workflow_text(yaml.safe_dump({**GOOD, **extra}), "w.yaml"))
 
 
 @given(DOCUMENTS)
 @settings(max_examples=200)
 def test_any_step(value):
-    check(load_text(yaml.safe_dump({**GOOD, "steps": [value, {"run": value}, {"use": value}]}), "w.yaml"))
+    check(load_workflow_text(yaml.safe_dump({**GOOD, "steps": [value, {"run": value}, {"use": value}]}), "w.yaml"))

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from packtrain.events import FAILURE_KINDS, Event, kinds
 from packtrain.state import RunState, fold
-from packtrain.views.summary import Times, times_of
-from tests.support.event_builder import RUN, Story
+from packtrain.views.summary import TimeSummary, summarize_times
+from tests.support.event_builder import RUN, RunBuilder
 
 JOBS = ("0", "1", "2")
 OUTCOMES = ("succeeded", "failed", "continue", "cancelled", "of tomorrow")
@@ -28,7 +28,7 @@ class Teller:
 
     def __init__(self, draw: Any) -> None:
         self.draw = draw
-        self.story = Story(*JOBS)
+        self.story = RunBuilder(*JOBS)
         self.decisions: list[tuple[str, str]] = []  # (job, decision)
         self.agents: list[tuple[str, str]] = []  # (job, emitter)
         self.told_gone: set[str] = set()
@@ -48,7 +48,7 @@ class Teller:
     def tell_submit(self, job: str) -> None:
         decision = f"{job}-{sum(j == job for j, _ in self.decisions) + 1}"
         self.decisions.append((job, decision))
-        self.story.submit(decision, job, confirm=self.draw(st.booleans()))
+        self.story.submit(decision, job, is_confirmed=self.draw(st.booleans()))
 
     def tell_confirm(self, job: str) -> None:
         if self.decisions:
@@ -60,7 +60,7 @@ class Teller:
         if self.decisions:
             job, decision = self.one(self.decisions)
             self.agents.append((job, f"agent-{len(self.agents)}"))
-            self.story.start(self.agents[-1][1], decision, job)
+            self.story.start_agent(self.agents[-1][1], decision, job)
 
     def speaking(self) -> list[tuple[str, str]]:
         return [(job, agent) for job, agent in self.agents if agent not in self.ended]
@@ -69,10 +69,10 @@ class Teller:
         if self.speaking():
             job, agent = self.one(self.speaking())
             stage = self.one(STAGES)
-            self.story.stage(stage, agent, job, seconds=self.draw(st.none() | st.floats(0, 100)))
-            self.story.say(agent, kinds.PROGRESS, job, stage=stage, done=self.draw(st.integers(0, 9)))
+            self.story.add_stage(stage, agent, job, duration_s=self.draw(st.none() | st.floats(0, 100)))
+            self.story.add_event(agent, kinds.PROGRESS, job, stage=stage, done=self.draw(st.integers(0, 9)))
             for kind in self.draw(st.lists(st.sampled_from(WORDS), max_size=6)):
-                self.story.say(
+                self.story.add_event(
                     agent, kind, job, text=f"word {len(self.story.events)}", step=self.draw(st.integers(0, 3))
                 )
 
@@ -80,26 +80,28 @@ class Teller:
         if self.speaking():
             job, agent = self.one(self.speaking())
             self.ended.add(agent)
-            self.story.end(self.one(OUTCOMES), agent, job, self.draw(st.sampled_from(["", *sorted(FAILURE_KINDS)])))
+            self.story.end_agent(
+                self.one(OUTCOMES), agent, job, self.draw(st.sampled_from(["", *sorted(FAILURE_KINDS)]))
+            )
 
     def tell_gone(self, job: str) -> None:
         left = [(j, d) for j, d in self.decisions if d not in self.told_gone]
         if left:
             job, decision = self.one(left)
             self.told_gone.add(decision)
-            self.story.gone(decision, job, self.draw(st.sampled_from([None, 0, 1, 50, 85, -9])))
+            self.story.end_attempt(decision, job, self.draw(st.sampled_from([None, 0, 1, 50, 85, -9])))
 
     def tell_placed(self, job: str) -> None:
         if self.decisions:
             job, decision = self.one(self.decisions)
             self.starts[decision] = self.starts.get(decision, 0) + 1
-            self.story.placed(self.starts[decision], decision, job)
+            self.story.place(self.starts[decision], decision, job)
 
     def tell_transfer(self, job: str) -> None:
         if self.decisions:
             job, decision = self.one(self.decisions)
             start = self.starts.get(decision, 0) + self.draw(st.integers(0, 1))
-            self.story.transfer(
+            self.story.add_transfer(
                 self.one(("in", "out")), self.one(("queued", "started", "finished")), start, decision, job
             )
 
@@ -109,24 +111,24 @@ class Teller:
             job, decision = self.one(running)
             self.stops[decision] = self.starts[decision]
             spoke = tuple(agent for j, agent in self.agents if j == job and self.draw(st.booleans()))
-            self.story.stopped(self.starts[decision], decision, job, self.one(FAILURE_KINDS), spoke)
+            self.story.stop_execution(self.starts[decision], decision, job, self.one(FAILURE_KINDS), spoke)
 
     def tell_held(self, job: str) -> None:
         if self.decisions:
             job, decision = self.one(self.decisions)
             self.holds.append(
-                (job, decision, self.story.held(self.one(("release", "wait", "give_up")), 0, decision, job))
+                (job, decision, self.story.hold(self.one(("release", "wait", "give_up")), 0, decision, job))
             )
 
     def tell_released(self, job: str) -> None:
         if self.decisions:
             job, decision = self.one(self.decisions)
-            self.story.released(decision, job)
+            self.story.release(decision, job)
 
     def tell_answer(self, job: str) -> None:
         if self.holds:
             job, decision, hold = self.one(self.holds)
-            self.story.answer(self.one(("release", "give_up")), hold, decision, job)
+            self.story.answer_hold(self.one(("release", "give_up")), hold, decision, job)
 
     def tell_cancel(self, job: str) -> None:
         if self.decisions:
@@ -138,34 +140,36 @@ class Teller:
             job, first = self.one(self.decisions)
             decision = f"{job}-{sum(j == job for j, _ in self.decisions) + 1}"
             self.decisions.append((job, decision))
-            self.story.supervise(kinds.DECIDED, job, action="submit", id=decision, reason="late", copy_of=first)
+            self.story.add_supervisor_event(
+                kinds.DECISION_MADE, job, action="submit", id=decision, reason="late", copy_of=first
+            )
 
     def tell_accept(self, job: str) -> None:
         if self.decisions:
             job, decision = self.one(self.decisions)
-            self.story.supervise(kinds.DECIDED, job, action="accept", target=decision, reason="first")
+            self.story.add_supervisor_event(kinds.DECISION_MADE, job, action="accept", target=decision, reason="first")
 
     def tell_move(self, job: str) -> None:
         if self.decisions:
             job, decision = self.one(self.decisions)
             machine = self.one(("w1", "w2"))
-            self.story.supervise(
-                kinds.DECIDED, job, action="move", target=decision, reason="r", avoid_machines=[machine]
+            self.story.add_supervisor_event(
+                kinds.DECISION_MADE, job, action="move", target=decision, reason="r", avoid_machines=[machine]
             )
 
     def tell_verdict(self, job: str) -> None:
-        self.story.verdict(self.one(("succeeded", "failed", "cancelled")), job, tuple(self.asked[job]))
+        self.story.end_job(self.one(("succeeded", "failed", "cancelled")), job, tuple(self.asked[job]))
 
     def tell_reopen(self, job: str) -> None:
         self.story.reopen(job, tuple(self.asked[job][:1]))
 
     def tell_request(self, job: str) -> None:
-        self.asked[job].append(self.story.request(job))
+        self.asked[job].append(self.story.request_cancel(job))
 
     def tell_takeover(self, job: str) -> None:
         if self.draw(st.booleans()):
-            self.story.supervise(kinds.SUPERVISOR_ENDED, "", reason="interrupted")
-        self.story.takeover()
+            self.story.add_supervisor_event(kinds.SUPERVISOR_ENDED, "", reason="interrupted")
+        self.story.replace_supervisor()
 
 
 @st.composite
@@ -176,19 +180,37 @@ def histories(draw: Any) -> list[Event]:
     return teller.story.events
 
 
-def rounded(times: Times) -> dict[str, float]:
+def rounded(times: TimeSummary) -> dict[str, float]:
     """Sums of floats depend on the order of jobs in the last digits."""
-    return {name: round(seconds, 3) for name, seconds in {**times.by_stage, "lost": times.lost}.items()}
+    return {name: round(seconds, 3) for name, seconds in {**times.seconds_by_stage, "lost": times.wasted_s}.items()}
 
 
 def picture(state: RunState) -> Any:
     jobs = {
-        name: (job.status, job.attempts, job.recent, job.spent, job.verdict, job.open_requests, job.point)
+        name: (
+            job.status,
+            job.executions,
+            job.recent_executions,
+            job.counted_failures,
+            job.result,
+            job.open_requests,
+            job.point,
+        )
         for name, job in sorted(state.jobs.items())
     }
-    cancelled = {a.decision: job.cancel_decided(a.decision) for job in state.jobs.values() for a in job.attempts}
-    chosen = {name: (job.accepted, dict(job.moves)) for name, job in state.jobs.items()}
-    return jobs, cancelled, chosen, rounded(times_of(state)), state.supervised, state.finished, state.about
+    cancelled = {
+        a.attempt_id: job.has_cancel_decision(a.attempt_id) for job in state.jobs.values() for a in job.executions
+    }
+    chosen = {name: (job.accepted_attempt_id, dict(job.moves)) for name, job in state.jobs.items()}
+    return (
+        jobs,
+        cancelled,
+        chosen,
+        rounded(summarize_times(state)),
+        state.is_supervised,
+        state.is_finished,
+        state.metadata,
+    )
 
 
 @settings(max_examples=150, deadline=None)

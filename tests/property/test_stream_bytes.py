@@ -12,22 +12,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from packtrain.indexing import Wish, build
-from packtrain.plan import Ref
+from packtrain.indexing import IndexRequest, build_index
+from packtrain.plan import Location
 from packtrain.stream.cursor import Cursor
-from packtrain.stream.samples import Samples, Settings
-from packtrain.stream.shuffle import Split
+from packtrain.stream.samples import StreamingSamples, StreamSettings
+from packtrain.stream.shuffle import PartitionConfig
 from packtrain.transfer.block_checksums import make_checksums
-from testbed.http_server import Fault, Origin
-from tests.support.stream_indexes import content
+from testbed.http_server import HttpServer, ResponseFault
+from tests.support.stream_indexes import random_content
 
 pytestmark = pytest.mark.slow
-FAULTS = [None, Fault(close_after=100), Fault(truncate=50), Fault(status=503)]
+FAULTS = [None, ResponseFault(close_after_bytes=100), ResponseFault(truncate_to_bytes=50), ResponseFault(status=503)]
 
 
 @pytest.fixture(scope="module")
 def origin(tmp_path_factory):
-    with Origin(tmp_path_factory.mktemp("www")) as origin:
+    with HttpServer(tmp_path_factory.mktemp("www")) as origin:
         yield origin
 
 
@@ -39,13 +39,16 @@ def tarred(path: Path, contents: list[bytes]) -> None:
             tar.addfile(info, io.BytesIO(data))
 
 
-def in_two_goes(samples: Samples, split: Split, seed: int, first: int) -> list[bytes]:
+def in_two_goes(samples: StreamingSamples, split: PartitionConfig, seed: int, first: int) -> list[bytes]:
     """As a worker that is killed after so many samples, and the one that goes on."""
-    stream = Cursor(samples.index, split, seed).dealt().stream(0, 0)
-    begun = samples.stream(stream, pool=split.pool)
+    stream = Cursor(samples.index, split, seed).partition().worker_order(0, 0)
+    begun = samples.iter_samples(stream, shuffle_window=split.shuffle_window)
     found = list(islice(begun, first))
     begun.close()
-    return [data for data, _ in [*found, *samples.stream(stream.after(len(found)), pool=split.pool)]]
+    return [
+        data
+        for data, _ in [*found, *samples.iter_samples(stream.skip(len(found)), shuffle_window=split.shuffle_window)]
+    ]
 
 
 @settings(max_examples=30, deadline=None)
@@ -61,19 +64,22 @@ def in_two_goes(samples: Samples, split: Split, seed: int, first: int) -> list[b
     faults=st.lists(st.sampled_from(FAULTS), max_size=1),
 )
 def test_each_sample_has_its_own_bytes(origin, sizes, span, pool, memory, block, keep, seed, first, faults):
-    contents = [content(number, size) for number, size in enumerate(sizes)]
+    contents = [random_content(number, size) for number, size in enumerate(sizes)]
     archive = origin.folder / "data.tar"
     tarred(archive, contents)
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
-        index = build(Wish([[Ref(f"{origin.url}/data.tar")]], str), home / "index")
+        index = build_index(IndexRequest([[Location(f"{origin.url}/data.tar")]], str), home / "index")
         sums = (make_checksums(archive, block),) if block else ()
-        samples = Samples(
-            index, settings=Settings(memory=memory, checksums=sums, keep=home / "keep", keep_bytes=keep, patience_s=120)
+        samples = StreamingSamples(
+            index,
+            settings=StreamSettings(
+                prefetch_bytes=memory, checksums=sums, cache_dir=home / "keep", cache_limit_bytes=keep, timeout_s=120
+            ),
         )
         origin.faults[:] = faults
-        split = Split(span=span, pool=pool)
-        order = list(Cursor(index, split, seed).dealt().stream(0, 0).numbers())
+        split = PartitionConfig(read_bytes=span, shuffle_window=pool)
+        order = list(Cursor(index, split, seed).partition().worker_order(0, 0).sample_numbers())
         for _ in range(2):  # the second time partly from the disk
             assert in_two_goes(samples, split, seed, first) == [contents[number] for number in order]
         origin.faults.clear()

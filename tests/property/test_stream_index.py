@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from packtrain.errors import FailedError, FormatError
-from packtrain.indexing import Wish, build, tar_scanner
+from packtrain.indexing import IndexRequest, build_index, tar_scanner
 from packtrain.indexing import builder as building
-from packtrain.plan import Ref
-from packtrain.stream.index import Archive, Draft, Index, write
+from packtrain.plan import Location
+from packtrain.stream.index import Index, IndexDraft, IndexedArchive, write_index
 
 letters = st.characters(blacklist_categories=("Cs", "Cc"), blacklist_characters="/\\.")
 word = st.text(letters, min_size=1, max_size=12).map(lambda text: f"f{text}")
@@ -79,7 +79,9 @@ def extracted(data: bytes) -> dict[str, bytes]:
 
 
 def indexed(path: Path, **options) -> Index:
-    return build(Wish([[Ref(path.as_uri())]], str, grouped=False, **options), path.with_suffix(".index"))
+    return build_index(
+        IndexRequest([[Location(path.as_uri())]], str, group_files=False, **options), path.with_suffix(".index")
+    )
 
 
 def samples(index: Index, path: Path) -> dict[str, bytes]:
@@ -93,9 +95,9 @@ def samples(index: Index, path: Path) -> dict[str, bytes]:
 def _many_short_walks():
     """So that small archives, too, are drawn by walks that begin in their middle."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tar_scanner, "_SMALLEST_REGION", 512)
-        patch.setattr(tar_scanner, "_CHAIN_MEMBERS", 3)
-        patch.setattr(building, "_FEWEST_THREADS", 6)
+        patch.setattr(tar_scanner, "_MIN_REGION_BYTES", 512)
+        patch.setattr(tar_scanner, "_MAX_CHAIN_MEMBERS", 3)
+        patch.setattr(building, "_MIN_THREADS", 6)
         yield
 
 
@@ -153,7 +155,7 @@ def test_killed_anywhere_it_goes_on_to_the_same_index(data, reads, torn, damaged
     with tempfile.TemporaryDirectory() as folder:
         path, target, part = (Path(folder, name) for name in ("a.tar", "a.index", ".a.index.part"))
         path.write_bytes(data)
-        wish, left = Wish([[Ref(path.as_uri())]], str, grouped=False), [reads]
+        wish, left = IndexRequest([[Location(path.as_uri())]], str, group_files=False), [reads]
 
         def stop() -> None:
             left[0] -= 1
@@ -161,7 +163,7 @@ def test_killed_anywhere_it_goes_on_to_the_same_index(data, reads, torn, damaged
                 raise _Killed
 
         try:
-            build(wish, target, stop=stop)
+            build_index(wish, target, check_cancelled=stop)
         except _Killed:
             assert not target.exists()
         if part.exists():
@@ -169,7 +171,7 @@ def test_killed_anywhere_it_goes_on_to_the_same_index(data, reads, torn, damaged
             if damaged and kept:
                 kept[torn % len(kept)] ^= 0x55
             part.write_bytes(kept)
-        assert samples(build(wish, target), path) == extracted(data)
+        assert samples(build_index(wish, target), path) == extracted(data)
         assert not part.exists()
 
 
@@ -206,13 +208,13 @@ def test_noise_is_refused_or_indexed_but_never_crashes(data, choice):
 rows = st.lists(st.tuples(st.integers(0, 1 << 40), st.integers(0, 1 << 33), st.text(max_size=300)), max_size=200)
 
 
-def drafted(rows) -> Draft:
-    draft = Draft((Archive("https://data.example/a.tar", 1 << 50, '"tag"'),), ("cat", "dög"))
+def drafted(rows) -> IndexDraft:
+    draft = IndexDraft((IndexedArchive("https://data.example/a.tar", 1 << 50, '"tag"'),), ("cat", "dög"))
     for number, (offset, size, _) in enumerate(rows):
         draft.offsets.append(offset)
         draft.sizes.append(size)
         draft.labels.append(number % 2)
-        draft.archive.append(0)
+        draft.archive_ids.append(0)
     draft.names = [text.encode("utf-8", "replace").decode() for _, _, text in rows]
     return draft
 
@@ -222,13 +224,13 @@ def drafted(rows) -> Draft:
 def test_what_is_written_is_read(rows):
     draft = drafted(rows)
     with tempfile.TemporaryDirectory() as folder:
-        index = write(draft, Path(folder, "a"))
+        index = write_index(draft, Path(folder, "a"))
         assert list(index.names()) == list(draft.names)
         read = [index.sample(number) for number in range(len(index))]
         assert [(one.offset, one.size, one.name) for one in read] == [
             (offset, size, name) for (offset, size, _), name in zip(rows, draft.names, strict=True)
         ]
-        assert (index.classes.tolist(), index.archives) == (draft.labels.tolist(), draft.archives)
+        assert (index.labels.tolist(), index.archives) == (draft.labels.tolist(), draft.archives)
 
 
 @settings(max_examples=60, deadline=None)
@@ -236,7 +238,7 @@ def test_what_is_written_is_read(rows):
 def test_a_damaged_index_is_said_to_be_damaged(rows, choice):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "a")
-        write(drafted(rows), path)
+        write_index(drafted(rows), path)
         data = bytearray(path.read_bytes())
         if choice.draw(st.booleans()):
             data[choice.draw(st.integers(0, len(data) - 1))] ^= choice.draw(st.integers(1, 255))

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from packtrain.stream.cursor import Cursor
-from packtrain.stream.shuffle import DROP, PAD, Split, dice_of, mixed
-from tests.support.stream_indexes import numbers_only
+from packtrain.stream.shuffle import DROP, PAD, PartitionConfig, seeded_rng, shuffle_within_window
+from tests.support.stream_indexes import make_index_without_archive
 
 
 @pytest.fixture(scope="module")
@@ -21,20 +21,20 @@ def folder(tmp_path_factory):
 
 @st.composite
 def splits(draw, uneven):
-    return Split(
-        ranks=draw(st.integers(1, 4)),
-        workers=draw(st.integers(1, 5)),
-        batch=draw(st.integers(1, 9)),
-        pool=draw(st.sampled_from([1, 3, 16, 200])),
-        span=draw(st.sampled_from([1, 350, 1000, 1 << 20])),
+    return PartitionConfig(
+        world_size=draw(st.integers(1, 4)),
+        num_workers=draw(st.integers(1, 5)),
+        batch_size=draw(st.integers(1, 9)),
+        shuffle_window=draw(st.sampled_from([1, 3, 16, 200])),
+        read_bytes=draw(st.sampled_from([1, 350, 1000, 1 << 20])),
         shuffle=draw(st.booleans()),
-        uneven=uneven,
+        remainder=uneven,
     )
 
 
 def _next_batches(cursor, count):
     """What all ranks get in the next so many batches, as their loaders give it: worker after worker in turn."""
-    dealt, split, given_ = cursor.dealt(), cursor.dealt().split, []
+    dealt, split, given_ = cursor.partition(), cursor.partition().split, []
     for rank in range(split.ranks):
         rest = {
             worker: dealt.stream(rank, worker).after(dealt.done(worker, cursor.batch)).numbers()
@@ -53,7 +53,7 @@ def _next_batches(cursor, count):
 @settings(max_examples=150, deadline=None)
 @given(st.integers(4, 120), st.integers(0, 2**40), st.sampled_from([DROP, PAD]), st.data())
 def test_every_sample_once_wherever_it_was_killed(folder, samples, seed, uneven, data):
-    index = numbers_only(folder, samples)
+    index = make_index_without_archive(folder, samples)
     state, seen, ranks = None, Counter(), []
     while state is None or state["epoch"] == 1:
         split = data.draw(splits(uneven))
@@ -63,10 +63,10 @@ def test_every_sample_once_wherever_it_was_killed(folder, samples, seed, uneven,
         if cursor.epoch == 2:
             ranks.append(split.ranks)  # too little was left for so many
             break
-        ranks.append(split.ranks)
-        count = data.draw(st.integers(1, cursor.left)) if len(ranks) < 5 else cursor.left
+        ranks.append(split.world_size)
+        count = data.draw(st.integers(1, cursor.batches_left)) if len(ranks) < 5 else cursor.batches_left
         seen.update(_next_batches(cursor, count))
-        cursor.delivered(count)
+        cursor.advance(count)
         state = cursor.state_dict()
     missing = samples - len(seen)
     if uneven == DROP:
@@ -80,7 +80,7 @@ def test_every_sample_once_wherever_it_was_killed(folder, samples, seed, uneven,
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.integers(1, 12), max_size=60), st.integers(1, 40), st.integers(0, 2**40))
 def test_no_sample_comes_before_its_piece_and_none_waits_for_long(counts, pool, seed):
-    given_ = list(mixed(counts, pool, dice_of(seed)))
+    given_ = list(shuffle_within_window(counts, pool, seeded_rng(seed)))
     assert sorted(given_) == [(piece, place) for piece, count in enumerate(counts) for place in range(count)]
     read = -1
     for piece, _ in given_:

@@ -9,15 +9,15 @@ import htcondor2
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from packtrain.condor.submitfile.context import Around
-from packtrain.condor.submitfile.convert import adopt_text
-from packtrain.condor.submitfile.description import read
-from packtrain.condor.submitfile.job_table import Jobs
-from packtrain.condor.submitfile.queue_statement import parse
+from packtrain.condor.submitfile.context import SubmitContext
+from packtrain.condor.submitfile.convert import convert_text
+from packtrain.condor.submitfile.description import parse_submit_description
+from packtrain.condor.submitfile.job_table import JobTable
+from packtrain.condor.submitfile.queue_statement import parse_queue
 from packtrain.condor.submitfile.quoting import QuotingError, split_arguments, split_environment
-from packtrain.spec.load import load_text
+from packtrain.spec.load import load_workflow_text
 
-AROUND = Around(Path("/nonexistent"), {"HOME": "/home/me"})
+AROUND = SubmitContext(Path("/nonexistent"), {"HOME": "/home/me"})
 WORDS = """
 executable arguments transfer_input_files transfer_output_files transfer_output_remaps environment request_memory
 request_cpus request_gpus queue output error log initialdir +Attr MY.Attr universe container_image requirements if else
@@ -31,13 +31,13 @@ ANYTHING = st.lists(PIECES, max_size=40).map("".join)
 
 
 def check(text: str) -> None:
-    adopted = adopt_text(text, "j.sub", AROUND)
-    found = adopted.loaded
-    assert (found.workflow is None) == any(problem.is_error for problem in found.problems)
-    assert all(problem.line >= 1 and problem.message for problem in found.problems)
+    adopted = convert_text(text, "j.sub", AROUND)
+    found = adopted.load_result
+    assert (found.workflow is None) == any(problem.is_error for problem in found.diagnostics)
+    assert all(problem.line >= 1 and problem.message for problem in found.diagnostics)
     if found.workflow is not None:
-        printed = load_text(adopted.text("j.sub"))
-        assert printed.workflow is not None, printed.problems
+        printed = load_workflow_text(adopted.to_workflow_text("j.sub"))
+        assert printed.workflow is not None, printed.diagnostics
         assert printed.workflow.model_dump() == found.workflow.model_dump()
 
 
@@ -98,11 +98,11 @@ def _references(names):
 def test_keys_mean_what_they_mean_to_htcondor(lines):
     text = "\n".join([*lines, "queue\n"])
     theirs = htcondor2.Submit(text)
-    ours = read(text, "j.sub", AROUND)
+    ours = parse_submit_description(text, "j.sub", AROUND)
     assert ours.problems == []
-    jobs = Jobs(ours, os.environ)
+    jobs = JobTable(ours, os.environ)
     for name in dict(theirs):
-        assert jobs.concrete(ours.settings[name].value, 0).strip() == _expanded(theirs, name).strip(), text
+        assert jobs.value_for_job(ours.commands[name].value, 0).strip() == _expanded(theirs, name).strip(), text
 
 
 def _expanded(submit, name):
@@ -126,7 +126,9 @@ def test_conditions_hold_when_they_hold_for_htcondor(branches, defined):
         inner = [f"if {second}", f"n{number} = 1", "endif"] if nested else []
         lines += [f"if {first}", f"x{number} = 1", *inner, f"elif {second}", f"y{number} = 1", "else", "b = 1", "endif"]
     text = "\n".join([*lines, "queue\n"])
-    assert sorted(read(text, "j.sub", AROUND).settings) == sorted(dict(htcondor2.Submit(text))), text
+    assert sorted(parse_submit_description(text, "j.sub", AROUND).commands) == sorted(dict(htcondor2.Submit(text))), (
+        text
+    )
 
 
 ITEMS = st.lists(st.text(alphabet="ab ,\t.", min_size=1, max_size=8), min_size=1, max_size=1)
@@ -140,5 +142,5 @@ def test_items_are_those_of_htcondor(head, keyword, items):
     if not items[0].strip(" ,\t"):
         return
     theirs = [dict(row) for row in htcondor2.Submit(f"queue {arguments}").itemdata(arguments)]
-    ours = parse(arguments, 1, AROUND, lambda end: None)
+    ours = parse_queue(arguments, 1, AROUND, lambda end: None)
     assert [dict(zip(ours.variables, row, strict=True)) for row in ours.rows] == theirs, arguments

@@ -12,45 +12,53 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from packtrain.report.analysis.compare import compare, comparison_data
-from packtrain.report.analysis.findings import findings_of
-from packtrain.report.analysis.statistics import FINE, figures_of
-from packtrain.report.analysis.time_accounting import Share, accounts_of, judged, micros, summed
-from packtrain.report.export import attempts_csv, document_of, jobs_csv
+from packtrain.report.analysis.compare import compare_stats, comparison_to_json
+from packtrain.report.analysis.findings import find_insights
+from packtrain.report.analysis.statistics import NOT_FAILED_OUTCOMES, compute_stats
+from packtrain.report.analysis.time_accounting import (
+    TimeUse,
+    account_history,
+    classify_job_time,
+    seconds_to_us,
+    sum_time_use,
+)
+from packtrain.report.export import executions_to_csv, jobs_to_csv, report_to_json
 from packtrain.report.history import Outcome, Phase
-from tests.support.odd_histories import odd_history
+from tests.support.odd_histories import make_odd_history
 
-ODD = st.integers(0, 2**32).map(odd_history)
+ODD = st.integers(0, 2**32).map(make_odd_history)
 quickly = settings(max_examples=200, deadline=None)
 
 
 def slot_micros(attempt):
-    return sum(micros(span.end) - micros(span.start) for span in attempt.spans)
+    return sum(seconds_to_us(span.end) - seconds_to_us(span.start) for span in attempt.spans)
 
 
 @quickly
 @given(ODD)
 def test_shares_add_up_to_the_wallclock_exactly(history):
-    accounts = accounts_of(history)
+    accounts = account_history(history)
     for account in accounts:
-        for stay in account.attempts:
-            assert all(isinstance(count, int) and count > 0 for count in stay.micros.values())
-            assert sum(stay.micros.values()) == slot_micros(stay.attempt)
-            if stay.attempt.spans:
-                assert sum(stay.micros.values()) == micros(stay.attempt.end) - micros(stay.attempt.start)
-    whole = sum(slot_micros(attempt) for attempt in history.attempts())
-    assert sum(summed(account.micros for account in accounts).values()) == whole
+        for stay in account.executions:
+            assert all(isinstance(count, int) and count > 0 for count in stay.time_use_us.values())
+            assert sum(stay.time_use_us.values()) == slot_micros(stay.execution)
+            if stay.execution.spans:
+                assert sum(stay.time_use_us.values()) == seconds_to_us(stay.execution.end) - seconds_to_us(
+                    stay.execution.start
+                )
+    whole = sum(slot_micros(attempt) for attempt in history.executions())
+    assert sum(sum_time_use(account.time_use_us for account in accounts).values()) == whole
 
 
 @quickly
 @given(ODD)
 def test_the_judged_time_line_is_the_same_time_in_order(history):
-    for job, account in zip(history.jobs, accounts_of(history), strict=True):
-        for attempt, stay, charges in zip(job.attempts, account.attempts, judged(job), strict=True):
-            spans = [(micros(span.start), micros(span.end), span.phase) for span in attempt.spans]
-            pieces = [(charge.low, charge.high, charge.phase) for charge in charges]
+    for job, account in zip(history.jobs, account_history(history), strict=True):
+        for attempt, stay, charges in zip(job.executions, account.executions, classify_job_time(job), strict=True):
+            spans = [(seconds_to_us(span.start), seconds_to_us(span.end), span.phase) for span in attempt.spans]
+            pieces = [(charge.start_us, charge.end_us, charge.phase) for charge in charges]
             assert merged(pieces) == merged([span for span in spans if span[0] < span[1]])
-            assert summed({charge.share: charge.high - charge.low} for charge in charges) == stay.micros
+            assert sum_time_use({charge.use: charge.end_us - charge.start_us} for charge in charges) == stay.time_use_us
 
 
 def merged(pieces):
@@ -66,51 +74,58 @@ def merged(pieces):
 @quickly
 @given(ODD)
 def test_only_jobs_that_succeeded_made_good_use_of_anything(history):
-    for account in accounts_of(history):
-        shares = Counter(account.micros)
+    for account in account_history(history):
+        shares = Counter(account.time_use_us)
         if account.job.outcome is not Outcome.SUCCEEDED:
-            assert shares[Share.COMPUTE] == shares[Share.TRANSFER] == 0
-        if account.job.outcome not in FINE:
-            open_ = [stay for stay in account.attempts if stay.attempt.outcome is Outcome.RUNNING]
-            assert shares[Share.UNDER_WAY] == sum(slot_micros(stay.attempt) for stay in open_)
-        assert sum(Share.TRANSFER in stay.micros for stay in account.attempts) <= 1, "one transfer a job"
-        spans = [span for attempt in account.job.attempts for span in attempt.spans if span.phase is Phase.EXECUTE]
-        assert shares[Share.COMPUTE] <= sum(micros(span.end) - micros(span.start) for span in spans)
+            assert shares[TimeUse.USEFUL_COMPUTE] == shares[TimeUse.USEFUL_TRANSFER] == 0
+        if account.job.outcome not in NOT_FAILED_OUTCOMES:
+            open_ = [stay for stay in account.executions if stay.execution.outcome is Outcome.RUNNING]
+            assert shares[TimeUse.IN_PROGRESS] == sum(slot_micros(stay.execution) for stay in open_)
+        assert sum(TimeUse.USEFUL_TRANSFER in stay.time_use_us for stay in account.executions) <= 1, (
+            "one transfer a job"
+        )
+        spans = [span for attempt in account.job.executions for span in attempt.spans if span.phase is Phase.EXECUTE]
+        assert shares[TimeUse.USEFUL_COMPUTE] <= sum(
+            seconds_to_us(span.end) - seconds_to_us(span.start) for span in spans
+        )
 
 
 @quickly
 @given(ODD)
 def test_figures_agree_with_one_another(history):
-    figures = figures_of(history)
+    figures = compute_stats(history)
     whole = pytest.approx(figures.wallclock_s, abs=1e-4, rel=1e-9)
-    assert sum(figures.shares.values()) == whole
-    assert sum(row.seconds for row in figures.rows) == whole
-    assert sum(site.seconds for site in figures.sites) == whole
-    assert sum(figures.outcomes.values()) == figures.jobs == len(figures.rows)
-    assert figures.succeeded + figures.failed == figures.ended <= figures.jobs
-    assert sum(failure.count for failure in figures.failures) == figures.failed
-    assert sum(site.attempts for site in figures.sites) == figures.attempts
+    assert sum(figures.time_use_s.values()) == whole
+    assert sum(row.slot_s for row in figures.job_summaries) == whole
+    assert sum(site.slot_s for site in figures.sites) == whole
+    assert sum(figures.outcomes.values()) == figures.jobs == len(figures.job_summaries)
+    assert figures.succeeded_jobs + figures.failed_jobs == figures.ended_jobs <= figures.jobs
+    assert sum(failure.count for failure in figures.job_failures) == figures.failed_jobs
+    assert sum(site.executions for site in figures.sites) == figures.executions
 
 
 @settings(max_examples=60, deadline=None)
 @given(ODD, ODD)
 def test_whatever_happened_can_be_told(history, other):
-    figures, theirs = figures_of(history), figures_of(other)
-    findings = findings_of(history, figures)
-    document = document_of(history, figures, findings)
+    figures, theirs = compute_stats(history), compute_stats(other)
+    findings = find_insights(history, figures)
+    document = report_to_json(history, figures, findings)
     assert json.loads(json.dumps(document, allow_nan=False)) == document
-    json.dumps(comparison_data(figures, theirs), allow_nan=False)
+    json.dumps(comparison_to_json(figures, theirs), allow_nan=False)
     assert [one.weight for one in findings] == sorted((one.weight for one in findings), reverse=True)
     told = [finding.text for finding in findings]
     assert not [text for text in told if re.search(r"\bNone\b|\bnan\b|\binf\b|-\d", _without_names(text, history))]
-    assert len(list(csv.reader(io.StringIO(jobs_csv(figures), newline="")))) == figures.jobs + 1
-    assert len(list(csv.reader(io.StringIO(attempts_csv(figures.accounts), newline="")))) == figures.attempts + 1
-    assert all(one.verdict in ("", "alike") for one in compare(figures, figures))
+    assert len(list(csv.reader(io.StringIO(jobs_to_csv(figures), newline="")))) == figures.jobs + 1
+    assert (
+        len(list(csv.reader(io.StringIO(executions_to_csv(figures.job_time_use), newline=""))))
+        == figures.executions + 1
+    )
+    assert all(one.change in ("", "alike") for one in compare_stats(figures, figures))
 
 
 def _without_names(text, history):
     """What people wrote may say anything; dates have hyphens."""
-    for one in (*history.jobs, *history.attempts()):
+    for one in (*history.jobs, *history.executions()):
         for name in (getattr(one, "id", ""), getattr(one, "site", ""), getattr(one, "machine", ""), one.reason):
             text = text.replace(" ".join(name.split()), "") if name.strip() else text
     return re.sub(r"“.*”|from \S+|\d{4}-\d\d-\d\d", "", text, flags=re.DOTALL)

@@ -21,7 +21,7 @@ OTHERS = [torch.int64, torch.int32, torch.uint8, torch.bool, torch.uint16]
 
 
 def judged(path):
-    return torch_file.judge(path, lambda: None)
+    return torch_file.validate(path, lambda: None)
 
 
 @st.composite
@@ -72,7 +72,7 @@ def test_any_state(tmp_path, made, zipped):
 
 def test_the_names_that_weights_only_lets_through():
     allowed = torch._weights_only_unpickler._get_allowed_globals()
-    assert [name for name in allowed if not torch_pickle._KNOWN.fullmatch(name)] == []
+    assert [name for name in allowed if not torch_pickle._ALLOWED_NAMES.fullmatch(name)] == []
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_the_names_that_weights_only_lets_through():
     ["os.system", "builtins.eval", "torch.load", "torch.hub.load", "torch.nn.modules.linear.Linear", "a.bTensor"],
 )
 def test_names_that_it_does_not(name):
-    assert not torch_pickle._KNOWN.fullmatch(name)
+    assert not torch_pickle._ALLOWED_NAMES.fullmatch(name)
     assert name not in torch._weights_only_unpickler._get_allowed_globals()
 
 

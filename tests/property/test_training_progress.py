@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packtrain.events import Event, kinds
-from packtrain.report.charts.smoothing import smoothed, thinned
-from packtrain.report.charts.training import spread
-from packtrain.state.training_progress import Training
+from packtrain.report.charts.smoothing import downsample, smooth_line
+from packtrain.report.charts.training import spread_labels
+from packtrain.state.training_progress import TrainingProgress
 
 VALUES = st.one_of(st.integers(-5, 200), st.floats(), st.sampled_from(["nan", "inf", "-inf", "words"]), st.booleans())
 NAMES = st.sampled_from(["step", "total_steps", "epoch", "epochs", "loss", "accuracy"])
@@ -21,7 +21,7 @@ LINES = st.lists(
 
 
 def training_of(events):
-    training = Training()
+    training = TrainingProgress()
     for event in events:
         training.add(event)
     return training
@@ -32,14 +32,16 @@ def test_order_and_repetition_change_nothing(reports, rnd: random.Random):
     events = [Event("r", "0", "a", seq, kinds.METRIC, 0.0, seq * 0.5, data) for seq, data in enumerate(reports, 1)]
     once = training_of(events)
     again = training_of(rnd.sample(events, len(events)) + events)
-    assert repr((again.values, again.fraction, again.left_s)) == repr((once.values, once.fraction, once.left_s))
+    assert repr((again.values, again.fraction, again.remaining_s)) == repr(
+        (once.values, once.fraction, once.remaining_s)
+    )
     assert once.fraction is None or 0 <= once.fraction <= 1
-    assert once.left_s is None or once.left_s >= 0
+    assert once.remaining_s is None or once.remaining_s >= 0
 
 
 @given(st.lists(st.floats(0, 1), max_size=20), st.floats(0.001, 0.2))
 def test_names_are_spread_in_order_and_apart(places, apart):
-    spots = spread(places, apart)
+    spots = spread_labels(places, apart)
     order = sorted(range(len(places)), key=lambda number: places[number])
     ordered = [spots[number] for number in order]
     assert all(high - low >= apart - 1e-9 for low, high in pairwise(ordered))
@@ -48,7 +50,7 @@ def test_names_are_spread_in_order_and_apart(places, apart):
 
 @given(LINES, st.integers(1, 50))
 def test_thinned_lines_keep_their_ends_and_bounds(line, most):
-    thin = thinned(line, most)
+    thin = downsample(line, most)
     assert len(thin) <= most or thin == line
     assert bool(thin) == bool(line)
     finite = [value for _, value in line if math.isfinite(value)]
@@ -60,7 +62,7 @@ def test_thinned_lines_keep_their_ends_and_bounds(line, most):
 
 @given(LINES)
 def test_smoothed_lines_keep_their_steps_gaps_and_bounds(line):
-    smooth = smoothed(line)
+    smooth = smooth_line(line)
     assert [step for step, _ in smooth] == [step for step, _ in line]
     finite = [value for _, value in line if math.isfinite(value)]
     for (_, before), (_, after) in zip(line, smooth, strict=True):

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from packtrain.errors import FailedError
 from packtrain.events import FAILURE_KINDS
-from packtrain.transfer.archive.byte_stream import of_file
-from packtrain.transfer.archive.unpack import can_stream, kind_of, unpack, unpack_stream
+from packtrain.transfer.archive.byte_stream import stream_from_fd
+from packtrain.transfer.archive.unpack import can_stream, detect_format, unpack, unpack_stream
 
 words = st.text(st.characters(blacklist_categories=("Cs", "Cc"), blacklist_characters="/\\"), min_size=1, max_size=12)
 steps = words.filter(lambda word: word not in (".", "..") and len(word.encode()) < 100)
@@ -56,7 +56,7 @@ def ours(path: Path, folder: Path, piece: int = 0) -> None:
     with open(path, "rb", buffering=0) as file:
         if piece and can_stream(file.read(512)):
             file.seek(0)
-            unpack_stream(of_file(file.fileno(), piece), path.name, folder, **given)
+            unpack_stream(stream_from_fd(file.fileno(), piece), path.name, folder, **given)
         else:
             unpack(path, folder, **given)
 
@@ -141,7 +141,7 @@ def test_any_bytes_are_judged_and_never_a_traceback(data, magic, piece):
     with tempfile.TemporaryDirectory() as place:
         path = Path(place, "archive")
         path.write_bytes(magic + data)
-        if kind_of(path) is not None:
+        if detect_format(path) is not None:
             try:
                 ours(path, Path(place, "into"), piece)
             except FailedError as error:
@@ -157,12 +157,12 @@ def test_a_tar_of_tars_comes_out_as_if_each_had_been_unpacked_alone(outer, packe
         tar = made([(tarfile.TarInfo(n), data) for n, (data, _) in plain.items()], tarfile.PAX_FORMAT)
         inner[name] = (plain, gzip.compress(tar) if packed else tar)
     whole = made([(tarfile.TarInfo(f"{name}.tar"), tar) for name, (_, tar) in inner.items()], tarfile.PAX_FORMAT)
-    given = {"nested": True, "limit_bytes": None, "stop": lambda: None, "progress": lambda done, total: None}
+    given = {"nested": True, "max_bytes": None, "check_cancelled": lambda: None, "progress": lambda done, total: None}
     with tempfile.TemporaryDirectory() as place:
         path, folder = Path(place, "archive"), Path(place, "into")
         path.write_bytes(whole)
         with open(path, "rb") as file:
-            unpack_stream(of_file(file.fileno(), piece or 1 << 20), "archive", folder, **given)
+            unpack_stream(stream_from_fd(file.fileno(), piece or 1 << 20), "archive", folder, **given)
         for name, (plain, _) in inner.items():
             found = {p.relative_to(folder / name).as_posix() for p in (folder / name).rglob("*") if p.is_file()}
             assert found == set(plain)

@@ -8,8 +8,8 @@ from packtrain.engines.bundle import build_agent, write_launcher
 from packtrain.events import Event, JournalReader
 from packtrain.plan import AttemptFolder, Plan, write_plan
 
-SUBMIT = """executable = launch.sh
-arguments = plan.json --decision 0-1 --home . --site auto {options}
+SUBMIT_FILE = """executable = launch.sh
+arguments = plan.json --attempt-id 0-1 --attempt-folder . --site auto {options}
 transfer_input_files = agent.pyz, plan.json, empty/
 transfer_output_files = journal.jsonl, logs, output
 when_to_transfer_output = {when}
@@ -23,39 +23,41 @@ queue
 
 
 class AgentJob:
-    def __init__(self, desk, job, options="", more="", when="ON_EXIT", proxy="true"):
-        self.desk, self.home = desk, AttemptFolder(desk.folder)
+    def __init__(self, desk, job, options="", submit_lines="", when_to_transfer_output="ON_EXIT", want_io_proxy="true"):
+        self.desk, self.attempt_folder = desk, AttemptFolder(desk.folder)
         build_agent(desk.folder / "agent.pyz")
         write_launcher(desk.folder / "launch.sh")
         for name in ("logs", "output", "checkpoint"):
             (desk.folder / "empty" / name).mkdir(parents=True)
         write_plan(Plan("run-1", "test", "htcondor", (job,)), desk.folder / "plan.json")
-        self.jobs = desk.submit(SUBMIT.format(options=options, more=more, when=when, proxy=proxy))
+        self.constraint = desk.condor_submit(
+            SUBMIT_FILE.format(options=options, more=submit_lines, when=when_to_transfer_output, proxy=want_io_proxy)
+        )
 
-    def attribute(self, name):
+    def job_attribute(self, name):
         """Its value, if the queue has the job and the job has it."""
-        found = self.desk.pool.queue(self.jobs, name)
+        found = self.desk.pool.queue(self.constraint, name)
         return found[0].get(name) if found else None
 
-    def told(self):
+    def user_log_events(self):
         """Events that came by the user log."""
         lines = [line for line in self.desk.log().splitlines() if line.startswith("008 ") and " packtrain {" in line]
         return [Event.from_json(line.partition(" packtrain ")[2]) for line in lines]
 
-    def await_told(self, kind, **data):
+    def wait_for_user_log_event(self, kind, **data):
         def found():
-            return [e for e in self.told() if e.kind == kind and data.items() <= e.data.items()]
+            return [e for e in self.user_log_events() if e.kind == kind and data.items() <= e.data.items()]
 
         return self.desk.await_some(found)
 
     def events(self, kind=None):
-        return [e for e in JournalReader(self.home.journal).read() if kind is None or e.kind == kind]
+        return [e for e in JournalReader(self.attempt_folder.journal).read() if kind is None or e.kind == kind]
 
-    def tail(self):
-        text = self.attribute("PacktrainTail")
+    def log_tail(self):
+        text = self.job_attribute("PacktrainLogTail")
         return json.loads(text) if text else {}
 
-    def finish(self):
+    def wait_for_stderr(self):
         """What the agent said at its end."""
         self.desk.wait()
         return (self.desk.folder / "agent.err").read_text()

@@ -10,45 +10,64 @@ import time
 from pathlib import Path
 
 from packtrain.events import JournalReader
-from packtrain.plan import AttemptFolder, Input, Item, Job, Limits, Plan, Ref, Resources, Run, Step, write_plan
+from packtrain.plan import (
+    AttemptFolder,
+    Input,
+    Job,
+    Limits,
+    Location,
+    Plan,
+    RemoteFile,
+    Resources,
+    RunAction,
+    Step,
+    write_plan,
+)
 
-PATIENCE_S = 90  # as long as anything may take on a machine with load: nothing waits that long when all is well
+TIMEOUT_S = 90  # as long as anything may take on a machine with load: nothing waits that long when all is well
 
 
-def sh(command, name="step", **more):
-    return Step(name, Run(command, **more))
+def make_step(command, name="step", **more):
+    return Step(name, RunAction(command, **more))
 
 
-def job(*steps, inputs=(), patience_s=0.5, resources=None, limits=None, **more):
+def make_job(*steps, inputs=(), retry_timeout_s=0.5, resources=None, limits=None, **more):
     small = Resources(mem_per_cpu_mb=16)
     return Job(
-        "0", (), resources or small, limits or Limits(grace_s=2), steps, inputs=inputs, patience_s=patience_s, **more
+        "0",
+        (),
+        resources or small,
+        limits or Limits(grace_s=2),
+        steps,
+        inputs=inputs,
+        retry_timeout_s=retry_timeout_s,
+        **more,
     )
 
 
-def an_input(*urls, name="", token=None, size=None, digest=None, **more):
-    items = tuple(Item(url.rsplit("/", 1)[-1], (Ref(url, token=token),), size, digest) for url in urls)
+def make_input(*urls, name="", token=None, size=None, digest=None, **more):
+    items = tuple(RemoteFile(url.rsplit("/", 1)[-1], (Location(url, token=token),), size, digest) for url in urls)
     return Input(name, f"inputs/{name}" if name else "input", items, **more)
 
 
-def until(ready):
-    deadline = time.monotonic() + PATIENCE_S
-    while not ready():
+def wait_until(condition):
+    deadline = time.monotonic() + TIMEOUT_S
+    while not condition():
         assert time.monotonic() < deadline, "it never came"
         time.sleep(0.02)
 
 
-def started_at(run):
+def read_start_step(run):
     """The training step at which `counting` began."""
-    return int((run.home.logs / "train.out").read_text().split()[2])
+    return int((run.attempt_folder.logs / "train.out").read_text().split()[2])
 
 
 class AgentRun:
     """One attempt, in a folder of its own."""
 
     def __init__(self, agent, folder, job, secrets=None, environ=None, options=()):
-        self.folder, self.agent, self.environ, self.options = Path(folder), agent, environ, options
-        self.home = AttemptFolder(self.folder / "home")
+        self.folder, self.agent, self.environment, self.options = Path(folder), agent, environ, options
+        self.attempt_folder = AttemptFolder(self.folder / "home")
         self.scratch = self.folder / "scratch"
         self.secrets = self.folder / "secrets"
         self.folder.mkdir(exist_ok=True)
@@ -60,77 +79,86 @@ class AgentRun:
         self.stderr = ""
 
     def start(self):
-        arguments = ["--decision", "d1", "--home", self.home.root, "--scratch", self.scratch, "--secrets", self.secrets]
+        arguments = [
+            "--attempt-id",
+            "d1",
+            "--attempt-folder",
+            self.attempt_folder.root,
+            "--scratch",
+            self.scratch,
+            "--secrets",
+            self.secrets,
+        ]
         command = [sys.executable, "-I", "-S", self.agent, self.folder / "plan.json", *arguments, *self.options]
-        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=self.environ)
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=self.environment)
         return self
 
-    def finish(self):
+    def wait(self):
         """Wait for the end; the exit code."""
-        _, self.stderr = self.process.communicate(timeout=PATIENCE_S)
+        _, self.stderr = self.process.communicate(timeout=TIMEOUT_S)
         return self.process.returncode
 
-    def run(self):
-        self.start().finish()
+    def start_and_wait(self):
+        self.start().wait()
         return self
 
     def events(self, kind=None):
-        return [e for e in JournalReader(self.home.journal).read() if kind is None or e.kind == kind]
+        return [e for e in JournalReader(self.attempt_folder.journal).read() if kind is None or e.kind == kind]
 
-    def await_event(self, kind, **data):
-        deadline = time.monotonic() + PATIENCE_S
+    def wait_for_event(self, kind, **data):
+        deadline = time.monotonic() + TIMEOUT_S
         while time.monotonic() < deadline:
             for event in self.events(kind):
                 if data.items() <= event.data.items():
                     return event
             assert self.process.poll() is None, f"the agent ended before {kind} {data}"
             time.sleep(0.01)
-        raise AssertionError(f"no {kind} {data} within {PATIENCE_S} s")
+        raise AssertionError(f"no {kind} {data} within {TIMEOUT_S} s")
 
-    def await_file(self, name):
+    def wait_for_file(self, name):
         """A file that a step makes in the sandbox."""
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + TIMEOUT_S
         while time.monotonic() < deadline:
             found = list(self.scratch.glob(f"*/{name}"))
             if found:
                 return found[0]
             time.sleep(0.01)
-        raise AssertionError(f"no {name} in the sandbox within {PATIENCE_S} s")
+        raise AssertionError(f"no {name} in the sandbox within {TIMEOUT_S} s")
 
     @property
-    def ended(self):
-        (event,) = self.events("attempt.ended")
+    def end_data(self):
+        (event,) = self.events("agent.ended")
         assert event is self.events()[-1] or event == self.events()[-1], "it is the last word"
         return event.data
 
     @property
     def failure(self):
-        return self.ended["failure"]
+        return self.end_data["failure"]
 
     @property
     def notices(self):
         return [event.data["text"] for event in self.events("notice")]
 
-    def stage(self, name):
+    def stage_data(self, name):
         (event,) = [e for e in self.events("stage.ended") if e.data["stage"] == name]
         return event.data
 
     @property
-    def sandbox_is_gone(self):
+    def is_sandbox_removed(self):
         return not self.scratch.exists() or not list(self.scratch.iterdir())
 
 
-def assert_failed(run, code, kind, stage, *words):
-    assert run.process.returncode == code, (run.failure, run.stderr)
-    assert run.ended["exit_code"] == code
-    assert run.ended["outcome"] == "failed"
+def assert_failed(run, exit_code, kind, stage, *expected_texts):
+    assert run.process.returncode == exit_code, (run.failure, run.stderr)
+    assert run.end_data["exit_code"] == exit_code
+    assert run.end_data["outcome"] == "failed"
     assert (run.failure["kind"], run.failure["stage"]) == (kind, stage)
-    for word in words:
+    for word in expected_texts:
         assert word in run.failure["detail"]
     assert "\n" not in run.failure["detail"]
     assert run.failure["detail"] in run.stderr
-    assert run.sandbox_is_gone
-    assert run.stage("clean")["failure"] is None
+    assert run.is_sandbox_removed
+    assert run.stage_data("clean")["failure"] is None
 
 
 def make_tar(path, members):

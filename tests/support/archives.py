@@ -15,19 +15,19 @@ from pathlib import Path
 import pytest
 
 from packtrain.errors import FailedError
-from packtrain.transfer.archive.unpack import Unpacked, can_stream, unpack, unpack_stream
+from packtrain.transfer.archive.unpack import UnpackResult, can_stream, unpack, unpack_stream
 
-FILES = {"a.txt": b"alpha", "deep/er/b.bin": bytes(range(256)) * 5000, "empty": b"", "ü ñ.txt": b"names"}
-RANDOM = random.Random(1).randbytes(300_000)
+SAMPLE_FILES = {"a.txt": b"alpha", "deep/er/b.bin": bytes(range(256)) * 5000, "empty": b"", "ü ñ.txt": b"names"}
+RANDOM_DATA = random.Random(1).randbytes(300_000)
 
 
-def member(name: str, data: bytes = b"", kind: bytes = tarfile.REGTYPE, link: str = "", mode: int = 0o644):
+def make_member(name: str, data: bytes = b"", kind: bytes = tarfile.REGTYPE, link: str = "", mode: int = 0o644):
     info = tarfile.TarInfo(name)
     info.size, info.type, info.linkname, info.mode = len(data), kind, link, mode
     return info, data
 
 
-def tar_of(members, mode: str = "w", form: int = tarfile.PAX_FORMAT) -> bytes:
+def make_tar(members, mode: str = "w", form: int = tarfile.PAX_FORMAT) -> bytes:
     made = io.BytesIO()
     with tarfile.open(fileobj=made, mode=mode, format=form) as tar:
         for info, data in members:
@@ -35,7 +35,7 @@ def tar_of(members, mode: str = "w", form: int = tarfile.PAX_FORMAT) -> bytes:
     return made.getvalue()
 
 
-def zip_of(files, method: int = zipfile.ZIP_DEFLATED, force_zip64: bool = False) -> bytes:
+def make_zip(files, method: int = zipfile.ZIP_DEFLATED, force_zip64: bool = False) -> bytes:
     made = io.BytesIO()
     with zipfile.ZipFile(made, "w", method) as archive:
         for name, data in files.items():
@@ -44,15 +44,15 @@ def zip_of(files, method: int = zipfile.ZIP_DEFLATED, force_zip64: bool = False)
     return made.getvalue()
 
 
-def plain_tar(files=None) -> bytes:
-    return tar_of(member(name, data) for name, data in (FILES if files is None else files).items())
+def make_plain_tar(files=None) -> bytes:
+    return make_tar(make_member(name, data) for name, data in (SAMPLE_FILES if files is None else files).items())
 
 
-def content(folder: Path) -> dict:
+def read_folder(folder: Path) -> dict:
     return {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
-class Trickle:
+class ChunkedReader:
     """A download that comes in pieces of odd sizes."""
 
     def __init__(self, data: bytes) -> None:
@@ -70,45 +70,45 @@ class Trickle:
         return views
 
 
-def from_file(path: Path, folder: Path, **more) -> Unpacked:
+def unpack_from_file(path: Path, folder: Path, **more) -> UnpackResult:
     return unpack(path, folder, **more)
 
 
-def from_stream(path: Path, folder: Path, **more) -> Unpacked:
+def unpack_from_stream(path: Path, folder: Path, **more) -> UnpackResult:
     """What can be streamed is; the others have to be a file."""
     data = path.read_bytes()
     if not can_stream(data[:512]):
         return unpack(path, folder, **more)
     path.rename(path.with_name("hidden"))
     try:
-        return unpack_stream(Trickle(data), path.name, folder, **more)
+        return unpack_stream(ChunkedReader(data), path.name, folder, **more)
     finally:
         path.with_name("hidden").rename(path)
 
 
-WAYS = {"file": from_file, "stream": from_stream}
-WAY = [from_file]
+UNPACK_METHODS = {"file": unpack_from_file, "stream": unpack_from_stream}
+CURRENT_METHOD = [unpack_from_file]
 
 
-def run(place: Path, data: bytes, name: str = "data", **more) -> Unpacked:
-    path = place / name
+def unpack_data(folder: Path, data: bytes, name: str = "data", **more) -> UnpackResult:
+    path = folder / name
     path.write_bytes(data)
-    given = {"limit_bytes": None, "stop": lambda: None, "progress": lambda d, t: None, **more}
-    return WAY[0](path, place / "into", **given)
+    given = {"max_bytes": None, "check_cancelled": lambda: None, "progress": lambda d, t: None, **more}
+    return CURRENT_METHOD[0](path, folder / "into", **given)
 
 
-def failure(place: Path, data: bytes, name: str = "data", **more) -> FailedError:
+def unpack_error(folder: Path, data: bytes, name: str = "data", **more) -> FailedError:
     with pytest.raises(FailedError) as caught:
-        run(place, data, name, **more)
-    assert sorted(p.name for p in place.iterdir() if p.name != "into") == sorted([name, "witness"])
-    assert (place / "witness").read_text() == "untouched"
+        unpack_data(folder, data, name, **more)
+    assert sorted(p.name for p in folder.iterdir() if p.name != "into") == sorted([name, "witness"])
+    assert (folder / "witness").read_text() == "untouched"
     return caught.value
 
 
-ARCHIVES = {
-    "tar": plain_tar(),
-    "tar.gz": gzip.compress(plain_tar()),
-    "tar.bz2": bz2.compress(plain_tar()),
-    "tar.xz": lzma.compress(plain_tar()),
-    "zip": zip_of(FILES),
+SAMPLE_ARCHIVES = {
+    "tar": make_plain_tar(),
+    "tar.gz": gzip.compress(make_plain_tar()),
+    "tar.bz2": bz2.compress(make_plain_tar()),
+    "tar.xz": lzma.compress(make_plain_tar()),
+    "zip": make_zip(SAMPLE_FILES),
 }

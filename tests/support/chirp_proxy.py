@@ -10,15 +10,15 @@ import socketserver
 import threading
 
 COOKIE = "c0ffee"
-_WORD = re.compile(rb"((?:\\.|[^\\\s])+)", re.DOTALL)
-KNOWN = ("set_job_attr", "set_job_attr_delayed", "ulog")
+_ESCAPED_WORD = re.compile(rb"((?:\\.|[^\\\s])+)", re.DOTALL)
+SUPPORTED_COMMANDS = ("set_job_attr", "set_job_attr_delayed", "ulog")
 
 
-class _Handler(socketserver.StreamRequestHandler):
+class _ChirpHandler(socketserver.StreamRequestHandler):
     def handle(self) -> None:
         trusted = False
-        for line in self._lines():
-            words = [re.sub(rb"\\(.)", rb"\1", word, flags=re.DOTALL).decode() for word in _WORD.findall(line)]
+        for line in self._read_lines():
+            words = [re.sub(rb"\\(.)", rb"\1", word, flags=re.DOTALL).decode() for word in _ESCAPED_WORD.findall(line)]
             self.server.proxy.opened.wait()
             if not trusted:
                 trusted = words == ["cookie", COOKIE]
@@ -27,7 +27,7 @@ class _Handler(socketserver.StreamRequestHandler):
                 code = self.server.proxy.took(words)
             self.wfile.write(b"%d\n" % code)
 
-    def _lines(self):
+    def _read_lines(self):
         """An escaped end of line does not end the line."""
         line = b""
         while piece := self.rfile.readline():
@@ -37,7 +37,7 @@ class _Handler(socketserver.StreamRequestHandler):
                 line = b""
 
 
-class _Server(socketserver.ThreadingTCPServer):
+class _ChirpServer(socketserver.ThreadingTCPServer):
     daemon_threads = True
     allow_reuse_address = True
 
@@ -45,39 +45,39 @@ class _Server(socketserver.ThreadingTCPServer):
 class ChirpProxy:
     """`with ChirpProxy(folder) as proxy:` its `config` is what $_CONDOR_CHIRP_CONFIG names."""
 
-    def __init__(self, folder, knows=KNOWN):
-        self.config = folder / "chirp.config"
-        self.attributes, self.updates, self.lines = {}, [], []
-        self.knows = set(knows)
-        self.opened = threading.Event()  # while it is not set, nothing is answered
-        self.opened.set()
+    def __init__(self, folder, supported_commands=SUPPORTED_COMMANDS):
+        self.config_path = folder / "chirp.config"
+        self.attributes, self.updates, self.log_lines = {}, [], []
+        self.supported_commands = set(supported_commands)
+        self.is_responding = threading.Event()  # while it is not set, nothing is answered
+        self.is_responding.set()
         self._changed = threading.Condition()
 
     def __enter__(self):
-        self._server = _Server(("127.0.0.1", 0), _Handler)
+        self._server = _ChirpServer(("127.0.0.1", 0), _ChirpHandler)
         self._server.proxy = self
-        self.config.write_text(f"127.0.0.1 {self._server.server_address[1]} {COOKIE}\n")
+        self.config_path.write_text(f"127.0.0.1 {self._server.server_address[1]} {COOKIE}\n")
         threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
         return self
 
     def __exit__(self, *exc):
-        self.opened.set()
+        self.is_responding.set()
         self._server.shutdown()
         self._server.server_close()
 
-    def took(self, words):
+    def handle_command(self, words):
         verb, *rest = words
-        if verb not in self.knows:
+        if verb not in self.supported_commands:
             return -8
         with self._changed:
             if verb == "ulog":
-                self.lines.append(rest[0])
+                self.log_lines.append(rest[0])
             else:
                 self.attributes[rest[0]] = rest[1]
                 self.updates.append(rest[0])
             self._changed.notify_all()
         return 0
 
-    def wait(self, ready, timeout=20):
+    def wait_for(self, condition, timeout_s=20):
         with self._changed:
-            assert self._changed.wait_for(lambda: ready(self), timeout), (self.attributes, self.lines)
+            assert self._changed.wait_for(lambda: condition(self), timeout_s), (self.attributes, self.log_lines)

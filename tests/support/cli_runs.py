@@ -12,10 +12,10 @@ from pathlib import Path
 
 from packtrain.events import JournalReader, kinds
 
-PATIENCE_S = 300  # of a machine with load: it costs nothing when all is well
+TIMEOUT_S = 300  # of a machine with load: it costs nothing when all is well
 
 
-class Desk:
+class Workspace:
     """A person's folder: workflow files, runs and the store."""
 
     def __init__(self, folder: Path, **environment: str) -> None:
@@ -23,7 +23,7 @@ class Desk:
         kept = {k: v for k, v in os.environ.items() if not k.startswith("PACKTRAIN")}
         self.environment = {**kept, "PACKTRAIN_STORE": str(folder / "store.db"), "COLUMNS": "200", **environment}
 
-    def write(self, text: str, name: str = "workflow.yaml") -> Path:
+    def write_file(self, text: str, name: str = "workflow.yaml") -> Path:
         path = self.folder / name
         path.write_text(text, encoding="utf-8")
         return path
@@ -34,43 +34,43 @@ class Desk:
             command, cwd=self.folder, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
 
-    def call(self, *arguments: object, code: int | None = 0) -> str:
+    def run(self, *arguments: object, exit_code: int | None = 0) -> str:
         """Standard output; fails unless the exit code is the expected one (None: any)."""
         process = self.start(*arguments)
-        out, err = process.communicate(timeout=PATIENCE_S)
-        assert code in (None, process.returncode), f"{arguments}: exit {process.returncode}\n{out}\n{err}"
-        self.code, self.err = process.returncode, err
+        out, err = process.communicate(timeout=TIMEOUT_S)
+        assert exit_code in (None, process.returncode), f"{arguments}: exit {process.returncode}\n{out}\n{err}"
+        self.exit_code, self.stderr = process.returncode, err
         return out
 
-    def json(self, *arguments: object, code: int | None = 0):
-        return json.loads(self.call(*arguments, "--json", code=code))
+    def run_json(self, *arguments: object, exit_code: int | None = 0):
+        return json.loads(self.run(*arguments, "--json", exit_code=exit_code))
 
     def run_folder(self) -> Path:
-        (found,) = self.await_some(lambda: list((self.folder / ".packtrain" / "runs").glob("*/plan.json")))
+        (found,) = self.wait_for(lambda: list((self.folder / ".packtrain" / "runs").glob("*/plan.json")))
         return found.parent
 
-    def attempts(self) -> list[Path]:
+    def attempt_folders(self) -> list[Path]:
         return sorted(self.run_folder().glob("jobs/*/attempts/*"), key=lambda path: path.stat().st_mtime)
 
-    def await_some(self, look, patience_s=PATIENCE_S):
-        deadline = time.monotonic() + patience_s
+    def wait_for(self, condition, timeout_s=TIMEOUT_S):
+        deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
-            found = look()
+            found = condition()
             if found:
                 return found
             time.sleep(0.005)
         raise AssertionError("nothing came")
 
-    def events(self, kind: str | None = None):
+    def read_events(self, kind: str | None = None):
         paths = (self.folder / ".packtrain" / "runs").glob("*/jobs/*/attempts/*/journal.jsonl")
         found = [event for path in paths for event in JournalReader(path).read()]
         return [event for event in found if kind in (None, event.kind)]
 
-    def await_stage(self, stage: str):
-        return self.await_some(lambda: [e for e in self.events(kinds.STAGE_STARTED) if e.data["stage"] == stage])[0]
+    def wait_for_stage(self, stage: str):
+        return self.wait_for(lambda: [e for e in self.read_events(kinds.STAGE_STARTED) if e.data["stage"] == stage])[0]
 
     def agent_pid(self) -> int:
-        (event,) = self.await_some(lambda: self.events(kinds.ATTEMPT_STARTED)[-1:])
+        (event,) = self.wait_for(lambda: self.read_events(kinds.AGENT_STARTED)[-1:])
         return event.data["pid"]
 
     def kill_agent(self) -> None:

@@ -4,32 +4,45 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from packtrain.plan import Container, Environment, Input, Item, Job, Limits, Output, Plan, Ref, Resources, Run, Step
+from packtrain.plan import (
+    Container,
+    EnvironmentConfig,
+    Input,
+    Job,
+    Limits,
+    Location,
+    Output,
+    Plan,
+    RemoteFile,
+    Resources,
+    RunAction,
+    Step,
+)
 
-STEP = Step("train", Run("python3 train.py"))
+STEP = Step("train", RunAction("python3 train.py"))
 
 
-def job(number: int = 0, **more) -> Job:
+def make_job(number: int = 0, **more) -> Job:
     given = {"resources": Resources(mem_per_cpu_mb=2000), "limits": Limits(), "steps": (STEP,), **more}
     return Job(str(number), (), **given)
 
 
-def plan(*jobs: Job, **more) -> Plan:
-    return Plan("cifar-x7kq", "cifar", "htcondor", jobs or (job(),), **more)
+def make_plan(*jobs: Job, **more) -> Plan:
+    return Plan("cifar-x7kq", "cifar", "htcondor", jobs or (make_job(),), **more)
 
 
-def local(path: str | Path, delivery: str = "auto", **more) -> Input:
-    return Input("", "input", (Item(Path(path).name, (Ref(f"file://{path}"),)),), delivery=delivery, **more)
+def local_input(path: str | Path, transfer: str = "auto", **more) -> Input:
+    return Input("", "input", (RemoteFile(Path(path).name, (Location(f"file://{path}"),)),), transfer=transfer, **more)
 
 
-def remote(url: str = "osdf:///data/x.tar", delivery: str = "auto", **more) -> Input:
+def remote_input(url: str = "osdf:///data/x.tar", transfer: str = "auto", **more) -> Input:
     name = url.rpartition("/")[2]
-    return Input("", "input", (Item(name, (Ref(url, **more),)),), delivery=delivery)
+    return Input("", "input", (RemoteFile(name, (Location(url, **more),)),), transfer=transfer)
 
 
-def contained(image: str, **more) -> Environment:
-    return Environment(Container(image, **more))
+def container_environment(image: str, **more) -> EnvironmentConfig:
+    return EnvironmentConfig(Container(image, **more))
 
 
-def at(url: str) -> Output:
-    return Output(Ref(url))
+def output_at(url: str) -> Output:
+    return Output(Location(url))

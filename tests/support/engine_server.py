@@ -20,18 +20,18 @@ def main() -> None:
             name, arguments = pickle.load(sys.stdin.buffer)
         except EOFError:
             return
-        _answer(_call(engine, name, arguments))
+        _write_response(_call_engine(engine, name, arguments))
 
 
-def _call(engine: HtcondorEngine, name: str, arguments: tuple[Any, ...]) -> tuple[bool, Any]:
+def _call_engine(engine: HtcondorEngine, name: str, arguments: tuple[Any, ...]) -> tuple[bool, Any]:
     try:
         return True, getattr(engine, name)(*arguments)
     except Exception as error:
         return False, f"{type(error).__name__}: {error}"
 
 
-def _answer(answer: tuple[bool, Any]) -> None:
-    pickle.dump(answer, sys.stdout.buffer)
+def _write_response(response: tuple[bool, Any]) -> None:
+    pickle.dump(response, sys.stdout.buffer)
     sys.stdout.buffer.flush()
 
 

@@ -12,123 +12,143 @@ from packtrain.state import JobState, RunState
 RUN = "run-1"
 
 
-class Story:
+class RunBuilder:
     """A run of one or more jobs. Every method adds events; `state` folds what was told so far."""
 
     def __init__(self, *jobs: str) -> None:
         self.events: list[Event] = []
-        self.arrived: list[float] = []
+        self.received_at: list[float] = []
         self.now = 0.0
         self.epoch = 1
         self._seqs: dict[str, Iterator[int]] = {}
         points = {job: {} for job in jobs or ("0",)}
-        self.say("cli", kinds.RUN_CREATED, "", name="n", engine="local", folder="/x", jobs=len(points), points=points)
-        self.supervisor()
+        self.add_event(
+            "cli", kinds.RUN_CREATED, "", name="n", engine="local", folder="/x", jobs=len(points), points=points
+        )
+        self.start_supervisor()
 
-    def say(self, emitter: str, kind: str, job: str = "0", /, **data: Any) -> Event:
+    def add_event(self, emitter: str, kind: str, job: str = "0", /, **data: Any) -> Event:
         seq = next(self._seqs.setdefault(emitter, count(1)))
         event = Event(RUN, job, emitter, seq, kind, self.now, self.now, data)
         self.events.append(event)
-        self.arrived.append(self.now)
+        self.received_at.append(self.now)
         return event
 
-    def supervise(self, kind: str, job: str = "0", /, **data: Any) -> Event:
-        return self.say(f"supervisor-{self.epoch}", kind, job, epoch=self.epoch, **data)
+    def add_supervisor_event(self, kind: str, job: str = "0", /, **data: Any) -> Event:
+        return self.add_event(f"supervisor-{self.epoch}", kind, job, epoch=self.epoch, **data)
 
-    def supervisor(self) -> None:
-        self.supervise(kinds.SUPERVISOR_STARTED, "", host="h", pid=1)
+    def start_supervisor(self) -> None:
+        self.add_supervisor_event(kinds.SUPERVISOR_STARTED, "", host="h", pid=1)
 
-    def takeover(self) -> None:
+    def replace_supervisor(self) -> None:
         """The supervisor vanishes; another one goes on with the next epoch."""
         self.epoch += 1
-        self.supervisor()
+        self.start_supervisor()
 
-    def submit(self, decision: str = "0-1", job: str = "0", confirm: bool = True) -> None:
-        self.supervise(kinds.DECIDED, job, action="submit", id=decision, reason="r")
-        if confirm:
-            self.confirm(decision, job)
+    def submit(self, attempt_id: str = "0-1", job: str = "0", is_confirmed: bool = True) -> None:
+        self.add_supervisor_event(kinds.DECISION_MADE, job, action="submit", id=attempt_id, reason="r")
+        if is_confirmed:
+            self.confirm(attempt_id, job)
 
-    def confirm(self, decision: str = "0-1", job: str = "0") -> None:
-        self.supervise(kinds.CONFIRMED, job, id=decision, native=f"of epoch {self.epoch}", site="local")
+    def confirm(self, attempt_id: str = "0-1", job: str = "0") -> None:
+        self.add_supervisor_event(
+            kinds.ATTEMPT_SUBMITTED, job, id=attempt_id, native=f"of epoch {self.epoch}", site="local"
+        )
 
-    def cancel(self, decision: str = "0-1", job: str = "0") -> None:
-        self.supervise(kinds.DECIDED, job, action="cancel", target=decision, reason="r")
+    def cancel(self, attempt_id: str = "0-1", job: str = "0") -> None:
+        self.add_supervisor_event(kinds.DECISION_MADE, job, action="cancel", target=attempt_id, reason="r")
 
     def reopen(self, job: str = "0", requests: tuple[str, ...] = ()) -> None:
-        self.supervise(kinds.DECIDED, job, action="reopen", reason="r", requests=list(requests))
+        self.add_supervisor_event(kinds.DECISION_MADE, job, action="reopen", reason="r", requests=list(requests))
 
-    def start(self, agent: str = "agent-1", decision: str = "0-1", job: str = "0") -> None:
-        self.say(agent, kinds.ATTEMPT_STARTED, job, decision=decision, host="w1", pid=7, site="here")
+    def start_agent(self, agent: str = "agent-1", attempt_id: str = "0-1", job: str = "0") -> None:
+        self.add_event(agent, kinds.AGENT_STARTED, job, decision=attempt_id, host="w1", pid=7, site="here")
 
-    def stage(
-        self, name: str, agent: str = "agent-1", job: str = "0", seconds: float | None = 1.0, **more: Any
+    def add_stage(
+        self, name: str, agent: str = "agent-1", job: str = "0", duration_s: float | None = 1.0, **data: Any
     ) -> None:
-        self.say(agent, kinds.STAGE_STARTED, job, stage=name)
-        if seconds is not None:
-            self.say(agent, kinds.STAGE_ENDED, job, stage=name, seconds=seconds, **more)
+        self.add_event(agent, kinds.STAGE_STARTED, job, stage=name)
+        if duration_s is not None:
+            self.add_event(agent, kinds.STAGE_ENDED, job, stage=name, seconds=duration_s, **data)
 
-    def end(self, outcome: str = "succeeded", agent: str = "agent-1", job: str = "0", failure: str = "") -> None:
-        recorded = Failure.of(failure, "steps", "d") if failure else None
+    def end_agent(self, outcome: str = "succeeded", agent: str = "agent-1", job: str = "0", failure: str = "") -> None:
+        recorded = Failure.from_kind(failure, "steps", "d") if failure else None
         code = recorded.exit_code if recorded else 0
         data = recorded.to_data() if recorded else None
-        self.say(agent, kinds.ATTEMPT_ENDED, job, outcome=outcome, exit_code=code, failure=data, seconds=9.0)
+        self.add_event(agent, kinds.AGENT_ENDED, job, outcome=outcome, exit_code=code, failure=data, seconds=9.0)
 
-    def checkpoint(self, step: int, agent: str = "agent-1", job: str = "0") -> None:
-        self.say(agent, kinds.CHECKPOINT_SAVED, job, generation=1, step=step, bytes=9, seconds=0.1, sha256="")
+    def save_checkpoint(self, step: int, agent: str = "agent-1", job: str = "0") -> None:
+        self.add_event(agent, kinds.CHECKPOINT_SAVED, job, generation=1, step=step, bytes=9, seconds=0.1, sha256="")
 
-    def gone(self, decision: str = "0-1", job: str = "0", code: int | None = None, detail: str = "it went") -> None:
-        self.say(f"engine-{decision}", kinds.ATTEMPT_GONE, job, decision=decision, exit_code=code, detail=detail)
+    def end_attempt(
+        self, attempt_id: str = "0-1", job: str = "0", exit_code: int | None = None, detail: str = "it went"
+    ) -> None:
+        self.add_event(
+            f"engine-{attempt_id}", kinds.ATTEMPT_GONE, job, decision=attempt_id, exit_code=exit_code, detail=detail
+        )
 
-    def placed(self, start: int = 1, decision: str = "0-1", job: str = "0", site: str = "Site") -> None:
-        self.say("engine-log", kinds.ATTEMPT_PLACED, job, decision=decision, start=start, site=site, host="w9")
+    def place(self, execution: int = 1, attempt_id: str = "0-1", job: str = "0", site: str = "Site") -> None:
+        self.add_event(
+            "engine-log", kinds.EXECUTION_STARTED, job, decision=attempt_id, start=execution, site=site, host="w9"
+        )
 
-    def stopped(
+    def stop_execution(
         self,
-        start: int = 1,
-        decision: str = "0-1",
+        execution: int = 1,
+        attempt_id: str = "0-1",
         job: str = "0",
         kind: str = "evicted",
         emitters: tuple[str, ...] = (),
     ) -> None:
-        about = {"decision": decision, "start": start, "kind": kind, "detail": "it stopped", "emitters": list(emitters)}
-        self.say("engine-log", kinds.ATTEMPT_STOPPED, job, **about)
+        about = {
+            "attempt": attempt_id,
+            "start": execution,
+            "kind": kind,
+            "detail": "it stopped",
+            "emitters": list(emitters),
+        }
+        self.add_event("engine-log", kinds.EXECUTION_INTERRUPTED, job, **about)
 
-    def held(
+    def hold(
         self,
         action: str = "release",
-        start: int = 0,
-        decision: str = "0-1",
+        execution: int = 0,
+        attempt_id: str = "0-1",
         job: str = "0",
-        kind: str = "delivery_failed",
+        kind: str = "transfer_failed",
     ) -> int:
-        about = {"decision": decision, "action": action, "kind": kind, "detail": "it is held", "code": 13}
-        return self.say("engine-log", kinds.ATTEMPT_HELD, job, **about, **({"start": start} if start else {})).seq
+        about = {"attempt": attempt_id, "action": action, "kind": kind, "detail": "it is held", "code": 13}
+        return self.add_event(
+            "engine-log", kinds.ATTEMPT_HELD, job, **about, **({"start": execution} if execution else {})
+        ).seq
 
-    def released(self, decision: str = "0-1", job: str = "0") -> None:
-        self.say("engine-log", kinds.ATTEMPT_RELEASED, job, decision=decision)
+    def release(self, attempt_id: str = "0-1", job: str = "0") -> None:
+        self.add_event("engine-log", kinds.ATTEMPT_RELEASED, job, decision=attempt_id)
 
-    def transfer(self, direction: str, what: str, start: int = 1, decision: str = "0-1", job: str = "0") -> None:
-        about = {"decision": decision, "start": start, "direction": direction, "what": what}
-        self.say("engine-log", kinds.ATTEMPT_TRANSFER, job, **about)
+    def add_transfer(
+        self, direction: str, state: str, execution: int = 1, attempt_id: str = "0-1", job: str = "0"
+    ) -> None:
+        about = {"attempt": attempt_id, "start": execution, "direction": direction, "what": state}
+        self.add_event("engine-log", kinds.ATTEMPT_TRANSFER, job, **about)
 
-    def answer(self, action: str, hold: int, decision: str = "0-1", job: str = "0") -> None:
-        self.supervise(kinds.DECIDED, job, action=action, target=decision, hold=hold, reason="r")
+    def answer_hold(self, action: str, hold_seq: int, attempt_id: str = "0-1", job: str = "0") -> None:
+        self.add_supervisor_event(kinds.DECISION_MADE, job, action=action, target=attempt_id, hold=hold_seq, reason="r")
 
-    def request(self, job: str = "0", reason: str = "") -> str:
-        event = self.say(f"cli-{len(self.events)}", kinds.REQUESTED, job, action="cancel", reason=reason)
+    def request_cancel(self, job: str = "0", reason: str = "") -> str:
+        event = self.add_event(f"cli-{len(self.events)}", kinds.USER_REQUESTED, job, action="cancel", reason=reason)
         return f"{event.emitter}:{event.seq}"
 
-    def verdict(self, verdict: str, job: str = "0", requests: tuple[str, ...] = (), **more: Any) -> None:
-        self.supervise(kinds.JOB_ENDED, job, verdict=verdict, reason="r", requests=list(requests), **more)
+    def end_job(self, status: str, job: str = "0", requests: tuple[str, ...] = (), **more: Any) -> None:
+        self.add_supervisor_event(kinds.JOB_ENDED, job, verdict=status, reason="r", requests=list(requests), **more)
 
-    def fail(self, number: int, failure: str, job: str = "0") -> None:
+    def add_failed_attempt(self, number: int, failure: str, job: str = "0") -> None:
         """A whole attempt that ends with a failure."""
         self.submit(f"{job}-{number}", job)
-        self.start(f"agent-{job}-{number}", f"{job}-{number}", job)
-        self.end("failed", f"agent-{job}-{number}", job, failure)
-        self.gone(f"{job}-{number}", job, 10)
+        self.start_agent(f"agent-{job}-{number}", f"{job}-{number}", job)
+        self.end_agent("failed", f"agent-{job}-{number}", job, failure)
+        self.end_attempt(f"{job}-{number}", job, 10)
 
-    def fail_at(
+    def add_failed_attempt_at(
         self,
         site: str,
         number: int,
@@ -136,35 +156,35 @@ class Story:
         job: str = "0",
         host: str = "w1",
         detail: str = "d",
-        seconds: float = 9.0,
+        duration_s: float = 9.0,
     ) -> None:
         """A whole attempt that ends with a failure at a site."""
         decision, agent = f"{job}-{number}", f"agent-{job}-{number}"
         self.submit(decision, job)
-        self.say(agent, kinds.ATTEMPT_STARTED, job, decision=decision, host=host, pid=7, site=site)
-        told = Failure.of(failure, "steps", detail)
-        about = {"outcome": "failed", "exit_code": told.exit_code, "failure": told.to_data(), "seconds": seconds}
-        self.say(agent, kinds.ATTEMPT_ENDED, job, **about)
-        self.gone(decision, job, told.exit_code)
+        self.add_event(agent, kinds.AGENT_STARTED, job, decision=decision, host=host, pid=7, site=site)
+        told = Failure.from_kind(failure, "steps", detail)
+        about = {"outcome": "failed", "exit_code": told.exit_code, "failure": told.to_data(), "seconds": duration_s}
+        self.add_event(agent, kinds.AGENT_ENDED, job, **about)
+        self.end_attempt(decision, job, told.exit_code)
 
-    def succeed_at(self, site: str, number: int, job: str = "0", host: str = "w1") -> None:
+    def add_succeeded_attempt_at(self, site: str, number: int, job: str = "0", host: str = "w1") -> None:
         decision, agent = f"{job}-{number}", f"agent-{job}-{number}"
         self.submit(decision, job)
-        self.say(agent, kinds.ATTEMPT_STARTED, job, decision=decision, host=host, pid=7, site=site)
-        self.end("succeeded", agent, job)
+        self.add_event(agent, kinds.AGENT_STARTED, job, decision=decision, host=host, pid=7, site=site)
+        self.end_agent("succeeded", agent, job)
 
-    def leave(self, number: int, step: int | None = None, job: str = "0") -> None:
+    def add_checkpointed_attempt(self, number: int, step: int | None = None, job: str = "0") -> None:
         """A whole attempt that leaves in time, with a checkpoint of this training step."""
         self.submit(f"{job}-{number}", job)
-        self.start(f"agent-{job}-{number}", f"{job}-{number}", job)
+        self.start_agent(f"agent-{job}-{number}", f"{job}-{number}", job)
         if step is not None:
-            self.checkpoint(step, f"agent-{job}-{number}", job)
-        self.end("continue", f"agent-{job}-{number}", job)
+            self.save_checkpoint(step, f"agent-{job}-{number}", job)
+        self.end_agent("continue", f"agent-{job}-{number}", job)
 
     @property
     def state(self) -> RunState:
         state = RunState(RUN)
-        for event, arrived in zip(self.events, self.arrived, strict=True):
+        for event, arrived in zip(self.events, self.received_at, strict=True):
             state.apply(event, arrived)
         return state
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from packtrain.engines.api import Capabilities, Sighting, Ticket
+from packtrain.engines.api import AttemptUpdate, Capabilities, SubmitRequest
 from packtrain.events import Event, Failure, JournalReader, kinds
 from packtrain.plan import AttemptFolder, RunFolder
 
@@ -24,107 +24,111 @@ class FakeEngine:
         folder: RunFolder,
         script: Mapping[str, Sequence[str]] | None = None,
         capacity: int = 100,
-        between: Callable[[], None] = lambda: None,
+        on_wait: Callable[[], None] = lambda: None,
     ) -> None:
-        self.capabilities = Capabilities("fake", containers=False, cpus=1, memory_mb=1024, gpus=0)
-        self._folder, self._capacity, self._between = folder, capacity, between
+        self.capabilities = Capabilities("fake", supports_containers=False, cpus=1, memory_mb=1024, gpus=0)
+        self._folder, self._capacity, self._on_wait = folder, capacity, on_wait
         self._script = {} if script is None else script
-        self._queued: dict[str, Ticket] = {}
-        self._running: dict[str, Ticket] = {}
+        self._queued: dict[str, SubmitRequest] = {}
+        self._running: dict[str, SubmitRequest] = {}
         self._cancelled: set[str] = set()
 
-    def submit(self, tickets: Sequence[Ticket]) -> Mapping[str, str]:
-        self._note(tickets)
-        for ticket in tickets:
-            if ticket.decision not in self._running and not self._attempt(ticket).claim.exists():
-                self._queued[ticket.decision] = ticket
-        self._start_what_fits()
-        return {ticket.decision: "native" for ticket in tickets}
+    def submit(self, requests: Sequence[SubmitRequest]) -> Mapping[str, str]:
+        self._log_submits(requests)
+        for ticket in requests:
+            if ticket.attempt_id not in self._running and not self._attempt_folder(ticket).claim.exists():
+                self._queued[ticket.attempt_id] = ticket
+        self._start_queued()
+        return {ticket.attempt_id: "native" for ticket in requests}
 
-    def look(self, tickets: Sequence[Ticket]) -> Sequence[Sighting]:
-        known = [ticket for ticket in tickets if self._attempt(ticket).claim.exists()]
-        self._running.update({t.decision: t for t in known if not _over(self._attempt(t)).exists()})
-        return [self._sighting(ticket) for ticket in known]
+    def recover(self, requests: Sequence[SubmitRequest]) -> Sequence[AttemptUpdate]:
+        known = [ticket for ticket in requests if self._attempt_folder(ticket).claim.exists()]
+        self._running.update({t.attempt_id: t for t in known if not _exit_code_path(self._attempt_folder(t)).exists()})
+        return [self._make_update(ticket) for ticket in known]
 
-    def cancel(self, decisions: Sequence[str]) -> None:
-        self._cancelled.update(d for d in decisions if d in self._queued or d in self._running)
+    def cancel(self, attempt_ids: Sequence[str]) -> None:
+        self._cancelled.update(d for d in attempt_ids if d in self._queued or d in self._running)
 
-    def release(self, decisions: Sequence[str]) -> None:
-        self.released = [*getattr(self, "released", []), *decisions]
+    def release(self, attempt_ids: Sequence[str]) -> None:
+        self.released_ids = [*getattr(self, "released", []), *attempt_ids]
 
-    def accept(self, tickets: Sequence[Ticket]) -> None:
-        self.accepted = [*getattr(self, "accepted", []), *(ticket.decision for ticket in tickets)]
+    def commit_outputs(self, requests: Sequence[SubmitRequest]) -> None:
+        self.committed_ids = [*getattr(self, "accepted", []), *(ticket.attempt_id for ticket in requests)]
 
-    def poll(self) -> Sequence[Sighting]:
+    def poll(self) -> Sequence[AttemptUpdate]:
         before_start = [self._queued.pop(d) for d in sorted(self._cancelled & set(self._queued))]
-        gone = [Sighting(t.decision, t.job.id, "gone", detail="cancelled before it started") for t in before_start]
+        gone = [
+            AttemptUpdate(t.attempt_id, t.job.id, "gone", detail="cancelled before it started") for t in before_start
+        ]
         for ticket in self._running.values():
-            self._play(ticket)
-        seen = [self._sighting(ticket) for ticket in self._running.values()]
+            self._run_script(ticket)
+        seen = [self._make_update(ticket) for ticket in self._running.values()]
         for sighting in seen:
             if sighting.status == "gone":
-                del self._running[sighting.decision]
-        self._start_what_fits()
+                del self._running[sighting.attempt_id]
+        self._start_queued()
         return gone + seen
 
-    def wait(self, timeout: float) -> None:
-        self._between()
+    def wait(self, timeout_s: float) -> None:
+        self._on_wait()
 
-    def submitted(self) -> list[str]:
+    def read_submitted_ids(self) -> list[str]:
         """The decisions of every `submit`, by whichever object and process."""
         path = self._folder.root / "pool.log"
         return path.read_text().split() if path.exists() else []
 
-    def _note(self, tickets: Sequence[Ticket]) -> None:
+    def _log_submits(self, requests: Sequence[SubmitRequest]) -> None:
         self._folder.root.mkdir(parents=True, exist_ok=True)
         with open(self._folder.root / "pool.log", "a") as log:
-            log.writelines(f"{ticket.decision}\n" for ticket in tickets)
+            log.writelines(f"{ticket.attempt_id}\n" for ticket in requests)
 
-    def _attempt(self, ticket: Ticket) -> AttemptFolder:
-        return self._folder.attempt(ticket.job.id, ticket.decision)
+    def _attempt_folder(self, request: SubmitRequest) -> AttemptFolder:
+        return self._folder.attempt_folder(request.job.id, request.attempt_id)
 
-    def _start_what_fits(self) -> None:
+    def _start_queued(self) -> None:
         for decision in list(self._queued):
             if len(self._running) >= self._capacity:
                 return
             ticket = self._running[decision] = self._queued.pop(decision)
-            self._attempt(ticket).root.mkdir(parents=True)
-            self._attempt(ticket).claim.touch()
-            self._say(ticket, kinds.ATTEMPT_STARTED, decision=decision, host="fake", pid=1, site="fake")
+            self._attempt_folder(ticket).root.mkdir(parents=True)
+            self._attempt_folder(ticket).claim.touch()
+            self._write_event(ticket, kinds.AGENT_STARTED, decision=decision, host="fake", pid=1, site="fake")
 
-    def _play(self, ticket: Ticket) -> None:
-        words = self._script.get(ticket.job.id, (SUCCEED,))
-        number = int(ticket.decision.rpartition("-")[2])
+    def _run_script(self, request: SubmitRequest) -> None:
+        words = self._script.get(request.job.id, (SUCCEED,))
+        number = int(request.attempt_id.rpartition("-")[2])
         word = words[min(number, len(words)) - 1]
-        if ticket.decision in self._cancelled:
-            self._end(ticket, "failed", "terminated")
+        if request.attempt_id in self._cancelled:
+            self._end_attempt(request, "failed", "terminated")
         elif word == SUCCEED:
-            self._end(ticket, "succeeded")
+            self._end_attempt(request, "succeeded")
         elif word == LOST:
-            _over(self._attempt(ticket)).write_text("-9")
+            _exit_code_path(self._attempt_folder(request)).write_text("-9")
         elif word != HANG:
-            self._end(ticket, "failed", word)
+            self._end_attempt(request, "failed", word)
 
-    def _end(self, ticket: Ticket, outcome: str, kind: str = "") -> None:
-        failure = Failure.of(kind, "steps", "by the script") if kind else None
+    def _end_attempt(self, request: SubmitRequest, outcome: str, kind: str = "") -> None:
+        failure = Failure.from_kind(kind, "steps", "by the script") if kind else None
         code = failure.exit_code if failure else 0
         data = failure.to_data() if failure else None
-        self._say(ticket, kinds.ATTEMPT_ENDED, outcome=outcome, exit_code=code, failure=data, seconds=1.0)
-        _over(self._attempt(ticket)).write_text(str(code))
+        self._write_event(request, kinds.AGENT_ENDED, outcome=outcome, exit_code=code, failure=data, seconds=1.0)
+        _exit_code_path(self._attempt_folder(request)).write_text(str(code))
 
-    def _sighting(self, ticket: Ticket) -> Sighting:
-        over = _over(self._attempt(ticket))
+    def _make_update(self, request: SubmitRequest) -> AttemptUpdate:
+        over = _exit_code_path(self._attempt_folder(request))
         if not over.exists():
-            return Sighting(ticket.decision, ticket.job.id, "running", "native", "fake")
-        return Sighting(ticket.decision, ticket.job.id, "gone", "native", "fake", int(over.read_text()), "it ended")
+            return AttemptUpdate(request.attempt_id, request.job.id, "running", "native", "fake")
+        return AttemptUpdate(
+            request.attempt_id, request.job.id, "gone", "native", "fake", int(over.read_text()), "it ended"
+        )
 
-    def _say(self, ticket: Ticket, kind: str, **data: Any) -> None:
-        path = self._attempt(ticket).journal
+    def _write_event(self, request: SubmitRequest, kind: str, **data: Any) -> None:
+        path = self._attempt_folder(request).journal
         seq = len(JournalReader(path).read()) + 1
-        event = Event(self._folder.root.name, ticket.job.id, f"agent-{ticket.decision}", seq, kind, 1.0, 1.0, data)
+        event = Event(self._folder.root.name, request.job.id, f"agent-{request.attempt_id}", seq, kind, 1.0, 1.0, data)
         with open(path, "a") as journal:
             journal.write(event.to_json() + "\n")
 
 
-def _over(attempt: AttemptFolder) -> Path:
-    return attempt.root / "over"
+def _exit_code_path(attempt_folder: AttemptFolder) -> Path:
+    return attempt_folder.root / "over"

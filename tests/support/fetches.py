@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from packtrain.errors import FailedError
-from packtrain.plan import Digest, Item, Ref
+from packtrain.plan import Digest, Location, RemoteFile
 from packtrain.transfer import crc32c
-from packtrain.transfer.fetch import Fetched, fetch
-from testbed.http_server import Origin
+from packtrain.transfer.fetch import FetchResult, fetch
+from testbed.http_server import HttpServer
 
 
-def crc32c_of(data: bytes) -> str:
-    running = crc32c.Crc32c()
+def crc32c_hex(data: bytes) -> str:
+    running = crc32c.PureCrc32c()
     running.update(data)
     return running.hexdigest()
 
@@ -24,32 +24,45 @@ def crc32c_of(data: bytes) -> str:
 DATA = os.urandom(700_001)
 SHA256 = Digest("sha256", hashlib.sha256(DATA).hexdigest())
 MD5 = Digest("md5", hashlib.md5(DATA).hexdigest())
-CRC32C = Digest("crc32c", crc32c_of(DATA))
-NAME = "data.bin"
+CRC32C = Digest("crc32c", crc32c_hex(DATA))
+FILENAME = "data.bin"
 
 
-def item(*urls: str, **more) -> Item:
-    return Item(NAME, tuple(Ref(url) for url in urls), **more)
+def make_remote_file(*urls: str, **more) -> RemoteFile:
+    return RemoteFile(FILENAME, tuple(Location(url) for url in urls), **more)
 
 
-def run(thing: Item, target: Path, patience_s: float = 5.0, stop=lambda: None, progress=lambda d, t: None) -> Fetched:
-    return fetch(thing, target, str, patience_s=patience_s, stop=stop, progress=progress)
+def fetch_file(
+    remote_file: RemoteFile,
+    target: Path,
+    retry_timeout_s: float = 5.0,
+    check_cancelled=lambda: None,
+    on_progress=lambda d, t: None,
+) -> FetchResult:
+    return fetch(
+        remote_file,
+        target,
+        str,
+        retry_timeout_s=retry_timeout_s,
+        check_cancelled=check_cancelled,
+        on_progress=on_progress,
+    )
 
 
-def failure(thing: Item, target: Path, patience_s: float = 0.0) -> FailedError:
+def fetch_error(remote_file: RemoteFile, target: Path, retry_timeout_s: float = 0.0) -> FailedError:
     with pytest.raises(FailedError) as caught:
-        run(thing, target, patience_s)
+        fetch_file(remote_file, target, retry_timeout_s)
     assert not target.exists()
     return caught.value
 
 
-def ranges(origin: Origin) -> list:
-    return [seen.headers.get("range") for seen in origin.seen]
+def requested_ranges(server: HttpServer) -> list:
+    return [seen.headers.get("range") for seen in server.requests]
 
 
-def other_etag(folder: Path, name: str, data: bytes) -> Path:
+def copy_with_other_etag(folder: Path, name: str, data: bytes) -> Path:
     other = folder.parent / name
     other.mkdir()
-    (other / NAME).write_bytes(data)
-    os.utime(other / NAME, ns=(1, 1))
+    (other / FILENAME).write_bytes(data)
+    os.utime(other / FILENAME, ns=(1, 1))
     return other

@@ -14,26 +14,28 @@ from pathlib import Path
 from torch.utils.data import default_collate
 
 import packtrain.torch.streaming
-from packtrain.torch.streaming import Loader
+from packtrain.torch.streaming import StreamingLoader
 
 
-class FromFiles(Loader):
+class FolderLoader(StreamingLoader):
     folder: Path
 
     def __iter__(self) -> Iterator:
         cursor, samples = self._cursor, self._samples
-        dealt, index = cursor.dealt(), samples.index
+        dealt, index = cursor.partition(), samples.index
         names = list(index.names())
-        streams = [dealt.stream(self._rank, worker).numbers() for worker in range(dealt.split.workers)]
-        for number in range(dealt.batches):
-            chosen = islice(streams[number % len(streams)], dealt.split.batch)
-            batch = [samples._decode((self.folder / names[one]).read_bytes(), index.classes[one]) for one in chosen]
-            cursor.delivered()
+        streams = [
+            dealt.worker_order(self._rank, worker).sample_numbers() for worker in range(dealt.config.num_workers)
+        ]
+        for number in range(dealt.n_batches):
+            chosen = islice(streams[number % len(streams)], dealt.config.batch_size)
+            batch = [samples._decode_fn((self.folder / names[one]).read_bytes(), index.labels[one]) for one in chosen]
+            cursor.advance()
             yield default_collate(batch)
 
 
 if __name__ == "__main__":
-    FromFiles.folder = Path(sys.argv[1])
-    packtrain.torch.streaming.Loader = FromFiles
+    FolderLoader.folder = Path(sys.argv[1])
+    packtrain.torch.streaming.StreamingLoader = FolderLoader
     sys.argv = sys.argv[2:]
     runpy.run_path(sys.argv[0], run_name="__main__")

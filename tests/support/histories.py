@@ -4,70 +4,95 @@ from __future__ import annotations
 
 import random
 
-from packtrain.report.history import Attempt, Category, History, Job, Move, Outcome, Phase, Span
+from packtrain.report.history import (
+    ExecutionRecord,
+    FailureCategory,
+    InputTransfer,
+    JobHistory,
+    JobRecord,
+    Outcome,
+    Phase,
+    PhaseSpan,
+)
 
-SITES = {"CHTC-Spark-CE1": 11200, "PDX-Coeus-CE1": 14800, "GP-ARGO-ksu-backfill": 19000, "SDSC-PRP-CE1": 12500,
+COMPUTE_S_BY_SITE = {"CHTC-Spark-CE1": 11200, "PDX-Coeus-CE1": 14800, "GP-ARGO-ksu-backfill": 19000, "SDSC-PRP-CE1": 12500,
          "UColorado_HEP": 16000}  # fmt: skip
-_SIZE = 137_000_000_000
-_START = 1_790_000_000.0
+_DATASET_BYTES = 137_000_000_000
+_STARTED_AT = 1_790_000_000.0
 
 
-def random_history(jobs: int, seed: int = 0, *, name: str = "a week on the pool", absolute: bool = True) -> History:
+def make_random_history(
+    n_jobs: int, seed: int = 0, *, name: str = "a week on the pool", absolute: bool = True
+) -> JobHistory:
     chance = random.Random(seed)
-    made = tuple(_job(chance, number, absolute) for number in range(jobs))
-    return History(
-        name, "log" if absolute else "table", made, untold=("Nobody looked at the outputs.",), absolute=absolute
+    made = tuple(_random_job(chance, number, absolute) for number in range(n_jobs))
+    return JobHistory(
+        name,
+        "log" if absolute else "table",
+        made,
+        limitations=("Nobody looked at the outputs.",),
+        has_timestamps=absolute,
     )
 
 
-def _job(chance: random.Random, number: int, absolute: bool) -> Job:
-    now = submitted = (_START + number * chance.uniform(0, 60)) if absolute else 0.0
-    waits: list[Span] = []
-    attempts: list[Attempt] = []
-    ends = chance.choices(_ENDS, _ODDS)[0]
+def _random_job(rng: random.Random, number: int, absolute: bool) -> JobRecord:
+    now = submitted = (_STARTED_AT + number * rng.uniform(0, 60)) if absolute else 0.0
+    waits: list[PhaseSpan] = []
+    attempts: list[ExecutionRecord] = []
+    ends = rng.choices(_END_SEQUENCES, _END_WEIGHTS)[0]
     for end in ends:
-        wait = chance.expovariate(1 / 1200) if absolute else 0.0
-        waits.append(Span(Phase.QUEUED, now, now + wait))
-        attempt = _attempt(chance, len(attempts) + 1, now + wait, end)
+        wait = rng.expovariate(1 / 1200) if absolute else 0.0
+        waits.append(PhaseSpan(Phase.QUEUED, now, now + wait))
+        attempt = _random_execution(rng, len(attempts) + 1, now + wait, end)
         attempts.append(attempt)
         now = attempt.end
     last = attempts[-1]
-    held = Phase.TRANSFER_IN if last.category is Category.TRANSFER else None
-    return Job(
+    held = Phase.TRANSFER_IN if last.category is FailureCategory.TRANSFER else None
+    return JobRecord(
         f"7945{69 + number // 1000}.{number % 1000:03}", tuple(attempts), last.outcome, submitted, now, tuple(waits),
-        category=last.category, reason=last.reason, held_in=held,
+        category=last.category, reason=last.reason, held_in_phase=held,
     )  # fmt: skip
 
 
 _GOOD, _STALL, _EVICT, _404, _LIMIT, _OUTPUT = "good", "stall", "evict", "404", "limit", "output"
-_ENDS = [(_GOOD,), (_STALL, _GOOD), (_STALL, _STALL, _STALL, _GOOD), (_EVICT, _GOOD), (_404,), (_LIMIT,), (_OUTPUT,)]
-_ODDS = [60, 12, 6, 5, 12, 2, 3]
-_VERDICTS = {
-    _GOOD: (Outcome.SUCCEEDED, Category.NONE, ""),
-    _STALL: (Outcome.FAILED, Category.TRANSFER, "transfer stalled: no byte for 60 minutes"),
-    _EVICT: (Outcome.EVICTED, Category.EVICTION, "the pool took the machine back"),
-    _404: (Outcome.HELD, Category.TRANSFER, "Transfer input files failure: 404 page not found"),
-    _LIMIT: (Outcome.TIME_LIMIT, Category.TIME_LIMIT, "the job ran longer than 20 hours"),
-    _OUTPUT: (Outcome.WRONG_OUTPUT, Category.OUTPUT, "model.pt is missing"),
+_END_SEQUENCES = [
+    (_GOOD,),
+    (_STALL, _GOOD),
+    (_STALL, _STALL, _STALL, _GOOD),
+    (_EVICT, _GOOD),
+    (_404,),
+    (_LIMIT,),
+    (_OUTPUT,),
+]
+_END_WEIGHTS = [60, 12, 6, 5, 12, 2, 3]
+_OUTCOME_BY_END = {
+    _GOOD: (Outcome.SUCCEEDED, FailureCategory.NONE, ""),
+    _STALL: (Outcome.FAILED, FailureCategory.TRANSFER, "transfer stalled: no byte for 60 minutes"),
+    _EVICT: (Outcome.EVICTED, FailureCategory.EVICTION, "the pool took the machine back"),
+    _404: (Outcome.HELD, FailureCategory.TRANSFER, "Transfer input files failure: 404 page not found"),
+    _LIMIT: (Outcome.TIME_LIMIT, FailureCategory.TIME_LIMIT, "the job ran longer than 20 hours"),
+    _OUTPUT: (Outcome.WRONG_OUTPUT, FailureCategory.WRONG_OUTPUT, "model.pt is missing"),
 }
 
 
-def _attempt(chance: random.Random, number: int, start: float, end: str) -> Attempt:
-    site = chance.choice(list(SITES))
-    lengths = [(Phase.START, chance.uniform(5, 60))]
+def _random_execution(rng: random.Random, number: int, start: float, end: str) -> ExecutionRecord:
+    site = rng.choice(list(COMPUTE_S_BY_SITE))
+    lengths = [(Phase.SETUP, rng.uniform(5, 60))]
     whole = end not in (_STALL, _404)
-    fetched = chance.uniform(400, 3400) if whole else 3700.0 if end == _STALL else chance.uniform(5, 600)
+    fetched = rng.uniform(400, 3400) if whole else 3700.0 if end == _STALL else rng.uniform(5, 600)
     lengths.append((Phase.TRANSFER_IN, fetched))
     if whole:
-        compute = chance.gauss(SITES[site], SITES[site] / 20)
+        compute = rng.gauss(COMPUTE_S_BY_SITE[site], COMPUTE_S_BY_SITE[site] / 20)
         lengths.append((Phase.EXECUTE, 72000.0 if end == _LIMIT else compute / 3 if end == _EVICT else compute))
     if end in (_GOOD, _OUTPUT):
-        lengths.append((Phase.TRANSFER_OUT, chance.uniform(5, 90)))
+        lengths.append((Phase.TRANSFER_OUT, rng.uniform(5, 90)))
     spans, now = [], start
     for phase, seconds in lengths:
-        spans.append(Span(phase, now, now + seconds))
+        spans.append(PhaseSpan(phase, now, now + seconds))
         now += seconds
-    size = _SIZE if whole else round(_SIZE * chance.uniform(0.2, 0.6)) if end == _STALL else None
-    move = Move(spans[1].start, fetched, size, f"cache{chance.randrange(3)}.example", whole)
-    outcome, category, reason = _VERDICTS[end]
-    return Attempt(number, tuple(spans), outcome, site, f"node{chance.randrange(99)}", reason, category, 1.0, (move,))
+    size = _DATASET_BYTES if whole else round(_DATASET_BYTES * rng.uniform(0.2, 0.6)) if end == _STALL else None
+    move = InputTransfer(spans[1].start, fetched, size, f"cache{rng.randrange(3)}.example", whole)
+    outcome, category, reason = _OUTCOME_BY_END[end]
+    return ExecutionRecord(
+        number, tuple(spans), outcome, site, f"node{rng.randrange(99)}", reason, category, 1.0, (move,)
+    )

@@ -9,9 +9,9 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from packtrain.errors import TransferError
-from packtrain.plan import Ref
-from packtrain.transfer.api import WHOLE, Entry, ObjectInfo, Span
-from packtrain.transfer.http.request_body import Sent, unwatched
+from packtrain.plan import Location
+from packtrain.transfer.api import FULL_RANGE, ByteRange, ListedObject, ObjectInfo
+from packtrain.transfer.http.request_body import OnBytesSent, ignore_bytes_sent
 
 
 class MemoryStream(io.BytesIO):
@@ -23,33 +23,35 @@ class MemoryStream(io.BytesIO):
         return super().read(size)
 
 
-class MemoryStore:
+class MemoryBackend:
     """Source and Sink over `objects`: address → bytes."""
 
     def __init__(self) -> None:
         self.objects: dict[str, bytes] = {}
 
-    def stat(self, ref: Ref) -> ObjectInfo:
-        data = self._data(ref)
-        return ObjectInfo(size=len(data), etag=f"{hash(data):x}", ranges=True)
+    def stat(self, location: Location) -> ObjectInfo:
+        data = self._read_object(location)
+        return ObjectInfo(size=len(data), etag=f"{hash(data):x}", accepts_ranges=True)
 
-    def open(self, ref: Ref, span: Span = WHOLE) -> MemoryStream:
-        return MemoryStream(self._data(ref)[span.start : span.stop], self.stat(ref), span.start)
+    def open(self, location: Location, byte_range: ByteRange = FULL_RANGE) -> MemoryStream:
+        return MemoryStream(
+            self._read_object(location)[byte_range.start : byte_range.stop], self.stat(location), byte_range.start
+        )
 
-    def list(self, ref: Ref) -> Iterator[Entry]:
-        below = ref.url.rstrip("/") + "/"
+    def list(self, location: Location) -> Iterator[ListedObject]:
+        below = location.url.rstrip("/") + "/"
         for url in sorted(url for url in self.objects if url.startswith(below)):
-            yield Entry(unquote(url[len(below) :]), len(self.objects[url]), replace(ref, url=url))
+            yield ListedObject(unquote(url[len(below) :]), len(self.objects[url]), replace(location, url=url))
 
-    def put(self, ref: Ref, path: Path, sent: Sent = unwatched) -> None:
-        self.objects[ref.url] = path.read_bytes()
-        sent(len(self.objects[ref.url]))
+    def put(self, location: Location, path: Path, on_bytes_sent: OnBytesSent = ignore_bytes_sent) -> None:
+        self.objects[location.url] = path.read_bytes()
+        on_bytes_sent(len(self.objects[location.url]))
 
-    def delete(self, ref: Ref) -> None:
-        self.objects.pop(ref.url, None)
+    def delete(self, location: Location) -> None:
+        self.objects.pop(location.url, None)
 
-    def _data(self, ref: Ref) -> bytes:
+    def _read_object(self, location: Location) -> bytes:
         try:
-            return self.objects[ref.url]
+            return self.objects[location.url]
         except KeyError:
-            raise TransferError("object_missing", f"{ref.url} does not exist", ref.url) from None
+            raise TransferError("object_missing", f"{location.url} does not exist", location.url) from None

@@ -2,5 +2,5 @@
 
 from pathlib import Path
 
-TESTS = Path(__file__).resolve().parents[1]
-ROOT = TESTS.parent
+TESTS_DIR = Path(__file__).resolve().parents[1]
+PROJECT_ROOT = TESTS_DIR.parent

@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 from packtrain.plan import Job, Limits, Recovery, Resources
-from packtrain.supervise.policies import Rules
-from tests.support.event_builder import Story
+from packtrain.supervise.policies import PolicyConfig
+from tests.support.event_builder import RunBuilder
 
-HOUR = 3600.0
-
-
-def pool(jobs=1, many_sites=True, limits=None, inputs=(), **recovery):
-    made = {str(n): Job(str(n), (), Resources(), limits or Limits(), (), inputs=inputs) for n in range(jobs)}
-    return Rules(Recovery(**recovery), made, many_sites=many_sites)
+HOUR_S = 3600.0
 
 
-def names(jobs):
-    return [str(n) for n in range(jobs)]
+def make_policy_config(n_jobs=1, has_multiple_sites=True, limits=None, inputs=(), **recovery):
+    made = {str(n): Job(str(n), (), Resources(), limits or Limits(), (), inputs=inputs) for n in range(n_jobs)}
+    return PolicyConfig(Recovery(**recovery), made, many_sites=has_multiple_sites)
 
 
-def failing_alike(sites, kind="step_failed", jobs=100, detail="exit code 1"):
+def job_ids(n_jobs):
+    return [str(n) for n in range(n_jobs)]
+
+
+def build_identical_failures(sites, kind="step_failed", n_jobs=100, detail="exit code 1"):
     """The first jobs failed at these sites, the others are in the queue."""
-    story = Story(*names(jobs))
-    for number in range(jobs):
+    story = RunBuilder(*job_ids(n_jobs))
+    for number in range(n_jobs):
         if number < len(sites):
-            story.fail_at(sites[number], 1, kind, str(number), detail=detail)
+            story.add_failed_attempt_at(sites[number], 1, kind, str(number), detail=detail)
         else:
             story.submit(f"{number}-1", str(number))
     return story

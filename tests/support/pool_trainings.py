@@ -7,16 +7,16 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.support.cli_runs import PATIENCE_S
-from tests.support.pool_desk import PoolDesk
+from tests.support.cli_runs import TIMEOUT_S
+from tests.support.pool_desk import PoolWorkspace
 from tests.support.programs import counting_trainer
 
 WORKFLOW = """
 name: counting
 resources: {{tasks: 1, cpusPerTask: 1, memPerCpu: 100, gpus: 0}}
-checkpoint: {{path: ckpt.bin, every: {every}}}
+checkpoint: {{path: ckpt.bin, minInterval: {every}}}
 expect: [model.bin]
-limits: {{grace: 5s, attempts: {attempts}}}
+limits: {{grace: 5s, maxAttempts: {attempts}}}
 htcondor: {{{lines}}}
 steps: [{{name: train, run: {{command: "exec {python} -S {program} --steps {steps} --pace {pace} {gate}"}}}}]
 """
@@ -27,28 +27,38 @@ class PoolTraining:
     step before `go_on`, however slow whatever happens to it meanwhile is."""
 
     def __init__(
-        self, desk: PoolDesk, *, steps=60, pace=0.05, every="1h", attempts=3, wait_at=-1, **lines: object
+        self,
+        desk: PoolWorkspace,
+        *,
+        n_steps=60,
+        step_s=0.05,
+        checkpoint_interval="1h",
+        max_attempts=3,
+        wait_at=-1,
+        **submit_commands: object,
     ) -> None:
-        self.desk, self.steps, self.gate = desk, steps, desk.folder / "gate"
-        text = ", ".join(f"{name}: '{value}'" for name, value in lines.items())
-        program = {"python": sys.executable, "program": counting_trainer.__file__, "steps": steps, "pace": pace}
+        self.desk, self.n_steps, self.gate = desk, n_steps, desk.folder / "gate"
+        text = ", ".join(f"{name}: '{value}'" for name, value in submit_commands.items())
+        program = {"python": sys.executable, "program": counting_trainer.__file__, "steps": n_steps, "pace": step_s}
         gate = f"--wait-at {wait_at} --gate {self.gate}"
-        desk.write(WORKFLOW.format(every=every, attempts=attempts, lines=text, gate=gate, **program))
+        desk.write_file(
+            WORKFLOW.format(every=checkpoint_interval, attempts=max_attempts, lines=text, gate=gate, **program)
+        )
         self.process: subprocess.Popen = desk.start("run", "workflow.yaml", "--on", "htcondor")
 
-    def await_step(self, step: int) -> None:
+    def wait_for_step(self, step: int) -> None:
         """Until it has got so far, at whatever site."""
-        self.desk.await_some(lambda: self.step() >= step)
+        self.desk.wait_for(lambda: self.current_step() >= step)
 
-    def await_log(self, text: str, patience_s: float = PATIENCE_S) -> None:
-        self.desk.await_some(lambda: text in self.log(), patience_s)
+    def wait_for_log(self, text: str, timeout_s: float = TIMEOUT_S) -> None:
+        self.desk.wait_for(lambda: text in self.read_user_log(), timeout_s)
 
-    def go_on(self) -> None:
+    def open_gate(self) -> None:
         self.gate.touch()
 
-    def step(self) -> int:
+    def current_step(self) -> int:
         boxes = filter(self._is_mine, self.desk.pool.folder.glob("execute/*/dir_*/scratch"))
-        return max((_step(box / "sandbox/output/ckpt.bin") for box in boxes), default=0)
+        return max((_checkpoint_step(box / "sandbox/output/ckpt.bin") for box in boxes), default=0)
 
     def _is_mine(self, sandbox: Path) -> bool:
         """A starter that was killed leaves its sandbox behind."""
@@ -57,45 +67,47 @@ class PoolTraining:
         return False
 
     @property
-    def jobs(self) -> str:
+    def constraint(self) -> str:
         """A constraint for it."""
         return "JobUniverse == 5"
 
-    def finish(self, code: int = 0, patience_s: float = PATIENCE_S) -> str:
+    def wait_for_exit(self, exit_code: int = 0, timeout_s: float = TIMEOUT_S) -> str:
         """What the command said at its end, which must have this exit code."""
         try:
-            out, err = self.process.communicate(timeout=patience_s)
+            out, err = self.process.communicate(timeout=timeout_s)
         except subprocess.TimeoutExpired:
             self.process.kill()  # it would go on during the tests that follow
             out, err = self.process.communicate()
-        assert self.process.returncode == code, f"exit {self.process.returncode}\n{out}\n{err}\n{self.log()}"
+        assert self.process.returncode == exit_code, (
+            f"exit {self.process.returncode}\n{out}\n{err}\n{self.read_user_log()}"
+        )
         return out + err
 
-    def log(self) -> str:
+    def read_user_log(self) -> str:
         """HTCondor's; empty before it was submitted."""
         path = self.desk.run_folder() / "htcondor/user.log"
         return path.read_text() if path.exists() else ""
 
     def status(self) -> str:
         """As `ps` has it."""
-        (job,) = self.desk.json("ps", self.desk.run_folder().name)["jobs"]
+        (job,) = self.desk.run_json("ps", self.desk.run_folder().name)["jobs"]
         return job["status"]
 
-    def starts(self) -> list[int]:
+    def start_steps(self) -> list[int]:
         """At which step each life of the program began."""
         logs = sorted(self.desk.run_folder().glob("jobs/0/attempts/*/logs/train.out"))
         lines = [line for log in logs for line in log.read_text().splitlines()]
         return [int(line.rpartition(" ")[2]) for line in lines if line.startswith("starts at ")]
 
-    def assert_done(self) -> None:
+    def assert_succeeded(self) -> None:
         """It reached its end, and `ps` says so."""
         model = self.desk.run_folder() / "jobs/0/output/model.bin"
-        assert counting_trainer.step_of(model.read_bytes()) == self.steps
+        assert counting_trainer.parse_checkpoint_step(model.read_bytes()) == self.n_steps
         assert self.status() == "succeeded"
 
 
-def _step(path: Path) -> int:
+def _checkpoint_step(path: Path) -> int:
     try:
-        return counting_trainer.step_of(path.read_bytes())
+        return counting_trainer.parse_checkpoint_step(path.read_bytes())
     except (OSError, ValueError, IndexError):
         return 0  # gone, or not there yet

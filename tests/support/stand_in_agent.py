@@ -12,34 +12,34 @@ import sys
 from pathlib import Path
 
 from packtrain.events import FAILURE_KINDS, Failure, Journal, Redactor, kinds
-from packtrain.plan.claim import take
+from packtrain.plan.claim import acquire_claim
 
 
 def main() -> int:
     options = dict(zip(sys.argv[2::2], sys.argv[3::2], strict=True))
-    home, word = Path(options["--home"]), Path(sys.argv[1]).read_text().strip()
+    home, word = Path(options["--attempt-folder"]), Path(sys.argv[1]).read_text().strip()
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     if word == "mute":
         return FAILURE_KINDS["python_missing"].exit_code
-    if take(home / "claim") is None:
+    if acquire_claim(home / "claim") is None:
         return FAILURE_KINDS["already_claimed"].exit_code
     (home / "sandbox").mkdir()
     (home / "environment.json").write_text(json.dumps(dict(os.environ)))
     journal = Journal(home / "journal.jsonl", "run-1", "0", f"agent-{os.getpid()}", Redactor())
-    journal.emit(kinds.ATTEMPT_STARTED, decision=options["--decision"], pid=os.getpid(), site=options["--site"])
-    return _end(journal, word)
+    journal.emit(kinds.AGENT_STARTED, decision=options["--attempt-id"], pid=os.getpid(), site=options["--site"])
+    return _end_attempt(journal, word)
 
 
-def _end(journal: Journal, word: str) -> int:
-    if word == "succeed":
-        journal.emit(kinds.ATTEMPT_ENDED, outcome="succeeded", exit_code=0)
+def _end_attempt(journal: Journal, behavior: str) -> int:
+    if behavior == "succeed":
+        journal.emit(kinds.AGENT_ENDED, outcome="succeeded", exit_code=0)
         return 0
     signal.sigwait({signal.SIGTERM})
-    if word == "stubborn":
+    if behavior == "stubborn":
         journal.emit(kinds.NOTICE, text="TERM is not for me")
         signal.sigwait({signal.SIGUSR1})
-    failure = Failure.of("terminated", "steps", "TERM")
-    journal.emit(kinds.ATTEMPT_ENDED, outcome="failed", exit_code=failure.exit_code, failure=failure.to_data())
+    failure = Failure.from_kind("terminated", "steps", "TERM")
+    journal.emit(kinds.AGENT_ENDED, outcome="failed", exit_code=failure.exit_code, failure=failure.to_data())
     return failure.exit_code
 
 

@@ -9,92 +9,92 @@ from pathlib import Path
 
 from packtrain.agent.sandbox import Sandbox
 from packtrain.agent.steps.guard import Guard
-from packtrain.agent.steps.processes import Processes
+from packtrain.agent.steps.processes import ProcessTable
 from packtrain.agent.steps.runner import StepRunner
-from packtrain.agent.stop_request import Stop
+from packtrain.agent.stop_request import StopRequest
 from packtrain.errors import FailedError
 from packtrain.events import Journal, JournalReader, Redactor
-from packtrain.plan import AttemptFolder, EnvVar, Job, Launch, Limits, Resources, Run, Secret, Step
+from packtrain.plan import AttemptFolder, EnvVar, Job, LaunchAction, Limits, Resources, RunAction, Secret, Step
 
-HOST_ENV = {"PATH": os.environ["PATH"], "FROM_HOST": "host"}
+HOST_ENVIRONMENT = {"PATH": os.environ["PATH"], "FROM_HOST": "host"}
 
 
-class Bench:
-    def __init__(self, folder: Path, secrets=None, grace_s: float = 5.0, host_env=HOST_ENV) -> None:
-        self.box = Sandbox(folder / "sandbox", AttemptFolder(folder))
-        self.box.create()
-        self.secrets, self.host_env = secrets or {}, host_env
+class StepHarness:
+    def __init__(self, folder: Path, secrets=None, grace_s: float = 5.0, host_environment=HOST_ENVIRONMENT) -> None:
+        self.sandbox = Sandbox(folder / "sandbox", AttemptFolder(folder))
+        self.sandbox.create()
+        self.secrets, self.host_environment = secrets or {}, host_environment
         self.redactor = Redactor(self.secrets.values())
-        self.journal = Journal(self.box.home.journal, "run-1", "7", "agent-1", self.redactor)
-        self.stop = Stop()
+        self.journal = Journal(self.sandbox.attempt_folder.journal, "run-1", "7", "agent-1", self.redactor)
+        self.stop_request = StopRequest()
         self.guard = Guard.start()
-        self.processes = Processes(self.guard, grace_s)
+        self.processes = ProcessTable(self.guard, grace_s)
 
     def close(self) -> None:
         self.processes.terminate_all()
         self.guard.quit()
         self.journal.close()
 
-    def reveal(self, text) -> str:
-        return self.secrets[text.name] if isinstance(text, Secret) else text
+    def resolve_secret(self, value) -> str:
+        return self.secrets[value.name] if isinstance(value, Secret) else value
 
     def run(self, *steps: Step, **job) -> None:
         planned = Job("7", job.pop("point", ()), Resources(), Limits(), steps, **job)
         StepRunner(
             planned,
-            self.box,
+            self.sandbox,
             self.journal,
             self.redactor,
-            self.reveal,
-            self.stop,
-            self.host_env,
+            self.resolve_secret,
+            self.stop_request,
+            self.host_environment,
             "run-1",
             self.processes,
         ).run_all()
 
     def events(self, kind: str):
-        return [event.data for event in JournalReader(self.box.home.journal).read() if event.kind == kind]
+        return [event.data for event in JournalReader(self.sandbox.attempt_folder.journal).read() if event.kind == kind]
 
     def notices(self) -> str:
         return "\n".join(event["text"] for event in self.events("notice"))
 
-    def log(self, name: str) -> str:
-        return (self.box.home.logs / name).read_text()
+    def read_log(self, name: str) -> str:
+        return (self.sandbox.attempt_folder.logs / name).read_text()
 
-    def trace(self):
+    def read_trace(self):
         """The words that steps added to the file `trace`, in order."""
-        path = self.box.root / "trace"
+        path = self.sandbox.root / "trace"
         return path.read_text().split() if path.exists() else []
 
 
-def sh(command: str, name: str = "", shell: str = "/bin/sh", **rest) -> Step:
+def make_step(command: str, name: str = "", shell: str = "/bin/sh", **rest) -> Step:
     """A step that runs a command; `rest` goes to the Step, and env, resources, container, work_dir to its Run."""
     for_run = {key: rest.pop(key) for key in ("env", "resources", "container", "work_dir") if key in rest}
-    return Step(name, Run(command, shell, **for_run), **rest)
+    return Step(name, RunAction(command, shell, **for_run), **rest)
 
 
-def mark(word: str, **rest) -> Step:
+def make_trace_step(word: str, **rest) -> Step:
     """A step that leaves a word in the trace."""
-    return sh(f"echo {word} >> trace", **rest)
+    return make_step(f"echo {word} >> trace", **rest)
 
 
-def env(**variables):
+def make_env_vars(**variables):
     return tuple(EnvVar(key, value) for key, value in variables.items())
 
 
-def fails(bench, *steps, **job):
+def run_expecting_failure(harness, *steps, **job):
     try:
-        bench.run(*steps, **job)
+        harness.run(*steps, **job)
     except FailedError as error:
         return error
     raise AssertionError("it did not fail")
 
 
-def launch(name, *steps, handle="", signal_at_exit=signal.SIGTERM):
-    return Step(name, Launch(handle, int(signal_at_exit), steps))
+def make_launch_step(name, *steps, handle="", signal_at_exit=signal.SIGTERM):
+    return Step(name, LaunchAction(handle, int(signal_at_exit), steps))
 
 
-def assert_gone(pid: int) -> None:
+def assert_process_ended(pid: int) -> None:
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         try:

@@ -9,46 +9,46 @@ import zlib
 from array import array
 from pathlib import Path
 
-from packtrain.stream.index import Archive, Draft, Index, write
+from packtrain.stream.index import Index, IndexDraft, IndexedArchive, write_index
 
-CLASSES = 20
-
-
-def content(number: int, size: int) -> bytes:
-    return random.Random(number).randbytes(size)
+N_CLASSES = 20
 
 
-def archive_of(folder: Path, samples: int, size: int = 700, url: str = "", name: str = "data.tar") -> Index:
+def random_content(seed: int, n_bytes: int) -> bytes:
+    return random.Random(seed).randbytes(n_bytes)
+
+
+def make_archive(folder: Path, n_samples: int, sample_bytes: int = 700, url: str = "", name: str = "data.tar") -> Index:
     """A class-sorted tar of so many samples, and its index, beside it."""
-    draft = Draft((), tuple(f"n{number:03}" for number in range(CLASSES)))
+    draft = IndexDraft((), tuple(f"n{number:03}" for number in range(N_CLASSES)))
     names = []
     with tarfile.open(folder / name, "w", format=tarfile.USTAR_FORMAT) as tar:
-        for number in range(samples):
-            data = content(number, size + number % 7)
-            label = number * CLASSES // samples
+        for number in range(n_samples):
+            data = random_content(number, sample_bytes + number % 7)
+            label = number * N_CLASSES // n_samples
             info = tarfile.TarInfo(f"n{label:03}/{number}.bin")
             info.size = len(data)
             draft.offsets.append(tar.offset + tarfile.BLOCKSIZE)
             tar.addfile(info, io.BytesIO(data))
             draft.sizes.append(len(data))
             draft.labels.append(label)
-            draft.archive.append(0)
+            draft.archive_ids.append(0)
             names.append(info.name)
     draft.names = names
-    draft.archives = (Archive(url or (folder / name).as_uri(), (folder / name).stat().st_size),)
-    return write(draft, folder / f"{name}.packtrain-index")
+    draft.archives = (IndexedArchive(url or (folder / name).as_uri(), (folder / name).stat().st_size),)
+    return write_index(draft, folder / f"{name}.packtrain-index")
 
 
-def numbers_only(folder: Path, samples: int, size: int = 100) -> Index:
+def make_index_without_archive(folder: Path, n_samples: int, sample_bytes: int = 100) -> Index:
     """An index of an archive that is not there."""
-    each = array("Q", [size] * samples)
-    offsets = array("Q", range(512, 512 + (size + 20) * samples, size + 20))
-    zeros = array("Q", [0] * samples)
-    draft = Draft((Archive("http://127.0.0.1/none.tar", 1 << 40),), ("one",), offsets, each, zeros, zeros)
-    draft.names = [str(number) for number in range(samples)]
-    return write(draft, folder / f"{samples}.packtrain-index")
+    each = array("Q", [sample_bytes] * n_samples)
+    offsets = array("Q", range(512, 512 + (sample_bytes + 20) * n_samples, sample_bytes + 20))
+    zeros = array("Q", [0] * n_samples)
+    draft = IndexDraft((IndexedArchive("http://127.0.0.1/none.tar", 1 << 40),), ("one",), offsets, each, zeros, zeros)
+    draft.names = [str(number) for number in range(n_samples)]
+    return write_index(draft, folder / f"{n_samples}.packtrain-index")
 
 
-def crc_of(data: bytes, label: int) -> int:
+def decode_to_crc(data: bytes, label: int) -> int:
     """To be found by processes that are not forked, too."""
     return zlib.crc32(data)

@@ -24,18 +24,18 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from testbed.ports import free_ports
-from tests.support.paths import ROOT
+from testbed.ports import reserve_ports
+from tests.support.paths import PROJECT_ROOT
 
-PROJECT = ROOT
-RECIPES = PROJECT / "src" / "packtrain" / "recipes"
-FILE_EVENTS = {"open", "os.link", "os.rename", "os.remove"}
+PROJECT = PROJECT_ROOT
+RECIPES_DIR = PROJECT / "src" / "packtrain" / "recipes"
+FILE_AUDIT_EVENTS = {"open", "os.link", "os.rename", "os.remove"}
 
 
-class Nursery:
+class TrainingForkServer:
     """`with Nursery() as nursery: nursery.train("mnist-cnn", output, ["--epochs", "2"])`"""
 
-    def __enter__(self) -> Nursery:
+    def __enter__(self) -> TrainingForkServer:
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("PACKTRAIN", "DEEPSQUARE"))}
         self._process = subprocess.Popen(
             [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
@@ -47,103 +47,109 @@ class Nursery:
         self._process.stdin.close()
         self._process.wait()
 
-    def train(self, recipe: str, output: Path, flags: list[str], kill: dict | None = None, **env: str) -> int:
+    def run_training(
+        self, recipe: str, output: Path, flags: list[str], kill_spec: dict | None = None, **env: str
+    ) -> int:
         """The exit code; negative: killed by that signal."""
-        return self.together(recipe, output, flags, [kill], **env)[0]
+        return self.run_ranks(recipe, output, flags, [kill_spec], **env)[0]
 
-    def together(self, recipe: str, output: Path, flags: list[str], kills: list[dict | None], **env: str) -> list[int]:
+    def run_ranks(
+        self, recipe: str, output: Path, flags: list[str], kill_specs: list[dict | None], **env: str
+    ) -> list[int]:
         """As many processes as there are entries in `kills`."""
         output.mkdir(exist_ok=True)
         names = {"PACKTRAIN_OUTPUT": str(output), "PACKTRAIN_METRICS": str(output / "reports"), "CPUS_PER_TASK": "1"}
         names |= {"PACKTRAIN_CHECKPOINTS": str(output / "announced"), **env}
-        order = {"script": str(RECIPES / recipe / "train.py"), "flags": flags, "kills": kills, "env": names}
+        order = {"script": str(RECIPES_DIR / recipe / "train.py"), "flags": flags, "kills": kill_specs, "env": names}
         self._process.stdin.write(json.dumps(order) + "\n")
         self._process.stdin.flush()
         return json.loads(self._process.stdout.readline())
 
 
-def said(output: Path, rank: int = 0) -> str:
+def read_output(output: Path, rank: int = 0) -> str:
     """What the last life said."""
     return (output / f"said-{rank}").read_text()
 
 
-def announced(output: Path) -> list[dict]:
+def read_checkpoint_notices(output: Path) -> list[dict]:
     return [json.loads(line) for line in (output / "announced").read_text().splitlines()]
 
 
-def _ranks(count: int) -> list[dict[str, str]]:
-    if count == 1:
+def _rank_environments(world_size: int) -> list[dict[str, str]]:
+    if world_size == 1:
         return [{}]
-    common = {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_ports(1)[0])}
-    return [{**common, "RANK": str(n), "LOCAL_RANK": str(n)} for n in range(count)]
+    common = {"WORLD_SIZE": str(world_size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(reserve_ports(1)[0])}
+    return [{**common, "RANK": str(n), "LOCAL_RANK": str(n)} for n in range(world_size)]
 
 
-def _live(order: dict, env: dict[str, str], kill: dict | None) -> None:
-    os.environ.update(order["env"], **env)
+def _run_program(request: dict, env: dict[str, str], kill_spec: dict | None) -> None:
+    os.environ.update(request["env"], **env)
     out = os.open(
-        f"{order['env']['PACKTRAIN_OUTPUT']}/said-{env.get('RANK', 0)}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+        f"{request['env']['PACKTRAIN_OUTPUT']}/said-{env.get('RANK', 0)}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC
     )
     os.dup2(out, 1)
     os.dup2(out, 2)
-    if kill:
-        _arm(kill)
-    sys.argv = [order["script"], *order["flags"]]
-    runpy.run_path(order["script"], run_name="__main__")
+    if kill_spec:
+        _arm_kill(kill_spec)
+    sys.argv = [request["script"], *request["flags"]]
+    runpy.run_path(request["script"], run_name="__main__")
 
 
-def _arm(kill: dict) -> None:
+def _arm_kill(kill_spec: dict) -> None:
     import torch
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
-    if "gpus" in kill:
-        torch.cuda.is_available, torch.cuda.device_count = lambda: True, lambda: kill["gpus"]
-    number = signal.Signals[kill.get("signal", "SIGKILL")]
-    if "steps" in kill:
-        register_optimizer_step_post_hook(_countdown(kill["steps"], number, kill.get("saved", 0)))
-    if "files" in kill:
-        count = _countdown(kill["files"], number)
-        sys.addaudithook(lambda event, args: count() if event in FILE_EVENTS and ".tmp-" in str(args[0]) else None)
+    if "gpus" in kill_spec:
+        torch.cuda.is_available, torch.cuda.device_count = lambda: True, lambda: kill_spec["gpus"]
+    number = signal.Signals[kill_spec.get("signal", "SIGKILL")]
+    if "steps" in kill_spec:
+        register_optimizer_step_post_hook(_make_countdown(kill_spec["steps"], number, kill_spec.get("saved", 0)))
+    if "files" in kill_spec:
+        count = _make_countdown(kill_spec["files"], number)
+        sys.addaudithook(
+            lambda event, args: count() if event in FILE_AUDIT_EVENTS and ".tmp-" in str(args[0]) else None
+        )
 
 
-def _saves() -> int:
+def _count_saves() -> int:
     announced = Path(os.environ["PACKTRAIN_CHECKPOINTS"])
     return announced.read_text().count("\n") if announced.exists() else 0
 
 
-def _await_saves(many: int) -> None:
+def _wait_for_saves(n_saves: int) -> None:
     until = time.monotonic() + 60
-    while time.monotonic() < until and _saves() < many:
+    while time.monotonic() < until and _count_saves() < n_saves:
         time.sleep(0.01)
 
 
-def _countdown(left: int, number: int, saved: int = 0) -> Callable[..., None]:
-    wanted = _saves() + saved
+def _make_countdown(n_events: int, signum: int, n_saves: int = 0) -> Callable[..., None]:
+    wanted = _count_saves() + n_saves
 
     def count(*_: object) -> None:
-        nonlocal left
-        left -= 1
-        if left == 0:
-            _await_saves(wanted)
-            os.kill(os.getpid(), number)
+        nonlocal n_events
+        n_events -= 1
+        if n_events == 0:
+            _wait_for_saves(wanted)
+            os.kill(os.getpid(), signum)
 
     return count
 
 
-def _born(order: dict, env: dict[str, str], kill: dict | None) -> int:
+def _fork_training(request: dict, env: dict[str, str], kill_spec: dict | None) -> int:
     pid = os.fork()
     if pid:
         return pid
     try:
-        os._exit(_ended(order, env, kill))
+        os._exit(_run_to_exit_code(request, env, kill_spec))
     finally:
         os._exit(1)
 
 
-def _ended(order: dict, env: dict[str, str], kill: dict | None) -> int:
+def _run_to_exit_code(request: dict, env: dict[str, str], kill_spec: dict | None) -> int:
     """The exit code, when the threads are done, too: as a program ends."""
     code = 0
     try:
-        _live(order, env, kill)
+        _run_program(request, env, kill_spec)
     except SystemExit as left:
         code = left.code if isinstance(left.code, int) else 1
         print(left.code)
@@ -166,8 +172,8 @@ def main() -> None:
     torch.optim.SGD(torch.nn.Linear(1, 1).parameters())  # imports what else each life would import for itself
     for line in sys.stdin:
         order = json.loads(line)
-        ranks = _ranks(len(order["kills"]))
-        pids = [_born(order, env, kill) for env, kill in zip(ranks, order["kills"], strict=True)]
+        ranks = _rank_environments(len(order["kills"]))
+        pids = [_fork_training(order, env, kill) for env, kill in zip(ranks, order["kills"], strict=True)]
         codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
         print(json.dumps(codes), flush=True)
 

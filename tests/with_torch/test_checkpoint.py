@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import nn
 
-from packtrain.torch import Checkpoint, CheckpointError, Order, Position
+from packtrain.torch import Checkpoint, CheckpointError, ResumableBatchSampler, TrainingState
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("torch")]
 torch.set_num_threads(1)
@@ -70,7 +70,7 @@ def filled(model, number):
 def test_training_goes_on_with_the_very_same_numbers(output):
     seed_all()
     first = Training()
-    assert first.ckpt.resume() == Position()
+    assert first.ckpt.restore() == TrainingState()
     [first.step() for _ in range(3)]
     first.ckpt.save(epoch=2, batch=1, step=3, metrics={"loss": 0.5}, history=[{"epoch": 1}])
     expected = [first.step() for _ in range(5)]
@@ -79,8 +79,8 @@ def test_training_goes_on_with_the_very_same_numbers(output):
     numpy.random.seed(9)
     torch.manual_seed(9)
     second = Training()
-    position = second.ckpt.resume()
-    assert position == Position(2, 1, 3, None, {"loss": 0.5}, {"history": [{"epoch": 1}]})
+    position = second.ckpt.restore()
+    assert position == TrainingState(2, 1, 3, None, {"loss": 0.5}, {"history": [{"epoch": 1}]})
     assert [second.step() for _ in range(5)] == expected
     assert values(first.model) == values(second.model)
     assert first.scheduler.state_dict() == second.scheduler.state_dict()
@@ -109,7 +109,7 @@ def test_the_last_ones_and_the_best_are_kept(output):
     steps = {path.name: torch.load(path)["packtrain"]["position"]["step"] for path in output.iterdir()}
     assert steps == {"c.pt": 5, ".c.pt.tmp-kept-1": 4, ".c.pt.tmp-kept-2": 3, "c.best.pt": 1}
     again = Training(keep=1, best="accuracy")
-    assert again.ckpt.resume().best == 0.9
+    assert again.ckpt.restore().best_value == 0.9
     again.ckpt.save(epoch=1, step=6, metrics={"accuracy": 0.89})
     again.ckpt.close()
     assert torch.load(output / "c.best.pt")["packtrain"]["position"]["step"] == 1
@@ -121,7 +121,7 @@ def test_a_best_file_that_was_lost_with_its_machine(output):
     training.ckpt.close()
     (output / "c.best.pt").unlink()
     again = Training(best="accuracy")
-    assert again.ckpt.resume().best == 0.9
+    assert again.ckpt.restore().best_value == 0.9
     again.ckpt.save(epoch=1, step=2, metrics={"accuracy": 0.8})
     again.ckpt.close()
     assert torch.load(output / "c.best.pt")["packtrain"]["position"]["step"] == 2
@@ -163,7 +163,7 @@ def test_a_damaged_file_is_told_and_the_one_before_taken(output, damage):
     damage(one_of_two)
     again = Training()
     with pytest.warns(UserWarning, match=r"c\.pt is damaged \(.+\); the one before it is taken"):
-        assert again.ckpt.resume().step == 2
+        assert again.ckpt.restore().step == 2
     assert torch.equal(again.model[0].weight, torch.full((3, 4), 2.0))
     again.ckpt.close()
 
@@ -176,8 +176,8 @@ def test_deepsquares_files_are_read(output):
     torch.save({"net": wrapped, "acc": 88.25, "epoch": 11}, output / "ckpt.pth")
     training = Training(best="accuracy")
     with pytest.warns(UserWarning, match="no state of optimizer, scheduler, draws: fresh ones are used"):
-        position = training.ckpt.resume(output / "ckpt.pth")
-    assert position == Position(epoch=13, best=0.8825)
+        position = training.ckpt.restore(output / "ckpt.pth")
+    assert position == TrainingState(epoch=13, best_value=0.8825)
     assert values(training.model) == values(source.model)
 
 
@@ -188,7 +188,7 @@ def test_deepsquares_program_reads_ours(output):
     saved = torch.load(output / "c.pt", weights_only=True)
     assert (saved["acc"], saved["epoch"]) == (62.5, 2)
     assert saved["net"].keys() == training.model.state_dict().keys()
-    assert Training().ckpt.resume().epoch == 4
+    assert Training().ckpt.restore().epoch == 4
 
 
 def test_wrappers_leave_no_trace(output):
@@ -198,7 +198,7 @@ def test_wrappers_leave_no_trace(output):
         ckpt.save(epoch=1, step=1)
     assert list(torch.load(output / "c.pt")["model"]) == ["weight", "bias"]
     other = nn.Linear(2, 2)
-    Checkpoint("c.pt", model=nn.DataParallel(other)).resume()
+    Checkpoint("c.pt", model=nn.DataParallel(other)).restore()
     assert torch.equal(bare.weight, other.weight)
 
 
@@ -208,21 +208,21 @@ def test_a_scaler_may_be_switched_on_and_off_by_the_machine(output):
     for saved, resumed in ((off, on), (on, off)):
         with Checkpoint("c.pt", model=nn.Linear(1, 1), scaler=saved) as ckpt:
             ckpt.save(epoch=1, step=1)
-        assert Checkpoint("c.pt", model=nn.Linear(1, 1), scaler=resumed).resume().step == 1
+        assert Checkpoint("c.pt", model=nn.Linear(1, 1), scaler=resumed).restore().step == 1
 
 
 def test_another_model_is_refused_in_a_sentence(output):
     with Training().ckpt as ckpt:
         ckpt.save(epoch=1, step=1)
     with pytest.raises(CheckpointError, match=r"c\.pt does not fit this training: .*size mismatch"):
-        Training(width=5).ckpt.resume()
+        Training(width=5).ckpt.restore()
 
 
 def test_another_order_is_refused_in_a_sentence(output):
-    with Checkpoint("c.pt", model=nn.Linear(1, 1), order=Order(100, 10, seed=1)) as ckpt:
+    with Checkpoint("c.pt", model=nn.Linear(1, 1), order=ResumableBatchSampler(100, 10, seed=1)) as ckpt:
         ckpt.save(epoch=1, step=1)
     with pytest.raises(CheckpointError, match="made with batch_size 10, now 20 and seed 1, now 2: its position"):
-        Checkpoint("c.pt", model=nn.Linear(1, 1), order=Order(100, 20, seed=2)).resume()
+        Checkpoint("c.pt", model=nn.Linear(1, 1), order=ResumableBatchSampler(100, 20, seed=2)).restore()
 
 
 def test_what_a_checkpoint_cannot_hold_is_named(output):
@@ -237,7 +237,7 @@ def test_what_a_checkpoint_cannot_hold_is_named(output):
 def test_numpys_scalars_are_welcome(output):
     with Training().ckpt as ckpt:
         ckpt.save(epoch=1, step=1, metrics={"loss": numpy.float32(0.5)}, seen=numpy.int64(3))
-    position = Training().ckpt.resume()
+    position = Training().ckpt.restore()
     assert (position.metrics, position.extra) == ({"loss": 0.5}, {"seen": 3})
 
 
@@ -247,14 +247,14 @@ def test_training_does_not_wait_and_a_failed_save_is_told(output):
     training = Training()
     os.mkfifo(pipe)
     training.ckpt.save(epoch=1, step=1)
-    assert not training.ckpt.due(every_s=0), "one is being written"
+    assert not training.ckpt.should_save(every_s=0), "one is being written"
     drained = threading.Thread(target=pipe.read_bytes)
     drained.start()
     with pytest.warns(UserWarning, match=r"c\.pt could not be written: .*; training goes on without it"):
         training.ckpt.save(epoch=1, step=2)
     drained.join()
     training.ckpt.close()
-    assert Training().ckpt.resume().step == 2
+    assert Training().ckpt.restore().step == 2
     assert sorted(path.name for path in output.iterdir()) == ["c.pt"]
 
 
@@ -263,7 +263,7 @@ def test_close_raises_if_the_last_save_failed(output):
     ckpt = Checkpoint("folder/c.pt", model=nn.Linear(1, 1))
     ckpt.save(epoch=1, step=1)
     with pytest.raises(CheckpointError, match=r"folder/c\.pt could not be written"):
-        ckpt.leave()
+        ckpt.exit_for_requeue()
     broken = Checkpoint("folder/c.pt", model=nn.Linear(1, 1))
     with pytest.warns(UserWarning, match="could not be written"), pytest.raises(KeyError), broken:
         broken.save(epoch=1, step=1)
@@ -272,19 +272,19 @@ def test_close_raises_if_the_last_save_failed(output):
 
 def test_asked_to_leave_it_saves_and_exits_with_85(output):
     training = Training()
-    assert not training.ckpt.due(every_s=3600) and not training.ckpt.should_stop()
+    assert not training.ckpt.should_save(every_s=3600) and not training.ckpt.should_stop()
     os.kill(os.getpid(), signal.SIGTERM)
-    assert training.ckpt.due(every_s=3600) and training.ckpt.should_stop()
+    assert training.ckpt.should_save(every_s=3600) and training.ckpt.should_stop()
     training.ckpt.save(epoch=1, step=1)
     with pytest.raises(SystemExit) as left:
-        training.ckpt.leave()
+        training.ckpt.exit_for_requeue()
     assert left.value.code == 85
-    assert Training().ckpt.resume().step == 1
+    assert Training().ckpt.restore().step == 1
 
 
 def test_a_save_is_due_when_time_has_passed(output):
     training = Training()
-    assert training.ckpt.due(every_s=0) and not training.ckpt.due(every_s=3600)
+    assert training.ckpt.should_save(every_s=0) and not training.ckpt.should_save(every_s=3600)
 
 
 def test_each_save_is_announced_when_it_stands(output, monkeypatch):
@@ -303,7 +303,7 @@ def test_what_the_agent_restored_under_another_name(output, monkeypatch):
     monkeypatch.setenv("PACKTRAIN_RESUME", str(output / "restored"))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert Training().ckpt.resume().step == 4
+        assert Training().ckpt.restore().step == 4
 
 
 def test_scalars_of_numpy_and_torch_are_welcome(output):
@@ -313,8 +313,8 @@ def test_scalars_of_numpy_and_torch_are_welcome(output):
     where = {"epoch": torch.tensor(2), "batch": numpy.int32(1), "step": numpy.int64(3)}
     training.ckpt.save(**where, metrics={"loss": loss, "accuracy": numpy.float32(0.5)}, mine=loss)
     training.ckpt.close()
-    found = Training(best="-loss").ckpt.resume()
+    found = Training(best="-loss").ckpt.restore()
     assert (found.epoch, found.batch, found.step) == (2, 1, 3)
     assert found.metrics == {"loss": loss.item(), "accuracy": 0.5}
-    assert found.best == loss.item()
+    assert found.best_value == loss.item()
     assert found.extra["mine"] == loss.detach()

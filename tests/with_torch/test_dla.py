@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from testbed import data
-from tests.support.training_forkserver import said
+from tests.support.training_forkserver import read_output
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("torch")]
 
@@ -21,7 +21,7 @@ PARAMETERS = 15_142_970
 @pytest.fixture(scope="module")
 def images(tmp_path_factory):
     folder = tmp_path_factory.mktemp("cifar")
-    with tarfile.open(data.small_cifar10(folder, per_batch=2)) as tar:
+    with tarfile.open(data.make_small_cifar10(folder, per_batch=2)) as tar:
         tar.extractall(folder)
     return folder
 
@@ -33,8 +33,8 @@ def train(nursery, images):
     def run(output: Path, *flags: object, dataset: Path = images, **more: str) -> tuple[int, str]:
         given = [f"--dataset={dataset}", f"--checkpoint_out={output}/ckpt.pth", "--epochs", 2, "--batch-size", 2]
         few = ["--limit-train", 4, "--limit-test", 2]
-        code = nursery.train("cifar10-dla", output, [str(flag) for flag in (*given, *few, *flags)], **more)
-        return code, said(output)
+        code = nursery.run_training("cifar10-dla", output, [str(flag) for flag in (*given, *few, *flags)], **more)
+        return code, read_output(output)
 
     return run
 

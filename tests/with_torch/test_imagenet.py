@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from packtrain.indexing import Wish, build
-from packtrain.plan import Ref
+from packtrain.indexing import IndexRequest, build_index
+from packtrain.plan import Location
 from packtrain.transfer.archive.unpack import unpack
 from testbed import data
 from testbed.datasets import synthetic_imagenet
 from tests.support import folder_loader
-from tests.support.training_forkserver import RECIPES, said
+from tests.support.training_forkserver import RECIPES_DIR, read_output
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("torch")]
 
@@ -30,17 +30,17 @@ SMALL = ("--epochs", "2", "--batch-size", "11", "--image-size", "32", "--test-ev
 @pytest.fixture(scope="module")
 def images(tmp_path_factory):
     folder = tmp_path_factory.mktemp("imagenet")
-    shape = synthetic_imagenet.Shape(CLASSES, PER_CLASS, 60, 45)
-    cifar = data.small_cifar10(folder / "cifar", per_batch=20)
-    synthetic_imagenet.write(folder / "all.tar", cifar, shape, lambda done, total: None, lambda: None)
+    shape = synthetic_imagenet.DatasetShape(CLASSES, PER_CLASS, 60, 45)
+    cifar = data.make_small_cifar10(folder / "cifar", per_batch=20)
+    synthetic_imagenet.write_archive(folder / "all.tar", cifar, shape, lambda done, total: None, lambda: None)
     (folder / "classes").mkdir()
     unpack(
         folder / "all.tar",
         folder / "classes",
         nested=True,
-        limit_bytes=None,
-        stop=lambda: None,
-        progress=lambda done, total: None,
+        max_bytes=None,
+        check_cancelled=lambda: None,
+        on_progress=lambda done, total: None,
     )
     return folder / "classes"
 
@@ -50,8 +50,8 @@ def train(nursery, images):
     """What it said."""
 
     def run(output: Path, *flags: object, data: Path = images, code: int = 0, **more: str) -> str:
-        assert nursery.train(RECIPE, output, given(data, *flags), **more) == code, said(output)
-        return said(output)
+        assert nursery.run_training(RECIPE, output, given(data, *flags), **more) == code, read_output(output)
+        return read_output(output)
 
     return run
 
@@ -151,8 +151,8 @@ def test_published_weights_are_the_beginning_and_the_last_layer_is_new(train, st
 
 def test_two_processes_save_once_and_one_goes_on(nursery, train, images, tmp_path):
     (tmp_path / "stop").write_text("term")
-    both = nursery.together(RECIPE, tmp_path / "out", given(images), [None, None], PACKTRAIN_STOP=f"{tmp_path}/stop")
-    assert both == [85, 85], said(tmp_path / "out") + said(tmp_path / "out", 1)
+    both = nursery.run_ranks(RECIPE, tmp_path / "out", given(images), [None, None], PACKTRAIN_STOP=f"{tmp_path}/stop")
+    assert both == [85, 85], read_output(tmp_path / "out") + read_output(tmp_path / "out", 1)
     assert [path.name for path in (tmp_path / "out").glob("[!.]*.pt")] == ["checkpoint.pt"]
     assert "going on in epoch 1 after 1 of 2 batches" in train(tmp_path / "out")
     assert len(json.loads((tmp_path / "out/metrics.json").read_text())["history"]) == 2
@@ -179,10 +179,10 @@ STREAMED = (*SMALL, "--epochs", "1", "--workers", "2", "--save-every", "0")
 def streamed(nursery, index, tmp_path):
     """A training that was killed in the middle of its epoch, and went on."""
     output, given = tmp_path / "streamed", ["--stream", str(index), *STREAMED]
-    assert nursery.train(RECIPE, output, given, {"steps": 2, "saved": 1}) == -signal.SIGKILL, said(output)
-    assert nursery.train(RECIPE, output, given) == 0, said(output)
-    assert "going on in epoch 1 after 1 of 2 batches" in said(output)
-    assert "3 classes, 21 images to learn from" in said(output)
+    assert nursery.run_training(RECIPE, output, given, {"steps": 2, "saved": 1}) == -signal.SIGKILL, read_output(output)
+    assert nursery.run_training(RECIPE, output, given) == 0, read_output(output)
+    assert "going on in epoch 1 after 1 of 2 batches" in read_output(output)
+    assert "3 classes, 21 images to learn from" in read_output(output)
     return output
 
 
@@ -190,7 +190,9 @@ def streamed(nursery, index, tmp_path):
 def index(images):
     """Of the archive that the folder was unpacked from."""
     archive = images.parent / "all.tar"
-    return build(Wish([[Ref(archive.as_uri())]], str), images.parent / "all.tar.packtrain-index").path
+    return build_index(
+        IndexRequest([[Location(archive.as_uri())]], str), images.parent / "all.tar.packtrain-index"
+    ).path
 
 
 @pytest.mark.timeout(600)
@@ -202,7 +204,7 @@ def test_streamed_it_is_what_the_same_order_of_files_gives(streamed, index, imag
         sys.executable,
         folder_loader.__file__,
         images,
-        RECIPES / RECIPE / "train.py",
+        RECIPES_DIR / RECIPE / "train.py",
         "--stream",
         index,
         *STREAMED,
@@ -223,8 +225,10 @@ def test_what_is_left_of_an_epoch_is_too_little_for_more_processes(nursery, inde
     """One process saw 20 of 21 images; two cannot share the last. The epoch is over, and none is added."""
     output, given = tmp_path / "out", ["--stream", str(index), *STREAMED, "--batch-size", "20"]
     (tmp_path / "stop").write_text("term")
-    assert nursery.train(RECIPE, output, given, PACKTRAIN_STOP=f"{tmp_path}/stop") == 85, said(output)
-    assert nursery.together(RECIPE, output, given, [None, None]) == [0, 0], said(output) + said(output, 1)
+    assert nursery.run_training(RECIPE, output, given, PACKTRAIN_STOP=f"{tmp_path}/stop") == 85, read_output(output)
+    assert nursery.run_ranks(RECIPE, output, given, [None, None]) == [0, 0], read_output(output) + read_output(
+        output, 1
+    )
     assert len(json.loads((output / "metrics.json").read_text())["history"]) == 1
     saved = torch.load(output / "checkpoint.pt", weights_only=True)
     assert epochs_in(saved) == [2], "the position is at the beginning of the next one"
@@ -238,7 +242,7 @@ def epochs_in(saved):
 
 
 def test_one_of_both_is_needed(train, nursery, images, tmp_path):
-    assert nursery.train(RECIPE, tmp_path, list(SMALL)) == 2
-    assert "one of the arguments --data --stream is required" in said(tmp_path)
-    assert nursery.train(RECIPE, tmp_path, ["--stream", *SMALL]) == 1
-    assert "train.py: there is nothing to stream: name an index" in said(tmp_path)
+    assert nursery.run_training(RECIPE, tmp_path, list(SMALL)) == 2
+    assert "one of the arguments --data --stream is required" in read_output(tmp_path)
+    assert nursery.run_training(RECIPE, tmp_path, ["--stream", *SMALL]) == 1
+    assert "train.py: there is nothing to stream: name an index" in read_output(tmp_path)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from testbed import data
-from tests.support.training_forkserver import said
+from tests.support.training_forkserver import read_output
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("torch")]
 
@@ -21,7 +21,7 @@ TINY = ("--epochs", "2", "--batch-size", "32", "--limit-train", "90", "--limit-t
 @pytest.fixture(scope="module")
 def images(tmp_path_factory):
     folder = tmp_path_factory.mktemp("cifar")
-    with tarfile.open(data.small_cifar10(folder, per_batch=20)) as tar:
+    with tarfile.open(data.make_small_cifar10(folder, per_batch=20)) as tar:
         tar.extractall(folder)
     return folder
 
@@ -31,7 +31,7 @@ def train(nursery, images):
     """The exit code, and what it said."""
 
     def run(output: Path, *flags: str, data: Path = images) -> tuple[int, str]:
-        return nursery.train("cifar10-resnet", output, ["--data", str(data), *TINY, *flags]), said(output)
+        return nursery.run_training("cifar10-resnet", output, ["--data", str(data), *TINY, *flags]), read_output(output)
 
     return run
 

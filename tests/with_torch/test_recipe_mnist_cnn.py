@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from testbed import data
-from tests.support.training_forkserver import said
+from tests.support.training_forkserver import read_output
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("torch")]
 
@@ -18,7 +18,7 @@ TINY = ("--epochs", "2", "--limit-train", "640", "--limit-test", "200")
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory):
     folder = tmp_path_factory.mktemp("mnist")
-    return data.small_mnist(folder, train=640, test=200)
+    return data.make_small_mnist(folder, n_train=640, n_test=200)
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +26,7 @@ def train(nursery, digits):
     """The exit code, and what it said."""
 
     def run(output: Path, *flags: str, data: Path = digits) -> tuple[int, str]:
-        return nursery.train("mnist-cnn", output, ["--data", str(data), *TINY, *flags]), said(output)
+        return nursery.run_training("mnist-cnn", output, ["--data", str(data), *TINY, *flags]), read_output(output)
 
     return run
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.training_forkserver import said
+from tests.support.training_forkserver import read_output
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("torch")]
 
@@ -20,5 +20,5 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("torch")]
 )
 def test_two_processes_and_one_gpu(nursery, tmp_path, recipe, data):
     """NCCL would refuse it, with a page of its own words."""
-    assert nursery.train(recipe, tmp_path, [data, "."], {"gpus": 1}, WORLD_SIZE="2", LOCAL_WORLD_SIZE="2") == 1
-    assert said(tmp_path).startswith("train.py: more processes than GPUs")
+    assert nursery.run_training(recipe, tmp_path, [data, "."], {"gpus": 1}, WORLD_SIZE="2", LOCAL_WORLD_SIZE="2") == 1
+    assert read_output(tmp_path).startswith("train.py: more processes than GPUs")

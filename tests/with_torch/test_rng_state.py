@@ -25,7 +25,7 @@ class Devices:
         }
         for name, answer in of_cuda.items():
             monkeypatch.setattr(torch.cuda, name, answer)
-        monkeypatch.setattr(rng_state, "rank_and_world", lambda: (current, world))
+        monkeypatch.setattr(rng_state, "rank_and_world_size", lambda: (current, world))
 
     def _set(self, state, device=None):
         self.states[self.current if device is None else device] = state
@@ -40,31 +40,31 @@ class Devices:
 
 def test_a_process_alone_has_the_state_of_all_devices(monkeypatch):
     devices = Devices(monkeypatch, 3)
-    state = rng_state.random_state()
+    state = rng_state.get_rng_state()
     devices.lose_theirs()
-    rng_state.restore_random_state(state)
+    rng_state.set_rng_state(state)
     assert devices.numbers == [0, 1, 2]
 
 
 def test_one_of_several_has_that_of_its_own(monkeypatch):
     devices = Devices(monkeypatch, 3, current=1, world=3)
-    state = rng_state.random_state()
+    state = rng_state.get_rng_state()
     devices.lose_theirs()
-    rng_state.restore_random_state(state)
+    rng_state.set_rng_state(state)
     assert devices.numbers == [-1, 1, -1]
 
 
 def test_on_a_machine_with_fewer_devices(monkeypatch):
     Devices(monkeypatch, 3)
-    state = rng_state.random_state()
+    state = rng_state.get_rng_state()
     fewer = Devices(monkeypatch, 2)
     fewer.lose_theirs()
-    rng_state.restore_random_state(state)
+    rng_state.set_rng_state(state)
     assert fewer.numbers == [0, 1]
 
 
 def test_a_file_of_before_has_one_state_alone(monkeypatch):
     devices = Devices(monkeypatch, 2, current=1)
-    state = rng_state.random_state()
-    rng_state.restore_random_state({**state, "cuda": torch.tensor([7])})
+    state = rng_state.get_rng_state()
+    rng_state.set_rng_state({**state, "cuda": torch.tensor([7])})
     assert devices.numbers == [0, 7]

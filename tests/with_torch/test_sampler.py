@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from packtrain.torch import CheckpointError, Order
+from packtrain.torch import CheckpointError, ResumableBatchSampler
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("torch")]
 
@@ -24,13 +24,15 @@ def orders(draw):
 @given(orders(), st.integers(1, 50), st.data())
 def test_each_sample_once_on_every_number_of_processes(given_, epoch, data):
     samples, batch_size, seed, world = given_
-    ranks = [Order(samples, batch_size, seed=seed, rank_and_world=(n, world)) for n in range(world)]
+    ranks = [
+        ResumableBatchSampler(samples, batch_size, seed=seed, rank_and_world_size=(n, world)) for n in range(world)
+    ]
     batches = [torch.cat(shares) for shares in zip(*(order.batches(epoch) for order in ranks), strict=True)]
     assert torch.cat(batches).sort().values.tolist() == list(range(samples))
-    assert [len(batch) for batch in batches] == [ranks[0].size(n) for n in range(len(ranks[0]))]
+    assert [len(batch) for batch in batches] == [ranks[0].samples_in_batch(n) for n in range(len(ranks[0]))]
     assert max(len(batch) for batch in batches) <= batch_size
 
-    alone = Order(samples, batch_size, seed=seed, rank_and_world=(0, 1))
+    alone = ResumableBatchSampler(samples, batch_size, seed=seed, rank_and_world_size=(0, 1))
     first = data.draw(st.integers(0, len(batches)))
     rest = list(alone.batches(epoch, first))
     assert len(rest) == len(batches) - first
@@ -39,16 +41,16 @@ def test_each_sample_once_on_every_number_of_processes(given_, epoch, data):
 
 def test_epochs_and_seeds_differ():
     def first(seed, epoch):
-        return next(iter(Order(1000, 100, seed=seed).batches(epoch))).tolist()
+        return next(iter(ResumableBatchSampler(1000, 100, seed=seed).batches(epoch))).tolist()
 
     assert first(1, 1) == first(1, 1)
     assert len({tuple(first(seed, epoch)) for seed in (1, 2) for epoch in (1, 2)}) == 4
-    assert next(iter(Order(10, 4, shuffle=False).batches(3))).tolist() == [0, 1, 2, 3]
+    assert next(iter(ResumableBatchSampler(10, 4, shuffle=False).batches(3))).tolist() == [0, 1, 2, 3]
 
 
 def test_random_numbers_of_a_batch_are_its_own():
     def draw(rank, epoch, batch):
-        order = Order(100, 10, seed=1, rank_and_world=(rank, 2))
+        order = ResumableBatchSampler(100, 10, seed=1, rank_and_world_size=(rank, 2))
         return torch.rand((), generator=order.generator(epoch, batch)).item()
 
     assert draw(0, 1, 1) == draw(0, 1, 1)
@@ -58,4 +60,4 @@ def test_random_numbers_of_a_batch_are_its_own():
 @pytest.mark.parametrize(("samples", "batch_size", "world"), [(0, 4, 1), (10, 0, 1), (10, 2, 3), (3, 8, 4)])
 def test_what_cannot_be_split_is_refused(samples, batch_size, world):
     with pytest.raises(CheckpointError, match=f"{samples} samples in batches of {batch_size} cannot be split"):
-        Order(samples, batch_size, rank_and_world=(0, world))
+        ResumableBatchSampler(samples, batch_size, rank_and_world_size=(0, world))

@@ -12,24 +12,24 @@ import pytest
 from torch.utils.data import DataLoader
 
 from packtrain.errors import UsageError
-from packtrain.stream.samples import Samples
-from packtrain.torch.streaming import MapDataset, loader
+from packtrain.stream.samples import StreamingSamples
+from packtrain.torch.streaming import StreamingMapDataset, make_streaming_loader
 from tests.support.programs import stream_ranks
-from tests.support.stream_indexes import archive_of, content, crc_of, numbers_only
+from tests.support.stream_indexes import decode_to_crc, make_archive, make_index_without_archive, random_content
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("torch")]
 SAMPLES, SIZE, RANKS, BATCH = 151, 300, 2, 8
-CRCS = [zlib.crc32(content(number, SIZE + number % 7)) for number in range(SAMPLES)]
+CRCS = [zlib.crc32(random_content(number, SIZE + number % 7)) for number in range(SAMPLES)]
 
 
 @pytest.fixture(scope="module")
 def index(tmp_path_factory):
-    return archive_of(tmp_path_factory.mktemp("archive"), SAMPLES, SIZE)
+    return make_archive(tmp_path_factory.mktemp("archive"), SAMPLES, SIZE)
 
 
 def of_rank(index, rank, **settings):
-    given = {"batch_size": BATCH, "workers": 0, "decode": crc_of, "collate": list, "seed": 4}
-    return loader(index, rank_and_world=(rank, RANKS), **{**given, **settings})
+    given = {"batch_size": BATCH, "workers": 0, "decode": decode_to_crc, "collate": list, "seed": 4}
+    return make_streaming_loader(index, rank_and_world_size=(rank, RANKS), **{**given, **settings})
 
 
 def ranks(index, group, workers, unusable=()):
@@ -66,9 +66,9 @@ def test_a_rank_with_nothing_to_give_says_so(index):
     unusable = set(next(iter(of_rank(index, 0))))
 
     def decode(data, label):
-        if crc_of(data, label) in unusable:
+        if decode_to_crc(data, label) in unusable:
             raise ValueError("not an image")
-        return crc_of(data, label)
+        return decode_to_crc(data, label)
 
     with pytest.raises(Exception, match=r"not one sample .* can be used, and the other ranks wait.*not an image"):
         next(iter(of_rank(index, 0, decode=decode, bad="skip")))
@@ -77,24 +77,26 @@ def test_a_rank_with_nothing_to_give_says_so(index):
 def test_without_a_process_group_several_processes_are_refused(index, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(UsageError, match=r"2 processes \(WORLD_SIZE\), but no process group yet.*init_process_group"):
-        loader(index)
-    assert len(loader(index, rank_and_world=(0, 1))) == SAMPLES
+        make_streaming_loader(index)
+    assert len(make_streaming_loader(index, rank_and_world_size=(0, 1))) == SAMPLES
 
 
 def test_batches_out_of_their_order_are_refused(index):
     with pytest.raises(UsageError, match="in_order=False is refused"):
-        loader(index, workers=2, in_order=False)
+        make_streaming_loader(index, num_workers=2, in_order=False)
 
 
 @pytest.mark.parametrize("more", [{"multiprocessing_context": "spawn"}, {"persistent_workers": True}])
 def test_workers_of_other_kinds(index, more):
-    data = loader(index, batch_size=20, workers=1, decode=crc_of, collate=list, **more)
+    data = make_streaming_loader(index, batch_size=20, num_workers=1, decode_fn=decode_to_crc, collate_fn=list, **more)
     assert sorted(crc for batch in data for crc in batch) == sorted(CRCS)
     assert data.epoch == 2
 
 
 def test_torchs_own_loader_with_workers(index):
-    batches = DataLoader(MapDataset(Samples(index, crc_of)), batch_size=10, shuffle=True, num_workers=2)
+    batches = DataLoader(
+        StreamingMapDataset(StreamingSamples(index, decode_to_crc)), batch_size=10, shuffle=True, num_workers=2
+    )
     assert sorted(int(crc) for batch in batches for crc in batch) == sorted(CRCS)
 
 
@@ -103,5 +105,7 @@ def test_torchs_own_loader_with_workers(index):
 )
 def test_what_is_mixed_fits_into_the_memory(tmp_path, size, memory, pool):
     """Samples that are larger than what is read at once are pieces of their own."""
-    (phase,) = loader(numbers_only(tmp_path, 200, size), memory=memory).state_dict()["phases"]
+    (phase,) = make_streaming_loader(
+        make_index_without_archive(tmp_path, 200, size), prefetch_bytes=memory
+    ).state_dict()["phases"]
     assert phase["pool"] == pool and pool * max(size, phase["span"]) <= memory

@@ -13,14 +13,14 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from packtrain.errors import UsageError
-from packtrain.indexing import Wish, build
-from packtrain.plan import Ref
-from packtrain.stream.samples import Samples, StreamError
+from packtrain.indexing import IndexRequest, build_index
+from packtrain.plan import Location
+from packtrain.stream.samples import StreamError, StreamingSamples
 from packtrain.torch import Checkpoint
-from packtrain.torch.streaming import MapDataset, loader
+from packtrain.torch.streaming import StreamingMapDataset, make_streaming_loader
 from packtrain.transfer.block_checksums import make_checksums, write_checksums
-from testbed.http_server import Fault, Origin
-from tests.support.stream_indexes import archive_of, content
+from testbed.http_server import HttpServer, ResponseFault
+from tests.support.stream_indexes import make_archive, random_content
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("torch")]
 SAMPLES, SIZE = 150, 300
@@ -28,19 +28,19 @@ SAMPLES, SIZE = 150, 300
 
 @pytest.fixture(scope="module")
 def index(tmp_path_factory):
-    return archive_of(tmp_path_factory.mktemp("archive"), SAMPLES, SIZE)
+    return make_archive(tmp_path_factory.mktemp("archive"), SAMPLES, SIZE)
 
 
 def number_of(data, label):
     return _NUMBERS[data]
 
 
-_NUMBERS = {content(number, SIZE + number % 7): number for number in range(SAMPLES)}
+_NUMBERS = {random_content(number, SIZE + number % 7): number for number in range(SAMPLES)}
 
 
 def _loader(index, **settings):
     given = {"batch_size": 8, "workers": 2, "decode": number_of, "collate": list, "seed": 4, "memory": 1 << 20}
-    return loader(index, **{**given, **settings})
+    return make_streaming_loader(index, **{**given, **settings})
 
 
 def test_one_epoch_has_every_sample_once_and_the_next_another_order(index):
@@ -87,7 +87,7 @@ def test_its_position_goes_into_the_checkpoint_by_itself(index, tmp_path, monkey
         ckpt.save(epoch=1, step=7)
     other = _loader(index, workers=0)
     with Checkpoint("c.pt", model=model, data=other) as ckpt:
-        ckpt.resume()
+        ckpt.restore()
     assert given + list(other) == list(_loader(index, workers=0))
 
 
@@ -138,38 +138,42 @@ def test_skipped_samples_are_told_by_the_loader(index):
     data = _loader(index, decode=decode, bad="skip")
     seen = [number for batch in data for number in batch]
     assert len(seen) == SAMPLES - 3
-    assert sorted(bad.number for bad in data.bad) == [3, 53, 103]
+    assert sorted(bad.number for bad in data.skipped) == [3, 53, 103]
     with pytest.raises(StreamError, match="not an image"):
         list(_loader(index, decode=decode, workers=0))
 
 
 def test_torchs_own_loader_takes_samples_by_number(index, tmp_path):
-    samples = Samples(index, number_of)
-    seen = [int(number) for batch in DataLoader(MapDataset(samples), batch_size=10, shuffle=True) for number in batch]
+    samples = StreamingSamples(index, number_of)
+    seen = [
+        int(number)
+        for batch in DataLoader(StreamingMapDataset(samples), batch_size=10, shuffle=True)
+        for number in batch
+    ]
     assert sorted(seen) == list(range(SAMPLES))
 
 
 def test_kept_samples_cost_no_network_in_the_second_epoch(index, tmp_path):
-    with Origin(index.path.parent) as origin:
+    with HttpServer(index.path.parent) as origin:
         data = _loader(index, sources=f"{origin.url}/data.tar", keep=tmp_path)
         assert sorted(number for batch in data for number in batch) == list(range(SAMPLES))
-        sent = origin.sent
+        sent = origin.sent_bytes
         assert sorted(number for batch in data for number in batch) == list(range(SAMPLES))
-        assert origin.sent == sent > 0
+        assert origin.sent_bytes == sent > 0
 
 
 def test_by_the_checksums_that_the_index_carries_a_wrong_byte_is_seen(tmp_path):
-    archive_of(tmp_path, SAMPLES, SIZE)
-    with Origin(tmp_path) as origin:
-        refs = [[Ref(f"{origin.url}/data.tar")]]
+    make_archive(tmp_path, SAMPLES, SIZE)
+    with HttpServer(tmp_path) as origin:
+        refs = [[Location(f"{origin.url}/data.tar")]]
         with pytest.raises(UsageError, match="has no checksums"):
-            _loader(build(Wish(refs, str), tmp_path / "without").path, checksums=True)
+            _loader(build_index(IndexRequest(refs, str), tmp_path / "without").path, checksums=True)
         write_checksums(make_checksums(tmp_path / "data.tar", 4096), tmp_path / "data.tar.checksums.json")
-        index = build(Wish(refs, str), tmp_path / "with")
-        origin.faults[:] = [Fault(corrupt_at=600)]
+        index = build_index(IndexRequest(refs, str), tmp_path / "with")
+        origin.faults[:] = [ResponseFault(corrupt_offset=600)]
         data = _loader(index.path, workers=0, checksums=True)
         assert sorted(number for batch in data for number in batch) == list(range(SAMPLES))
-        assert data.samples.counts.failures + data.samples.counts.hedges >= 1
+        assert data.samples.stats.failures + data.samples.stats.hedges >= 1
 
 
 def test_more_processes_than_samples_are_refused(index):

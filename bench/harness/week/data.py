@@ -6,23 +6,25 @@ import io
 import random
 import tarfile
 
-_FIRST_CLASS = 1_440_764
+_FIRST_WORDNET_ID = 1_440_764
 
 
-def archive(megabytes: float, classes: int = 10, seed: int = 1) -> bytes:
+def make_archive(megabytes: float, n_classes: int = 10, seed: int = 1) -> bytes:
     dice = random.Random(seed)
     outer = io.BytesIO()
     with tarfile.open(fileobj=outer, mode="w") as whole:
-        for number in range(classes):
-            name = f"n{_FIRST_CLASS + 11 * number:08}"
+        for number in range(n_classes):
+            name = f"n{_FIRST_WORDNET_ID + 11 * number:08}"
             inner = io.BytesIO()
             with tarfile.open(fileobj=inner, mode="w") as one:
-                _add(one, f"{name}_{number}.JPEG", b"\xff\xd8" + dice.randbytes(int(megabytes * 1e6 / classes)))
-            _add(whole, f"{name}.tar", inner.getvalue())
+                _add_member(
+                    one, f"{name}_{number}.JPEG", b"\xff\xd8" + dice.randbytes(int(megabytes * 1e6 / n_classes))
+                )
+            _add_member(whole, f"{name}.tar", inner.getvalue())
     return outer.getvalue()
 
 
-def _add(tar: tarfile.TarFile, name: str, content: bytes) -> None:
+def _add_member(tar: tarfile.TarFile, name: str, content: bytes) -> None:
     member = tarfile.TarInfo(name)
     member.size = len(content)
     tar.addfile(member, io.BytesIO(content))

@@ -8,50 +8,53 @@ from pathlib import Path
 
 from harness.week.fault_schedule import HOUR_S
 from packtrain.report.charts.canvas.png import save_png
-from packtrain.report.charts.timeline import Rows, draw_timeline, rows_of
-from packtrain.report.history import Attempt, History, Job, Span
+from packtrain.report.charts.timeline import TimelineRows, build_timeline_rows, draw_timeline
+from packtrain.report.history import ExecutionRecord, JobHistory, JobRecord, PhaseSpan
 
-_WIDTH = 1100.0
+_WIDTH_PX = 1100.0
 _TITLE = "One week, three ways: {}"
 
 
-def save(arms: Mapping[str, History], hour: float, path: Path) -> None:
+def save_chart(arms: Mapping[str, JobHistory], hour_s: float, path: Path) -> None:
     """`hour`: the seconds that an hour took in them."""
-    blocks = [rows_of(in_hours(history, hour)).shown for history in arms.values()]
+    blocks = [build_timeline_rows(rescale_history(history, hour_s)).rows for history in arms.values()]
     rows = [row for block in blocks for row in block]
-    names = [f"rows {_reach(blocks, number)} {name}" for number, name in enumerate(arms)]
-    save_png(draw_timeline(Rows(rows, 1, len(rows), True), _WIDTH), _TITLE.format(", ".join(names)), path)
+    names = [f"rows {_row_range(blocks, number)} {name}" for number, name in enumerate(arms)]
+    save_png(draw_timeline(TimelineRows(rows, 1, len(rows), True), _WIDTH_PX), _TITLE.format(", ".join(names)), path)
 
 
-def _reach(blocks: Sequence[Sequence[object]], number: int) -> str:
+def _row_range(blocks: Sequence[Sequence[object]], number: int) -> str:
     first = sum(map(len, blocks[:number]))
     return f"{first + 1}-{first + len(blocks[number])}"
 
 
-def in_hours(history: History, hour: float) -> History:
+def rescale_history(history: JobHistory, hour_s: float) -> JobHistory:
     """With the times of the week that it replays, from 0 on."""
-    spans = [span for job in history.jobs for span in (*job.waits, *(s for a in job.attempts for s in a.spans))]
-    clock = _Clock(min((span.start for span in spans), default=0.0), HOUR_S / hour)
-    return replace(history, jobs=tuple(clock.job(job) for job in history.jobs))
+    spans = [span for job in history.jobs for span in (*job.waits, *(s for a in job.executions for s in a.spans))]
+    clock = _TimeScale(min((span.start for span in spans), default=0.0), HOUR_S / hour_s)
+    return replace(history, jobs=tuple(clock.scale_job(job) for job in history.jobs))
 
 
-class _Clock:
-    def __init__(self, began: float, factor: float) -> None:
-        self._began, self._factor = began, factor
+class _TimeScale:
+    def __init__(self, started_at: float, factor: float) -> None:
+        self._started_at, self._factor = started_at, factor
 
-    def job(self, job: Job) -> Job:
-        attempts = tuple(self._attempt(attempt) for attempt in job.attempts)
-        return replace(job, attempts=attempts, waits=tuple(map(self._span, job.waits)))
+    def scale_job(self, job: JobRecord) -> JobRecord:
+        attempts = tuple(self._scale_execution(attempt) for attempt in job.executions)
+        return replace(job, executions=attempts, waits=tuple(map(self._scale_span, job.waits)))
 
-    def _attempt(self, attempt: Attempt) -> Attempt:
+    def _scale_execution(self, attempt: ExecutionRecord) -> ExecutionRecord:
         moves = tuple(
-            replace(move, start=self._at(move.start), seconds=move.seconds * self._factor) for move in attempt.moves
+            replace(move, start=self._scale_time(move.start), duration_s=move.duration_s * self._factor)
+            for move in attempt.input_transfers
         )
-        spans = tuple(map(self._span, attempt.spans))
-        return replace(attempt, spans=spans, moves=moves, kept_s=attempt.kept_s * self._factor)
+        spans = tuple(map(self._scale_span, attempt.spans))
+        return replace(
+            attempt, spans=spans, input_transfers=moves, retained_compute_s=attempt.retained_compute_s * self._factor
+        )
 
-    def _span(self, span: Span) -> Span:
-        return replace(span, start=self._at(span.start), end=self._at(span.end))
+    def _scale_span(self, span: PhaseSpan) -> PhaseSpan:
+        return replace(span, start=self._scale_time(span.start), end=self._scale_time(span.end))
 
-    def _at(self, moment: float) -> float:
-        return (moment - self._began) * self._factor
+    def _scale_time(self, moment: float) -> float:
+        return (moment - self._started_at) * self._factor

@@ -16,8 +16,8 @@ import time
 import urllib.request
 from pathlib import Path
 
-STEPS = 100
-LEFT = 85
+N_STEPS = 100
+CHECKPOINT_EXIT_CODE = 85
 
 
 def main() -> int:
@@ -31,55 +31,55 @@ def main() -> int:
     if not images:
         print("the data set is empty", file=sys.stderr)
         return 1
-    return Training(given).run()
+    return PacedTraining(given).run()
 
 
-class Training:
-    def __init__(self, given: argparse.Namespace) -> None:
-        self.save_each, self.given = given.save, given
-        self.seconds = seconds_here()
-        self.output = Path(os.environ.get("PACKTRAIN_OUTPUT", ".") if given.save else ".")
-        self.asked = False
-        if given.save:
+class PacedTraining:
+    def __init__(self, args: argparse.Namespace) -> None:
+        self.save_interval_steps, self.args = args.save, args
+        self.compute_s = node_compute_s()
+        self.output = Path(os.environ.get("PACKTRAIN_OUTPUT", ".") if args.save else ".")
+        self.stop_requested = False
+        if args.save:
             signal.signal(signal.SIGTERM, self._on_term)
 
-    def _on_term(self, number: int, frame: object) -> None:
-        self.asked = True
+    def _on_term(self, signum: int, frame: object) -> None:
+        self.stop_requested = True
 
     def run(self) -> int:
-        for step in range(self._begin() + 1, STEPS + 1):
-            self._pause(self.seconds * (1 - self.given.setup_share) / STEPS)
-            print(f"step {step}/{STEPS}", flush=True)
-            if self.save_each:
+        for step in range(self._restore_step() + 1, N_STEPS + 1):
+            self._sleep(self.compute_s * (1 - self.args.setup_share) / N_STEPS)
+            print(f"step {step}/{N_STEPS}", flush=True)
+            if self.save_interval_steps:
                 self._report(step)
-                if step % self.save_each == 0 or self._must_leave():
+                if step % self.save_interval_steps == 0 or self._should_exit():
                     self._save(step)
-                if self._must_leave() and step < STEPS:
-                    return LEFT
+                if self._should_exit() and step < N_STEPS:
+                    return CHECKPOINT_EXIT_CODE
         (self.output / "model.pt").write_bytes(b"weights\n" * 1000)
         return 0
 
-    def _begin(self) -> int:
+    def _restore_step(self) -> int:
         """The step to go on from. The data are prepared each time; weights are needed for the first only."""
-        self._pause(self.seconds * self.given.setup_share)
-        resumed = os.environ.get("PACKTRAIN_RESUME") if self.save_each else None
+        self._sleep(self.compute_s * self.args.setup_share)
+        resumed = os.environ.get("PACKTRAIN_RESUME") if self.save_interval_steps else None
         if resumed:
             return int(Path(resumed).read_text().split()[0])
-        with urllib.request.urlopen(self.given.weights) as answer:
+        with urllib.request.urlopen(self.args.weights) as answer:
             answer.read()
         return 0
 
-    def _pause(self, seconds: float) -> None:
-        until = time.monotonic() + seconds
-        while not self.asked and (left := until - time.monotonic()) > 0:
+    def _sleep(self, duration_s: float) -> None:
+        until = time.monotonic() + duration_s
+        while not self.stop_requested and (left := until - time.monotonic()) > 0:
             time.sleep(min(left, 0.5))
 
-    def _must_leave(self) -> bool:
-        return self.asked or Path(os.environ["PACKTRAIN_STOP"]).exists()
+    def _should_exit(self) -> bool:
+        return self.stop_requested or Path(os.environ["PACKTRAIN_STOP"]).exists()
 
     def _report(self, step: int) -> None:
         with open(os.environ["PACKTRAIN_METRICS"], "a") as file:
-            file.write(json.dumps({"step": step, "total_steps": STEPS}) + "\n")
+            file.write(json.dumps({"step": step, "total_steps": N_STEPS}) + "\n")
 
     def _save(self, step: int) -> None:
         target = self.output / "checkpoint.pt"
@@ -90,7 +90,7 @@ class Training:
             file.write(json.dumps({"path": str(target), "step": step}) + "\n")
 
 
-def seconds_here() -> float:
+def node_compute_s() -> float:
     """What a whole training takes on this machine, as its ad says."""
     ad = Path(os.environ["_CONDOR_MACHINE_AD"]).read_text()
     found = re.search(r"^TrainingSeconds = ([\d.]+)", ad, re.MULTILINE)

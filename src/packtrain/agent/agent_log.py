@@ -18,8 +18,8 @@ class AgentLog:
         self._lock = threading.Lock()
         self._file = open(path, "a", encoding="utf-8", errors="surrogateescape")  # noqa: SIM115
 
-    def line(self, text: str) -> None:
+    def write(self, message: str) -> None:
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S%z")
         with self._lock, suppress(OSError):
-            self._file.write(f"{stamp} {self._redactor.text(text)}\n")
+            self._file.write(f"{stamp} {self._redactor.redact_text(message)}\n")
             self._file.flush()

@@ -18,129 +18,139 @@ from typing import TYPE_CHECKING, Any, Callable
 
 from packtrain.agent.agent_log import AgentLog
 from packtrain.agent.cleanup import remove_tree
-from packtrain.agent.context import Context, Tally, Terms
+from packtrain.agent.context import AttemptContext, EngineOptions, StageStats
 from packtrain.agent.live.metrics import MetricsFollower
 from packtrain.agent.outputs.check import check_outputs
-from packtrain.agent.outputs.inventory import MOST_LISTED, inventory, under, write_list
+from packtrain.agent.outputs.inventory import MAX_LISTED_OUTPUTS, list_outputs, with_prefix, write_output_list
 from packtrain.agent.outputs.sync import (
     ContinuousSync,
-    keep_outputs,
-    left_prefix,
-    partial_prefix,
+    clean_outputs,
+    failed_prefix,
+    move_outputs,
+    requeue_prefix,
     sync_outputs,
-    tidy_outputs,
 )
 from packtrain.agent.sandbox import Sandbox
 from packtrain.agent.secrets import Secrets
 from packtrain.agent.stages.fetch import fetch_inputs, unpack_inputs
 from packtrain.agent.stages.probe import probe
 from packtrain.agent.steps.guard import Guard
-from packtrain.agent.steps.processes import Processes
+from packtrain.agent.steps.processes import ProcessTable
 from packtrain.agent.steps.runner import StepRunner
-from packtrain.agent.steps.short_tmpdir import short_temporary
-from packtrain.agent.stop_request import Stop
-from packtrain.agent.time_limits import LeftInTimeError, LimitWatch, discard_carried, variables_of, verdict
-from packtrain.errors import EXIT_CONTINUE_HERE, EXIT_OK, FailedError
+from packtrain.agent.steps.short_tmpdir import short_tmpdir
+from packtrain.agent.stop_request import StopRequest
+from packtrain.agent.time_limits import (
+    RequeueRequested,
+    TimeLimitMonitor,
+    attempt_variables,
+    classify_exit,
+    discard_uploaded_files,
+)
+from packtrain.errors import EXIT_OK, EXIT_RESUME_IN_PLACE, FailedError
 from packtrain.events import Event, Failure, Journal, kinds
 from packtrain.plan import Job
-from packtrain.plan.claim import hand_on
-from packtrain.transfer.engine.source_stats import expect
+from packtrain.plan.claim import hand_over_claim
+from packtrain.transfer.engine.source_stats import set_expected_speeds
 
 if TYPE_CHECKING:
-    from packtrain.agent.checkpoints.uploader import Checkpoints
-    from packtrain.agent.live.reporter import Live
-    from packtrain.agent.stages.stream_inputs import Streams
+    from packtrain.agent.checkpoints.uploader import CheckpointUploader
+    from packtrain.agent.live.reporter import LiveReporter
+    from packtrain.agent.stages.stream_inputs import PreparedStreams
 
-_OURS = ("PACKTRAIN_RESUME", "PACKTRAIN_DEADLINE", "PACKTRAIN_STREAM")  # of a packtrain around this one
-_FULL = (errno.ENOSPC, errno.EDQUOT)
+_NOT_INHERITED = ("PACKTRAIN_RESUME", "PACKTRAIN_DEADLINE", "PACKTRAIN_STREAM")  # of a packtrain around this one
+_DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT)
 
-Work = Callable[[Context, Tally], None]
+StageFunction = Callable[[AttemptContext, StageStats], None]
 
 
-def fetch_all(context: Context, tally: Tally) -> None:
+def fetch_all(context: AttemptContext, stats: StageStats) -> None:
     """Inputs, and the checkpoint to go on from. Raises FailedError."""
-    if not _taken_back(context, tally):
-        fetch_inputs(context, tally)
+    if not _restore_inputs(context, stats):
+        fetch_inputs(context, stats)
     if context.job.checkpoint is not None:
-        from packtrain.agent.checkpoints.restore import restore
+        from packtrain.agent.checkpoints.restore import restore_checkpoint
 
-        restore(context)
+        restore_checkpoint(context)
 
 
-def _taken_back(context: Context, tally: Tally) -> bool:
-    if context.keep is None:
+def _restore_inputs(context: AttemptContext, stats: StageStats) -> bool:
+    if context.reuse_folder is None:
         return False
-    from packtrain.agent.stages.reuse_inputs import take_back
+    from packtrain.agent.stages.reuse_inputs import restore_inputs
 
-    return take_back(context, tally)
+    return restore_inputs(context, stats)
 
 
-def unpack_all(context: Context, tally: Tally) -> None:
+def unpack_all(context: AttemptContext, stats: StageStats) -> None:
     """Raises FailedError."""
-    if not context.saved.inputs_kept:
-        unpack_inputs(context, tally)
-        if context.keep is not None:
-            from packtrain.agent.stages.reuse_inputs import note_inputs
+    if not context.checkpoint_state.inputs_reused:
+        unpack_inputs(context, stats)
+        if context.reuse_folder is not None:
+            from packtrain.agent.stages.reuse_inputs import record_inputs_fingerprint
 
-            note_inputs(context)
+            record_inputs_fingerprint(context)
 
 
-def run_steps(context: Context, tally: Tally) -> None:
+def run_steps(context: AttemptContext, stats: StageStats) -> None:
     """Raises FailedError (step_failed, container_failed, out_of_memory, …) or LeftInTimeError."""
     metrics = MetricsFollower(context)
-    checkpoints = _checkpoints(context, lambda: metrics.step)
+    checkpoints = _make_checkpoint_uploader(context, lambda: metrics.last_step)
     try:
         with ExitStack() as stack:
             if checkpoints is not None:
                 stack.enter_context(checkpoints)
             stack.enter_context(metrics)
-            if context.job.output is not None and context.job.output.continuous:
+            if context.job.output is not None and context.job.output.continuous_sync:
                 stack.enter_context(ContinuousSync(context, context.job.output))
-            variables = {**_host_variables(), **stack.enter_context(short_temporary(os.environ, context.box.tmp))}
-            _runner(context, variables, _streams(context, stack)).run_all()
-        context.stop.steps_are_done()
+            variables = {**_host_variables(), **stack.enter_context(short_tmpdir(os.environ, context.sandbox.tmp))}
+            _make_step_runner(context, variables, _prepare_streams(context, stack)).run_all()
+        context.stop.mark_steps_finished()
     except FailedError as error:
-        raise verdict(context, checkpoints, error) from error
+        raise classify_exit(context, checkpoints, error) from error
 
 
-def _checkpoints(context: Context, step_now: Callable[[], int | None]) -> Checkpoints | None:
+def _make_checkpoint_uploader(
+    context: AttemptContext, current_step: Callable[[], int | None]
+) -> CheckpointUploader | None:
     if context.job.checkpoint is None:
         return None
-    from packtrain.agent.checkpoints.uploader import checkpoints_of
+    from packtrain.agent.checkpoints.uploader import make_checkpoint_uploader
 
-    return checkpoints_of(context, step_now)
+    return make_checkpoint_uploader(context, current_step)
 
 
-def _streams(context: Context, stack: ExitStack) -> Streams | None:
+def _prepare_streams(context: AttemptContext, stack: ExitStack) -> PreparedStreams | None:
     if not any(source.mode == "stream" for source in context.job.inputs):
         return None
-    from packtrain.agent.stages.stream_inputs import streams_of
+    from packtrain.agent.stages.stream_inputs import prepare_streams
 
-    return stack.enter_context(streams_of(context))
+    return stack.enter_context(prepare_streams(context))
 
 
 def _host_variables() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if name not in _OURS}
+    return {name: value for name, value in os.environ.items() if name not in _NOT_INHERITED}
 
 
-def _runner(context: Context, host: Mapping[str, str], streams: Streams | None) -> StepRunner:
+def _make_step_runner(
+    context: AttemptContext, host_env: Mapping[str, str], streams: PreparedStreams | None
+) -> StepRunner:
     return StepRunner(
         context.job,
-        context.box,
+        context.sandbox,
         context.journal,
         context.redactor,
-        context.secrets.reveal,
+        context.secrets.resolve_secret,
         context.stop,
-        host,
+        host_env,
         context.journal.run,
         context.processes,
-        {**variables_of(context), **(streams.variables if streams else {})},
+        {**attempt_variables(context), **(streams.variables if streams else {})},
         context.in_container,
-        streams.folders if streams else (),
+        streams.extra_mounts if streams else (),
     )
 
 
-FORWARD: tuple[tuple[str, Work], ...] = (
+FORWARD_STAGES: tuple[tuple[str, StageFunction], ...] = (
     ("probe", probe),
     ("fetch", fetch_all),
     ("unpack", unpack_all),
@@ -151,236 +161,244 @@ FORWARD: tuple[tuple[str, Work], ...] = (
 
 def run_attempt(
     job: Job,
-    box: Sandbox,
+    sandbox: Sandbox,
     journal: Journal,
     secrets: Secrets,
-    stop: Stop,
-    claim: int,
-    started: float,
-    terms: Terms,
-    first: Event,
+    stop: StopRequest,
+    claim_fd: int,
+    started_at: float,
+    options: EngineOptions,
+    start_event: Event,
 ) -> int:
     """All of an attempt after its first event; the agent's exit code. No thread may run yet: the guard is forked."""
-    guard = Guard.start((claim,))
-    log = AgentLog(box.home.agent_log, secrets.redactor)
-    live = _live(journal, first, terms.live_s, log, box)
-    processes = Processes(guard, job.limits.grace_s)
-    expect(terms.speeds)
-    _beware(job)
-    code = Attempt(_context(job, box, journal, log, secrets, stop, processes, terms), started).run()
+    guard = Guard.start((claim_fd,))
+    log = AgentLog(sandbox.attempt_folder.agent_log, secrets.redactor)
+    live = _start_live_reporter(journal, start_event, options.live_interval_s, log, sandbox)
+    processes = ProcessTable(guard, job.limits.grace_s)
+    set_expected_speeds(options.host_speeds)
+    _disable_upload_adoption(job)
+    code = AttemptRunner(_make_context(job, sandbox, journal, log, secrets, stop, processes, options), started_at).run()
     guard.quit()
     if live is not None:
-        live.end()
-    if code == EXIT_CONTINUE_HERE:
-        hand_on(claim)
+        live.stop()
+    if code == EXIT_RESUME_IN_PLACE:
+        hand_over_claim(claim_fd)
     return code
 
 
-def _context(
+def _make_context(
     job: Job,
-    box: Sandbox,
+    sandbox: Sandbox,
     journal: Journal,
     log: AgentLog,
     secrets: Secrets,
-    stop: Stop,
-    processes: Processes,
-    terms: Terms,
-) -> Context:
-    carries = terms.carries and job.checkpoint is not None and not _has_a_place(job)
-    return Context(
+    stop: StopRequest,
+    processes: ProcessTable,
+    options: EngineOptions,
+) -> AttemptContext:
+    carries = options.transfers_checkpoints and job.checkpoint is not None and not _has_checkpoint_store(job)
+    return AttemptContext(
         job,
-        box,
+        sandbox,
         journal,
         log,
         secrets,
         secrets.redactor,
         stop,
         processes,
-        terms.depot,
-        keep=terms.keep or (box.kept if terms.carries else None),
-        deadline=terms.deadline,
-        carried=box.carried if carries else None,
-        in_container=terms.in_container,
+        options.download_cache,
+        reuse_folder=options.reuse_folder or (sandbox.reuse_folder if options.transfers_checkpoints else None),
+        deadline_at=options.deadline_at,
+        transferred_checkpoint=sandbox.transferred_checkpoint if carries else None,
+        in_container=options.in_container,
     )
 
 
-def _beware(job: Job) -> None:
+def _disable_upload_adoption(job: Job) -> None:
     """Another attempt of the job may be alive, and write to the same names."""
     if job.output is not None:
-        from packtrain.transfer.backends.s3.multipart import beware_of_rivals
+        from packtrain.transfer.backends.s3.multipart import disable_upload_adoption
 
-        beware_of_rivals()
+        disable_upload_adoption()
 
 
-def _has_a_place(job: Job) -> bool:
+def _has_checkpoint_store(job: Job) -> bool:
     """For several generations of checkpoints, and what lies beside them."""
     from packtrain.agent.checkpoints.store import can_list
 
-    return job.output is not None and can_list(job.output.ref)
+    return job.output is not None and can_list(job.output.location)
 
 
-def _live(journal: Journal, first: Event, every_s: float, log: AgentLog, box: Sandbox) -> Live | None:
+def _start_live_reporter(
+    journal: Journal, start_event: Event, min_interval_s: float, log: AgentLog, sandbox: Sandbox
+) -> LiveReporter | None:
     """None if it is not wanted, or there is nobody to speak to."""
-    if not every_s:
+    if not min_interval_s:
         return None
-    from packtrain.agent.live.chirp import config_of
-    from packtrain.agent.live.reporter import Live, to_proxy
+    from packtrain.agent.live.chirp import find_config
+    from packtrain.agent.live.reporter import LiveReporter, chirp_connector
 
-    config = config_of(os.environ)
+    config = find_config(os.environ)
     if config is None:
-        log.line("live: there is no Chirp proxy here; the journal comes home at the end")
+        log.write("live: there is no Chirp proxy here; the journal comes home at the end")
         return None
-    live = Live(to_proxy(config), every_s, box.home.logs, log.line)
-    live.hear(first)
-    journal.listen(live.hear)
+    live = LiveReporter(chirp_connector(config), min_interval_s, sandbox.attempt_folder.logs, log.write)
+    live.on_event(start_event)
+    journal.set_listener(live.on_event)
     return live.start()
 
 
-class Attempt:
-    def __init__(self, context: Context, started: float) -> None:
-        self._context, self._started = context, started
+class AttemptRunner:
+    def __init__(self, context: AttemptContext, started_at: float) -> None:
+        self._context, self._started_at = context, started_at
         self._failure: Failure | None = None
-        self._left: LeftInTimeError | None = None
+        self._requeue: RequeueRequested | None = None
         self._outputs: list[dict[str, Any]] = []
-        self._freed = 0
+        self._freed_bytes = 0
 
     def run(self) -> int:
         """The agent's exit code."""
-        watch = LimitWatch(self._context)
-        for name, work in FORWARD:
-            if self._goes_on:
-                watch.in_steps = name == "steps"
-                self._stage(name, _stoppable(work))
-        watch.in_steps = False
-        self._stage("sync", self._sync)
-        self._stage("clean", self._clean)
-        watch.end()
-        return self._end()
+        watch = TimeLimitMonitor(self._context)
+        for name, work in FORWARD_STAGES:
+            if self._should_continue:
+                watch.steps_running = name == "steps"
+                self._run_stage(name, _with_stop_check(work))
+        watch.steps_running = False
+        self._run_stage("sync", self._sync_outputs)
+        self._run_stage("clean", self._clean_up)
+        watch.stop()
+        return self._finish()
 
     @property
-    def _goes_on(self) -> bool:
-        return self._failure is None and self._left is None
+    def _should_continue(self) -> bool:
+        return self._failure is None and self._requeue is None
 
-    def _stage(self, name: str, work: Work) -> None:
-        started, tally = time.monotonic(), Tally()
+    def _run_stage(self, name: str, stage_function: StageFunction) -> None:
+        started, tally = time.monotonic(), StageStats()
         failure: Failure | None = None
         try:
             self._context.journal.emit(kinds.STAGE_STARTED, stage=name)
-            work(self._context, tally)
-        except LeftInTimeError as left:
-            self._left = left
-            self._context.log.line(f"{name}: {left}")
+            stage_function(self._context, tally)
+        except RequeueRequested as left:
+            self._requeue = left
+            self._context.log.write(f"{name}: {left}")
         except Exception as error:
-            failure = self._record(error, name)
-        self._tell_end(name, time.monotonic() - started, failure, tally)
+            failure = self._record_failure(error, name)
+        self._emit_stage_ended(name, time.monotonic() - started, failure, tally)
 
-    def _tell_end(self, stage: str, seconds: float, failure: Failure | None, tally: Tally) -> None:
+    def _emit_stage_ended(self, stage: str, duration_s: float, failure: Failure | None, stats: StageStats) -> None:
         data = failure.to_data() if failure else None
         try:
-            self._context.journal.emit(kinds.STAGE_ENDED, stage=stage, seconds=round(seconds, 3), failure=data, **tally)
+            self._context.journal.emit(
+                kinds.STAGE_ENDED, stage=stage, seconds=round(duration_s, 3), failure=data, **stats
+            )
         except OSError as error:
-            self._record(error, stage)
+            self._record_failure(error, stage)
 
-    def _record(self, error: Exception, stage: str) -> Failure:
+    def _record_failure(self, error: Exception, stage: str) -> Failure:
         """The first failure is the attempt's; a later one, or one after leaving in time, is worth a notice."""
-        failure = failure_of(error, stage)
-        self._context.log.line(f"{stage}: {failure.kind}: {failure.detail}")
+        failure = failure_from_error(error, stage)
+        self._context.log.write(f"{stage}: {failure.kind}: {failure.detail}")
         if failure.kind == "internal":
             import traceback
 
-            self._context.log.line("".join(traceback.format_exception(type(error), error, error.__traceback__)))
-        if self._goes_on:
+            self._context.log.write("".join(traceback.format_exception(type(error), error, error.__traceback__)))
+        if self._should_continue:
             self._failure = failure
         else:
             with suppress(OSError):
-                self._context.notice(stage, failure.detail)
+                self._context.emit_notice(stage, failure.detail)
         return failure
 
-    def _sync(self, context: Context, tally: Tally) -> None:
-        good = self._goes_on
-        tidy_outputs(context)
-        if self._left is not None:
-            discard_carried(context)
-            if not _has_a_place(context.job):
-                self._leave_outputs(context)
+    def _sync_outputs(self, context: AttemptContext, stats: StageStats) -> None:
+        good = self._should_continue
+        clean_outputs(context)
+        if self._requeue is not None:
+            discard_uploaded_files(context)
+            if not _has_checkpoint_store(context.job):
+                self._keep_requeue_outputs(context)
                 return
-        prefix = partial_prefix(context) if self._left is None else left_prefix(context)
-        outputs = inventory(context.box.output, digest=good)
-        self._outputs = under(prefix, outputs)
+        prefix = failed_prefix(context) if self._requeue is None else requeue_prefix(context)
+        outputs = list_outputs(context.sandbox.output, with_digest=good)
+        self._outputs = with_prefix(prefix, outputs)
         if good:
-            sync_outputs(context, "", tally)
+            sync_outputs(context, "", stats)
             self._outputs = outputs
-            self._list_outputs(context)
+            self._write_output_list(context)
         elif outputs:
-            sync_outputs(context, prefix, tally)
+            sync_outputs(context, prefix, stats)
 
-    def _list_outputs(self, context: Context) -> None:
+    def _write_output_list(self, context: AttemptContext) -> None:
         """For the engine that brings them home: the event has no room for many."""
-        if context.job.output is None and len(self._outputs) > MOST_LISTED:
-            write_list(self._outputs, context.box.home.listed(context.journal.emitter))
+        if context.job.output is None and len(self._outputs) > MAX_LISTED_OUTPUTS:
+            write_output_list(self._outputs, context.sandbox.attempt_folder.output_listing(context.journal.emitter))
 
-    def _leave_outputs(self, context: Context) -> None:
+    def _keep_requeue_outputs(self, context: AttemptContext) -> None:
         """Beside the checkpoint, for the engine to carry; or here, since one address has no room for them."""
-        self._outputs = under(left_prefix(context), inventory(context.box.output, digest=False))
+        self._outputs = with_prefix(requeue_prefix(context), list_outputs(context.sandbox.output, with_digest=False))
         if self._outputs:
-            keep_outputs(context, left_prefix(context), context.carried or context.box.home.output)
+            move_outputs(
+                context,
+                requeue_prefix(context),
+                context.transferred_checkpoint or context.sandbox.attempt_folder.output,
+            )
 
-    def _clean(self, context: Context, tally: Tally) -> None:
+    def _clean_up(self, context: AttemptContext, stats: StageStats) -> None:
         context.processes.terminate_all()
-        if self._left is not None and self._left.exit_code == EXIT_CONTINUE_HERE:
-            self._keep_inputs(context)
-        cleaned = remove_tree(context.box.root)
-        self._freed = cleaned.bytes
-        tally.update(files=cleaned.files, bytes=cleaned.bytes)
+        if self._requeue is not None and self._requeue.exit_code == EXIT_RESUME_IN_PLACE:
+            self._save_inputs(context)
+        cleaned = remove_tree(context.sandbox.root)
+        self._freed_bytes = cleaned.bytes
+        stats.update(files=cleaned.files, bytes=cleaned.bytes)
         for problem in cleaned.problems:
-            context.notice("clean", f"could not be removed: {problem}")
+            context.emit_notice("clean", f"could not be removed: {problem}")
 
     @staticmethod
-    def _keep_inputs(context: Context) -> None:
-        from packtrain.agent.stages.reuse_inputs import keep_inputs
+    def _save_inputs(context: AttemptContext) -> None:
+        from packtrain.agent.stages.reuse_inputs import save_inputs
 
         try:
-            keep_inputs(context)
+            save_inputs(context)
         except OSError as error:
-            context.notice("clean", f"the inputs could not be kept for the next attempt: {error}")
+            context.emit_notice("clean", f"the inputs could not be kept for the next attempt: {error}")
 
-    def _end(self) -> int:
-        failure, left = self._failure, self._left
+    def _finish(self) -> int:
+        failure, left = self._failure, self._requeue
         code = failure.exit_code if failure else left.exit_code if left else EXIT_OK
         with suppress(OSError):  # the exit code still tells
             self._context.journal.emit(
-                kinds.ATTEMPT_ENDED,
-                outcome="failed" if failure else "continue" if left else "succeeded",
+                kinds.AGENT_ENDED,
+                outcome="failed" if failure else "requeued" if left else "succeeded",
                 exit_code=code,
                 failure=failure.to_data() if failure else None,
-                outputs=self._outputs[:MOST_LISTED],
-                output_files=len(self._outputs),
-                freed_bytes=self._freed,
-                seconds=round(time.monotonic() - self._started, 3),
+                outputs=self._outputs[:MAX_LISTED_OUTPUTS],
+                n_outputs=len(self._outputs),
+                freed_bytes=self._freed_bytes,
+                seconds=round(time.monotonic() - self._started_at, 3),
                 **({"step": left.step, "reason": str(left)} if left else {}),
             )
         why = failure.detail if failure else str(left) if left else ""
-        self._say(f"ended with exit code {code}" + (f": {why}" if why else ""))
+        self._print_result(f"ended with exit code {code}" + (f": {why}" if why else ""))
         return code
 
-    def _say(self, text: str) -> None:
+    def _print_result(self, message: str) -> None:
         """The last line, here and wherever the engine keeps what agents print."""
-        self._context.log.line(text)
+        self._context.log.write(message)
         with suppress(OSError):
-            sys.stderr.write(self._context.redactor.text(f"packtrain: {text}\n"))
+            sys.stderr.write(self._context.redactor.redact_text(f"packtrain: {message}\n"))
 
 
-def _stoppable(work: Work) -> Work:
-    def check_first(context: Context, tally: Tally) -> None:
+def _with_stop_check(stage_function: StageFunction) -> StageFunction:
+    def check_stop_first(context: AttemptContext, stats: StageStats) -> None:
         context.stop.check()
-        work(context, tally)
+        stage_function(context, stats)
 
-    return check_first
+    return check_stop_first
 
 
-def failure_of(error: Exception, stage: str) -> Failure:
+def failure_from_error(error: Exception, stage: str) -> Failure:
     """A full disk shows up anywhere, as an OSError of whoever wrote."""
-    if isinstance(error, OSError) and error.errno in _FULL:
+    if isinstance(error, OSError) and error.errno in _DISK_FULL_ERRNOS:
         where = f" at {error.filename}" if error.filename else ""
-        return Failure.of("disk_full", stage, f"the disk is full{where}: {error.strerror}")
+        return Failure.from_kind("disk_full", stage, f"the disk is full{where}: {error.strerror}")
     return Failure.from_error(error, stage)

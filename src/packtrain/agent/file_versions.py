@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-Version = tuple[int, int]  # size and time of change
+FileVersion = tuple[int, int]  # size and time of change
 
 
-def version_of(path: Path) -> Version:
+def file_version(path: Path) -> FileVersion:
     seen = path.stat()
     return seen.st_size, seen.st_mtime_ns
 
 
-def is_temporary(name: str) -> bool:
+def is_temporary_name(name: str) -> bool:
     """`.NAME.tmp-PID`: somebody is still writing it."""
     last = name.rpartition("/")[2]
     return last.startswith(".") and ".tmp-" in last

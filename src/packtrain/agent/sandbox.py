@@ -7,8 +7,8 @@ from pathlib import Path
 
 from packtrain.plan import AttemptFolder, Input
 
-CARRIED = "checkpoint"  # the folder that HTCondor carries from one start of a job to the next
-_BALLAST = 1 << 16
+TRANSFERRED_CHECKPOINT = "checkpoint"  # the folder that HTCondor carries from one start of a job to the next
+_DISK_RESERVE_BYTES = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,7 @@ class Sandbox:
     """`root` is STORAGE_PATH and disappears at the end; `home` is the attempt's folder and stays."""
 
     root: Path
-    home: AttemptFolder
+    attempt_folder: AttemptFolder
 
     @property
     def input(self) -> Path:
@@ -40,12 +40,12 @@ class Sandbox:
         return self.root / "env"
 
     @property
-    def metrics(self) -> Path:
+    def metrics_file(self) -> Path:
         """PACKTRAIN_METRICS: training programs append JSON lines, the agent makes events of them."""
         return self.root / "metrics.jsonl"
 
     @property
-    def checkpoints(self) -> Path:
+    def checkpoints_file(self) -> Path:
         """PACKTRAIN_CHECKPOINTS: training programs announce what they have saved."""
         return self.root / "checkpoints.jsonl"
 
@@ -60,30 +60,37 @@ class Sandbox:
         return self.root / "streams"
 
     @property
-    def aside(self) -> Path:
+    def checkpoint_staging(self) -> Path:
         """Checkpoints on their way out, on the same disk as the outputs."""
         return self.root / ".checkpoints"
 
     @property
-    def ballast(self) -> Path:
+    def disk_reserve(self) -> Path:
         """Goes with the sandbox: on a full disk, the room for the journal's last words."""
         return self.root / ".ballast"
 
     @property
-    def carried(self) -> Path:
+    def transferred_checkpoint(self) -> Path:
         """Checkpoints of a job without another place for them, if the engine carries the folder."""
-        return self.home.root / CARRIED
+        return self.attempt_folder.root / TRANSFERRED_CHECKPOINT
 
     @property
-    def kept(self) -> Path:
+    def reuse_folder(self) -> Path:
         """Inputs for the next start in this place, if the engine names no other folder."""
-        return self.home.root / "kept"
+        return self.attempt_folder.root / "reusable-inputs"
 
-    def folder_of(self, source: Input) -> Path:
-        return self.root / source.folder
+    def input_folder(self, job_input: Input) -> Path:
+        return self.root / job_input.folder
 
     def create(self) -> None:
-        for folder in (self.input, self.inputs, self.output, self.tmp, self.aside, self.home.logs):
+        for folder in (
+            self.input,
+            self.inputs,
+            self.output,
+            self.tmp,
+            self.checkpoint_staging,
+            self.attempt_folder.logs,
+        ):
             folder.mkdir(parents=True, exist_ok=True)
         self.env_file.touch()
-        self.ballast.write_bytes(bytes(_BALLAST))
+        self.disk_reserve.write_bytes(bytes(_DISK_RESERVE_BYTES))

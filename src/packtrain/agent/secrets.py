@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from packtrain.events import Redactor
-from packtrain.plan import Secret, Text
-from packtrain.plan.secret_files import secret, value_of
+from packtrain.plan import Secret, SecretOrStr
+from packtrain.plan.secret_files import read_secret, read_secret_file
 
 
 class Secrets:
@@ -15,20 +15,20 @@ class Secrets:
         """The redactor knows every value that lies in the folder now, and those that are revealed later."""
         self.folder = folder.absolute()
         files = sorted(folder.iterdir()) if folder.is_dir() else []
-        self.redactor = Redactor(value_of(file) for file in files if file.is_file())
+        self.redactor = Redactor(read_secret_file(file) for file in files if file.is_file())
 
-    def learn(self, environ: Mapping[str, str]) -> None:
+    def redact_condor_tokens(self, environ: Mapping[str, str]) -> None:
         """The tokens that HTCondor gives the job are not in the plan, but no more for others' eyes."""
         if environ.get("_CONDOR_CREDS"):
-            from packtrain.transfer.bearer_tokens import given_tokens
+            from packtrain.transfer.bearer_tokens import read_condor_tokens
 
-            for token in given_tokens(environ):
-                self.redactor.learn(token)
+            for token in read_condor_tokens(environ):
+                self.redactor.add_secret(token)
 
-    def reveal(self, text: Text) -> str:
+    def resolve_secret(self, text: SecretOrStr) -> str:
         """A text of the plan as it is to be used. Raises FailedError("secret_missing")."""
         if not isinstance(text, Secret):
             return text
-        value = secret(self.folder, text.name)
-        self.redactor.learn(value)
+        value = read_secret(self.folder, text.name)
+        self.redactor.add_secret(value)
         return value

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
-LONGEST_LINE = 1 << 16  # of an unfinished line no more is kept
+MAX_LINE_BYTES = 1 << 16  # of an unfinished line no more is kept
 
 
-class GrowingFile:
+class TailedFile:
     def __init__(self, path: Path) -> None:
-        self._path, self._offset, self._rest = path, 0, b""
+        self._path, self._offset, self._partial_line = path, 0, b""
 
-    def lines(self, last: bool = False) -> list[bytes]:
+    def read_lines(self, final: bool = False) -> list[bytes]:
         """Those that were completed since the last call, empty ones left out; `last` takes an unfinished one, too."""
-        lines = (self._rest + self._new_bytes()).split(b"\n")
-        self._rest = b"" if last else lines.pop()[-LONGEST_LINE:]
+        lines = (self._partial_line + self._read_new_bytes()).split(b"\n")
+        self._partial_line = b"" if final else lines.pop()[-MAX_LINE_BYTES:]
         return [line for line in lines if line.strip()]
 
-    def _new_bytes(self) -> bytes:
+    def _read_new_bytes(self) -> bytes:
         try:
             with open(self._path, "rb") as file:
                 file.seek(self._offset)

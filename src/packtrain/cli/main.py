@@ -14,7 +14,7 @@ from packtrain import __version__
 from packtrain.errors import EXIT_INTERRUPTED, FailedError, PacktrainError
 
 # By section of the help and package of `commands`.
-GROUPS = {
+COMMAND_GROUPS = {
     "start": {
         "init": "Start a workflow file, or copy out a recipe.",
         "check": "Check a workflow file: all problems at once, with their lines.",
@@ -51,23 +51,23 @@ GROUPS = {
         "completion": "Print the completion script of a shell.",
     },
 }
-COMMANDS = {name: group for group, commands in GROUPS.items() for name in commands}
-HIDDEN = {"supervise": "start"}
+GROUP_BY_COMMAND = {name: group for group, commands in COMMAND_GROUPS.items() for name in commands}
+HIDDEN_COMMANDS = {"supervise": "start"}
 
 
 class LazyGroup(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
+        return list(GROUP_BY_COMMAND)
 
-    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        group = COMMANDS.get(name) or HIDDEN.get(name)
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        group = GROUP_BY_COMMAND.get(cmd_name) or HIDDEN_COMMANDS.get(cmd_name)
         if group is None:
             return None
-        command: click.Command = _loaded(f"packtrain.cli.commands.{group}.{name}").command
+        command: click.Command = _import_command_module(f"packtrain.cli.commands.{group}.{cmd_name}").command
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        for group, commands in GROUPS.items():
+        for group, commands in COMMAND_GROUPS.items():
             with formatter.section(group.capitalize()):
                 formatter.write_dl(list(commands.items()))
 
@@ -75,17 +75,17 @@ class LazyGroup(click.Group):
         if args and self.get_command(ctx, args[0]) is None:
             import difflib
 
-            close = difflib.get_close_matches(args[0], COMMANDS, n=1)
+            close = difflib.get_close_matches(args[0], GROUP_BY_COMMAND, n=1)
             hint = f"; did you mean {close[0]!r}?" if close else "; see `packtrain --help`"
             raise click.UsageError(f"there is no command {args[0]!r}{hint}", ctx)
         return super().resolve_command(ctx, args)
 
 
-def _loaded(module: str) -> Any:
+def _import_command_module(module_name: str) -> Any:
     """What modules make while they load stays: to look for garbage among it takes a tenth of the time."""
     gc.disable()
     try:
-        return importlib.import_module(module)
+        return importlib.import_module(module_name)
     finally:
         gc.freeze()
         gc.enable()
@@ -109,7 +109,7 @@ def main() -> None:
     except (click.Abort, KeyboardInterrupt):
         sys.exit(EXIT_INTERRUPTED)
     except PacktrainError as error:
-        _complain(error)
+        _print_error(error)
         sys.exit(_exit_code(error))
     except BrokenPipeError:
         sys.stderr.close()  # the reader has left, e.g. `packtrain logs | head`
@@ -124,7 +124,7 @@ def _exit_code(error: PacktrainError) -> int:
     return Failure.from_error(error, "").exit_code if isinstance(error, FailedError) else error.exit_code
 
 
-def _complain(error: PacktrainError) -> None:
+def _print_error(error: PacktrainError) -> None:
     if "--json" in sys.argv:
         kind = {"kind": error.kind} if isinstance(error, FailedError) else {}
         click.echo(json.dumps({"error": str(error), **kind, "exit_code": _exit_code(error)}))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-_PARTS = re.compile(
+_TOKENS = re.compile(
     r'''
     (?P<doc>^[ \t]*"""[^"\\]*(?:(?:\\.|"(?!""))[^"\\]*)*"""[ \t]*$)
     | (?P<text>"""[^"\\]*(?:(?:\\.|"(?!""))[^"\\]*)*"""|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')
@@ -20,19 +20,19 @@ _PARTS = re.compile(
 _INDENT = re.compile(r"\s*^([ \t]*)\S", re.MULTILINE)
 
 
-def stripped(source: str) -> str:
+def strip_source(source: str) -> str:
     """The same program, but for `__doc__`."""
-    return _PARTS.sub(_instead, source)
+    return _TOKENS.sub(_replacement, source)
 
 
-def _instead(found: re.Match[str]) -> str:
-    if found["text"]:
-        return found["text"]
-    doc = found["doc"]
+def _replacement(match: re.Match[str]) -> str:
+    if match["text"]:
+        return match["text"]
+    doc = match["doc"]
     if not doc:
         return ""
     lines = "\n" * doc.count("\n")
     indent = doc[: doc.index('"')]
-    behind = _INDENT.match(found.string, found.end())
+    behind = _INDENT.match(match.string, match.end())
     alone = indent and (behind is None or len(behind[1]) < len(indent))
     return f"{indent}pass{lines}" if alone else lines

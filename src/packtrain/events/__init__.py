@@ -4,8 +4,8 @@ Start with `kinds` (every kind of event and its fields) and `failure` (every way
 fault, whether it passes, which exit code). Not here: what follows from events (`state`).
 """
 
-from packtrain.events.event import Event, new_emitter
-from packtrain.events.failure import KINDS as FAILURE_KINDS
+from packtrain.events.event import Event, new_emitter_id
+from packtrain.events.failure import FAILURE_KINDS as FAILURE_KINDS
 from packtrain.events.failure import Failure, FailureKind
 from packtrain.events.journal import Journal, JournalReader
 from packtrain.events.redact import Redactor
@@ -18,5 +18,5 @@ __all__ = [
     "Journal",
     "JournalReader",
     "Redactor",
-    "new_emitter",
+    "new_emitter_id",
 ]

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from packtrain.errors import FormatError
 
 EVENTS_VERSION = 1
-_SHORT = {
+_JSON_KEYS = {
     "run": "run",
     "job": "job",
     "emitter": "by",
@@ -21,7 +21,7 @@ _SHORT = {
     "wall": "wall",
     "mono": "mono",
 }
-_TYPES: dict[str, tuple[type, ...]] = {
+_HEADER_TYPES: dict[str, tuple[type, ...]] = {
     "run": (str,),
     "job": (str,),
     "emitter": (str,),
@@ -30,10 +30,10 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "wall": (int, float),
     "mono": (int, float),
 }
-_MOST = 2**53  # what every reader of JSON keeps exactly
+_MAX_EXACT_INT = 2**53  # what every reader of JSON keeps exactly
 
 
-def new_emitter(role: str) -> str:
+def new_emitter_id(role: str) -> str:
     """A fresh id for a process that emits, e.g. `agent-5f0c2a9e41d7`."""
     return f"{role}-{os.urandom(6).hex()}"
 
@@ -53,7 +53,7 @@ class Event(NamedTuple):
         return (self.run, self.job, self.emitter, self.seq)
 
     def to_json(self) -> str:
-        head = {short: getattr(self, name) for name, short in _SHORT.items()}
+        head = {short: getattr(self, name) for name, short in _JSON_KEYS.items()}
         return json.dumps({"v": EVENTS_VERSION, **head, "data": dict(self.data)}, ensure_ascii=False)
 
     @classmethod
@@ -61,8 +61,8 @@ class Event(NamedTuple):
         """Raises FormatError unless the line is an event of a version we know."""
         try:
             raw = json.loads(line)
-            values = {name: raw[short] for name, short in _SHORT.items()}
-            good = raw["v"] == EVENTS_VERSION and isinstance(raw["data"], dict) and _is_head(values)
+            values = {name: raw[short] for name, short in _JSON_KEYS.items()}
+            good = raw["v"] == EVENTS_VERSION and isinstance(raw["data"], dict) and _is_valid_header(values)
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise FormatError(f"not an event: {line[:80]!r} ({error})") from None
         if not good:
@@ -70,15 +70,15 @@ class Event(NamedTuple):
         return cls(**values, data=raw["data"])
 
 
-def _is_head(values: Mapping[str, Any]) -> bool:
+def _is_valid_header(values: Mapping[str, Any]) -> bool:
     """Whether a store can hold it: exact types (a bool is no int), numbers within reason, whole characters."""
-    if not all(type(values[name]) in allowed for name, allowed in _TYPES.items()):
+    if not all(type(values[name]) in allowed for name, allowed in _HEADER_TYPES.items()):
         return False
     texts = [value for value in values.values() if isinstance(value, str)]
     numbers = [value for value in values.values() if not isinstance(value, str)]
-    return _is_unicode("".join(texts)) and all(abs(number) < _MOST for number in numbers)
+    return _is_valid_unicode("".join(texts)) and all(abs(number) < _MAX_EXACT_INT for number in numbers)
 
 
-def _is_unicode(text: str) -> bool:
+def _is_valid_unicode(text: str) -> bool:
     """JSON can spell half of a surrogate pair, which is no character."""
     return not any("\ud800" <= letter <= "\udfff" for letter in text)

@@ -18,20 +18,20 @@ from packtrain.errors import FailedError
 USER, DATA, SITE, POOL, PACKTRAIN = "user", "data", "site", "pool", "packtrain"
 
 # What is done first; `supervise.policies` do it.
-AGAIN, RETRY, MOVE, REDELIVER = "again", "retry", "move", "redeliver"
+RETRY_NOW, RETRY, MOVE, SWITCH_TRANSFER = "again", "retry", "move", "redeliver"
 MORE_MEMORY, MORE_DISK = "more memory", "more disk"
-CONFIRM, STOP, END = "confirm", "stop", "end"
+CONFIRM_ELSEWHERE, STOP_RUN, FAIL_JOB = "confirm", "stop", "end"
 
 ACTIONS: dict[str, str] = {
-    AGAIN: "another attempt, at once",
+    RETRY_NOW: "another attempt, at once",
     RETRY: "another attempt after a wait that grows each time; what is not transient only in a pool",
     MOVE: "another attempt; the machine is avoided for a while, and a site where that happens again",
-    REDELIVER: "as move; the second time the agent fetches what the pool's plugins did not bring",
-    MORE_MEMORY: "another attempt with twice the memory, up to `recovery.mostMemory`",
-    MORE_DISK: "another attempt elsewhere with twice the disk, up to `recovery.mostDisk`",
-    CONFIRM: "the job fails; in a pool it is tried once at another site before that; else as stop",
-    STOP: "the job fails; when `recovery.stopAfter` jobs failed alike at two sites, those not started are not",
-    END: "the job fails, the others go on",
+    SWITCH_TRANSFER: "as move; the second time the agent fetches what the pool's plugins did not bring",
+    MORE_MEMORY: "another attempt with twice the memory, up to `recovery.maxMemoryFactor`",
+    MORE_DISK: "another attempt elsewhere with twice the disk, up to `recovery.maxDiskFactor`",
+    CONFIRM_ELSEWHERE: "the job fails; in a pool it is tried once at another site before that; else as stop",
+    STOP_RUN: "the job fails; when `recovery.stopAfterIdenticalFailures` jobs failed alike at two sites, those not started are not",
+    FAIL_JOB: "the job fails, the others go on",
 }
 
 
@@ -45,28 +45,38 @@ class FailureKind:
     remedy: str
 
 
-KINDS: dict[str, FailureKind] = {
+FAILURE_KINDS: dict[str, FailureKind] = {
     "step_failed": FailureKind(
-        USER, False, CONFIRM, 10, "a step's command ended with an error", "read `packtrain logs`, mend the program"
+        USER,
+        False,
+        CONFIRM_ELSEWHERE,
+        10,
+        "a step's command ended with an error",
+        "read `packtrain logs`, mend the program",
     ),
     "output_missing": FailureKind(
         USER,
         False,
-        CONFIRM,
+        CONFIRM_ELSEWHERE,
         11,
         "an expected output does not exist",
         "write it below $PACKTRAIN_OUTPUT, or mend `expect`",
     ),
     "output_empty": FailureKind(
-        USER, False, CONFIRM, 12, "an expected output is empty or too small", "look at what the program wrote"
+        USER, False, CONFIRM_ELSEWHERE, 12, "an expected output is empty or too small", "look at what the program wrote"
     ),
-    "output_wrong": FailureKind(
-        USER, False, CONFIRM, 13, "an expected output failed its check", "look at the file and at its `expect` entry"
-    ),
-    "token_refused": FailureKind(
+    "output_invalid": FailureKind(
         USER,
         False,
-        STOP,
+        CONFIRM_ELSEWHERE,
+        13,
+        "an expected output failed its check",
+        "look at the file and at its `expect` entry",
+    ),
+    "access_denied": FailureKind(
+        USER,
+        False,
+        STOP_RUN,
         14,
         "a server refused the credentials, or got none (401, 403)",
         "set or renew the token that the workflow names",
@@ -74,7 +84,7 @@ KINDS: dict[str, FailureKind] = {
     "secret_missing": FailureKind(
         USER,
         False,
-        STOP,
+        STOP_RUN,
         15,
         "a secret that the plan names is not in the run's secrets folder",
         "`packtrain resume` fills it again from ${env:…} or ${file:…}",
@@ -82,29 +92,29 @@ KINDS: dict[str, FailureKind] = {
     "wall_time": FailureKind(
         USER,
         False,
-        END,
+        FAIL_JOB,
         16,
         "the job reached its own `limits.wallTime`",
         "raise the limit, or checkpoint and resume",
     ),
     "condition_invalid": FailureKind(
-        USER, False, STOP, 17, "an `if` condition is not valid in bash's [[ ]]", "mend the condition"
+        USER, False, STOP_RUN, 17, "an `if` condition is not valid in bash's [[ ]]", "mend the condition"
     ),
     "unsupported": FailureKind(
-        USER, False, STOP, 18, "the plan asks for something this packtrain cannot do yet", "see the message"
+        USER, False, STOP_RUN, 18, "the plan asks for something this packtrain cannot do yet", "see the message"
     ),
-    "delivery_too_large": FailureKind(
+    "transfer_too_large": FailureKind(
         USER,
         False,
-        STOP,
+        STOP_RUN,
         19,
         "the files that the access point would have to send are larger than it allows",
-        "put the data where an address leads to it, or say `delivery: agent`",
+        "put the data where an address leads to it, or say `transfer: agent`",
     ),
-    "submit_refused": FailureKind(
+    "submit_rejected": FailureKind(
         USER,
         False,
-        STOP,
+        STOP_RUN,
         20,
         "the pool does not take the job as it is described",
         "see the message; mend the `htcondor` lines",
@@ -112,7 +122,7 @@ KINDS: dict[str, FailureKind] = {
     "module_missing": FailureKind(
         USER,
         False,
-        CONFIRM,
+        CONFIRM_ELSEWHERE,
         21,
         "a Python module that the program needs is not installed there",
         "install it where the job runs, or put it into the image",
@@ -120,7 +130,7 @@ KINDS: dict[str, FailureKind] = {
     "program_missing": FailureKind(
         USER,
         False,
-        CONFIRM,
+        CONFIRM_ELSEWHERE,
         22,
         "a command of a step is not installed there, such as unzip or wget",
         "put it into the image; archives of `inputs` are unpacked without it",
@@ -128,15 +138,15 @@ KINDS: dict[str, FailureKind] = {
     "file_missing": FailureKind(
         USER,
         False,
-        CONFIRM,
+        CONFIRM_ELSEWHERE,
         23,
         "the program did not find a file, such as its archive of data",
         "compare its path with $PACKTRAIN_INPUT and `packtrain plan`; inputs are unpacked unless `unpack: never`",
     ),
-    "gpu_memory_short": FailureKind(
+    "gpu_out_of_memory": FailureKind(
         USER,
         False,
-        CONFIRM,
+        CONFIRM_ELSEWHERE,
         24,
         "the program needs more memory than the GPU has",
         "make the batch smaller, or ask for a larger GPU with `resources.gpu.minMemory`",
@@ -144,15 +154,15 @@ KINDS: dict[str, FailureKind] = {
     "run_stopped": FailureKind(
         USER,
         False,
-        END,
+        FAIL_JOB,
         25,
         "the run was stopped before this job was started, since others failed alike",
         "mend what they have in common, then `packtrain resume`",
     ),
-    "budget_spent": FailureKind(
+    "budget_exceeded": FailureKind(
         USER,
         False,
-        END,
+        FAIL_JOB,
         26,
         "failed attempts have cost as much as the workflow allows",
         "`packtrain why` shows what failed; `packtrain resume` gives a fresh budget",
@@ -165,7 +175,7 @@ KINDS: dict[str, FailureKind] = {
         "every source says for the whole patience that the object does not exist",
         "check the address; was the object renamed?",
     ),
-    "not_the_data": FailureKind(
+    "unexpected_content": FailureKind(
         DATA,
         True,
         RETRY,
@@ -192,7 +202,7 @@ KINDS: dict[str, FailureKind] = {
     "archive_unsafe": FailureKind(
         DATA,
         False,
-        END,
+        FAIL_JOB,
         34,
         "an archive member would leave the folder, or is a device",
         "make the archive again with relative names",
@@ -200,7 +210,7 @@ KINDS: dict[str, FailureKind] = {
     "archive_too_large": FailureKind(
         DATA,
         False,
-        END,
+        FAIL_JOB,
         35,
         "an archive grows past the disk that was promised",
         "raise `limits.disk`, or look at the archive",
@@ -208,7 +218,7 @@ KINDS: dict[str, FailureKind] = {
     "archive_broken": FailureKind(
         DATA,
         False,
-        END,
+        FAIL_JOB,
         36,
         "an archive cannot be read, or has a form that packtrain does not unpack",
         "use `unpack: never`, or make the archive again",
@@ -221,7 +231,7 @@ KINDS: dict[str, FailureKind] = {
         "a server answered 5xx or 429, or dropped connections, for the whole patience",
         "wait, or add a mirror",
     ),
-    "sink_failed": FailureKind(
+    "upload_failed": FailureKind(
         DATA,
         True,
         RETRY,
@@ -229,21 +239,21 @@ KINDS: dict[str, FailureKind] = {
         "the outputs could not be written to their destination",
         "check the destination; the outputs are kept in the attempt's folder",
     ),
-    "delivery_stalled": FailureKind(
+    "transfer_stalled": FailureKind(
         DATA,
         True,
-        REDELIVER,
+        SWITCH_TRANSFER,
         39,
         "the pool's own transfer got no further and was ended",
-        "say `delivery: agent`: it resumes, and takes other sources",
+        "say `transfer: agent`: it resumes, and takes other sources",
     ),
-    "delivery_refused": FailureKind(
+    "transfer_refused": FailureKind(
         DATA,
         True,
-        REDELIVER,
+        SWITCH_TRANSFER,
         40,
         "a server told the pool's own transfer that the data is not there, or that it cannot give it (404, 5xx)",
-        "check the address; if it is right, say `delivery: agent`: it takes other sources",
+        "check the address; if it is right, say `transfer: agent`: it takes other sources",
     ),
     "disk_full": FailureKind(
         SITE,
@@ -272,7 +282,7 @@ KINDS: dict[str, FailureKind] = {
         "the promised GPU is missing, too small or its driver too old",
         "see the probe's figures",
     ),
-    "memory_short": FailureKind(
+    "insufficient_memory": FailureKind(
         SITE,
         True,
         MOVE,
@@ -289,7 +299,7 @@ KINDS: dict[str, FailureKind] = {
     "out_of_memory": FailureKind(
         SITE, True, MORE_MEMORY, 52, "the kernel killed the step for using too much memory", "raise `memPerCpu`"
     ),
-    "certificate_refused": FailureKind(
+    "certificate_invalid": FailureKind(
         SITE,
         True,
         MOVE,
@@ -297,15 +307,15 @@ KINDS: dict[str, FailureKind] = {
         "a server's TLS certificate cannot be verified here",
         "set SSL_CERT_FILE to a CA bundle that knows the server; check the machine's clock",
     ),
-    "delivery_failed": FailureKind(
+    "transfer_failed": FailureKind(
         SITE,
         True,
-        REDELIVER,
+        SWITCH_TRANSFER,
         54,
         "the pool could not bring the job's files there or back",
         "see the message; does every file that the job names exist?",
     ),
-    "never_starts": FailureKind(
+    "restart_loop": FailureKind(
         SITE,
         True,
         MOVE,
@@ -313,7 +323,7 @@ KINDS: dict[str, FailureKind] = {
         "the pool started the job again and again, and it never got anywhere",
         "see where it ran; try the image by hand; exclude the site with `requirements`",
     ),
-    "filesystem_unfit": FailureKind(
+    "filesystem_unusable": FailureKind(
         SITE,
         True,
         MOVE,
@@ -329,10 +339,10 @@ KINDS: dict[str, FailureKind] = {
         "the attempt was late, and would end sooner elsewhere",
         "nothing: it goes on elsewhere, from its newest checkpoint",
     ),
-    "outrun": FailureKind(
+    "superseded": FailureKind(
         SITE,
         True,
-        AGAIN,
+        RETRY_NOW,
         58,
         "another attempt of the job succeeded first",
         "nothing: the job has succeeded",
@@ -346,24 +356,29 @@ KINDS: dict[str, FailureKind] = {
         "wait until that is done, or choose another place",
     ),
     "terminated": FailureKind(
-        POOL, True, AGAIN, 60, "the pool or a person ended the attempt (TERM)", "nothing: it is tried again"
+        POOL, True, RETRY_NOW, 60, "the pool or a person ended the attempt (TERM)", "nothing: it is tried again"
     ),
     "agent_lost": FailureKind(
         POOL,
         True,
-        AGAIN,
+        RETRY_NOW,
         61,
         "the agent vanished without a word (killed, or the machine is gone)",
         "nothing: it is tried again",
     ),
-    "cancelled": FailureKind(POOL, False, END, 62, "cancelled by a person", "`packtrain resume` starts it again"),
+    "cancelled": FailureKind(POOL, False, FAIL_JOB, 62, "cancelled by a person", "`packtrain resume` starts it again"),
     "evicted": FailureKind(
-        POOL, True, AGAIN, 63, "the pool took the machine back, or lost it", "nothing: it is started again"
+        POOL, True, RETRY_NOW, 63, "the pool took the machine back, or lost it", "nothing: it is started again"
     ),
     "held": FailureKind(
-        POOL, False, END, 64, "the pool keeps the job back and says why", "mend what it says, then `packtrain resume`"
+        POOL,
+        False,
+        FAIL_JOB,
+        64,
+        "the pool keeps the job back and says why",
+        "mend what it says, then `packtrain resume`",
     ),
-    "time_limit": FailureKind(
+    "pool_time_limit": FailureKind(
         POOL,
         True,
         MOVE,
@@ -374,7 +389,7 @@ KINDS: dict[str, FailureKind] = {
     "lease_expired": FailureKind(
         POOL,
         True,
-        AGAIN,
+        RETRY_NOW,
         66,
         "the pool had no contact with the machine for longer than the job's lease",
         "nothing: it is started again; settings `htcondor.lease` makes the lease longer",
@@ -387,24 +402,24 @@ KINDS: dict[str, FailureKind] = {
         "a rule of the pool keeps the job back",
         "see what the rule says; ask those who run the pool",
     ),
-    "no_machine": FailureKind(
+    "no_matching_node": FailureKind(
         POOL,
         False,
-        END,
+        FAIL_JOB,
         68,
-        "no machine of the pool took the job for as long as `recovery.longestQueue` allows",
+        "no machine of the pool took the job for as long as `recovery.maxQueueTime` allows",
         "`condor_q -better-analyze` says which of its wishes no machine meets; ask for less, then `packtrain resume`",
     ),
     "internal": FailureKind(
         PACKTRAIN, True, RETRY, 70, "a defect of packtrain", "please report it, with the attempt's journal"
     ),
     "plan_unreadable": FailureKind(
-        PACKTRAIN, False, END, 71, "the agent cannot read its plan", "use one version of packtrain throughout"
+        PACKTRAIN, False, FAIL_JOB, 71, "the agent cannot read its plan", "use one version of packtrain throughout"
     ),
     "already_claimed": FailureKind(
         PACKTRAIN,
         False,
-        END,
+        FAIL_JOB,
         72,
         "this attempt was already started by another process",
         "nothing: the other one counts",
@@ -423,15 +438,15 @@ class Failure:
     detail: str
 
     @classmethod
-    def of(cls, kind: str, stage: str, detail: str) -> Failure:
-        row = KINDS[kind]
+    def from_kind(cls, kind: str, stage: str, detail: str) -> Failure:
+        row = FAILURE_KINDS[kind]
         return cls(kind, stage, row.blame, row.transient, detail)
 
     @classmethod
     def from_error(cls, error: BaseException, stage: str) -> Failure:
         if isinstance(error, FailedError):
-            return cls.of(error.kind, stage, error.detail)
-        return cls.of("internal", stage, f"{type(error).__name__}: {error}")
+            return cls.from_kind(error.kind, stage, error.detail)
+        return cls.from_kind("internal", stage, f"{type(error).__name__}: {error}")
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> Failure:
@@ -444,17 +459,17 @@ class Failure:
     @property
     def action(self) -> str:
         """What is done first about it."""
-        if self.kind in KINDS:
-            return KINDS[self.kind].action
-        return RETRY if self.transient else END
+        if self.kind in FAILURE_KINDS:
+            return FAILURE_KINDS[self.kind].action
+        return RETRY if self.transient else FAIL_JOB
 
     @property
-    def is_of_place(self) -> bool:
+    def is_site_fault(self) -> bool:
         """Whether the place where it happened is avoided for it: not where the job only asked for too little memory."""
-        if self.kind not in KINDS:
+        if self.kind not in FAILURE_KINDS:
             return self.blame == SITE
-        return self.action == MOVE or (self.blame == SITE and self.action in (REDELIVER, MORE_DISK))
+        return self.action == MOVE or (self.blame == SITE and self.action in (SWITCH_TRANSFER, MORE_DISK))
 
     @property
     def exit_code(self) -> int:
-        return KINDS[self.kind].exit_code if self.kind in KINDS else KINDS["internal"].exit_code
+        return FAILURE_KINDS[self.kind].exit_code if self.kind in FAILURE_KINDS else FAILURE_KINDS["internal"].exit_code

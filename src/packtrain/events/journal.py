@@ -15,7 +15,7 @@ from packtrain.events import kinds
 from packtrain.events.event import Event
 from packtrain.events.redact import Redactor
 
-_UNIMPORTANT = frozenset({kinds.PROGRESS, kinds.METRIC, kinds.STEP_STARTED})
+_UNSYNCED_KINDS = frozenset({kinds.PROGRESS, kinds.METRIC, kinds.STEP_STARTED})
 
 
 class Journal:
@@ -28,22 +28,22 @@ class Journal:
         self._seq = 0
         self._listener: Callable[[Event], None] | None = None
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._torn = _is_torn(path)  # by an emitter before, that was killed
+        self._has_partial_line = _ends_mid_line(path)  # by an emitter before, that was killed
         self._file = open(path, "ab", buffering=0)  # noqa: SIM115
 
-    def listen(self, listener: Callable[[Event], None]) -> None:
+    def set_listener(self, listener: Callable[[Event], None]) -> None:
         """It hears every event from now on, in their order, from any thread; it must not wait."""
         self._listener = listener
 
     def emit(self, kind: str, /, **data: Any) -> Event:
         with self._lock:
             self._seq += 1
-            clean = self._redactor.value(data)
+            clean = self._redactor.redact_value(data)
             event = Event(self.run, self.job, self.emitter, self._seq, kind, time.time(), time.monotonic(), clean)
             if self._listener is not None:  # before the disk, which may be full
                 self._listener(event)
             self._write((event.to_json() + "\n").encode("utf-8", "replace"))
-            if kind not in _UNIMPORTANT:
+            if kind not in _UNSYNCED_KINDS:
                 os.fsync(self._file.fileno())
         return event
 
@@ -52,13 +52,13 @@ class Journal:
 
     def _write(self, line: bytes) -> None:
         """A full disk may take half a line; the next one then starts afresh, lest both be lost."""
-        line = b"\n" + line if self._torn else line
-        self._torn = (self._file.write(line) or 0) < len(line)
-        if self._torn:
+        line = b"\n" + line if self._has_partial_line else line
+        self._has_partial_line = (self._file.write(line) or 0) < len(line)
+        if self._has_partial_line:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
 
 
-def _is_torn(path: Path) -> bool:
+def _ends_mid_line(path: Path) -> bool:
     """Whether its last line has no end."""
     try:
         with open(path, "rb") as file:
@@ -73,7 +73,7 @@ class JournalReader:
 
     def __init__(self, path: Path, offset: int = 0) -> None:
         self.path, self.offset = path, offset
-        self.broken = 0  # lines that are no events: counted and skipped
+        self.n_invalid_lines = 0  # lines that are no events: counted and skipped
 
     def read(self) -> list[Event]:
         """The new complete lines; an unfinished last line waits for its end."""
@@ -91,5 +91,5 @@ class JournalReader:
         try:
             return Event.from_json(line.decode("utf-8", "replace"))
         except FormatError:
-            self.broken += 1
+            self.n_invalid_lines += 1
             return None

@@ -8,20 +8,20 @@ RUN_CREATED = "run.created"
 RUN_ENDED = "run.ended"
 SUPERVISOR_STARTED = "supervisor.started"
 SUPERVISOR_ENDED = "supervisor.ended"
-REQUESTED = "requested"
-DECIDED = "decided"
-CONFIRMED = "confirmed"
+USER_REQUESTED = "user.requested"
+DECISION_MADE = "decision.made"
+ATTEMPT_SUBMITTED = "attempt.submitted"
 JOB_ENDED = "job.ended"
 # By an engine: what it saw of an attempt from outside
 ATTEMPT_GONE = "attempt.gone"
-ATTEMPT_PLACED = "attempt.placed"
-ATTEMPT_STOPPED = "attempt.stopped"
+EXECUTION_STARTED = "execution.started"
+EXECUTION_INTERRUPTED = "execution.interrupted"
 ATTEMPT_HELD = "attempt.held"
 ATTEMPT_RELEASED = "attempt.released"
 ATTEMPT_TRANSFER = "attempt.transfer"
 # By an agent
-ATTEMPT_STARTED = "attempt.started"
-ATTEMPT_ENDED = "attempt.ended"
+AGENT_STARTED = "agent.started"
+AGENT_ENDED = "agent.ended"
 STAGE_STARTED = "stage.started"
 STAGE_ENDED = "stage.ended"
 STEP_STARTED = "step.started"
@@ -32,33 +32,33 @@ CHECKPOINT_SAVED = "checkpoint.saved"
 CHECKPOINT_RESTORED = "checkpoint.restored"
 NOTICE = "notice"
 
-KINDS: dict[str, str] = {
+EVENT_KINDS: dict[str, str] = {
     RUN_CREATED: "a run exists; `name`, `engine`, `folder`, `jobs` (how many), `steps` and `points` for views",
     RUN_ENDED: "every job has its verdict; `succeeded`, `failed`, `cancelled`",
     SUPERVISOR_STARTED: "a supervisor holds the lease; `epoch`, `host`, `pid`",
     SUPERVISOR_ENDED: "it let go; `epoch`, `reason` (finished, interrupted, answered, error)",
-    REQUESTED: "a person asked; `action` (cancel), `reason`",
-    DECIDED: "a decision, before it is acted upon; `id`, `epoch`, `action` (submit, cancel, reopen, release, give_up, "
+    USER_REQUESTED: "a person asked; `action` (cancel), `reason`",
+    DECISION_MADE: "a decision, before it is acted upon; `id`, `epoch`, `action` (submit, cancel, reopen, release, give_up, "
     "accept, move), `target`, `reason`, `requests` (those that a reopening makes void), `hold` (the seq of what is "
     "answered), "
-    "`amendment` (what a submission gets otherwise than planned: `memory`, `disk`, `avoid_sites`, `avoid_machines`, "
-    "`agent_brings`), `copy_of` (the decision whose attempt is late, of a second copy), `avoid_sites` and "
-    "`avoid_machines` (of a move)",
-    CONFIRMED: "the engine has it; `id`, `epoch`, `native` (its own name for the attempt), `site`",
+    "`amendment` (what a submission gets otherwise than planned: `memory`, `disk`, `avoid_sites`, `avoid_nodes`, "
+    "`fetch_with_agent`), `copy_of` (the decision whose attempt is late, of a second copy), `avoid_sites` and "
+    "`avoid_nodes` (of a move)",
+    ATTEMPT_SUBMITTED: "the engine has it; `id`, `epoch`, `native` (its own name for the attempt), `site`",
     JOB_ENDED: "the verdict; `epoch`, `verdict` (succeeded, failed, cancelled), `emitter`, `failure`, `reason`, "
     "`requests` (those it answers)",
-    ATTEMPT_GONE: "the engine no longer has the attempt; `decision`, `exit_code`, `detail`, `kind` (of failure, "
+    ATTEMPT_GONE: "the engine no longer has the attempt; `attempt`, `exit_code`, `detail`, `kind` (of failure, "
     "where the engine knows it)",
-    ATTEMPT_PLACED: "a pool started it; `decision`, `start` (1, 2, …: pools start again by themselves), `host`, `site`",
-    ATTEMPT_STOPPED: "a pool ended a start of it and has it in its queue again; `decision`, `start` (none if it was "
+    EXECUTION_STARTED: "a pool started it; `attempt`, `start` (1, 2, …: pools start again by themselves), `host`, `site`",
+    EXECUTION_INTERRUPTED: "a pool ended a start of it and has it in its queue again; `attempt`, `start` (none if it was "
     "still moving files for it), `detail`, `kind`, `emitters` (agents that spoke during that start)",
-    ATTEMPT_HELD: "a pool keeps it back; `decision`, `kind` (of failure), `action` (release, wait, give_up), `code`, "
+    ATTEMPT_HELD: "a pool keeps it back; `attempt`, `kind` (of failure), `action` (release, wait, give_up), `code`, "
     "`subcode`, `detail`",
-    ATTEMPT_RELEASED: "it is in the queue again; `decision`",
-    ATTEMPT_TRANSFER: "a pool moves its files; `decision`, `start` (the one that they are for: inputs are moved before "
+    ATTEMPT_RELEASED: "it is in the queue again; `attempt`",
+    ATTEMPT_TRANSFER: "a pool moves its files; `attempt`, `start` (the one that they are for: inputs are moved before "
     "it is placed), `direction` (in, out), `what` (queued, started, finished)",
-    ATTEMPT_STARTED: "an agent woke up; `decision`, `host`, `pid`, `site`, `version`, `python`",
-    ATTEMPT_ENDED: "an agent is done; `outcome` (succeeded, failed, continue, cancelled), `exit_code`, `failure`, "
+    AGENT_STARTED: "an agent woke up; `attempt`, `host`, `pid`, `site`, `version`, `python`",
+    AGENT_ENDED: "an agent is done; `outcome` (succeeded, failed, continue, cancelled), `exit_code`, `failure`, "
     "`outputs` (the first thousand), `output_files` (how many there are), `freed_bytes`, `seconds`; of `continue` also "
     "`step` (the training's) and `reason`",
     STAGE_STARTED: "`stage` (probe, fetch, unpack, steps, check, sync, clean)",

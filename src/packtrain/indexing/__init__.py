@@ -6,6 +6,6 @@ that a later process goes on; `tars`, `zips` and `folders` read off files, `file
 for an index that exists already; `braces` reads addresses of many shards.
 """
 
-from packtrain.indexing.builder import Obtained, Progress, Wish, build, obtain
+from packtrain.indexing.builder import IndexRequest, IndexResult, OnIndexProgress, build_index, get_or_build_index
 
-__all__ = ["Obtained", "Progress", "Wish", "build", "obtain"]
+__all__ = ["IndexRequest", "IndexResult", "OnIndexProgress", "build_index", "get_or_build_index"]

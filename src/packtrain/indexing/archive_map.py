@@ -12,92 +12,92 @@ import threading
 from array import array
 from collections.abc import Callable, Iterator
 
-from packtrain.indexing.tar_members import Member
+from packtrain.indexing.tar_members import ArchiveMember
 
-_LOOKED_BACK = 8
+_MAX_LOOKBACK = 8
 
 
-class Chain:
+class MemberChain:
     """Members one behind the other, from `start` to `end`; `last`: there the archive ends."""
 
     def __init__(self, start: int) -> None:
         self.start = self.end = start
-        self.last = False
-        self.positions, self.offsets, self.sizes = array("Q"), array("Q"), array("Q")
+        self.reaches_end = False
+        self.header_offsets, self.offsets, self.sizes = array("Q"), array("Q"), array("Q")
         self.kinds = ""
         self.names: list[str] = []
         self.links: dict[int, str] = {}
-        self.texts: dict[int, str] = {}
+        self.label_texts: dict[int, str] = {}
 
     def __len__(self) -> int:
         return len(self.names)
 
-    def add(self, member: Member) -> None:
+    def add(self, member: ArchiveMember) -> None:
         at = len(self.names)
-        self.positions.append(member.at)
+        self.header_offsets.append(member.header_offset)
         self.offsets.append(member.offset)
         self.sizes.append(member.size)
         self.kinds += member.kind
         self.names.append(member.name)
-        if member.link:
-            self.links[at] = member.link
-        if member.text:
-            self.texts[at] = member.text
-        self.end = member.behind
+        if member.link_target:
+            self.links[at] = member.link_target
+        if member.label_text:
+            self.label_texts[at] = member.label_text
+        self.end = member.next_offset
 
-    def members(self, first: int) -> Iterator[Member]:
+    def members(self, first: int) -> Iterator[ArchiveMember]:
         for at in range(first, len(self)):
-            behind = self.positions[at + 1] if at + 1 < len(self) else self.end
-            yield Member(
-                self.positions[at],
+            behind = self.header_offsets[at + 1] if at + 1 < len(self) else self.end
+            yield ArchiveMember(
+                self.header_offsets[at],
                 behind,
                 self.kinds[at],
                 self.names[at],
                 self.offsets[at],
                 self.sizes[at],
                 self.links.get(at, ""),
-                self.texts.get(at, ""),
+                self.label_texts.get(at, ""),
             )
 
-    def place_of(self, position: int) -> int | None:
+    def find_member(self, header_offset: int) -> int | None:
         """Which member begins there."""
-        if position == self.start and not self.names:
+        if header_offset == self.start and not self.names:
             return 0
-        at = bisect.bisect_left(self.positions, position)
-        return at if at < len(self) and self.positions[at] == position else None
+        at = bisect.bisect_left(self.header_offsets, header_offset)
+        return at if at < len(self) and self.header_offsets[at] == header_offset else None
 
 
-class Chart:
+class ArchiveMap:
     """Of one archive, drawn by many threads. `keep` is told of every chain."""
 
-    def __init__(self, keep: Callable[[Chain], None] = lambda chain: None) -> None:
-        self._keep, self._lock = keep, threading.Lock()
-        self._by_start: dict[int, Chain] = {}
+    def __init__(self, save_chain: Callable[[MemberChain], None] = lambda chain: None) -> None:
+        self._save_chain, self._lock = save_chain, threading.Lock()
+        self._by_start: dict[int, MemberChain] = {}
         self._starts: list[int] = []
-        self._chains: list[Chain] = []
+        self._chains: list[MemberChain] = []
 
-    def add(self, chain: Chain, keep: bool = True) -> None:
-        if not len(chain) and not chain.last:
+    def add(self, chain: MemberChain, save: bool = True) -> None:
+        if not len(chain) and not chain.reaches_end:
             return
         with self._lock:
             at = bisect.bisect(self._starts, chain.start)
             self._starts.insert(at, chain.start)
             self._chains.insert(at, chain)
             self._by_start[chain.start] = chain
-        if keep:
-            self._keep(chain)
+        if save:
+            self._save_chain(chain)
 
-    def starting(self, position: int) -> Chain | None:
+    def chain_starting_at(self, header_offset: int) -> MemberChain | None:
         """One that begins here: quicker to find than any that has a member here."""
-        return self._by_start.get(position)
+        return self._by_start.get(header_offset)
 
-    def find(self, position: int) -> tuple[Chain, int] | None:
+    def find_member(self, header_offset: int) -> tuple[MemberChain, int] | None:
         """The chain that has a member here, and which one it is."""
         with self._lock:
-            at = bisect.bisect(self._starts, position)
-            near = self._chains[max(0, at - _LOOKED_BACK) : at]
+            at = bisect.bisect(self._starts, header_offset)
+            near = self._chains[max(0, at - _MAX_LOOKBACK) : at]
         for chain in reversed(near):
-            place = chain.place_of(position)
+            place = chain.find_member(header_offset)
             if place is not None:
                 return chain, place
         return None

@@ -8,34 +8,45 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from packtrain.errors import TransferError
-from packtrain.plan import Ref
-from packtrain.transfer.api import ObjectInfo, Reveal, Span, Stream
-from packtrain.transfer.engine.source_stats import Sources, Standing
-from packtrain.transfer.http.connection import watched
-from packtrain.transfer.registry import places_for
-from packtrain.transfer.retry import pause, verdict_of
-from packtrain.transfer.urls import scheme_of, shown
+from packtrain.plan import Location
+from packtrain.transfer.api import ByteRange, ObjectInfo, ObjectStream, SecretResolver
+from packtrain.transfer.engine.source_stats import SourceSelector, SourceStats
+from packtrain.transfer.http.connection import cancellation_scope
+from packtrain.transfer.registry import find_replicas
+from packtrain.transfer.retry import cancellable_sleep, combine_errors
+from packtrain.transfer.urls import redact_url, url_scheme
 
-Stop = Callable[[], None]
-_FEDERATED = ("osdf", "pelican")
-_WAIT_S = 0.05
-_ASK_AGAIN_S = 1.0
+CancelCheck = Callable[[], None]
+_FEDERATED_SCHEMES = ("osdf", "pelican")
+_POLL_INTERVAL_S = 0.05
+_REDISCOVERY_INTERVAL_S = 1.0
 
 
-class Remote:
+class ArchiveReader:
     """Of one archive. `refs` are its addresses, each as good as the other. Any number of threads may read."""
 
-    def __init__(self, refs: Sequence[Ref], reveal: Reveal, patience_s: float, stop: Stop) -> None:
-        self.refs, self._reveal, self._patience_s, self._stop = tuple(refs), reveal, patience_s, stop
-        self._sources, self._lock = Sources(), threading.Lock()
-        self._asked_at = float("-inf")
-        self._unfound: list[TransferError] = []
+    def __init__(
+        self,
+        locations: Sequence[Location],
+        resolve_secret: SecretResolver,
+        retry_timeout_s: float,
+        check_cancelled: CancelCheck,
+    ) -> None:
+        self.locations, self._resolve_secret, self._retry_timeout_s, self._check_cancelled = (
+            tuple(locations),
+            resolve_secret,
+            retry_timeout_s,
+            check_cancelled,
+        )
+        self._source_set, self._lock = SourceSelector(), threading.Lock()
+        self._discovered_at = float("-inf")
+        self._discovery_errors: list[TransferError] = []
         self.info: ObjectInfo | None = None  # as the first answer said
-        self._told_by: Standing | None = None
+        self._info_source: SourceStats | None = None
 
     @property
-    def shown(self) -> str:
-        return shown(self.refs[0].url)
+    def redacted_url(self) -> str:
+        return redact_url(self.locations[0].url)
 
     @property
     def size(self) -> int:
@@ -43,152 +54,167 @@ class Remote:
         return self.info.size
 
     @property
-    def told_by_first(self) -> bool:
+    def is_info_from_first_location(self) -> bool:
         """Whether `info` is of the first address; each server has ETags and times of its own."""
-        return self._told_by is None or self._told_by.rank == 0
+        return self._info_source is None or self._info_source.rank == 0
 
     def read(self, start: int, stop: int) -> bytes:
         """These bytes; fewer only where the object ends. Raises TransferError when nobody gives them."""
         if start >= stop:
             return b""
-        ends = time.monotonic() + self._patience_s
+        ends = time.monotonic() + self._retry_timeout_s
         errors: dict[int, TransferError] = {}
         while True:
-            self._stop()
-            standing = self._chosen()
+            self._check_cancelled()
+            standing = self._acquire_source()
             if standing is not None:
                 try:
-                    return self._read(standing, Span(start, stop), ends)
+                    return self._read_from(standing, ByteRange(start, stop), ends)
                 except TransferError as error:
                     errors[id(standing)] = error
-            if self._is_hopeless(ends):
-                raise verdict_of([*errors.values(), *self._unfound] or self._refusals())
+            if self._is_exhausted(ends):
+                raise combine_errors([*errors.values(), *self._discovery_errors] or self._source_errors())
             if standing is None:
-                pause(_WAIT_S, self._stop)
+                cancellable_sleep(_POLL_INTERVAL_S, self._check_cancelled)
 
-    def _is_hopeless(self, ends: float) -> bool:
-        refused = all(s.refused or s.differs for s in self._sources.standings)
-        if self._sources.standings and refused:
+    def _is_exhausted(self, deadline_at: float) -> bool:
+        refused = all(s.is_refused or s.has_different_object for s in self._source_set.source_stats)
+        if self._source_set.source_stats and refused:
             return True
-        return time.monotonic() > ends and not any(s.usable(time.monotonic()) for s in self._sources.standings)
+        return time.monotonic() > deadline_at and not any(
+            s.is_usable(time.monotonic()) for s in self._source_set.source_stats
+        )
 
-    def _refusals(self) -> list[TransferError]:
-        unknown = TransferError("service_unavailable", f"nobody gives {self.shown}", self.shown)
-        return [s.error for s in self._sources.standings if s.error] or [unknown]
+    def _source_errors(self) -> list[TransferError]:
+        unknown = TransferError("service_unavailable", f"nobody gives {self.redacted_url}", self.redacted_url)
+        return [s.last_error for s in self._source_set.source_stats if s.last_error] or [unknown]
 
-    def _chosen(self) -> Standing | None:
+    def _acquire_source(self) -> SourceStats | None:
         with self._lock:
             now = time.monotonic()
-            if not any(s.usable(now) for s in self._sources.standings) and now > self._asked_at + _ASK_AGAIN_S:
-                self._asked_at = now
-                self._find()
-            standing = self._sources.choose(time.monotonic())
+            if (
+                not any(s.is_usable(now) for s in self._source_set.source_stats)
+                and now > self._discovered_at + _REDISCOVERY_INTERVAL_S
+            ):
+                self._discovered_at = now
+                self._discover_sources()
+            standing = self._source_set.choose(time.monotonic())
             if standing is not None:
                 standing.connections += 1
             return standing
 
-    def _find(self) -> None:
+    def _discover_sources(self) -> None:
         """Called when nobody can be asked: at first, and when all fail."""
-        first, self._unfound = not self._sources.standings, []
-        self._look(0, directly(self.refs), last_resort=False)
-        if not first or not self._sources.standings:
-            caches = [ref for ref in self.refs if scheme_of(ref.url) in _FEDERATED]
-            self._look(len(self.refs), caches, last_resort=True)
+        first, self._discovery_errors = not self._source_set.source_stats, []
+        self._add_sources(0, bypass_caches(self.locations), last_resort=False)
+        if not first or not self._source_set.source_stats:
+            caches = [ref for ref in self.locations if url_scheme(ref.url) in _FEDERATED_SCHEMES]
+            self._add_sources(len(self.locations), caches, last_resort=True)
 
-    def _look(self, rank: int, refs: Sequence[Ref], last_resort: bool) -> None:
-        for at, ref in enumerate(refs, rank):
+    def _add_sources(self, rank: int, locations: Sequence[Location], last_resort: bool) -> None:
+        for at, ref in enumerate(locations, rank):
             try:
-                found = places_for(ref, self._reveal)
-                self._sources.add(at, [replace(place, last_resort=last_resort) for place in found])
+                found = find_replicas(ref, self._resolve_secret)
+                self._source_set.add(at, [replace(place, is_fallback=last_resort) for place in found])
             except TransferError as error:
-                self._unfound.append(error)
+                self._discovery_errors.append(error)
 
-    def _read(self, standing: Standing, span: Span, ends: float) -> bytes:
-        reading = _Reading(standing, self._stop)
+    def _read_from(self, source_stats: SourceStats, span: ByteRange, deadline_at: float) -> bytes:
+        reading = _RangeRead(source_stats, self._check_cancelled)
         try:
-            with watched(reading.look, limits=True):
-                stream = standing.place.source.open(standing.place.ref, span)
+            with cancellation_scope(reading.check_progress, handles_read_timeout=True):
+                stream = source_stats.replica.source.open(source_stats.replica.location, span)
                 try:
-                    self._check(standing, stream, span)
-                    data = reading.collected(stream, span)
+                    self._check_response(source_stats, stream, span)
+                    data = reading.read_body(stream, span)
                 finally:
                     stream.close()
         except TransferError as error:
-            self._failed(reading, error, ends)
+            self._record_failure(reading, error, deadline_at)
             raise
         finally:
             with self._lock:
-                standing.connections -= 1
+                source_stats.connections -= 1
         with self._lock:
             now = time.monotonic()
-            standing.delivered(len(data), now - reading.began, now)
+            source_stats.record_block(len(data), now - reading.started_at, now)
         return data
 
-    def _failed(self, reading: _Reading, error: TransferError, ends: float) -> None:
+    def _record_failure(self, range_read: _RangeRead, error: TransferError, deadline_at: float) -> None:
         with self._lock:
-            now, standing = time.monotonic(), reading.standing
-            alone = self._sources.alone(standing, now)
-            if reading.silent:
-                standing.silent(now, alone, reading.leniency, reading.came)
-            standing.failed(error, reading.began, now, alone, max(ends, now + self._patience_s / 2))
+            now, standing = time.monotonic(), range_read.source_stats
+            alone = self._source_set.is_only_usable(standing, now)
+            if range_read.is_stalled:
+                standing.record_stall(now, alone, range_read.timeout_factor, range_read.received_bytes)
+            standing.record_failure(
+                error, range_read.started_at, now, alone, max(deadline_at, now + self._retry_timeout_s / 2)
+            )
 
-    def _check(self, standing: Standing, stream: Stream, span: Span) -> None:
+    def _check_response(self, source_stats: SourceStats, stream: ObjectStream, span: ByteRange) -> None:
         """Whether this is a part of the object that the first answer was of."""
-        url = shown(standing.place.ref.url)
+        url = redact_url(source_stats.replica.location.url)
         info = stream.info
         assert span.stop is not None
         whole = info.size is not None and span.start == 0 and info.size <= span.stop
-        if info.size is None or stream.start != span.start or not (info.ranges or whole):
+        if info.size is None or stream.start != span.start or not (info.accepts_ranges or whole):
             raise TransferError(
                 "unsupported", f"{url}: the server gives whole files only; samples cannot be read out of it", url
             )
         with self._lock:
             if self.info is None:
-                self.info, self._told_by = info, standing
-            same = standing is self._told_by
+                self.info, self._info_source = info, source_stats
+            same = source_stats is self._info_source
             if info.size != self.info.size or (same and info.etag != self.info.etag):
-                standing.differs = True
-                words = "changed while it was indexed" if same else f"is another file than {self.shown}"
-                raise TransferError("not_the_data", f"{url} {words}", url)
+                source_stats.has_different_object = True
+                words = "changed while it was indexed" if same else f"is another file than {self.redacted_url}"
+                raise TransferError("unexpected_content", f"{url} {words}", url)
 
 
-def directly(refs: Sequence[Ref]) -> list[Ref]:
+def bypass_caches(locations: Sequence[Location]) -> list[Location]:
     """Of a federation the origin: a cache would fetch a whole block of the file for every header."""
     return [
         replace(ref, url=f"{ref.url}{'&' if '?' in ref.url else '?'}directread")
-        if scheme_of(ref.url) in _FEDERATED
+        if url_scheme(ref.url) in _FEDERATED_SCHEMES
         else ref
-        for ref in refs
+        for ref in locations
     ]
 
 
-class _Reading:
+class _RangeRead:
     """One answer on its way; a server that falls silent is left."""
 
-    def __init__(self, standing: Standing, stop: Stop) -> None:
-        self.standing, self.leniency, self._stop = standing, standing.leniency, stop
-        self.began = self._moved = time.monotonic()
-        self.came, self.silent = 0, False
+    def __init__(self, source_stats: SourceStats, check_cancelled: CancelCheck) -> None:
+        self.source_stats, self.timeout_factor, self._check_cancelled = (
+            source_stats,
+            source_stats.timeout_factor,
+            check_cancelled,
+        )
+        self.started_at = self._last_byte_at = time.monotonic()
+        self.received_bytes, self.is_stalled = 0, False
 
-    def collected(self, stream: Stream, span: Span) -> bytes:
+    def read_body(self, stream: ObjectStream, span: ByteRange) -> bytes:
         assert span.stop is not None and stream.info.size is not None
         data = bytearray(max(0, min(span.stop, stream.info.size) - span.start))
         view = memoryview(data)
-        while self.came < len(data):
-            count = stream.readinto(view[self.came :])
+        while self.received_bytes < len(data):
+            count = stream.readinto(view[self.received_bytes :])
             if not count:
-                url = shown(self.standing.place.ref.url)
+                url = redact_url(self.source_stats.replica.location.url)
                 raise TransferError("truncated", f"{url}: the body ended before its promised end", url)
-            self.came, self._moved = self.came + count, time.monotonic()
+            self.received_bytes, self._last_byte_at = self.received_bytes + count, time.monotonic()
         stream.readinto(memoryview(bytearray(1)))  # a connection read to its end serves the next request
         return bytes(data)
 
-    def look(self) -> None:
-        self._stop()
-        now, standing = time.monotonic(), self.standing
-        limit = standing.stall_s(self.leniency, self.came) if self.came else standing.first_byte_s(self.leniency)
-        if now - self._moved > limit:
-            self.silent = True
-            url = shown(standing.place.ref.url)
-            words = f"{url}: the server sent nothing for {now - self._moved:.0f} s"
+    def check_progress(self) -> None:
+        self._check_cancelled()
+        now, standing = time.monotonic(), self.source_stats
+        limit = (
+            standing.stall_timeout_s(self.timeout_factor, self.received_bytes)
+            if self.received_bytes
+            else standing.first_byte_timeout_s(self.timeout_factor)
+        )
+        if now - self._last_byte_at > limit:
+            self.is_stalled = True
+            url = redact_url(standing.replica.location.url)
+            words = f"{url}: the server sent nothing for {now - self._last_byte_at:.0f} s"
             raise TransferError("service_unavailable", words, url)

@@ -7,37 +7,37 @@ from collections.abc import Iterator
 
 from packtrain.errors import UsageError
 
-_BRACES = re.compile(r"\{([^{}]*)\}")
-_NUMBERS = re.compile(r"(\d+)\.\.(\d+)", re.ASCII)
-_MOST = 100_000
+_BRACE_PATTERN = re.compile(r"\{([^{}]*)\}")
+_RANGE_PATTERN = re.compile(r"(\d+)\.\.(\d+)", re.ASCII)
+_MAX_URLS = 100_000
 
 
-def expanded(url: str) -> list[str]:
+def expand_braces(url: str) -> list[str]:
     """Braces without a comma or two dots stay as they are. Raises UsageError where there would be too many."""
     found = []
-    for one in _expanded(url):
+    for one in _iter_expansions(url):
         found.append(one)
-        if len(found) > _MOST:
-            raise UsageError(f"{url} means more than {_MOST} addresses")
+        if len(found) > _MAX_URLS:
+            raise UsageError(f"{url} means more than {_MAX_URLS} addresses")
     return found
 
 
-def _expanded(url: str, start: int = 0) -> Iterator[str]:
-    brace = _BRACES.search(url, start)
+def _iter_expansions(url: str, start: int = 0) -> Iterator[str]:
+    brace = _BRACE_PATTERN.search(url, start)
     if brace is None:
         yield url
         return
-    choices = _choices(brace.group(1))
+    choices = _parse_choices(brace.group(1))
     if choices is None:
-        yield from _expanded(url, brace.end())
+        yield from _iter_expansions(url, brace.end())
         return
     for choice in choices:
         head = url[: brace.start()] + choice
-        yield from (head + tail for tail in _expanded(url[brace.end() :]))
+        yield from (head + tail for tail in _iter_expansions(url[brace.end() :]))
 
 
-def _choices(text: str) -> Iterator[str] | None:
-    numbers = _NUMBERS.fullmatch(text)
+def _parse_choices(text: str) -> Iterator[str] | None:
+    numbers = _RANGE_PATTERN.fullmatch(text)
     if numbers is None:
         return iter(text.split(",")) if "," in text else None
     first, last = numbers.groups()

@@ -16,304 +16,349 @@ from pathlib import Path
 from packtrain.errors import FailedError, TransferError
 from packtrain.indexing import existing
 from packtrain.indexing import listing as folders
-from packtrain.indexing.archive_map import Chart
-from packtrain.indexing.archive_reader import Remote
-from packtrain.indexing.grouping import File, Gathering, draft, refused_packed
-from packtrain.indexing.local_file import opened
-from packtrain.indexing.resume_file import Journal
+from packtrain.indexing.archive_map import ArchiveMap
+from packtrain.indexing.archive_reader import ArchiveReader
+from packtrain.indexing.grouping import ArchiveFile, FileTable, compressed_error, make_draft
+from packtrain.indexing.local_file import open_archive
+from packtrain.indexing.resume_file import ScanResumeFile
 from packtrain.indexing.tar_members import is_tar
-from packtrain.indexing.tar_scanner import Tar
-from packtrain.indexing.task_pool import Crew
-from packtrain.indexing.zip_scanner import Zip
-from packtrain.plan import Ref
+from packtrain.indexing.tar_scanner import TarScanner
+from packtrain.indexing.task_pool import TaskPool
+from packtrain.indexing.zip_scanner import ZipScanner
+from packtrain.plan import Location
 from packtrain.stream import index_checksums
-from packtrain.stream.index import FILES, SPANS, SUFFIX, Archive, Index, bare, write
-from packtrain.transfer.api import Entry, Reveal
+from packtrain.stream.index import (
+    INDEX_SUFFIX,
+    LAYOUT_FILES,
+    LAYOUT_RANGES,
+    Index,
+    IndexedArchive,
+    strip_credentials,
+    write_index,
+)
+from packtrain.transfer.api import ListedObject, SecretResolver
 from packtrain.transfer.archive import tar_header
-from packtrain.transfer.archive.decompress import MAGIC
-from packtrain.transfer.block_checksums import Checksums
-from packtrain.transfer.digests import why_not_the_data
-from packtrain.transfer.http.pool import keeping
-from packtrain.transfer.urls import scheme_of
+from packtrain.transfer.archive.decompress import COMPRESSION_MAGIC
+from packtrain.transfer.block_checksums import BlockChecksums
+from packtrain.transfer.digests import detect_error_page
+from packtrain.transfer.http.pool import connection_pool
+from packtrain.transfer.urls import url_scheme
 
-Stop = Callable[[], None]
-Progress = Callable[[int, int | None, int], None]
+CancelCheck = Callable[[], None]
+OnIndexProgress = Callable[[int, int | None, int], None]
 """Bytes of the archives that are charted, all their bytes, and files found so far."""
 
-MADE, KEPT, SHARED = "made", "kept", "shared"
-_Parsed = Tar | Zip
-_OTHER_MAGIC = (b"\x28\xb5\x2f\xfd", b"\x04\x22\x4d\x18", b"7z\xbc\xaf\x27\x1c", b"Rar!")
-_ZIP = (b"PK\x03\x04", b"PK\x05\x06", b"PK\x06\x06")
-_PROBES = 2
-_SERVED_IN_S = 0.0003  # a request, by the processor
-_FEWEST_THREADS, _MOST_THREADS = 2, 64
-_FEDERATED = ("osdf", "pelican")
+BUILT, CACHED, PUBLISHED = "made", "kept", "shared"
+_ArchiveScanner = TarScanner | ZipScanner
+_UNSUPPORTED_MAGIC = (b"\x28\xb5\x2f\xfd", b"\x04\x22\x4d\x18", b"7z\xbc\xaf\x27\x1c", b"Rar!")
+_ZIP_MAGIC = (b"PK\x03\x04", b"PK\x05\x06", b"PK\x06\x06")
+_LATENCY_PROBES = 2
+_CPU_S_PER_REQUEST = 0.0003  # a request, by the processor
+_MIN_THREADS, _MAX_THREADS = 2, 64
+_FEDERATED_SCHEMES = ("osdf", "pelican")
 
 
 @dataclass(frozen=True)
-class Wish:
+class IndexRequest:
     """`archives`: of each its addresses, all as good as the other; one that ends in / means a folder.
 
     `grouped`: whether files that follow one another and differ by their endings only make one sample; None: as it
     seems. `below`: only files whose names begin so."""
 
-    archives: Sequence[Sequence[Ref]]
-    reveal: Reveal
-    patience_s: float = 10.0
-    grouped: bool | None = None
-    below: str = ""
+    locations: Sequence[Sequence[Location]]
+    resolve_secret: SecretResolver
+    retry_timeout_s: float = 10.0
+    group_files: bool | None = None
+    prefix: str = ""
 
     @property
-    def choice(self) -> str:
+    def selection(self) -> str:
         """Tells indexes of the same archives apart."""
-        return json.dumps([self.grouped, self.below]) if self.grouped is not None or self.below else ""
+        return json.dumps([self.group_files, self.prefix]) if self.group_files is not None or self.prefix else ""
 
 
 @dataclass(frozen=True)
-class Obtained:
+class IndexResult:
     index: Index
-    how: str  # made, kept (it was there) or shared (it lay beside the data)
+    origin: str  # made, kept (it was there) or shared (it lay beside the data)
 
 
-def _untold(done: int, total: int | None, files: int) -> None:
+def _ignore_progress(done: int, total: int | None, files: int) -> None:
     """Nobody wants to know."""
 
 
-def build(wish: Wish, target: Path, *, stop: Stop = lambda: None, progress: Progress = _untold) -> Index:
-    """The index stands at `target`, or FailedError says why not. Killed at any moment, the next call goes on."""
-    with keeping():
-        return _Making(wish, target.parent, target, True, stop, progress).run().index
-
-
-def obtain(
-    wish: Wish,
-    home: Path,
-    target: Path | None = None,
+def build_index(
+    request: IndexRequest,
+    path: Path,
     *,
-    anew: bool = False,
-    stop: Stop = lambda: None,
-    progress: Progress = _untold,
-) -> Obtained:
+    check_cancelled: CancelCheck = lambda: None,
+    on_progress: OnIndexProgress = _ignore_progress,
+) -> Index:
+    """The index stands at `target`, or FailedError says why not. Killed at any moment, the next call goes on."""
+    with connection_pool():
+        return _IndexBuilder(request, path.parent, path, True, check_cancelled, on_progress).run().index
+
+
+def get_or_build_index(
+    request: IndexRequest,
+    cache_dir: Path,
+    path: Path | None = None,
+    *,
+    rebuild: bool = False,
+    check_cancelled: CancelCheck = lambda: None,
+    on_progress: OnIndexProgress = _ignore_progress,
+) -> IndexResult:
     """As `build`, unless the index of these very archives exists. Without a target it is kept in the folder `home`."""
-    with keeping():
-        return _Making(wish, home, target, anew, stop, progress).run()
+    with connection_pool():
+        return _IndexBuilder(request, cache_dir, path, rebuild, check_cancelled, on_progress).run()
 
 
-class _Making:
-    def __init__(self, wish: Wish, home: Path, target: Path | None, anew: bool, stop: Stop, progress: Progress) -> None:
-        self._wish, self._home, self._target, self._anew = wish, home, target, anew
-        self._stop, self._progress = stop, progress
-        self._passed = self._found = 0
+class _IndexBuilder:
+    def __init__(
+        self,
+        request: IndexRequest,
+        cache_dir: Path,
+        path: Path | None,
+        rebuild: bool,
+        check_cancelled: CancelCheck,
+        on_progress: OnIndexProgress,
+    ) -> None:
+        self._request, self._cache_dir, self._path, self._rebuild = request, cache_dir, path, rebuild
+        self._check_cancelled, self._on_progress = check_cancelled, on_progress
+        self._scanned_bytes = self._files_found = 0
         self._lock = threading.Lock()
-        self._archives = [list(refs) for refs in wish.archives]
+        self._locations = [list(refs) for refs in request.locations]
 
-    def run(self) -> Obtained:
-        listed = self._lists()
-        return self._of_folders(listed) if listed else self._of_archives()
+    def run(self) -> IndexResult:
+        listed = self._list_folders()
+        return self._index_folders(listed) if listed else self._index_archives()
 
-    def _lists(self) -> list[list[Entry]]:
+    def _list_folders(self) -> list[list[ListedObject]]:
         """Of folders; one that has nothing but tars is the tars."""
-        are = {refs[0].url.endswith("/") for refs in self._archives}
+        are = {refs[0].url.endswith("/") for refs in self._locations}
         if len(are) > 1:
             raise FailedError("unsupported", "an index is of archives or of folders, not of both: make two")
         if are != {True}:
             return []
-        wish = self._wish
-        listed = [folders.entries(refs[0], wish.reveal, wish.patience_s, self._stop) for refs in self._archives]
+        wish = self._request
+        listed = [
+            folders.list_folder(refs[0], wish.resolve_secret, wish.retry_timeout_s, self._check_cancelled)
+            for refs in self._locations
+        ]
         every = [entry for entries in listed for entry in entries]
         if every and all(entry.name.endswith(".tar") for entry in every):
-            self._archives = [[entry.ref] for entry in every]
+            self._locations = [[entry.location] for entry in every]
             return []
         return listed
 
-    def _place(self, archives: tuple[Archive, ...]) -> Path:
-        if self._target is None:
-            self._home.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._target = self._home / (existing.key_of(archives, self._wish.choice) + SUFFIX)
-        return self._target
+    def _index_path(self, archives: tuple[IndexedArchive, ...]) -> Path:
+        if self._path is None:
+            self._cache_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._path = self._cache_dir / (existing.index_cache_key(archives, self._request.selection) + INDEX_SUFFIX)
+        return self._path
 
     # Folders
 
-    def _of_folders(self, listed: Sequence[Sequence[Entry]]) -> Obtained:
-        archives = tuple(_folder(refs, entries) for refs, entries in zip(self._archives, listed, strict=False))
-        there = self._ready(archives, None)
+    def _index_folders(self, listings: Sequence[Sequence[ListedObject]]) -> IndexResult:
+        archives = tuple(
+            _describe_folder(refs, entries) for refs, entries in zip(self._locations, listings, strict=False)
+        )
+        there = self._find_existing(archives, None)
         if there is not None:
             return there
-        gathered = Gathering()
-        for number, entries in enumerate(listed):
-            gathered.add(number, self._wanted(folders.files_of(entries)))
-        return Obtained(self._written(gathered, archives, FILES, False), MADE)
+        gathered = FileTable()
+        for number, entries in enumerate(listings):
+            gathered.add(number, self._filter_by_prefix(folders.files_from_entries(entries)))
+        return IndexResult(self._write_index(gathered, archives, LAYOUT_FILES, False), BUILT)
 
     # Archives
 
-    def _of_archives(self) -> Obtained:
-        remotes = [opened(refs, self._wish.reveal, self._wish.patience_s, self._stop) for refs in self._archives]
-        kinds = self._kinds(remotes)
-        archives = tuple(map(_archive, remotes))
-        there = self._ready(archives, remotes[0] if kinds == [Tar] else None)
+    def _index_archives(self) -> IndexResult:
+        remotes = [
+            open_archive(refs, self._request.resolve_secret, self._request.retry_timeout_s, self._check_cancelled)
+            for refs in self._locations
+        ]
+        kinds = self._detect_formats(remotes)
+        archives = tuple(map(_describe_archive, remotes))
+        there = self._find_existing(archives, remotes[0] if kinds == [TarScanner] else None)
         if there is not None:
             return there
-        threads = _threads(remotes[0])
-        with self._journal(archives) as charts, Crew(threads) as crew:
+        threads = _choose_n_threads(remotes[0])
+        with self._open_resume_file(archives) as charts, TaskPool(threads) as crew:
             parts = zip(kinds, remotes, charts, strict=False)
-            parsed = [kind(remote, chart, crew, self._told) for kind, remote, chart in parts]
-            self._draw(parsed, threads, sum(remote.size for remote in remotes), crew)
-            sums = self._checksums(archives, crew)
-            return Obtained(self._written(self._gathered(parsed), archives, SPANS, self._wish.grouped, sums), MADE)
+            parsed = [kind(remote, chart, crew, self._add_progress) for kind, remote, chart in parts]
+            self._scan(parsed, threads, sum(remote.size for remote in remotes), crew)
+            sums = self._fetch_checksums(archives, crew)
+            return IndexResult(
+                self._write_index(
+                    self._collect_files(parsed), archives, LAYOUT_RANGES, self._request.group_files, sums
+                ),
+                BUILT,
+            )
 
-    def _checksums(self, archives: tuple[Archive, ...], crew: Crew) -> list[Checksums]:
+    def _fetch_checksums(self, archives: tuple[IndexedArchive, ...], task_pool: TaskPool) -> list[BlockChecksums]:
         """Those that lie beside the archives, if each has some; where the first has none, the others are not asked."""
-        found: dict[int, Checksums | None] = {}
+        found: dict[int, BlockChecksums | None] = {}
 
-        def look(number: int) -> None:
-            wish, place, ref = self._wish, self._place(archives), self._archives[number][0]
+        def fetch_one(number: int) -> None:
+            wish, place, ref = self._request, self._index_path(archives), self._locations[number][0]
             aside = place.with_name(f".{place.name}.{os.getpid()}.{number}.sums")
             size = archives[number].size
-            found[number] = existing.checksums(ref, wish.reveal, wish.patience_s, self._stop, aside, size)
+            found[number] = existing.fetch_checksums(
+                ref, wish.resolve_secret, wish.retry_timeout_s, self._check_cancelled, aside, size
+            )
 
-        look(0)
+        fetch_one(0)
         for number in range(1, len(archives) if found[0] else 0):
-            crew.do(look, number)
-        crew.finish(self._stop)
+            task_pool.submit(fetch_one, number)
+        task_pool.wait_all(self._check_cancelled)
         sums = [one for one in (found.get(number) for number in range(len(archives))) if one]
         return sums if len(sums) == len(archives) else []
 
-    def _ready(self, archives: tuple[Archive, ...], tar: Remote | None) -> Obtained | None:
+    def _find_existing(
+        self, archives: tuple[IndexedArchive, ...], tar_reader: ArchiveReader | None
+    ) -> IndexResult | None:
         """`tar`: to look into it whether what lies beside it fits."""
-        place = self._place(archives)
-        if self._anew:
+        place = self._index_path(archives)
+        if self._rebuild:
             return None
-        index = existing.standing(place, archives, self._wish.choice)
+        index = existing.open_if_current(place, archives, self._request.selection)
         if index is not None:
-            return Obtained(index, KEPT)
-        if len(archives) > 1 or self._wish.choice:
+            return IndexResult(index, CACHED)
+        if len(archives) > 1 or self._request.selection:
             return None
-        wish, ref = self._wish, self._archives[0][0]
-        index = existing.shared(ref, wish.reveal, wish.patience_s, self._stop, place, archives)
+        wish, ref = self._request, self._locations[0][0]
+        index = existing.fetch_published_index(
+            ref, wish.resolve_secret, wish.retry_timeout_s, self._check_cancelled, place, archives
+        )
         if index is None:
             return None
-        if tar is not None and not existing.spot_checked(index, tar):
+        if tar_reader is not None and not existing.passes_spot_check(index, tar_reader):
             place.unlink()
             return None
-        return Obtained(index, SHARED)
+        return IndexResult(index, PUBLISHED)
 
-    def _kinds(self, remotes: Sequence[Remote]) -> list[type[_Parsed]]:
+    def _detect_formats(self, readers: Sequence[ArchiveReader]) -> list[type[_ArchiveScanner]]:
         """What each archive is; all are asked at once."""
-        found: dict[int, type[_Parsed]] = {}
+        found: dict[int, type[_ArchiveScanner]] = {}
 
-        def ask(number: int, remote: Remote) -> None:
-            found[number] = _kind(remote)
+        def detect_one(number: int, remote: ArchiveReader) -> None:
+            found[number] = _detect_format(remote)
 
-        with Crew(min(len(remotes), _MOST_THREADS)) as crew:
-            for number, remote in enumerate(remotes):
-                crew.do(ask, number, remote)
-            crew.finish(self._stop)
-        return [found[number] for number in range(len(remotes))]
+        with TaskPool(min(len(readers), _MAX_THREADS)) as crew:
+            for number, remote in enumerate(readers):
+                crew.submit(detect_one, number, remote)
+            crew.wait_all(self._check_cancelled)
+        return [found[number] for number in range(len(readers))]
 
     @contextlib.contextmanager
-    def _journal(self, archives: tuple[Archive, ...]) -> Iterator[list[Chart]]:
+    def _open_resume_file(self, archives: tuple[IndexedArchive, ...]) -> Iterator[list[ArchiveMap]]:
         """Charts with what an earlier process found."""
-        place = self._place(archives)
+        place = self._index_path(archives)
         identity = [[archive.url, archive.size, archive.etag, archive.modified] for archive in archives]
-        journal = Journal(place.with_name(f".{place.name}.part"), identity)
-        charts = [Chart(partial(journal.keep, number)) for number in range(len(archives))]
+        journal = ScanResumeFile(place.with_name(f".{place.name}.part"), identity)
+        charts = [ArchiveMap(partial(journal.append_chain, number)) for number in range(len(archives))]
         useless = True
         try:
             for number, chain in journal.open():
-                charts[number].add(chain, keep=False)
+                charts[number].add(chain, save=False)
             yield charts
         except BaseException as error:
-            useless = _is_final(error)
+            useless = _is_permanent(error)
             raise
         finally:
             journal.close(useless)
 
-    def _draw(self, parsed: Sequence[_Parsed], threads: int, total: int, crew: Crew) -> None:
-        for one in parsed:
-            crew.do(one.draw, max(1, threads // len(parsed)))
-        crew.finish(lambda: self._tell(total))
+    def _scan(self, scanners: Sequence[_ArchiveScanner], threads: int, total_bytes: int, task_pool: TaskPool) -> None:
+        for one in scanners:
+            task_pool.submit(one.scan, max(1, threads // len(scanners)))
+        task_pool.wait_all(lambda: self._report_progress(total_bytes))
 
-    def _told(self, passed: int, files: int) -> None:
+    def _add_progress(self, n_bytes: int, n_files: int) -> None:
         with self._lock:
-            self._passed += passed
-            self._found += files
+            self._scanned_bytes += n_bytes
+            self._files_found += n_files
 
-    def _tell(self, total: int) -> None:
-        self._stop()
-        self._progress(min(self._passed, total), total, self._found)
+    def _report_progress(self, total_bytes: int) -> None:
+        self._check_cancelled()
+        self._on_progress(min(self._scanned_bytes, total_bytes), total_bytes, self._files_found)
 
-    def _gathered(self, parsed: Sequence[_Parsed]) -> Gathering:
-        gathered = Gathering()
-        for number, one in enumerate(parsed):
-            gathered.add(number, self._wanted(one.files()))
-            self._stop()
+    def _collect_files(self, scanners: Sequence[_ArchiveScanner]) -> FileTable:
+        gathered = FileTable()
+        for number, one in enumerate(scanners):
+            gathered.add(number, self._filter_by_prefix(one.files()))
+            self._check_cancelled()
         return gathered
 
-    def _wanted(self, files: Iterator[File]) -> Iterator[File]:
-        below = self._wish.below
+    def _filter_by_prefix(self, files: Iterator[ArchiveFile]) -> Iterator[ArchiveFile]:
+        below = self._request.prefix
         return (file for file in files if file.name.startswith(below)) if below else files
 
-    def _written(
+    def _write_index(
         self,
-        found: Gathering,
-        archives: tuple[Archive, ...],
+        table: FileTable,
+        archives: tuple[IndexedArchive, ...],
         layout: str,
-        grouped: bool | None,
-        sums: Sequence[Checksums] = (),
+        group_files: bool | None,
+        checksums: Sequence[BlockChecksums] = (),
     ) -> Index:
-        if not found.names:
+        if not table.names:
             where = ", ".join(archive.url for archive in archives[:3])
-            below = f" below {self._wish.below}" if self._wish.below else ""
+            below = f" below {self._request.prefix}" if self._request.prefix else ""
             raise FailedError("unsupported", f"{where} has no files{below}, so there is nothing to index")
-        made = draft(found, archives, layout, grouped)
-        made.choice = self._wish.choice
-        made.block_sizes, made.digests = index_checksums.packed(sums)
-        return write(made, self._place(archives))
+        made = make_draft(table, archives, layout, group_files)
+        made.selection = self._request.selection
+        made.block_sizes, made.digests = index_checksums.pack_checksums(checksums)
+        return write_index(made, self._index_path(archives))
 
 
-def _kind(remote: Remote) -> type[_Parsed]:
+def _detect_format(reader: ArchiveReader) -> type[_ArchiveScanner]:
     """By the first bytes. Raises FailedError for what cannot be read in places, or is no archive."""
-    head = remote.read(0, tar_header.SIZE)
-    wrong = why_not_the_data(remote.refs[0].url, head, remote.info.content_type if remote.info else None)
+    head = reader.read(0, tar_header.HEADER_BYTES)
+    wrong = detect_error_page(reader.locations[0].url, head, reader.info.content_type if reader.info else None)
     if wrong:
-        raise FailedError("not_the_data", f"{remote.shown}: {wrong}")
-    if head.startswith((*MAGIC.values(), *_OTHER_MAGIC)):
-        raise refused_packed(remote.shown)
-    if head.startswith(_ZIP):
-        return Zip
-    if len(head) < tar_header.SIZE or not is_tar(head):
-        raise FailedError("archive_broken", f"{remote.shown} is no tar and no zip: its first bytes are {head[:8]!r}")
-    return Tar
+        raise FailedError("unexpected_content", f"{reader.redacted_url}: {wrong}")
+    if head.startswith((*COMPRESSION_MAGIC.values(), *_UNSUPPORTED_MAGIC)):
+        raise compressed_error(reader.redacted_url)
+    if head.startswith(_ZIP_MAGIC):
+        return ZipScanner
+    if len(head) < tar_header.HEADER_BYTES or not is_tar(head):
+        raise FailedError(
+            "archive_broken", f"{reader.redacted_url} is no tar and no zip: its first bytes are {head[:8]!r}"
+        )
+    return TarScanner
 
 
-def _is_final(error: BaseException) -> bool:
+def _is_permanent(error: BaseException) -> bool:
     """Whether the archive itself is at fault, so that nobody will go on."""
     return isinstance(error, FailedError) and not isinstance(error, TransferError) and error.kind != "cancelled"
 
 
-def _threads(remote: Remote) -> int:
+def _choose_n_threads(reader: ArchiveReader) -> int:
     """As many as the processor can serve while one of them waits: near by few, far away many."""
     waits = []
-    for _ in range(_PROBES):
+    for _ in range(_LATENCY_PROBES):
         began = time.monotonic()
-        remote.read(0, tar_header.SIZE)
+        reader.read(0, tar_header.HEADER_BYTES)
         waits.append(time.monotonic() - began)
-    return max(_FEWEST_THREADS, min(_MOST_THREADS, round(min(waits) / _SERVED_IN_S)))
+    return max(_MIN_THREADS, min(_MAX_THREADS, round(min(waits) / _CPU_S_PER_REQUEST)))
 
 
-def _archive(remote: Remote) -> Archive:
-    assert remote.info is not None
-    url, *mirrors = (bare(ref.url) for ref in remote.refs)
+def _describe_archive(reader: ArchiveReader) -> IndexedArchive:
+    assert reader.info is not None
+    url, *mirrors = (strip_credentials(ref.url) for ref in reader.locations)
     # Objects never change in a federation, and each cache has its own times.
-    if scheme_of(url) in _FEDERATED or not remote.told_by_first:
-        return Archive(url, remote.size, mirrors=tuple(mirrors))
-    etag, modified = remote.info.etag or "", remote.info.modified or ""
-    return Archive(url, remote.size, etag, "" if etag else modified, tuple(mirrors))
+    if url_scheme(url) in _FEDERATED_SCHEMES or not reader.is_info_from_first_location:
+        return IndexedArchive(url, reader.size, mirrors=tuple(mirrors))
+    etag, modified = reader.info.etag or "", reader.info.last_modified or ""
+    return IndexedArchive(url, reader.size, etag, "" if etag else modified, tuple(mirrors))
 
 
-def _folder(refs: Sequence[Ref], found: Sequence[Entry]) -> Archive:
+def _describe_folder(locations: Sequence[Location], entries: Sequence[ListedObject]) -> IndexedArchive:
     listing = hashlib.sha256()
-    for entry in found:
+    for entry in entries:
         listing.update(f"{entry.name}\0{entry.size}\n".encode("utf-8", "surrogateescape"))
-    url, *mirrors = (bare(ref.url) for ref in refs)
-    return Archive(url, sum(entry.size or 0 for entry in found), mirrors=tuple(mirrors), listing=listing.hexdigest())
+    url, *mirrors = (strip_credentials(ref.url) for ref in locations)
+    return IndexedArchive(
+        url, sum(entry.size or 0 for entry in entries), mirrors=tuple(mirrors), listing_sha256=listing.hexdigest()
+    )

@@ -8,64 +8,66 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from packtrain.errors import FailedError
-from packtrain.stream.index import Archive, Draft, ending
+from packtrain.stream.index import IndexDraft, IndexedArchive, extension_of
 
-_FOREIGN_FOLDERS = ("__MACOSX",)
-_MOST_KINDS = 32
-_MOST_NUMBERED = 1 << 20
+_IGNORED_PREFIXES = ("__MACOSX",)
+_MAX_EXTENSIONS = 32
+_MAX_NUMERIC_LABEL = 1 << 20
 
 
-class File(NamedTuple):
+class ArchiveFile(NamedTuple):
     name: str
     folder: str  # what its class is named after
     offset: int
     size: int
-    text: str = ""  # what it says, if it is one that says a class
+    label_text: str = ""  # what it says, if it is one that says a class
 
 
-def refused_packed(what: str) -> FailedError:
-    words = f"{what} is compressed, so that samples cannot be read out of it: stage it instead (`mode: stage`)"
+def compressed_error(name: str) -> FailedError:
+    words = f"{name} is compressed, so that samples cannot be read out of it: stage it instead (`mode: stage`)"
     return FailedError("unsupported", f"{words}, or pack it anew as a plain tar")
 
 
-class Gathering:
+class FileTable:
     """Files of one archive after the other."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
-        self.offsets, self.sizes, self.archive, self.folder = array("Q"), array("Q"), array("Q"), array("Q")
-        self.folders: dict[str, int] = {}
-        self.texts: dict[int, str] = {}
-        self.left_out = 0
+        self.offsets, self.sizes, self.archive_ids, self.folder_ids = array("Q"), array("Q"), array("Q"), array("Q")
+        self.folder_numbers: dict[str, int] = {}
+        self.label_texts: dict[int, str] = {}
+        self.n_skipped = 0
 
-    def add(self, archive: int, files: Iterable[File]) -> None:
+    def add(self, archive_id: int, files: Iterable[ArchiveFile]) -> None:
         for file in files:
-            if _is_hidden(file.name):
-                self.left_out += 1
+            if _is_ignored(file.name):
+                self.n_skipped += 1
                 continue
-            if file.text:
-                self.texts[len(self.names)] = file.text
+            if file.label_text:
+                self.label_texts[len(self.names)] = file.label_text
             self.names.append(file.name)
             self.offsets.append(file.offset)
             self.sizes.append(file.size)
-            self.archive.append(archive)
-            self.folder.append(self.folders.setdefault(file.folder, len(self.folders)))
+            self.archive_ids.append(archive_id)
+            self.folder_ids.append(self.folder_numbers.setdefault(file.folder, len(self.folder_numbers)))
 
 
-def _is_hidden(name: str) -> bool:
+def _is_ignored(name: str) -> bool:
     """What a file manager writes for itself."""
-    return posixpath.basename(name).startswith(".") or name.startswith(_FOREIGN_FOLDERS)
+    return posixpath.basename(name).startswith(".") or name.startswith(_IGNORED_PREFIXES)
 
 
-def draft(found: Gathering, archives: tuple[Archive, ...], layout: str, grouped: bool | None) -> Draft:
+def make_draft(
+    table: FileTable, archives: tuple[IndexedArchive, ...], layout: str, group_files: bool | None
+) -> IndexDraft:
     """`grouped`: whether files of one key make one sample; None: as it seems."""
-    groups = _groups(found) if grouped is not False else None
-    if groups is not None and (grouped or _are_samples(found, groups)):
-        return _of_groups(found, archives, layout, groups)
-    return _of_files(found, archives, layout)
+    groups = _group_starts(table) if group_files is not False else None
+    if groups is not None and (group_files or _should_group(table, groups)):
+        return _draft_grouped(table, archives, layout, groups)
+    return _draft_ungrouped(table, archives, layout)
 
 
-def key_of(name: str) -> str:
+def sample_key(name: str) -> str:
     """What the files of a sample have in common: all before the first dot of the last name."""
     folder, slash, last = name.rpartition("/")
     return folder + slash + last.partition(".")[0]
@@ -74,52 +76,60 @@ def key_of(name: str) -> str:
 # Each file a sample
 
 
-def _of_files(found: Gathering, archives: tuple[Archive, ...], layout: str) -> Draft:
-    kept = _in_classes(found)
-    numbers, names = class_ids([folder for folder in found.folders if found.folders[folder] in kept.folders])
-    by_folder = [numbers.get(folder, 0) for folder in found.folders]
-    made = Draft(archives, names, layout=layout, left_out=found.left_out + len(found.names) - len(kept.files))
-    for column, values in ((made.offsets, found.offsets), (made.sizes, found.sizes), (made.archive, found.archive)):
+def _draft_ungrouped(table: FileTable, archives: tuple[IndexedArchive, ...], layout: str) -> IndexDraft:
+    kept = _select_class_files(table)
+    numbers, names = assign_class_ids(
+        [folder for folder in table.folder_numbers if table.folder_numbers[folder] in kept.folders]
+    )
+    by_folder = [numbers.get(folder, 0) for folder in table.folder_numbers]
+    made = IndexDraft(
+        archives, names, layout=layout, n_skipped_files=table.n_skipped + len(table.names) - len(kept.files)
+    )
+    for column, values in (
+        (made.offsets, table.offsets),
+        (made.sizes, table.sizes),
+        (made.archive_ids, table.archive_ids),
+    ):
         column.extend(values[at] for at in kept.files)
-    made.labels.extend(by_folder[found.folder[at]] for at in kept.files)
-    made.names = [found.names[at] for at in kept.files]
+    made.labels.extend(by_folder[table.folder_ids[at]] for at in kept.files)
+    made.names = [table.names[at] for at in kept.files]
     return made
 
 
-class _Kept(NamedTuple):
+class _SelectedFiles(NamedTuple):
     files: Sequence[int]
     folders: frozenset[int]
 
 
-def _in_classes(found: Gathering) -> _Kept:
+def _select_class_files(table: FileTable) -> _SelectedFiles:
     """A README beside the folders of the classes is no sample; an image there is one. The ending tells."""
-    folders, outside = frozenset(found.folders.values()), _outside(found.folders)
+    folders, outside = frozenset(table.folder_numbers.values()), _enclosing_folder(table.folder_numbers)
     while outside is not None:
-        number = found.folders[outside]
-        within = [at for at in range(len(found.names)) if found.folder[at] in folders]
-        beside = {_last_ending(found.names[at]) for at in within if found.folder[at] == number}
-        inside = {_last_ending(found.names[at]) for at in within if found.folder[at] != number}
+        number = table.folder_numbers[outside]
+        within = [at for at in range(len(table.names)) if table.folder_ids[at] in folders]
+        beside = {_file_suffix(table.names[at]) for at in within if table.folder_ids[at] == number}
+        inside = {_file_suffix(table.names[at]) for at in within if table.folder_ids[at] != number}
         if beside & inside:
             break
         folders -= {number}
-        outside = _outside([folder for folder, own in found.folders.items() if own in folders])
-    everything = len(folders) == len(found.folders)
-    files = range(len(found.names)) if everything else [at for at, f in enumerate(found.folder) if f in folders]
-    return _Kept(files, folders)
+        outside = _enclosing_folder([folder for folder, own in table.folder_numbers.items() if own in folders])
+    everything = len(folders) == len(table.folder_numbers)
+    files = range(len(table.names)) if everything else [at for at, f in enumerate(table.folder_ids) if f in folders]
+    return _SelectedFiles(files, folders)
 
 
-def _outside(folders: Iterable[str]) -> str | None:
+def _enclosing_folder(folders: Iterable[str]) -> str | None:
     """The folder that all others are in, if it is one of them."""
     every = list(folders)
-    top = _common(every)
+    top = _common_folder(every)
     return top if len(every) > 1 and top in every else None
 
 
-def _last_ending(name: str) -> str:
+def _file_suffix(name: str) -> str:
     return posixpath.splitext(name)[1].lower()
 
 
-def _common(folders: Sequence[str]) -> str:
+def _common_folder(folders: Sequence[str]) -> str:
     """The deepest folder that all are in, or are."""
     if not folders:
         return ""
@@ -130,9 +140,9 @@ def _common(folders: Sequence[str]) -> str:
     return "/".join(least[:shared])
 
 
-def class_ids(folders: Sequence[str]) -> tuple[dict[str, int], tuple[str, ...]]:
+def assign_class_ids(folders: Sequence[str]) -> tuple[dict[str, int], tuple[str, ...]]:
     """The class of each folder: its path without what all have in common, numbered in the order of the names."""
-    top = _common([posixpath.dirname(folder) for folder in folders] if len(folders) == 1 else folders)
+    top = _common_folder([posixpath.dirname(folder) for folder in folders] if len(folders) == 1 else folders)
     named = {folder: folder[len(top) :].lstrip("/") if top else folder for folder in folders}
     names = tuple(sorted(set(named.values())))
     numbers = {name: number for number, name in enumerate(names)}
@@ -142,62 +152,69 @@ def class_ids(folders: Sequence[str]) -> tuple[dict[str, int], tuple[str, ...]]:
 # Several files a sample
 
 
-def _groups(found: Gathering) -> array[int] | None:
+def _group_starts(table: FileTable) -> array[int] | None:
     """Where each sample begins, among files that follow one another; None if each is alone."""
     starts, before, archive = array("Q"), None, -1
-    for at, name in enumerate(found.names):
-        key = key_of(name)
-        if key != before or found.archive[at] != archive:
+    for at, name in enumerate(table.names):
+        key = sample_key(name)
+        if key != before or table.archive_ids[at] != archive:
             starts.append(at)
-        before, archive = key, found.archive[at]
-    return starts if len(starts) < len(found.names) else None
+        before, archive = key, table.archive_ids[at]
+    return starts if len(starts) < len(table.names) else None
 
 
-def _are_samples(found: Gathering, groups: array[int]) -> bool:
+def _should_group(table: FileTable, groups: array[int]) -> bool:
     """Endings that come again and again, as in jpg + cls; not img.0001.png, img.0002.png, …"""
     kinds: set[str] = set()
-    for name in found.names:
-        kinds.add(ending(name))
-        if len(kinds) > _MOST_KINDS:
+    for name in table.names:
+        kinds.add(extension_of(name))
+        if len(kinds) > _MAX_EXTENSIONS:
             return False
-    return len(groups) >= len(kinds) or len(groups) * len(kinds) == len(found.names)
+    return len(groups) >= len(kinds) or len(groups) * len(kinds) == len(table.names)
 
 
-def _of_groups(found: Gathering, archives: tuple[Archive, ...], layout: str, starts: array[int]) -> Draft:
-    kinds = tuple(sorted({ending(name) for name in found.names}))
+def _draft_grouped(
+    table: FileTable, archives: tuple[IndexedArchive, ...], layout: str, starts: array[int]
+) -> IndexDraft:
+    kinds = tuple(sorted({extension_of(name) for name in table.names}))
     number = {kind: at for at, kind in enumerate(kinds)}
-    numbers, names = _classes_of(found, starts)
-    made = Draft(archives, names, layout=layout, kinds=kinds, part_first=array("Q", [0]), left_out=found.left_out)
-    assert made.part_first is not None
-    for start, stop in zip(starts, [*starts[1:], len(found.names)], strict=False):
+    numbers, names = _group_labels(table, starts)
+    made = IndexDraft(
+        archives, names, layout=layout, extensions=kinds, part_starts=array("Q", [0]), n_skipped_files=table.n_skipped
+    )
+    assert made.part_starts is not None
+    for start, stop in zip(starts, [*starts[1:], len(table.names)], strict=False):
         parts = range(start, stop)
-        begin = min(found.offsets[at] for at in parts)
+        begin = min(table.offsets[at] for at in parts)
         made.offsets.append(begin)
-        made.sizes.append(max(found.offsets[at] + found.sizes[at] for at in parts) - begin)
-        made.archive.append(found.archive[start])
+        made.sizes.append(max(table.offsets[at] + table.sizes[at] for at in parts) - begin)
+        made.archive_ids.append(table.archive_ids[start])
         for at in parts:
-            made.part_offsets.append(found.offsets[at] - begin)
-            made.part_sizes.append(found.sizes[at])
-            made.part_kinds.append(number[ending(found.names[at])])
-        made.part_first.append(len(made.part_kinds))
+            made.part_offsets.append(table.offsets[at] - begin)
+            made.part_sizes.append(table.sizes[at])
+            made.part_extensions.append(number[extension_of(table.names[at])])
+        made.part_starts.append(len(made.part_extensions))
     made.labels.extend(numbers)
-    made.names = [key_of(found.names[at]) for at in starts]
+    made.names = [sample_key(table.names[at]) for at in starts]
     return made
 
 
-def _classes_of(found: Gathering, starts: array[int]) -> tuple[Iterable[int], tuple[str, ...]]:
+def _group_labels(table: FileTable, starts: array[int]) -> tuple[Iterable[int], tuple[str, ...]]:
     """As `cls` says, if every sample has one; else by folder."""
-    texts = [_text(found, start, stop) for start, stop in zip(starts, [*starts[1:], len(found.names)], strict=False)]
+    texts = [
+        _group_label_text(table, start, stop)
+        for start, stop in zip(starts, [*starts[1:], len(table.names)], strict=False)
+    ]
     if not all(texts):
-        numbers, names = class_ids(list(found.folders))
-        folders = list(found.folders)
-        return (numbers[folders[found.folder[at]]] for at in starts), names
-    if all(text.isascii() and text.isdecimal() and int(text) < _MOST_NUMBERED for text in texts):
+        numbers, names = assign_class_ids(list(table.folder_numbers))
+        folders = list(table.folder_numbers)
+        return (numbers[folders[table.folder_ids[at]]] for at in starts), names
+    if all(text.isascii() and text.isdecimal() and int(text) < _MAX_NUMERIC_LABEL for text in texts):
         return map(int, texts), tuple(map(str, range(max(map(int, texts)) + 1)))
     names = tuple(sorted(set(texts)))
     place = {name: at for at, name in enumerate(names)}
     return (place[text] for text in texts), names
 
 
-def _text(found: Gathering, start: int, stop: int) -> str:
-    return next((found.texts[at] for at in range(start, stop) if at in found.texts), "")
+def _group_label_text(table: FileTable, start: int, stop: int) -> str:
+    return next((table.label_texts[at] for at in range(start, stop) if at in table.label_texts), "")

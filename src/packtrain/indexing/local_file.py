@@ -6,25 +6,33 @@ import os
 from collections.abc import Sequence
 
 from packtrain.errors import TransferError
-from packtrain.indexing.archive_reader import Remote, Stop
-from packtrain.plan import Ref
-from packtrain.transfer.api import Reveal
-from packtrain.transfer.backends.file import FileStore
-from packtrain.transfer.urls import path_of, scheme_of
+from packtrain.indexing.archive_reader import ArchiveReader, CancelCheck
+from packtrain.plan import Location
+from packtrain.transfer.api import SecretResolver
+from packtrain.transfer.backends.file import FileBackend
+from packtrain.transfer.urls import path_from_file_url, url_scheme
 
 
-class Local(Remote):
-    def __init__(self, refs: Sequence[Ref], reveal: Reveal, patience_s: float, stop: Stop) -> None:
-        super().__init__(refs, reveal, patience_s, stop)
-        self.info = FileStore().stat(self.refs[0])
-        self._file = open(path_of(self.refs[0].url), "rb", buffering=0)  # noqa: SIM115 - closed when it is forgotten
-        self._changed = os.fstat(self._file.fileno()).st_mtime_ns
+class LocalArchiveReader(ArchiveReader):
+    def __init__(
+        self,
+        locations: Sequence[Location],
+        resolve_secret: SecretResolver,
+        retry_timeout_s: float,
+        check_cancelled: CancelCheck,
+    ) -> None:
+        super().__init__(locations, resolve_secret, retry_timeout_s, check_cancelled)
+        self.info = FileBackend().stat(self.locations[0])
+        self._file = open(path_from_file_url(self.locations[0].url), "rb", buffering=0)  # noqa: SIM115 - closed when it is forgotten
+        self._mtime_ns = os.fstat(self._file.fileno()).st_mtime_ns
 
     def read(self, start: int, stop: int) -> bytes:
-        self._stop()
+        self._check_cancelled()
         handle, pieces = self._file.fileno(), []
-        if os.fstat(handle).st_mtime_ns != self._changed:
-            raise TransferError("not_the_data", f"{self.shown} changed while it was indexed", self.shown)
+        if os.fstat(handle).st_mtime_ns != self._mtime_ns:
+            raise TransferError(
+                "unexpected_content", f"{self.redacted_url} changed while it was indexed", self.redacted_url
+            )
         while start < stop:
             piece = os.pread(handle, stop - start, start)
             if not piece:
@@ -34,7 +42,9 @@ class Local(Remote):
         return b"".join(pieces)
 
 
-def opened(refs: Sequence[Ref], reveal: Reveal, patience_s: float, stop: Stop) -> Remote:
+def open_archive(
+    locations: Sequence[Location], resolve_secret: SecretResolver, retry_timeout_s: float, check_cancelled: CancelCheck
+) -> ArchiveReader:
     """As its address wants it."""
-    local = len(refs) == 1 and scheme_of(refs[0].url) == "file"
-    return (Local if local else Remote)(refs, reveal, patience_s, stop)
+    local = len(locations) == 1 and url_scheme(locations[0].url) == "file"
+    return (LocalArchiveReader if local else ArchiveReader)(locations, resolve_secret, retry_timeout_s, check_cancelled)

@@ -16,21 +16,21 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from packtrain.indexing.archive_map import Chain
+from packtrain.indexing.archive_map import MemberChain
 
-_FRAME = struct.Struct("<II")
+_FRAME_HEADER = struct.Struct("<II")
 _VERSION = 1
 
 
-class Journal:
+class ScanResumeFile:
     """Where another process makes the same index at the same time, nothing is kept."""
 
-    def __init__(self, path: Path, of: list[Any]) -> None:
+    def __init__(self, path: Path, archives: list[Any]) -> None:
         self._path, self._lock = path, threading.Lock()
         self._file: BinaryIO | None = None
-        self._of = {"version": _VERSION, "of": of}
+        self._header = {"version": _VERSION, "of": archives}
 
-    def open(self) -> list[tuple[int, Chain]]:
+    def open(self) -> list[tuple[int, MemberChain]]:
         """What an earlier process left, if it was of the same archives."""
         file = open(self._path, "a+b")  # noqa: SIM115 - closed by `close`
         try:
@@ -40,40 +40,40 @@ class Journal:
             return []
         self._file = file
         try:
-            return self._resumed(file)
+            return self._read_chains(file)
         except (ValueError, KeyError, TypeError, OverflowError):
-            self._begin(file)
+            self._reset(file)
             return []
 
-    def _resumed(self, file: BinaryIO) -> list[tuple[int, Chain]]:
+    def _read_chains(self, file: BinaryIO) -> list[tuple[int, MemberChain]]:
         file.seek(0)
         frames = list(read_frames(file))
         found = [json.loads(data) for data, _ in frames]
-        if not found or found[0] != json.loads(json.dumps(self._of)):
-            self._begin(file)
+        if not found or found[0] != json.loads(json.dumps(self._header)):
+            self._reset(file)
             return []
         file.truncate(frames[-1][1])
-        return [(raw["archive"], _chain(raw)) for raw in found[1:]]
+        return [(raw["archive"], _chain_from_json(raw)) for raw in found[1:]]
 
-    def _begin(self, file: BinaryIO) -> None:
+    def _reset(self, file: BinaryIO) -> None:
         file.truncate(0)
-        self._append(self._of)
+        self._append_frame(self._header)
 
-    def keep(self, archive: int, chain: Chain) -> None:
-        self._append({"archive": archive, **_raw(chain)})
+    def append_chain(self, archive_id: int, chain: MemberChain) -> None:
+        self._append_frame({"archive": archive_id, **_chain_to_json(chain)})
 
-    def _append(self, raw: Any) -> None:
-        data = zlib.compress(json.dumps(raw, separators=(",", ":")).encode(), 1)
+    def _append_frame(self, payload: Any) -> None:
+        data = zlib.compress(json.dumps(payload, separators=(",", ":")).encode(), 1)
         with self._lock:
             if self._file is not None:
-                self._file.write(_FRAME.pack(len(data), zlib.crc32(data)) + data)
+                self._file.write(_FRAME_HEADER.pack(len(data), zlib.crc32(data)) + data)
                 self._file.flush()
 
-    def close(self, done: bool) -> None:
+    def close(self, delete: bool) -> None:
         with self._lock:
             if self._file is None:
                 return
-            if done:
+            if delete:
                 with contextlib.suppress(FileNotFoundError):
                     self._path.unlink()
             self._file.close()
@@ -83,34 +83,36 @@ class Journal:
 def read_frames(file: BinaryIO) -> Iterator[tuple[bytes, int]]:
     """Those that are whole, and where each ends."""
     while True:
-        head = file.read(_FRAME.size)
-        if len(head) < _FRAME.size:
+        head = file.read(_FRAME_HEADER.size)
+        if len(head) < _FRAME_HEADER.size:
             return
-        length, crc32 = _FRAME.unpack(head)
+        length, crc32 = _FRAME_HEADER.unpack(head)
         data = file.read(length)
         if len(data) < length or zlib.crc32(data) != crc32:
             return
         yield zlib.decompress(data), file.tell()
 
 
-def _raw(chain: Chain) -> dict[str, Any]:
+def _chain_to_json(chain: MemberChain) -> dict[str, Any]:
     return {
         "start": chain.start,
         "end": chain.end,
-        "last": chain.last,
-        "positions": chain.positions.tolist(),
+        "last": chain.reaches_end,
+        "positions": chain.header_offsets.tolist(),
         "offsets": chain.offsets.tolist(),
         "sizes": chain.sizes.tolist(),
         "kinds": chain.kinds,
         "names": chain.names,
         "links": list(chain.links.items()),
-        "texts": list(chain.texts.items()),
+        "texts": list(chain.label_texts.items()),
     }
 
 
-def _chain(raw: dict[str, Any]) -> Chain:
-    chain = Chain(raw["start"])
-    chain.end, chain.last, chain.kinds, chain.names = raw["end"], raw["last"], raw["kinds"], raw["names"]
-    chain.positions, chain.offsets, chain.sizes = (array("Q", raw[key]) for key in ("positions", "offsets", "sizes"))
-    chain.links, chain.texts = dict(raw["links"]), dict(raw["texts"])
+def _chain_from_json(raw: dict[str, Any]) -> MemberChain:
+    chain = MemberChain(raw["start"])
+    chain.end, chain.reaches_end, chain.kinds, chain.names = raw["end"], raw["last"], raw["kinds"], raw["names"]
+    chain.header_offsets, chain.offsets, chain.sizes = (
+        array("Q", raw[key]) for key in ("positions", "offsets", "sizes")
+    )
+    chain.links, chain.label_texts = dict(raw["links"]), dict(raw["texts"])
     return chain

@@ -9,176 +9,183 @@ from collections.abc import Callable, Iterator
 
 from packtrain.errors import FailedError
 from packtrain.indexing import tar_members
-from packtrain.indexing.archive_map import Chain, Chart
-from packtrain.indexing.archive_reader import Remote
-from packtrain.indexing.grouping import File, refused_packed
-from packtrain.indexing.read_window import Window
-from packtrain.indexing.tar_members import Member, first_header, member
-from packtrain.indexing.task_pool import Crew
+from packtrain.indexing.archive_map import ArchiveMap, MemberChain
+from packtrain.indexing.archive_reader import ArchiveReader
+from packtrain.indexing.grouping import ArchiveFile, compressed_error
+from packtrain.indexing.read_window import ReadWindow
+from packtrain.indexing.tar_members import ArchiveMember, find_header, read_member
+from packtrain.indexing.task_pool import TaskPool
 from packtrain.transfer.archive import tar_header
-from packtrain.transfer.archive.tar_header import HeaderError
+from packtrain.transfer.archive.tar_header import TarHeaderError
 
-Told = Callable[[int, int], None]
+OnScanProgress = Callable[[int, int], None]
 """Bytes that were passed, and files that were found."""
 
-_CHAIN_MEMBERS, _CHAIN_S = 512, 2.0
-_SMALLEST_REGION = 4 << 20
-_LARGE_INSIDE = 4 << 30
-_LOOKED_AT = 3  # members
-_DEEPEST = 4
+_MAX_CHAIN_MEMBERS, _MAX_CHAIN_S = 512, 2.0
+_MIN_REGION_BYTES = 4 << 20
+_NESTED_BYTES_PER_WALK = 4 << 30
+_PROBED_MEMBERS = 3  # members
+_MAX_DEPTH = 4
 
 
-class Tar:
-    def __init__(self, remote: Remote, chart: Chart, crew: Crew, told: Told) -> None:
-        self._remote, self._chart, self._crew, self._told = remote, chart, crew, told
+class TarScanner:
+    def __init__(
+        self, reader: ArchiveReader, archive_map: ArchiveMap, task_pool: TaskPool, on_progress: OnScanProgress
+    ) -> None:
+        self._reader, self._archive_map, self._task_pool, self._on_progress = (
+            reader,
+            archive_map,
+            task_pool,
+            on_progress,
+        )
 
-    def draw(self, walks: int) -> None:
+    def scan(self, n_walks: int) -> None:
         """By so many walks at once, which begin where a header seems to stand. A tar of tars is walked through by one,
         and each tar in it by another."""
-        nested = tar_members.TAR in self._first_kinds()
-        self._extent(0, self._remote.size, 1 if nested else walks)
+        nested = tar_members.NESTED_TAR in self._leading_kinds()
+        self._scan_range(0, self._reader.size, 1 if nested else n_walks)
 
-    def _first_kinds(self) -> str:
+    def _leading_kinds(self) -> str:
         """Of the first members: a folder or a list may stand before the tars of a tar of tars."""
-        window, kinds, at = self._window(self._remote.size), "", 0
-        with contextlib.suppress(HeaderError, EOFError):  # told when the files are read off
-            while len(kinds) < _LOOKED_AT:
-                found = member(window, at)
+        window, kinds, at = self._make_window(self._reader.size), "", 0
+        with contextlib.suppress(TarHeaderError, EOFError):  # told when the files are read off
+            while len(kinds) < _PROBED_MEMBERS:
+                found = read_member(window, at)
                 if found is None:
                     break
-                kinds, at = kinds + found.kind, found.behind
+                kinds, at = kinds + found.kind, found.next_offset
         return kinds
 
-    def _extent(self, start: int, stop: int, walks: int) -> None:
-        walks = max(1, min(walks, (stop - start) // _SMALLEST_REGION))
-        length = -(-(stop - start) // walks // tar_header.SIZE) * tar_header.SIZE
-        self._crew.do(self._walk_from, start, start + length if walks > 1 else stop, stop)
-        for at in range(start + length, stop if walks > 1 else 0, length):
-            self._crew.do(self._guess, at, min(stop, at + length), stop)
+    def _scan_range(self, start: int, stop: int, n_walks: int) -> None:
+        n_walks = max(1, min(n_walks, (stop - start) // _MIN_REGION_BYTES))
+        length = -(-(stop - start) // n_walks // tar_header.HEADER_BYTES) * tar_header.HEADER_BYTES
+        self._task_pool.submit(self._try_walk, start, start + length if n_walks > 1 else stop, stop)
+        for at in range(start + length, stop if n_walks > 1 else 0, length):
+            self._task_pool.submit(self._walk_from_guess, at, min(stop, at + length), stop)
 
-    def _walk_from(self, at: int, until: int, stop: int) -> None:
+    def _try_walk(self, start: int, until: int, stop: int) -> None:
         """What is wrong with the archive is told when its files are read off."""
-        with contextlib.suppress(HeaderError, EOFError):
-            self._walk(at, until, stop)
+        with contextlib.suppress(TarHeaderError, EOFError):
+            self._walk(start, until, stop)
 
-    def _guess(self, at: int, until: int, stop: int) -> None:
-        found = first_header(self._remote.read, at, until)
+    def _walk_from_guess(self, start: int, until: int, stop: int) -> None:
+        found = find_header(self._reader.read, start, until)
         if found is not None:
-            self._walk_from(found, until, stop)
+            self._try_walk(found, until, stop)
 
-    def _walk(self, at: int, until: int, stop: int) -> None:
-        window, chain, began = self._window(stop), Chain(at), time.monotonic()
+    def _walk(self, start: int, until: int, stop: int) -> None:
+        window, chain, began = self._make_window(stop), MemberChain(start), time.monotonic()
         try:
-            while at < until:
-                self._crew.check()
-                known = self._chart.starting(at)
+            while start < until:
+                self._task_pool.raise_if_stopped()
+                known = self._archive_map.chain_starting_at(start)
                 if known is None:
-                    found = member(window, at)
+                    found = read_member(window, start)
                     if found is None:
-                        chain.last = True
+                        chain.reaches_end = True
                         return
                     chain.add(found)
-                    self._met(found)
-                    at = found.behind
-                elif self._passed(known):
+                    self._on_member(found)
+                    start = found.next_offset
+                elif self._report_chain(known):
                     return
                 else:
-                    at = known.end
-                if known or len(chain) >= _CHAIN_MEMBERS or time.monotonic() > began + _CHAIN_S:
-                    self._chart.add(chain)
-                    chain, began = Chain(at), time.monotonic()
+                    start = known.end
+                if known or len(chain) >= _MAX_CHAIN_MEMBERS or time.monotonic() > began + _MAX_CHAIN_S:
+                    self._archive_map.add(chain)
+                    chain, began = MemberChain(start), time.monotonic()
         finally:
-            self._chart.add(chain)
+            self._archive_map.add(chain)
 
-    def _passed(self, chain: Chain) -> bool:
+    def _report_chain(self, chain: MemberChain) -> bool:
         """Known already; whether the archive ends there."""
         for found in chain.members(0):
-            self._met(found)
-        return chain.last
+            self._on_member(found)
+        return chain.reaches_end
 
-    def _met(self, found: Member) -> None:
-        if found.kind == tar_members.TAR:
-            walks = found.size // _LARGE_INSIDE
-            self._extent(found.offset, found.offset + found.size, walks)
+    def _on_member(self, member: ArchiveMember) -> None:
+        if member.kind == tar_members.NESTED_TAR:
+            walks = member.size // _NESTED_BYTES_PER_WALK
+            self._scan_range(member.offset, member.offset + member.size, walks)
         else:
-            self._told(found.behind - found.at, found.kind == tar_members.FILE)
+            self._on_progress(member.next_offset - member.header_offset, member.kind == tar_members.FILE)
 
-    def _window(self, stop: int) -> Window:
-        return Window(self._remote.read, stop)
+    def _make_window(self, stop: int) -> ReadWindow:
+        return ReadWindow(self._reader.read, stop)
 
     # Reading off
 
-    def files(self) -> Iterator[File]:
+    def files(self) -> Iterator[ArchiveFile]:
         """Those that an unpacked archive would have, in the order of their places."""
-        return self._files(0, self._remote.size, "", 0)
+        return self._iter_files(0, self._reader.size, "", 0)
 
-    def _files(self, start: int, stop: int, prefix: str, depth: int) -> Iterator[File]:
-        found: dict[str, Member] = {}
-        for one in self._members(start, stop, prefix):
-            self._enter(found, one)
+    def _iter_files(self, start: int, stop: int, prefix: str, depth: int) -> Iterator[ArchiveFile]:
+        found: dict[str, ArchiveMember] = {}
+        for one in self._iter_members(start, stop, prefix):
+            self._apply_member(found, one)
         for name, one in found.items():
-            if one.kind == tar_members.TAR:
+            if one.kind == tar_members.NESTED_TAR:
                 inside = f"{prefix}{name[: -len('.tar')]}/"
-                self._refuse_depth(inside, depth)
-                yield from self._files(one.offset, one.offset + one.size, inside, depth + 1)
+                self._check_depth(inside, depth)
+                yield from self._iter_files(one.offset, one.offset + one.size, inside, depth + 1)
             else:
                 folder = prefix.rstrip("/") or posixpath.dirname(name)
-                yield File(prefix + name, folder, one.offset, one.size, one.text)
+                yield ArchiveFile(prefix + name, folder, one.offset, one.size, one.label_text)
 
-    def _enter(self, found: dict[str, Member], one: Member) -> None:
+    def _apply_member(self, members_by_name: dict[str, ArchiveMember], member: ArchiveMember) -> None:
         """The last of several that have the same name is the one that stays."""
-        name = tidy(one.name)
-        if one.kind == tar_members.FOLDER or name in ("", "."):
+        name = normalize_name(member.name)
+        if member.kind == tar_members.FOLDER or name in ("", "."):
             return
-        found.pop(name, None)
-        if one.kind == tar_members.LINK:
-            target = found.get(tidy(one.link))
+        members_by_name.pop(name, None)
+        if member.kind == tar_members.HARDLINK:
+            target = members_by_name.get(normalize_name(member.link_target))
             if target is not None:
-                found[name] = target
-        elif one.kind == tar_members.SPARSE:
-            words = f"{self._remote.shown} has {name!r} as a sparse file, whose bytes are not in one place"
+                members_by_name[name] = target
+        elif member.kind == tar_members.SPARSE:
+            words = f"{self._reader.redacted_url} has {name!r} as a sparse file, whose bytes are not in one place"
             raise FailedError("unsupported", f"{words}: pack it anew without `--sparse`")
-        elif one.kind == tar_members.PACKED:
-            raise refused_packed(f"{name} in {self._remote.shown}")
-        elif one.kind != tar_members.OTHER:
-            found[name] = one
+        elif member.kind == tar_members.COMPRESSED_TAR:
+            raise compressed_error(f"{name} in {self._reader.redacted_url}")
+        elif member.kind != tar_members.OTHER:
+            members_by_name[name] = member
 
-    def _members(self, at: int, stop: int, prefix: str) -> Iterator[Member]:
+    def _iter_members(self, start: int, stop: int, prefix: str) -> Iterator[ArchiveMember]:
         """The walk that counts: from the beginning to the end."""
-        name = f"{prefix.rstrip('/')} in {self._remote.shown}" if prefix else self._remote.shown
+        name = f"{prefix.rstrip('/')} in {self._reader.redacted_url}" if prefix else self._reader.redacted_url
         while True:
-            known = self._chart.find(at)
+            known = self._archive_map.find_member(start)
             if known is None:
-                self._fill(at, stop, name)
-                known = self._chart.find(at)
+                self._fill_gap(start, stop, name)
+                known = self._archive_map.find_member(start)
                 assert known is not None
             chain, place = known
             yield from chain.members(place)
-            if chain.last:
+            if chain.reaches_end:
                 return
-            at = chain.end
+            start = chain.end
 
-    def _fill(self, at: int, stop: int, name: str) -> None:
+    def _fill_gap(self, start: int, stop: int, name: str) -> None:
         """Up to the next place that is known."""
-        chain, window = Chain(at), self._window(stop)
+        chain, window = MemberChain(start), self._make_window(stop)
         try:
-            while len(chain) < _CHAIN_MEMBERS and not (len(chain) and self._chart.find(chain.end)):
-                found = member(window, chain.end)
+            while len(chain) < _MAX_CHAIN_MEMBERS and not (len(chain) and self._archive_map.find_member(chain.end)):
+                found = read_member(window, chain.end)
                 if found is None:
-                    chain.last = True
+                    chain.reaches_end = True
                     break
                 chain.add(found)
         except EOFError:
             raise FailedError("truncated", f"{name} ends before its end: it was cut") from None
-        except HeaderError as error:
+        except TarHeaderError as error:
             raise FailedError("archive_broken", f"{name} has {error} at byte {chain.end}") from None
-        self._chart.add(chain)
+        self._archive_map.add(chain)
 
-    def _refuse_depth(self, inside: str, depth: int) -> None:
-        if depth >= _DEEPEST:
-            raise FailedError("archive_broken", f"{self._remote.shown} has tars in tars in tars: {inside}")
+    def _check_depth(self, inside: str, depth: int) -> None:
+        if depth >= _MAX_DEPTH:
+            raise FailedError("archive_broken", f"{self._reader.redacted_url} has tars in tars in tars: {inside}")
 
 
-def tidy(name: str) -> str:
+def normalize_name(name: str) -> str:
     """The name as it would be below a folder."""
     return posixpath.normpath(name).lstrip("/") if name else ""

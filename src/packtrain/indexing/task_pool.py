@@ -8,42 +8,42 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-_TELL_EVERY_S = 0.1
+_POLL_INTERVAL_S = 0.1
 
 
-class LeftError(Exception):
+class TaskPoolStopped(Exception):
     """Somebody else has failed, or was told to stop."""
 
 
-class Crew:
+class TaskPool:
     def __init__(self, threads: int) -> None:
-        self._pool = concurrent.futures.ThreadPoolExecutor(threads, "index")
-        self._tasks: deque[concurrent.futures.Future[None]] = deque()
-        self._left = threading.Event()
+        self._executor = concurrent.futures.ThreadPoolExecutor(threads, "index")
+        self._futures: deque[concurrent.futures.Future[None]] = deque()
+        self._stopped = threading.Event()
 
-    def __enter__(self) -> Crew:
+    def __enter__(self) -> TaskPool:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._left.set()
-        self._pool.shutdown(cancel_futures=True)
+        self._stopped.set()
+        self._executor.shutdown(cancel_futures=True)
 
-    def do(self, task: Callable[..., None], *args: Any) -> None:
-        if not self._left.is_set():
-            self._tasks.append(self._pool.submit(task, *args))
+    def submit(self, task: Callable[..., None], *args: Any) -> None:
+        if not self._stopped.is_set():
+            self._futures.append(self._executor.submit(task, *args))
 
-    def check(self) -> None:
+    def raise_if_stopped(self) -> None:
         """Asked by whoever works."""
-        if self._left.is_set():
-            raise LeftError
+        if self._stopped.is_set():
+            raise TaskPoolStopped
 
-    def finish(self, tell: Callable[[], None]) -> None:
+    def wait_all(self, on_poll: Callable[[], None]) -> None:
         """All that is to be done is done; `tell` is called meanwhile. Raises the first error."""
-        while self._tasks:
+        while self._futures:
             try:
-                self._tasks[0].result(_TELL_EVERY_S)
+                self._futures[0].result(_POLL_INTERVAL_S)
             except concurrent.futures.TimeoutError:
-                tell()
+                on_poll()
             else:
-                self._tasks.popleft()
-        tell()
+                self._futures.popleft()
+        on_poll()

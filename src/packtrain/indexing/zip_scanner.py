@@ -10,53 +10,60 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from packtrain.errors import FailedError
-from packtrain.indexing.archive_map import Chain, Chart
-from packtrain.indexing.archive_reader import Remote
-from packtrain.indexing.grouping import File, refused_packed
-from packtrain.indexing.read_window import Window
-from packtrain.indexing.tar_members import FILE, Member
-from packtrain.indexing.tar_scanner import tidy
-from packtrain.indexing.task_pool import Crew
+from packtrain.indexing.archive_map import ArchiveMap, MemberChain
+from packtrain.indexing.archive_reader import ArchiveReader
+from packtrain.indexing.grouping import ArchiveFile, compressed_error
+from packtrain.indexing.read_window import ReadWindow
+from packtrain.indexing.tar_members import FILE, ArchiveMember
+from packtrain.indexing.tar_scanner import normalize_name
+from packtrain.indexing.task_pool import TaskPool
 
 if TYPE_CHECKING:
     import zipfile
 
-Told = Callable[[int, int], None]
+OnScanProgress = Callable[[int, int], None]
 
-_LOCAL = struct.Struct("<4s22xHH")  # signature, …, lengths of the name and of what is extra
+_LOCAL_HEADER = struct.Struct("<4s22xHH")  # signature, …, lengths of the name and of what is extra
 _LOCAL_SIGNATURE = b"PK\x03\x04"
 _STORED, _ENCRYPTED = 0, 0x1
-_AT_ONCE = 4 << 20
-_CHAIN_MEMBERS = 512
+_MAX_READ_BYTES = 4 << 20
+_MAX_CHAIN_MEMBERS = 512
 
 
-class Zip:
-    def __init__(self, remote: Remote, chart: Chart, crew: Crew, told: Told) -> None:
-        self._remote, self._chart, self._crew, self._told = remote, chart, crew, told
+class ZipScanner:
+    def __init__(
+        self, reader: ArchiveReader, archive_map: ArchiveMap, task_pool: TaskPool, on_progress: OnScanProgress
+    ) -> None:
+        self._reader, self._archive_map, self._task_pool, self._on_progress = (
+            reader,
+            archive_map,
+            task_pool,
+            on_progress,
+        )
         self._infos: list[zipfile.ZipInfo] = []
 
-    def draw(self, walks: int) -> None:
-        self._infos = sorted(self._samples(), key=lambda info: info.header_offset)
-        for first in range(0, len(self._infos), _CHAIN_MEMBERS):
-            self._crew.do(self._look, self._infos[first : first + _CHAIN_MEMBERS])
+    def scan(self, n_walks: int) -> None:
+        self._infos = sorted(self._stored_members(), key=lambda info: info.header_offset)
+        for first in range(0, len(self._infos), _MAX_CHAIN_MEMBERS):
+            self._task_pool.submit(self._scan_members, self._infos[first : first + _MAX_CHAIN_MEMBERS])
 
-    def _samples(self) -> Iterator[zipfile.ZipInfo]:
-        for info in self._directory():
+    def _stored_members(self) -> Iterator[zipfile.ZipInfo]:
+        for info in self._read_directory():
             mode = info.external_attr >> 16
             if info.is_dir() or stat.S_IFMT(mode) not in (0, stat.S_IFREG):
                 continue
             if info.flag_bits & _ENCRYPTED:
-                raise FailedError("unsupported", f"{info.filename!r} in {self._remote.shown} is encrypted")
+                raise FailedError("unsupported", f"{info.filename!r} in {self._reader.redacted_url} is encrypted")
             if info.compress_type != _STORED:
-                raise refused_packed(f"{info.filename!r} in {self._remote.shown}")
+                raise compressed_error(f"{info.filename!r} in {self._reader.redacted_url}")
             yield info
 
-    def _directory(self) -> list[zipfile.ZipInfo]:
+    def _read_directory(self) -> list[zipfile.ZipInfo]:
         import zipfile
 
-        name = self._remote.shown
+        name = self._reader.redacted_url
         try:
-            with zipfile.ZipFile(_Seekable(self._remote)) as directory:
+            with zipfile.ZipFile(_SeekableArchive(self._reader)) as directory:
                 return directory.infolist()
         except zipfile.BadZipFile as error:
             if "not a zip file" in str(error):
@@ -65,47 +72,47 @@ class Zip:
         except (ValueError, NotImplementedError, struct.error) as error:
             raise FailedError("archive_broken", f"{name} cannot be read: {error}") from None
 
-    def _look(self, infos: list[zipfile.ZipInfo]) -> None:
-        window, chain = Window(self._remote.read, self._remote.size), Chain(infos[0].header_offset)
+    def _scan_members(self, infos: list[zipfile.ZipInfo]) -> None:
+        window, chain = ReadWindow(self._reader.read, self._reader.size), MemberChain(infos[0].header_offset)
         for info in infos:
-            self._crew.check()
-            known = self._chart.find(info.header_offset)
-            offset = known[0].offsets[known[1]] if known else self._data_of(info, window)
+            self._task_pool.raise_if_stopped()
+            known = self._archive_map.find_member(info.header_offset)
+            offset = known[0].offsets[known[1]] if known else self._find_data_offset(info, window)
             behind = offset + info.file_size
-            chain.add(Member(info.header_offset, behind, FILE, info.filename, offset, info.file_size))
-            window.passed(behind - info.header_offset)
-            self._told(behind - info.header_offset, 1)
-        self._chart.add(chain)
+            chain.add(ArchiveMember(info.header_offset, behind, FILE, info.filename, offset, info.file_size))
+            window.record_distance(behind - info.header_offset)
+            self._on_progress(behind - info.header_offset, 1)
+        self._archive_map.add(chain)
 
-    def _data_of(self, info: zipfile.ZipInfo, window: Window) -> int:
-        words = f"{self._remote.shown} has no header for {info.filename!r} at byte {info.header_offset}"
+    def _find_data_offset(self, info: zipfile.ZipInfo, window: ReadWindow) -> int:
+        words = f"{self._reader.redacted_url} has no header for {info.filename!r} at byte {info.header_offset}"
         try:
-            header = window.get(info.header_offset, _LOCAL.size)
+            header = window.get(info.header_offset, _LOCAL_HEADER.size)
         except EOFError:
             raise FailedError("archive_broken", words) from None
-        signature, name, extra = _LOCAL.unpack(header)
-        offset: int = info.header_offset + _LOCAL.size + name + extra
-        if signature != _LOCAL_SIGNATURE or offset + info.file_size > self._remote.size:
+        signature, name, extra = _LOCAL_HEADER.unpack(header)
+        offset: int = info.header_offset + _LOCAL_HEADER.size + name + extra
+        if signature != _LOCAL_SIGNATURE or offset + info.file_size > self._reader.size:
             raise FailedError("archive_broken", words)
         return offset
 
-    def files(self) -> Iterator[File]:
+    def files(self) -> Iterator[ArchiveFile]:
         """The last of several that have the same name is the one that stays."""
-        found: dict[str, File] = {}
+        found: dict[str, ArchiveFile] = {}
         for info in self._infos:
-            known = self._chart.find(info.header_offset)
+            known = self._archive_map.find_member(info.header_offset)
             assert known is not None
-            name, offset = tidy(info.filename), known[0].offsets[known[1]]
+            name, offset = normalize_name(info.filename), known[0].offsets[known[1]]
             found.pop(name, None)
-            found[name] = File(name, name.rpartition("/")[0], offset, info.file_size)
+            found[name] = ArchiveFile(name, name.rpartition("/")[0], offset, info.file_size)
         return iter(found.values())
 
 
-class _Seekable(io.RawIOBase):
+class _SeekableArchive(io.RawIOBase):
     """The archive as Python's zipfile wants it."""
 
-    def __init__(self, remote: Remote) -> None:
-        self._remote, self._at = remote, 0
+    def __init__(self, reader: ArchiveReader) -> None:
+        self._reader, self._offset = reader, 0
 
     def readable(self) -> bool:
         return True
@@ -114,17 +121,19 @@ class _Seekable(io.RawIOBase):
         return True
 
     def tell(self) -> int:
-        return self._at
+        return self._offset
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._remote.size}[whence]
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._offset, io.SEEK_END: self._reader.size}[whence]
         if base + offset < 0:
             raise OSError("before the beginning")
-        self._at = base + offset
-        return self._at
+        self._offset = base + offset
+        return self._offset
 
     def read(self, size: int | None = -1) -> bytes:
-        stop = self._remote.size if size is None or size < 0 else min(self._remote.size, self._at + size)
-        pieces = [self._remote.read(at, min(stop, at + _AT_ONCE)) for at in range(self._at, stop, _AT_ONCE)]
-        self._at = max(self._at, stop)
+        stop = self._reader.size if size is None or size < 0 else min(self._reader.size, self._offset + size)
+        pieces = [
+            self._reader.read(at, min(stop, at + _MAX_READ_BYTES)) for at in range(self._offset, stop, _MAX_READ_BYTES)
+        ]
+        self._offset = max(self._offset, stop)
         return b"".join(pieces)

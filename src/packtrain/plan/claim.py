@@ -15,38 +15,38 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-_HANDED_ON = b"handed on\n"
+_HANDED_OVER = b"handed on\n"
 
 
-def take(path: Path) -> int | None:
+def acquire_claim(path: Path) -> int | None:
     """The locked file's descriptor, to be kept open; None if somebody was here before."""
     path.parent.mkdir(parents=True, exist_ok=True)
     mine = path.with_name(f"{path.name}.{os.uname().nodename}.{os.getpid()}")
     claim = os.open(mine, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o644)
     with suppress(OSError):  # a file system without locks: the probe says so
         fcntl.flock(claim, fcntl.LOCK_EX)
-    os.write(claim, _name())
-    won = _put_in_place(mine, path)
+    os.write(claim, _holder_line())
+    won = _publish_claim(mine, path)
     mine.unlink(missing_ok=True)
     if won:
         return claim
     os.close(claim)
-    return _inherit(path)
+    return _take_over(path)
 
 
-def hand_on(claim: int) -> None:
+def hand_over_claim(claim_fd: int) -> None:
     """The agent goes, and its successor may have the claim."""
-    os.write(claim, _HANDED_ON)
+    os.write(claim_fd, _HANDED_OVER)
 
 
-def _inherit(path: Path) -> int | None:
+def _take_over(path: Path) -> int | None:
     claim = os.open(path, os.O_RDWR)
     try:
-        with _where_there_are_locks():
+        with _ignore_missing_locks():
             fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.pread(claim, 1 << 10, 0).endswith(_HANDED_ON):
+        if os.pread(claim, 1 << 10, 0).endswith(_HANDED_OVER):
             os.ftruncate(claim, 0)
-            os.pwrite(claim, _name(), 0)
+            os.pwrite(claim, _holder_line(), 0)
             os.lseek(claim, 0, os.SEEK_END)
             return claim
     except BlockingIOError:
@@ -56,7 +56,7 @@ def _inherit(path: Path) -> int | None:
 
 
 @contextmanager
-def _where_there_are_locks() -> Iterator[None]:
+def _ignore_missing_locks() -> Iterator[None]:
     try:
         yield
     except BlockingIOError:
@@ -65,14 +65,14 @@ def _where_there_are_locks() -> Iterator[None]:
         pass
 
 
-def _name() -> bytes:
+def _holder_line() -> bytes:
     return f"{os.getpid()} {os.uname().nodename}\n".encode()
 
 
-def _put_in_place(mine: Path, path: Path) -> bool:
+def _publish_claim(own_file: Path, path: Path) -> bool:
     """False if somebody was here before."""
     try:
-        os.link(mine, path)
+        os.link(own_file, path)
     except FileExistsError:
         return False
     except OSError:  # a file system without hard links, e.g. AFS across folders or some FUSE ones
@@ -80,5 +80,5 @@ def _put_in_place(mine: Path, path: Path) -> bool:
             os.close(os.open(path, os.O_CREAT | os.O_EXCL, 0o644))
         except FileExistsError:
             return False
-        mine.replace(path)
+        own_file.replace(path)
     return True

@@ -14,57 +14,57 @@ T = TypeVar("T")
 def dataclass(*, frozen: bool) -> Any:
     assert frozen, "what a plan says does not change"
 
-    def made(cls: type[T]) -> type[T]:
+    def decorate(cls: type[T]) -> type[T]:
         one: Any = dataclasses.dataclass(init=False, repr=False, eq=False)(cls)
-        one.__init__ = _beginning(dataclasses.fields(one))
-        one.__setattr__ = one.__delattr__ = _refuse
-        one.__eq__, one.__hash__, one.__repr__ = _equal, _hash, _shown
+        one.__init__ = _make_init(dataclasses.fields(one))
+        one.__setattr__ = one.__delattr__ = _raise_frozen_error
+        one.__eq__, one.__hash__, one.__repr__ = _eq, _hash, _repr
         return cls
 
-    return made
+    return decorate
 
 
-def _beginning(fields: tuple[dataclasses.Field[Any], ...]) -> Callable[..., None]:
+def _make_init(fields: tuple[dataclasses.Field[Any], ...]) -> Callable[..., None]:
     names = tuple(field.name for field in fields)
     values = {field.name: field.default for field in fields}
     makers = {field.name: field.default_factory for field in fields if field.default is dataclasses.MISSING}
 
-    def begin(self: Any, *args: Any, **given: Any) -> None:
+    def init(self: Any, *args: Any, **given: Any) -> None:
         own = self.__dict__
         own.update(values)
         own.update(zip(names, args))
         own.update(given)
         for name, make in makers.items():
             if own[name] is dataclasses.MISSING:
-                own[name] = _made(make, type(self), name)
+                own[name] = _call_factory(make, type(self), name)
         if len(own) > len(names) or len(args) > len(names):
             strange = [*args[len(names) :], *list(own)[len(names) :]]
             raise TypeError(f"{type(self).__name__} has no field for {strange[0]!r}")
 
-    return begin
+    return init
 
 
-def _made(make: Any, cls: type[Any], name: str) -> Any:
-    if make is dataclasses.MISSING:
+def _call_factory(factory: Any, cls: type[Any], name: str) -> Any:
+    if factory is dataclasses.MISSING:
         raise TypeError(f"{cls.__name__} lacks its field {name}")
-    return make()
+    return factory()
 
 
-def _refuse(one: Any, name: str, *value: Any) -> None:
+def _raise_frozen_error(one: Any, name: str, *value: Any) -> None:
     raise dataclasses.FrozenInstanceError(f"cannot change the field {name} of {type(one).__name__}")
 
 
-def _values(one: Any) -> tuple[Any, ...]:
+def _field_values(one: Any) -> tuple[Any, ...]:
     return tuple(one.__dict__.values())
 
 
-def _equal(one: Any, other: object) -> Any:
+def _eq(one: Any, other: object) -> Any:
     return one.__dict__ == other.__dict__ if other.__class__ is one.__class__ else NotImplemented
 
 
 def _hash(one: Any) -> int:
-    return hash(_values(one))
+    return hash(_field_values(one))
 
 
-def _shown(one: Any) -> str:
+def _repr(one: Any) -> str:
     return f"{type(one).__qualname__}({', '.join(f'{name}={value!r}' for name, value in one.__dict__.items())})"

@@ -23,7 +23,7 @@ class Secret:
     name: str
 
 
-Text = Union[str, Secret]
+SecretOrStr = Union[str, Secret]
 
 
 @dataclass(frozen=True)
@@ -33,69 +33,69 @@ class Digest:
 
 
 @dataclass(frozen=True)
-class Header:
+class HttpHeader:
     name: str
-    value: Text
+    value: SecretOrStr
 
 
 @dataclass(frozen=True)
 class S3Access:
     region: str
     endpoint: str  # https://host[:port]
-    access_key: Optional[Text] = None  # none = unsigned requests
-    secret_key: Optional[Text] = None
-    session_token: Optional[Text] = None
+    access_key: Optional[SecretOrStr] = None  # none = unsigned requests
+    secret_key: Optional[SecretOrStr] = None
+    session_token: Optional[SecretOrStr] = None
 
 
 @dataclass(frozen=True)
-class Ref:
+class Location:
     """An address and what it takes to be let in: file://, http(s)://, s3://bucket/key, osdf:///path."""
 
     url: str
-    headers: tuple[Header, ...] = ()
-    token: Optional[Text] = None  # sent as `Authorization: Bearer`, to this URL's host only
+    headers: tuple[HttpHeader, ...] = ()
+    token: Optional[SecretOrStr] = None  # sent as `Authorization: Bearer`, to this URL's host only
     s3: Optional[S3Access] = None
 
 
 @dataclass(frozen=True)
-class Item:
+class RemoteFile:
     """One file of an input, with every place it can be had from."""
 
     name: str  # file name below the input's folder
-    sources: tuple[Ref, ...]
+    locations: tuple[Location, ...]
     size: Optional[int] = None  # as seen when planned
     digest: Optional[Digest] = None  # what the user demands
-    checksums: Optional[Ref] = None  # where its checksums file is: bad blocks alone are fetched again
+    checksums: Optional[Location] = None  # where its checksums file is: bad blocks alone are fetched again
 
 
 @dataclass(frozen=True)
 class Input:
     name: str  # "" for the workflow's `input`
     folder: str  # relative to the sandbox: "input", "inputs/NAME"
-    items: tuple[Item, ...] = ()
-    prefix: Optional[Ref] = None  # instead of items: everything below this address
+    files: tuple[RemoteFile, ...] = ()
+    prefix: Optional[Location] = None  # instead of items: everything below this address
     unpack: str = "auto"  # auto, never
     nested: bool = False  # a tar of tars: each inner tar becomes a folder
     mode: str = "stage"  # stage, stream
-    delivery: str = "auto"  # auto, native, plugin, agent
+    transfer: str = "auto"  # auto, native, plugin, agent
     chmod: Optional[int] = None
-    index: Optional[Item] = None  # with `mode: stream`: where the samples lie in `items`, which are its archives
+    index: Optional[RemoteFile] = None  # with `mode: stream`: where the samples lie in `items`, which are its archives
 
 
 @dataclass(frozen=True)
 class Output:
     """Where the output folder goes: a prefix (file, s3, osdf) or, for http, one URL."""
 
-    ref: Ref
-    continuous: bool = False  # copy finished files while the job runs
-    delete: bool = False  # remove at the destination what is gone here
-    patience_s: Optional[float] = None  # how long the last copy is tried without getting further; none: the job's
+    location: Location
+    continuous_sync: bool = False  # copy finished files while the job runs
+    delete_sync: bool = False  # remove at the destination what is gone here
+    retry_timeout_s: Optional[float] = None  # how long the last copy is tried without getting further; none: the job's
 
 
 @dataclass(frozen=True)
-class Checkpoint:
+class CheckpointConfig:
     path: str  # relative to the output folder, may be a glob
-    every_s: Optional[float] = None  # least time between the beginnings of two generations
+    min_interval_s: Optional[float] = None  # least time between the beginnings of two generations
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class Bound:
 
 
 @dataclass(frozen=True)
-class Expect:
+class ExpectedOutput:
     """What must exist in the output folder at the end."""
 
     path: str  # a glob relative to the output folder
@@ -118,12 +118,12 @@ class Expect:
     max_count: Optional[int] = None
     command: str = ""  # run with $PACKTRAIN_FILE set, once a file; must exit 0
     torch: bool = False  # loads with weights_only, has tensors, all values are finite
-    json: Optional[tuple[Bound, ...]] = None  # is JSON, with these numbers
+    json_bounds: Optional[tuple[Bound, ...]] = None  # is JSON, with these numbers
     archive: bool = False  # can be read to its end: tar, zip, gz, bz2, xz
 
 
 @dataclass(frozen=True)
-class GpuNeeds:
+class GpuRequirements:
     min_memory_mb: Optional[int] = None
     min_capability: Optional[str] = None  # "8.0"
     min_driver: Optional[str] = None  # "525.60"
@@ -136,7 +136,7 @@ class Resources:
     cpus_per_task: int = 1
     mem_per_cpu_mb: int = 1024
     gpus: int = 0  # of the whole job
-    gpu: GpuNeeds = GpuNeeds()
+    gpu: GpuRequirements = GpuRequirements()
 
     @property
     def cpus(self) -> int:
@@ -151,36 +151,36 @@ class Resources:
 class Limits:
     wall_time_s: Optional[float] = None
     disk_bytes: Optional[int] = None
-    attempts: int = 3
+    max_attempts: int = 3
     grace_s: float = 30.0  # between TERM and KILL
-    wasted_s: Optional[float] = None  # what failed attempts may take together
+    max_wasted_time_s: Optional[float] = None  # what failed attempts may take together
 
 
 @dataclass(frozen=True)
 class EnvVar:
     key: str
-    value: Text
+    value: SecretOrStr
 
 
 @dataclass(frozen=True)
 class Mount:
-    host: str
-    container: str
+    host_dir: str
+    container_dir: str
     options: str = "rw"
 
 
 @dataclass(frozen=True)
 class Container:
     image: str  # what Apptainer takes: /path.sif, docker://registry/image:tag, oras://…
-    username: Optional[Text] = None
-    password: Optional[Text] = None
+    username: Optional[SecretOrStr] = None
+    password: Optional[SecretOrStr] = None
     mount_home: bool = False
     read_only: bool = False
     mounts: tuple[Mount, ...] = ()
 
 
 @dataclass(frozen=True)
-class Environment:
+class EnvironmentConfig:
     """What surrounds every `run` that says nothing else."""
 
     container: Optional[Container] = None
@@ -189,7 +189,7 @@ class Environment:
 
 
 @dataclass(frozen=True)
-class RunResources:
+class StepResources:
     tasks: int = 1
     cpus_per_task: int = 1
     mem_per_cpu_mb: int = 1024
@@ -197,33 +197,33 @@ class RunResources:
 
 
 @dataclass(frozen=True)
-class Collect:
+class CollectedOutput:
     path: str  # below the working folder; a glob means files that are new or changed
     to: str = ""  # below the output folder; empty: the last part of the path
 
 
 @dataclass(frozen=True)
-class Run:
+class RunAction:
     command: str  # empty: the image's entrypoint
     shell: str = "/bin/sh"  # a path, or ENTRYPOINT
-    resources: RunResources = RunResources()
+    resources: StepResources = StepResources()
     container: Optional[Container] = None
     env: tuple[EnvVar, ...] = ()
     work_dir: str = ""  # absolute, or below the sandbox; empty: the sandbox
     stdout: str = ""  # file below the output folder that also gets what it prints
     stderr: str = ""
-    collect: tuple[Collect, ...] = ()  # what becomes an output when it has ended
+    collect: tuple[CollectedOutput, ...] = ()  # what becomes an output when it has ended
     kind: str = field(default="run", init=False)
 
 
 @dataclass(frozen=True)
-class Group:
+class GroupAction:
     steps: tuple[Step, ...]
     kind: str = field(default="steps", init=False)
 
 
 @dataclass(frozen=True)
-class For:
+class ForAction:
     variable: str  # "item" or "index"
     values: tuple[str, ...]
     parallel: bool
@@ -232,17 +232,17 @@ class For:
 
 
 @dataclass(frozen=True)
-class Launch:
+class LaunchAction:
     """Steps in the background; `handle` lets later steps of the level wait for them."""
 
     handle: str
-    signal_at_exit: int  # sent when the level above ends; 0 = none, they are awaited
+    signal_on_parent_exit: int  # sent when the level above ends; 0 = none, they are awaited
     steps: tuple[Step, ...]
     kind: str = field(default="launch", init=False)
 
 
 @dataclass(frozen=True)
-class Use:
+class UseAction:
     """A module: a folder or git repository with a `module.yaml`, read when planned."""
 
     source: str
@@ -256,7 +256,7 @@ class Use:
 @dataclass(frozen=True)
 class Step:
     name: str
-    action: Union[Run, Group, For, Launch, Use]
+    action: Union[RunAction, GroupAction, ForAction, LaunchAction, UseAction]
     depends_on: tuple[str, ...] = ()
     condition: str = ""  # inside bash's [[ ]]; empty: always
     catch: tuple[Step, ...] = ()
@@ -273,36 +273,40 @@ class Job:
     env: tuple[EnvVar, ...] = ()
     inputs: tuple[Input, ...] = ()
     output: Optional[Output] = None  # none: the run's folder
-    expect: tuple[Expect, ...] = ()
-    checkpoint: Optional[Checkpoint] = None
-    environment: Environment = Environment()
-    patience_s: float = 300.0  # how long all sources must agree before a 404 or 5xx is believed
+    expect: tuple[ExpectedOutput, ...] = ()
+    checkpoint: Optional[CheckpointConfig] = None
+    environment: EnvironmentConfig = EnvironmentConfig()
+    retry_timeout_s: float = 300.0  # how long all sources must agree before a 404 or 5xx is believed
 
 
 @dataclass(frozen=True)
 class Recovery:
     """What a run does about failures."""
 
-    wait_s: float = 2.0  # before another attempt; three times as long after each further failure
-    longest_wait_s: float = 120.0
-    failures: Optional[int] = None  # failed attempts that the whole run may have
-    wasted_s: Optional[float] = None  # what failed attempts of the whole run may take together
-    stop_after: int = 3  # jobs that failed alike by the user's fault, before no more are started; 0: never
-    avoid_s: float = 3600.0  # how long a machine that failed is avoided; a site's failures weigh half after it
-    most_memory: float = 4.0  # times what is planned; 1: never more
-    most_disk: float = 4.0
-    switch_delivery: bool = True  # let the agent fetch what the pool's plugins fail to bring
-    copies: float = 0.05  # of the run's time on machines: what may be done twice for late jobs; 0: they are let be
-    least_gain_s: float = 300.0  # how much sooner a late job has to end elsewhere
-    longest_queue_s: float = 604800.0  # how long no machine of a pool may take anything of the run
+    retry_delay_s: float = 2.0  # before another attempt; three times as long after each further failure
+    max_wait_s: float = 120.0
+    max_failures: Optional[int] = None  # failed attempts that the whole run may have
+    max_wasted_time_s: Optional[float] = None  # what failed attempts of the whole run may take together
+    stop_after_identical_failures: int = (
+        3  # jobs that failed alike by the user's fault, before no more are started; 0: never
+    )
+    avoid_for_s: float = 3600.0  # how long a machine that failed is avoided; a site's failures weigh half after it
+    max_memory_factor: float = 4.0  # times what is planned; 1: never more
+    max_disk_factor: float = 4.0
+    fallback_to_agent: bool = True  # let the agent fetch what the pool's plugins fail to bring
+    straggler_budget: float = (
+        0.05  # of the run's time on machines: what may be done twice for late jobs; 0: they are let be
+    )
+    min_gain_s: float = 300.0  # how much sooner a late job has to end elsewhere
+    max_queue_time_s: float = 604800.0  # how long no machine of a pool may take anything of the run
 
 
 @dataclass(frozen=True)
-class Speed:
+class HostSpeed:
     """What came from a host in earlier runs, in bytes a second."""
 
     host: str
-    rate: int
+    bytes_per_s: int
     site: str = ""  # where the jobs ran; "": anywhere
 
 
@@ -315,5 +319,5 @@ class Plan:
     htcondor: tuple[EnvVar, ...] = ()  # lines passed through
     slurm: tuple[EnvVar, ...] = ()
     recovery: Recovery = Recovery()
-    speeds: tuple[Speed, ...] = ()  # agents ask the quicker sources first
+    host_speeds: tuple[HostSpeed, ...] = ()  # agents ask the quicker sources first
     version: int = PLAN_VERSION

@@ -5,7 +5,7 @@
   notify.json                       0600: whom to tell of the end, and of which end that was told
   training.png                      loss and metric of its jobs, once it is finished
   htcondor/                         of a run on HTCondor: settings.json, DECISION.sub and .items (what was submitted,
-                                    named by its first attempt), user.log, empty/ (what every job starts with),
+                                    named by its first attempt), event.log, empty/ (what every job starts with),
                                     native/ (inputs that the access point sends)
   indexes/                          of inputs with `mode: stream`
   secrets/NAME                      0700, files 0600; gone when the run ends
@@ -28,7 +28,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-FOLDER = ".packtrain"
+PACKTRAIN_FOLDER = ".packtrain"
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class AttemptFolder:
         """Outputs that have no other destination, or did not get there."""
         return self.root / "output"
 
-    def listed(self, emitter: str) -> Path:
+    def output_listing(self, emitter: str) -> Path:
         """The names of many outputs, one JSON object a line; fewer are in the agent's last event."""
         return self.output / ".packtrain" / emitter / "outputs.jsonl"
 
@@ -83,9 +83,9 @@ class RunFolder:
     root: Path
 
     @classmethod
-    def of(cls, where: Path, run: str) -> RunFolder:
+    def for_run(cls, base_dir: Path, run: str) -> RunFolder:
         """The folder of a run that is started in the folder `where`."""
-        return cls(where / FOLDER / "runs" / run)
+        return cls(base_dir / PACKTRAIN_FOLDER / "runs" / run)
 
     @property
     def plan(self) -> Path:
@@ -104,7 +104,7 @@ class RunFolder:
         return self.root / "secrets"
 
     @property
-    def references(self) -> Path:
+    def secret_sources(self) -> Path:
         """Where the secrets came from, without their values."""
         return self.root / "secrets.json"
 
@@ -125,24 +125,24 @@ class RunFolder:
         return self.root / "htcondor"
 
     @property
-    def picture(self) -> Path:
+    def training_chart(self) -> Path:
         return self.root / "training.png"
 
     @property
     def report(self) -> Path:
         return self.root / "report"
 
-    def job(self, job: str) -> Path:
+    def job_folder(self, job: str) -> Path:
         return self.root / "jobs" / job
 
     def job_plan(self, job: str) -> Path:
-        return self.job(job) / "plan.json"
+        return self.job_folder(job) / "plan.json"
 
     def job_output(self, job: str) -> Path:
-        return self.job(job) / "output"
+        return self.job_folder(job) / "output"
 
-    def job_kept(self, job: str) -> Path:
-        return self.job(job) / "kept"
+    def job_reusable_inputs(self, job: str) -> Path:
+        return self.job_folder(job) / "reusable-inputs"
 
-    def attempt(self, job: str, decision: str) -> AttemptFolder:
-        return AttemptFolder(self.job(job) / "attempts" / decision)
+    def attempt_folder(self, job: str, attempt_id: str) -> AttemptFolder:
+        return AttemptFolder(self.job_folder(job) / "attempts" / attempt_id)

@@ -7,15 +7,15 @@ from pathlib import Path
 from packtrain.errors import FailedError
 
 
-def value_of(file: Path) -> str:
-    text = file.read_bytes().decode("utf-8", "surrogateescape")
+def read_secret_file(path: Path) -> str:
+    text = path.read_bytes().decode("utf-8", "surrogateescape")
     return text[:-1] if text.endswith("\n") else text
 
 
-def secret(folder: Path, name: str) -> str:
+def read_secret(folder: Path, name: str) -> str:
     """Raises FailedError("secret_missing")."""
     try:
-        return value_of(folder / Path(name).name)
+        return read_secret_file(folder / Path(name).name)
     except OSError as error:
         reason = error.strerror or str(error)
         raise FailedError("secret_missing", f"the secret {name!r} cannot be read: {reason}") from error

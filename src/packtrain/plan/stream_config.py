@@ -11,32 +11,36 @@ from pathlib import Path
 
 from packtrain.errors import FormatError
 from packtrain.plan.codec import decode, encode
-from packtrain.plan.model import Ref
+from packtrain.plan.model import Location
 
-VARIABLE = "PACKTRAIN_STREAM"
-SUFFIX = ".packtrain-stream"
-VERSION = 1
+STREAM_CONFIG_VARIABLE = "PACKTRAIN_STREAM"
+STREAM_CONFIG_SUFFIX = ".packtrain-stream"
+STREAM_CONFIG_VERSION = 1
 
 
 @dataclass(frozen=True)
-class Given:
-    index: str  # its path
-    archives: tuple[tuple[Ref, ...], ...] = ()  # addresses of each, in the order of the index; the first is asked first
-    secrets: str = ""  # the folder with those that the addresses name; they may be renewed
-    keep: str = ""  # a folder for what was read; empty: nothing is kept
-    keep_bytes: int = 0
-    version: int = VERSION
+class StreamConfig:
+    index_path: str  # its path
+    archives: tuple[
+        tuple[Location, ...], ...
+    ] = ()  # addresses of each, in the order of the index; the first is asked first
+    secrets_dir: str = ""  # the folder with those that the addresses name; they may be renewed
+    cache_dir: str = ""  # a folder for what was read; empty: nothing is kept
+    cache_limit_bytes: int = 0
+    version: int = STREAM_CONFIG_VERSION
 
     def write(self, path: Path) -> None:
         path.write_text(json.dumps(encode(self), indent=1) + "\n", encoding="utf-8")
 
     @classmethod
-    def read(cls, path: Path) -> Given:
+    def read(cls, path: Path) -> StreamConfig:
         """Raises FormatError and OSError."""
         try:
             data = json.loads(path.read_bytes())
         except ValueError as error:
             raise FormatError(f"{path} is no JSON: {error}") from None
-        if isinstance(data, dict) and data.get("version") != VERSION:
-            raise FormatError(f"{path} has version {data.get('version')!r}, and this packtrain reads {VERSION}")
+        if isinstance(data, dict) and data.get("version") != STREAM_CONFIG_VERSION:
+            raise FormatError(
+                f"{path} has version {data.get('version')!r}, and this packtrain reads {STREAM_CONFIG_VERSION}"
+            )
         return decode(cls, data, path.name)

@@ -10,37 +10,43 @@ import functools
 import os
 from typing import Any
 
-ACCESS_KEY, SECRET_KEY, SESSION_TOKEN = "${aws:accessKeyId}", "${aws:secretAccessKey}", "${aws:sessionToken}"
-_ATTRIBUTES = {"accessKeyId": "access_key", "secretAccessKey": "secret_key", "sessionToken": "token"}
-_MATTERS = ("AWS_", "HOME")
+ACCESS_KEY_REFERENCE, SECRET_KEY_REFERENCE, SESSION_TOKEN_REFERENCE = (
+    "${aws:accessKeyId}",
+    "${aws:secretAccessKey}",
+    "${aws:sessionToken}",
+)
+_BOTO_ATTRIBUTES = {"accessKeyId": "access_key", "secretAccessKey": "secret_key", "sessionToken": "token"}
+_RELEVANT_VARIABLE_PREFIXES = ("AWS_", "HOME")
 _HINT = "run `aws configure` or `aws sso login`, or name the keys in the workflow"
 
 
-def own_references() -> tuple[str | None, str | None, str | None]:
+def credential_references() -> tuple[str | None, str | None, str | None]:
     """References to this user's access key, secret key and session token; None for what there is not."""
     # Asked for each of many jobs, while looking takes a tenth of a second.
-    return _own_references(tuple(sorted(item for item in os.environ.items() if item[0].startswith(_MATTERS))))
+    return _cached_credential_references(
+        tuple(sorted(item for item in os.environ.items() if item[0].startswith(_RELEVANT_VARIABLE_PREFIXES)))
+    )
 
 
 @functools.lru_cache(maxsize=1)
-def _own_references(environ: tuple[tuple[str, str], ...]) -> tuple[str | None, str | None, str | None]:
-    found = _credentials()
+def _cached_credential_references(environ: tuple[tuple[str, str], ...]) -> tuple[str | None, str | None, str | None]:
+    found = _load_credentials()
     if found is None:
         return None, None, None
-    return ACCESS_KEY, SECRET_KEY, SESSION_TOKEN if found.token else None
+    return ACCESS_KEY_REFERENCE, SECRET_KEY_REFERENCE, SESSION_TOKEN_REFERENCE if found.token else None
 
 
-def look_up(name: str) -> str:
+def resolve_credential(name: str) -> str:
     """The value of `${aws:name}`. Raises LookupError with a sentence and a hint."""
-    if name not in _ATTRIBUTES:
-        raise LookupError(f"${{aws:{name}}}, which is none of {', '.join(_ATTRIBUTES)}", "mend the name")
-    value = getattr(_credentials(), _ATTRIBUTES[name], None)
+    if name not in _BOTO_ATTRIBUTES:
+        raise LookupError(f"${{aws:{name}}}, which is none of {', '.join(_BOTO_ATTRIBUTES)}", "mend the name")
+    value = getattr(_load_credentials(), _BOTO_ATTRIBUTES[name], None)
     if not value:
         raise LookupError(f"the {name} of your AWS credentials, which boto3 does not find", _HINT)
     return str(value)
 
 
-def _credentials() -> Any:
+def _load_credentials() -> Any:
     """Frozen, so that its parts belong together; None without boto3 or without credentials."""
     try:
         import boto3  # type: ignore[import-untyped]

@@ -9,229 +9,254 @@ from pathlib import PurePosixPath
 from packtrain import plan
 from packtrain.errors import UsageError
 from packtrain.planner import stream_planner
-from packtrain.planner.aws_credentials import own_references
-from packtrain.planner.local_paths import FILE, FOLDER, OTHER, absolute, look
+from packtrain.planner.aws_credentials import credential_references
+from packtrain.planner.local_paths import FILE, FOLDER, OTHER, classify_path, resolve_path
 from packtrain.planner.plan_context import JobContext
-from packtrain.spec.diagnostics import Path as Keys
-from packtrain.spec.diagnostics import shown
+from packtrain.spec.diagnostics import KeyPath as Keys
+from packtrain.spec.diagnostics import format_key_path
 from packtrain.spec.models import inputs_outputs
 from packtrain.spec.models.workflow import Workflow
 from packtrain.spec.secret_references import is_secret_header
-from packtrain.transfer.urls import is_folder, name_of, rooted
+from packtrain.transfer.urls import filename_from_url, is_folder_url, normalize_osdf_url
 
-_NOT_FOR_INPUTS = ("output", "tmp", "kept", "streams")  # the agent's own folders of the sandbox
-_NEEDS_TOOL = {".7z": "7z", ".rar": "unrar"}
+_RESERVED_FOLDERS = ("output", "tmp", "reusable-inputs", "streams")  # the agent's own folders of the sandbox
+_ARCHIVE_TOOLS = {".7z": "7z", ".rar": "unrar"}
 
 
 @dataclass(frozen=True)
-class _Contents:
-    items: tuple[plan.Item, ...] = ()
-    prefix: plan.Ref | None = None
+class _InputContents:
+    files: tuple[plan.RemoteFile, ...] = ()
+    prefix: plan.Location | None = None
 
 
-def plan_inputs(workflow: Workflow, job: JobContext) -> tuple[plan.Input, ...]:
+def plan_inputs(workflow: Workflow, context: JobContext) -> tuple[plan.Input, ...]:
     given: list[tuple[str, inputs_outputs.Input, Keys]] = [("", workflow.input, ("input",))] if workflow.input else []
     given += [(name, source, ("inputs", name)) for name, source in workflow.inputs.items()]
-    return tuple(_input(name, source, keys, workflow.input_mode, job) for name, source, keys in given)
+    return tuple(_plan_input(name, source, keys, workflow.input_mode, context) for name, source, keys in given)
 
 
-def _input(name: str, source: inputs_outputs.Input, keys: Keys, chmod: int | None, job: JobContext) -> plan.Input:
-    kind = next(kind for kind in _CONTENTS if getattr(source, kind) is not None)
-    contents = _CONTENTS[kind](getattr(source, kind), (*keys, kind), job)
-    if source.mode == stream_planner.STREAM:
-        contents = _to_stream(contents, keys, job)
-    unpack = source.unpack or ("never" if contents.prefix or source.mode == stream_planner.STREAM else "auto")
+def _plan_input(
+    name: str, spec: inputs_outputs.Input, key_path: Keys, chmod: int | None, context: JobContext
+) -> plan.Input:
+    kind = next(kind for kind in _CONTENT_PLANNERS if getattr(spec, kind) is not None)
+    contents = _CONTENT_PLANNERS[kind](getattr(spec, kind), (*key_path, kind), context)
+    if spec.mode == stream_planner.STREAM:
+        contents = _plan_stream_contents(contents, key_path, context)
+    unpack = spec.unpack or ("never" if contents.prefix or spec.mode == stream_planner.STREAM else "auto")
     if unpack == "auto":
-        _name_needed_tools(contents, keys, job)
+        _warn_about_archive_tools(contents, key_path, context)
     return plan.Input(
         name=name,
-        folder=_folder(name, source, keys, job),
-        items=contents.items,
+        folder=_input_folder(name, spec, key_path, context),
+        files=contents.files,
         prefix=contents.prefix,
         unpack=unpack,
-        nested=source.nested,
-        mode=source.mode,
-        delivery=source.delivery,
+        nested=spec.nested,
+        mode=spec.mode,
+        transfer=spec.transfer,
         chmod=chmod,
     )
 
 
-def _folder(name: str, source: inputs_outputs.Input, keys: Keys, job: JobContext) -> str:
+def _input_folder(name: str, spec: inputs_outputs.Input, key_path: Keys, context: JobContext) -> str:
     """In the sandbox. What the agent keeps there itself is not for inputs."""
-    if source.folder is None:
+    if spec.folder is None:
         return f"inputs/{name}" if name else "input"
-    filled = PurePosixPath(job.fill(source.folder))
-    if filled.is_absolute() or ".." in filled.parts or not filled.parts or filled.parts[0] in _NOT_FOR_INPUTS:
-        message = f"{shown((*keys, 'folder'))}: {filled} is no folder for inputs"
-        job.report.error((*keys, "folder"), message, "give it a name of its own, for example work")
+    filled = PurePosixPath(context.fill_placeholders(spec.folder))
+    if filled.is_absolute() or ".." in filled.parts or not filled.parts or filled.parts[0] in _RESERVED_FOLDERS:
+        message = f"{format_key_path((*key_path, 'folder'))}: {filled} is no folder for inputs"
+        context.report.error((*key_path, "folder"), message, "give it a name of its own, for example work")
     return str(filled)
 
 
-def _to_stream(contents: _Contents, keys: Keys, job: JobContext) -> _Contents:
+def _plan_stream_contents(contents: _InputContents, key_path: Keys, context: JobContext) -> _InputContents:
     """Archives, or a folder, whose samples a training reads."""
-    for ref in [contents.prefix] if contents.prefix else [item.sources[0] for item in contents.items]:
-        if stream_planner.is_packed(ref.url):
-            message = f"{name_of(ref.url)} is compressed, so that samples cannot be read out of its middle"
-            job.report.error((*keys, "mode"), message, "use `mode: stage`, or pack it anew as a plain tar")
-    for item in contents.items:
+    for ref in [contents.prefix] if contents.prefix else [item.locations[0] for item in contents.files]:
+        if stream_planner.is_compressed(ref.url):
+            message = f"{filename_from_url(ref.url)} is compressed, so that samples cannot be read out of its middle"
+            context.report.error((*key_path, "mode"), message, "use `mode: stage`, or pack it anew as a plain tar")
+    for item in contents.files:
         if item.digest is not None:
             message = f"with `mode: stream` {item.name} never comes whole: its {item.digest.algorithm} is not checked"
-            job.report.warning(keys, message, "leave it out, or use `mode: stage`")
+            context.report.warning(key_path, message, "leave it out, or use `mode: stage`")
         if item.checksums is not None:
             message = f"with `mode: stream` the checksums file of {item.name} is looked for beside it"
-            job.report.warning(keys, message, "leave `checksums` out, or use `mode: stage`")
+            context.report.warning(key_path, message, "leave `checksums` out, or use `mode: stage`")
     try:
         if contents.prefix is not None:
-            return _Contents(*stream_planner.as_archives(contents.prefix))
-        return _Contents(tuple(one for item in contents.items for one in stream_planner.shards(item)))
+            return _InputContents(*stream_planner.resolve_stream_prefix(contents.prefix))
+        return _InputContents(tuple(one for item in contents.files for one in stream_planner.expand_shards(item)))
     except UsageError as error:
-        job.report.error(keys, str(error))
+        context.report.error(key_path, str(error))
         return contents
 
 
-def _name_needed_tools(contents: _Contents, keys: Keys, job: JobContext) -> None:
-    for item in contents.items:
-        tool = _NEEDS_TOOL.get(PurePosixPath(item.name).suffix.lower())
+def _warn_about_archive_tools(contents: _InputContents, key_path: Keys, context: JobContext) -> None:
+    for item in contents.files:
+        tool = _ARCHIVE_TOOLS.get(PurePosixPath(item.name).suffix.lower())
         if tool:
             message = f"{item.name} can be unpacked only where the worker has the program {tool}"
-            job.report.warning(keys, message, "make it a tar or zip, or say `unpack: never`")
+            context.report.warning(key_path, message, "make it a tar or zip, or say `unpack: never`")
 
 
-def _http(source: inputs_outputs.HttpInput, keys: Keys, job: JobContext) -> _Contents:
-    if source.files:
-        items = tuple(_http_item((f.url,), f.name, f, source, keys, job) for f in source.files)
-        _refuse_same_names(items, keys, job)
-        return _Contents(items)
-    urls = source.urls or (source.url or "",)
-    return _Contents((_http_item(urls, None, source, source, keys, job),))
+def _http_contents(spec: inputs_outputs.HttpInput, key_path: Keys, context: JobContext) -> _InputContents:
+    if spec.files:
+        items = tuple(_http_file((f.url,), f.name, f, spec, key_path, context) for f in spec.files)
+        _check_unique_names(items, key_path, context)
+        return _InputContents(items)
+    urls = spec.urls or (spec.url or "",)
+    return _InputContents((_http_file(urls, None, spec, spec, key_path, context),))
 
 
-def _http_item(
+def _http_file(
     urls: tuple[str, ...],
     name: str | None,
-    proof: inputs_outputs.HttpFile | inputs_outputs.HttpInput,
+    digest_spec: inputs_outputs.HttpFile | inputs_outputs.HttpInput,
     access: inputs_outputs.HttpInput,
-    keys: Keys,
-    job: JobContext,
-) -> plan.Item:
-    sources = tuple(_http_ref(url, access, keys, job) for url in urls)
-    sums = _http_ref(proof.checksums, access, keys, job) if proof.checksums else None
-    return plan.Item(job.fill(name) if name else name_of(sources[0].url), sources, None, _digest(proof), sums)
+    key_path: Keys,
+    context: JobContext,
+) -> plan.RemoteFile:
+    sources = tuple(_http_location(url, access, key_path, context) for url in urls)
+    sums = _http_location(digest_spec.checksums, access, key_path, context) if digest_spec.checksums else None
+    return plan.RemoteFile(
+        context.fill_placeholders(name) if name else filename_from_url(sources[0].url),
+        sources,
+        None,
+        _find_digest(digest_spec),
+        sums,
+    )
 
 
-def _http_ref(
-    url: str, access: inputs_outputs.HttpInput | inputs_outputs.HttpOutput, keys: Keys, job: JobContext
-) -> plan.Ref:
+def _http_location(
+    url: str, access: inputs_outputs.HttpInput | inputs_outputs.HttpOutput, key_path: Keys, context: JobContext
+) -> plan.Location:
     headers = tuple(
-        plan.Header(name, job.secret(value, (*keys, "headers", name), is_secret_header(name)))
+        plan.HttpHeader(name, context.register_secret(value, (*key_path, "headers", name), is_secret_header(name)))
         for name, value in access.headers.items()
     )
-    return plan.Ref(job.fill(url), headers=headers, token=job.secret_or_none(access.token, (*keys, "token")))
+    return plan.Location(
+        context.fill_placeholders(url),
+        headers=headers,
+        token=context.register_optional_secret(access.token, (*key_path, "token")),
+    )
 
 
-def _refuse_same_names(items: tuple[plan.Item, ...], keys: Keys, job: JobContext) -> None:
+def _check_unique_names(files: tuple[plan.RemoteFile, ...], key_path: Keys, context: JobContext) -> None:
     seen: set[str] = set()
-    for position, item in enumerate(items):
+    for position, item in enumerate(files):
         if item.name in seen:
-            message = f"two files of {shown(keys)} would be named {item.name}"
-            job.report.error((*keys, "files", position), message, "give one of them a `name`")
+            message = f"two files of {format_key_path(key_path)} would be named {item.name}"
+            context.report.error((*key_path, "files", position), message, "give one of them a `name`")
         seen.add(item.name)
 
 
-def _digest(
-    source: inputs_outputs.HttpFile | inputs_outputs.HttpInput | inputs_outputs.OsdfInput,
+def _find_digest(
+    spec: inputs_outputs.HttpFile | inputs_outputs.HttpInput | inputs_outputs.OsdfInput,
 ) -> plan.Digest | None:
-    return next((plan.Digest(name, value) for name in inputs_outputs.DIGESTS if (value := getattr(source, name))), None)
-
-
-def _s3(source: inputs_outputs.S3, keys: Keys, job: JobContext) -> _Contents:
-    return _Contents(prefix=_s3_ref(source, keys, job))
-
-
-def _s3_ref(source: inputs_outputs.S3, keys: Keys, job: JobContext) -> plan.Ref:
-    given = (source.access_key_id, source.secret_access_key, source.session_token)
-    access, secret, session = given if any(given) else _own_keys(keys, job)
-    s3 = plan.S3Access(
-        region=source.region,
-        endpoint=source.endpoint_url.rstrip("/"),
-        access_key=job.secret_or_none(access, (*keys, "accessKeyId"), confidential=False),
-        secret_key=job.secret_or_none(secret, (*keys, "secretAccessKey")),
-        session_token=job.secret_or_none(session, (*keys, "sessionToken")),
+    return next(
+        (plan.Digest(name, value) for name in inputs_outputs.DIGEST_ALGORITHMS if (value := getattr(spec, name))), None
     )
-    return plan.Ref(job.fill(source.bucket_url + source.path), s3=s3)
 
 
-def _own_keys(keys: Keys, job: JobContext) -> tuple[str | None, str | None, str | None]:
+def _s3_contents(spec: inputs_outputs.S3Location, key_path: Keys, context: JobContext) -> _InputContents:
+    return _InputContents(prefix=_s3_location(spec, key_path, context))
+
+
+def _s3_location(spec: inputs_outputs.S3Location, key_path: Keys, context: JobContext) -> plan.Location:
+    given = (spec.access_key_id, spec.secret_access_key, spec.session_token)
+    access, secret, session = given if any(given) else _user_credentials(key_path, context)
+    s3 = plan.S3Access(
+        region=spec.region,
+        endpoint=spec.endpoint_url.rstrip("/"),
+        access_key=context.register_optional_secret(access, (*key_path, "accessKeyId"), confidential=False),
+        secret_key=context.register_optional_secret(secret, (*key_path, "secretAccessKey")),
+        session_token=context.register_optional_secret(session, (*key_path, "sessionToken")),
+    )
+    return plan.Location(context.fill_placeholders(spec.bucket_url + spec.path), s3=s3)
+
+
+def _user_credentials(key_path: Keys, context: JobContext) -> tuple[str | None, str | None, str | None]:
     try:
-        return own_references()
+        return credential_references()
     except LookupError as error:
         sentence, hint = error.args
-        job.report.warning(keys, f"{shown(keys)} would use {sentence}; requests are not signed", hint)
+        context.report.warning(
+            key_path, f"{format_key_path(key_path)} would use {sentence}; requests are not signed", hint
+        )
         return None, None, None
 
 
-def _osdf(source: inputs_outputs.OsdfInput, keys: Keys, job: JobContext) -> _Contents:
-    ref, digest = _osdf_ref(source, keys, job), _digest(source)
-    if not is_folder(ref.url):
-        sums = replace(ref, url=rooted(job.fill(source.checksums))) if source.checksums else None
-        return _Contents((plan.Item(name_of(ref.url), (ref,), None, digest, sums),))
-    if source.checksums is not None:
-        job.report.error((*keys, "checksums"), "a checksums file is that of one object, but the address is of a folder")
+def _osdf_contents(spec: inputs_outputs.OsdfInput, key_path: Keys, context: JobContext) -> _InputContents:
+    ref, digest = _osdf_location(spec, key_path, context), _find_digest(spec)
+    if not is_folder_url(ref.url):
+        sums = (
+            replace(ref, url=normalize_osdf_url(context.fill_placeholders(spec.checksums))) if spec.checksums else None
+        )
+        return _InputContents((plan.RemoteFile(filename_from_url(ref.url), (ref,), None, digest, sums),))
+    if spec.checksums is not None:
+        context.report.error(
+            (*key_path, "checksums"), "a checksums file is that of one object, but the address is of a folder"
+        )
     if digest is not None:
         message = f"{digest.algorithm} is the digest of one object, but the address is of a folder"
-        job.report.error((*keys, digest.algorithm), message)
-    return _Contents(prefix=ref)
+        context.report.error((*key_path, digest.algorithm), message)
+    return _InputContents(prefix=ref)
 
 
-def _osdf_ref(source: inputs_outputs.Osdf, keys: Keys, job: JobContext) -> plan.Ref:
-    url = rooted(job.fill(source.url or f"osdf://{source.path}"))
-    return plan.Ref(url, token=job.secret_or_none(source.token, (*keys, "token")))
+def _osdf_location(spec: inputs_outputs.OsdfLocation, key_path: Keys, context: JobContext) -> plan.Location:
+    url = normalize_osdf_url(context.fill_placeholders(spec.url or f"osdf://{spec.path}"))
+    return plan.Location(url, token=context.register_optional_secret(spec.token, (*key_path, "token")))
 
 
-def _file(source: inputs_outputs.File, keys: Keys, job: JobContext) -> _Contents:
-    path = absolute(job.where, job.fill(source.path))
-    ref = plan.Ref(path.as_uri())
-    kind, reason = look(path)
+def _file_contents(spec: inputs_outputs.LocalPath, key_path: Keys, context: JobContext) -> _InputContents:
+    path = resolve_path(context.base_dir, context.fill_placeholders(spec.path))
+    ref = plan.Location(path.as_uri())
+    kind, reason = classify_path(path)
     if kind == FOLDER:
-        return _Contents(prefix=ref)
+        return _InputContents(prefix=ref)
     if kind != FILE:
         message = f"{path} {reason or 'is neither a file nor a folder'}"
-        job.report.error((*keys, "path"), message, "paths are relative to the workflow file")
-    return _Contents((plan.Item(path.name or "data", (ref,)),))
+        context.report.error((*key_path, "path"), message, "paths are relative to the workflow file")
+    return _InputContents((plan.RemoteFile(path.name or "data", (ref,)),))
 
 
-def plan_output(workflow: Workflow, job: JobContext) -> plan.Output | None:
+def plan_output(workflow: Workflow, context: JobContext) -> plan.Output | None:
     if workflow.output is None:
-        return _default_output(job)
+        return _default_output(context)
     output = workflow.output
-    kind = next(kind for kind in _REFS if getattr(output, kind) is not None)
-    ref = _REFS[kind](getattr(output, kind), ("output", kind), job)
+    kind = next(kind for kind in _OUTPUT_PLANNERS if getattr(output, kind) is not None)
+    ref = _OUTPUT_PLANNERS[kind](getattr(output, kind), ("output", kind), context)
     delete = bool(output.s3 and output.s3.delete_sync)
     continuous = workflow.continuous_output_sync
-    return plan.Output(ref, continuous=continuous, delete=delete, patience_s=output.patience)
+    return plan.Output(ref, continuous_sync=continuous, delete_sync=delete, retry_timeout_s=output.retry_timeout)
 
 
-def _default_output(job: JobContext) -> plan.Output | None:
+def _default_output(context: JobContext) -> plan.Output | None:
     """The run's folder: written by the agent where it is at hand, else by whoever brings outputs home."""
-    folder = job.setting.run_folder.job_output(job.values["job"])
-    return plan.Output(plan.Ref(folder.absolute().as_uri()))
+    folder = context.plan_context.run_folder.job_output(context.template_values["job"])
+    return plan.Output(plan.Location(folder.absolute().as_uri()))
 
 
-def _file_output(output: inputs_outputs.File, keys: Keys, job: JobContext) -> plan.Ref:
-    path = absolute(job.where, job.fill(output.path))
-    if look(path)[0] in (FILE, OTHER):
-        job.report.error((*keys, "path"), f"{path} is a file; outputs go into a folder")
-    return plan.Ref(path.as_uri())
+def _file_output_location(spec: inputs_outputs.LocalPath, key_path: Keys, context: JobContext) -> plan.Location:
+    path = resolve_path(context.base_dir, context.fill_placeholders(spec.path))
+    if classify_path(path)[0] in (FILE, OTHER):
+        context.report.error((*key_path, "path"), f"{path} is a file; outputs go into a folder")
+    return plan.Location(path.as_uri())
 
 
-def _http_output(output: inputs_outputs.HttpOutput, keys: Keys, job: JobContext) -> plan.Ref:
-    return _http_ref(output.url, output, keys, job)
+def _http_output_location(spec: inputs_outputs.HttpOutput, key_path: Keys, context: JobContext) -> plan.Location:
+    return _http_location(spec.url, spec, key_path, context)
 
 
-_CONTENTS: dict[str, Callable[..., _Contents]] = {"http": _http, "s3": _s3, "osdf": _osdf, "file": _file}
-_REFS: dict[str, Callable[..., plan.Ref]] = {
-    "s3": _s3_ref,
-    "file": _file_output,
-    "http": _http_output,
-    "osdf": _osdf_ref,
+_CONTENT_PLANNERS: dict[str, Callable[..., _InputContents]] = {
+    "http": _http_contents,
+    "s3": _s3_contents,
+    "osdf": _osdf_contents,
+    "file": _file_contents,
+}
+_OUTPUT_PLANNERS: dict[str, Callable[..., plan.Location]] = {
+    "s3": _s3_location,
+    "file": _file_output_location,
+    "http": _http_output_location,
+    "osdf": _osdf_location,
 }

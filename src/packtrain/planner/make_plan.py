@@ -11,34 +11,34 @@ from packtrain.plan import RunFolder
 from packtrain.planner import module_resolver
 from packtrain.planner.containers import plan_container
 from packtrain.planner.input_output_planner import plan_inputs, plan_output
-from packtrain.planner.plan_context import JobContext, Setting
-from packtrain.planner.secret_sources import SecretValue, Vault
+from packtrain.planner.plan_context import JobContext, PlanContext
+from packtrain.planner.secret_sources import SecretRegistry, SecretSource
 from packtrain.planner.step_planner import StepPlanner
 from packtrain.spec import matrix
-from packtrain.spec.diagnostics import Path as Keys
-from packtrain.spec.diagnostics import Problem, Report, shown
-from packtrain.spec.models.field_types import inside
+from packtrain.spec.diagnostics import Diagnostic, DiagnosticReport, format_key_path
+from packtrain.spec.diagnostics import KeyPath as Keys
+from packtrain.spec.models.field_types import check_relative_path
 from packtrain.spec.models.inputs_outputs import Bound
 from packtrain.spec.models.workflow import Limits, Recovery, Workflow
 
 # How long all sources must agree before a 404 or 5xx is believed: somebody waits at this terminal.
-_LOCAL_PATIENCE_S = 15.0
-_PATIENCE_S = 300.0
+_LOCAL_RETRY_TIMEOUT_S = 15.0
+_POOL_RETRY_TIMEOUT_S = 300.0
 # Before another attempt: the first wait and the longest.
-_LOCAL_WAITS_S, _WAITS_S = (2.0, 120.0), (30.0, 600.0)
+_LOCAL_RETRY_DELAYS_S, _POOL_RETRY_DELAYS_S = (2.0, 120.0), (30.0, 600.0)
 
 
 @dataclass(frozen=True)
-class Planned:
+class PlanResult:
     """The plan is complete only if none of the problems is an error."""
 
     plan: plan.Plan
-    secrets: Mapping[str, SecretValue] = field(repr=False)
-    problems: tuple[Problem, ...]
+    secrets: Mapping[str, SecretSource] = field(repr=False)
+    diagnostics: tuple[Diagnostic, ...]
 
     @property
-    def failed(self) -> bool:
-        return any(problem.is_error for problem in self.problems)
+    def has_errors(self) -> bool:
+        return any(problem.is_error for problem in self.diagnostics)
 
 
 def make_plan(
@@ -46,21 +46,23 @@ def make_plan(
     *,
     run: str,
     engine: str,
-    where: Path,
+    workflow_dir: Path,
     run_folder: RunFolder,
     no_container: bool = False,
     no_gpu: bool = False,
-) -> Planned:
+) -> PlanResult:
     """Plan a run of a workflow whose file lies in the folder `where`. Looks at local files and modules only."""
-    report = Report(workflow.origin)
-    name = workflow.name or Path(workflow.origin.name).stem
-    with module_resolver.opened() as opened:
-        setting = Setting(engine, run_folder, Vault(), opened, no_container, no_gpu)
-        points = matrix.expand(workflow.matrix, workflow.count)
+    report = DiagnosticReport(workflow.source_map)
+    name = workflow.name or Path(workflow.source_map.filename).stem
+    with module_resolver.open_module_resolver() as opened:
+        setting = PlanContext(engine, run_folder, SecretRegistry(), opened, no_container, no_gpu)
+        points = matrix.expand_matrix(workflow.matrix, workflow.count)
         jobs = tuple(
-            _job(
+            _plan_job(
                 workflow,
-                _context(workflow, setting, report, where, {"job": str(i), "run": run, "name": name, **point}),
+                _make_job_context(
+                    workflow, setting, report, workflow_dir, {"job": str(i), "run": run, "name": name, **point}
+                ),
                 point,
             )
             for i, point in enumerate(points)
@@ -70,127 +72,137 @@ def make_plan(
         name=name,
         engine=engine,
         jobs=jobs,
-        htcondor=_lines(workflow.htcondor),
-        slurm=_lines(workflow.slurm),
+        htcondor=_to_env_vars(workflow.htcondor),
+        slurm=_to_env_vars(workflow.slurm),
         recovery=plan_recovery(workflow.recovery, engine),
     )
-    return Planned(made, setting.vault.found, report.problems)
+    return PlanResult(made, setting.secret_registry.sources, report.diagnostics)
 
 
-def _context(
-    workflow: Workflow, setting: Setting, report: Report, where: Path, values: Mapping[str, str]
+def _make_job_context(
+    workflow: Workflow,
+    plan_context: PlanContext,
+    report: DiagnosticReport,
+    workflow_dir: Path,
+    template_values: Mapping[str, str],
 ) -> JobContext:
     # A DeepSquare file has one job and may well hold `{name}` in a command, e.g. a line of Python.
     many = workflow.matrix is not None or workflow.count > 1
     return JobContext(
-        setting=setting,
+        plan_context=plan_context,
         report=report,
-        where=where.absolute(),
-        values=values,
-        in_commands=values if many else {},
-        resources=_resources(workflow, setting.no_gpu),
+        base_dir=workflow_dir.absolute(),
+        template_values=template_values,
+        command_values=template_values if many else {},
+        resources=_plan_resources(workflow, plan_context.no_gpu),
         has_container=workflow.environment.container is not None,
     )
 
 
-def _job(workflow: Workflow, job: JobContext, point: Mapping[str, str]) -> plan.Job:
-    planner = StepPlanner(job)
+def _plan_job(workflow: Workflow, context: JobContext, point: Mapping[str, str]) -> plan.Job:
+    planner = StepPlanner(context)
     return plan.Job(
-        id=job.values["job"],
-        point=_lines(point),
-        resources=job.resources,
+        id=context.template_values["job"],
+        point=_to_env_vars(point),
+        resources=context.resources,
         limits=plan_limits(workflow.limits),
-        steps=planner.all(workflow.steps),
-        env=planner.env(workflow.env, ("env",)),
-        inputs=plan_inputs(workflow, job),
-        output=plan_output(workflow, job),
-        expect=_expect(workflow, job),
-        checkpoint=_checkpoint(workflow, job),
-        environment=_environment(workflow, job),
-        patience_s=_LOCAL_PATIENCE_S if job.setting.engine == "local" else _PATIENCE_S,
+        steps=planner.plan_steps(workflow.steps),
+        env=planner.plan_env(workflow.env, ("env",)),
+        inputs=plan_inputs(workflow, context),
+        output=plan_output(workflow, context),
+        expect=_plan_expected_outputs(workflow, context),
+        checkpoint=_plan_checkpoint(workflow, context),
+        environment=_plan_environment(workflow, context),
+        retry_timeout_s=_LOCAL_RETRY_TIMEOUT_S if context.plan_context.engine == "local" else _POOL_RETRY_TIMEOUT_S,
     )
 
 
-def _lines(values: Mapping[str, str]) -> tuple[plan.EnvVar, ...]:
+def _to_env_vars(values: Mapping[str, str]) -> tuple[plan.EnvVar, ...]:
     return tuple(plan.EnvVar(key, value) for key, value in values.items())
 
 
-def _resources(workflow: Workflow, no_gpu: bool) -> plan.Resources:
+def _plan_resources(workflow: Workflow, no_gpu: bool) -> plan.Resources:
     wanted = workflow.resources
-    gpu = plan.GpuNeeds(wanted.gpu.min_memory, wanted.gpu.min_capability, wanted.gpu.min_driver, wanted.gpu.min_cuda)
+    gpu = plan.GpuRequirements(
+        wanted.gpu.min_memory, wanted.gpu.min_capability, wanted.gpu.min_driver, wanted.gpu.min_cuda
+    )
     return plan.Resources(
         tasks=wanted.tasks,
         cpus_per_task=wanted.cpus_per_task,
         mem_per_cpu_mb=wanted.mem_per_cpu,
         gpus=0 if no_gpu else wanted.gpus,
-        gpu=plan.GpuNeeds() if no_gpu else gpu,
+        gpu=plan.GpuRequirements() if no_gpu else gpu,
     )
 
 
-def plan_limits(limits: Limits) -> plan.Limits:
-    return plan.Limits(limits.wall_time, limits.disk, limits.attempts, limits.grace, limits.wasted)
+def plan_limits(spec: Limits) -> plan.Limits:
+    return plan.Limits(spec.wall_time, spec.disk, spec.max_attempts, spec.grace, spec.max_wasted_time)
 
 
-def plan_recovery(wanted: Recovery, engine: str) -> plan.Recovery:
-    wait_s, longest_wait_s = _LOCAL_WAITS_S if engine == "local" else _WAITS_S
+def plan_recovery(spec: Recovery, engine: str) -> plan.Recovery:
+    wait_s, longest_wait_s = _LOCAL_RETRY_DELAYS_S if engine == "local" else _POOL_RETRY_DELAYS_S
     return plan.Recovery(
-        wait_s=wanted.wait or wait_s,
-        longest_wait_s=max(wanted.longest_wait or longest_wait_s, wanted.wait or 0.0),
-        failures=wanted.failures,
-        wasted_s=wanted.wasted,
-        stop_after=wanted.stop_after,
-        avoid_s=wanted.avoid,
-        most_memory=wanted.most_memory,
-        most_disk=wanted.most_disk,
-        switch_delivery=wanted.switch_delivery,
-        copies=wanted.copies,
-        least_gain_s=wanted.least_gain,
-        longest_queue_s=wanted.longest_queue,
+        retry_delay_s=spec.retry_delay or wait_s,
+        max_wait_s=max(spec.max_wait or longest_wait_s, spec.retry_delay or 0.0),
+        max_failures=spec.max_failures,
+        max_wasted_time_s=spec.max_wasted_time,
+        stop_after_identical_failures=spec.stop_after_identical_failures,
+        avoid_for_s=spec.avoid_for,
+        max_memory_factor=spec.max_memory_factor,
+        max_disk_factor=spec.max_disk_factor,
+        fallback_to_agent=spec.fallback_to_agent,
+        straggler_budget=spec.straggler_budget,
+        min_gain_s=spec.min_gain,
+        max_queue_time_s=spec.max_queue_time,
     )
 
 
-def _expect(workflow: Workflow, job: JobContext) -> tuple[plan.Expect, ...]:
+def _plan_expected_outputs(workflow: Workflow, context: JobContext) -> tuple[plan.ExpectedOutput, ...]:
     return tuple(
-        plan.Expect(
-            path=_below_output(entry.path, ("expect", i, "path"), job),
+        plan.ExpectedOutput(
+            path=_fill_output_path(entry.path, ("expect", i, "path"), context),
             min_bytes=entry.min_size,
             max_bytes=entry.max_size,
             min_count=entry.min_count,
             max_count=entry.max_count,
             torch=entry.torch,
-            json=_bounds(entry.numbers),
+            json_bounds=_plan_bounds(entry.json_bounds),
             archive=entry.archive,
-            command=job.command(entry.command),
+            command=context.fill_command(entry.command),
         )
         for i, entry in enumerate(workflow.expect)
     )
 
 
-def _bounds(numbers: Mapping[str, Bound] | None) -> tuple[plan.Bound, ...] | None:
+def _plan_bounds(numbers: Mapping[str, Bound] | None) -> tuple[plan.Bound, ...] | None:
     if numbers is None:
         return None
     return tuple(plan.Bound(key, bound.min, bound.max) for key, bound in numbers.items())
 
 
-def _checkpoint(workflow: Workflow, job: JobContext) -> plan.Checkpoint | None:
+def _plan_checkpoint(workflow: Workflow, context: JobContext) -> plan.CheckpointConfig | None:
     wanted = workflow.checkpoint
-    return plan.Checkpoint(_below_output(wanted.path, ("checkpoint", "path"), job), wanted.every) if wanted else None
+    return (
+        plan.CheckpointConfig(_fill_output_path(wanted.path, ("checkpoint", "path"), context), wanted.min_interval)
+        if wanted
+        else None
+    )
 
 
-def _below_output(path: str, keys: Keys, job: JobContext) -> str:
+def _fill_output_path(path: str, key_path: Keys, context: JobContext) -> str:
     """A value of the matrix must not lead out of the output folder either."""
-    filled = job.fill(path)
+    filled = context.fill_placeholders(path)
     try:
-        return inside(filled)
+        return check_relative_path(filled)
     except ValueError as error:
-        job.report.error(keys, f"{shown(keys)} of job {job.values['job']}: {error}")
+        context.report.error(key_path, f"{format_key_path(key_path)} of job {context.template_values['job']}: {error}")
         return filled
 
 
-def _environment(workflow: Workflow, job: JobContext) -> plan.Environment:
+def _plan_environment(workflow: Workflow, context: JobContext) -> plan.EnvironmentConfig:
     around = workflow.environment
-    return plan.Environment(
-        container=plan_container(around.container, ("environment", "container"), job),
-        setup=job.command(around.setup),
-        path=tuple(map(job.fill, around.path)),
+    return plan.EnvironmentConfig(
+        container=plan_container(around.container, ("environment", "container"), context),
+        setup=context.fill_command(around.setup),
+        path=tuple(map(context.fill_placeholders, around.path)),
     )

@@ -12,50 +12,55 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from packtrain.errors import UsageError
-from packtrain.planner.local_paths import FILE, FOLDER, absolute, look
-from packtrain.spec.diagnostics import Problem
-from packtrain.spec.load import load_module
-from packtrain.spec.models.workflow import Module
+from packtrain.planner.local_paths import FILE, FOLDER, classify_path, resolve_path
+from packtrain.spec.diagnostics import Diagnostic
+from packtrain.spec.load import load_module_file
+from packtrain.spec.models.workflow import WorkflowModule
 
-_CLONE_LIMIT_S = 120
-_LOCAL = (".", "/", "~/")
-_TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./+-]*")
+_CLONE_TIMEOUT_S = 120
+_LOCAL_PREFIXES = (".", "/", "~/")
+_TAG_PATTERN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./+-]*")
 
 
 @dataclass(frozen=True)
-class FoundModule:
+class ResolvedModule:
     """`module` is None when its file has errors; they are among the problems."""
 
     folder: Path
-    module: Module | None
-    problems: tuple[Problem, ...]
+    module: WorkflowModule | None
+    diagnostics: tuple[Diagnostic, ...]
 
 
-class Modules:
+class ModuleResolver:
     """Each source is fetched and read once for a plan."""
 
-    def __init__(self, clones: Path) -> None:
-        self._clones = clones
-        self._found: dict[tuple[str, Path], FoundModule] = {}
+    def __init__(self, clones_dir: Path) -> None:
+        self._clones_dir = clones_dir
+        self._resolved: dict[tuple[str, Path], ResolvedModule] = {}
 
-    def get(self, source: str, where: Path) -> FoundModule:
+    def resolve(self, source: str, base_dir: Path) -> ResolvedModule:
         """The module of a source, relative to the folder `where`. Raises UsageError if there is none."""
-        key = (source, where)
-        if key not in self._found:
-            folder = absolute(where, source) if is_local(source, where) else self._clone(source)
-            if look(folder / "module.yaml")[0] != FILE:
+        key = (source, base_dir)
+        if key not in self._resolved:
+            folder = resolve_path(base_dir, source) if is_local_source(source, base_dir) else self._clone(source)
+            if classify_path(folder / "module.yaml")[0] != FILE:
                 raise UsageError(f"the module {source} has no module.yaml")
-            loaded = load_module(folder / "module.yaml")
-            self._found[key] = FoundModule(folder, loaded.module, loaded.problems)
-        return self._found[key]
+            loaded = load_module_file(folder / "module.yaml")
+            self._resolved[key] = ResolvedModule(folder, loaded.module, loaded.diagnostics)
+        return self._resolved[key]
 
     def _clone(self, source: str) -> Path:
         address, tag = split_source(source)
-        folder = self._clones / str(len(list(self._clones.iterdir())))
+        folder = self._clones_dir / str(len(list(self._clones_dir.iterdir())))
         command = ["git", "clone", "--quiet", "--depth", "1", "--branch", tag, "--", address, str(folder)]
         try:
             done = subprocess.run(
-                command, capture_output=True, text=True, timeout=_CLONE_LIMIT_S, env=_quiet(), stdin=subprocess.DEVNULL
+                command,
+                capture_output=True,
+                text=True,
+                timeout=_CLONE_TIMEOUT_S,
+                env=_noninteractive_env(),
+                stdin=subprocess.DEVNULL,
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             raise UsageError(f"the module {source} cannot be fetched: {error}") from error
@@ -64,21 +69,21 @@ class Modules:
         return folder
 
 
-def is_local(source: str, where: Path) -> bool:
-    return source.startswith(_LOCAL) or look(where / source)[0] == FOLDER
+def is_local_source(source: str, base_dir: Path) -> bool:
+    return source.startswith(_LOCAL_PREFIXES) or classify_path(base_dir / source)[0] == FOLDER
 
 
 def split_source(source: str) -> tuple[str, str]:
     """`github.com/owner/name@v1` to an address and a tag. Raises UsageError."""
     address, mark, tag = source.rpartition("@")
     # The @ of user@host is no tag's: what stands before a tag's names more than a host.
-    if not mark or "/" not in address.rpartition("://")[2] or not _TAG.fullmatch(tag):
+    if not mark or "/" not in address.rpartition("://")[2] or not _TAG_PATTERN.fullmatch(tag):
         raise UsageError(f"the module {source} should be a folder, or a git address with a tag: ADDRESS@TAG")
     bare = "://" not in address and not address.startswith("git@")
     return (f"https://{address}" if bare else address), tag
 
 
-def _quiet() -> dict[str, str]:
+def _noninteractive_env() -> dict[str, str]:
     """Never ask at the terminal: planning may happen without one."""
     return {**os.environ, "GIT_TERMINAL_PROMPT": "0", "GIT_SSH_COMMAND": "ssh -o BatchMode=yes"}
 
@@ -89,7 +94,7 @@ def _last_line(text: str) -> str:
 
 
 @contextlib.contextmanager
-def opened() -> Iterator[Modules]:
+def open_module_resolver() -> Iterator[ModuleResolver]:
     """Modules whose clones are gone afterwards."""
     with tempfile.TemporaryDirectory(prefix="packtrain-modules-") as folder:
-        yield Modules(Path(folder))
+        yield ModuleResolver(Path(folder))

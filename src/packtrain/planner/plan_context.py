@@ -6,53 +6,55 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from packtrain.plan import Resources, RunFolder, Text
-from packtrain.planner.module_resolver import Modules
-from packtrain.planner.secret_sources import Vault
+from packtrain.plan import Resources, RunFolder, SecretOrStr
+from packtrain.planner.module_resolver import ModuleResolver
+from packtrain.planner.secret_sources import SecretRegistry
 from packtrain.spec import placeholders
-from packtrain.spec.diagnostics import Path as Keys
-from packtrain.spec.diagnostics import Report
+from packtrain.spec.diagnostics import DiagnosticReport
+from packtrain.spec.diagnostics import KeyPath as Keys
 from packtrain.spec.secret_references import has_reference
 
 
 @dataclass(frozen=True)
-class Setting:
+class PlanContext:
     """The same for all jobs of a plan."""
 
     engine: str
     run_folder: RunFolder
-    vault: Vault
-    modules: Modules
+    secret_registry: SecretRegistry
+    modules: ModuleResolver
     no_container: bool = False
     no_gpu: bool = False
 
 
 @dataclass(frozen=True)
 class JobContext:
-    setting: Setting
-    report: Report  # of the file that is being planned: the workflow, or a module
-    where: Path  # that file's folder
-    values: Mapping[str, str]  # for templates: job, run, name and the matrix point
-    in_commands: Mapping[str, str]  # those of them that are filled into commands, too
+    plan_context: PlanContext
+    report: DiagnosticReport  # of the file that is being planned: the workflow, or a module
+    base_dir: Path  # that file's folder
+    template_values: Mapping[str, str]  # for templates: job, run, name and the matrix point
+    command_values: Mapping[str, str]  # those of them that are filled into commands, too
     resources: Resources
     has_container: bool = False  # whether `environment` gives one to commands without their own
 
-    def fill(self, text: str) -> str:
-        return placeholders.fill(text, self.values)
+    def fill_placeholders(self, text: str) -> str:
+        return placeholders.fill_placeholders(text, self.template_values)
 
-    def command(self, text: str) -> str:
-        return placeholders.fill(text, self.in_commands)
+    def fill_command(self, text: str) -> str:
+        return placeholders.fill_placeholders(text, self.command_values)
 
-    def secret(self, text: str, keys: Keys, confidential: bool = True) -> Text:
+    def register_secret(self, text: str, key_path: Keys, confidential: bool = True) -> SecretOrStr:
         """A name in the vault for what is secret; other text as it is."""
-        filled = self.fill(text)
+        filled = self.fill_placeholders(text)
         if not confidential and not has_reference(filled):
             return filled
-        return self.setting.vault.put(filled, self.report.origin, keys)
+        return self.plan_context.secret_registry.register(filled, self.report.source_map, key_path)
 
-    def secret_or_none(self, text: str | None, keys: Keys, confidential: bool = True) -> Text | None:
-        return None if text is None else self.secret(text, keys, confidential)
+    def register_optional_secret(
+        self, text: str | None, key_path: Keys, confidential: bool = True
+    ) -> SecretOrStr | None:
+        return None if text is None else self.register_secret(text, key_path, confidential)
 
-    def inside(self, report: Report, where: Path) -> JobContext:
+    def for_module(self, report: DiagnosticReport, base_dir: Path) -> JobContext:
         """The context of a module's file."""
-        return replace(self, report=report, where=where)
+        return replace(self, report=report, base_dir=base_dir)

@@ -6,15 +6,28 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from packtrain.plan import Bound, Expect, For, Group, Input, Item, Job, Launch, Plan, Run, Step, Use
-from packtrain.planner.mode_cost import ShownWay, ways_of
-from packtrain.planner.preflight import Finding, Survey
+from packtrain.plan import (
+    Bound,
+    ExpectedOutput,
+    ForAction,
+    GroupAction,
+    Input,
+    Job,
+    LaunchAction,
+    Plan,
+    RemoteFile,
+    RunAction,
+    Step,
+    UseAction,
+)
+from packtrain.planner.mode_cost import ModeCost, compare_modes
+from packtrain.planner.preflight import InputStat, PreflightResult
 from packtrain.planner.stream_planner import STREAM
-from packtrain.spec.units import show_duration, show_size
-from packtrain.transfer.urls import scheme_of, shown
+from packtrain.spec.units import format_duration, format_size
+from packtrain.transfer.urls import redact_url, url_scheme
 
 # How much larger unpacked data usually is than its archive; a guess, and said to be one.
-_GROWTH = {
+_UNPACK_GROWTH = {
     ".tar": 1.0,
     ".gz": 2.0,
     ".tgz": 2.0,
@@ -25,47 +38,47 @@ _GROWTH = {
     ".txz": 3.0,
     ".zip": 2.0,
 }
-_COMES_AS_A_FILE = (".zip",)
+_NOT_STREAMABLE_SUFFIXES = (".zip",)
 
 
 @dataclass(frozen=True)
-class ShownInput:
+class InputSummary:
     name: str  # input, or its name below inputs
-    address: str
+    url: str
     size: int | None
-    files: int | None
+    n_files: int | None
     reachable: bool | None  # none: it was not asked
-    trouble: str
+    error: str
     unpack: str
-    jobs: int  # how many jobs use it
-    ways: tuple[ShownWay, ...] = ()  # how it could come, where there is a choice
+    n_jobs: int  # how many jobs use it
+    mode_costs: tuple[ModeCost, ...] = ()  # how it could come, where there is a choice
 
 
 @dataclass(frozen=True)
-class ShownStep:
+class StepSummary:
     name: str
     kind: str
-    text: str  # the command, or what the step does with those below
+    description: str  # the command, or what the step does with those below
     image: str = ""
-    steps: tuple[ShownStep, ...] = ()
+    steps: tuple[StepSummary, ...] = ()
 
 
 @dataclass(frozen=True)
-class ShownJob:
+class PlannedJob:
     id: str
     point: dict[str, str]
     output: str
 
 
 @dataclass(frozen=True)
-class Explanation:
+class PlanSummary:
     run: str
     name: str
     engine: str
-    jobs: tuple[ShownJob, ...]
-    inputs: tuple[ShownInput, ...]
+    jobs: tuple[PlannedJob, ...]
+    inputs: tuple[InputSummary, ...]
     resources: dict[str, Any]  # of each job
-    steps: tuple[ShownStep, ...]  # of the first job
+    steps: tuple[StepSummary, ...]  # of the first job
     expect: tuple[str, ...]
     limits: dict[str, str]
     disk_bytes: int | None  # what one job needs by a guess; none: a size is not known
@@ -74,174 +87,184 @@ class Explanation:
         return asdict(self)
 
 
-def explain(plan: Plan, survey: Survey | None = None) -> Explanation:
+def summarize_plan(plan: Plan, preflight: PreflightResult | None = None) -> PlanSummary:
     """All jobs of a plan differ by their point only, so the first one shows resources, steps and limits."""
-    survey = survey or Survey()
+    preflight = preflight or PreflightResult()
     first = plan.jobs[0]
-    return Explanation(
+    return PlanSummary(
         run=plan.run,
         name=plan.name,
         engine=plan.engine,
-        jobs=tuple(_job(job) for job in plan.jobs),
-        inputs=_inputs(plan, survey),
-        resources=_resources(first),
-        steps=_steps(first.steps),
-        expect=tuple(_expectation(wanted) for wanted in first.expect),
-        limits=_limits(first),
-        disk_bytes=disk_need(first, survey),
+        jobs=tuple(_summarize_job(job) for job in plan.jobs),
+        inputs=_summarize_inputs(plan, preflight),
+        resources=_summarize_resources(first),
+        steps=_summarize_steps(first.steps),
+        expect=tuple(_describe_expected_output(wanted) for wanted in first.expect),
+        limits=_summarize_limits(first),
+        disk_bytes=estimate_disk_bytes(first, preflight),
     )
 
 
-def _job(job: Job) -> ShownJob:
+def _summarize_job(job: Job) -> PlannedJob:
     point = {variable.key: str(variable.value) for variable in job.point}
-    return ShownJob(job.id, point, shown(job.output.ref.url) if job.output else "")
+    return PlannedJob(job.id, point, redact_url(job.output.location.url) if job.output else "")
 
 
-def _inputs(plan: Plan, survey: Survey) -> tuple[ShownInput, ...]:
+def _summarize_inputs(plan: Plan, preflight: PreflightResult) -> tuple[InputSummary, ...]:
     """Each file or prefix once, with the number of jobs that use it."""
     users: dict[tuple[str, Any], list[Input]] = {}
     for job in plan.jobs:
         for source in job.inputs:
-            for part in _shown_parts(source):
+            for part in _summary_parts(source):
                 users.setdefault((source.name, part), []).append(source)
     promised = plan.jobs[0].limits.disk_bytes
-    return tuple(_shown_input(used[0], part, survey, len(used), promised) for (_, part), used in users.items())
+    return tuple(_summarize_input(used[0], part, preflight, len(used), promised) for (_, part), used in users.items())
 
 
-def _shown_parts(source: Input) -> Sequence[Any]:
+def _summary_parts(input_: Input) -> Sequence[Any]:
     """All archives of what is streamed are one thing."""
-    return [source] if source.mode == STREAM else _parts(source)
+    return [input_] if input_.mode == STREAM else _input_parts(input_)
 
 
-def _parts(source: Input) -> Sequence[Any]:
-    return [source.prefix] if source.prefix else source.items
+def _input_parts(input_: Input) -> Sequence[Any]:
+    return [input_.prefix] if input_.prefix else input_.files
 
 
-def _found(part: Any, survey: Survey) -> Finding | None:
+def _find_stat(part: Any, preflight: PreflightResult) -> InputStat | None:
     if isinstance(part, Input):
-        return _together([_found(one, survey) for one in _parts(part)])
-    return survey.of_item(part) if isinstance(part, Item) else survey.of_prefix(part)
+        return _combine_stats([_find_stat(one, preflight) for one in _input_parts(part)])
+    return preflight.file_stat(part) if isinstance(part, RemoteFile) else preflight.prefix_stat(part)
 
 
-def _together(findings: Sequence[Finding | None]) -> Finding | None:
-    known = [finding for finding in findings if finding is not None]
-    if len(known) < len(findings):
+def _combine_stats(input_stats: Sequence[InputStat | None]) -> InputStat | None:
+    known = [finding for finding in input_stats if finding is not None]
+    if len(known) < len(input_stats):
         return None
     sizes = [finding.size for finding in known if finding.size is not None]
-    troubled = next((finding for finding in known if finding.trouble), known[0])
-    files = sum(finding.files or 0 for finding in known)
-    return replace(troubled, size=sum(sizes) if len(sizes) == len(known) else None, files=files)
+    troubled = next((finding for finding in known if finding.error), known[0])
+    files = sum(finding.n_files or 0 for finding in known)
+    return replace(troubled, size=sum(sizes) if len(sizes) == len(known) else None, n_files=files)
 
 
-def _ways(source: Input, part: Any, survey: Survey, size: int | None, promised: int | None) -> tuple[ShownWay, ...]:
-    if part not in (source, source.prefix) and len(source.items) > 1:
+def _input_mode_costs(
+    input_: Input, part: Any, preflight: PreflightResult, size: int | None, disk_limit_bytes: int | None
+) -> tuple[ModeCost, ...]:
+    if part not in (input_, input_.prefix) and len(input_.files) > 1:
         return ()  # several files have no line of their own
-    staged = replace(source, mode="stage", unpack="auto" if source.prefix is None else source.unpack)
-    needs = [_need(one, staged.unpack == "auto", _found(one, survey)) for one in _parts(staged)]
+    staged = replace(input_, mode="stage", unpack="auto" if input_.prefix is None else input_.unpack)
+    needs = [
+        _estimate_part_bytes(one, staged.unpack == "auto", _find_stat(one, preflight)) for one in _input_parts(staged)
+    ]
     known = [need for need in needs if need is not None]
-    return ways_of(source, size, sum(known) if len(known) == len(needs) else None, promised)
+    return compare_modes(input_, size, sum(known) if len(known) == len(needs) else None, disk_limit_bytes)
 
 
-def _shown_input(source: Input, part: Any, survey: Survey, jobs: int, promised: int | None) -> ShownInput:
-    found, unpack = _found(part, survey), source.unpack
-    first = _parts(part)[0] if isinstance(part, Input) else part
-    ref = first.sources[0] if isinstance(first, Item) else first
+def _summarize_input(
+    input_: Input, part: Any, preflight: PreflightResult, n_jobs: int, disk_limit_bytes: int | None
+) -> InputSummary:
+    found, unpack = _find_stat(part, preflight), input_.unpack
+    first = _input_parts(part)[0] if isinstance(part, Input) else part
+    ref = first.locations[0] if isinstance(first, RemoteFile) else first
     size = found.size if found else getattr(part, "size", None)
-    return ShownInput(
-        name=source.name or "input",
-        address=shown(ref.url),
+    return InputSummary(
+        name=input_.name or "input",
+        url=redact_url(ref.url),
         size=size,
-        files=found.files if found else None,
-        reachable=found.reachable if found else None,
-        trouble=found.trouble if found else "",
+        n_files=found.n_files if found else None,
+        reachable=found.is_reachable if found else None,
+        error=found.error if found else "",
         unpack=unpack,
-        jobs=jobs,
-        ways=_ways(source, part, survey, size, promised),
+        n_jobs=n_jobs,
+        mode_costs=_input_mode_costs(input_, part, preflight, size, disk_limit_bytes),
     )
 
 
-def _resources(job: Job) -> dict[str, Any]:
+def _summarize_resources(job: Job) -> dict[str, Any]:
     gpu = {key: value for key, value in asdict(job.resources.gpu).items() if value is not None}
     wanted = {"tasks": job.resources.tasks, "cpus": job.resources.cpus, "memory_mb": job.resources.memory_mb}
     return {**wanted, "gpus": job.resources.gpus, **({"gpu": gpu} if gpu else {})}
 
 
-def _steps(steps: Sequence[Step]) -> tuple[ShownStep, ...]:
-    return tuple(_step(step) for step in steps)
+def _summarize_steps(steps: Sequence[Step]) -> tuple[StepSummary, ...]:
+    return tuple(_summarize_step(step) for step in steps)
 
 
-def _step(step: Step) -> ShownStep:
-    below = () if isinstance(step.action, Run) else _steps(step.action.steps)
+def _summarize_step(step: Step) -> StepSummary:
+    below = () if isinstance(step.action, RunAction) else _summarize_steps(step.action.steps)
     extra = tuple(
-        ShownStep(word, word, "", steps=_steps(steps))
+        StepSummary(word, word, "", steps=_summarize_steps(steps))
         for word, steps in (("catch", step.catch), ("finally", step.finally_))
         if steps
     )
-    image = step.action.container.image if isinstance(step.action, Run) and step.action.container else ""
+    image = step.action.container.image if isinstance(step.action, RunAction) and step.action.container else ""
     condition = f"if [[ {step.condition} ]]: " if step.condition else ""
-    return ShownStep(step.name, step.action.kind, condition + _text(step.action), image, below + extra)
+    return StepSummary(step.name, step.action.kind, condition + _describe_action(step.action), image, below + extra)
 
 
-def _text(action: Run | Group | For | Launch | Use) -> str:
-    if isinstance(action, Run):
+def _describe_action(action: RunAction | GroupAction | ForAction | LaunchAction | UseAction) -> str:
+    if isinstance(action, RunAction):
         return action.command or "the image's entrypoint"
-    if isinstance(action, For):
+    if isinstance(action, ForAction):
         way = "at once" if action.parallel else "one after the other"
         return f"{len(action.values)} rounds {way}"
-    if isinstance(action, Launch):
+    if isinstance(action, LaunchAction):
         return f"in the background{f' as {action.handle}' if action.handle else ''}"
-    return action.source if isinstance(action, Use) else ""
+    return action.source if isinstance(action, UseAction) else ""
 
 
-def _expectation(wanted: Expect) -> str:
+def _describe_expected_output(expected: ExpectedOutput) -> str:
     """`*.pt: at least 1 file, each at least 1.0 MB, checked by …`"""
-    parts = [f"at least {wanted.min_count} file{'s' if wanted.min_count != 1 else ''}"]
-    parts += [f"at most {wanted.max_count}"] if wanted.max_count is not None else []
-    parts += [f"each at least {show_size(wanted.min_bytes)}"] if wanted.min_bytes > 1 else []
-    parts += [f"each at most {show_size(wanted.max_bytes)}"] if wanted.max_bytes is not None else []
-    parts += ["a model of torch with finite values"] if wanted.torch else []
-    parts += [_bound(bound) for bound in wanted.json] or ["valid JSON"] if wanted.json is not None else []
-    parts += ["a whole archive"] if wanted.archive else []
-    parts += [f"checked by `{wanted.command}`"] if wanted.command else []
-    return f"{wanted.path}: {', '.join(parts)}"
+    parts = [f"at least {expected.min_count} file{'s' if expected.min_count != 1 else ''}"]
+    parts += [f"at most {expected.max_count}"] if expected.max_count is not None else []
+    parts += [f"each at least {format_size(expected.min_bytes)}"] if expected.min_bytes > 1 else []
+    parts += [f"each at most {format_size(expected.max_bytes)}"] if expected.max_bytes is not None else []
+    parts += ["a model of torch with finite values"] if expected.torch else []
+    parts += (
+        [_describe_bound(bound) for bound in expected.json_bounds] or ["valid JSON"]
+        if expected.json_bounds is not None
+        else []
+    )
+    parts += ["a whole archive"] if expected.archive else []
+    parts += [f"checked by `{expected.command}`"] if expected.command else []
+    return f"{expected.path}: {', '.join(parts)}"
 
 
-def _bound(bound: Bound) -> str:
+def _describe_bound(bound: Bound) -> str:
     """`accuracy ≥ 0.5`"""
     least = f" ≥ {bound.min:g}" if bound.min is not None else ""
     most = f" ≤ {bound.max:g}" if bound.max is not None else ""
     return f"{bound.key}{least}{' and' if least and most else ''}{most}" if least or most else f"{bound.key} finite"
 
 
-def _limits(job: Job) -> dict[str, str]:
+def _summarize_limits(job: Job) -> dict[str, str]:
     limits = job.limits
-    given = {"attempts": str(limits.attempts), "grace": show_duration(limits.grace_s)}
-    given |= {"wallTime": show_duration(limits.wall_time_s)} if limits.wall_time_s else {}
-    given |= {"wasted": show_duration(limits.wasted_s)} if limits.wasted_s else {}
-    return given | ({"disk": show_size(limits.disk_bytes)} if limits.disk_bytes else {})
+    given = {"attempts": str(limits.max_attempts), "grace": format_duration(limits.grace_s)}
+    given |= {"wallTime": format_duration(limits.wall_time_s)} if limits.wall_time_s else {}
+    given |= {"wasted": format_duration(limits.max_wasted_time_s)} if limits.max_wasted_time_s else {}
+    return given | ({"disk": format_size(limits.disk_bytes)} if limits.disk_bytes else {})
 
 
-def disk_need(job: Job, survey: Survey) -> int | None:
+def estimate_disk_bytes(job: Job, preflight: PreflightResult) -> int | None:
     """Inputs, and a guess at what is in archives; None when the size of something is not known."""
     staged = [source for source in job.inputs if source.mode != STREAM]
-    parts = [(part, source.unpack == "auto") for source in staged for part in _parts(source)]
-    needs = [_need(part, unpack, _found(part, survey)) for part, unpack in parts]
+    parts = [(part, source.unpack == "auto") for source in staged for part in _input_parts(source)]
+    needs = [_estimate_part_bytes(part, unpack, _find_stat(part, preflight)) for part, unpack in parts]
     known = [need for need in needs if need is not None]
     return sum(known) if len(known) == len(needs) else None
 
 
-def _need(part: Any, unpack: bool, found: Finding | None) -> int | None:
-    size = found.size if found else getattr(part, "size", None)
+def _estimate_part_bytes(part: Any, unpack: bool, input_stat: InputStat | None) -> int | None:
+    size = input_stat.size if input_stat else getattr(part, "size", None)
     if size is None:
         return None
-    name = part.name.lower() if isinstance(part, Item) else ""
-    growth = max((factor for end, factor in _GROWTH.items() if name.endswith(end)), default=0.0)
+    name = part.name.lower() if isinstance(part, RemoteFile) else ""
+    growth = max((factor for end, factor in _UNPACK_GROWTH.items() if name.endswith(end)), default=0.0)
     if not unpack or not growth:
         return int(size)
-    return int(size * growth) if _streams(part) else int(size * (1 + growth))
+    return int(size * growth) if _is_unpacked_while_downloading(part) else int(size * (1 + growth))
 
 
-def _streams(archive: Item) -> bool:
+def _is_unpacked_while_downloading(file: RemoteFile) -> bool:
     """Whether the agent unpacks it on its way, so that the archive itself never lies on the disk."""
-    remote = all(scheme_of(ref.url) != "file" for ref in archive.sources)
-    return remote and not archive.name.lower().endswith(_COMES_AS_A_FILE)
+    remote = all(url_scheme(ref.url) != "file" for ref in file.locations)
+    return remote and not file.name.lower().endswith(_NOT_STREAMABLE_SUFFIXES)

@@ -12,21 +12,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from packtrain.errors import FailedError
-from packtrain.plan import Secret, Text
+from packtrain.plan import Secret, SecretOrStr
 from packtrain.planner import aws_credentials
-from packtrain.planner.local_paths import absolute
-from packtrain.spec.diagnostics import ERROR, Origin, Problem, shown
-from packtrain.spec.diagnostics import Path as Keys
-from packtrain.spec.secret_references import Reference, has_reference, references, resolve
-from packtrain.transfer.api import Reveal
+from packtrain.planner.local_paths import resolve_path
+from packtrain.spec.diagnostics import ERROR, Diagnostic, SourceMap, format_key_path
+from packtrain.spec.diagnostics import KeyPath as Keys
+from packtrain.spec.secret_references import SecretReference, find_references, has_reference, resolve_references
+from packtrain.transfer.api import SecretResolver
 
 
 @dataclass(frozen=True)
-class SecretValue:
+class SecretSource:
     """What stood in the workflow for one secret, and where."""
 
     text: str = field(repr=False)  # a literal may be in here
-    label: str  # input.http.token
+    key_path: str  # input.http.token
     file: str
     line: int
     column: int
@@ -37,57 +37,61 @@ class SecretValue:
 
 
 @dataclass(frozen=True)
-class Resolved:
+class ResolvedSecrets:
     """Values by secret name; the problems say which could not be had."""
 
     values: Mapping[str, str] = field(repr=False)
-    problems: tuple[Problem, ...] = ()
+    diagnostics: tuple[Diagnostic, ...] = ()
 
 
-class Vault:
+class SecretRegistry:
     """Gives each different secret text of a plan a name, which becomes its file's name."""
 
     def __init__(self) -> None:
-        self.found: dict[str, SecretValue] = {}
-        self._names: dict[str, str] = {}
+        self.sources: dict[str, SecretSource] = {}
+        self._names_by_text: dict[str, str] = {}
 
-    def put(self, text: str, origin: Origin, keys: Keys) -> Secret:
-        if text not in self._names:
-            place = origin.place(keys)
-            name = self._free(_wish(text, keys))
-            self._names[text] = name
-            self.found[name] = SecretValue(text, shown(keys), origin.name, place.line, place.column)
-        return Secret(self._names[text])
+    def register(self, text: str, source_map: SourceMap, key_path: Keys) -> Secret:
+        if text not in self._names_by_text:
+            place = source_map.position(key_path)
+            name = self._unique_name(_suggest_name(text, key_path))
+            self._names_by_text[text] = name
+            self.sources[name] = SecretSource(
+                text, format_key_path(key_path), source_map.filename, place.line, place.column
+            )
+        return Secret(self._names_by_text[text])
 
-    def _free(self, wish: str) -> str:
-        taken = sum(name == wish or name.startswith(f"{wish}.") for name in self.found)
-        return f"{wish}.{taken + 1}" if taken else wish
+    def _unique_name(self, base_name: str) -> str:
+        taken = sum(name == base_name or name.startswith(f"{base_name}.") for name in self.sources)
+        return f"{base_name}.{taken + 1}" if taken else base_name
 
 
-def _wish(text: str, keys: Keys) -> str:
+def _suggest_name(text: str, key_path: Keys) -> str:
     """A name for people: that of the variable or file, else the key's."""
-    named = references(text)
-    wish = named[0].name.rpartition("/")[2] if named else shown(keys)
+    named = find_references(text)
+    wish = named[0].name.rpartition("/")[2] if named else format_key_path(key_path)
     return re.sub(r"[^A-Za-z0-9_-]+", "-", wish).strip("-") or "secret"
 
 
 def resolve_secrets(
-    secrets: Mapping[str, SecretValue], where: Path, environ: Mapping[str, str] = os.environ
-) -> Resolved:
+    sources: Mapping[str, SecretSource], workflow_dir: Path, environ: Mapping[str, str] = os.environ
+) -> ResolvedSecrets:
     """Read what the references name; files are relative to the workflow's folder `where`."""
     values: dict[str, str] = {}
-    problems: list[Problem] = []
-    for name, secret in secrets.items():
+    problems: list[Diagnostic] = []
+    for name, secret in sources.items():
         try:
-            values[name] = resolve(secret.text, lambda reference: _look_up(reference, where, environ))
+            values[name] = resolve_references(
+                secret.text, lambda reference: _read_reference(reference, workflow_dir, environ)
+            )
         except LookupError as error:
             sentence, hint = error.args
-            message = f"{secret.label} needs {sentence}"
-            problems.append(Problem(secret.file, secret.line, secret.column, ERROR, message, hint))
-    return Resolved(values, tuple(problems))
+            message = f"{secret.key_path} needs {sentence}"
+            problems.append(Diagnostic(secret.file, secret.line, secret.column, ERROR, message, hint))
+    return ResolvedSecrets(values, tuple(problems))
 
 
-def _look_up(reference: Reference, where: Path, environ: Mapping[str, str]) -> str:
+def _read_reference(reference: SecretReference, base_dir: Path, environ: Mapping[str, str]) -> str:
     if reference.kind == "env":
         value = environ.get(reference.name, "")
         if not value:
@@ -96,8 +100,8 @@ def _look_up(reference: Reference, where: Path, environ: Mapping[str, str]) -> s
             )
         return value
     if reference.kind == "aws":
-        return aws_credentials.look_up(reference.name)
-    path = absolute(where, reference.name)
+        return aws_credentials.resolve_credential(reference.name)
+    path = resolve_path(base_dir, reference.name)
     try:
         value = path.read_text(encoding="utf-8").rstrip("\r\n")
     except (OSError, ValueError) as error:
@@ -121,14 +125,14 @@ def write_secrets(folder: Path, values: Mapping[str, str]) -> None:
         temporary.replace(folder / name)
 
 
-def revealer(values: Mapping[str, str]) -> Reveal:
+def secret_resolver(secret_values: Mapping[str, str]) -> SecretResolver:
     """For asking sources on the submit side."""
 
-    def reveal(text: Text) -> str:
+    def resolve_secret(text: SecretOrStr) -> str:
         if isinstance(text, str):
             return text
-        if text.name not in values:
+        if text.name not in secret_values:
             raise FailedError("secret_missing", f"the secret {text.name} is not known")
-        return values[text.name]
+        return secret_values[text.name]
 
-    return reveal
+    return resolve_secret

@@ -9,94 +9,129 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from packtrain.errors import FailedError
-from packtrain.plan import Item, Output, Ref
-from packtrain.plugin.job_credentials import Access
-from packtrain.plugin.transfer_requests import Asked
-from packtrain.transfer.fetch import Fetched, fetch
-from packtrain.transfer.registry import source_for
-from packtrain.transfer.retry import insisted
+from packtrain.plan import Location, Output, RemoteFile
+from packtrain.plugin.job_credentials import JobCredentials
+from packtrain.plugin.transfer_requests import TransferRequest
+from packtrain.transfer.fetch import FetchResult, fetch
+from packtrain.transfer.registry import get_source
+from packtrain.transfer.retry import retry
 from packtrain.transfer.upload import upload_file, upload_folder
-from packtrain.transfer.urls import checked_name, scheme_of
+from packtrain.transfer.urls import check_listed_name, url_scheme
 
-Stop = Callable[[], None]
-_FEDERATED = ("osdf", "pelican")
-_PACK = re.compile(r"[?&]pack=")
+CancelCheck = Callable[[], None]
+_FEDERATED_SCHEMES = ("osdf", "pelican")
+_PACK_OPTION = re.compile(r"[?&]pack=")
 
 
 @dataclass
-class Moved:
+class TransferResult:
     """What became of one pair. `error` is None if all is there, complete and verified."""
 
-    asked: Asked
-    began: float = field(default_factory=time.time)
-    ended: float = 0.0
-    bytes: int = 0
-    fetched: list[Fetched] = field(default_factory=list)
+    request: TransferRequest
+    started_at: float = field(default_factory=time.time)
+    ended_at: float = 0.0
+    transferred_bytes: int = 0
+    fetch_results: list[FetchResult] = field(default_factory=list)
     error: FailedError | None = None
-    tried: bool = True
+    was_started: bool = True
 
 
-def move(asked: Asked, access: Access, patience_s: float, stop: Stop) -> Moved:
+def run_transfer(
+    request: TransferRequest, credentials: JobCredentials, retry_timeout_s: float, check_cancelled: CancelCheck
+) -> TransferResult:
     """Never raises: what went wrong is part of the answer."""
-    moved = Moved(asked)
+    moved = TransferResult(request)
     try:
-        ref = access.ref(asked.url)
-        _refuse_packing(ref, asked.upload)
-        if asked.upload:
-            moved.bytes = _send(ref, asked.path, access, patience_s, stop)
+        ref = credentials.location_from_url(request.url)
+        _reject_pack_option(ref, request.is_upload)
+        if request.is_upload:
+            moved.transferred_bytes = _upload(ref, request.local_path, credentials, retry_timeout_s, check_cancelled)
         else:
-            _bring(ref, moved, access, patience_s, stop)
+            _download(ref, moved, credentials, retry_timeout_s, check_cancelled)
     except FailedError as error:
         moved.error = error
     except OSError as error:
-        moved.error = FailedError("internal", f"{asked.local}: {error.strerror or error}")
+        moved.error = FailedError("internal", f"{request.local_name}: {error.strerror or error}")
     except Exception as error:
         moved.error = FailedError("internal", f"a defect of packtrain: {type(error).__name__}: {error}")
-    moved.ended = time.time()
+    moved.ended_at = time.time()
     return moved
 
 
-def _refuse_packing(ref: Ref, upload: bool) -> None:
-    if scheme_of(ref.url) in _FEDERATED and _PACK.search(ref.url):
-        verb = "pack" if upload else "unpack"
+def _reject_pack_option(location: Location, is_upload: bool) -> None:
+    if url_scheme(location.url) in _FEDERATED_SCHEMES and _PACK_OPTION.search(location.url):
+        verb = "pack" if is_upload else "unpack"
         raise FailedError("unsupported", f"packtrain's plugin does not {verb} (`?pack=`): {verb} it in the job")
 
 
-def _bring(ref: Ref, moved: Moved, access: Access, patience_s: float, stop: Stop) -> None:
-    for name, source in _sources(ref, moved.asked, access, patience_s, stop):
-        target = moved.asked.path / name if name else moved.asked.path
+def _download(
+    location: Location,
+    result: TransferResult,
+    credentials: JobCredentials,
+    retry_timeout_s: float,
+    check_cancelled: CancelCheck,
+) -> None:
+    for name, source in _list_sources(location, result.request, credentials, retry_timeout_s, check_cancelled):
+        target = result.request.local_path / name if name else result.request.local_path
         target.parent.mkdir(parents=True, exist_ok=True)
-        item = Item(name or target.name, (source,))
-        got = fetch(item, target, access.reveal, patience_s=patience_s, stop=stop, progress=lambda done, total: None)
-        moved.fetched.append(got)
-        moved.bytes += got.bytes
+        item = RemoteFile(name or target.name, (source,))
+        got = fetch(
+            item,
+            target,
+            credentials.resolve_secret,
+            retry_timeout_s=retry_timeout_s,
+            check_cancelled=check_cancelled,
+            on_progress=lambda done, total: None,
+        )
+        result.fetch_results.append(got)
+        result.transferred_bytes += got.bytes
 
 
-def _sources(ref: Ref, asked: Asked, access: Access, patience_s: float, stop: Stop) -> list[tuple[str, Ref]]:
+def _list_sources(
+    location: Location,
+    request: TransferRequest,
+    credentials: JobCredentials,
+    retry_timeout_s: float,
+    check_cancelled: CancelCheck,
+) -> list[tuple[str, Location]]:
     """Names below the target, and where they come from; the empty name is the target itself."""
-    if not asked.recursive:
-        return [("", ref)]
-    top = replace(ref, url=ref.url.partition("?")[0])
-    found = insisted(lambda: list(source_for(top, access.reveal).list(top)), patience_s, stop)
-    return [(checked_name(entry.name, entry.ref.url), entry.ref) for entry in found]
+    if not request.is_recursive:
+        return [("", location)]
+    top = replace(location, url=location.url.partition("?")[0])
+    found = retry(lambda: list(get_source(top, credentials.resolve_secret).list(top)), retry_timeout_s, check_cancelled)
+    return [(check_listed_name(entry.name, entry.location.url), entry.location) for entry in found]
 
 
-def _send(ref: Ref, path: Path, access: Access, patience_s: float, stop: Stop) -> int:
+def _upload(
+    location: Location, path: Path, credentials: JobCredentials, retry_timeout_s: float, check_cancelled: CancelCheck
+) -> int:
     """The bytes that stand there now. HTCondor writes `folder//name`."""
-    if scheme_of(ref.url) not in ("http", "https"):
-        head, slashes, rest = ref.url.partition("://")
-        ref = replace(ref, url=head + slashes + _single_slashes(rest))
+    if url_scheme(location.url) not in ("http", "https"):
+        head, slashes, rest = location.url.partition("://")
+        location = replace(location, url=head + slashes + _collapse_slashes(rest))
     if path.is_dir():
         done = upload_folder(
-            path, Output(ref), access.reveal, stop=stop, progress=lambda done, total: None, patience_s=patience_s
+            path,
+            Output(location),
+            credentials.resolve_secret,
+            check_cancelled=check_cancelled,
+            on_progress=lambda done, total: None,
+            retry_timeout_s=retry_timeout_s,
         )
         return done.bytes
     if not path.is_file():
         raise FailedError("output_missing", f"the file {path.name} does not exist: the job did not make it")
-    upload_file(path, Output(ref), "", access.reveal, patience_s=patience_s, stop=stop)
+    upload_file(
+        path,
+        Output(location),
+        "",
+        credentials.resolve_secret,
+        retry_timeout_s=retry_timeout_s,
+        check_cancelled=check_cancelled,
+    )
     return path.stat().st_size
 
 
-def _single_slashes(rest: str) -> str:
+def _collapse_slashes(path: str) -> str:
     """An osdf address begins with one that stays."""
-    return re.sub(r"(?<=.)/{2,}", "/", rest)
+    return re.sub(r"(?<=.)/{2,}", "/", path)

@@ -13,47 +13,47 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from packtrain.errors import FailedError
-from packtrain.plan import Ref, S3Access, Secret, Text
-from packtrain.transfer.bearer_tokens import credential_file, named_token
-from packtrain.transfer.urls import shown
+from packtrain.plan import Location, S3Access, Secret, SecretOrStr
+from packtrain.transfer.bearer_tokens import credential_path, read_service_token
+from packtrain.transfer.urls import redact_url
 
 SCHEMES = ("osdf", "pelican", "http", "https", "s3")
-_AMAZON = re.compile(r"(?:(?P<bucket>[^/]+?)\.)?s3[.-](?:(?P<region>[a-z0-9-]+)\.)?amazonaws\.com(?:\.cn)?")
-_S3_VARIABLES = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
-_S3_KEYS = ("access_key_id", "secret_access_key", "session_token")
+_AWS_S3_HOST = re.compile(r"(?:(?P<bucket>[^/]+?)\.)?s3[.-](?:(?P<region>[a-z0-9-]+)\.)?amazonaws\.com(?:\.cn)?")
+_S3_KEY_VARIABLES = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+_S3_KEY_FIELDS = ("access_key_id", "secret_access_key", "session_token")
 _DEFAULT_REGION = "us-east-1"
 
 
-class Access:
+class JobCredentials:
     """Makes refs of addresses, and reveals their secrets anew for each connection: HTCondor renews them."""
 
     def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
         self._environ = environ
 
-    def ref(self, url: str) -> Ref:
+    def location_from_url(self, url: str) -> Location:
         """Raises FailedError: unsupported."""
         scheme, colon, rest = url.partition("://")
         name, _, scheme = scheme.rpartition("+")
         if not colon or scheme.lower() not in SCHEMES:
-            raise FailedError("unsupported", f"{shown(url)} is no address of {', '.join(SCHEMES)}")
+            raise FailedError("unsupported", f"{redact_url(url)} is no address of {', '.join(SCHEMES)}")
         plain = f"{scheme.lower()}://{rest}"
         if scheme.lower() == "s3":
-            return self._s3(rest, name)
-        return Ref(plain, token=Secret(name) if name else None)
+            return self._s3_location(rest, name)
+        return Location(plain, token=Secret(name) if name else None)
 
-    def reveal(self, text: Text) -> str:
-        if not isinstance(text, Secret):
-            return text
-        name, slash, key = text.name.partition("/")
+    def resolve_secret(self, value: SecretOrStr) -> str:
+        if not isinstance(value, Secret):
+            return value
+        name, slash, key = value.name.partition("/")
         if not slash:
-            return named_token(name, self._environ)
-        return self._environ[key] if not name else _key_of(credential_file(name, self._environ), key)
+            return read_service_token(name, self._environ)
+        return self._environ[key] if not name else _read_credential_field(credential_path(name, self._environ), key)
 
-    def _s3(self, rest: str, name: str) -> Ref:
-        host, _, path = rest.partition("/")
+    def _s3_location(self, host_and_path: str, service: str) -> Location:
+        host, _, path = host_and_path.partition("/")
         region = self._environ.get("AWS_REGION") or self._environ.get("AWS_DEFAULT_REGION") or _DEFAULT_REGION
         endpoint = self._environ.get("AWS_ENDPOINT_URL_S3") or self._environ.get("AWS_ENDPOINT_URL") or ""
-        amazon = _AMAZON.fullmatch(host)
+        amazon = _AWS_S3_HOST.fullmatch(host)
         if amazon:
             region = amazon.group("region") or region
             host, _, path = (amazon.group("bucket"), "", path) if amazon.group("bucket") else path.partition("/")
@@ -62,24 +62,24 @@ class Access:
             endpoint = f"https://{host}"
             host, _, path = path.partition("/")
         endpoint = (endpoint or f"https://s3.{region}.amazonaws.com").rstrip("/")
-        return Ref(f"s3://{host}/{path}", s3=S3Access(region, endpoint, *self._s3_keys(name)))
+        return Location(f"s3://{host}/{path}", s3=S3Access(region, endpoint, *self._s3_keys(service)))
 
-    def _s3_keys(self, name: str) -> list[Secret | None]:
+    def _s3_keys(self, service: str) -> list[Secret | None]:
         """None: requests are not signed."""
-        if name:
-            given = _read(credential_file(name, self._environ))
-            return [Secret(f"{name}/{key}") if key in given else None for key in _S3_KEYS]
-        return [Secret(f"/{variable}") if self._environ.get(variable) else None for variable in _S3_VARIABLES]
+        if service:
+            given = _read_credential(credential_path(service, self._environ))
+            return [Secret(f"{service}/{key}") if key in given else None for key in _S3_KEY_FIELDS]
+        return [Secret(f"/{variable}") if self._environ.get(variable) else None for variable in _S3_KEY_VARIABLES]
 
 
-def _key_of(file: Path, key: str) -> str:
+def _read_credential_field(file: Path, field: str) -> str:
     try:
-        return str(_read(file)[key])
+        return str(_read_credential(file)[field])
     except KeyError:
-        raise FailedError("secret_missing", f"the credential {file.name} of the job has no {key!r}") from None
+        raise FailedError("secret_missing", f"the credential {file.name} of the job has no {field!r}") from None
 
 
-def _read(file: Path) -> Mapping[str, object]:
+def _read_credential(file: Path) -> Mapping[str, object]:
     """A JSON object; HTCondor's oauth files are some, and so is what a user stores with condor_store_cred."""
     try:
         found = json.loads(file.read_text(encoding="utf-8"))

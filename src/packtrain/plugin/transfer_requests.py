@@ -6,35 +6,39 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from packtrain.condor.classads import find, read_new
+from packtrain.condor.classads import get_attribute, parse_new_classads
 from packtrain.errors import FormatError
 
 
 @dataclass(frozen=True)
-class Asked:
+class TransferRequest:
     url: str
-    local: str  # as HTCondor wrote it
-    upload: bool
+    local_name: str  # as HTCondor wrote it
+    is_upload: bool
 
     @property
-    def path(self) -> Path:
+    def local_path(self) -> Path:
         """Where it goes, or comes from; a folder that exists stands for the file in it."""
-        path = Path(self.local)
-        if not self.upload and path.is_dir() and not self.recursive:
+        path = Path(self.local_name)
+        if not self.is_upload and path.is_dir() and not self.is_recursive:
             return path / unquote(urlsplit(self.url).path.rstrip("/").rpartition("/")[2])
         return path
 
     @property
-    def recursive(self) -> bool:
+    def is_recursive(self) -> bool:
         """`?recursive`, as Pelican's own plugin knows it."""
         return "recursive" in parse_qs(self.url.partition("?")[2], keep_blank_values=True)
 
 
-def read(path: Path, upload: bool) -> list[Asked]:
+def read_requests(path: Path, is_upload: bool) -> list[TransferRequest]:
     """Ads without an address speak of all of them, and of nothing that we know. Raises FormatError, OSError."""
-    ads = read_new(path.read_text(encoding="utf-8", errors="surrogateescape"))
-    found = [(find(ad, "Url"), find(ad, "LocalFileName")) for ad in ads]
-    wanted = [Asked(url, local, upload) for url, local in found if isinstance(url, str) and isinstance(local, str)]
+    ads = parse_new_classads(path.read_text(encoding="utf-8", errors="surrogateescape"))
+    found = [(get_attribute(ad, "Url"), get_attribute(ad, "LocalFileName")) for ad in ads]
+    wanted = [
+        TransferRequest(url, local, is_upload)
+        for url, local in found
+        if isinstance(url, str) and isinstance(local, str)
+    ]
     if not wanted and any(pair != (None, None) for pair in found):
         raise FormatError(f"{path.name} has ads without Url and LocalFileName")
     return wanted

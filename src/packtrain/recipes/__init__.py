@@ -17,51 +17,51 @@ from packtrain.errors import NotFoundError, UsageError
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable  # Python 3.10 has it elsewhere
 
-WORKFLOW = "workflow.yaml"
-README = "README.md"
-SCHEMA = ".packtrain/workflow.schema.json"  # beside the workflow; editors find it by the workflow's first line
-HEADER = f"# yaml-language-server: $schema={SCHEMA}\n"
+WORKFLOW_FILENAME = "workflow.yaml"
+README_FILENAME = "README.md"
+SCHEMA_PATH = ".packtrain/workflow.schema.json"  # beside the workflow; editors find it by the workflow's first line
+SCHEMA_HEADER = f"# yaml-language-server: $schema={SCHEMA_PATH}\n"
 
 
-def names() -> tuple[str, ...]:
+def list_names() -> tuple[str, ...]:
     """Every recipe, in alphabetical order."""
     folders = (entry for entry in resources.files(__name__).iterdir() if entry.is_dir())
-    return tuple(sorted(folder.name for folder in folders if folder.joinpath(WORKFLOW).is_file()))
+    return tuple(sorted(folder.name for folder in folders if folder.joinpath(WORKFLOW_FILENAME).is_file()))
 
 
 def describe(name: str) -> str:
     """One sentence: the first line of text in the recipe's README."""
-    lines = _folder(name).joinpath(README).read_text(encoding="utf-8").splitlines()
+    lines = _recipe_folder(name).joinpath(README_FILENAME).read_text(encoding="utf-8").splitlines()
     return next(line.strip() for line in lines if line.strip() and not line.startswith("#"))
 
 
-def copy_out(name: str, folder: Path, schema_text: str | None = None) -> list[Path]:
+def copy_to(name: str, folder: Path, schema_text: str | None = None) -> list[Path]:
     """Copy a recipe into a folder, made if need be, and return the new files.
 
     With `schema_text`, the workflow begins with the line by which editors find it, and it lies beside the workflow.
     Raises UsageError, before anything is written, if one of the files exists.
     """
-    contents = {entry.name: entry.read_bytes() for entry in _files(name)}
-    _refuse_existing(folder, contents)
+    contents = {entry.name: entry.read_bytes() for entry in _recipe_files(name)}
+    _reject_existing(folder, contents)
     if schema_text is not None:
-        contents[WORKFLOW] = HEADER.encode() + contents[WORKFLOW]
-        contents[SCHEMA] = schema_text.encode()
-    return [_write(folder / path, data) for path, data in contents.items()]
+        contents[WORKFLOW_FILENAME] = SCHEMA_HEADER.encode() + contents[WORKFLOW_FILENAME]
+        contents[SCHEMA_PATH] = schema_text.encode()
+    return [_write_atomically(folder / path, data) for path, data in contents.items()]
 
 
-def _folder(name: str) -> Traversable:
-    if name not in names():
-        raise NotFoundError(f"there is no recipe {name!r}; there are: {', '.join(names())}")
+def _recipe_folder(name: str) -> Traversable:
+    if name not in list_names():
+        raise NotFoundError(f"there is no recipe {name!r}; there are: {', '.join(list_names())}")
     return resources.files(__name__).joinpath(name)
 
 
-def _files(name: str) -> Iterator[Traversable]:
+def _recipe_files(name: str) -> Iterator[Traversable]:
     """The workflow first; no __pycache__."""
-    files = (entry for entry in _folder(name).iterdir() if entry.is_file())
-    yield from sorted(files, key=lambda entry: (entry.name != WORKFLOW, entry.name))
+    files = (entry for entry in _recipe_folder(name).iterdir() if entry.is_file())
+    yield from sorted(files, key=lambda entry: (entry.name != WORKFLOW_FILENAME, entry.name))
 
 
-def _refuse_existing(folder: Path, contents: dict[str, bytes]) -> None:
+def _reject_existing(folder: Path, contents: dict[str, bytes]) -> None:
     existing = [path for path in contents if os.path.lexists(folder / path)]
     if existing:
         raise UsageError(
@@ -70,7 +70,7 @@ def _refuse_existing(folder: Path, contents: dict[str, bytes]) -> None:
         )
 
 
-def _write(path: Path, data: bytes) -> Path:
+def _write_atomically(path: Path, data: bytes) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(path.name + ".new")
     temporary.write_bytes(data)

@@ -8,56 +8,58 @@ from pathlib import Path
 from typing import Any
 
 from packtrain.errors import UsageError
-from packtrain.report.analysis.compare import comparison_data
-from packtrain.report.analysis.findings import Finding, findings_of
-from packtrain.report.analysis.statistics import Figures, figures_of
-from packtrain.report.export import attempts_csv, document_of, jobs_csv
-from packtrain.report.gc_pause import no_garbage
-from packtrain.report.history import History
-from packtrain.report.readers.training_curves import Curves
+from packtrain.report.analysis.compare import comparison_to_json
+from packtrain.report.analysis.findings import Insight, find_insights
+from packtrain.report.analysis.statistics import ReportStats, compute_stats
+from packtrain.report.export import executions_to_csv, jobs_to_csv, report_to_json
+from packtrain.report.gc_pause import gc_paused
+from packtrain.report.history import JobHistory
+from packtrain.report.readers.training_curves import TrainingCurves
 
-DOCUMENT, JOBS, ATTEMPTS = "report.json", "jobs.csv", "attempts.csv"
-_FEW_JOBS = 500
+REPORT_JSON, JOBS_CSV, EXECUTIONS_CSV = "report.json", "jobs.csv", "attempts.csv"
+_MAX_JOBS_INDENTED = 500
 
 
 @dataclass(frozen=True)
 class Report:
     """A history, and what can be said of it."""
 
-    history: History
-    figures: Figures
-    findings: tuple[Finding, ...]
-    against: Figures | None = None  # of another one, to compare with
+    history: JobHistory
+    stats: ReportStats
+    insights: tuple[Insight, ...]
+    baseline: ReportStats | None = None  # of another one, to compare with
 
     @property
-    def document(self) -> dict[str, Any]:
-        compared = {"against": comparison_data(self.figures, self.against)} if self.against else {}
-        return {**document_of(self.history, self.figures, self.findings), **compared}
+    def to_json(self) -> dict[str, Any]:
+        compared = {"against": comparison_to_json(self.stats, self.baseline)} if self.baseline else {}
+        return {**report_to_json(self.history, self.stats, self.insights), **compared}
 
 
-def report_on(history: History, against: Figures | None = None) -> Report:
-    with no_garbage():
-        figures = figures_of(history)
-        return Report(history, figures, findings_of(history, figures), against)
+def build_report(history: JobHistory, baseline: ReportStats | None = None) -> Report:
+    with gc_paused():
+        figures = compute_stats(history)
+        return Report(history, figures, find_insights(history, figures), baseline)
 
 
-def write_report(report: Report, folder: Path, *, curves: Curves | None = None, pngs: bool = True) -> Path:
+def write_report(
+    report: Report, output_dir: Path, *, curves: TrainingCurves | None = None, write_pngs: bool = True
+) -> Path:
     """The path of the page. Each file is complete or absent. Raises UsageError if the folder cannot be written."""
     from packtrain.report.page import write_page  # its pictures take a while to load
 
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        indent = 1 if report.figures.jobs <= _FEW_JOBS else None  # it takes ten times as long
-        _write(folder / DOCUMENT, json.dumps(report.document, ensure_ascii=False, indent=indent))
-        _write(folder / JOBS, jobs_csv(report.figures))
-        _write(folder / ATTEMPTS, attempts_csv(report.figures.accounts))
-        told = (report.history, report.figures, report.findings)
-        return write_page(*told, folder, curves=curves, pngs=pngs, against=report.against)
+        output_dir.mkdir(parents=True, exist_ok=True)
+        indent = 1 if report.stats.jobs <= _MAX_JOBS_INDENTED else None  # it takes ten times as long
+        _write_atomically(output_dir / REPORT_JSON, json.dumps(report.to_json, ensure_ascii=False, indent=indent))
+        _write_atomically(output_dir / JOBS_CSV, jobs_to_csv(report.stats))
+        _write_atomically(output_dir / EXECUTIONS_CSV, executions_to_csv(report.stats.job_time_use))
+        told = (report.history, report.stats, report.insights)
+        return write_page(*told, output_dir, curves=curves, write_pngs=write_pngs, baseline=report.baseline)
     except OSError as error:
-        raise UsageError(f"the report cannot be written to {folder}: {error.strerror or error}") from error
+        raise UsageError(f"the report cannot be written to {output_dir}: {error.strerror or error}") from error
 
 
-def _write(path: Path, text: str) -> None:
+def _write_atomically(path: Path, text: str) -> None:
     temporary = path.with_name(f".{path.name}.new")
     try:
         temporary.write_text(text, encoding="utf-8", errors="replace", newline="")

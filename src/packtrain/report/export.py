@@ -10,104 +10,111 @@ from enum import Enum
 from typing import Any
 
 from packtrain import __version__
-from packtrain.report.analysis.findings import Finding
-from packtrain.report.analysis.statistics import Figures, JobFigures
-from packtrain.report.analysis.time_accounting import MICRO, AttemptAccount, JobAccount, Share
-from packtrain.report.history import History, Phase
+from packtrain.report.analysis.findings import Insight
+from packtrain.report.analysis.statistics import JobSummary, ReportStats
+from packtrain.report.analysis.time_accounting import US_PER_S, ExecutionTimeUse, JobTimeUse, TimeUse
+from packtrain.report.history import JobHistory, Phase
 
 FORMAT, VERSION = "packtrain-report", 1
-ELSEWHERE = frozenset({"name", "kind", "rows", "accounts"})  # of Figures: not among the figures
-_PHASES = tuple(phase for phase in Phase if phase not in (Phase.QUEUED, Phase.HELD))  # of slots
+_EXCLUDED_FIELDS = frozenset({"name", "kind", "rows", "accounts"})  # of Figures: not among the figures
+_SLOT_PHASES = tuple(phase for phase in Phase if phase not in (Phase.QUEUED, Phase.HELD))  # of slots
 
 
-def key_of(word: Enum) -> str:
+def json_key(member: Enum) -> str:
     """useful compute → useful_compute"""
-    return str(word.value).replace(" ", "_")
+    return str(member.value).replace(" ", "_")
 
 
-def document_of(history: History, figures: Figures, findings: Sequence[Finding]) -> dict[str, Any]:
+def report_to_json(history: JobHistory, stats: ReportStats, insights: Sequence[Insight]) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "version": VERSION,
         "packtrain": __version__,
-        "name": figures.name,
-        "kind": figures.kind,
-        "findings": [finding.text for finding in findings],
-        "figures": figures_data(figures),
-        "jobs": [_plain(row) for row in figures.rows],
-        "untold": list(history.untold),
-        "problems": [_plain(problem) for problem in history.problems],
-        "skipped": history.skipped,
+        "name": stats.name,
+        "kind": stats.kind,
+        "findings": [finding.text for finding in insights],
+        "figures": stats_to_json(stats),
+        "jobs": [_to_json(row) for row in stats.job_summaries],
+        "untold": list(history.limitations),
+        "problems": [_to_json(problem) for problem in history.problems],
+        "skipped": history.n_skipped,
     }
 
 
-def figures_data(figures: Figures) -> dict[str, Any]:
+def stats_to_json(stats: ReportStats) -> dict[str, Any]:
     """Every figure but the rows of jobs."""
-    names = (field.name for field in dataclasses.fields(figures) if field.name not in ELSEWHERE)
-    return {name: _plain(getattr(figures, name)) for name in names}
+    names = (field.name for field in dataclasses.fields(stats) if field.name not in _EXCLUDED_FIELDS)
+    return {name: _to_json(getattr(stats, name)) for name in names}
 
 
-def _plain(value: Any) -> Any:
+def _to_json(value: Any) -> Any:
     """As JSON has it; times to the microsecond."""
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, float):
         return round(value, 6)
     if isinstance(value, Mapping):
-        return {key_of(key) if isinstance(key, Enum) else str(key): _plain(found) for key, found in value.items()}
+        return {json_key(key) if isinstance(key, Enum) else str(key): _to_json(found) for key, found in value.items()}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return {field.name: _to_json(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, (list, tuple)):
-        return [_plain(one) for one in value]
+        return [_to_json(one) for one in value]
     return value
 
 
 # Tables
 
 
-def jobs_csv(figures: Figures) -> str:
-    shares = [f"{key_of(share)}_s" for share in Share]
+def jobs_to_csv(stats: ReportStats) -> str:
+    shares = [f"{json_key(share)}_s" for share in TimeUse]
     head = (
         "job", "outcome", "category", "sites", "attempts", "stalls", "completion_s", "queued_s", "held_s", "seconds",
         *shares, "checked", "reason",
     )  # fmt: skip
-    return _csv(head, (_job_cells(row) for row in figures.rows))
+    return _to_csv(head, (_job_row(row) for row in stats.job_summaries))
 
 
-def _job_cells(row: JobFigures) -> Iterator[Any]:
-    yield from (row.job, row.outcome.value, row.category.value, ";".join(row.sites), row.attempts, row.stalls)
-    yield from (_seconds(one) for one in (row.completion_s, row.queued_s, row.held_s, row.seconds))
-    yield from (_seconds(row.shares.get(share, 0.0)) for share in Share)
-    yield from ("" if row.checked is None else str(row.checked).lower(), row.reason)
+def _job_row(row: JobSummary) -> Iterator[Any]:
+    yield from (
+        row.job,
+        row.outcome.value,
+        row.category.value,
+        ";".join(row.sites),
+        row.executions,
+        row.failed_transfers,
+    )
+    yield from (_format_seconds(one) for one in (row.completion_s, row.queued_s, row.held_s, row.slot_s))
+    yield from (_format_seconds(row.time_use_s.get(share, 0.0)) for share in TimeUse)
+    yield from ("" if row.outputs_checked is None else str(row.outputs_checked).lower(), row.reason)
 
 
-def attempts_csv(accounts: Iterable[JobAccount]) -> str:
-    phases = [f"{key_of(phase)}_s" for phase in _PHASES]
-    shares = [f"{key_of(share)}_s" for share in Share]
+def executions_to_csv(jobs: Iterable[JobTimeUse]) -> str:
+    phases = [f"{json_key(phase)}_s" for phase in _SLOT_PHASES]
+    shares = [f"{json_key(share)}_s" for share in TimeUse]
     head = (
         "job", "attempt", "outcome", "category", "site", "machine", "start", "seconds", "gpus", "bytes_in", "bytes_out",
         *phases, *shares, "reason",
     )  # fmt: skip
-    return _csv(head, (_attempt_cells(account, stay) for account in accounts for stay in account.attempts))
+    return _to_csv(head, (_execution_row(account, stay) for account in jobs for stay in account.executions))
 
 
-def _attempt_cells(account: JobAccount, stay: AttemptAccount) -> Iterator[Any]:
-    attempt = stay.attempt
-    yield from (account.job.id, attempt.number, attempt.outcome.value, attempt.category.value, attempt.site)
-    yield from (attempt.machine, _seconds(attempt.start), _seconds(attempt.seconds), f"{attempt.gpus:g}")
-    yield from ("" if size is None else size for size in (attempt.bytes_in, attempt.bytes_out))
-    yield from (_seconds(attempt.of(phase)) for phase in _PHASES)
-    yield from (_seconds(stay.micros.get(share, 0) / MICRO) for share in Share)
+def _execution_row(job: JobTimeUse, execution_time: ExecutionTimeUse) -> Iterator[Any]:
+    attempt = execution_time.execution
+    yield from (job.job.id, attempt.number, attempt.outcome.value, attempt.category.value, attempt.site)
+    yield from (attempt.node, _format_seconds(attempt.start), _format_seconds(attempt.duration_s), f"{attempt.gpus:g}")
+    yield from ("" if size is None else size for size in (attempt.input_bytes, attempt.output_bytes))
+    yield from (_format_seconds(attempt.seconds_in(phase)) for phase in _SLOT_PHASES)
+    yield from (_format_seconds(execution_time.time_use_us.get(share, 0) / US_PER_S) for share in TimeUse)
     yield attempt.reason
 
 
-def _seconds(value: float | None) -> str:
+def _format_seconds(value: float | None) -> str:
     return "" if value is None else f"{value:.6f}".rstrip("0").rstrip(".")
 
 
-def _csv(head: Sequence[str], rows: Iterable[Iterable[Any]]) -> str:
+def _to_csv(header: Sequence[str], rows: Iterable[Iterable[Any]]) -> str:
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
-    table.writerow(head)
+    table.writerow(header)
     table.writerows(rows)
     return text.getvalue()

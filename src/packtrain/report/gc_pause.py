@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def no_garbage() -> Iterator[None]:
+def gc_paused() -> Iterator[None]:
     """To look for cycles again and again, among the objects of 20,000 jobs, takes as long as all the rest."""
     before = gc.isenabled()
     gc.disable()

@@ -17,7 +17,7 @@ class Phase(str, Enum):
 
     QUEUED = "queued"  # waiting for a slot (of the job)
     HELD = "held"  # kept back (of the job)
-    START = "start"  # the slot is taken, nothing else is known of it: setting up, cleaning
+    SETUP = "start"  # the slot is taken, nothing else is known of it: setting up, cleaning
     TRANSFER_IN = "transfer in"
     UNPACK = "unpack"
     EXECUTE = "execute"  # the program runs, or whatever a log calls executing
@@ -31,7 +31,7 @@ class Outcome(str, Enum):
     """How an attempt ended, or a job."""
 
     SUCCEEDED = "succeeded"
-    CONTINUES = "continues"  # it left with a checkpoint that its successor went on from
+    CHECKPOINTED = "continues"  # it left with a checkpoint that its successor went on from
     WRONG_OUTPUT = "wrong output"  # it said that it had succeeded, but what it should have made is not there
     FAILED = "failed"
     EVICTED = "evicted"
@@ -42,57 +42,59 @@ class Outcome(str, Enum):
     RUNNING = "running"  # or queued: it has not ended
 
 
-class Category(str, Enum):
+class FailureCategory(str, Enum):
     """The kind of a failure, as in the published study. NONE where nothing failed."""
 
     NONE = ""
     TRANSFER = "transfer"
-    OUTPUT = "wrong output"
+    WRONG_OUTPUT = "wrong output"
     TIME_LIMIT = "time limit"
     EVICTION = "eviction"
     PROGRAM = "program"
-    MACHINE = "machine"
+    NODE = "machine"
     POOL = "pool"
-    PERSON = "person"  # who held or removed it
+    USER = "person"  # who held or removed it
     UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class PhaseSpan:
     phase: Phase
     start: float  # seconds since 1970; of a table without times, since the job's beginning
     end: float
 
     @property
-    def seconds(self) -> float:
+    def duration_s(self) -> float:
         return self.end - self.start
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class InputTransfer:
     """One transfer of inputs, as far as it is known."""
 
     start: float
-    seconds: float
-    bytes: int | None = None
+    duration_s: float
+    size_bytes: int | None = None
     source: str = ""  # the host of a cache or server
-    whole: bool = True  # False: it was killed, stalled or failed
+    complete: bool = True  # False: it was killed, stalled or failed
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class ExecutionRecord:
     number: int  # 1, 2, … within the job
-    spans: tuple[Span, ...]
+    spans: tuple[PhaseSpan, ...]
     outcome: Outcome
     site: str = ""
-    machine: str = ""
+    node: str = ""
     reason: str = ""  # in the words of whoever told it
-    category: Category = Category.NONE
+    category: FailureCategory = FailureCategory.NONE
     gpus: float = 0.0
-    moves: tuple[Move, ...] = ()
-    bytes_in: int | None = None
-    bytes_out: int | None = None
-    kept_s: float = 0.0  # compute that a later attempt went on from (or its own end); of EXECUTE, from its beginning
+    input_transfers: tuple[InputTransfer, ...] = ()
+    input_bytes: int | None = None
+    output_bytes: int | None = None
+    retained_compute_s: float = (
+        0.0  # compute that a later attempt went on from (or its own end); of EXECUTE, from its beginning
+    )
 
     @property
     def start(self) -> float:
@@ -103,47 +105,47 @@ class Attempt:
         return self.spans[-1].end if self.spans else 0.0
 
     @property
-    def seconds(self) -> float:
+    def duration_s(self) -> float:
         """Of the slot; the sum of its spans."""
-        return sum(span.seconds for span in self.spans)
+        return sum(span.duration_s for span in self.spans)
 
-    def of(self, phase: Phase) -> float:
-        return sum(span.seconds for span in self.spans if span.phase is phase)
+    def seconds_in(self, phase: Phase) -> float:
+        return sum(span.duration_s for span in self.spans if span.phase is phase)
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class JobRecord:
     id: str
-    attempts: tuple[Attempt, ...]
+    executions: tuple[ExecutionRecord, ...]
     outcome: Outcome
-    submitted: float | None = None
-    ended: float | None = None
-    waits: tuple[Span, ...] = ()  # QUEUED and HELD, outside of attempts
-    checked: bool | None = None  # whether somebody looked at its outputs; None: nobody can know
-    category: Category = Category.NONE
+    submitted_at: float | None = None
+    ended_at: float | None = None
+    waits: tuple[PhaseSpan, ...] = ()  # QUEUED and HELD, outside of attempts
+    outputs_checked: bool | None = None  # whether somebody looked at its outputs; None: nobody can know
+    category: FailureCategory = FailureCategory.NONE
     reason: str = ""
-    held_in: Phase | None = None  # in which phase it was when it was held for good
+    held_in_phase: Phase | None = None  # in which phase it was when it was held for good
     point: Mapping[str, str] = field(default_factory=dict)  # of a matrix
 
 
 @dataclass(frozen=True)
-class Problem:
+class ReadProblem:
     """What could not be read, and where."""
 
-    where: str
+    path: str
     line: int
-    text: str
+    message: str
 
 
 @dataclass(frozen=True)
-class History:
+class JobHistory:
     name: str  # for titles
     kind: str  # run, log, table, simulation
-    jobs: tuple[Job, ...]
-    problems: tuple[Problem, ...] = ()  # the first ones
-    skipped: int = 0  # how many there were
-    untold: tuple[str, ...] = ()  # sentences: what this source cannot tell
-    absolute: bool = True  # whether times are since 1970
+    jobs: tuple[JobRecord, ...]
+    problems: tuple[ReadProblem, ...] = ()  # the first ones
+    n_skipped: int = 0  # how many there were
+    limitations: tuple[str, ...] = ()  # sentences: what this source cannot tell
+    has_timestamps: bool = True  # whether times are since 1970
 
-    def attempts(self) -> Iterator[Attempt]:
-        return (attempt for job in self.jobs for attempt in job.attempts)
+    def executions(self) -> Iterator[ExecutionRecord]:
+        return (attempt for job in self.jobs for attempt in job.executions)

@@ -8,61 +8,61 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from packtrain.errors import LeaseLostError, RefusedError
+from packtrain.errors import LeaseLostError, UnavailableError
 from packtrain.events import Event
-from packtrain.state.site_history import Visit
-from packtrain.store.api import Cursor, Lease, Stored
+from packtrain.state.site_history import SiteObservation
+from packtrain.store.api import JournalCursor, Lease, StoredEvent
 
 
-class MemoryStore:
+class MemoryEventStore:
     """`keep=False`: an event that was read is let go, for runs of a hundred thousand jobs with one reader. Then events
     that are told twice are read twice, and glimpses are not kept."""
 
-    def __init__(self, clock: Callable[[], float], keep: bool = True) -> None:
-        self._clock, self._keep = clock, keep
-        self._rows: defaultdict[str, list[Stored]] = defaultdict(list)
-        self._known: set[tuple[str, str, str, int]] = set()
-        self._last = 0
-        self._cursors: dict[Cursor, int] = {}
-        self._glimpses: dict[str, dict[str, Mapping[str, Any]]] = defaultdict(dict)
+    def __init__(self, clock: Callable[[], float], keep_events: bool = True) -> None:
+        self._clock, self._keep_events = clock, keep_events
+        self._rows: defaultdict[str, list[StoredEvent]] = defaultdict(list)
+        self._seen_keys: set[tuple[str, str, str, int]] = set()
+        self._last_id = 0
+        self._cursors: dict[JournalCursor, int] = {}
+        self._progress: dict[str, dict[str, Mapping[str, Any]]] = defaultdict(dict)
         self._leases: dict[str, Lease] = {}
 
     def append(
         self,
         events: Iterable[Event],
         lease: Lease | None = None,
-        cursors: Mapping[Cursor, int] | None = None,
-        glimpses: Mapping[tuple[str, str], Mapping[str, Any]] | None = None,
+        cursors: Mapping[JournalCursor, int] | None = None,
+        progress: Mapping[tuple[str, str], Mapping[str, Any]] | None = None,
     ) -> None:
         if lease:
-            self._check(lease)
+            self._check_lease(lease)
         now = self._clock()
         for event in events:
             self._add(event, now)
         for cursor, offset in (cursors or {}).items():
             self._cursors[cursor] = max(offset, self._cursors.get(cursor, 0))
-        for (run, decision), glimpse in (glimpses or {}).items() if self._keep else ():
-            self._glimpses[run][decision] = glimpse
+        for (run, decision), glimpse in (progress or {}).items() if self._keep_events else ():
+            self._progress[run][decision] = glimpse
 
     def _add(self, event: Event, now: float) -> None:
-        if self._keep:
-            if event.key in self._known:
+        if self._keep_events:
+            if event.key in self._seen_keys:
                 return
-            self._known.add(event.key)
-        self._last += 1
-        self._rows[event.run].append(Stored(self._last, now, event))
+            self._seen_keys.add(event.key)
+        self._last_id += 1
+        self._rows[event.run].append(StoredEvent(self._last_id, now, event))
 
-    def events(self, run: str, after: int = 0, kind: str | None = None) -> Sequence[Stored]:
+    def events(self, run: str, after_id: int = 0, kind: str | None = None) -> Sequence[StoredEvent]:
         rows = self._rows[run]
-        found = rows[bisect_right(rows, after, key=lambda row: row.id) :]
-        if not self._keep:
+        found = rows[bisect_right(rows, after_id, key=lambda row: row.id) :]
+        if not self._keep_events:
             self._rows[run] = []
         return found if kind is None else [row for row in found if row.event.kind == kind]
 
-    def glimpses(self, run: str) -> Mapping[str, Mapping[str, Any]]:
-        return dict(self._glimpses[run])
+    def progress(self, run: str) -> Mapping[str, Mapping[str, Any]]:
+        return dict(self._progress[run])
 
-    def note(self, visits: Iterable[Visit]) -> None:
+    def add_observations(self, observations: Iterable[SiteObservation]) -> None:
         """No run follows."""
 
     def cursors(self, run: str) -> dict[str, int]:
@@ -70,27 +70,27 @@ class MemoryStore:
 
     # Leases
 
-    def lease(self, run: str) -> Lease | None:
+    def get_lease(self, run: str) -> Lease | None:
         return self._leases.get(run)
 
-    def acquire(
-        self, run: str, holder: str, host: str, pid: int, ttl: float, is_alive: Callable[[Lease], bool]
+    def acquire_lease(
+        self, run: str, holder: str, host: str, pid: int, ttl_s: float, is_alive: Callable[[Lease], bool]
     ) -> Lease:
         known = self._leases.get(run)
-        if known and not known.released and known.expires > self._clock() and is_alive(known):
-            raise RefusedError(f"the run {run} already has a supervisor (process {known.pid} on {known.host})")
-        self._leases[run] = Lease(run, known.epoch + 1 if known else 1, holder, host, pid, self._clock() + ttl)
+        if known and not known.is_released and known.expires_at > self._clock() and is_alive(known):
+            raise UnavailableError(f"the run {run} already has a supervisor (process {known.pid} on {known.host})")
+        self._leases[run] = Lease(run, known.epoch + 1 if known else 1, holder, host, pid, self._clock() + ttl_s)
         return self._leases[run]
 
-    def renew(self, lease: Lease, ttl: float) -> None:
-        self._check(lease)
-        self._leases[lease.run] = replace(lease, expires=self._clock() + ttl)
+    def renew_lease(self, lease: Lease, ttl_s: float) -> None:
+        self._check_lease(lease)
+        self._leases[lease.run] = replace(lease, expires_at=self._clock() + ttl_s)
 
-    def release(self, lease: Lease) -> None:
+    def release_lease(self, lease: Lease) -> None:
         if self._leases.get(lease.run, lease).epoch == lease.epoch:
-            self._leases[lease.run] = replace(lease, released=True)
+            self._leases[lease.run] = replace(lease, is_released=True)
 
-    def _check(self, lease: Lease) -> None:
+    def _check_lease(self, lease: Lease) -> None:
         known = self._leases.get(lease.run)
         if known is None or known.epoch != lease.epoch:
             raise LeaseLostError(f"another supervisor has taken over the run {lease.run}; this one stops")

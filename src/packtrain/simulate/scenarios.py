@@ -11,83 +11,83 @@ from pydantic import ValidationError
 from packtrain.errors import NotFoundError, UsageError
 from packtrain.plan import Limits, Recovery
 from packtrain.planner.make_plan import plan_limits, plan_recovery
-from packtrain.simulate.job_behaviour import Agent, Behaviour, Wrapper
+from packtrain.simulate.job_behaviour import AgentBehaviour, JobBehaviour, WrapperBehaviour
 from packtrain.spec import validation_messages, yaml_loader
-from packtrain.spec.diagnostics import Report
-from packtrain.spec.model_walk import walk
+from packtrain.spec.diagnostics import DiagnosticReport
+from packtrain.spec.model_walk import walk_models
 from packtrain.spec.models import workflow
-from packtrain.spec.models.field_types import Model, Seconds, Str
+from packtrain.spec.models.field_types import Seconds, SpecModel, Str
 
-_POOL = "htcondor"  # the waits that recovery has there
-_USUAL, _LIMITS = plan_recovery(workflow.Recovery(), _POOL), plan_limits(workflow.Limits())
+_ENGINE = "htcondor"  # the waits that recovery has there
+_DEFAULT_RECOVERY, _DEFAULT_LIMITS = plan_recovery(workflow.Recovery(), _ENGINE), plan_limits(workflow.Limits())
 
 
 @dataclass(frozen=True)
-class Policy:
+class Scenario:
     name: str
-    behaviour: Behaviour
-    supervised: bool = True  # False: the jobs are submitted once, and what the pool does is all that is done
-    recovery: Recovery = _USUAL
-    limits: Limits = _LIMITS
+    behaviour: JobBehaviour
+    is_supervised: bool = True  # False: the jobs are submitted once, and what the pool does is all that is done
+    recovery: Recovery = _DEFAULT_RECOVERY
+    limits: Limits = _DEFAULT_LIMITS
 
 
-POLICIES = {
-    "plain": Policy("plain", Wrapper(), supervised=False),
-    "adopted": Policy("adopted", Agent(checkpoint_s=None)),
-    "packtrain": Policy("packtrain", Agent()),
+SCENARIOS = {
+    "plain": Scenario("plain", WrapperBehaviour(), is_supervised=False),
+    "adopted": Scenario("adopted", AgentBehaviour(checkpoint_interval_s=None)),
+    "packtrain": Scenario("packtrain", AgentBehaviour()),
 }
 
 
-class PolicyFile(Model):
+class ScenarioFile(SpecModel):
     """A policy in a file: what differs from one of packtrain's own."""
 
     name: Str = ""
     """Its name in tables; by default that of the file."""
-    like: Literal["adopted", "packtrain"] = "packtrain"
+    base: Literal["adopted", "packtrain"] = "packtrain"
     """What it is like otherwise."""
     recovery: workflow.Recovery = workflow.Recovery()
     """As in a workflow file."""
     limits: workflow.Limits = workflow.Limits()
     """As in a workflow file."""
-    checkpoint: Seconds | None = None
+    checkpoint_interval: Seconds | None = None
     """Time between two checkpoints, e.g. 30m."""
-    patience: Seconds | None = None
+    retry_timeout: Seconds | None = None
     """How long an agent waits for a service that says 404 or 5xx."""
 
 
-def policy_of(name: str) -> Policy:
+def load_scenario(name: str) -> Scenario:
     """By its name, or by its file. Raises UsageError and NotFoundError."""
-    if name in POLICIES:
-        return POLICIES[name]
+    if name in SCENARIOS:
+        return SCENARIOS[name]
     path = Path(name).expanduser()
     try:
         text = path.read_bytes()
     except FileNotFoundError:
-        raise NotFoundError(f"there is no policy {name!r}; known are {', '.join(POLICIES)}, or name a file") from None
+        raise NotFoundError(f"there is no policy {name!r}; known are {', '.join(SCENARIOS)}, or name a file") from None
     except OSError as error:
         raise UsageError(f"the policy {path} cannot be read: {error.strerror}") from None
-    return _made(_checked(text, path), path)
+    return _scenario_from_file(_parse_scenario_file(text, path), path)
 
 
-def _made(file: PolicyFile, path: Path) -> Policy:
-    base = POLICIES[file.like]
-    assert isinstance(base.behaviour, Agent)
-    told = {"checkpoint_s": file.checkpoint, "patience_s": file.patience}
+def _scenario_from_file(file: ScenarioFile, path: Path) -> Scenario:
+    base = SCENARIOS[file.base]
+    assert isinstance(base.behaviour, AgentBehaviour)
+    told = {"checkpoint_s": file.checkpoint_interval, "patience_s": file.retry_timeout}
     behaviour = replace(base.behaviour, **{name: value for name, value in told.items() if value is not None})
-    recovery, limits = plan_recovery(file.recovery, _POOL), plan_limits(file.limits)
-    return Policy(file.name or path.stem, behaviour, recovery=recovery, limits=limits)
+    recovery, limits = plan_recovery(file.recovery, _ENGINE), plan_limits(file.limits)
+    return Scenario(file.name or path.stem, behaviour, recovery=recovery, limits=limits)
 
 
-def _checked(text: bytes, path: Path) -> PolicyFile:
-    document = yaml_loader.read(text, str(path))
-    report = Report(document.origin)
-    report.extend(document.problems)
-    made = PolicyFile()
+def _parse_scenario_file(text: bytes, path: Path) -> ScenarioFile:
+    document = yaml_loader.parse_yaml(text, str(path))
+    report = DiagnosticReport(document.source_map)
+    report.extend(document.diagnostics)
+    made = ScenarioFile()
     try:
-        made = PolicyFile.model_validate(document.value or {}) if not report.failed else made
+        made = ScenarioFile.model_validate(document.value or {}) if not report.has_errors else made
     except ValidationError as error:
-        models = {node.path: node.model for node in walk(PolicyFile, document.value)}
-        validation_messages.report_all(error.errors(), models, report)
-    if report.failed:
-        raise UsageError(str(next(problem for problem in report.problems if problem.is_error)))
+        models = {node.path: node.model for node in walk_models(ScenarioFile, document.value)}
+        validation_messages.report_validation_errors(error.errors(), models, report)
+    if report.has_errors:
+        raise UsageError(str(next(problem for problem in report.diagnostics if problem.is_error)))
     return made

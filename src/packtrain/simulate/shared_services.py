@@ -5,68 +5,74 @@ from __future__ import annotations
 from heapq import heappush, heapreplace
 from random import Random
 
-from packtrain.simulate.event_queue import Kernel
-from packtrain.simulate.pool_model import Site, World
+from packtrain.simulate.event_queue import EventQueue
+from packtrain.simulate.pool_model import PoolModel, SiteModel
 
 
-class Cache:
+class SimulatedCache:
     """Serves so many transfers at once, first come, first served."""
 
-    def __init__(self, streams: int) -> None:
-        self._streams = streams
-        self._free: list[float] = []  # when each stream that was ever in use is free again
+    def __init__(self, max_streams: int) -> None:
+        self._max_streams = max_streams
+        self._streams_free_at: list[float] = []  # when each stream that was ever in use is free again
 
-    def wait(self, now: float) -> float:
-        return max(0.0, self._free[0] - now) if self._streams and len(self._free) == self._streams else 0.0
+    def wait_s(self, now: float) -> float:
+        return (
+            max(0.0, self._streams_free_at[0] - now)
+            if self._max_streams and len(self._streams_free_at) == self._max_streams
+            else 0.0
+        )
 
-    def serve(self, begin: float, seconds: float) -> None:
-        if len(self._free) < self._streams:
-            heappush(self._free, begin + seconds)
-        elif self._streams:
-            heapreplace(self._free, begin + seconds)
+    def record_transfer(self, start_at: float, duration_s: float) -> None:
+        if len(self._streams_free_at) < self._max_streams:
+            heappush(self._streams_free_at, start_at + duration_s)
+        elif self._max_streams:
+            heapreplace(self._streams_free_at, start_at + duration_s)
 
 
-class Surroundings:
-    def __init__(self, world: World, kernel: Kernel, seed: int) -> None:
-        self.world, self._kernel = world, kernel
-        self._chance = Random(seed)  # noqa: S311
-        self._caches: dict[str, Cache] = {}
-        for site in world.sites:
-            self._caches.setdefault(site.cache or site.name, Cache(site.streams))
-        self._warm_from: dict[str, float] = {}
-        self._victims, self._until = 0, 0.0
+class SimulatedServices:
+    def __init__(self, model: PoolModel, event_queue: EventQueue, seed: int) -> None:
+        self.model, self._event_queue = model, event_queue
+        self._rng = Random(seed)  # noqa: S311
+        self._caches: dict[str, SimulatedCache] = {}
+        for site in model.sites:
+            self._caches.setdefault(site.cache_name or site.name, SimulatedCache(site.max_streams))
+        self._warm_at: dict[str, float] = {}
+        self._n_outage_transfers, self._outage_ends_at = 0, 0.0
 
     # Services that restart
 
-    def struck(self, after: float) -> float:
-        now, bursts = self._kernel.now + after, self.world.bursts
-        if now >= self._until or self._victims <= 0:
-            self._victims = 0
-            if self._chance.random() >= bursts.chance:
+    def outage_remaining_s(self, delay_s: float) -> float:
+        now, bursts = self._event_queue.now + delay_s, self.model.outages
+        if now >= self._outage_ends_at or self._n_outage_transfers <= 0:
+            self._n_outage_transfers = 0
+            if self._rng.random() >= bursts.start_probability:
                 return 0.0
-            self._victims = max(1, round(bursts.victims.draw(self._chance)))
-            self._until = now + max(1.0, bursts.seconds.draw(self._chance))
-        self._victims -= 1
-        return self._until - now
+            self._n_outage_transfers = max(1, round(bursts.n_transfers.sample(self._rng)))
+            self._outage_ends_at = now + max(1.0, bursts.duration_s.sample(self._rng))
+        self._n_outage_transfers -= 1
+        return self._outage_ends_at - now
 
     # Caches
 
-    def _cache(self, site: Site) -> Cache:
-        return self._caches[site.cache or site.name]
+    def _cache(self, site: SiteModel) -> SimulatedCache:
+        return self._caches[site.cache_name or site.name]
 
-    def blocked(self, site: Site, after: float) -> float:
-        return self._cache(site).wait(self._kernel.now + after)
+    def cache_wait_s(self, site: SiteModel, delay_s: float) -> float:
+        return self._cache(site).wait_s(self._event_queue.now + delay_s)
 
-    def detour(self, after: float) -> float:
-        return min(cache.wait(self._kernel.now + after) for cache in self._caches.values())
+    def min_cache_wait_s(self, delay_s: float) -> float:
+        return min(cache.wait_s(self._event_queue.now + delay_s) for cache in self._caches.values())
 
-    def serves(self, site: Site, after: float, seconds: float, detour: bool = False) -> None:
-        begin = self._kernel.now + after
-        cache = min(self._caches.values(), key=lambda one: one.wait(begin)) if detour else self._cache(site)
-        cache.serve(begin, seconds)
-        if not detour:
-            name = site.cache or site.name
-            self._warm_from[name] = min(self._warm_from.get(name, begin + seconds), begin + seconds)
+    def record_transfer(
+        self, site: SiteModel, delay_s: float, duration_s: float, via_other_cache: bool = False
+    ) -> None:
+        begin = self._event_queue.now + delay_s
+        cache = min(self._caches.values(), key=lambda one: one.wait_s(begin)) if via_other_cache else self._cache(site)
+        cache.record_transfer(begin, duration_s)
+        if not via_other_cache:
+            name = site.cache_name or site.name
+            self._warm_at[name] = min(self._warm_at.get(name, begin + duration_s), begin + duration_s)
 
-    def is_warm(self, site: Site) -> bool:
-        return self._warm_from.get(site.cache or site.name, float("inf")) <= self._kernel.now
+    def is_warm(self, site: SiteModel) -> bool:
+        return self._warm_at.get(site.cache_name or site.name, float("inf")) <= self._event_queue.now

@@ -6,20 +6,29 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from packtrain.engines.api import Capabilities, Sighting, Ticket
-from packtrain.errors import EXIT_CONTINUE_ELSEWHERE
+from packtrain.engines.api import AttemptUpdate, Capabilities, SubmitRequest
+from packtrain.errors import EXIT_REQUEUE
 from packtrain.events import Event, Failure, kinds
 from packtrain.report.history import Outcome, Phase
-from packtrain.simulate.event_queue import Kernel
-from packtrain.simulate.job_behaviour import Behaviour, Ending
-from packtrain.simulate.pool_model import World
-from packtrain.simulate.simulated_pool import Pool
-from packtrain.simulate.slot_session import Stay, Task
+from packtrain.simulate.event_queue import EventQueue
+from packtrain.simulate.job_behaviour import JobBehaviour, SessionEnd
+from packtrain.simulate.pool_model import PoolModel
+from packtrain.simulate.simulated_pool import SimulatedPool
+from packtrain.simulate.slot_session import SimulatedAttempt, SimulatedSession
 
-_ABLE = Capabilities("simulated", True, 1 << 20, 1 << 40, 1 << 20, shares_folder=False, journals=False, many_sites=True)
-STEPS = 10_000  # of a training, so that its progress is a whole number
-_CODES = {Outcome.TIME_LIMIT: (47, 0), Outcome.HELD: (13, 0)}
-_IDLE_S = 3600.0  # looks at least so often, if time alone changes nothing
+_CAPABILITIES = Capabilities(
+    "simulated",
+    True,
+    1 << 20,
+    1 << 40,
+    1 << 20,
+    has_shared_folder=False,
+    writes_journals=False,
+    has_multiple_sites=True,
+)
+TOTAL_STEPS = 10_000  # of a training, so that its progress is a whole number
+_HOLD_CODES = {Outcome.TIME_LIMIT: (47, 0), Outcome.HELD: (13, 0)}
+_MAX_IDLE_S = 3600.0  # looks at least so often, if time alone changes nothing
 
 
 class SimulatedEngine:
@@ -27,189 +36,231 @@ class SimulatedEngine:
 
     def __init__(
         self,
-        run: str,
-        world: World,
-        behaviour: Behaviour,
+        run_id: str,
+        model: PoolModel,
+        behaviour: JobBehaviour,
         seed: int,
-        pause_s: float = 30.0,
-        glimpse_s: float = 900.0,
-        surveys: float = 40.0,
+        poll_interval_s: float = 30.0,
+        progress_interval_s: float = 900.0,
+        max_straggler_checks: float = 40.0,
     ) -> None:
-        self.capabilities = replace(_ABLE, pause_s=pause_s, surveys=surveys)
-        self.kernel = Kernel()
-        self.pool = Pool(world, behaviour, self.kernel, seed, self._hear)
-        self.restless: Callable[[], bool] = lambda: True
-        self._run, self._glimpse_s = run, glimpse_s
-        self._tasks: dict[str, Task] = {}
-        self._over: dict[str, str] = {}  # the jobs of decisions whose tasks are gone
-        self._sets: dict[tuple[str, ...], frozenset[str]] = {}
-        self._news: list[Sighting] = []
+        self.capabilities = replace(
+            _CAPABILITIES, poll_interval_s=poll_interval_s, max_straggler_checks=max_straggler_checks
+        )
+        self.event_queue = EventQueue()
+        self.pool = SimulatedPool(model, behaviour, self.event_queue, seed, self._on_pool_event)
+        self.needs_clock_tick: Callable[[], bool] = lambda: True
+        self._run_id, self._progress_interval_s = run_id, progress_interval_s
+        self._attempts: dict[str, SimulatedAttempt] = {}
+        self._finished_jobs: dict[str, str] = {}  # the jobs of decisions whose tasks are gone
+        self._interned_sets: dict[tuple[str, ...], frozenset[str]] = {}
+        self._updates: list[AttemptUpdate] = []
 
     def clock(self) -> float:
-        return self.kernel.now
+        return self.event_queue.now
 
     # The protocol
 
-    def submit(self, tickets: Sequence[Ticket]) -> Mapping[str, str]:
-        for ticket in tickets:
-            if ticket.decision not in self._tasks and ticket.decision not in self._over:
-                asked = ticket.amendment
-                avoid = self._set(asked.avoid_sites), self._set(asked.avoid_machines)
-                task = self._tasks[ticket.decision] = Task(ticket.decision, ticket.job.id, self.kernel.now, *avoid)
+    def submit(self, requests: Sequence[SubmitRequest]) -> Mapping[str, str]:
+        for ticket in requests:
+            if ticket.attempt_id not in self._attempts and ticket.attempt_id not in self._finished_jobs:
+                asked = ticket.overrides
+                avoid = self._intern_set(asked.avoid_sites), self._intern_set(asked.avoid_nodes)
+                task = self._attempts[ticket.attempt_id] = SimulatedAttempt(
+                    ticket.attempt_id, ticket.job.id, self.event_queue.now, *avoid
+                )
                 self.pool.submit(task)
         return {}
 
-    def look(self, tickets: Sequence[Ticket]) -> Sequence[Sighting]:
-        known = (self._tasks[ticket.decision] for ticket in tickets if ticket.decision in self._tasks)
-        over = (ticket for ticket in tickets if ticket.decision in self._over)
-        alive = [Sighting(task.name, task.job, _standing(task)) for task in known]
-        return alive + [Sighting(t.decision, t.job.id, "gone", detail="it ended") for t in over]
+    def recover(self, requests: Sequence[SubmitRequest]) -> Sequence[AttemptUpdate]:
+        known = (self._attempts[ticket.attempt_id] for ticket in requests if ticket.attempt_id in self._attempts)
+        over = (ticket for ticket in requests if ticket.attempt_id in self._finished_jobs)
+        alive = [AttemptUpdate(task.attempt_id, task.job_id, _update_status(task)) for task in known]
+        return alive + [AttemptUpdate(t.attempt_id, t.job.id, "gone", detail="it ended") for t in over]
 
-    def _set(self, names: tuple[str, ...]) -> frozenset[str]:
+    def _intern_set(self, names: tuple[str, ...]) -> frozenset[str]:
         """Thousands of attempts avoid the same."""
-        return self._sets.setdefault(names, frozenset(names))
+        return self._interned_sets.setdefault(names, frozenset(names))
 
-    def cancel(self, decisions: Sequence[str]) -> None:
-        for decision in decisions:
-            if decision in self._tasks:
-                self.pool.remove(self._tasks[decision])
+    def cancel(self, attempt_ids: Sequence[str]) -> None:
+        for decision in attempt_ids:
+            if decision in self._attempts:
+                self.pool.remove(self._attempts[decision])
 
-    def release(self, decisions: Sequence[str]) -> None:
-        for decision in decisions:
-            if decision in self._tasks:
-                self.pool.release(self._tasks[decision])
+    def release(self, attempt_ids: Sequence[str]) -> None:
+        for decision in attempt_ids:
+            if decision in self._attempts:
+                self.pool.release(self._attempts[decision])
 
-    def accept(self, tickets: Sequence[Ticket]) -> None:
+    def commit_outputs(self, requests: Sequence[SubmitRequest]) -> None:
         """Nothing was made."""
 
-    def poll(self) -> Sequence[Sighting]:
-        news, self._news = self._news, []
+    def poll(self) -> Sequence[AttemptUpdate]:
+        news, self._updates = self._updates, []
         return news
 
-    def wait(self, timeout: float) -> None:
+    def wait(self, timeout_s: float) -> None:
         """Time passes: until something is told, and a pause longer, so that much is told at once."""
-        until = self.kernel.now + (timeout if self.restless() else _IDLE_S)
-        while not self._news and (due := self.kernel.next_at) is not None and due <= until:
-            self.kernel.step()
-        self.kernel.run_until(min(until, self.kernel.now + timeout) if self._news else until)
+        until = self.event_queue.now + (timeout_s if self.needs_clock_tick() else _MAX_IDLE_S)
+        while not self._updates and (due := self.event_queue.next_due_at) is not None and due <= until:
+            self.event_queue.run_next()
+        self.event_queue.run_until(min(until, self.event_queue.now + timeout_s) if self._updates else until)
 
     # What happens
 
-    def _hear(self, task: Task, what: str) -> None:
-        _TELLERS[what](self, task)
-        if task.status == "gone":
-            self._over[task.name] = self._tasks.pop(task.name).job
+    def _on_pool_event(self, attempt: SimulatedAttempt, event: str) -> None:
+        _HANDLERS[event](self, attempt)
+        if attempt.status == "gone":
+            self._finished_jobs[attempt.attempt_id] = self._attempts.pop(attempt.attempt_id).job_id
 
-    def _placed(self, task: Task) -> None:
-        assert task.stay is not None
-        task.spoken, task.emitter = 0, f"agent-{task.name}-{task.starts}"
-        about = {"decision": task.name, "host": task.stay.machine, "site": task.stay.site.name, "pid": 1}
-        self._tell(task, "placed", events=(self._word(task, kinds.ATTEMPT_STARTED, about),), start=task.starts)
-        stay = task.stay
-        if stay.computes_s:
-            self.kernel.at(stay.computes_at, lambda: self._computes(task, stay))
+    def _on_placed(self, attempt: SimulatedAttempt) -> None:
+        assert attempt.session is not None
+        attempt.n_agent_events, attempt.emitter = 0, f"agent-{attempt.attempt_id}-{attempt.n_executions}"
+        about = {
+            "attempt": attempt.attempt_id,
+            "host": attempt.session.node,
+            "site": attempt.session.site.name,
+            "pid": 1,
+        }
+        self._add_update(
+            attempt,
+            "placed",
+            events=(self._agent_event(attempt, kinds.AGENT_STARTED, about),),
+            start=attempt.n_executions,
+        )
+        stay = attempt.session
+        if stay.compute_s:
+            self.event_queue.schedule(stay.compute_starts_at, lambda: self._on_compute_started(attempt, stay))
 
-    def _computes(self, task: Task, stay: Stay) -> None:
-        if task.stay is not stay:
+    def _on_compute_started(self, attempt: SimulatedAttempt, session: SimulatedSession) -> None:
+        if attempt.session is not session:
             return
-        words = [self._word(task, kinds.STAGE_STARTED, {"stage": "steps"})]
-        if stay.done:
-            words.insert(0, self._word(task, kinds.CHECKPOINT_RESTORED, _counted(stay.done)))
-        self._news.append(Sighting(task.name, task.job, "running", events=tuple(words)))
-        self.kernel.at(self.kernel.now + self._glimpse_s, lambda: self._glimpse(task, stay))
+        words = [self._agent_event(attempt, kinds.STAGE_STARTED, {"stage": "steps"})]
+        if session.start_fraction:
+            words.insert(0, self._agent_event(attempt, kinds.CHECKPOINT_RESTORED, _step_counts(session.start_fraction)))
+        self._updates.append(AttemptUpdate(attempt.attempt_id, attempt.job_id, "running", agent_events=tuple(words)))
+        self.event_queue.schedule(
+            self.event_queue.now + self._progress_interval_s, lambda: self._report_progress(attempt, session)
+        )
 
-    def _stopped(self, task: Task) -> None:
-        assert task.stay is not None and task.stay.ending is not None
-        ending = task.stay.ending
-        emitters = (task.emitter,)
-        told = {"detail": ending.reason, "kind": ending.kind, "emitters": emitters, "start": task.starts}
-        self._tell(task, "stopped", events=self._saves(task), **told)
+    def _on_stopped(self, attempt: SimulatedAttempt) -> None:
+        assert attempt.session is not None and attempt.session.end is not None
+        ending = attempt.session.end
+        emitters = (attempt.emitter,)
+        told = {
+            "detail": ending.reason,
+            "kind": ending.failure_kind,
+            "emitters": emitters,
+            "start": attempt.n_executions,
+        }
+        self._add_update(attempt, "stopped", events=self._checkpoint_events(attempt), **told)
 
-    def _ended(self, task: Task) -> None:
-        assert task.stay is not None and task.stay.ending is not None
-        ending = task.stay.ending
-        if ending.outcome in _CODES:
-            self.pool.hold(task)
-            told = {"detail": ending.reason, "kind": ending.kind, "action": "give_up", "code": _CODES[ending.outcome]}
-            self._tell(task, "held", start=task.starts, events=self._saves(task), **told)
+    def _on_ended(self, attempt: SimulatedAttempt) -> None:
+        assert attempt.session is not None and attempt.session.end is not None
+        ending = attempt.session.end
+        if ending.outcome in _HOLD_CODES:
+            self.pool.hold(attempt)
+            told = {
+                "detail": ending.reason,
+                "kind": ending.failure_kind,
+                "action": "give_up",
+                "code": _HOLD_CODES[ending.outcome],
+            }
+            self._add_update(
+                attempt, "held", start=attempt.n_executions, events=self._checkpoint_events(attempt), **told
+            )
             return
-        self._farewell(task, task.stay, ending, "it ended")
+        self._finish(attempt, attempt.session, ending, "it ended")
 
-    def _removed(self, task: Task) -> None:
-        if task.stay is not None and task.stay.ending is not None and task.stay.ending.outcome is Outcome.CONTINUES:
-            self._farewell(task, task.stay, task.stay.ending, "it was removed")
+    def _on_removed(self, attempt: SimulatedAttempt) -> None:
+        if (
+            attempt.session is not None
+            and attempt.session.end is not None
+            and attempt.session.end.outcome is Outcome.CHECKPOINTED
+        ):
+            self._finish(attempt, attempt.session, attempt.session.end, "it was removed")
         else:
-            self._tell(task, "gone", detail="it was removed", start=task.starts)
+            self._add_update(attempt, "gone", detail="it was removed", start=attempt.n_executions)
 
-    def _released(self, task: Task) -> None:
-        self._tell(task, "released")
+    def _on_released(self, attempt: SimulatedAttempt) -> None:
+        self._add_update(attempt, "released")
 
-    def _saves(self, task: Task) -> tuple[Event, ...]:
+    def _checkpoint_events(self, attempt: SimulatedAttempt) -> tuple[Event, ...]:
         """The newest checkpoint, if there is one."""
-        assert task.stay is not None
-        done, _ = task.stay.checkpoint(self.kernel.now)
-        return (self._word(task, kinds.CHECKPOINT_SAVED, _counted(done)),) if done else ()
+        assert attempt.session is not None
+        done, _ = attempt.session.newest_checkpoint(self.event_queue.now)
+        return (self._agent_event(attempt, kinds.CHECKPOINT_SAVED, _step_counts(done)),) if done else ()
 
-    def _farewell(self, task: Task, stay: Stay, ending: Ending, detail: str) -> None:
-        last = _last_word(ending, stay)
-        computed = stay.computed(stay.ended)
-        words = [] if ending.outcome is Outcome.SUCCEEDED else [*self._saves(task)]  # nobody will go on from there
+    def _finish(self, attempt: SimulatedAttempt, session: SimulatedSession, end: SessionEnd, detail: str) -> None:
+        last = _end_event_data(end, session)
+        computed = session.computed_s(session.ended_at)
+        words = (
+            [] if end.outcome is Outcome.SUCCEEDED else [*self._checkpoint_events(attempt)]
+        )  # nobody will go on from there
         if computed:
-            words.append(self._word(task, kinds.STAGE_ENDED, {"stage": "steps", "seconds": computed}))
-        words.append(self._word(task, kinds.ATTEMPT_ENDED, last))
-        self._tell(task, "gone", events=tuple(words), exit_code=last["exit_code"], detail=detail, start=task.starts)
+            words.append(self._agent_event(attempt, kinds.STAGE_ENDED, {"stage": "steps", "seconds": computed}))
+        words.append(self._agent_event(attempt, kinds.AGENT_ENDED, last))
+        self._add_update(
+            attempt, "gone", events=tuple(words), exit_code=last["exit_code"], detail=detail, start=attempt.n_executions
+        )
 
     # Words
 
-    def _tell(self, task: Task, status: str, **more: Any) -> None:
-        task.serial += 1
-        stay = task.stay
-        site, host = (stay.site.name, stay.machine) if stay else ("", "")
-        serial = int(task.name.rpartition("-")[2] or 1) << 20 | task.serial  # one job's log has all its decisions
-        when = self.kernel.now
-        self._news.append(Sighting(task.name, task.job, status, site=site, host=host, serial=serial, when=when, **more))
+    def _add_update(self, attempt: SimulatedAttempt, status: str, **fields: Any) -> None:
+        attempt.n_updates += 1
+        stay = attempt.session
+        site, host = (stay.site.name, stay.node) if stay else ("", "")
+        serial = (
+            int(attempt.attempt_id.rpartition("-")[2] or 1) << 20 | attempt.n_updates
+        )  # one job's log has all its decisions
+        when = self.event_queue.now
+        self._updates.append(
+            AttemptUpdate(
+                attempt.attempt_id, attempt.job_id, status, site=site, host=host, seq=serial, occurred_at=when, **fields
+            )
+        )
 
-    def _word(self, task: Task, kind: str, data: dict[str, Any]) -> Event:
-        task.spoken += 1
-        now = self.kernel.now
-        return Event(self._run, task.job, task.emitter, task.spoken, kind, now, now, data)
+    def _agent_event(self, attempt: SimulatedAttempt, kind: str, data: dict[str, Any]) -> Event:
+        attempt.n_agent_events += 1
+        now = self.event_queue.now
+        return Event(self._run_id, attempt.job_id, attempt.emitter, attempt.n_agent_events, kind, now, now, data)
 
-    def _glimpse(self, task: Task, stay: Stay) -> None:
+    def _report_progress(self, attempt: SimulatedAttempt, session: SimulatedSession) -> None:
         """As agents tell through the pool how far they are: the newest replaces what was before."""
-        if task.stay is not stay:
+        if attempt.session is not session:
             return
-        now = self.kernel.now
-        saved, _ = stay.checkpoint(now)
-        seen = {"decision": task.name, "stage": "steps", **_counted(stay.progress(now)), "seen": now}
-        seen["checkpoint"] = _counted(saved) if saved else {}
-        self._news.append(Sighting(task.name, task.job, "running", glimpse=seen))
-        self.kernel.at(now + self._glimpse_s, lambda: self._glimpse(task, stay))
+        now = self.event_queue.now
+        saved, _ = session.newest_checkpoint(now)
+        seen = {"attempt": attempt.attempt_id, "stage": "steps", **_step_counts(session.progress(now)), "seen": now}
+        seen["checkpoint"] = _step_counts(saved) if saved else {}
+        self._updates.append(AttemptUpdate(attempt.attempt_id, attempt.job_id, "running", progress=seen))
+        self.event_queue.schedule(now + self._progress_interval_s, lambda: self._report_progress(attempt, session))
 
 
-_TELLERS: Mapping[str, Callable[[SimulatedEngine, Task], None]] = {
-    "placed": SimulatedEngine._placed,
-    "stopped": SimulatedEngine._stopped,
-    "ended": SimulatedEngine._ended,
-    "removed": SimulatedEngine._removed,
-    "released": SimulatedEngine._released,
+_HANDLERS: Mapping[str, Callable[[SimulatedEngine, SimulatedAttempt], None]] = {
+    "placed": SimulatedEngine._on_placed,
+    "stopped": SimulatedEngine._on_stopped,
+    "ended": SimulatedEngine._on_ended,
+    "removed": SimulatedEngine._on_removed,
+    "released": SimulatedEngine._on_released,
 }
 
 
-def _standing(task: Task) -> str:
-    return "running" if task.status in ("matched", "running") else task.status
+def _update_status(attempt: SimulatedAttempt) -> str:
+    return "running" if attempt.status in ("matched", "running") else attempt.status
 
 
-def _counted(done: float) -> dict[str, Any]:
-    return {"step": int(done * STEPS), "total_steps": STEPS}
+def _step_counts(done_fraction: float) -> dict[str, Any]:
+    return {"step": int(done_fraction * TOTAL_STEPS), "total_steps": TOTAL_STEPS}
 
 
-def _last_word(ending: Ending, stay: Stay) -> dict[str, Any]:
-    seconds = stay.ended - stay.began
-    if ending.outcome is Outcome.SUCCEEDED:
+def _end_event_data(end: SessionEnd, session: SimulatedSession) -> dict[str, Any]:
+    seconds = session.ended_at - session.started_at
+    if end.outcome is Outcome.SUCCEEDED:
         return {"outcome": "succeeded", "exit_code": 0, "seconds": seconds}
-    if ending.outcome is Outcome.CONTINUES:
-        step, code = _counted(stay.progress(stay.ended))["step"], EXIT_CONTINUE_ELSEWHERE
-        return {"outcome": "continue", "exit_code": code, "seconds": seconds, "step": step, "reason": ending.reason}
-    moving = not any(piece.phase is Phase.EXECUTE for piece in stay.course.pieces)
-    failure = Failure.of(ending.kind, "fetch" if moving else "steps", ending.reason)
+    if end.outcome is Outcome.CHECKPOINTED:
+        step, code = _step_counts(session.progress(session.ended_at))["step"], EXIT_REQUEUE
+        return {"outcome": "requeued", "exit_code": code, "seconds": seconds, "step": step, "reason": end.reason}
+    moving = not any(piece.phase is Phase.EXECUTE for piece in session.timeline.phases)
+    failure = Failure.from_kind(end.failure_kind, "fetch" if moving else "steps", end.reason)
     return {"outcome": "failed", "exit_code": failure.exit_code, "seconds": seconds, "failure": failure.to_data()}

@@ -7,213 +7,229 @@ from collections.abc import Callable
 from functools import partial
 from random import Random
 
-from packtrain.report.history import Category, Job, Outcome, Phase, Span
-from packtrain.simulate.event_queue import Kernel
-from packtrain.simulate.job_behaviour import Behaviour, Ending
-from packtrain.simulate.pool_model import Site, World
-from packtrain.simulate.shared_services import Surroundings
-from packtrain.simulate.slot_session import JobTruth, Stay, Task
+from packtrain.report.history import FailureCategory, JobRecord, Outcome, Phase, PhaseSpan
+from packtrain.simulate.event_queue import EventQueue
+from packtrain.simulate.job_behaviour import JobBehaviour, SessionEnd
+from packtrain.simulate.pool_model import PoolModel, SiteModel
+from packtrain.simulate.shared_services import SimulatedServices
+from packtrain.simulate.slot_session import SimulatedAttempt, SimulatedJobRecord, SimulatedSession
 
-EVICTED = Ending(Outcome.EVICTED, Category.EVICTION, "the pool took the machine back", "evicted")
-ASKED = Ending(Outcome.CONTINUES, Category.NONE, "it was asked to leave")  # it saves before it does
-REMOVED = Ending(Outcome.REMOVED, Category.PERSON, "it was removed")
-_MOST_PICKY = 200  # that are looked at for one free slot
-_PRIMES = (1_000_003, 8_191)
+EVICTED = SessionEnd(Outcome.EVICTED, FailureCategory.EVICTION, "the pool took the machine back", "evicted")
+CHECKPOINTED = SessionEnd(
+    Outcome.CHECKPOINTED, FailureCategory.NONE, "it was asked to leave"
+)  # it saves before it does
+REMOVED = SessionEnd(Outcome.REMOVED, FailureCategory.USER, "it was removed")
+_MAX_CONSTRAINED = 200  # that are looked at for one free slot
+_SEED_PRIMES = (1_000_003, 8_191)
 
-Tell = Callable[[Task, str], None]  # placed, stopped, ended, removed, released
+OnPoolEvent = Callable[[SimulatedAttempt, str], None]  # placed, stopped, ended, removed, released
 
 
-class Pool:
+class SimulatedPool:
     """`tell` hears of everything that happens to a task."""
 
-    def __init__(self, world: World, behaviour: Behaviour, kernel: Kernel, seed: int, tell: Tell) -> None:
-        self.world, self.behaviour, self.kernel, self._seed, self._tell = world, behaviour, kernel, seed, tell
-        self._around = Surroundings(world, kernel, seed)
-        self._free: dict[str, list[str]] = {site.name: [] for site in world.sites}
-        self._sites = {site.name: site for site in world.sites}
-        self._room = 0
-        self._queue: deque[Task] = deque()
-        self._picky: deque[Task] = deque()
-        self._next_start = 0.0
-        self._running = 0
-        self._matching = False
-        self.truth: dict[str, JobTruth] = {}
-        for site in world.sites:
-            self._open(site)
+    def __init__(
+        self, model: PoolModel, behaviour: JobBehaviour, event_queue: EventQueue, seed: int, on_event: OnPoolEvent
+    ) -> None:
+        self.model, self.behaviour, self.event_queue, self._seed, self._on_event = (
+            model,
+            behaviour,
+            event_queue,
+            seed,
+            on_event,
+        )
+        self._services = SimulatedServices(model, event_queue, seed)
+        self._free_slots: dict[str, list[str]] = {site.name: [] for site in model.sites}
+        self._sites = {site.name: site for site in model.sites}
+        self._n_free_slots = 0
+        self._queue: deque[SimulatedAttempt] = deque()
+        self._constrained_queue: deque[SimulatedAttempt] = deque()
+        self._next_start_at = 0.0
+        self._n_running = 0
+        self._is_match_scheduled = False
+        self.job_records: dict[str, SimulatedJobRecord] = {}
+        for site in model.sites:
+            self._schedule_slots(site)
 
-    def _open(self, site: Site) -> None:
+    def _schedule_slots(self, site: SiteModel) -> None:
         """Its slots, when they come; the first is the first to be given away."""
-        for number in range(site.slots, 0, -1):
-            when, machine = site.opens.at((number - 0.5) / site.slots), f"{site.name}-{number}"
+        for number in range(site.n_slots, 0, -1):
+            when, machine = site.slots_open_at.quantile((number - 0.5) / site.n_slots), f"{site.name}-{number}"
             if when:
-                self.kernel.at(when, partial(self._add_slot, site, machine))
+                self.event_queue.schedule(when, partial(self._add_slot, site, machine))
             else:
                 self._add_slot(site, machine)
 
     # What is asked of it
 
-    def submit(self, task: Task) -> None:
-        self.truth.setdefault(task.job, JobTruth(submitted=self.kernel.now))
-        self._enqueue(task)
+    def submit(self, attempt: SimulatedAttempt) -> None:
+        self.job_records.setdefault(attempt.job_id, SimulatedJobRecord(submitted_at=self.event_queue.now))
+        self._enqueue(attempt)
 
-    def remove(self, task: Task) -> None:
-        if task.status == "gone":
+    def remove(self, attempt: SimulatedAttempt) -> None:
+        if attempt.status == "gone":
             return
-        if task.stay is not None:
-            computed = task.stay.computed(self.kernel.now)
-            self._end(task, ASKED if computed and self.behaviour.checkpoint_s is not None else REMOVED)
-        self._over(task, "removed")
+        if attempt.session is not None:
+            computed = attempt.session.computed_s(self.event_queue.now)
+            self._end_session(
+                attempt, CHECKPOINTED if computed and self.behaviour.checkpoint_interval_s is not None else REMOVED
+            )
+        self._finish_attempt(attempt, "removed")
 
-    def release(self, task: Task) -> None:
-        if task.status == "held":
-            self._wait_until_now(task, Phase.HELD)
-            self._enqueue(task)
-            self._tell(task, "released")
+    def release(self, attempt: SimulatedAttempt) -> None:
+        if attempt.status == "held":
+            self._record_wait(attempt, Phase.HELD)
+            self._enqueue(attempt)
+            self._on_event(attempt, "released")
 
-    def hold(self, task: Task) -> None:
-        task.status, task.queued = "held", self.kernel.now
+    def hold(self, attempt: SimulatedAttempt) -> None:
+        attempt.status, attempt.queued_at = "held", self.event_queue.now
 
     # Matching
 
-    def _enqueue(self, task: Task) -> None:
-        task.status, task.queued = "queued", self.kernel.now
-        (self._picky if task.picky else self._queue).append(task)
-        self._match_soon()
+    def _enqueue(self, attempt: SimulatedAttempt) -> None:
+        attempt.status, attempt.queued_at = "queued", self.event_queue.now
+        (self._constrained_queue if attempt.is_constrained else self._queue).append(attempt)
+        self._schedule_match()
 
-    def _match_soon(self) -> None:
+    def _schedule_match(self) -> None:
         """Once for all that happens at this moment."""
-        if not self._matching:
-            self._matching = True
-            self.kernel.at(self.kernel.now, self._match)
+        if not self._is_match_scheduled:
+            self._is_match_scheduled = True
+            self.event_queue.schedule(self.event_queue.now, self._match)
 
     def _match(self) -> None:
-        self._matching = False
-        aside: list[Task] = []
-        for _ in range(min(len(self._picky), _MOST_PICKY)):
-            task = self._picky.popleft()
-            if task.status == "queued" and not self._place(task):
+        self._is_match_scheduled = False
+        aside: list[SimulatedAttempt] = []
+        for _ in range(min(len(self._constrained_queue), _MAX_CONSTRAINED)):
+            task = self._constrained_queue.popleft()
+            if task.status == "queued" and not self._try_match(task):
                 aside.append(task)
-        self._picky.extend(aside)
-        while self._queue and self._has_room():
+        self._constrained_queue.extend(aside)
+        while self._queue and self._has_free_slot():
             task = self._queue.popleft()
             if task.status == "queued":
-                self._place(task)
+                self._try_match(task)
 
-    def _has_room(self) -> bool:
-        return self._room > 0 and self._running < self.world.most_running
+    def _has_free_slot(self) -> bool:
+        return self._n_free_slots > 0 and self._n_running < self.model.max_running
 
-    def _chance(self, task: Task) -> Random:
+    def _session_rng(self, attempt: SimulatedAttempt) -> Random:
         """The same for the n-th stay of a job, whatever is compared: luck is not what differs."""
-        stays = len(self.truth[task.job].stays)
-        name = int(task.job) if task.job.isdigit() else sum(map(ord, task.job))
-        return Random((self._seed * _PRIMES[0] + name) * _PRIMES[1] + stays)  # noqa: S311
+        stays = len(self.job_records[attempt.job_id].sessions)
+        name = int(attempt.job_id) if attempt.job_id.isdigit() else sum(map(ord, attempt.job_id))
+        return Random((self._seed * _SEED_PRIMES[0] + name) * _SEED_PRIMES[1] + stays)  # noqa: S311
 
-    def _place(self, task: Task) -> bool:
-        if not self._has_room():
+    def _try_match(self, attempt: SimulatedAttempt) -> bool:
+        if not self._has_free_slot():
             return False
-        chance = self._chance(task)
-        site = self._choose(task, chance)
-        machine = self._machine(task, site) if site else None
+        chance = self._session_rng(attempt)
+        site = self._choose_site(attempt, chance)
+        machine = self._take_slot(attempt, site) if site else None
         if site is None or machine is None:
             return False
-        self._room, self._running = self._room - 1, self._running + 1
-        begins = max(self.kernel.now + self.world.match.draw(chance), self._next_start)
-        self._next_start = max(self._next_start, self.kernel.now) + 1.0 / self.world.starts_per_s
-        task.status, version = "matched", task.version
-        self.kernel.at(begins, lambda: self._start(task, version, site, machine, chance))
+        self._n_free_slots, self._n_running = self._n_free_slots - 1, self._n_running + 1
+        begins = max(self.event_queue.now + self.model.match_delay_s.sample(chance), self._next_start_at)
+        self._next_start_at = max(self._next_start_at, self.event_queue.now) + 1.0 / self.model.max_starts_per_s
+        attempt.status, version = "matched", attempt.version
+        self.event_queue.schedule(begins, lambda: self._start_session(attempt, version, site, machine, chance))
         return True
 
-    def _choose(self, task: Task, chance: Random) -> Site | None:
+    def _choose_site(self, attempt: SimulatedAttempt, rng: Random) -> SiteModel | None:
         """By how many slots are free."""
-        free = [(name, len(slots)) for name, slots in self._free.items() if slots and name not in task.sites]
-        place = chance.random() * sum(count for _, count in free)
+        free = [
+            (name, len(slots)) for name, slots in self._free_slots.items() if slots and name not in attempt.avoid_sites
+        ]
+        place = rng.random() * sum(count for _, count in free)
         for name, count in free:
             place -= count
             if place < 0:
                 return self._sites[name]
         return self._sites[free[-1][0]] if free else None
 
-    def _machine(self, task: Task, site: Site) -> str | None:
-        slots = self._free[site.name]
-        if not task.machines:
+    def _take_slot(self, attempt: SimulatedAttempt, site: SiteModel) -> str | None:
+        slots = self._free_slots[site.name]
+        if not attempt.avoid_nodes:
             return slots.pop()
-        place = next((place for place in reversed(range(len(slots))) if slots[place] not in task.machines), None)
+        place = next((place for place in reversed(range(len(slots))) if slots[place] not in attempt.avoid_nodes), None)
         return None if place is None else slots.pop(place)
 
     # Stays
 
-    def _start(self, task: Task, version: int, site: Site, machine: str, chance: Random) -> None:
-        if task.version != version or task.status != "matched":
-            self._free_slot(site, machine)
+    def _start_session(self, attempt: SimulatedAttempt, version: int, site: SiteModel, node: str, rng: Random) -> None:
+        if attempt.version != version or attempt.status != "matched":
+            self._release_slot(site, node)
             return
-        truth, now = self.truth[task.job], self.kernel.now
+        truth, now = self.job_records[attempt.job_id], self.event_queue.now
         done, whose, kept = truth.newest_checkpoint(now)
         if whose is not None:
-            whose.kept_s = max(whose.kept_s, kept)
-        course = self.behaviour.course(site, done, self._is_warm(truth, site), self._around, chance)
-        task.stay = Stay(site, machine, now, course, done, self.behaviour.checkpoint_s)
-        task.starts, task.status = task.starts + 1, "running"
-        self._wait_until_now(task, Phase.QUEUED)
-        truth.stays.append(task.stay)
-        lasts = course.seconds
-        evicted = chance.expovariate(site.evictions) if site.evictions else lasts
-        self.kernel.at(now + min(lasts, evicted), lambda: self._leave(task, version, evicted < lasts))
-        self._tell(task, "placed")
+            whose.reused_compute_s = max(whose.reused_compute_s, kept)
+        course = self.behaviour.plan_session(site, done, self._is_cache_warm(truth, site), self._services, rng)
+        attempt.session = SimulatedSession(site, node, now, course, done, self.behaviour.checkpoint_interval_s)
+        attempt.n_executions, attempt.status = attempt.n_executions + 1, "running"
+        self._record_wait(attempt, Phase.QUEUED)
+        truth.sessions.append(attempt.session)
+        lasts = course.duration_s
+        evicted = rng.expovariate(site.evictions_per_s) if site.evictions_per_s else lasts
+        self.event_queue.schedule(
+            now + min(lasts, evicted), lambda: self._finish_session(attempt, version, evicted < lasts)
+        )
+        self._on_event(attempt, "placed")
 
-    def _is_warm(self, truth: JobTruth, site: Site) -> bool:
-        if self.world.shares_warmth:
-            return self._around.is_warm(site)
-        return any(stay.site is site for stay in truth.stays)
+    def _is_cache_warm(self, record: SimulatedJobRecord, site: SiteModel) -> bool:
+        if self.model.has_shared_caches:
+            return self._services.is_warm(site)
+        return any(stay.site is site for stay in record.sessions)
 
-    def _wait_until_now(self, task: Task, phase: Phase) -> None:
-        if self.kernel.now > task.queued:
-            self.truth[task.job].waits.append(Span(phase, task.queued, self.kernel.now))
+    def _record_wait(self, attempt: SimulatedAttempt, phase: Phase) -> None:
+        if self.event_queue.now > attempt.queued_at:
+            self.job_records[attempt.job_id].waits.append(PhaseSpan(phase, attempt.queued_at, self.event_queue.now))
 
-    def _leave(self, task: Task, version: int, evicted: bool) -> None:
-        if task.version != version or task.stay is None:
+    def _finish_session(self, attempt: SimulatedAttempt, version: int, is_evicted: bool) -> None:
+        if attempt.version != version or attempt.session is None:
             return
-        self._end(task, EVICTED if evicted else task.stay.course.ending)
-        if evicted:
-            self._tell(task, "stopped")
-            task.stay = None
-            self._enqueue(task)
+        self._end_session(attempt, EVICTED if is_evicted else attempt.session.timeline.end)
+        if is_evicted:
+            self._on_event(attempt, "stopped")
+            attempt.session = None
+            self._enqueue(attempt)
         else:
-            self._over(task, "ended")
+            self._finish_attempt(attempt, "ended")
 
-    def _end(self, task: Task, ending: Ending) -> None:
-        stay = task.stay
+    def _end_session(self, attempt: SimulatedAttempt, end: SessionEnd) -> None:
+        stay = attempt.session
         assert stay is not None
-        stay.ended, stay.ending = self.kernel.now, ending
-        task.version += 1
-        self._free_slot(stay.site, stay.machine)
+        stay.ended_at, stay.end = self.event_queue.now, end
+        attempt.version += 1
+        self._release_slot(stay.site, stay.node)
 
-    def _free_slot(self, site: Site, machine: str) -> None:
-        self._running -= 1
-        self._add_slot(site, machine)
+    def _release_slot(self, site: SiteModel, node: str) -> None:
+        self._n_running -= 1
+        self._add_slot(site, node)
 
-    def _add_slot(self, site: Site, machine: str) -> None:
-        self._free[site.name].append(machine)
-        self._room += 1
-        self._match_soon()
+    def _add_slot(self, site: SiteModel, node: str) -> None:
+        self._free_slots[site.name].append(node)
+        self._n_free_slots += 1
+        self._schedule_match()
 
-    def _over(self, task: Task, how: str) -> None:
-        task.status, task.version = "gone", task.version + 1
-        self._tell(task, how)
-        task.stay = None
+    def _finish_attempt(self, attempt: SimulatedAttempt, event: str) -> None:
+        attempt.status, attempt.version = "gone", attempt.version + 1
+        self._on_event(attempt, event)
+        attempt.session = None
 
     # What happened
 
-    def job(self, name: str, ending: Ending, verified: bool) -> Job:
+    def job_history(self, job_id: str, end: SessionEnd, is_verified: bool) -> JobRecord:
         """As reports have it."""
-        truth = self.truth.get(name, JobTruth())
-        ordered = sorted(truth.stays, key=lambda stay: stay.began)
-        attempts = tuple(stay.drawn(number, self.kernel.now) for number, stay in enumerate(ordered, 1))
-        succeeded = ending.outcome is Outcome.SUCCEEDED
+        truth = self.job_records.get(job_id, SimulatedJobRecord())
+        ordered = sorted(truth.sessions, key=lambda stay: stay.started_at)
+        attempts = tuple(stay.to_history(number, self.event_queue.now) for number, stay in enumerate(ordered, 1))
+        succeeded = end.outcome is Outcome.SUCCEEDED
         ended = min((a.end for a in attempts if a.outcome is Outcome.SUCCEEDED), default=None) if succeeded else None
-        last = ended if ended is not None else max((a.end for a in attempts), default=self.kernel.now)
-        held_in = attempts[-1].spans[-1].phase if attempts and ending.outcome in _HELD else None
-        told = (verified if succeeded else None, ending.category, ending.reason, held_in)
-        return Job(name, attempts, ending.outcome, truth.submitted, last, tuple(truth.waits), *told)
+        last = ended if ended is not None else max((a.end for a in attempts), default=self.event_queue.now)
+        held_in = attempts[-1].spans[-1].phase if attempts and end.outcome in _HELD_OUTCOMES else None
+        told = (is_verified if succeeded else None, end.category, end.reason, held_in)
+        return JobRecord(job_id, attempts, end.outcome, truth.submitted_at, last, tuple(truth.waits), *told)
 
 
-_HELD = (Outcome.HELD, Outcome.TIME_LIMIT)
+_HELD_OUTCOMES = (Outcome.HELD, Outcome.TIME_LIMIT)

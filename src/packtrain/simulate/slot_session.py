@@ -4,104 +4,104 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from packtrain.report.history import Attempt, Move, Outcome, Phase, Span
-from packtrain.report.spans import joined
-from packtrain.simulate.job_behaviour import Course, Ending, saved
-from packtrain.simulate.pool_model import Site
+from packtrain.report.history import ExecutionRecord, InputTransfer, Outcome, Phase, PhaseSpan
+from packtrain.report.spans import merge_spans
+from packtrain.simulate.job_behaviour import SessionEnd, SessionTimeline, checkpointed_s
+from packtrain.simulate.pool_model import SiteModel
 
 
 @dataclass(slots=True, eq=False)
-class Stay:
-    site: Site
-    machine: str
-    began: float
-    course: Course
-    done: float  # of the job, when it began
-    every: float | None  # seconds between checkpoints
-    ended: float = 0.0  # 0: it lasts
-    ending: Ending | None = None
-    kept_s: float = 0.0  # of its computing, that another stay went on from
-    computes_at: float = 0.0  # when its program begins
-    computes_s: float = 0.0  # how long it runs, if nothing ends it
+class SimulatedSession:
+    site: SiteModel
+    node: str
+    started_at: float
+    timeline: SessionTimeline
+    start_fraction: float  # of the job, when it began
+    checkpoint_interval_s: float | None  # seconds between checkpoints
+    ended_at: float = 0.0  # 0: it lasts
+    end: SessionEnd | None = None
+    reused_compute_s: float = 0.0  # of its computing, that another stay went on from
+    compute_starts_at: float = 0.0  # when its program begins
+    compute_s: float = 0.0  # how long it runs, if nothing ends it
 
     def __post_init__(self) -> None:
-        self.computes_at = self.began + self.course.before_computing
-        self.computes_s = sum(piece.seconds for piece in self.course.pieces if piece.phase is Phase.EXECUTE)
+        self.compute_starts_at = self.started_at + self.timeline.setup_s
+        self.compute_s = sum(piece.duration_s for piece in self.timeline.phases if piece.phase is Phase.EXECUTE)
 
-    def computed(self, now: float) -> float:
+    def computed_s(self, now: float) -> float:
         """Seconds that its program has run."""
-        passed = (self.ended if 0.0 < self.ended < now else now) - self.computes_at
-        return 0.0 if passed <= 0.0 else min(passed, self.computes_s)
+        passed = (self.ended_at if 0.0 < self.ended_at < now else now) - self.compute_starts_at
+        return 0.0 if passed <= 0.0 else min(passed, self.compute_s)
 
     def progress(self, now: float) -> float:
         """Of the job, 0 to 1."""
-        return min(1.0, self.done + self.computed(now) / self.course.computing)
+        return min(1.0, self.start_fraction + self.computed_s(now) / self.timeline.full_compute_s)
 
-    def checkpoint(self, now: float) -> tuple[float, float]:
+    def newest_checkpoint(self, now: float) -> tuple[float, float]:
         """How much of the job its newest checkpoint has, and how many seconds of its computing that took."""
-        computed = self.computed(now)
-        left = self.ending is not None and self.ending.outcome is Outcome.CONTINUES
-        kept = computed if left else saved(computed, self.every)
-        return (self.done + kept / self.course.computing, kept) if kept else (0.0, 0.0)
+        computed = self.computed_s(now)
+        left = self.end is not None and self.end.outcome is Outcome.CHECKPOINTED
+        kept = computed if left else checkpointed_s(computed, self.checkpoint_interval_s)
+        return (self.start_fraction + kept / self.timeline.full_compute_s, kept) if kept else (0.0, 0.0)
 
-    def drawn(self, number: int, now: float) -> Attempt:
+    def to_history(self, number: int, now: float) -> ExecutionRecord:
         """As reports have it."""
-        spans, moves = self._spans(self.ended or now)
-        ending = self.ending or Ending(Outcome.RUNNING)
-        told = (ending.outcome, self.site.name, self.machine, ending.reason, ending.category)
-        kept = self.computed(now) if ending.outcome is Outcome.SUCCEEDED else self.kept_s
-        return Attempt(number, joined(spans), *told, moves=tuple(moves), kept_s=kept)
+        spans, moves = self._spans(self.ended_at or now)
+        ending = self.end or SessionEnd(Outcome.RUNNING)
+        told = (ending.outcome, self.site.name, self.node, ending.reason, ending.category)
+        kept = self.computed_s(now) if ending.outcome is Outcome.SUCCEEDED else self.reused_compute_s
+        return ExecutionRecord(number, merge_spans(spans), *told, input_transfers=tuple(moves), retained_compute_s=kept)
 
-    def _spans(self, until: float) -> tuple[list[Span], list[Move]]:
+    def _spans(self, until: float) -> tuple[list[PhaseSpan], list[InputTransfer]]:
         """Of its course, what happened before it ended."""
-        spans, moves, at = [], [], self.began
-        for piece in self.course.pieces:
-            end = min(at + piece.seconds, until)
+        spans, moves, at = [], [], self.started_at
+        for piece in self.timeline.phases:
+            end = min(at + piece.duration_s, until)
             if end <= at:
                 break
-            spans.append(Span(piece.phase, at, end))
+            spans.append(PhaseSpan(piece.phase, at, end))
             if piece.phase is Phase.TRANSFER_IN:
-                whole = piece.whole and at + piece.seconds <= until
-                moves.append(Move(at, end - at, whole=whole))
+                whole = piece.is_complete and at + piece.duration_s <= until
+                moves.append(InputTransfer(at, end - at, complete=whole))
             at = end
-        return spans or [Span(Phase.START, self.began, until)], moves
+        return spans or [PhaseSpan(Phase.SETUP, self.started_at, until)], moves
 
 
 @dataclass(slots=True, eq=False)
-class Task:
+class SimulatedAttempt:
     """A job in the queue or on a slot: for HTCondor, one submission, which may be started several times."""
 
-    name: str  # of the decision that asked for it
-    job: str
-    queued: float
-    sites: frozenset[str] = frozenset()  # to be avoided
-    machines: frozenset[str] = frozenset()
-    stay: Stay | None = None
-    starts: int = 0
+    attempt_id: str  # of the decision that asked for it
+    job_id: str
+    queued_at: float
+    avoid_sites: frozenset[str] = frozenset()  # to be avoided
+    avoid_nodes: frozenset[str] = frozenset()
+    session: SimulatedSession | None = None
+    n_executions: int = 0
     status: str = "queued"  # queued, matched, running, held, gone
     version: int = 0  # what was planned for an older one does not happen
-    serial: int = 0  # of what was told
-    spoken: int = 0  # of what its agent said
+    n_updates: int = 0  # of what was told
+    n_agent_events: int = 0  # of what its agent said
     emitter: str = ""  # of its agent
 
     @property
-    def picky(self) -> bool:
-        return bool(self.sites or self.machines)
+    def is_constrained(self) -> bool:
+        return bool(self.avoid_sites or self.avoid_nodes)
 
 
 @dataclass(slots=True, eq=False)
-class JobTruth:
+class SimulatedJobRecord:
     """What really happened to one job."""
 
-    stays: list[Stay] = field(default_factory=list)
-    submitted: float = 0.0
-    waits: list[Span] = field(default_factory=list)
+    sessions: list[SimulatedSession] = field(default_factory=list)
+    submitted_at: float = 0.0
+    waits: list[PhaseSpan] = field(default_factory=list)
 
-    def newest_checkpoint(self, now: float) -> tuple[float, Stay | None, float]:
+    def newest_checkpoint(self, now: float) -> tuple[float, SimulatedSession | None, float]:
         """The furthest: how much of the job it has, whose it is, and what it took."""
-        best: tuple[float, Stay | None, float] = (0.0, None, 0.0)
-        for stay in self.stays:
-            done, kept = stay.checkpoint(now)
+        best: tuple[float, SimulatedSession | None, float] = (0.0, None, 0.0)
+        for stay in self.sessions:
+            done, kept = stay.newest_checkpoint(now)
             if done > best[0]:
                 best = (done, stay, kept)
         return best

@@ -7,245 +7,263 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from packtrain.spec import secret_references
-from packtrain.spec.diagnostics import Path, Report, did_you_mean, shown
-from packtrain.spec.model_walk import Node, keys_of
-from packtrain.spec.models.field_types import Model, written
+from packtrain.spec.diagnostics import DiagnosticReport, KeyPath, did_you_mean, format_key_path
+from packtrain.spec.model_walk import ModelNode, model_keys
+from packtrain.spec.models.field_types import SpecModel, source_text
 from packtrain.spec.models.inputs_outputs import (
-    DIGESTS,
-    S3,
+    DIGEST_ALGORITHMS,
     Bound,
     HttpFile,
     HttpInput,
     HttpOutput,
     Input,
-    Osdf,
     OsdfInput,
+    OsdfLocation,
     Output,
+    S3Location,
 )
-from packtrain.spec.models.steps import For, Launch, NetworkInterface, Step, Use
-from packtrain.spec.models.workflow import Matrix, Module, Workflow
-from packtrain.spec.placeholders import BUILT_IN
+from packtrain.spec.models.steps import ForAction, LaunchAction, NetworkInterface, Step, UseAction
+from packtrain.spec.models.workflow import Matrix, Workflow, WorkflowModule
+from packtrain.spec.placeholders import BUILTIN_PLACEHOLDERS
 
-ONE_OF: dict[type[Model], tuple[str, ...]] = {
+EXACTLY_ONE_OF: dict[type[SpecModel], tuple[str, ...]] = {
     Step: ("run", "steps", "for", "launch", "use"),
-    For: ("items", "range"),
+    ForAction: ("items", "range"),
     Input: ("http", "s3", "osdf", "file"),
     Output: ("s3", "file", "http", "osdf"),
     HttpInput: ("url", "urls", "files"),
-    Osdf: ("url", "path"),
+    OsdfLocation: ("url", "path"),
     OsdfInput: ("url", "path"),
     NetworkInterface: ("wireguard", "bore", "vnet"),
 }
-AT_MOST_ONE_OF: dict[type[Model], tuple[str, ...]] = dict.fromkeys((HttpFile, HttpInput, OsdfInput), DIGESTS)
-_STEP_LISTS = ("steps", "catch", "finally")
-_SHELL_TEXT = ("command", "if", "setup")
-_NOT_STREAMED: dict[str, tuple[Any, ...]] = {
+AT_MOST_ONE_OF: dict[type[SpecModel], tuple[str, ...]] = dict.fromkeys(
+    (HttpFile, HttpInput, OsdfInput), DIGEST_ALGORITHMS
+)
+_STEP_LIST_KEYS = ("steps", "catch", "finally")
+_SHELL_KEYS = ("command", "if", "setup")
+_INVALID_WITH_STREAM: dict[str, tuple[Any, ...]] = {
     "unpack": ("auto",),
     "nested": (True,),
-    "delivery": ("native", "plugin"),
+    "transfer": ("native", "plugin"),
 }
-_WHY_NOT = {
+_STREAM_CONFLICT_REASONS = {
     "unpack": "nothing is copied, so there is nothing to unpack; leave it out",
     "nested": "tars inside of the tar are seen by themselves; leave it out",
-    "delivery": "the training reads the data itself, so nobody else can carry them; leave it out",
+    "transfer": "the training reads the data itself, so nobody else can carry them; leave it out",
 }
-_CLEAR = "write ${env:NAME} or ${file:PATH} instead"
+_PLAINTEXT_SECRET_HINT = "write ${env:NAME} or ${file:PATH} instead"  # noqa: S105
 
 
-def apply(nodes: list[Node], report: Report) -> None:
+def run_cross_checks(nodes: list[ModelNode], report: DiagnosticReport) -> None:
     for node in nodes:
-        _one_of(node, report)
-        _only_one(node, AT_MOST_ONE_OF.get(node.model, ()), report)
-        _secrets(node, report)
-        for rule in RULES.get(node.model, ()):
+        _check_exactly_one(node, report)
+        _check_at_most_one(node, AT_MOST_ONE_OF.get(node.model, ()), report)
+        _check_secrets(node, report)
+        for rule in CROSS_CHECKS.get(node.model, ()):
             rule(node, report)
 
 
-def _one_of(node: Node, report: Report) -> None:
-    choices = ONE_OF.get(node.model, ())
+def _check_exactly_one(node: ModelNode, report: DiagnosticReport) -> None:
+    choices = EXACTLY_ONE_OF.get(node.model, ())
     given = [key for key in choices if node.raw.get(key) is not None]
-    misspelt = any("did you mean" in did_you_mean(key, choices) for key in set(node.raw) - keys_of(node.model))
+    misspelt = any("did you mean" in did_you_mean(key, choices) for key in set(node.raw) - model_keys(node.model))
     if choices and not given and not misspelt:
-        report.key_error(node.path, f"{shown(node.path)} needs one of {', '.join(choices)}")
-    _only_one(node, choices, report)
+        report.key_error(node.path, f"{format_key_path(node.path)} needs one of {', '.join(choices)}")
+    _check_at_most_one(node, choices, report)
 
 
-def _only_one(node: Node, choices: tuple[str, ...], report: Report) -> None:
+def _check_at_most_one(node: ModelNode, choices: tuple[str, ...], report: DiagnosticReport) -> None:
     given = [key for key in choices if node.raw.get(key) is not None]
     for key in given[1:]:
         report.key_error(
-            (*node.path, key), f"{shown(node.path)} has both {given[0]!r} and {key!r}; only one of them can be"
+            (*node.path, key),
+            f"{format_key_path(node.path)} has both {given[0]!r} and {key!r}; only one of them can be",
         )
 
 
-def _secrets(node: Node, report: Report) -> None:
-    for key, text in _texts(node):
+def _check_secrets(node: ModelNode, report: DiagnosticReport) -> None:
+    for key, text in _iter_strings(node):
         path = (*node.path, *key)
-        allowed = key[0] == "headers" or (node.model, key[0]) in secret_references.ALLOWED or key[0] in _SHELL_TEXT
+        allowed = (
+            key[0] == "headers" or (node.model, key[0]) in secret_references.REFERENCE_KEYS or key[0] in _SHELL_KEYS
+        )
         if secret_references.has_reference(text):
             if not allowed:
                 report.error(
-                    path, f"{shown(path)} is no place for a secret: nothing fills in ${{env:…}} or ${{file:…}} here"
+                    path,
+                    f"{format_key_path(path)} is no place for a secret: nothing fills in ${{env:…}} or ${{file:…}} here",
                 )
-        elif (node.model, key[0]) in secret_references.CONFIDENTIAL or _is_secret_header(key):
-            report.warning(path, f"{shown(path)} stands here in clear, for everyone who sees the file", _CLEAR)
+        elif (node.model, key[0]) in secret_references.CONFIDENTIAL_KEYS or _is_secret_header(key):
+            report.warning(
+                path,
+                f"{format_key_path(path)} stands here in clear, for everyone who sees the file",
+                _PLAINTEXT_SECRET_HINT,
+            )
 
 
-def _is_secret_header(key: Path) -> bool:
+def _is_secret_header(key: KeyPath) -> bool:
     return key[0] == "headers" and len(key) == 2 and secret_references.is_secret_header(str(key[1]))
 
 
-def _texts(node: Node) -> Iterator[tuple[Path, str]]:
+def _iter_strings(node: ModelNode) -> Iterator[tuple[KeyPath, str]]:
     for key, value in node.raw.items():
         if isinstance(value, str):
             yield (key,), value
-    for name, value in node.mapping("headers").items():
+    for name, value in node.get_mapping("headers").items():
         if isinstance(value, str) and node.model in (HttpInput, HttpOutput):
             yield ("headers", name), value
 
 
-def _streamed(node: Node, report: Report) -> None:
+def _check_stream_options(node: ModelNode, report: DiagnosticReport) -> None:
     """What is never copied can be neither unpacked nor carried."""
     if node.raw.get("mode") != "stream":
         return
-    for key, wrong in _NOT_STREAMED.items():
+    for key, wrong in _INVALID_WITH_STREAM.items():
         if node.raw.get(key) in wrong:
-            report.key_error((*node.path, key), f"{shown((*node.path, key))} and `mode: stream`: {_WHY_NOT[key]}")
+            report.key_error(
+                (*node.path, key),
+                f"{format_key_path((*node.path, key))} and `mode: stream`: {_STREAM_CONFLICT_REASONS[key]}",
+            )
 
 
-def _credentials(node: Node, report: Report) -> None:
+def _check_s3_credentials(node: ModelNode, report: DiagnosticReport) -> None:
     pair = ("accessKeyId", "secretAccessKey")
     given = [key for key in pair if node.raw.get(key) is not None]
     if len(given) == 1 or (not given and node.raw.get("sessionToken") is not None):
-        report.key_error(node.path, f"{shown(node.path)} needs both of {' and '.join(pair)}, or neither")
+        report.key_error(node.path, f"{format_key_path(node.path)} needs both of {' and '.join(pair)}, or neither")
 
 
-def _digest_of_many(node: Node, report: Report) -> None:
-    for key in (*DIGESTS, "checksums") if node.raw.get("files") is not None else ():
+def _check_multi_file_digest(node: ModelNode, report: DiagnosticReport) -> None:
+    for key in (*DIGEST_ALGORITHMS, "checksums") if node.raw.get("files") is not None else ():
         if node.raw.get(key) is not None:
-            what = "is the digest of" if key in DIGESTS else "belongs to"
+            what = "is the digest of" if key in DIGEST_ALGORITHMS else "belongs to"
             report.key_error((*node.path, key), f"{key} {what} one file", "give each of `files` its own")
 
 
-def _sync(node: Node, report: Report) -> None:
-    output = node.mapping("output")
+def _check_continuous_sync(node: ModelNode, report: DiagnosticReport) -> None:
+    output = node.get_mapping("output")
     if node.raw.get("continuousOutputSync") is True and not {"s3", "file"} & set(output):
         message = "continuousOutputSync needs an output that takes files one by one: s3 or file"
         report.key_error(("continuousOutputSync",), message)
 
 
-def _checkpoint(node: Node, report: Report) -> None:
-    if node.raw.get("checkpoint") is not None and "http" in node.mapping("output"):
+def _check_checkpoint_output(node: ModelNode, report: DiagnosticReport) -> None:
+    if node.raw.get("checkpoint") is not None and "http" in node.get_mapping("output"):
         message = "checkpoint with an http output: it keeps one, which is lost if a job dies while it is replaced"
         report.key_warning(("checkpoint",), message, "an s3 or file output keeps two")
 
 
-def _expect_order(node: Node, report: Report) -> None:
-    for position, entry in enumerate(node.entries("expect")):
+def _check_expect_limits(node: ModelNode, report: DiagnosticReport) -> None:
+    for position, entry in enumerate(node.get_list("expect")):
         for low, high in (("minCount", "maxCount"), ("minSize", "maxSize")) if isinstance(entry, dict) else ():
             least, most = entry.get(low), entry.get(high)
             if isinstance(least, int) and isinstance(most, int) and least > most:
                 report.error(("expect", position, low), f"{low} {least} is greater than {high} {most}")
 
 
-def _bound_order(node: Node, report: Report) -> None:
+def _check_number_bounds(node: ModelNode, report: DiagnosticReport) -> None:
     least, most = node.raw.get("min"), node.raw.get("max")
     if isinstance(least, (int, float)) and isinstance(most, (int, float)) and least > most:
-        report.error((*node.path, "min"), f"min {written(least)} is greater than max {written(most)}")
+        report.error((*node.path, "min"), f"min {source_text(least)} is greater than max {source_text(most)}")
 
 
-def _matrix_names(node: Node, report: Report) -> None:
+def _check_matrix_names(node: ModelNode, report: DiagnosticReport) -> None:
     names = [key for key in node.raw if key not in ("include", "exclude")]
-    if not names and not node.entries("include"):
+    if not names and not node.get_list("include"):
         report.key_error(node.path, "the matrix names no values", "write for example lr: [0.1, 0.01]")
     for key in names:
-        if key in BUILT_IN or not (key.isascii() and key.isidentifier()):
+        if key in BUILTIN_PLACEHOLDERS or not (key.isascii() and key.isidentifier()):
             message = f"{key!r} cannot name matrix values"
-            report.key_error((*node.path, key), message, f"use letters, digits and _, but not {', '.join(BUILT_IN)}")
-        _repeated(node.entries(key), (*node.path, key), report)
-    _repeated(node.entries("include"), (*node.path, "include"), report)
+            report.key_error(
+                (*node.path, key), message, f"use letters, digits and _, but not {', '.join(BUILTIN_PLACEHOLDERS)}"
+            )
+        _check_duplicates(node.get_list(key), (*node.path, key), report)
+    _check_duplicates(node.get_list("include"), (*node.path, "include"), report)
 
 
-def _matrix_excludes(node: Node, report: Report) -> None:
+def _check_matrix_excludes(node: ModelNode, report: DiagnosticReport) -> None:
     """Values are compared as they are written, so 0.10 does not exclude 0.1."""
-    for position, entry in enumerate(node.entries("exclude")):
+    for position, entry in enumerate(node.get_list("exclude")):
         for key, value in entry.items() if isinstance(entry, dict) else ():
             path = (*node.path, "exclude", position, key)
             if key not in node.raw:
                 hint = did_you_mean(key, set(node.raw) - {"exclude"})
                 report.key_error(path, f"the matrix has no {key!r} to exclude", hint)
-            elif written(value) not in [written(known) for known in node.entries(key)]:
-                report.warning(path, f"matrix.{key} has no value {written(value)!r}, so this excludes nothing")
+            elif source_text(value) not in [source_text(known) for known in node.get_list(key)]:
+                report.warning(path, f"matrix.{key} has no value {source_text(value)!r}, so this excludes nothing")
 
 
-def _repeated(values: list[Any], path: Path, report: Report) -> None:
+def _check_duplicates(values: list[Any], path: KeyPath, report: DiagnosticReport) -> None:
     seen: dict[str, int] = {}
     for position, value in enumerate(values):
         text = getattr(value, "text", None) or repr(value)
         if text in seen:
-            report.error((*path, position), f"{shown(path)} has this value twice; two jobs would be the same")
+            report.error((*path, position), f"{format_key_path(path)} has this value twice; two jobs would be the same")
         seen[text] = position
 
 
-def _handles(node: Node, report: Report) -> None:
+def _check_handles(node: ModelNode, report: DiagnosticReport) -> None:
     """dependsOn names handles of earlier steps of the same level, so there can be no circle."""
-    for key in _STEP_LISTS:
-        _level(node.entries(key), (*node.path, key), report)
+    for key in _STEP_LIST_KEYS:
+        _check_level_handles(node.get_list(key), (*node.path, key), report)
 
 
-def _level(steps: list[Any], path: Path, report: Report) -> None:
-    everywhere = {handle for step in steps if (handle := _handle(step)) is not None}
+def _check_level_handles(steps: list[Any], path: KeyPath, report: DiagnosticReport) -> None:
+    everywhere = {handle for step in steps if (handle := _handle_name(step)) is not None}
     earlier: set[str] = set()
     for position, step in enumerate(steps):
-        _depends(step, (*path, position), earlier, everywhere, report)
-        handle = _handle(step)
+        _check_depends_on(step, (*path, position), earlier, everywhere, report)
+        handle = _handle_name(step)
         if handle in earlier:
             report.error(
-                (*path, position, "launch", "handleName"), f"the handle {handle!r} is used twice in {shown(path)}"
+                (*path, position, "launch", "handleName"),
+                f"the handle {handle!r} is used twice in {format_key_path(path)}",
             )
         earlier |= {handle} if handle is not None else set()
 
 
-def _handle(step: Any) -> str | None:
+def _handle_name(step: Any) -> str | None:
     launch = step.get("launch") if isinstance(step, dict) else None
     handle = launch.get("handleName") if isinstance(launch, dict) else None
     return handle if isinstance(handle, str) else None
 
 
-def _depends(step: Any, path: Path, earlier: set[str], everywhere: set[str], report: Report) -> None:
+def _check_depends_on(
+    step: Any, path: KeyPath, earlier_handles: set[str], level_handles: set[str], report: DiagnosticReport
+) -> None:
     wanted = step.get("dependsOn") if isinstance(step, dict) else None
     for position, name in enumerate(wanted if isinstance(wanted, list) else ()):
-        if not isinstance(name, str) or name in earlier:
+        if not isinstance(name, str) or name in earlier_handles:
             continue
         here = (*path, "dependsOn", position)
-        if name in everywhere:
+        if name in level_handles:
             report.error(here, f"{name!r} is launched only by this or a later step", "put the launch first")
         else:
-            report.error(here, f"no step of this level launches {name!r}", did_you_mean(name, everywhere))
+            report.error(here, f"no step of this level launches {name!r}", did_you_mean(name, level_handles))
 
 
-def _idle_resources(node: Node, report: Report) -> None:
+def _check_unused_resources(node: ModelNode, report: DiagnosticReport) -> None:
     if node.raw.get("resources") is not None and node.raw.get("run") is None:
         report.key_warning((*node.path, "resources"), "resources of a step without `run` have no effect")
 
 
-def _module_inputs(node: Node, report: Report) -> None:
-    keys = [entry.get("key") for entry in node.entries("inputs") if isinstance(entry, dict)]
-    _repeated(keys, (*node.path, "inputs"), report)
+def _check_module_inputs(node: ModelNode, report: DiagnosticReport) -> None:
+    keys = [entry.get("key") for entry in node.get_list("inputs") if isinstance(entry, dict)]
+    _check_duplicates(keys, (*node.path, "inputs"), report)
 
 
-Rule = Callable[[Node, Report], None]
+CrossCheck = Callable[[ModelNode, DiagnosticReport], None]
 
-RULES: dict[type[Model], tuple[Rule, ...]] = {
-    Workflow: (_sync, _checkpoint, _expect_order, _handles),
-    Module: (_module_inputs, _handles),
-    Step: (_handles, _idle_resources),
-    For: (_handles,),
-    Launch: (_handles,),
-    Use: (_handles,),
-    Matrix: (_matrix_names, _matrix_excludes),
-    Input: (_streamed,),
-    S3: (_credentials,),
-    Bound: (_bound_order,),
-    HttpInput: (_digest_of_many,),
+CROSS_CHECKS: dict[type[SpecModel], tuple[CrossCheck, ...]] = {
+    Workflow: (_check_continuous_sync, _check_checkpoint_output, _check_expect_limits, _check_handles),
+    WorkflowModule: (_check_module_inputs, _check_handles),
+    Step: (_check_handles, _check_unused_resources),
+    ForAction: (_check_handles,),
+    LaunchAction: (_check_handles,),
+    UseAction: (_check_handles,),
+    Matrix: (_check_matrix_names, _check_matrix_excludes),
+    Input: (_check_stream_options,),
+    S3Location: (_check_s3_credentials,),
+    Bound: (_check_number_bounds,),
+    HttpInput: (_check_multi_file_digest,),
 }

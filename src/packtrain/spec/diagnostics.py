@@ -10,12 +10,12 @@ from typing import Any
 ERROR = "error"
 WARNING = "warning"
 
-Path = tuple[str | int, ...]
+KeyPath = tuple[str | int, ...]
 """The way from the top of a document to a value: keys and list positions."""
 
 
 @dataclass(frozen=True)
-class Place:
+class Position:
     """Where something stands in a file; both count from 1."""
 
     line: int = 1
@@ -23,7 +23,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Problem:
+class Diagnostic:
     file: str
     line: int
     column: int
@@ -45,73 +45,77 @@ class Problem:
 
 
 @dataclass(frozen=True)
-class Origin:
+class SourceMap:
     """The file that a document was read from, and where each of its values and keys stands."""
 
-    name: str = "workflow"
-    values: Mapping[Path, Place] = field(default_factory=dict)
-    keys: Mapping[Path, Place] = field(default_factory=dict)
+    filename: str = "workflow"
+    value_positions: Mapping[KeyPath, Position] = field(default_factory=dict)
+    key_positions: Mapping[KeyPath, Position] = field(default_factory=dict)
 
-    def place(self, path: Path) -> Place:
+    def position(self, path: KeyPath) -> Position:
         """Where the value stands, or the nearest thing above it that does."""
-        return self._nearest(self.values, path)
+        return self._nearest_position(self.value_positions, path)
 
-    def key_place(self, path: Path) -> Place:
-        return self.keys[path] if path in self.keys else self.place(path)
+    def key_position(self, path: KeyPath) -> Position:
+        return self.key_positions[path] if path in self.key_positions else self.position(path)
 
     @staticmethod
-    def _nearest(places: Mapping[Path, Place], path: Path) -> Place:
+    def _nearest_position(positions: Mapping[KeyPath, Position], path: KeyPath) -> Position:
         above = (path[:length] for length in range(len(path), -1, -1))
-        return next((places[part] for part in above if part in places), Place())
+        return next((positions[part] for part in above if part in positions), Position())
 
 
-class Report:
+class DiagnosticReport:
     """Collects the problems of one document."""
 
-    def __init__(self, origin: Origin) -> None:
-        self.origin = origin
-        self._found: dict[Problem, None] = {}  # ordered, and each problem once
+    def __init__(self, source_map: SourceMap) -> None:
+        self.source_map = source_map
+        self._diagnostics: dict[Diagnostic, None] = {}  # ordered, and each problem once
 
-    def error(self, path: Path, message: str, hint: str = "") -> None:
-        self.add(self.origin.place(path), ERROR, message, hint)
+    def error(self, path: KeyPath, message: str, hint: str = "") -> None:
+        self.add(self.source_map.position(path), ERROR, message, hint)
 
-    def warning(self, path: Path, message: str, hint: str = "") -> None:
-        self.add(self.origin.place(path), WARNING, message, hint)
+    def warning(self, path: KeyPath, message: str, hint: str = "") -> None:
+        self.add(self.source_map.position(path), WARNING, message, hint)
 
-    def key_error(self, path: Path, message: str, hint: str = "") -> None:
+    def key_error(self, path: KeyPath, message: str, hint: str = "") -> None:
         """Like `error`, but points at the key instead of its value."""
-        self.add(self.origin.key_place(path), ERROR, message, hint)
+        self.add(self.source_map.key_position(path), ERROR, message, hint)
 
-    def key_warning(self, path: Path, message: str, hint: str = "") -> None:
-        self.add(self.origin.key_place(path), WARNING, message, hint)
+    def key_warning(self, path: KeyPath, message: str, hint: str = "") -> None:
+        self.add(self.source_map.key_position(path), WARNING, message, hint)
 
-    def add(self, place: Place, severity: str, message: str, hint: str = "") -> None:
-        self._found[Problem(self.origin.name, place.line, place.column, severity, message, hint)] = None
+    def add(self, position: Position, severity: str, message: str, hint: str = "") -> None:
+        self._diagnostics[
+            Diagnostic(self.source_map.filename, position.line, position.column, severity, message, hint)
+        ] = None
 
-    def extend(self, problems: Iterable[Problem]) -> None:
-        self._found.update(dict.fromkeys(problems))
+    def extend(self, diagnostics: Iterable[Diagnostic]) -> None:
+        self._diagnostics.update(dict.fromkeys(diagnostics))
 
     @property
-    def problems(self) -> tuple[Problem, ...]:
+    def diagnostics(self) -> tuple[Diagnostic, ...]:
         """By place in the file; other files (modules) after this one."""
-        return tuple(sorted(self._found, key=lambda p: (p.file != self.origin.name, p.file, p.line, p.column)))
+        return tuple(
+            sorted(self._diagnostics, key=lambda p: (p.file != self.source_map.filename, p.file, p.line, p.column))
+        )
 
     @property
-    def failed(self) -> bool:
-        return any(problem.is_error for problem in self._found)
+    def has_errors(self) -> bool:
+        return any(problem.is_error for problem in self._diagnostics)
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
+def did_you_mean(name: str, candidates: Iterable[str]) -> str:
     """A hint for a misspelt word, or for a few known ones the whole list."""
-    choices = sorted(known)
+    choices = sorted(candidates)
     lowered = {choice.lower(): choice for choice in choices}
-    close = difflib.get_close_matches(word.lower(), lowered, n=1, cutoff=0.6)
+    close = difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.6)
     if close:
         return f"did you mean {lowered[close[0]]!r}?"
     return f"known are {', '.join(choices)}" if 0 < len(choices) <= 12 else ""
 
 
-def shown(path: Path) -> str:
+def format_key_path(path: KeyPath) -> str:
     """A path as people write it: `steps[0].run.command`."""
     text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
     return text.lstrip(".") or "the file"

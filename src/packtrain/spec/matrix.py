@@ -16,10 +16,10 @@ from packtrain.spec.models.workflow import Matrix
 MAX_JOBS = 100_000
 MAX_COMPARISONS = 10_000_000  # combinations times include and exclude entries
 
-Point = dict[str, str]
+MatrixPoint = dict[str, str]
 
 
-def too_large(matrix: Matrix | None, count: int) -> str:
+def job_limit_error(matrix: Matrix | None, count: int) -> str:
     """Why this would be too many jobs, or nothing."""
     axes = matrix.axes if matrix else {}
     combinations = math.prod(map(len, axes.values()))
@@ -33,32 +33,34 @@ def too_large(matrix: Matrix | None, count: int) -> str:
     return ""
 
 
-def expand(matrix: Matrix | None, count: int = 1) -> list[Point]:
+def expand_matrix(matrix: Matrix | None, count: int = 1) -> list[MatrixPoint]:
     """The points of all jobs. Without a matrix each is empty."""
-    points = _points(matrix) if matrix else [Point()]
+    points = _expand_points(matrix) if matrix else [MatrixPoint()]
     return [dict(point) for point in points for _ in range(count)]
 
 
-def _points(matrix: Matrix) -> list[Point]:
-    kept = [p for p in _combinations(matrix.axes) if not any(_agrees(p, gone) for gone in matrix.exclude)]
-    return _included(kept, matrix.axes, matrix.include)
+def _expand_points(matrix: Matrix) -> list[MatrixPoint]:
+    kept = [p for p in _combinations(matrix.axes) if not any(_matches_point(p, gone) for gone in matrix.exclude)]
+    return _apply_includes(kept, matrix.axes, matrix.include)
 
 
-def _combinations(axes: Mapping[str, Sequence[str]]) -> list[Point]:
+def _combinations(axes: Mapping[str, Sequence[str]]) -> list[MatrixPoint]:
     if not axes:
         return []
     return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
 
 
-def _agrees(point: Point, part: Point) -> bool:
-    return all(point.get(key) == value for key, value in part.items())
+def _matches_point(point: MatrixPoint, subset: MatrixPoint) -> bool:
+    return all(point.get(key) == value for key, value in subset.items())
 
 
-def _included(points: list[Point], axes: Mapping[str, Sequence[str]], includes: Sequence[Point]) -> list[Point]:
-    extra: list[Point] = []
+def _apply_includes(
+    points: list[MatrixPoint], axes: Mapping[str, Sequence[str]], includes: Sequence[MatrixPoint]
+) -> list[MatrixPoint]:
+    extra: list[MatrixPoint] = []
     for include in includes:
         fixed = {key: value for key, value in include.items() if key in axes}
-        fitting = [point for point in points if _agrees(point, fixed)]
+        fitting = [point for point in points if _matches_point(point, fixed)]
         for point in fitting:
             point.update(include)
         if not fitting:

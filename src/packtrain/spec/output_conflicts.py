@@ -5,12 +5,12 @@ from __future__ import annotations
 import os.path
 
 from packtrain.spec import matrix, placeholders
-from packtrain.spec.diagnostics import Path, Report
+from packtrain.spec.diagnostics import DiagnosticReport, KeyPath
 from packtrain.spec.models.inputs_outputs import Output
 from packtrain.spec.models.workflow import Workflow
 
 
-def destination(output: Output) -> tuple[Path, str]:
+def output_destination(output: Output) -> tuple[KeyPath, str]:
     """The key that says where the output goes, and the address, not yet filled in."""
     if output.s3:
         return ("output", "s3", "path"), f"{output.s3.bucket_url}{output.s3.path}"
@@ -22,14 +22,14 @@ def destination(output: Output) -> tuple[Path, str]:
     return ("output", "osdf"), (osdf.url or osdf.path or "") if osdf else ""
 
 
-def check(workflow: Workflow, report: Report) -> None:
+def check_output_conflicts(workflow: Workflow, report: DiagnosticReport) -> None:
     """Report the first two jobs that would write to one place."""
     if workflow.output is None:
         return
-    path, address = destination(workflow.output)
+    path, address = output_destination(workflow.output)
     owners: dict[str, int] = {}
-    for job, point in enumerate(matrix.expand(workflow.matrix, workflow.count)):
-        filled = placeholders.fill(address, {**point, "job": str(job)}).rstrip("/")
+    for job, point in enumerate(matrix.expand_matrix(workflow.matrix, workflow.count)):
+        filled = placeholders.fill_placeholders(address, {**point, "job": str(job)}).rstrip("/")
         if filled in owners:
             message = f"jobs {owners[filled]} and {job} would both write to {filled or '/'}"
             report.error(path, message, "put {job} into it, or a key of the matrix")

@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-BUILT_IN = ("job", "run", "name")
-_FIELD = re.compile(r"(?<![${])\{([A-Za-z_][A-Za-z0-9_]*)\}")
+BUILTIN_PLACEHOLDERS = ("job", "run", "name")
+_PLACEHOLDER_PATTERN = re.compile(r"(?<![${])\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
-def fill(text: str, values: Mapping[str, str]) -> str:
+def fill_placeholders(text: str, values: Mapping[str, str]) -> str:
     """Replace the known fields; once, so a value with braces stays as it is."""
-    return _FIELD.sub(lambda found: values.get(found.group(1), found.group()), text)
+    return _PLACEHOLDER_PATTERN.sub(lambda found: values.get(found.group(1), found.group()), text)

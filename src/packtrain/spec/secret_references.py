@@ -6,32 +6,32 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from packtrain.spec.models.field_types import Model
-from packtrain.spec.models.inputs_outputs import S3, HttpInput, HttpOutput, Osdf, OsdfInput
+from packtrain.spec.models.field_types import SpecModel
+from packtrain.spec.models.inputs_outputs import HttpInput, HttpOutput, OsdfInput, OsdfLocation, S3Location
 from packtrain.spec.models.steps import Container, EnvVar
 
-_REFERENCE = re.compile(r"\$\{(env|file|aws):([^}\n]+)\}")
-_SECRET_HEADER = re.compile(r"auth|cookie|token|secret|password|key|credential|signature", re.IGNORECASE)
+_REFERENCE_PATTERN = re.compile(r"\$\{(env|file|aws):([^}\n]+)\}")
+_SECRET_HEADER_PATTERN = re.compile(r"auth|cookie|token|secret|password|key|credential|signature", re.IGNORECASE)
 
-CONFIDENTIAL: frozenset[tuple[type[Model], str]] = frozenset(
+CONFIDENTIAL_KEYS: frozenset[tuple[type[SpecModel], str]] = frozenset(
     {
         (HttpInput, "token"),
         (HttpOutput, "token"),
-        (Osdf, "token"),
+        (OsdfLocation, "token"),
         (OsdfInput, "token"),
-        (S3, "secretAccessKey"),
-        (S3, "sessionToken"),
+        (S3Location, "secretAccessKey"),
+        (S3Location, "sessionToken"),
         (Container, "password"),
     }
 )
 """What is a secret even when it stands in the file in clear."""
 
-ALLOWED = CONFIDENTIAL | {(S3, "accessKeyId"), (Container, "username"), (EnvVar, "value")}
+REFERENCE_KEYS = CONFIDENTIAL_KEYS | {(S3Location, "accessKeyId"), (Container, "username"), (EnvVar, "value")}
 """Where references are filled in; besides these, in the values of `headers`."""
 
 
 @dataclass(frozen=True)
-class Reference:
+class SecretReference:
     kind: str  # env, file, aws
     name: str
 
@@ -39,19 +39,19 @@ class Reference:
         return f"${{{self.kind}:{self.name}}}"
 
 
-def references(text: str) -> list[Reference]:
-    return [Reference(kind, name) for kind, name in _REFERENCE.findall(text)]
+def find_references(text: str) -> list[SecretReference]:
+    return [SecretReference(kind, name) for kind, name in _REFERENCE_PATTERN.findall(text)]
 
 
 def has_reference(text: str) -> bool:
-    return _REFERENCE.search(text) is not None
+    return _REFERENCE_PATTERN.search(text) is not None
 
 
-def resolve(text: str, look_up: Callable[[Reference], str]) -> str:
+def resolve_references(text: str, lookup: Callable[[SecretReference], str]) -> str:
     """The text with its references replaced; what they yield is not looked at again."""
-    return _REFERENCE.sub(lambda found: look_up(Reference(found.group(1), found.group(2))), text)
+    return _REFERENCE_PATTERN.sub(lambda found: lookup(SecretReference(found.group(1), found.group(2))), text)
 
 
 def is_secret_header(name: str) -> bool:
     """Whether the value of a request header is a secret even in clear."""
-    return _SECRET_HEADER.search(name) is not None
+    return _SECRET_HEADER_PATTERN.search(name) is not None

@@ -4,56 +4,56 @@ from __future__ import annotations
 
 import re
 
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
-_PREFIXES = "kmgtp"
-_DURATION = re.compile(r"(?:\d{1,9}(?:\.\d{1,6})?\s*[smhdw]\s*)+", re.ASCII)
-_PART = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])", re.ASCII)
-_NUMBER = re.compile(r"\d{1,18}(?:\.\d{1,6})?", re.ASCII)
-_SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)\s*([kmgtp]?)(i?)b?", re.ASCII | re.IGNORECASE)
+_SECONDS_PER_UNIT = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+_SIZE_PREFIXES = "kmgtp"
+_DURATION_PATTERN = re.compile(r"(?:\d{1,9}(?:\.\d{1,6})?\s*[smhdw]\s*)+", re.ASCII)
+_DURATION_PART_PATTERN = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])", re.ASCII)
+_NUMBER_PATTERN = re.compile(r"\d{1,18}(?:\.\d{1,6})?", re.ASCII)
+_SIZE_PATTERN = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)\s*([kmgtp]?)(i?)b?", re.ASCII | re.IGNORECASE)
 
 
-def duration(text: str) -> float:
+def parse_duration(text: str) -> float:
     """Seconds. Raises ValueError with a sentence."""
     text = text.strip().lower()
-    if _NUMBER.fullmatch(text):
+    if _NUMBER_PATTERN.fullmatch(text):
         return float(text)
-    if not _DURATION.fullmatch(text):
+    if not _DURATION_PATTERN.fullmatch(text):
         raise ValueError(f"{text!r} is no duration; write for example 90s, 20m, 1h30m or 2d")
-    return float(sum(float(number) * _SECONDS[unit] for number, unit in _PART.findall(text)))
+    return float(sum(float(number) * _SECONDS_PER_UNIT[unit] for number, unit in _DURATION_PART_PATTERN.findall(text)))
 
 
-def size(text: str) -> int:
+def parse_size(text: str) -> int:
     """Bytes: 1 kB = 1000, 1 KiB = 1024. Raises ValueError with a sentence."""
-    found = _SIZE.fullmatch(text.strip())
+    found = _SIZE_PATTERN.fullmatch(text.strip())
     if not found:
         raise ValueError(f"{text.strip()!r} is no size; write for example 500MB, 50GB or 2TiB")
     number, prefix, binary = found.groups()
-    power = _PREFIXES.index(prefix.lower()) + 1 if prefix else 0
+    power = _SIZE_PREFIXES.index(prefix.lower()) + 1 if prefix else 0
     return int(float(number) * (1024 if binary else 1000) ** power)
 
 
-def megabytes(text: str) -> int:
+def parse_megabytes(text: str) -> int:
     """Megabytes; a plain number is megabytes already. Raises ValueError."""
-    return int(text) if re.fullmatch(r"\d{1,15}", text.strip(), re.ASCII) else size(text) // 1_000_000
+    return int(text) if re.fullmatch(r"\d{1,15}", text.strip(), re.ASCII) else parse_size(text) // 1_000_000
 
 
-def show_size(count: float) -> str:
+def format_size(n_bytes: float) -> str:
     """`1.4 GB`, for people."""
     for unit in ("B", "kB", "MB", "GB", "TB"):
-        if count < 1000:
-            return f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:.1f} PB"
+        if n_bytes < 1000:
+            return f"{n_bytes:.0f} {unit}" if unit == "B" or n_bytes >= 100 else f"{n_bytes:.1f} {unit}"
+        n_bytes /= 1000
+    return f"{n_bytes:.1f} PB"
 
 
-def show_duration(seconds: float) -> str:
+def format_duration(duration_s: float) -> str:
     """`1h30m`, for people; the two largest units."""
-    if seconds < 60:
-        return f"{seconds:g}s"
+    if duration_s < 60:
+        return f"{duration_s:g}s"
     parts = []
-    rest = round(seconds)
+    rest = round(duration_s)
     for unit in ("d", "h", "m", "s"):
-        count, rest = divmod(rest, _SECONDS[unit])
+        count, rest = divmod(rest, _SECONDS_PER_UNIT[unit])
         if count:
             parts.append(f"{count}{unit}")
     return "".join(parts[:2])

@@ -7,40 +7,44 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from packtrain.spec.diagnostics import ERROR, WARNING, Report
-from packtrain.spec.model_walk import Node
-from packtrain.spec.models.field_types import Model
-from packtrain.spec.models.steps import Container, Run
-from packtrain.spec.models.workflow import Module, Workflow
+from packtrain.spec.diagnostics import ERROR, WARNING, DiagnosticReport
+from packtrain.spec.model_walk import ModelNode
+from packtrain.spec.models.field_types import SpecModel
+from packtrain.spec.models.steps import Container, RunAction
+from packtrain.spec.models.workflow import Workflow, WorkflowModule
 
 
 @dataclass(frozen=True)
-class Unsupported:
+class UnsupportedKey:
     severity: str
-    sentence: str
-    harmless: tuple[Any, ...] = (None, False)  # values that ask for nothing
+    message: str
+    accepted_values: tuple[Any, ...] = (None, False)  # values that ask for nothing
 
 
-TABLE: dict[tuple[type[Model], str], Unsupported] = {
-    (Workflow, "virtualNetworks"): Unsupported(ERROR, "packtrain makes no networks between jobs", (None, [])),
-    (Workflow, "enableLogging"): Unsupported(WARNING, "packtrain keeps the output of steps in any case", (None, True)),
-    (Run, "customNetworkInterfaces"): Unsupported(ERROR, "packtrain makes no network interfaces", (None, [])),
-    (Run, "mpi"): Unsupported(ERROR, "packtrain starts no MPI programs", (None, "none")),
-    (Run, "network"): Unsupported(WARNING, "the command uses the machine's network", (None, "host")),
-    (Run, "dns"): Unsupported(WARNING, "the command uses the machine's name servers", (None, [])),
-    (Run, "mapUid"): Unsupported(WARNING, "the command runs under your own user id", (None,)),
-    (Run, "mapGid"): Unsupported(WARNING, "the command runs under your own group id", (None,)),
-    (Container, "deepsquareHosted"): Unsupported(ERROR, "packtrain cannot reach DeepSquare's own registry"),
-    (Container, "x11"): Unsupported(WARNING, "there is no X11 display"),
-    (Container, "apptainer"): Unsupported(WARNING, "packtrain runs containers with Apptainer only", (None, True)),
-    (Module, "minimumResources"): Unsupported(WARNING, "the minimum is not compared with the job's resources", (None,)),
+UNSUPPORTED_KEYS: dict[tuple[type[SpecModel], str], UnsupportedKey] = {
+    (Workflow, "virtualNetworks"): UnsupportedKey(ERROR, "packtrain makes no networks between jobs", (None, [])),
+    (Workflow, "enableLogging"): UnsupportedKey(
+        WARNING, "packtrain keeps the output of steps in any case", (None, True)
+    ),
+    (RunAction, "customNetworkInterfaces"): UnsupportedKey(ERROR, "packtrain makes no network interfaces", (None, [])),
+    (RunAction, "mpi"): UnsupportedKey(ERROR, "packtrain starts no MPI programs", (None, "none")),
+    (RunAction, "network"): UnsupportedKey(WARNING, "the command uses the machine's network", (None, "host")),
+    (RunAction, "dns"): UnsupportedKey(WARNING, "the command uses the machine's name servers", (None, [])),
+    (RunAction, "mapUid"): UnsupportedKey(WARNING, "the command runs under your own user id", (None,)),
+    (RunAction, "mapGid"): UnsupportedKey(WARNING, "the command runs under your own group id", (None,)),
+    (Container, "deepsquareHosted"): UnsupportedKey(ERROR, "packtrain cannot reach DeepSquare's own registry"),
+    (Container, "x11"): UnsupportedKey(WARNING, "there is no X11 display"),
+    (Container, "apptainer"): UnsupportedKey(WARNING, "packtrain runs containers with Apptainer only", (None, True)),
+    (WorkflowModule, "minimumResources"): UnsupportedKey(
+        WARNING, "the minimum is not compared with the job's resources", (None,)
+    ),
 }
 
 
-def apply(nodes: list[Node], report: Report) -> None:
+def report_unsupported_keys(nodes: list[ModelNode], report: DiagnosticReport) -> None:
     for node in nodes:
         for key, value in node.raw.items():
-            row = TABLE.get((node.model, key))
-            if row and value not in row.harmless:
-                place = report.origin.key_place((*node.path, key))
-                report.add(place, row.severity, f"{key} is not supported: {row.sentence}")
+            row = UNSUPPORTED_KEYS.get((node.model, key))
+            if row and value not in row.accepted_values:
+                place = report.source_map.key_position((*node.path, key))
+                report.add(place, row.severity, f"{key} is not supported: {row.message}")

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from packtrain.spec.diagnostics import Path, Report, did_you_mean, shown
-from packtrain.spec.model_walk import belongs_below, keys_of
-from packtrain.spec.models.field_types import Model
+from packtrain.spec.diagnostics import DiagnosticReport, KeyPath, did_you_mean, format_key_path
+from packtrain.spec.model_walk import find_parent_key, model_keys
+from packtrain.spec.models.field_types import SpecModel
 
-_NUMBER = "a whole number"
-_SHOULD_BE = {
-    "int_type": _NUMBER,
-    "int_parsing": _NUMBER,
-    "int_parsing_size": _NUMBER,
-    "int_from_float": _NUMBER,
-    "finite_number": _NUMBER,
+_WHOLE_NUMBER = "a whole number"
+_EXPECTED_TYPES = {
+    "int_type": _WHOLE_NUMBER,
+    "int_parsing": _WHOLE_NUMBER,
+    "int_parsing_size": _WHOLE_NUMBER,
+    "int_from_float": _WHOLE_NUMBER,
+    "finite_number": _WHOLE_NUMBER,
     "float_type": "a number",
     "float_parsing": "a number",
     "string_type": "text",
@@ -26,61 +26,71 @@ _SHOULD_BE = {
     "model_type": "a mapping (key: value)",
     "model_attributes_type": "a mapping (key: value)",
 }
-_LIMITS = {
+_COMPARISONS = {
     "greater_than": ("greater than", "gt"),
     "greater_than_equal": ("at least", "ge"),
     "less_than": ("less than", "lt"),
     "less_than_equal": ("at most", "le"),
 }
-_EMPTY = ("too_short", "string_too_short")
+_EMPTY_ERROR_TYPES = ("too_short", "string_too_short")
 
 
-def report_all(errors: list[Any], models: Mapping[Path, type[Model]], report: Report) -> None:
+def report_validation_errors(
+    errors: list[Any], models_by_path: Mapping[KeyPath, type[SpecModel]], report: DiagnosticReport
+) -> None:
     """Report each error of a pydantic ValidationError; `models` says which model stands where."""
     for error in errors:
         path = tuple(part for part in error["loc"] if part != "[key]")
-        _REPORTERS.get(error["type"], _plain)(error, path, models, report)
+        _ERROR_REPORTERS.get(error["type"], _report_invalid_value)(error, path, models_by_path, report)
 
 
-Reporter = Callable[[Any, Path, Mapping[Path, type[Model]], Report], None]
+ErrorReporter = Callable[[Any, KeyPath, Mapping[KeyPath, type[SpecModel]], DiagnosticReport], None]
 
 
-def _missing(error: Any, path: Path, models: Mapping[Path, type[Model]], report: Report) -> None:
-    report.key_error(path[:-1], f"{shown(path[:-1])} needs the key {path[-1]!r}, which is missing")
+def _report_missing_key(
+    error: Any, path: KeyPath, models_by_path: Mapping[KeyPath, type[SpecModel]], report: DiagnosticReport
+) -> None:
+    report.key_error(path[:-1], f"{format_key_path(path[:-1])} needs the key {path[-1]!r}, which is missing")
 
 
-def _unknown(error: Any, path: Path, models: Mapping[Path, type[Model]], report: Report) -> None:
-    key, model = str(path[-1]), models.get(path[:-1])
-    below = belongs_below(model, key) if model else ""
-    hint = f"it belongs below {below!r}" if below else did_you_mean(key, keys_of(model) if model else ())
-    report.key_error(path, f"{shown(path[:-1])} has no key {key!r}", hint)
+def _report_unknown_key(
+    error: Any, path: KeyPath, models_by_path: Mapping[KeyPath, type[SpecModel]], report: DiagnosticReport
+) -> None:
+    key, model = str(path[-1]), models_by_path.get(path[:-1])
+    below = find_parent_key(model, key) if model else ""
+    hint = f"it belongs below {below!r}" if below else did_you_mean(key, model_keys(model) if model else ())
+    report.key_error(path, f"{format_key_path(path[:-1])} has no key {key!r}", hint)
 
 
-def _choice(error: Any, path: Path, models: Mapping[Path, type[Model]], report: Report) -> None:
+def _report_invalid_choice(
+    error: Any, path: KeyPath, models_by_path: Mapping[KeyPath, type[SpecModel]], report: DiagnosticReport
+) -> None:
     expected = str(error["ctx"]["expected"])
     choices = [choice.strip("' ") for part in expected.split(" or ") for choice in part.split(",")]
-    message = f"{shown(path)} should be one of {', '.join(choices)}, but is {_described(error['input'])}"
+    message = f"{format_key_path(path)} should be one of {', '.join(choices)}, but is {_describe_value(error['input'])}"
     report.error(path, message, did_you_mean(str(error["input"]), choices) if len(choices) > 12 else "")
 
 
-def _plain(error: Any, path: Path, models: Mapping[Path, type[Model]], report: Report) -> None:
-    report.error(path, f"{shown(path)} {_complaint(error)}")
+def _report_invalid_value(
+    error: Any, path: KeyPath, models_by_path: Mapping[KeyPath, type[SpecModel]], report: DiagnosticReport
+) -> None:
+    report.error(path, f"{format_key_path(path)} {_error_message(error)}")
 
 
-def _complaint(error: Any) -> str:
+def _error_message(error: Any) -> str:
     kind = error["type"]
-    if kind in _SHOULD_BE:
-        return f"should be {_SHOULD_BE[kind]}, but is {_described(error['input'])}"
-    if kind in _LIMITS:
-        words, key = _LIMITS[kind]
-        return f"should be {words} {error['ctx'][key]:g}, but is {_described(error['input'])}"
-    if kind in _EMPTY:
+    if kind in _EXPECTED_TYPES:
+        return f"should be {_EXPECTED_TYPES[kind]}, but is {_describe_value(error['input'])}"
+    if kind in _COMPARISONS:
+        words, key = _COMPARISONS[kind]
+        return f"should be {words} {error['ctx'][key]:g}, but is {_describe_value(error['input'])}"
+    if kind in _EMPTY_ERROR_TYPES:
         return "should not be empty"
     message = str(error["ctx"]["error"]) if kind == "value_error" else str(error["msg"])
     return message if message.startswith(("should", "may")) else f"is wrong: {message}"
 
 
-def _described(value: Any) -> str:
+def _describe_value(value: Any) -> str:
     """The value where it is short and plain; only its kind where it may be long."""
     if isinstance(value, list):
         return "a list"
@@ -91,4 +101,8 @@ def _described(value: Any) -> str:
     return getattr(value, "text", None) or (str(value).lower() if isinstance(value, bool) else repr(value)[:60])
 
 
-_REPORTERS: dict[str, Reporter] = {"missing": _missing, "extra_forbidden": _unknown, "literal_error": _choice}
+_ERROR_REPORTERS: dict[str, ErrorReporter] = {
+    "missing": _report_missing_key,
+    "extra_forbidden": _report_unknown_key,
+    "literal_error": _report_invalid_choice,
+}

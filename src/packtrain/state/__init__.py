@@ -5,23 +5,23 @@ events in any order, any number of times. Pure: no files, no clock. Not here: wh
 (`supervise.policies`).
 """
 
-from packtrain.state.execution import Attempt, Stage
-from packtrain.state.job import JobState, Verdict
-from packtrain.state.outcomes import Finding, Record
+from packtrain.state.execution import Execution, Stage
+from packtrain.state.job import JobResult, JobState
+from packtrain.state.outcomes import ExecutionOutcome, OutcomeIndex
 from packtrain.state.run import RunState, fold
-from packtrain.state.transitions import ATTEMPT_TRANSITIONS, LIVE, AttemptStatus, JobStatus
+from packtrain.state.transitions import EXECUTION_TRANSITIONS, LIVE_STATUSES, ExecutionStatus, JobStatus
 
 __all__ = [
-    "ATTEMPT_TRANSITIONS",
-    "LIVE",
-    "Attempt",
-    "AttemptStatus",
-    "Finding",
+    "EXECUTION_TRANSITIONS",
+    "LIVE_STATUSES",
+    "Execution",
+    "ExecutionOutcome",
+    "ExecutionStatus",
+    "JobResult",
     "JobState",
     "JobStatus",
-    "Record",
+    "OutcomeIndex",
     "RunState",
     "Stage",
-    "Verdict",
     "fold",
 ]

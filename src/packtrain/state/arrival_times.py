@@ -5,71 +5,73 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from packtrain.events import Event, kinds
-from packtrain.state.execution import Attempt
+from packtrain.state.execution import Execution
 
-_FAR_KINDS = frozenset({kinds.METRIC, kinds.PROGRESS})
-_BEGIN_KINDS = frozenset({kinds.ATTEMPT_PLACED, kinds.ATTEMPT_STARTED, kinds.STAGE_STARTED})
-_END_KINDS = frozenset({kinds.ATTEMPT_ENDED, kinds.ATTEMPT_GONE, kinds.ATTEMPT_STOPPED, kinds.ATTEMPT_HELD})
-_NOTHING: dict[str, float] = {}  # of what was shed; never changed
+_PROGRESS_KINDS = frozenset({kinds.METRIC, kinds.PROGRESS})
+_START_KINDS = frozenset({kinds.EXECUTION_STARTED, kinds.AGENT_STARTED, kinds.STAGE_STARTED})
+_END_KINDS = frozenset({kinds.AGENT_ENDED, kinds.ATTEMPT_GONE, kinds.EXECUTION_INTERRUPTED, kinds.ATTEMPT_HELD})
+_EMPTY: dict[str, float] = {}  # of what was shed; never changed
 
 
 @dataclass(slots=True)
-class Dates:
+class ArrivalTimes:
     """The first moment of each beginning and end, the last of each word about how far an attempt is."""
 
-    _told: dict[str, float] = field(default_factory=dict)  # by agent or decision
-    _begins: dict[str, float] = field(default_factory=dict)  # see `_begin_key`
-    _ends: dict[str, float] = field(default_factory=dict)  # see `_end_key`
+    _progress_at: dict[str, float] = field(default_factory=dict)  # by agent or decision
+    _started_at: dict[str, float] = field(default_factory=dict)  # see `_begin_key`
+    _ended_at: dict[str, float] = field(default_factory=dict)  # see `_end_key`
 
-    def apply(self, event: Event, arrived: float) -> None:
-        if event.kind in _FAR_KINDS:
-            self._told[event.emitter] = max(arrived, self._told.get(event.emitter, arrived))
-        if event.kind in _BEGIN_KINDS:
-            key = _begin_key(event)
-            self._begins[key] = min(arrived, self._begins.get(key, arrived))
-        if event.kind in _END_KINDS and not _ended_nothing(event):
+    def apply(self, event: Event, received_at: float) -> None:
+        if event.kind in _PROGRESS_KINDS:
+            self._progress_at[event.emitter] = max(received_at, self._progress_at.get(event.emitter, received_at))
+        if event.kind in _START_KINDS:
+            key = _start_key(event)
+            self._started_at[key] = min(received_at, self._started_at.get(key, received_at))
+        if event.kind in _END_KINDS and not _precedes_execution(event):
             key = _end_key(event)
-            self._ends[key] = min(arrived, self._ends.get(key, arrived))
+            self._ended_at[key] = min(received_at, self._ended_at.get(key, received_at))
 
-    def glimpsed(self, decision: str, now: float) -> None:
-        self._told[decision] = now
+    def record_progress(self, attempt_id: str, now: float) -> None:
+        self._progress_at[attempt_id] = now
 
-    def told_at(self, who: str) -> float:
+    def progress_at(self, source_id: str) -> float:
         """Of an agent, or of a decision by its engine; 0: never."""
-        return self._told.get(who, 0.0)
+        return self._progress_at.get(source_id, 0.0)
 
-    def of(self, attempt: Attempt, stage: str) -> dict[str, float]:
+    def times_of(self, execution: Execution, stage: str) -> dict[str, float]:
         """Those of an attempt that is in a stage; 0 where there is none yet."""
-        began = self._begins.get(f"{attempt.decision}/{attempt.start}") or self._begins.get(attempt.emitter, 0.0)
-        told = max(self.told_at(attempt.emitter), self.told_at(attempt.decision))
-        in_stage = self._begins.get(f"{attempt.emitter}/{stage}", 0.0)
-        return {"began_at": began, "stage_at": in_stage, "told_at": told, "over_at": self._over_at(attempt)}
+        began = self._started_at.get(f"{execution.attempt_id}/{execution.execution_number}") or self._started_at.get(
+            execution.emitter, 0.0
+        )
+        told = max(self.progress_at(execution.emitter), self.progress_at(execution.attempt_id))
+        in_stage = self._started_at.get(f"{execution.emitter}/{stage}", 0.0)
+        return {"began_at": began, "stage_at": in_stage, "told_at": told, "over_at": self._end_time(execution)}
 
-    def _over_at(self, attempt: Attempt) -> float:
-        if attempt.live:
+    def _end_time(self, execution: Execution) -> float:
+        if execution.is_live:
             return 0.0
-        ends, start = self._ends, f"{attempt.decision}/{attempt.start}"
-        return ends.get(attempt.emitter) or ends.get(start) or ends.get(attempt.decision, 0.0)
+        ends, start = self._ended_at, f"{execution.attempt_id}/{execution.execution_number}"
+        return ends.get(execution.emitter) or ends.get(start) or ends.get(execution.attempt_id, 0.0)
 
-    def shed(self) -> None:
-        self._told = self._begins = self._ends = _NOTHING
+    def clear(self) -> None:
+        self._progress_at = self._started_at = self._ended_at = _EMPTY
 
 
-def _ended_nothing(event: Event) -> bool:
+def _precedes_execution(event: Event) -> bool:
     """A pool took back what it was still moving files for: there was no start yet."""
-    return event.kind == kinds.ATTEMPT_STOPPED and not event.data.get("start")
+    return event.kind == kinds.EXECUTION_INTERRUPTED and not event.data.get("execution")
 
 
-def _begin_key(event: Event) -> str:
+def _start_key(event: Event) -> str:
     """Of an agent, of its stage, or of a start."""
-    if event.kind == kinds.ATTEMPT_PLACED:
-        return f"{event.data['decision']}/{event.data.get('start')}"
-    return event.emitter if event.kind == kinds.ATTEMPT_STARTED else f"{event.emitter}/{event.data.get('stage')}"
+    if event.kind == kinds.EXECUTION_STARTED:
+        return f"{event.data['attempt']}/{event.data.get('start')}"
+    return event.emitter if event.kind == kinds.AGENT_STARTED else f"{event.emitter}/{event.data.get('stage')}"
 
 
 def _end_key(event: Event) -> str:
     """Of an agent, of a start, or of a whole decision."""
-    if event.kind == kinds.ATTEMPT_ENDED:
+    if event.kind == kinds.AGENT_ENDED:
         return event.emitter
-    start = event.data.get("start") if event.kind != kinds.ATTEMPT_GONE else None
-    return f"{event.data['decision']}/{start}" if start else str(event.data["decision"])
+    start = event.data.get("execution") if event.kind != kinds.ATTEMPT_GONE else None
+    return f"{event.data['attempt']}/{start}" if start else str(event.data["attempt"])

@@ -8,60 +8,60 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from packtrain.events import FAILURE_KINDS, Event, Failure, kinds
-from packtrain.state.pool_events import Hold, Start
-from packtrain.state.training_progress import Training
-from packtrain.state.transitions import ATTEMPT_TRANSITIONS, LIVE, AttemptStatus, Trigger
+from packtrain.state.pool_events import Hold, PoolExecution
+from packtrain.state.training_progress import TrainingProgress
+from packtrain.state.transitions import EXECUTION_TRANSITIONS, LIVE_STATUSES, ExecutionStatus, Trigger
 
 STAGES = ("probe", "fetch", "unpack", "steps", "check", "sync", "clean")
-_BY_EXIT_CODE = {row.exit_code: kind for kind, row in FAILURE_KINDS.items()}
-_MANY = frozenset({kinds.PROGRESS, kinds.STEP_STARTED, kinds.CHECKPOINT_SAVED})
+_KIND_BY_EXIT_CODE = {row.exit_code: kind for kind, row in FAILURE_KINDS.items()}
+_COALESCED_KINDS = frozenset({kinds.PROGRESS, kinds.STEP_STARTED, kinds.CHECKPOINT_SAVED})
 _TERMINATED = "terminated"
-_OUTCOMES = {"succeeded": Trigger.SUCCEEDED, "continue": Trigger.LEFT}
+_OUTCOME_TRIGGERS = {"succeeded": Trigger.AGENT_SUCCEEDED, "requeued": Trigger.AGENT_REQUEUED}
 
 
 class Stage(NamedTuple):
     name: str
-    seconds: float | None = None  # None while it lasts
+    duration_s: float | None = None  # None while it lasts
     data: Mapping[str, Any] = MappingProxyType({})  # what it counted: bytes, files, source, …
 
 
 @dataclass(frozen=True)
-class Attempt:
-    decision: str
+class Execution:
+    attempt_id: str
     emitter: str  # "" while no agent has spoken
-    status: AttemptStatus
+    status: ExecutionStatus
     number: int = 0  # 1, 2, … within the job
     host: str = ""  # as the machine calls itself
-    machine: str = ""  # as the pool calls it
+    node: str = ""  # as the pool calls it
     site: str = ""
-    native: str = ""
-    started: float | None = None  # the worker's clock, for people
+    native_id: str = ""
+    worker_started_at: float | None = None  # the worker's clock, for people
     stages: tuple[Stage, ...] = ()
     progress: Mapping[str, Any] = field(default_factory=dict)  # of the current stage
-    training: Training = field(default_factory=Training)  # what the program reported
-    step: str = ""  # the newest that was started
+    training: TrainingProgress = field(default_factory=TrainingProgress)  # what the program reported
+    step_name: str = ""  # the newest that was started
     checkpoint: Mapping[str, Any] = field(default_factory=dict)  # the newest that stands at the destination
-    restored: Mapping[str, Any] = field(default_factory=dict)  # the one that it went on from
+    restored_checkpoint: Mapping[str, Any] = field(default_factory=dict)  # the one that it went on from
     notices: tuple[str, ...] = ()
     failure: Failure | None = None
     exit_code: int | None = None
-    ended: Mapping[str, Any] = field(default_factory=dict)  # the agent's last word
-    start: int = 0  # which start of its decision, in a pool that starts again by itself
+    agent_result: Mapping[str, Any] = field(default_factory=dict)  # the agent's last word
+    execution_number: int = 0  # which start of its decision, in a pool that starts again by itself
     hold: Hold | None = None  # why the engine keeps it back
-    amendment: Mapping[str, Any] = field(default_factory=dict)  # what it was given otherwise than planned
+    overrides: Mapping[str, Any] = field(default_factory=dict)  # what it was given otherwise than planned
     copy_of: str = ""  # the decision whose attempt was late, when this one was started beside it
     # When these reached the store, by its clock:
-    began_at: float = field(default=0.0, compare=False)  # that it is on a machine; 0: it is not, or nobody said so
-    stage_at: float = field(default=0.0, compare=False)  # the beginning of its stage; 0: nobody told it
-    told_at: float = field(default=0.0, compare=False)  # how far it is; 0: nobody told it
-    over_at: float = field(default=0.0, compare=False)  # its end; 0: it lives
+    started_at: float = field(default=0.0, compare=False)  # that it is on a machine; 0: it is not, or nobody said so
+    stage_started_at: float = field(default=0.0, compare=False)  # the beginning of its stage; 0: nobody told it
+    progress_at: float = field(default=0.0, compare=False)  # how far it is; 0: nobody told it
+    ended_at: float = field(default=0.0, compare=False)  # its end; 0: it lives
 
     @property
-    def live(self) -> bool:
-        return self.status in LIVE
+    def is_live(self) -> bool:
+        return self.status in LIVE_STATUSES
 
     @property
-    def metric(self) -> Mapping[str, Any]:
+    def metrics(self) -> Mapping[str, Any]:
         """The newest value of every name that the program reported."""
         return self.training.values
 
@@ -70,153 +70,160 @@ class Attempt:
         return self.stages[-1].name if self.stages else ""
 
     @property
-    def reached(self) -> int:
+    def checkpoint_step(self) -> int:
         """The training step that its successor can go on from; -1 if it saved nothing."""
         step = self.checkpoint.get("step")
         return step if isinstance(step, int) else -1
 
     @property
-    def seconds(self) -> float:
+    def agent_duration_s(self) -> float:
         """The worker's own count; what has ended, while it runs."""
-        return float(self.ended.get("seconds") or sum(s.seconds or 0.0 for s in self.stages))
+        return float(self.agent_result.get("seconds") or sum(s.duration_s or 0.0 for s in self.stages))
 
 
-def fraction_of(attempt: Attempt) -> float | None:
+def stage_fraction(execution: Execution) -> float | None:
     """How far the current stage is, where somebody said it: 0 to 1."""
-    if attempt.stage == "steps":
-        return attempt.training.fraction
-    done, total = attempt.progress.get("done"), attempt.progress.get("total")
+    if execution.stage == "steps":
+        return execution.training.fraction
+    done, total = execution.progress.get("done"), execution.progress.get("total")
     if not isinstance(done, (int, float)) or not isinstance(total, (int, float)) or total <= 0:
         return None
     return min(1.0, done / total)
 
 
 @dataclass(slots=True)
-class Heard:
+class AgentEvents:
     """An agent's words. Progress, step and checkpoint keep only the newest by seq: there are many."""
 
     emitter: str
-    life: dict[int, Event] = field(default_factory=dict)
-    newest: dict[str, Event] = field(default_factory=dict)
-    training: Training = field(default_factory=Training)
-    decision: str = ""
-    began: float = 0.0  # by its own clock
+    lifecycle: dict[int, Event] = field(default_factory=dict)
+    latest: dict[str, Event] = field(default_factory=dict)
+    training: TrainingProgress = field(default_factory=TrainingProgress)
+    attempt_id: str = ""
+    worker_started_at: float = 0.0  # by its own clock
 
     def add(self, event: Event) -> None:
-        if event.kind == kinds.ATTEMPT_STARTED:
-            self.decision, self.began = str(event.data.get("decision", "")), event.wall
+        if event.kind == kinds.AGENT_STARTED:
+            self.attempt_id, self.worker_started_at = str(event.data.get("attempt", "")), event.wall
         if event.kind == kinds.METRIC:
             self.training.add(event)
-        elif event.kind in _MANY:
-            known = self.newest.get(event.kind)
+        elif event.kind in _COALESCED_KINDS:
+            known = self.latest.get(event.kind)
             if known is None or known.seq < event.seq:
-                self.newest[event.kind] = event
+                self.latest[event.kind] = event
         else:
-            self.life[event.seq] = event
+            self.lifecycle[event.seq] = event
 
-    def ordered(self) -> list[Event]:
-        return [self.life[seq] for seq in sorted(self.life)]
+    def sorted_lifecycle(self) -> list[Event]:
+        return [self.lifecycle[seq] for seq in sorted(self.lifecycle)]
 
 
 @dataclass(frozen=True, slots=True)
-class Submission:
+class Attempt:
     """A decision to make an attempt."""
 
     id: str
     order: tuple[int, int]  # (epoch, seq) of the decision
-    amendment: Mapping[str, Any] = field(default_factory=dict)
+    overrides: Mapping[str, Any] = field(default_factory=dict)
     copy_of: str = ""
-    why: str = ""
+    reason: str = ""
 
 
-class Told(NamedTuple):
+class EngineEvents(NamedTuple):
     """What the engine said of a submission."""
 
-    confirmed: Event | None = None
-    gone: Event | None = None
+    submitted_event: Event | None = None
+    gone_event: Event | None = None
     hold: Hold | None = None  # one that lasts
 
 
-def changed(known: Attempt, **changes: Any) -> Attempt:
+def copy_with(execution: Execution, **changes: Any) -> Execution:
     """As `dataclasses.replace`, which takes ten times as long: this is done for every event of every job."""
-    made = object.__new__(Attempt)
-    made.__dict__.update(known.__dict__)
+    made = object.__new__(Execution)
+    made.__dict__.update(execution.__dict__)
     made.__dict__.update(changes)
     return made
 
 
-_NO_ATTEMPT = Attempt("", "", AttemptStatus.DECIDED)
+_BLANK_EXECUTION = Execution("", "", ExecutionStatus.SUBMITTING)
 
 
-def attempt_of(submission: Submission, told: Told, heard: Heard | None, start: Start | None = None) -> Attempt:
+def build_execution(
+    attempt: Attempt,
+    engine_events: EngineEvents,
+    agent_events: AgentEvents | None,
+    pool_execution: PoolExecution | None = None,
+) -> Execution:
     """The attempt of a decision, by one agent or by none yet; in a pool, during one of its starts."""
-    life = heard.ordered() if heard else []
-    status = AttemptStatus.DECIDED
-    for trigger in _triggers(told, life, start):
-        status = ATTEMPT_TRANSITIONS[status].get(trigger, status)
+    life = agent_events.sorted_lifecycle() if agent_events else []
+    status = ExecutionStatus.SUBMITTING
+    for trigger in _find_triggers(engine_events, life, pool_execution):
+        status = EXECUTION_TRANSITIONS[status].get(trigger, status)
     said = {event.kind: event.data for event in life}
-    started, ended = said.get(kinds.ATTEMPT_STARTED, {}), said.get(kinds.ATTEMPT_ENDED, {})
-    confirmed = told.confirmed.data if told.confirmed else {}
-    placed = start.placed.data if start and start.placed else {}
-    stages = _stages(life)
-    return changed(
-        _NO_ATTEMPT,
-        decision=submission.id,
-        emitter=heard.emitter if heard else "",
+    started, ended = said.get(kinds.AGENT_STARTED, {}), said.get(kinds.AGENT_ENDED, {})
+    confirmed = engine_events.submitted_event.data if engine_events.submitted_event else {}
+    placed = pool_execution.start_event.data if pool_execution and pool_execution.start_event else {}
+    stages = _build_stages(life)
+    return copy_with(
+        _BLANK_EXECUTION,
+        decision=attempt.id,
+        emitter=agent_events.emitter if agent_events else "",
         status=status,
         host=started.get("host", "") or placed.get("host", ""),
         machine=str(placed.get("host", "") or started.get("host", "")).rpartition("@")[2],
         site=started.get("site", "") or placed.get("site", "") or confirmed.get("site", ""),
         native=confirmed.get("native", ""),
-        started=heard.began if heard and started else None,
+        started=agent_events.worker_started_at if agent_events and started else None,
         stages=stages,
         notices=tuple(e.data.get("text", "") for e in life if e.kind == kinds.NOTICE),
-        failure=_failure(status, stages, ended, _end_of(told, start)),
-        exit_code=_exit_code(ended, told.gone),
+        failure=_find_failure(status, stages, ended, _pool_end_data(engine_events, pool_execution)),
+        exit_code=_find_exit_code(ended, engine_events.gone_event),
         ended=ended,
         restored=said.get(kinds.CHECKPOINT_RESTORED, {}),
-        start=start.number if start else 0,
-        hold=told.hold if status is AttemptStatus.HELD else None,
-        amendment=submission.amendment,
-        copy_of=submission.copy_of,
-        **_newest(heard, stages),
+        start=pool_execution.number if pool_execution else 0,
+        hold=engine_events.hold if status is ExecutionStatus.HELD else None,
+        amendment=attempt.overrides,
+        copy_of=attempt.copy_of,
+        **_latest_fields(agent_events, stages),
     )
 
 
-def _triggers(told: Told, life: list[Event], start: Start | None) -> Iterator[Trigger]:
+def _find_triggers(
+    engine_events: EngineEvents, lifecycle: list[Event], pool_execution: PoolExecution | None
+) -> Iterator[Trigger]:
     """An agent's success does not count if the pool ended that start before the outputs were home."""
-    stopped = start is not None and start.stopped is not None
-    if told.confirmed:
-        yield Trigger.CONFIRMED
-    if start and start.placed:
-        yield Trigger.PLACED
-    for event in life:
-        if event.kind == kinds.ATTEMPT_STARTED:
-            yield Trigger.STARTED
-        elif event.kind == kinds.ATTEMPT_ENDED and not (stopped and event.data.get("outcome") == "succeeded"):
-            yield _OUTCOMES.get(event.data.get("outcome", ""), Trigger.FAILED)
+    stopped = pool_execution is not None and pool_execution.end_event is not None
+    if engine_events.submitted_event:
+        yield Trigger.SUBMITTED
+    if pool_execution and pool_execution.start_event:
+        yield Trigger.EXECUTION_STARTED
+    for event in lifecycle:
+        if event.kind == kinds.AGENT_STARTED:
+            yield Trigger.AGENT_STARTED
+        elif event.kind == kinds.AGENT_ENDED and not (stopped and event.data.get("outcome") == "succeeded"):
+            yield _OUTCOME_TRIGGERS.get(event.data.get("outcome", ""), Trigger.AGENT_FAILED)
     if stopped:
-        yield Trigger.STOPPED
-    if told.hold:
+        yield Trigger.EXECUTION_INTERRUPTED
+    if engine_events.hold:
         yield Trigger.HELD
-    if told.gone:
+    if engine_events.gone_event:
         yield Trigger.GONE
 
 
-def _end_of(told: Told, start: Start | None) -> Mapping[str, Any]:
+def _pool_end_data(engine_events: EngineEvents, pool_execution: PoolExecution | None) -> Mapping[str, Any]:
     """What the engine said of its end. That it was removed for a reason counts most, then why it was kept back, then
     how this start ended."""
-    gone = told.gone.data if told.gone else {}
-    if not gone.get("kind") and told.hold:
-        return told.hold.event.data
-    if not gone.get("kind") and start and start.stopped:
-        return start.stopped.data
+    gone = engine_events.gone_event.data if engine_events.gone_event else {}
+    if not gone.get("kind") and engine_events.hold:
+        return engine_events.hold.event.data
+    if not gone.get("kind") and pool_execution and pool_execution.end_event:
+        return pool_execution.end_event.data
     return gone
 
 
-def _stages(life: list[Event]) -> tuple[Stage, ...]:
+def _build_stages(lifecycle: list[Event]) -> tuple[Stage, ...]:
     stages: dict[str, Stage] = {}
-    for event in life:
+    for event in lifecycle:
         name = str(event.data.get("stage", ""))
         if event.kind == kinds.STAGE_STARTED:
             stages.setdefault(name, Stage(name))
@@ -225,32 +232,32 @@ def _stages(life: list[Event]) -> tuple[Stage, ...]:
     return tuple(stages.values())
 
 
-def _newest(heard: Heard | None, stages: tuple[Stage, ...]) -> dict[str, Any]:
-    newest = {kind: event.data for kind, event in heard.newest.items()} if heard else {}
+def _latest_fields(agent_events: AgentEvents | None, stages: tuple[Stage, ...]) -> dict[str, Any]:
+    newest = {kind: event.data for kind, event in agent_events.latest.items()} if agent_events else {}
     progress = newest.get(kinds.PROGRESS, {})
     current = stages[-1].name if stages else ""
     return {
         "progress": progress if progress.get("stage") == current else {},
-        "training": heard.training if heard else Training(),
+        "training": agent_events.training if agent_events else TrainingProgress(),
         "step": newest.get(kinds.STEP_STARTED, {}).get("step", ""),
         "checkpoint": newest.get(kinds.CHECKPOINT_SAVED, {}),
     }
 
 
-def _failure(
-    status: AttemptStatus, stages: tuple[Stage, ...], ended: Mapping[str, Any], told: Mapping[str, Any]
+def _find_failure(
+    status: ExecutionStatus, stages: tuple[Stage, ...], agent_result: Mapping[str, Any], pool_end: Mapping[str, Any]
 ) -> Failure | None:
     """The agent's own words count; where it had none, or only felt that it was ended, what the engine told."""
-    own = Failure.from_data(ended["failure"]) if ended.get("failure") else None
-    explained = own is None or own.kind != _TERMINATED or not told.get("kind")
-    if status is not AttemptStatus.LOST and explained:
+    own = Failure.from_data(agent_result["failure"]) if agent_result.get("failure") else None
+    explained = own is None or own.kind != _TERMINATED or not pool_end.get("kind")
+    if status is not ExecutionStatus.LOST and explained:
         return own
     stage = stages[-1].name if stages else "start"
-    kind = str(told.get("kind") or _BY_EXIT_CODE.get(told.get("exit_code") or 0, "agent_lost"))
-    detail = str(told.get("detail") or "the agent vanished")
-    return Failure.of(kind if kind in FAILURE_KINDS else "agent_lost", stage, f"{detail}, in the stage {stage}")
+    kind = str(pool_end.get("kind") or _KIND_BY_EXIT_CODE.get(pool_end.get("exit_code") or 0, "agent_lost"))
+    detail = str(pool_end.get("detail") or "the agent vanished")
+    return Failure.from_kind(kind if kind in FAILURE_KINDS else "agent_lost", stage, f"{detail}, in the stage {stage}")
 
 
-def _exit_code(ended: Mapping[str, Any], gone: Event | None) -> int | None:
-    code = ended.get("exit_code", gone.data.get("exit_code") if gone else None)
+def _find_exit_code(agent_result: Mapping[str, Any], gone_event: Event | None) -> int | None:
+    code = agent_result.get("exit_code", gone_event.data.get("exit_code") if gone_event else None)
     return None if code is None else int(code)

@@ -6,26 +6,28 @@ from collections.abc import Mapping
 from typing import Any
 
 from packtrain.events import Event, kinds
-from packtrain.state.execution import Attempt, Stage, changed
-from packtrain.state.training_progress import Training, number
+from packtrain.state.execution import Execution, Stage, copy_with
+from packtrain.state.training_progress import TrainingProgress, to_finite_float
 
-_MEASURES = ("step", "total_steps", "epoch", "epochs", "loss")
+_METRIC_KEYS = ("step", "total_steps", "epoch", "epochs", "loss")
 
 
-def glimpsed(attempt: Attempt, seen: Mapping[str, Any]) -> Attempt:
+def apply_progress(execution: Execution, snapshot: Mapping[str, Any]) -> Execution:
     """The attempt with what was seen of it; its own words, where they say more, count."""
-    if not attempt.live or seen.get("decision") != attempt.decision:
-        return attempt
-    stage = str(seen.get("stage") or attempt.stage)
-    stages = attempt.stages if stage in ("", attempt.stage) else (*attempt.stages, Stage(stage))
-    measures = {name: seen[name] for name in _MEASURES if number(seen.get(name)) is not None}
-    measures |= {name: value for name, value in dict(seen.get("metric") or {}).items() if number(value) is not None}
-    training = attempt.training
+    if not execution.is_live or snapshot.get("attempt") != execution.attempt_id:
+        return execution
+    stage = str(snapshot.get("stage") or execution.stage)
+    stages = execution.stages if stage in ("", execution.stage) else (*execution.stages, Stage(stage))
+    measures = {name: snapshot[name] for name in _METRIC_KEYS if to_finite_float(snapshot.get(name)) is not None}
+    measures |= {
+        name: value for name, value in dict(snapshot.get("metric") or {}).items() if to_finite_float(value) is not None
+    }
+    training = execution.training
     if measures and not training.values:
-        training = Training()
+        training = TrainingProgress()
         training.add(Event("", "", "", 1, kinds.METRIC, 0.0, 0.0, measures))
-    progress = attempt.progress
-    if seen.get("done") is not None:
-        progress = {"stage": stage, "done": seen["done"], "total": seen.get("total"), "unit": "bytes"}
-    saved = seen.get("checkpoint") or attempt.checkpoint
-    return changed(attempt, stages=stages, progress=progress, training=training, checkpoint=saved)
+    progress = execution.progress
+    if snapshot.get("done") is not None:
+        progress = {"stage": stage, "done": snapshot["done"], "total": snapshot.get("total"), "unit": "bytes"}
+    saved = snapshot.get("checkpoint") or execution.checkpoint
+    return copy_with(execution, stages=stages, progress=progress, training=training, checkpoint=saved)

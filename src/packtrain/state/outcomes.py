@@ -13,172 +13,174 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from packtrain.events import Failure
-from packtrain.state.execution import Attempt
+from packtrain.state.execution import Execution
 from packtrain.state.job import JobState
-from packtrain.state.timing import Pace, on_machine, progress_of, site_of
-from packtrain.state.transitions import AttemptStatus
+from packtrain.state.timing import TimingStats, current_training_step, execution_site, slot_seconds
+from packtrain.state.transitions import ExecutionStatus
 
-_DIFFERENT = re.compile(r"0x[0-9a-f]+|\d+")  # what may differ between failures that are alike
-_LONGEST = 300
+_VARYING_PARTS = re.compile(r"0x[0-9a-f]+|\d+")  # what may differ between failures that are alike
+_MAX_DETAIL_CHARS = 300
 
-Signature = tuple[str, str, str]
+FailureSignature = tuple[str, str, str]
 
 
-def signature(failure: Failure) -> Signature:
+def failure_signature(failure: Failure) -> FailureSignature:
     """The same for failures that are alike."""
-    return failure.kind, failure.stage, _DIFFERENT.sub("#", failure.detail)[:_LONGEST]
+    return failure.kind, failure.stage, _VARYING_PARTS.sub("#", failure.detail)[:_MAX_DETAIL_CHARS]
 
 
-class Finding(NamedTuple):
+class ExecutionOutcome(NamedTuple):
     """What one attempt tells."""
 
     job: str
     number: int
     site: str
-    machine: str
-    at: float
+    node: str
+    ended_at: float
     failure: Failure | None  # None: it succeeded, or left
-    succeeded: bool = False
+    has_succeeded: bool = False
 
     @property
-    def is_fault_of_place(self) -> bool:
-        return self.failure is not None and self.failure.is_of_place
+    def is_site_fault(self) -> bool:
+        return self.failure is not None and self.failure.is_site_fault
 
 
-def _by_age(finding: Finding) -> tuple[float, str, int]:
-    return finding.at, finding.job, finding.number
+def _age_key(outcome: ExecutionOutcome) -> tuple[float, str, int]:
+    return outcome.ended_at, outcome.job, outcome.number
 
 
 @dataclass
-class Place:
+class LocationOutcomes:
     """A site or a machine: when attempts ended well there, and which ones it spoiled."""
 
-    good: list[float] = field(default_factory=list)  # in order
-    faults: list[Finding] = field(default_factory=list)  # the oldest first
+    success_times: list[float] = field(default_factory=list)  # in order
+    faults: list[ExecutionOutcome] = field(default_factory=list)  # the oldest first
 
     @property
-    def newest(self) -> float:
+    def last_fault_at(self) -> float:
         """Of the faults."""
-        return self.faults[-1].at if self.faults else -math.inf
+        return self.faults[-1].ended_at if self.faults else -math.inf
 
-    def spoil(self, finding: Finding) -> None:
-        insort(self.faults, finding, key=_by_age)
+    def add_fault(self, outcome: ExecutionOutcome) -> None:
+        insort(self.faults, outcome, key=_age_key)
 
-    def forgive(self, finding: Finding) -> None:
-        del self.faults[bisect_left(self.faults, _by_age(finding), key=_by_age)]
+    def remove_fault(self, outcome: ExecutionOutcome) -> None:
+        del self.faults[bisect_left(self.faults, _age_key(outcome), key=_age_key)]
 
-    def faults_since(self, when: float) -> list[Finding]:
-        return self.faults[bisect_left(self.faults, (when, "", 0), key=_by_age) :]
+    def faults_since(self, since_at: float) -> list[ExecutionOutcome]:
+        return self.faults[bisect_left(self.faults, (since_at, "", 0), key=_age_key) :]
 
-    def good_since(self, when: float) -> int:
-        return len(self.good) - bisect_left(self.good, when)
+    def count_successes_since(self, since_at: float) -> int:
+        return len(self.success_times) - bisect_left(self.success_times, since_at)
 
 
 @dataclass
-class Record:
-    sites: defaultdict[str, Place] = field(default_factory=lambda: defaultdict(Place))
-    machines: defaultdict[str, Place] = field(default_factory=lambda: defaultdict(Place))
-    mistakes: dict[Signature, set[Finding]] = field(default_factory=dict)  # blamed on the user
-    faults: dict[Signature, set[Finding]] = field(default_factory=dict)  # of places
-    successes: int = 0
-    failures: int = 0  # attempts that cost their job one
+class OutcomeIndex:
+    sites: defaultdict[str, LocationOutcomes] = field(default_factory=lambda: defaultdict(LocationOutcomes))
+    nodes: defaultdict[str, LocationOutcomes] = field(default_factory=lambda: defaultdict(LocationOutcomes))
+    user_errors: dict[FailureSignature, set[ExecutionOutcome]] = field(default_factory=dict)  # blamed on the user
+    site_faults: dict[FailureSignature, set[ExecutionOutcome]] = field(default_factory=dict)  # of places
+    n_successes: int = 0
+    n_failures: int = 0  # attempts that cost their job one
     wasted_s: float = 0.0  # what these took
-    progress: dict[str, int] = field(default_factory=dict)  # the furthest training step, by job
-    spoiled: set[str] = field(default_factory=set)  # names of sites and machines that have, or had, faults
-    pace: Pace = field(default_factory=Pace)
-    _of_job: dict[str, tuple[tuple[Finding, ...], int, float]] = field(default_factory=dict)
+    furthest_steps: dict[str, int] = field(default_factory=dict)  # the furthest training step, by job
+    faulty_locations: set[str] = field(default_factory=set)  # names of sites and machines that have, or had, faults
+    timing: TimingStats = field(default_factory=TimingStats)
+    _by_job: dict[str, tuple[tuple[ExecutionOutcome, ...], int, float]] = field(default_factory=dict)
 
-    def draw(self, job: JobState) -> None:
+    def update(self, job: JobState) -> None:
         """Replace what is known of one job."""
-        if job.is_fresh and job.id not in self._of_job:
-            self.pace.waiting.add(job.id)
+        if job.is_newly_submitted and job.id not in self._by_job:
+            self.timing.waiting_jobs.add(job.id)
             return
-        self.pace.draw(job)
-        over = len(job.live) < len(job.attempts) or bool(job.moves)
-        found, spent = (tuple(findings(job)), job.spent) if over else ((), ())
-        wasted = sum(on_machine(job, attempt) for attempt in spent)
+        self.timing.update(job)
+        over = len(job.live_executions) < len(job.executions) or bool(job.moves)
+        found, spent = (tuple(outcomes_from_job(job)), job.counted_failures) if over else ((), ())
+        wasted = sum(slot_seconds(job, attempt) for attempt in spent)
         self._replace(job.id, found, len(spent), wasted)
-        self.progress[job.id] = max((progress_of(attempt) for attempt in job.recent), default=-1)
+        self.furthest_steps[job.id] = max(
+            (current_training_step(attempt) for attempt in job.recent_executions), default=-1
+        )
 
-    def further(self, job: JobState) -> None:
+    def update_progress(self, job: JobState) -> None:
         """The same, of one that only got further: where it runs and what it cost so far is known."""
-        if self.pace.further(job):
-            under = self.pace.running[job.id]
-            self.progress[job.id] = max(self.progress[job.id], under.step if under else -1)
+        if self.timing.update_progress(job):
+            under = self.timing.running_jobs[job.id]
+            self.furthest_steps[job.id] = max(self.furthest_steps[job.id], under.training_step if under else -1)
         else:
-            self.draw(job)
+            self.update(job)
 
-    def _replace(self, job: str, found: tuple[Finding, ...], failures: int, wasted: float) -> None:
-        known, failures_before, wasted_before = self._of_job.get(job, ((), 0, 0.0))
-        self._of_job[job] = (found, failures, wasted)
-        self.failures += failures - failures_before
-        self.wasted_s += wasted - wasted_before
-        if found != known:
+    def _replace(self, job: str, outcomes: tuple[ExecutionOutcome, ...], n_failures: int, wasted_s: float) -> None:
+        known, failures_before, wasted_before = self._by_job.get(job, ((), 0, 0.0))
+        self._by_job[job] = (outcomes, n_failures, wasted_s)
+        self.n_failures += n_failures - failures_before
+        self.wasted_s += wasted_s - wasted_before
+        if outcomes != known:
             for finding in known:
                 self._remove(finding)
-            for finding in found:
+            for finding in outcomes:
                 self._add(finding)
 
-    def _places(self, finding: Finding) -> Iterator[Place]:
-        if finding.site:
-            yield self.sites[finding.site]
-        if finding.machine:
-            yield self.machines[finding.machine]
+    def _locations_of(self, outcome: ExecutionOutcome) -> Iterator[LocationOutcomes]:
+        if outcome.site:
+            yield self.sites[outcome.site]
+        if outcome.node:
+            yield self.nodes[outcome.node]
 
-    def _alike(self, finding: Finding) -> Iterator[set[Finding]]:
+    def _signature_groups(self, outcome: ExecutionOutcome) -> Iterator[set[ExecutionOutcome]]:
         """Those that are alike, where that matters."""
-        if finding.failure and finding.failure.blame == "user":
-            yield self.mistakes.setdefault(signature(finding.failure), set())
-        if finding.failure and finding.failure.is_of_place:
-            yield self.faults.setdefault(signature(finding.failure), set())
+        if outcome.failure and outcome.failure.blame == "user":
+            yield self.user_errors.setdefault(failure_signature(outcome.failure), set())
+        if outcome.failure and outcome.failure.is_site_fault:
+            yield self.site_faults.setdefault(failure_signature(outcome.failure), set())
 
-    def _add(self, finding: Finding) -> None:
-        self.successes += finding.succeeded
-        for place in self._places(finding):
-            if finding.failure is None:
-                insort(place.good, finding.at)
-            elif finding.is_fault_of_place:
-                place.spoil(finding)
-                self.spoiled.update((finding.site, finding.machine))
-        for alike in self._alike(finding):
-            alike.add(finding)
+    def _add(self, outcome: ExecutionOutcome) -> None:
+        self.n_successes += outcome.has_succeeded
+        for place in self._locations_of(outcome):
+            if outcome.failure is None:
+                insort(place.success_times, outcome.ended_at)
+            elif outcome.is_site_fault:
+                place.add_fault(outcome)
+                self.faulty_locations.update((outcome.site, outcome.node))
+        for alike in self._signature_groups(outcome):
+            alike.add(outcome)
 
-    def _remove(self, finding: Finding) -> None:
-        self.successes -= finding.succeeded
-        for place in self._places(finding):
-            if finding.failure is None:
-                del place.good[bisect_left(place.good, finding.at)]
-            elif finding.is_fault_of_place:
-                place.forgive(finding)
-        for alike in self._alike(finding):
-            alike.discard(finding)
+    def _remove(self, outcome: ExecutionOutcome) -> None:
+        self.n_successes -= outcome.has_succeeded
+        for place in self._locations_of(outcome):
+            if outcome.failure is None:
+                del place.success_times[bisect_left(place.success_times, outcome.ended_at)]
+            elif outcome.is_site_fault:
+                place.remove_fault(outcome)
+        for alike in self._signature_groups(outcome):
+            alike.discard(outcome)
 
-    def wasted_of(self, job: str) -> float:
-        return self._of_job[job][2] if job in self._of_job else 0.0
+    def job_wasted_s(self, job: str) -> float:
+        return self._by_job[job][2] if job in self._by_job else 0.0
 
 
-def findings(job: JobState) -> Iterator[Finding]:
+def outcomes_from_job(job: JobState) -> Iterator[ExecutionOutcome]:
     """Of the attempts that are over and that no supervisor ended, except for being late; and of those that it is about
     to end for that: the next one must not come to the same machine."""
     moves = job.moves
-    for attempt in job.recent:
-        moved = moves.get(attempt.decision)
-        if moved is not None and attempt.status is not AttemptStatus.SUCCEEDED:
-            yield _slowness(job, attempt, moved)
-        elif moved is not None or not (attempt.live or job.cancel_decided(attempt.decision)):
-            yield from _ending(job, attempt)
+    for attempt in job.recent_executions:
+        moved = moves.get(attempt.attempt_id)
+        if moved is not None and attempt.status is not ExecutionStatus.SUCCEEDED:
+            yield _slow_outcome(job, attempt, moved)
+        elif moved is not None or not (attempt.is_live or job.has_cancel_decision(attempt.attempt_id)):
+            yield from _end_outcome(job, attempt)
 
 
-def _slowness(job: JobState, attempt: Attempt, moved: Mapping[str, Any]) -> Finding:
+def _slow_outcome(job: JobState, execution: Execution, move_data: Mapping[str, Any]) -> ExecutionOutcome:
     """Of a slow machine nothing is learned about its site."""
-    site = site_of(attempt) if moved.get("avoid_sites") else ""
-    slow = Failure.of("too_slow", attempt.stage, str(moved.get("reason", "")))
-    return Finding(job.id, attempt.number, site, attempt.machine, attempt.over_at or job.changed_at, slow)
+    site = execution_site(execution) if move_data.get("avoid_sites") else ""
+    slow = Failure.from_kind("too_slow", execution.stage, str(move_data.get("reason", "")))
+    return ExecutionOutcome(job.id, execution.number, site, execution.node, execution.ended_at or job.changed_at, slow)
 
 
-def _ending(job: JobState, attempt: Attempt) -> Iterator[Finding]:
-    succeeded = attempt.status is AttemptStatus.SUCCEEDED
-    ended_well = succeeded or attempt.status is AttemptStatus.LEFT
-    if ended_well or attempt.failure:
-        failure, place = None if ended_well else attempt.failure, (site_of(attempt), attempt.machine)
-        yield Finding(job.id, attempt.number, *place, attempt.over_at, failure, succeeded)
+def _end_outcome(job: JobState, execution: Execution) -> Iterator[ExecutionOutcome]:
+    succeeded = execution.status is ExecutionStatus.SUCCEEDED
+    ended_well = succeeded or execution.status is ExecutionStatus.REQUEUED
+    if ended_well or execution.failure:
+        failure, place = None if ended_well else execution.failure, (execution_site(execution), execution.node)
+        yield ExecutionOutcome(job.id, execution.number, *place, execution.ended_at, failure, succeeded)

@@ -12,119 +12,127 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeVar
 
 from packtrain.events import Event, kinds
-from packtrain.state.pool_time import Doing, Mark, PoolTimes, mark_of, times_between
+from packtrain.state.pool_time import PhaseChange, PoolPhase, PoolTimes, compute_pool_times, phase_change_from_event
 
 
-class Speaker(Protocol):
+class HasEmitter(Protocol):
     @property
     def emitter(self) -> str: ...
 
 
-S = TypeVar("S", bound=Speaker)
+S = TypeVar("S", bound=HasEmitter)
 
 
-class Start(NamedTuple):
+class PoolExecution(NamedTuple):
     number: int
-    placed: Event | None = None
-    stopped: Event | None = None
+    start_event: Event | None = None
+    end_event: Event | None = None
 
     @property
     def emitters(self) -> tuple[str, ...]:
-        return tuple(self.stopped.data.get("emitters", ())) if self.stopped else ()
+        return tuple(self.end_event.data.get("emitters", ())) if self.end_event else ()
 
 
 class Hold(NamedTuple):
     event: Event
-    arrived: float  # by the store's clock
+    received_at: float  # by the store's clock
 
     @property
     def seq(self) -> int:
         return self.event.seq
 
     @property
-    def kind(self) -> str:
+    def failure_kind(self) -> str:
         """Of failure."""
         return str(self.event.data.get("kind", ""))
 
     @property
-    def ended_a_start(self) -> bool:
+    def has_ended_execution(self) -> bool:
         """Or it came between two of them."""
-        return bool(self.event.data.get("start"))
+        return bool(self.event.data.get("execution"))
 
 
 @dataclass(slots=True)
-class Stay:
+class PoolEvents:
     """A decision's stay in a pool. Collects in any order; identical events change nothing."""
 
-    _placed: dict[int, Event] = field(default_factory=dict)
-    _stopped: dict[int, Event] = field(default_factory=dict)
-    _turns: dict[int, Event] = field(default_factory=dict)  # held, released and placed, by their place in the log
-    _arrived: dict[int, float] = field(default_factory=dict)
-    _marks: dict[int, Mark] = field(default_factory=dict)  # all of them, by their place in the log
+    _start_events: dict[int, Event] = field(default_factory=dict)
+    _end_events: dict[int, Event] = field(default_factory=dict)
+    _state_changes: dict[int, Event] = field(
+        default_factory=dict
+    )  # held, released and placed, by their place in the log
+    _received_at: dict[int, float] = field(default_factory=dict)
+    _phase_changes: dict[int, PhaseChange] = field(default_factory=dict)  # all of them, by their place in the log
 
-    def add(self, event: Event, arrived: float) -> None:
-        self._marks[event.seq] = mark_of(event)
+    def add(self, event: Event, received_at: float) -> None:
+        self._phase_changes[event.seq] = phase_change_from_event(event)
         if event.kind == kinds.ATTEMPT_TRANSFER:
             return
-        start = int(event.data.get("start") or 0)
-        if event.kind == kinds.ATTEMPT_PLACED:
-            self._placed[start] = event
-        elif start and event.kind in (kinds.ATTEMPT_STOPPED, kinds.ATTEMPT_HELD):
-            self._stopped[start] = event
-        if event.kind != kinds.ATTEMPT_STOPPED:
-            self._turns[event.seq] = event
-            self._arrived.setdefault(event.seq, arrived)
+        start = int(event.data.get("execution") or 0)
+        if event.kind == kinds.EXECUTION_STARTED:
+            self._start_events[start] = event
+        elif start and event.kind in (kinds.EXECUTION_INTERRUPTED, kinds.ATTEMPT_HELD):
+            self._end_events[start] = event
+        if event.kind != kinds.EXECUTION_INTERRUPTED:
+            self._state_changes[event.seq] = event
+            self._received_at.setdefault(event.seq, received_at)
 
     @property
-    def starts(self) -> list[Start]:
-        if not self._placed and not self._stopped:
+    def executions(self) -> list[PoolExecution]:
+        if not self._start_events and not self._end_events:
             return []
-        numbers = sorted({*self._placed, *self._stopped})
-        return [Start(number, self._placed.get(number), self._stopped.get(number)) for number in numbers]
+        numbers = sorted({*self._start_events, *self._end_events})
+        return [
+            PoolExecution(number, self._start_events.get(number), self._end_events.get(number)) for number in numbers
+        ]
 
     @property
     def holds(self) -> list[Hold]:
-        held = (e for _, e in sorted(self._turns.items()) if e.kind == kinds.ATTEMPT_HELD)
-        return [Hold(event, self._arrived[event.seq]) for event in held]
+        held = (e for _, e in sorted(self._state_changes.items()) if e.kind == kinds.ATTEMPT_HELD)
+        return [Hold(event, self._received_at[event.seq]) for event in held]
 
-    def starts_since(self, hold: Hold) -> set[int]:
+    def executions_since(self, hold: Hold) -> set[int]:
         """Those between a hold and the one before it for the same reason."""
-        since = max((one.seq for one in self.holds if one.seq < hold.seq and one.kind == hold.kind), default=0)
-        return {start for start, event in self._placed.items() if since < event.seq < hold.seq}
+        since = max(
+            (one.seq for one in self.holds if one.seq < hold.seq and one.failure_kind == hold.failure_kind), default=0
+        )
+        return {start for start, event in self._start_events.items() if since < event.seq < hold.seq}
 
     @property
-    def hold(self) -> Hold | None:
+    def current_hold(self) -> Hold | None:
         """The one that lasts."""
-        newest = self._turns[max(self._turns)] if self._turns else None
+        newest = self._state_changes[max(self._state_changes)] if self._state_changes else None
         if newest is None or newest.kind != kinds.ATTEMPT_HELD:
             return None
-        return Hold(newest, self._arrived[newest.seq])
+        return Hold(newest, self._received_at[newest.seq])
 
-    def times(self, submitted: float | None, gone: float | None) -> PoolTimes:
+    def compute_times(self, submitted_at: float | None, gone_at: float | None) -> PoolTimes:
         """Where the time went since it was submitted; logs of pools have whole seconds."""
-        marks = sorted(self._marks.items())
+        marks = sorted(self._phase_changes.items())
         first = marks[0][1].wall
-        if gone is not None:
-            marks.append((marks[-1][0] + 1, Mark(gone, Doing.OVER)))
-        since = first if submitted is None else min(first, float(math.floor(submitted)))
-        return times_between(since, marks, {start: event.seq for start, event in self._placed.items()})
+        if gone_at is not None:
+            marks.append((marks[-1][0] + 1, PhaseChange(gone_at, PoolPhase.ENDED)))
+        since = first if submitted_at is None else min(first, float(math.floor(submitted_at)))
+        return compute_pool_times(since, marks, {start: event.seq for start, event in self._start_events.items()})
 
 
-def paired(starts: Sequence[Start], speakers: Sequence[S]) -> Iterator[tuple[Start | None, S | None]]:
+def pair_with_agents(
+    executions: Sequence[PoolExecution], agents: Sequence[S]
+) -> Iterator[tuple[PoolExecution | None, S | None]]:
     """Each start with the agents that spoke in it, in order; `speakers` are in the order of their own clocks."""
-    if len(starts) == 1 and len(speakers) < 2:  # as nearly always
-        yield starts[0], speakers[0] if speakers else None
+    if len(executions) == 1 and len(agents) < 2:  # as nearly always
+        yield executions[0], agents[0] if agents else None
         return
-    known = {emitter: start.number for start in starts for emitter in start.emitters}
-    free = [speaker for speaker in speakers if speaker.emitter not in known]
-    mute = [start for start in starts if start.number not in known.values()]
+    known = {emitter: start.number for start in executions for emitter in start.emitters}
+    free = [speaker for speaker in agents if speaker.emitter not in known]
+    mute = [start for start in executions if start.number not in known.values()]
     for start, speaker in zip(reversed(mute), reversed(free), strict=False):
         known[speaker.emitter] = start.number
-    last = starts[-1].number if starts else 0
-    for start in starts:
-        spoke = [speaker for speaker in speakers if known.get(speaker.emitter, last) == start.number]
+    last = executions[-1].number if executions else 0
+    for start in executions:
+        spoke = [speaker for speaker in agents if known.get(speaker.emitter, last) == start.number]
         yield from ((start, speaker) for speaker in spoke)
         if not spoke:
             yield start, None
-    if not starts:
-        yield from ((None, speaker) for speaker in speakers)
+    if not executions:
+        yield from ((None, speaker) for speaker in agents)

@@ -10,94 +10,98 @@ from typing import NamedTuple
 from packtrain.events import Event, kinds
 
 
-class Doing(Enum):
+class PoolPhase(Enum):
     QUEUE = "queue"
     HELD = "held"
     TRANSFER = "transfer"  # the pool moves files, or waits for its turn to
     SLOT = "slot"  # all else that happens on a machine
-    OVER = "over"
+    ENDED = "over"
 
 
-class Mark(NamedTuple):
+class PhaseChange(NamedTuple):
     """From then on, during this start, that."""
 
     wall: float
-    doing: Doing
-    start: int = 0
+    phase: PoolPhase
+    execution_number: int = 0
 
 
-class Stretch(NamedTuple):
+class SlotTime(NamedTuple):
     """One start's seconds on a machine."""
 
-    transfer: float = 0.0
-    slot: float = 0.0
-    over: bool = False  # False: nobody knows yet how long it will be
+    transfer_s: float = 0.0
+    slot_s: float = 0.0
+    has_ended: bool = False  # False: nobody knows yet how long it will be
 
 
 @dataclass(frozen=True)
 class PoolTimes:
-    queue: float
-    held: float
-    lost: float  # transfers for a start that never came
-    starts: Mapping[int, Stretch]
+    queue_s: float
+    held_s: float
+    wasted_transfer_s: float  # transfers for a start that never came
+    slot_times: Mapping[int, SlotTime]
 
 
-_AFTER = {
-    kinds.ATTEMPT_PLACED: Doing.SLOT,
-    kinds.ATTEMPT_STOPPED: Doing.QUEUE,
-    kinds.ATTEMPT_HELD: Doing.HELD,
-    kinds.ATTEMPT_RELEASED: Doing.QUEUE,
+_PHASE_AFTER = {
+    kinds.EXECUTION_STARTED: PoolPhase.SLOT,
+    kinds.EXECUTION_INTERRUPTED: PoolPhase.QUEUE,
+    kinds.ATTEMPT_HELD: PoolPhase.HELD,
+    kinds.ATTEMPT_RELEASED: PoolPhase.QUEUE,
 }
 
 
-def mark_of(event: Event) -> Mark:
+def phase_change_from_event(event: Event) -> PhaseChange:
     """What an event of the pool's log begins."""
     if event.kind == kinds.ATTEMPT_TRANSFER:
-        doing = Doing.SLOT if event.data["what"] == "finished" else Doing.TRANSFER
+        doing = PoolPhase.SLOT if event.data["what"] == "finished" else PoolPhase.TRANSFER
     else:
-        doing = _AFTER[event.kind]
-    away = doing in (Doing.QUEUE, Doing.HELD)
-    return Mark(event.wall, doing, 0 if away else int(event.data.get("start") or 0))
+        doing = _PHASE_AFTER[event.kind]
+    away = doing in (PoolPhase.QUEUE, PoolPhase.HELD)
+    return PhaseChange(event.wall, doing, 0 if away else int(event.data.get("execution") or 0))
 
 
-def times_between(submitted: float | None, marks: Iterable[tuple[int, Mark]], placed: Mapping[int, int]) -> PoolTimes:
+def compute_pool_times(
+    submitted_at: float | None, phase_changes: Iterable[tuple[int, PhaseChange]], start_positions: Mapping[int, int]
+) -> PoolTimes:
     """`marks` with their places in the log, in order; `placed`: the place at which each start began to run. What lasts
     is not counted: nobody knows the time of the pool now."""
-    walk = _Walk(placed)
-    now = Mark(submitted, Doing.QUEUE) if submitted is not None else None
-    for place, mark in marks:
+    walk = _TimeAccumulator(start_positions)
+    now = PhaseChange(submitted_at, PoolPhase.QUEUE) if submitted_at is not None else None
+    for place, mark in phase_changes:
         if now is not None:
-            walk.spend(now, max(0.0, mark.wall - now.wall))
-            if now.start and mark.start != now.start:
-                walk.leave(now.start, place)
+            walk.add(now, max(0.0, mark.wall - now.wall))
+            if now.execution_number and mark.execution_number != now.execution_number:
+                walk.end_execution(now.execution_number, place)
         now = mark
-    return PoolTimes(walk.queue, walk.held, walk.lost, walk.starts)
+    return PoolTimes(walk.queue_s, walk.held_s, walk.wasted_transfer_s, walk.slot_times)
 
 
-class _Walk:
-    def __init__(self, placed: Mapping[int, int]) -> None:
-        self._placed = placed
-        self.queue = self.held = 0.0
-        self.starts: dict[int, Stretch] = {}
-        self.lost = 0.0
+class _TimeAccumulator:
+    def __init__(self, start_positions: Mapping[int, int]) -> None:
+        self._start_positions = start_positions
+        self.queue_s = self.held_s = 0.0
+        self.slot_times: dict[int, SlotTime] = {}
+        self.wasted_transfer_s = 0.0
 
-    def spend(self, now: Mark, seconds: float) -> None:
-        if now.doing is Doing.QUEUE:
-            self.queue += seconds
-        elif now.doing is Doing.HELD:
-            self.held += seconds
+    def add(self, change: PhaseChange, duration_s: float) -> None:
+        if change.phase is PoolPhase.QUEUE:
+            self.queue_s += duration_s
+        elif change.phase is PoolPhase.HELD:
+            self.held_s += duration_s
         else:
-            self._spend_there(now, seconds)
+            self._add_slot_time(change, duration_s)
 
-    def _spend_there(self, now: Mark, seconds: float) -> None:
-        known = self.starts.get(now.start, Stretch())
-        moved = seconds if now.doing is Doing.TRANSFER else 0.0
-        self.starts[now.start] = Stretch(known.transfer + moved, known.slot + seconds - moved, known.over)
+    def _add_slot_time(self, change: PhaseChange, duration_s: float) -> None:
+        known = self.slot_times.get(change.execution_number, SlotTime())
+        moved = duration_s if change.phase is PoolPhase.TRANSFER else 0.0
+        self.slot_times[change.execution_number] = SlotTime(
+            known.transfer_s + moved, known.slot_s + duration_s - moved, known.has_ended
+        )
 
-    def leave(self, start: int, place: int) -> None:
+    def end_execution(self, execution_number: int, position: int) -> None:
         """A start that ends before it ran has only moved files, in vain; the next one has its number."""
-        if self._placed.get(start, place) < place:
-            self.starts[start] = self.starts[start]._replace(over=True)
+        if self._start_positions.get(execution_number, position) < position:
+            self.slot_times[execution_number] = self.slot_times[execution_number]._replace(has_ended=True)
         else:
-            ended = self.starts.pop(start)
-            self.lost += ended.transfer + ended.slot
+            ended = self.slot_times.pop(execution_number)
+            self.wasted_transfer_s += ended.transfer_s + ended.slot_s

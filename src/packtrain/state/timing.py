@@ -10,277 +10,332 @@ from itertools import accumulate
 from statistics import median
 from typing import NamedTuple, TypeVar
 
-from packtrain.state.execution import Attempt, fraction_of
+from packtrain.state.execution import Execution, stage_fraction
 from packtrain.state.job import JobState
-from packtrain.state.training_progress import number
-from packtrain.state.transitions import AttemptStatus, JobStatus
+from packtrain.state.training_progress import to_finite_float
+from packtrain.state.transitions import ExecutionStatus, JobStatus
 
 V = TypeVar("V")
 
-_MOST_KNOWN = 1000
-_ENOUGH = 0.05  # of a stage: what is done between two reports tells its pace
-_MUCH = 0.1  # of a stage: done since it began, it tells its pace, too
-_MOST_RESTORED = 0.8  # of a training: what is left of it tells little of the whole
+_MAX_SAMPLES = 1000
+_MIN_MEASURED_FRACTION = 0.05  # of a stage: what is done between two reports tells its pace
+_MIN_TOTAL_FRACTION = 0.1  # of a stage: done since it began, it tells its pace, too
+_MAX_RESTORED_FRACTION = 0.8  # of a training: what is left of it tells little of the whole
 
 
-class Stint(NamedTuple):
+class TrainingRuntime(NamedTuple):
     """What a training takes from nothing to its end, as one attempt tells it."""
 
     site: str
-    around: float  # seconds before and after its steps
-    steps: float
+    overhead_s: float  # seconds before and after its steps
+    steps_s: float
 
     @property
-    def seconds(self) -> float:
-        return self.around + self.steps
+    def total_s(self) -> float:
+        return self.overhead_s + self.steps_s
 
 
-class Moved(NamedTuple):
+class MoveCost(NamedTuple):
     """What moving a job away from where it was late has cost."""
 
-    times: int  # that it went on from what it had saved: all around its steps is done once more
-    redone: float  # seconds of what it had not saved
+    n_resumes: int  # that it went on from what it had saved: all around its steps is done once more
+    redone_s: float  # seconds of what it had not saved
 
 
 @dataclass(slots=True)
-class UnderWay:
+class RunningExecution:
     """An attempt that runs, as far as it told. Never changed: what follows from its fields is kept, since thousands are
     looked at again and again."""
 
-    attempt: Attempt
+    execution: Execution
     site: str
-    since: float  # when its stage began, by the store's clock
-    share: float  # of its stage, 0 to 1
-    restored: float  # of that, what it did not do itself
-    told_at: float  # when it last said so; 0: nobody knows
-    first: tuple[float, float] | None = None  # the share that it told first, and when
-    step: int = -1  # of its training
-    in_steps: bool = field(init=False)
-    done: float = field(init=False)  # what tells its pace
-    tells: bool = field(init=False)  # whether its own words tell when it will end
-    _since: float = field(init=False)  # when it had not done that yet
-    _startup: float = field(init=False)  # what passed before the first steps, if they were as quick as those after them
+    stage_started_at: float  # when its stage began, by the store's clock
+    fraction: float  # of its stage, 0 to 1
+    restored_fraction: float  # of that, what it did not do itself
+    progress_at: float  # when it last said so; 0: nobody knows
+    first_report: tuple[float, float] | None = None  # the share that it told first, and when
+    training_step: int = -1  # of its training
+    is_in_steps: bool = field(init=False)
+    measured_fraction: float = field(init=False)  # what tells its pace
+    has_estimate: bool = field(init=False)  # whether its own words tell when it will end
+    _measured_from: float = field(init=False)  # when it had not done that yet
+    _startup_s: float = field(
+        init=False
+    )  # what passed before the first steps, if they were as quick as those after them
 
     def __post_init__(self) -> None:
         """Its pace is what it did since it first told how far it is, for before that it may have prepared something; or
         all, if that is much. How far a transfer is tells little: it is quick and slow in turn, and what was told of it
         is soon old."""
-        self.in_steps = self.attempt.stage == "steps"
-        own = self.share - self.restored
-        if self.first and self.share - self.first[0] >= _ENOUGH:
-            share, self._since = self.first
-            self.done = self.share - share
-            early = (share - self.restored) * (self.told_at - self._since) / self.done
-            self._startup = max(0.0, self._since - self.since - early)
+        self.is_in_steps = self.execution.stage == "steps"
+        own = self.fraction - self.restored_fraction
+        if self.first_report and self.fraction - self.first_report[0] >= _MIN_MEASURED_FRACTION:
+            share, self._measured_from = self.first_report
+            self.measured_fraction = self.fraction - share
+            early = (share - self.restored_fraction) * (self.progress_at - self._measured_from) / self.measured_fraction
+            self._startup_s = max(0.0, self._measured_from - self.stage_started_at - early)
         else:
-            self.done, self._since, self._startup = own if own >= _MUCH or not self.in_steps else 0.0, self.since, 0.0
-        self.tells = self.in_steps and self.done >= _ENOUGH
+            self.measured_fraction, self._measured_from, self._startup_s = (
+                own if own >= _MIN_TOTAL_FRACTION or not self.is_in_steps else 0.0,
+                self.stage_started_at,
+                0.0,
+            )
+        self.has_estimate = self.is_in_steps and self.measured_fraction >= _MIN_MEASURED_FRACTION
 
     @classmethod
-    def of(cls, job: JobState) -> UnderWay | None:
+    def from_job(cls, job: JobState) -> RunningExecution | None:
         """Of two attempts that run, not the copy."""
-        running = [attempt for attempt in job.live if attempt.status is AttemptStatus.RUNNING and attempt.began_at]
+        running = [
+            attempt
+            for attempt in job.live_executions
+            if attempt.status is ExecutionStatus.RUNNING and attempt.started_at
+        ]
         if not running:
             return None
         attempt = min(running, key=lambda one: one.number)
-        share = fraction_of(attempt) or 0.0
-        restored = attempt.training.share_of(attempt.restored) if attempt.stage == "steps" else 0.0
-        since = attempt.stage_at or attempt.began_at
-        first = (share, attempt.told_at) if attempt.told_at and share > restored and attempt.stage == "steps" else None
-        return cls(attempt, site_of(attempt), since, share, restored, attempt.told_at, first, progress_of(attempt))
+        share = stage_fraction(attempt) or 0.0
+        restored = (
+            attempt.training.checkpoint_fraction(attempt.restored_checkpoint) if attempt.stage == "steps" else 0.0
+        )
+        since = attempt.stage_started_at or attempt.started_at
+        first = (
+            (share, attempt.progress_at)
+            if attempt.progress_at and share > restored and attempt.stage == "steps"
+            else None
+        )
+        return cls(
+            attempt,
+            execution_site(attempt),
+            since,
+            share,
+            restored,
+            attempt.progress_at,
+            first,
+            current_training_step(attempt),
+        )
 
-    def after(self, earlier: UnderWay | None) -> UnderWay:
+    def merge_earlier(self, earlier: RunningExecution | None) -> RunningExecution:
         """With what was known of the same stage of the same attempt."""
-        if earlier is None or not earlier.first or earlier._stay != self._stay:
+        if earlier is None or not earlier.first_report or earlier._stage_key != self._stage_key:
             return self
-        return replace(self, first=earlier.first)
+        return replace(self, first_report=earlier.first_report)
 
     @property
-    def _stay(self) -> tuple[str, str, str]:
-        return self.attempt.decision, self.attempt.emitter, self.attempt.stage
+    def _stage_key(self) -> tuple[str, str, str]:
+        return self.execution.attempt_id, self.execution.emitter, self.execution.stage
 
-    def further(self, job: JobState) -> UnderWay | None:
+    def with_progress(self, job: JobState) -> RunningExecution | None:
         """By the newest glimpse, without drawing the attempt anew; None where that does not tell."""
-        seen, now = job.glimpse(self.attempt.decision)
-        step, steps = number(seen.get("step")), number(seen.get("total_steps"))
-        if not self.in_steps or seen.get("stage") != "steps" or step is None or not steps:
+        seen, now = job.latest_progress(self.execution.attempt_id)
+        step, steps = to_finite_float(seen.get("step")), to_finite_float(seen.get("total_steps"))
+        if not self.is_in_steps or seen.get("stage") != "steps" or step is None or not steps:
             return None
         share = min(1.0, max(0.0, step / steps))
-        first = self.first or ((share, now) if now and share > self.restored else None)
-        return UnderWay(self.attempt, self.site, self.since, share, self.restored, now, first, int(step))
+        first = self.first_report or ((share, now) if now and share > self.restored_fraction else None)
+        return RunningExecution(
+            self.execution, self.site, self.stage_started_at, share, self.restored_fraction, now, first, int(step)
+        )
 
-    def takes(self, now: float) -> float:
+    def estimate_stage_s(self, now: float) -> float:
         """Its whole stage, by what it did until it last told. One that tells nothing for as long as it took before
         gets no further: it is the later the longer that lasts."""
-        told = self.told_at or now
-        return self._startup + max(0.0, told - self._since, (now - self._since) / 2) / self.done
+        told = self.progress_at or now
+        return (
+            self._startup_s
+            + max(0.0, told - self._measured_from, (now - self._measured_from) / 2) / self.measured_fraction
+        )
 
-    def left(self, now: float) -> float:
-        rest, told = 1.0 - self.share, self.told_at or now
-        by_word = rest * (told - self._since) / self.done - (now - told)
-        return max(0.0, by_word, rest * (now - self._since) / 2 / self.done)
+    def estimate_remaining_s(self, now: float) -> float:
+        rest, told = 1.0 - self.fraction, self.progress_at or now
+        by_word = rest * (told - self._measured_from) / self.measured_fraction - (now - told)
+        return max(0.0, by_word, rest * (now - self._measured_from) / 2 / self.measured_fraction)
 
 
 @dataclass
-class Pace:
+class TimingStats:
     """`whole` and `_queued` know the newest only: of a hundred thousand jobs, a thousand tell as much."""
 
-    whole: dict[str, Stint] = field(default_factory=dict)  # by job, of those that succeeded
-    running: dict[str, UnderWay | None] = field(default_factory=dict)  # None: nobody told since when
-    waiting: set[str] = field(default_factory=set)  # for a machine, or for their next attempt
-    copied: set[str] = field(default_factory=set)  # jobs of which a second copy was started
-    moved: dict[str, Moved] = field(default_factory=dict)  # jobs that were, from the decision on
-    last: float = 0.0  # when an attempt last came to a machine, or left it
+    runtimes: dict[str, TrainingRuntime] = field(default_factory=dict)  # by job, of those that succeeded
+    running_jobs: dict[str, RunningExecution | None] = field(default_factory=dict)  # None: nobody told since when
+    waiting_jobs: set[str] = field(default_factory=set)  # for a machine, or for their next attempt
+    copied_jobs: set[str] = field(default_factory=set)  # jobs of which a second copy was started
+    move_costs: dict[str, MoveCost] = field(default_factory=dict)  # jobs that were, from the decision on
+    last_change_at: float = 0.0  # when an attempt last came to a machine, or left it
     slot_s: float = 0.0  # of all attempts that are over
-    _slot_s: dict[str, float] = field(default_factory=dict)
-    _queued: dict[str, float] = field(default_factory=dict)  # seconds that a job last waited for a machine
-    _most: int = 0  # at once, when that was last asked for
-    _stays: dict[str, tuple[tuple[float, float], ...]] = field(default_factory=dict)  # from and until, by job
+    _slot_s_by_job: dict[str, float] = field(default_factory=dict)
+    _queue_s: dict[str, float] = field(default_factory=dict)  # seconds that a job last waited for a machine
+    _max_concurrent: int = 0  # at once, when that was last asked for
+    _slot_intervals: dict[str, tuple[tuple[float, float], ...]] = field(default_factory=dict)  # from and until, by job
 
-    def draw(self, job: JobState) -> None:
+    def update(self, job: JobState) -> None:
         """Replace what is known of one job."""
-        if len(job.live) < len(job.attempts):
-            self._draw_ended(job)
+        if len(job.live_executions) < len(job.executions):
+            self._update_ended(job)
         if moves := job.moves:
-            self.moved[job.id] = _moved(job, moves)
-        queued = _queued(job)
+            self.move_costs[job.id] = _compute_move_cost(job, moves)
+        queued = _last_queue_s(job)
         if queued is not None:
-            _note(self._queued, job.id, queued)
-        self.last = max(self.last, *(max(a.began_at, a.over_at if a.began_at else 0.0) for a in job.attempts), 0.0)
-        self._stays[job.id] = tuple([(a.began_at, a.over_at or math.inf) for a in job.attempts if a.began_at])
+            _add_sample(self._queue_s, job.id, queued)
+        self.last_change_at = max(
+            self.last_change_at, *(max(a.started_at, a.ended_at if a.started_at else 0.0) for a in job.executions), 0.0
+        )
+        self._slot_intervals[job.id] = tuple(
+            [(a.started_at, a.ended_at or math.inf) for a in job.executions if a.started_at]
+        )
         status = job.status
-        earlier = self.running.pop(job.id, None)
+        earlier = self.running_jobs.pop(job.id, None)
         if status is JobStatus.RUNNING:
-            under = UnderWay.of(job)
-            self.running[job.id] = under.after(earlier) if under else None
-        _mark(self.waiting, job.id, status in (JobStatus.QUEUED, JobStatus.WAITING))
-        _mark(self.copied, job.id, job.submissions > 1 and any(attempt.copy_of for attempt in job.recent))
+            under = RunningExecution.from_job(job)
+            self.running_jobs[job.id] = under.merge_earlier(earlier) if under else None
+        _set_membership(self.waiting_jobs, job.id, status in (JobStatus.QUEUED, JobStatus.WAITING))
+        _set_membership(
+            self.copied_jobs, job.id, job.n_attempts > 1 and any(attempt.copy_of for attempt in job.recent_executions)
+        )
 
-    def _draw_ended(self, job: JobState) -> None:
-        taken = sum(on_machine(job, attempt) for attempt in job.attempts if not attempt.live)
-        self.slot_s += taken - self._slot_s.get(job.id, 0.0)
-        self._slot_s[job.id] = taken
-        stint = next(_stints(job), None)
+    def _update_ended(self, job: JobState) -> None:
+        taken = sum(slot_seconds(job, attempt) for attempt in job.executions if not attempt.is_live)
+        self.slot_s += taken - self._slot_s_by_job.get(job.id, 0.0)
+        self._slot_s_by_job[job.id] = taken
+        stint = next(_completed_runtimes(job), None)
         if stint:
-            _note(self.whole, job.id, stint)
+            _add_sample(self.runtimes, job.id, stint)
 
-    def further(self, job: JobState) -> bool:
+    def update_progress(self, job: JobState) -> bool:
         """False if it is not known to run, or not known how far it is. Reports come by the thousand."""
-        known = self.running.get(job.id)
-        under = (known.further(job) or _next_stage(known, job)) if known else None
+        known = self.running_jobs.get(job.id)
+        under = (known.with_progress(job) or _advance_stage(known, job)) if known else None
         if under:
-            self.running[job.id] = under
+            self.running_jobs[job.id] = under
         return under is not None
 
-    def usual_s(self) -> float:
+    def median_runtime_s(self) -> float:
         """What a training takes; 0: nobody knows yet."""
-        return median(stint.seconds for stint in self.whole.values()) if self.whole else 0.0
+        return median(stint.total_s for stint in self.runtimes.values()) if self.runtimes else 0.0
 
-    def usual_wait(self) -> float:
+    def median_queue_s(self) -> float:
         """For a machine."""
-        return median(self._queued.values()) if self._queued else math.inf
+        return median(self._queue_s.values()) if self._queue_s else math.inf
 
-    def free(self) -> int:
+    def estimate_free_nodes(self) -> int:
         """Machines that the run had once and has no more, as far as nobody waits for them."""
-        return 0 if self._at_most() <= self._wanted else max(0, self._most_at_once() - self._wanted)
+        return (
+            0 if self._concurrency_bound() <= self._n_wanted else max(0, self._measure_concurrency() - self._n_wanted)
+        )
 
-    def is_crowded(self, unseen: set[str]) -> bool:
+    def is_saturated(self, stale_jobs: set[str]) -> bool:
         """Whether others surely wait for all the machines there are. `unseen`: jobs that may have been given one since
         they were drawn."""
-        return not self.waiting <= unseen and self._at_most(len(unseen)) <= self._wanted
+        return not self.waiting_jobs <= stale_jobs and self._concurrency_bound(len(stale_jobs)) <= self._n_wanted
 
     @property
-    def _wanted(self) -> int:
-        return len(self.running) + len(self.waiting)
+    def _n_wanted(self) -> int:
+        return len(self.running_jobs) + len(self.waiting_jobs)
 
-    def _at_most(self, unseen: int = 0) -> int:
+    def _concurrency_bound(self, n_stale: int = 0) -> int:
         """Machines at once, without counting: a job has no more than a copy beside it."""
-        return max(self._most, (2 if self.copied else 1) * (len(self._stays) + unseen))
+        return max(self._max_concurrent, (2 if self.copied_jobs else 1) * (len(self._slot_intervals) + n_stale))
 
-    def _most_at_once(self) -> int:
+    def _measure_concurrency(self) -> int:
         """How many attempts were on machines at the same time."""
-        turns = [turn for stays in self._stays.values() for began, over in stays for turn in ((began, 1), (over, -1))]
-        self._most = max(self._most, max(accumulate(change for _, change in sorted(turns)), default=0))
-        lasting = ((job, tuple(stay for stay in stays if stay[1] == math.inf)) for job, stays in self._stays.items())
-        self._stays = {job: stays for job, stays in lasting if stays}  # what is over meets nothing that is to come
-        return self._most
+        turns = [
+            turn
+            for stays in self._slot_intervals.values()
+            for began, over in stays
+            for turn in ((began, 1), (over, -1))
+        ]
+        self._max_concurrent = max(
+            self._max_concurrent, max(accumulate(change for _, change in sorted(turns)), default=0)
+        )
+        lasting = (
+            (job, tuple(stay for stay in stays if stay[1] == math.inf)) for job, stays in self._slot_intervals.items()
+        )
+        self._slot_intervals = {
+            job: stays for job, stays in lasting if stays
+        }  # what is over meets nothing that is to come
+        return self._max_concurrent
 
 
-def _next_stage(known: UnderWay, job: JobState) -> UnderWay | None:
+def _advance_stage(running: RunningExecution, job: JobState) -> RunningExecution | None:
     """Of the only attempt of a job, where nothing else can have changed."""
-    under = UnderWay.of(job) if len(job.attempts) == 1 else None
-    return under.after(known) if under else None
+    under = RunningExecution.from_job(job) if len(job.executions) == 1 else None
+    return under.merge_earlier(running) if under else None
 
 
-def _moved(job: JobState, moves: Collection[str]) -> Moved:
+def _compute_move_cost(job: JobState, moves: Collection[str]) -> MoveCost:
     """Of a decision that a pool started several times, the last one was late."""
-    late = {a.decision: a for a in job.attempts if a.decision in moves and a.began_at}.values()
-    left = [attempt for attempt in late if attempt.status is not AttemptStatus.SUCCEEDED]
-    saved = sum(bool(attempt.checkpoint or attempt.restored) for attempt in left)
-    return Moved(saved, sum(redone(attempt, attempt.over_at or job.changed_at) for attempt in left))
+    late = {a.attempt_id: a for a in job.executions if a.attempt_id in moves and a.started_at}.values()
+    left = [attempt for attempt in late if attempt.status is not ExecutionStatus.SUCCEEDED]
+    saved = sum(bool(attempt.checkpoint or attempt.restored_checkpoint) for attempt in left)
+    return MoveCost(saved, sum(compute_redone_s(attempt, attempt.ended_at or job.changed_at) for attempt in left))
 
 
-def redone(attempt: Attempt, until: float) -> float:
+def compute_redone_s(execution: Execution, until_at: float) -> float:
     """Seconds of what its successor has to do again: all of it, or what it did since its newest checkpoint."""
-    saved, done = attempt.checkpoint or attempt.restored, attempt.training.fraction or 0.0
+    saved, done = execution.checkpoint or execution.restored_checkpoint, execution.training.fraction or 0.0
     if not saved:
-        return max(0.0, until - attempt.began_at)
-    own, lost = (done - attempt.training.share_of(known) for known in (attempt.restored, saved))
-    since = attempt.stage_at if attempt.stage == "steps" and attempt.stage_at else attempt.began_at
-    return max(0.0, _steps(attempt, until - since) * lost / own) if own > 0 else 0.0
+        return max(0.0, until_at - execution.started_at)
+    own, lost = (
+        done - execution.training.checkpoint_fraction(known) for known in (execution.restored_checkpoint, saved)
+    )
+    since = (
+        execution.stage_started_at
+        if execution.stage == "steps" and execution.stage_started_at
+        else execution.started_at
+    )
+    return max(0.0, _steps_duration_s(execution, until_at - since) * lost / own) if own > 0 else 0.0
 
 
-def _queued(job: JobState) -> float | None:
-    placed = next((attempt for attempt in reversed(job.attempts) if attempt.start), None)
-    pool = job.in_pool(placed.decision) if placed else None
-    return pool.queue if pool else None
+def _last_queue_s(job: JobState) -> float | None:
+    placed = next((attempt for attempt in reversed(job.executions) if attempt.execution_number), None)
+    pool = job.pool_times(placed.attempt_id) if placed else None
+    return pool.queue_s if pool else None
 
 
-def _note(known: dict[str, V], name: str, value: V) -> None:
-    known.pop(name, None)
-    known[name] = value
-    if len(known) > _MOST_KNOWN:
-        del known[next(iter(known))]
+def _add_sample(samples: dict[str, V], name: str, value: V) -> None:
+    samples.pop(name, None)
+    samples[name] = value
+    if len(samples) > _MAX_SAMPLES:
+        del samples[next(iter(samples))]
 
 
-def _mark(names: set[str], name: str, there: bool) -> None:
-    (names.add if there else names.discard)(name)
+def _set_membership(names: set[str], name: str, is_member: bool) -> None:
+    (names.add if is_member else names.discard)(name)
 
 
-def _stints(job: JobState) -> Iterator[Stint]:
-    for attempt in job.attempts:
-        taken = on_machine(job, attempt) if attempt.status is AttemptStatus.SUCCEEDED else None
-        whole = steps_of(attempt, taken) if taken is not None else None
+def _completed_runtimes(job: JobState) -> Iterator[TrainingRuntime]:
+    for attempt in job.executions:
+        taken = slot_seconds(job, attempt) if attempt.status is ExecutionStatus.SUCCEEDED else None
+        whole = estimate_steps_s(attempt, taken) if taken is not None else None
         if taken is not None and whole is not None:
-            yield Stint(site_of(attempt), max(0.0, taken - _steps(attempt, taken)), whole)
+            yield TrainingRuntime(execution_site(attempt), max(0.0, taken - _steps_duration_s(attempt, taken)), whole)
 
 
-def _steps(attempt: Attempt, taken: float) -> float:
-    told = next((stage.seconds for stage in attempt.stages if stage.name == "steps"), None)
-    return taken if told is None else told
+def _steps_duration_s(execution: Execution, slot_s: float) -> float:
+    told = next((stage.duration_s for stage in execution.stages if stage.name == "steps"), None)
+    return slot_s if told is None else told
 
 
-def steps_of(attempt: Attempt, taken: float) -> float | None:
+def estimate_steps_s(execution: Execution, slot_s: float) -> float | None:
     """What the whole training takes, by one that succeeded; None where too much of it was restored to tell."""
-    before = attempt.training.share_of(attempt.restored)
-    if before > _MOST_RESTORED or (attempt.restored and not before):
+    before = execution.training.checkpoint_fraction(execution.restored_checkpoint)
+    if before > _MAX_RESTORED_FRACTION or (execution.restored_checkpoint and not before):
         return None
-    return _steps(attempt, taken) / (1 - before)
+    return _steps_duration_s(execution, slot_s) / (1 - before)
 
 
-def progress_of(attempt: Attempt) -> int:
+def current_training_step(execution: Execution) -> int:
     """Its training step; -1 if nobody told one."""
-    step = number(attempt.training.newest("step"))
-    return max(attempt.reached, -1 if step is None else int(step))
+    step = to_finite_float(execution.training.latest("step"))
+    return max(execution.checkpoint_step, -1 if step is None else int(step))
 
 
-def site_of(attempt: Attempt) -> str:
+def execution_site(execution: Execution) -> str:
     """Where it ran; of one that never did, what is called its site is only its engine."""
-    return attempt.site if attempt.emitter or attempt.start else ""
+    return execution.site if execution.emitter or execution.execution_number else ""
 
 
-def on_machine(job: JobState, attempt: Attempt) -> float:
+def slot_seconds(job: JobState, execution: Execution) -> float:
     """Seconds of a machine; by the pool's log where there is one."""
-    pool = job.in_pool(attempt.decision)
-    stretch = pool.starts.get(attempt.start) if pool else None
-    return max(attempt.seconds, stretch.slot + stretch.transfer if stretch else 0.0)
+    pool = job.pool_times(execution.attempt_id)
+    stretch = pool.slot_times.get(execution.execution_number) if pool else None
+    return max(execution.agent_duration_s, stretch.slot_s + stretch.transfer_s if stretch else 0.0)

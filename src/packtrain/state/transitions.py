@@ -5,16 +5,16 @@ from __future__ import annotations
 from enum import Enum
 
 
-class AttemptStatus(str, Enum):
+class ExecutionStatus(str, Enum):
     __hash__ = str.__hash__  # not Enum's, which is slow: they are looked up for every event
 
-    DECIDED = "decided"  # written down, not yet taken by the engine
+    SUBMITTING = "decided"  # written down, not yet taken by the engine
     QUEUED = "queued"  # the engine has it
     RUNNING = "running"  # an agent spoke, or the engine says that it runs
     HELD = "held"  # the engine keeps it back; a decision follows
     SUCCEEDED = "succeeded"
     FAILED = "failed"
-    LEFT = "left"  # went away on purpose, another attempt goes on
+    REQUEUED = "left"  # went away on purpose, another attempt goes on
     LOST = "lost"  # the engine no longer has it, and its agent did not say why
 
 
@@ -33,41 +33,47 @@ class JobStatus(str, Enum):
 class Trigger(str, Enum):
     __hash__ = str.__hash__
 
-    CONFIRMED = "confirmed"
-    PLACED = "placed"
-    STARTED = "started"
-    SUCCEEDED = "ended: succeeded"
-    FAILED = "ended: failed"
-    LEFT = "ended: continue"
-    STOPPED = "stopped"
+    SUBMITTED = "confirmed"
+    EXECUTION_STARTED = "placed"
+    AGENT_STARTED = "started"
+    AGENT_SUCCEEDED = "ended: succeeded"
+    AGENT_FAILED = "ended: failed"
+    AGENT_REQUEUED = "ended: continue"
+    EXECUTION_INTERRUPTED = "stopped"
     HELD = "held"
     GONE = "gone"
 
 
-A, T = AttemptStatus, Trigger
+A, T = ExecutionStatus, Trigger
 
-_ENDINGS = {T.SUCCEEDED: A.SUCCEEDED, T.FAILED: A.FAILED, T.LEFT: A.LEFT, T.GONE: A.LOST, T.STOPPED: A.LOST}
+_END_TRANSITIONS = {
+    T.AGENT_SUCCEEDED: A.SUCCEEDED,
+    T.AGENT_FAILED: A.FAILED,
+    T.AGENT_REQUEUED: A.REQUEUED,
+    T.GONE: A.LOST,
+    T.EXECUTION_INTERRUPTED: A.LOST,
+}
 
-_BEGINNINGS = {T.PLACED: A.RUNNING, T.STARTED: A.RUNNING, T.HELD: A.HELD}
+_START_TRANSITIONS = {T.EXECUTION_STARTED: A.RUNNING, T.AGENT_STARTED: A.RUNNING, T.HELD: A.HELD}
 
 # Triggers of one attempt are applied in the order: the supervisor's, the agent's by seq, the engine's.
-ATTEMPT_TRANSITIONS: dict[AttemptStatus, dict[Trigger, AttemptStatus]] = {
-    A.DECIDED: {T.CONFIRMED: A.QUEUED, **_BEGINNINGS, **_ENDINGS},
-    A.QUEUED: {**_BEGINNINGS, **_ENDINGS},
-    A.RUNNING: {T.HELD: A.HELD, **_ENDINGS},
-    A.HELD: {**_ENDINGS},
+EXECUTION_TRANSITIONS: dict[ExecutionStatus, dict[Trigger, ExecutionStatus]] = {
+    A.SUBMITTING: {T.SUBMITTED: A.QUEUED, **_START_TRANSITIONS, **_END_TRANSITIONS},
+    A.QUEUED: {**_START_TRANSITIONS, **_END_TRANSITIONS},
+    A.RUNNING: {T.HELD: A.HELD, **_END_TRANSITIONS},
+    A.HELD: {**_END_TRANSITIONS},
     A.SUCCEEDED: {},
     A.FAILED: {},
-    A.LEFT: {},
+    A.REQUEUED: {},
     A.LOST: {},
 }
 
-LIVE = frozenset({A.DECIDED, A.QUEUED, A.RUNNING, A.HELD})
+LIVE_STATUSES = frozenset({A.SUBMITTING, A.QUEUED, A.RUNNING, A.HELD})
 
 # The status of a job without a verdict: the first that one of its attempts has.
-JOB_STATUS: tuple[tuple[AttemptStatus, JobStatus], ...] = (
+JOB_STATUS_PRECEDENCE: tuple[tuple[ExecutionStatus, JobStatus], ...] = (
     (A.RUNNING, JobStatus.RUNNING),
     (A.HELD, JobStatus.HELD),
     (A.QUEUED, JobStatus.QUEUED),
-    (A.DECIDED, JobStatus.QUEUED),
+    (A.SUBMITTING, JobStatus.QUEUED),
 )

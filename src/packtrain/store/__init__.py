@@ -4,8 +4,8 @@
 `home` knows where it lies. Not here: what events mean (`state`).
 """
 
-from packtrain.store.api import Lease, RunRow, Store, Stored
+from packtrain.store.api import Lease, RunInfo, Store, StoredEvent
 from packtrain.store.location import store_path
 from packtrain.store.sqlite import SqliteStore
 
-__all__ = ["Lease", "RunRow", "SqliteStore", "Store", "Stored", "store_path"]
+__all__ = ["Lease", "RunInfo", "SqliteStore", "Store", "StoredEvent", "store_path"]

@@ -8,25 +8,25 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from packtrain.events import Event
-from packtrain.state.site_history import Visit
+from packtrain.state.site_history import SiteObservation
 
-Cursor = tuple[str, str]  # a run, and the path of a journal: how far it was read
+JournalCursor = tuple[str, str]  # a run, and the path of a journal: how far it was read
 
 
 @dataclass(frozen=True)
-class RunRow:
+class RunInfo:
     run: str
     name: str
     engine: str
     folder: Path
-    created: float
+    created_at: float
 
 
-class Stored(NamedTuple):
+class StoredEvent(NamedTuple):
     """An event with its place in the store: `id` grows, so a feed goes on where it stopped."""
 
     id: int
-    arrived: float  # the store's clock
+    received_at: float  # the store's clock
     event: Event
 
 
@@ -39,8 +39,8 @@ class Lease:
     holder: str
     host: str
     pid: int
-    expires: float
-    released: bool = False
+    expires_at: float
+    is_released: bool = False
 
 
 class Store(Protocol):
@@ -50,33 +50,33 @@ class Store(Protocol):
         self,
         events: Iterable[Event],
         lease: Lease | None = None,
-        cursors: Mapping[Cursor, int] | None = None,
-        glimpses: Mapping[tuple[str, str], Mapping[str, Any]] | None = None,
+        cursors: Mapping[JournalCursor, int] | None = None,
+        progress: Mapping[tuple[str, str], Mapping[str, Any]] | None = None,
     ) -> None:
         """Add what is new, all or nothing. With a lease: only while it is the newest of its run, else LeaseLostError.
         `cursors` are moved with it, and never back; `glimpses`, by run and decision, replace older ones."""
         ...
 
-    def events(self, run: str, after: int = 0, kind: str | None = None) -> Sequence[Stored]:
+    def events(self, run: str, after_id: int = 0, kind: str | None = None) -> Sequence[StoredEvent]:
         """The run's events that came after the row `after`, all or of one kind."""
         ...
 
-    def glimpses(self, run: str) -> Mapping[str, Mapping[str, Any]]:
+    def progress(self, run: str) -> Mapping[str, Mapping[str, Any]]:
         """How far the running attempts are, by decision."""
         ...
 
-    def note(self, visits: Iterable[Visit]) -> None:
+    def add_observations(self, observations: Iterable[SiteObservation]) -> None:
         """Keep how attempts fared at places, for the runs that follow; the same one again replaces it."""
         ...
 
     def cursors(self, run: str) -> dict[str, int]: ...
 
-    def acquire(
-        self, run: str, holder: str, host: str, pid: int, ttl: float, is_alive: Callable[[Lease], bool]
+    def acquire_lease(
+        self, run: str, holder: str, host: str, pid: int, ttl_s: float, is_alive: Callable[[Lease], bool]
     ) -> Lease:
         """Take the lease with a new epoch; RefusedError while another holder lives and its lease has not run out."""
         ...
 
-    def renew(self, lease: Lease, ttl: float) -> None: ...
+    def renew_lease(self, lease: Lease, ttl_s: float) -> None: ...
 
-    def release(self, lease: Lease) -> None: ...
+    def release_lease(self, lease: Lease) -> None: ...

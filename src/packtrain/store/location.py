@@ -6,7 +6,9 @@ import os
 from pathlib import Path
 
 # File systems whose memory mapping is not shared between machines: SQLite's WAL breaks there.
-_NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "lustre", "gpfs", "beegfs", "ceph", "afs", "fuse.sshfs", "9p"})
+_NETWORK_FILE_SYSTEMS = frozenset(
+    {"nfs", "nfs4", "cifs", "smb3", "lustre", "gpfs", "beegfs", "ceph", "afs", "fuse.sshfs", "9p"}
+)
 
 
 def store_path() -> Path:
@@ -18,7 +20,7 @@ def store_path() -> Path:
     return Path(data) / "packtrain" / "store.db"
 
 
-def file_system(path: Path, mounts: str | None = None) -> str:
+def file_system_type(path: Path, mounts: str | None = None) -> str:
     """The type of the file system that holds the path, e.g. ext4 or nfs4; "" where nobody says."""
     text = mounts if mounts is not None else _read_mounts()
     where = path.resolve()
@@ -38,5 +40,5 @@ def _read_mounts() -> str:
         return ""
 
 
-def is_network(kind: str) -> bool:
-    return kind in _NETWORK
+def is_network_file_system(file_system: str) -> bool:
+    return file_system in _NETWORK_FILE_SYSTEMS

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-_OLD_SHARE, _BUSY = 0.95, 0.3  # the share: a moment in which others have the processor is no network
-_BUSY_HERE = 0.1  # of what a server on this machine gives: while it is waited for, it has the processor, or others have
-_KNOWN_AFTER = 4  # pieces
+_DECAY, _CPU_BOUND_SHARE = 0.95, 0.3  # the share: a moment in which others have the processor is no network
+_LOCAL_CPU_BOUND_SHARE = (
+    0.1  # of what a server on this machine gives: while it is waited for, it has the processor, or others have
+)
+_MIN_READS = 4  # pieces
 
 
-class Effort:
+class CpuBoundDetector:
     """`here`: the server is on this machine."""
 
-    def __init__(self, here: bool) -> None:
-        self._here = here
-        self._cpu_s = self._seconds = 0.0
-        self._count = 0
+    def __init__(self, is_local: bool) -> None:
+        self._is_local = is_local
+        self._cpu_s = self._elapsed_s = 0.0
+        self._n_reads = 0
 
-    def told(self, cpu_s: float, seconds: float) -> None:
-        self._cpu_s = _OLD_SHARE * self._cpu_s + cpu_s
-        self._seconds = _OLD_SHARE * self._seconds + seconds
-        self._count += 1
+    def record_read(self, cpu_s: float, elapsed_s: float) -> None:
+        self._cpu_s = _DECAY * self._cpu_s + cpu_s
+        self._elapsed_s = _DECAY * self._elapsed_s + elapsed_s
+        self._n_reads += 1
 
     @property
-    def busy(self) -> bool:
-        if self._count < _KNOWN_AFTER:
-            return self._here
-        return self._cpu_s >= (_BUSY_HERE if self._here else _BUSY) * self._seconds
+    def is_cpu_bound(self) -> bool:
+        if self._n_reads < _MIN_READS:
+            return self._is_local
+        return self._cpu_s >= (_LOCAL_CPU_BOUND_SHARE if self._is_local else _CPU_BOUND_SHARE) * self._elapsed_s

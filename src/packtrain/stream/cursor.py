@@ -14,50 +14,54 @@ from typing import Any
 
 from packtrain.errors import UsageError
 from packtrain.stream.index import Index
-from packtrain.stream.read_groups import Runs
-from packtrain.stream.shuffle import Dealt, Split
+from packtrain.stream.read_groups import ReadGroups
+from packtrain.stream.shuffle import PartitionConfig, SamplePartition
 
-VERSION = 1
-State = dict[str, Any]
+STATE_VERSION = 1
+CursorState = dict[str, Any]
 
 
 class Cursor:
     """`only`: sorted numbers of the samples that are meant; all, if not given."""
 
-    def __init__(self, index: Index, split: Split, seed: int = 0, only: Sequence[int] | None = None) -> None:
-        self._index, self._split, self.seed = index, split, seed
-        chosen = None if only is None else array("Q", only)
-        self._only: Sequence[int] = range(len(index)) if chosen is None else chosen
+    def __init__(
+        self, index: Index, config: PartitionConfig, seed: int = 0, indices: Sequence[int] | None = None
+    ) -> None:
+        self._index, self._config, self.seed = index, config, seed
+        chosen = None if indices is None else array("Q", indices)
+        self._indices: Sequence[int] = range(len(index)) if chosen is None else chosen
         some = "" if chosen is None else f"-{zlib.crc32(chosen):08x}"
-        self._mark, self._old_mark = index.mark + some, index.stamp + some
+        self._fingerprint, self._legacy_fingerprint = index.samples_fingerprint + some, index.fingerprint + some
         self.epoch = 1
-        self._earlier: list[tuple[Split, int]] = []  # phases of this epoch that are over, and batches of each
-        self.batch = 0  # batches delivered of the present phase
-        self._dealt: Dealt | None = None
-        self._whole: Runs | None = None  # of an epoch that begins: the same each time
+        self._finished_phases: list[
+            tuple[PartitionConfig, int]
+        ] = []  # phases of this epoch that are over, and batches of each
+        self.batches_done = 0  # batches delivered of the present phase
+        self._partition: SamplePartition | None = None
+        self._epoch_groups: ReadGroups | None = None  # of an epoch that begins: the same each time
 
-    def dealt(self) -> Dealt:
+    def partition(self) -> SamplePartition:
         """What is dealt out in the present phase."""
-        if self._dealt is None:
-            self._dealt = self._deal(self._left(), self._split, len(self._earlier))
-        return self._dealt
+        if self._partition is None:
+            self._partition = self._make_partition(self._remaining_samples(), self._config, len(self._finished_phases))
+        return self._partition
 
     @property
-    def left(self) -> int:
+    def batches_left(self) -> int:
         """Batches that are to come in this epoch."""
-        return self.dealt().batches - self.batch
+        return self.partition().n_batches - self.batches_done
 
-    def delivered(self, batches: int = 1) -> None:
+    def advance(self, n_batches: int = 1) -> None:
         """So many more. The last of an epoch leads to the next one."""
-        self.batch += batches
-        if self.batch >= self.dealt().batches:
-            self.epoch, self.batch, self._dealt, self._earlier = self.epoch + 1, 0, None, []
+        self.batches_done += n_batches
+        if self.batches_done >= self.partition().n_batches:
+            self.epoch, self.batches_done, self._partition, self._finished_phases = self.epoch + 1, 0, None, []
 
-    def state_dict(self) -> State:
-        phases = [*self._earlier, (self._split, self.batch)]
+    def state_dict(self) -> CursorState:
+        phases = [*self._finished_phases, (self._config, self.batches_done)]
         return {
-            "version": VERSION,
-            "index": self._mark,
+            "version": STATE_VERSION,
+            "index": self._fingerprint,
             "seed": self.seed,
             "epoch": self.epoch,
             "phases": [{**asdict(split), "delivered": count} for split, count in phases],
@@ -65,19 +69,23 @@ class Cursor:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Raises UsageError if it was of other samples or another seed. The split may be another."""
-        self._check(state)
-        phases = [_phase(one) for one in state["phases"]]
+        self._check_compatible(state)
+        phases = [_parse_phase(one) for one in state["phases"]]
         last, count = phases.pop()
-        if last != self._split and count:
+        if last != self._config and count:
             phases, count = [*phases, (last, count)], 0
-        self.epoch, self.batch, self._earlier, self._dealt = int(state["epoch"]), count, phases, None
-        if self._earlier and not self.dealt().batches:  # too little is left for all ranks
-            self.epoch, self._earlier, self._dealt = self.epoch + 1, [], None
+        self.epoch, self.batches_done, self._finished_phases, self._partition = int(state["epoch"]), count, phases, None
+        if self._finished_phases and not self.partition().n_batches:  # too little is left for all ranks
+            self.epoch, self._finished_phases, self._partition = self.epoch + 1, [], None
 
-    def _check(self, state: Mapping[str, Any]) -> None:
-        if state.get("version") != VERSION:
-            raise UsageError(f"the position has version {state.get('version')}, and this packtrain reads {VERSION}")
-        mark = self._old_mark if state.get("index") == self._old_mark else self._mark  # as packtrain wrote it once
+    def _check_compatible(self, state: Mapping[str, Any]) -> None:
+        if state.get("version") != STATE_VERSION:
+            raise UsageError(
+                f"the position has version {state.get('version')}, and this packtrain reads {STATE_VERSION}"
+            )
+        mark = (
+            self._legacy_fingerprint if state.get("index") == self._legacy_fingerprint else self._fingerprint
+        )  # as packtrain wrote it once
         mine = {"index": mark, "seed": self.seed}
         other = [f"{name} {state.get(name)}, now {value}" for name, value in mine.items() if state.get(name) != value]
         if other:
@@ -86,25 +94,27 @@ class Cursor:
                 "go on with the old settings, or start anew"
             )
 
-    def _left(self) -> Sequence[int]:
+    def _remaining_samples(self) -> Sequence[int]:
         """The samples that no earlier phase delivered."""
-        left: Sequence[int] = self._only
-        for number, (split, batches) in enumerate(self._earlier):
+        left: Sequence[int] = self._indices
+        for number, (split, batches) in enumerate(self._finished_phases):
             gone = bytearray(len(self._index))
-            for sample in self._deal(left, split, number).delivered(batches):
+            for sample in self._make_partition(left, split, number).delivered_samples(batches):
                 gone[sample] = 1
             left = array("Q", (sample for sample in left if not gone[sample]))
         return left
 
-    def _deal(self, samples: Sequence[int], split: Split, phase: int) -> Dealt:
-        if phase or split.span != self._split.span:
-            return Dealt(Runs(self._index, samples, split.span), split, self.seed, self.epoch, phase)
-        if self._whole is None:
-            self._whole = Runs(self._index, samples, split.span)
-        return Dealt(self._whole, split, self.seed, self.epoch, 0)
+    def _make_partition(self, samples: Sequence[int], config: PartitionConfig, phase: int) -> SamplePartition:
+        if phase or config.read_bytes != self._config.read_bytes:
+            return SamplePartition(
+                ReadGroups(self._index, samples, config.read_bytes), config, self.seed, self.epoch, phase
+            )
+        if self._epoch_groups is None:
+            self._epoch_groups = ReadGroups(self._index, samples, config.read_bytes)
+        return SamplePartition(self._epoch_groups, config, self.seed, self.epoch, 0)
 
 
-def _phase(state: Mapping[str, Any]) -> tuple[Split, int]:
+def _parse_phase(state: Mapping[str, Any]) -> tuple[PartitionConfig, int]:
     fields = dict(state)
     count = int(fields.pop("delivered"))
-    return Split(**fields), count
+    return PartitionConfig(**fields), count

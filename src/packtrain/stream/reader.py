@@ -7,120 +7,132 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from packtrain.errors import TransferError
-from packtrain.plan import Ref
-from packtrain.stream.index import Archive, Index
-from packtrain.stream.read_groups import Piece
-from packtrain.transfer.api import Place, Span, Stream
-from packtrain.transfer.block_checksums import Checksums
-from packtrain.transfer.engine.buffer_pool import page_aligned
-from packtrain.transfer.engine.source_stats import Standing
-from packtrain.transfer.http.connection import watched
-from packtrain.transfer.urls import shown
+from packtrain.plan import Location
+from packtrain.stream.index import Index, IndexedArchive
+from packtrain.stream.read_groups import ReadGroup
+from packtrain.transfer.api import ByteRange, ObjectStream, Replica
+from packtrain.transfer.block_checksums import BlockChecksums
+from packtrain.transfer.engine.buffer_pool import allocate_page_aligned
+from packtrain.transfer.engine.source_stats import SourceStats
+from packtrain.transfer.http.connection import cancellation_scope
+from packtrain.transfer.urls import redact_url
 
-_LOOK_EVERY_S = 0.05  # while bytes come
+_CHECK_INTERVAL_S = 0.05  # while bytes come
 
 
-class LeftError(Exception):
+class ReadAbandoned(Exception):
     """Nobody waits for these bytes any more."""
 
 
 @dataclass(eq=False)
-class Attempt:
+class InFlightRead:
     """To read a piece at a place."""
 
-    number: int  # of the piece
-    piece: Piece
-    standing: Standing
-    place: Place
-    began: float
-    leniency: float
-    hedge: bool = False
-    own: bool = False  # by the one who takes
-    came: int = 0
-    moved: float = field(default=0.0)  # when the last bytes came
+    group_number: int  # of the piece
+    group: ReadGroup
+    source_stats: SourceStats
+    replica: Replica
+    started_at: float
+    timeout_factor: float
+    is_hedge: bool = False
+    is_inline: bool = False  # by the one who takes
+    received_bytes: int = 0
+    last_byte_at: float = field(default=0.0)  # when the last bytes came
 
     def __post_init__(self) -> None:
-        self.moved = self.began
+        self.last_byte_at = self.started_at
 
-    def silent_too_long(self, now: float) -> bool:
-        standing = self.standing
-        limit = standing.stall_s(self.leniency, self.came) if self.came else standing.first_byte_s(self.leniency)
-        return now - self.moved > limit
+    def is_stalled(self, now: float) -> bool:
+        standing = self.source_stats
+        limit = (
+            standing.stall_timeout_s(self.timeout_factor, self.received_bytes)
+            if self.received_bytes
+            else standing.first_byte_timeout_s(self.timeout_factor)
+        )
+        return now - self.last_byte_at > limit
 
-    def too_slow(self, now: float) -> TransferError:
-        url = shown(self.place.ref.url)
-        return TransferError("service_unavailable", f"{url}: the server sent nothing for {now - self.moved:.0f} s", url)
+    def stall_error(self, now: float) -> TransferError:
+        url = redact_url(self.replica.location.url)
+        return TransferError(
+            "service_unavailable", f"{url}: the server sent nothing for {now - self.last_byte_at:.0f} s", url
+        )
 
 
-class Reader:
+class GroupReader:
     """One connection's memory, used again and again. `look` is asked all the while, and may raise."""
 
-    def __init__(self, look: Callable[[Attempt], None]) -> None:
-        self._look = look
-        self._buffer = page_aligned(1)
+    def __init__(self, check_progress: Callable[[InFlightRead], None]) -> None:
+        self._check_progress = check_progress
+        self._buffer = allocate_page_aligned(1)
 
-    def read(self, attempt: Attempt, ref: Ref, expected: Archive, tagged: bool) -> memoryview:
+    def read(
+        self, in_flight: InFlightRead, location: Location, expected: IndexedArchive, check_etag: bool
+    ) -> memoryview:
         """The piece's bytes, in memory that the next call overwrites. `expected`: what the object should be."""
-        piece = attempt.piece
+        piece = in_flight.group
         if len(self._buffer) < piece.size:
-            self._buffer = page_aligned(piece.size)
-        with watched(lambda: self._look(attempt), limits=True):
-            stream = attempt.place.source.open(ref, Span(piece.start, piece.stop))
+            self._buffer = allocate_page_aligned(piece.size)
+        with cancellation_scope(lambda: self._check_progress(in_flight), handles_read_timeout=True):
+            stream = in_flight.replica.source.open(location, ByteRange(piece.start, piece.stop))
             try:
-                _check(stream, ref, piece.start, expected, tagged)
-                self._collect(attempt, stream, ref)
+                _check_response(stream, location, piece.start, expected, check_etag)
+                self._read_body(in_flight, stream, location)
             finally:
                 stream.close()
         return self._buffer[: piece.size]
 
-    def _collect(self, attempt: Attempt, stream: Stream, ref: Ref) -> None:
-        size, buffer, looked = attempt.piece.size, self._buffer, attempt.moved
-        while attempt.came < size:
-            count = stream.readinto(buffer[attempt.came : size])
+    def _read_body(self, in_flight: InFlightRead, stream: ObjectStream, location: Location) -> None:
+        size, buffer, looked = in_flight.group.size, self._buffer, in_flight.last_byte_at
+        while in_flight.received_bytes < size:
+            count = stream.readinto(buffer[in_flight.received_bytes : size])
             if not count:
-                raise TransferError("truncated", f"{shown(ref.url)}: the body ended before its promised end", ref.url)
+                raise TransferError(
+                    "truncated", f"{redact_url(location.url)}: the body ended before its promised end", location.url
+                )
             now = time.monotonic()
-            if attempt.came:
-                attempt.standing.longest_gap_s = max(attempt.standing.longest_gap_s, now - attempt.moved)
-            attempt.came, attempt.moved = attempt.came + count, now
-            if attempt.came < size and now - looked > _LOOK_EVERY_S:
+            if in_flight.received_bytes:
+                in_flight.source_stats.max_gap_s = max(in_flight.source_stats.max_gap_s, now - in_flight.last_byte_at)
+            in_flight.received_bytes, in_flight.last_byte_at = in_flight.received_bytes + count, now
+            if in_flight.received_bytes < size and now - looked > _CHECK_INTERVAL_S:
                 looked = now
-                self._look(attempt)
+                self._check_progress(in_flight)
 
 
-def _check(stream: Stream, ref: Ref, start: int, expected: Archive, tagged: bool) -> None:
+def _check_response(
+    stream: ObjectStream, location: Location, start: int, expected: IndexedArchive, check_etag: bool
+) -> None:
     """Whether this is the object that was indexed, and the bytes that were asked for."""
-    url = shown(ref.url)
-    changed = expected.changed(stream.info) if tagged else _other_size(expected, stream.info.size)
+    url = redact_url(location.url)
+    changed = expected.describe_change(stream.info) if check_etag else _describe_size_change(expected, stream.info.size)
     if changed:
         what = "archive" if expected.url else "file"
         words = f"{url} is not the {what} that was indexed: {changed}; make the index anew with `packtrain index`"
-        raise TransferError("not_the_data", words, url)
+        raise TransferError("unexpected_content", words, url)
     if stream.start != start:
         words = f"{url}: the server gives whole files only, and streaming needs parts of them: stage the data instead"
         raise TransferError("unsupported", words, url)
 
 
-def _other_size(expected: Archive, size: int | None) -> str | None:
+def _describe_size_change(expected: IndexedArchive, size: int | None) -> str | None:
     return f"it had {expected.size} bytes and now has {size}" if size not in (None, expected.size) else None
 
 
-def samples_of(index: Index, piece: Piece, data: memoryview) -> list[bytes]:
+def split_samples(index: Index, group: ReadGroup, data: memoryview) -> list[bytes]:
     """Each on its own, so that memory is freed sample by sample."""
-    offsets, sizes, start = index.offsets, index.sizes, piece.start
+    offsets, sizes, start = index.offsets, index.sizes, group.start
     found: list[bytes] = []
-    for number in piece.samples:
+    for number in group.samples:
         at = offsets[number] - start
         found.append(bytes(data[at : at + sizes[number]]))
     return found
 
 
-def verify(piece: Piece, data: memoryview, checksums: Checksums, url: str) -> None:
+def verify_blocks(group: ReadGroup, data: memoryview, checksums: BlockChecksums, url: str) -> None:
     """Raises TransferError if a block is not the one of the checksums. The piece has whole blocks."""
     from hashlib import sha256
 
-    for start in range(piece.start, piece.stop, checksums.block):
-        at = start - piece.start
-        block = start // checksums.block
-        if sha256(data[at : at + checksums.block]).hexdigest() != checksums.sha256[block]:
+    for start in range(group.start, group.stop, checksums.block_bytes):
+        at = start - group.start
+        block = start // checksums.block_bytes
+        if sha256(data[at : at + checksums.block_bytes]).hexdigest() != checksums.block_sha256[block]:
             raise TransferError("digest_mismatch", f"{url}: block {block} is not the one of the checksums", url)

@@ -17,23 +17,23 @@ from pathlib import Path
 from typing import Any, Union
 
 from packtrain.errors import FailedError, PacktrainError, UsageError
-from packtrain.plan import Ref
-from packtrain.stream.disk_cache import Kept
+from packtrain.plan import Location
+from packtrain.stream.disk_cache import SampleCache
 from packtrain.stream.index import Index
-from packtrain.stream.prefetch import Counts, Prefetch, Tell
-from packtrain.stream.read_groups import SPAN, Numbers, Runs
-from packtrain.stream.replicas import Hosts
-from packtrain.stream.shuffle import Stream
-from packtrain.transfer.api import Reveal
-from packtrain.transfer.block_checksums import Checksums
-from packtrain.transfer.engine.source_stats import Standing
-from packtrain.transfer.registry import source_for
+from packtrain.stream.prefetch import OnMessage, Prefetcher, ReadStats
+from packtrain.stream.read_groups import DEFAULT_READ_BYTES, ReadGroups, SampleNumbers
+from packtrain.stream.replicas import ArchiveReplicas
+from packtrain.stream.shuffle import SampleOrder
+from packtrain.transfer.api import SecretResolver
+from packtrain.transfer.block_checksums import BlockChecksums
+from packtrain.transfer.engine.source_stats import SourceStats
+from packtrain.transfer.registry import get_source
 
 RAISE, SKIP = "raise", "skip"
-MEMORY = 256 << 20
-PATIENCE_S = 600.0
-Data = Union[bytes, dict[str, bytes]]
-Decode = Callable[[Data, int], Any]
+DEFAULT_PREFETCH_BYTES = 256 << 20
+DEFAULT_TIMEOUT_S = 600.0
+SampleData = Union[bytes, dict[str, bytes]]
+DecodeFn = Callable[[SampleData, int], Any]
 
 
 class StreamError(PacktrainError):
@@ -41,7 +41,7 @@ class StreamError(PacktrainError):
 
 
 @dataclass(frozen=True)
-class Bad:
+class SkippedSample:
     """A sample that `decode` could not use, from wherever it came."""
 
     number: int
@@ -50,36 +50,38 @@ class Bad:
 
 
 @dataclass(frozen=True)
-class Settings:
+class StreamSettings:
     """How samples are read. All but `memory` is the same for each process."""
 
-    sources: tuple[Ref, ...] = ()  # addresses of the archive; none: those that the index names
-    memory: int = MEMORY  # bytes, of each process, for what is read ahead and mixed
-    keep: Path | None = None  # a folder to keep what was read
-    keep_bytes: int = 0
-    patience_s: float = PATIENCE_S  # how long to wait while nobody delivers
-    bad: str = RAISE  # what to do about a sample that cannot be used: raise, or skip
-    checksums: tuple[Checksums, ...] = ()  # of each archive, in their order
-    reveal: Reveal = str
-    archives: tuple[tuple[Ref, ...], ...] = ()  # addresses of each archive, in their order; `sources` go before them
+    sources: tuple[Location, ...] = ()  # addresses of the archive; none: those that the index names
+    prefetch_bytes: int = DEFAULT_PREFETCH_BYTES  # bytes, of each process, for what is read ahead and mixed
+    cache_dir: Path | None = None  # a folder to keep what was read
+    cache_limit_bytes: int = 0
+    timeout_s: float = DEFAULT_TIMEOUT_S  # how long to wait while nobody delivers
+    on_error: str = RAISE  # what to do about a sample that cannot be used: raise, or skip
+    checksums: tuple[BlockChecksums, ...] = ()  # of each archive, in their order
+    resolve_secret: SecretResolver = str
+    archive_sources: tuple[
+        tuple[Location, ...], ...
+    ] = ()  # addresses of each archive, in their order; `sources` go before them
 
     def __post_init__(self) -> None:
-        if self.bad not in (RAISE, SKIP):
-            raise UsageError(f"bad is {RAISE!r} or {SKIP!r}, not {self.bad!r}")
+        if self.on_error not in (RAISE, SKIP):
+            raise UsageError(f"bad is {RAISE!r} or {SKIP!r}, not {self.on_error!r}")
 
 
-_PLAIN = Settings()
+_DEFAULT_SETTINGS = StreamSettings()
 
 
-def as_it_is(data: Data, label: int) -> tuple[Data, int]:
+def identity_decode(data: SampleData, label: int) -> tuple[SampleData, int]:
     return data, label
 
 
-def on_stderr(words: str) -> None:
-    print(f"packtrain: {words}", file=sys.stderr, flush=True)  # noqa: T201
+def print_to_stderr(message: str) -> None:
+    print(f"packtrain: {message}", file=sys.stderr, flush=True)  # noqa: T201
 
 
-class Samples:
+class StreamingSamples:
     """`decode(data, label)` makes of a sample what the training wants; without it, the bytes and the class's number.
 
     Of samples with several parts `data` is a dict: the kind (`jpg`, `cls`) and the bytes of each. Processes may be
@@ -87,16 +89,20 @@ class Samples:
     """
 
     def __init__(
-        self, index: Index, decode: Decode = as_it_is, settings: Settings = _PLAIN, tell: Tell = on_stderr
+        self,
+        index: Index,
+        decode_fn: DecodeFn = identity_decode,
+        settings: StreamSettings = _DEFAULT_SETTINGS,
+        on_message: OnMessage = print_to_stderr,
     ) -> None:
-        self.index, self._decode, self.settings, self._tell = index, decode, settings, tell
+        self.index, self._decode_fn, self.settings, self._on_message = index, decode_fn, settings, on_message
         if settings.checksums and len(settings.checksums) != len(index.archives):
             raise UsageError(f"there are {len(index.archives)} archives, but {len(settings.checksums)} checksums")
-        self.bad: list[Bad] = []
-        self.counts = Counts()
-        self._process = -1  # to which the next two belong
-        self._hosts: Hosts | None = None
-        self._kept: Kept | None = None
+        self.skipped: list[SkippedSample] = []
+        self.stats = ReadStats()
+        self._owner_pid = -1  # to which the next two belong
+        self._replicas: ArchiveReplicas | None = None
+        self._cache: SampleCache | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_process": -1, "_hosts": None, "_kept": None}
@@ -112,117 +118,122 @@ class Samples:
     def __getitems__(self, numbers: Sequence[int]) -> list[Any]:
         """Several at once, as torch's DataLoader asks for them: neighbours are read together."""
         chosen = sorted(set(numbers))
-        runs = Runs(self.index, chosen, SPAN)
+        runs = ReadGroups(self.index, chosen, DEFAULT_READ_BYTES)
         pieces = [chosen[runs.starts[at] : runs.starts[at + 1]] for at in range(len(runs))]
-        found = dict(zip(chosen, self.stream(_as_they_lie(pieces))))
+        found = dict(zip(chosen, self.iter_samples(_sequential_order(pieces))))
         if len(found) < len(chosen):
-            raise StreamError(f"a sample cannot be used, and those asked for by number are not skipped: {self.bad[-1]}")
+            raise StreamError(
+                f"a sample cannot be used, and those asked for by number are not skipped: {self.skipped[-1]}"
+            )
         return [found[number] for number in numbers]
 
-    def stream(self, stream: Stream, pool: int | None = None) -> Iterator[Any]:
+    def iter_samples(self, order: SampleOrder, shuffle_window: int | None = None) -> Iterator[Any]:
         """The samples of a stream, in its order. Those that are bad and skipped are left out."""
-        for item in self.each(stream, pool):
+        for item in self.iter_with_skipped(order, shuffle_window):
             if item is not None:
                 yield item[0]
 
-    def each(self, stream: Stream, pool: int | None = None) -> Iterator[tuple[Any] | None]:
+    def iter_with_skipped(self, order: SampleOrder, shuffle_window: int | None = None) -> Iterator[tuple[Any] | None]:
         """Like `stream`, but with None for a sample that was skipped. `pool`: see `order.Split`."""
-        ahead = self._prefetch(stream.pieces)
+        ahead = self._make_prefetcher(order.groups)
         held: dict[int, list[bytes]] = {}
-        classes, decode, plain = self.index.classes, self._decode, not self.index.grouped
-        pieces, behind = stream.pieces, (pool or len(stream.pieces)) + 2
+        classes, decode, plain = self.index.labels, self._decode_fn, not self.index.has_parts
+        pieces, behind = order.groups, (shuffle_window or len(order.groups)) + 2
         try:
-            for at, place in stream:
+            for at, place in order:
                 found = held.get(at)
                 if found is None:
                     found = held[at] = ahead.take(at)
                     held.pop(at - behind, None)
                 data, found[place] = found[place], b""
-                ahead.freed += len(data)
+                ahead.freed_bytes += len(data)
                 number = pieces[at][place]
                 item: tuple[Any] | None
                 try:
-                    item = (decode(data if plain else self._parts(number, data), classes[number]),)
+                    item = (decode(data if plain else self._split_parts(number, data), classes[number]),)
                 except Exception as error:
-                    item = self._mended(number, data, error, ahead.given_by(at))
+                    item = self._refetch_and_decode(number, data, error, ahead.source_of(at))
                 yield item
         except FailedError as error:
             raise StreamError(f"the samples do not come ({error.kind}): {error}") from error
         finally:
             ahead.close()
-            self._count(ahead.counts)
+            self._add_stats(ahead.stats)
 
-    def _mended(self, number: int, data: bytes, error: Exception, by: Standing | None) -> tuple[Any] | None:
+    def _refetch_and_decode(
+        self, number: int, data: bytes, error: Exception, source_stats: SourceStats | None
+    ) -> tuple[Any] | None:
         """A sample that cannot be used is fetched once more, elsewhere if there is another place."""
-        again = self._once_more(number, by)
+        again = self._refetch(number, source_stats)
         if again is not None and again != data:
             try:
-                return (self._decode(self._parts(number, again), self.index.classes[number]),)
+                return (self._decode_fn(self._split_parts(number, again), self.index.labels[number]),)
             except Exception as second:
                 error = second
         name = self.index.name(number)
-        if self.settings.bad == RAISE:
+        if self.settings.on_error == RAISE:
             raise StreamError(f"the sample {name} (number {number}) cannot be used: {error!r}") from error
-        self.bad.append(Bad(number, name, repr(error)))
+        self.skipped.append(SkippedSample(number, name, repr(error)))
         return None
 
-    def _once_more(self, number: int, by: Standing | None) -> bytes | None:
-        if by is not None:
-            by.suspect = True
-        ahead = self._prefetch([[number]], kept=False)
+    def _refetch(self, number: int, source_stats: SourceStats | None) -> bytes | None:
+        if source_stats is not None:
+            source_stats.is_suspect = True
+        ahead = self._make_prefetcher([[number]], use_cache=False)
         try:
             return ahead.take(0)[0]
         except FailedError:
             return None
         finally:
             ahead.close()
-            self._count(ahead.counts)
-            if by is not None:
-                by.suspect = False
+            self._add_stats(ahead.stats)
+            if source_stats is not None:
+                source_stats.is_suspect = False
 
-    def _parts(self, number: int, data: bytes) -> Data:
-        if not self.index.grouped:
+    def _split_parts(self, number: int, data: bytes) -> SampleData:
+        if not self.index.has_parts:
             return data
         base = self.index.offsets[number]
         return {
-            part.kind: data[part.offset - base : part.offset - base + part.size] for part in self.index.parts(number)
+            part.extension: data[part.offset - base : part.offset - base + part.size]
+            for part in self.index.parts(number)
         }
 
-    def _prefetch(self, pieces: Sequence[Numbers], kept: bool = True) -> Prefetch:
-        self._open()
-        assert self._hosts is not None
+    def _make_prefetcher(self, groups: Sequence[SampleNumbers], use_cache: bool = True) -> Prefetcher:
+        self._open_in_process()
+        assert self._replicas is not None
         settings = self.settings
-        return Prefetch(
-            self.index, pieces, self._hosts, memory=settings.memory, patience_s=settings.patience_s, tell=self._tell,
-            kept=self._kept if kept else None, checksums=settings.checksums,
+        return Prefetcher(
+            self.index, groups, self._replicas, prefetch_bytes=settings.prefetch_bytes, timeout_s=settings.timeout_s, on_message=self._on_message,
+            cache=self._cache if use_cache else None, checksums=settings.checksums,
         )  # fmt: skip
 
     def prepare(self) -> None:
         """Load what reading needs, so that processes forked afterwards need not."""
-        for ref in self._new_hosts().refs(0):
-            source_for(ref, self.settings.reveal)
+        for ref in self._make_replicas().locations(0):
+            get_source(ref, self.settings.resolve_secret)
 
-    def _new_hosts(self) -> Hosts:
+    def _make_replicas(self) -> ArchiveReplicas:
         settings = self.settings
-        return Hosts(self.index, settings.sources, settings.reveal, settings.archives)
+        return ArchiveReplicas(self.index, settings.sources, settings.resolve_secret, settings.archive_sources)
 
-    def _open(self) -> None:
+    def _open_in_process(self) -> None:
         """What belongs to one process."""
-        if self._process == os.getpid():
+        if self._owner_pid == os.getpid():
             return
-        self._process = os.getpid()
-        self._hosts = self._new_hosts()
-        self._kept = None
-        if self.settings.keep is not None and self.settings.keep_bytes > 0:
+        self._owner_pid = os.getpid()
+        self._replicas = self._make_replicas()
+        self._cache = None
+        if self.settings.cache_dir is not None and self.settings.cache_limit_bytes > 0:
             try:
-                self._kept = Kept(self.settings.keep, self.index, self.settings.keep_bytes)
+                self._cache = SampleCache(self.settings.cache_dir, self.index, self.settings.cache_limit_bytes)
             except OSError as error:
-                self._tell(f"nothing that is read can be kept in {self.settings.keep}: {error}")
+                self._on_message(f"nothing that is read can be kept in {self.settings.cache_dir}: {error}")
 
-    def _count(self, counts: Counts) -> None:
-        for name, value in vars(counts).items():
-            setattr(self.counts, name, getattr(self.counts, name) + value)
+    def _add_stats(self, stats: ReadStats) -> None:
+        for name, value in vars(stats).items():
+            setattr(self.stats, name, getattr(self.stats, name) + value)
 
 
-def _as_they_lie(pieces: Sequence[Numbers]) -> Stream:
-    return Stream(pieces, lambda: ((at, place) for at, some in enumerate(pieces) for place in range(len(some))))
+def _sequential_order(groups: Sequence[SampleNumbers]) -> SampleOrder:
+    return SampleOrder(groups, lambda: ((at, place) for at, some in enumerate(groups) for place in range(len(some))))

@@ -15,107 +15,111 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from typing import Any, NamedTuple
 
-_THINGS = 16  # that are lent in one place, at most; each has a byte that says so
-_ALIGNED = 64
+_MAX_VALUES_PER_SLOT = 16  # that are lent in one place, at most; each has a byte that says so
+_ALIGNMENT = 64
 
-_numbers = count()
-_open: weakref.WeakValueDictionary[int, Memory] = weakref.WeakValueDictionary()
+_memory_ids = count()
+_open_memories: weakref.WeakValueDictionary[int, SharedBatchMemory] = weakref.WeakValueDictionary()
 
 
-class Kind(NamedTuple):
+class BufferCodec(NamedTuple):
     """Values with many bytes: how many (0: leave this one alone), how they are written, and found again.
 
     `write` gives what `read` needs to know besides. `read` is a function of a module; what it gives has either bytes of
     its own, or the view that it was given, which then keeps the place.
     """
 
-    size: Callable[[Any], int]
+    size_of: Callable[[Any], int]
     write: Callable[[Any, memoryview], Any]
     read: Callable[[memoryview, Any], Any]
 
 
-class Memory:
+class SharedBatchMemory:
     """`places` of `size` bytes for each of the workers, for lists of bytes and for values of these kinds.
 
     Make it before they are forked; pages that nobody writes to take no room.
     """
 
-    def __init__(self, workers: int, places: int, size: int, kinds: Mapping[type, Kind] | None = None) -> None:
-        self._places, self._size, self._kinds = places, size, kinds or {}
-        self._flags = workers * places * _THINGS  # bytes, before the places
-        self._view = memoryview(mmap.mmap(-1, self._flags + workers * places * size))
-        self._number = next(_numbers)
-        _open[self._number] = self
+    def __init__(
+        self, num_workers: int, slots_per_worker: int, slot_bytes: int, codecs: Mapping[type, BufferCodec] | None = None
+    ) -> None:
+        self._slots_per_worker, self._slot_bytes, self._codecs = slots_per_worker, slot_bytes, codecs or {}
+        self._flags_bytes = num_workers * slots_per_worker * _MAX_VALUES_PER_SLOT  # bytes, before the places
+        self._view = memoryview(mmap.mmap(-1, self._flags_bytes + num_workers * slots_per_worker * slot_bytes))
+        self._memory_id = next(_memory_ids)
+        _open_memories[self._memory_id] = self
 
-    def lent(self, batch: Any, worker: int) -> Any:
+    def store_batch(self, batch: Any, worker: int) -> Any:
         """The batch, with what is in a place replaced by what becomes it again where it is unpickled."""
-        for number in range(worker * self._places, (worker + 1) * self._places):
-            flags = number * _THINGS
-            if not any(self._view[flags : flags + _THINGS]):
-                start = self._flags + number * self._size
-                return self._lent(batch, _Place(flags, start, start + self._size))
+        for number in range(worker * self._slots_per_worker, (worker + 1) * self._slots_per_worker):
+            flags = number * _MAX_VALUES_PER_SLOT
+            if not any(self._view[flags : flags + _MAX_VALUES_PER_SLOT]):
+                start = self._flags_bytes + number * self._slot_bytes
+                return self._store_value(batch, _SegmentAllocator(flags, start, start + self._slot_bytes))
         return batch
 
-    def _lent(self, value: Any, place: _Place) -> Any:
+    def _store_value(self, value: Any, slot: _SegmentAllocator) -> Any:
         if type(value) is dict:
-            return {key: self._lent(item, place) for key, item in value.items()}
-        if type(value) is tuple or (type(value) is list and value and type(value[0]) in self._kinds):
-            return type(value)([self._lent(item, place) for item in value])
-        kind = _BYTES if type(value) is list else self._kinds.get(type(value))
-        size = kind.size(value) if kind else 0
-        taken = place.take(size) if size else None
-        return value if kind is None or taken is None else self._written(kind, value, *taken)
+            return {key: self._store_value(item, slot) for key, item in value.items()}
+        if type(value) is tuple or (type(value) is list and value and type(value[0]) in self._codecs):
+            return type(value)([self._store_value(item, slot) for item in value])
+        kind = _BYTES_LIST_CODEC if type(value) is list else self._codecs.get(type(value))
+        size = kind.size_of(value) if kind else 0
+        taken = slot.allocate(size) if size else None
+        return value if kind is None or taken is None else self._write_value(kind, value, *taken)
 
-    def _written(self, kind: Kind, value: Any, flag: int, start: int, stop: int) -> _Lent:
-        about = kind.write(value, self._view[start:stop])
+    def _write_value(self, codec: BufferCodec, value: Any, flag: int, start: int, stop: int) -> _StoredValue:
+        about = codec.write(value, self._view[start:stop])
         self._view[flag] = 1
-        return _Lent(self._number, flag, start, stop, kind.read, about)
+        return _StoredValue(self._memory_id, flag, start, stop, codec.read, about)
 
-    def found(self, flag: int, start: int, stop: int, read: Callable[[memoryview, Any], Any], about: Any) -> Any:
+    def load_value(
+        self, flag: int, start: int, stop: int, read: Callable[[memoryview, Any], Any], metadata: Any
+    ) -> Any:
         view = self._view[start:stop]
-        weakref.finalize(view, _free, self._view, flag, os.getpid()).atexit = False
-        return read(view, about)
+        weakref.finalize(view, _clear_flag, self._view, flag, os.getpid()).atexit = False
+        return read(view, metadata)
 
 
-def _free(view: memoryview, flag: int, process: int) -> None:
+def _clear_flag(view: memoryview, flag: int, owner_pid: int) -> None:
     """Not by a process that was forked while the one it comes from used it."""
-    if os.getpid() == process:
+    if os.getpid() == owner_pid:
         view[flag] = 0
 
 
-class _Place:
+class _SegmentAllocator:
     def __init__(self, flags: int, start: int, stop: int) -> None:
-        self._flag, self._last = flags, flags + _THINGS
-        self._at, self._stop = start, stop
+        self._next_flag, self._end_flag = flags, flags + _MAX_VALUES_PER_SLOT
+        self._next_offset, self._end_offset = start, stop
 
-    def take(self, size: int) -> tuple[int, int, int] | None:
+    def allocate(self, size: int) -> tuple[int, int, int] | None:
         """A flag and as many bytes."""
-        start = self._at + -self._at % _ALIGNED
-        if start + size > self._stop or self._flag == self._last:
+        start = self._next_offset + -self._next_offset % _ALIGNMENT
+        if start + size > self._end_offset or self._next_flag == self._end_flag:
             return None
-        self._flag, self._at = self._flag + 1, start + size
-        return self._flag - 1, start, self._at
+        self._next_flag, self._next_offset = self._next_flag + 1, start + size
+        return self._next_flag - 1, start, self._next_offset
 
 
-class _Lent:
+class _StoredValue:
     """Pickled, it is a few numbers; unpickled, the value."""
 
-    def __init__(self, *what: Any) -> None:
-        self._what = what
+    def __init__(self, *args: Any) -> None:
+        self._args = args
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _found, self._what
+        return _load_value, self._args
 
 
-def _found(memory: int, *what: Any) -> Any:
-    return _open[memory].found(*what)
+def _load_value(memory_id: int, *args: Any) -> Any:
+    return _open_memories[memory_id].load_value(*args)
 
 
-def _size_of_all(items: Sequence[Any]) -> int:
+def _total_bytes(items: Sequence[Any]) -> int:
     return sum(map(len, items)) if all(type(item) is bytes for item in items) else 0
 
 
-def _write_all(items: Sequence[bytes], view: memoryview) -> list[int]:
+def _write_bytes_list(items: Sequence[bytes], view: memoryview) -> list[int]:
     lengths, at = [len(item) for item in items], 0
     for item, length in zip(items, lengths):
         view[at : at + length] = item
@@ -123,7 +127,7 @@ def _write_all(items: Sequence[bytes], view: memoryview) -> list[int]:
     return lengths
 
 
-def _read_all(view: memoryview, lengths: Sequence[int]) -> list[bytes]:
+def _read_bytes_list(view: memoryview, lengths: Sequence[int]) -> list[bytes]:
     found, at = [], 0
     for length in lengths:
         found.append(bytes(view[at : at + length]))
@@ -131,4 +135,4 @@ def _read_all(view: memoryview, lengths: Sequence[int]) -> list[bytes]:
     return found
 
 
-_BYTES = Kind(_size_of_all, _write_all, _read_all)
+_BYTES_LIST_CODEC = BufferCodec(_total_bytes, _write_bytes_list, _read_bytes_list)

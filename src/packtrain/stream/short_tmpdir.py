@@ -12,15 +12,15 @@ import multiprocessing.util
 import os
 import tempfile
 
-_LONGEST = 107 - len("/pymp-xxxxxxxx/listener-xxxxxxxx")
-_SHORT = "/tmp"  # noqa: S108 - a folder of its own is made in it, readable by its owner only
+_MAX_TEMP_DIR_BYTES = 107 - len("/pymp-xxxxxxxx/listener-xxxxxxxx")
+_SHORT_TEMP_DIR = "/tmp"  # noqa: S108 - a folder of its own is made in it, readable by its owner only
 
 
-def make_room() -> None:
+def ensure_short_socket_dir() -> None:
     """Choose another folder for sockets where the usual one lies too deep. It is removed when the process ends."""
-    if len(os.fsencode(tempfile.gettempdir())) <= _LONGEST:
+    if len(os.fsencode(tempfile.gettempdir())) <= _MAX_TEMP_DIR_BYTES:
         return
-    before, tempfile.tempdir = tempfile.tempdir, _SHORT
+    before, tempfile.tempdir = tempfile.tempdir, _SHORT_TEMP_DIR
     try:
         with contextlib.suppress(OSError):
             multiprocessing.util.get_temp_dir()  # made once, and used from then on

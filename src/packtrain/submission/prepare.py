@@ -16,51 +16,55 @@ from packtrain.engines.bundle import build_agent, write_launcher
 from packtrain.engines.htcondor import run_setup as pool
 from packtrain.engines.htcondor import shell_runner as bare
 from packtrain.engines.htcondor import supervisor_job
-from packtrain.engines.htcondor.condor_client import Client, bindings
+from packtrain.engines.htcondor.condor_client import CondorClient, load_bindings
 from packtrain.errors import UsageError
-from packtrain.events import Event, kinds, new_emitter
+from packtrain.events import Event, kinds, new_emitter_id
 from packtrain.plan import Input, Plan, RunFolder, write_plan
 from packtrain.planner import stream_planner
-from packtrain.planner.engine_limits import problems_for, within
-from packtrain.planner.make_plan import Planned, make_plan
-from packtrain.planner.secret_references import write_references
-from packtrain.planner.secret_sources import Resolved, resolve_secrets, write_secrets
-from packtrain.services import engine_capabilities, knowledge_of
-from packtrain.spec.diagnostics import WARNING, Origin, Problem
-from packtrain.spec.load import Loaded, load
-from packtrain.spec.user_config import load_settings
-from packtrain.store import RunRow, SqliteStore
+from packtrain.planner.engine_limits import check_engine_limits, clamp_memory
+from packtrain.planner.make_plan import PlanResult, make_plan
+from packtrain.planner.secret_references import write_secret_sources
+from packtrain.planner.secret_sources import ResolvedSecrets, resolve_secrets, write_secrets
+from packtrain.services import engine_capabilities, load_site_history
+from packtrain.spec.diagnostics import WARNING, Diagnostic, SourceMap
+from packtrain.spec.load import LoadResult, load_workflow_file
+from packtrain.spec.user_config import load_user_config
+from packtrain.store import RunInfo, SqliteStore
 from packtrain.stream.index import Index
 
 
 @dataclass(frozen=True)
-class Prepared:
+class Submission:
     """A run that could be started: nothing is written yet."""
 
-    planned: Planned | None
-    resolved: Resolved
-    folder: RunFolder
-    where: Path  # the workflow's folder
-    problems: tuple[Problem, ...]
-    origin: Origin = field(default_factory=Origin)  # of the workflow, for line numbers
+    plan_result: PlanResult | None
+    resolved_secrets: ResolvedSecrets
+    run_folder: RunFolder
+    workflow_dir: Path  # the workflow's folder
+    diagnostics: tuple[Diagnostic, ...]
+    source_map: SourceMap = field(default_factory=SourceMap)  # of the workflow, for line numbers
     disk_bytes: int | None = None  # what one job needs, where that is known
-    bare: bool = False  # the jobs' image has no Python: they go without the agent
-    indexes: tuple[Path, ...] = ()  # of inputs that are streamed; the run gets copies of its own
+    without_agent: bool = False  # the jobs' image has no Python: they go without the agent
+    index_paths: tuple[Path, ...] = ()  # of inputs that are streamed; the run gets copies of its own
 
     @property
-    def failed(self) -> bool:
-        return any(problem.is_error for problem in self.problems)
+    def has_errors(self) -> bool:
+        return any(problem.is_error for problem in self.diagnostics)
 
     @property
     def plan(self) -> Plan:
-        if self.planned is None:
+        if self.plan_result is None:
             raise UsageError("the workflow has errors, so there is no plan")
-        return self.planned.plan
+        return self.plan_result.plan
 
 
-def load_workflow(file: Path, expect: tuple[str, ...] = ()) -> Loaded:
+def load_workflow(file: Path, expect: tuple[str, ...] = ()) -> LoadResult:
     """A workflow, from its own kind of file or from a submit file; `expect` adds to what it expects."""
-    return load_submit_file(file, expect).loaded if is_submit_file(file) else load(file).expecting(expect)
+    return (
+        load_submit_file(file, expect).load_result
+        if is_submit_file(file)
+        else load_workflow_file(file).with_expected_outputs(expect)
+    )
 
 
 def new_run_id(name: str) -> str:
@@ -69,7 +73,7 @@ def new_run_id(name: str) -> str:
     return f"{name}-{''.join(secrets.choice(alphabet) for _ in range(4))}"
 
 
-def prepare(
+def prepare_submission(
     file: Path,
     engine: str,
     *,
@@ -77,103 +81,115 @@ def prepare(
     no_container: bool = False,
     no_gpu: bool = False,
     expect: tuple[str, ...] = (),
-) -> Prepared:
+) -> Submission:
     """Read, check and plan a workflow file. Problems are returned, not raised. Not strict: that this
     machine lacks something (a GPU, a variable with a token) is a warning."""
     machine = engine_capabilities(engine)
     where = file.absolute().parent
     loaded = load_workflow(file, expect)
     if loaded.workflow is None:
-        return Prepared(None, Resolved({}), RunFolder(where), where, loaded.problems)
+        return Submission(None, ResolvedSecrets({}), RunFolder(where), where, loaded.diagnostics)
     run = new_run_id(loaded.workflow.name or file.stem)
-    folder = RunFolder.of(Path.cwd(), run)
+    folder = RunFolder.for_run(Path.cwd(), run)
     planned = make_plan(
         loaded.workflow,
         run=run,
         engine=engine,
-        where=where,
+        workflow_dir=where,
         run_folder=folder,
         no_container=no_container,
         no_gpu=no_gpu,
     )
     resolved = resolve_secrets(planned.secrets, where)
-    lacking = (*resolved.problems, *problems_for(planned.plan, machine, loaded.workflow.origin))
+    lacking = (*resolved.diagnostics, *check_engine_limits(planned.plan, machine, loaded.workflow.source_map))
     if not strict:
         lacking = tuple(replace(problem, severity=WARNING) for problem in lacking)
-    problems = tuple(dict.fromkeys((*loaded.problems, *planned.problems, *lacking)))
-    fitting = replace(planned, plan=within(planned.plan, machine))
-    return Prepared(fitting, resolved, folder, where, problems, loaded.workflow.origin)
+    problems = tuple(dict.fromkeys((*loaded.diagnostics, *planned.diagnostics, *lacking)))
+    fitting = replace(planned, plan=clamp_memory(planned.plan, machine))
+    return Submission(fitting, resolved, folder, where, problems, loaded.workflow.source_map)
 
 
-def with_pool_problems(prepared: Prepared) -> Prepared:
+def add_pool_diagnostics(submission: Submission) -> Submission:
     """What the pool would refuse or hold, now that the sizes of inputs are known."""
-    if prepared.plan.engine != "htcondor":
-        return prepared
-    settings = pool.run_settings(prepared.plan, load_settings().htcondor, prepared.disk_bytes)
-    chosen = bare.choose(prepared.plan, prepared.origin)
-    found = (*chosen.problems, *pool.problems(chosen.plan, settings, Client(), prepared.origin))
-    problems = tuple(dict.fromkeys((*prepared.problems, *found)))
-    assert prepared.planned is not None
-    planned = replace(prepared.planned, plan=chosen.plan)
-    return replace(prepared, planned=planned, bare=chosen.bare, problems=problems)
+    if submission.plan.engine != "htcondor":
+        return submission
+    settings = pool.make_run_settings(submission.plan, load_user_config().htcondor, submission.disk_bytes)
+    chosen = bare.choose_runner(submission.plan, submission.source_map)
+    found = (*chosen.problems, *pool.find_problems(chosen.plan, settings, CondorClient(), submission.source_map))
+    problems = tuple(dict.fromkeys((*submission.diagnostics, *found)))
+    assert submission.plan_result is not None
+    planned = replace(submission.plan_result, plan=chosen.plan)
+    return replace(submission, plan_result=planned, without_agent=chosen.without_agent, diagnostics=problems)
 
 
-def refuse_detached(prepared: Prepared) -> None:
+def check_detachable(submission: Submission) -> None:
     """What counts only as long as this terminal submits the jobs. Raises UsageError."""
-    if prepared.plan.engine == "htcondor":
-        supervisor_job.refuse_getenv(pool.run_settings(prepared.plan, load_settings().htcondor, prepared.disk_bytes))
+    if submission.plan.engine == "htcondor":
+        supervisor_job.reject_getenv(
+            pool.make_run_settings(submission.plan, load_user_config().htcondor, submission.disk_bytes)
+        )
 
 
-def with_indexes(prepared: Prepared, found: Mapping[Input, Index]) -> Prepared:
+def add_indexes(submission: Submission, indexes: Mapping[Input, Index]) -> Submission:
     """Inputs that are streamed are complete once their samples are known."""
-    assert prepared.planned is not None
-    plan = stream_planner.with_indexes(prepared.plan, found, prepared.folder.indexes)
-    paths = tuple(dict.fromkeys(index.path for index in found.values()))
-    return replace(prepared, planned=replace(prepared.planned, plan=plan), indexes=paths)
+    assert submission.plan_result is not None
+    plan = stream_planner.add_indexes(submission.plan, indexes, submission.run_folder.indexes)
+    paths = tuple(dict.fromkeys(index.path for index in indexes.values()))
+    return replace(submission, plan_result=replace(submission.plan_result, plan=plan), index_paths=paths)
 
 
-def create_run(prepared: Prepared, store: SqliteStore, tell: str | None = None) -> RunRow:
+def create_run(submission: Submission, store: SqliteStore, notify_target: str | None = None) -> RunInfo:
     """Make the run's folder complete, then the run known: a crash in between leaves only a folder. `tell`: a command or
     an address for the run's end."""
-    assert prepared.planned is not None
-    known = knowledge_of(store, prepared.plan.engine)
-    plan, folder = replace(prepared.plan, speeds=known.speeds()), prepared.folder
+    assert submission.plan_result is not None
+    known = load_site_history(store, submission.plan.engine)
+    plan, folder = replace(submission.plan, host_speeds=known.source_speeds()), submission.run_folder
     if plan.engine == "htcondor":
-        bindings()  # raises UsageError: better now than when the run is known
+        load_bindings()  # raises UsageError: better now than when the run is known
     folder.root.mkdir(parents=True, mode=0o700)
     (folder.root.parent.parent / ".gitignore").write_text("*\n", encoding="utf-8")
-    write_secrets(folder.secrets, prepared.resolved.values)
-    write_references(folder.references, prepared.planned.secrets, prepared.where)
-    _copy_indexes(prepared.indexes, folder.indexes)
+    write_secrets(folder.secrets, submission.resolved_secrets.values)
+    write_secret_sources(folder.secret_sources, submission.plan_result.secrets, submission.workflow_dir)
+    _copy_indexes(submission.index_paths, folder.indexes)
     write_plan(plan, folder.plan)
-    if tell:
-        notifications.write_target(folder.notify, tell)
+    if notify_target:
+        notifications.write_target(folder.notify, notify_target)
     if plan.engine == "htcondor":
-        pool.make_ready(plan, folder, pool.run_settings(plan, load_settings().htcondor, prepared.disk_bytes, known))
-        if prepared.bare:
+        pool.write_run_files(
+            plan, folder, pool.make_run_settings(plan, load_user_config().htcondor, submission.disk_bytes, known)
+        )
+        if submission.without_agent:
             bare.write_scripts(plan, folder)
     else:
         _write_job_plans(plan, folder)
     build_agent(folder.agent)
     write_launcher(folder.launcher)
-    row = RunRow(plan.run, plan.name, plan.engine, folder.root, time.time())
-    store.add_run(row, _created(plan, row))
+    row = RunInfo(plan.run, plan.name, plan.engine, folder.root, time.time())
+    store.add_run(row, _make_run_created_event(plan, row))
     return row
 
 
-def _copy_indexes(indexes: tuple[Path, ...], folder: Path) -> None:
-    for index in indexes:
+def _copy_indexes(index_paths: tuple[Path, ...], folder: Path) -> None:
+    for index in index_paths:
         folder.mkdir(exist_ok=True)
         shutil.copyfile(index, folder / index.name)
 
 
-def _write_job_plans(plan: Plan, folder: RunFolder) -> None:
+def _write_job_plans(plan: Plan, run_folder: RunFolder) -> None:
     for job in plan.jobs:
-        folder.job(job.id).mkdir(parents=True, exist_ok=True)
-        write_plan(replace(plan, jobs=(job,)), folder.job_plan(job.id))
+        run_folder.job_folder(job.id).mkdir(parents=True, exist_ok=True)
+        write_plan(replace(plan, jobs=(job,)), run_folder.job_plan(job.id))
 
 
-def _created(plan: Plan, row: RunRow) -> Event:
+def _make_run_created_event(plan: Plan, run_info: RunInfo) -> Event:
     points = {job.id: {var.key: str(var.value) for var in job.point} for job in plan.jobs}
-    data = {"name": row.name, "engine": row.engine, "folder": str(row.folder), "jobs": len(plan.jobs), "points": points}
-    return Event(row.run, "", new_emitter("cli"), 1, kinds.RUN_CREATED, row.created, time.monotonic(), data)
+    data = {
+        "name": run_info.name,
+        "engine": run_info.engine,
+        "folder": str(run_info.folder),
+        "jobs": len(plan.jobs),
+        "points": points,
+    }
+    return Event(
+        run_info.run, "", new_emitter_id("cli"), 1, kinds.RUN_CREATED, run_info.created_at, time.monotonic(), data
+    )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from packtrain.engines.api import AS_PLANNED, Amendment
+from packtrain.engines.api import NO_OVERRIDES, Overrides
 from packtrain.events import Failure, kinds
 from packtrain.state import JobStatus, RunState
 
@@ -16,9 +16,9 @@ class Submit:
     """Make another attempt. The id names the attempt for ever."""
 
     job: str
-    id: str
+    attempt_id: str
     reason: str
-    amendment: Amendment = AS_PLANNED
+    overrides: Overrides = NO_OVERRIDES
     copy_of: str = ""  # the decision whose attempt is late
 
 
@@ -27,7 +27,7 @@ class Accept:
     """These outputs and no others, before they are put in their place: after a crash another attempt may have ended."""
 
     job: str
-    target: str
+    attempt_id: str
     reason: str
 
 
@@ -36,7 +36,7 @@ class Cancel:
     """End a living attempt."""
 
     job: str
-    target: str  # the decision that started it
+    attempt_id: str  # the decision that started it
     reason: str
 
 
@@ -45,10 +45,10 @@ class Move:
     """End a living attempt that is late: the next one goes on from its checkpoint, at another place."""
 
     job: str
-    target: str
+    attempt_id: str
     reason: str
     avoid_sites: tuple[str, ...] = ()
-    avoid_machines: tuple[str, ...] = ()
+    avoid_nodes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -56,9 +56,9 @@ class Release:
     """Let an attempt go again that the engine keeps back."""
 
     job: str
-    target: str
+    attempt_id: str
     reason: str
-    hold: int  # which one
+    hold_seq: int  # which one
 
 
 @dataclass(frozen=True)
@@ -66,9 +66,9 @@ class GiveUp:
     """End an attempt that the engine keeps back: waiting longer brings nothing. It counts as failed."""
 
     job: str
-    target: str
+    attempt_id: str
     reason: str
-    hold: int
+    hold_seq: int
 
 
 @dataclass(frozen=True)
@@ -81,46 +81,56 @@ class Reopen:
 
 
 @dataclass(frozen=True)
-class End:
+class EndJob:
     """The verdict on a job."""
 
     job: str
-    verdict: JobStatus
+    result: JobStatus
     reason: str
     emitter: str = ""
     failure: Failure | None = None
     requests: tuple[str, ...] = ()
 
 
-Decision = Submit | Accept | Cancel | Move | Release | GiveUp | Reopen | End
-Changed = Collection[str]
-Policy = Callable[[RunState, Changed, float], Sequence[Decision]]
+Decision = Submit | Accept | Cancel | Move | Release | GiveUp | Reopen | EndJob
+ChangedJobs = Collection[str]
+Policy = Callable[[RunState, ChangedJobs, float], Sequence[Decision]]
 
 
-def event_of(decision: Decision) -> tuple[str, dict[str, Any]]:
+def event_from_decision(decision: Decision) -> tuple[str, dict[str, Any]]:
     """The kind and data of the event that records it."""
-    if isinstance(decision, End):
+    if isinstance(decision, EndJob):
         failure = decision.failure.to_data() if decision.failure else None
         return kinds.JOB_ENDED, {
-            "verdict": decision.verdict.value,
+            "result": decision.result.value,
             "reason": decision.reason,
             "emitter": decision.emitter,
             "failure": failure,
             "requests": list(decision.requests),
         }
     if isinstance(decision, Submit):
-        amended = decision.amendment.to_data()
-        more: dict[str, Any] = {"amendment": amended} if amended else {}
+        amended = decision.overrides.to_data()
+        more: dict[str, Any] = {"overrides": amended} if amended else {}
         more |= {"copy_of": decision.copy_of} if decision.copy_of else {}
-        return kinds.DECIDED, {"action": "submit", "id": decision.id, "reason": decision.reason, **more}
+        return kinds.DECISION_MADE, {
+            "action": "submit",
+            "attempt": decision.attempt_id,
+            "reason": decision.reason,
+            **more,
+        }
     if isinstance(decision, (Cancel, Accept)):
         action = "cancel" if isinstance(decision, Cancel) else "accept"
-        return kinds.DECIDED, {"action": action, "target": decision.target, "reason": decision.reason}
+        return kinds.DECISION_MADE, {"action": action, "attempt": decision.attempt_id, "reason": decision.reason}
     if isinstance(decision, Move):
-        avoid = {"avoid_sites": list(decision.avoid_sites), "avoid_machines": list(decision.avoid_machines)}
-        return kinds.DECIDED, {"action": "move", "target": decision.target, "reason": decision.reason, **avoid}
+        avoid = {"avoid_sites": list(decision.avoid_sites), "avoid_nodes": list(decision.avoid_nodes)}
+        return kinds.DECISION_MADE, {
+            "action": "move",
+            "attempt": decision.attempt_id,
+            "reason": decision.reason,
+            **avoid,
+        }
     if isinstance(decision, (Release, GiveUp)):
         action = "release" if isinstance(decision, Release) else "give_up"
-        about = {"target": decision.target, "reason": decision.reason, "hold": decision.hold}
-        return kinds.DECIDED, {"action": action, **about}
-    return kinds.DECIDED, {"action": "reopen", "reason": decision.reason, "requests": list(decision.requests)}
+        about = {"attempt": decision.attempt_id, "reason": decision.reason, "hold": decision.hold_seq}
+        return kinds.DECISION_MADE, {"action": action, **about}
+    return kinds.DECISION_MADE, {"action": "reopen", "reason": decision.reason, "requests": list(decision.requests)}

@@ -7,8 +7,8 @@ go from the machine (the agent's business).
 """
 
 from packtrain.torch.checkpoint import Checkpoint
-from packtrain.torch.metrics import report
-from packtrain.torch.sampler import Order
-from packtrain.torch.training_state import CheckpointError, Position
+from packtrain.torch.metrics import log_metrics
+from packtrain.torch.sampler import ResumableBatchSampler
+from packtrain.torch.training_state import CheckpointError, TrainingState
 
-__all__ = ["Checkpoint", "CheckpointError", "Order", "Position", "report"]
+__all__ = ["Checkpoint", "CheckpointError", "ResumableBatchSampler", "TrainingState", "log_metrics"]

@@ -29,17 +29,25 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NoReturn
 
-from packtrain.errors import EXIT_CONTINUE_HERE
-from packtrain.torch.async_writer import Writer
+from packtrain.errors import EXIT_RESUME_IN_PLACE
+from packtrain.torch.async_writer import AsyncWriter
 from packtrain.torch.checkpoint_files import CheckpointFiles
-from packtrain.torch.checkpoint_reader import first_whole
-from packtrain.torch.distributed import Ranks
-from packtrain.torch.preemption import Stopping
-from packtrain.torch.rng_state import random_state, restore_random_state
-from packtrain.torch.state_copy import as_it_was, copied
-from packtrain.torch.training_state import OURS, VERSION, CheckpointError, Position, State, model_in, position_in
+from packtrain.torch.checkpoint_reader import load_first_valid
+from packtrain.torch.distributed import RankGroup
+from packtrain.torch.preemption import PreemptionMonitor
+from packtrain.torch.rng_state import get_rng_state, set_rng_state
+from packtrain.torch.state_copy import copy_state, restore_types
+from packtrain.torch.training_state import (
+    CHECKPOINT_VERSION,
+    PACKTRAIN_KEY,
+    CheckpointError,
+    StateDict,
+    TrainingState,
+    model_state_dict,
+    parse_training_state,
+)
 
-_LONGEST_REASON = 500
+_MAX_REASON_CHARS = 500
 
 
 class Checkpoint:
@@ -60,51 +68,53 @@ class Checkpoint:
         model: Any,
         optimizer: Any = None,
         scheduler: Any = None,
-        keep: int = 2,
-        best: str = "",
+        max_to_keep: int = 2,
+        monitor: str = "",
         deepsquare: bool = False,
-        **parts: Any,
+        **stateful: Any,
     ) -> None:
-        named = {"optimizer": optimizer, "scheduler": scheduler, **parts}
-        self._model = _unwrapped(model)
-        self._parts = {name: part for name, part in named.items() if part is not None}
-        self._metric, self._deepsquare = best, deepsquare
-        self._ranks, self._stopping, self._writer = Ranks(), Stopping(), Writer()
-        self._files = CheckpointFiles(path, keep)
-        self._best: float | None = None
-        self._memory: State = {}  # of the last save, used again by the next
-        self._blocked_s = 0.0
+        named = {"optimizer": optimizer, "scheduler": scheduler, **stateful}
+        self._model = _unwrap_model(model)
+        self._stateful = {name: part for name, part in named.items() if part is not None}
+        self._monitor, self._deepsquare = monitor, deepsquare
+        self._rank_group, self._preemption, self._writer = RankGroup(), PreemptionMonitor(), AsyncWriter()
+        self._files = CheckpointFiles(path, max_to_keep)
+        self._best_value: float | None = None
+        self._state_buffer: StateDict = {}  # of the last save, used again by the next
+        self._max_blocked_s = 0.0
         self._saved_at = time.monotonic()
-        if self._ranks.first:
+        if self._rank_group.is_rank_zero:
             self._files.remove_leftovers()
 
-    def resume(self, also: str | os.PathLike[str] | None = None) -> Position:
+    def restore(self, fallback: str | os.PathLike[str] | None = None) -> TrainingState:
         """Restore everything from the newest whole file, and say where to go on; Position() if there is none.
 
         Looks at `path` and the ones kept, then at $PACKTRAIN_RESUME, then at `also`. Damaged files are warned about and
         passed over. Raises CheckpointError if the file is of another model or other settings.
         """
-        found = first_whole(self._files.candidates(also)) if self._ranks.first else None
-        found = self._ranks.from_first(found)
+        found = load_first_valid(self._files.candidates(fallback)) if self._rank_group.is_rank_zero else None
+        found = self._rank_group.broadcast(found)
         if found is None:
-            return Position()
+            return TrainingState()
         path, state = found
         try:
-            self._restore(state)
+            self._load_state_dict(state)
         except Exception as error:
-            words = " ".join(str(error).split())[:_LONGEST_REASON]  # torch tells of each layer on a line of its own
+            words = " ".join(str(error).split())[:_MAX_REASON_CHARS]  # torch tells of each layer on a line of its own
             raise CheckpointError(f"{path} does not fit this training: {words}") from error
-        position = position_in(state)
+        position = parse_training_state(state)
         # If the best file was lost with its machine, the best from here on is better than none.
-        self._best = position.best if self._files.best.exists() else None
+        self._best_value = position.best_value if self._files.best.exists() else None
         return position
 
-    def due(self, every_s: float = 60.0) -> bool:
+    def should_save(self, every_s: float = 60.0) -> bool:
         """Whether to save now: it is time to leave, or the last save is written and `every_s` seconds old.
 
         In a distributed training all processes get the same answer.
         """
-        return self._ranks.any(self._must_leave() or (self._ranks.first and self._is_time(every_s)))
+        return self._rank_group.any_rank(
+            self._is_exit_requested() or (self._rank_group.is_rank_zero and self._is_save_due(every_s))
+        )
 
     def save(
         self, *, epoch: int, batch: int = 0, step: int, metrics: Mapping[str, float] | None = None, **extra: Any
@@ -115,99 +125,104 @@ class Checkpoint:
         it; `due` avoids that. If that one failed, this call warns. Scalars of torch and numpy are welcome, as in
         `report`. `extra` are values of your own, see Position.
         """
-        everybody = self._ranks.gathered(random_state())
-        if self._ranks.first:
+        everybody = self._rank_group.all_gather(get_rng_state())
+        if self._rank_group.is_rank_zero:
             began = time.monotonic()
             self._writer.wait()
-            self._warn_of_failure()
-            numbers = {name: _number(value) for name, value in (metrics or {}).items()}
-            position = Position(int(epoch), int(batch), int(step), self._best, numbers, extra)
+            self._warn_if_write_failed()
+            numbers = {name: _to_number(value) for name, value in (metrics or {}).items()}
+            position = TrainingState(int(epoch), int(batch), int(step), self._best_value, numbers, extra)
             self._start_writing(position, everybody)
-            self._blocked_s = max(self._blocked_s, time.monotonic() - began)
+            self._max_blocked_s = max(self._max_blocked_s, time.monotonic() - began)
         self._saved_at = time.monotonic()
 
     def should_stop(self) -> bool:
         """Whether to save and leave: SIGTERM came, the agent asks for it, or the time limit is near."""
-        return self._ranks.any(self._must_leave())
+        return self._rank_group.any_rank(self._is_exit_requested())
 
-    def leave(self) -> NoReturn:
+    def exit_for_requeue(self) -> NoReturn:
         """Wait until the last save is on the disk, then exit with the code for "another attempt goes on from here"."""
         self.close()
-        self._ranks.any(False)  # nobody goes before rank 0 has written
-        sys.exit(EXIT_CONTINUE_HERE)
+        self._rank_group.any_rank(False)  # nobody goes before rank 0 has written
+        sys.exit(EXIT_RESUME_IN_PLACE)
 
     def close(self) -> None:
         """Wait until the last save is on the disk. Raises CheckpointError if it did not get there."""
         self._writer.wait()
-        self._stopping.close()
+        self._preemption.close()
         if self._writer.error is not None:
-            raise CheckpointError(self._failure()) from self._writer.error
+            raise CheckpointError(self._write_error_message()) from self._writer.error
 
     def __enter__(self) -> Checkpoint:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+    def __exit__(self, exc_type: type[BaseException] | None, *rest: object) -> None:
         try:
             self.close()
         except CheckpointError as error:
-            if kind is None:
+            if exc_type is None:
                 raise
             warnings.warn(str(error), stacklevel=2)  # what went wrong first is more interesting
 
-    def _must_leave(self) -> bool:
-        return self._stopping.asked(self._blocked_s + self._writer.longest_s)
+    def _is_exit_requested(self) -> bool:
+        return self._preemption.is_stop_requested(self._max_blocked_s + self._writer.max_write_s)
 
-    def _is_time(self, every_s: float) -> bool:
-        return not self._writer.busy and time.monotonic() - self._saved_at >= every_s
+    def _is_save_due(self, every_s: float) -> bool:
+        return not self._writer.is_busy and time.monotonic() - self._saved_at >= every_s
 
-    def _start_writing(self, position: Position, randomness: list[State]) -> None:
-        is_best = self._is_best(position)
+    def _start_writing(self, training_state: TrainingState, rng_states: list[StateDict]) -> None:
+        is_best = self._is_best(training_state)
         if is_best:
-            self._best = float(position.metrics[self._metric.lstrip("-")])
-        position = replace(position, best=self._best)
-        self._memory = state = copied(self._state(position, randomness), self._memory)
+            self._best_value = float(training_state.metrics[self._monitor.lstrip("-")])
+        training_state = replace(training_state, best_value=self._best_value)
+        self._state_buffer = state = copy_state(self._build_state_dict(training_state, rng_states), self._state_buffer)
 
         def write() -> None:
             self._files.write(state, is_best)
-            self._files.announce(position.step, position.epoch)
+            self._files.notify_agent(training_state.step, training_state.epoch)
 
         self._writer.start(write)
 
-    def _is_best(self, position: Position) -> bool:
-        value = position.metrics.get(self._metric.lstrip("-")) if self._metric else None
+    def _is_best(self, training_state: TrainingState) -> bool:
+        value = training_state.metrics.get(self._monitor.lstrip("-")) if self._monitor else None
         if value is None or not math.isfinite(value):
             return False
-        lower = self._metric.startswith("-")
-        return self._best is None or (value < self._best if lower else value > self._best)
+        lower = self._monitor.startswith("-")
+        return self._best_value is None or (value < self._best_value if lower else value > self._best_value)
 
-    def _state(self, position: Position, randomness: list[State]) -> State:
-        ours = {"version": VERSION, "position": position.state(), "random": randomness, "parts": {}}
-        ours["parts"] = {name: _state_of(part) for name, part in self._parts.items()}
+    def _build_state_dict(self, training_state: TrainingState, rng_states: list[StateDict]) -> StateDict:
+        ours = {"version": CHECKPOINT_VERSION, "position": training_state.to_dict(), "random": rng_states, "parts": {}}
+        ours["parts"] = {name: _get_state(part) for name, part in self._stateful.items()}
         if not self._deepsquare:
-            return {"model": self._model.state_dict(), OURS: ours}
-        accuracy = 100 * float(position.metrics.get("accuracy", position.best or 0.0))
-        return {"net": self._model.state_dict(), "acc": accuracy, "epoch": position.epoch - 2, OURS: ours}
+            return {"model": self._model.state_dict(), PACKTRAIN_KEY: ours}
+        accuracy = 100 * float(training_state.metrics.get("accuracy", training_state.best_value or 0.0))
+        return {
+            "net": self._model.state_dict(),
+            "acc": accuracy,
+            "epoch": training_state.epoch - 2,
+            PACKTRAIN_KEY: ours,
+        }
 
-    def _restore(self, state: State) -> None:
-        self._model.load_state_dict(model_in(state))
-        ours = state.get(OURS, {"parts": {}, "random": []})
-        for name in self._parts.keys() & ours["parts"].keys():
-            _restore_part(self._parts[name], ours["parts"][name])
-        missing = [name for name in self._parts if name not in ours["parts"]]
+    def _load_state_dict(self, state: StateDict) -> None:
+        self._model.load_state_dict(model_state_dict(state))
+        ours = state.get(PACKTRAIN_KEY, {"parts": {}, "random": []})
+        for name in self._stateful.keys() & ours["parts"].keys():
+            _load_state(self._stateful[name], ours["parts"][name])
+        missing = [name for name in self._stateful if name not in ours["parts"]]
         if missing:
             warnings.warn(f"the checkpoint has no state of {', '.join(missing)}: fresh ones are used", stacklevel=3)
-        if self._ranks.rank < len(ours["random"]):
-            restore_random_state(ours["random"][self._ranks.rank])
+        if self._rank_group.rank < len(ours["random"]):
+            set_rng_state(ours["random"][self._rank_group.rank])
 
-    def _failure(self) -> str:
-        return f"the checkpoint {self._files.newest} could not be written: {self._writer.error}"
+    def _write_error_message(self) -> str:
+        return f"the checkpoint {self._files.latest} could not be written: {self._writer.error}"
 
-    def _warn_of_failure(self) -> None:
+    def _warn_if_write_failed(self) -> None:
         if self._writer.error is not None:
-            warnings.warn(f"{self._failure()}; training goes on without it", stacklevel=3)
+            warnings.warn(f"{self._write_error_message()}; training goes on without it", stacklevel=3)
 
 
-def _unwrapped(model: Any) -> Any:
+def _unwrap_model(model: Any) -> Any:
     """The model that the program wrote, inside of what makes it distributed or compiled."""
     from torch import nn
 
@@ -216,19 +231,19 @@ def _unwrapped(model: Any) -> Any:
     return model
 
 
-def _number(value: Any) -> Any:
+def _to_number(value: Any) -> Any:
     """A scalar of torch may have a graph, and lie on a GPU."""
     return value.item() if hasattr(value, "item") else value
 
 
-def _state_of(part: Any) -> Any:
-    return part.state_dict() if hasattr(part, "state_dict") else part.get_state()  # the latter: a torch.Generator
+def _get_state(target: Any) -> Any:
+    return target.state_dict() if hasattr(target, "state_dict") else target.get_state()  # the latter: a torch.Generator
 
 
-def _restore_part(part: Any, state: Any) -> None:
+def _load_state(target: Any, state: Any) -> None:
     if state == {}:  # of a scaler that was switched off, on a machine without a GPU: it starts afresh on one that has
         return
-    if hasattr(part, "load_state_dict"):
-        part.load_state_dict(as_it_was(state, part.state_dict()))
+    if hasattr(target, "load_state_dict"):
+        target.load_state_dict(restore_types(state, target.state_dict()))
     else:
-        part.set_state(state)
+        target.set_state(state)

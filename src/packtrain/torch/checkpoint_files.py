@@ -19,77 +19,77 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from packtrain.torch.training_state import State
+from packtrain.torch.training_state import StateDict
 
-_LEFTOVER = re.compile(r"\.tmp-(\d+)(-link)?$")
+_LEFTOVER_PATTERN = re.compile(r"\.tmp-(\d+)(-link)?$")
 
 
 class CheckpointFiles:
     """Owns the names. `write` is called by one thread at a time."""
 
-    def __init__(self, path: str | os.PathLike[str], keep: int) -> None:
+    def __init__(self, path: str | os.PathLike[str], max_to_keep: int) -> None:
         output = os.environ.get("PACKTRAIN_OUTPUT") or os.environ.get("DEEPSQUARE_OUTPUT") or ""
-        self._output = Path.cwd() / output  # the program may change its folder later
-        self.newest = self._output / path
-        self.best = self.newest.with_name(f"{self.newest.stem}.best{self.newest.suffix}")
-        self._kept = [self._hidden(f"kept-{n}") for n in range(1, keep)]
+        self._output_dir = Path.cwd() / output  # the program may change its folder later
+        self.latest = self._output_dir / path
+        self.best = self.latest.with_name(f"{self.latest.stem}.best{self.latest.suffix}")
+        self._previous = [self._temporary_path(f"kept-{n}") for n in range(1, max_to_keep)]
 
-    def candidates(self, also: str | os.PathLike[str] | None = None) -> Iterator[Path]:
+    def candidates(self, fallback: str | os.PathLike[str] | None = None) -> Iterator[Path]:
         """What to resume from, the most welcome first."""
-        named = [Path(path) for path in (os.environ.get("PACKTRAIN_RESUME"), also) if path]
-        yield from dict.fromkeys(path for path in (self.newest, *self._kept, *named) if path.exists())
+        named = [Path(path) for path in (os.environ.get("PACKTRAIN_RESUME"), fallback) if path]
+        yield from dict.fromkeys(path for path in (self.latest, *self._previous, *named) if path.exists())
 
-    def write(self, state: State, is_best: bool) -> None:
+    def write(self, state: StateDict, is_best: bool) -> None:
         """Complete or invisible: a temporary name, the disk, then a rename. The best comes first: killed in between,
         the training goes on from before it and finds it again."""
-        temporary = self._hidden(str(os.getpid()))
-        self.newest.parent.mkdir(parents=True, exist_ok=True)
+        temporary = self._temporary_path(str(os.getpid()))
+        self.latest.parent.mkdir(parents=True, exist_ok=True)
         try:
-            _write_through(state, temporary)
+            _save_and_fsync(state, temporary)
             if is_best:
                 self._link(temporary, self.best)
             self._rotate()
-            temporary.replace(self.newest)
+            temporary.replace(self.latest)
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
-        _flush_folder(self.newest.parent)
+        _fsync_folder(self.latest.parent)
 
     def remove_leftovers(self) -> None:
         """Of processes that were killed while they wrote."""
-        for path in self.newest.parent.glob(f".{self.newest.name}.tmp-*"):
-            leftover = _LEFTOVER.search(path.name)
-            if leftover and not _alive(int(leftover[1])):
+        for path in self.latest.parent.glob(f".{self.latest.name}.tmp-*"):
+            leftover = _LEFTOVER_PATTERN.search(path.name)
+            if leftover and not _is_other_process_alive(int(leftover[1])):
                 path.unlink(missing_ok=True)
 
-    def announce(self, step: int, epoch: int) -> None:
+    def notify_agent(self, step: int, epoch: int) -> None:
         """Tell the agent, if there is one. One that cannot be told finds the file by itself."""
         path = os.environ.get("PACKTRAIN_CHECKPOINTS")
         if path:
-            line = json.dumps({"path": self._told(), "step": step, "epoch": epoch}) + "\n"
+            line = json.dumps({"path": self._path_for_agent(), "step": step, "epoch": epoch}) + "\n"
             with suppress(OSError):
-                _append(path, line.encode())
+                _append_line(path, line.encode())
 
-    def _told(self) -> str:
+    def _path_for_agent(self) -> str:
         """Relative where possible: in a container the folder has another name than outside."""
-        inside = self._output in self.newest.parents
-        return (self.newest.relative_to(self._output) if inside else self.newest).as_posix()
+        inside = self._output_dir in self.latest.parents
+        return (self.latest.relative_to(self._output_dir) if inside else self.latest).as_posix()
 
-    def _hidden(self, what: str) -> Path:
-        return self.newest.with_name(f".{self.newest.name}.tmp-{what}")
+    def _temporary_path(self, tag: str) -> Path:
+        return self.latest.with_name(f".{self.latest.name}.tmp-{tag}")
 
     def _rotate(self) -> None:
         """The newest becomes the one before it, and so on; what it is called now stays until it is replaced."""
-        if not self._kept or not self.newest.exists() or _same(self.newest, self._kept[0]):
+        if not self._previous or not self.latest.exists() or _is_same_file(self.latest, self._previous[0]):
             return  # the same: a process was killed just after this
-        for older, newer in zip(self._kept[:0:-1], self._kept[-2::-1]):
+        for older, newer in zip(self._previous[:0:-1], self._previous[-2::-1]):
             with suppress(FileNotFoundError):
                 newer.replace(older)
-        self._link(self.newest, self._kept[0])
+        self._link(self.latest, self._previous[0])
 
     def _link(self, source: Path, target: Path) -> None:
         """A second name for the same bytes, or a copy where the file system has no such thing."""
-        link = self._hidden(f"{os.getpid()}-link")
+        link = self._temporary_path(f"{os.getpid()}-link")
         link.unlink(missing_ok=True)
         try:
             os.link(source, link)
@@ -98,7 +98,7 @@ class CheckpointFiles:
         link.replace(target)
 
 
-def _write_through(state: State, path: Path) -> None:
+def _save_and_fsync(state: StateDict, path: Path) -> None:
     import torch
 
     with open(path, "wb") as file:
@@ -107,7 +107,7 @@ def _write_through(state: State, path: Path) -> None:
         os.fsync(file.fileno())
 
 
-def _flush_folder(folder: Path) -> None:
+def _fsync_folder(folder: Path) -> None:
     """So that the new name survives a power cut, too."""
     file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -117,11 +117,11 @@ def _flush_folder(folder: Path) -> None:
         os.close(file)
 
 
-def _same(one: Path, other: Path) -> bool:
+def _is_same_file(one: Path, other: Path) -> bool:
     return other.exists() and one.samefile(other)
 
 
-def _alive(pid: int) -> bool:
+def _is_other_process_alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -131,7 +131,7 @@ def _alive(pid: int) -> bool:
     return pid != os.getpid()  # a leftover with our own number is of a process before us
 
 
-def _append(path: str, line: bytes) -> None:
+def _append_line(path: str, line: bytes) -> None:
     """One write in append mode: lines never mix."""
     file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:

@@ -7,31 +7,31 @@ import zipfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from packtrain.torch.training_state import State, problem_with
+from packtrain.torch.training_state import StateDict, find_problem
 
 
-def first_whole(paths: Iterable[Path]) -> tuple[Path, State] | None:
+def load_first_valid(paths: Iterable[Path]) -> tuple[Path, StateDict] | None:
     """The first file that is whole, and what it holds. Those before it are warned about."""
     for path in paths:
         try:
-            return path, _read(path)
+            return path, _load_checkpoint(path)
         except Exception as error:  # there is no end to what a damaged file can raise
-            warnings.warn(f"{path} is damaged ({_first_line(error)}); the one before it is taken", stacklevel=4)
+            warnings.warn(f"{path} is damaged ({_short_message(error)}); the one before it is taken", stacklevel=4)
     return None
 
 
-def _read(path: Path) -> State:
+def _load_checkpoint(path: Path) -> StateDict:
     import torch
 
-    _check_sums(path)
-    state: State = torch.load(path, map_location="cpu", weights_only=True)
-    problem = problem_with(state)
+    _verify_zip_checksums(path)
+    state: StateDict = torch.load(path, map_location="cpu", weights_only=True)
+    problem = find_problem(state)
     if problem:
         raise ValueError(problem)
     return state
 
 
-def _check_sums(path: Path) -> None:
+def _verify_zip_checksums(path: Path) -> None:
     """torch itself does not look at the checksums that it writes. (Its older files are no zip files and have none.)"""
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
@@ -40,5 +40,5 @@ def _check_sums(path: Path) -> None:
             raise ValueError(f"the checksum of {bad} is wrong")
 
 
-def _first_line(error: Exception) -> str:
+def _short_message(error: Exception) -> str:
     return (str(error) or type(error).__name__).splitlines()[0][:200]

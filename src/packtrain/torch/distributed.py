@@ -5,55 +5,55 @@ from __future__ import annotations
 from typing import Any
 
 
-class Ranks:
+class RankGroup:
     """Every method but the properties must be called by all processes, in the same order."""
 
     def __init__(self) -> None:
-        self.rank, self.world = rank_and_world()
+        self.rank, self.world_size = rank_and_world_size()
         self._group: Any = None
-        if self.world > 1:
+        if self.world_size > 1:
             import torch.distributed as dist
 
             # Of its own, by way of the CPU: asking each step would otherwise stop the GPUs each step.
             self._group = dist.new_group(backend="gloo")
 
     @property
-    def first(self) -> bool:
+    def is_rank_zero(self) -> bool:
         return self.rank == 0
 
-    def any(self, mine: bool) -> bool:
+    def any_rank(self, value: bool) -> bool:
         """Whether it is so for one of them: the same answer everywhere."""
         if self._group is None:
-            return mine
+            return value
         import torch
         import torch.distributed as dist
 
-        votes = torch.tensor([int(mine)])
+        votes = torch.tensor([int(value)])
         dist.all_reduce(votes, group=self._group)
         return bool(votes.item() > 0)
 
-    def gathered(self, mine: Any) -> list[Any]:
+    def all_gather(self, value: Any) -> list[Any]:
         """Everybody's, by rank."""
         if self._group is None:
-            return [mine]
+            return [value]
         import torch.distributed as dist
 
-        found: list[Any] = [None] * self.world
-        dist.all_gather_object(found, mine, group=self._group)
+        found: list[Any] = [None] * self.world_size
+        dist.all_gather_object(found, value, group=self._group)
         return found
 
-    def from_first(self, mine: Any) -> Any:
+    def broadcast(self, value: Any) -> Any:
         """What rank 0 has; the others may run where they do not see its files."""
         if self._group is None:
-            return mine
+            return value
         import torch.distributed as dist
 
-        box = [mine if self.first else None]
+        box = [value if self.is_rank_zero else None]
         dist.broadcast_object_list(box, src=0, group=self._group)
         return box[0]
 
 
-def rank_and_world() -> tuple[int, int]:
+def rank_and_world_size() -> tuple[int, int]:
     """Of this process, in torch's process group; 0 of 1 without one."""
     import torch.distributed as dist
 

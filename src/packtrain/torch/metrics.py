@@ -13,13 +13,13 @@ import sys
 from collections.abc import Mapping
 from typing import Any, SupportsFloat, Union
 
-Number = Union[int, float, str]  # a string only for what JSON has no number for: nan, inf, -inf
+MetricValue = Union[int, float, str]  # a string only for what JSON has no number for: nan, inf, -inf
 
-_TOTALS = {"epoch": "epochs", "step": "total_steps"}
-_STYLES = {"loss": "{:.3f}", "accuracy": "{:.1%}"}
+_TOTAL_KEYS = {"epoch": "epochs", "step": "total_steps"}
+_METRIC_FORMATS = {"loss": "{:.3f}", "accuracy": "{:.1%}"}
 
 
-def report(
+def log_metrics(
     *,
     step: SupportsFloat | None = None,
     epoch: SupportsFloat | None = None,
@@ -27,7 +27,7 @@ def report(
     accuracy: SupportsFloat | None = None,
     total_steps: SupportsFloat | None = None,
     epochs: SupportsFloat | None = None,
-    **numbers: SupportsFloat,
+    **metrics: SupportsFloat,
 ) -> None:
     """Report any of these, and other numbers by name; torch and numpy scalars are welcome.
 
@@ -38,13 +38,13 @@ def report(
     if _rank() > 0:
         return
     named = {"epoch": epoch, "epochs": epochs, "step": step, "total_steps": total_steps}
-    given = {**named, "loss": loss, "accuracy": accuracy, **numbers}
-    values = {name: _plain(name, value) for name, value in given.items() if value is not None}
+    given = {**named, "loss": loss, "accuracy": accuracy, **metrics}
+    values = {name: _to_json_number(name, value) for name, value in given.items() if value is not None}
     path = os.environ.get("PACKTRAIN_METRICS")
     if path:
-        _append(path, json.dumps(values))
+        _append_line(path, json.dumps(values))
     else:
-        sys.stdout.write(_tidy(values) + "\n")
+        sys.stdout.write(_format_metrics(values) + "\n")
         sys.stdout.flush()
 
 
@@ -53,7 +53,7 @@ def _rank() -> int:
     return int(text) if text.isdigit() else 0
 
 
-def _plain(name: str, value: Any) -> Number:
+def _to_json_number(name: str, value: Any) -> MetricValue:
     if hasattr(value, "item"):  # a scalar of torch or numpy
         value = value.item()
     if isinstance(value, int):
@@ -65,7 +65,7 @@ def _plain(name: str, value: Any) -> Number:
     return number if math.isfinite(number) else str(number)
 
 
-def _append(path: str, line: str) -> None:
+def _append_line(path: str, line: str) -> None:
     """One write in append mode: lines of several processes never mix."""
     try:
         file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -77,14 +77,14 @@ def _append(path: str, line: str) -> None:
         pass  # see report's docstring
 
 
-def _tidy(values: Mapping[str, Number]) -> str:
+def _format_metrics(values: Mapping[str, MetricValue]) -> str:
     """`epoch 1/2  step 120/156  loss 1.234  accuracy 45.6%`"""
-    totals = {name: f"/{values[total]}" for name, total in _TOTALS.items() if total in values}
-    told = (name for name in values if name not in _TOTALS.values())
-    return "  ".join(f"{name} {_shown(name, values[name])}{totals.get(name, '')}" for name in told)
+    totals = {name: f"/{values[total]}" for name, total in _TOTAL_KEYS.items() if total in values}
+    told = (name for name in values if name not in _TOTAL_KEYS.values())
+    return "  ".join(f"{name} {_format_metric(name, values[name])}{totals.get(name, '')}" for name in told)
 
 
-def _shown(name: str, value: Number) -> str:
+def _format_metric(name: str, value: MetricValue) -> str:
     if isinstance(value, str):
         return value
-    return _STYLES.get(name, "{:.4g}" if isinstance(value, float) else "{}").format(value)
+    return _METRIC_FORMATS.get(name, "{:.4g}" if isinstance(value, float) else "{}").format(value)

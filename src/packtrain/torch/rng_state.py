@@ -6,43 +6,43 @@ import random
 import sys
 from typing import Any
 
-from packtrain.torch.distributed import rank_and_world
+from packtrain.torch.distributed import rank_and_world_size
 
-Randomness = dict[str, Any]
+RngState = dict[str, Any]
 
 
-def random_state() -> Randomness:
+def get_rng_state() -> RngState:
     """Of this process, in plain types. numpy's only where the program uses numpy."""
     import torch
 
-    state: Randomness = {"python": random.getstate(), "torch": torch.get_rng_state()}
+    state: RngState = {"python": random.getstate(), "torch": torch.get_rng_state()}
     if "numpy" in sys.modules:
-        state["numpy"] = _numpy_state()
+        state["numpy"] = _get_numpy_state()
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        state["cuda"] = _cuda_state()
+        state["cuda"] = _get_cuda_state()
     return state
 
 
-def restore_random_state(state: Randomness) -> None:
+def set_rng_state(state: RngState) -> None:
     import torch
 
     random.setstate(state["python"])
     torch.set_rng_state(state["torch"])
     if "numpy" in state:
-        _restore_numpy(state["numpy"])
+        _set_numpy_state(state["numpy"])
     if "cuda" in state and torch.cuda.is_available():
-        _restore_cuda(state["cuda"])
+        _set_cuda_state(state["cuda"])
 
 
-def _cuda_state() -> list[Any]:
+def _get_cuda_state() -> list[Any]:
     """Of the device that is this process's own; of all of them, if there is no other process to have the others."""
     import torch
 
-    alone = rank_and_world()[1] == 1
+    alone = rank_and_world_size()[1] == 1
     return torch.cuda.get_rng_state_all() if alone else [torch.cuda.get_rng_state()]
 
 
-def _restore_cuda(states: Any) -> None:
+def _set_cuda_state(states: Any) -> None:
     """Where there are fewer devices now, theirs; one state alone is the current device's, as in older files."""
     import torch
 
@@ -54,14 +54,14 @@ def _restore_cuda(states: Any) -> None:
         torch.cuda.set_rng_state(state, device)
 
 
-def _numpy_state() -> tuple[Any, ...]:
+def _get_numpy_state() -> tuple[Any, ...]:
     import numpy
 
     name, numbers, *rest = numpy.random.get_state(legacy=True)
     return (name, [int(number) for number in numbers], *rest)
 
 
-def _restore_numpy(state: tuple[Any, ...]) -> None:
+def _set_numpy_state(state: tuple[Any, ...]) -> None:
     try:
         import numpy
     except ImportError:  # whoever has no numpy draws no numbers from it

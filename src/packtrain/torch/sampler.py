@@ -10,7 +10,7 @@ from packtrain.torch import distributed
 from packtrain.torch.training_state import CheckpointError
 
 
-class Order:
+class ResumableBatchSampler:
     """A new shuffled order of all samples each epoch, in batches, each split over the processes of the training.
 
     `batch_size` is that of the whole batch, so the number of processes changes neither steps nor samples, and a
@@ -21,46 +21,46 @@ class Order:
 
     def __init__(
         self,
-        samples: int,
+        num_samples: int,
         batch_size: int,
         *,
         seed: int = 0,
         shuffle: bool = True,
-        rank_and_world: tuple[int, int] | None = None,  # default: of torch's process group
+        rank_and_world_size: tuple[int, int] | None = None,  # default: of torch's process group
     ) -> None:
-        self.samples, self.batch_size, self.seed, self._shuffle = samples, batch_size, seed, shuffle
-        self._rank, self._world = rank_and_world or distributed.rank_and_world()
-        if min(samples, batch_size) < 1 or samples // len(self) < self._world:
+        self.num_samples, self.batch_size, self.seed, self._shuffle = num_samples, batch_size, seed, shuffle
+        self._rank, self._world_size = rank_and_world_size or distributed.rank_and_world_size()
+        if min(num_samples, batch_size) < 1 or num_samples // len(self) < self._world_size:
             raise CheckpointError(
-                f"{samples} samples in batches of {batch_size} cannot be split over {self._world} processes: "
+                f"{num_samples} samples in batches of {batch_size} cannot be split over {self._world_size} processes: "
                 "take larger batches, or fewer processes"
             )
 
     def __len__(self) -> int:
         """Batches of an epoch."""
-        return -(-self.samples // self.batch_size)
+        return -(-self.num_samples // self.batch_size)
 
-    def size(self, batch: int) -> int:
+    def samples_in_batch(self, batch: int) -> int:
         """Samples of the whole batch, over all processes; `batch` counts from 0."""
-        least, more = divmod(self.samples, len(self))
+        least, more = divmod(self.num_samples, len(self))
         return least + (batch < more)
 
-    def batches(self, epoch: int, first: int = 0) -> Iterator[Any]:
+    def batches(self, epoch: int, first_batch: int = 0) -> Iterator[Any]:
         """This process's share of each batch from `first` on: tensors of sample numbers."""
         import torch
 
-        numbers = torch.arange(self.samples)
+        numbers = torch.arange(self.num_samples)
         if self._shuffle:
-            numbers = torch.randperm(self.samples, generator=_generator(self.seed, epoch))
-        for whole in torch.tensor_split(numbers, len(self))[first:]:
-            yield torch.tensor_split(whole, self._world)[self._rank]
+            numbers = torch.randperm(self.num_samples, generator=_seeded_generator(self.seed, epoch))
+        for whole in torch.tensor_split(numbers, len(self))[first_batch:]:
+            yield torch.tensor_split(whole, self._world_size)[self._rank]
 
     def generator(self, epoch: int, batch: int) -> Any:
         """Random numbers for this process's share of a batch (crops, mirrors): the same after a resume."""
-        return _generator(self.seed, epoch, batch, self._rank)
+        return _seeded_generator(self.seed, epoch, batch, self._rank)
 
     def state_dict(self) -> dict[str, int]:
-        return {"samples": self.samples, "batch_size": self.batch_size, "seed": self.seed}
+        return {"samples": self.num_samples, "batch_size": self.batch_size, "seed": self.seed}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
         """Raises CheckpointError if the checkpoint was made in another order."""
@@ -73,9 +73,9 @@ class Order:
             )
 
 
-def _generator(*numbers: int) -> Any:
+def _seeded_generator(*seeds: int) -> Any:
     """Seeded by all the numbers; neighbouring ones give unrelated generators."""
     import torch
 
-    digest = hashlib.sha256(" ".join(map(str, numbers)).encode()).digest()
+    digest = hashlib.sha256(" ".join(map(str, seeds)).encode()).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest[:8], "big") >> 1)

@@ -26,33 +26,43 @@ import torch.distributed as dist
 from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate, get_worker_info
 
 from packtrain.errors import UsageError
-from packtrain.plan import Ref
+from packtrain.plan import Location
 from packtrain.stream.cursor import Cursor
 from packtrain.stream.index import Index
-from packtrain.stream.index_checksums import checksums_of
-from packtrain.stream.job_config import given
-from packtrain.stream.read_groups import SPAN
-from packtrain.stream.samples import MEMORY, PATIENCE_S, RAISE, Bad, Decode, Samples, Settings, StreamError, as_it_is
-from packtrain.stream.shared_memory import Kind, Memory
-from packtrain.stream.short_tmpdir import make_room
-from packtrain.stream.shuffle import DROP, Dealt, Split
-from packtrain.transfer.block_checksums import Checksums, read_checksums
+from packtrain.stream.index_checksums import checksums_from_index
+from packtrain.stream.job_config import open_job_stream
+from packtrain.stream.read_groups import DEFAULT_READ_BYTES
+from packtrain.stream.samples import (
+    DEFAULT_PREFETCH_BYTES,
+    DEFAULT_TIMEOUT_S,
+    RAISE,
+    DecodeFn,
+    SkippedSample,
+    StreamError,
+    StreamingSamples,
+    StreamSettings,
+    identity_decode,
+)
+from packtrain.stream.shared_memory import BufferCodec, SharedBatchMemory
+from packtrain.stream.short_tmpdir import ensure_short_socket_dir
+from packtrain.stream.shuffle import DROP, PartitionConfig, SamplePartition
+from packtrain.transfer.block_checksums import BlockChecksums, read_checksums
 
-Where = Union[str, Ref, Sequence[Union[str, Ref]]]
-Collate = Callable[[list[Any]], Any]
+SourcesLike = Union[str, Location, Sequence[Union[str, Location]]]
+CollateFn = Callable[[list[Any]], Any]
 
-_TORCHS_PREFETCH = 2  # batches that it asks each worker for
-_MORE_PLACES = 2  # for batches that the training still uses, besides those that are asked for
-_TIMES_USUAL = 6  # as large as the bytes of usual samples may a batch be that is handed over: it may be decoded
-_SMALL = 1 << 16  # tensors that are smaller are often kept by a training (labels), and would keep the place
-_FEWEST_RUNS = 16  # that samples are mixed from, however little memory there is
-_BLOCKS_TOGETHER = 4  # of checksums: what is verified is read in whole blocks
+_DEFAULT_PREFETCH_FACTOR = 2  # batches that it asks each worker for
+_EXTRA_SLOTS = 2  # for batches that the training still uses, besides those that are asked for
+_SLOT_SIZE_FACTOR = 6  # as large as the bytes of usual samples may a batch be that is handed over: it may be decoded
+_MIN_SHARED_BYTES = 1 << 16  # tensors that are smaller are often kept by a training (labels), and would keep the place
+_MIN_SHUFFLE_WINDOW = 16  # that samples are mixed from, however little memory there is
+_MIN_BLOCKS_PER_READ = 4  # of checksums: what is verified is read in whole blocks
 
 
-class MapDataset(Dataset[Any]):
+class StreamingMapDataset(Dataset[Any]):
     """Samples by number, for a DataLoader with a sampler of its own. Not as fast as `loader`: nothing is read ahead."""
 
-    def __init__(self, samples: Samples) -> None:
+    def __init__(self, samples: StreamingSamples) -> None:
         self.samples = samples
 
     def __len__(self) -> int:
@@ -65,55 +75,71 @@ class MapDataset(Dataset[Any]):
         return self.samples.__getitems__(numbers)
 
 
-class _Batches(IterableDataset[Any]):
+class _WorkerBatches(IterableDataset[Any]):
     """One worker's batches, ready to be handed out, and the samples that were skipped for each."""
 
     def __init__(
-        self, samples: Samples, dealt: Dealt, rank: int, delivered: int, collate: Collate, memory: Memory | None
+        self,
+        samples: StreamingSamples,
+        partition: SamplePartition,
+        rank: int,
+        batches_done: int,
+        collate_fn: CollateFn,
+        shared_memory: SharedBatchMemory | None,
     ) -> None:
-        self._samples, self._dealt, self._rank = samples, dealt, rank
-        self._delivered, self._collate, self._memory = delivered, collate, memory
-        self._last: list[Any] = []  # the newest that could be used, where other ranks wait for every batch
+        self._samples, self._partition, self._rank = samples, partition, rank
+        self._batches_done, self._collate_fn, self._shared_memory = batches_done, collate_fn, shared_memory
+        self._last_good: list[Any] = []  # the newest that could be used, where other ranks wait for every batch
 
-    def __iter__(self) -> Iterator[tuple[Any, list[Bad]]]:
-        info, split = get_worker_info(), self._dealt.split
+    def __iter__(self) -> Iterator[tuple[Any, list[SkippedSample]]]:
+        info, split = get_worker_info(), self._partition.config
         # The loader asks its workers in turn, from the first on; the next batch may be another one's.
-        worker = ((info.id if info else 0) + self._delivered) % split.workers
-        done = self._dealt.done(worker, self._delivered)
-        items = self._samples.each(self._dealt.stream(self._rank, worker).after(done), split.pool)
-        left = self._dealt.done(worker, self._dealt.batches) - done
+        worker = ((info.id if info else 0) + self._batches_done) % split.num_workers
+        done = self._partition.samples_done(worker, self._batches_done)
+        items = self._samples.iter_with_skipped(
+            self._partition.worker_order(self._rank, worker).skip(done), split.shuffle_window
+        )
+        left = self._partition.samples_done(worker, self._partition.n_batches) - done
         while left > 0:
-            size = min(split.batch, left)
+            size = min(split.batch_size, left)
             left -= size
-            batch, bad = self._batch([next(items) for _ in range(size)])
-            yield (self._memory.lent(batch, info.id) if self._memory and info else batch), bad
+            batch, bad = self._make_batch([next(items) for _ in range(size)])
+            yield (self._shared_memory.store_batch(batch, info.id) if self._shared_memory and info else batch), bad
 
-    def _batch(self, items: list[tuple[Any] | None]) -> tuple[Any, list[Bad]]:
-        bad, self._samples.bad = self._samples.bad, []
+    def _make_batch(self, items: list[tuple[Any] | None]) -> tuple[Any, list[SkippedSample]]:
+        bad, self._samples.skipped = self._samples.skipped, []
         good = [item[0] for item in items if item is not None]
-        if self._dealt.split.ranks > 1:
-            self._last = good[-1:] or self._last
-            good = good or self._instead(bad)
-        return (self._collate(good) if good else None), bad
+        if self._partition.config.world_size > 1:
+            self._last_good = good[-1:] or self._last_good
+            good = good or self._substitute_samples(bad)
+        return (self._collate_fn(good) if good else None), bad
 
-    def _instead(self, bad: list[Bad]) -> list[Any]:
+    def _substitute_samples(self, skipped: list[SkippedSample]) -> list[Any]:
         """Of a batch that was skipped as a whole. A rank with fewer batches would be waited for forever."""
-        if not self._last:
+        if not self._last_good:
             words = "not one sample of a worker's first batch can be used, and the other ranks wait for it"
-            raise StreamError(f"{words}: {bad[-1].name}: {bad[-1].reason}")
-        return self._last
+            raise StreamError(f"{words}: {skipped[-1].name}: {skipped[-1].reason}")
+        return self._last_good
 
 
-class Loader:
+class StreamingLoader:
     """Batches of one epoch after the other: each pass over it goes on where the last ended.
 
     Has a state for `packtrain.torch.Checkpoint`. `bad` are the samples that were skipped.
     """
 
-    def __init__(self, samples: Samples, cursor: Cursor, rank: int, processes: int, collate: Collate, **more: Any):
+    def __init__(
+        self,
+        samples: StreamingSamples,
+        cursor: Cursor,
+        rank: int,
+        num_workers: int,
+        collate_fn: CollateFn,
+        **dataloader_kwargs: Any,
+    ):
         self._samples, self._cursor, self._rank = samples, cursor, rank
-        self._processes, self._collate, self._more = processes, collate, more
-        self.bad: list[Bad] = []
+        self._num_workers, self._collate_fn, self._dataloader_kwargs = num_workers, collate_fn, dataloader_kwargs
+        self.skipped: list[SkippedSample] = []
 
     @property
     def epoch(self) -> int:
@@ -125,38 +151,43 @@ class Loader:
         return self._samples.index.class_names
 
     @property
-    def samples(self) -> Samples:
+    def samples(self) -> StreamingSamples:
         return self._samples
 
     def __len__(self) -> int:
         """Batches to come in this epoch."""
-        return self._cursor.left
+        return self._cursor.batches_left
 
     def __iter__(self) -> Iterator[Any]:
         cursor = self._cursor
-        dealt = cursor.dealt()
-        batches = _Batches(self._samples, dealt, self._rank, cursor.batch, self._collate, self._memory())
-        more = {"collate_fn": _as_it_is, **self._more}  # torch would look into each batch once more
-        if self._processes:
-            make_room()
-        for batch, bad in DataLoader(batches, batch_size=None, num_workers=self._processes, **more):
-            self.bad += bad
-            cursor.delivered()
+        dealt = cursor.partition()
+        batches = _WorkerBatches(
+            self._samples, dealt, self._rank, cursor.batches_done, self._collate_fn, self._make_shared_memory()
+        )
+        more = {
+            "collate_fn": _identity_collate,
+            **self._dataloader_kwargs,
+        }  # torch would look into each batch once more
+        if self._num_workers:
+            ensure_short_socket_dir()
+        for batch, bad in DataLoader(batches, batch_size=None, num_workers=self._num_workers, **more):
+            self.skipped += bad
+            cursor.advance()
             if batch is not None:
                 yield batch
 
-    def _memory(self) -> Memory | None:
+    def _make_shared_memory(self) -> SharedBatchMemory | None:
         """To hand batches over, where workers are forked."""
-        context = self._more.get("multiprocessing_context") or multiprocessing
+        context = self._dataloader_kwargs.get("multiprocessing_context") or multiprocessing
         method = context if isinstance(context, str) else context.get_start_method()
-        if not self._processes or method != "fork":
+        if not self._num_workers or method != "fork":
             return None
         index = self._samples.index
         usual = sum(archive.size for archive in index.archives) // max(1, len(index))
-        places = (self._more.get("prefetch_factor") or _TORCHS_PREFETCH) + _MORE_PLACES
-        size = _TIMES_USUAL * usual * self._cursor.dealt().split.batch
+        places = (self._dataloader_kwargs.get("prefetch_factor") or _DEFAULT_PREFETCH_FACTOR) + _EXTRA_SLOTS
+        size = _SLOT_SIZE_FACTOR * usual * self._cursor.partition().config.batch_size
         try:
-            return Memory(self._processes, places, size, {torch.Tensor: _TENSORS})
+            return SharedBatchMemory(self._num_workers, places, size, {torch.Tensor: _TENSOR_CODEC})
         except OSError:
             return None
 
@@ -167,28 +198,28 @@ class Loader:
         self._cursor.load_state_dict(state)
 
 
-def loader(
+def make_streaming_loader(
     index: str | Path | Index | None = None,
-    sources: Where = (),
+    sources: SourcesLike = (),
     *,
     batch_size: int = 1,
-    workers: int = 0,
-    decode: Decode = as_it_is,
-    collate: Collate = default_collate,
+    num_workers: int = 0,
+    decode_fn: DecodeFn = identity_decode,
+    collate_fn: CollateFn = default_collate,
     shuffle: bool = True,
     seed: int = 0,
-    only: Sequence[int] | None = None,
-    memory: int = MEMORY,
-    span: int = SPAN,
-    keep: str | Path | None = None,
-    keep_bytes: int | None = None,
-    bad: str = RAISE,
-    uneven: str = DROP,
-    patience_s: float = PATIENCE_S,
-    checksums: bool | Sequence[str | Path | Checksums] = (),
-    rank_and_world: tuple[int, int] | None = None,  # default: of torch's process group
-    **more: Any,
-) -> Loader:
+    indices: Sequence[int] | None = None,
+    prefetch_bytes: int = DEFAULT_PREFETCH_BYTES,
+    read_bytes: int = DEFAULT_READ_BYTES,
+    cache_dir: str | Path | None = None,
+    cache_limit: int | None = None,
+    on_error: str = RAISE,
+    remainder: str = DROP,
+    timeout_s: float = DEFAULT_TIMEOUT_S,
+    checksums: bool | Sequence[str | Path | BlockChecksums] = (),
+    rank_and_world_size: tuple[int, int] | None = None,  # default: of torch's process group
+    **dataloader_kwargs: Any,
+) -> StreamingLoader:
     """Batches of `batch_size` samples for this process, each made by `collate` of what `decode` gives.
 
     Without an index: of the workflow's input with `mode: stream`. `only`: the numbers of the samples that are meant.
@@ -199,76 +230,101 @@ def loader(
     `uneven`: whether samples that are too few for all ranks are left out (`drop`) or some are given twice (`pad`).
     `more` goes to torch's DataLoader.
     """
-    if not more.get("in_order", True):
+    if not dataloader_kwargs.get("in_order", True):
         raise UsageError("in_order=False is refused: batches are counted in their order, so that a training can go on")
-    opened, told = (index, Settings()) if isinstance(index, Index) else given(index)
-    rank, world = rank_and_world or _rank_and_world()
-    sums = _checksums(opened, checksums)
-    span = max([span, *(_BLOCKS_TOGETHER * one.block for one in sums)])
-    if keep is not None:
-        told = replace(told, keep=Path(keep) if keep else None, keep_bytes=_kept_bytes(opened, keep_bytes))
-    settings = replace(told, sources=_refs(sources), memory=memory, patience_s=patience_s, bad=bad, checksums=sums)
-    split = Split(world, max(1, workers), batch_size, _pool(opened, memory, span), span, shuffle, uneven)
-    chosen = None if only is None else sorted(set(only))
+    opened, told = (index, StreamSettings()) if isinstance(index, Index) else open_job_stream(index)
+    rank, world = rank_and_world_size or _rank_and_world_size()
+    sums = _load_checksums(opened, checksums)
+    read_bytes = max([read_bytes, *(_MIN_BLOCKS_PER_READ * one.block_bytes for one in sums)])
+    if cache_dir is not None:
+        told = replace(
+            told,
+            cache_dir=Path(cache_dir) if cache_dir else None,
+            cache_limit_bytes=_resolve_cache_limit(opened, cache_limit),
+        )
+    settings = replace(
+        told,
+        sources=_parse_sources(sources),
+        prefetch_bytes=prefetch_bytes,
+        timeout_s=timeout_s,
+        on_error=on_error,
+        checksums=sums,
+    )
+    split = PartitionConfig(
+        world,
+        max(1, num_workers),
+        batch_size,
+        _shuffle_window(opened, prefetch_bytes, read_bytes),
+        read_bytes,
+        shuffle,
+        remainder,
+    )
+    chosen = None if indices is None else sorted(set(indices))
     count = len(opened) if chosen is None else len(chosen)
     if count < max(1, world):
         raise UsageError(f"{count} samples cannot be split over {world} processes")
-    samples = Samples(opened, decode, settings)
+    samples = StreamingSamples(opened, decode_fn, settings)
     samples.prepare()
-    return Loader(samples, Cursor(opened, split, seed, chosen), rank, workers, collate, **more)
+    return StreamingLoader(
+        samples, Cursor(opened, split, seed, chosen), rank, num_workers, collate_fn, **dataloader_kwargs
+    )
 
 
-def _checksums(index: Index, given: bool | Sequence[str | Path | Checksums]) -> tuple[Checksums, ...]:
-    if isinstance(given, bool):
-        return checksums_of(index) if given else ()
-    return tuple(one if isinstance(one, Checksums) else read_checksums(Path(one)) for one in given)
+def _load_checksums(
+    index: Index, checksums: bool | Sequence[str | Path | BlockChecksums]
+) -> tuple[BlockChecksums, ...]:
+    if isinstance(checksums, bool):
+        return checksums_from_index(index) if checksums else ()
+    return tuple(one if isinstance(one, BlockChecksums) else read_checksums(Path(one)) for one in checksums)
 
 
-def _pool(index: Index, memory: int, span: int) -> int:
+def _shuffle_window(index: Index, prefetch_bytes: int, read_bytes: int) -> int:
     """As many runs as fit into half of the memory. A sample that is larger than a span is a run of its own."""
-    large = [size for size in index.sizes if size > span]
+    large = [size for size in index.sizes if size > read_bytes]
     small = sum(index.sizes) - sum(large)
-    usual = (small + sum(large)) // max(1, len(large) + -(-small // span))  # bytes of a run, on average
-    return max(1, memory // (2 * max(span, usual)), min(_FEWEST_RUNS, memory // max(1, usual)))
+    usual = (small + sum(large)) // max(1, len(large) + -(-small // read_bytes))  # bytes of a run, on average
+    return max(
+        1, prefetch_bytes // (2 * max(read_bytes, usual)), min(_MIN_SHUFFLE_WINDOW, prefetch_bytes // max(1, usual))
+    )
 
 
-def _bytes_of(tensor: torch.Tensor) -> int:
+def _shareable_bytes(tensor: torch.Tensor) -> int:
     """That are worth handing over: not what torch has in shared memory already."""
     size = tensor.numel() * tensor.element_size()
     plain = tensor.device.type == "cpu" and tensor.layout is torch.strided and not tensor.is_quantized
-    if not plain or size < _SMALL or not tensor.is_contiguous() or tensor.requires_grad:
+    if not plain or size < _MIN_SHARED_BYTES or not tensor.is_contiguous() or tensor.requires_grad:
         return 0
     return 0 if tensor.is_shared() else size  # type: ignore[no-untyped-call]
 
 
-def _write(tensor: torch.Tensor, view: memoryview) -> tuple[torch.dtype, tuple[int, ...]]:
+def _write_tensor(tensor: torch.Tensor, view: memoryview) -> tuple[torch.dtype, tuple[int, ...]]:
     about = tensor.dtype, tuple(tensor.shape)
-    _read(view, about).copy_(tensor)
+    _read_tensor(view, about).copy_(tensor)
     return about
 
 
-def _read(view: memoryview, about: tuple[torch.dtype, tuple[int, ...]]) -> torch.Tensor:
-    dtype, shape = about
+def _read_tensor(view: memoryview, metadata: tuple[torch.dtype, tuple[int, ...]]) -> torch.Tensor:
+    dtype, shape = metadata
     return torch.frombuffer(view, dtype=dtype).view(shape)
 
 
-_TENSORS = Kind(_bytes_of, _write, _read)
+_TENSOR_CODEC = BufferCodec(_shareable_bytes, _write_tensor, _read_tensor)
 
 
-def _as_it_is(batch: Any) -> Any:
+def _identity_collate(batch: Any) -> Any:
     return batch
 
 
-def _refs(sources: Where) -> tuple[Ref, ...]:
-    several = [sources] if isinstance(sources, (str, Ref)) else sources
-    return tuple(one if isinstance(one, Ref) else Ref(one) for one in several)
+def _parse_sources(sources: SourcesLike) -> tuple[Location, ...]:
+    several = [sources] if isinstance(sources, (str, Location)) else sources
+    return tuple(one if isinstance(one, Location) else Location(one) for one in several)
 
 
-def _kept_bytes(index: Index, given: int | None) -> int:
-    return sum(archive.size for archive in index.archives) if given is None else given
+def _resolve_cache_limit(index: Index, cache_limit: int | None) -> int:
+    return sum(archive.size for archive in index.archives) if cache_limit is None else cache_limit
 
 
-def _rank_and_world() -> tuple[int, int]:
+def _rank_and_world_size() -> tuple[int, int]:
     if dist.is_available() and dist.is_initialized():
         return dist.get_rank(), dist.get_world_size()
     world = os.environ.get("WORLD_SIZE", "1")

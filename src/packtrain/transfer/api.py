@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from packtrain.plan import Digest, Ref, Text
-from packtrain.transfer.http.request_body import Sent, unwatched
+from packtrain.plan import Digest, Location, SecretOrStr
+from packtrain.transfer.http.request_body import OnBytesSent, ignore_bytes_sent
 
-Reveal = Callable[[Text], str]
+SecretResolver = Callable[[SecretOrStr], str]
 """Turns a Text of the plan into its value. Called anew for each connection: tokens are renewed
 under a running job. Raises FailedError("secret_missing")."""
 
@@ -28,31 +28,31 @@ class ObjectInfo:
     etag: str | None = None
     content_type: str | None = None
     digest: Digest | None = None
-    ranges: bool = False  # whether `open` honours a start
-    modified: str | None = None  # when, as the server writes it
+    accepts_ranges: bool = False  # whether `open` honours a start
+    last_modified: str | None = None  # when, as the server writes it
 
 
 @dataclass(frozen=True)
-class Span:
+class ByteRange:
     """Bytes start..stop (stop not included; None = to the end)."""
 
     start: int = 0
     stop: int | None = None
 
 
-WHOLE = Span()
+FULL_RANGE = ByteRange()
 
 
 @dataclass(frozen=True)
-class Entry:
+class ListedObject:
     """One object below a prefix."""
 
     name: str  # relative to the prefix, with / between
     size: int | None
-    ref: Ref
+    location: Location
 
 
-class Stream(Protocol):
+class ObjectStream(Protocol):
     """Bytes on their way. `info` is what the answer itself said."""
 
     info: ObjectInfo
@@ -70,38 +70,38 @@ class Stream(Protocol):
 
 
 class Source(Protocol):
-    def stat(self, ref: Ref) -> ObjectInfo:
-        """Raises TransferError: object_missing, token_refused, service_unavailable, host_unknown, …"""
+    def stat(self, location: Location) -> ObjectInfo:
+        """Raises TransferError: object_missing, access_denied, service_unavailable, host_unknown, …"""
         ...
 
-    def open(self, ref: Ref, span: Span = WHOLE) -> Stream: ...
+    def open(self, location: Location, byte_range: ByteRange = FULL_RANGE) -> ObjectStream: ...
 
-    def list(self, ref: Ref) -> Iterable[Entry]:
+    def list(self, location: Location) -> Iterable[ListedObject]:
         """All objects below a prefix; an empty prefix is no error. Backends that cannot: unsupported."""
         ...
 
 
 @dataclass(frozen=True)
-class Place:
+class Replica:
     """One server that has an object. `label` names it to people, without secrets."""
 
     source: Source
-    ref: Ref
+    location: Location
     label: str
-    last_resort: bool = False  # asked only while all others fail or rest
+    is_fallback: bool = False  # asked only while all others fail or rest
 
 
 class Sink(Protocol):
-    def put(self, ref: Ref, path: Path, sent: Sent = unwatched) -> None:
+    def put(self, location: Location, path: Path, on_bytes_sent: OnBytesSent = ignore_bytes_sent) -> None:
         """Copy a file to the address: atomic (complete or invisible) and repeatable.
 
         `sent` hears of bytes as they leave; a `put` that is repeated begins to count anew."""
         ...
 
-    def stat(self, ref: Ref) -> ObjectInfo: ...
+    def stat(self, location: Location) -> ObjectInfo: ...
 
-    def list(self, ref: Ref) -> Iterable[Entry]: ...
+    def list(self, location: Location) -> Iterable[ListedObject]: ...
 
-    def delete(self, ref: Ref) -> None:
+    def delete(self, location: Location) -> None:
         """Gone afterwards; deleting what is not there is no error."""
         ...

@@ -19,42 +19,42 @@ from typing import TYPE_CHECKING, BinaryIO, Optional, overload
 
 from packtrain.errors import FormatError
 from packtrain.plan.codec import decode, encode
-from packtrain.transfer.api import Span
+from packtrain.transfer.api import ByteRange
 
-SUFFIX = ".checksums.json"
-VERSION = 1
-SMALLEST_BLOCK = 1 << 20
-STREAMED_BLOCK = 2 << 20  # the largest for what is used as it comes: some forty blocks are in memory then
-LARGEST_BLOCK = 4 << 20  # a download holds up to 96 MiB of blocks, and some more: within 150 MB with all else
-MOST_BLOCKS = 500_000  # of which the file has 22 MB, and whoever reads it 16
-_FEW_BLOCKS = 45_000  # keeps the file below 2 MB
+CHECKSUMS_SUFFIX = ".checksums.json"
+FORMAT_VERSION = 1
+MIN_BLOCK_BYTES = 1 << 20
+MAX_STREAMED_BLOCK_BYTES = 2 << 20  # the largest for what is used as it comes: some forty blocks are in memory then
+MAX_BLOCK_BYTES = 4 << 20  # a download holds up to 96 MiB of blocks, and some more: within 150 MB with all else
+MAX_BLOCKS = 500_000  # of which the file has 22 MB, and whoever reads it 16
+_MAX_BLOCKS_OF_MIN_SIZE = 45_000  # keeps the file below 2 MB
 _DIGEST_BYTES = 32
-_PIECE = 1 << 20
-_PIECES_AHEAD = 8
-_SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
+_READ_BYTES = 1 << 20
+_MAX_QUEUED_READS = 8
+_SHA256_PATTERN = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
 if TYPE_CHECKING:
     from hashlib import _Hash
 
-Progress = Callable[[int, Optional[int]], None]
+ProgressCallback = Callable[[int, Optional[int]], None]
 
 
 @dataclass(frozen=True)
-class Checksums:
-    block: int  # bytes in a block; the last one may be shorter
+class BlockChecksums:
+    block_bytes: int  # bytes in a block; the last one may be shorter
     size: int  # bytes of the file
-    sha256: Sequence[str]  # lower-case hex, one a block
-    whole: str | None = None  # sha256 of the file
+    block_sha256: Sequence[str]  # lower-case hex, one a block
+    file_sha256: str | None = None  # sha256 of the file
     name: str = ""  # of the file, for people
 
     @property
-    def streams(self) -> bool:
+    def can_stream(self) -> bool:
         """Whether its blocks are small enough for what is used as it comes."""
-        return self.block <= STREAMED_BLOCK
+        return self.block_bytes <= MAX_STREAMED_BLOCK_BYTES
 
-    def span(self, index: int) -> Span:
+    def block_range(self, index: int) -> ByteRange:
         """Where a block lies."""
-        return Span(index * self.block, min((index + 1) * self.block, self.size))
+        return ByteRange(index * self.block_bytes, min((index + 1) * self.block_bytes, self.size))
 
 
 class HexDigests(Sequence[str]):
@@ -64,7 +64,7 @@ class HexDigests(Sequence[str]):
         self.raw = raw
 
     @classmethod
-    def of(cls, digests: Iterable[str]) -> HexDigests:
+    def from_hex(cls, digests: Iterable[str]) -> HexDigests:
         raw = bytearray()
         for digest in digests:
             raw += bytes.fromhex(digest)
@@ -93,97 +93,101 @@ class HexDigests(Sequence[str]):
 
 
 @dataclass(frozen=True)
-class _Document:
+class _ChecksumsDocument:
     """The JSON of the file; keys that hold their default are left out."""
 
     version: int
     size: int
-    block: int
-    blocks: str  # base64 of all digests, one after the other
+    block_bytes: int
+    block_sha256: str  # base64 of all digests, one after the other
     sha256: str = ""
     name: str = ""
 
 
-def block_for(size: int) -> int:
+def choose_block_bytes(size: int) -> int:
     """1 MiB while the checksums file of so large a file stays small, and never more than has to be."""
-    if size <= SMALLEST_BLOCK * _FEW_BLOCKS:
-        return SMALLEST_BLOCK
-    return STREAMED_BLOCK if size <= STREAMED_BLOCK * MOST_BLOCKS else LARGEST_BLOCK
+    if size <= MIN_BLOCK_BYTES * _MAX_BLOCKS_OF_MIN_SIZE:
+        return MIN_BLOCK_BYTES
+    return MAX_STREAMED_BLOCK_BYTES if size <= MAX_STREAMED_BLOCK_BYTES * MAX_BLOCKS else MAX_BLOCK_BYTES
 
 
-def misfit(block: int, size: int) -> str:
+def find_block_problem(block_bytes: int, size: int) -> str:
     """Why a file of this size cannot have checksums of such blocks; else nothing."""
-    if block > LARGEST_BLOCK:
-        return f"blocks of {block} bytes are too large, since a download has many in memory: {LARGEST_BLOCK} at most"
-    count = -(-size // block)
-    if count > MOST_BLOCKS:
-        return f"{size} bytes are {count} blocks of {block} bytes, and {MOST_BLOCKS} blocks are the most"
+    if block_bytes > MAX_BLOCK_BYTES:
+        return f"blocks of {block_bytes} bytes are too large, since a download has many in memory: {MAX_BLOCK_BYTES} at most"
+    count = -(-size // block_bytes)
+    if count > MAX_BLOCKS:
+        return f"{size} bytes are {count} blocks of {block_bytes} bytes, and {MAX_BLOCKS} blocks are the most"
     return ""
 
 
-def make_checksums(path: Path, block: int | None = None, progress: Progress = lambda done, total: None) -> Checksums:
+def make_checksums(
+    path: Path, block_bytes: int | None = None, on_progress: ProgressCallback = lambda done, total: None
+) -> BlockChecksums:
     """Read the file once; the whole is hashed beside the blocks, in a thread of its own."""
     size = path.stat().st_size
-    length = block_for(size) if block is None else block
-    with open(path, "rb") as file, _Aside() as whole:
-        blocks = HexDigests.of(_block_digests(file, length, size, whole.update, progress))
+    length = choose_block_bytes(size) if block_bytes is None else block_bytes
+    with open(path, "rb") as file, _BackgroundSha256() as whole:
+        blocks = HexDigests.from_hex(_hash_blocks(file, length, size, whole.update, on_progress))
         done = file.tell()
-    return Checksums(length, done, blocks, whole.hexdigest(), path.name)
+    return BlockChecksums(length, done, blocks, whole.hexdigest(), path.name)
 
 
-def bad_blocks(path: Path, checksums: Checksums, progress: Progress = lambda done, total: None) -> list[int]:
+def find_bad_blocks(
+    path: Path, checksums: BlockChecksums, on_progress: ProgressCallback = lambda done, total: None
+) -> list[int]:
     """The blocks that differ in the file or are missing from it. That the file is longer is not seen here."""
     with open(path, "rb") as file:
-        seen = _block_digests(file, checksums.block, checksums.size, lambda piece: None, progress)
-        return [index for index, digest in enumerate(checksums.sha256) if next(seen, None) != digest]
+        seen = _hash_blocks(file, checksums.block_bytes, checksums.size, lambda piece: None, on_progress)
+        return [index for index, digest in enumerate(checksums.block_sha256) if next(seen, None) != digest]
 
 
-def _block_digests(
-    file: BinaryIO, block: int, size: int, also: Callable[[bytes], None], progress: Progress
+def _hash_blocks(
+    file: BinaryIO, block_bytes: int, size: int, on_read: Callable[[bytes], None], on_progress: ProgressCallback
 ) -> Iterator[str]:
     """Of the file's blocks, up to `size`; a file that ends early has fewer, or a shorter last one."""
-    for start in range(0, size, block):
-        stop = min(start + block, size)
-        digest = _sha256()
-        for piece in _pieces(file, stop - start):
-            also(piece)
+    for start in range(0, size, block_bytes):
+        stop = min(start + block_bytes, size)
+        digest = _new_sha256()
+        for piece in _read_chunks(file, stop - start):
+            on_read(piece)
             digest.update(piece)
         if file.tell() == start:
             return
-        progress(file.tell(), size)
+        on_progress(file.tell(), size)
         yield digest.hexdigest()
 
 
-def _pieces(file: BinaryIO, left: int) -> Iterator[bytes]:
-    while left:
-        piece = file.read(min(_PIECE, left))
+def _read_chunks(file: BinaryIO, n_bytes: int) -> Iterator[bytes]:
+    while n_bytes:
+        piece = file.read(min(_READ_BYTES, n_bytes))
         if not piece:
             return
-        left -= len(piece)
+        n_bytes -= len(piece)
         yield piece
 
 
-def _sha256() -> _Hash:
+def _new_sha256() -> _Hash:
     import hashlib
 
     return hashlib.sha256(usedforsecurity=False)
 
 
-class _Aside:
+class _BackgroundSha256:
     """A sha256 that is fed here and computed in another thread: hashlib lets go of the interpreter's lock."""
 
     def __init__(self) -> None:
-        self._digest = _sha256()
-        self._waiting: queue.Queue[bytes] = queue.Queue(_PIECES_AHEAD)
+        self._digest = _new_sha256()
+        self._chunk_queue: queue.Queue[bytes] = queue.Queue(_MAX_QUEUED_READS)
         self._thread = threading.Thread(target=self._run, name="sha256", daemon=True)
-        self.update = self._waiting.put
+        self.update = self._chunk_queue.put
 
-    def __enter__(self) -> _Aside:
+    def __enter__(self) -> _BackgroundSha256:
         self._thread.start()
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._waiting.put(b"")
+        self._chunk_queue.put(b"")
         self._thread.join()
 
     def hexdigest(self) -> str:
@@ -191,24 +195,26 @@ class _Aside:
         return self._digest.hexdigest()
 
     def _run(self) -> None:
-        for piece in iter(self._waiting.get, b""):
+        for piece in iter(self._chunk_queue.get, b""):
             self._digest.update(piece)
 
 
-def write_checksums(checksums: Checksums, path: Path) -> None:
+def write_checksums(checksums: BlockChecksums, path: Path) -> None:
     """Complete or not at all."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
     temporary.write_text(format_checksums(checksums), encoding="utf-8")
     temporary.replace(path)
 
 
-def format_checksums(checksums: Checksums) -> str:
-    digests = base64.b64encode(HexDigests.of(checksums.sha256).raw).decode("ascii")
-    document = _Document(VERSION, checksums.size, checksums.block, digests, checksums.whole or "", checksums.name)
+def format_checksums(checksums: BlockChecksums) -> str:
+    digests = base64.b64encode(HexDigests.from_hex(checksums.block_sha256).raw).decode("ascii")
+    document = _ChecksumsDocument(
+        FORMAT_VERSION, checksums.size, checksums.block_bytes, digests, checksums.file_sha256 or "", checksums.name
+    )
     return json.dumps(encode(document), indent=1, ensure_ascii=False) + "\n"
 
 
-def read_checksums(path: Path) -> Checksums:
+def read_checksums(path: Path) -> BlockChecksums:
     """Raises FormatError, and OSError if there is no such file."""
     try:
         return parse_checksums(path.read_text(encoding="utf-8"), path.name)
@@ -216,43 +222,43 @@ def read_checksums(path: Path) -> Checksums:
         raise FormatError(f"{path.name} is no checksums file: it is not text") from None
 
 
-def parse_checksums(text: str, where: str) -> Checksums:
+def parse_checksums(text: str, source_name: str) -> BlockChecksums:
     """`where` names the file in messages. Raises FormatError."""
-    document = _document(text, where)
-    if document.size < 0 or document.block < 1:
-        raise FormatError(f"{where}: the size {document.size} and the block {document.block} cannot be")
-    unfit = misfit(document.block, document.size)
+    document = _parse_document(text, source_name)
+    if document.size < 0 or document.block_bytes < 1:
+        raise FormatError(f"{source_name}: the size {document.size} and the block {document.block_bytes} cannot be")
+    unfit = find_block_problem(document.block_bytes, document.size)
     if unfit:
-        raise FormatError(f"{where}: {unfit}; make it anew with `packtrain checksums`")
-    digests = _digests(document, where)
-    whole = _hex(document.sha256, where) if document.sha256 else None
-    return Checksums(document.block, document.size, digests, whole, document.name)
+        raise FormatError(f"{source_name}: {unfit}; make it anew with `packtrain checksums`")
+    digests = _decode_digests(document, source_name)
+    whole = _check_sha256(document.sha256, source_name) if document.sha256 else None
+    return BlockChecksums(document.block_bytes, document.size, digests, whole, document.name)
 
 
-def _document(text: str, where: str) -> _Document:
+def _parse_document(text: str, source_name: str) -> _ChecksumsDocument:
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise FormatError(f"{where} is no checksums file: {error}") from None
+        raise FormatError(f"{source_name} is no checksums file: {error}") from None
     version = data.get("version") if isinstance(data, dict) else None
-    if version != VERSION:
-        raise FormatError(f"{where} is no checksums file of version {VERSION} (its version: {version!r})")
-    return decode(_Document, data, where)
+    if version != FORMAT_VERSION:
+        raise FormatError(f"{source_name} is no checksums file of version {FORMAT_VERSION} (its version: {version!r})")
+    return decode(_ChecksumsDocument, data, source_name)
 
 
-def _digests(document: _Document, where: str) -> HexDigests:
+def _decode_digests(document: _ChecksumsDocument, source_name: str) -> HexDigests:
     try:
-        raw = base64.b64decode(document.blocks, validate=True)
+        raw = base64.b64decode(document.block_sha256, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise FormatError(f"{where}.blocks is no base64: {error}") from None
-    count = -(-document.size // document.block)
+        raise FormatError(f"{source_name}.blocks is no base64: {error}") from None
+    count = -(-document.size // document.block_bytes)
     if len(raw) != count * _DIGEST_BYTES:
-        words = f"{where}.blocks has {len(raw)} bytes, but {count} blocks have digests of {count * _DIGEST_BYTES}"
+        words = f"{source_name}.blocks has {len(raw)} bytes, but {count} blocks have digests of {count * _DIGEST_BYTES}"
         raise FormatError(words)
     return HexDigests(raw)
 
 
-def _hex(text: str, where: str) -> str:
-    if not _SHA256.fullmatch(text):
-        raise FormatError(f"{where}.sha256 is no sha256 in lower-case hex: {text[:80]!r}")
+def _check_sha256(text: str, source_name: str) -> str:
+    if not _SHA256_PATTERN.fullmatch(text):
+        raise FormatError(f"{source_name}.sha256 is no sha256 in lower-case hex: {text[:80]!r}")
     return text

@@ -26,305 +26,323 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from packtrain.errors import FailedError, NotFoundError, RefusedError, TransferError
-from packtrain.plan import Digest, Item
-from packtrain.transfer.api import ObjectInfo, Reveal
-from packtrain.transfer.digests import WEAK
-from packtrain.transfer.engine.coordinator import Progress, Stop, Wish
-from packtrain.transfer.fetch import Fetched, fetch
-from packtrain.transfer.reflink import clone
-from packtrain.transfer.registry import source_for
-from packtrain.transfer.urls import shown
+from packtrain.errors import FailedError, NotFoundError, TransferError, UnavailableError
+from packtrain.plan import Digest, RemoteFile
+from packtrain.transfer.api import ObjectInfo, SecretResolver
+from packtrain.transfer.digests import WEAK_ALGORITHMS
+from packtrain.transfer.engine.coordinator import CancelCheck, FetchRequest, ProgressCallback
+from packtrain.transfer.fetch import FetchResult, fetch
+from packtrain.transfer.reflink import clone_file
+from packtrain.transfer.registry import get_source
+from packtrain.transfer.urls import redact_url
 
 if TYPE_CHECKING:
-    from packtrain.transfer.block_checksums import Checksums
+    from packtrain.transfer.block_checksums import BlockChecksums
 
-DEFAULT_CAP = 100 * 10**9
-_LOOK_EVERY_S = 0.1
-_FIRST_ALONE_S = 60.0  # patience with the one source that may fill an entry, before all are asked past the depot
-_SHARE_OF_ONE = 0.5  # of the depot, for what is kept of a dataset that is larger than all of it
+DEFAULT_MAX_BYTES = 100 * 10**9
+_POLL_INTERVAL_S = 0.1
+_FIRST_SOURCE_TIMEOUT_S = (
+    60.0  # patience with the one source that may fill an entry, before all are asked past the depot
+)
+_MAX_DATASET_FRACTION = 0.5  # of the depot, for what is kept of a dataset that is larger than all of it
 
 
 @dataclass(frozen=True)
-class Entry:
+class CacheEntry:
     key: str
     name: str
     bytes: int
     source: str  # without secrets
-    complete: bool
-    used: float  # seconds since 1970
+    is_complete: bool
+    last_used_at: float  # seconds since 1970
 
     @property
-    def about(self) -> str:
+    def metadata_json(self) -> str:
         return json.dumps({"v": 1, "name": self.name, "bytes": self.bytes, "source": self.source})
 
 
-class Depot:
-    def __init__(self, folder: Path, cap_bytes: int = DEFAULT_CAP) -> None:
-        self._folder, self._cap = folder, cap_bytes
+class DownloadCache:
+    def __init__(self, folder: Path, max_bytes: int = DEFAULT_MAX_BYTES) -> None:
+        self._folder, self._max_bytes = folder, max_bytes
 
     def get(
         self,
-        item: Item,
+        remote_file: RemoteFile,
         target: Path,
-        reveal: Reveal,
+        resolve_secret: SecretResolver,
         *,
-        patience_s: float,
-        stop: Stop,
-        progress: Progress,
-        checksums: Checksums | None = None,
-    ) -> Fetched:
+        retry_timeout_s: float,
+        check_cancelled: CancelCheck,
+        on_progress: ProgressCallback,
+        checksums: BlockChecksums | None = None,
+    ) -> FetchResult:
         """The item stands at `target`, complete and verified, or FailedError says why not.
 
         What has no name of its own (no digest, and a source that states no ETag or size), or is larger than the
         depot, passes it by.
         """
         began = time.monotonic()
-        wish = Wish(_named(item, checksums), reveal, patience_s, stop, progress, checksums)
+        wish = FetchRequest(
+            _with_known_digest(remote_file, checksums),
+            resolve_secret,
+            retry_timeout_s,
+            check_cancelled,
+            on_progress,
+            checksums,
+        )
         with contextlib.suppress(OSError):  # a depot that cannot be used is no reason to fail
-            got = self._through(wish, target)
+            got = self._get_via_cache(wish, target)
             if got is not None:
-                return replace(got, seconds=time.monotonic() - began)
-        return _fetch(wish, target)
+                return replace(got, duration_s=time.monotonic() - began)
+        return _run_fetch(wish, target)
 
-    def _through(self, wish: Wish, target: Path) -> Fetched | None:
+    def _get_via_cache(self, request: FetchRequest, target: Path) -> FetchResult | None:
         """None: it has to pass the depot by."""
-        known = identify(wish.item, wish.reveal)
+        known = identify_object(request.remote_file, request.resolve_secret)
         if known is None:
             return None
-        got = self._fetched(*known, wish)
-        if got is None or not self._copied(known[0], target, wish.stop):
+        got = self._ensure_cached(*known, request)
+        if got is None or not self._copy_to_target(known[0], target, request.check_cancelled):
             return None
-        wish.progress(got.bytes, got.bytes)
+        request.on_progress(got.bytes, got.bytes)
         return got
 
     @contextlib.contextmanager
-    def shelf(self, key: str, name: str, size: int, source: str) -> Iterator[tuple[Path, int] | None]:
+    def dataset_dir(self, key: str, name: str, size: int, source: str) -> Iterator[tuple[Path, int] | None]:
         """A folder that is shared by all who name this key, and how many bytes it may hold, which count from now on; it
         stays at least until the block ends. None where there is no room, or no depot that can be used."""
         with contextlib.ExitStack() as stack:
             found = None
             with contextlib.suppress(OSError):
-                found = self._shelf(stack, Entry(key, name, size, source, False, 0.0))
+                found = self._open_dataset_dir(stack, CacheEntry(key, name, size, source, False, 0.0))
             yield found
 
-    def _shelf(self, stack: contextlib.ExitStack, wanted: Entry) -> tuple[Path, int] | None:
-        path = self._path(wanted.key)
-        if not stack.enter_context(self._locked(path, fcntl.LOCK_SH)):
+    def _open_dataset_dir(self, stack: contextlib.ExitStack, entry: CacheEntry) -> tuple[Path, int] | None:
+        path = self._object_path(entry.key)
+        if not stack.enter_context(self._try_lock(path, fcntl.LOCK_SH)):
             return None  # it is being removed
-        os.utime(_beside(path, ".lock"))
-        most = wanted.bytes if wanted.bytes <= self._cap else int(self._cap * _SHARE_OF_ONE)
-        there = self._entry(wanted.key)
-        if there is None and not self._reserved(replace(wanted, bytes=most)):
+        os.utime(_with_suffix(path, ".lock"))
+        most = entry.bytes if entry.bytes <= self._max_bytes else int(self._max_bytes * _MAX_DATASET_FRACTION)
+        there = self._read_entry(entry.key)
+        if there is None and not self._reserve(replace(entry, bytes=most)):
             return None
         path.mkdir(exist_ok=True)
         return path, there.bytes if there else most
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[CacheEntry]:
         """The least recently used first."""
-        found = (self._entry(path.name[: -len(".json")]) for path in self._folder.glob("*/*.json"))
-        return sorted((entry for entry in found if entry), key=lambda entry: entry.used)
+        found = (self._read_entry(path.name[: -len(".json")]) for path in self._folder.glob("*/*.json"))
+        return sorted((entry for entry in found if entry), key=lambda entry: entry.last_used_at)
 
-    def remove(self, key: str) -> Entry:
+    def remove(self, key: str) -> CacheEntry:
         """Raises NotFoundError, and RefusedError where somebody uses it."""
-        entry = self._entry(key)
+        entry = self._read_entry(key)
         if entry is None:
             raise NotFoundError(f"the depot {self._folder} has no object {key}")
-        if not self._removed(key):
-            raise RefusedError(f"{entry.name} ({key[:12]}) is in use by a job: try again when it is done")
+        if not self._try_remove(key):
+            raise UnavailableError(f"{entry.name} ({key[:12]}) is in use by a job: try again when it is done")
         return entry
 
-    def clear(self) -> list[Entry]:
+    def clear(self) -> list[CacheEntry]:
         """Everything that nobody uses; what was removed."""
-        return [entry for entry in self.entries() if self._removed(entry.key)]
+        return [entry for entry in self.entries() if self._try_remove(entry.key)]
 
-    def _fetched(self, key: str, size: int, wish: Wish) -> Fetched | None:
+    def _ensure_cached(self, key: str, size: int, request: FetchRequest) -> FetchResult | None:
         """The object stands in the depot; None if there is no room for it."""
-        path = self._path(key)
+        path = self._object_path(key)
         while True:
-            wish.stop()
-            with self._locked(path, fcntl.LOCK_EX) as mine:
+            request.check_cancelled()
+            with self._try_lock(path, fcntl.LOCK_EX) as mine:
                 if mine and path.exists():
-                    return self._found(path)
+                    return self._cached_result(path)
                 if mine:
-                    return self._fetch(key, size, wish)
+                    return self._fetch_into_cache(key, size, request)
             if path.exists():  # those who hold the lock copy it, as we will
-                return self._found(path)
-            time.sleep(_LOOK_EVERY_S)
+                return self._cached_result(path)
+            time.sleep(_POLL_INTERVAL_S)
 
-    def _fetch(self, key: str, size: int, wish: Wish) -> Fetched | None:
-        path, item = self._path(key), wish.item
-        if not self._reserved(Entry(key, item.name, size, shown(item.sources[0].url), False, 0.0)):
+    def _fetch_into_cache(self, key: str, size: int, request: FetchRequest) -> FetchResult | None:
+        path, item = self._object_path(key), request.remote_file
+        if not self._reserve(CacheEntry(key, item.name, size, redact_url(item.locations[0].url), False, 0.0)):
             return None
-        new = _beside(path, ".new")
-        got = _filled(new, wish)
+        new = _with_suffix(path, ".new")
+        got = _fetch_new_entry(new, request)
         if got is None:
             return None
-        if got.bytes != size or not (_has_own_name(item) or identify(item, wish.reveal) == (key, size)):
+        if got.bytes != size or not (
+            _is_content_addressed(item) or identify_object(item, request.resolve_secret) == (key, size)
+        ):
             new.unlink()  # the source has another object by now: it is right, but not the one of this key
             return None
-        _keep(new, path)
+        _publish(new, path)
         return got
 
-    def _found(self, path: Path) -> Fetched:
+    def _cached_result(self, path: Path) -> FetchResult:
         size = path.stat().st_size
-        return Fetched(size, f"the depot {self._folder}", 0.0, 0, "")
+        return FetchResult(size, f"the depot {self._folder}", 0.0, 0, "")
 
-    def _copied(self, key: str, target: Path, stop: Stop) -> bool:
+    def _copy_to_target(self, key: str, target: Path, check_cancelled: CancelCheck) -> bool:
         """False if it was removed meanwhile."""
-        path = self._path(key)
+        path = self._object_path(key)
         while True:
-            stop()
-            with self._locked(path, fcntl.LOCK_SH) as mine:
+            check_cancelled()
+            with self._try_lock(path, fcntl.LOCK_SH) as mine:
                 if mine:
-                    return self._copy(path, target, stop)
-            time.sleep(_LOOK_EVERY_S)
+                    return self._copy_locked(path, target, check_cancelled)
+            time.sleep(_POLL_INTERVAL_S)
 
-    def _copy(self, path: Path, target: Path, stop: Stop) -> bool:
-        os.utime(_beside(path, ".lock"))
+    def _copy_locked(self, path: Path, target: Path, check_cancelled: CancelCheck) -> bool:
+        os.utime(_with_suffix(path, ".lock"))
         try:
-            clone(path, target, stop)
+            clone_file(path, target, check_cancelled)
             return True
         except FileNotFoundError:
             return False
 
-    def _reserved(self, entry: Entry) -> bool:
+    def _reserve(self, entry: CacheEntry) -> bool:
         """Make room. What is on its way counts as if it were there."""
-        about = _beside(self._path(entry.key), ".json")
+        about = _with_suffix(self._object_path(entry.key), ".json")
         with open(self._folder / "lock", "ab") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             others = [other for other in self.entries() if other.key != entry.key]
             used = sum(other.bytes for other in others)
             for other in others:
-                if used + entry.bytes <= self._cap:
+                if used + entry.bytes <= self._max_bytes:
                     break
-                used -= other.bytes if self._removed(other.key) else 0
-            if used + entry.bytes > self._cap:
+                used -= other.bytes if self._try_remove(other.key) else 0
+            if used + entry.bytes > self._max_bytes:
                 return False
-            _beside(about, ".new").write_text(entry.about, encoding="utf-8")
-            _keep(_beside(about, ".new"), about)
+            _with_suffix(about, ".new").write_text(entry.metadata_json, encoding="utf-8")
+            _publish(_with_suffix(about, ".new"), about)
         return True
 
-    def _removed(self, key: str) -> bool:
+    def _try_remove(self, key: str) -> bool:
         """Unless it is in use."""
-        path = self._path(key)
-        with self._locked(path, fcntl.LOCK_EX) as mine:
+        path = self._object_path(key)
+        with self._try_lock(path, fcntl.LOCK_EX) as mine:
             if mine:
                 for other in path.parent.glob(f"{key}*"):
                     if other.is_dir():
                         shutil.rmtree(other)
                     elif other.suffix != ".lock":
                         other.unlink()
-                _beside(path, ".lock").unlink()
+                _with_suffix(path, ".lock").unlink()
             return mine
 
-    def _entry(self, key: str) -> Entry | None:
-        path = self._path(key)
+    def _read_entry(self, key: str) -> CacheEntry | None:
+        path = self._object_path(key)
         try:
-            about = json.loads(_beside(path, ".json").read_text(encoding="utf-8"))
-            used = _beside(path, ".lock").stat().st_mtime
+            about = json.loads(_with_suffix(path, ".json").read_text(encoding="utf-8"))
+            used = _with_suffix(path, ".lock").stat().st_mtime
         except (OSError, ValueError):
             return None
-        return Entry(key, about["name"], about["bytes"], about["source"], path.exists(), used)
+        return CacheEntry(key, about["name"], about["bytes"], about["source"], path.exists(), used)
 
-    def _path(self, key: str) -> Path:
+    def _object_path(self, key: str) -> Path:
         return self._folder / key[:2] / key
 
     @contextlib.contextmanager
-    def _locked(self, path: Path, how: int) -> Iterator[bool]:
+    def _try_lock(self, path: Path, lock_type: int) -> Iterator[bool]:
         """Whether we have the lock, without waiting. A lock file that was removed under us is none."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # what needed a token to come is not for all
         path.parent.mkdir(exist_ok=True)
-        name = _beside(path, ".lock")
+        name = _with_suffix(path, ".lock")
         with open(name, "a+b") as lock:  # NFS gives a shared lock only to who may read
             try:
-                fcntl.flock(lock, how | fcntl.LOCK_NB)
+                fcntl.flock(lock, lock_type | fcntl.LOCK_NB)
             except BlockingIOError:
                 yield False
                 return
-            yield _is_at(lock.fileno(), name)
+            yield _is_same_file(lock.fileno(), name)
 
 
-def _filled(new: Path, wish: Wish) -> Fetched | None:
+def _fetch_new_entry(target: Path, request: FetchRequest) -> FetchResult | None:
     """None where it has to be fetched past the depot: for want of room, or from others than may fill this entry."""
-    item, others = wish.item, not _has_own_name(wish.item) and len(wish.item.sources) > 1
+    item, others = (
+        request.remote_file,
+        not _is_content_addressed(request.remote_file) and len(request.remote_file.locations) > 1,
+    )
     if others:
-        alone = replace(item, sources=item.sources[:1])
-        wish = replace(wish, item=alone, patience_s=min(wish.patience_s, _FIRST_ALONE_S))
+        alone = replace(item, locations=item.locations[:1])
+        request = replace(
+            request, remote_file=alone, retry_timeout_s=min(request.retry_timeout_s, _FIRST_SOURCE_TIMEOUT_S)
+        )
     try:
-        return _fetch(wish, new)
+        return _run_fetch(request, target)
     except FailedError as error:
         if error.kind == "disk_full" or (others and isinstance(error, TransferError)):
             return None
         raise
 
 
-def _fetch(wish: Wish, target: Path) -> Fetched:
+def _run_fetch(request: FetchRequest, target: Path) -> FetchResult:
     return fetch(
-        wish.item,
+        request.remote_file,
         target,
-        wish.reveal,
-        patience_s=wish.patience_s,
-        stop=wish.stop,
-        progress=wish.progress,
-        checksums=wish.checksums,
+        request.resolve_secret,
+        retry_timeout_s=request.retry_timeout_s,
+        check_cancelled=request.check_cancelled,
+        on_progress=request.on_progress,
+        checksums=request.checksums,
     )
 
 
-def _named(item: Item, checksums: Checksums | None) -> Item:
+def _with_known_digest(remote_file: RemoteFile, checksums: BlockChecksums | None) -> RemoteFile:
     """A checksums file knows the digest of the whole, and so a name for it, whoever gives it."""
-    if checksums is None or not checksums.whole or _has_own_name(item):
-        return item
-    return replace(item, digest=Digest("sha256", checksums.whole))
+    if checksums is None or not checksums.file_sha256 or _is_content_addressed(remote_file):
+        return remote_file
+    return replace(remote_file, digest=Digest("sha256", checksums.file_sha256))
 
 
-def _is_at(handle: int, path: Path) -> bool:
+def _is_same_file(fd: int, path: Path) -> bool:
     try:
-        return os.path.samestat(os.fstat(handle), path.stat())
+        return os.path.samestat(os.fstat(fd), path.stat())
     except FileNotFoundError:
         return False
 
 
-def _keep(new: Path, path: Path) -> None:
+def _publish(temporary: Path, path: Path) -> None:
     """It gets its name when it is on the disk: an entry is trusted for ever, also after a crash of the machine."""
-    with open(new, "rb") as file:
+    with open(temporary, "rb") as file:
         os.fdatasync(file.fileno())
-    new.replace(path)
+    temporary.replace(path)
 
 
-def _beside(path: Path, suffix: str) -> Path:
+def _with_suffix(path: Path, suffix: str) -> Path:
     return path.with_name(path.name + suffix)
 
 
-def _has_own_name(item: Item) -> bool:
+def _is_content_addressed(remote_file: RemoteFile) -> bool:
     """By its digest, whoever gives it. A name by ETag is that of the first source, so nobody else may give it."""
-    return item.digest is not None and item.digest.algorithm not in WEAK
+    return remote_file.digest is not None and remote_file.digest.algorithm not in WEAK_ALGORITHMS
 
 
-def identify(item: Item, reveal: Reveal) -> tuple[str, int] | None:
+def identify_object(remote_file: RemoteFile, resolve_secret: SecretResolver) -> tuple[str, int] | None:
     """The object's key and size; None where nobody states enough to know it again."""
-    digest, info = item.digest, None
-    if not _has_own_name(item) or item.size is None:
-        info = _stated(item, reveal)
-    size = item.size if item.size is not None else (info.size if info else None)
+    digest, info = remote_file.digest, None
+    if not _is_content_addressed(remote_file) or remote_file.size is None:
+        info = _stat_first_source(remote_file, resolve_secret)
+    size = remote_file.size if remote_file.size is not None else (info.size if info else None)
     if size is None:
         return None
-    if digest is not None and _has_own_name(item):
-        return (digest.value if digest.algorithm == "sha256" else _hashed(digest.algorithm, digest.value)).lower(), size
+    if digest is not None and _is_content_addressed(remote_file):
+        return (
+            digest.value if digest.algorithm == "sha256" else _hash_parts(digest.algorithm, digest.value)
+        ).lower(), size
     if info is None or not info.etag or info.size != size:
         return None
     demanded = (digest.algorithm, digest.value) if digest else ()
-    return _hashed(shown(item.sources[0].url), str(size), info.etag, *demanded), size
+    return _hash_parts(redact_url(remote_file.locations[0].url), str(size), info.etag, *demanded), size
 
 
-def _stated(item: Item, reveal: Reveal) -> ObjectInfo | None:
+def _stat_first_source(remote_file: RemoteFile, resolve_secret: SecretResolver) -> ObjectInfo | None:
     """By the first source alone: another has its own ETags."""
-    ref = item.sources[0]
+    ref = remote_file.locations[0]
     try:
-        return source_for(ref, reveal).stat(ref)
+        return get_source(ref, resolve_secret).stat(ref)
     except TransferError:
         return None  # the fetch will be more patient
 
 
-def _hashed(*parts: str) -> str:
+def _hash_parts(*parts: str) -> str:
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()

@@ -12,65 +12,67 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
-MOST_BYTES = 1 << 30  # beyond, ours would take too long
-MOST_UNASKED = 128 << 20  # beyond, it would hold up a download that nobody wanted to have checked so
+MAX_PURE_PYTHON_BYTES = 1 << 30  # beyond, ours would take too long
+MAX_PURE_PYTHON_UNREQUESTED_BYTES = (
+    128 << 20
+)  # beyond, it would hold up a download that nobody wanted to have checked so
 _POLYNOMIAL = 0x82F63B78
 _COLUMNS = 256
-_BLOCK = 4096 * _COLUMNS
-_FEW = 16 * _COLUMNS  # bytes that are quicker one by one
+_BLOCK_BYTES = 4096 * _COLUMNS
+_MIN_VECTORIZED_BYTES = 16 * _COLUMNS  # bytes that are quicker one by one
 
-Extend = Callable[[int, bytes], int]
+ExtendCrc = Callable[[int, bytes], int]
 """The value after more bytes."""
 
-_EXAMPLE, _ITS_VALUE = b"123456789", 0xE3069283
+_TEST_INPUT, _TEST_CRC = b"123456789", 0xE3069283
 
 
-def begun() -> Any:
+def new_crc32c() -> Any:
     """As of hashlib, the fastest that there is."""
-    extend = _fast()
-    return Crc32c() if extend is None else _ByModule(extend)
+    extend = _find_native_extend()
+    return PureCrc32c() if extend is None else _NativeCrc32c(extend)
 
 
-def is_fast() -> bool:
-    return _fast() is not None
+def has_native_module() -> bool:
+    return _find_native_extend() is not None
 
 
 @cache
-def _fast() -> Extend | None:
-    return next(filter(None, map(_extend_of, _MODULES)), None)
+def _find_native_extend() -> ExtendCrc | None:
+    return next(filter(None, map(_load_native_extend, _NATIVE_MODULES)), None)
 
 
-def _extend_of(name: str) -> Extend | None:
+def _load_native_extend(module_name: str) -> ExtendCrc | None:
     try:
-        extend = _MODULES[name](import_module(name))
-        return extend if extend(0, _EXAMPLE) == _ITS_VALUE else None
+        extend = _NATIVE_MODULES[module_name](import_module(module_name))
+        return extend if extend(0, _TEST_INPUT) == _TEST_CRC else None
     except Exception:  # whatever has this name here, it is of no use
         return None
 
 
-def _extend_of_google(module: Any) -> Extend:
+def _load_google_extend(module: Any) -> ExtendCrc:
     """Where it could not be compiled it has a substitute in Python, which is slower than ours."""
     if module.implementation != "c":
         raise ImportError("not compiled")
-    extend: Extend = module.extend
+    extend: ExtendCrc = module.extend
     return extend
 
 
-def _extend_of_others(module: Any) -> Extend:
+def _load_generic_extend(module: Any) -> ExtendCrc:
     return lambda value, data: int(module.crc32c(data, value))
 
 
-_MODULES: dict[str, Callable[[Any], Extend]] = {
-    "google_crc32c": _extend_of_google,
-    "crc32c": _extend_of_others,
-    "awscrt.checksums": _extend_of_others,
+_NATIVE_MODULES: dict[str, Callable[[Any], ExtendCrc]] = {
+    "google_crc32c": _load_google_extend,
+    "crc32c": _load_generic_extend,
+    "awscrt.checksums": _load_generic_extend,
 }
 
 
-class _ByModule:
+class _NativeCrc32c:
     """As of hashlib."""
 
-    def __init__(self, extend: Extend) -> None:
+    def __init__(self, extend: ExtendCrc) -> None:
         self._extend, self._value = extend, 0
 
     def update(self, data: bytes | memoryview) -> None:
@@ -80,48 +82,48 @@ class _ByModule:
         return f"{self._value:08x}"
 
 
-class Crc32c:
+class PureCrc32c:
     """As of hashlib, without any module."""
 
     def __init__(self) -> None:
         self._value = 0
-        self._rest = b""
+        self._pending = b""
 
     def update(self, data: bytes | memoryview) -> None:
-        data = self._rest + bytes(data) if self._rest else bytes(data)
-        whole = len(data) - len(data) % _BLOCK
-        for at in range(0, whole, _BLOCK):
-            self._value = _after_block(self._value, data[at : at + _BLOCK])
-        self._rest = data[whole:]
+        data = self._pending + bytes(data) if self._pending else bytes(data)
+        whole = len(data) - len(data) % _BLOCK_BYTES
+        for at in range(0, whole, _BLOCK_BYTES):
+            self._value = _update_block(self._value, data[at : at + _BLOCK_BYTES])
+        self._pending = data[whole:]
 
     def hexdigest(self) -> str:
-        whole = len(self._rest) - len(self._rest) % _COLUMNS
-        if whole < _FEW:
-            return f"{_after_bytes(self._value, self._rest):08x}"
-        return f"{_after_bytes(_after_block(self._value, self._rest[:whole]), self._rest[whole:]):08x}"
+        whole = len(self._pending) - len(self._pending) % _COLUMNS
+        if whole < _MIN_VECTORIZED_BYTES:
+            return f"{_update_bytewise(self._value, self._pending):08x}"
+        return f"{_update_bytewise(_update_block(self._value, self._pending[:whole]), self._pending[whole:]):08x}"
 
 
-def _after_bytes(value: int, data: bytes) -> int:
+def _update_bytewise(value: int, data: bytes) -> int:
     value, table = value ^ 0xFFFFFFFF, _table()
     for byte in data:
         value = table[(value ^ byte) & 0xFF] ^ (value >> 8)
     return value ^ 0xFFFFFFFF
 
 
-def _after_block(value: int, block: bytes) -> int:
+def _update_block(value: int, block: bytes) -> int:
     """Some whole rows.
 
     The value's complement is fed into the first bytes: then all rows begin at zero, and joining is a plain xor."""
     first = int.from_bytes(block[:4], "little") ^ value ^ 0xFFFFFFFF
-    rows = _rows(first.to_bytes(4, "little") + block[4:])
+    rows = _row_crcs(first.to_bytes(4, "little") + block[4:])
     joined = 0
-    p0, p1, p2, p3 = _passing_a_row()
+    p0, p1, p2, p3 = _row_shift_tables()
     for row in rows:
         joined = p0[joined & 0xFF] ^ p1[joined >> 8 & 0xFF] ^ p2[joined >> 16 & 0xFF] ^ p3[joined >> 24] ^ row
     return joined ^ 0xFFFFFFFF
 
 
-def _rows(block: bytes) -> list[int]:
+def _row_crcs(block: bytes) -> list[int]:
     """The value of each row, all begun at zero. A value's four bytes are kept apart, each for all rows."""
     count, (t0, t1, t2, t3) = len(block) // _COLUMNS, _tables_by_byte()
     s0 = s1 = s2 = s3 = 0
@@ -137,11 +139,11 @@ def _rows(block: bytes) -> list[int]:
 
 @cache
 def _table() -> tuple[int, ...]:
-    return tuple(_after_bits(index, 8) for index in range(256))
+    return tuple(_shift_bits(index, 8) for index in range(256))
 
 
-def _after_bits(value: int, bits: int) -> int:
-    for _ in range(bits):
+def _shift_bits(value: int, n_bits: int) -> int:
+    for _ in range(n_bits):
         value = value >> 1 ^ (_POLYNOMIAL if value & 1 else 0)
     return value
 
@@ -152,12 +154,12 @@ def _tables_by_byte() -> tuple[bytes, ...]:
 
 
 @cache
-def _passing_a_row() -> tuple[tuple[int, ...], ...]:
+def _row_shift_tables() -> tuple[tuple[int, ...], ...]:
     """For each byte of a value: what becomes of it when a row of zeros follows."""
-    return tuple(tuple(_after_zeros(byte << shift) for byte in range(256)) for shift in (0, 8, 16, 24))
+    return tuple(tuple(_shift_row(byte << shift) for byte in range(256)) for shift in (0, 8, 16, 24))
 
 
-def _after_zeros(value: int) -> int:
+def _shift_row(value: int) -> int:
     table = _table()
     for _ in range(_COLUMNS):
         value = table[value & 0xFF] ^ (value >> 8)

@@ -11,272 +11,286 @@ import threading
 from typing import TYPE_CHECKING
 
 from packtrain.errors import FailedError, TransferError
-from packtrain.plan import Digest, Item
-from packtrain.transfer.api import Reveal
-from packtrain.transfer.digests import Digests, refuse_unaffordable
+from packtrain.plan import Digest, RemoteFile
+from packtrain.transfer.api import SecretResolver
+from packtrain.transfer.digests import Digests, check_digest_affordable
 from packtrain.transfer.engine import worker_pool
-from packtrain.transfer.engine.buffer_pool import Buffers
-from packtrain.transfer.engine.coordinator import LOOK_EVERY_S, BeginAnewError, Counts, Engine, Progress, Stop, Wish
-from packtrain.transfer.engine.digest_lookup import Asking
-from packtrain.transfer.engine.resume_log import Known
-from packtrain.transfer.engine.source_stats import Sources
-from packtrain.transfer.fetch import Fetched
-from packtrain.transfer.urls import shown
+from packtrain.transfer.engine.buffer_pool import BufferPool
+from packtrain.transfer.engine.coordinator import (
+    POLL_INTERVAL_S,
+    CancelCheck,
+    FetchCoordinator,
+    FetchRequest,
+    ObjectChangedError,
+    ProgressCallback,
+    TransferStats,
+)
+from packtrain.transfer.engine.digest_lookup import DigestLookup
+from packtrain.transfer.engine.resume_log import ObjectIdentity
+from packtrain.transfer.engine.source_stats import SourceSelector
+from packtrain.transfer.fetch import FetchResult
+from packtrain.transfer.urls import redact_url
 
 if TYPE_CHECKING:
-    from packtrain.transfer.block_checksums import Checksums
+    from packtrain.transfer.block_checksums import BlockChecksums
 
 _WINDOW_BYTES = 40 << 20
-_MOST_CONNECTIONS = 16
-_STEP = 8  # the window moves by so many blocks, so that connections can ask for several at once
-_HASHED_AHEAD = 4
-_EMPTY = memoryview(b"")
+_MAX_CONNECTIONS = 16
+_WINDOW_STEP_BLOCKS = 8  # the window moves by so many blocks, so that connections can ask for several at once
+_MAX_QUEUED_VIEWS = 4
+_EMPTY_VIEW = memoryview(b"")
 
 
-_DOUBTFUL = frozenset({"truncated", "archive_broken"})
+_REFETCHABLE_KINDS = frozenset({"truncated", "archive_broken"})
 
 
-class SpoiledError(FailedError):
+class StaleDownloadError(FailedError):
     """What was read is of no use, whatever its sources are now: it has to be read from the beginning once more."""
 
 
-def is_doubtful(error: FailedError) -> bool:
+def should_refetch(error: FailedError) -> bool:
     """Of what was used as it came: whether a second download may mend it. A TransferError has cost the whole patience
     already."""
-    return isinstance(error, SpoiledError) or (error.kind in _DOUBTFUL and not isinstance(error, TransferError))
+    return isinstance(error, StaleDownloadError) or (
+        error.kind in _REFETCHABLE_KINDS and not isinstance(error, TransferError)
+    )
 
 
-class Ordered:
+class OrderedDownload:
     """`with Ordered(…) as bytes_of_item`. Raises SpoiledError, at the end if the digest is wrong, and TransferError."""
 
     def __init__(
         self,
-        item: Item,
-        reveal: Reveal,
+        remote_file: RemoteFile,
+        resolve_secret: SecretResolver,
         *,
-        patience_s: float,
-        stop: Stop,
-        progress: Progress,
-        checksums: Checksums | None = None,
+        retry_timeout_s: float,
+        check_cancelled: CancelCheck,
+        on_progress: ProgressCallback,
+        checksums: BlockChecksums | None = None,
     ) -> None:
-        self._item, self._stop, self._progress = item, stop, progress
-        self._window = _Window()
-        wish = Wish(item, reveal, patience_s, lambda: None, lambda done, total: None, checksums)
-        self._engine = Engine(wish, self._window, Sources(), Counts())
-        self._engine.most = min(self._engine.most, _MOST_CONNECTIONS)
-        self._window.attend(self._engine, max(2 * _STEP, _WINDOW_BYTES // wish.block))
-        self._view, self._given = _EMPTY, 0
-        self._digest: _Digest | None = None
-        self._asking = Asking(self._engine, self._told)
-        self._stated: Digest | None = None  # by a server that was asked
-        self._ended = False
+        self._remote_file, self._check_cancelled, self._on_progress = remote_file, check_cancelled, on_progress
+        self._window = _MemoryWindow()
+        wish = FetchRequest(
+            remote_file, resolve_secret, retry_timeout_s, lambda: None, lambda done, total: None, checksums
+        )
+        self._coordinator = FetchCoordinator(wish, self._window, SourceSelector(), TransferStats())
+        self._coordinator.max_connections = min(self._coordinator.max_connections, _MAX_CONNECTIONS)
+        self._window.attach(self._coordinator, max(2 * _WINDOW_STEP_BLOCKS, _WINDOW_BYTES // wish.block_bytes))
+        self._view, self._delivered_bytes = _EMPTY_VIEW, 0
+        self._digest_check: _StreamDigest | None = None
+        self._digest_lookup = DigestLookup(self._coordinator, self._set_server_digest)
+        self._server_digest: Digest | None = None  # by a server that was asked
+        self._at_end = False
 
-    def __enter__(self) -> Ordered:
+    def __enter__(self) -> OrderedDownload:
         threading.Thread(target=self._run, name="crew", daemon=True).start()
-        self._asking.begin()
+        self._digest_lookup.start()
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._asking.end()
-        self._engine.broken(_AbandonedError())
-        if self._digest is not None:
-            self._digest.abandon()
+        self._digest_lookup.cancel()
+        self._coordinator.fail(_ReaderClosedError())
+        if self._digest_check is not None:
+            self._digest_check.cancel()
 
     @property
     def size(self) -> int | None:
         """None before it is known, and where the server does not say."""
-        return self._engine.known.size if self._engine.known else None
+        return self._coordinator.identity.size if self._coordinator.identity else None
 
     @property
     def source(self) -> str:
-        last = self._engine.last
-        return shown(last.place.ref.url if last else self._item.sources[0].url)
+        last = self._coordinator.last_source
+        return redact_url(last.replica.location.url if last else self._remote_file.locations[0].url)
 
     @property
     def retries(self) -> int:
-        return self._engine.counts.retries
+        return self._coordinator.stats.retries
 
-    def figures(self, seconds: float) -> Fetched:
+    def make_result(self, duration_s: float) -> FetchResult:
         """What it took, when all is read."""
-        counts, schedule = self._engine.counts, self._engine.schedule
+        counts, schedule = self._coordinator.stats, self._coordinator.scheduler
         by_source: dict[str, int] = {}
-        for standing in self._engine.sources.standings:
-            by_source[standing.place.label] = by_source.get(standing.place.label, 0) + standing.bytes
-        return Fetched(
-            bytes=self._given,
+        for standing in self._coordinator.sources.source_stats:
+            by_source[standing.replica.label] = by_source.get(standing.replica.label, 0) + standing.received_bytes
+        return FetchResult(
+            bytes=self._delivered_bytes,
             source=self.source,
-            seconds=seconds,
+            duration_s=duration_s,
             retries=counts.retries,
             sha256="",
             stalls=counts.stalls,
-            wasted_bytes=counts.wasted,
-            hedges=schedule.hedged if schedule else 0,
-            by_source=by_source,
-            verified_by=self._verified_by(),
+            wasted_bytes=counts.wasted_bytes,
+            hedges=schedule.n_hedges if schedule else 0,
+            bytes_by_source=by_source,
+            verified_by=self._verification_method(),
         )
 
-    def _verified_by(self) -> str:
-        wanted = self._wanted()
-        return wanted.algorithm if wanted else "checksums" if self._engine.wish.checksums else ""
+    def _verification_method(self) -> str:
+        wanted = self._expected_digest()
+        return wanted.algorithm if wanted else "checksums" if self._coordinator.request.checksums else ""
 
     def read(self, size: int, /) -> bytes:
-        return b"".join(self.take(size))
+        return b"".join(self.read_views(size))
 
-    def take(self, size: int, /) -> list[memoryview]:
+    def read_views(self, size: int, /) -> list[memoryview]:
         """So many bytes, fewer only at the end. More than a window holds would take as much memory."""
         views = []
-        while size and (self._view or self._next()):
+        while size and (self._view or self._load_next_block()):
             view, self._view = self._view[:size], self._view[size:]
             size -= len(view)
             views.append(view)
         return views
 
-    def _next(self) -> bool:
-        if self._ended:
+    def _load_next_block(self) -> bool:
+        if self._at_end:
             return False
-        self._view = self._waited_for()
-        self._given += len(self._view)
-        self._progress(self._given, self.size)
-        if self._digest is None:
-            self._digest = self._begun()
+        self._view = self._wait_for_block()
+        self._delivered_bytes += len(self._view)
+        self._on_progress(self._delivered_bytes, self.size)
+        if self._digest_check is None:
+            self._digest_check = self._start_digest()
         if self._view:
-            self._digest.update(self._view)
+            self._digest_check.update(self._view)
             return True
-        self._ended = True
-        self._digest.check(self.source, self._stop)
+        self._at_end = True
+        self._digest_check.check(self.source, self._check_cancelled)
         return False
 
-    def _begun(self) -> _Digest:
+    def _start_digest(self) -> _StreamDigest:
         """With the first bytes, for none is here twice: a server that is asked for the digest has to tell by then."""
-        self._asking.wait(self._stop)
-        return _Digest(self._wanted())
+        self._digest_lookup.wait(self._check_cancelled)
+        return _StreamDigest(self._expected_digest())
 
-    def _told(self, digest: Digest) -> None:
-        self._stated = digest
+    def _set_server_digest(self, digest: Digest) -> None:
+        self._server_digest = digest
 
-    def _waited_for(self) -> memoryview:
+    def _wait_for_block(self) -> memoryview:
         while True:
-            self._stop()
-            block = self._window.next()
+            self._check_cancelled()
+            block = self._window.pop_block()
             if block is not None:
                 return block
 
-    def _wanted(self) -> Digest | None:
-        known = self._engine.known
-        return self._item.digest or (known.digest if known else None) or self._stated
+    def _expected_digest(self) -> Digest | None:
+        known = self._coordinator.identity
+        return self._remote_file.digest or (known.digest if known else None) or self._server_digest
 
     def _run(self) -> None:
         try:
-            worker_pool.run(self._engine)
+            worker_pool.run(self._coordinator)
         except BaseException as error:
-            self._engine.broken(error)
+            self._coordinator.fail(error)
 
 
-class _AbandonedError(Exception):
+class _ReaderClosedError(Exception):
     """Nobody reads any more."""
 
 
-class _Window:
+class _MemoryWindow:
     """The shelf in memory. All under the engine's lock."""
 
-    mover = None
+    direct_writer = None
 
     def __init__(self) -> None:
         self._blocks: dict[int, memoryview] = {}
-        self._reading = 0  # the block that is read next
-        self._appended = 0  # blocks of an object without a size
+        self._read_index = 0  # the block that is read next
+        self._n_appended = 0  # blocks of an object without a size
 
-    def attend(self, engine: Engine, blocks: int) -> None:
-        self._engine, self._most = engine, blocks
-        engine.horizon = blocks
-        self._buffers = Buffers(engine.wish.block)
-        engine.most_blocks = _STEP // 2
+    def attach(self, coordinator: FetchCoordinator, max_blocks: int) -> None:
+        self._coordinator, self._max_blocks = coordinator, max_blocks
+        coordinator.window_blocks = max_blocks
+        self._buffer_pool = BufferPool(coordinator.request.block_bytes)
+        coordinator.max_span_blocks = _WINDOW_STEP_BLOCKS // 2
 
-    def begin(self, known: Known) -> None:
+    def begin(self, identity: ObjectIdentity) -> None:
         self.begin_unsized()
-        item = self._engine.wish.item
-        refuse_unaffordable(item.name, item.digest, known.size)
+        item = self._coordinator.request.remote_file
+        check_digest_affordable(item.name, item.digest, identity.size)
 
     def begin_unsized(self) -> None:
-        if self._appended:
-            raise SpoiledError("truncated", "a body of unknown length broke off, and part of it was used already")
+        if self._n_appended:
+            raise StaleDownloadError("truncated", "a body of unknown length broke off, and part of it was used already")
 
-    def put(self, index: int, block: memoryview) -> memoryview:
-        with self._engine.changed:
+    def write_block(self, index: int, block: memoryview) -> memoryview:
+        with self._coordinator.condition:
             self._blocks[index] = block
-            self._engine.changed.notify_all()
-        return self._buffers.take()
+            self._coordinator.condition.notify_all()
+        return self._buffer_pool.acquire()
 
     def append(self, position: int, data: memoryview) -> None:
-        with self._engine.changed:
-            while len(self._blocks) >= self._most and not self._engine.leave():
-                self._engine.changed.wait(LOOK_EVERY_S)
-            self._blocks[self._appended] = memoryview(bytes(data))
-            self._appended += 1
-            self._engine.changed.notify_all()
+        with self._coordinator.condition:
+            while len(self._blocks) >= self._max_blocks and not self._coordinator.should_exit():
+                self._coordinator.condition.wait(POLL_INTERVAL_S)
+            self._blocks[self._n_appended] = memoryview(bytes(data))
+            self._n_appended += 1
+            self._coordinator.condition.notify_all()
 
-    def next(self) -> memoryview | None:
+    def pop_block(self) -> memoryview | None:
         """The next block, empty at the end; None: not yet."""
-        engine = self._engine
-        with engine.changed:
-            if self._reading not in self._blocks:
-                if engine.complete:
-                    return _EMPTY
+        engine = self._coordinator
+        with engine.condition:
+            if self._read_index not in self._blocks:
+                if engine.is_complete:
+                    return _EMPTY_VIEW
                 self._raise_failure()
-                engine.changed.wait(LOOK_EVERY_S)
+                engine.condition.wait(POLL_INTERVAL_S)
                 return None
-            block = self._blocks.pop(self._reading)
-            self._reading += 1
-            if engine.schedule is not None:
-                engine.schedule.horizon = self._most + self._reading // _STEP * _STEP
-            engine.changed.notify_all()
+            block = self._blocks.pop(self._read_index)
+            self._read_index += 1
+            if engine.scheduler is not None:
+                engine.scheduler.window_end = (
+                    self._max_blocks + self._read_index // _WINDOW_STEP_BLOCKS * _WINDOW_STEP_BLOCKS
+                )
+            engine.condition.notify_all()
             return block
 
     def _raise_failure(self) -> None:
-        failure = self._engine.failure
-        if isinstance(failure, BeginAnewError):
-            raise SpoiledError("not_the_data", "the object changed at its source while it was read")
+        failure = self._coordinator.failure
+        if isinstance(failure, ObjectChangedError):
+            raise StaleDownloadError("unexpected_content", "the object changed at its source while it was read")
         if failure is not None:
             raise failure
 
 
-class _Digest:
+class _StreamDigest:
     """Computed beside the reading, in a thread of its own."""
 
-    def __init__(self, wanted: Digest | None) -> None:
-        self._wanted = wanted
-        self._views: queue.Queue[memoryview | None] = queue.Queue(_HASHED_AHEAD)
-        self._digests = Digests(wanted, sha256=False)
-        self._abandoned = False
+    def __init__(self, expected: Digest | None) -> None:
+        self._expected = expected
+        self._view_queue: queue.Queue[memoryview | None] = queue.Queue(_MAX_QUEUED_VIEWS)
+        self._digests = Digests(expected, sha256=False)
+        self._is_cancelled = False
         self._thread = threading.Thread(target=self._run, name="digest", daemon=True)
-        if wanted is not None:
+        if expected is not None:
             self._thread.start()
 
     def update(self, view: memoryview) -> None:
-        if self._wanted is not None:
-            self._views.put(view)
+        if self._expected is not None:
+            self._view_queue.put(view)
 
-    def check(self, source: str, stop: Stop) -> None:
-        if self._wanted is None:
+    def check(self, source: str, check_cancelled: CancelCheck) -> None:
+        if self._expected is None:
             return
-        self._views.put(None)
+        self._view_queue.put(None)
         while self._thread.is_alive():
-            stop()
-            self._thread.join(LOOK_EVERY_S)
-        seen = self._digests.value(self._wanted.algorithm)
-        if seen != self._wanted.value.lower():
-            words = f"{source} has the {self._wanted.algorithm} {seen}, but should have {self._wanted.value}"
-            raise SpoiledError("digest_mismatch", words)
+            check_cancelled()
+            self._thread.join(POLL_INTERVAL_S)
+        seen = self._digests.hexdigest(self._expected.algorithm)
+        if seen != self._expected.value.lower():
+            words = f"{source} has the {self._expected.algorithm} {seen}, but should have {self._expected.value}"
+            raise StaleDownloadError("digest_mismatch", words)
 
-    def abandon(self) -> None:
-        self._abandoned = True
+    def cancel(self) -> None:
+        self._is_cancelled = True
         if self._thread.is_alive():
-            self._views.put(None)
+            self._view_queue.put(None)
 
     def _run(self) -> None:
         while True:
-            view = self._views.get()
+            view = self._view_queue.get()
             if view is None:
                 return
-            if not self._abandoned:
+            if not self._is_cancelled:
                 self._digests.update(view)

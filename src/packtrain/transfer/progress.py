@@ -9,18 +9,18 @@ from typing import NamedTuple
 
 class SourceRate(NamedTuple):
     label: str
-    rate: float  # bytes a second
+    bytes_per_s: float  # bytes a second
     connections: int
-    resting: bool
+    is_backing_off: bool
 
 
 @dataclass(frozen=True)
-class Snapshot:
-    done: int
-    total: int | None
-    rate: float  # bytes a second
+class TransferSnapshot:
+    done_bytes: int
+    total_bytes: int | None
+    bytes_per_s: float  # bytes a second
     sources: tuple[SourceRate, ...]
     connections: int
 
 
-Observe = Callable[[Snapshot], None]
+SnapshotCallback = Callable[[TransferSnapshot], None]

@@ -7,80 +7,80 @@ from typing import TYPE_CHECKING, Union
 from urllib.parse import urlsplit
 
 from packtrain.errors import FailedError
-from packtrain.plan import Ref
-from packtrain.transfer.api import Place, Reveal, Sink, Source
-from packtrain.transfer.urls import invalid, origin_of, scheme_of, shown
+from packtrain.plan import Location
+from packtrain.transfer.api import Replica, SecretResolver, Sink, Source
+from packtrain.transfer.urls import invalid_url_error, redact_url, url_origin, url_scheme
 
 if TYPE_CHECKING:
-    from packtrain.transfer.backends.file import FileStore
-    from packtrain.transfer.backends.http import HttpStore
-    from packtrain.transfer.backends.pelican.backend import PelicanStore
-    from packtrain.transfer.backends.s3.backend import S3Store
+    from packtrain.transfer.backends.file import FileBackend
+    from packtrain.transfer.backends.http import HttpBackend
+    from packtrain.transfer.backends.pelican.backend import PelicanBackend
+    from packtrain.transfer.backends.s3.backend import S3Backend
 
-    Store = Union[FileStore, HttpStore, S3Store, PelicanStore]
-
-
-def _file(reveal: Reveal) -> Store:
-    from packtrain.transfer.backends.file import FileStore
-
-    return FileStore()
+    Backend = Union[FileBackend, HttpBackend, S3Backend, PelicanBackend]
 
 
-def _http(reveal: Reveal) -> Store:
-    from packtrain.transfer.backends.http import HttpStore
+def _make_file_backend(resolve_secret: SecretResolver) -> Backend:
+    from packtrain.transfer.backends.file import FileBackend
 
-    return HttpStore(reveal)
-
-
-def _s3(reveal: Reveal) -> Store:
-    from packtrain.transfer.backends.s3.backend import S3Store
-
-    return S3Store(reveal)
+    return FileBackend()
 
 
-def _pelican(reveal: Reveal) -> Store:
-    from packtrain.transfer.backends.pelican.backend import PelicanStore
+def _make_http_backend(resolve_secret: SecretResolver) -> Backend:
+    from packtrain.transfer.backends.http import HttpBackend
 
-    return PelicanStore(reveal)
+    return HttpBackend(resolve_secret)
 
 
-_STORES: Mapping[str, Callable[[Reveal], Store]] = {
-    "file": _file,
-    "http": _http,
-    "https": _http,
-    "s3": _s3,
-    "osdf": _pelican,
-    "pelican": _pelican,
+def _make_s3_backend(resolve_secret: SecretResolver) -> Backend:
+    from packtrain.transfer.backends.s3.backend import S3Backend
+
+    return S3Backend(resolve_secret)
+
+
+def _make_pelican_backend(resolve_secret: SecretResolver) -> Backend:
+    from packtrain.transfer.backends.pelican.backend import PelicanBackend
+
+    return PelicanBackend(resolve_secret)
+
+
+_BACKEND_FACTORIES: Mapping[str, Callable[[SecretResolver], Backend]] = {
+    "file": _make_file_backend,
+    "http": _make_http_backend,
+    "https": _make_http_backend,
+    "s3": _make_s3_backend,
+    "osdf": _make_pelican_backend,
+    "pelican": _make_pelican_backend,
 }
 
 
-def source_for(ref: Ref, reveal: Reveal) -> Source:
-    return _store_for(ref, reveal)
+def get_source(location: Location, resolve_secret: SecretResolver) -> Source:
+    return _make_backend(location, resolve_secret)
 
 
-def places_for(ref: Ref, reveal: Reveal) -> list[Place]:
+def find_replicas(location: Location, resolve_secret: SecretResolver) -> list[Replica]:
     """Every server that has the object, the best first. Asks the director where there is one."""
-    store = _store_for(ref, reveal)
-    places = getattr(store, "places", None)
-    return places(ref) if places is not None else [Place(store, ref, _label(ref))]
+    store = _make_backend(location, resolve_secret)
+    places = getattr(store, "find_replicas", None)
+    return places(location) if places is not None else [Replica(store, location, _host_label(location))]
 
 
-def _label(ref: Ref) -> str:
-    url = shown(ref.url)
+def _host_label(location: Location) -> str:
+    url = redact_url(location.url)
     return urlsplit(url).netloc or url
 
 
-def sink_for(ref: Ref, reveal: Reveal) -> Sink:
-    return _store_for(ref, reveal)
+def get_sink(location: Location, resolve_secret: SecretResolver) -> Sink:
+    return _make_backend(location, resolve_secret)
 
 
-def _store_for(ref: Ref, reveal: Reveal) -> Store:
-    make = _STORES.get(scheme_of(ref.url))
+def _make_backend(location: Location, resolve_secret: SecretResolver) -> Backend:
+    make = _BACKEND_FACTORIES.get(url_scheme(location.url))
     if make is None:
-        known = ", ".join(sorted(_STORES))
-        raise FailedError("unsupported", f"{shown(ref.url)} has a scheme that is not one of {known}")
+        known = ", ".join(sorted(_BACKEND_FACTORIES))
+        raise FailedError("unsupported", f"{redact_url(location.url)} has a scheme that is not one of {known}")
     try:
-        origin_of(ref.url)
+        url_origin(location.url)
     except ValueError as error:
-        raise invalid(ref.url, error) from error
-    return make(reveal)
+        raise invalid_url_error(location.url, error) from error
+    return make(resolve_secret)

@@ -13,18 +13,18 @@ from typing import TypeVar
 from packtrain.errors import TransferError
 
 T = TypeVar("T")
-FOR_GOOD = frozenset({"secret_missing", "token_refused", "certificate_refused", "unsupported"})
-_FIRST_WAIT_S = 0.25
-_LONGEST_WAIT_S = 15.0
-_PAUSE_STEP_S = 0.1
+PERMANENT_KINDS = frozenset({"secret_missing", "access_denied", "certificate_invalid", "unsupported"})
+_INITIAL_BACKOFF_S = 0.25
+_MAX_BACKOFF_S = 15.0
+_CANCEL_POLL_INTERVAL_S = 0.1
 # Which of several failures to report: the one that a person can do most about. That an object is
 # missing counts only if all say so.
-_MOST_TELLING_FIRST = (
+_KINDS_BY_PRIORITY = (
     "secret_missing",
-    "token_refused",
-    "certificate_refused",
+    "access_denied",
+    "certificate_invalid",
     "unsupported",
-    "not_the_data",
+    "unexpected_content",
     "digest_mismatch",
     "truncated",
     "service_unavailable",
@@ -32,73 +32,80 @@ _MOST_TELLING_FIRST = (
     "host_unknown",
     "object_missing",
 )
-_RANK = {kind: rank for rank, kind in enumerate(_MOST_TELLING_FIRST)}
+_KIND_PRIORITY = {kind: rank for rank, kind in enumerate(_KINDS_BY_PRIORITY)}
 
 
-class Patience:
-    def __init__(self, patience_s: float, sources: int, now: float) -> None:
-        self._patience_s, self._since = patience_s, now
-        self._asked: list[int] = list(range(sources))
+class RetryTracker:
+    def __init__(self, retry_timeout_s: float, n_sources: int, now: float) -> None:
+        self._retry_timeout_s, self._last_progress_at = retry_timeout_s, now
+        self._usable_sources: list[int] = list(range(n_sources))
         self._errors: dict[int, TransferError] = {}
-        self._wait_s = _FIRST_WAIT_S
+        self._backoff_s = _INITIAL_BACKOFF_S
 
-    def asked(self) -> Sequence[int]:
+    def usable_sources(self) -> Sequence[int]:
         """The sources that have not refused for good."""
-        return tuple(self._asked)
+        return tuple(self._usable_sources)
 
-    def failed(self, source: int, error: TransferError, *, passes: bool = False) -> None:
+    def record_failure(self, source: int, error: TransferError, *, is_transient: bool = False) -> None:
         """`passes`: a refusal that is not for good."""
         self._errors[source] = error
-        if error.kind in FOR_GOOD and not passes:
-            self._asked.remove(source)
+        if error.kind in PERMANENT_KINDS and not is_transient:
+            self._usable_sources.remove(source)
 
-    def progressed(self, when: float) -> None:
+    def record_progress(self, now: float) -> None:
         """Something new has arrived: all begins anew, except that a refusal stays one."""
-        if when > self._since:
-            self._since, self._wait_s = when, _FIRST_WAIT_S
+        if now > self._last_progress_at:
+            self._last_progress_at, self._backoff_s = now, _INITIAL_BACKOFF_S
 
-    def wait_s(self, now: float) -> float | None:
+    def next_wait_s(self, now: float) -> float | None:
         """How long to wait before all are asked again; None: no longer."""
-        left = self._patience_s - (now - self._since)
-        if not self._asked or left <= 0:
+        left = self._retry_timeout_s - (now - self._last_progress_at)
+        if not self._usable_sources or left <= 0:
             return None
-        wait, self._wait_s = self._wait_s, min(2 * self._wait_s, _LONGEST_WAIT_S)
-        return min(max(wait, self._left_alone_s()), left)
+        wait, self._backoff_s = self._backoff_s, min(2 * self._backoff_s, _MAX_BACKOFF_S)
+        return min(max(wait, self._min_retry_after_s()), left)
 
-    def _left_alone_s(self) -> float:
+    def _min_retry_after_s(self) -> float:
         """What the servers ask for; the least, since all are asked again together."""
-        return min((self._errors[one].retry_after_s or 0.0 for one in self._asked if one in self._errors), default=0.0)
+        return min(
+            (self._errors[one].retry_after_s or 0.0 for one in self._usable_sources if one in self._errors), default=0.0
+        )
 
-    def verdict(self) -> TransferError:
+    def final_error(self) -> TransferError:
         """Of all sources together."""
-        return verdict_of(self._errors.values())
+        return combine_errors(self._errors.values())
 
 
-def verdict_of(errors: Iterable[TransferError]) -> TransferError:
+def combine_errors(errors: Iterable[TransferError]) -> TransferError:
     """The most telling failure, and the others behind it."""
-    told = sorted(errors, key=lambda error: _RANK.get(error.kind, 0))
+    told = sorted(errors, key=lambda error: _KIND_PRIORITY.get(error.kind, 0))
     words = "; ".join(dict.fromkeys(error.detail for error in told))
-    return TransferError(told[0].kind, words, told[0].source)
+    return TransferError(told[0].kind, words, told[0].redacted_url)
 
 
-def insisted(act: Callable[[], T], patience_s: float, stop: Callable[[], None], only: Sequence[str] = ()) -> T:
+def retry(
+    operation: Callable[[], T],
+    retry_timeout_s: float,
+    check_cancelled: Callable[[], None],
+    only_kinds: Sequence[str] = (),
+) -> T:
     """What `act` gives, asked again and again while its failure may pass; or while it is `only` one of these kinds."""
-    patience = Patience(patience_s, 1, time.monotonic())
+    patience = RetryTracker(retry_timeout_s, 1, time.monotonic())
     while True:
-        stop()
+        check_cancelled()
         try:
-            return act()
+            return operation()
         except TransferError as error:
-            patience.failed(0, error)
-            wait = patience.wait_s(time.monotonic())
-            if wait is None or (only and error.kind not in only):
+            patience.record_failure(0, error)
+            wait = patience.next_wait_s(time.monotonic())
+            if wait is None or (only_kinds and error.kind not in only_kinds):
                 raise
-        pause(wait, stop)
+        cancellable_sleep(wait, check_cancelled)
 
 
-def pause(seconds: float, stop: Callable[[], None]) -> None:
+def cancellable_sleep(duration_s: float, check_cancelled: Callable[[], None]) -> None:
     """Wait, but ask all the while whether to stop."""
-    until = time.monotonic() + seconds
+    until = time.monotonic() + duration_s
     while time.monotonic() < until:
-        stop()
-        time.sleep(max(0.0, min(_PAUSE_STEP_S, until - time.monotonic())))
+        check_cancelled()
+        time.sleep(max(0.0, min(_CANCEL_POLL_INTERVAL_S, until - time.monotonic())))

@@ -5,39 +5,41 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from packtrain.transfer.progress import Observe, Snapshot, SourceRate
+from packtrain.transfer.progress import SnapshotCallback, SourceRate, TransferSnapshot
 
 if TYPE_CHECKING:
-    from packtrain.transfer.engine.coordinator import Engine
+    from packtrain.transfer.engine.coordinator import FetchCoordinator
 
-_EVERY_S = 0.5
+_SNAPSHOT_INTERVAL_S = 0.5
 
 
-class Rates:
-    def __init__(self, engine: Engine) -> None:
-        self._engine, self._at = engine, time.monotonic()
-        self._before: dict[str, int] = {}
+class SnapshotSampler:
+    def __init__(self, coordinator: FetchCoordinator) -> None:
+        self._coordinator, self._sampled_at = coordinator, time.monotonic()
+        self._previous_bytes: dict[str, int] = {}
 
-    def observe(self, observe: Observe | None) -> None:
+    def sample(self, on_snapshot: SnapshotCallback | None) -> None:
         now = time.monotonic()
-        if observe is None or now - self._at < _EVERY_S:
+        if on_snapshot is None or now - self._sampled_at < _SNAPSHOT_INTERVAL_S:
             return
-        snapshot = self._snapshot(now)
-        self._at = now
-        observe(snapshot)
+        snapshot = self._take_snapshot(now)
+        self._sampled_at = now
+        on_snapshot(snapshot)
 
-    def _snapshot(self, now: float) -> Snapshot:
-        engine, seconds = self._engine, now - self._at
-        with engine.changed:
+    def _take_snapshot(self, now: float) -> TransferSnapshot:
+        engine, seconds = self._coordinator, now - self._sampled_at
+        with engine.condition:
             rows = [
                 SourceRate(
-                    s.place.label,
-                    (s.bytes - self._before.get(s.place.label, 0)) / seconds,
+                    s.replica.label,
+                    (s.received_bytes - self._previous_bytes.get(s.replica.label, 0)) / seconds,
                     s.connections,
-                    s.resting(now),
+                    s.is_backing_off(now),
                 )
-                for s in engine.sources.standings
+                for s in engine.sources.source_stats
             ]
-            self._before = {s.place.label: s.bytes for s in engine.sources.standings}
-            done, total = engine.counts.bytes, engine.known.size if engine.known else None
-        return Snapshot(done, total, sum(row.rate for row in rows), tuple(rows), sum(row.connections for row in rows))
+            self._previous_bytes = {s.replica.label: s.received_bytes for s in engine.sources.source_stats}
+            done, total = engine.stats.done_bytes, engine.identity.size if engine.identity else None
+        return TransferSnapshot(
+            done, total, sum(row.bytes_per_s for row in rows), tuple(rows), sum(row.connections for row in rows)
+        )

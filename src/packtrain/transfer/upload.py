@@ -16,28 +16,28 @@ from typing import Optional, TypeVar
 from urllib.parse import urlsplit
 
 from packtrain.errors import FailedError, TransferError
-from packtrain.plan import Output, Ref
-from packtrain.transfer.api import Reveal, Sink
-from packtrain.transfer.backends.s3.backend import S3Store
-from packtrain.transfer.digests import digest_of_file
-from packtrain.transfer.engine.source_stats import LET_IN
-from packtrain.transfer.http.connection import watched
-from packtrain.transfer.http.request_body import Sent
-from packtrain.transfer.registry import sink_for
-from packtrain.transfer.retry import Patience, pause
-from packtrain.transfer.urls import joined, scheme_of, shown
+from packtrain.plan import Location, Output
+from packtrain.transfer.api import SecretResolver, Sink
+from packtrain.transfer.backends.s3.backend import S3Backend
+from packtrain.transfer.digests import hash_file
+from packtrain.transfer.engine.source_stats import AUTHORIZED_HOSTS
+from packtrain.transfer.http.connection import cancellation_scope
+from packtrain.transfer.http.request_body import OnBytesSent
+from packtrain.transfer.registry import get_sink
+from packtrain.transfer.retry import RetryTracker, cancellable_sleep
+from packtrain.transfer.urls import join_url, redact_url, url_scheme
 
 T = TypeVar("T")
-Stop = Callable[[], None]
-Progress = Callable[[int, Optional[int]], None]
+CancelCheck = Callable[[], None]
+ProgressCallback = Callable[[int, Optional[int]], None]
 
-_ONE_URL = ("http", "https")
-_UNSEEN = ("token_refused", "unsupported")  # who may write need not be allowed to look
-_OURS = ".packtrain/"  # below a destination: checkpoints and what failed attempts left
+_SINGLE_URL_SCHEMES = ("http", "https")
+_STAT_FORBIDDEN_KINDS = ("access_denied", "unsupported")  # who may write need not be allowed to look
+_RESERVED_PREFIX = ".packtrain/"  # below a destination: checkpoints and what failed attempts left
 
 
 @dataclass(frozen=True)
-class Uploaded:
+class UploadResult:
     files: int
     bytes: int
 
@@ -45,43 +45,43 @@ class Uploaded:
 def upload_folder(
     folder: Path,
     output: Output,
-    reveal: Reveal,
+    resolve_secret: SecretResolver,
     *,
     prefix: str = "",
-    stop: Stop,
-    progress: Progress,
-    patience_s: float,
-) -> Uploaded:
-    """All files of the folder stand at the destination, or FailedError: sink_failed, token_refused."""
-    files = dict(_files_below(folder))
-    with _as_sent(files, folder, output.ref, prefix) as parcels:
-        work = _Upload(output.ref, reveal, patience_s, stop, progress)
+    check_cancelled: CancelCheck,
+    on_progress: ProgressCallback,
+    retry_timeout_s: float,
+) -> UploadResult:
+    """All files of the folder stand at the destination, or FailedError: upload_failed, access_denied."""
+    files = dict(_list_files(folder))
+    with _prepare_uploads(files, folder, output.location, prefix) as parcels:
+        work = _FolderUpload(output.location, resolve_secret, retry_timeout_s, check_cancelled, on_progress)
         try:
             work.put_all(parcels)
         except FailedError:
-            work.abandon(parcels)
+            work.abort(parcels)
             raise
-        if output.delete and scheme_of(output.ref.url) not in _ONE_URL:
-            work.delete_others(prefix, set(parcels))
-    return Uploaded(len(files), work.done)
+        if output.delete_sync and url_scheme(output.location.url) not in _SINGLE_URL_SCHEMES:
+            work.delete_extraneous(prefix, set(parcels))
+    return UploadResult(len(files), work.done_bytes)
 
 
 def upload_file(
     path: Path,
     output: Output,
     name: str,
-    reveal: Reveal,
+    resolve_secret: SecretResolver,
     *,
-    patience_s: float = 0.0,
-    stop: Stop = lambda: None,
-    progress: Progress = lambda done, total: None,
+    retry_timeout_s: float = 0.0,
+    check_cancelled: CancelCheck = lambda: None,
+    on_progress: ProgressCallback = lambda done, total: None,
 ) -> None:
     """One file; by default once, without patience: for a copy that comes again soon."""
-    work = _Upload(output.ref, reveal, patience_s, stop, progress)
+    work = _FolderUpload(output.location, resolve_secret, retry_timeout_s, check_cancelled, on_progress)
     work.put_all({name: path})
 
 
-def _files_below(folder: Path) -> Iterator[tuple[str, Path]]:
+def _list_files(folder: Path) -> Iterator[tuple[str, Path]]:
     """Names and files; a link to a file counts as that file."""
     for where, folders, names in os.walk(folder):
         folders.sort()
@@ -91,19 +91,21 @@ def _files_below(folder: Path) -> Iterator[tuple[str, Path]]:
 
 
 @contextlib.contextmanager
-def _as_sent(files: dict[str, Path], folder: Path, ref: Ref, prefix: str) -> Iterator[dict[str, Path]]:
+def _prepare_uploads(
+    files: dict[str, Path], folder: Path, location: Location, prefix: str
+) -> Iterator[dict[str, Path]]:
     """What is put under which name below the address; the empty name is the address itself."""
-    if scheme_of(ref.url) not in _ONE_URL:
+    if url_scheme(location.url) not in _SINGLE_URL_SCHEMES:
         yield {prefix + name: path for name, path in files.items()}
     elif len(files) <= 1:
         yield {prefix.rstrip("/"): path for path in files.values()}
     else:
-        with _zipped(files, folder) as path:
+        with _zip_files(files, folder) as path:
             yield {prefix.rstrip("/"): path}
 
 
 @contextlib.contextmanager
-def _zipped(files: dict[str, Path], folder: Path) -> Iterator[Path]:
+def _zip_files(files: dict[str, Path], folder: Path) -> Iterator[Path]:
     import tempfile
     import zipfile
 
@@ -116,129 +118,143 @@ def _zipped(files: dict[str, Path], folder: Path) -> Iterator[Path]:
         yield Path(file.name)
 
 
-class _Upload:
-    def __init__(self, ref: Ref, reveal: Reveal, patience_s: float, stop: Stop, progress: Progress) -> None:
-        self._ref, self._sink = ref, sink_for(ref, reveal)
-        self._patience_s, self._stop, self._progress = patience_s, stop, progress
-        self.done = self._furthest = 0
+class _FolderUpload:
+    def __init__(
+        self,
+        location: Location,
+        resolve_secret: SecretResolver,
+        retry_timeout_s: float,
+        check_cancelled: CancelCheck,
+        on_progress: ProgressCallback,
+    ) -> None:
+        self._location, self._sink = location, get_sink(location, resolve_secret)
+        self._retry_timeout_s, self._check_cancelled, self._on_progress = retry_timeout_s, check_cancelled, on_progress
+        self.done_bytes = self._max_sent_bytes = 0
 
-    def put_all(self, parcels: dict[str, Path]) -> None:
-        total = sum(path.stat().st_size for path in parcels.values())
-        for name, path in parcels.items():
-            ref, size = self._at(name), path.stat().st_size
-            self._insist(ref, self._putting(ref, path, total))
-            self.done += size
-            self._progress(self.done, total)
+    def put_all(self, files: dict[str, Path]) -> None:
+        total = sum(path.stat().st_size for path in files.values())
+        for name, path in files.items():
+            ref, size = self._location_of(name), path.stat().st_size
+            self._retry(ref, self._make_put(ref, path, total))
+            self.done_bytes += size
+            self._on_progress(self.done_bytes, total)
 
-    def _putting(self, ref: Ref, path: Path, total: int) -> Callable[[], None]:
+    def _make_put(self, location: Location, path: Path, total_bytes: int) -> Callable[[], None]:
         def put() -> None:
-            self._sink.put(ref, path, self._watch(total))
-            confirm(self._sink, ref, path)
+            self._sink.put(location, path, self._make_bytes_sent_callback(total_bytes))
+            verify_upload(self._sink, location, path)
 
         return put
 
-    def _watch(self, total: int) -> Sent:
+    def _make_bytes_sent_callback(self, total_bytes: int) -> OnBytesSent:
         """Counts the bytes of one try, which may leave by several threads."""
-        lock, done = threading.Lock(), self.done
+        lock, done = threading.Lock(), self.done_bytes
 
-        def sent(count: int) -> None:
+        def on_bytes_sent(n_bytes: int) -> None:
             nonlocal done
-            self._stop()
+            self._check_cancelled()
             with lock:
-                done += count
-                self._furthest = max(self._furthest, done)
-                self._progress(min(done, total), total)
+                done += n_bytes
+                self._max_sent_bytes = max(self._max_sent_bytes, done)
+                self._on_progress(min(done, total_bytes), total_bytes)
 
-        return sent
+        return on_bytes_sent
 
-    def abandon(self, parcels: dict[str, Path]) -> None:
+    def abort(self, files: dict[str, Path]) -> None:
         """Parts of files that will not come are not left behind to be paid for."""
-        if isinstance(self._sink, S3Store):
+        if isinstance(self._sink, S3Backend):
             with contextlib.suppress(FailedError):
-                for name in parcels:
-                    self._sink.abandon(self._at(name))
+                for name in files:
+                    self._sink.abort_uploads(self._location_of(name))
 
-    def delete_others(self, prefix: str, kept: set[str]) -> None:
+    def delete_extraneous(self, prefix: str, uploaded_names: set[str]) -> None:
         """deleteSync: what is gone here goes there, too."""
-        at = self._at(prefix.rstrip("/"))
-        for entry in self._insist(at, lambda: list(self._sink.list(at))):
+        at = self._location_of(prefix.rstrip("/"))
+        for entry in self._retry(at, lambda: list(self._sink.list(at))):
             name = prefix + entry.name
-            if name not in kept and (prefix or not name.startswith(_OURS)):
-                self._insist(entry.ref, _deleting(self._sink, entry.ref))
+            if name not in uploaded_names and (prefix or not name.startswith(_RESERVED_PREFIX)):
+                self._retry(entry.location, _make_delete(self._sink, entry.location))
 
-    def _at(self, name: str) -> Ref:
-        return replace(self._ref, url=joined(self._ref.url, name))
+    def _location_of(self, name: str) -> Location:
+        return replace(self._location, url=join_url(self._location.url, name))
 
-    def _insist(self, ref: Ref, act: Callable[[], T]) -> T:
+    def _retry(self, location: Location, operation: Callable[[], T]) -> T:
         """Again and again while the failure may pass; patience ends when nothing has gone further for so long."""
-        patience = Patience(self._patience_s, 1, time.monotonic())
+        patience = RetryTracker(self._retry_timeout_s, 1, time.monotonic())
         while True:
-            self._stop()
-            before = self._furthest
+            self._check_cancelled()
+            before = self._max_sent_bytes
             try:
-                with watched(self._stop):
-                    done = act()
-                self._let_in()
+                with cancellation_scope(self._check_cancelled):
+                    done = operation()
+                self._record_access()
                 return done
             except TransferError as error:
-                if self._furthest > before:
-                    patience.progressed(time.monotonic())
-                patience.failed(0, error, passes=self._may_be_renewed(error))
-                wait = patience.wait_s(time.monotonic())
+                if self._max_sent_bytes > before:
+                    patience.record_progress(time.monotonic())
+                patience.record_failure(0, error, is_transient=self._may_be_expired_token(error))
+                wait = patience.next_wait_s(time.monotonic())
                 if wait is None:
-                    raise _told(error, ref) from error
-            pause(wait, self._stop)
+                    raise _to_sink_error(error, location) from error
+            cancellable_sleep(wait, self._check_cancelled)
 
-    def _let_in(self) -> None:
-        if _has_credentials(self._ref):
-            LET_IN.add(_label(self._ref))
+    def _record_access(self) -> None:
+        if _has_credentials(self._location):
+            AUTHORIZED_HOSTS.add(_host_label(self._location))
 
-    def _may_be_renewed(self, error: TransferError) -> bool:
+    def _may_be_expired_token(self, error: TransferError) -> bool:
         """A token that was good before has run out: it is renewed under a running job, and read anew each time."""
-        return error.kind == "token_refused" and _label(self._ref) in LET_IN
+        return error.kind == "access_denied" and _host_label(self._location) in AUTHORIZED_HOSTS
 
 
-def _has_credentials(ref: Ref) -> bool:
+def _has_credentials(location: Location) -> bool:
     """Its own, or those that the machine may have for a federation."""
-    signed = ref.s3 is not None and ref.s3.access_key is not None
-    return signed or ref.token is not None or bool(ref.headers) or scheme_of(ref.url) in ("osdf", "pelican")
+    signed = location.s3 is not None and location.s3.access_key is not None
+    return (
+        signed
+        or location.token is not None
+        or bool(location.headers)
+        or url_scheme(location.url) in ("osdf", "pelican")
+    )
 
 
-def _label(ref: Ref) -> str:
-    url = shown(ref.url)
+def _host_label(location: Location) -> str:
+    url = redact_url(location.url)
     return urlsplit(url).netloc or url
 
 
-def confirm(sink: Sink, ref: Ref, path: Path) -> None:
+def verify_upload(sink: Sink, location: Location, path: Path) -> None:
     """Look at what stands there after a `put`, as far as one is allowed to; it must be the file."""
     try:
-        info = sink.stat(ref)
+        info = sink.stat(location)
     except TransferError as error:
-        if error.kind in _UNSEEN or (error.kind == "object_missing" and scheme_of(ref.url) in _ONE_URL):
+        if error.kind in _STAT_FORBIDDEN_KINDS or (
+            error.kind == "object_missing" and url_scheme(location.url) in _SINGLE_URL_SCHEMES
+        ):
             return
         raise
-    if _is_page(ref, info.content_type):
+    if _is_html_page(location, info.content_type):
         return
-    size, where = path.stat().st_size, shown(ref.url)
+    size, where = path.stat().st_size, redact_url(location.url)
     if info.size not in (None, size):
         raise TransferError("truncated", f"{where} has {info.size} bytes after {size} were sent", where)
-    if info.digest is not None and digest_of_file(path, info.digest.algorithm) != info.digest.value:
+    if info.digest is not None and hash_file(path, info.digest.algorithm) != info.digest.value:
         words = f"{where} has another {info.digest.algorithm} than {path.name}, which was sent"
         raise TransferError("digest_mismatch", words, where)
 
 
-def _is_page(ref: Ref, content_type: str | None) -> bool:
+def _is_html_page(location: Location, content_type: str | None) -> bool:
     """Services that give each upload an address of their own show a page at the one that was written to."""
-    return scheme_of(ref.url) in _ONE_URL and "html" in (content_type or "")
+    return url_scheme(location.url) in _SINGLE_URL_SCHEMES and "html" in (content_type or "")
 
 
-def _deleting(sink: Sink, ref: Ref) -> Callable[[], None]:
-    return lambda: sink.delete(ref)
+def _make_delete(sink: Sink, location: Location) -> Callable[[], None]:
+    return lambda: sink.delete(location)
 
 
-def _told(error: TransferError, ref: Ref) -> FailedError:
-    if error.kind == "token_refused":
+def _to_sink_error(error: TransferError, location: Location) -> FailedError:
+    if error.kind == "access_denied":
         return error
-    where = shown(ref.url)
+    where = redact_url(location.url)
     words = f"{where} could not be written: {error.detail.removeprefix(where + ': ')}"
-    return TransferError("sink_failed", words, where)
+    return TransferError("upload_failed", words, where)

@@ -7,20 +7,20 @@ from packtrain.state import RunState
 from packtrain.store import SqliteStore
 
 
-class Feed:
-    def __init__(self, store: SqliteStore, run: str) -> None:
-        self._store, self._seen, self._version = store, 0, -1
-        self.state = RunState(run)
+class EventFeed:
+    def __init__(self, store: SqliteStore, run_id: str) -> None:
+        self._store, self._last_event_id, self._store_version = store, 0, -1
+        self.state = RunState(run_id)
 
     def poll(self) -> list[Event]:
         """The events since the last look; the state has them already."""
-        version = self._store.version()
-        if version == self._version:
+        version = self._store.data_version()
+        if version == self._store_version:
             return []
-        self._version = version
-        new = self._store.events(self.state.run, self._seen)
+        self._store_version = version
+        new = self._store.events(self.state.run, self._last_event_id)
         for stored in new:
-            self.state.apply(stored.event, stored.arrived)
-            self._seen = stored.id
-        self.state.see(self._store.glimpses(self.state.run))
+            self.state.apply(stored.event, stored.received_at)
+            self._last_event_id = stored.id
+        self.state.update_progress(self._store.progress(self.state.run))
         return [stored.event for stored in new]

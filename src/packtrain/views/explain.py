@@ -10,24 +10,24 @@ from pathlib import Path
 from typing import Any
 
 from packtrain import formatting
-from packtrain.engines.api import Amendment
+from packtrain.engines.api import Overrides
 from packtrain.events import FAILURE_KINDS, Failure
 from packtrain.events.failure import MORE_MEMORY
 from packtrain.plan import RunFolder
-from packtrain.state import Attempt, JobState, JobStatus, RunState
-from packtrain.state.outcomes import Finding, signature
-from packtrain.state.timing import site_of
-from packtrain.supervise.policies.config import Rules
-from packtrain.supervise.policies.holds import answer_for
-from packtrain.supervise.policies.overrides import amendment
-from packtrain.supervise.policies.queue_timeout import gives_up_at, is_idle
-from packtrain.supervise.policies.site_avoidance import avoided, everywhere
-from packtrain.supervise.policies.stop_run import has_begun, why_halted
-from packtrain.supervise.policies.submit import wait_of
+from packtrain.state import Execution, JobState, JobStatus, RunState
+from packtrain.state.outcomes import ExecutionOutcome, failure_signature
+from packtrain.state.timing import execution_site
+from packtrain.supervise.policies.config import PolicyConfig
+from packtrain.supervise.policies.holds import plan_hold_response
+from packtrain.supervise.policies.overrides import make_overrides
+from packtrain.supervise.policies.queue_timeout import is_queued, queue_deadline_at
+from packtrain.supervise.policies.site_avoidance import find_avoided_locations, find_common_faults
+from packtrain.supervise.policies.stop_run import find_stop_reason, has_ever_run
+from packtrain.supervise.policies.submit import retry_delay_s
 
-_LAST_LINES, _MOST_ATTEMPTS = 5, 3
-_NOT_STARTED = ("run_stopped", "budget_spent")
-_FAULTS = {
+_MAX_LOG_LINES, _MAX_EXECUTIONS = 5, 3
+_NOT_STARTED_KINDS = ("run_stopped", "budget_exceeded")
+_FAULT_TEXT = {
     "user": "the workflow or its program",
     "data": "the data or the service that gives it",
     "site": "the machine it ran on",
@@ -37,267 +37,288 @@ _FAULTS = {
 
 
 @dataclass(frozen=True)
-class Explanation:
-    job: str
-    failed: bool
-    what: str
+class JobExplanation:
+    job_id: str
+    has_failed: bool
+    summary: str
     evidence: tuple[str, ...] = ()
     fault: str = ""
-    done: str = ""
-    next: str = ""
+    actions_taken: str = ""
+    next_action: str = ""
     remedy: str = ""
     exit_code: int | None = None
 
     @property
-    def story(self) -> tuple[str, ...]:
-        return (self.what, self.fault, self.done, self.next, self.remedy)
+    def group_key(self) -> tuple[str, ...]:
+        return (self.summary, self.fault, self.actions_taken, self.next_action, self.remedy)
 
-    def lines(self) -> Iterator[tuple[str, str]]:
-        yield "what", self.what
+    def labelled_lines(self) -> Iterator[tuple[str, str]]:
+        yield "what", self.summary
         for line in self.evidence:
             yield "evidence", line
-        told = (("fault", self.fault), ("done", self.done), ("next", self.next), ("to do", self.remedy))
+        told = (("fault", self.fault), ("done", self.actions_taken), ("next", self.next_action), ("to do", self.remedy))
         yield from (pair for pair in told if pair[1])
 
-    def to_data(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
 
 @dataclass(frozen=True)
-class Setting:
+class ExplainContext:
     """What is known besides the job itself."""
 
     state: RunState
     folder: RunFolder
-    attended: bool  # a supervisor lives
-    rules: Rules = field(default_factory=Rules)
+    supervised: bool  # a supervisor lives
+    rules: PolicyConfig = field(default_factory=PolicyConfig)
     now: float = 0.0  # by the store's clock
-    known_bad: Mapping[str, str] = field(default_factory=dict)  # places that earlier runs learned to avoid, and why
+    known_bad_sites: Mapping[str, str] = field(
+        default_factory=dict
+    )  # places that earlier runs learned to avoid, and why
 
     @cached_property
-    def places(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    def avoided_locations(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Sites and machines that are avoided."""
-        return avoided(self.state, self.rules, self.now)
+        return find_avoided_locations(self.state, self.rules, self.now)
 
 
-def explain_run(setting: Setting) -> list[str]:
+def explain_run(context: ExplainContext) -> list[str]:
     """What concerns the whole run: why it was stopped, which places it avoids."""
-    state, rules = setting.state, setting.rules
-    _, reason = why_halted(state, rules)
-    ended = (job for job in state.jobs.values() if job.verdict and _kind(job.verdict.failure) in _NOT_STARTED)
-    idle = sum(not has_begun(job) for job in ended)
-    told = [f"{reason}; {_count(idle, 'job')} {'was' if idle == 1 else 'were'} not started"] if reason and idle else []
-    sites, machines = ((), ()) if state.finished else setting.places
+    state, rules = context.state, context.rules
+    _, reason = find_stop_reason(state, rules)
+    ended = (
+        job for job in state.jobs.values() if job.result and _failure_kind(job.result.failure) in _NOT_STARTED_KINDS
+    )
+    idle = sum(not has_ever_run(job) for job in ended)
+    told = (
+        [f"{reason}; {_count_noun(idle, 'job')} {'was' if idle == 1 else 'were'} not started"]
+        if reason and idle
+        else []
+    )
+    sites, machines = ((), ()) if state.is_finished else context.avoided_locations
     for kind, names in (("sites", sites), ("machines", machines)):
         if names:
             told.append(f"{kind} that are avoided for now, since attempts failed there: {', '.join(names)}")
-    if not state.finished:
-        told += [f"{name} is avoided because of earlier runs: {reason}" for name, reason in setting.known_bad.items()]
+    if not state.is_finished:
+        told += [
+            f"{name} is avoided because of earlier runs: {reason}" for name, reason in context.known_bad_sites.items()
+        ]
     return told
 
 
-def explain_job(job: JobState, setting: Setting) -> Explanation:
-    failure = _failure(job)
+def explain_job(job: JobState, context: ExplainContext) -> JobExplanation:
+    failure = _current_failure(job)
     if failure is None:
-        return Explanation(
-            job.id, False, _calm(job, setting.now), tuple(_earlier(job)), done=_done(job), next=_next(job, setting)
+        return JobExplanation(
+            job.id,
+            False,
+            _describe_healthy(job, context.now),
+            tuple(_describe_failed_executions(job)),
+            actions_taken=_describe_actions(job),
+            next_action=_describe_next(job, context),
         )
-    last = next(iter(reversed(_failed(job))), None)
+    last = next(iter(reversed(_failed_executions(job))), None)
     row = FAILURE_KINDS.get(failure.kind)
-    return Explanation(
+    return JobExplanation(
         job.id,
-        failed=True,
-        what=f"{failure.detail} ({failure.kind}, in the stage {failure.stage})",
-        evidence=tuple(_evidence(job, setting)),
-        fault=_fault(failure, last, setting),
-        done=_done(job),
-        next=_next(job, setting),
+        has_failed=True,
+        summary=f"{failure.detail} ({failure.kind}, in the stage {failure.stage})",
+        evidence=tuple(_collect_evidence(job, context)),
+        fault=_describe_fault(failure, last, context),
+        actions_taken=_describe_actions(job),
+        next_action=_describe_next(job, context),
         remedy=row.remedy if row else "",
         exit_code=last.exit_code if last else failure.exit_code,
     )
 
 
-def _kind(failure: Failure | None) -> str:
+def _failure_kind(failure: Failure | None) -> str:
     return failure.kind if failure else ""
 
 
-def _failure(job: JobState) -> Failure | None:
+def _current_failure(job: JobState) -> Failure | None:
     """What stands between the job and its end: the verdict's, or that of the attempt before now."""
-    if job.verdict:
-        return job.verdict.failure
-    return job.latest.failure if job.latest and not job.latest.live else None
+    if job.result:
+        return job.result.failure
+    return job.latest_execution.failure if job.latest_execution and not job.latest_execution.is_live else None
 
 
-def _calm(job: JobState, now: float) -> str:
-    last = job.latest
+def _describe_healthy(job: JobState, now: float) -> str:
+    last = job.latest_execution
     if job.status is JobStatus.SUCCEEDED and last:
-        return f"it succeeded: attempt {last.number} took {formatting.duration(last.seconds)} and passed its checks"
-    if job.status is JobStatus.CANCELLED and job.verdict:
-        return f"it was cancelled: {job.verdict.reason}"
+        return f"it succeeded: attempt {last.number} took {formatting.format_duration(last.agent_duration_s)} and passed its checks"
+    if job.status is JobStatus.CANCELLED and job.result:
+        return f"it was cancelled: {job.result.reason}"
     if job.status is JobStatus.RUNNING and last:
         return f"it runs on {last.host or last.site}, in the stage {last.stage or 'start'}"
     if last and last.hold:
         return str(last.hold.event.data.get("detail", "the pool holds it"))
-    if last and last.live and (why := job.glimpse(last.decision)[0].get("waits")):
+    if last and last.is_live and (why := job.latest_progress(last.attempt_id)[0].get("wait_reason")):
         return f"it is not in the pool's queue yet: {why}"
     if job.status is JobStatus.QUEUED and last and last.site == "htcondor":
-        long = formatting.waited(job.waits_since, now)
-        return (
-            f"it waits for a machine of the pool{long}{_again(job)}; `condor_q -better-analyze {last.native}` says more"
-        )
+        long = formatting.format_wait(job.waiting_since, now)
+        return f"it waits for a machine of the pool{long}{_retry_reason(job)}; `condor_q -better-analyze {last.native_id}` says more"
     if job.status is JobStatus.QUEUED:
         return "it waits for room: the CPUs, memory or GPUs it asks for are taken by other jobs"
     return "its turn has not come"
 
 
-def _again(job: JobState) -> str:
-    before = job.attempts[-2] if len(job.attempts) > 1 else None
+def _retry_reason(job: JobState) -> str:
+    before = job.executions[-2] if len(job.executions) > 1 else None
     return f", again: {before.failure.detail}" if before and before.failure else ""
 
 
-def _fault(failure: Failure, last: Attempt | None, setting: Setting) -> str:
+def _describe_fault(failure: Failure, execution: Execution | None, context: ExplainContext) -> str:
     """With the places that say so."""
-    record, like = setting.state.record, signature(failure)
+    record, like = context.state.stats, failure_signature(failure)
     if failure.action == MORE_MEMORY:
         return "what the workflow asks for: its program needs more memory"
     if failure.blame == "user":
-        return f"{_FAULTS['user']}{_alike(record.mistakes.get(like, ()))}"
-    if like in everywhere(setting.state, setting.now):
-        return f"most likely the workflow or a service, not the machines{_alike(record.faults[like])}"
+        return f"{_FAULT_TEXT['user']}{_same_failure_sites(record.user_errors.get(like, ()))}"
+    if like in find_common_faults(context.state, context.now):
+        return f"most likely the workflow or a service, not the machines{_same_failure_sites(record.site_faults[like])}"
     if failure.blame != "site":
-        return _FAULTS.get(failure.blame, failure.blame)
-    where = _place(last) if last else ""
-    return f"{_FAULTS['site']}: {where}" if where else "the pool or a machine of it, before the job ran"
+        return _FAULT_TEXT.get(failure.blame, failure.blame)
+    where = _format_location(execution) if execution else ""
+    return f"{_FAULT_TEXT['site']}: {where}" if where else "the pool or a machine of it, before the job ran"
 
 
-def _alike(found: Collection[Finding]) -> str:
-    sites = sorted({one.site for one in found if one.site})
+def _same_failure_sites(outcomes: Collection[ExecutionOutcome]) -> str:
+    sites = sorted({one.site for one in outcomes if one.site})
     return f": it failed alike at {', '.join(sites)}" if len(sites) > 1 else ""
 
 
-def _place(attempt: Attempt) -> str:
-    site, machine = site_of(attempt), attempt.machine
+def _format_location(execution: Execution) -> str:
+    site, machine = execution_site(execution), execution.node
     return f"{machine} at {site}" if machine and site and site != "local" else machine or site
 
 
 # What was done, and what comes next
 
 
-def _done(job: JobState) -> str:
-    failed = [a for a in _failed(job) if a in job.recent]
-    released = sum(job.releases(decision) for decision in {a.decision for a in job.recent})
-    told = [f"{_count(len(failed), 'attempt')} failed"] if failed else []
-    told += [f"it was let go {_count(released, 'time')}"] if released else []
-    told += [amended for a in job.recent[1:] if (amended := amended_words(Amendment.from_data(a.amendment), a.number))][
-        -1:
-    ]
-    told += _elsewhere(job)
-    if job.verdict and job.verdict.status is JobStatus.FAILED:
-        told.append(job.verdict.reason)
+def _describe_actions(job: JobState) -> str:
+    failed = [a for a in _failed_executions(job) if a in job.recent_executions]
+    released = sum(job.count_releases(decision) for decision in {a.attempt_id for a in job.recent_executions})
+    told = [f"{_count_noun(len(failed), 'attempt')} failed"] if failed else []
+    told += [f"it was let go {_count_noun(released, 'time')}"] if released else []
+    told += [
+        amended
+        for a in job.recent_executions[1:]
+        if (amended := format_overrides(Overrides.from_data(a.overrides), a.number))
+    ][-1:]
+    told += _straggler_actions(job)
+    if job.result and job.result.status is JobStatus.FAILED:
+        told.append(job.result.reason)
     return "; ".join(told)
 
 
-def _elsewhere(job: JobState) -> Iterator[str]:
+def _straggler_actions(job: JobState) -> Iterator[str]:
     """What was done about attempts that were late."""
-    numbers = {attempt.decision: attempt.number for attempt in job.attempts}
+    numbers = {attempt.attempt_id: attempt.number for attempt in job.executions}
     for decision, moved in job.moves.items():
         yield f"attempt {numbers[decision]} was moved: {moved.get('reason', '')}"
-    for copy in {a.decision: a for a in job.recent if a.copy_of}.values():
+    for copy in {a.attempt_id: a for a in job.recent_executions if a.copy_of}.values():
         first = numbers.get(copy.copy_of, 1)
-        yield f"attempt {copy.number} was started beside attempt {first}: {job.reason_of(copy.decision)}"
-        ended = job.cancel_reason(copy.decision) or job.cancel_reason(copy.copy_of)
+        yield f"attempt {copy.number} was started beside attempt {first}: {job.submit_reason(copy.attempt_id)}"
+        ended = job.cancel_reason(copy.attempt_id) or job.cancel_reason(copy.copy_of)
         if ended:
             yield ended
 
 
-def _next(job: JobState, setting: Setting) -> str:
+def _describe_next(job: JobState, context: ExplainContext) -> str:
     """What follows by itself; nothing once there is a verdict."""
-    if job.verdict:
+    if job.result:
         return ""
-    if not setting.attended:
+    if not context.supervised:
         return "nobody supervises the run; `packtrain resume` goes on"
-    last = job.latest
+    last = job.latest_execution
     if last and last.hold:
-        return _answer(job, last, setting)
-    if job.live or not job.recent:
-        return _patience(job, setting)
-    wait = job.changed_at + wait_of(job, setting.rules) - setting.now
-    amended = amended_words(amendment(job, setting.rules, setting.places))
-    when = f"in {formatting.duration(wait)}" if wait >= 1 else "now"
+        return _hold_response_text(job, last, context)
+    if job.live_executions or not job.recent_executions:
+        return _queue_timeout_text(job, context)
+    wait = job.changed_at + retry_delay_s(job, context.rules) - context.now
+    amended = format_overrides(make_overrides(job, context.rules, context.avoided_locations))
+    when = f"in {formatting.format_duration(wait)}" if wait >= 1 else "now"
     return f"another attempt follows {when}{', ' if amended else ''}{amended}"
 
 
-def _patience(job: JobState, setting: Setting) -> str:
+def _queue_timeout_text(job: JobState, context: ExplainContext) -> str:
     """Of one that waits in a pool where nothing of the run runs."""
-    if not any(map(is_idle, job.live)) or not setting.rules.many_sites or setting.state.record.pace.running:
+    if (
+        not any(map(is_queued, job.live_executions))
+        or not context.rules.many_sites
+        or context.state.stats.timing.running_jobs
+    ):
         return ""
-    left = gives_up_at(setting.state, job, setting.rules) - setting.now
-    if left > setting.rules.recovery.longest_queue_s / 2:
+    left = queue_deadline_at(context.state, job, context.rules) - context.now
+    if left > context.rules.recovery.max_queue_time_s / 2:
         return ""
-    return f"it fails in {formatting.duration(max(0.0, left))} if no machine takes anything of the run until then"
+    return (
+        f"it fails in {formatting.format_duration(max(0.0, left))} if no machine takes anything of the run until then"
+    )
 
 
-def _answer(job: JobState, attempt: Attempt, setting: Setting) -> str:
-    assert attempt.hold is not None
-    given = job.answer_to(attempt.hold)
+def _hold_response_text(job: JobState, execution: Execution, context: ExplainContext) -> str:
+    assert execution.hold is not None
+    given = job.hold_decision(execution.hold)
     if given:
         return "packtrain has asked for its release" if given == "release" else "packtrain has given it up"
-    answer = answer_for(job, attempt, setting.rules)
-    wait = answer.at - setting.now
-    when = f"in {formatting.duration(wait)}" if wait >= 1 else "now"
-    does = "lets it go again" if answer.release else "gives this attempt up"
+    answer = plan_hold_response(job, execution, context.rules)
+    wait = answer.due_at - context.now
+    when = f"in {formatting.format_duration(wait)}" if wait >= 1 else "now"
+    does = "lets it go again" if answer.should_release else "gives this attempt up"
     return f"packtrain {does} {when}: {answer.reason}"
 
 
-def amended_words(given: Amendment, number: int = 0) -> str:
+def format_overrides(overrides: Overrides, attempt_number: int = 0) -> str:
     """with twice the memory, not at Slow"""
-    told = [f"with {given.memory:g} times the memory"] if given.memory > 1 else []
-    told += [f"with {given.disk:g} times the disk"] if given.disk > 1 else []
-    told += [f"not at {', '.join(given.avoid_sites)}"] if given.avoid_sites else []
-    told += [f"not on {', '.join(given.avoid_machines)}"] if given.avoid_machines else []
-    told += ["with its data fetched by the agent"] if given.agent_brings else []
-    return (f"attempt {number}: " if told and number else "") + ", ".join(told)
+    told = [f"with {overrides.memory_factor:g} times the memory"] if overrides.memory_factor > 1 else []
+    told += [f"with {overrides.disk_factor:g} times the disk"] if overrides.disk_factor > 1 else []
+    told += [f"not at {', '.join(overrides.avoid_sites)}"] if overrides.avoid_sites else []
+    told += [f"not on {', '.join(overrides.avoid_nodes)}"] if overrides.avoid_nodes else []
+    told += ["with its data fetched by the agent"] if overrides.fetch_with_agent else []
+    return (f"attempt {attempt_number}: " if told and attempt_number else "") + ", ".join(told)
 
 
 # The evidence
 
 
-def _evidence(job: JobState, setting: Setting) -> Iterator[str]:
+def _collect_evidence(job: JobState, context: ExplainContext) -> Iterator[str]:
     """The attempts that failed, the last one's own words, and what is saved of the training."""
-    yield from _earlier(job)
-    last = next(iter(reversed(_failed(job))), None)
-    if last and last.failure and last.failure.stage == "steps" and last.step:
-        yield from last_words(setting.folder.attempt(job.id, last.decision).logs, last.step)
-    saved = max((a.reached for a in job.attempts), default=-1)
+    yield from _describe_failed_executions(job)
+    last = next(iter(reversed(_failed_executions(job))), None)
+    if last and last.failure and last.failure.stage == "steps" and last.step_name:
+        yield from tail_step_stderr(context.folder.attempt_folder(job.id, last.attempt_id).logs, last.step_name)
+    saved = max((a.checkpoint_step for a in job.executions), default=-1)
     if saved >= 0:
         yield f"its newest checkpoint is that of training step {saved}"
 
 
-def _failed(job: JobState) -> list[Attempt]:
+def _failed_executions(job: JobState) -> list[Execution]:
     """Without those that a supervisor ended."""
-    return [a for a in job.attempts if a.failure and not a.live and not job.cancel_decided(a.decision)]
+    return [a for a in job.executions if a.failure and not a.is_live and not job.has_cancel_decision(a.attempt_id)]
 
 
-def _earlier(job: JobState) -> Iterator[str]:
-    failed = _failed(job)
-    if len(failed) > _MOST_ATTEMPTS:
-        yield f"{_count(len(failed) - _MOST_ATTEMPTS, 'attempt')} before these failed, too"
-    for attempt in failed[-_MOST_ATTEMPTS:]:
-        place = _place(attempt)
+def _describe_failed_executions(job: JobState) -> Iterator[str]:
+    failed = _failed_executions(job)
+    if len(failed) > _MAX_EXECUTIONS:
+        yield f"{_count_noun(len(failed) - _MAX_EXECUTIONS, 'attempt')} before these failed, too"
+    for attempt in failed[-_MAX_EXECUTIONS:]:
+        place = _format_location(attempt)
         code = "" if attempt.exit_code is None else f", exit code {attempt.exit_code}"
         where = f" on {place}" if place else ""
-        yield f"attempt {attempt.number}{where}, {formatting.duration(attempt.seconds)}{code}: {_kind(attempt.failure)}"
+        yield f"attempt {attempt.number}{where}, {formatting.format_duration(attempt.agent_duration_s)}{code}: {_failure_kind(attempt.failure)}"
 
 
-def last_words(logs: Path, step: str) -> list[str]:
+def tail_step_stderr(logs_dir: Path, step: str) -> list[str]:
     """The end of what the step wrote to its error stream."""
-    path = logs / (step.replace("/", ".") + ".err")
+    path = logs_dir / (step.replace("/", ".") + ".err")
     try:
         text = path.read_bytes()[-4096:].decode("utf-8", "replace")
     except OSError:
         return []
-    return [line for line in text.splitlines() if line.strip()][-_LAST_LINES:]
+    return [line for line in text.splitlines() if line.strip()][-_MAX_LOG_LINES:]
 
 
-def _count(number: int, noun: str) -> str:
+def _count_noun(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -11,68 +11,76 @@ from rich.table import Table
 from rich.text import Text
 
 from packtrain import formatting
-from packtrain.state import Attempt, AttemptStatus, JobState, JobStatus, RunState
-from packtrain.state.execution import fraction_of
-from packtrain.views.plain import is_idle, stage_line
-from packtrain.views.summary import FINAL, run_status
+from packtrain.state import Execution, ExecutionStatus, JobState, JobStatus, RunState
+from packtrain.state.execution import stage_fraction
+from packtrain.views.plain import format_stage, is_empty_stage
+from packtrain.views.summary import FINAL_STATUSES, run_status
 
-STYLES = {
+STATUS_STYLES = {
     "succeeded": "green",
     "failed": "red",
     "lost": "red",
     "cancelled": "yellow",
     "interrupted": "yellow",
-    "unattended": "yellow",
+    "orphaned": "yellow",
     "running": "cyan",
     "held": "yellow",
     "queued": "blue",
     "decided": "blue",
     "waiting": "dim",
 }
-_MARKS = {"succeeded": "✓", "failed": "✗", "cancelled": "–", "running": "▸", "held": "‖", "queued": "·", "waiting": "·"}
-_BAR = 24
-_FIRST = (JobStatus.RUNNING, JobStatus.HELD, JobStatus.FAILED, JobStatus.QUEUED)
-_ORDER = {status: rank for rank, status in enumerate(_FIRST)}
+_STATUS_SYMBOLS = {
+    "succeeded": "✓",
+    "failed": "✗",
+    "cancelled": "–",
+    "running": "▸",
+    "held": "‖",
+    "queued": "·",
+    "waiting": "·",
+}
+_BAR_WIDTH = 24
+_STATUS_ORDER = (JobStatus.RUNNING, JobStatus.HELD, JobStatus.FAILED, JobStatus.QUEUED)
+_STATUS_RANK = {status: rank for rank, status in enumerate(_STATUS_ORDER)}
 
 
-def styled(status: str) -> Text:
-    return Text(status, STYLES.get(status, ""))
+def styled_status(status: str) -> Text:
+    return Text(status, STATUS_STYLES.get(status, ""))
 
 
-def draw(state: RunState, attended: bool, width: int, rows: int = 20) -> RenderableType:
+def render_run(state: RunState, supervised: bool, width: int, max_rows: int = 20) -> RenderableType:
     """The whole picture, at most so many rows of jobs: those that run first."""
-    jobs = sorted(state.jobs.values(), key=lambda job: (_ORDER.get(job.status, 9), _number(job.id)))
-    parts: list[RenderableType] = [_headline(state, attended)]
-    if len(jobs) == 1 and jobs[0].latest:
-        parts += _stages_done(jobs[0].latest)
-    parts.append(job_table(jobs[:rows], width))
-    if len(jobs) > rows:
-        parts.append(Text(f"  … and {len(jobs) - rows} more", "dim"))
+    jobs = sorted(state.jobs.values(), key=lambda job: (_STATUS_RANK.get(job.status, 9), _job_sort_key(job.id)))
+    parts: list[RenderableType] = [_headline(state, supervised)]
+    if len(jobs) == 1 and jobs[0].latest_execution:
+        parts += _finished_stages(jobs[0].latest_execution)
+    parts.append(render_job_table(jobs[:max_rows], width))
+    if len(jobs) > max_rows:
+        parts.append(Text(f"  … and {len(jobs) - max_rows} more", "dim"))
     return Group(*parts)
 
 
-def _headline(state: RunState, attended: bool) -> Text:
-    line = Text.assemble((state.run, "bold"), "  ", str(state.about.get("engine", "")), " · ")
-    line.append_text(styled(run_status(state, attended)))
-    counts = ((status, state.count(status)) for status in JobStatus)
+def _headline(state: RunState, supervised: bool) -> Text:
+    line = Text.assemble((state.run, "bold"), "  ", str(state.metadata.get("engine", "")), " · ")
+    line.append_text(styled_status(run_status(state, supervised)))
+    counts = ((status, state.count_jobs(status)) for status in JobStatus)
     told = ", ".join(f"{count} {status.value}" for status, count in counts if count)
     line.append(f" · {len(state.jobs)} job{'' if len(state.jobs) == 1 else 's'}: {told}" if len(state.jobs) > 1 else "")
-    if state.created:
-        line.append(f" · {formatting.duration(time.time() - state.created.wall)}", "dim")
+    if state.created_event:
+        line.append(f" · {formatting.format_duration(time.time() - state.created_event.wall)}", "dim")
     return line
 
 
-def _stages_done(attempt: Attempt) -> list[RenderableType]:
-    done = (stage for stage in attempt.stages if stage.seconds is not None and not stage.data.get("failure"))
-    told = (stage_line(stage.data) for stage in done if not is_idle(stage.data))
+def _finished_stages(execution: Execution) -> list[RenderableType]:
+    done = (stage for stage in execution.stages if stage.duration_s is not None and not stage.data.get("failure"))
+    told = (format_stage(stage.data) for stage in done if not is_empty_stage(stage.data))
     return [Text.assemble("  ", ("✓ ", "green"), (line, "dim")) for line in told]
 
 
-def job_table(jobs: Iterable[JobState], width: int) -> Table:
+def render_job_table(jobs: Iterable[JobState], width: int) -> Table:
     """One line a job: what does not fit is cut at the end of the last column, nowhere else."""
-    rows = [_row(job) for job in jobs]
+    rows = [_job_row(job) for job in jobs]
     taken = [
-        max((cell.cell_len if isinstance(cell, Text) else _BAR for cell in column), default=0)
+        max((cell.cell_len if isinstance(cell, Text) else _BAR_WIDTH for cell in column), default=0)
         for column in zip(*rows, strict=True)
     ]
     room = max(10, width - sum(taken[:-1]) - 2 * len(taken))
@@ -83,70 +91,79 @@ def job_table(jobs: Iterable[JobState], width: int) -> Table:
     return table
 
 
-def _row(job: JobState) -> tuple[Text, Text, Text, Text | ProgressBar, Text]:
-    status, last = job.status.value, job.latest
-    mark = Text(f" {_MARKS.get(status, ' ')}", STYLES.get(status, ""))
+def _job_row(job: JobState) -> tuple[Text, Text, Text, Text | ProgressBar, Text]:
+    status, last = job.status.value, job.latest_execution
+    mark = Text(f" {_STATUS_SYMBOLS.get(status, ' ')}", STATUS_STYLES.get(status, ""))
     label = Text(" ".join([job.id, *(f"{key}={value}" for key, value in job.point.items())]))
-    return (mark, label, styled(status), *_progress(job, last))
+    return (mark, label, styled_status(status), *_progress_cells(job, last))
 
 
-def _progress(job: JobState, last: Attempt | None) -> tuple[Text | ProgressBar, Text]:
-    if last is None:
+def _progress_cells(job: JobState, execution: Execution | None) -> tuple[Text | ProgressBar, Text]:
+    if execution is None:
         return Text(""), Text("")
-    if not last.live:
+    if not execution.is_live:
         well = job.status is not JobStatus.SUCCEEDED or not any(
-            v in formatting.NOT_FINITE for v in last.metric.values()
+            v in formatting.NONFINITE_VALUES for v in execution.metrics.values()
         )
-        return Text(""), Text(_last_word(job, last), "dim" if well else "bold red")
-    if last.hold:
-        return Text(""), Text(str(last.hold.event.data.get("detail", "")), "yellow")
-    if last.status in (AttemptStatus.QUEUED, AttemptStatus.DECIDED):
-        return Text(""), Text(_queued(job), "dim")
-    fraction = fraction_of(last)
-    detail = _training(last) if last.stage == "steps" else Text(_moved(last), "dim")
+        return Text(""), Text(_result_text(job, execution), "dim" if well else "bold red")
+    if execution.hold:
+        return Text(""), Text(str(execution.hold.event.data.get("detail", "")), "yellow")
+    if execution.status in (ExecutionStatus.QUEUED, ExecutionStatus.SUBMITTING):
+        return Text(""), Text(_queue_text(job), "dim")
+    fraction = stage_fraction(execution)
+    detail = _training_text(execution) if execution.stage == "steps" else Text(_transfer_text(execution), "dim")
     if fraction is None:
-        return Text(last.stage or "starting", "cyan"), detail
-    return ProgressBar(1.0, fraction, _BAR, complete_style="cyan", finished_style="green"), detail
+        return Text(execution.stage or "starting", "cyan"), detail
+    return ProgressBar(1.0, fraction, _BAR_WIDTH, complete_style="cyan", finished_style="green"), detail
 
 
-def _queued(job: JobState) -> str:
+def _queue_text(job: JobState) -> str:
     """For how long, and why again, if it ran before."""
-    before = job.attempts[-2] if len(job.attempts) > 1 else None
+    before = job.executions[-2] if len(job.executions) > 1 else None
     again = f"again, after {before.failure.kind}" if before and before.failure else ""
-    return f"{again}{formatting.waited(job.waits_since, time.time())}".removeprefix(", ")
+    return f"{again}{formatting.format_wait(job.waiting_since, time.time())}".removeprefix(", ")
 
 
-def _last_word(job: JobState, last: Attempt) -> str:
+def _result_text(job: JobState, execution: Execution) -> str:
     if job.status is JobStatus.SUCCEEDED:
-        return formatting.result(last.metric) or f"in {formatting.duration(last.seconds)}"
-    tries = f"attempt {last.number}: " if last.number > 1 else ""
-    failure = (job.verdict.failure if job.verdict else None) or last.failure
+        return (
+            formatting.format_final_metrics(execution.metrics)
+            or f"in {formatting.format_duration(execution.agent_duration_s)}"
+        )
+    tries = f"attempt {execution.number}: " if execution.number > 1 else ""
+    failure = (job.result.failure if job.result else None) or execution.failure
     if failure:
         return f"{tries}{failure.kind}: {failure.detail}"
-    return "" if job.status in FINAL else "waits for its next attempt"
+    return "" if job.status in FINAL_STATUSES else "waits for its next attempt"
 
 
-def _training(attempt: Attempt) -> Text:
+def _training_text(execution: Execution) -> Text:
     """40% · 3 min 20 s left · train · epoch 2/5 · loss 1.234: what matters most is not cut off."""
-    ahead = formatting.ahead(attempt.training.fraction, attempt.training.left_s)
-    parts = [Text(ahead, "cyan"), Text(attempt.step, "dim")]
-    parts += [Text(words, "dim" if well else "bold red") for words, well in formatting.metrics(attempt.metric)]
+    ahead = formatting.format_progress(execution.training.fraction, execution.training.remaining_s)
+    parts = [Text(ahead, "cyan"), Text(execution.step_name, "dim")]
+    parts += [
+        Text(words, "dim" if well else "bold red") for words, well in formatting.format_metric_list(execution.metrics)
+    ]
     line = Text()
     for part in filter(None, parts):
         line.append(" · " if line else "", "dim").append_text(part)
     return line
 
 
-def _moved(attempt: Attempt) -> str:
-    done, total = attempt.progress.get("done"), attempt.progress.get("total")
-    amount = f"{formatting.size(done)} of {formatting.size(total)}" if total else formatting.size(done)
-    return " · ".join(part for part in (attempt.stage, amount if done is not None else "", _where(attempt)) if part)
+def _transfer_text(execution: Execution) -> str:
+    done, total = execution.progress.get("done"), execution.progress.get("total")
+    amount = (
+        f"{formatting.format_size(done)} of {formatting.format_size(total)}" if total else formatting.format_size(done)
+    )
+    return " · ".join(
+        part for part in (execution.stage, amount if done is not None else "", _site_text(execution)) if part
+    )
 
 
-def _where(attempt: Attempt) -> str:
+def _site_text(execution: Execution) -> str:
     """The site, where there is more than one."""
-    return f"at {attempt.site}" if attempt.start and attempt.site else ""
+    return f"at {execution.site}" if execution.execution_number and execution.site else ""
 
 
-def _number(job: str) -> tuple[int, str]:
-    return (int(job), "") if job.isdigit() else (1 << 60, job)
+def _job_sort_key(job_id: str) -> tuple[int, str]:
+    return (int(job_id), "") if job_id.isdigit() else (1 << 60, job_id)

@@ -8,124 +8,130 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from packtrain.state.execution import STAGES, Attempt, fraction_of
+from packtrain.state.execution import STAGES, Execution, stage_fraction
 from packtrain.state.job import JobState
-from packtrain.state.pool_time import PoolTimes, Stretch
+from packtrain.state.pool_time import PoolTimes, SlotTime
 from packtrain.state.run import RunState
-from packtrain.state.transitions import AttemptStatus, JobStatus
+from packtrain.state.transitions import ExecutionStatus, JobStatus
 
-_OF_POOLS = ("queue", "held", "transfer")
-_IN_VAIN = (AttemptStatus.FAILED, AttemptStatus.LOST)
-FINAL = (JobStatus.SUCCEEDED, JobStatus.FAILED, JobStatus.CANCELLED)
+_POOL_PHASES = ("queue", "held", "transfer")
+_WASTED_STATUSES = (ExecutionStatus.FAILED, ExecutionStatus.LOST)
+FINAL_STATUSES = (JobStatus.SUCCEEDED, JobStatus.FAILED, JobStatus.CANCELLED)
 
 
 @dataclass(frozen=True)
-class Times:
+class TimeSummary:
     """Seconds of all attempts of a run, by stage, and those of attempts that came to nothing. In a pool also those in
     its queue, those of its own transfers, and those that it held them back."""
 
-    by_stage: Mapping[str, float]
-    lost: float
+    seconds_by_stage: Mapping[str, float]
+    wasted_s: float
 
     @property
-    def total(self) -> float:
-        return sum(self.by_stage.values()) + self.lost
+    def total_s(self) -> float:
+        return sum(self.seconds_by_stage.values()) + self.wasted_s
 
 
-def times_of(state: RunState) -> Times:
-    sums = _Sums()
+def summarize_times(state: RunState) -> TimeSummary:
+    sums = _TimeTotals()
     for job in state.jobs.values():
-        for decision, attempts in groupby(job.attempts, key=lambda attempt: attempt.decision):
-            sums.add(list(attempts), job.in_pool(decision))
-    return sums.times()
+        for decision, attempts in groupby(job.executions, key=lambda attempt: attempt.attempt_id):
+            sums.add(list(attempts), job.pool_times(decision))
+    return sums.summarize()
 
 
-class _Sums:
+class _TimeTotals:
     """What an agent counts and what a pool counts are durations by two clocks: the pool's transfers lie outside of an
     agent's life, and of a slot's time what its agents do not explain is `start`."""
 
     def __init__(self) -> None:
-        self._by_stage: defaultdict[str, float] = defaultdict(float)
-        self._lost = 0.0
-        self._unexplained = 0.0  # of slots; the log's whole seconds even out in the sum only
+        self._seconds_by_stage: defaultdict[str, float] = defaultdict(float)
+        self._wasted_s = 0.0
+        self._unexplained_s = 0.0  # of slots; the log's whole seconds even out in the sum only
 
-    def add(self, attempts: Sequence[Attempt], pool: PoolTimes | None) -> None:
+    def add(self, executions: Sequence[Execution], pool_times: PoolTimes | None) -> None:
         """The attempts of one decision."""
-        if pool is not None:
-            self._by_stage["queue"] += pool.queue
-            self._by_stage["held"] += pool.held
-            self._lost += pool.lost
-        starts = pool.starts if pool else {}
-        for number, of_start in groupby(attempts, key=lambda attempt: attempt.start):
-            self._add_start(list(of_start), starts.get(number, Stretch()))
+        if pool_times is not None:
+            self._seconds_by_stage["queue"] += pool_times.queue_s
+            self._seconds_by_stage["held"] += pool_times.held_s
+            self._wasted_s += pool_times.wasted_transfer_s
+        starts = pool_times.slot_times if pool_times else {}
+        for number, of_start in groupby(executions, key=lambda attempt: attempt.execution_number):
+            self._add_execution(list(of_start), starts.get(number, SlotTime()))
 
-    def _add_start(self, attempts: Sequence[Attempt], stretch: Stretch) -> None:
-        good = [attempt for attempt in attempts if attempt.status not in _IN_VAIN]
+    def _add_execution(self, executions: Sequence[Execution], slot_time: SlotTime) -> None:
+        good = [attempt for attempt in executions if attempt.status not in _WASTED_STATUSES]
         for attempt in good:
             self._add_stages(attempt)
-        explained = sum(attempt.seconds for attempt in good)
-        if len(good) == len(attempts):
-            self._by_stage["transfer"] += stretch.transfer
-            self._unexplained += stretch.slot - explained if stretch.over else 0.0
+        explained = sum(attempt.agent_duration_s for attempt in good)
+        if len(good) == len(executions):
+            self._seconds_by_stage["transfer"] += slot_time.transfer_s
+            self._unexplained_s += slot_time.slot_s - explained if slot_time.has_ended else 0.0
             return
-        used = stretch.transfer if good else 0.0
-        told = sum(attempt.seconds for attempt in attempts) - explained
-        self._by_stage["transfer"] += used
-        self._lost += stretch.transfer - used + (max(0.0, stretch.slot - explained) if stretch.over else told)
+        used = slot_time.transfer_s if good else 0.0
+        told = sum(attempt.agent_duration_s for attempt in executions) - explained
+        self._seconds_by_stage["transfer"] += used
+        self._wasted_s += (
+            slot_time.transfer_s - used + (max(0.0, slot_time.slot_s - explained) if slot_time.has_ended else told)
+        )
 
-    def _add_stages(self, attempt: Attempt) -> None:
-        for stage in attempt.stages:
-            self._by_stage[stage.name] += stage.seconds or 0.0
-        self._by_stage["start"] += max(0.0, attempt.seconds - sum(stage.seconds or 0.0 for stage in attempt.stages))
+    def _add_stages(self, execution: Execution) -> None:
+        for stage in execution.stages:
+            self._seconds_by_stage[stage.name] += stage.duration_s or 0.0
+        self._seconds_by_stage["start"] += max(
+            0.0, execution.agent_duration_s - sum(stage.duration_s or 0.0 for stage in execution.stages)
+        )
 
-    def times(self) -> Times:
-        self._by_stage["start"] += max(0.0, self._unexplained)
-        names = (*_OF_POOLS, "start", *STAGES)
-        return Times({name: self._by_stage[name] for name in names if self._by_stage[name]}, self._lost)
+    def summarize(self) -> TimeSummary:
+        self._seconds_by_stage["start"] += max(0.0, self._unexplained_s)
+        names = (*_POOL_PHASES, "start", *STAGES)
+        return TimeSummary(
+            {name: self._seconds_by_stage[name] for name in names if self._seconds_by_stage[name]}, self._wasted_s
+        )
 
 
-def run_status(state: RunState, attended: bool) -> str:
+def run_status(state: RunState, has_live_supervisor: bool) -> str:
     """succeeded, failed, cancelled; running while a supervisor lives; interrupted or unattended otherwise."""
-    if state.finished:
+    if state.is_finished:
         worst = (JobStatus.FAILED, JobStatus.CANCELLED, JobStatus.SUCCEEDED)
-        return next(status.value for status in worst if state.count(status))
-    if attended:
+        return next(status.value for status in worst if state.count_jobs(status))
+    if has_live_supervisor:
         return "running"
-    return "unattended" if state.supervised else "interrupted"
+    return "orphaned" if state.is_supervised else "interrupted"
 
 
-def job_data(job: JobState) -> dict[str, Any]:
+def job_to_json(job: JobState) -> dict[str, Any]:
     """A job for --json."""
-    last = job.latest
-    failure = (job.verdict.failure if job.verdict else None) or (last.failure if last else None)
+    last = job.latest_execution
+    failure = (job.result.failure if job.result else None) or (last.failure if last else None)
     return {
         "job": job.id,
         "point": dict(job.point),
         "status": job.status.value,
-        "attempts": [attempt_data(attempt) for attempt in job.attempts],
+        "attempts": [execution_to_json(attempt) for attempt in job.executions],
         "failure": failure.to_data() if failure else None,
-        "metric": dict(last.metric) if last else {},
-        "fraction": fraction_of(last) if last and last.live else None,
-        "left_s": last.training.left_s if last and last.live else None,
+        "metric": dict(last.metrics) if last else {},
+        "fraction": stage_fraction(last) if last and last.is_live else None,
+        "left_s": last.training.remaining_s if last and last.is_live else None,
     }
 
 
-def attempt_data(attempt: Attempt) -> dict[str, Any]:
+def execution_to_json(execution: Execution) -> dict[str, Any]:
     return {
-        "attempt": attempt.number,
-        "decision": attempt.decision,
-        "status": attempt.status.value,
-        "stage": attempt.stage,
-        "host": attempt.host,
-        "native": attempt.native,
-        "start": attempt.start,
-        "held": attempt.hold.event.data.get("detail") if attempt.hold else None,
-        "site": attempt.site,
-        "seconds": attempt.seconds,
-        "stages": {stage.name: stage.seconds for stage in attempt.stages},
-        "exit_code": attempt.exit_code,
-        "failure": attempt.failure.to_data() if attempt.failure else None,
-        "notices": list(attempt.notices),
-        "checkpoint": dict(attempt.checkpoint),
-        "restored": dict(attempt.restored),
+        "attempt": execution.number,
+        "attempt": execution.attempt_id,
+        "status": execution.status.value,
+        "stage": execution.stage,
+        "host": execution.host,
+        "native": execution.native_id,
+        "execution": execution.execution_number,
+        "held": execution.hold.event.data.get("detail") if execution.hold else None,
+        "site": execution.site,
+        "seconds": execution.agent_duration_s,
+        "stages": {stage.name: stage.duration_s for stage in execution.stages},
+        "exit_code": execution.exit_code,
+        "failure": execution.failure.to_data() if execution.failure else None,
+        "notices": list(execution.notices),
+        "checkpoint": dict(execution.checkpoint),
+        "restored": dict(execution.restored_checkpoint),
     }

@@ -14,128 +14,139 @@ from rich.text import Text
 from packtrain import formatting
 from packtrain.transfer.progress import SourceRate
 
-_BAR = 28
-_WINDOW_S = 5.0
-_STEP_S = 0.05  # moments closer than this are not kept: a fast transfer has thousands a second
-_SOURCES_SHOWN = 8
+_BAR_WIDTH = 28
+_RATE_WINDOW_S = 5.0
+_MIN_SAMPLE_INTERVAL_S = 0.05  # moments closer than this are not kept: a fast transfer has thousands a second
+_MAX_SOURCES = 8
 
 
 @dataclass(frozen=True)
-class Picture:
+class TransferView:
     """A transfer at one moment."""
 
-    verb: str  # fetch, unpack, upload, checksums
+    operation: str  # fetch, unpack, upload, checksums
     name: str
-    done: int = 0
-    total: int | None = None
-    rate: float | None = None  # bytes a second; None: not known yet
-    lanes: tuple[SourceRate, ...] = ()
+    done_bytes: int = 0
+    total_bytes: int | None = None
+    bytes_per_s: float | None = None  # bytes a second; None: not known yet
+    sources: tuple[SourceRate, ...] = ()
 
     @property
-    def left_s(self) -> float | None:
-        if self.total is None or not self.rate:
+    def remaining_s(self) -> float | None:
+        if self.total_bytes is None or not self.bytes_per_s:
             return None
-        return max(0, self.total - self.done) / self.rate
+        return max(0, self.total_bytes - self.done_bytes) / self.bytes_per_s
 
 
-class Meter:
+class RateMeter:
     """The speed of the last seconds, from the bytes done at moments that grow."""
 
     def __init__(self) -> None:
-        self._seen: deque[tuple[float, int]] = deque()
+        self._samples: deque[tuple[float, int]] = deque()
 
-    def add(self, now: float, done: int) -> float | None:
+    def add(self, now: float, done_bytes: int) -> float | None:
         """The rate with this moment counted; None until there are two."""
-        if self._seen and done < self._seen[-1][1]:
-            self._seen.clear()  # begun anew
-        if not self._seen or now >= self._seen[-1][0] + _STEP_S:
-            self._seen.append((now, done))
-        while len(self._seen) > 2 and self._seen[1][0] <= now - _WINDOW_S:
-            self._seen.popleft()
-        then, before = self._seen[0]
-        return (done - before) / (now - then) if now > then else None
+        if self._samples and done_bytes < self._samples[-1][1]:
+            self._samples.clear()  # begun anew
+        if not self._samples or now >= self._samples[-1][0] + _MIN_SAMPLE_INTERVAL_S:
+            self._samples.append((now, done_bytes))
+        while len(self._samples) > 2 and self._samples[1][0] <= now - _RATE_WINDOW_S:
+            self._samples.popleft()
+        then, before = self._samples[0]
+        return (done_bytes - before) / (now - then) if now > then else None
 
 
-def draw(picture: Picture) -> RenderableType:
+def render_transfer(view: TransferView) -> RenderableType:
     """A bar with its figures, and below it every source with its rate."""
     table = Table.grid(padding=(0, 2))
-    bar = ProgressBar(total=picture.total, completed=picture.done, width=_BAR, pulse=not picture.total)
-    table.add_row(Text(picture.name, "bold"), bar, Text(" · ".join(_figures(picture)), "dim"))
-    return Group(table, *(_lane(lane) for lane in picture.lanes[:_SOURCES_SHOWN]), *_more(picture))
+    bar = ProgressBar(total=view.total_bytes, completed=view.done_bytes, width=_BAR_WIDTH, pulse=not view.total_bytes)
+    table.add_row(Text(view.name, "bold"), bar, Text(" · ".join(_format_amounts(view)), "dim"))
+    return Group(table, *(_render_source(lane) for lane in view.sources[:_MAX_SOURCES]), *_hidden_sources_note(view))
 
 
-def _lane(lane: SourceRate) -> Text:
-    speed = ("rests", "yellow") if lane.resting else (_speed(lane.rate), "cyan")
-    connections = "" if lane.resting else f"  {_count(lane.connections, 'connection')}"
-    return Text.assemble("  ", lane.label, "  ", speed, (connections, "dim"))
+def _render_source(source: SourceRate) -> Text:
+    speed = ("rests", "yellow") if source.is_backing_off else (_format_rate(source.bytes_per_s), "cyan")
+    connections = "" if source.is_backing_off else f"  {_count_noun(source.connections, 'connection')}"
+    return Text.assemble("  ", source.label, "  ", speed, (connections, "dim"))
 
 
-def _more(picture: Picture) -> list[Text]:
-    more = len(picture.lanes) - _SOURCES_SHOWN
-    return [Text(f"  … and {_count(more, 'more source')}", "dim")] if more > 0 else []
+def _hidden_sources_note(view: TransferView) -> list[Text]:
+    more = len(view.sources) - _MAX_SOURCES
+    return [Text(f"  … and {_count_noun(more, 'more source')}", "dim")] if more > 0 else []
 
 
-def line(picture: Picture) -> str:
+def format_transfer(view: TransferView) -> str:
     """data.tar: fetch 1.2 GB of 5.0 GB · 24% · 112 MB/s · 34 s left · from a.example 80 MB/s"""
-    lanes = ", ".join(f"{lane.label} {'rests' if lane.resting else _speed(lane.rate)}" for lane in picture.lanes)
-    parts = [*_figures(picture), f"from {lanes}" if lanes else ""]
-    return f"{picture.name}: {picture.verb} {' · '.join(part for part in parts if part)}"
+    lanes = ", ".join(
+        f"{lane.label} {'rests' if lane.is_backing_off else _format_rate(lane.bytes_per_s)}" for lane in view.sources
+    )
+    parts = [*_format_amounts(view), f"from {lanes}" if lanes else ""]
+    return f"{view.name}: {view.operation} {' · '.join(part for part in parts if part)}"
 
 
-def _figures(picture: Picture) -> list[str]:
-    parts = [formatting.size(picture.done)]
-    if picture.total:
-        parts = [f"{parts[0]} of {formatting.size(picture.total)}", f"{picture.done / picture.total:.0%}"]
-    if picture.rate is not None:
-        parts.append(_speed(picture.rate))
-    if picture.left_s is not None:
-        parts.append(f"{formatting.duration(picture.left_s)} left")
+def _format_amounts(view: TransferView) -> list[str]:
+    parts = [formatting.format_size(view.done_bytes)]
+    if view.total_bytes:
+        parts = [
+            f"{parts[0]} of {formatting.format_size(view.total_bytes)}",
+            f"{view.done_bytes / view.total_bytes:.0%}",
+        ]
+    if view.bytes_per_s is not None:
+        parts.append(_format_rate(view.bytes_per_s))
+    if view.remaining_s is not None:
+        parts.append(f"{formatting.format_duration(view.remaining_s)} left")
     return parts
 
 
 @dataclass(frozen=True)
-class Account:
+class TransferTotals:
     """What a transfer cost."""
 
-    bytes: int
-    seconds: float
-    by_source: tuple[tuple[str, int], ...] = ()
+    size_bytes: int
+    duration_s: float
+    bytes_by_source: tuple[tuple[str, int], ...] = ()
     retries: int = 0
     stalls: int = 0
     hedges: int = 0
     wasted_bytes: int = 0
 
 
-def account_line(account: Account) -> str:
+def format_totals(totals: TransferTotals) -> str:
     """5.0 GB in 44 s (113 MB/s) from a.example · 2 retries, 1 stall survived, 3.1 MB wasted"""
-    speed = f" ({_speed(account.bytes / account.seconds)})" if account.seconds > 0 and account.bytes else ""
-    taken = f"{formatting.size(account.bytes)} in {formatting.duration(account.seconds)}{speed}"
-    return " · ".join(part for part in (taken + _origin(account.by_source), _troubles(account)) if part)
+    speed = (
+        f" ({_format_rate(totals.size_bytes / totals.duration_s)})"
+        if totals.duration_s > 0 and totals.size_bytes
+        else ""
+    )
+    taken = f"{formatting.format_size(totals.size_bytes)} in {formatting.format_duration(totals.duration_s)}{speed}"
+    return " · ".join(
+        part for part in (taken + _format_sources(totals.bytes_by_source), _format_problems(totals)) if part
+    )
 
 
-def _origin(by_source: Iterable[tuple[str, int]]) -> str:
-    sources = sorted(((count, label) for label, count in by_source if count), reverse=True)
+def _format_sources(bytes_by_source: Iterable[tuple[str, int]]) -> str:
+    sources = sorted(((count, label) for label, count in bytes_by_source if count), reverse=True)
     if not sources:
         return ""
     if len(sources) == 1:
         return f" from {sources[0][1]}"
-    told = ", ".join(f"{label} {formatting.size(count)}" for count, label in sources[:_SOURCES_SHOWN])
-    return f" from {_count(len(sources), 'source')} ({told})"
+    told = ", ".join(f"{label} {formatting.format_size(count)}" for count, label in sources[:_MAX_SOURCES])
+    return f" from {_count_noun(len(sources), 'source')} ({told})"
 
 
-def _troubles(account: Account) -> str:
+def _format_problems(totals: TransferTotals) -> str:
     troubles = (
-        (account.retries, f"{account.retries} {'retry' if account.retries == 1 else 'retries'}"),
-        (account.stalls, f"{_count(account.stalls, 'stall')} survived"),
-        (account.hedges, f"{_count(account.hedges, 'block')} asked for twice"),
-        (account.wasted_bytes, f"{formatting.size(account.wasted_bytes)} wasted"),
+        (totals.retries, f"{totals.retries} {'retry' if totals.retries == 1 else 'retries'}"),
+        (totals.stalls, f"{_count_noun(totals.stalls, 'stall')} survived"),
+        (totals.hedges, f"{_count_noun(totals.hedges, 'block')} asked for twice"),
+        (totals.wasted_bytes, f"{formatting.format_size(totals.wasted_bytes)} wasted"),
     )
     return ", ".join(words for count, words in troubles if count)
 
 
-def _speed(rate: float) -> str:
-    return f"{formatting.size(rate)}/s"
+def _format_rate(bytes_per_s: float) -> str:
+    return f"{formatting.format_size(bytes_per_s)}/s"
 
 
-def _count(number: int, noun: str) -> str:
+def _count_noun(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"

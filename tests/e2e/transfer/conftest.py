@@ -6,8 +6,8 @@ import socket
 
 import pytest
 
-from testbed.http_server import Origin
-from tests.support.cli_runs import Desk
+from testbed.http_server import HttpServer
+from tests.support.cli_runs import Workspace
 from tests.support.transfer_commands import DATA
 
 
@@ -15,7 +15,7 @@ from tests.support.transfer_commands import DATA
 def desk(tmp_path):
     folder = tmp_path / "desk"
     folder.mkdir()
-    return Desk(folder)
+    return Workspace(folder)
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def served(tmp_path):
 
 @pytest.fixture
 def origin(served):
-    with Origin(served) as made:
+    with HttpServer(served) as made:
         yield made
 
 

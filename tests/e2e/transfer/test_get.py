@@ -8,16 +8,16 @@ import hashlib
 import google_crc32c
 import pytest
 
-from testbed.http_server import Fault, Origin
-from tests.support.transfer_commands import DATA, SHA256, large, left_behind
+from testbed.http_server import HttpServer, ResponseFault
+from tests.support.transfer_commands import DATA, SHA256, list_names, serve_large_file
 
 
 def test_a_good_file(desk, origin):
-    out = desk.call("get", f"{origin.url}/data.bin", "--sha256", SHA256.upper())
+    out = desk.run("get", f"{origin.url}/data.bin", "--sha256", SHA256.upper())
     assert (desk.folder / "data.bin").read_bytes() == DATA
     assert "300 kB in" in out
     assert "verified by sha256" in out
-    assert left_behind(desk.folder) == ["data.bin"]
+    assert list_names(desk.folder) == ["data.bin"]
 
 
 @pytest.mark.parametrize(
@@ -31,23 +31,23 @@ def test_a_good_file(desk, origin):
 )
 def test_other_digests(desk, origin, option, digest):
     url = f"{origin.url}/data.bin"
-    assert f"verified by {option[2:]}" in desk.call("get", url, option, digest)
-    assert f"already there; verified by {option[2:]}" in desk.call("get", url, option, digest)
+    assert f"verified by {option[2:]}" in desk.run("get", url, option, digest)
+    assert f"already there; verified by {option[2:]}" in desk.run("get", url, option, digest)
 
 
 def test_a_wrong_crc32c(desk, origin):
-    desk.call("get", f"{origin.url}/data.bin", "--crc32c", "00000000", code=33)
-    assert f"has the crc32c {google_crc32c.value(DATA):08x}, but should have 00000000" in " ".join(desk.err.split())
-    assert left_behind(desk.folder) == []
+    desk.run("get", f"{origin.url}/data.bin", "--crc32c", "00000000", code=33)
+    assert f"has the crc32c {google_crc32c.value(DATA):08x}, but should have 00000000" in " ".join(desk.stderr.split())
+    assert list_names(desk.folder) == []
 
 
 def test_what_was_not_verified_is_not_called_so(desk, origin):
-    assert "not verified: the server gave no digest" in desk.call("get", f"{origin.url}/data.bin")
-    assert desk.json("get", f"{origin.url}/data.bin", "-o", "again")["files"][0]["verified_by"] is None
+    assert "not verified: the server gave no digest" in desk.run("get", f"{origin.url}/data.bin")
+    assert desk.run_json("get", f"{origin.url}/data.bin", "-o", "again")["files"][0]["verified_by"] is None
 
 
 def test_json_shape(desk, origin):
-    (file,) = desk.json("get", f"{origin.url}/data.bin", "--sha256", SHA256)["files"]
+    (file,) = desk.run_json("get", f"{origin.url}/data.bin", "--sha256", SHA256)["files"]
     assert file["url"] == f"{origin.url}/data.bin"
     assert (file["path"], file["bytes"], file["sha256"]) == ("data.bin", len(DATA), SHA256)
     assert (file["already_there"], file["verified_by"], file["retries"]) == (False, "sha256", 0)
@@ -55,15 +55,15 @@ def test_json_shape(desk, origin):
 
 
 def test_a_dead_source_and_a_mirror(desk, origin, dead):
-    desk.call("get", dead, "--mirror", f"{origin.url}/data.bin", "-o", "copies/")
+    desk.run("get", dead, "--mirror", f"{origin.url}/data.bin", "-o", "copies/")
     assert (desk.folder / "copies/data.bin").read_bytes() == DATA
 
 
 def test_a_source_that_stalls_is_left_and_counted(desk, served):
-    data = large(served)
-    with Origin(served) as good, Origin(served) as bad:
-        bad.faults = [Fault(stall_after=100_000)] * 100
-        (file,) = desk.json("get", f"{bad.url}/large.bin", "--mirror", f"{good.url}/large.bin")["files"]
+    data = serve_large_file(served)
+    with HttpServer(served) as good, HttpServer(served) as bad:
+        bad.faults = [ResponseFault(stall_after_bytes=100_000)] * 100
+        (file,) = desk.run_json("get", f"{bad.url}/large.bin", "--mirror", f"{good.url}/large.bin")["files"]
         assert (desk.folder / "large.bin").read_bytes() == data
     assert file["stalls"] + file["hedges"] >= 1
     assert file["seconds"] < 10
@@ -75,53 +75,53 @@ def test_a_source_that_stalls_is_left_and_counted(desk, served):
 
 
 def test_a_file_of_this_machine(desk, served):
-    desk.call("get", (served / "data.bin").as_uri(), "-o", "copy")
+    desk.run("get", (served / "data.bin").as_uri(), "-o", "copy")
     assert (desk.folder / "copy").read_bytes() == DATA
 
 
 def test_all_below_an_address(desk, served):
     (served / "deep").mkdir()
     (served / "deep/more.bin").write_bytes(b"more")
-    files = desk.json("get", f"{served.as_uri()}/", "-o", "all")["files"]
+    files = desk.run_json("get", f"{served.as_uri()}/", "-o", "all")["files"]
     assert [file["path"] for file in files] == ["all/data.bin", "all/deep/more.bin"]
     assert (desk.folder / "all/deep/more.bin").read_bytes() == b"more"
-    desk.call("get", f"{served.as_uri()}/", "--sha256", SHA256, code=2)
+    desk.run("get", f"{served.as_uri()}/", "--sha256", SHA256, code=2)
     (served / "empty").mkdir()
-    desk.call("get", f"{served.as_uri()}/empty/", code=4)
+    desk.run("get", f"{served.as_uri()}/empty/", code=4)
 
 
 def test_several_files_need_a_folder(desk, origin, served):
     (served / "more.bin").write_bytes(b"more")
     urls = [f"{origin.url}/data.bin", f"{origin.url}/more.bin"]
-    desk.call("get", *urls, "-o", "both", code=2)
-    assert "-o both/" in desk.err
-    desk.call("get", *urls, "--sha256", SHA256, code=2)
-    desk.call("get", *urls, "-o", "both/")
-    assert left_behind(desk.folder / "both") == ["data.bin", "more.bin"]
+    desk.run("get", *urls, "-o", "both", code=2)
+    assert "-o both/" in desk.stderr
+    desk.run("get", *urls, "--sha256", SHA256, code=2)
+    desk.run("get", *urls, "-o", "both/")
+    assert list_names(desk.folder / "both") == ["data.bin", "more.bin"]
 
 
 def test_wrong_digest(desk, origin):
-    desk.call("get", f"{origin.url}/data.bin", "--sha256", "0" * 64, "--patience", "0", code=33)
-    assert SHA256 in desk.err
+    desk.run("get", f"{origin.url}/data.bin", "--sha256", "0" * 64, "--retry-timeout", "0", code=33)
+    assert SHA256 in desk.stderr
     assert not (desk.folder / "data.bin").exists()
 
 
 def test_missing_object(desk, origin):
-    desk.call("get", f"{origin.url}/nothing", "--patience", "0.2s", code=30)
-    assert "404" in desk.err
-    told = desk.json("get", f"{origin.url}/nothing", "--patience", "0", code=30)
+    desk.run("get", f"{origin.url}/nothing", "--retry-timeout", "0.2s", code=30)
+    assert "404" in desk.stderr
+    told = desk.run_json("get", f"{origin.url}/nothing", "--retry-timeout", "0", code=30)
     assert (told["kind"], told["exit_code"]) == ("object_missing", 30)
 
 
 def test_unknown_host(desk):
-    desk.call("get", "http://no-such-host.invalid/data.bin", "--patience", "0", code=46)
-    assert "no-such-host.invalid" in desk.err
+    desk.run("get", "http://no-such-host.invalid/data.bin", "--retry-timeout", "0", code=46)
+    assert "no-such-host.invalid" in desk.stderr
 
 
 def test_a_page_instead_of_the_data(desk, origin):
-    origin.faults = [Fault(page=b"<!DOCTYPE html><html><title>Please log in</title></html>")] * 100
-    desk.call("get", f"{origin.url}/data.bin", "--patience", "0", code=31)
-    assert "Please log in" in desk.err
+    origin.faults = [ResponseFault(html_body=b"<!DOCTYPE html><html><title>Please log in</title></html>")] * 100
+    desk.run("get", f"{origin.url}/data.bin", "--retry-timeout", "0", code=31)
+    assert "Please log in" in desk.stderr
     assert not (desk.folder / "data.bin").exists()
 
 
@@ -139,58 +139,58 @@ def test_a_page_instead_of_the_data(desk, origin):
             "give one digest, not both --md5 and --crc32c",
         ),
         (["get", "http://host/x", "http://host/y", "--md5", "0" * 32], "a digest belong to one file"),
-        (["get", "http://host/x", "--patience", "long"], "is no duration"),
+        (["get", "http://host/x", "--retry-timeout", "long"], "is no duration"),
         (["get", "http://host/x", "--unpack"], "-o FOLDER"),
         (["get", "http://host/x", "--nested"], "give --unpack as well"),
         (["get", "http://host/x", "--token-env", "A", "--token-file", "b"], "not both"),
     ],
 )
 def test_wrong_calls(desk, arguments, said):
-    desk.call(*arguments, code=2)
-    assert said in desk.err
+    desk.run(*arguments, code=2)
+    assert said in desk.stderr
 
 
 def test_a_place_that_cannot_be_written_is_told(desk, origin, served):
     (desk.folder / "file").touch()
-    desk.call("get", f"{origin.url}/data.bin", "-o", "file/below", code=2)
-    assert "file cannot be used: " in desk.err
-    desk.call("checksums", served / "data.bin", "-o", "no/folder", code=2)
-    assert "No such file or directory" in desk.err
+    desk.run("get", f"{origin.url}/data.bin", "-o", "file/below", code=2)
+    assert "file cannot be used: " in desk.stderr
+    desk.run("checksums", served / "data.bin", "-o", "no/folder", code=2)
+    assert "No such file or directory" in desk.stderr
 
 
 def test_dry_run_asks_and_writes_nothing(desk, origin, dead):
-    out = desk.call("get", dead, "--mirror", f"{origin.url}/data.bin", "--dry-run")
+    out = desk.run("get", dead, "--mirror", f"{origin.url}/data.bin", "--dry-run")
     assert "would get data.bin" in out
     assert "300 kB" in out
-    desk.call("get", f"{origin.url}/nothing", "--dry-run", code=30)
-    assert left_behind(desk.folder) == []
-    assert {seen.method for seen in origin.seen} == {"HEAD"}
+    desk.run("get", f"{origin.url}/nothing", "--dry-run", code=30)
+    assert list_names(desk.folder) == []
+    assert {seen.method for seen in origin.requests} == {"HEAD"}
 
 
 # Tokens
 
 
 def test_token_from_variable_and_file(desk, served):
-    with Origin(served, token="t0ken-of-mine") as origin:
+    with HttpServer(served, token="t0ken-of-mine") as origin:
         url = f"{origin.url}/data.bin"
-        desk.call("get", url, "--patience", "0", code=14)
-        assert "--token-env" in desk.err
+        desk.run("get", url, "--retry-timeout", "0", code=14)
+        assert "--token-env" in desk.stderr
         desk.environment["MY_TOKEN"] = "t0ken-of-mine"
-        desk.call("get", url, "--token-env", "MY_TOKEN")
+        desk.run("get", url, "--token-env", "MY_TOKEN")
         (desk.folder / "token").write_text("t0ken-of-mine\n")
-        desk.call("get", url, "--token-file", "token", "-o", "second")
+        desk.run("get", url, "--token-file", "token", "-o", "second")
         assert (desk.folder / "second").read_bytes() == DATA
-        desk.call("get", url, "--token-env", "UNSET", "-o", "third", code=15)
+        desk.run("get", url, "--token-env", "UNSET", "-o", "third", code=15)
 
 
 def test_a_mirror_elsewhere_never_sees_the_token(desk, served, tmp_path):
     (tmp_path / "empty").mkdir()
-    with Origin(tmp_path / "empty") as home, Origin(served) as mirror:
+    with HttpServer(tmp_path / "empty") as home, HttpServer(served) as mirror:
         desk.environment["MY_TOKEN"] = "t0ken-of-mine"
         urls = (f"{home.url}/data.bin", "--mirror", f"{mirror.url}/data.bin")
-        desk.call("get", *urls, "--token-env", "MY_TOKEN")
-        assert all("authorization" not in seen.headers for seen in mirror.seen)
-        assert any(seen.headers.get("authorization") == "Bearer t0ken-of-mine" for seen in home.seen)
+        desk.run("get", *urls, "--token-env", "MY_TOKEN")
+        assert all("authorization" not in seen.headers for seen in mirror.requests)
+        assert any(seen.headers.get("authorization") == "Bearer t0ken-of-mine" for seen in home.requests)
 
 
 # Files that exist
@@ -198,28 +198,28 @@ def test_a_mirror_elsewhere_never_sees_the_token(desk, served, tmp_path):
 
 def test_a_file_that_is_there_and_right_is_left_alone(desk, origin):
     url = f"{origin.url}/data.bin"
-    desk.call("get", url, "--sha256", SHA256)
-    asked = len(origin.seen)
-    assert "already there; verified by sha256" in desk.call("get", url, "--sha256", SHA256)
-    assert len(origin.seen) == asked
-    assert desk.json("get", url)["files"][0]["already_there"] is True
+    desk.run("get", url, "--sha256", SHA256)
+    asked = len(origin.requests)
+    assert "already there; verified by sha256" in desk.run("get", url, "--sha256", SHA256)
+    assert len(origin.requests) == asked
+    assert desk.run_json("get", url)["files"][0]["already_there"] is True
 
 
 def test_a_file_that_differs_is_replaced_by_force_only(desk, origin):
     other, url = desk.folder / "data.bin", f"{origin.url}/data.bin"
     other.write_bytes(b"mine")
     for more in ([], ["--sha256", SHA256]):
-        desk.call("get", url, *more, code=2)
-        assert "--force" in desk.err
+        desk.run("get", url, *more, code=2)
+        assert "--force" in desk.stderr
         assert other.read_bytes() == b"mine"
-    desk.call("get", url, "--force")
+    desk.run("get", url, "--force")
     assert other.read_bytes() == DATA
 
 
 def test_the_digest_of_the_server_tells_whether_it_is_there(desk, served):
-    with Origin(served, headers={"Digest": f"sha-256={SHA256}"}) as origin:
-        assert "verified by sha256" in desk.call("get", f"{origin.url}/data.bin", "-o", "fresh")
+    with HttpServer(served, headers={"Digest": f"sha-256={SHA256}"}) as origin:
+        assert "verified by sha256" in desk.run("get", f"{origin.url}/data.bin", "-o", "fresh")
         (desk.folder / "data.bin").write_bytes(DATA[:-1] + b"x")
-        desk.call("get", f"{origin.url}/data.bin", code=2)
+        desk.run("get", f"{origin.url}/data.bin", code=2)
         (desk.folder / "data.bin").write_bytes(DATA)
-        assert "verified by sha256" in desk.call("get", f"{origin.url}/data.bin")
+        assert "verified by sha256" in desk.run("get", f"{origin.url}/data.bin")

@@ -11,45 +11,45 @@ import sys
 
 import pytest
 
-from testbed.http_server import Origin
-from tests.support.transfer_commands import large, left_behind
+from testbed.http_server import HttpServer
+from tests.support.transfer_commands import list_names, serve_large_file
 
 BLOCK, CONNECTIONS = 1 << 20, 16  # what a kill may cost: a block of each connection
 
 
 def start_and_await_bytes(desk, origin, count, *arguments):
     process = desk.start(*arguments)
-    desk.await_some(lambda: origin.sent > count or process.poll() is not None)
+    desk.wait_for(lambda: origin.sent_bytes > count or process.poll() is not None)
     assert process.poll() is None, process.communicate()
     return process
 
 
 def test_goes_on_after_a_kill(desk, served):
-    data = large(served, 30_000_000)
-    with Origin(served, bytes_per_s=2e6) as origin:
+    data = serve_large_file(served, 30_000_000)
+    with HttpServer(served, bytes_per_s=2e6) as origin:
         arguments = ("get", f"{origin.url}/large.bin", "--sha256", hashlib.sha256(data).hexdigest())
         process = start_and_await_bytes(desk, origin, 15_000_000, *arguments)
         process.kill()
         process.communicate()
         assert not (desk.folder / "large.bin").exists()
         origin.bytes_per_s = None
-        desk.call(*arguments)
+        desk.run(*arguments)
         assert (desk.folder / "large.bin").read_bytes() == data
-        assert left_behind(desk.folder) == ["large.bin"]
-        assert origin.sent <= len(data) + CONNECTIONS * BLOCK
+        assert list_names(desk.folder) == ["large.bin"]
+        assert origin.sent_bytes <= len(data) + CONNECTIONS * BLOCK
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_goes_on_after_an_interruption(desk, served, number):
-    data = large(served)
-    with Origin(served, bytes_per_s=1e6) as origin:
+    data = serve_large_file(served)
+    with HttpServer(served, bytes_per_s=1e6) as origin:
         process = start_and_await_bytes(desk, origin, 1_000_000, "get", f"{origin.url}/large.bin")
         process.send_signal(number)
         _, err = process.communicate(timeout=20)
         assert process.returncode == 130
         assert "the same command goes on" in err
         origin.bytes_per_s = None
-        desk.call("get", f"{origin.url}/large.bin")
+        desk.run("get", f"{origin.url}/large.bin")
         assert (desk.folder / "large.bin").read_bytes() == data
 
 
@@ -57,8 +57,8 @@ def test_goes_on_after_an_interruption(desk, served, number):
 
 
 def test_a_live_bar_on_a_terminal(desk, served):
-    data = large(served, 2_000_000)
-    with Origin(served, bytes_per_s=1e6) as origin:
+    data = serve_large_file(served, 2_000_000)
+    with HttpServer(served, bytes_per_s=1e6) as origin:
         shown = on_terminal(desk, "get", f"{origin.url}/large.bin")
         assert (desk.folder / "large.bin").read_bytes() == data
     assert "of 2.0 MB" in shown

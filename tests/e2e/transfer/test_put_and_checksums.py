@@ -5,50 +5,50 @@ from __future__ import annotations
 import pytest
 
 from testbed import s3
-from testbed.http_server import Origin
+from testbed.http_server import HttpServer
 from tests.support.transfer_commands import DATA, SHA256
 
 
 def test_checksums_are_made_and_verified(desk, served):
     path = served / "data.bin"
-    made = desk.json("checksums", path, "--block", "100kB")
+    made = desk.run_json("checksums", path, "--block", "100kB")
     assert (made["blocks"], made["sha256"]) == (3, SHA256)
     checksums = served / "data.bin.checksums.json"
-    assert "all 3 blocks are right" in desk.call("checksums", path, "--verify", checksums)
+    assert "all 3 blocks are right" in desk.run("checksums", path, "--verify", checksums)
     path.write_bytes(DATA[:150_000] + b"?" + DATA[150_001:])
-    assert "block 1: bytes 100000 to 200000" in desk.call("checksums", path, "--verify", checksums, code=33)
-    found = desk.json("checksums", path, "--verify", checksums, code=33)
+    assert "block 1: bytes 100000 to 200000" in desk.run("checksums", path, "--verify", checksums, code=33)
+    found = desk.run_json("checksums", path, "--verify", checksums, code=33)
     assert found["bad"] == [{"block": 1, "start": 100_000, "stop": 200_000}]
     path.write_bytes(DATA + b"more")
-    assert "has 300004 bytes" in desk.call("checksums", path, "--verify", checksums, code=33)
+    assert "has 300004 bytes" in desk.run("checksums", path, "--verify", checksums, code=33)
 
 
 def test_checksums_that_cannot_be(desk, served):
-    desk.call("checksums", served / "nothing", code=4)
-    desk.call("checksums", served / "data.bin", "--block", "0", code=2)
-    desk.call("checksums", served / "data.bin", "--block", "512MiB", code=2)
-    assert "4194304 at most; choose another --block" in desk.err
-    desk.call("checksums", served / "data.bin", "--verify", served / "nothing", code=4)
-    desk.call("checksums", served / "data.bin", "--verify", served / "data.bin", code=5)
+    desk.run("checksums", served / "nothing", code=4)
+    desk.run("checksums", served / "data.bin", "--block", "0", code=2)
+    desk.run("checksums", served / "data.bin", "--block", "512MiB", code=2)
+    assert "4194304 at most; choose another --block" in desk.stderr
+    desk.run("checksums", served / "data.bin", "--verify", served / "nothing", code=4)
+    desk.run("checksums", served / "data.bin", "--verify", served / "data.bin", code=5)
 
 
 @pytest.mark.parametrize("by_address", [False, True])
 def test_get_with_checksums(desk, origin, served, by_address):
-    desk.call("checksums", served / "data.bin", "--block", "64KiB")
+    desk.run("checksums", served / "data.bin", "--block", "64KiB")
     checksums = f"{origin.url}/data.bin.checksums.json" if by_address else served / "data.bin.checksums.json"
-    out = desk.call("get", f"{origin.url}/data.bin", "--checksums", checksums)
+    out = desk.run("get", f"{origin.url}/data.bin", "--checksums", checksums)
     assert "verified by the checksums file" in out
-    assert "already there" in desk.call("get", f"{origin.url}/data.bin", "--checksums", checksums)
+    assert "already there" in desk.run("get", f"{origin.url}/data.bin", "--checksums", checksums)
     (desk.folder / "data.bin").write_bytes(DATA[:-1] + b"?")
-    desk.call("get", f"{origin.url}/data.bin", "--checksums", checksums, code=2)
-    assert "differs from the checksums file" in desk.err
+    desk.run("get", f"{origin.url}/data.bin", "--checksums", checksums, code=2)
+    assert "differs from the checksums file" in desk.stderr
 
 
 def test_data_that_differs_from_its_checksums_is_refused(desk, origin, served):
-    desk.call("checksums", served / "data.bin")
+    desk.run("checksums", served / "data.bin")
     (served / "data.bin").write_bytes(DATA[:-1] + b"?")
     checksums = served / "data.bin.checksums.json"
-    desk.call("get", f"{origin.url}/data.bin", "--checksums", checksums, "--patience", "0", code=33)
+    desk.run("get", f"{origin.url}/data.bin", "--checksums", checksums, "--retry-timeout", "0", code=33)
     assert not (desk.folder / "data.bin").exists()
 
 
@@ -65,16 +65,16 @@ def results(desk):
 
 
 def test_put_to_a_web_server(desk, served, results):
-    with Origin(served, token="t0ken", writable=True) as origin:
-        desk.call("put", "results", f"{origin.url}/up", code=14)
+    with HttpServer(served, token="t0ken", writable=True) as origin:
+        desk.run("put", "results", f"{origin.url}/up", code=14)
         desk.environment["MY_TOKEN"] = "t0ken"
         token = ("--token-env", "MY_TOKEN")
-        assert "2 files" in desk.call("put", "results", f"{origin.url}/up", *token)
+        assert "2 files" in desk.run("put", "results", f"{origin.url}/up", *token)
         assert (served / "up/deep/log.txt").read_bytes() == b"log"
-        desk.call("put", "results/model.pt", f"{origin.url}/exact.pt", *token)
-        desk.call("put", "results/model.pt", f"{origin.url}/below/", *token)
-        (file,) = desk.json("put", "results/model.pt", f"{origin.url}/json.pt", *token)["files"]
-        desk.call("put", "results/model.pt", "results/deep", f"{origin.url}/several", *token)
+        desk.run("put", "results/model.pt", f"{origin.url}/exact.pt", *token)
+        desk.run("put", "results/model.pt", f"{origin.url}/below/", *token)
+        (file,) = desk.run_json("put", "results/model.pt", f"{origin.url}/json.pt", *token)["files"]
+        desk.run("put", "results/model.pt", "results/deep", f"{origin.url}/several", *token)
     assert file == {
         "path": "results/model.pt", "url": f"{origin.url}/json.pt", "bytes": len(DATA), "verified_by": "size",
     }  # fmt: skip
@@ -84,18 +84,18 @@ def test_put_to_a_web_server(desk, served, results):
 
 
 def test_put_fails_with_a_reason(desk, origin, results):
-    desk.call("put", "results/model.pt", f"{origin.url}/x", "--patience", "0", code=38)
-    assert "405" in desk.err
-    desk.call("put", "nothing", f"{origin.url}/x", code=4)
+    desk.run("put", "results/model.pt", f"{origin.url}/x", "--retry-timeout", "0", code=38)
+    assert "405" in desk.stderr
+    desk.run("put", "nothing", f"{origin.url}/x", code=4)
     (desk.folder / "empty").mkdir()
-    desk.call("put", "empty", f"{origin.url}/x", code=2)
-    desk.call("put", "results", "somewhere", code=2)
+    desk.run("put", "empty", f"{origin.url}/x", code=2)
+    desk.run("put", "results", "somewhere", code=2)
 
 
 def test_put_dry_run(desk, origin, results):
-    out = desk.call("put", "results", f"{origin.url}/up", "--dry-run")
+    out = desk.run("put", "results", f"{origin.url}/up", "--dry-run")
     assert f"deep/log.txt (3 B) to {origin.url}/up/deep/log.txt" in out
-    assert origin.seen == []
+    assert origin.requests == []
 
 
 @pytest.mark.slow
@@ -103,25 +103,25 @@ def test_put_dry_run(desk, origin, results):
 def test_put_and_get_over_s3(desk, results, s3_server):
     desk.environment.update(AWS_ACCESS_KEY_ID=s3.ACCESS_KEY, AWS_SECRET_ACCESS_KEY=s3.SECRET_KEY)
     where = ("--endpoint", s3_server.endpoint, "--region", s3.REGION)
-    put = desk.json("put", "results", f"s3://{s3.BUCKET}/up", *where)
+    put = desk.run_json("put", "results", f"s3://{s3.BUCKET}/up", *where)
     assert {file["verified_by"] for file in put["files"]} <= {"md5", "sha256", "size"}
-    desk.call("get", f"s3://{s3.BUCKET}/up/deep/log.txt", f"s3://{s3.BUCKET}/up/model.pt", "-o", "back/", *where)
+    desk.run("get", f"s3://{s3.BUCKET}/up/deep/log.txt", f"s3://{s3.BUCKET}/up/model.pt", "-o", "back/", *where)
     assert (desk.folder / "back/model.pt").read_bytes() == DATA
-    desk.call("get", f"s3://{s3.BUCKET}/none", "--patience", "0", *where, code=30)
+    desk.run("get", f"s3://{s3.BUCKET}/none", "--retry-timeout", "0", *where, code=30)
     desk.environment["AWS_SECRET_ACCESS_KEY"] = "wrong"
-    desk.call("get", f"s3://{s3.BUCKET}/up/model.pt", "--patience", "0", *where, code=14)
+    desk.run("get", f"s3://{s3.BUCKET}/up/model.pt", "--retry-timeout", "0", *where, code=14)
 
 
 @pytest.mark.slow
 def test_put_and_get_over_a_federation(desk, results, tmp_path):
-    from testbed.federation import RealFederation
+    from testbed.federation import XRootDFederation
 
-    with RealFederation(tmp_path / "federation") as federation:
+    with XRootDFederation(tmp_path / "federation") as federation:
         desk.environment["SSL_CERT_FILE"] = str(federation.ca)
-        assert len(desk.json("put", "results", federation.url("run"))["files"]) == 2
-        (file,) = desk.json("get", federation.url("run/model.pt"), "-o", "back.pt")["files"]
+        assert len(desk.run_json("put", "results", federation.url("run"))["files"]) == 2
+        (file,) = desk.run_json("get", federation.url("run/model.pt"), "-o", "back.pt")["files"]
         assert (desk.folder / "back.pt").read_bytes() == DATA
         assert sum(file["by_source"].values()) >= len(DATA)
-        files = desk.json("get", federation.url("run") + "/", "-o", "all")["files"]
+        files = desk.run_json("get", federation.url("run") + "/", "-o", "all")["files"]
         assert {file["path"] for file in files} == {"all/model.pt", "all/deep/log.txt"}
-        desk.call("get", federation.url("nothing"), "--patience", "0", code=30)
+        desk.run("get", federation.url("nothing"), "--retry-timeout", "0", code=30)

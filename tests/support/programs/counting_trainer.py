@@ -14,75 +14,75 @@ import sys
 import time
 from pathlib import Path
 
-LEFT = 85
+CHECKPOINT_EXIT_CODE = 85
 
 
-def content(step: int, size: int) -> bytes:
+def checkpoint_content(step: int, n_bytes: int) -> bytes:
     head = b"step %d of a training\n" % step
-    return head + bytes([step % 251]) * max(0, size - len(head))
+    return head + bytes([step % 251]) * max(0, n_bytes - len(head))
 
 
-def step_of(data: bytes) -> int:
+def parse_checkpoint_step(data: bytes) -> int:
     """The step of a checkpoint; fails unless it is whole."""
     step = int(data.split(b"\n", 1)[0].split()[1])
-    assert data == content(step, len(data)), "the checkpoint is damaged"
+    assert data == checkpoint_content(step, len(data)), "the checkpoint is damaged"
     return step
 
 
-class Training:
-    def __init__(self, given: argparse.Namespace) -> None:
-        self.given, self.output = given, Path(os.environ["PACKTRAIN_OUTPUT"])
-        self.asked = False
-        signal.signal(signal.SIGTERM, signal.SIG_DFL if given.deaf else self._on_term)
+class CountingTraining:
+    def __init__(self, args: argparse.Namespace) -> None:
+        self.args, self.output = args, Path(os.environ["PACKTRAIN_OUTPUT"])
+        self.stop_requested = False
+        signal.signal(signal.SIGTERM, signal.SIG_DFL if args.deaf else self._on_term)
 
-    def _on_term(self, number: int, frame: object) -> None:
-        self.asked = True
+    def _on_term(self, signum: int, frame: object) -> None:
+        self.stop_requested = True
 
     def run(self) -> int:
-        step = self._start()
+        step = self._restore_step()
         print(f"starts at {step}", flush=True)
-        while step < self.given.steps:
+        while step < self.args.steps:
             step += 1
             self._report(step)
-            if step % self.given.every == 0:
+            if step % self.args.every == 0:
                 self._save(step)
-            time.sleep(self.given.pace)
-            while self._has_to_wait(step):
-                time.sleep(self.given.pace)
+            time.sleep(self.args.pace)
+            while self._must_wait_for_gate(step):
+                time.sleep(self.args.pace)
             if self._should_stop():
                 self._save(step)
-                return LEFT
-            if step == self.given.leave_at:
-                return LEFT
-        (self.output / "model.bin").write_bytes(content(step, 100))
+                return CHECKPOINT_EXIT_CODE
+            if step == self.args.leave_at:
+                return CHECKPOINT_EXIT_CODE
+        (self.output / "model.bin").write_bytes(checkpoint_content(step, 100))
         return 0
 
-    def _has_to_wait(self, step: int) -> bool:
+    def _must_wait_for_gate(self, step: int) -> bool:
         """Also when an earlier life left there."""
-        return step >= self.given.wait_at >= 0 and not self.given.gate.exists() and not self._should_stop()
+        return step >= self.args.wait_at >= 0 and not self.args.gate.exists() and not self._should_stop()
 
-    def _start(self) -> int:
+    def _restore_step(self) -> int:
         path = os.environ.get("PACKTRAIN_RESUME")
-        return step_of(Path(path).read_bytes()) if path else 0
+        return parse_checkpoint_step(Path(path).read_bytes()) if path else 0
 
     def _should_stop(self) -> bool:
-        return not self.given.deaf and (self.asked or os.path.exists(os.environ["PACKTRAIN_STOP"]))
+        return not self.args.deaf and (self.stop_requested or os.path.exists(os.environ["PACKTRAIN_STOP"]))
 
     def _report(self, step: int) -> None:
         with open(os.environ["PACKTRAIN_METRICS"], "a") as file:
-            file.write(json.dumps({"step": step, "total_steps": self.given.steps}) + "\n")
+            file.write(json.dumps({"step": step, "total_steps": self.args.steps}) + "\n")
 
     def _save(self, step: int) -> None:
         """A full disk does not end it."""
-        target = self.output / self.given.name
+        target = self.output / self.args.name
         temporary = target.with_name(f".{target.name}.tmp-{os.getpid()}")
         with contextlib.suppress(OSError):
-            temporary.write_bytes(content(step, self.given.size))
+            temporary.write_bytes(checkpoint_content(step, self.args.size))
             temporary.replace(target)
-            if not self.given.silent:
-                self._announce(target, step)
+            if not self.args.silent:
+                self._notify_agent(target, step)
 
-    def _announce(self, target: Path, step: int) -> None:
+    def _notify_agent(self, target: Path, step: int) -> None:
         line = json.dumps({"path": str(target), "step": step, "epoch": step // 100}) + "\n"
         with open(os.environ["PACKTRAIN_CHECKPOINTS"], "ab", buffering=0) as file:
             file.write(line.encode())
@@ -100,7 +100,7 @@ def main() -> int:
     parser.add_argument("--leave-at", type=int, default=-1, help="exit 85 at this step, unasked, without saving")
     parser.add_argument("--wait-at", type=int, default=-1, help="go no further than this step until --gate exists")
     parser.add_argument("--gate", type=Path, default=Path("gate"))
-    return Training(parser.parse_args()).run()
+    return CountingTraining(parser.parse_args()).run()
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
-from packtrain.torch.streaming import loader
+from packtrain.torch.streaming import make_streaming_loader
 
 
 def main(index: str, group: str, batch_size: str, workers: str, *unusable: str) -> None:
@@ -23,8 +23,14 @@ def main(index: str, group: str, batch_size: str, workers: str, *unusable: str) 
 
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     dist.init_process_group("gloo", f"file://{group}", timedelta(seconds=120), world, rank)
-    data = loader(
-        index, batch_size=int(batch_size), workers=int(workers), decode=decode, collate=list, seed=4, bad="skip"
+    data = make_streaming_loader(
+        index,
+        batch_size=int(batch_size),
+        num_workers=int(workers),
+        decode_fn=decode,
+        collate_fn=list,
+        seed=4,
+        on_error="skip",
     )
     batches = []
     for batch in data:
@@ -34,7 +40,7 @@ def main(index: str, group: str, batch_size: str, workers: str, *unusable: str) 
     dist.all_reduce(left)
     assert left.tolist() == [world * data.epoch, world * len(data)]
     dist.destroy_process_group()
-    print(json.dumps({"batches": batches, "bad": [bad.number for bad in data.bad]}))
+    print(json.dumps({"batches": batches, "bad": [bad.number for bad in data.skipped]}))
 
 
 if __name__ == "__main__":

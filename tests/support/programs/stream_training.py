@@ -12,9 +12,9 @@ from pathlib import Path
 import torch
 
 from packtrain.torch import Checkpoint
-from packtrain.torch.streaming import loader
+from packtrain.torch.streaming import make_streaming_loader
 
-BATCH = 4
+BATCH_SIZE = 4
 
 
 def decode(data: bytes, label: int) -> tuple[int, int]:
@@ -23,9 +23,11 @@ def decode(data: bytes, label: int) -> tuple[int, int]:
 
 def train(options: argparse.Namespace) -> None:
     output = Path(os.environ["PACKTRAIN_OUTPUT"])
-    data = loader(batch_size=BATCH, workers=options.workers, decode=decode, span=4000, memory=40_000)
+    data = make_streaming_loader(
+        batch_size=BATCH_SIZE, num_workers=options.workers, decode_fn=decode, read_bytes=4000, prefetch_bytes=40_000
+    )
     checkpoint = Checkpoint(output / "checkpoint.pt", model=torch.nn.Linear(1, 1), data=data)
-    start = checkpoint.resume()
+    start = checkpoint.restore()
     seen, step = list(start.extra.get("seen", [])), start.step
     print(f"starts at {step}", flush=True)
     for epoch in range(data.epoch, options.epochs + 1):
@@ -33,14 +35,14 @@ def train(options: argparse.Namespace) -> None:
             seen.append([epoch, sums.tolist()])
             step += 1
             checkpoint.save(epoch=epoch, step=step, seen=seen)
-            wait(step, options, checkpoint)
+            wait_for_gate(step, options, checkpoint)
             if checkpoint.should_stop():
-                checkpoint.leave()
+                checkpoint.exit_for_requeue()
     checkpoint.close()
     (output / "seen.json").write_text(json.dumps(seen))
 
 
-def wait(step: int, options: argparse.Namespace, checkpoint: Checkpoint) -> None:
+def wait_for_gate(step: int, options: argparse.Namespace, checkpoint: Checkpoint) -> None:
     """At one step, until the gate is open or somebody asks to leave."""
     if step == options.wait_at:
         (options.gate.parent / "waits").touch()

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from packtrain.agent.condor_slot import Slot
+from packtrain.agent.condor_slot import CondorSlot
 
 
 @pytest.fixture
@@ -13,7 +13,7 @@ def slot(tmp_path):
         (tmp_path / "job.ad").write_text(job)
         (tmp_path / "machine.ad").write_text(machine)
         names = {"_CONDOR_JOB_AD": tmp_path / "job.ad", "_CONDOR_MACHINE_AD": tmp_path / "machine.ad"}
-        return Slot({name: str(path) for name, path in names.items()})
+        return CondorSlot({name: str(path) for name, path in names.items()})
 
     return make
 
@@ -32,10 +32,10 @@ def test_the_site(slot, machine, site):
 
 def test_without_ads_nothing_is_known(tmp_path):
     for environ in ({}, {"_CONDOR_JOB_AD": str(tmp_path / "none"), "_CONDOR_MACHINE_AD": str(tmp_path)}):
-        slot = Slot(environ)
+        slot = CondorSlot(environ)
         assert slot.site
-        assert slot.deadline() is None
-        assert not slot.carries_checkpoints
+        assert slot.deadline_at() is None
+        assert not slot.transfers_checkpoints
         assert slot.grace_s(30) == 30
 
 
@@ -51,12 +51,12 @@ def test_without_ads_nothing_is_known(tmp_path):
 )
 def test_the_deadline(slot, job, hours):
     before = time.time()
-    assert before + hours * 3600 <= slot(job).deadline() <= time.time() + hours * 3600
+    assert before + hours * 3600 <= slot(job).deadline_at() <= time.time() + hours * 3600
 
 
 @pytest.mark.parametrize("job", ["", "AllowedExecuteDuration = undefined\n", "AllowedExecuteDuration = 2 * Other\n"])
 def test_no_deadline(slot, job):
-    assert slot(job).deadline() is None
+    assert slot(job).deadline_at() is None
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_no_deadline(slot, job):
     ],
 )
 def test_whether_checkpoints_are_carried(slot, value, carries):
-    assert slot(f"TransferCheckpoint = {value}\n").carries_checkpoints is carries
+    assert slot(f"TransferCheckpoint = {value}\n").transfers_checkpoints is carries
 
 
 def test_the_grace_period_is_what_the_slot_leaves_of_it(slot):

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 import sys
 
-from tests.support.paths import ROOT
+from tests.support.paths import PROJECT_ROOT
 
-sys.path.insert(0, str(ROOT / "bench"))
+sys.path.insert(0, str(PROJECT_ROOT / "bench"))

@@ -12,7 +12,7 @@ from harness.week import caches as federation
 from harness.week.caches import Caches
 from harness.week.fault_schedule import Machine, Week
 
-from packtrain.plan import Item, Ref
+from packtrain.plan import Location, RemoteFile
 from packtrain.transfer.fetch import fetch
 
 WELL = (0.0,) * 4
@@ -127,8 +127,8 @@ def test_a_damaged_beginning_before_all_caches_stall_is_mended_from_the_origin(t
     with Caches(tmp_path / "ca", Week(30.0, (broken,), ()), DATA, {"127.0.0.1": 0}) as served:
         monkeypatch.setenv("SSL_CERT_FILE", str(served.ca))
         served.begin(time.time())
-        item = Item("data.bin", (Ref(served.url),))
+        item = RemoteFile("data.bin", (Location(served.url),))
         target, quiet = tmp_path / "data.bin", {"stop": lambda: None, "progress": lambda done, total: None}
-        got = fetch(item, target, str, patience_s=60, **quiet)
+        got = fetch(item, target, str, retry_timeout_s=60, **quiet)
     assert (tmp_path / "data.bin").read_bytes() == DATA
     assert got.verified_by == "md5"

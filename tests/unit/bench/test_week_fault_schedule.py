@@ -7,7 +7,7 @@ from harness.week import account, fault_schedule
 from hypothesis import given
 from hypothesis import strategies as st
 
-from packtrain.report.readers.files import read
+from packtrain.report.readers.files import read_history
 
 SITES = {"CHTC-Spark-CE1", "PDX-Coeus-CE1", "GP-ARGO-ksu-backfill"}
 
@@ -71,13 +71,13 @@ def test_machines_that_came_up_before_the_director_left_are_at_work_by_then():
 
 
 def test_the_published_table_has_the_published_figures():
-    figures = account.of_arm("table", read([str(fault_schedule.TABLE)]))
+    figures = account.of_arm("table", read_history([str(fault_schedule.TABLE)]))
     for name, published in account.PUBLISHED.items():
         assert figures[f"table_{name}"] == pytest.approx(published, abs=0.06)
 
 
 def test_a_job_without_a_model_has_not_succeeded():
-    told = read([str(fault_schedule.TABLE)])
+    told = read_history([str(fault_schedule.TABLE)])
     before = account.of_arm("a", told)
     after = account.of_arm("a", account.judged(told, lambda job: job != "794569.000"))
     assert after["a_success"] == before["a_success"] - 1

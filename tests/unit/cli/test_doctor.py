@@ -24,7 +24,7 @@ def token(lasts_s: float) -> str:
 
 
 def told() -> list[tuple[str, str]]:
-    return [(one.status, one.seen) for one in doctor._tokens()]
+    return [(one.status, one.detail) for one in doctor._check_tokens()]
 
 
 def test_none_is_fine():

@@ -1,4 +1,4 @@
-"""`packtrain index` and `packtrain peek`, as a person calls them."""
+"""`packtrain index` and `packtrain preview`, as a person calls them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from click.testing import CliRunner
 from PIL import Image
 
 from packtrain.cli.commands.data import index, preview
-from packtrain.cli.commands.data.index import bar, histogram
+from packtrain.cli.commands.data.index import histogram, render_bar
 from packtrain.cli.ui import output
-from packtrain.cli.ui.contact_sheet import Picture, columns_for, sheet
+from packtrain.cli.ui.contact_sheet import Thumbnail, choose_columns, render_contact_sheet
 from packtrain.errors import PacktrainError, UsageError
-from packtrain.stream.index import SUFFIX
+from packtrain.stream.index import INDEX_SUFFIX
 
 
 @pytest.fixture(autouse=True)
@@ -65,11 +65,11 @@ def test_made_once_and_kept(flags):
 
 
 def test_as_json_beside_the_data(flags):
-    data = json.loads(called(index.command, "flags.tar", "-o", f"flags.tar{SUFFIX}", "--show", "--json"))
+    data = json.loads(called(index.command, "flags.tar", "-o", f"flags.tar{INDEX_SUFFIX}", "--show", "--json"))
     assert (data["samples"], data["classes"], data["how"], data["left_out"]) == (6, 3, "made", 1)
     assert data["class_counts"] == {"blue": 1, "green": 2, "red": 3}
     assert sum(row["samples"] for row in data["sizes"]) == 6
-    assert data["path"] == f"flags.tar{SUFFIX}" and Path(data["path"]).stat().st_size == data["index_bytes"]
+    assert data["path"] == f"flags.tar{INDEX_SUFFIX}" and Path(data["path"]).stat().st_size == data["index_bytes"]
 
 
 def test_shown_in_the_terminal(flags):
@@ -145,14 +145,14 @@ def test_every_sample_is_in_one_bar_of_the_histogram(sizes):
 
 
 def test_bars():
-    assert (bar(0), len(bar(1)), bar(0.0001)) == ("", 32, "▏")
+    assert (render_bar(0), len(render_bar(1)), render_bar(0.0001)) == ("", 32, "▏")
 
 
 @pytest.mark.parametrize(("count", "columns"), [(1, 1), (2, 2), (4, 2), (12, 4), (16, 4), (17, 5), (100, 10)])
 def test_rows_are_full_where_they_can_be(count, columns):
-    assert columns_for(count) == columns
+    assert choose_columns(count) == columns
 
 
 def test_names_that_are_too_long_or_strange_stay_in_their_place():
-    pictures = [Picture("x" * 400, "\x00" * 300, Image.new("RGB", (9, 400)), ""), Picture("", "", None, "y" * 999)]
-    assert sheet("t" * 999, pictures).width == sheet("t", pictures).width
+    pictures = [Thumbnail("x" * 400, "\x00" * 300, Image.new("RGB", (9, 400)), ""), Thumbnail("", "", None, "y" * 999)]
+    assert render_contact_sheet("t" * 999, pictures).width == render_contact_sheet("t", pictures).width

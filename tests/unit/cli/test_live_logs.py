@@ -6,13 +6,13 @@ from urllib.parse import quote
 
 import pytest
 
-from packtrain.cli.commands.watch.logs import Tail
+from packtrain.cli.commands.watch.logs import AttemptLogReader
 from packtrain.plan import AttemptFolder
 
 
 @pytest.fixture
 def tail(tmp_path):
-    return Tail(AttemptFolder(tmp_path))
+    return AttemptLogReader(AttemptFolder(tmp_path))
 
 
 def told(text: str, end: int) -> dict:

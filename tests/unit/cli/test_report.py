@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.paths import TESTS
+from tests.support.paths import TESTS_DIR
 
-STUDY = TESTS / "data" / "study" / "ospool-imagenet-100-jobs.csv"
+STUDY = TESTS_DIR / "data" / "study" / "ospool-imagenet-100-jobs.csv"
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def call(desk, packtrain):
         (("wrong.csv",), 2, "wrong.csv, line 3, column outcome: `splendid` is none of"),
         ((STUDY, "prose.txt"), 2, "cannot be read together with other files"),
         ((STUDY, "-o", "prose.txt/in"), 2, "the report cannot be written to prose.txt/in"),
-        ((STUDY, "--against", "*.nothing"), 4, "there is no file *.nothing"),
+        ((STUDY, "--compare", "*.nothing"), 4, "there is no file *.nothing"),
     ],
     ids=["no run", "no name", "no file", "prose", "empty", "bad cell", "two kinds", "no folder", "no other"],
 )
@@ -58,14 +58,14 @@ def test_two_forms_cannot_be_printed_at_once(call):
 
 def test_a_table_of_jobs_does_not_drop_what_it_is_compared_with(call, desk):
     trials = STUDY.with_name("ospool-imagenet-trials.csv")
-    code, out, err = call(STUDY, "--csv", "--against", trials)
+    code, out, err = call(STUDY, "--csv", "--compare", trials)
     assert (code, out) == (2, "")
     assert "--csv prints the jobs of one report" in err
-    code, out, _ = call(STUDY, "--csv", "--against", trials, "-o", "both")
+    code, out, _ = call(STUDY, "--csv", "--compare", trials, "-o", "both")
     assert (code, out.partition(",")[0]) == (0, "job")
     assert "Against ospool-imagenet-trials" in Path("both/index.html").read_text(encoding="utf-8")
     against = json.loads(Path("both/report.json").read_text(encoding="utf-8"))["against"]
-    assert against == json.loads(call(STUDY, "--against", trials, "--json")[1])["against"]
+    assert against == json.loads(call(STUDY, "--compare", trials, "--json")[1])["against"]
     assert against["figures"]["success_rate"]["verdict"] == "worse"
 
 

@@ -7,17 +7,20 @@ import io
 import pytest
 from rich.console import Console
 
-from packtrain.cli.ui.run_summary import _show_report
-from packtrain.report.build import report_on
-from packtrain.report.history import Attempt, History, Job, Outcome, Phase, Span
+from packtrain.cli.ui.run_summary import _print_report_headline
+from packtrain.report.build import build_report
+from packtrain.report.history import ExecutionRecord, JobHistory, JobRecord, Outcome, Phase, PhaseSpan
 
 
 def end_of_run(seconds, *outcomes):
     """One attempt each: a tenth of it transfer, the rest compute."""
-    spans = (Span(Phase.TRANSFER_IN, 0, seconds / 10), Span(Phase.EXECUTE, seconds / 10, seconds))
-    jobs = (Job(str(n), (Attempt(1, spans, outcome),), outcome, 0.0, seconds) for n, outcome in enumerate(outcomes))
+    spans = (PhaseSpan(Phase.TRANSFER_IN, 0, seconds / 10), PhaseSpan(Phase.EXECUTE, seconds / 10, seconds))
+    jobs = (
+        JobRecord(str(n), (ExecutionRecord(1, spans, outcome),), outcome, 0.0, seconds)
+        for n, outcome in enumerate(outcomes)
+    )
     out = Console(file=io.StringIO(), width=100, highlight=False, color_system=None)
-    _show_report(out, report_on(History("a run", "run", tuple(jobs))))
+    _print_report_headline(out, build_report(JobHistory("a run", "run", tuple(jobs))))
     return out.file.getvalue()
 
 

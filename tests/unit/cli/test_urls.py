@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from packtrain.cli.ui.credentials import Access
-from packtrain.cli.ui.download import targets
+from packtrain.cli.ui.credentials import CredentialOptions
+from packtrain.cli.ui.download import choose_target_paths
 from packtrain.errors import FailedError, UsageError
 from packtrain.plan import Secret
 
@@ -24,17 +24,17 @@ def here(tmp_path, monkeypatch):
 
 def test_targets(here):
     (here / "folder").mkdir()
-    assert targets(["a", "b"], None, folder=False) == [Path("a"), Path("b")]
-    assert targets(["a"], "other", folder=False) == [Path("other")]
-    assert targets(["a"], "other", folder=True) == [Path("other/a")]
-    assert targets(["a", "b"], "folder", folder=False) == [Path("folder/a"), Path("folder/b")]
-    assert targets(["a"], "new/", folder=False) == [Path("new/a")]
+    assert choose_target_paths(["a", "b"], None, is_folder=False) == [Path("a"), Path("b")]
+    assert choose_target_paths(["a"], "other", is_folder=False) == [Path("other")]
+    assert choose_target_paths(["a"], "other", is_folder=True) == [Path("other/a")]
+    assert choose_target_paths(["a", "b"], "folder", is_folder=False) == [Path("folder/a"), Path("folder/b")]
+    assert choose_target_paths(["a"], "new/", is_folder=False) == [Path("new/a")]
 
 
 @pytest.mark.parametrize(("names", "output", "said"), [(["a", "b"], "x", "-o x/"), (["a", "a"], "x/", "two files")])
 def test_targets_that_cannot_be(names, output, said):
     with pytest.raises(UsageError, match=said):
-        targets(names, output, folder=False)
+        choose_target_paths(names, output, is_folder=False)
 
 
 @pytest.mark.parametrize(
@@ -48,20 +48,20 @@ def test_targets_that_cannot_be(names, output, said):
     ],
 )
 def test_the_token_goes_to_its_own_host_only(url, sent):
-    ref = Access(token_env="T").ref(url, HOME)
+    ref = CredentialOptions(token_env="T").make_location(url, HOME)
     assert (ref.token is not None) is sent
 
 
 def test_no_token_unless_one_is_named():
-    assert Access().ref(HOME, HOME).token is None
+    assert CredentialOptions().make_location(HOME, HOME).token is None
 
 
 def test_a_token_file_is_read_anew_each_time(here):
-    access = Access(token_file=here / "token")
-    token = access.ref(HOME, HOME).token
+    access = CredentialOptions(token_file=here / "token")
+    token = access.make_location(HOME, HOME).token
     for value in ("first", "second"):
         (here / "token").write_text(f"{value}\n")
-        assert access.reveal(token) == value
+        assert access.resolve_secret(token) == value
 
 
 @pytest.mark.parametrize("content", [None, b"", b"\xff\xfe"])
@@ -69,43 +69,43 @@ def test_a_token_file_that_is_none_is_told(here, content):
     if content is not None:
         (here / "token").write_bytes(content)
     with pytest.raises(FailedError, match="token file") as caught:
-        Access(token_file=here / "token").reveal(Secret("token"))
+        CredentialOptions(token_file=here / "token").resolve_secret(Secret("token"))
     assert caught.value.kind == "secret_missing"
 
 
 def test_a_variable_that_is_not_set_is_named(monkeypatch):
     monkeypatch.delenv("NO_SUCH_TOKEN", raising=False)
     with pytest.raises(FailedError, match="NO_SUCH_TOKEN"):
-        Access(token_env="NO_SUCH_TOKEN").reveal(Secret("token"))
+        CredentialOptions(token_env="NO_SUCH_TOKEN").resolve_secret(Secret("token"))
 
 
 def test_osdf_paths_are_rooted():
-    assert Access(token_env="T").ref("osdf://nrp/x", "osdf://nrp/x").url == "osdf:///nrp/x"
+    assert CredentialOptions(token_env="T").make_location("osdf://nrp/x", "osdf://nrp/x").url == "osdf:///nrp/x"
 
 
 @pytest.mark.parametrize("url", ["data.tar", "/tmp/data.tar", "ftp://host/x", "host:80/x"])
 def test_what_is_no_address_is_refused(url):
     with pytest.raises(UsageError):
-        Access().ref(url, url)
+        CredentialOptions().make_location(url, url)
 
 
 def test_s3_from_options_and_environment(monkeypatch):
-    plain = Access().ref("s3://bucket/key", "s3://bucket/key").s3
+    plain = CredentialOptions().make_location("s3://bucket/key", "s3://bucket/key").s3
     assert (plain.region, plain.endpoint, plain.access_key) == (
         "us-east-1", "https://s3.us-east-1.amazonaws.com", None,
     )  # fmt: skip
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AK")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "SK")
-    access = Access(region="eu-1", endpoint="http://127.0.0.1:1/")
-    s3 = access.ref("s3://bucket/key", "s3://bucket/key").s3
+    access = CredentialOptions(region="eu-1", endpoint="http://127.0.0.1:1/")
+    s3 = access.make_location("s3://bucket/key", "s3://bucket/key").s3
     assert (s3.region, s3.endpoint) == ("eu-1", "http://127.0.0.1:1")
-    assert [access.reveal(text) for text in (s3.access_key, s3.secret_key)] == ["AK", "SK"]
+    assert [access.resolve_secret(text) for text in (s3.access_key, s3.secret_key)] == ["AK", "SK"]
 
 
 def test_s3_keys_of_a_profile(here, monkeypatch):
     (here / "credentials").write_text("[default]\naws_access_key_id = PAK\naws_secret_access_key = PSK\n")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(here / "credentials"))
-    access = Access()
-    s3 = access.ref("s3://bucket/key", "s3://bucket/key").s3
-    assert [access.reveal(text) for text in (s3.access_key, s3.secret_key)] == ["PAK", "PSK"]
+    access = CredentialOptions()
+    s3 = access.make_location("s3://bucket/key", "s3://bucket/key").s3
+    assert [access.resolve_secret(text) for text in (s3.access_key, s3.secret_key)] == ["PAK", "PSK"]
     assert s3.session_token is None

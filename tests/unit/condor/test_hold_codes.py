@@ -4,37 +4,37 @@ from __future__ import annotations
 
 import pytest
 
-from packtrain.agent.outputs.inventory import check
-from packtrain.agent.steps.error_patterns import kind_of
-from packtrain.condor.hold_codes import ENDINGS, MEANINGS, UNKNOWN
-from packtrain.engines.htcondor.job_tracker import Tracker
-from packtrain.engines.htcondor.log_reader import LogReader
+from packtrain.agent.outputs.inventory import check_expectation
+from packtrain.agent.steps.error_patterns import classify_error
+from packtrain.condor.hold_codes import HOLD_CODES, NON_HOLD_ENDS, UNKNOWN_HOLD
+from packtrain.engines.htcondor.job_tracker import JobTracker
+from packtrain.engines.htcondor.log_reader import EventLogReader
 from packtrain.errors import FailedError
 from packtrain.events import FAILURE_KINDS
-from packtrain.plan import Expect, Job, Limits, Resources
+from packtrain.plan import ExpectedOutput, Job, Limits, Resources
 from packtrain.supervise.decisions import Submit
-from packtrain.supervise.policies import Rules, start, verdict
-from tests.support.condor_logs import Log
-from tests.support.event_builder import Story
-from tests.support.paths import TESTS
+from packtrain.supervise.policies import PolicyConfig, job_result_policy, submit_policy
+from tests.support.condor_logs import UserLogBuilder
+from tests.support.event_builder import RunBuilder
+from tests.support.paths import TESTS_DIR
 
-SUBMITTED = Log().submit(0, "0", "0-1")
-STUDY = TESTS / "data/study/ospool-imagenet-100-jobs.csv"
-RECORDED = TESTS / "data/condor-logs/10-hold-transfer-https-404.log"
+SUBMITTED = UserLogBuilder().submit(0, "0", "0-1")
+STUDY = TESTS_DIR / "data/study/ospool-imagenet-100-jobs.csv"
+RECORDED = TESTS_DIR / "data/condor-logs/10-hold-transfer-https-404.log"
 NOT_FOUND = "Transfer input files failure at execution point slot1@w using protocol osdf. Details: 404 page not found"
 LEASE = "Job disconnected too long: JobLeaseDuration (2400 seconds) expired"
 
 
 def said(*words):
-    return lambda tmp_path: kind_of(*words)
+    return lambda tmp_path: classify_error(*words)
 
 
 def logged(make):
     def kind(tmp_path):
         path = tmp_path / "user.log"
-        path.write_bytes(make(Log().submit(0, "0", "0-1").execute(0)).data)
-        tracker = Tracker(lambda first: ())
-        return [seen.kind for record in LogReader(path).read() for seen in tracker.take(record)][-1]
+        path.write_bytes(make(UserLogBuilder().submit(0, "0", "0-1").execute(0)).data)
+        tracker = JobTracker(lambda first: ())
+        return [seen.failure_kind for record in EventLogReader(path).read() for seen in tracker.apply(record)][-1]
 
     return kind
 
@@ -43,9 +43,14 @@ def recorded(path):
     """What our own reader says of a log that HTCondor wrote, as of a job of ours."""
 
     def kind(tmp_path):
-        tracker = Tracker(lambda first: ())
+        tracker = JobTracker(lambda first: ())
         tracker.add_cluster(11, [("0", "0-1")])
-        return [seen.kind for record in LogReader(path).read() for seen in tracker.take(record) if seen.kind][-1]
+        return [
+            seen.failure_kind
+            for record in EventLogReader(path).read()
+            for seen in tracker.apply(record)
+            if seen.failure_kind
+        ][-1]
 
     return kind
 
@@ -53,15 +58,15 @@ def recorded(path):
 def judged(tmp_path):
     """A program that ended with 0 and made nothing."""
     with pytest.raises(FailedError) as caught:
-        check(Expect("model.pt"), tmp_path, lambda command, path: None)
+        check_expectation(ExpectedOutput("model.pt"), tmp_path, lambda command, path: None)
     return caught.value.kind
 
 
 ERRORS = {
-    "404 by HTTPS": (recorded(RECORDED), "delivery_refused", "data"),
+    "404 by HTTPS": (recorded(RECORDED), "transfer_refused", "data"),
     "missing module": (said(1, "ModuleNotFoundError: No module named 'scipy'"), "module_missing", "user"),
-    "OSError 38": (said(1, "OSError: [Errno 38] Function not implemented"), "filesystem_unfit", "site"),
-    "404": (logged(lambda log: log.hold(0, NOT_FOUND, 13)), "delivery_refused", "data"),
+    "OSError 38": (said(1, "OSError: [Errno 38] Function not implemented"), "filesystem_unusable", "site"),
+    "404": (logged(lambda log: log.hold(0, NOT_FOUND, 13)), "transfer_refused", "data"),
     "no unzip": (said(127, "/bin/sh: 4: unzip: not found"), "program_missing", "user"),
     "missing archive": (
         said(1, "FileNotFoundError: [Errno 2] No such file or directory: 'train.tar'"),
@@ -80,7 +85,7 @@ ERRORS = {
     ),
     "a stalled transfer": (
         logged(lambda log: log.hold(0, "Transfer input files failure: plugin stalled, no progress for 3600 s", 13)),
-        "delivery_stalled",
+        "transfer_stalled",
         "data",
     ),
     "an eviction after stalls": (logged(lambda log: log.evict(0)), "evicted", "pool"),
@@ -99,29 +104,33 @@ def test_each_has_its_row(error, tmp_path):
     assert FAILURE_KINDS[kind].blame == blame
 
 
-POOL = Rules(jobs={"0": Job("0", (), Resources(), Limits(), ())}, many_sites=True)
+POOL = PolicyConfig(jobs={"0": Job("0", (), Resources(), Limits(), ())}, many_sites=True)
 
 
 @pytest.mark.parametrize("error", ERRORS)
 def test_after_one_failure_all_are_tried_again_in_a_pool(error):
-    story = Story()
-    story.fail_at("A", 1, ERRORS[error][1])
-    assert verdict(POOL)(story.state, ["0"], 0.0) == []
-    (again,) = start(POOL)(story.state, ["0"], 1e6)
+    story = RunBuilder()
+    story.add_failed_attempt_at("A", 1, ERRORS[error][1])
+    assert job_result_policy(POOL)(story.state, ["0"], 0.0) == []
+    (again,) = submit_policy(POOL)(story.state, ["0"], 1e6)
     assert isinstance(again, Submit)
 
 
 @pytest.mark.parametrize("error", [e for e, (_, _, blame) in ERRORS.items() if blame == "user"])
 def test_a_mistake_of_the_user_is_believed_when_another_site_says_the_same(error):
-    story = Story()
-    story.fail_at("A", 1, ERRORS[error][1])
-    story.fail_at("B", 2, ERRORS[error][1])
-    (end,) = verdict(POOL)(story.state, ["0"], 0.0)
+    story = RunBuilder()
+    story.add_failed_attempt_at("A", 1, ERRORS[error][1])
+    story.add_failed_attempt_at("B", 2, ERRORS[error][1])
+    (end,) = job_result_policy(POOL)(story.state, ["0"], 0.0)
     assert (end.reason, end.failure.kind) == ("it failed alike at 2 sites", ERRORS[error][1])
 
 
 def test_everything_that_is_seen_from_outside_has_a_kind():
-    kinds = {row.kind for row in MEANINGS.values()} | {kind for _, kind in ENDINGS} | {UNKNOWN.kind}
+    kinds = (
+        {row.failure_kind for row in HOLD_CODES.values()}
+        | {kind for _, kind in NON_HOLD_ENDS}
+        | {UNKNOWN_HOLD.failure_kind}
+    )
     assert kinds <= set(FAILURE_KINDS)
 
 
@@ -130,12 +139,12 @@ def test_everything_that_is_seen_from_outside_has_a_kind():
     [
         (34, "Error from slot1@w: Job has gone over cgroup memory limit of 1024 megabytes", "out_of_memory"),
         (34, "Error from slot1@w: Job has exceeded its requested disk", "disk_full"),
-        (13, "Transfer input files failure: file transfer timed out", "delivery_stalled"),
-        (13, "Transfer input files failure: the server answered 404", "delivery_refused"),
-        (13, "Transfer input files failure: HTTP/1.1 503 Service Unavailable", "delivery_refused"),
-        (13, "Transfer input files failure: server returned 404 Not Found", "delivery_refused"),
-        (13, "Transfer input files failure: cannot write train_404.tar: Connection refused", "delivery_failed"),
-        (13, "Transfer input files failure: The requested URL returned error: 403", "delivery_failed"),
+        (13, "Transfer input files failure: file transfer timed out", "transfer_stalled"),
+        (13, "Transfer input files failure: the server answered 404", "transfer_refused"),
+        (13, "Transfer input files failure: HTTP/1.1 503 Service Unavailable", "transfer_refused"),
+        (13, "Transfer input files failure: server returned 404 Not Found", "transfer_refused"),
+        (13, "Transfer input files failure: cannot write train_404.tar: Connection refused", "transfer_failed"),
+        (13, "Transfer input files failure: The requested URL returned error: 403", "transfer_failed"),
     ],
 )
 def test_the_reason_of_a_hold_can_tell_more(code, reason, kind, tmp_path):

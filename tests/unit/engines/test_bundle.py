@@ -23,7 +23,7 @@ def test_it_is_small(agent):
 
 
 def test_it_is_the_same_each_time(agent, tmp_path):
-    os.utime(bundle._LAUNCHER)
+    os.utime(bundle._LAUNCHER_PATH)
     bundle.build_agent(tmp_path / "again.pyz")
     assert (tmp_path / "again.pyz").read_bytes() == agent.read_bytes()
 
@@ -54,7 +54,7 @@ def test_nothing_half_written_stays(agent):
 
 
 def test_too_much_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(bundle, "MOST_BYTES", 1000)
+    monkeypatch.setattr(bundle, "MAX_AGENT_BYTES", 1000)
     with pytest.raises(PacktrainError, match="more than the 1000"):
         bundle.build_agent(tmp_path / "agent.pyz")
     assert os.listdir(tmp_path) == []

@@ -8,7 +8,7 @@ import pytest
 
 import packtrain
 from packtrain.engines import bundle
-from packtrain.engines.strip_source import stripped
+from packtrain.engines.strip_source import strip_source
 
 HOME = Path(packtrain.__file__).parent
 FILES = sorted({*bundle.worker_files(), *bundle.worker_files(bundle.PLUGIN_PACKAGES)})
@@ -40,7 +40,7 @@ def _told(code):
 
 def _same(source):
     tree = ast.fix_missing_locations(_WithoutStrings().visit(ast.parse(source)))
-    bare = stripped(source)
+    bare = strip_source(source)
     assert _told(compile(tree, "x", "exec")) == _told(compile(bare, "x", "exec"))
     return bare
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from packtrain.errors import FormatError
-from packtrain.events import Event, new_emitter
+from packtrain.events import Event, new_emitter_id
 from packtrain.events.event import EVENTS_VERSION
 
 EVENT = Event(
@@ -36,7 +36,7 @@ def test_whole_numbers_are_fine_as_times():
 
 
 def test_emitters_are_never_the_same():
-    made = {new_emitter("agent") for _ in range(1000)}
+    made = {new_emitter_id("agent") for _ in range(1000)}
     assert len(made) == 1000
     assert all(emitter.startswith("agent-") for emitter in made)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from packtrain.errors import EXIT_CONTINUE_ELSEWHERE, EXIT_CONTINUE_HERE, FailedError, TransferError
+from packtrain.errors import EXIT_REQUEUE, EXIT_RESUME_IN_PLACE, FailedError, TransferError
 from packtrain.events import FAILURE_KINDS, Failure, kinds
-from packtrain.events.failure import ACTIONS, CONFIRM, END, RETRY, STOP
+from packtrain.events.failure import ACTIONS, CONFIRM_ELSEWHERE, FAIL_JOB, RETRY, STOP_RUN
 
 RANGES = {"user": (10, 29), "data": (30, 44), "site": (45, 59), "pool": (60, 69), "packtrain": (70, 79)}
 ROWS = sorted(FAILURE_KINDS.items())
@@ -18,7 +18,7 @@ def test_exit_codes_are_unique():
 
 
 def test_the_codes_for_going_on_are_free():
-    assert (EXIT_CONTINUE_HERE, EXIT_CONTINUE_ELSEWHERE) == (85, 86)
+    assert (EXIT_RESUME_IN_PLACE, EXIT_REQUEUE) == (85, 86)
     assert not {85, 86} & {row.exit_code for row in FAILURE_KINDS.values()}
 
 
@@ -31,17 +31,17 @@ def test_each_kind_keeps_the_rules(kind, row):
     assert not row.meaning.endswith(".") and not row.remedy.endswith(".")
     assert kind == kind.lower() and kind.replace("_", "").isalpha()
     assert row.action in ACTIONS
-    assert not (row.transient and row.action in (CONFIRM, STOP, END)), "what may pass is tried again"
+    assert not (row.transient and row.action in (CONFIRM_ELSEWHERE, STOP_RUN, FAIL_JOB)), "what may pass is tried again"
 
 
 def test_only_mistakes_of_the_user_can_stop_a_run():
-    assert {row.blame for row in FAILURE_KINDS.values() if row.action in (CONFIRM, STOP)} == {"user"}
+    assert {row.blame for row in FAILURE_KINDS.values() if row.action in (CONFIRM_ELSEWHERE, STOP_RUN)} == {"user"}
 
 
 def test_a_kind_of_a_newer_version_is_tried_again_if_it_may_pass():
     newer = {"kind": "of_tomorrow", "stage": "fetch", "blame": "site", "transient": True, "detail": "d"}
     assert Failure.from_data(newer).action == RETRY
-    assert Failure.from_data({**newer, "transient": False}).action == END
+    assert Failure.from_data({**newer, "transient": False}).action == FAIL_JOB
 
 
 @pytest.mark.parametrize("error", [FailedError("disk_full", "no room"), TransferError("disk_full", "no room", "x")])
@@ -57,7 +57,7 @@ def test_any_other_error_is_internal():
 
 
 def test_a_failure_survives_the_round_trip_through_an_event():
-    failure = Failure.of("step_failed", "steps", "exit code 3")
+    failure = Failure.from_kind("step_failed", "steps", "exit code 3")
     assert Failure.from_data(failure.to_data()) == failure
 
 
@@ -70,10 +70,10 @@ def test_a_kind_of_a_newer_version_is_kept_with_what_it_says():
 
 def test_an_unknown_kind_cannot_be_made():
     with pytest.raises(KeyError):
-        Failure.of("of_tomorrow", "fetch", "d")
+        Failure.from_kind("of_tomorrow", "fetch", "d")
 
 
 def test_every_kind_of_event_is_described():
     named = {value for name, value in vars(kinds).items() if name.isupper() and isinstance(value, str)}
-    assert named == set(kinds.KINDS)
-    assert all(kinds.KINDS.values())
+    assert named == set(kinds.EVENT_KINDS)
+    assert all(kinds.EVENT_KINDS.values())

@@ -62,7 +62,7 @@ def test_an_unfinished_last_line_waits_for_its_end(journal, path):
         assert reader.read() == []
         file.write(line[-1:])
         assert [e.seq for e in reader.read()] == [2]
-    assert reader.broken == 0
+    assert reader.n_invalid_lines == 0
     assert reader.offset == path.stat().st_size
 
 
@@ -73,7 +73,7 @@ def test_broken_lines_are_counted_and_skipped(journal, path):
     journal.emit(kinds.NOTICE, text="after")
     reader = JournalReader(path)
     assert [e.data["text"] for e in reader.read()] == ["before", "after"]
-    assert reader.broken == 3
+    assert reader.n_invalid_lines == 3
 
 
 def test_a_second_reader_goes_on_from_the_offset(journal, path):
@@ -99,7 +99,7 @@ def test_threads_write_at_once_without_gaps_or_mixed_lines(journal, path):
     reader = JournalReader(path)
     events = reader.read()
     assert [e.seq for e in events] == list(range(1, 801))
-    assert reader.broken == 0
+    assert reader.n_invalid_lines == 0
     for name in map(str, range(8)):
         assert [e.data["done"] for e in events if e.data["stage"] == name] == list(range(100))
 
@@ -120,7 +120,7 @@ def test_a_weak_secret_does_not_break_the_journal(path, secret):
     journal.emit(kinds.STAGE_ENDED, stage="probe", bytes=12345, nothing=None)
     reader = JournalReader(path)
     (event,) = reader.read()
-    assert reader.broken == 0
+    assert reader.n_invalid_lines == 0
     assert (event.run, event.emitter, event.data["bytes"]) == ("run-1", "agent-1", 12345)
 
 
@@ -132,7 +132,7 @@ def test_any_text_can_be_emitted_and_read(journal, path, text):
     journal.emit(kinds.NOTICE, text="next")
     reader = JournalReader(path)
     assert [e.seq for e in reader.read()] == [1, 2]
-    assert reader.broken == 0
+    assert reader.n_invalid_lines == 0
 
 
 def test_after_a_full_disk_the_next_line_starts_afresh(tmp_path):
@@ -158,4 +158,4 @@ def test_after_a_full_disk_the_next_line_starts_afresh(tmp_path):
     assert done.stdout.split() == ["full", "full"]
     reader = JournalReader(path)
     assert [e.data["text"] for e in reader.read()] == ["before", "after"]
-    assert reader.broken == 1
+    assert reader.n_invalid_lines == 1

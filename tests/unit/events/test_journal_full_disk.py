@@ -23,7 +23,7 @@ for _ in range(2):
     except OSError:
         pass
 resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
-journal.emit("attempt.ended", outcome="failed")
+journal.emit("agent.ended", outcome="failed")
 """
 
 
@@ -31,5 +31,5 @@ def test_the_line_after_a_torn_one_can_be_read(tmp_path):
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     subprocess.run([sys.executable, "-c", PROGRAM, str(tmp_path / "journal")], check=True, env=environ)
     reader = JournalReader(tmp_path / "journal")
-    assert [(event.kind, event.seq) for event in reader.read()] == [("notice", 1), ("attempt.ended", 4)]
-    assert reader.broken == 1
+    assert [(event.kind, event.seq) for event in reader.read()] == [("notice", 1), ("agent.ended", 4)]
+    assert reader.n_invalid_lines == 1

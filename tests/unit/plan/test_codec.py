@@ -11,17 +11,17 @@ from packtrain.errors import FormatError
 from packtrain.plan import (
     PLAN_VERSION,
     EnvVar,
-    For,
-    Group,
-    Header,
+    ForAction,
+    GroupAction,
+    HttpHeader,
     Input,
-    Item,
     Job,
     Limits,
+    Location,
     Plan,
-    Ref,
+    RemoteFile,
     Resources,
-    Run,
+    RunAction,
     Secret,
     Step,
     decode,
@@ -30,15 +30,19 @@ from packtrain.plan import (
     write_plan,
 )
 
-STEP = Step("train", Run("python train.py", env=(EnvVar("TOKEN", Secret("token")),)), finally_=(Step("bye", Run("x")),))
-SOURCE = Ref("https://example.org/x", headers=(Header("A", "b"),), token=Secret("token"))
+STEP = Step(
+    "train",
+    RunAction("python train.py", env=(EnvVar("TOKEN", Secret("token")),)),
+    finally_=(Step("bye", RunAction("x")),),
+)
+SOURCE = Location("https://example.org/x", headers=(HttpHeader("A", "b"),), token=Secret("token"))
 JOB = Job(
     "0",
     point=(EnvVar("lr", "0.1"),),
     resources=Resources(gpus=1),
     limits=Limits(wall_time_s=60.0),
-    steps=(STEP, Step("sweep", For("item", ("a", "b"), True, (STEP,)))),
-    inputs=(Input("", "input", items=(Item("x", (SOURCE,), size=5),)),),
+    steps=(STEP, Step("sweep", ForAction("item", ("a", "b"), True, (STEP,)))),
+    inputs=(Input("", "input", files=(RemoteFile("x", (SOURCE,), size=5),)),),
 )
 PLAN = Plan("run-1", "name", "local", (JOB,))
 JSON = json.loads(json.dumps(encode(PLAN)))
@@ -75,9 +79,9 @@ WRONG = {
     "an unknown key below": (JOB_0, "colour", "red", r"plan.jobs\[0\] has the unknown key 'colour'"),
     "a kind where there is none": (JOB_0, "kind", "job", r"plan.jobs\[0\] has the unknown key 'kind'"),
     "a text for a number": ((*JOB_0, "limits"), "attempts", "3", r"plan.jobs\[0\].limits.attempts should be int"),
-    "a bool for a number": ((*JOB_0, "limits"), "attempts", True, r"limits.attempts should be int, but is bool"),
+    "a bool for a number": ((*JOB_0, "limits"), "attempts", True, r"limits.maxAttempts should be int, but is bool"),
     "a bool for a float": ((*JOB_0, "limits"), "grace_s", True, r"limits.grace_s should be float, but is bool"),
-    "a float for a number": ((*JOB_0, "limits"), "attempts", 1.5, r"limits.attempts should be int, but is float"),
+    "a float for a number": ((*JOB_0, "limits"), "attempts", 1.5, r"limits.maxAttempts should be int, but is float"),
     "a number beyond floats": ((*JOB_0, "limits"), "wall_time_s", 10**400, r"limits.wall_time_s is too large"),
     "a number for a text": ((), "name", 5, "plan.name should be str, but is int"),
     "null for a text": ((), "name", None, "plan.name should be str, but is NoneType"),
@@ -146,7 +150,7 @@ def test_a_missing_file_is_a_format_error(tmp_path):
 
 
 def test_steps_nested_too_deeply_are_a_format_error():
-    data = encode(Step("leaf", Run("x")))
+    data = encode(Step("leaf", RunAction("x")))
     for _ in range(2000):
         data = {"name": "group", "action": {"kind": "steps", "steps": [data]}}
     with pytest.raises(FormatError, match="nested too deeply"):
@@ -156,5 +160,5 @@ def test_steps_nested_too_deeply_are_a_format_error():
 def test_steps_of_a_sane_depth_are_fine():
     step = STEP
     for _ in range(20):
-        step = Step("group", Group((step,)))
+        step = Step("group", GroupAction((step,)))
     assert decode(Step, encode(step)) == step

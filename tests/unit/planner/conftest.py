@@ -6,10 +6,10 @@ import pytest
 
 from packtrain.plan import RunFolder
 from packtrain.planner.make_plan import make_plan
-from packtrain.spec.load import load_text
+from packtrain.spec.load import load_workflow_text
 
-RESOURCES = "resources: {tasks: 1, cpusPerTask: 2, memPerCpu: 100, gpus: 1}\n"
-STEPS = "steps: [{run: {command: 'true'}}]\n"
+RESOURCES_YAML = "resources: {tasks: 1, cpusPerTask: 2, memPerCpu: 100, gpus: 1}\n"
+STEPS_YAML = "steps: [{run: {command: 'true'}}]\n"
 
 
 @pytest.fixture(autouse=True)
@@ -23,11 +23,11 @@ def no_aws_credentials(monkeypatch):
 
 @pytest.fixture
 def planned(tmp_path):
-    def make(text="", *, steps=STEPS, resources=RESOURCES, engine="local", **options):
-        found = load_text(resources + text + steps, "w.yaml")
-        assert found.workflow is not None, [str(problem) for problem in found.problems]
-        folder = RunFolder.of(tmp_path, "r1")
-        return make_plan(found.workflow, run="r1", engine=engine, where=tmp_path, run_folder=folder, **options)
+    def make(text="", *, steps=STEPS_YAML, resources=RESOURCES_YAML, engine="local", **options):
+        found = load_workflow_text(resources + text + steps, "w.yaml")
+        assert found.workflow is not None, [str(problem) for problem in found.diagnostics]
+        folder = RunFolder.for_run(tmp_path, "r1")
+        return make_plan(found.workflow, run="r1", engine=engine, workflow_dir=tmp_path, run_folder=folder, **options)
 
     return make
 
@@ -38,7 +38,7 @@ def job(planned):
 
     def make(text="", **options):
         made = planned(text, **options)
-        assert [str(problem) for problem in made.problems if problem.is_error] == []
+        assert [str(problem) for problem in made.diagnostics if problem.is_error] == []
         return made.plan.jobs[0]
 
     return make

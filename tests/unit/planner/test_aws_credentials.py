@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from packtrain import plan
-from packtrain.planner.secret_references import read_references, write_references
+from packtrain.planner.secret_references import read_secret_sources, write_secret_sources
 from packtrain.planner.secret_sources import resolve_secrets
 
 S3 = "input: {s3: {region: r, bucketUrl: 's3://b', path: /p, endpointUrl: 'https://s3.example'%s}}\n"
@@ -53,10 +53,10 @@ def test_keys_of_the_workflow_come_first(planned, environment):
 
 
 def test_a_resumed_run_reads_them_anew(planned, profiles, tmp_path):
-    write_references(tmp_path / "references", planned(S3 % "").secrets, tmp_path)
+    write_secret_sources(tmp_path / "references", planned(S3 % "").secrets, tmp_path)
     assert "S1" not in (tmp_path / "references").read_text()
     profiles.write_text(profiles.read_text().replace("S1", "renewed"))
-    assert resolve_secrets(*read_references(tmp_path / "references")).values["secretAccessKey"] == "renewed"
+    assert resolve_secrets(*read_secret_sources(tmp_path / "references")).values["secretAccessKey"] == "renewed"
 
 
 def test_without_boto3_requests_are_unsigned(planned, environment, monkeypatch):
@@ -69,7 +69,7 @@ def test_a_profile_that_does_not_exist_is_told(planned, profiles, monkeypatch):
     monkeypatch.setenv("AWS_PROFILE", "nobody")
     made = planned(S3 % "")
     assert keys_of(made) == (None, None, None)
-    (problem,) = made.problems
+    (problem,) = made.diagnostics
     assert "nobody" in str(problem)
     assert "not signed" in str(problem)
 
@@ -77,11 +77,11 @@ def test_a_profile_that_does_not_exist_is_told(planned, profiles, monkeypatch):
 def test_credentials_that_are_gone_are_told(planned, environment, monkeypatch, tmp_path):
     made = planned(S3 % "")
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
-    (first, _) = resolve_secrets(made.secrets, tmp_path).problems
+    (first, _) = resolve_secrets(made.secrets, tmp_path).diagnostics
     assert "the accessKeyId of your AWS credentials, which boto3 does not find" in str(first)
 
 
 def test_a_name_that_is_no_key_is_told(planned, tmp_path):
     made = planned(S3 % ", accessKeyId: '${aws:user}', secretAccessKey: '${aws:secretAccessKey}'")
-    problems = [str(problem) for problem in resolve_secrets(made.secrets, tmp_path).problems]
+    problems = [str(problem) for problem in resolve_secrets(made.secrets, tmp_path).diagnostics]
     assert "${aws:user}, which is none of accessKeyId" in problems[0]

@@ -4,24 +4,24 @@ import pytest
 
 from packtrain import plan
 from packtrain.errors import TransferError
-from packtrain.transfer.urls import name_of
+from packtrain.transfer.urls import filename_from_url
 
 S3 = "{region: r, bucketUrl: 's3://b', path: /p, endpointUrl: 'https://s3.example/'%s}"
 
 
 def errors(made):
-    return [str(problem) for problem in made.problems if problem.is_error]
+    return [str(problem) for problem in made.diagnostics if problem.is_error]
 
 
 def test_a_file_from_the_web(job):
     (source,) = job(
         "input: {http: {url: 'https://h.example/a/cifar%20x.tar.gz?v=1', sha256: " + "A" * 64 + "}}\n"
     ).inputs
-    (item,) = source.items
+    (item,) = source.files
     assert (source.name, source.folder, source.unpack) == ("", "input", "auto")
     assert item.name == "cifar x.tar.gz"
     assert item.digest == plan.Digest("sha256", "a" * 64)
-    assert item.sources == (plan.Ref("https://h.example/a/cifar%20x.tar.gz?v=1"),)
+    assert item.sources == (plan.Location("https://h.example/a/cifar%20x.tar.gz?v=1"),)
 
 
 @pytest.mark.parametrize(
@@ -37,23 +37,23 @@ def test_a_file_from_the_web(job):
 )
 def test_other_digests(job, given, digest):
     for source in ("http: {url: 'https://h.example/a', %s}", "http: {files: [{url: 'https://h.example/a', %s}]}"):
-        assert job(f"input: {{{source % given}}}\n").inputs[0].items[0].digest == digest
+        assert job(f"input: {{{source % given}}}\n").inputs[0].files[0].digest == digest
     assert job(f"input: {{osdf: {{path: /a, {given}}}}}\n").inputs[0].items[0].digest == digest
 
 
 def test_checksums_files(job):
     url = "https://h.example/a.checksums.json"
     for source in ("http: {url: 'https://h.example/a', %s}", "http: {files: [{url: 'https://h.example/a', %s}]}"):
-        (item,) = job(f"input: {{{source % f'checksums: {url!r}'}}}\n").inputs[0].items
-        assert item.checksums == plan.Ref(url)
+        (item,) = job(f"input: {{{source % f'checksums: {url!r}'}}}\n").inputs[0].files
+        assert item.checksums == plan.Location(url)
     (item,) = job("input: {osdf: {path: /a, checksums: 'osdf://nrp/a.json', token: '${env:T}'}}\n").inputs[0].items
-    assert item.checksums == plan.Ref("osdf:///nrp/a.json", token=plan.Secret("T"))
+    assert item.checksums == plan.Location("osdf:///nrp/a.json", token=plan.Secret("T"))
 
 
 def test_the_token_of_a_checksums_file_is_that_of_the_address(job):
     given = "url: 'https://h.example/a', checksums: 'https://h.example/b', token: '${env:T}'"
-    (item,) = job(f"input: {{http: {{{given}}}}}\n").inputs[0].items
-    assert item.checksums == plan.Ref("https://h.example/b", token=plan.Secret("T"))
+    (item,) = job(f"input: {{http: {{{given}}}}}\n").inputs[0].files
+    assert item.checksums == plan.Location("https://h.example/b", token=plan.Secret("T"))
 
 
 def test_a_checksums_file_of_many_objects_is_a_problem(planned):
@@ -62,14 +62,14 @@ def test_a_checksums_file_of_many_objects_is_a_problem(planned):
 
 
 def test_mirrors_are_sources_of_one_item(job):
-    (item,) = job("input: {http: {urls: ['https://a.example/x', 'https://b.example/y']}}\n").inputs[0].items
+    (item,) = job("input: {http: {urls: ['https://a.example/x', 'https://b.example/y']}}\n").inputs[0].files
     assert item.name == "x"
     assert [ref.url for ref in item.sources] == ["https://a.example/x", "https://b.example/y"]
 
 
 def test_several_files(job):
     files = "['https://a.example/x', {url: 'https://a.example/x', name: sub/y}]"
-    items = job(f"input: {{http: {{files: {files}, token: '${{env:T}}'}}}}\n").inputs[0].items
+    items = job(f"input: {{http: {{files: {files}, token: '${{env:T}}'}}}}\n").inputs[0].files
     assert [item.name for item in items] == ["x", "sub/y"]
     assert {item.sources[0].token for item in items} == {plan.Secret("T")}
 
@@ -90,18 +90,18 @@ def test_two_files_of_one_name_are_refused(planned):
     ],
 )
 def test_names_from_addresses_never_leave_the_folder(url, name):
-    assert name_of(url) == name
+    assert filename_from_url(url) == name
 
 
 def test_what_is_no_address_has_no_name():
     with pytest.raises(TransferError, match="is no valid address"):
-        name_of("http://[bad/x.tar")
+        filename_from_url("http://[bad/x.tar")
 
 
 def test_s3_is_a_prefix_and_is_not_unpacked(job):
     (source,) = job("input: {s3: " + S3 % ", accessKeyId: AK, secretAccessKey: '${env:SK}'" + "}\n").inputs
     assert source.unpack == "never"
-    assert source.prefix == plan.Ref(
+    assert source.prefix == plan.Location(
         "s3://b/p", s3=plan.S3Access("r", "https://s3.example", access_key="AK", secret_key=plan.Secret("SK"))
     )
 
@@ -120,7 +120,7 @@ def test_s3_without_keys_is_unsigned(job):
     ],
 )
 def test_osdf_addresses_are_paths(job, given, url):
-    (item,) = job(f"input: {{osdf: {{{given}}}}}\n").inputs[0].items
+    (item,) = job(f"input: {{osdf: {{{given}}}}}\n").inputs[0].files
     assert (item.name, item.sources[0].url) == ("x.tar", url)
 
 
@@ -130,13 +130,13 @@ def test_an_osdf_address_of_a_folder_means_all_below(job, path):
 
 
 def test_other_flags_of_an_osdf_address_stay(job):
-    (item,) = job("input: {osdf: {path: '/nrp/x.tar?directread'}}\n").inputs[0].items
+    (item,) = job("input: {osdf: {path: '/nrp/x.tar?directread'}}\n").inputs[0].files
     assert (item.name, item.sources[0].url) == ("x.tar", "osdf:///nrp/x.tar?directread")
 
 
 def test_local_files_are_relative_to_the_workflow(job, tmp_path):
     (tmp_path / "a b.tar").touch()
-    (item,) = job("inputs: {d: {file: {path: ./a b.tar}}}\n").inputs[0].items
+    (item,) = job("inputs: {d: {file: {path: ./a b.tar}}}\n").inputs[0].files
     assert item.sources[0].url == (tmp_path / "a b.tar").as_uri()
     assert item.name == "a b.tar"
 
@@ -144,7 +144,11 @@ def test_local_files_are_relative_to_the_workflow(job, tmp_path):
 def test_a_local_folder_is_a_prefix(job, tmp_path):
     (tmp_path / "d").mkdir()
     (source,) = job("inputs: {d: {file: {path: d}}}\ninputMode: 0444\n").inputs
-    assert (source.folder, source.prefix, source.unpack) == ("inputs/d", plan.Ref((tmp_path / "d").as_uri()), "never")
+    assert (source.folder, source.prefix, source.unpack) == (
+        "inputs/d",
+        plan.Location((tmp_path / "d").as_uri()),
+        "never",
+    )
     assert source.chmod == 0o444
 
 
@@ -170,21 +174,21 @@ def test_a_digest_of_many_objects_is_a_problem(planned, name, digits):
 
 
 def test_archives_that_need_a_tool_are_named_before_the_job_starts(planned):
-    (problem,) = planned("input: {http: {url: 'https://h/x.7z'}}\n").problems
+    (problem,) = planned("input: {http: {url: 'https://h/x.7z'}}\n").diagnostics
     assert not problem.is_error
     assert "only where the worker has the program 7z" in problem.message
-    assert planned("input: {http: {url: 'https://h/x.7z'}, unpack: never}\n").problems == ()
+    assert planned("input: {http: {url: 'https://h/x.7z'}, unpack: never}\n").diagnostics == ()
 
 
 def test_without_an_output_it_goes_to_the_runs_folder(job, tmp_path):
     folder = tmp_path / ".packtrain" / "runs" / "r1" / "jobs" / "0" / "output"
-    assert job().output == plan.Output(plan.Ref(folder.as_uri()))
+    assert job().output == plan.Output(plan.Location(folder.as_uri()))
     assert job(engine="htcondor").output == job().output, "the engine brings it home"
 
 
 def test_output_paths_are_filled_in(planned, tmp_path):
     made = planned("matrix: {lr: [0.10, 1e-3]}\noutput: {file: {path: 'out/{name}/{run}/{job}-{lr}'}}\n")
-    urls = [job.output.ref.url for job in made.plan.jobs]
+    urls = [job.output.location.url for job in made.plan.jobs]
     assert urls == [(tmp_path / "out" / "w" / "r1" / part).as_uri() for part in ("0-0.10", "1-1e-3")]
 
 
@@ -194,20 +198,20 @@ def test_an_output_that_is_a_file_is_refused(planned, tmp_path):
 
 
 def test_the_patience_of_an_output(job):
-    assert job("output: {file: {path: out}, patience: 2h}\n").output.patience_s == 7200.0
+    assert job("output: {file: {path: out}, retryTimeout: 2h}\n").output.patience_s == 7200.0
     assert job("output: {file: {path: out}}\n").output.patience_s is None
 
 
 def test_output_to_s3(job):
     output = job("continuousOutputSync: true\noutput: {s3: " + S3 % ", deleteSync: true" + "}\n").output
-    assert (output.ref.url, output.continuous, output.delete) == ("s3://b/p", True, True)
+    assert (output.location.url, output.continuous, output.delete) == ("s3://b/p", True, True)
 
 
 def test_output_to_an_address(job):
     output = job("output: {http: {url: 'https://h/up', headers: {X-Token: abc, Accept: x}}}\n").output
-    assert output.ref.headers == (
-        plan.Header("X-Token", plan.Secret("output-http-headers-X-Token")),
-        plan.Header("Accept", "x"),
+    assert output.location.headers == (
+        plan.HttpHeader("X-Token", plan.Secret("output-http-headers-X-Token")),
+        plan.HttpHeader("Accept", "x"),
     )
 
 
@@ -217,4 +221,4 @@ def test_an_input_lands_where_it_is_wanted(planned, tmp_path):
     assert [source.folder for source in made.plan.jobs[1].inputs] == ["work/1", "inputs/b"]
     for folder in ("output", "tmp/x", "."):
         refused = planned(f"inputs: {{a: {{file: {{path: a}}, folder: {folder}}}}}\n")
-        assert any("is no folder for inputs" in problem.message for problem in refused.problems)
+        assert any("is no folder for inputs" in problem.message for problem in refused.diagnostics)

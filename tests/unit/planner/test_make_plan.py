@@ -8,27 +8,27 @@ import pytest
 from packtrain import plan
 from packtrain.planner.make_plan import make_plan
 from packtrain.planner.secret_sources import resolve_secrets, write_secrets
-from packtrain.spec.load import load
-from tests.support.paths import TESTS
+from packtrain.spec.load import load_workflow_file
+from tests.support.paths import TESTS_DIR
 
-GOLDEN = TESTS / "golden"
+GOLDEN = TESTS_DIR / "golden"
 
 
 @pytest.mark.parametrize("name", ["cifar10", "cifar10-resume"])
 def test_the_published_workflows_have_their_golden_plans(name):
-    found = load(GOLDEN / "workflows" / f"{name}.yaml")
+    found = load_workflow_file(GOLDEN / "workflows" / f"{name}.yaml")
     folder = plan.RunFolder(Path("/runs/r1"))
-    made = make_plan(found.workflow, run="r1", engine="local", where=Path("/somewhere"), run_folder=folder)
-    assert made.problems == ()
+    made = make_plan(found.workflow, run="r1", engine="local", workflow_dir=Path("/somewhere"), run_folder=folder)
+    assert made.diagnostics == ()
     assert plan.encode(made.plan) == json.loads((GOLDEN / "plans" / f"{name}.json").read_text())
 
 
 def test_a_workflow_with_every_kind_of_thing_becomes_a_plan_that_survives_json(tmp_path):
-    found = load(GOLDEN / "workflows" / "everything.yaml")
-    assert [str(problem) for problem in found.problems if problem.is_error] == []
+    found = load_workflow_file(GOLDEN / "workflows" / "everything.yaml")
+    assert [str(problem) for problem in found.diagnostics if problem.is_error] == []
     folder = plan.RunFolder(tmp_path)
-    made = make_plan(found.workflow, run="r1", engine="local", where=GOLDEN / "workflows", run_folder=folder)
-    assert made.problems == ()
+    made = make_plan(found.workflow, run="r1", engine="local", workflow_dir=GOLDEN / "workflows", run_folder=folder)
+    assert made.diagnostics == ()
     assert len(made.plan.jobs) == 4
     path = tmp_path / "plan.json"
     plan.write_plan(made.plan, path)
@@ -48,10 +48,10 @@ def test_checks_of_contents(job):
         " {path: c.json, json: {}}, {path: d.tar, archive: true}]\n"
     )
     assert made.expect == (
-        plan.Expect("a.pt", torch=True),
-        plan.Expect("b.json", json=(plan.Bound("acc", min=0.5), plan.Bound("test.loss"))),
-        plan.Expect("c.json", json=()),
-        plan.Expect("d.tar", archive=True),
+        plan.ExpectedOutput("a.pt", torch=True),
+        plan.ExpectedOutput("b.json", json_bounds=(plan.Bound("acc", min=0.5), plan.Bound("test.loss"))),
+        plan.ExpectedOutput("c.json", json_bounds=()),
+        plan.ExpectedOutput("d.tar", archive=True),
     )
 
 
@@ -59,15 +59,15 @@ def test_everything_else_of_a_job(job):
     made = job(
         "env: [{key: A, value: '{job}'}]\n"
         "expect: [{path: 'm-{job}.pt', minSize: 1kB, maxCount: 2, command: check}]\n"
-        "checkpoint: {path: ckpt.pt, every: 10m}\n"
-        "limits: {wallTime: 1h, disk: 1GB, attempts: 5, grace: 10s}\n"
+        "checkpoint: {path: ckpt.pt, minInterval: 10m}\n"
+        "limits: {wallTime: 1h, disk: 1GB, maxAttempts: 5, grace: 10s}\n"
         "environment: {setup: module load x, path: [/opt/bin]}\n"
     )
     assert made.env == (plan.EnvVar("A", "0"),)
-    assert made.expect == (plan.Expect("m-0.pt", 1000, None, 1, 2, "check"),)
-    assert made.checkpoint == plan.Checkpoint("ckpt.pt", 600.0)
+    assert made.expect == (plan.ExpectedOutput("m-0.pt", 1000, None, 1, 2, "check"),)
+    assert made.checkpoint == plan.CheckpointConfig("ckpt.pt", 600.0)
     assert made.limits == plan.Limits(3600.0, 10**9, 5, 10.0)
-    assert made.environment == plan.Environment(None, "module load x", ("/opt/bin",))
+    assert made.environment == plan.EnvironmentConfig(None, "module load x", ("/opt/bin",))
 
 
 def test_lines_for_engines_pass_through(planned):
@@ -78,11 +78,11 @@ def test_lines_for_engines_pass_through(planned):
 
 def test_a_value_of_the_matrix_cannot_lead_out_of_the_output(planned):
     made = planned("matrix: {m: [../../x]}\nexpect: ['{m}']\n")
-    assert "expect[0].path of job 0: '../../x' should be a path below the folder" in str(made.problems[0])
+    assert "expect[0].path of job 0: '../../x' should be a path below the folder" in str(made.diagnostics[0])
 
 
 def test_a_person_waits_for_local_jobs(job):
-    assert job().patience_s < job(engine="htcondor").patience_s
+    assert job().retry_timeout_s < job(engine="htcondor").retry_timeout_s
 
 
 TOKEN = "input: {http: {url: 'https://h/x', token: '%s'}}\n"
@@ -90,7 +90,7 @@ TOKEN = "input: {http: {url: 'https://h/x', token: '%s'}}\n"
 
 def test_a_plan_holds_names_of_secrets_only(planned):
     made = planned(TOKEN % "hunter2")
-    assert made.plan.jobs[0].inputs[0].items[0].sources[0].token == plan.Secret("input-http-token")
+    assert made.plan.jobs[0].inputs[0].files[0].locations[0].token == plan.Secret("input-http-token")
     assert "hunter2" not in json.dumps(plan.encode(made.plan))
     assert "hunter2" not in repr(made)
     assert made.secrets["input-http-token"].is_literal
@@ -106,7 +106,7 @@ def test_references_are_read_when_the_run_starts(planned, tmp_path):
     made = planned(TOKEN % "${env:A}:${file:t}")
     resolved = resolve_secrets(made.secrets, tmp_path, {"A": "from-env"})
     assert dict(resolved.values) == {"A": "from-env:from-file"}
-    assert resolved.problems == ()
+    assert resolved.diagnostics == ()
     assert "from-env" not in repr(resolved)
 
 
@@ -120,7 +120,7 @@ def test_references_are_read_when_the_run_starts(planned, tmp_path):
 )
 def test_a_secret_that_is_not_there_is_named_with_its_place(planned, tmp_path, reference, says):
     (tmp_path / "empty").touch()
-    (problem,) = resolve_secrets(planned(TOKEN % reference).secrets, tmp_path, {}).problems
+    (problem,) = resolve_secrets(planned(TOKEN % reference).secrets, tmp_path, {}).diagnostics
     assert str(problem).startswith("w.yaml:2:43: input.http.token needs the ")
     assert says in str(problem)
 

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 import pytest
 
 from packtrain.errors import TransferError
-from packtrain.plan import Input, Item, Job, Limits, Ref, Resources
+from packtrain.plan import Input, Job, Limits, Location, RemoteFile, Resources
 from packtrain.planner import preflight as survey_module
-from packtrain.planner.engine_limits import problems_for, within
-from packtrain.planner.plan_summary import disk_need, explain
-from packtrain.planner.preflight import Survey, refusals, survey, with_sizes
-from packtrain.spec.diagnostics import Origin
-from packtrain.spec.load import load_text
-from packtrain.transfer.archive.detection import may_stream
-from tests.support.memory_object_store import MemoryStore
+from packtrain.planner.engine_limits import check_engine_limits, clamp_memory
+from packtrain.planner.plan_summary import estimate_disk_bytes, summarize_plan
+from packtrain.planner.preflight import PreflightResult, add_sizes, check_input_access, run_preflight
+from packtrain.spec.diagnostics import SourceMap
+from packtrain.spec.load import load_workflow_text
+from packtrain.transfer.archive.detection import can_unpack_while_downloading
+from tests.support.memory_object_store import MemoryBackend
 
 
 @dataclass(frozen=True)
@@ -37,17 +37,20 @@ def files(tmp_path):
 
 def test_local_inputs_have_sizes(planned, tmp_path):
     made = planned(files(tmp_path) + "count: 3\n").plan
-    found = survey(made, {})
-    assert sorted((f.size, f.files, f.reachable) for f in found.findings.values()) == [(15, 2, True), (100, 1, True)]
-    assert [job.inputs[0].items[0].size for job in with_sizes(made, found).jobs] == [100] * 3
+    found = run_preflight(made, {})
+    assert sorted((f.size, f.n_files, f.is_reachable) for f in found.input_stats.values()) == [
+        (15, 2, True),
+        (100, 1, True),
+    ]
+    assert [job.inputs[0].files[0].size for job in add_sizes(made, found).jobs] == [100] * 3
 
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch):
-    monkeypatch.setattr(survey_module, "_PAUSES_S", (0.0, 0.0))
+    monkeypatch.setattr(survey_module, "_RETRY_DELAYS_S", (0.0, 0.0))
 
 
-class Counting(MemoryStore):
+class Counting(MemoryBackend):
     def __init__(self):
         super().__init__()
         self.asked = []
@@ -61,8 +64,8 @@ def test_each_input_is_asked_once_and_the_first_mirror_that_answers_counts(plann
     store = Counting()
     store.objects["https://b.example/x"] = b"12345"
     made = planned("count: 5\ninput: {http: {urls: ['https://a.example/x', 'https://b.example/x']}}\n").plan
-    (finding,) = survey(made, {}, open_source=lambda ref, reveal: store).findings.values()
-    assert (finding.size, finding.address) == (5, "https://b.example/x")
+    (finding,) = run_preflight(made, {}, open_source=lambda ref, reveal: store).input_stats.values()
+    assert (finding.size, finding.url) == (5, "https://b.example/x")
     assert store.asked == ["https://a.example/x", "https://b.example/x"]
 
 
@@ -78,7 +81,7 @@ class LateStore(Counting):
 def test_one_404_is_not_believed(planned):
     store = LateStore()
     made = planned("input: {http: {url: 'https://a.example/x'}}\n").plan
-    (finding,) = survey(made, {}, open_source=lambda ref, reveal: store).findings.values()
+    (finding,) = run_preflight(made, {}, open_source=lambda ref, reveal: store).input_stats.values()
     assert (finding.size, len(store.asked)) == (5, 2)
 
 
@@ -92,32 +95,32 @@ def test_one_404_is_not_believed(planned):
 )
 def test_a_token_that_only_the_job_has_is_no_reason_to_refuse(planned, guarded, lines, settings, severity):
     made = planned(f"{lines}input: {{http: {{url: '{guarded}'}}}}\n").plan
-    (problem,) = refusals(made, survey(made, {}), Origin("w.yaml"), settings)
+    (problem,) = check_input_access(made, run_preflight(made, {}), SourceMap("w.yaml"), settings)
     assert problem.severity == severity
 
 
 def test_what_cannot_be_reached_says_why(planned):
     made = planned("input: {http: {url: 'https://a.example/x'}}\n").plan
-    (finding,) = survey(made, {}, open_source=lambda ref, reveal: MemoryStore()).findings.values()
-    assert not finding.reachable
-    assert finding.trouble == "https://a.example/x does not exist"
+    (finding,) = run_preflight(made, {}, open_source=lambda ref, reveal: MemoryBackend()).input_stats.values()
+    assert not finding.is_reachable
+    assert finding.error == "https://a.example/x does not exist"
 
 
 def test_a_source_that_hangs_is_not_waited_for(planned):
     release = threading.Event()
 
-    class Hanging(MemoryStore):
+    class Hanging(MemoryBackend):
         def stat(self, ref):
             release.wait(30)
             raise TransferError("truncated", "too late")
 
     made = planned("input: {http: {url: 'https://a.example/x?secret=1'}}\n").plan
     begin = time.monotonic()
-    (finding,) = survey(made, {}, limit_s=0.2, open_source=lambda ref, reveal: Hanging()).findings.values()
+    (finding,) = run_preflight(made, {}, timeout_s=0.2, open_source=lambda ref, reveal: Hanging()).input_stats.values()
     release.set()
     assert time.monotonic() - begin < 5
-    assert finding.trouble == "gave no answer within 0.2 seconds"
-    assert "secret" not in finding.address
+    assert finding.error == "gave no answer within 0.2 seconds"
+    assert "secret" not in finding.url
 
 
 class Guarded(http.server.BaseHTTPRequestHandler):
@@ -144,12 +147,12 @@ def guarded():
 
 def test_secrets_are_used_for_asking(planned, guarded):
     made = planned(f"input: {{http: {{url: '{guarded}', token: '${{env:T}}'}}}}\n").plan
-    (right,) = survey(made, {"T": "right"}).findings.values()
-    (wrong,) = survey(made, {"T": "wrong"}).findings.values()
-    (missing,) = survey(made, {}).findings.values()
+    (right,) = run_preflight(made, {"T": "right"}).input_stats.values()
+    (wrong,) = run_preflight(made, {"T": "wrong"}).input_stats.values()
+    (missing,) = run_preflight(made, {}).input_stats.values()
     assert right.size == 1234
-    assert (wrong.reachable, missing.reachable) == (False, False)
-    assert "the secret T is not known" in missing.trouble
+    assert (wrong.is_reachable, missing.is_reachable) == (False, False)
+    assert "the secret T is not known" in missing.error
 
 
 STEPS = """\
@@ -168,7 +171,7 @@ def test_an_explanation_of_checks(planned):
         "expect: [{path: a, torch: true}, {path: b, json: {acc: {min: 0.5, max: 1}, loss: {}, top5: {max: 2}}},"
         " {path: c, json: {}}, {path: d, archive: true}]\n"
     ).plan
-    assert explain(made, survey(made, {})).to_data()["expect"] == (
+    assert summarize_plan(made, run_preflight(made, {})).to_data()["expect"] == (
         "a: at least 1 file, a model of torch with finite values",
         "b: at least 1 file, acc ≥ 0.5 and ≤ 1, loss finite, top5 ≤ 2",
         "c: at least 1 file, valid JSON",
@@ -182,7 +185,7 @@ def test_an_explanation_shows_what_a_person_wants_to_know(planned, tmp_path):
         + "matrix: {lr: [1, 2]}\nexpect: [{path: '*.pt', minSize: 1MB, command: check}]\nlimits: {wallTime: 20h}\n"
     )
     made = planned(text, steps=STEPS).plan
-    shown = explain(made, survey(made, {})).to_data()
+    shown = summarize_plan(made, run_preflight(made, {})).to_data()
     assert [(job["id"], job["point"]) for job in shown["jobs"]] == [("0", {"lr": "1"}), ("1", {"lr": "2"})]
     assert [(i["name"], i["size"], i["reachable"], i["jobs"]) for i in shown["inputs"]] == [
         ("input", 100, True, 2),
@@ -212,21 +215,21 @@ def test_an_explanation_shows_what_a_person_wants_to_know(planned, tmp_path):
     ],
 )
 def test_an_archive_that_is_unpacked_on_its_way_takes_no_disk_itself(url, unpack, need, streams):
-    item = Item(url.rpartition("/")[2], (Ref(url),), size=100)
+    item = RemoteFile(url.rpartition("/")[2], (Location(url),), size=100)
     source = Input("", "input", (item,), unpack=unpack)
-    assert disk_need(Job("0", (), Resources(), Limits(), (), inputs=(source,)), Survey()) == need
-    assert may_stream(source, item) is streams  # so the agent does it
+    assert estimate_disk_bytes(Job("0", (), Resources(), Limits(), (), inputs=(source,)), PreflightResult()) == need
+    assert can_unpack_while_downloading(source, item) is streams  # so the agent does it
 
 
 def test_without_a_survey_nothing_is_claimed(planned):
-    shown = explain(planned("input: {http: {url: 'https://a.example/x?sig=abc'}}\n").plan)
+    shown = summarize_plan(planned("input: {http: {url: 'https://a.example/x?sig=abc'}}\n").plan)
     assert shown.inputs[0].reachable is None
     assert shown.disk_bytes is None
     assert "abc" not in str(shown.to_data())
 
 
 def test_a_plan_that_fits_has_no_problems(planned):
-    assert problems_for(planned(steps=STEPS).plan, Machine()) == ()
+    assert check_engine_limits(planned(steps=STEPS).plan, Machine()) == ()
 
 
 @pytest.mark.parametrize(
@@ -243,26 +246,26 @@ def test_a_plan_that_fits_has_no_problems(planned):
     ],
 )
 def test_what_a_machine_does_not_have(planned, machine, severity, says):
-    (problem,) = problems_for(planned(steps=STEPS).plan, machine)
+    (problem,) = check_engine_limits(planned(steps=STEPS).plan, machine)
     assert problem.severity == severity
     assert says in str(problem)
 
 
 def test_a_job_gets_no_more_memory_than_there_is(planned):
     plan = planned(steps=STEPS).plan
-    assert within(plan, Machine()) == plan
+    assert clamp_memory(plan, Machine()) == plan
     small = Machine(memory_mb=100)
-    assert within(plan, small).jobs[0].resources.memory_mb <= 100
-    assert not [p for p in problems_for(within(plan, small), small) if "memory" in p.message]
+    assert clamp_memory(plan, small).jobs[0].resources.memory_mb <= 100
+    assert not [p for p in check_engine_limits(clamp_memory(plan, small), small) if "memory" in p.message]
 
 
 def test_the_switches_make_it_fit(planned):
     made = planned(steps=STEPS, no_gpu=True, no_container=True).plan
-    assert problems_for(made, Machine(gpus=0, containers=False)) == ()
+    assert check_engine_limits(made, Machine(gpus=0, containers=False)) == ()
 
 
 def test_problems_have_the_workflows_lines(planned):
     text = "resources: {tasks: 1, cpusPerTask: 1, memPerCpu: 1, gpus: 1}\nsteps: []\n"
-    origin = load_text(text, "w.yaml").workflow.origin
-    (problem,) = problems_for(planned(steps="steps: []\n").plan, Machine(gpus=0), origin)
+    origin = load_workflow_text(text, "w.yaml").workflow.source_map
+    (problem,) = check_engine_limits(planned(steps="steps: []\n").plan, Machine(gpus=0), origin)
     assert str(problem).startswith("w.yaml:1:59: ")

@@ -2,8 +2,8 @@
 
 import pytest
 
-from packtrain.planner.plan_summary import explain
-from packtrain.planner.preflight import Finding, Survey
+from packtrain.planner.plan_summary import summarize_plan
+from packtrain.planner.preflight import InputStat, PreflightResult
 
 GB = 10**9
 
@@ -12,32 +12,35 @@ def shown(planned, text, size=GB, **more):
     """The inputs as they are shown, each of whose files has this size."""
     made = planned(text, **more).plan
     sources = [source for job in made.jobs for source in job.inputs]
-    keys = [item.sources for source in sources for item in source.items]
+    keys = [item.locations for source in sources for item in source.files]
     keys += [(source.prefix,) for source in sources if source.prefix]
-    return explain(made, Survey({key: Finding(key[0].url, size, 1) for key in keys})).inputs
+    return summarize_plan(made, PreflightResult({key: InputStat(key[0].url, size, 1) for key in keys})).inputs
 
 
 def test_both_ways_of_an_archive(planned):
     (data,) = shown(planned, "limits: {disk: 9GB}\ninput: {http: {url: 'https://h/t.tar'}}\n")
-    stage, stream = data.ways
-    assert (stage.mode, stage.chosen, stage.first_bytes, stage.epoch_bytes, stage.disk_bytes) == (
+    stage, stream = data.mode_costs
+    assert (stage.mode, stage.is_selected, stage.startup_bytes, stage.bytes_per_epoch, stage.disk_bytes) == (
         "stage", True, GB, 0, GB,
     )  # fmt: skip
-    assert (stream.mode, stream.chosen, stream.first_bytes, stream.epoch_bytes, stream.disk_bytes) == (
+    assert (stream.mode, stream.is_selected, stream.startup_bytes, stream.bytes_per_epoch, stream.disk_bytes) == (
         "stream", False, 1 << 20, GB, 0,
     )  # fmt: skip
-    assert stream.keeps
+    assert stream.caches_reads
 
 
 def test_the_one_that_is_chosen(planned):
     (data,) = shown(planned, "input: {http: {url: 'https://h/t.tar'}, mode: stream}\n")
-    assert [(way.mode, way.chosen, way.disk_bytes) for way in data.ways] == [("stage", False, GB), ("stream", True, 0)]
-    assert not data.ways[1].keeps, "nobody said how much disk there is"
+    assert [(way.mode, way.is_selected, way.disk_bytes) for way in data.mode_costs] == [
+        ("stage", False, GB),
+        ("stream", True, 0),
+    ]
+    assert not data.mode_costs[1].caches_reads, "nobody said how much disk there is"
 
 
 def test_what_is_not_known_is_not_told(planned):
     (data,) = shown(planned, "input: {http: {url: 'https://h/t.tar'}, mode: stream}\n", size=None)
-    assert [(way.first_bytes, way.epoch_bytes, way.disk_bytes) for way in data.ways] == [
+    assert [(way.startup_bytes, way.bytes_per_epoch, way.disk_bytes) for way in data.mode_costs] == [
         (None, 0, None),
         (1 << 20, None, 0),
     ]
@@ -49,23 +52,25 @@ def test_what_is_not_known_is_not_told(planned):
 )
 def test_what_cannot_be_streamed_has_no_choice(planned, source):
     (data,) = shown(planned, f"input: {{{source}}}\n")
-    assert data.ways == ()
+    assert data.mode_costs == ()
 
 
 def test_many_shards_are_one_line(planned):
     (data,) = shown(planned, "input: {http: {url: 'https://h/{000..146}.tar'}, mode: stream}\n")
-    assert (data.files, data.size, data.address) == (147, 147 * GB, "https://h/000.tar")
-    assert [way.first_bytes for way in data.ways] == [147 * GB, 1 << 20]
+    assert (data.n_files, data.size, data.url) == (147, 147 * GB, "https://h/000.tar")
+    assert [way.startup_bytes for way in data.mode_costs] == [147 * GB, 1 << 20]
 
 
 def test_trouble_with_one_shard_is_told(planned):
     made = planned("input: {http: {url: 'https://h/{0..1}.tar'}, mode: stream}\n").plan
-    good, bad = (item.sources for item in made.jobs[0].inputs[0].items)
-    found = Survey({good: Finding("g", 5, 1), bad: Finding("b", trouble="it is gone", kind="object_missing")})
-    (data,) = explain(made, found).inputs
-    assert (data.trouble, data.reachable, data.size) == ("it is gone", False, None)
+    good, bad = (item.locations for item in made.jobs[0].inputs[0].files)
+    found = PreflightResult(
+        {good: InputStat("g", 5, 1), bad: InputStat("b", error="it is gone", failure_kind="object_missing")}
+    )
+    (data,) = summarize_plan(made, found).inputs
+    assert (data.error, data.reachable, data.size) == ("it is gone", False, None)
 
 
 def test_a_file_that_several_jobs_share_is_one_line(planned):
     text = "matrix: {lr: [1, 2]}\ninput: {http: {files: ['https://h/a.bin', 'https://h/{lr}.bin']}}\n"
-    assert [(one.address[-5:], one.jobs) for one in shown(planned, text)] == [("a.bin", 2), ("1.bin", 1), ("2.bin", 1)]
+    assert [(one.url[-5:], one.n_jobs) for one in shown(planned, text)] == [("a.bin", 2), ("1.bin", 1), ("2.bin", 1)]

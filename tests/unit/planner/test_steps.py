@@ -6,12 +6,12 @@ import pytest
 
 from packtrain import plan
 from packtrain.errors import UsageError
-from packtrain.planner.containers import image_of
+from packtrain.planner.containers import resolve_image
 from packtrain.planner.module_resolver import split_source
 
 
 def errors(made):
-    return [str(problem) for problem in made.problems if problem.is_error]
+    return [str(problem) for problem in made.diagnostics if problem.is_error]
 
 
 def only(job, line, **options):
@@ -21,12 +21,12 @@ def only(job, line, **options):
 
 def test_defaults_of_a_command_are_the_jobs(job):
     step = only(job, "run: {command: x}")
-    assert step == plan.Step("run-1", plan.Run("x", resources=plan.RunResources(1, 2, 100, 0)))
+    assert step == plan.Step("run-1", plan.RunAction("x", resources=plan.StepResources(1, 2, 100, 0)))
 
 
 def test_resources_beside_run_count_and_those_of_run_win(job):
     step = only(job, "{resources: {gpusPerTask: 1, cpusPerTask: 2}, run: {command: x, resources: {cpusPerTask: 1}}}")
-    assert step.action.resources == plan.RunResources(1, 1, 100, 1)
+    assert step.action.resources == plan.StepResources(1, 1, 100, 1)
 
 
 def test_a_step_may_not_take_more_than_its_job(planned):
@@ -61,12 +61,12 @@ def test_items(job):
 )
 def test_signals_of_launched_steps(job, given, signal):
     launch = only(job, f"launch: {{handleName: h, {given} steps: []}}").action
-    assert launch == plan.Launch("h", signal, ())
+    assert launch == plan.LaunchAction("h", signal, ())
 
 
 def test_conditions_catch_and_finally(job):
     step = only(job, "{name: n, if: '-e x', steps: [], catch: [{run: {command: c}}], finally: [{run: {command: f}}]}")
-    assert (step.name, step.condition, step.action) == ("n", "-e x", plan.Group(()))
+    assert (step.name, step.condition, step.action) == ("n", "-e x", plan.GroupAction(()))
     assert (step.catch[0].action.command, step.finally_[0].action.command) == ("c", "f")
 
 
@@ -81,11 +81,11 @@ def test_conditions_catch_and_finally(job):
     ],
 )
 def test_images(tmp_path, image, registry, made):
-    assert image_of(image, registry, tmp_path) == made
+    assert resolve_image(image, registry, tmp_path) == made
 
 
 def test_an_image_file_is_relative_to_the_workflow(tmp_path):
-    assert image_of("images/a.sif", "r", tmp_path) == str(tmp_path / "images" / "a.sif")
+    assert resolve_image("images/a.sif", "r", tmp_path) == str(tmp_path / "images" / "a.sif")
 
 
 def test_a_container(job):
@@ -106,7 +106,7 @@ def test_without_containers_nothing_has_one(planned):
     assert made.plan.jobs[0].environment.container is None
     assert made.plan.jobs[0].steps[0].action.container is None
     assert made.secrets == {}
-    assert "may not find steps[0].run.workDir /app" in str(made.problems[0])
+    assert "may not find steps[0].run.workDir /app" in str(made.diagnostics[0])
 
 
 @pytest.mark.parametrize("line", ["run: {command: ''}", "run: {command: x, shell: ENTRYPOINT}"])
@@ -133,9 +133,9 @@ IN_IMAGE = "container: {image: a.sif}"
     ],
 )
 def test_gpus_that_no_command_in_an_image_sees(planned, steps, warned):
-    said = [str(problem) for problem in planned(steps=f"steps: {steps}\n").problems]
+    said = [str(problem) for problem in planned(steps=f"steps: {steps}\n").diagnostics]
     assert [("no step takes any" in text and text.startswith("w.yaml:1:")) for text in said] == [True] * warned
-    assert planned(steps=f"steps: {steps}\n", no_gpu=True).problems == ()
+    assert planned(steps=f"steps: {steps}\n", no_gpu=True).diagnostics == ()
     assert planned(steps=f"steps: {steps}\n", no_container=True).problems == ()
 
 
@@ -143,9 +143,9 @@ def test_without_gpus_nothing_asks_for_one(planned):
     resources = "resources: {tasks: 1, cpusPerTask: 1, memPerCpu: 1, gpus: 2, gpu: {minMemory: 24GB}}\n"
     steps = "steps:\n  - run: {command: x, resources: {gpusPerTask: 2}}\n"
     made = planned(resources=resources, steps=steps, no_gpu=True)
-    assert made.problems == ()
+    assert made.diagnostics == ()
     assert made.plan.jobs[0].resources.gpus == 0
-    assert made.plan.jobs[0].resources.gpu == plan.GpuNeeds()
+    assert made.plan.jobs[0].resources.gpu == plan.GpuRequirements()
     assert made.plan.jobs[0].steps[0].action.resources.gpus_per_task == 0
 
 
@@ -280,4 +280,4 @@ def test_what_a_program_leaves_is_collected_from_a_folder_of_its_own(planned):
     assert [(wanted.path, wanted.to) for wanted in action.collect] == [("*", ""), ("a/b", "c")]
     for folder in ("", "workDir: /app, "):
         refused = planned(steps=f"steps: [{{run: {{command: x, {folder}collect: ['*']}}}}]")
-        assert any("needs a workDir below $STORAGE_PATH" in problem.message for problem in refused.problems)
+        assert any("needs a workDir below $STORAGE_PATH" in problem.message for problem in refused.diagnostics)

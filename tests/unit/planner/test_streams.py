@@ -6,14 +6,14 @@ import tarfile
 import pytest
 
 from packtrain import plan
-from packtrain.indexing import obtain
-from packtrain.plan.stream_config import Given
+from packtrain.indexing import get_or_build_index
+from packtrain.plan.stream_config import StreamConfig
 from packtrain.planner import plan_summary, stream_planner
-from packtrain.spec.load import load_text
-from packtrain.stream.job_config import given
-from packtrain.stream.samples import Samples
-from packtrain.transfer.backends.file import FileStore
-from testbed.http_server import Origin
+from packtrain.spec.load import load_workflow_text
+from packtrain.stream.job_config import open_job_stream
+from packtrain.stream.samples import StreamingSamples
+from packtrain.transfer.backends.file import FileBackend
+from testbed.http_server import HttpServer
 
 S3 = "{region: r, bucketUrl: 's3://b', path: '%s', endpointUrl: 'https://s3.example/'}"
 AROUND = "resources: {tasks: 1, cpusPerTask: 1, memPerCpu: 1, gpus: 0}\nsteps: [{run: {command: 'true'}}]\n"
@@ -24,7 +24,7 @@ def texts(problems, errors=True):
 
 
 def addresses(source):
-    return source.prefix.url if source.prefix else [[ref.url for ref in item.sources] for item in source.items]
+    return source.prefix.url if source.prefix else [[ref.url for ref in item.sources] for item in source.files]
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_what_an_address_means(job, text, means):
 @pytest.mark.parametrize("source", ["http: {url: 'https://h/%s'}", "osdf: {path: '/%s'}", f"s3: {S3}"])
 def test_what_is_compressed_is_refused_with_a_remedy(planned, source, name):
     path = f"/{name}" if source.startswith("s3") else name
-    (message,) = texts(planned(f"input: {{{source % path}, mode: stream}}\n").problems)
+    (message,) = texts(planned(f"input: {{{source % path}, mode: stream}}\n").diagnostics)
     assert message.startswith("w.yaml:2:")
     assert f"{name} is compressed, so that samples cannot be read out of its middle" in message
     assert "use `mode: stage`, or pack it anew as a plain tar" in message
@@ -64,32 +64,32 @@ def test_what_is_compressed_is_refused_with_a_remedy(planned, source, name):
 
 def test_a_digest_that_nobody_will_check_is_a_warning(planned):
     made = planned(f"input: {{http: {{url: 'https://h/t.tar', sha256: {'a' * 64}}}, mode: stream}}\n")
-    assert not made.failed
-    assert "never comes whole: its sha256 is not checked" in texts(made.problems, errors=False)[0]
+    assert not made.has_errors
+    assert "never comes whole: its sha256 is not checked" in texts(made.diagnostics, errors=False)[0]
 
 
 def test_mirrors_with_different_numbers_of_shards(planned):
     made = planned("input: {http: {urls: ['https://a/{0..1}.tar', 'https://b/0.tar']}, mode: stream}\n")
-    assert "mean different numbers of archives" in texts(made.problems)[0]
+    assert "mean different numbers of archives" in texts(made.diagnostics)[0]
 
 
-@pytest.mark.parametrize("key", ["unpack: auto", "nested: true", "delivery: native", "delivery: plugin"])
+@pytest.mark.parametrize("key", ["unpack: auto", "nested: true", "transfer: condor", "transfer: plugin"])
 def test_what_makes_no_sense_together(key):
-    found = load_text(f"{AROUND}inputs: {{data: {{osdf: {{path: /t.tar}}, mode: stream, {key}}}}}\n", "w.yaml")
-    (message,) = texts(found.problems)
+    found = load_workflow_text(f"{AROUND}inputs: {{data: {{osdf: {{path: /t.tar}}, mode: stream, {key}}}}}\n", "w.yaml")
+    (message,) = texts(found.diagnostics)
     assert f"inputs.data.{key.partition(':')[0]} and `mode: stream`: " in message
     assert message.endswith("leave it out")
 
 
-@pytest.mark.parametrize("key", ["unpack: never", "nested: false", "delivery: agent", "delivery: auto"])
+@pytest.mark.parametrize("key", ["unpack: never", "nested: false", "transfer: agent", "delivery: auto"])
 def test_what_says_the_same_twice_is_fine(key):
-    found = load_text(f"{AROUND}inputs: {{data: {{osdf: {{path: /t.tar}}, mode: stream, {key}}}}}\n", "w.yaml")
-    assert texts(found.problems) == []
+    found = load_workflow_text(f"{AROUND}inputs: {{data: {{osdf: {{path: /t.tar}}, mode: stream, {key}}}}}\n", "w.yaml")
+    assert texts(found.diagnostics) == []
 
 
 def test_streamed_data_need_no_disk(planned):
     made = planned("inputs: {data: {osdf: {path: /t.tar}, mode: stream}}\n").plan
-    assert plan_summary.explain(made).disk_bytes == 0
+    assert plan_summary.summarize_plan(made).disk_bytes == 0
 
 
 # From the index to the plan, and from there to the samples
@@ -105,16 +105,16 @@ def served(tmp_path):
                 member = tarfile.TarInfo(f"c{number}/{name}.bin")
                 member.size = 4
                 tar.addfile(member, io.BytesIO(f"{name}{number}xx".encode()))
-    with Origin(tmp_path / "served") as origin:
+    with HttpServer(tmp_path / "served") as origin:
         yield origin
 
 
 def indexed(made, tmp_path):
     """The plan as a run has it, and its one input that is streamed."""
-    (source,) = stream_planner.streamed(made)
-    got = obtain(stream_planner.wish_of(source, str, 1.0), tmp_path / "cache")
+    (source,) = stream_planner.streamed_inputs(made)
+    got = get_or_build_index(stream_planner.make_index_request(source, str, 1.0), tmp_path / "cache")
     run = tmp_path / "run"
-    complete = stream_planner.with_indexes(made, {source: got.index}, run)
+    complete = stream_planner.add_indexes(made, {source: got.index}, run)
     run.mkdir()
     (run / got.index.path.name).write_bytes(got.index.path.read_bytes())
     return complete.jobs[0].inputs[0]
@@ -123,11 +123,11 @@ def indexed(made, tmp_path):
 def samples_of(source, tmp_path):
     """As a program gets them."""
     index = tmp_path / "here"
-    index.write_bytes(FileStore().open(source.index.sources[0]).read(1 << 20))
+    index.write_bytes(FileBackend().open(source.index.locations[0]).read(1 << 20))
     told = tmp_path / "x.packtrain-stream"
-    Given(str(index), tuple(item.sources for item in source.items)).write(told)
-    found, settings = given(told)
-    return [data for data, _ in Samples(found, settings=settings).__getitems__(range(len(found)))]
+    StreamConfig(str(index), tuple(item.sources for item in source.files)).write(told)
+    found, settings = open_job_stream(told)
+    return [data for data, _ in StreamingSamples(found, settings=settings).__getitems__(range(len(found)))]
 
 
 EVERYTHING = [f"{name}{number}xx".encode() for number in range(3) for name in "ab"]
@@ -136,8 +136,8 @@ EVERYTHING = [f"{name}{number}xx".encode() for number in range(3) for name in "a
 def test_shards(planned, served, tmp_path):
     text = f"inputs: {{data: {{http: {{url: '{served.url}/part-{{0..2}}.tar', headers: {{X: y}}}}, mode: stream}}}}\n"
     source = indexed(planned(text).plan, tmp_path)
-    assert [item.name for item in source.items] == ["part-0.tar", "part-1.tar", "part-2.tar"]
-    assert all(item.sources[0].headers == (plan.Header("X", "y"),) for item in source.items)
+    assert [item.name for item in source.files] == ["part-0.tar", "part-1.tar", "part-2.tar"]
+    assert all(item.locations[0].headers == (plan.HttpHeader("X", "y"),) for item in source.files)
     assert source.index.name == "part-0.tar.packtrain-index"
     assert source.index.size and source.prefix is None
     assert samples_of(source, tmp_path) == EVERYTHING
@@ -145,7 +145,7 @@ def test_shards(planned, served, tmp_path):
 
 def test_a_folder_of_tars_becomes_its_tars(planned, served, tmp_path):
     source = indexed(planned(f"input: {{file: {{path: {served.folder}}}, mode: stream}}\n").plan, tmp_path)
-    assert [item.sources[0].url for item in source.items] == [
+    assert [item.locations[0].url for item in source.files] == [
         (served.folder / f"part-{number}.tar").as_uri() for number in range(3)
     ]
     assert source.index.name == "served.packtrain-index"
@@ -158,21 +158,21 @@ def test_a_folder_of_files_stays_a_folder(planned, tmp_path):
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_bytes(name.encode())
     source = indexed(planned(f"input: {{file: {{path: {tmp_path / 'files'}}}, mode: stream}}\n").plan, tmp_path)
-    assert [item.sources[0].url for item in source.items] == [(tmp_path / "files").as_uri() + "/"]
+    assert [item.locations[0].url for item in source.files] == [(tmp_path / "files").as_uri() + "/"]
     assert samples_of(source, tmp_path) == [b"a", b"b", b"c"]
 
 
 def test_mirrors_are_asked_in_their_order(planned, served, tmp_path):
     urls = [f"{served.url}/part-0.tar", f"{served.url}/part-0.tar?again"]
     source = indexed(planned(f"input: {{http: {{urls: {urls}}}, mode: stream}}\n").plan, tmp_path)
-    assert [ref.url for ref in source.items[0].sources] == urls
+    assert [ref.url for ref in source.files[0].locations] == urls
 
 
 def test_jobs_that_stream_the_same_share_an_index(planned):
     made = planned("matrix: {lr: [1, 2]}\ninput: {osdf: {path: /t.tar}, mode: stream}\n").plan
-    assert len(made.jobs) == 2 and len(stream_planner.streamed(made)) == 1
+    assert len(made.jobs) == 2 and len(stream_planner.streamed_inputs(made)) == 1
     other = planned("matrix: {lr: [1, 2]}\ninput: {osdf: {path: '/{lr}.tar'}, mode: stream}\n").plan
-    assert len(stream_planner.streamed(other)) == 2
+    assert len(stream_planner.streamed_inputs(other)) == 2
 
 
 def test_a_plan_with_an_index_survives_its_own_form(planned, served, tmp_path):

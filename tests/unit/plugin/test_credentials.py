@@ -5,7 +5,7 @@ import json
 import pytest
 
 from packtrain.errors import FailedError
-from packtrain.plugin.job_credentials import Access
+from packtrain.plugin.job_credentials import JobCredentials
 
 
 @pytest.fixture
@@ -17,30 +17,30 @@ def creds(tmp_path):
 
 
 def test_a_plain_address_has_no_token(creds):
-    ref = Access(creds).ref("HTTPS://host/a%20b?x=1")
+    ref = JobCredentials(creds).location_from_url("HTTPS://host/a%20b?x=1")
     assert (ref.url, ref.token) == ("https://host/a%20b?x=1", None)
 
 
 @pytest.mark.parametrize(("name", "token"), [("chtc.mine", "t0ken"), ("scitokens", "j.w.t")])
 def test_a_name_before_the_scheme_is_that_of_a_credential(creds, name, token):
-    access = Access(creds)
-    ref = access.ref(f"{name}+osdf:///a/b")
+    access = JobCredentials(creds)
+    ref = access.location_from_url(f"{name}+osdf:///a/b")
     assert ref.url == "osdf:///a/b"
-    assert access.reveal(ref.token) == token
+    assert access.resolve_secret(ref.token) == token
 
 
 def test_a_credential_is_read_anew(creds, tmp_path):
-    access = Access(creds)
-    ref = access.ref("chtc.mine+https://host/x")
-    access.reveal(ref.token)
+    access = JobCredentials(creds)
+    ref = access.location_from_url("chtc.mine+https://host/x")
+    access.resolve_secret(ref.token)
     (tmp_path / "chtc_mine.use").write_text("renewed")
-    assert access.reveal(ref.token) == "renewed"
+    assert access.resolve_secret(ref.token) == "renewed"
 
 
 def test_one_that_is_not_there_is_said(creds):
-    access = Access(creds)
+    access = JobCredentials(creds)
     with pytest.raises(FailedError, match="use_oauth_services") as error:
-        access.reveal(access.ref("none+https://host/x").token)
+        access.resolve_secret(access.location_from_url("none+https://host/x").token)
     assert error.value.kind == "secret_missing"
 
 
@@ -55,20 +55,24 @@ def test_one_that_is_not_there_is_said(creds):
     ],
 )
 def test_the_forms_of_s3(url, bucket_url, endpoint, region):
-    ref = Access({}).ref(url)
+    ref = JobCredentials({}).location_from_url(url)
     assert (ref.url, ref.s3.endpoint, ref.s3.region, ref.s3.access_key) == (bucket_url, endpoint, region, None)
 
 
 def test_keys_of_s3_come_from_the_environment_or_a_credential(creds):
-    access = Access({**creds, "AWS_ACCESS_KEY_ID": "EK", "AWS_SECRET_ACCESS_KEY": "ES"})
-    own = access.ref("s3://data/a").s3
-    assert (access.reveal(own.access_key), access.reveal(own.secret_key), own.session_token) == ("EK", "ES", None)
-    given = access.ref("store+s3://data/a").s3
-    assert (access.reveal(given.access_key), access.reveal(given.secret_key)) == ("AK", "SK")
+    access = JobCredentials({**creds, "AWS_ACCESS_KEY_ID": "EK", "AWS_SECRET_ACCESS_KEY": "ES"})
+    own = access.location_from_url("s3://data/a").s3
+    assert (access.resolve_secret(own.access_key), access.resolve_secret(own.secret_key), own.session_token) == (
+        "EK",
+        "ES",
+        None,
+    )
+    given = access.location_from_url("store+s3://data/a").s3
+    assert (access.resolve_secret(given.access_key), access.resolve_secret(given.secret_key)) == ("AK", "SK")
 
 
 @pytest.mark.parametrize("url", ["ftp://host/x", "nothing", "file:///etc/passwd", ""])
 def test_others_are_refused(url):
     with pytest.raises(FailedError) as error:
-        Access({}).ref(url)
+        JobCredentials({}).location_from_url(url)
     assert error.value.kind == "unsupported"

@@ -11,33 +11,33 @@ import pytest
 
 from packtrain import recipes
 from packtrain.errors import NotFoundError, UsageError
-from packtrain.spec.load import load
+from packtrain.spec.load import load_workflow_file
 
 FILES = ("workflow.yaml", "README.md", "train.py")
 
 
 def test_names_and_descriptions():
-    assert recipes.names() == ("cifar10-dla", "cifar10-resnet", "imagenet-resnet50", "minimal", "mnist-cnn")
+    assert recipes.list_names() == ("cifar10-dla", "cifar10-resnet", "imagenet-resnet50", "minimal", "mnist-cnn")
     assert recipes.describe("cifar10-resnet").startswith("A ResNet on CIFAR-10")
 
 
-@pytest.mark.parametrize("name", recipes.names())
+@pytest.mark.parametrize("name", recipes.list_names())
 def test_every_recipe_is_a_valid_workflow(tmp_path, name):
-    recipes.copy_out(name, tmp_path, schema_text="{}")
-    loaded = load(tmp_path / "workflow.yaml")
-    assert loaded.workflow is not None and loaded.problems == ()
+    recipes.copy_to(name, tmp_path, schema_text="{}")
+    loaded = load_workflow_file(tmp_path / "workflow.yaml")
+    assert loaded.workflow is not None and loaded.diagnostics == ()
     assert loaded.workflow.name == name
 
 
 def test_copies_the_files_as_they_are(tmp_path):
-    made = recipes.copy_out("cifar10-resnet", tmp_path / "new" / "folder")
+    made = recipes.copy_to("cifar10-resnet", tmp_path / "new" / "folder")
     assert sorted(path.name for path in made) == sorted(FILES)
     original = Path(recipes.__file__).parent / "cifar10-resnet"
     assert all((tmp_path / "new/folder" / f).read_bytes() == (original / f).read_bytes() for f in FILES)
 
 
 def test_the_schema_lies_where_the_first_line_says(tmp_path):
-    made = recipes.copy_out("minimal", tmp_path, schema_text='{"title": "w"}')
+    made = recipes.copy_to("minimal", tmp_path, schema_text='{"title": "w"}')
     first = (tmp_path / "workflow.yaml").read_text().splitlines()[0]
     prefix, _, path = first.partition("$schema=")
     assert prefix == "# yaml-language-server: "
@@ -49,7 +49,7 @@ def test_the_schema_lies_where_the_first_line_says(tmp_path):
 def test_overwrites_nothing(tmp_path, existing):
     (tmp_path / existing).write_text("mine")
     with pytest.raises(UsageError, match=rf"already has {existing}, and nothing was overwritten"):
-        recipes.copy_out("cifar10-resnet", tmp_path, schema_text="{}")
+        recipes.copy_to("cifar10-resnet", tmp_path, schema_text="{}")
     assert [path.name for path in tmp_path.iterdir()] == [existing]
     assert (tmp_path / existing).read_text() == "mine"
 
@@ -57,7 +57,7 @@ def test_overwrites_nothing(tmp_path, existing):
 def test_a_dangling_link_is_not_overwritten_either(tmp_path):
     (tmp_path / "train.py").symlink_to("nowhere")
     with pytest.raises(UsageError, match=r"train\.py"):
-        recipes.copy_out("cifar10-resnet", tmp_path)
+        recipes.copy_to("cifar10-resnet", tmp_path)
 
 
 def test_an_unknown_recipe_is_answered_with_the_known_ones():

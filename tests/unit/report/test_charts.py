@@ -13,19 +13,19 @@ from hypothesis import strategies as st
 from PIL import Image, ImageFont
 
 from packtrain.report import number_format
-from packtrain.report.analysis.statistics import figures_of
-from packtrain.report.analysis.time_accounting import Share
+from packtrain.report.analysis.statistics import compute_stats
+from packtrain.report.analysis.time_accounting import TimeUse
 from packtrain.report.charts import lost_transfers, palette, timeline
 from packtrain.report.charts.canvas import png, scales
-from packtrain.report.charts.canvas.axes import settled
-from packtrain.report.charts.canvas.drawing import Drawing, Tiles, Words, fitted, width_of
-from packtrain.report.charts.canvas.svg import svg_of
-from packtrain.report.charts.catalog import pictures_of
-from packtrain.report.charts.palette import EXECUTE, THROWN_AWAY
-from packtrain.report.history import Attempt, Category, History, Job, Outcome, Phase, Span
-from packtrain.report.readers.training_curves import Curve, Curves
-from tests.support.histories import random_history
-from tests.support.history_strategies import HOSTILE, histories
+from packtrain.report.charts.canvas.axes import spread_positions
+from packtrain.report.charts.canvas.drawing import Drawing, RectMarks, TextMark, shorten_to_width, text_width
+from packtrain.report.charts.canvas.svg import to_svg
+from packtrain.report.charts.catalog import build_charts
+from packtrain.report.charts.palette import EXECUTE, WASTED_TRANSFER
+from packtrain.report.history import ExecutionRecord, FailureCategory, JobHistory, JobRecord, Outcome, Phase, PhaseSpan
+from packtrain.report.readers.training_curves import TrainingCurve, TrainingCurves
+from tests.support.histories import make_random_history
+from tests.support.history_strategies import HOSTILE_TEXT, job_histories
 
 unhurried = settings(deadline=None)  # on a machine that is busy
 ALL = {"hours", "timeline", "completion", "stalls", "failures", "sites", "site-hours", "transfers"}
@@ -33,8 +33,8 @@ ALL = {"hours", "timeline", "completion", "stalls", "failures", "sites", "site-h
 
 @lru_cache
 def gallery(jobs, absolute=True, seed=0):
-    history = random_history(jobs, seed, absolute=absolute)
-    return pictures_of(history, figures_of(history), training(min(jobs, 30)))
+    history = make_random_history(jobs, seed, absolute=absolute)
+    return build_charts(history, compute_stats(history), training(min(jobs, 30)))
 
 
 def training(jobs):
@@ -42,7 +42,9 @@ def training(jobs):
         {"loss": tuple((s, 90 / (s + n + 1)) for s in range(50)), "accuracy": ((0, 0.1), (49, n / 40))}
         for n in range(jobs)
     ]
-    return Curves("run", "step", tuple(Curve(str(n), f"lr {n}", "succeeded", line) for n, line in enumerate(lines)))
+    return TrainingCurves(
+        "run", "step", tuple(TrainingCurve(str(n), f"lr {n}", "succeeded", line) for n, line in enumerate(lines))
+    )
 
 
 def drawings(pictures):
@@ -50,7 +52,7 @@ def drawings(pictures):
 
 
 def words_of(drawing):
-    return [mark for mark in drawing.marks if isinstance(mark, Words)]
+    return [mark for mark in drawing.marks if isinstance(mark, TextMark)]
 
 
 def overlaps(one, other):
@@ -82,7 +84,7 @@ def test_labels_never_collide_and_stay_on_the_sheet(jobs, absolute):
 @pytest.mark.parametrize("jobs", [0, 1, 10, 1000])
 def test_every_picture_is_valid_xml_of_plain_shapes(jobs):
     for _, drawing in drawings(gallery(jobs)):
-        found = {element.tag.rpartition("}")[2] for element in ElementTree.fromstring(svg_of(drawing, "what")).iter()}
+        found = {element.tag.rpartition("}")[2] for element in ElementTree.fromstring(to_svg(drawing, "what")).iter()}
         assert found <= {"svg", "path", "rect", "text", "title"}
 
 
@@ -93,33 +95,39 @@ def test_which_pictures_there_are():
 
 
 @settings(max_examples=30, deadline=None)
-@given(histories())
+@given(job_histories())
 def test_of_any_history_pictures_can_be_drawn(history):
-    for name, drawing in drawings(pictures_of(history, figures_of(history))):
-        ElementTree.fromstring(svg_of(drawing, HOSTILE))
+    for name, drawing in drawings(build_charts(history, compute_stats(history))):
+        ElementTree.fromstring(to_svg(drawing, HOSTILE_TEXT))
         assert collisions(drawing) == [], name
         assert all(
             math.isfinite(number)
             for mark in drawing.marks
-            if isinstance(mark, Tiles)
+            if isinstance(mark, RectMarks)
             for b in mark.boxes
             for number in b
         )
         assert all(
-            box[2] >= 0 and box[3] >= 0 for mark in drawing.marks if isinstance(mark, Tiles) for box in mark.boxes
+            box[2] >= 0 and box[3] >= 0 for mark in drawing.marks if isinstance(mark, RectMarks) for box in mark.boxes
         )
 
 
 def test_a_name_cannot_become_a_script():
-    span = Span(Phase.EXECUTE, 0, 100)
-    job = Job(
-        HOSTILE, (Attempt(1, (span,), Outcome.FAILED, HOSTILE, HOSTILE, HOSTILE, Category.PROGRAM),), Outcome.FAILED
+    span = PhaseSpan(Phase.EXECUTE, 0, 100)
+    job = JobRecord(
+        HOSTILE_TEXT,
+        (
+            ExecutionRecord(
+                1, (span,), Outcome.FAILED, HOSTILE_TEXT, HOSTILE_TEXT, HOSTILE_TEXT, FailureCategory.PROGRAM
+            ),
+        ),
+        Outcome.FAILED,
     )
-    history = History(HOSTILE, "log", (job,))
-    pictures = pictures_of(history, figures_of(history))
+    history = JobHistory(HOSTILE_TEXT, "log", (job,))
+    pictures = build_charts(history, compute_stats(history))
     assert pictures
     for _, drawing in drawings(pictures):
-        for element in ElementTree.fromstring(svg_of(drawing, HOSTILE)).iter():
+        for element in ElementTree.fromstring(to_svg(drawing, HOSTILE_TEXT)).iter():
             assert element.tag.rpartition("}")[2] in {"svg", "path", "rect", "text", "title"}
             assert not [name for name in element.attrib if name.startswith("on") or "href" in name]
 
@@ -128,43 +136,50 @@ def test_a_name_cannot_become_a_script():
 
 
 def area(drawing, paint):
-    boxes = [box for mark in drawing.marks if isinstance(mark, Tiles) and mark.paint is paint for box in mark.boxes]
+    boxes = [box for mark in drawing.marks if isinstance(mark, RectMarks) and mark.color is paint for box in mark.boxes]
     return sum(width for _, _, width, height in boxes if height != width)  # swatches of legends are squares
 
 
 def test_the_time_line_is_as_long_as_the_accounts_say():
-    history = random_history(30, seed=3)
-    figures = figures_of(history)
-    drawing = timeline.draw_timeline(timeline.rows_of(history), 1040)
-    compute, lost = figures.shares[Share.COMPUTE], figures.shares[Share.THROWN_AWAY]
-    assert area(drawing, THROWN_AWAY) / area(drawing, EXECUTE) == pytest.approx(lost / compute, rel=0.02)
+    history = make_random_history(30, seed=3)
+    figures = compute_stats(history)
+    drawing = timeline.draw_timeline(timeline.build_timeline_rows(history), 1040)
+    compute, lost = figures.time_use_s[TimeUse.USEFUL_COMPUTE], figures.time_use_s[TimeUse.WASTED_TRANSFER]
+    assert area(drawing, WASTED_TRANSFER) / area(drawing, EXECUTE) == pytest.approx(lost / compute, rel=0.02)
 
 
 def test_a_transfer_that_was_thrown_away_is_not_drawn_like_one_of_use():
-    spans = (Span(Phase.TRANSFER_IN, 0, 3600),)
-    again = (Span(Phase.TRANSFER_IN, 4000, 5000), Span(Phase.EXECUTE, 5000, 9000))
-    attempts = (Attempt(1, spans, Outcome.FAILED, category=Category.TRANSFER), Attempt(2, again, Outcome.SUCCEEDED))
-    row = timeline.rows_of(History("x", "log", (Job("1", attempts, Outcome.SUCCEEDED, 0, 9000),))).shown[0]
-    assert [piece.paint.name for piece in row.pieces] == ["thrown-away", "transfer", "execute"]
-    assert timeline.told(row, row.pieces[0]) == "1 · attempt 1 · transfer thrown away 1 h"
+    spans = (PhaseSpan(Phase.TRANSFER_IN, 0, 3600),)
+    again = (PhaseSpan(Phase.TRANSFER_IN, 4000, 5000), PhaseSpan(Phase.EXECUTE, 5000, 9000))
+    attempts = (
+        ExecutionRecord(1, spans, Outcome.FAILED, category=FailureCategory.TRANSFER),
+        ExecutionRecord(2, again, Outcome.SUCCEEDED),
+    )
+    row = timeline.build_timeline_rows(
+        JobHistory("x", "log", (JobRecord("1", attempts, Outcome.SUCCEEDED, 0, 9000),))
+    ).rows[0]
+    assert [piece.color.name for piece in row.bars] == ["thrown-away", "transfer", "execute"]
+    assert timeline.format_tooltip(row, row.bars[0]) == "1 · attempt 1 · transfer thrown away 1 h"
 
 
 def test_thousands_of_jobs_are_thinned_and_the_caption_says_so():
-    history = random_history(2500)
-    figures = figures_of(history)
-    pictures = {picture.name: picture for picture in pictures_of(history, figures)}
+    history = make_random_history(2500)
+    figures = compute_stats(history)
+    pictures = {picture.name: picture for picture in build_charts(history, figures)}
     assert "Of 2,500 jobs every third is shown." in pictures["timeline"].caption
     assert "jobs every third is shown." in pictures["completion"].caption
     assert "250 jobs of a site are shown" in pictures["sites"].caption
     assert "2,500" in [mark.text for mark in words_of(pictures["timeline"].wide)]
-    assert any(mark.text.startswith(f"{figures.succeeded:,} jobs") for mark in words_of(pictures["completion"].wide))
-    assert sum(len(svg_of(drawing)) for _, drawing in drawings(pictures.values())) < 1_500_000
+    assert any(
+        mark.text.startswith(f"{figures.succeeded_jobs:,} jobs") for mark in words_of(pictures["completion"].wide)
+    )
+    assert sum(len(to_svg(drawing)) for _, drawing in drawings(pictures.values())) < 1_500_000
 
 
 def test_few_jobs_that_lost_most_are_counted():
-    assert lost_transfers.few_of([("a", 80.0), ("b", 10.0), ("c", 10.0)]) == 1
-    assert lost_transfers.few_of([("a", 50.0), ("b", 30.0), ("c", 20.0)]) == 2
-    assert lost_transfers.few_of([]) == 0
+    assert lost_transfers.count_majority([("a", 80.0), ("b", 10.0), ("c", 10.0)]) == 1
+    assert lost_transfers.count_majority([("a", 50.0), ("b", 30.0), ("c", 20.0)]) == 2
+    assert lost_transfers.count_majority([]) == 0
 
 
 def test_few_jobs_are_named_and_many_are_counted():
@@ -186,24 +201,24 @@ def test_few_jobs_are_named_and_many_are_counted():
     st.booleans(),
 )
 def test_words_are_never_wider_than_the_room_that_they_are_given(text, bold):
-    font = ImageFont.truetype(str(png._fonts() / ("DejaVuSans-Bold.ttf" if bold else "DejaVuSans.ttf")), 100)
-    assert font.getlength(text) <= width_of(text, 100, bold) + 1
+    font = ImageFont.truetype(str(png._font_dir() / ("DejaVuSans-Bold.ttf" if bold else "DejaVuSans.ttf")), 100)
+    assert font.getlength(text) <= text_width(text, 100, bold) + 1
 
 
 @unhurried
 @given(st.text(max_size=60), st.floats(0, 200))
 def test_names_are_cut_to_their_room(text, room):
-    assert width_of(fitted(text, room)) <= room or fitted(text, room) == ""
+    assert text_width(shorten_to_width(text, room)) <= room or shorten_to_width(text, room) == ""
 
 
 def test_the_middle_of_a_long_name_goes():
-    assert fitted("gpu-node-17.cluster.example.org", 120) == "gpu-node…ple.org"
+    assert shorten_to_width("gpu-node-17.cluster.example.org", 120) == "gpu-node…ple.org"
 
 
 @unhurried
 @given(st.lists(st.floats(0, 100), max_size=6))
 def test_labels_settle_apart_within_their_range(places):
-    spots = settled(places, 15.0, 0.0, 100.0)
+    spots = spread_positions(places, 15.0, 0.0, 100.0)
     assert all(later - sooner >= 15.0 - 1e-6 for sooner, later in zip(sorted(spots), sorted(spots)[1:], strict=False))
     assert all(-1e-6 <= spot <= 100.0 + 1e-6 for spot in spots)
 
@@ -234,14 +249,14 @@ def test_values_beside_a_logarithmic_axis_enclose_the_range(low, times):
      (17845, "4 h 57 min"), (130000, "36 h 7 min"), (3600 * 761, "761 h"), (86400 * 500, "500 d")],
 )  # fmt: skip
 def test_times_in_words(seconds, told):
-    assert number_format.time_words(seconds) == told
+    assert number_format.format_duration_coarse(seconds) == told
 
 
 @pytest.mark.parametrize(
     ("share", "told"), [(0, "0%"), (0.0004, "<0.1%"), (0.012, "1.2%"), (0.444, "44%"), (1, "100%")]
 )
 def test_parts_in_words(share, told):
-    assert number_format.percent_words(share) == told
+    assert number_format.format_percent(share) == told
 
 
 # Files
@@ -249,7 +264,7 @@ def test_parts_in_words(share, told):
 
 def test_a_png_has_twice_the_pixels_and_leaves_nothing_else(tmp_path):
     drawing = Drawing(200, 100)
-    drawing.tile((0, 0, 50, 50), EXECUTE)
+    drawing.rect((0, 0, 50, 50), EXECUTE)
     png.save_png(drawing, "Title", tmp_path / "a.png")
     image = Image.open(tmp_path / "a.png").convert("RGB")
     assert [path.name for path in tmp_path.iterdir()] == ["a.png"]
@@ -297,13 +312,15 @@ def lab(colour, seen):
 @pytest.mark.parametrize("eyes", SEEN_BY)
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_the_colour_blind_can_tell_meanings_apart(eyes, theme):
-    seen = {paint.name: lab(getattr(paint, theme), SEEN_BY[eyes]) for paint in (*palette.SECONDS, palette.PAPER)}
+    seen = {
+        paint.name: lab(getattr(paint, theme), SEEN_BY[eyes]) for paint in (*palette.TIME_COLORS, palette.BACKGROUND)
+    }
     near = {(a, b): math.dist(seen[a], seen[b]) for a, b in combinations(seen, 2)}
     assert {pair: round(distance) for pair, distance in near.items() if distance < 12} == {}
 
 
 def test_each_meaning_has_one_colour():
-    assert len({paint.name for paint in palette.EVERY}) == len(palette.EVERY)
-    assert set(palette.OF_SHARE) == set(Share)
-    assert set(palette.OF_CATEGORY) == set(Category)
-    assert all(palette.of_piece(phase, share) for phase in Phase for share in (None, *Share))
+    assert len({paint.name for paint in palette.ALL_COLORS}) == len(palette.ALL_COLORS)
+    assert set(palette.COLOR_BY_TIME_USE) == set(TimeUse)
+    assert set(palette.COLOR_BY_CATEGORY) == set(FailureCategory)
+    assert all(palette.color_of(phase, share) for phase in Phase for share in (None, *TimeUse))

@@ -11,15 +11,24 @@ from html.parser import HTMLParser
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from packtrain.report.analysis.findings import Finding, findings_of
-from packtrain.report.analysis.statistics import figures_of
+from packtrain.report.analysis.findings import Insight, find_insights
+from packtrain.report.analysis.statistics import compute_stats
 from packtrain.report.analysis.time_accounting import USEFUL
-from packtrain.report.charts.palette import EVERY
-from packtrain.report.history import Attempt, Category, History, Job, Outcome, Phase, Problem, Span
+from packtrain.report.charts.palette import ALL_COLORS
+from packtrain.report.history import (
+    ExecutionRecord,
+    FailureCategory,
+    JobHistory,
+    JobRecord,
+    Outcome,
+    Phase,
+    PhaseSpan,
+    ReadProblem,
+)
 from packtrain.report.page import sections, tables, write_page
-from packtrain.report.page.render import DARK
-from tests.support.histories import random_history
-from tests.support.history_strategies import HOSTILE, histories
+from packtrain.report.page.render import DARK_THEME
+from tests.support.histories import make_random_history
+from tests.support.history_strategies import HOSTILE_TEXT, job_histories
 
 
 class Parsed(HTMLParser):
@@ -49,14 +58,16 @@ class Parsed(HTMLParser):
 
 
 def written(history, folder, findings=None, **more):
-    figures = figures_of(history)
-    path = write_page(history, figures, findings_of(history, figures) if findings is None else findings, folder, **more)
+    figures = compute_stats(history)
+    path = write_page(
+        history, figures, find_insights(history, figures) if findings is None else findings, folder, **more
+    )
     return path.read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
 def thousand(tmp_path_factory):
-    return written(random_history(1000), tmp_path_factory.mktemp("page"), pngs=False)
+    return written(make_random_history(1000), tmp_path_factory.mktemp("page"), write_pngs=False)
 
 
 def test_it_asks_for_nothing(thousand):
@@ -86,14 +97,18 @@ def test_a_thousand_jobs_make_a_small_page(thousand):
 
 
 def hostile():
-    span = (Span(Phase.TRANSFER_IN, 0, 60), Span(Phase.EXECUTE, 60, 100))
-    bad = Attempt(1, span, Outcome.FAILED, HOSTILE, HOSTILE, HOSTILE, Category.PROGRAM)
-    jobs = tuple(Job(f"{HOSTILE}{n}", (bad,), Outcome.FAILED, 0.0, 100.0, reason=HOSTILE) for n in range(20))
-    return History(HOSTILE, HOSTILE, jobs, (Problem(HOSTILE, 3, HOSTILE),), 2, (HOSTILE,))
+    span = (PhaseSpan(Phase.TRANSFER_IN, 0, 60), PhaseSpan(Phase.EXECUTE, 60, 100))
+    bad = ExecutionRecord(1, span, Outcome.FAILED, HOSTILE_TEXT, HOSTILE_TEXT, HOSTILE_TEXT, FailureCategory.PROGRAM)
+    jobs = tuple(
+        JobRecord(f"{HOSTILE_TEXT}{n}", (bad,), Outcome.FAILED, 0.0, 100.0, reason=HOSTILE_TEXT) for n in range(20)
+    )
+    return JobHistory(
+        HOSTILE_TEXT, HOSTILE_TEXT, jobs, (ReadProblem(HOSTILE_TEXT, 3, HOSTILE_TEXT),), 2, (HOSTILE_TEXT,)
+    )
 
 
 def test_names_and_reasons_cannot_become_parts_of_the_page(tmp_path):
-    page = Parsed(written(hostile(), tmp_path, [Finding(HOSTILE, 1.0), Finding(HOSTILE, 0.5)]))
+    page = Parsed(written(hostile(), tmp_path, [Insight(HOSTILE_TEXT, 1.0), Insight(HOSTILE_TEXT, 0.5)]))
     assert len(page.all("script")) == 1
     assert not page.all("img")
     assert not [name for _, attrs in page.tags for name in attrs if name.startswith("on")]
@@ -103,31 +118,31 @@ def test_names_and_reasons_cannot_become_parts_of_the_page(tmp_path):
 
 
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(histories())
+@given(job_histories())
 def test_of_any_history_a_page_can_be_written(tmp_path, history):
-    page = Parsed(written(history, tmp_path, pngs=False))
+    page = Parsed(written(history, tmp_path, write_pngs=False))
     assert len(page.all("script")) == 1
     assert len(page.all("h1")) == 1
 
 
 def test_no_jobs_at_all(tmp_path):
-    page = Parsed(written(History("nothing", "log", ()), tmp_path, []))
+    page = Parsed(written(JobHistory("nothing", "log", ()), tmp_path, []))
     assert "There is nothing to tell yet." in page.text("p")
     assert not page.all("table")
     assert not page.all("figure")
 
 
 def test_what_holds_and_failed_jobs_cost_is_among_the_figures(tmp_path):
-    spans = (Span(Phase.TRANSFER_IN, 0, 900), Span(Phase.EXECUTE, 900, 9900))
-    good = Attempt(1, spans, Outcome.SUCCEEDED, "A")
-    bad = Attempt(1, spans[:1], Outcome.HELD, "A", category=Category.TRANSFER)
-    held = {"outcome": Outcome.HELD, "category": Category.TRANSFER}
+    spans = (PhaseSpan(Phase.TRANSFER_IN, 0, 900), PhaseSpan(Phase.EXECUTE, 900, 9900))
+    good = ExecutionRecord(1, spans, Outcome.SUCCEEDED, "A")
+    bad = ExecutionRecord(1, spans[:1], Outcome.HELD, "A", category=FailureCategory.TRANSFER)
+    held = {"outcome": Outcome.HELD, "category": FailureCategory.TRANSFER}
     jobs = (
-        Job("1", (good,), Outcome.SUCCEEDED),
-        Job("2", (bad,), **held, held_in=Phase.TRANSFER_IN),
-        Job("3", (), **held),
+        JobRecord("1", (good,), Outcome.SUCCEEDED),
+        JobRecord("2", (bad,), **held, held_in_phase=Phase.TRANSFER_IN),
+        JobRecord("3", (), **held),
     )
-    texts = Parsed(written(History("few", "log", jobs), tmp_path, pngs=False)).texts["p"]
+    texts = Parsed(written(JobHistory("few", "log", jobs), tmp_path, pngs=False)).texts["p"]
     cards = [texts[at : at + 3] for at in range(len(texts)) if texts[at] in CARDS]
     assert cards == [
         ["Transfer overhead", "10%", "useful transfer / useful compute"],
@@ -140,20 +155,20 @@ CARDS = ("Transfer overhead", "Lost to failed jobs", "Jobs held for good")
 
 
 def test_sites_are_shown_with_their_spread():
-    figures = figures_of(random_history(200))
-    grid = next(grid for grid in tables.tables_of(random_history(200), figures) if grid.name == "spreads")
+    figures = compute_stats(make_random_history(200))
+    grid = next(grid for grid in tables.build_tables(make_random_history(200), figures) if grid.element_id == "spreads")
     names = [column.name for column in grid.columns]
     found = {row[1].text: dict(zip(names, row, strict=True)) for row in grid.rows[:2]}
-    for what, spread in (("compute", figures.sites[0].compute), ("transfer", figures.sites[0].transfer)):
-        told = [found[what][name].value for name in ("Values", "Shortest", "p25", "Median", "p75")]
-        assert told == [spread.count, spread.low, spread.quarter, spread.median, spread.three_quarters]
-        told = [found[what][name].value for name in ("p95", "Longest", "Mean", "Deviation")]
-        assert told == [spread.p95, spread.high, spread.mean, spread.deviation]
+    for what, spread in (("compute", figures.sites[0].compute_time_s), ("transfer", figures.sites[0].transfer_time_s)):
+        told = [found[what][name].sort_value for name in ("Values", "Shortest", "p25", "Median", "p75")]
+        assert told == [spread.count, spread.minimum, spread.p25, spread.median, spread.p75]
+        told = [found[what][name].sort_value for name in ("p95", "Longest", "Mean", "Deviation")]
+        assert told == [spread.p95, spread.maximum, spread.mean, spread.stdev]
 
 
 def test_two_reports_side_by_side(tmp_path):
-    theirs = replace(figures_of(random_history(30, 2)), name=HOSTILE)
-    text = written(random_history(30, 1, name="new"), tmp_path, pngs=False, against=theirs)
+    theirs = replace(compute_stats(make_random_history(30, 2)), name=HOSTILE_TEXT)
+    text = written(make_random_history(30, 1, name="new"), tmp_path, pngs=False, against=theirs)
     page = Parsed(text)
     assert len(page.all("script")) == 1
     assert "Against " in page.text("h2")
@@ -163,8 +178,8 @@ def test_two_reports_side_by_side(tmp_path):
 
 
 def test_findings_stand_on_top_with_their_figures_marked(tmp_path):
-    found = [Finding("44% of the wallclock went to <transfers>.", 1.0), Finding("13 jobs took 4 h 57 min.", 0.5)]
-    text = written(random_history(3), tmp_path, found)
+    found = [Insight("44% of the wallclock went to <transfers>.", 1.0), Insight("13 jobs took 4 h 57 min.", 0.5)]
+    text = written(make_random_history(3), tmp_path, found)
     assert '<p class="first"><b>44%</b> of the wallclock went to &lt;transfers&gt;.</p>' in text
     assert "<li><b>13\u00a0jobs</b> took <b>4\u00a0h\u00a057\u00a0min</b>.</li>" in text
     assert text.index("44%") < text.index('class="cards"') < text.index("<figure") < text.index("<table")
@@ -172,7 +187,7 @@ def test_findings_stand_on_top_with_their_figures_marked(tmp_path):
 
 def test_files_are_linked_if_they_are_there(tmp_path):
     (tmp_path / "jobs.csv").write_text("job\n")
-    page = Parsed(written(random_history(3), tmp_path))
+    page = Parsed(written(make_random_history(3), tmp_path))
     links = [a["href"] for a in page.all("a") if not a["href"].startswith("#")]
     assert "jobs.csv" in links
     assert "attempts.csv" not in links
@@ -181,14 +196,17 @@ def test_files_are_linked_if_they_are_there(tmp_path):
 
 
 def test_without_pngs_there_are_none(tmp_path):
-    text = written(random_history(3), tmp_path / "made" / "here", pngs=False)
+    text = written(make_random_history(3), tmp_path / "made" / "here", pngs=False)
     assert [path.name for path in (tmp_path / "made" / "here").iterdir()] == ["index.html"]
     assert ".png" not in text
 
 
 def test_what_cannot_be_told_and_what_could_not_be_read_is_said(tmp_path):
     history = replace(
-        random_history(2), untold=("Nobody looked.",), skipped=4, problems=(Problem("a.log", 1200, "cut"),)
+        make_random_history(2),
+        limitations=("Nobody looked.",),
+        n_skipped=4,
+        problems=(ReadProblem("a.log", 1200, "cut"),),
     )
     text = Parsed(written(history, tmp_path, pngs=False)).text("li")
     assert "Nobody looked." in text
@@ -209,19 +227,21 @@ def test_pictures_tell_in_words_what_they_show_and_tables_can_be_reached(thousan
 
 
 def test_of_too_many_jobs_those_that_lost_most_are_in_the_table(monkeypatch):
-    monkeypatch.setattr(tables, "MOST_ROWS", 5)
-    history = random_history(30)
-    figures = figures_of(history)
-    grids = {grid.name: grid for grid in tables.tables_of(history, figures)}
+    monkeypatch.setattr(tables, "MAX_ROWS", 5)
+    history = make_random_history(30)
+    figures = compute_stats(history)
+    grids = {grid.element_id: grid for grid in tables.build_tables(history, figures)}
     assert len(grids["jobs"].rows) == len(grids["attempts"].rows) == 5
-    assert "The 5 jobs that lost most, of 30." in grids["jobs"].html
-    useless = {row.job: row.seconds - sum(row.shares.get(share, 0.0) for share in USEFUL) for row in figures.rows}
+    assert "The 5 jobs that lost most, of 30." in grids["jobs"].to_html
+    useless = {
+        row.job: row.slot_s - sum(row.time_use_s.get(share, 0.0) for share in USEFUL) for row in figures.job_summaries
+    }
     assert [row[0].text for row in grids["jobs"].rows] == sorted(useless, key=useless.get, reverse=True)[:5]
 
 
 def test_jobs_are_told_apart_by_their_point_of_the_matrix(tmp_path):
     points = ({"lr": "0.1", "seed": "7"}, {"lr": "0.01", "seed": "7"})
-    few = random_history(2)
+    few = make_random_history(2)
     jobs = tuple(replace(job, point=point) for job, point in zip(few.jobs, points, strict=True))
     page = Parsed(written(replace(few, jobs=jobs), tmp_path, pngs=False))
     assert "lr 0.01" in page.texts["td"]
@@ -252,8 +272,8 @@ def luminance(colour):
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_words_have_the_contrast_that_people_need(thousand, theme):
     style = Parsed(thousand).text("style")
-    own = dict(re.findall(r"--(\w+): (#\w{6})", style)) if theme == "light" else DARK
-    seen = {paint.name: getattr(paint, theme) for paint in EVERY} | own
+    own = dict(re.findall(r"--(\w+): (#\w{6})", style)) if theme == "light" else DARK_THEME
+    seen = {paint.name: getattr(paint, theme) for paint in ALL_COLORS} | own
     for words in ("ink", "faint", "accent", "good", "bad"):
         for ground in ("paper", "ground", "soft"):
             light, dark = sorted((luminance(seen[words]), luminance(seen[ground])), reverse=True)

@@ -7,13 +7,13 @@ import re
 import pytest
 
 from packtrain.errors import UsageError
-from packtrain.report.charts.training import draw_training
-from packtrain.report.readers.training_curves import Curve, Curves
+from packtrain.report.charts.training import save_training_plot
+from packtrain.report.readers.training_curves import TrainingCurve, TrainingCurves
 
 
 def job(number, losses, accuracies=(), **more):
     lines = {"loss": tuple(enumerate(losses, 1)), "accuracy": tuple(enumerate(accuracies, 1))}
-    return Curve(str(number), f"lr {number}", "succeeded", {k: v for k, v in lines.items() if v}, **more)
+    return TrainingCurve(str(number), f"lr {number}", "succeeded", {k: v for k, v in lines.items() if v}, **more)
 
 
 def words_of(path):
@@ -23,7 +23,7 @@ def words_of(path):
 
 
 def drawn(tmp_path, *jobs, along="step"):
-    draw_training(Curves("run-1", along, jobs), tmp_path / "training.svg", "local")
+    save_training_plot(TrainingCurves("run-1", along, jobs), tmp_path / "training.svg", "local")
     assert os.listdir(tmp_path) == ["training.svg"], "nothing temporary stays"
     return words_of(tmp_path / "training.svg")
 
@@ -47,7 +47,7 @@ def test_of_many_jobs_the_best_the_median_and_the_worst_are_named(tmp_path):
 
 def test_marks_are_explained(tmp_path):
     losses = [2.0 / n for n in range(1, 100)]
-    resumed = job(0, losses, lost={"loss": (((20, 0.2), (21, 0.2)),)}, resumed=(20.0,))
+    resumed = job(0, losses, discarded={"loss": (((20, 0.2), (21, 0.2)),)}, resume_steps=(20.0,))
     words = drawn(tmp_path, resumed, job(1, [2.0, math.nan, math.nan]))
     assert {"lost, done again", "went on here", "loss is not finite from 2 on", "lr 1  nan"} <= set(words)
 
@@ -58,13 +58,15 @@ def test_jobs_that_only_ever_reported_nan(tmp_path):
 
 
 def test_a_training_without_a_loss_and_with_a_metric_of_its_own(tmp_path):
-    words = drawn(tmp_path, Curve("0", "job 0", "running", {"f1_score": ((1, 0.5),), "images_per_s": ((1, 9.0),)}))
+    words = drawn(
+        tmp_path, TrainingCurve("0", "job 0", "running", {"f1_score": ((1, 0.5),), "images_per_s": ((1, 9.0),)})
+    )
     assert "f1 score  0.5" in words
     assert not any("images" in text for text in words)
 
 
 def test_only_a_rate_or_a_learning_rate_is_drawn_too(tmp_path):
-    assert "images per s  9" in drawn(tmp_path, Curve("0", "job 0", "running", {"images_per_s": ((1, 9.0),)}))
+    assert "images per s  9" in drawn(tmp_path, TrainingCurve("0", "job 0", "running", {"images_per_s": ((1, 9.0),)}))
 
 
 def test_names_are_no_formulas(tmp_path):
@@ -72,16 +74,18 @@ def test_names_are_no_formulas(tmp_path):
 
 
 def test_a_long_training_makes_a_small_picture(tmp_path):
-    draw_training(Curves("r", "step", (job(0, [1.0 + n % 7 for n in range(200_000)]),)), tmp_path / "a.svg")
+    save_training_plot(
+        TrainingCurves("r", "step", (job(0, [1.0 + n % 7 for n in range(200_000)]),)), tmp_path / "a.svg"
+    )
     assert (tmp_path / "a.svg").stat().st_size < 300_000
 
 
 @pytest.mark.parametrize(("suffix", "magic"), [(".png", b"\x89PNG"), (".pdf", b"%PDF"), (".svg", b"<?xml")])
 def test_formats(tmp_path, suffix, magic):
-    draw_training(Curves("r", "step", (job(0, [1.0]),)), tmp_path / f"a{suffix}")
+    save_training_plot(TrainingCurves("r", "step", (job(0, [1.0]),)), tmp_path / f"a{suffix}")
     assert (tmp_path / f"a{suffix}").read_bytes().startswith(magic)
 
 
 def test_another_format_is_refused(tmp_path):
     with pytest.raises(UsageError, match=r"a.bmp should end in .png, .svg, .pdf"):
-        draw_training(Curves("r", "step", ()), tmp_path / "a.bmp")
+        save_training_plot(TrainingCurves("r", "step", ()), tmp_path / "a.bmp")

@@ -4,7 +4,7 @@ import textwrap
 
 import pytest
 
-from packtrain.spec.load import load, load_module, load_text
+from packtrain.spec.load import load_module_file, load_workflow_file, load_workflow_text
 
 RESOURCES = "resources: {tasks: 1, cpusPerTask: 1, memPerCpu: 100, gpus: 0}\n"
 STEPS = "steps: [{run: {command: 'true'}}]\n"
@@ -12,18 +12,18 @@ S3 = "region: r, bucketUrl: 's3://b', path: /p, endpointUrl: 'https://s3.example
 
 
 def loaded(text, head=RESOURCES, steps=STEPS):
-    return load_text(head + textwrap.dedent(text) + steps, "w.yaml")
+    return load_workflow_text(head + textwrap.dedent(text) + steps, "w.yaml")
 
 
 def workflow(text="", **keys):
     found = loaded(text, **keys)
-    assert [str(p) for p in found.problems if p.is_error] == []
+    assert [str(p) for p in found.diagnostics if p.is_error] == []
     return found.workflow
 
 
 def messages(text, **keys):
     found = loaded(text, **keys)
-    return [str(problem) for problem in found.problems]
+    return [str(problem) for problem in found.diagnostics]
 
 
 def step_messages(*lines):
@@ -37,9 +37,9 @@ def test_the_smallest_workflow():
 
 
 def test_every_problem_is_reported_at_once_with_its_place():
-    found = load_text("resources: {tasks: 0, cpusPerTask: x, memPerCpu: 1, gpus: 0}\nstep: []\n", "w.yaml")
+    found = load_workflow_text("resources: {tasks: 0, cpusPerTask: x, memPerCpu: 1, gpus: 0}\nstep: []\n", "w.yaml")
     assert found.workflow is None
-    assert [str(problem) for problem in found.problems] == [
+    assert [str(problem) for problem in found.diagnostics] == [
         "w.yaml:1:1: the file needs the key 'steps', which is missing",
         "w.yaml:1:20: resources.tasks should be at least 1, but is 0",
         "w.yaml:1:36: resources.cpusPerTask should be a whole number, but is 'x'",
@@ -54,15 +54,15 @@ def test_a_key_at_the_wrong_level_is_told_where_it_belongs():
 
 
 def test_a_file_that_does_not_exist(tmp_path):
-    (problem,) = load(tmp_path / "none.yaml").problems
+    (problem,) = load_workflow_file(tmp_path / "none.yaml").diagnostics
     assert "cannot be read: No such file or directory" in problem.message
 
 
 @pytest.mark.parametrize("text", ["[]", "3", "null", "text"])
 def test_what_is_no_mapping_at_all(text):
-    found = load_text(text, "w.yaml")
+    found = load_workflow_text(text, "w.yaml")
     assert found.workflow is None
-    assert "should be a mapping" in found.problems[0].message
+    assert "should be a mapping" in found.diagnostics[0].message
 
 
 def test_text_values_keep_the_way_they_were_written():
@@ -161,7 +161,7 @@ def test_short_forms():
         ("count: 100001\n", "count and matrix make more than 100000 jobs; split the run"),
         ("count: 0\n", "count should be at least 1"),
         ("limits: {wallTime: soon}\n", "'soon' is no duration; write for example"),
-        ("limits: {attempts: true}\n", "limits.attempts should be a whole number, but is true"),
+        ("limits: {maxAttempts: true}\n", "limits.maxAttempts should be a whole number, but is true"),
         ("name: ../x\n", "'../x' should be a name of letters"),
         ("virtualNetworks: [{name: n}]\n", "w.yaml:2:1: virtualNetworks is not supported"),
         ("output: {file: {path: '${env:HOME}/x'}}\n", "output.file.path is no place for a secret"),
@@ -170,7 +170,7 @@ def test_short_forms():
 def test_bad_workflows(text, says):
     found = loaded(text)
     assert found.workflow is None
-    assert any(says in str(problem) for problem in found.problems), [str(p) for p in found.problems]
+    assert any(says in str(problem) for problem in found.diagnostics), [str(p) for p in found.diagnostics]
 
 
 @pytest.mark.parametrize(
@@ -250,7 +250,7 @@ def test_harmless_values_of_unsupported_keys_say_nothing():
 
 
 def test_a_checkpoint_needs_an_output_that_lists():
-    assert messages("checkpoint: {path: ckpt.pt, every: 10m}\n") == []
+    assert messages("checkpoint: {path: ckpt.pt, minInterval: 10m}\n") == []
     (message,) = messages("checkpoint: {path: ckpt.pt}\noutput: {http: {url: 'https://h/x'}}\n")
     assert message.startswith("w.yaml:2:1: warning: checkpoint with an http output")
 
@@ -295,21 +295,21 @@ MODULE = "name: m\nsteps:\n"
 
 def module_at(path, text):
     path.write_text(text)
-    return load_module(path)
+    return load_module_file(path)
 
 
 def test_a_module_marks_where_its_users_steps_go(tmp_path):
     found = module_at(tmp_path / "module.yaml", MODULE + "  - {{ .Step.Steps }}\n  - '{{.Step.Steps}}'\n")
-    assert found.problems == ()
+    assert found.diagnostics == ()
     assert [step.name for step in found.module.steps] == ["{{ .Step.Steps }}"] * 2
 
 
 def test_problems_of_a_module_name_its_file(tmp_path):
-    (problem,) = module_at(tmp_path / "module.yaml", MODULE + "  - rum: {command: x}\n").problems
+    (problem,) = module_at(tmp_path / "module.yaml", MODULE + "  - rum: {command: x}\n").diagnostics
     assert str(problem) == f"{tmp_path}/module.yaml:3:5: steps[0] has no key 'rum'; did you mean 'run'?"
 
 
 def test_headers_that_are_no_map_are_a_problem_not_a_crash():
-    loaded = load_text("input: {http: {url: 'http://x/y', headers: ''}}\n", "w.yaml")
+    loaded = load_workflow_text("input: {http: {url: 'http://x/y', headers: ''}}\n", "w.yaml")
     assert loaded.workflow is None
-    assert loaded.problems
+    assert loaded.diagnostics

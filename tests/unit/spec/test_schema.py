@@ -4,17 +4,17 @@ import typing
 
 import pytest
 
-from packtrain.spec.load import load_text
-from packtrain.spec.models.field_types import Model
-from packtrain.spec.models.workflow import Module, Workflow, schema
-from tests.support.paths import ROOT
+from packtrain.spec.load import load_workflow_text
+from packtrain.spec.models.field_types import SpecModel
+from packtrain.spec.models.workflow import Workflow, WorkflowModule, workflow_json_schema
+from tests.support.paths import PROJECT_ROOT
 
-REFERENCE = ROOT / "docs" / "reference" / "workflow.md"
+REFERENCE = PROJECT_ROOT / "docs" / "reference" / "workflow.md"
 
 
 def models_below(annotation, found):
     """Every model that an annotation leads to."""
-    if typing.get_origin(annotation) is None and isinstance(annotation, type) and issubclass(annotation, Model):
+    if typing.get_origin(annotation) is None and isinstance(annotation, type) and issubclass(annotation, SpecModel):
         if annotation not in found:
             found.add(annotation)
             for field in annotation.model_fields.values():
@@ -25,7 +25,7 @@ def models_below(annotation, found):
     return found
 
 
-MODELS = sorted(models_below(Workflow, set()) | models_below(Module, set()), key=lambda model: model.__name__)
+MODELS = sorted(models_below(Workflow, set()) | models_below(WorkflowModule, set()), key=lambda model: model.__name__)
 FIELDS = [(model, field.alias) for model in MODELS for field in model.model_fields.values()]
 
 
@@ -44,7 +44,7 @@ def test_every_key_has_a_description(model):
 
 
 def test_the_schema_uses_the_keys_of_the_file():
-    made = schema()
+    made = workflow_json_schema()
     assert {"continuousOutputSync", "steps", "resources", "matrix"} <= set(made["properties"])
     assert {"if", "for", "finally", "dependsOn"} <= set(made["$defs"]["Step"]["properties"])
     assert "readOnlyRootFS" in made["$defs"]["Container"]["properties"]
@@ -52,14 +52,17 @@ def test_the_schema_uses_the_keys_of_the_file():
 
 
 def test_the_schema_describes_and_limits():
-    tasks = schema()["$defs"]["Resources"]["properties"]["tasks"]
+    tasks = workflow_json_schema()["$defs"]["Resources"]["properties"]["tasks"]
     assert tasks["minimum"] == 1
     assert tasks["description"] == "Tasks of the job."
 
 
 def test_the_schema_takes_short_forms_and_units():
-    defs = schema()["$defs"]
-    assert {part.get("type") for part in schema()["properties"]["expect"]["items"]["anyOf"]} == {"string", None}
+    defs = workflow_json_schema()["$defs"]
+    assert {part.get("type") for part in workflow_json_schema()["properties"]["expect"]["items"]["anyOf"]} == {
+        "string",
+        None,
+    }
     memory = defs["Resources"]["properties"]["memPerCpu"]["anyOf"]
     assert {part["type"] for part in memory} == {"integer", "string"}
 
@@ -76,4 +79,4 @@ def test_the_examples_of_the_reference_are_valid():
     for example in examples:
         whole = "resources:" in example
         text = example if whole else head + example + ("" if "steps:\n" in example else steps)
-        assert [str(problem) for problem in load_text(text, "example.yaml").problems] == []
+        assert [str(problem) for problem in load_workflow_text(text, "example.yaml").diagnostics] == []

@@ -20,8 +20,8 @@ VALUES = {"job": "7", "lr": "0.1"}
     ],
 )
 def test_only_known_keys_in_single_braces_are_filled(text, filled):
-    assert placeholders.fill(text, VALUES) == filled
+    assert placeholders.fill_placeholders(text, VALUES) == filled
 
 
 def test_a_value_is_not_filled_again():
-    assert placeholders.fill("{a}", {"a": "{b}", "b": "x"}) == "{b}"
+    assert placeholders.fill_placeholders("{a}", {"a": "{b}", "b": "x"}) == "{b}"

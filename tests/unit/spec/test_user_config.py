@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from packtrain.errors import UsageError
-from packtrain.spec.user_config import Settings, load_settings, settings_path
+from packtrain.spec.user_config import UserConfig, load_user_config, user_config_path
 
 
 @pytest.fixture
@@ -13,19 +13,19 @@ def given(tmp_path):
     def write(text: str):
         path = tmp_path / "config.yaml"
         path.write_text(text, encoding="utf-8")
-        return load_settings(path)
+        return load_user_config(path)
 
     return write
 
 
 def test_without_a_file_there_are_defaults(tmp_path):
-    assert load_settings(tmp_path / "none.yaml") == Settings()
-    assert Settings().htcondor.lease == 6 * 3600
+    assert load_user_config(tmp_path / "none.yaml") == UserConfig()
+    assert UserConfig().htcondor.job_lease_duration == 6 * 3600
 
 
 @pytest.mark.parametrize("text", ["", "# nothing\n", "htcondor:\n"])
 def test_an_empty_file_says_nothing(given, text):
-    assert given(text) == Settings()
+    assert given(text) == UserConfig()
 
 
 def test_what_can_be_said(given):
@@ -52,6 +52,6 @@ def test_a_mistake_is_told_with_its_place(given, text, says):
 def test_where_it_is(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     monkeypatch.delenv("PACKTRAIN_CONFIG", raising=False)
-    assert settings_path() == tmp_path / "packtrain" / "config.yaml"
+    assert user_config_path() == tmp_path / "packtrain" / "config.yaml"
     monkeypatch.setenv("PACKTRAIN_CONFIG", "/elsewhere.yaml")
-    assert str(settings_path()) == "/elsewhere.yaml"
+    assert str(user_config_path()) == "/elsewhere.yaml"

@@ -3,15 +3,15 @@
 import pytest
 
 from packtrain.spec import yaml_loader
-from packtrain.spec.diagnostics import Place
+from packtrain.spec.diagnostics import Position
 
 
 def read(text):
-    return yaml_loader.read(text, "w.yaml")
+    return yaml_loader.parse_yaml(text, "w.yaml")
 
 
 def the_problem(text):
-    (problem,) = read(text).problems
+    (problem,) = read(text).diagnostics
     return problem
 
 
@@ -41,8 +41,8 @@ def the_problem(text):
 def test_plain_scalars_follow_the_core_schema(text, value):
     document = read(f"a: {text}")
     assert document.value == {"a": value}
-    assert type(document.value["a"]) in (type(value), yaml_loader.WrittenInt, yaml_loader.WrittenFloat)
-    assert document.problems == ()
+    assert type(document.value["a"]) in (type(value), yaml_loader.IntWithText, yaml_loader.FloatWithText)
+    assert document.diagnostics == ()
 
 
 def test_numbers_remember_their_text():
@@ -52,12 +52,12 @@ def test_numbers_remember_their_text():
 
 def test_places_of_values_and_keys():
     document = read("a:\n  b: [x, yy]\n")
-    assert document.origin.place(("a", "b", 1)) == Place(2, 10)
-    assert document.origin.key_place(("a", "b")) == Place(2, 3)
+    assert document.source_map.position(("a", "b", 1)) == Position(2, 10)
+    assert document.source_map.key_position(("a", "b")) == Position(2, 3)
 
 
 def test_the_place_of_something_absent_is_that_of_the_nearest_thing_above():
-    assert read("a:\n  b: 1\n").origin.place(("a", "zzz", 3)) == Place(2, 3)
+    assert read("a:\n  b: 1\n").source_map.position(("a", "zzz", 3)) == Position(2, 3)
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_too_deep():
 
 
 def test_too_long():
-    assert "bytes, a workflow at most" in the_problem("#" * (yaml_loader.MAX_BYTES + 1)).message
+    assert "bytes, a workflow at most" in the_problem("#" * (yaml_loader.MAX_FILE_BYTES + 1)).message
 
 
 def test_alias_bomb():
@@ -104,7 +104,7 @@ def test_alias_bomb():
 def test_merge_keys_fill_what_is_not_given():
     document = read("base: &b {x: 1, y: 2}\nmore: &m {<<: *b, z: 4}\nhere: {<<: [*m], x: 9}\n")
     assert document.value["here"] == {"x": 9, "y": 2, "z": 4}
-    assert document.problems == ()
+    assert document.diagnostics == ()
 
 
 def test_a_byte_order_mark_is_no_content():

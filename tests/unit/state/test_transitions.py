@@ -4,33 +4,33 @@ from __future__ import annotations
 
 import pytest
 
-from packtrain.state import ATTEMPT_TRANSITIONS, LIVE, AttemptStatus
-from packtrain.state.transitions import JOB_STATUS, Trigger
+from packtrain.state import EXECUTION_TRANSITIONS, LIVE_STATUSES, ExecutionStatus
+from packtrain.state.transitions import JOB_STATUS_PRECEDENCE, Trigger
 
-A, T = AttemptStatus, Trigger
+A, T = ExecutionStatus, Trigger
 
 
 def test_every_status_has_a_row():
-    assert set(ATTEMPT_TRANSITIONS) == set(AttemptStatus)
+    assert set(EXECUTION_TRANSITIONS) == set(ExecutionStatus)
 
 
-@pytest.mark.parametrize("status", sorted(set(AttemptStatus) - LIVE))
+@pytest.mark.parametrize("status", sorted(set(ExecutionStatus) - LIVE_STATUSES))
 def test_an_end_is_final(status):
-    assert ATTEMPT_TRANSITIONS[status] == {}
+    assert EXECUTION_TRANSITIONS[status] == {}
 
 
-@pytest.mark.parametrize("status", sorted(LIVE))
+@pytest.mark.parametrize("status", sorted(LIVE_STATUSES))
 def test_every_living_attempt_can_end_in_every_way(status):
-    ends = {T.SUCCEEDED: A.SUCCEEDED, T.FAILED: A.FAILED, T.LEFT: A.LEFT, T.GONE: A.LOST}
-    assert {t: s for t, s in ATTEMPT_TRANSITIONS[status].items() if t in ends} == ends
+    ends = {T.AGENT_SUCCEEDED: A.SUCCEEDED, T.AGENT_FAILED: A.FAILED, T.AGENT_REQUEUED: A.REQUEUED, T.GONE: A.LOST}
+    assert {t: s for t, s in EXECUTION_TRANSITIONS[status].items() if t in ends} == ends
 
 
 def test_no_row_leads_back():
-    order = [A.DECIDED, A.QUEUED, A.RUNNING, A.HELD]
-    for before, row in ATTEMPT_TRANSITIONS.items():
+    order = [A.SUBMITTING, A.QUEUED, A.RUNNING, A.HELD]
+    for before, row in EXECUTION_TRANSITIONS.items():
         for after in row.values():
-            assert after not in LIVE or order.index(after) > order.index(before)
+            assert after not in LIVE_STATUSES or order.index(after) > order.index(before)
 
 
 def test_every_living_status_gives_the_job_one():
-    assert {attempt for attempt, _ in JOB_STATUS} == LIVE
+    assert {attempt for attempt, _ in JOB_STATUS_PRECEDENCE} == LIVE_STATUSES

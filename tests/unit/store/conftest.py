@@ -10,7 +10,7 @@ from packtrain.store import SqliteStore
 RUN = "run-1"
 
 
-class Clock:
+class FakeClock:
     def __init__(self, now=1000.0):
         self.now = now
 
@@ -20,7 +20,7 @@ class Clock:
 
 @pytest.fixture
 def clock():
-    return Clock()
+    return FakeClock()
 
 
 @pytest.fixture

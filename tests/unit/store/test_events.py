@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from packtrain.events import kinds
-from packtrain.store import RunRow, SqliteStore
+from packtrain.store import RunInfo, SqliteStore
 
 RUN = "run-1"
 JOURNAL = (RUN, "/x/journal.jsonl")
@@ -18,7 +18,7 @@ def test_events_come_back_as_they_were(store, event, clock):
     store.append(told)
     found = store.events(RUN)
     assert [stored.event for stored in found] == told
-    assert [stored.arrived for stored in found] == [clock.now] * 2
+    assert [stored.received_at for stored in found] == [clock.now] * 2
 
 
 def test_events_of_one_kind(store, event):
@@ -87,10 +87,10 @@ def test_a_feed_goes_on_after_the_last_id(store, event):
 
 def test_the_version_changes_when_another_connection_wrote(store, path, event):
     other = SqliteStore(path)
-    before = other.version()
-    assert other.version() == before
+    before = other.data_version()
+    assert other.data_version() == before
     store.append([event(1)])
-    assert other.version() != before
+    assert other.data_version() != before
     other.close()
 
 
@@ -102,15 +102,15 @@ def test_what_one_process_wrote_another_reads(store, path, event):
 
 
 def test_a_run_and_its_first_event_are_added_together(store, event):
-    row = RunRow(RUN, "name", "local", Path("/x"), 5.0)
+    row = RunInfo(RUN, "name", "local", Path("/x"), 5.0)
     created = event(1, name="name")._replace(kind=kinds.RUN_CREATED, job="")
     store.add_run(row, created)
-    assert store.runs() == [row]
+    assert store.list_runs() == [row]
     assert [stored.event for stored in store.events(RUN)] == [created]
 
 
 def test_runs_are_listed_the_newest_last(store, event):
     for number, created in ((1, 30.0), (2, 10.0), (3, 20.0)):
-        row = RunRow(f"run-{number}", "name", "local", Path("/x"), created)
+        row = RunInfo(f"run-{number}", "name", "local", Path("/x"), created)
         store.add_run(row, event(1, run=row.run, job=""))
-    assert [row.run for row in store.runs()] == ["run-2", "run-3", "run-1"]
+    assert [row.run for row in store.list_runs()] == ["run-2", "run-3", "run-1"]

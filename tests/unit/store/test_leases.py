@@ -8,7 +8,7 @@ import textwrap
 
 import pytest
 
-from packtrain.errors import LeaseLostError, RefusedError
+from packtrain.errors import LeaseLostError, UnavailableError
 from packtrain.store import sqlite
 
 RUN = "run-1"
@@ -25,23 +25,23 @@ def dead(lease):
 @pytest.fixture
 def acquire(store):
     def take(holder="a", is_alive=alive, ttl=30.0, run=RUN):
-        return store.acquire(run, holder, "host-1", 42, ttl, is_alive)
+        return store.acquire_lease(run, holder, "host-1", 42, ttl, is_alive)
 
     return take
 
 
 def test_the_first_epoch_is_one(store, acquire, clock):
     lease = acquire()
-    assert (lease.epoch, lease.holder, lease.expires) == (1, "a", clock.now + 30)
+    assert (lease.epoch, lease.holder, lease.expires_at) == (1, "a", clock.now + 30)
     assert store.lease(RUN) == lease
 
 
 def test_a_second_holder_is_refused_while_the_first_lives(store, acquire):
     first = acquire()
-    with pytest.raises(RefusedError, match=r"already has a supervisor \(process 42 on host-1\)") as caught:
+    with pytest.raises(UnavailableError, match=r"already has a supervisor \(process 42 on host-1\)") as caught:
         acquire("b")
     assert not isinstance(caught.value, LeaseLostError)
-    assert store.lease(RUN) == first
+    assert store.get_lease(RUN) == first
 
 
 def test_each_run_has_a_lease_of_its_own(acquire):
@@ -59,14 +59,14 @@ def test_a_dead_holder_is_followed_at_once(acquire):
 def test_a_lease_that_ran_out_is_taken_over(acquire, clock):
     acquire()
     clock.now += 29.9
-    with pytest.raises(RefusedError):
+    with pytest.raises(UnavailableError):
         acquire("b")
     clock.now += 0.2
     assert acquire("b").epoch == 2
 
 
 def test_a_released_lease_is_free(store, acquire):
-    store.release(acquire())
+    store.release_lease(acquire())
     assert acquire("b").epoch == 2
 
 
@@ -77,9 +77,9 @@ def test_the_epoch_grows_with_every_holder(acquire):
 def test_a_renewed_lease_lasts_longer(store, acquire, clock):
     lease = acquire()
     clock.now += 20
-    store.renew(lease, 30.0)
+    store.renew_lease(lease, 30.0)
     clock.now += 20
-    with pytest.raises(RefusedError):
+    with pytest.raises(UnavailableError):
         acquire("b")
 
 
@@ -88,7 +88,7 @@ def test_an_old_lease_writes_and_renews_nothing(store, acquire, event):
     with pytest.raises(LeaseLostError, match="another supervisor has taken over"):
         store.append([event(1)], lease=old, cursors={(RUN, "/x"): 5})
     with pytest.raises(LeaseLostError):
-        store.renew(old, 30.0)
+        store.renew_lease(old, 30.0)
     assert store.events(RUN) == []
     assert store.cursors(RUN) == {}
     store.append([event(1)], lease=new)
@@ -98,8 +98,8 @@ def test_an_old_lease_writes_and_renews_nothing(store, acquire, event):
 def test_releasing_an_old_lease_does_not_free_the_new_one(store, acquire):
     old = acquire("a")
     acquire("b", dead)
-    store.release(old)
-    with pytest.raises(RefusedError):
+    store.release_lease(old)
+    with pytest.raises(UnavailableError):
         acquire("c")
 
 
@@ -107,19 +107,19 @@ def test_a_lease_that_ran_out_but_was_not_taken_still_writes(store, acquire, clo
     lease = acquire()
     clock.now += 100
     store.append([event(1)], lease=lease)
-    store.renew(lease, 30.0)
-    with pytest.raises(RefusedError):
+    store.renew_lease(lease, 30.0)
+    with pytest.raises(UnavailableError):
         acquire("b")
 
 
 def test_nobody_gets_between_the_look_at_a_lease_and_its_taking(path, acquire, clock, monkeypatch):
     acquire("a")
-    monkeypatch.setattr(sqlite, "_PATIENCE_S", 0.1)
+    monkeypatch.setattr(sqlite, "_BUSY_TIMEOUT_S", 0.1)
     other = sqlite.SqliteStore(path, clock)
 
     def interrupt(lease):
-        with pytest.raises(RefusedError, match="locked"):
-            other.acquire(RUN, "b", "host-2", 43, 30.0, dead)
+        with pytest.raises(UnavailableError, match="locked"):
+            other.acquire_lease(RUN, "b", "host-2", 43, 30.0, dead)
         return False
 
     assert acquire("c", interrupt).epoch == 2

@@ -6,10 +6,10 @@ import sqlite3
 import time
 from dataclasses import replace
 
-from packtrain.state.site_history import FORGOTTEN_S, Visit
+from packtrain.state.site_history import MAX_AGE_S, SiteObservation
 from packtrain.store import SqliteStore
 
-FIRST = Visit("run-1", "0/0-1/1/agent", 1000.0, "htcondor", "A", "w1", steps_s=9.0, dataset="d")
+FIRST = SiteObservation("run-1", "0/0-1/1/agent", 1000.0, "htcondor", "A", "w1", steps_s=9.0, dataset_id="d")
 
 
 def test_a_store_of_version_2_gets_what_it_lacks(path):
@@ -22,27 +22,27 @@ def test_a_store_of_version_2_gets_what_it_lacks(path):
     )
     old.close()
     store = SqliteStore(path)
-    store.append([], glimpses={("run-1", "0-1"): {"done": 1}, ("run-1", "0-2"): {"done": 2}})
-    store.note([replace(FIRST, at=time.time())])
-    assert store.glimpses("run-1") == {"0-1": {"done": 1}, "0-2": {"done": 2}}
-    assert len(SqliteStore(path).visits()) == 1
+    store.append([], progress={("run-1", "0-1"): {"done": 1}, ("run-1", "0-2"): {"done": 2}})
+    store.add_observations([replace(FIRST, ended_at=time.time())])
+    assert store.progress("run-1") == {"0-1": {"done": 1}, "0-2": {"done": 2}}
+    assert len(SqliteStore(path).observations()) == 1
 
 
 def test_visits_come_back_the_newest_first(store, path):
-    later = replace(FIRST, run="run-2", at=1001.0)
-    store.note([FIRST, later])
-    assert SqliteStore(path).visits() == [later, FIRST]
+    later = replace(FIRST, run="run-2", ended_at=1001.0)
+    store.add_observations([FIRST, later])
+    assert SqliteStore(path).observations() == [later, FIRST]
 
 
 def test_the_same_one_again_replaces_it(store):
-    store.note([FIRST])
-    store.note([replace(FIRST, kind="evicted")])
-    assert store.visits() == [replace(FIRST, kind="evicted")]
+    store.add_observations([FIRST])
+    store.add_observations([replace(FIRST, failure_kind="evicted")])
+    assert store.visits() == [replace(FIRST, failure_kind="evicted")]
 
 
 def test_what_weighs_nothing_is_dropped(store, clock):
-    store.note([FIRST])
-    clock.now = FIRST.at + FORGOTTEN_S + 1
-    fresh = replace(FIRST, run="run-2", at=clock.now)
-    store.note([fresh])
+    store.add_observations([FIRST])
+    clock.now = FIRST.ended_at + MAX_AGE_S + 1
+    fresh = replace(FIRST, run="run-2", ended_at=clock.now)
+    store.add_observations([fresh])
     assert store.visits() == [fresh]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from packtrain.errors import FormatError, RefusedError
+from packtrain.errors import FormatError, UnavailableError
 from packtrain.store import SqliteStore, location, store_path
 from packtrain.store.sqlite import STORE_VERSION
 
@@ -60,9 +60,9 @@ def test_a_newer_version_is_refused(tmp_path):
 
 def test_a_place_that_cannot_be_written_is_a_sentence(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(RefusedError, match=r"cannot be opened .*PACKTRAIN_STORE"):
+    with pytest.raises(UnavailableError, match=r"cannot be opened .*PACKTRAIN_STORE"):
         SqliteStore(tmp_path / "file" / "store.db")
-    with pytest.raises(RefusedError, match="cannot be opened"):
+    with pytest.raises(UnavailableError, match="cannot be opened"):
         SqliteStore(tmp_path)
 
 
@@ -125,17 +125,17 @@ FILE_SYSTEMS = [
 
 @pytest.mark.parametrize(("path", "kind"), FILE_SYSTEMS)
 def test_the_innermost_and_newest_mount_counts(path, kind):
-    assert location.file_system(Path(path), MOUNTS) == kind
+    assert location.file_system_type(Path(path), MOUNTS) == kind
 
 
 def test_where_nobody_says_the_file_system_has_no_name():
-    assert location.file_system(Path("/x"), "") == ""
-    assert not location.is_network("")
-    assert location.is_network("nfs4")
+    assert location.file_system_type(Path("/x"), "") == ""
+    assert not location.is_network_file_system("")
+    assert location.is_network_file_system("nfs4")
 
 
 def test_this_machine_knows_its_file_systems(tmp_path):
-    assert location.file_system(tmp_path) != ""
+    assert location.file_system_type(tmp_path) != ""
 
 
 def test_the_store_lies_where_the_environment_says(monkeypatch, tmp_path):

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from packtrain.stream.cpu_bound import Effort
+from packtrain.stream.cpu_bound import CpuBoundDetector
 
 QUICK, CROWDED, FAR = (0.002, 0.003), (0.002, 0.012), (0.002, 0.3)  # of the processor, and all in all
 
 
 def after(*pieces: tuple[float, float], here: bool = False) -> bool:
-    effort = Effort(here)
+    effort = CpuBoundDetector(here)
     for cpu_s, seconds in pieces:
-        effort.told(cpu_s, seconds)
-    return effort.busy
+        effort.record_read(cpu_s, seconds)
+    return effort.is_cpu_bound
 
 
 def test_a_few_pieces_tell():

@@ -7,15 +7,15 @@ import tarfile
 
 import pytest
 
-from packtrain.indexing import Wish, build
-from packtrain.indexing.archive_reader import Remote
-from packtrain.plan import Ref
-from packtrain.stream.samples import SKIP, Samples, Settings, StreamError
-from testbed.http_server import Origin
-from tests.support.stream_indexes import content
+from packtrain.indexing import IndexRequest, build_index
+from packtrain.indexing.archive_reader import ArchiveReader
+from packtrain.plan import Location
+from packtrain.stream.samples import SKIP, StreamError, StreamingSamples, StreamSettings
+from testbed.http_server import HttpServer
+from tests.support.stream_indexes import random_content
 
 EMPTY = (0, 3, 4, 9)  # the first, the last, and neighbours
-CONTENTS = [b"" if number in EMPTY else content(number, 700) for number in range(10)]
+CONTENTS = [b"" if number in EMPTY else random_content(number, 700) for number in range(10)]
 
 
 @pytest.fixture
@@ -25,17 +25,17 @@ def origin(tmp_path):
             info = tarfile.TarInfo(f"{number}.bin")
             info.size = len(data)
             tar.addfile(info, io.BytesIO(data))
-    with Origin(tmp_path) as origin:
+    with HttpServer(tmp_path) as origin:
         yield origin
 
 
 @pytest.fixture
 def index(origin, tmp_path):
-    return build(Wish([[Ref(f"{origin.url}/data.tar")]], str), tmp_path / "index")
+    return build_index(IndexRequest([[Location(f"{origin.url}/data.tar")]], str), tmp_path / "index")
 
 
 def test_they_are_given_as_they_are(index):
-    samples = Samples(index)
+    samples = StreamingSamples(index)
     assert [samples[number][0] for number in range(10)] == CONTENTS
     assert [data for data, _ in samples.__getitems__(range(10))] == CONTENTS
 
@@ -47,7 +47,7 @@ def test_one_that_cannot_be_used_is_told_or_skipped(index, folder, origin, tmp_p
         (tmp_path / "files").mkdir()
         for number, data in enumerate(CONTENTS):
             (tmp_path / "files" / f"{number}.bin").write_bytes(data)
-        index = build(Wish([[Ref((tmp_path / "files").as_uri() + "/")]], str), tmp_path / "other")
+        index = build_index(IndexRequest([[Location((tmp_path / "files").as_uri() + "/")]], str), tmp_path / "other")
 
     def decode(data, label):
         if not data:
@@ -55,13 +55,13 @@ def test_one_that_cannot_be_used_is_told_or_skipped(index, folder, origin, tmp_p
         return data
 
     with pytest.raises(StreamError, match=r"0\.bin \(number 0\) cannot be used: ValueError\('nothing to decode'\)"):
-        Samples(index, decode)[0]
-    skipping = Samples(index, decode, Settings(bad=SKIP))
+        StreamingSamples(index, decode)[0]
+    skipping = StreamingSamples(index, decode, StreamSettings(on_error=SKIP))
     with pytest.raises(StreamError, match="not skipped"):
         skipping[3]
-    assert [bad.number for bad in skipping.bad] == [3]
+    assert [bad.number for bad in skipping.skipped] == [3]
     assert skipping[1] == CONTENTS[1], "and the server is still asked"
 
 
 def test_no_bytes_of_an_archive_need_no_server():
-    assert Remote([Ref("http://127.0.0.1:1/none.tar")], str, 1.0, lambda: None).read(5, 5) == b""
+    assert ArchiveReader([Location("http://127.0.0.1:1/none.tar")], str, 1.0, lambda: None).read(5, 5) == b""

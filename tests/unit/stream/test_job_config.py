@@ -3,36 +3,36 @@
 import pytest
 
 from packtrain.errors import FailedError, FormatError, UsageError
-from packtrain.plan import Ref, S3Access, Secret
-from packtrain.plan.stream_config import Given
-from packtrain.stream.job_config import given
-from tests.support.stream_indexes import archive_of
+from packtrain.plan import Location, S3Access, Secret
+from packtrain.plan.stream_config import StreamConfig
+from packtrain.stream.job_config import open_job_stream
+from tests.support.stream_indexes import make_archive
 
 
 @pytest.fixture
 def told(tmp_path):
-    index = archive_of(tmp_path, 20)
-    token = Ref("https://a/t.tar", token=Secret("token"))
-    keys = Ref("s3://b/t.tar", s3=S3Access("r", "https://e", Secret("id"), Secret("key")))
-    return Given(str(index.path), ((token, keys),), str(tmp_path / "secrets"), str(tmp_path / "keep"), 5000)
+    index = make_archive(tmp_path, 20)
+    token = Location("https://a/t.tar", token=Secret("token"))
+    keys = Location("s3://b/t.tar", s3=S3Access("r", "https://e", Secret("id"), Secret("key")))
+    return StreamConfig(str(index.path), ((token, keys),), str(tmp_path / "secrets"), str(tmp_path / "keep"), 5000)
 
 
 def test_the_variable_names_it(told, tmp_path):
     told.write(tmp_path / "data.packtrain-stream")
-    index, settings = given(environ={"PACKTRAIN_STREAM": str(tmp_path / "data.packtrain-stream")})
+    index, settings = open_job_stream(environ={"PACKTRAIN_STREAM": str(tmp_path / "data.packtrain-stream")})
     assert len(index) == 20
-    assert settings.archives == told.archives
-    assert (settings.keep, settings.keep_bytes) == (tmp_path / "keep", 5000)
+    assert settings.archive_sources == told.archives
+    assert (settings.cache_dir, settings.cache_limit_bytes) == (tmp_path / "keep", 5000)
 
 
 def test_a_plain_index_will_do(told):
-    index, settings = given(told.index, {})
-    assert len(index) == 20 and settings.archives == () and settings.keep is None
+    index, settings = open_job_stream(told.index_path, {})
+    assert len(index) == 20 and settings.archive_sources == () and settings.cache_dir is None
 
 
 def test_a_secret_is_read_each_time(told, tmp_path):
     told.write(tmp_path / "x.packtrain-stream")
-    reveal = given(tmp_path / "x.packtrain-stream")[1].reveal
+    reveal = open_job_stream(tmp_path / "x.packtrain-stream")[1].resolve_secret
     (tmp_path / "secrets").mkdir()
     for value in ("old", "renewed"):
         (tmp_path / "secrets" / "token").write_text(f"{value}\n")
@@ -44,10 +44,10 @@ def test_a_secret_is_read_each_time(told, tmp_path):
 
 def test_nothing_is_given():
     with pytest.raises(UsageError, match="there is nothing to stream: name an index"):
-        given(environ={})
+        open_job_stream(environ={})
     names = {"PACKTRAIN_STREAM_VAL": "x", "PACKTRAIN_STREAM_TRAIN": "y"}
     with pytest.raises(UsageError, match="one of those in PACKTRAIN_STREAM_TRAIN and PACKTRAIN_STREAM_VAL"):
-        given(environ=names)
+        open_job_stream(environ=names)
 
 
 @pytest.mark.parametrize(
@@ -58,4 +58,4 @@ def test_what_is_broken_is_told(tmp_path, text, says):
     path = tmp_path / "x.packtrain-stream"
     path.write_text(text)
     with pytest.raises(FormatError, match=says):
-        given(path)
+        open_job_stream(path)

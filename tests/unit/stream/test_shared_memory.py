@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from packtrain.stream.shared_memory import Kind, Memory
+from packtrain.stream.shared_memory import BufferCodec, SharedBatchMemory
 
 _batches = st.recursive(
     st.lists(st.binary(max_size=40), max_size=5) | st.integers() | st.lists(st.text(max_size=3), max_size=3),
@@ -26,27 +26,27 @@ def _as_seen(view, about):
     return view
 
 
-KINDS = {bytearray: Kind(len, _fill_in, _as_seen)}  # found again without a copy, as tensors are
+KINDS = {bytearray: BufferCodec(len, _fill_in, _as_seen)}  # found again without a copy, as tensors are
 
 
 def _through(memory, batch, worker=0):
-    return pickle.loads(pickle.dumps(memory.lent(batch, worker)))
+    return pickle.loads(pickle.dumps(memory.store_batch(batch, worker)))
 
 
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(_batches, st.integers(0, 300))
 def test_batches_come_back_as_they_were(batch, size):
-    memory = Memory(2, 3, size)
+    memory = SharedBatchMemory(2, 3, size)
     for worker in (0, 1):
         assert _through(memory, batch, worker) == batch
 
 
 def test_what_fits_does_not_go_through_the_pipe():
-    memory = Memory(1, 2, 100_000)
-    assert len(pickle.dumps(memory.lent(([b"x" * 50_000], [1]), 0))) < 300
-    assert len(pickle.dumps(memory.lent(([b"x" * 150_000], [1]), 0))) > 150_000
+    memory = SharedBatchMemory(1, 2, 100_000)
+    assert len(pickle.dumps(memory.store_batch(([b"x" * 50_000], [1]), 0))) < 300
+    assert len(pickle.dumps(memory.store_batch(([b"x" * 150_000], [1]), 0))) > 150_000
     mixed = [b"x" * 1000, "text"]
-    assert memory.lent(mixed, 0) is mixed
+    assert memory.store_batch(mixed, 0) is mixed
 
 
 def _fill(memory, worker, pipe):
@@ -60,7 +60,7 @@ def _fill(memory, worker, pipe):
 @pytest.mark.parametrize("workers", [1, 3])
 def test_forked_workers_use_places_of_their_own(workers):
     context = multiprocessing.get_context("fork")
-    memory = Memory(workers, 3, 2500)
+    memory = SharedBatchMemory(workers, 3, 2500)
     pipes, children = [], []
     for worker in range(workers):
         mine, other = context.Pipe()
@@ -77,14 +77,14 @@ def test_forked_workers_use_places_of_their_own(workers):
 
 
 def test_a_place_is_used_again_when_nothing_of_it_is_used_any_more():
-    memory = Memory(1, 2, 1000, KINDS)
+    memory = SharedBatchMemory(1, 2, 1000, KINDS)
     first = _through(memory, (bytearray(b"a" * 100), [b"for itself"], bytearray(b"b" * 50)))
     second = _through(memory, bytearray(b"c" * 200))
     third = bytearray(b"d")
-    assert memory.lent(third, 0) is third  # no place is left
+    assert memory.store_batch(third, 0) is third  # no place is left
     kept = first[2]
     del first
-    assert memory.lent(third, 0) is third
+    assert memory.store_batch(third, 0) is third
     del kept
     again = _through(memory, third)
     assert isinstance(again, memoryview)
@@ -92,7 +92,7 @@ def test_a_place_is_used_again_when_nothing_of_it_is_used_any_more():
 
 
 def test_more_things_than_a_place_has_flags():
-    memory = Memory(1, 1, 10_000, KINDS)
+    memory = SharedBatchMemory(1, 1, 10_000, KINDS)
     batch = [bytearray([number]) * 10 for number in range(40)]
     found = _through(memory, batch)
     assert found == batch
@@ -100,12 +100,12 @@ def test_more_things_than_a_place_has_flags():
 
 
 def test_what_a_forked_process_lets_go_stays_lent():
-    memory, context = Memory(1, 1, 1000, KINDS), multiprocessing.get_context("fork")
+    memory, context = SharedBatchMemory(1, 1, 1000, KINDS), multiprocessing.get_context("fork")
     held = [_through(memory, bytearray(b"x" * 100))]
     child = context.Process(target=held.clear)
     child.start()
     child.join()
     other = bytearray(b"y")
-    assert memory.lent(other, 0) is other
+    assert memory.store_batch(other, 0) is other
     held.clear()
-    assert memory.lent(other, 0) is not other
+    assert memory.store_batch(other, 0) is not other

@@ -4,20 +4,20 @@ import pytest
 
 from packtrain.errors import UsageError
 from packtrain.stream.cursor import Cursor
-from packtrain.stream.shuffle import Split
-from tests.support.stream_indexes import numbers_only
+from packtrain.stream.shuffle import PartitionConfig
+from tests.support.stream_indexes import make_index_without_archive
 
 SAMPLES = 100
 TRAINED = [number for number in range(SAMPLES) if (number + 1) % 8]
 
 
 def split(workers=1):
-    return Split(workers=workers, batch=4, pool=3, span=1000)
+    return PartitionConfig(num_workers=workers, batch_size=4, shuffle_window=3, read_bytes=1000)
 
 
 def epoch(cursor, batches=None):
     """Numbers of the next so many batches; of the rest of the epoch, if not given."""
-    dealt, first = cursor.dealt(), cursor.batch
+    dealt, first = cursor.partition(), cursor.batches_done
     count = dealt.batches - first if batches is None else batches
     before, after = list(dealt.delivered(first)), list(dealt.delivered(first + count))
     cursor.delivered(count)
@@ -26,7 +26,7 @@ def epoch(cursor, batches=None):
 
 @pytest.fixture
 def index(tmp_path):
-    return numbers_only(tmp_path, SAMPLES)
+    return make_index_without_archive(tmp_path, SAMPLES)
 
 
 def test_each_of_them_once_in_each_epoch(index):

@@ -11,7 +11,7 @@ import pytest
 
 from packtrain.events import Event, kinds
 from packtrain.plan import Job, Limits, Plan, Resources, RunFolder
-from packtrain.store import RunRow, SqliteStore
+from packtrain.store import RunInfo, SqliteStore
 from packtrain.supervise import Supervisor
 from tests.support.fake_engine import FakeEngine
 
@@ -19,7 +19,7 @@ RUN = "run-1"
 
 
 @dataclass
-class Bench:
+class SupervisorHarness:
     """What a test of the supervisor needs. `store` may be opened by several processes."""
 
     root: Path
@@ -30,24 +30,31 @@ class Bench:
     def folder(self) -> RunFolder:
         return RunFolder(self.root / RUN)
 
-    def engine(self, script: Any = None, kind: type[FakeEngine] = FakeEngine, **more: Any) -> FakeEngine:
-        return kind(self.folder, script, **more)
+    def make_engine(self, script: Any = None, engine_class: type[FakeEngine] = FakeEngine, **more: Any) -> FakeEngine:
+        return engine_class(self.folder, script, **more)
 
-    def supervisor(self, engine: Any, store: SqliteStore | None = None) -> Supervisor:
+    def make_supervisor(self, engine: Any, store: SqliteStore | None = None) -> Supervisor:
         return Supervisor(self.plan, self.folder, store or self.store, engine, clock=lambda: time.time() + 1000)
 
-    def events(self, *wanted: str) -> list[Event]:
-        return [s.event for s in self.store.events(RUN) if not wanted or s.event.kind in wanted]
+    def events(self, *event_kinds: str) -> list[Event]:
+        return [s.event for s in self.store.events(RUN) if not event_kinds or s.event.kind in event_kinds]
 
-    def decided(self, action: str) -> list[str]:
+    def decided_ids(self, action: str) -> list[str]:
         """The ids or targets of all decisions of one kind."""
-        found = [e.data for e in self.events(kinds.DECIDED) if e.data["action"] == action]
+        found = [e.data for e in self.events(kinds.DECISION_MADE) if e.data["action"] == action]
         return [str(data.get("id") or data.get("target") or "") for data in found]
 
     def request_cancel(self, *jobs: str) -> None:
         self.store.append(
             Event(
-                RUN, job, f"cli-{time.monotonic()}", 1, kinds.REQUESTED, 1.0, 1.0, {"action": "cancel", "reason": "r"}
+                RUN,
+                job,
+                f"cli-{time.monotonic()}",
+                1,
+                kinds.USER_REQUESTED,
+                1.0,
+                1.0,
+                {"action": "cancel", "reason": "r"},
             )
             for job in jobs
         )
@@ -55,13 +62,13 @@ class Bench:
 
 @pytest.fixture
 def make_bench(tmp_path):
-    def make(jobs: int = 1, attempts: int = 3) -> Bench:
-        made = tuple(Job(str(n), (), Resources(), Limits(attempts=attempts), ()) for n in range(jobs))
+    def make(jobs: int = 1, attempts: int = 3) -> SupervisorHarness:
+        made = tuple(Job(str(n), (), Resources(), Limits(max_attempts=attempts), ()) for n in range(jobs))
         store = SqliteStore(tmp_path / "store.db")
-        bench = Bench(tmp_path, Plan(RUN, "name", "fake", made), store)
+        bench = SupervisorHarness(tmp_path, Plan(RUN, "name", "fake", made), store)
         bench.folder.root.mkdir()
         created = Event(RUN, "", "cli", 1, kinds.RUN_CREATED, 1.0, 1.0, {"points": {job.id: {} for job in made}})
-        store.add_run(RunRow(RUN, "name", "fake", bench.folder.root, 1.0), created)
+        store.add_run(RunInfo(RUN, "name", "fake", bench.folder.root, 1.0), created)
         return bench
 
     return make

@@ -8,10 +8,10 @@ import pytest
 
 from packtrain.events import kinds
 from packtrain.plan import Limits, Recovery
-from packtrain.state import AttemptStatus, JobStatus
+from packtrain.state import ExecutionStatus, JobStatus
 from tests.support.fake_engine import HANG, LOST, SUCCEED, FakeEngine
 
-A, J = AttemptStatus, JobStatus
+A, J = ExecutionStatus, JobStatus
 
 
 def statuses(state):
@@ -37,9 +37,9 @@ def test_a_happy_run(make_bench):
 
 
 def test_every_decision_is_written_before_and_confirmed_after(bench):
-    bench.supervisor(bench.engine()).run()
+    bench.make_supervisor(bench.make_engine()).run()
     told = [event.kind for event in bench.events() if event.job]
-    assert told.index(kinds.DECIDED) < told.index(kinds.CONFIRMED) < told.index(kinds.ATTEMPT_STARTED)
+    assert told.index(kinds.DECISION_MADE) < told.index(kinds.ATTEMPT_SUBMITTED) < told.index(kinds.AGENT_STARTED)
     assert told[-1] == kinds.JOB_ENDED or told[-1] == kinds.ATTEMPT_GONE
 
 
@@ -52,7 +52,7 @@ class Slow(FakeEngine):
 
 @pytest.mark.parametrize("kind", [FakeEngine, Slow])
 def test_how_attempts_fared_is_noted_whoever_tells_their_end(bench, kind):
-    bench.supervisor(bench.engine({"0": ["service_unavailable", SUCCEED]}, kind)).run()
+    bench.make_supervisor(bench.make_engine({"0": ["service_unavailable", SUCCEED]}, kind)).run()
     assert {(visit.site, visit.kind) for visit in bench.store.visits()} == {
         ("fake", "service_unavailable"),
         ("fake", ""),
@@ -61,7 +61,7 @@ def test_how_attempts_fared_is_noted_whoever_tells_their_end(bench, kind):
 
 def test_failures_that_may_pass_are_tried_again(bench):
     script = {"0": ["service_unavailable", "agent_lost", SUCCEED]}
-    job = bench.supervisor(bench.engine(script)).run().jobs["0"]
+    job = bench.make_supervisor(bench.make_engine(script)).run().jobs["0"]
     assert job.status is J.SUCCEEDED
     assert [(a.number, a.status) for a in job.attempts] == [(1, A.FAILED), (2, A.FAILED), (3, A.SUCCEEDED)]
 
@@ -73,13 +73,13 @@ def test_but_not_for_ever(make_bench):
 
 
 def test_a_failure_that_will_not_pass_is_not_tried_again(bench):
-    engine = bench.engine({"0": ["step_failed", SUCCEED]})
-    job = bench.supervisor(engine).run().jobs["0"]
+    engine = bench.make_engine({"0": ["step_failed", SUCCEED]})
+    job = bench.make_supervisor(engine).run().jobs["0"]
     assert (job.status, job.verdict.failure.kind, engine.submitted()) == (J.FAILED, "step_failed", ["0-1"])
 
 
 def test_a_lost_agent_is_replaced(bench):
-    job = bench.supervisor(bench.engine({"0": [LOST, SUCCEED]})).run().jobs["0"]
+    job = bench.make_supervisor(bench.make_engine({"0": [LOST, SUCCEED]})).run().jobs["0"]
     assert [a.status for a in job.attempts] == [A.LOST, A.SUCCEEDED]
     assert job.attempts[0].failure.kind == "agent_lost"
 
@@ -105,7 +105,7 @@ def test_a_common_mistake_stops_what_was_not_started(make_bench):
 
 def test_a_budget_of_the_whole_run_is_kept(make_bench):
     bench = make_bench(jobs=10, attempts=9)
-    bench.plan = replace(bench.plan, recovery=Recovery(failures=4))
+    bench.plan = replace(bench.plan, recovery=Recovery(max_failures=4))
     engine = bench.engine({str(n): ["service_unavailable"] for n in range(10)}, capacity=1)
     state = bench.supervisor(engine).run()
     assert sum(len(job.spent) for job in state.jobs.values()) == 5, "one ran when it was used up"
@@ -117,7 +117,7 @@ def test_a_requested_cancellation_ends_the_attempt_then_the_job(make_bench):
     asked = []
 
     def between():
-        if not asked and bench.events(kinds.ATTEMPT_STARTED):
+        if not asked and bench.events(kinds.AGENT_STARTED):
             asked.append(bench.request_cancel("0"))
 
     state = bench.supervisor(bench.engine({"0": [HANG]}, between=between)).run()
@@ -138,9 +138,9 @@ def test_a_queued_attempt_can_be_cancelled(make_bench):
 
 
 def stop_when_running(bench, script):
-    engine = bench.engine(script)
-    supervisor = bench.supervisor(engine)
-    engine._between = lambda: bench.events(kinds.ATTEMPT_STARTED) and supervisor.stop()
+    engine = bench.make_engine(script)
+    supervisor = bench.make_supervisor(engine)
+    engine._between = lambda: bench.events(kinds.AGENT_STARTED) and supervisor.stop()
     return supervisor.run()
 
 
@@ -175,15 +175,15 @@ def test_reopening_tries_again_what_failed_and_leaves_what_succeeded(make_bench)
 
 
 def test_without_reopening_a_finished_run_stays_as_it_is(bench):
-    bench.supervisor(bench.engine({"0": ["step_failed"]})).run()
-    state = bench.supervisor(bench.engine()).run()
+    bench.make_supervisor(bench.make_engine({"0": ["step_failed"]})).run()
+    state = bench.make_supervisor(bench.make_engine()).run()
     assert state.jobs["0"].status is J.FAILED
-    assert bench.decided("submit") == ["0-1"]
+    assert bench.decided_ids("submit") == ["0-1"]
 
 
 def test_a_cancelled_job_can_be_resumed_though_a_second_request_was_never_answered(bench):
     bench.request_cancel("0")
-    state = bench.supervisor(bench.engine()).run(reopen=True)
+    state = bench.make_supervisor(bench.make_engine()).run(reopen=True)
     assert state.jobs["0"].status is J.SUCCEEDED, "who resumes no longer wants the earlier cancellation"
 
 
@@ -198,9 +198,9 @@ def test_an_error_of_the_engine_frees_the_lease(bench):
     def between():
         raise ZeroDivisionError
 
-    supervisor = bench.supervisor(bench.engine({"0": [HANG]}, between=between))
+    supervisor = bench.make_supervisor(bench.make_engine({"0": [HANG]}, between=between))
     with pytest.raises(ZeroDivisionError):
         supervisor.run()
     assert bench.events(kinds.SUPERVISOR_ENDED)[0].data["reason"] == "error"
-    job = bench.supervisor(bench.engine()).run().jobs["0"]
+    job = bench.make_supervisor(bench.make_engine()).run().jobs["0"]
     assert (job.status, len(job.attempts)) == (J.SUCCEEDED, 1), "the attempt that lived on was followed"

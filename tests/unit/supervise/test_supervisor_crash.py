@@ -9,12 +9,12 @@ from dataclasses import replace
 
 import pytest
 
-from packtrain.engines.api import Sighting
-from packtrain.errors import LeaseLostError, RefusedError
+from packtrain.engines.api import AttemptUpdate
+from packtrain.errors import LeaseLostError, UnavailableError
 from packtrain.events import Event, kinds
 from packtrain.state import JobStatus, fold
 from packtrain.store import SqliteStore
-from packtrain.supervise.supervisor import holder_lives, process_identity
+from packtrain.supervise.supervisor import is_holder_alive, process_identity
 from tests.support.fake_engine import HANG, FakeEngine
 
 RUN = "run-1"
@@ -35,7 +35,7 @@ class DiesWhileQueued(FakeEngine):
     """The engine took the attempt, but did not start it: nobody but it knew."""
 
     def submit(self, tickets):
-        self._note(tickets)
+        self._log_submits(tickets)
         os._exit(9)
 
 
@@ -54,7 +54,7 @@ class DiesBeforeCancelling(FakeEngine):
 
     def wait(self, timeout):
         store = SqliteStore(self._folder.root.parent / "store.db")
-        asked = Event(RUN, "0", "cli-1", 1, kinds.REQUESTED, 1.0, 1.0, {"action": "cancel", "reason": "r"})
+        asked = Event(RUN, "0", "cli-1", 1, kinds.USER_REQUESTED, 1.0, 1.0, {"action": "cancel", "reason": "r"})
         store.append([asked])
         store.close()
 
@@ -67,7 +67,7 @@ def crash(bench, kind, script=None):
     """Run a supervisor in a process of its own until it dies."""
 
     def live_and_die():
-        bench.supervisor(bench.engine(script, kind), SqliteStore(bench.store.path)).run()
+        bench.make_supervisor(bench.make_engine(script, kind), SqliteStore(bench.store.path)).run()
 
     process = multiprocessing.get_context("fork").Process(target=live_and_die)
     process.start()
@@ -91,31 +91,31 @@ def test_a_crash_costs_no_attempt(make_bench, kind, reopen):
 
 def test_a_crash_after_the_engine_has_it_submits_nothing_again(bench):
     crash(bench, DiesBeforeConfirming)
-    engine = bench.engine()
-    bench.supervisor(engine).run()
+    engine = bench.make_engine()
+    bench.make_supervisor(engine).run()
     assert engine.submitted() == ["0-1"], "the engine was asked first, and knew it"
 
 
 def test_an_attempt_that_ended_while_nobody_watched_is_believed(bench):
     crash(bench, DiesBeforeCollecting)
-    assert bench.events(kinds.ATTEMPT_ENDED) == [], "the dead supervisor did not collect it"
-    state = bench.supervisor(bench.engine()).run()
+    assert bench.events(kinds.AGENT_ENDED) == [], "the dead supervisor did not collect it"
+    state = bench.make_supervisor(bench.make_engine()).run()
     assert (state.jobs["0"].status, len(state.jobs["0"].attempts)) == (JobStatus.SUCCEEDED, 1)
 
 
 def test_crash_upon_crash(bench):
     for kind in (DiesBeforeActing, DiesWhileQueued, DiesBeforeConfirming):
         crash(bench, kind)
-    state = bench.supervisor(bench.engine()).run()
+    state = bench.make_supervisor(bench.make_engine()).run()
     assert (state.jobs["0"].status, len(state.jobs["0"].attempts)) == (JobStatus.SUCCEEDED, 1)
     assert [e.data["epoch"] for e in bench.events(kinds.SUPERVISOR_STARTED)] == [1, 2, 3, 4]
 
 
 def test_a_cancellation_that_was_decided_but_not_done_is_done_later(bench):
     crash(bench, DiesBeforeCancelling, {"0": [HANG]})
-    assert bench.decided("cancel") == ["0-1"]
-    state = bench.supervisor(bench.engine({"0": [HANG]})).run()
-    assert (state.jobs["0"].status, bench.decided("cancel")) == (JobStatus.CANCELLED, ["0-1"])
+    assert bench.decided_ids("cancel") == ["0-1"]
+    state = bench.make_supervisor(bench.make_engine({"0": [HANG]})).run()
+    assert (state.jobs["0"].status, bench.decided_ids("cancel")) == (JobStatus.CANCELLED, ["0-1"])
 
 
 class DiesBeforeGivingUp(FakeEngine):
@@ -123,7 +123,7 @@ class DiesBeforeGivingUp(FakeEngine):
 
     def poll(self):
         about = {"serial": 7, "start": 1, "kind": "container_failed", "detail": "no container"}
-        return [Sighting(d, t.job.id, "stopped", **about) for d, t in self._running.items()]
+        return [AttemptUpdate(d, t.job.id, "stopped", **about) for d, t in self._running.items()]
 
     def cancel(self, decisions):
         if decisions:
@@ -150,7 +150,7 @@ class Roomy(FakeEngine):
         self.asked = {}
 
     def submit(self, tickets):
-        self.asked.update({ticket.decision: ticket for ticket in tickets})
+        self.asked.update({ticket.attempt_id: ticket for ticket in tickets})
         return super().submit(tickets)
 
 
@@ -164,8 +164,8 @@ class DiesBeforeTheSecondAttempt(Roomy):
 def test_what_was_decided_otherwise_than_planned_is_asked_for_alike_after_a_crash(bench):
     script = {"0": ["out_of_memory", "succeed"]}
     crash(bench, DiesBeforeTheSecondAttempt, script)
-    engine = bench.engine(script, Roomy)
-    state = bench.supervisor(engine).run()
+    engine = bench.make_engine(script, Roomy)
+    state = bench.make_supervisor(engine).run()
     (ticket,) = engine.asked.values()
     assert (ticket.decision, ticket.amendment.memory) == ("0-2", 2.0)
     assert ticket.job.resources.memory_mb == 2 * bench.plan.jobs[0].resources.memory_mb
@@ -174,11 +174,11 @@ def test_what_was_decided_otherwise_than_planned_is_asked_for_alike_after_a_cras
 
 
 def test_a_second_supervisor_is_refused_while_the_first_lives(bench):
-    first = bench.supervisor(bench.engine())
-    first.acquire()
-    engine = bench.engine()
-    with pytest.raises(RefusedError, match=f"process {os.getpid()}"):
-        bench.supervisor(engine).run()
+    first = bench.make_supervisor(bench.make_engine())
+    first.acquire_lease()
+    engine = bench.make_engine()
+    with pytest.raises(UnavailableError, match=f"process {os.getpid()}"):
+        bench.make_supervisor(engine).run()
     assert engine.submitted() == []
     assert first.run().jobs["0"].status is JobStatus.SUCCEEDED
 
@@ -187,14 +187,14 @@ def test_one_whose_lease_was_taken_over_stops_without_acting(make_bench):
     bench = make_bench(jobs=1)
     old_engine = bench.engine()
     old = bench.supervisor(old_engine)
-    old.acquire()
+    old.acquire_lease()
     later = SqliteStore(bench.store.path, clock=lambda: time.time() + 3600)
     new = bench.supervisor(bench.engine(), later)
-    new.acquire()
+    new.acquire_lease()
     with pytest.raises(LeaseLostError):
         old.run()
     assert old_engine.submitted() == []
-    assert bench.events(kinds.DECIDED) == []
+    assert bench.events(kinds.DECISION_MADE) == []
     assert bench.events(kinds.SUPERVISOR_ENDED) == [], "it does not speak for the run any more"
     assert new.run().jobs["0"].status is JobStatus.SUCCEEDED
     later.close()
@@ -206,13 +206,13 @@ def test_one_that_loses_its_lease_in_the_middle_decides_nothing_more(bench):
 
     def between():
         if not taken:
-            taken.append(later.acquire(RUN, "other", "host", 1, 30.0, lambda lease: True))
+            taken.append(later.acquire_lease(RUN, "other", "host", 1, 30.0, lambda lease: True))
             bench.request_cancel("0")
 
-    engine = bench.engine({"0": [HANG]}, between=between)
+    engine = bench.make_engine({"0": [HANG]}, between=between)
     with pytest.raises(LeaseLostError):
-        bench.supervisor(engine).run()
-    assert bench.decided("cancel") == []
+        bench.make_supervisor(engine).run()
+    assert bench.decided_ids("cancel") == []
     assert engine._cancelled == set()
     later.close()
 
@@ -221,17 +221,17 @@ def test_the_store_tells_the_same_as_the_supervisor_knew(make_bench):
     bench = make_bench(jobs=3)
     state = bench.supervisor(bench.engine({"1": ["agent_lost", "step_failed"]})).run()
     again = fold(RUN, bench.events())
-    assert {n: (j.status, j.attempts) for n, j in again.jobs.items()} == {
+    assert {n: (j.status, j.executions) for n, j in again.jobs.items()} == {
         n: (j.status, j.attempts) for n, j in state.jobs.items()
     }
 
 
 def test_a_process_is_known_for_ever(bench):
-    lease = bench.store.acquire(RUN, process_identity(os.getpid()), os.uname().nodename, os.getpid(), 30, bool)
-    assert holder_lives(lease)
+    lease = bench.store.acquire_lease(RUN, process_identity(os.getpid()), os.uname().nodename, os.getpid(), 30, bool)
+    assert is_holder_alive(lease)
     assert process_identity(2**22 + 1) == ""
     namespace = process_identity(os.getpid()).rpartition("/")[2]
-    imposter = bench.store.acquire("run-2", f"1/0/boot/{namespace}", os.uname().nodename, os.getpid(), 30, bool)
-    assert not holder_lives(imposter), "the same process id, but another process"
+    imposter = bench.store.acquire_lease("run-2", f"1/0/boot/{namespace}", os.uname().nodename, os.getpid(), 30, bool)
+    assert not is_holder_alive(imposter), "the same process id, but another process"
     hidden = bench.store.acquire("run-3", "1/0/boot/pid:[1]", os.uname().nodename, os.getpid(), 30, bool)
-    assert holder_lives(hidden), "a process that cannot be seen from here is believed until its lease runs out"
+    assert is_holder_alive(hidden), "a process that cannot be seen from here is believed until its lease runs out"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from packtrain.engines.api import Sighting
-from packtrain.errors import RefusedError
+from packtrain.engines.api import AttemptUpdate
+from packtrain.errors import UnavailableError
 from packtrain.events import kinds
 from packtrain.state import JobStatus
 from tests.support.fake_engine import FakeEngine
@@ -20,15 +20,15 @@ class Held(FakeEngine):
     def poll(self):
         if self._running and not self.told:
             self.told = True
-            about = {"serial": 7, "kind": "time_limit", "action": self.action, "detail": "held for its time"}
-            return [Sighting(d, t.job.id, "held", **about) for d, t in self._running.items()]
+            about = {"serial": 7, "kind": "pool_time_limit", "action": self.action, "detail": "held for its time"}
+            return [AttemptUpdate(d, t.job.id, "held", **about) for d, t in self._running.items()]
         if self.told and not getattr(self, "released", None) and not self._cancelled:
             return []
         return super().poll()
 
 
 def test_outputs_are_in_their_place_before_the_verdict(bench):
-    engine = bench.engine()
+    engine = bench.make_engine()
     order = []
     accept, append = engine.accept, bench.store.append
 
@@ -39,7 +39,7 @@ def test_outputs_are_in_their_place_before_the_verdict(bench):
 
     engine.accept = lambda tickets: (order.append("accept"), accept(tickets))
     bench.store.append = noting
-    bench.supervisor(engine).run()
+    bench.make_supervisor(engine).run()
     assert order == ["accept", kinds.JOB_ENDED]
     assert engine.accepted == ["0-1"]
 
@@ -48,10 +48,10 @@ def test_outputs_that_cannot_be_put_in_their_place_fail_the_job(bench):
     def full(tickets):
         raise OSError(28, "No space left on device", "/home/ada/out")
 
-    engine = bench.engine()
+    engine = bench.make_engine()
     engine.accept = full
-    job = bench.supervisor(engine).run().jobs["0"]
-    assert (job.status, job.verdict.failure.kind) == (JobStatus.FAILED, "sink_failed")
+    job = bench.make_supervisor(engine).run().jobs["0"]
+    assert (job.status, job.verdict.failure.kind) == (JobStatus.FAILED, "upload_failed")
     assert "No space left" in job.verdict.failure.detail
 
 
@@ -66,26 +66,28 @@ def test_a_hold_that_may_pass_is_released(bench):
     class Passing(Held):
         action = "release"
 
-    engine = bench.engine(None, Passing)
-    job = bench.supervisor(engine).run().jobs["0"]
+    engine = bench.make_engine(None, Passing)
+    job = bench.make_supervisor(engine).run().jobs["0"]
     assert engine.released == ["0-1"]
     assert job.status is JobStatus.SUCCEEDED
 
 
 def test_leaving_lets_the_attempts_go_on(bench):
-    engine = bench.engine({"0": ["hang"]})
-    supervisor = bench.supervisor(engine)
-    engine._between = supervisor.leave
+    engine = bench.make_engine({"0": ["hang"]})
+    supervisor = bench.make_supervisor(engine)
+    engine._between = supervisor.hand_over
     state = supervisor.run()
     assert state.jobs["0"].live
-    assert bench.decided("cancel") == []
+    assert bench.decided_ids("cancel") == []
     assert [e.data["reason"] for e in bench.events(kinds.SUPERVISOR_ENDED)] == ["left"]
-    assert bench.supervisor(bench.engine()).run().jobs["0"].status is JobStatus.SUCCEEDED, "another one goes on"
-    assert bench.decided("submit") == ["0-1"]
+    assert bench.make_supervisor(bench.make_engine()).run().jobs["0"].status is JobStatus.SUCCEEDED, (
+        "another one goes on"
+    )
+    assert bench.decided_ids("submit") == ["0-1"]
 
 
 def test_an_engine_that_gives_no_answer_is_asked_again(bench, monkeypatch):
-    monkeypatch.setattr("packtrain.supervise.supervisor._PAUSE_S", 0.0)
+    monkeypatch.setattr("packtrain.supervise.supervisor._RECOVER_RETRY_INTERVAL_S", 0.0)
 
     class Away(FakeEngine):
         asked = 0
@@ -93,11 +95,11 @@ def test_an_engine_that_gives_no_answer_is_asked_again(bench, monkeypatch):
         def look(self, tickets):
             self.asked += 1
             if self.asked < 3:
-                raise RefusedError("nobody there")
-            return super().look(tickets)
+                raise UnavailableError("nobody there")
+            return super().recover(tickets)
 
-    engine = bench.engine(None, Away)
-    assert bench.supervisor(engine).run().jobs["0"].status is JobStatus.SUCCEEDED
+    engine = bench.make_engine(None, Away)
+    assert bench.make_supervisor(engine).run().jobs["0"].status is JobStatus.SUCCEEDED
     assert engine.asked == 3
 
 
@@ -105,18 +107,18 @@ def test_journals_that_are_far_away_are_read_when_an_attempt_is_gone(bench):
     class Far(FakeEngine):
         def __init__(self, *arguments, **more):
             super().__init__(*arguments, **more)
-            self.capabilities = replace(self.capabilities, shares_folder=False)
+            self.capabilities = replace(self.capabilities, has_shared_folder=False)
 
-    state = bench.supervisor(bench.engine(None, Far)).run()
+    state = bench.make_supervisor(bench.make_engine(None, Far)).run()
     assert state.jobs["0"].status is JobStatus.SUCCEEDED
-    assert bench.events(kinds.ATTEMPT_STARTED)
+    assert bench.events(kinds.AGENT_STARTED)
 
 
 def test_glimpses_are_kept_but_are_no_events(bench):
     class Glimpsed(FakeEngine):
         def poll(self):
-            return [replace(s, glimpse={"decision": s.decision, "done": 5}) for s in super().poll()]
+            return [replace(s, progress={"attempt": s.attempt_id, "done": 5}) for s in super().poll()]
 
-    bench.supervisor(bench.engine(None, Glimpsed)).run()
-    assert bench.store.glimpses("run-1") == {"0-1": {"decision": "0-1", "done": 5}}
+    bench.make_supervisor(bench.make_engine(None, Glimpsed)).run()
+    assert bench.store.glimpses("run-1") == {"0-1": {"attempt": "0-1", "done": 5}}
     assert all("done" not in event.data for event in bench.events())

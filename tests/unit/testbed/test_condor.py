@@ -10,20 +10,20 @@ import pytest
 
 from testbed import condor, condor_config, debian, osdf_plugin
 from testbed.condor_config import SITES
-from testbed.condor_network import Groups
-from testbed.condor_security import Trust
-from testbed.federation import Authority, Federation
+from testbed.condor_network import SiteCgroups
+from testbed.condor_security import TrustedCertificates
+from testbed.federation import CertificateAuthority, Federation
 
 pytestmark = pytest.mark.slow  # HTCondor and Apptainer are installed at the first use
 
 
 @pytest.fixture
 def config(tmp_path):
-    return condor_config.write(tmp_path / "pool", 12345, SITES, tmp_path / "certificates")
+    return condor_config.write_pool_config(tmp_path / "pool", 12345, SITES, tmp_path / "certificates")
 
 
 def value(config, name, *options):
-    command = [*condor.as_user(), condor.program("condor_config_val"), *options, name]
+    command = [*condor.user_prefix(), condor.program_path("condor_config_val"), *options, name]
     told = subprocess.run(command, env={**os.environ, "CONDOR_CONFIG": str(config)}, capture_output=True, text=True)
     return told.stdout.strip()
 
@@ -35,12 +35,14 @@ def test_htcondor_understands_the_configuration(config):
 
 
 def test_knobs_count_more_than_anything_else(config):
-    condor_config.knobs(config.parent).write_text(condor_config.lines({"START": "False", "NEGOTIATOR_INTERVAL": 7}))
+    condor_config.dynamic_config_path(config.parent).write_text(
+        condor_config.format_settings({"START": "False", "NEGOTIATOR_INTERVAL": 7})
+    )
     assert (value(config, "START"), value(config, "NEGOTIATOR_INTERVAL")) == ("False", "7")
 
 
 def test_every_gpu_of_the_inventory_has_a_name_of_its_own(config):
-    listed = [condor_config.inventory(number, site) for number, site in enumerate(SITES)]
+    listed = [condor_config.gpu_discovery_output(number, site) for number, site in enumerate(SITES)]
     names = [word for text in listed for word in text.splitlines()[0].split('"')[1].split(", ")]
     assert len(set(names)) == len(names) == sum(site.gpus for site in SITES)
 
@@ -67,11 +69,11 @@ def test_the_plugin_tells_what_it_brought_and_what_not(tmp_path):
 
 
 def test_authorities_of_one_name_are_both_trusted(tmp_path):
-    trust = Trust()
-    trust.make()
+    trust = TrustedCertificates()
+    trust.create()
     try:
         before = trust.bundle.stat().st_size
-        made = [Authority(tmp_path / name).ca for name in ("one", "two")]
+        made = [CertificateAuthority(tmp_path / name).ca for name in ("one", "two")]
         for authority in made:
             trust.add(authority)
         for authority in made:
@@ -88,13 +90,13 @@ def test_what_a_killed_process_left_is_swept_away():
         "import os; from testbed.condor_security import Trust\n"
         "trust = Trust(); trust.make(); print(trust.folder, flush=True); os.abort()"
     )
-    left = subprocess.run([sys.executable, "-c", program], cwd=debian.PROJECT, capture_output=True, text=True)
-    trust = Trust()
-    trust.make()
+    left = subprocess.run([sys.executable, "-c", program], cwd=debian.PROJECT_ROOT, capture_output=True, text=True)
+    trust = TrustedCertificates()
+    trust.create()
     trust.remove()
     assert left.stdout.strip() and not os.path.exists(left.stdout.strip())
 
 
 def test_a_site_without_a_group_cannot_be_cut_off():
-    with pytest.raises(RuntimeError, match="only be cut off by root"), Groups(1).cut(0):
+    with pytest.raises(RuntimeError, match="only be cut off by root"), SiteCgroups(1).disconnect(0):
         pass

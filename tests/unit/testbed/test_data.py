@@ -23,7 +23,7 @@ def batches(archive, encoding):
 
 
 def test_the_images_are_those_of_cifar10():
-    found = batches(data.cifar10(), "bytes")
+    found = batches(data.cached_cifar10(), "bytes")
     training = [found[f"data_batch_{n}"] for n in range(1, 6)]
     assert all(batch[b"data"].shape == (10_000, 3072) for batch in [*training, found["test_batch"]])
     assert list(numpy.bincount(numpy.concatenate([batch[b"labels"] for batch in training]))) == [5000] * 10
@@ -34,10 +34,10 @@ def test_the_images_are_those_of_cifar10():
 
 
 def test_the_small_archive_has_the_genuine_layout(tmp_path):
-    archive = data.small_cifar10(tmp_path, per_batch=7)
-    found, whole = batches(archive, "bytes"), batches(data.cifar10(), "bytes")
-    assert set(found) == set(whole) == {*data.BATCHES, "batches.meta"}
-    for name in data.BATCHES:
+    archive = data.make_small_cifar10(tmp_path, per_batch=7)
+    found, whole = batches(archive, "bytes"), batches(data.cached_cifar10(), "bytes")
+    assert set(found) == set(whole) == {*data.CIFAR10_BATCHES, "batches.meta"}
+    for name in data.CIFAR10_BATCHES:
         assert set(found[name]) == {b"data", b"labels", b"batch_label", b"filenames"}
         assert numpy.array_equal(found[name][b"data"], whole[name][b"data"][:7])
         assert found[name][b"labels"] == whole[name][b"labels"][:7]
@@ -45,11 +45,11 @@ def test_the_small_archive_has_the_genuine_layout(tmp_path):
 
 
 def test_older_readers_get_text_keys(tmp_path):
-    found = batches(data.small_cifar10(tmp_path, per_batch=3), "latin1")
+    found = batches(data.make_small_cifar10(tmp_path, per_batch=3), "latin1")
     assert found["batches.meta"]["label_names"][3] == "cat"
     assert found["test_batch"]["data"].shape == (3, 3072)
 
 
 def test_the_same_archive_each_time(tmp_path):
-    made = [data.small_cifar10(tmp_path / name, per_batch=5).read_bytes() for name in ("a", "b")]
+    made = [data.make_small_cifar10(tmp_path / name, per_batch=5).read_bytes() for name in ("a", "b")]
     assert made[0] == made[1]

@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 
 from packtrain import recipes
-from packtrain.spec.load import load
+from packtrain.spec.load import load_workflow_file
 from testbed import demo
 
 
 def test_the_edited_recipe_is_valid_and_uses_the_token(tmp_path):
-    recipes.copy_out("cifar10-resnet", tmp_path)
+    recipes.copy_to("cifar10-resnet", tmp_path)
     path = tmp_path / "workflow.yaml"
-    path.write_text(demo.edited(path.read_text(), demo.edits("http://127.0.0.1:1/c.tar.gz", "0" * 64)))
-    loaded = load(path)
-    assert loaded.workflow is not None and loaded.problems == ()
+    path.write_text(demo.apply_edits(path.read_text(), demo.workflow_edits("http://127.0.0.1:1/c.tar.gz", "0" * 64)))
+    loaded = load_workflow_file(path)
+    assert loaded.workflow is not None and loaded.diagnostics == ()
     http = loaded.workflow.inputs["data"].http
     assert (http.url, http.sha256) == ("http://127.0.0.1:1/c.tar.gz", "0" * 64)
     assert http.token == "${env:PACKTRAIN_DEMO_TOKEN}"
@@ -23,4 +23,4 @@ def test_the_edited_recipe_is_valid_and_uses_the_token(tmp_path):
 
 def test_a_recipe_that_has_changed_is_noticed():
     with pytest.raises(ValueError, match="should have 'epochs' once, but has it 2 times"):
-        demo.edited("epochs epochs", {"epochs": "x"})
+        demo.apply_edits("epochs epochs", {"epochs": "x"})

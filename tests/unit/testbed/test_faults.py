@@ -13,10 +13,10 @@ import time
 
 import pytest
 
-from testbed.faults import KINDS, Fault, FaultProxy, Line, parse
-from testbed.federation import Authority
-from testbed.http_server import Fault as OriginFault
-from testbed.http_server import Origin
+from testbed.faults import FAULT_KINDS, Fault, FaultProxy, RateLimiter, parse_fault
+from testbed.federation import CertificateAuthority
+from testbed.http_server import HttpServer
+from testbed.http_server import ResponseFault as OriginFault
 
 pytestmark = pytest.mark.slow
 
@@ -34,7 +34,7 @@ def folder(tmp_path):
 def proxied(request, folder):
     """Makes proxies with faults, once in front of files and once in front of another server."""
     made = []
-    with Origin(folder) as origin:
+    with HttpServer(folder) as origin:
 
         def make(*faults, **more):
             made.append(FaultProxy(folder if request.param == "folder" else origin.url, faults, **more).__enter__())
@@ -107,7 +107,7 @@ def test_bytes_are_counted_for_each_connection_and_in_total(proxied):
 
 
 def test_a_stall_leaves_the_connection_open_until_it_is_released(proxied):
-    proxy = proxied(Fault("stall", at=1000))
+    proxy = proxied(Fault("stall", response_offset=1000))
     client = Client(proxy)
     client.ask()
     assert client.read(1000) == DATA[:1000]
@@ -120,7 +120,7 @@ def test_a_stall_leaves_the_connection_open_until_it_is_released(proxied):
 
 
 def test_a_stall_can_end_by_itself(proxied):
-    client = Client(proxied(Fault("stall", at=1000, lasts_s=0.2)))
+    client = Client(proxied(Fault("stall", response_offset=1000, duration_s=0.2)))
     begun = time.monotonic()
     client.ask()
     assert client.read(SIZE) == DATA
@@ -128,7 +128,7 @@ def test_a_stall_can_end_by_itself(proxied):
 
 
 def test_a_proxy_notices_that_a_stalled_client_left(proxied):
-    proxy = proxied(Fault("stall", at=1000))
+    proxy = proxied(Fault("stall", response_offset=1000))
     client = Client(proxy)
     client.ask()
     assert proxy.wait_for_strikes()
@@ -138,20 +138,20 @@ def test_a_proxy_notices_that_a_stalled_client_left(proxied):
 
 
 def test_a_closed_connection_ends_in_good_order(proxied):
-    client = Client(proxied(Fault("close", at=1000)))
+    client = Client(proxied(Fault("close", response_offset=1000)))
     client.ask()
     assert client.read(SIZE) == DATA[:1000]
 
 
 def test_a_reset_is_a_reset(proxied):
-    client = Client(proxied(Fault("reset", at=1000)))
+    client = Client(proxied(Fault("reset", response_offset=1000)))
     client.ask()
     with pytest.raises(ConnectionResetError):
         client.read(SIZE)
 
 
 def test_a_drip_has_its_rate_for_its_time(proxied):
-    client = Client(proxied(Fault("drip", at=1000, rate=5000, lasts_s=0.5)))
+    client = Client(proxied(Fault("drip", response_offset=1000, bytes_per_s=5000, duration_s=0.5)))
     client.ask()
     client.read(1000)
     begun = time.monotonic()
@@ -161,14 +161,14 @@ def test_a_drip_has_its_rate_for_its_time(proxied):
 
 
 def test_corruption_changes_one_byte(proxied):
-    client = Client(proxied(Fault("corrupt", at=1000)))
+    client = Client(proxied(Fault("corrupt", response_offset=1000)))
     client.ask()
     seen = client.read(SIZE)
     assert [place for place in range(SIZE) if seen[place] != DATA[place]] == [1000]
 
 
 def test_an_offset_of_the_object_strikes_whichever_answer_carries_it(proxied):
-    client = Client(proxied(Fault("corrupt", object_at=150_000, times=None)))
+    client = Client(proxied(Fault("corrupt", object_offset=150_000, max_times=None)))
     for start, stop, bad in ((0, 1000, None), (149_999, 151_000, 150_000), (150_001, 151_000, None)):
         client.ask(f"{start}-{stop - 1}")
         seen = client.read(stop - start)
@@ -176,20 +176,20 @@ def test_an_offset_of_the_object_strikes_whichever_answer_carries_it(proxied):
 
 
 def test_a_truncated_answer_looks_whole(proxied):
-    client = Client(proxied(Fault("truncate", at=1000)))
+    client = Client(proxied(Fault("truncate", response_offset=1000)))
     assert client.ask()[1]["content-length"] == "1000"
     assert client.read(1000) == DATA[:1000]
     assert client.ask("0-0")[0] == 206  # the connection is good for more
 
 
 def test_a_wrong_length_promises_more_than_comes(proxied):
-    client = Client(proxied(Fault("wrong_length", by=500)))
+    client = Client(proxied(Fault("wrong_length", extra_bytes=500)))
     assert client.ask()[1]["content-length"] == str(SIZE + 500)
     assert client.read(SIZE + 500) == DATA
 
 
 def test_a_status_for_a_while_and_with_fields(proxied):
-    client = Client(proxied(Fault("status", status=503, for_s=0.3, headers={"Retry-After": "1"})))
+    client = Client(proxied(Fault("status", status=503, active_for_s=0.3, headers={"Retry-After": "1"})))
     status, fields = client.ask()
     assert (status, fields["retry-after"]) == (503, "1")
     client.read(int(fields["content-length"]))
@@ -201,7 +201,7 @@ def test_a_status_for_a_while_and_with_fields(proxied):
 
 
 def test_a_late_answer_is_whole(proxied):
-    client = Client(proxied(Fault("late", lasts_s=0.3)))
+    client = Client(proxied(Fault("late", duration_s=0.3)))
     begun = time.monotonic()
     client.ask()
     assert time.monotonic() - begun >= 0.3
@@ -209,14 +209,14 @@ def test_a_late_answer_is_whole(proxied):
 
 
 def test_a_redirect_loop_points_to_itself(proxied):
-    client = Client(proxied(Fault("redirect_loop", times=None)))
+    client = Client(proxied(Fault("redirect_loop", max_times=None)))
     for _ in range(3):
         status, fields = client.ask()
         assert (status, fields["location"]) == (302, "/object")
 
 
 def test_faults_strike_so_often_as_they_are_told(proxied):
-    proxy = proxied(Fault("status", status=500, times=2))
+    proxy = proxied(Fault("status", status=500, max_times=2))
     client, seen = Client(proxy), []
     for _ in range(4):
         status, fields = client.ask("0-0")
@@ -228,7 +228,9 @@ def test_faults_strike_so_often_as_they_are_told(proxied):
 
 def test_faults_strike_chosen_requests_and_paths(proxied, folder):
     (folder / "second").write_bytes(DATA)
-    client = Client(proxied(Fault("status", status=500, requests=(2,)), Fault("status", status=404, path="second")))
+    client = Client(
+        proxied(Fault("status", status=500, request_numbers=(2,)), Fault("status", status=404, path_contains="second"))
+    )
     seen = []
     for target in ("/object", "/object", "/object", "/second"):
         status, fields = client.ask("0-0", target=target)
@@ -238,7 +240,7 @@ def test_faults_strike_chosen_requests_and_paths(proxied, folder):
 
 
 def test_an_answer_too_short_does_not_use_a_fault_up(proxied):
-    proxy = proxied(Fault("close", at=1000))
+    proxy = proxied(Fault("close", response_offset=1000))
     client = Client(proxy)
     client.ask("0-999")
     assert client.read(1000) == DATA[:1000]
@@ -248,7 +250,7 @@ def test_an_answer_too_short_does_not_use_a_fault_up(proxied):
 
 
 def test_arming_anew_counts_from_zero(proxied):
-    proxy = proxied(Fault("status", times=None))
+    proxy = proxied(Fault("status", max_times=None))
     client = Client(proxy)
     _, fields = client.ask()
     client.read(int(fields["content-length"]))
@@ -264,7 +266,7 @@ def test_arming_anew_counts_from_zero(proxied):
 
 
 def test_the_throttle_holds_for_all_connections_together(proxied):
-    proxy = proxied(line=Line(1_000_000))
+    proxy = proxied(line=RateLimiter(1_000_000))
     clients = [Client(proxy), Client(proxy)]
     begun = time.monotonic()
     for client in clients:
@@ -275,14 +277,14 @@ def test_the_throttle_holds_for_all_connections_together(proxied):
 
 
 def test_chunked_answers_of_a_server_pass_through(folder):
-    with Origin(folder, faults=[OriginFault(chunked=True)]) as origin, FaultProxy(origin.url) as proxy:
+    with HttpServer(folder, faults=[OriginFault(chunked=True)]) as origin, FaultProxy(origin.url) as proxy:
         client = Client(proxy)
         assert client.ask()[1]["transfer-encoding"] == "chunked"
         assert client.read(1 << 30).endswith(b"\r\n0\r\n\r\n")
 
 
 def test_bodies_of_requests_reach_the_server(folder):
-    with Origin(folder, writable=True) as origin, FaultProxy(origin.url) as proxy:
+    with HttpServer(folder, writable=True) as origin, FaultProxy(origin.url) as proxy:
         client = Client(proxy)
         head = f"PUT /new HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: {SIZE}\r\n\r\n"
         client.socket.sendall(head.encode())
@@ -294,14 +296,14 @@ def test_bodies_of_requests_reach_the_server(folder):
 
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory):
-    return Authority(tmp_path_factory.mktemp("authority"))
+    return CertificateAuthority(tmp_path_factory.mktemp("authority"))
 
 
 def test_tls_on_both_sides_and_a_handshake_that_fails_once(folder, authority):
     pair = (authority.certificate, authority.key)
     context = ssl.create_default_context(cafile=str(authority.ca))
-    origin = Origin(folder, host="localhost", tls=pair)
-    with origin, FaultProxy(origin.url, [Fault("tls")], tls=pair, upstream_ca=authority.ca) as proxy:
+    origin = HttpServer(folder, host="localhost", tls=pair)
+    with origin, FaultProxy(origin.url, [Fault("tls")], tls=pair, upstream_ca_file=authority.ca) as proxy:
         with pytest.raises(ssl.SSLError, match=r"(?i)handshake.failure"):
             context.wrap_socket(Client(proxy).socket, server_hostname="localhost")
         client = Client(proxy)
@@ -311,25 +313,35 @@ def test_tls_on_both_sides_and_a_handshake_that_fails_once(folder, authority):
 
 
 def test_an_unreachable_server_is_a_bad_gateway(folder):
-    with Origin(folder) as origin:
+    with HttpServer(folder) as origin:
         url = origin.url
     with FaultProxy(url) as proxy:
         assert Client(proxy).ask()[0] == 502
 
 
 @pytest.mark.parametrize("text, fault", [
-    ("stall,at=5000000,times=always", Fault("stall", at=5_000_000, times=None)),
-    ("status,status=404,for_s=8", Fault("status", status=404, for_s=8.0)),
-    ("close,requests=1+2,path=big", Fault("close", requests=(1, 2), path="big")),
+    ("stall,at=5000000,times=always", Fault("stall", response_offset=5_000_000, max_times=None)),
+    ("status,status=404,for_s=8", Fault("status", status=404, active_for_s=8.0)),
+    ("close,requests=1+2,path=big", Fault("close", request_numbers=(1, 2), path_contains="big")),
 ])  # fmt: skip
 def test_faults_in_words(text, fault):
-    assert parse(text) == fault
+    assert parse_fault(text) == fault
 
 
 def test_a_fault_that_does_not_exist_is_refused():
     with pytest.raises(ValueError, match="there are stall"):
         Fault("stal")
-    assert set(KINDS) >= {"stall", "close", "drip", "corrupt", "truncate", "status", "late", "wrong_length", "reset"}
+    assert set(FAULT_KINDS) >= {
+        "stall",
+        "close",
+        "drip",
+        "corrupt",
+        "truncate",
+        "status",
+        "late",
+        "wrong_length",
+        "reset",
+    }
 
 
 def test_the_program_prints_its_url_and_at_the_end_its_counts(folder):

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.paths import ROOT
+from tests.support.paths import PROJECT_ROOT
 
 
 def test_it_prints_its_url_and_demands_the_token(tmp_path: Path):
     (tmp_path / "hello").write_bytes(b"world")
-    root = ROOT
+    root = PROJECT_ROOT
     environment = {**os.environ, "PYTHONPATH": f"{root / 'src'}:{root}", "THE_TOKEN": "t0ken"}
     words = [sys.executable, "-m", "testbed.http_server", str(tmp_path), "--port", "0", "--token-env", "THE_TOKEN"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=environment) as process:

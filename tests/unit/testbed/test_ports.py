@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from testbed.ports import free_ports
+from testbed.ports import reserve_ports
 
 SEEDED = "import random; random.seed(1); from testbed.ports import free_ports; print(*free_ports(50)); input()"
 
@@ -24,6 +24,6 @@ def test_two_processes_that_draw_the_same_numbers_are_given_different_ports():
 
 def test_no_connection_of_this_machine_can_be_given_one():
     first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    ports = free_ports(100, also=10_000)
+    ports = reserve_ports(100, extra_offset=10_000)
     assert max(ports) + 10_000 < first
     assert len({*ports, *(port + 10_000 for port in ports)}) == 200

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from testbed.rerun_failed import MOST
-from tests.support.paths import ROOT
+from testbed.rerun_failed import MAX_RERUNS
+from tests.support.paths import PROJECT_ROOT
 
 UNLUCKY = """
 import pathlib, pytest
@@ -40,7 +40,7 @@ def run(folder: Path, text: str) -> tuple[int, str]:
         "loadgroup",
         "test_it.py",
     ]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": str(PROJECT_ROOT)}
     done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True)
     return done.returncode, done.stdout
 
@@ -61,7 +61,7 @@ def test_what_is_broken_fails_again(tmp_path):
 
 @pytest.mark.slow
 def test_many_failures_are_no_bad_luck(tmp_path):
-    code, said = run(tmp_path, "\n".join(f"def test_{number}(): assert 0" for number in range(MOST + 1)))
+    code, said = run(tmp_path, "\n".join(f"def test_{number}(): assert 0" for number in range(MAX_RERUNS + 1)))
     assert code == 1 and "once more" not in said
 
 

@@ -19,7 +19,7 @@ def get(url: str, timeout_s: float) -> bytes:
 
 def test_a_cache_gives_what_its_origin_has(tmp_path):
     with XRootDOrigin(tmp_path / "origin") as origin, XRootDCache(tmp_path / "cache", origin) as cache:
-        (origin.objects / "x").write_bytes(b"from the origin")
+        (origin.object_dir / "x").write_bytes(b"from the origin")
         assert get(f"{cache.url}/data/x", 10) == b"from the origin"
         with pytest.raises(urllib.error.HTTPError, match="404"):
             get(f"{cache.url}/data/nothing", 10)
@@ -28,9 +28,9 @@ def test_a_cache_gives_what_its_origin_has(tmp_path):
 
 def test_a_stopped_server_is_silent_until_it_goes_on(tmp_path):
     with XRootDOrigin(tmp_path / "origin") as origin:
-        (origin.objects / "x").write_bytes(b"patience")
-        origin.stop()
+        (origin.object_dir / "x").write_bytes(b"patience")
+        origin.pause()
         with pytest.raises(OSError):
             get(f"{origin.url}/data/x", 0.5)
-        origin.cont()
+        origin.resume()
         assert get(f"{origin.url}/data/x", 10) == b"patience"

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from packtrain.torch.checkpoint_files import CheckpointFiles
-from packtrain.torch.training_state import Position, model_in, position_in, problem_with
+from packtrain.torch.training_state import TrainingState, find_problem, model_state_dict, parse_training_state
 
 
 @pytest.fixture
@@ -22,19 +22,19 @@ def output(tmp_path, monkeypatch):
 
 
 def test_names_lie_below_the_output_folder(output, monkeypatch):
-    files = CheckpointFiles("models/ckpt.pth", keep=2)
-    assert (files.newest, files.best) == (output / "models/ckpt.pth", output / "models/ckpt.best.pth")
+    files = CheckpointFiles("models/ckpt.pth", max_to_keep=2)
+    assert (files.latest, files.best) == (output / "models/ckpt.pth", output / "models/ckpt.best.pth")
     monkeypatch.delenv("PACKTRAIN_OUTPUT")
     monkeypatch.setenv("DEEPSQUARE_OUTPUT", str(output / "deep"))
-    assert CheckpointFiles("c.pt", keep=1).newest == output / "deep" / "c.pt"
+    assert CheckpointFiles("c.pt", max_to_keep=1).latest == output / "deep" / "c.pt"
     monkeypatch.delenv("DEEPSQUARE_OUTPUT")
     monkeypatch.chdir(output)
-    assert CheckpointFiles("c.pt", keep=1).newest == output / "c.pt"
-    assert CheckpointFiles(output / "x.pt", keep=1).newest == output / "x.pt"
+    assert CheckpointFiles("c.pt", max_to_keep=1).latest == output / "c.pt"
+    assert CheckpointFiles(output / "x.pt", max_to_keep=1).latest == output / "x.pt"
 
 
 def test_what_is_resumed_from_first(output, monkeypatch, tmp_path):
-    files = CheckpointFiles("c.pt", keep=3)
+    files = CheckpointFiles("c.pt", max_to_keep=3)
     names = ["c.pt", ".c.pt.tmp-kept-1", ".c.pt.tmp-kept-2", "restored.pt", "given.pt"]
     for name in names:
         (output / name).touch()
@@ -48,8 +48,8 @@ def test_what_is_resumed_from_first(output, monkeypatch, tmp_path):
 
 def test_an_announcement_is_one_line_of_json(output, monkeypatch):
     monkeypatch.setenv("PACKTRAIN_CHECKPOINTS", str(output / "announced"))
-    CheckpointFiles("a/c.pt", keep=1).announce(step=1200, epoch=3)
-    CheckpointFiles("/elsewhere/c.pt", keep=1).announce(step=1201, epoch=3)
+    CheckpointFiles("a/c.pt", max_to_keep=1).notify_agent(step=1200, epoch=3)
+    CheckpointFiles("/elsewhere/c.pt", max_to_keep=1).notify_agent(step=1201, epoch=3)
     lines = [json.loads(line) for line in (output / "announced").read_text().splitlines()]
     assert lines == [
         {"path": "a/c.pt", "step": 1200, "epoch": 3},
@@ -59,9 +59,9 @@ def test_an_announcement_is_one_line_of_json(output, monkeypatch):
 
 def test_one_that_cannot_be_told_ends_no_training(output, monkeypatch):
     monkeypatch.setenv("PACKTRAIN_CHECKPOINTS", "/dev/full")
-    CheckpointFiles("c.pt", keep=1).announce(step=1, epoch=1)
+    CheckpointFiles("c.pt", max_to_keep=1).notify_agent(step=1, epoch=1)
     monkeypatch.delenv("PACKTRAIN_CHECKPOINTS")
-    CheckpointFiles("c.pt", keep=1).announce(step=1, epoch=1)
+    CheckpointFiles("c.pt", max_to_keep=1).notify_agent(step=1, epoch=1)
 
 
 def test_leftovers_of_the_dead_are_removed(output):
@@ -72,15 +72,15 @@ def test_leftovers_of_the_dead_are_removed(output):
     kept = [".c.pt.tmp-kept-1", f".c.pt.tmp-{living}", "c.pt", ".other.pt.tmp-1"]
     for name in (*names, *kept):
         (output / name).touch()
-    CheckpointFiles("c.pt", keep=2).remove_leftovers()
+    CheckpointFiles("c.pt", max_to_keep=2).remove_leftovers()
     assert sorted(path.name for path in output.iterdir()) == sorted(kept)
 
 
 def test_positions_of_both_kinds_of_files():
-    where = Position(3, 17, 120, 0.5, {"accuracy": 0.4}, {"history": [1]})
-    assert position_in({"model": {}, "packtrain": {"version": 1, "position": where.state()}}) == where
+    where = TrainingState(3, 17, 120, 0.5, {"accuracy": 0.4}, {"history": [1]})
+    assert parse_training_state({"model": {}, "packtrain": {"version": 1, "position": where.to_dict()}}) == where
     # DeepSquare's program had finished its epochs 0 to 6: the eighth, as we count, comes next.
-    assert position_in({"net": {}, "acc": 91.5, "epoch": 6}) == Position(epoch=8, best=0.915)
+    assert parse_training_state({"net": {}, "acc": 91.5, "epoch": 6}) == TrainingState(epoch=8, best_value=0.915)
 
 
 @pytest.mark.parametrize(
@@ -95,10 +95,10 @@ def test_positions_of_both_kinds_of_files():
     ],
 )
 def test_what_is_no_checkpoint(state, problem):
-    assert problem_with(state) == problem
+    assert find_problem(state) == problem
 
 
 def test_prefixes_of_wrappers_are_taken_off():
-    assert model_in({"net": {"module.conv.weight": 1, "module.fc.bias": 2}}) == {"conv.weight": 1, "fc.bias": 2}
-    assert model_in({"model": {"module.x": 1, "other": 2}}) == {"module.x": 1, "other": 2}
-    assert model_in({"model": {"module._orig_mod.x": 1}}) == {"x": 1}
+    assert model_state_dict({"net": {"module.conv.weight": 1, "module.fc.bias": 2}}) == {"conv.weight": 1, "fc.bias": 2}
+    assert model_state_dict({"model": {"module.x": 1, "other": 2}}) == {"module.x": 1, "other": 2}
+    assert model_state_dict({"model": {"module._orig_mod.x": 1}}) == {"x": 1}

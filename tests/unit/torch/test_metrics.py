@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from packtrain.torch import report
+from packtrain.torch import log_metrics
 
 
 @pytest.fixture
@@ -41,43 +41,43 @@ def lines(path):
 
 
 def test_each_report_is_one_line_of_json(metrics, capsys):
-    report(step=1, epoch=1, loss=2.5, accuracy=0.1, total_steps=10, epochs=2, lr=0.05)
-    report(step=2, loss=2.25)
+    log_metrics(step=1, epoch=1, loss=2.5, accuracy=0.1, total_steps=10, epochs=2, lr=0.05)
+    log_metrics(step=2, loss=2.25)
     first = {"epoch": 1, "epochs": 2, "step": 1, "total_steps": 10, "loss": 2.5, "accuracy": 0.1, "lr": 0.05}
     assert lines(metrics) == [first, {"step": 2, "loss": 2.25}]
     assert capsys.readouterr().out == ""
 
 
 def test_scalars_become_numbers(metrics):
-    report(step=Scalar(7), loss=Scalar(0.5))
+    log_metrics(step=Scalar(7), loss=Scalar(0.5))
     assert lines(metrics) == [{"step": 7, "loss": 0.5}]
 
 
 @pytest.mark.parametrize("text", ["nan", "inf", "-inf"])
 def test_json_stays_valid_without_finite_numbers(metrics, text):
-    report(loss=float(text))
+    log_metrics(loss=float(text))
     assert metrics.read_text() == f'{{"loss": "{text}"}}\n'
 
 
 def test_what_is_no_number_is_named(metrics):
     with pytest.raises(TypeError, match=r"report\(phase=…\) takes a number, but got 'warm'"):
-        report(phase="warm")
+        log_metrics(phase="warm")
     assert not metrics.exists()
 
 
 @pytest.mark.parametrize(("rank", "speaks"), [("0", True), ("", True), ("-1", True), ("1", False), ("12", False)])
 def test_only_rank_0_speaks(metrics, monkeypatch, capsys, rank, speaks):
     monkeypatch.setenv("RANK", rank)
-    report(loss=1.0)
+    log_metrics(loss=1.0)
     monkeypatch.delenv("PACKTRAIN_METRICS")
-    report(loss=1.0)
+    log_metrics(loss=1.0)
     assert (metrics.exists(), capsys.readouterr().out) == (speaks, "loss 1.000\n" if speaks else "")
 
 
 def test_lines_of_many_threads_never_mix(metrics):
     def many():
         for step in range(200):
-            report(step=step, loss=0.125, name_that_makes_the_line_longer=1)
+            log_metrics(step=step, loss=0.125, name_that_makes_the_line_longer=1)
 
     threads = [threading.Thread(target=many) for _ in range(4)]
     for thread in threads:
@@ -89,9 +89,9 @@ def test_lines_of_many_threads_never_mix(metrics):
 
 def test_a_report_that_cannot_be_written_ends_no_training(metrics, monkeypatch):
     monkeypatch.setenv("PACKTRAIN_METRICS", str(metrics / "no" / "such" / "folder"))
-    report(loss=1.0)
+    log_metrics(loss=1.0)
     monkeypatch.setenv("PACKTRAIN_METRICS", "/dev/full")
-    report(loss=1.0)
+    log_metrics(loss=1.0)
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_a_report_that_cannot_be_written_ends_no_training(metrics, monkeypatch):
     ],
 )
 def test_without_packtrain_a_tidy_line(alone, capsys, given, said):
-    report(**given)
+    log_metrics(**given)
     assert capsys.readouterr().out == said + "\n"
 
 

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from packtrain.torch.preemption import Stopping
+from packtrain.torch.preemption import PreemptionMonitor
 
 
 @pytest.fixture(autouse=True)
@@ -29,10 +29,10 @@ def heard():
 
 def test_term_is_heard_by_both_and_given_back(heard):
     earlier = signal.getsignal(signal.SIGTERM)
-    stopping = Stopping()
-    assert not stopping.asked(0)
+    stopping = PreemptionMonitor()
+    assert not stopping.is_stop_requested(0)
     os.kill(os.getpid(), signal.SIGTERM)
-    assert stopping.asked(0) and heard == [signal.SIGTERM]
+    assert stopping.is_stop_requested(0) and heard == [signal.SIGTERM]
     stopping.close()
     assert signal.getsignal(signal.SIGTERM) == earlier
 
@@ -41,7 +41,7 @@ def test_a_handler_that_came_later_is_left_alone(heard):
     def later(number, frame):
         pass
 
-    stopping = Stopping()
+    stopping = PreemptionMonitor()
     signal.signal(signal.SIGTERM, later)
     stopping.close()
     assert signal.getsignal(signal.SIGTERM) is later
@@ -49,22 +49,22 @@ def test_a_handler_that_came_later_is_left_alone(heard):
 
 def test_other_threads_leave_signals_alone(heard):
     earlier, made = signal.getsignal(signal.SIGTERM), []
-    thread = threading.Thread(target=lambda: made.append(Stopping()))
+    thread = threading.Thread(target=lambda: made.append(PreemptionMonitor()))
     thread.start()
     thread.join()
     assert signal.getsignal(signal.SIGTERM) == earlier
     made[0].close()
-    assert not made[0].asked(0)
+    assert not made[0].is_stop_requested(0)
 
 
 def test_the_agents_file(tmp_path, monkeypatch, heard):
     monkeypatch.setenv("PACKTRAIN_STOP", str(tmp_path / "stop"))
-    stopping = Stopping()
-    assert not stopping.asked(0)
+    stopping = PreemptionMonitor()
+    assert not stopping.is_stop_requested(0)
     (tmp_path / "stop").write_text("term")
-    assert stopping.asked(0)
+    assert stopping.is_stop_requested(0)
     (tmp_path / "stop").unlink()
-    assert stopping.asked(0), "once asked, always asked"
+    assert stopping.is_stop_requested(0), "once asked, always asked"
 
 
 @pytest.mark.parametrize(
@@ -72,9 +72,9 @@ def test_the_agents_file(tmp_path, monkeypatch, heard):
 )
 def test_the_deadline_leaves_time_for_a_save(monkeypatch, heard, left_s, save_takes_s, asked):
     monkeypatch.setenv("PACKTRAIN_DEADLINE", str(time.time() + left_s))
-    assert Stopping().asked(save_takes_s) is asked
+    assert PreemptionMonitor().is_stop_requested(save_takes_s) is asked
 
 
 def test_a_deadline_that_is_no_number_is_none(monkeypatch, heard):
     monkeypatch.setenv("PACKTRAIN_DEADLINE", "soon")
-    assert not Stopping().asked(0)
+    assert not PreemptionMonitor().is_stop_requested(0)

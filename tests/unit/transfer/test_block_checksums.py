@@ -10,15 +10,15 @@ import tracemalloc
 import pytest
 
 from packtrain.errors import FormatError
-from packtrain.transfer.api import Span
+from packtrain.transfer.api import ByteRange
 from packtrain.transfer.block_checksums import (
-    Checksums,
+    BlockChecksums,
     HexDigests,
-    bad_blocks,
-    block_for,
+    choose_block_bytes,
+    find_bad_blocks,
+    find_block_problem,
     format_checksums,
     make_checksums,
-    misfit,
     parse_checksums,
     read_checksums,
     write_checksums,
@@ -42,9 +42,9 @@ def document(**changes):
 
 def test_digests_are_those_of_hashlib(file):
     made = make_checksums(file, 4096)
-    assert made.sha256 == tuple(hashlib.sha256(DATA[at : at + 4096]).hexdigest() for at in (0, 4096, 8192))
-    assert (made.whole, made.size, made.name) == (hashlib.sha256(DATA).hexdigest(), len(DATA), "data.bin")
-    assert made.span(2) == Span(8192, 10_000)
+    assert made.block_sha256 == tuple(hashlib.sha256(DATA[at : at + 4096]).hexdigest() for at in (0, 4096, 8192))
+    assert (made.file_sha256, made.size, made.name) == (hashlib.sha256(DATA).hexdigest(), len(DATA), "data.bin")
+    assert made.block_range(2) == ByteRange(8192, 10_000)
 
 
 def test_blocks_larger_than_what_is_read_at_once(tmp_path):
@@ -52,14 +52,14 @@ def test_blocks_larger_than_what_is_read_at_once(tmp_path):
     (tmp_path / "large").write_bytes(data)
     seen = []
     made = make_checksums(tmp_path / "large", 2_500_000, lambda done, total: seen.append((done, total)))
-    assert made.sha256 == tuple(hashlib.sha256(part).hexdigest() for part in (data[:2_500_000], data[2_500_000:]))
+    assert made.block_sha256 == tuple(hashlib.sha256(part).hexdigest() for part in (data[:2_500_000], data[2_500_000:]))
     assert seen == [(2_500_000, 3_000_000), (3_000_000, 3_000_000)]
 
 
 def test_an_empty_file_has_no_blocks(tmp_path):
     (tmp_path / "empty").touch()
     made = make_checksums(tmp_path / "empty")
-    assert (made.sha256, made.whole) == ((), hashlib.sha256(b"").hexdigest())
+    assert (made.block_sha256, made.file_sha256) == ((), hashlib.sha256(b"").hexdigest())
     assert parse_checksums(format_checksums(made), "x") == made
 
 
@@ -72,8 +72,8 @@ def test_written_and_read_again(file, tmp_path):
 
 @pytest.mark.parametrize("size", [0, 1, 10**9, 47 * 10**9])
 def test_the_file_stays_small(size):
-    block = block_for(size)
-    made = Checksums(block, size, ("ab" * 32,) * -(-size // block), "cd" * 32, "name")
+    block = choose_block_bytes(size)
+    made = BlockChecksums(block, size, ("ab" * 32,) * -(-size // block), "cd" * 32, "name")
     assert len(format_checksums(made)) < 2_000_000
 
 
@@ -81,8 +81,8 @@ def test_the_file_stays_small(size):
     ("size", "block"), [(10**9, 1), (47 * 10**9, 1), (137 * 10**9, 2), (10**12, 2), (2 * 10**12, 4)]
 )
 def test_the_block_suits_the_size(size, block):
-    assert block_for(size) == block << 20
-    assert not misfit(block << 20, size)
+    assert choose_block_bytes(size) == block << 20
+    assert not find_block_problem(block << 20, size)
 
 
 @pytest.mark.parametrize(
@@ -90,14 +90,14 @@ def test_the_block_suits_the_size(size, block):
     [(10**13, 4 << 20, "2384186 blocks"), (10**9, 1, "1000000000 blocks"), (10**6, 512 << 20, "many in memory")],
 )
 def test_what_would_take_too_much_memory_is_refused(size, block, said):
-    assert said in misfit(block, size)
+    assert said in find_block_problem(block, size)
     with pytest.raises(FormatError, match=f"{said}.*packtrain checksums"):
         parse_checksums(document(size=size, block=block), "x")
 
 
 def test_digests_are_like_a_tuple_of_them():
     one, two = hashlib.sha256(b"1").hexdigest(), hashlib.sha256(b"2").hexdigest()
-    made = HexDigests.of([one, two])
+    made = HexDigests.from_hex([one, two])
     assert (list(made), made[-1], made[:1], len(made)) == ([one, two], two, (one,), 2)
     assert made == (one, two) == made and made != (two, one) and made != (one,)
     with pytest.raises(IndexError):
@@ -112,20 +112,20 @@ def test_digests_of_a_large_file_take_little_memory():
         held, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert len(made.sha256) == 400_000
+    assert len(made.block_sha256) == 400_000
     assert held < 14_000_000 and peak < 60_000_000
 
 
 def test_a_short_file_lacks_its_last_blocks(file):
     made = make_checksums(file, 1000)
     file.write_bytes(DATA[:4500])
-    assert bad_blocks(file, made) == [4, 5, 6, 7, 8, 9]
+    assert find_bad_blocks(file, made) == [4, 5, 6, 7, 8, 9]
     file.write_bytes(b"")
-    assert bad_blocks(file, made) == list(range(10))
+    assert find_bad_blocks(file, made) == list(range(10))
 
 
 def test_a_good_document():
-    assert parse_checksums(document(), "x") == Checksums(4, 3, (hashlib.sha256(b"abc").hexdigest(),))
+    assert parse_checksums(document(), "x") == BlockChecksums(4, 3, (hashlib.sha256(b"abc").hexdigest(),))
 
 
 @pytest.mark.parametrize(

@@ -14,14 +14,14 @@ import pytest
 
 from packtrain.errors import FailedError, TransferError
 from packtrain.plan import Digest
-from packtrain.transfer.digests import Digests, sha256_of, why_not_of_its_form, why_not_the_data
-from packtrain.transfer.retry import Patience
+from packtrain.transfer.digests import Digests, detect_error_page, detect_wrong_format, sha256_file
+from packtrain.transfer.retry import RetryTracker
 
 HTML = b"<!doctype html><html><head><title>Sign in</title></head>"
 
 
 def why_not(name: str, head: bytes, content_type: str | None = None, proven: bool = False) -> str | None:
-    return why_not_the_data(name, head, content_type) or why_not_of_its_form(name, head, proven)
+    return detect_error_page(name, head, content_type) or detect_wrong_format(name, head, proven)
 
 
 @pytest.mark.parametrize(
@@ -117,13 +117,13 @@ def test_digests(tmp_path):
     digests = Digests(*(Digest(name, "") for name in ("md5", "adler32", "crc32", "crc32c")), None)
     for piece in (b"ab", b"", b"c"):
         digests.update(piece)
-    assert digests.value("sha256") == hashlib.sha256(b"abc").hexdigest()
-    assert digests.value("md5") == hashlib.md5(b"abc").hexdigest()
-    assert digests.value("adler32") == "024d0127"
-    assert digests.value("crc32") == "352441c2"
-    assert digests.value("crc32c") == "364b3fb7"
+    assert digests.hexdigest("sha256") == hashlib.sha256(b"abc").hexdigest()
+    assert digests.hexdigest("md5") == hashlib.md5(b"abc").hexdigest()
+    assert digests.hexdigest("adler32") == "024d0127"
+    assert digests.hexdigest("crc32") == "352441c2"
+    assert digests.hexdigest("crc32c") == "364b3fb7"
     (tmp_path / "f").write_bytes(b"abc")
-    assert sha256_of(tmp_path / "f") == digests.value("sha256")
+    assert sha256_file(tmp_path / "f") == digests.hexdigest("sha256")
     with pytest.raises(FailedError, match="'sha1' is not one of"):
         Digests(Digest("sha1", "00"))
 
@@ -133,10 +133,10 @@ def error(kind: str, words: str = "") -> TransferError:
 
 
 def test_waits_grow_and_end_with_the_patience():
-    patience, now, waits = Patience(100.0, 1, 0.0), 0.0, []
-    patience.failed(0, error("service_unavailable"))
+    patience, now, waits = RetryTracker(100.0, 1, 0.0), 0.0, []
+    patience.record_failure(0, error("service_unavailable"))
     while True:
-        wait = patience.wait_s(now)
+        wait = patience.next_wait_s(now)
         if wait is None:
             break
         waits.append(wait)
@@ -147,20 +147,20 @@ def test_waits_grow_and_end_with_the_patience():
 
 
 def test_progress_renews_the_patience():
-    patience = Patience(10.0, 1, 0.0)
-    patience.failed(0, error("truncated"))
-    patience.progressed(9.0)
-    assert patience.wait_s(18.0) == 0.25
-    assert patience.wait_s(19.0) is None
+    patience = RetryTracker(10.0, 1, 0.0)
+    patience.record_failure(0, error("truncated"))
+    patience.record_progress(9.0)
+    assert patience.next_wait_s(18.0) == 0.25
+    assert patience.next_wait_s(19.0) is None
 
 
 def test_refusals_for_good_need_no_patience():
-    patience = Patience(100.0, 2, 0.0)
-    patience.failed(0, error("token_refused"))
-    assert patience.asked() == (1,)
-    assert patience.wait_s(0.0) is not None
-    patience.failed(1, error("certificate_refused"))
-    assert patience.wait_s(0.0) is None
+    patience = RetryTracker(100.0, 2, 0.0)
+    patience.record_failure(0, error("access_denied"))
+    assert patience.usable_sources() == (1,)
+    assert patience.next_wait_s(0.0) is not None
+    patience.record_failure(1, error("certificate_invalid"))
+    assert patience.next_wait_s(0.0) is None
 
 
 @pytest.mark.parametrize(
@@ -169,13 +169,13 @@ def test_refusals_for_good_need_no_patience():
         (["object_missing", "object_missing"], "object_missing"),
         (["object_missing", "service_unavailable"], "service_unavailable"),
         (["object_missing", "host_unknown"], "host_unknown"),
-        (["service_unavailable", "token_refused"], "token_refused"),
-        (["truncated", "not_the_data"], "not_the_data"),
+        (["service_unavailable", "access_denied"], "access_denied"),
+        (["truncated", "unexpected_content"], "unexpected_content"),
     ],
 )
 def test_the_verdict_is_the_most_telling_and_names_all(kinds, verdict):
-    patience = Patience(0.0, len(kinds), 0.0)
+    patience = RetryTracker(0.0, len(kinds), 0.0)
     for index, kind in enumerate(kinds):
-        patience.failed(index, error(kind, f"source {index} says {kind}"))
-    assert patience.verdict().kind == verdict
-    assert all(f"source {index}" in patience.verdict().detail for index in range(len(kinds)))
+        patience.record_failure(index, error(kind, f"source {index} says {kind}"))
+    assert patience.final_error().kind == verdict
+    assert all(f"source {index}" in patience.final_error().detail for index in range(len(kinds)))

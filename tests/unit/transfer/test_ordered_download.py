@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from packtrain.errors import FailedError
-from packtrain.plan import Digest, Item, Ref
+from packtrain.plan import Digest, Location, RemoteFile
 from packtrain.transfer import crc32c
-from packtrain.transfer.ordered_download import Ordered, SpoiledError
-from testbed.http_server import Fault, Origin
+from packtrain.transfer.ordered_download import OrderedDownload, StaleDownloadError
+from testbed.http_server import HttpServer, ResponseFault
 
 DATA = os.urandom(21_000_003)
 SHA256 = Digest("sha256", hashlib.sha256(DATA).hexdigest())
@@ -27,16 +27,16 @@ def folder(tmp_path_factory) -> Path:
     return served
 
 
-def ordered(*urls: str, stop=lambda: None, progress=lambda d, t: None, patience_s=5.0, **more) -> Ordered:
-    item = Item("data.bin", tuple(Ref(url) for url in urls), **more)
-    return Ordered(item, str, patience_s=patience_s, stop=stop, progress=progress)
+def ordered(*urls: str, stop=lambda: None, progress=lambda d, t: None, patience_s=5.0, **more) -> OrderedDownload:
+    item = RemoteFile("data.bin", tuple(Location(url) for url in urls), **more)
+    return OrderedDownload(item, str, retry_timeout_s=patience_s, check_cancelled=stop, on_progress=progress)
 
 
-def everything(stream: Ordered, step: int) -> bytes:
+def everything(stream: OrderedDownload, step: int) -> bytes:
     return b"".join(iter(lambda: stream.read(step), b""))
 
 
-def with_a_reader(made: Ordered) -> None:
+def with_a_reader(made: OrderedDownload) -> None:
     with made as stream:
         everything(stream, 1 << 20)
 
@@ -45,7 +45,7 @@ def with_a_reader(made: Ordered) -> None:
 def test_all_bytes_come_in_their_order(folder, step):
     told = []
     with (
-        Origin(folder) as origin,
+        HttpServer(folder) as origin,
         ordered(f"{origin.url}/data.bin", digest=SHA256, progress=lambda d, t: told.append((d, t))) as stream,
     ):
         assert everything(stream, step) == DATA
@@ -55,10 +55,10 @@ def test_all_bytes_come_in_their_order(folder, step):
 
 
 def test_take_gives_views_that_stay_as_they_are(folder):
-    with Origin(folder) as origin, ordered(f"{origin.url}/data.bin") as stream:
+    with HttpServer(folder) as origin, ordered(f"{origin.url}/data.bin") as stream:
         views = []
         while True:
-            some = stream.take(300_000)
+            some = stream.read_views(300_000)
             if not some:
                 break
             views += some
@@ -68,54 +68,64 @@ def test_take_gives_views_that_stay_as_they_are(folder):
 @pytest.mark.parametrize(
     "faults",
     [
-        [Fault(close_after=100_000), Fault(close_after=1_500_000), Fault(status=503)],
-        [Fault(chunked=True)],
-        [Fault(no_length=True)],
-        [Fault(no_range=True)] * 9,
+        [
+            ResponseFault(close_after_bytes=100_000),
+            ResponseFault(close_after_bytes=1_500_000),
+            ResponseFault(status=503),
+        ],
+        [ResponseFault(chunked=True)],
+        [ResponseFault(omit_length=True)],
+        [ResponseFault(ignore_range=True)] * 9,
     ],
 )
 def test_faults_do_not_show(folder, faults):
-    with Origin(folder, faults=faults) as origin, ordered(f"{origin.url}/data.bin", digest=SHA256) as stream:
+    with HttpServer(folder, faults=faults) as origin, ordered(f"{origin.url}/data.bin", digest=SHA256) as stream:
         assert everything(stream, 1 << 20) == DATA
 
 
 def test_a_wrong_digest_is_told_at_the_end(folder):
-    with Origin(folder, faults=[Fault(corrupt_at=5)]) as origin, pytest.raises(FailedError) as caught:
+    with HttpServer(folder, faults=[ResponseFault(corrupt_offset=5)]) as origin, pytest.raises(FailedError) as caught:
         with_a_reader(ordered(f"{origin.url}/data.bin", digest=SHA256))
     assert caught.value.kind == "digest_mismatch"
 
 
-@pytest.mark.parametrize("then", [None, Fault(chunked=True, no_range=True)])
+@pytest.mark.parametrize("then", [None, ResponseFault(chunked=True, ignore_range=True)])
 def test_a_body_of_unknown_length_that_breaks_off_is_not_gone_on_with(folder, then):
-    faults = [Fault(chunked=True, no_range=True, stall_after=300_000, close_after=300_000), then]
+    faults = [
+        ResponseFault(chunked=True, ignore_range=True, stall_after_bytes=300_000, close_after_bytes=300_000),
+        then,
+    ]
     with (
-        Origin(folder, faults=faults) as origin,
-        pytest.raises(SpoiledError, match="part of it was used already"),
+        HttpServer(folder, faults=faults) as origin,
+        pytest.raises(StaleDownloadError, match="part of it was used already"),
         ordered(f"{origin.url}/data.bin", patience_s=600) as stream,
     ):
         stream.read(1)
-        origin.release()
+        origin.release_stalls()
         everything(stream, 1 << 20)
-    assert len(origin.seen) == 2, "nobody could mend it: the patience is not spent on it"
+    assert len(origin.requests) == 2, "nobody could mend it: the patience is not spent on it"
 
 
 def test_a_crc32c_is_compared(folder):
-    with Origin(folder) as origin, pytest.raises(FailedError, match=r"has the crc32c \w+, but should have 00000000"):
+    with (
+        HttpServer(folder) as origin,
+        pytest.raises(FailedError, match=r"has the crc32c \w+, but should have 00000000"),
+    ):
         with_a_reader(ordered(f"{origin.url}/data.bin", digest=Digest("crc32c", "00000000")))
 
 
 def test_a_crc32c_of_too_much_is_refused_at_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(crc32c, "_fast", lambda: None)
+    monkeypatch.setattr(crc32c, "_find_native_extend", lambda: None)
     with open(tmp_path / "data.bin", "wb") as file:
-        file.truncate(crc32c.MOST_BYTES + 1)
-    with Origin(tmp_path) as origin, pytest.raises(FailedError, match="give its sha256 or md5") as caught:
+        file.truncate(crc32c.MAX_PURE_PYTHON_BYTES + 1)
+    with HttpServer(tmp_path) as origin, pytest.raises(FailedError, match="give its sha256 or md5") as caught:
         with_a_reader(ordered(f"{origin.url}/data.bin", digest=Digest("crc32c", "00000000")))
     assert caught.value.kind == "unsupported"
-    assert len(origin.seen) == 1
+    assert len(origin.requests) == 1
 
 
 def test_a_missing_object_is_told(folder):
-    with Origin(folder) as origin, pytest.raises(FailedError) as caught:
+    with HttpServer(folder) as origin, pytest.raises(FailedError) as caught:
         with_a_reader(ordered(f"{origin.url}/none", patience_s=0.1))
     assert caught.value.kind == "object_missing"
 
@@ -126,11 +136,11 @@ class Leave(Exception):
 
 def test_stop_is_heard_while_nothing_comes(folder):
     def stop() -> None:
-        if origin.stalled.is_set():
+        if origin.stall_started.is_set():
             raise Leave
 
     began = time.monotonic()
-    with Origin(folder, faults=[Fault(stall_after=0)]) as origin, pytest.raises(Leave):
+    with HttpServer(folder, faults=[ResponseFault(stall_after_bytes=0)]) as origin, pytest.raises(Leave):
         with_a_reader(ordered(f"{origin.url}/data.bin", stop=stop))
     assert time.monotonic() - began < 5
 
@@ -140,18 +150,18 @@ def test_a_slow_reader_is_waited_for(tmp_path):
     with open(tmp_path / "data.bin", "wb") as file:
         file.truncate(size)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with Origin(tmp_path) as origin, ordered(f"{origin.url}/data.bin") as stream:
+    with HttpServer(tmp_path) as origin, ordered(f"{origin.url}/data.bin") as stream:
         assert stream.read(10) == bytes(10)
         deadline = time.monotonic() + 20
         while furthest(origin) < 40 << 20 and time.monotonic() < deadline:
             time.sleep(0.01)
         time.sleep(0.2)
         assert furthest(origin) == 40 << 20
-        while stream.take(1 << 20):
+        while stream.read_views(1 << 20):
             pass
         assert furthest(origin) == size
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000
 
 
-def furthest(origin: Origin) -> int:
-    return max((int(seen.headers["range"].rpartition("-")[2]) + 1 for seen in list(origin.seen)), default=0)
+def furthest(origin: HttpServer) -> int:
+    return max((int(seen.headers["range"].rpartition("-")[2]) + 1 for seen in list(origin.requests)), default=0)

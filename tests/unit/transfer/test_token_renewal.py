@@ -7,11 +7,11 @@ import os
 import pytest
 
 from packtrain.errors import FailedError
-from packtrain.plan import Item, Ref, Secret
-from packtrain.plan.secret_files import secret
+from packtrain.plan import Location, RemoteFile, Secret
+from packtrain.plan.secret_files import read_secret
 from packtrain.transfer.fetch import fetch
 from testbed.federation import Federation
-from testbed.http_server import Fault, Origin
+from testbed.http_server import HttpServer, ResponseFault
 
 pytestmark = pytest.mark.slow
 
@@ -27,12 +27,22 @@ def folder(tmp_path):
 
 
 def get(url, target, reveal=str, patience_s=20.0, token=None):
-    item = Item("x.bin", (Ref(url, token=token),))
-    return fetch(item, target, reveal, patience_s=patience_s, stop=lambda: None, progress=lambda done, total: None)
+    item = RemoteFile("x.bin", (Location(url, token=token),))
+    return fetch(
+        item,
+        target,
+        reveal,
+        retry_timeout_s=patience_s,
+        check_cancelled=lambda: None,
+        on_progress=lambda done, total: None,
+    )
 
 
 def test_a_401_in_the_middle_of_a_file_passes(folder, tmp_path):
-    with Origin(folder, faults=[Fault(close_after=1_500_000), Fault(status=401), Fault(status=401)]) as origin:
+    with HttpServer(
+        folder,
+        faults=[ResponseFault(close_after_bytes=1_500_000), ResponseFault(status=401), ResponseFault(status=401)],
+    ) as origin:
         got = get(f"{origin.url}/a.bin", tmp_path / "x")
     assert (tmp_path / "x").read_bytes() == DATA
     assert got.retries >= 3
@@ -40,12 +50,12 @@ def test_a_401_in_the_middle_of_a_file_passes(folder, tmp_path):
 
 def test_a_401_at_the_next_file_passes_once_the_token_is_renewed(folder, tmp_path):
     tokens = ["first"]
-    with Origin(folder, token="first") as origin:
+    with HttpServer(folder, token="first") as origin:
 
         def reveal(text):
             if not isinstance(text, Secret):
                 return text
-            refused = sum(seen.path == "/b.bin" for seen in origin.seen)
+            refused = sum(seen.path == "/b.bin" for seen in origin.requests)
             if refused >= 2:
                 tokens.append("second")  # as HTCondor writes a new one under a running job
             return tokens[-1]
@@ -57,12 +67,12 @@ def test_a_401_at_the_next_file_passes_once_the_token_is_renewed(folder, tmp_pat
 
 
 def test_one_that_is_not_renewed_is_told_after_the_patience(folder, tmp_path):
-    with Origin(folder, token="first") as origin:
+    with HttpServer(folder, token="first") as origin:
         get(f"{origin.url}/a.bin", tmp_path / "a", token="first")
         origin.token = "second"
         with pytest.raises(FailedError) as error:
             get(f"{origin.url}/b.bin", tmp_path / "b", token="first", patience_s=0.5)
-    assert error.value.kind == "token_refused"
+    assert error.value.kind == "access_denied"
 
 
 @pytest.fixture
@@ -83,39 +93,46 @@ def test_a_token_file_that_is_written_anew_may_be_missing_for_a_moment(folder, t
             token.write_text("first")
 
     def reveal(text):
-        return secret(token.parent, text.name) if isinstance(text, Secret) else text
+        return read_secret(token.parent, text.name) if isinstance(text, Secret) else text
 
-    with Origin(folder, token="first") as origin:
-        item = Item("x.bin", (Ref(f"{origin.url}/a.bin", token=Secret("t")),))
-        fetch(item, tmp_path / "a", reveal, patience_s=60, stop=lambda: None, progress=lambda done, total: None)
+    with HttpServer(folder, token="first") as origin:
+        item = RemoteFile("x.bin", (Location(f"{origin.url}/a.bin", token=Secret("t")),))
+        fetch(
+            item,
+            tmp_path / "a",
+            reveal,
+            retry_timeout_s=60,
+            check_cancelled=lambda: None,
+            on_progress=lambda done, total: None,
+        )
         token.unlink()
         if meanwhile is not None:
             token.write_text(meanwhile)
-        fetch(item, tmp_path / "b", reveal, patience_s=60, stop=lambda: None, progress=renew)
+        fetch(item, tmp_path / "b", reveal, retry_timeout_s=60, check_cancelled=lambda: None, on_progress=renew)
     assert (tmp_path / "b").read_bytes() == DATA
 
 
 def test_a_secret_that_is_missing_leaves_the_other_sources(folder, tmp_path):
     def reveal(text):
-        return secret(tmp_path, text.name) if isinstance(text, Secret) else text
+        return read_secret(tmp_path, text.name) if isinstance(text, Secret) else text
 
-    with Origin(folder) as first, Origin(folder) as second:
-        locked, free = Ref(f"{first.url}/a.bin", token=Secret("none")), Ref(f"{second.url}/a.bin")
+    with HttpServer(folder) as first, HttpServer(folder) as second:
+        locked, free = Location(f"{first.url}/a.bin", token=Secret("none")), Location(f"{second.url}/a.bin")
         options = {"patience_s": 3600.0, "stop": lambda: None, "progress": lambda done, total: None}
-        fetch(Item("x.bin", (locked, free)), tmp_path / "x", reveal, **options)
+        fetch(RemoteFile("x.bin", (locked, free)), tmp_path / "x", reveal, **options)
         assert (tmp_path / "x").read_bytes() == DATA
         with pytest.raises(FailedError) as error:
-            fetch(Item("x.bin", (locked,)), tmp_path / "y", reveal, **options)
+            fetch(RemoteFile("x.bin", (locked,)), tmp_path / "y", reveal, **options)
     assert (error.value.kind, "'none' cannot be read" in error.value.detail) == ("secret_missing", True)
 
 
 def test_without_credentials_a_refusal_is_told_at_once(folder, tmp_path):
-    with Origin(folder) as origin:
+    with HttpServer(folder) as origin:
         get(f"{origin.url}/a.bin", tmp_path / "a")
         origin.token = "t0ken"
         with pytest.raises(FailedError) as error:
             get(f"{origin.url}/b.bin", tmp_path / "b", patience_s=3600.0)
-    assert error.value.kind == "token_refused"
+    assert error.value.kind == "access_denied"
 
 
 @pytest.mark.parametrize(("name", "kind"), [("data/none.bin", "object_missing"), ("elsewhere/x.bin", "object_missing")])

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from packtrain.errors import FailedError
-from packtrain.plan import Output, Ref, Secret
-from packtrain.transfer.upload import Uploaded, upload_file, upload_folder
-from testbed.http_server import Fault, Origin
+from packtrain.plan import Location, Output, Secret
+from packtrain.transfer.upload import UploadResult, upload_file, upload_folder
+from testbed.http_server import HttpServer, ResponseFault
 
 FILES = {"model.pt": b"weights" * 1000, "logs/a b/ü#1.txt": b"log", "empty": b""}
 
@@ -31,10 +31,16 @@ def folder(tmp_path: Path) -> Path:
 
 def run(
     folder: Path, url: str, prefix="", patience_s=5.0, progress=lambda d, t: None, delete=False, token=None
-) -> Uploaded:
-    output = Output(Ref(url, token=token), delete=delete)
+) -> UploadResult:
+    output = Output(Location(url, token=token), delete_sync=delete)
     return upload_folder(
-        folder, output, str, prefix=prefix, stop=lambda: None, progress=progress, patience_s=patience_s
+        folder,
+        output,
+        str,
+        prefix=prefix,
+        check_cancelled=lambda: None,
+        on_progress=progress,
+        retry_timeout_s=patience_s,
     )
 
 
@@ -48,7 +54,7 @@ def test_every_file_under_its_name(folder, tmp_path, slash):
     done = run(folder, (tmp_path / "dest ination").as_uri() + slash, progress=lambda d, t: told.append((d, t)))
     assert content(tmp_path / "dest ination") == FILES
     total = sum(map(len, FILES.values()))
-    assert done == Uploaded(len(FILES), total)
+    assert done == UploadResult(len(FILES), total)
     assert told[-1] == (total, total)
 
 
@@ -89,13 +95,13 @@ def test_deleting_below_a_prefix_leaves_the_rest(folder, tmp_path):
 def test_http_gets_a_single_file_as_it_is(tmp_path):
     (tmp_path / "output").mkdir()
     (tmp_path / "output" / "model.pt").write_bytes(b"weights")
-    with Origin(tmp_path / "served", writable=True, token="t") as origin:
+    with HttpServer(tmp_path / "served", writable=True, token="t") as origin:
         assert run(tmp_path / "output", f"{origin.url}/put/here", token="t").files == 1
     assert content(tmp_path / "served") == {"put/here": b"weights"}
 
 
 def test_http_gets_several_files_as_one_zip(folder, tmp_path):
-    with Origin(tmp_path / "served", writable=True) as origin:
+    with HttpServer(tmp_path / "served", writable=True) as origin:
         assert run(folder, f"{origin.url}/out.zip", delete=True).files == len(FILES)
     with zipfile.ZipFile(io.BytesIO((tmp_path / "served" / "out.zip").read_bytes())) as archive:
         assert {name: archive.read(name) for name in archive.namelist()} == FILES
@@ -104,15 +110,17 @@ def test_http_gets_several_files_as_one_zip(folder, tmp_path):
 
 def test_an_empty_folder_sends_nothing(tmp_path):
     (tmp_path / "output").mkdir()
-    with Origin(tmp_path, writable=True) as origin:
-        assert run(tmp_path / "output", f"{origin.url}/x") == Uploaded(0, 0)
-    assert origin.seen == []
+    with HttpServer(tmp_path, writable=True) as origin:
+        assert run(tmp_path / "output", f"{origin.url}/x") == UploadResult(0, 0)
+    assert origin.requests == []
 
 
 def test_a_passing_failure_is_borne(folder, tmp_path):
-    with Origin(tmp_path / "served", writable=True, faults=[Fault(status=503), Fault(status=404)]) as origin:
+    with HttpServer(
+        tmp_path / "served", writable=True, faults=[ResponseFault(status=503), ResponseFault(status=404)]
+    ) as origin:
         run(folder, f"{origin.url}/out.zip")
-        assert [seen.method for seen in origin.seen] == ["PUT", "PUT", "PUT", "HEAD"]
+        assert [seen.method for seen in origin.requests] == ["PUT", "PUT", "PUT", "HEAD"]
 
 
 @pytest.fixture
@@ -123,30 +131,32 @@ def one(tmp_path: Path) -> Path:
     return tmp_path / "one"
 
 
-@pytest.mark.parametrize("wrong", [Fault(truncate=100), Fault(status=503)])
+@pytest.mark.parametrize("wrong", [ResponseFault(truncate_to_bytes=100), ResponseFault(status=503)])
 def test_what_stands_there_is_looked_at_and_sent_again_if_wrong(one, tmp_path, wrong):
-    with Origin(tmp_path / "served", writable=True, faults=[None, wrong]) as origin:
+    with HttpServer(tmp_path / "served", writable=True, faults=[None, wrong]) as origin:
         run(one, f"{origin.url}/model.pt")
-        assert [seen.method for seen in origin.seen] == ["PUT", "HEAD", "PUT", "HEAD"]
+        assert [seen.method for seen in origin.requests] == ["PUT", "HEAD", "PUT", "HEAD"]
 
 
 def test_a_digest_that_the_server_states_is_compared(one, tmp_path):
     wrong = {"Repr-Digest": f"sha-256=:{base64.b64encode(bytes(32)).decode()}:"}
-    with Origin(tmp_path / "served", writable=True, headers=wrong) as origin:
+    with HttpServer(tmp_path / "served", writable=True, headers=wrong) as origin:
         error = failure(one, f"{origin.url}/model.pt", patience_s=0)
     assert "another sha256 than model.pt" in error.detail
 
 
-@pytest.mark.parametrize("unseen", [Fault(status=403), Fault(status=404), Fault(page=b"<html>thanks</html>")])
+@pytest.mark.parametrize(
+    "unseen", [ResponseFault(status=403), ResponseFault(status=404), ResponseFault(html_body=b"<html>thanks</html>")]
+)
 def test_a_place_that_only_takes_is_believed(one, tmp_path, unseen):
-    with Origin(tmp_path / "served", writable=True, faults=[None, unseen, unseen]) as origin:
+    with HttpServer(tmp_path / "served", writable=True, faults=[None, unseen, unseen]) as origin:
         run(one, f"{origin.url}/model.pt")
-        assert [seen.method for seen in origin.seen].count("PUT") == 1
+        assert [seen.method for seen in origin.requests].count("PUT") == 1
 
 
 def test_progress_grows_while_one_file_is_on_its_way(one, tmp_path):
     told = []
-    with Origin(tmp_path / "served", writable=True) as origin:
+    with HttpServer(tmp_path / "served", writable=True) as origin:
         run(one, f"{origin.url}/model.pt", progress=lambda done, total: told.append((done, total)))
     assert len(told) > 5
     assert told == sorted(told)
@@ -157,7 +167,7 @@ def test_stop_is_heard_within_a_file(one, tmp_path):
     def leave(done, total):
         raise Leave
 
-    with Origin(tmp_path / "served", writable=True) as origin, pytest.raises(Leave):
+    with HttpServer(tmp_path / "served", writable=True) as origin, pytest.raises(Leave):
         run(one, f"{origin.url}/model.pt", progress=leave)
     assert not (tmp_path / "served" / "model.pt").exists()
 
@@ -169,24 +179,24 @@ def failure(folder: Path, url: str, **more) -> FailedError:
 
 
 def test_a_lasting_failure_is_the_sinks(folder, tmp_path):
-    with Origin(tmp_path / "served", writable=True, faults=[Fault(status=500)] * 99) as origin:
+    with HttpServer(tmp_path / "served", writable=True, faults=[ResponseFault(status=500)] * 99) as origin:
         error = failure(folder, f"{origin.url}/out.zip?signature=abc", patience_s=0.3)
-    assert error.kind == "sink_failed"
+    assert error.kind == "upload_failed"
     assert "500" in error.detail
     assert "abc" not in error.detail
 
 
 def test_a_refused_token_is_told_at_once(folder, tmp_path):
-    with Origin(tmp_path / "served", writable=True, token="right") as origin:
-        assert failure(folder, f"{origin.url}/out.zip", token="wrong", patience_s=60).kind == "token_refused"
-    assert len(origin.seen) == 1
+    with HttpServer(tmp_path / "served", writable=True, token="right") as origin:
+        assert failure(folder, f"{origin.url}/out.zip", token="wrong", patience_s=60).kind == "access_denied"
+    assert len(origin.requests) == 1
 
 
 def test_a_server_that_asks_to_be_left_alone_is_left_alone(one, tmp_path, monkeypatch):
     waits = []
     monkeypatch.setattr("packtrain.transfer.upload.pause", lambda seconds, stop: waits.append(seconds))
-    busy = [Fault(status=503, headers={"Retry-After": said}) for said in ("7", "3600")]
-    with Origin(tmp_path / "served", writable=True, faults=busy) as origin:
+    busy = [ResponseFault(status=503, headers={"Retry-After": said}) for said in ("7", "3600")]
+    with HttpServer(tmp_path / "served", writable=True, faults=busy) as origin:
         run(one, f"{origin.url}/model.pt", patience_s=1000.0)
     assert waits[0] == 7.0
     assert 900.0 < waits[1] <= 1000.0, "as long as it wants, but within the patience"
@@ -194,29 +204,29 @@ def test_a_server_that_asks_to_be_left_alone_is_left_alone(one, tmp_path, monkey
 
 def test_a_token_that_runs_out_is_waited_for_where_it_was_good_before(folder, tmp_path):
     """HTCondor and others renew tokens under a running job."""
-    with Origin(tmp_path / "served", writable=True, token="first") as origin:
+    with HttpServer(tmp_path / "served", writable=True, token="first") as origin:
 
         def reveal(text):
             if not isinstance(text, Secret):
                 return text
-            return "second" if sum(seen.path == "/b" for seen in origin.seen) >= 2 else "first"
+            return "second" if sum(seen.path == "/b" for seen in origin.requests) >= 2 else "first"
 
-        output = Output(Ref(origin.url, token=Secret("t")))
-        upload_file(folder / "model.pt", output, "a", reveal, patience_s=60)
+        output = Output(Location(origin.url, token=Secret("t")))
+        upload_file(folder / "model.pt", output, "a", reveal, retry_timeout_s=60)
         origin.token = "second"
-        upload_file(folder / "model.pt", output, "b", reveal, patience_s=60)
+        upload_file(folder / "model.pt", output, "b", reveal, retry_timeout_s=60)
     assert (tmp_path / "served" / "b").read_bytes() == FILES["model.pt"]
 
 
 def test_a_token_that_is_not_renewed_is_told_after_the_patience(folder, tmp_path):
-    with Origin(tmp_path / "served", writable=True, token="first") as origin:
-        output = Output(Ref(origin.url, token="first"))
+    with HttpServer(tmp_path / "served", writable=True, token="first") as origin:
+        output = Output(Location(origin.url, token="first"))
         upload_file(folder / "model.pt", output, "a", str)
         origin.token = "second"
         with pytest.raises(FailedError) as caught:
-            upload_file(folder / "model.pt", output, "b", str, patience_s=0.5)
-    assert caught.value.kind == "token_refused"
-    assert len(origin.seen) > 3
+            upload_file(folder / "model.pt", output, "b", str, retry_timeout_s=0.5)
+    assert caught.value.kind == "access_denied"
+    assert len(origin.requests) > 3
 
 
 @pytest.fixture
@@ -250,11 +260,11 @@ def mute():
 
 @pytest.mark.parametrize("most", [20_000, 20_000_000], ids=["in mid-body", "no answer"])
 def test_a_server_that_falls_silent_is_left(tmp_path, monkeypatch, mute, most):
-    monkeypatch.setattr("packtrain.transfer.http.connection.SILENCE_TIMEOUT_S", 0.5)
+    monkeypatch.setattr("packtrain.transfer.http.connection.READ_TIMEOUT_S", 0.5)
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "x").write_bytes(bytes(20_000_000))
     error = failure(tmp_path / "out", mute(most), patience_s=1)
-    assert error.kind == "sink_failed"
+    assert error.kind == "upload_failed"
     assert "nothing" in error.detail or "silen" in error.detail or "time" in error.detail, error.detail
 
 
@@ -269,13 +279,20 @@ def test_stop_is_heard_while_a_server_is_silent(tmp_path, mute, most):
 
     url = mute(most)
     with pytest.raises(Leave):
-        upload_folder(tmp_path / "out", Output(Ref(url)), str, stop=stop, progress=lambda d, t: None, patience_s=0)
+        upload_folder(
+            tmp_path / "out",
+            Output(Location(url)),
+            str,
+            check_cancelled=stop,
+            on_progress=lambda d, t: None,
+            retry_timeout_s=0,
+        )
 
 
 def test_a_destination_that_is_no_folder(folder, tmp_path):
     (tmp_path / "file").write_text("in the way")
     error = failure(folder, (tmp_path / "file").as_uri(), patience_s=0)
-    assert error.kind == "sink_failed"
+    assert error.kind == "upload_failed"
     assert (tmp_path / "file").read_text() == "in the way"
 
 
@@ -288,10 +305,10 @@ def test_stop_is_heard_between_files(folder, tmp_path):
         raise Leave
 
     with pytest.raises(Leave):
-        output = Output(Ref((tmp_path / "to").as_uri()))
-        upload_folder(folder, output, str, stop=stop, progress=lambda d, t: None, patience_s=1)
+        output = Output(Location((tmp_path / "to").as_uri()))
+        upload_folder(folder, output, str, check_cancelled=stop, on_progress=lambda d, t: None, retry_timeout_s=1)
 
 
 def test_one_file_alone(folder, tmp_path):
-    upload_file(folder / "model.pt", Output(Ref((tmp_path / "to").as_uri())), "ckpt/last.pt", str)
+    upload_file(folder / "model.pt", Output(Location((tmp_path / "to").as_uri())), "ckpt/last.pt", str)
     assert content(tmp_path / "to") == {"ckpt/last.pt": FILES["model.pt"]}

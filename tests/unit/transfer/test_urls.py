@@ -8,15 +8,15 @@ import sys
 import pytest
 
 from packtrain.errors import FailedError, TransferError
-from packtrain.plan import Ref, S3Access
-from packtrain.transfer.backends.file import FileStore
-from packtrain.transfer.backends.http import HttpStore
+from packtrain.plan import Location, S3Access
+from packtrain.transfer.backends.file import FileBackend
+from packtrain.transfer.backends.http import HttpBackend
 from packtrain.transfer.backends.pelican import backend as pelican
-from packtrain.transfer.backends.pelican.backend import PelicanStore
+from packtrain.transfer.backends.pelican.backend import PelicanBackend
 from packtrain.transfer.backends.s3 import client, multipart
-from packtrain.transfer.backends.s3.backend import S3Store
-from packtrain.transfer.registry import sink_for, source_for
-from packtrain.transfer.urls import beside, checked_name, joined, origin_of, shown
+from packtrain.transfer.backends.s3.backend import S3Backend
+from packtrain.transfer.registry import get_sink, get_source
+from packtrain.transfer.urls import append_to_url_path, check_listed_name, join_url, redact_url, url_origin
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ from packtrain.transfer.urls import beside, checked_name, joined, origin_of, sho
     ],
 )
 def test_shown(url, expected):
-    assert shown(url) == expected
+    assert redact_url(url) == expected
 
 
 @pytest.mark.parametrize(
@@ -45,40 +45,40 @@ def test_shown(url, expected):
     ],
 )
 def test_joined(url, name, expected):
-    assert joined(url, name) == expected
+    assert join_url(url, name) == expected
 
 
 def test_origins_know_default_ports():
-    assert origin_of("https://Host/x") == origin_of("https://host:443/y")
-    assert origin_of("https://host/") != origin_of("http://host/")
+    assert url_origin("https://Host/x") == url_origin("https://host:443/y")
+    assert url_origin("https://host/") != url_origin("http://host/")
 
 
 @pytest.mark.parametrize("name", ["", "/abs", "../x", "a/../b", "a//b", "./a", "a\0b"])
 def test_listed_names_that_leave_are_refused(name):
     with pytest.raises(TransferError) as caught:
-        checked_name(name, "s3://b/p")
+        check_listed_name(name, "s3://b/p")
     assert caught.value.kind == "archive_unsafe"
 
 
 @pytest.mark.parametrize(
     ("url", "store"),
     [
-        ("file:///x", FileStore),
-        ("http://h/x", HttpStore),
-        ("HTTPS://h/x", HttpStore),
-        ("s3://b/k", S3Store),
-        ("osdf:///x", PelicanStore),
-        ("pelican://h/x", PelicanStore),
+        ("file:///x", FileBackend),
+        ("http://h/x", HttpBackend),
+        ("HTTPS://h/x", HttpBackend),
+        ("s3://b/k", S3Backend),
+        ("osdf:///x", PelicanBackend),
+        ("pelican://h/x", PelicanBackend),
     ],
 )
 def test_every_scheme_has_its_store(url, store):
-    assert type(source_for(Ref(url), str)) is type(sink_for(Ref(url), str)) is store
+    assert type(get_source(Location(url), str)) is type(get_sink(Location(url), str)) is store
 
 
 @pytest.mark.parametrize("url", ["ftp://h/x", "x", ""])
 def test_an_unknown_scheme_is_unsupported(url):
     with pytest.raises(FailedError, match="not one of file, http") as caught:
-        source_for(Ref(url), str)
+        get_source(Location(url), str)
     assert caught.value.kind == "unsupported"
 
 
@@ -91,12 +91,12 @@ def test_an_unknown_scheme_is_unsupported(url):
     ],
 )
 def test_federation_and_path(url, expected):
-    assert pelican.split(url) == expected
+    assert pelican.parse_pelican_url(url) == expected
 
 
 def test_s3_without_an_endpoint_is_told():
     with pytest.raises(TransferError, match="no S3 endpoint"):
-        S3Store(str).stat(Ref("s3://b/k"))
+        S3Backend(str).stat(Location("s3://b/k"))
 
 
 @pytest.mark.parametrize(
@@ -110,14 +110,14 @@ def test_s3_without_an_endpoint_is_told():
     ],
 )
 def test_the_bucket_stands_in_the_path_or_in_the_host(endpoint, bucket, expected):
-    assert client.object_url(Ref(f"s3://{bucket}/k ü", s3=S3Access("r", endpoint)), {"x": "1"}) == expected
+    assert client.object_url(Location(f"s3://{bucket}/k ü", s3=S3Access("r", endpoint)), {"x": "1"}) == expected
 
 
 @pytest.mark.parametrize("size", [1, 16 << 20, (16 << 20) + 1, 5 << 40])
 def test_pieces_cover_the_file_within_the_limits_of_s3(tmp_path, size):
     with open(tmp_path / "big", "wb") as file:
         file.truncate(size)
-    pieces = multipart.cut(tmp_path / "big")
+    pieces = multipart.split_into_slices(tmp_path / "big")
     ends = [piece.start + piece.length for piece in pieces]
     assert [0, *ends[:-1]] == [piece.start for piece in pieces]
     assert ends[-1] == size
@@ -134,7 +134,7 @@ def test_pieces_cover_the_file_within_the_limits_of_s3(tmp_path, size):
     ],
 )
 def test_a_sibling_keeps_the_query(url, expected):
-    assert beside(url, ".x") == expected
+    assert append_to_url_path(url, ".x") == expected
 
 
 def test_nothing_heavy_is_imported_before_it_is_used():

@@ -7,45 +7,45 @@ from pathlib import Path
 
 import pytest
 
-from packtrain.engines.htcondor.job_tracker import Tracker
-from packtrain.engines.htcondor.log_reader import LogReader
+from packtrain.engines.htcondor.job_tracker import JobTracker
+from packtrain.engines.htcondor.log_reader import EventLogReader
 from packtrain.plan import Job, Limits, Resources, RunFolder
 from packtrain.state import RunState
-from packtrain.store import RunRow, SqliteStore
+from packtrain.store import RunInfo, SqliteStore
 from packtrain.supervise import Collector
-from packtrain.supervise.policies import Rules
-from packtrain.views.explain import Explanation, Setting, explain_job
-from tests.support.event_builder import RUN, Story
-from tests.support.paths import TESTS
+from packtrain.supervise.policies import PolicyConfig
+from packtrain.views.explain import ExplainContext, JobExplanation, explain_job
+from tests.support.event_builder import RUN, RunBuilder
+from tests.support.paths import TESTS_DIR
 
-LOGS = TESTS / "data" / "condor-logs"
-RULES = Rules(jobs={"0": Job("0", (), Resources(), Limits(), ())}, many_sites=True)
+LOGS = TESTS_DIR / "data" / "condor-logs"
+RULES = PolicyConfig(jobs={"0": Job("0", (), Resources(), Limits(), ())}, many_sites=True)
 
 
-def told(tmp_path: Path, log: str, events: int) -> Explanation:
+def told(tmp_path: Path, log: str, events: int) -> JobExplanation:
     """What `why` says after so many events of the log, which is that of one job of ours."""
     path = LOGS / log
-    tracker = Tracker(lambda first: ())
+    tracker = JobTracker(lambda first: ())
     cluster = int(re.match(rb"\d+ \((\d+)\.", path.read_bytes())[1])
-    tracker.add_cluster(cluster, [("0", "0-1")], materialized=True)
-    records = LogReader(path).read()[:events]
-    seen = [sighting for record in records for sighting in tracker.take(record)]
-    state = state_of(tmp_path, seen, records[-1].when)
-    return explain_job(state.jobs["0"], Setting(state, RunFolder(tmp_path), True, RULES, records[-1].when))
+    tracker.add_cluster(cluster, [("0", "0-1")], is_materialized=True)
+    records = EventLogReader(path).read()[:events]
+    seen = [sighting for record in records for sighting in tracker.apply(record)]
+    state = state_of(tmp_path, seen, records[-1].timestamp)
+    return explain_job(state.jobs["0"], ExplainContext(state, RunFolder(tmp_path), True, RULES, records[-1].timestamp))
 
 
 def state_of(tmp_path, sightings, now) -> RunState:
     store = SqliteStore(tmp_path / "store.db", clock=lambda: now)
-    story = Story()
+    story = RunBuilder()
     story.now = now
-    story.submit(confirm=False)
-    story.supervise("confirmed", id="0-1", native="7.0", site="htcondor")
-    store.add_run(RunRow(RUN, "n", "htcondor", tmp_path, 1.0), story.events[0])
+    story.submit(is_confirmed=False)
+    story.add_supervisor_event("confirmed", id="0-1", native="7.0", site="htcondor")
+    store.add_run(RunInfo(RUN, "n", "htcondor", tmp_path, 1.0), story.events[0])
     store.append(story.events[1:])
     Collector(store, RUN, RunFolder(tmp_path), shares_folder=False, clock=lambda: now).collect(RunState(RUN), sightings)
     state = RunState(RUN)
     for one in store.events(RUN):
-        state.apply(one.event, one.arrived)
+        state.apply(one.event, one.received_at)
     return state
 
 
@@ -64,14 +64,14 @@ ON = "attempt 1 on localhost.pool.test at htcondor, 0.0 s"
 )
 def test_what_ended_a_start_and_where(tmp_path, log, events, what, evidence):
     said = told(tmp_path, log, events)
-    assert re.search(what, said.what)
+    assert re.search(what, said.summary)
     assert said.evidence == (evidence,)
-    assert said.done == "1 attempt failed"
+    assert said.actions_taken == "1 attempt failed"
 
 
 def test_a_machine_that_is_out_of_sight_for_a_while_is_no_news(tmp_path):
     said = told(tmp_path, "30-disconnect-reconnect-schedd-killed.log", 8)
-    assert (said.what, said.evidence) == ("it runs on localhost.pool.test, in the stage start", ())
+    assert (said.summary, said.evidence) == ("it runs on localhost.pool.test, in the stage start", ())
 
 
 @pytest.mark.parametrize(
@@ -83,39 +83,39 @@ def test_a_machine_that_is_out_of_sight_for_a_while_is_no_news(tmp_path):
 )
 def test_a_404_that_keeps_it_back_is_the_datas_and_is_waited_for(tmp_path, log, fact):
     said = told(tmp_path, log, 7)
-    assert fact in said.what
-    assert said.next == "packtrain lets it go again in 10 s: what kept it back may have passed"
+    assert fact in said.summary
+    assert said.next_action == "packtrain lets it go again in 10 s: what kept it back may have passed"
 
 
 def test_a_404_for_a_while(tmp_path):
     """Held, let go, held again and given up; the next attempt gets the data."""
-    story = Story()
+    story = RunBuilder()
     story.submit()
-    story.answer("release", story.held(kind="delivery_refused"))
-    story.released()
-    story.answer("give_up", story.held(kind="delivery_refused"))
-    story.gone()
+    story.answer_hold("release", story.hold(kind="transfer_refused"))
+    story.release()
+    story.answer_hold("give_up", story.hold(kind="transfer_refused"))
+    story.end_attempt()
     said = why(story, tmp_path)
-    assert said.what == "it is held, in the stage start (delivery_refused, in the stage start)"
-    assert (said.fault, said.done) == (
+    assert said.summary == "it is held, in the stage start (transfer_refused, in the stage start)"
+    assert (said.fault, said.actions_taken) == (
         "the data or the service that gives it",
         "1 attempt failed; it was let go 1 time",
     )
-    story.succeed_at("Bob", 2)
-    story.verdict("succeeded", emitter="agent-0-2")
+    story.add_succeeded_attempt_at("Bob", 2)
+    story.end_job("succeeded", emitter="agent-0-2")
     said = why(story, tmp_path)
-    assert not said.failed and said.evidence == ("attempt 1, 0.0 s: delivery_refused",)
+    assert not said.has_failed and said.evidence == ("attempt 1, 0.0 s: transfer_refused",)
 
 
 def test_a_cache_that_stopped(tmp_path):
-    story = Story()
+    story = RunBuilder()
     detail = "osdf:///data/x.tar: the server sent nothing for 300 s"
-    story.fail_at("Ada", 1, "service_unavailable", host="a1", detail=detail)
+    story.add_failed_attempt_at("Ada", 1, "service_unavailable", host="a1", detail=detail)
     said = why(story, tmp_path)
-    assert said.what.startswith(detail)
+    assert said.summary.startswith(detail)
     assert said.fault == "the data or the service that gives it"
-    assert said.next.startswith("another attempt follows") and "not on" not in said.next
+    assert said.next_action.startswith("another attempt follows") and "not on" not in said.next_action
 
 
-def why(story: Story, tmp_path: Path) -> Explanation:
-    return explain_job(story.job, Setting(story.state, RunFolder(tmp_path), True, RULES, story.now))
+def why(story: RunBuilder, tmp_path: Path) -> JobExplanation:
+    return explain_job(story.job, ExplainContext(story.state, RunFolder(tmp_path), True, RULES, story.now))

@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from packtrain import notifications
-from tests.support.event_builder import Story
+from tests.support.event_builder import RunBuilder
 
 TOLD = {"text": "r failed", "run": "r", "status": "failed", "folder": "/f"}
 
@@ -38,11 +38,11 @@ def server():
 
 @pytest.fixture
 def ended():
-    story = Story("0", "1")
-    story.fail(1, "step_failed")
-    failure = story.job.attempts[0].failure.to_data()
-    story.verdict("failed", failure=failure)
-    story.verdict("succeeded", "1")
+    story = RunBuilder("0", "1")
+    story.add_failed_attempt(1, "step_failed")
+    failure = story.job.executions[0].failure.to_data()
+    story.end_job("failed", failure=failure)
+    story.end_job("succeeded", "1")
     return story
 
 
@@ -53,13 +53,13 @@ def test_an_address_gets_json(server):
 
 def test_a_server_in_trouble_is_asked_again(server):
     server.answers = [503, 429]
-    assert notifications.send(server.url, TOLD, waits=(0.0, 0.0)) == ""
+    assert notifications.send(server.url, TOLD, retry_delays_s=(0.0, 0.0)) == ""
     assert len(server.heard) == 3
 
 
 def test_but_not_for_ever(server):
     server.answers = [500] * 9
-    said = notifications.send(server.url, TOLD, waits=(0.0,))
+    said = notifications.send(server.url, TOLD, retry_delays_s=(0.0,))
     assert len(server.heard) == 2
     assert said == "127.0.0.1 could not be told that the run has ended: it answered 500 Internal Server Error"
     assert "T0K3N" not in said, "the path of a webhook is a secret"
@@ -67,12 +67,12 @@ def test_but_not_for_ever(server):
 
 def test_one_that_does_not_want_it_is_asked_once(server):
     server.answers = [404] * 9
-    assert "it answered 404" in notifications.send(server.url, TOLD, waits=(0.0,))
+    assert "it answered 404" in notifications.send(server.url, TOLD, retry_delays_s=(0.0,))
     assert len(server.heard) == 1
 
 
 def test_nobody_there():
-    said = notifications.send("http://127.0.0.1:9/x", TOLD, waits=())
+    said = notifications.send("http://127.0.0.1:9/x", TOLD, retry_delays_s=())
     assert "there was no answer" in said and "127.0.0.1" in said
 
 
@@ -91,20 +91,20 @@ def test_a_command_that_fails_is_told():
 
 
 def test_what_is_told(ended):
-    told = notifications.message(ended.state, "cifar", "/f")
+    told = notifications.build_message(ended.state, "cifar", "/f")
     assert told["text"] == "run-1 failed: 1 of 2 jobs succeeded: d"
     assert (told["status"], told["succeeded"], told["failed"], told["cancelled"]) == ("failed", 1, 1, 0)
     assert told["failures"] == [{"kind": "step_failed", "detail": "d", "jobs": 1}]
 
 
 def test_the_real_error_comes_before_what_followed_from_it():
-    story = Story(*map(str, range(5)))
-    story.fail(1, "step_failed")
-    story.verdict("failed", failure=story.job.attempts[0].failure.to_data())
+    story = RunBuilder(*map(str, range(5)))
+    story.add_failed_attempt(1, "step_failed")
+    story.end_job("failed", failure=story.job.executions[0].failure.to_data())
     stopped = {"kind": "run_stopped", "stage": "start", "blame": "user", "transient": False, "detail": "not started"}
     for job in "1234":
-        story.verdict("failed", job, failure=stopped)
-    told = notifications.message(story.state, "n", "/f")
+        story.end_job("failed", job, failure=stopped)
+    told = notifications.build_message(story.state, "n", "/f")
     assert [one["kind"] for one in told["failures"]] == ["step_failed", "run_stopped"]
     assert told["text"].endswith("0 of 5 jobs succeeded: d")
 
@@ -114,14 +114,14 @@ def test_each_end_is_told_once(ended, server, tmp_path):
     notifications.write_target(path, server.url)
     assert path.stat().st_mode & 0o777 == 0o600
     for _ in range(2):
-        assert notifications.tell_end(path, ended.state, "n", tmp_path) == ""
+        assert notifications.notify_run_ended(path, ended.state, "n", tmp_path) == ""
     assert len(server.heard) == 1
     ended.reopen()
-    assert notifications.tell_end(path, ended.state, "n", tmp_path) == "", "it goes on"
+    assert notifications.notify_run_ended(path, ended.state, "n", tmp_path) == "", "it goes on"
     assert len(server.heard) == 1
     ended.takeover()
     ended.verdict("succeeded")
-    notifications.tell_end(path, ended.state, "n", tmp_path)
+    notifications.notify_run_ended(path, ended.state, "n", tmp_path)
     assert [data["status"] for _, _, data in server.heard] == ["failed", "succeeded"]
 
 
@@ -129,23 +129,23 @@ def test_an_end_that_could_not_be_told_is_told_later(ended, server, tmp_path):
     path = tmp_path / "notify.json"
     notifications.write_target(path, server.url)
     server.answers = [403]
-    assert "it answered 403" in notifications.tell_end(path, ended.state, "n", tmp_path)
-    assert notifications.tell_end(path, ended.state, "n", tmp_path) == ""
+    assert "it answered 403" in notifications.notify_run_ended(path, ended.state, "n", tmp_path)
+    assert notifications.notify_run_ended(path, ended.state, "n", tmp_path) == ""
     assert len(server.heard) == 2
 
 
 def test_nobody_wants_to_know(ended, tmp_path):
-    assert notifications.tell_end(tmp_path / "notify.json", ended.state, "n", tmp_path) == ""
+    assert notifications.notify_run_ended(tmp_path / "notify.json", ended.state, "n", tmp_path) == ""
     (tmp_path / "broken").write_text("{")
-    assert "cannot be read" in notifications.tell_end(tmp_path / "broken", ended.state, "n", tmp_path)
+    assert "cannot be read" in notifications.notify_run_ended(tmp_path / "broken", ended.state, "n", tmp_path)
 
 
 @pytest.mark.parametrize("target", ["", "  ", "ftp://x/y", "https://", "http://[x"])
 def test_what_is_neither_a_command_nor_an_address(target):
     with pytest.raises(ValueError, match="should be a command"):
-        notifications.checked(target)
+        notifications.validate_target(target)
 
 
 @pytest.mark.parametrize("target", ["mail -s done me", "curl https://x/y", "https://h/p?q"])
 def test_commands_and_addresses(target):
-    assert notifications.checked(target) == target
+    assert notifications.validate_target(target) == target

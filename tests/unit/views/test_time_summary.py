@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from packtrain.views.summary import times_of
-from tests.support.event_builder import Story
+from packtrain.views.summary import summarize_times
+from tests.support.event_builder import RunBuilder
 
 AGENT = {"start": 2.0, "fetch": 2.0, "steps": 5.0}
 
 
 @pytest.fixture
 def story():
-    told = Story()
+    told = RunBuilder()
     told.now = 100.4  # the access point's clock has fractions, the log has whole seconds
     told.submit()
     return told
@@ -34,17 +34,17 @@ def outputs(story, since, until, start=1):
 
 
 def times(story):
-    found = times_of(story.state)
-    return {**found.by_stage, "lost": found.lost}
+    found = summarize_times(story.state)
+    return {**found.seconds_by_stage, "lost": found.wasted_s}
 
 
 def agent(story, name="agent-1", outcome="succeeded", failure=""):
     """Nine seconds: two to fetch, five of steps, by a clock that says anything."""
     story.now = 7_000_000.0
-    story.start(name)
-    story.stage("fetch", name, seconds=2.0)
-    story.stage("steps", name, seconds=5.0)
-    story.end(outcome, name, failure=failure)
+    story.start_agent(name)
+    story.add_stage("fetch", name, seconds=2.0)
+    story.add_stage("steps", name, seconds=5.0)
+    story.end_agent(outcome, name, failure=failure)
 
 
 def test_without_a_pool_it_is_the_stages_alone(story):
@@ -60,7 +60,7 @@ def test_a_life_in_a_pool(story):
     at(story, 155, "gone", code=0)
     # On the slot from 141 to 152, and a second between the inputs and its start: 12, of which the agent knows 9.
     assert times(story) == {"queue": 30.0, "transfer": 13.0, "start": 5.0, "fetch": 2.0, "steps": 5.0, "lost": 0.0}
-    assert times_of(story.state).total == 155 - 100
+    assert summarize_times(story.state).total_s == 155 - 100
 
 
 def test_waiting_for_a_turn_to_transfer_is_transfer(story):
@@ -83,7 +83,7 @@ def test_a_log_that_tells_of_the_start_before_the_end_of_the_inputs(story):
 def test_an_evicted_start_is_lost_with_its_transfers_and_the_queue_is_not(story):
     inputs(story, 110, 120)
     at(story, 120, "placed")
-    story.start("agent-1")
+    story.start_agent("agent-1")
     at(story, 170, "stopped", 1, emitters=("agent-1",))
     inputs(story, 200, 210, start=2)
     at(story, 210, "placed", 2)
@@ -98,7 +98,7 @@ def test_what_was_left_in_a_start_that_is_evicted_later_is_not_lost(story):
     at(story, 120, "placed")
     agent(story, "agent-1", "continue")
     outputs(story, 130, 132)
-    story.start("agent-2")
+    story.start_agent("agent-2")
     at(story, 150, "stopped", 1, emitters=("agent-1", "agent-2"))
     # 28 s on the slot, 9 of them the first agent's
     assert times(story) == {"queue": 10.0, "transfer": 12.0, **AGENT, "lost": 19.0}
@@ -119,7 +119,7 @@ def test_inputs_that_did_not_arrive_are_lost_and_a_hold_is_no_queue(story):
 def test_taken_back_while_its_inputs_came(story):
     at(story, 110, "transfer", "in", "started")
     at(story, 150, "stopped", 0)
-    assert [attempt.start for attempt in story.job.attempts] == [0], "no start of it was seen"
+    assert [attempt.start for attempt in story.job.executions] == [0], "no start of it was seen"
     inputs(story, 160, 170)
     at(story, 170, "placed")
     assert times(story) == {"queue": 20.0, "transfer": 10.0, "lost": 40.0}
@@ -141,7 +141,7 @@ def test_a_start_that_ended_without_a_word_in_the_log(story):
     at(story, 169, "gone", code=0)
     assert times(story)["queue"] == 10.0
     assert times(story)["transfer"] == 20.0
-    assert times_of(story.state).total == 69.0
+    assert summarize_times(story.state).total_s == 69.0
 
 
 def test_a_failed_attempt_is_lost_with_all_of_its_slot(story):
@@ -156,21 +156,21 @@ def test_a_failed_attempt_is_lost_with_all_of_its_slot(story):
 def test_what_lasts_is_not_counted(story):
     inputs(story, 110, 120)
     at(story, 120, "placed")
-    story.start("agent-1")
-    story.stage("fetch", seconds=2.0)
+    story.start_agent("agent-1")
+    story.add_stage("fetch", seconds=2.0)
     assert times(story) == {"queue": 10.0, "transfer": 10.0, "fetch": 2.0, "lost": 0.0}
 
 
 def test_odd_seconds_of_many_jobs_even_out():
     """A job of one and a half seconds takes one second of the log or two."""
-    told = Story(*map(str, range(10)))
+    told = RunBuilder(*map(str, range(10)))
     for job in map(str, range(10)):
         told.now = 100.0
         told.submit(f"{job}-1", job)
         told.now = 110.0
-        told.placed(decision=f"{job}-1", job=job)
-        told.start(f"agent-{job}", f"{job}-1", job)
-        told.say(f"agent-{job}", "attempt.ended", job, outcome="succeeded", exit_code=0, failure=None, seconds=1.5)
+        told.place(attempt_id=f"{job}-1", job=job)
+        told.start_agent(f"agent-{job}", f"{job}-1", job)
+        told.add_event(f"agent-{job}", "agent.ended", job, outcome="succeeded", exit_code=0, failure=None, seconds=1.5)
         told.now = 111.0 + int(job) % 2
-        told.gone(f"{job}-1", job, 0)
+        told.end_attempt(f"{job}-1", job, 0)
     assert times(told) == {"queue": 100.0, "start": 15.0, "lost": 0.0}

@@ -5,9 +5,9 @@ from rich.console import Console
 
 from packtrain import formatting
 from packtrain.events import Event, kinds
-from packtrain.views.plain import Lines
-from packtrain.views.run_table import draw
-from tests.support.event_builder import Story
+from packtrain.views.plain import PlainFormatter
+from packtrain.views.run_table import render_run
+from tests.support.event_builder import RunBuilder
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ from tests.support.event_builder import Story
     ],
 )
 def test_metrics_in_words(data, told):
-    assert formatting.metric(data) == told
+    assert formatting.format_metrics(data) == told
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def test_metrics_in_words(data, told):
     [(None, None, ""), (0.4, None, "40%"), (0.4, 200.0, "40% · 3 min 20 s left"), (1.0, 0.0, "100%")],
 )
 def test_what_is_ahead(fraction, left, told):
-    assert formatting.ahead(fraction, left) == told
+    assert formatting.format_progress(fraction, left) == told
 
 
 def metric(seq, mono, **data):
@@ -39,36 +39,36 @@ def metric(seq, mono, **data):
 
 
 def test_lines_say_when_it_will_be_done():
-    lines = Lines(jobs=1)
-    assert lines.of(metric(1, 10.0, step=10, total_steps=110, loss=2.0)) == "step 10/110 · loss 2 · 9%"
-    assert lines.of(metric(2, 12.0, step=30, total_steps=110, loss=1.5)) is None, "too soon for another line"
-    assert lines.of(metric(3, 20.0, step=60, loss=1.0)) == "step 60/110 · loss 1 · 55% · 10 s left"
-    assert lines.of(metric(4, 20.1, accuracy=0.5)) == "accuracy 50.0% · 55% · 10 s left"
+    lines = PlainFormatter(n_jobs=1)
+    assert lines.format_event(metric(1, 10.0, step=10, total_steps=110, loss=2.0)) == "step 10/110 · loss 2 · 9%"
+    assert lines.format_event(metric(2, 12.0, step=30, total_steps=110, loss=1.5)) is None, "too soon for another line"
+    assert lines.format_event(metric(3, 20.0, step=60, loss=1.0)) == "step 60/110 · loss 1 · 55% · 10 s left"
+    assert lines.format_event(metric(4, 20.1, accuracy=0.5)) == "accuracy 50.0% · 55% · 10 s left"
 
 
 def test_the_first_nan_has_a_line_of_its_own():
-    lines = Lines(jobs=2)
-    assert lines.of(metric(1, 1.0, step=1, loss=1.0))
-    assert lines.of(metric(2, 1.1, step=2, loss="nan")) == "[0] step 2 · loss nan"
-    assert lines.of(metric(3, 1.2, step=3, loss="nan")) is None
+    lines = PlainFormatter(n_jobs=2)
+    assert lines.format_event(metric(1, 1.0, step=1, loss=1.0))
+    assert lines.format_event(metric(2, 1.1, step=2, loss="nan")) == "[0] step 2 · loss nan"
+    assert lines.format_event(metric(3, 1.2, step=3, loss="nan")) is None
 
 
 def training(*reports):
-    story = Story()
+    story = RunBuilder()
     story.submit()
-    story.start()
-    story.stage("steps", seconds=None)
-    story.say("agent-1", kinds.STEP_STARTED, step="train")
+    story.start_agent()
+    story.add_stage("steps", duration_s=None)
+    story.add_event("agent-1", kinds.STEP_STARTED, step="train")
     for now, report in reports:
         story.now = now
-        story.say("agent-1", kinds.METRIC, **report)
+        story.add_event("agent-1", kinds.METRIC, **report)
     return story
 
 
 def shown(story, width=160, colour=False):
     console = Console(width=width, force_terminal=colour, color_system="truecolor" if colour else None)
     with console.capture() as captured:
-        console.print(draw(story.state, True, width))
+        console.print(render_run(story.state, True, width))
     return captured.get()
 
 
@@ -96,6 +96,6 @@ def test_in_a_narrow_terminal_the_time_that_is_left_is_not_cut_off():
 def test_a_loss_that_is_not_finite_is_red():
     story = training((0.0, {"step": 1, "loss": "nan"}))
     assert "\x1b[1;31mloss nan" in shown(story, colour=True)
-    story.end()
-    story.verdict("succeeded", emitter="agent-1")
+    story.end_agent()
+    story.end_job("succeeded", emitter="agent-1")
     assert "\x1b[1;31mloss nan" in shown(story, colour=True)

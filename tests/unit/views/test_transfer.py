@@ -6,7 +6,14 @@ import pytest
 from rich.console import Console
 
 from packtrain.transfer.progress import SourceRate
-from packtrain.views.transfer import Account, Meter, Picture, account_line, draw, line
+from packtrain.views.transfer import (
+    RateMeter,
+    TransferTotals,
+    TransferView,
+    format_totals,
+    format_transfer,
+    render_transfer,
+)
 
 LANES = (SourceRate("cache.example:8443", 80e6, 6, False), SourceRate("origin.example", 0.0, 0, True))
 
@@ -14,12 +21,12 @@ LANES = (SourceRate("cache.example:8443", 80e6, 6, False), SourceRate("origin.ex
 def drawn(picture, width=120):
     console = Console(width=width, force_terminal=False)
     with console.capture() as captured:
-        console.print(draw(picture))
+        console.print(render_transfer(picture))
     return captured.get()
 
 
 def test_bar_with_speed_time_left_and_sources():
-    text = drawn(Picture("fetch", "data.tar", 1_200_000_000, 5_000_000_000, 100e6, LANES))
+    text = drawn(TransferView("fetch", "data.tar", 1_200_000_000, 5_000_000_000, 100e6, LANES))
     assert "data.tar" in text
     assert "1.2 GB of 5.0 GB · 24% · 100 MB/s · 38 s left" in text
     assert "cache.example:8443  80.0 MB/s  6 connections" in text
@@ -28,36 +35,36 @@ def test_bar_with_speed_time_left_and_sources():
 
 def test_many_sources_do_not_fill_the_screen():
     lanes = tuple(SourceRate(f"host{number}", 1e6, 1, False) for number in range(20))
-    text = drawn(Picture("fetch", "x", 1, 2, 1.0, lanes))
+    text = drawn(TransferView("fetch", "x", 1, 2, 1.0, lanes))
     assert "host7" in text
     assert "host8" not in text
     assert "and 12 more sources" in text
 
 
 def test_names_with_markup_are_shown_as_they_are():
-    assert "a[bold]b.tar" in drawn(Picture("fetch", "a[bold]b.tar", 1, 2))
+    assert "a[bold]b.tar" in drawn(TransferView("fetch", "a[bold]b.tar", 1, 2))
 
 
 @pytest.mark.parametrize(
     ("picture", "told"),
     [
-        (Picture("fetch", "x"), "x: fetch 0 B"),
-        (Picture("fetch", "x", 5, 0, 1.0), "x: fetch 5 B · 1 B/s · 0.0 s left"),
-        (Picture("fetch", "x", 500, None, 100.0), "x: fetch 500 B · 100 B/s"),
-        (Picture("fetch", "x", 500, 1000, 0.0), "x: fetch 500 B of 1.0 kB · 50% · 0 B/s"),
+        (TransferView("fetch", "x"), "x: fetch 0 B"),
+        (TransferView("fetch", "x", 5, 0, 1.0), "x: fetch 5 B · 1 B/s · 0.0 s left"),
+        (TransferView("fetch", "x", 500, None, 100.0), "x: fetch 500 B · 100 B/s"),
+        (TransferView("fetch", "x", 500, 1000, 0.0), "x: fetch 500 B of 1.0 kB · 50% · 0 B/s"),
         (
-            Picture("fetch", "x", 500, 1000, 100.0, LANES),
+            TransferView("fetch", "x", 500, 1000, 100.0, LANES),
             "x: fetch 500 B of 1.0 kB · 50% · 100 B/s · 5.0 s left"
             " · from cache.example:8443 80.0 MB/s, origin.example rests",
         ),
     ],
 )
 def test_plain_line(picture, told):
-    assert line(picture) == told
+    assert format_transfer(picture) == told
 
 
 def test_meter_counts_the_last_seconds_only():
-    meter = Meter()
+    meter = RateMeter()
     assert meter.add(0.0, 0) is None
     assert meter.add(1.0, 1000) == 1000
     for second in range(2, 20):
@@ -66,31 +73,31 @@ def test_meter_counts_the_last_seconds_only():
 
 
 def test_meter_begins_anew_when_the_transfer_does():
-    meter = Meter()
+    meter = RateMeter()
     meter.add(0.0, 5000)
     assert meter.add(1.0, 0) is None
     assert meter.add(2.0, 100) == 100
 
 
 def test_meter_keeps_little_of_a_fast_transfer():
-    meter = Meter()
+    meter = RateMeter()
     for step in range(100_000):
         rate = meter.add(step / 1e4, step)
     assert rate == pytest.approx(1e4, rel=0.05)
-    assert len(meter._seen) < 200
+    assert len(meter._samples) < 200
 
 
 @pytest.mark.parametrize(
     ("account", "told"),
     [
-        (Account(0, 0.0), "0 B in 0.0 s"),
-        (Account(5_000_000, 2.0, (("a.example", 5_000_000),)), "5.0 MB in 2.0 s (2.5 MB/s) from a.example"),
+        (TransferTotals(0, 0.0), "0 B in 0.0 s"),
+        (TransferTotals(5_000_000, 2.0, (("a.example", 5_000_000),)), "5.0 MB in 2.0 s (2.5 MB/s) from a.example"),
         (
-            Account(10_000, 10.0, (("a", 4000), ("b", 6000), ("idle", 0)), 1, 2, 3, 500),
+            TransferTotals(10_000, 10.0, (("a", 4000), ("b", 6000), ("idle", 0)), 1, 2, 3, 500),
             "10.0 kB in 10 s (1.0 kB/s) from 2 sources (b 6.0 kB, a 4.0 kB)"
             " · 1 retry, 2 stalls survived, 3 blocks asked for twice, 500 B wasted",
         ),
     ],
 )
 def test_account(account, told):
-    assert account_line(account) == told
+    assert format_totals(account) == told

@@ -21,11 +21,11 @@ from typing import Any
 from packtrain.errors import FormatError
 
 RECORD_VERSION = 1
-RECORD = "record.json"
-ENDED = "ended.json"
-BESIDE = ".packtrain-record.json"
-LEFT = ".packtrain/left"
-KEPT = 2  # complete generations of one emitter
+RECORD_NAME = "record.json"
+COMPLETION_MARKER_NAME = "ended.json"
+RECORD_SUFFIX = ".packtrain-record.json"
+REQUEUE_PREFIX = ".packtrain/left"
+MAX_GENERATIONS = 2  # complete generations of one emitter
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class SavedFile:
 
 
 @dataclass(frozen=True)
-class Record:
+class CheckpointRecord:
     run: str
     job: str
     emitter: str
@@ -45,18 +45,18 @@ class Record:
     epoch: int | None
     path: str  # what the program saved, below the output folder: a file, or a folder of files ("." for all)
     files: tuple[SavedFile, ...]
-    time: float  # the emitter's clock, for people
+    saved_at: float  # the emitter's clock, for people
 
     @property
     def prefix(self) -> str:
         return generation_prefix(self.run, self.job, self.emitter, self.generation)
 
     @property
-    def bytes(self) -> int:
+    def total_bytes(self) -> int:
         return sum(file.size for file in self.files)
 
     @property
-    def rank(self) -> tuple[int, int, str]:
+    def sort_key(self) -> tuple[int, int, str]:
         """The further training wins, then the newer generation; the rest only makes it the same everywhere."""
         return self.step, self.generation, self.emitter
 
@@ -64,33 +64,37 @@ class Record:
         return json.dumps({"version": RECORD_VERSION, **asdict(self)}, indent=1) + "\n"
 
     @classmethod
-    def from_json(cls, text: str) -> Record:
+    def from_json(cls, text: str) -> CheckpointRecord:
         """Unknown keys are skipped. Raises FormatError."""
         try:
             raw = json.loads(text)
-            return _checked(raw)
+            return _parse_record(raw)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise FormatError(f"no record of a checkpoint: {text[:80]!r} ({error})") from None
 
 
-def _checked(raw: dict[str, Any]) -> Record:
+def _parse_record(raw: dict[str, Any]) -> CheckpointRecord:
     if raw["version"] != RECORD_VERSION:
         raise ValueError(f"it has version {raw['version']}, this packtrain reads {RECORD_VERSION}")
-    files = tuple(SavedFile(_inside(f["name"]), _number(f["size"]), str(f["sha256"])) for f in raw["files"])
+    files = tuple(
+        SavedFile(_check_relative_name(f["name"]), _parse_int(f["size"]), str(f["sha256"])) for f in raw["files"]
+    )
     if not files:
         raise ValueError("it names no files")
-    epoch = None if raw["epoch"] is None else _number(raw["epoch"])
-    who = (str(raw["run"]), str(raw["job"]), str(raw["emitter"]), _number(raw["generation"]))
-    return Record(*who, _number(raw["step"]), epoch, _saved_at(raw["path"]), files, float(raw["time"]))
+    epoch = None if raw["epoch"] is None else _parse_int(raw["epoch"])
+    who = (str(raw["run"]), str(raw["job"]), str(raw["emitter"]), _parse_int(raw["generation"]))
+    return CheckpointRecord(
+        *who, _parse_int(raw["step"]), epoch, _check_relative_path(raw["path"]), files, float(raw["time"])
+    )
 
 
-def _number(value: Any) -> int:
+def _parse_int(value: Any) -> int:
     if type(value) is not int:
         raise ValueError(f"{value!r} is no whole number")
     return value
 
 
-def _inside(name: str) -> str:
+def _check_relative_name(name: str) -> str:
     """A name becomes a path on our disk: one that leaves the folder is refused."""
     path = PurePosixPath(name)
     if not path.parts or path.is_absolute() or ".." in path.parts or "\0" in name:
@@ -98,19 +102,19 @@ def _inside(name: str) -> str:
     return name
 
 
-def _saved_at(path: str) -> str:
+def _check_relative_path(path: str) -> str:
     """Files beside each other have no other folder than the outputs' own."""
-    return path if path == "." else _inside(path)
+    return path if path == "." else _check_relative_name(path)
 
 
-def ended_json(step: int) -> str:
+def completion_marker_json(step: int) -> str:
     return json.dumps({"version": RECORD_VERSION, "step": step}) + "\n"
 
 
-def ended_step(text: str) -> int:
+def parse_completion_marker(text: str) -> int:
     """Raises FormatError."""
     try:
-        return _number(json.loads(text)["step"])
+        return _parse_int(json.loads(text)["step"])
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise FormatError(f"no word of an attempt's end: {text[:80]!r} ({error})") from None
 
@@ -123,10 +127,10 @@ def generation_prefix(run: str, job: str, emitter: str, generation: int) -> str:
     return f"{job_prefix(run, job)}/{emitter}/{generation}"
 
 
-def left_folder(emitter: str) -> str:
+def requeue_folder(emitter: str) -> str:
     """Where an attempt that left in time puts what it wrote beside its checkpoint."""
-    return f"{LEFT}/{emitter}"
+    return f"{REQUEUE_PREFIX}/{emitter}"
 
 
-def best_first(records: Iterable[Record]) -> list[Record]:
-    return sorted(records, key=lambda record: record.rank, reverse=True)
+def best_first(records: Iterable[CheckpointRecord]) -> list[CheckpointRecord]:
+    return sorted(records, key=lambda record: record.sort_key, reverse=True)

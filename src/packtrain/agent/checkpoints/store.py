@@ -12,195 +12,221 @@ from pathlib import Path
 from typing import Protocol, cast
 
 from packtrain.agent.checkpoints.record import (
-    BESIDE,
-    ENDED,
-    LEFT,
-    RECORD,
-    Record,
-    ended_json,
-    ended_step,
+    COMPLETION_MARKER_NAME,
+    RECORD_NAME,
+    RECORD_SUFFIX,
+    REQUEUE_PREFIX,
+    CheckpointRecord,
+    completion_marker_json,
     generation_prefix,
     job_prefix,
-    left_folder,
+    parse_completion_marker,
+    requeue_folder,
 )
-from packtrain.agent.context import Context
+from packtrain.agent.context import AttemptContext
 from packtrain.errors import FailedError, FormatError, TransferError
-from packtrain.plan import Digest, Item, Output, Ref
-from packtrain.transfer.api import Reveal, Sink, Source
-from packtrain.transfer.registry import source_for
-from packtrain.transfer.upload import confirm
-from packtrain.transfer.urls import beside, checked_name, joined, scheme_of, shown
+from packtrain.plan import Digest, Location, Output, RemoteFile
+from packtrain.transfer.api import SecretResolver, Sink, Source
+from packtrain.transfer.registry import get_source
+from packtrain.transfer.upload import verify_upload
+from packtrain.transfer.urls import append_to_url_path, check_listed_name, join_url, redact_url, url_scheme
 
-_ONE_URL = ("http", "https")  # takes one file, and lists nothing
-_LARGEST_RECORD = 1 << 20
-_REFUSALS = frozenset({"token_refused", "unsupported", "object_missing", "not_the_data"})
-_NOT_NOW = (408, 425, 429)
+_SINGLE_FILE_SCHEMES = ("http", "https")  # takes one file, and lists nothing
+_MAX_RECORD_BYTES = 1 << 20
+_REJECTION_KINDS = frozenset({"access_denied", "unsupported", "object_missing", "unexpected_content"})
+_RETRYABLE_STATUSES = (408, 425, 429)
 
-Stop = Callable[[], None]
+CancelCheck = Callable[[], None]
 
 
-class RecordRefusedError(Exception):
+class RecordRejectedError(Exception):
     """A server that takes one file does not take its record: nobody can go on from it."""
 
 
-class Store(Source, Sink, Protocol):
+class ReadWriteBackend(Source, Sink, Protocol):
     """All our backends are both."""
 
 
-def store_for(ref: Ref, reveal: Reveal) -> Store:
-    return cast(Store, source_for(ref, reveal))
+def open_backend(location: Location, resolve_secret: SecretResolver) -> ReadWriteBackend:
+    return cast(ReadWriteBackend, get_source(location, resolve_secret))
 
 
-def can_list(ref: Ref) -> bool:
-    return scheme_of(ref.url) not in _ONE_URL
+def can_list(location: Location) -> bool:
+    return url_scheme(location.url) not in _SINGLE_FILE_SCHEMES
 
 
-def place_of(context: Context) -> Output | None:
+def checkpoint_destination(context: AttemptContext) -> Output | None:
     """Where checkpoints go: to the job's output, or into the folder that the engine carries."""
-    return context.job.output if context.carried is None else Output(Ref(context.carried.as_uri()))
+    return (
+        context.job.output
+        if context.transferred_checkpoint is None
+        else Output(Location(context.transferred_checkpoint.as_uri()))
+    )
 
 
-def shelf_of(context: Context, place: Output) -> Shelf:
-    store, run, emitter = store_for(place.ref, context.secrets.reveal), context.journal.run, context.journal.emitter
-    return Shelf(place.ref, store, run, context.job.id, emitter, context.carried is None, context.saved.void)
+def open_checkpoint_store(context: AttemptContext, output: Output) -> CheckpointStore:
+    store, run, emitter = (
+        open_backend(output.location, context.secrets.resolve_secret),
+        context.journal.run,
+        context.journal.emitter,
+    )
+    return CheckpointStore(
+        output.location,
+        store,
+        run,
+        context.job.id,
+        emitter,
+        context.transferred_checkpoint is None,
+        context.checkpoint_state.broken_generations,
+    )
 
 
-def note_end(context: Context) -> None:
+def write_completion_marker(context: AttemptContext) -> None:
     """Before the outputs of an attempt appear: its last save has no record, so that an attempt that is late would take
     its own for the furthest, and put it in the place of the final one."""
-    place, step = context.job.output, context.saved.reached
-    if context.job.checkpoint is None or place is None or step < 0 or not can_list(place.ref):
+    place, step = context.job.output, context.checkpoint_state.last_saved_step
+    if context.job.checkpoint is None or place is None or step < 0 or not can_list(place.location):
         return
     try:
-        shelf_of(context, place).end(step, context.box.aside / ENDED)
+        open_checkpoint_store(context, place).mark_completed(
+            step, context.sandbox.checkpoint_staging / COMPLETION_MARKER_NAME
+        )
     except (FailedError, OSError) as error:  # the outputs matter more
-        context.log.line(f"sync: other attempts could not be told of the end: {error}")
+        context.log.write(f"sync: other attempts could not be told of the end: {error}")
 
 
-class Shelf:
+class CheckpointStore:
     def __init__(
         self,
-        ref: Ref,
-        store: Store,
+        location: Location,
+        backend: ReadWriteBackend,
         run: str,
         job: str,
         emitter: str = "",
-        shows: bool = True,
-        void: Set[str] = frozenset(),
+        publishes: bool = True,
+        broken_generations: Set[str] = frozenset(),
     ) -> None:
         """`shows`: there is a path of the user's own, at which the newest complete one appears. `void`: generations
         that are not whole, so that nobody is behind them."""
-        self._ref, self._store, self.lists, self.shows = ref, store, can_list(ref), shows
-        self.run, self.job, self.emitter, self._void = run, job, emitter, void
-        self._known: dict[str, Record] = {}  # a record that stands never changes
-        self._ends: dict[str, int] = {}  # by name: the steps at which attempts of the job came to their end
-        self.broken: list[str] = []  # what is no record, and why
+        self._root, self._backend, self.can_list, self.publishes = location, backend, can_list(location), publishes
+        self.run, self.job, self.emitter, self._broken_generations = run, job, emitter, broken_generations
+        self._records_by_name: dict[str, CheckpointRecord] = {}  # a record that stands never changes
+        self._completed_steps: dict[str, int] = {}  # by name: the steps at which attempts of the job came to their end
+        self.broken_records: list[str] = []  # what is no record, and why
 
     # Writing, below our own emitter's prefix
 
-    def send(self, generation: int, name: str, path: Path, stop: Stop) -> None:
+    def upload_file(self, generation: int, name: str, path: Path, check_cancelled: CancelCheck) -> None:
         """Atomic and repeatable, and looked at afterwards. Raises FailedError, or what `stop` raises."""
-        self._put(f"{self._prefix(generation)}/{name}", path, stop)
+        self._put(f"{self._generation_prefix(generation)}/{name}", path, check_cancelled)
 
-    def seal(self, generation: int, record: Path, stop: Stop) -> None:
+    def commit(self, generation: int, record: Path, check_cancelled: CancelCheck) -> None:
         """Raises RecordRefusedError too, where there is one address."""
-        if self.lists:
-            self._put(f"{self._prefix(generation)}/{RECORD}", record, stop)
+        if self.can_list:
+            self._put(f"{self._generation_prefix(generation)}/{RECORD_NAME}", record, check_cancelled)
         else:
-            self._seal_beside(record, stop)
+            self._commit_sidecar(record, check_cancelled)
 
-    def _seal_beside(self, record: Path, stop: Stop) -> None:
+    def _commit_sidecar(self, record: Path, check_cancelled: CancelCheck) -> None:
         """Read afterwards: a server that takes anything need not give it back."""
-        ref = self._beside()
+        ref = self._sidecar_location()
         try:
-            self._put_at(ref, record, stop)
-            stands = self._text(ref) == record.read_text(encoding="utf-8")
+            self._put_location(ref, record, check_cancelled)
+            stands = self._read_text(ref) == record.read_text(encoding="utf-8")
         except TransferError as error:
-            if not _is_refusal(error):
+            if not _is_rejection(error):
                 raise
-            raise RecordRefusedError(f"its record was refused: {error}") from error
+            raise RecordRejectedError(f"its record was refused: {error}") from error
         if not stands:
-            raise RecordRefusedError(f"its record was taken, but {shown(ref.url)} does not give it back")
+            raise RecordRejectedError(f"its record was taken, but {redact_url(ref.url)} does not give it back")
 
-    def end(self, step: int, scratch: Path) -> None:
-        scratch.write_text(ended_json(step), encoding="utf-8")
-        self._put(f"{job_prefix(self.run, self.job)}/{self.emitter}/{ENDED}", scratch, lambda: None)
+    def mark_completed(self, step: int, scratch: Path) -> None:
+        scratch.write_text(completion_marker_json(step), encoding="utf-8")
+        self._put(f"{job_prefix(self.run, self.job)}/{self.emitter}/{COMPLETION_MARKER_NAME}", scratch, lambda: None)
 
-    def drop(self, generation: int, names: tuple[str, ...]) -> None:
+    def delete_generation(self, generation: int, names: tuple[str, ...]) -> None:
         """The record first: what is not whole is never visible."""
-        for name in (RECORD, *names):
-            ref = self._at(f"{self._prefix(generation)}/{name}")
-            self._store.delete(ref)
-            if name != RECORD:
-                self._abandon(ref)
+        for name in (RECORD_NAME, *names):
+            ref = self._location(f"{self._generation_prefix(generation)}/{name}")
+            self._backend.delete(ref)
+            if name != RECORD_NAME:
+                self._abort_upload(ref)
 
-    def drop_others(self) -> None:
+    def delete_other_generations(self) -> None:
         """What earlier starts left, now that we have something newer. Only where no other attempt can be alive."""
-        for record in [record for record in self.records() if record.emitter != self.emitter]:
-            for name in (RECORD, *(file.name for file in record.files)):
-                self._store.delete(self._at(f"{record.prefix}/{name}"))
-        for entry in list(self._store.list(self._at(LEFT))):
+        for record in [record for record in self.read_records() if record.emitter != self.emitter]:
+            for name in (RECORD_NAME, *(file.name for file in record.files)):
+                self._backend.delete(self._location(f"{record.prefix}/{name}"))
+        for entry in list(self._backend.list(self._location(REQUEUE_PREFIX))):
             if not entry.name.startswith(f"{self.emitter}/"):
-                self._store.delete(entry.ref)
+                self._backend.delete(entry.location)
 
-    def _abandon(self, ref: Ref) -> None:
+    def _abort_upload(self, location: Location) -> None:
         """Parts of an upload that did not end are not left behind to be paid for, where that can be asked for."""
-        abandon = getattr(self._store, "abandon", None)
+        abandon = getattr(self._backend, "abort_uploads", None)
         if abandon is not None:
             with suppress(TransferError):
-                abandon(ref)
+                abandon(location)
 
-    def show(self, name: str, path: Path, stop: Stop) -> None:
+    def publish(self, name: str, path: Path, check_cancelled: CancelCheck) -> None:
         """Under the name that the user knows; where there is one address only, at that."""
-        self._put(name if self.lists else "", path, stop)
+        self._put(name if self.can_list else "", path, check_cancelled)
 
     # Reading, of all emitters
 
-    def records(self) -> list[Record]:
+    def read_records(self) -> list[CheckpointRecord]:
         """Those of the job, of all its attempts; none at all is no error. Raises TransferError."""
-        self.broken = []
-        return self._listed() if self.lists else self._the_one()
+        self.broken_records = []
+        return self._read_listed_records() if self.can_list else self._read_single_record()
 
-    def _the_one(self) -> list[Record]:
+    def _read_single_record(self) -> list[CheckpointRecord]:
         """Never remembered: the next one takes its place. That of another run or job is not ours."""
-        ref = self._beside()
+        ref = self._sidecar_location()
         try:
-            record = Record.from_json(self._text(ref))
+            record = CheckpointRecord.from_json(self._read_text(ref))
         except FormatError as error:
-            self.broken.append(f"{shown(ref.url)}: {error}")
+            self.broken_records.append(f"{redact_url(ref.url)}: {error}")
             return []
         except TransferError as error:
-            return self._unread(error)
+            return self._handle_read_error(error)
         if len(record.files) > 1:
-            self.broken.append(f"{shown(ref.url)}: it names several files")
+            self.broken_records.append(f"{redact_url(ref.url)}: it names several files")
             return []
         return [record] if (record.run, record.job) == (self.run, self.job) else []
 
     @staticmethod
-    def _unread(error: TransferError) -> list[Record]:
+    def _handle_read_error(error: TransferError) -> list[CheckpointRecord]:
         if error.kind == "object_missing":
             return []
-        if _is_refusal(error):
-            raise TransferError("unsupported", error.detail, error.source) from error
+        if _is_rejection(error):
+            raise TransferError("unsupported", error.detail, error.redacted_url) from error
         raise error
 
-    def _listed(self) -> list[Record]:
-        below = self._at(job_prefix(self.run, self.job))
+    def _read_listed_records(self) -> list[CheckpointRecord]:
+        below = self._location(job_prefix(self.run, self.job))
         try:
-            names = [entry.name for entry in self._store.list(below)]
+            names = [entry.name for entry in self._backend.list(below)]
         except TransferError as error:
             if error.kind != "object_missing":
                 raise
             names = []
         for name in names:
-            if name.endswith(f"/{ENDED}") and name.count("/") == 1 and name not in self._ends:
-                self._ends[name] = self._read_end(name)
-        found = (self._known.get(name) or self._read(name) for name in names if name.endswith(f"/{RECORD}"))
+            if (
+                name.endswith(f"/{COMPLETION_MARKER_NAME}")
+                and name.count("/") == 1
+                and name not in self._completed_steps
+            ):
+                self._completed_steps[name] = self._read_completion_marker(name)
+        found = (
+            self._records_by_name.get(name) or self._read_record(name)
+            for name in names
+            if name.endswith(f"/{RECORD_NAME}")
+        )
         return [record for record in found if record is not None]
 
-    def _read_end(self, name: str) -> int:
+    def _read_completion_marker(self, name: str) -> int:
         try:
-            return ended_step(self._text(self._at(f"{job_prefix(self.run, self.job)}/{name}")))
+            return parse_completion_marker(self._read_text(self._location(f"{job_prefix(self.run, self.job)}/{name}")))
         except FormatError:
             return -1
         except TransferError as error:
@@ -208,49 +234,55 @@ class Shelf:
                 raise
             return -1
 
-    def furthest_of_others(self) -> int:
+    def max_step_of_others(self) -> int:
         """The highest training step of other attempts; -1 if there is none, or nobody may look."""
-        others = [record for record in self.records() if record.emitter != self.emitter]
-        steps = [record.step for record in others if record.prefix not in self._void]
-        return max([*steps, *self._ends.values()], default=-1)
+        others = [record for record in self.read_records() if record.emitter != self.emitter]
+        steps = [record.step for record in others if record.prefix not in self._broken_generations]
+        return max([*steps, *self._completed_steps.values()], default=-1)
 
-    def items(self, record: Record) -> list[Item]:
+    def remote_files(self, record: CheckpointRecord) -> list[RemoteFile]:
         """What has to be fetched in order to go on from it."""
-        return [Item(f.name, (self._of(record, f.name),), f.size, Digest("sha256", f.sha256)) for f in record.files]
+        return [
+            RemoteFile(f.name, (self._file_location(record, f.name),), f.size, Digest("sha256", f.sha256))
+            for f in record.files
+        ]
 
-    def _of(self, record: Record, name: str) -> Ref:
-        return self._at(f"{record.prefix}/{name}") if self.lists else self._ref
+    def _file_location(self, record: CheckpointRecord, name: str) -> Location:
+        return self._location(f"{record.prefix}/{name}") if self.can_list else self._root
 
-    def left_by(self, emitter: str) -> list[Item]:
+    def list_requeue_outputs(self, emitter: str) -> list[RemoteFile]:
         """The other outputs of an attempt that left in time; one address has no room for them."""
-        if not self.lists:
+        if not self.can_list:
             return []
-        below = self._at(left_folder(emitter))
-        return [Item(checked_name(e.name, e.ref.url), (e.ref,), e.size) for e in self._store.list(below)]
+        below = self._location(requeue_folder(emitter))
+        return [
+            RemoteFile(check_listed_name(e.name, e.location.url), (e.location,), e.size)
+            for e in self._backend.list(below)
+        ]
 
-    def _read(self, name: str) -> Record | None:
+    def _read_record(self, name: str) -> CheckpointRecord | None:
         try:
-            text = self._text(self._at(f"{job_prefix(self.run, self.job)}/{name}"))
-            record = Record.from_json(text)
+            text = self._read_text(self._location(f"{job_prefix(self.run, self.job)}/{name}"))
+            record = CheckpointRecord.from_json(text)
         except FormatError as error:
-            self.broken.append(f"{name}: {error}")
+            self.broken_records.append(f"{name}: {error}")
             return None
         except TransferError as error:
             if error.kind != "object_missing":  # else it was removed meanwhile
                 raise
             return None
-        if f"{record.prefix}/{RECORD}" != f"{job_prefix(self.run, self.job)}/{name}":
-            self.broken.append(f"{name}: it is the record of {record.prefix}")
+        if f"{record.prefix}/{RECORD_NAME}" != f"{job_prefix(self.run, self.job)}/{name}":
+            self.broken_records.append(f"{name}: it is the record of {record.prefix}")
             return None
-        self._known[name] = record
+        self._records_by_name[name] = record
         return record
 
-    def _text(self, ref: Ref) -> str:
-        stream = self._store.open(ref)
+    def _read_text(self, location: Location) -> str:
+        stream = self._backend.open(location)
         data = b""
         try:
-            while len(data) < _LARGEST_RECORD:
-                block = stream.read(_LARGEST_RECORD)
+            while len(data) < _MAX_RECORD_BYTES:
+                block = stream.read(_MAX_RECORD_BYTES)
                 if not block:
                     break
                 data += block
@@ -259,25 +291,29 @@ class Shelf:
                 stream.close()
         return data.decode("utf-8", "replace")
 
-    def _put(self, name: str, path: Path, stop: Stop) -> None:
-        self._put_at(self._at(name), path, stop)
+    def _put(self, name: str, path: Path, check_cancelled: CancelCheck) -> None:
+        self._put_location(self._location(name), path, check_cancelled)
 
-    def _put_at(self, ref: Ref, path: Path, stop: Stop) -> None:
-        stop()
-        self._store.put(ref, path, lambda count: stop())
-        confirm(self._store, ref, path)
+    def _put_location(self, location: Location, path: Path, check_cancelled: CancelCheck) -> None:
+        check_cancelled()
+        self._backend.put(location, path, lambda count: check_cancelled())
+        verify_upload(self._backend, location, path)
 
-    def _prefix(self, generation: int) -> str:
+    def _generation_prefix(self, generation: int) -> str:
         return generation_prefix(self.run, self.job, self.emitter, generation)
 
-    def _at(self, name: str) -> Ref:
-        return replace(self._ref, url=joined(self._ref.url, name))
+    def _location(self, name: str) -> Location:
+        return replace(self._root, url=join_url(self._root.url, name))
 
-    def _beside(self) -> Ref:
-        return replace(self._ref, url=beside(self._ref.url, BESIDE))
+    def _sidecar_location(self) -> Location:
+        return replace(self._root, url=append_to_url_path(self._root.url, RECORD_SUFFIX))
 
 
-def _is_refusal(error: TransferError) -> bool:
+def _is_rejection(error: TransferError) -> bool:
     """Whether the server answered, and will not answer otherwise."""
-    refused = error.status is not None and 400 <= error.status < 500 and error.status not in _NOT_NOW
-    return refused or error.kind in _REFUSALS
+    refused = (
+        error.http_status is not None
+        and 400 <= error.http_status < 500
+        and error.http_status not in _RETRYABLE_STATUSES
+    )
+    return refused or error.kind in _REJECTION_KINDS

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Union
 
-from packtrain.agent.checkpoints.record import KEPT
-from packtrain.agent.file_versions import Version
+from packtrain.agent.checkpoints.record import MAX_GENERATIONS
+from packtrain.agent.file_versions import FileVersion
 
-_FIRST_PAUSE_S, _FACTOR, _LONGEST_PAUSE_S = 0.5, 2.0, 60.0
+_MIN_BACKOFF_S, _BACKOFF_FACTOR, _MAX_BACKOFF_S = 0.5, 2.0, 60.0
 
 
 @dataclass(frozen=True)
-class Save:
+class CheckpointSnapshot:
     """What the program saved, lying aside under the names that it has below the output folder."""
 
     folder: Path
@@ -28,152 +28,158 @@ class Save:
     path: str  # what was announced: a file, or a folder of files
     step: int
     epoch: int | None = None
-    versions: tuple[Version, ...] = ()  # of the files as they were then
-    noticed: float = 0.0  # by the monotonic clock
+    versions: tuple[FileVersion, ...] = ()  # of the files as they were then
+    noticed_at: float = 0.0  # by the monotonic clock
 
 
 @dataclass(frozen=True)
-class Send:
+class UploadFile:
     generation: int
-    save: Save
+    snapshot: CheckpointSnapshot
     name: str
 
 
 @dataclass(frozen=True)
-class Seal:
+class CommitGeneration:
     generation: int
-    save: Save
+    snapshot: CheckpointSnapshot
 
 
 @dataclass(frozen=True)
-class Show:
+class PublishGeneration:
     generation: int
-    save: Save
+    snapshot: CheckpointSnapshot
 
 
 @dataclass(frozen=True)
-class Drop:
+class DeleteGeneration:
     """Remove a generation: one that is too old, or will never be complete."""
 
     generation: int
     names: tuple[str, ...]
 
 
-Act = Union[Send, Seal, Show, Drop]
+UploadAction = Union[UploadFile, CommitGeneration, PublishGeneration, DeleteGeneration]
 
 
-class Carrying:
+class UploadPlanner:
     """Of one attempt. `every_s` is the least time between the beginnings of two generations, `kept` how many complete
     ones stay; at one address each takes the place of the one before, and nothing is ever removed."""
 
-    def __init__(self, every_s: float | None = None, one_address: bool = False, kept: int = KEPT) -> None:
-        self._every_s, self._one_address, self._kept = every_s or 0.0, one_address, kept
-        self._waiting: Save | None = None
-        self._current: Save | None = None
-        self._begun_at = float("-inf")
-        self._generation = self._done = self._failures = 0
-        self._sealed = self._tidies = self._hurries = False
-        self._complete: list[Drop] = []  # what will remove them when newer ones are complete
-        self._stale: list[Drop] = []
-        self.litter: list[Save] = []  # saves that nobody needs any more
-        self.furthest: int | None = None  # the highest training step of a complete generation
+    def __init__(
+        self, min_interval_s: float | None = None, single_file: bool = False, max_generations: int = MAX_GENERATIONS
+    ) -> None:
+        self._min_interval_s, self._single_file, self._max_generations = (
+            min_interval_s or 0.0,
+            single_file,
+            max_generations,
+        )
+        self._pending: CheckpointSnapshot | None = None
+        self._current: CheckpointSnapshot | None = None
+        self._started_at = float("-inf")
+        self._generation = self._n_actions_done = self._n_failures = 0
+        self._committed = self._delete_first = self._flushing = False
+        self._complete_generations: list[DeleteGeneration] = []  # what will remove them when newer ones are complete
+        self._stale_generations: list[DeleteGeneration] = []
+        self.garbage: list[CheckpointSnapshot] = []  # saves that nobody needs any more
+        self.max_step: int | None = None  # the highest training step of a complete generation
 
-    def offer(self, save: Save) -> None:
+    def add(self, snapshot: CheckpointSnapshot) -> None:
         """Take it up; one that waited before it is not sent."""
-        if self._waiting is not None:
-            self.litter.append(self._waiting)
-        self._waiting = save
+        if self._pending is not None:
+            self.garbage.append(self._pending)
+        self._pending = snapshot
 
-    def hurry(self) -> None:
+    def flush(self) -> None:
         """The attempt ends: nothing waits for its time, and what cannot be removed at once stays."""
-        self._every_s, self._failures, self._hurries = 0.0, 0, True
+        self._min_interval_s, self._n_failures, self._flushing = 0.0, 0, True
 
-    def forget(self) -> None:
+    def cancel(self) -> None:
         """Nothing of what was saved needs to be carried any more."""
-        if self._waiting is not None:
-            self.litter.append(self._waiting)
-            self._waiting = None
+        if self._pending is not None:
+            self.garbage.append(self._pending)
+            self._pending = None
         if self._current is not None:
-            self._give_up()
+            self._abandon_current()
 
     @property
-    def idle(self) -> bool:
+    def is_idle(self) -> bool:
         """Whether everything that was saved is complete there, and shown."""
-        return self._waiting is None and self._current is None
+        return self._pending is None and self._current is None
 
     @property
-    def pause_s(self) -> float:
+    def backoff_s(self) -> float:
         """How long to wait before the next act: longer after each failure."""
-        if not self._failures:
+        if not self._n_failures:
             return 0.0
-        return float(min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * _FACTOR ** min(self._failures - 1, 10)))
+        return float(min(_MAX_BACKOFF_S, _MIN_BACKOFF_S * _BACKOFF_FACTOR ** min(self._n_failures - 1, 10)))
 
-    def next(self, now: float) -> Act | None:
+    def next_action(self, now: float) -> UploadAction | None:
         """What is too old goes right after a success, before the next save: else a program that saves all the time
         would fill the destination. While there is trouble, or little time, saves come first."""
-        if self._current is None and self._stale and self._tidies and not self._hurries:
-            return self._stale[0]
+        if self._current is None and self._stale_generations and self._delete_first and not self._flushing:
+            return self._stale_generations[0]
         if self._current is None:
-            self._begin(now)
+            self._start_next(now)
         if self._current is None:
-            return self._stale[0] if self._stale else None
-        return self._acts_on(self._current)[self._done]
+            return self._stale_generations[0] if self._stale_generations else None
+        return self._actions_for(self._current)[self._n_actions_done]
 
-    def _begin(self, now: float) -> None:
-        if self._waiting is None or now < self._begun_at + self._every_s:
+    def _start_next(self, now: float) -> None:
+        if self._pending is None or now < self._started_at + self._min_interval_s:
             return
-        self._current, self._waiting = self._waiting, None
+        self._current, self._pending = self._pending, None
         self._generation += 1
-        self._done, self._sealed, self._begun_at = 0, False, now
+        self._n_actions_done, self._committed, self._started_at = 0, False, now
 
-    def _acts_on(self, save: Save) -> tuple[Act, ...]:
+    def _actions_for(self, snapshot: CheckpointSnapshot) -> tuple[UploadAction, ...]:
         """The record comes after the bytes that it names."""
-        seal, show = Seal(self._generation, save), Show(self._generation, save)
-        if self._one_address:
+        seal, show = CommitGeneration(self._generation, snapshot), PublishGeneration(self._generation, snapshot)
+        if self._single_file:
             return show, seal
-        return *(Send(self._generation, save, name) for name in save.names), seal, show
+        return *(UploadFile(self._generation, snapshot, name) for name in snapshot.names), seal, show
 
-    def done(self, act: Act) -> None:
-        self._failures = 0
-        if isinstance(act, Drop):
-            self._stale.remove(act)
+    def mark_done(self, action: UploadAction) -> None:
+        self._n_failures = 0
+        if isinstance(action, DeleteGeneration):
+            self._stale_generations.remove(action)
             return
-        if isinstance(act, Seal):
-            self._seal(act)
-        self._done += 1
-        if self._done == len(self._acts_on(act.save)):
-            self._tidies = True
-            self._end()
+        if isinstance(action, CommitGeneration):
+            self._record_commit(action)
+        self._n_actions_done += 1
+        if self._n_actions_done == len(self._actions_for(action.snapshot)):
+            self._delete_first = True
+            self._finish_current()
 
-    def _seal(self, act: Seal) -> None:
-        self._sealed = True
-        self.furthest = max(act.save.step, -1 if self.furthest is None else self.furthest)
-        if self._one_address:
+    def _record_commit(self, action: CommitGeneration) -> None:
+        self._committed = True
+        self.max_step = max(action.snapshot.step, -1 if self.max_step is None else self.max_step)
+        if self._single_file:
             return
-        self._complete.append(Drop(act.generation, act.save.names))
-        self._stale += self._complete[: -self._kept]
-        self._complete = self._complete[-self._kept :]
+        self._complete_generations.append(DeleteGeneration(action.generation, action.snapshot.names))
+        self._stale_generations += self._complete_generations[: -self._max_generations]
+        self._complete_generations = self._complete_generations[-self._max_generations :]
 
-    def failed(self, act: Act) -> None:
+    def mark_failed(self, action: UploadAction) -> None:
         """It will be tried again, unless a newer save waits."""
-        self._failures += 1
-        self._tidies = False
-        if isinstance(act, Drop):
-            self._stale = self._stale[1:] + ([] if self._hurries else [act])
-        elif self._waiting is not None:
-            self._give_up()
+        self._n_failures += 1
+        self._delete_first = False
+        if isinstance(action, DeleteGeneration):
+            self._stale_generations = self._stale_generations[1:] + ([] if self._flushing else [action])
+        elif self._pending is not None:
+            self._abandon_current()
 
-    def spoilt(self, act: Act) -> None:
+    def discard(self, action: UploadAction) -> None:
         """What lies aside is not what was saved: it is never sent again."""
-        if not isinstance(act, Drop):
-            self._give_up()
+        if not isinstance(action, DeleteGeneration):
+            self._abandon_current()
 
-    def _give_up(self) -> None:
-        if self._current is not None and not self._sealed and not self._one_address:
-            self._stale.append(Drop(self._generation, self._current.names))
-        self._end()
+    def _abandon_current(self) -> None:
+        if self._current is not None and not self._committed and not self._single_file:
+            self._stale_generations.append(DeleteGeneration(self._generation, self._current.names))
+        self._finish_current()
 
-    def _end(self) -> None:
+    def _finish_current(self) -> None:
         if self._current is not None:
-            self.litter.append(self._current)
+            self.garbage.append(self._current)
         self._current = None

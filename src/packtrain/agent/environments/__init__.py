@@ -10,26 +10,26 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from packtrain.agent.steps.processes import Program
+from packtrain.agent.steps.processes import ProcessSpec
 
 
 @dataclass(frozen=True)
-class Command:
+class StepCommand:
     """What a step means, before anything surrounds it."""
 
     argv: tuple[str, ...]
     work_dir: Path
-    variables: Mapping[str, str] = field(repr=False)  # an image's own override these
-    own: Mapping[str, str] = field(repr=False)  # the step's, which override the image's
-    path: tuple[str, ...] = ()  # in front of PATH
-    entrypoint: bool = False  # argv are arguments for the image's entrypoint
+    env: Mapping[str, str] = field(repr=False)  # an image's own override these
+    step_env: Mapping[str, str] = field(repr=False)  # the step's, which override the image's
+    path_prefix: tuple[str, ...] = ()  # in front of PATH
+    use_entrypoint: bool = False  # argv are arguments for the image's entrypoint
 
 
-class Environment(Protocol):
-    def wrap(self, command: Command) -> Program:
+class StepEnvironment(Protocol):
+    def wrap(self, command: StepCommand) -> ProcessSpec:
         """Raises FailedError: container_failed, unsupported."""
         ...
 
-    def complaint(self, exit_code: int, last_words: str) -> str:
+    def startup_error(self, exit_code: int, last_line: str) -> str:
         """Why the command did not even start, if the environment itself said so; else ''."""
         ...

@@ -16,35 +16,35 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Callable
 
-from packtrain.agent.environments import Command
+from packtrain.agent.environments import StepCommand
 from packtrain.agent.sandbox import Sandbox
-from packtrain.agent.steps.processes import Program
+from packtrain.agent.steps.processes import ProcessSpec
 from packtrain.errors import FailedError
-from packtrain.plan import Container, Mount, Text
+from packtrain.plan import Container, Mount, SecretOrStr
 
-_OWN = "APPTAINERENV_"
-_READ_BY_SHELL = re.compile(r"[\\$`]")
-_NO_EVAL = ("APPTAINER_NO_EVAL", "SINGULARITY_NO_EVAL")  # then nothing would be
+_ENV_PREFIX = "APPTAINERENV_"
+_SHELL_SPECIAL = re.compile(r"[\\$`]")
+_NO_EVAL_VARIABLES = ("APPTAINER_NO_EVAL", "SINGULARITY_NO_EVAL")  # then nothing would be
 # Apptainer's own words when it cannot start a container: FATAL from its Go part, ERROR from its starter in C.
-_COMPLAINTS = {255: re.compile(r"FATAL:\s+(.*)"), 1: re.compile(r"ERROR  : (.*)")}
+_STARTUP_ERRORS = {255: re.compile(r"FATAL:\s+(.*)"), 1: re.compile(r"ERROR  : (.*)")}
 
 
-class Apptainer:
+class ApptainerEnvironment:
     def __init__(
         self,
         container: Container,
-        box: Sandbox,
+        sandbox: Sandbox,
         gpus: int,
-        agent: Path | None,
-        reveal: Callable[[Text], str],
-        shown: Sequence[Path] = (),
+        agent_zip: Path | None,
+        resolve_secret: Callable[[SecretOrStr], str],
+        extra_mounts: Sequence[Path] = (),
     ) -> None:
-        self._container, self._box, self._gpus = container, box, gpus
-        self._agent, self._reveal, self._shown = agent, reveal, shown
+        self._container, self._sandbox, self._gpus = container, sandbox, gpus
+        self._agent_zip, self._resolve_secret, self._extra_mounts = agent_zip, resolve_secret, extra_mounts
 
-    def wrap(self, command: Command) -> Program:
-        variables = {**command.variables, **self._apptainers_own(command)}
-        variables = {name: value for name, value in variables.items() if name not in _NO_EVAL}
+    def wrap(self, command: StepCommand) -> ProcessSpec:
+        variables = {**command.env, **self._apptainer_env(command)}
+        variables = {name: value for name, value in variables.items() if name not in _NO_EVAL_VARIABLES}
         program = shutil.which("apptainer", path=variables.get("PATH", os.defpath))
         if program is None:
             raise FailedError(
@@ -52,12 +52,12 @@ class Apptainer:
                 f"it needs the container {self._container.image}, but there is no apptainer on this machine:"
                 " install it, or use `--no-container`",
             )
-        verb = "run" if command.entrypoint else "exec"
+        verb = "run" if command.use_entrypoint else "exec"
         argv = (program, verb, *self._flags(command.work_dir), self._container.image, *command.argv)
-        return Program(argv, variables, self._box.root)
+        return ProcessSpec(argv, variables, self._sandbox.root)
 
-    def complaint(self, exit_code: int, last_words: str) -> str:
-        said = _COMPLAINTS[exit_code].match(last_words) if exit_code in _COMPLAINTS else None
+    def startup_error(self, exit_code: int, last_line: str) -> str:
+        said = _STARTUP_ERRORS[exit_code].match(last_line) if exit_code in _STARTUP_ERRORS else None
         return said.group(1) if said else ""
 
     def _flags(self, work_dir: Path) -> Iterable[str]:
@@ -72,44 +72,46 @@ class Apptainer:
             yield "--nv"
 
     def _mounts(self) -> Iterable[Mount]:
-        yield Mount(str(self._box.root), str(self._box.root))
-        if self._agent is not None:
-            yield Mount(str(self._agent), str(self._agent), "ro")
-        for folder in self._shown:
+        yield Mount(str(self._sandbox.root), str(self._sandbox.root))
+        if self._agent_zip is not None:
+            yield Mount(str(self._agent_zip), str(self._agent_zip), "ro")
+        for folder in self._extra_mounts:
             yield Mount(str(folder), str(folder))
         yield from self._container.mounts
 
-    def _apptainers_own(self, command: Command) -> Mapping[str, str]:
+    def _apptainer_env(self, command: StepCommand) -> Mapping[str, str]:
         """What only Apptainer reads; images are kept in the sandbox unless the site has a place for them."""
-        found = {f"{_OWN}{name}": _quoted(value) for name, value in command.own.items()}
-        if self._agent is not None and "PYTHONPATH" not in command.own:
-            found[f"{_OWN}PYTHONPATH"] = _python_path(command.variables.get("PYTHONPATH", ""), str(self._agent))
-        if command.path:
-            found[f"{_OWN}PREPEND_PATH"] = os.pathsep.join(command.path)
+        found = {f"{_ENV_PREFIX}{name}": _escape_for_shell(value) for name, value in command.step_env.items()}
+        if self._agent_zip is not None and "PYTHONPATH" not in command.step_env:
+            found[f"{_ENV_PREFIX}PYTHONPATH"] = _prepend_python_path(
+                command.env.get("PYTHONPATH", ""), str(self._agent_zip)
+            )
+        if command.path_prefix:
+            found[f"{_ENV_PREFIX}PREPEND_PATH"] = os.pathsep.join(command.path_prefix)
         for name, folder in (("APPTAINER_CACHEDIR", ".apptainer"), ("APPTAINER_TMPDIR", "tmp")):
-            found[name] = command.variables.get(name) or str(self._box.root / folder)
+            found[name] = command.env.get(name) or str(self._sandbox.root / folder)
         if self._container.username is not None:
-            found["APPTAINER_DOCKER_USERNAME"] = self._reveal(self._container.username)
+            found["APPTAINER_DOCKER_USERNAME"] = self._resolve_secret(self._container.username)
         if self._container.password is not None:
-            found["APPTAINER_DOCKER_PASSWORD"] = self._reveal(self._container.password)
+            found["APPTAINER_DOCKER_PASSWORD"] = self._resolve_secret(self._container.password)
         return found
 
 
-def _python_path(outside: str, agent: str) -> str:
+def _prepend_python_path(host_path: str, agent_zip: str) -> str:
     """For the shell: the agent's zip in front of what the image says; where it says nothing, of what is set outside."""
-    rest = ":".join(part for part in outside.split(":") if part != agent)
-    given = f":${{PYTHONPATH:-{_quoted(rest)}}}" if rest else "${PYTHONPATH:+:$PYTHONPATH}"
-    return _quoted(agent) + given
+    rest = ":".join(part for part in host_path.split(":") if part != agent_zip)
+    given = f":${{PYTHONPATH:-{_escape_for_shell(rest)}}}" if rest else "${PYTHONPATH:+:$PYTHONPATH}"
+    return _escape_for_shell(agent_zip) + given
 
 
-def _quoted(value: str) -> str:
+def _escape_for_shell(value: str) -> str:
     """As it is, for a shell that reads it between double quotes, which Apptainer quotes itself."""
-    return _READ_BY_SHELL.sub(r"\\\g<0>", value)
+    return _SHELL_SPECIAL.sub(r"\\\g<0>", value)
 
 
 def _mount_option(mount: Mount) -> str:
     """One line of CSV, which is how `--mount` takes paths that have commas in them."""
-    fields = ["type=bind", f"source={mount.host}", f"destination={mount.container}"]
+    fields = ["type=bind", f"source={mount.host_dir}", f"destination={mount.container_dir}"]
     if "ro" in mount.options.split(","):
         fields.append("ro")
     line = io.StringIO()

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import os
 
-from packtrain.agent.environments import Command
-from packtrain.agent.steps.processes import Program
+from packtrain.agent.environments import StepCommand
+from packtrain.agent.steps.processes import ProcessSpec
 from packtrain.errors import FailedError
 
 
-class Host:
-    def wrap(self, command: Command) -> Program:
-        if command.entrypoint:
+class HostEnvironment:
+    def wrap(self, command: StepCommand) -> ProcessSpec:
+        if command.use_entrypoint:
             raise FailedError(
                 "unsupported", "an empty command or the shell ENTRYPOINT needs a container: name an image"
             )
-        variables = {**command.variables, **command.own}
-        path = os.pathsep.join((*command.path, variables.get("PATH", os.defpath)))
-        return Program(command.argv, {**variables, "PATH": path}, command.work_dir)
+        variables = {**command.env, **command.step_env}
+        path = os.pathsep.join((*command.path_prefix, variables.get("PATH", os.defpath)))
+        return ProcessSpec(command.argv, {**variables, "PATH": path}, command.work_dir)
 
-    def complaint(self, exit_code: int, last_words: str) -> str:
+    def startup_error(self, exit_code: int, last_line: str) -> str:
         return ""

@@ -12,26 +12,26 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from packtrain.agent.context import Context
-from packtrain.agent.watched_files import GrowingFile
+from packtrain.agent.context import AttemptContext
+from packtrain.agent.watched_files import TailedFile
 from packtrain.events import kinds
 
 Metrics = dict[str, Any]
 
-_PAUSE_S = 0.2
+_POLL_INTERVAL_S = 0.2
 
 
 class MetricsReader:
     """Reads new complete lines of a file that grows; what is no metric is counted."""
 
     def __init__(self, path: Path) -> None:
-        self._file = GrowingFile(path)
-        self.ignored = 0
+        self._file = TailedFile(path)
+        self.n_ignored = 0
 
-    def read(self, last: bool = False) -> list[Metrics]:
+    def read(self, final: bool = False) -> list[Metrics]:
         """The newest line of each set of names since the last call; `last` takes an unfinished line, too."""
-        parsed = [parse_metrics(line) for line in self._file.lines(last)]
-        self.ignored += parsed.count(None)
+        parsed = [parse_metrics(line) for line in self._file.read_lines(final)]
+        self.n_ignored += parsed.count(None)
         return list({tuple(sorted(metrics)): metrics for metrics in parsed if metrics}.values())
 
 
@@ -49,10 +49,10 @@ def parse_metrics(line: bytes) -> Metrics | None:
 class MetricsFollower:
     """A thread for as long as the steps run: `with MetricsFollower(context): …`."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: AttemptContext) -> None:
         self._context = context
-        self._reader = MetricsReader(context.box.metrics)
-        self.step: int | None = None  # the newest that was reported
+        self._reader = MetricsReader(context.sandbox.metrics_file)
+        self.last_step: int | None = None  # the newest that was reported
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="metrics", daemon=True)
 
@@ -66,20 +66,20 @@ class MetricsFollower:
 
     def _follow(self) -> None:
         try:
-            while not self._done.wait(_PAUSE_S):
+            while not self._done.wait(_POLL_INTERVAL_S):
                 self._emit(self._reader.read())
-            self._emit(self._reader.read(last=True))
-            self._tell_ignored()
+            self._emit(self._reader.read(final=True))
+            self._report_ignored()
         except OSError as error:  # a full disk, say: the steps notice it themselves
-            self._context.log.line(f"steps: the metrics file is no longer followed: {error}")
+            self._context.log.write(f"steps: the metrics file is no longer followed: {error}")
 
     def _emit(self, lines: list[Metrics]) -> None:
         for metrics in lines:
             step = metrics.get("step")
-            self.step = step if type(step) is int else self.step
+            self.last_step = step if type(step) is int else self.last_step
             self._context.journal.emit(kinds.METRIC, **metrics)
 
-    def _tell_ignored(self) -> None:
-        if self._reader.ignored:
-            text = f"{self._reader.ignored} lines of the metrics file are no JSON objects of numbers and were ignored"
-            self._context.notice("steps", text)
+    def _report_ignored(self) -> None:
+        if self._reader.n_ignored:
+            text = f"{self._reader.n_ignored} lines of the metrics file are no JSON objects of numbers and were ignored"
+            self._context.emit_notice("steps", text)

@@ -7,36 +7,36 @@ from typing import Callable
 
 from packtrain.events import Journal, kinds
 
-_PAUSE_S = 0.5
+_MIN_INTERVAL_S = 0.5
 
 
-class Progress:
+class StageProgress:
     """Counts over all parts of a stage (files, archives); one part is under way at a time."""
 
     def __init__(self, journal: Journal, stage: str, total: int | None, unit: str = "bytes") -> None:
         self._journal, self._stage, self._total, self._unit = journal, stage, total, unit
-        self._finished = 0
-        self._told_at = float("-inf")
+        self._finished_amount = 0
+        self._emitted_at = float("-inf")
 
-    def part(self, text: str) -> Callable[[int, int | None], None]:
+    def start_part(self, text: str) -> Callable[[int, int | None], None]:
         """What a transfer calls with (done, total) of its own part."""
 
-        def tell(done: int, total: int | None) -> None:
+        def report(done: int, total: int | None) -> None:
             known = self._total if self._total is not None else total
-            self._tell(self._finished + done, known, text)
+            self._emit(self._finished_amount + done, known, text)
 
-        return tell
+        return report
 
     def finish_part(self, amount: int) -> None:
-        self._finished += amount
+        self._finished_amount += amount
 
     def finish(self) -> None:
         """The last word of the stage, whatever the pause."""
-        self._told_at = float("-inf")
-        self._tell(self._finished, self._finished, "")
+        self._emitted_at = float("-inf")
+        self._emit(self._finished_amount, self._finished_amount, "")
 
-    def _tell(self, done: int, total: int | None, text: str) -> None:
+    def _emit(self, done: int, total: int | None, text: str) -> None:
         now = time.monotonic()
-        if now - self._told_at >= _PAUSE_S:
-            self._told_at = now
+        if now - self._emitted_at >= _MIN_INTERVAL_S:
+            self._emitted_at = now
             self._journal.emit(kinds.PROGRESS, stage=self._stage, done=done, total=total, unit=self._unit, text=text)

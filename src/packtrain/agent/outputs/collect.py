@@ -10,29 +10,31 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from packtrain.agent.file_versions import Version, version_of
+from packtrain.agent.file_versions import FileVersion, file_version
 from packtrain.agent.outputs.symlinks import link_or_copy
 from packtrain.errors import FailedError
-from packtrain.plan import Collect, Run
+from packtrain.plan import CollectedOutput, RunAction
 
-_NOWHERE: Version = (-1, -1)  # of a link that shows nothing
+_DANGLING_VERSION: FileVersion = (-1, -1)  # of a link that shows nothing
 
 
 @contextmanager
-def collecting(action: Run, work: Path, output: Path) -> Iterator[None]:
+def collect_outputs(action: RunAction, work_dir: Path, output: Path) -> Iterator[None]:
     """Bring what `collect` names to the output folder, also when the command fails. What is missing is not brought:
     `expect` says what must be there."""
-    before = {wanted.path: _matching(wanted.path, work) for wanted in action.collect if is_pattern(wanted.path)}
+    before = {
+        wanted.path: _match_versions(wanted.path, work_dir) for wanted in action.collect if is_pattern(wanted.path)
+    }
     try:
         yield
     except FailedError:
         with suppress(OSError):  # the command's own failure is the news
-            _collect(action.collect, before, work, output)
+            _collect_files(action.collect, before, work_dir, output)
         raise
-    _collect(action.collect, before, work, output)
+    _collect_files(action.collect, before, work_dir, output)
 
 
-def keep_words(action: Run, logs: tuple[Path, Path], output: Path, task: str = "") -> None:
+def copy_logs(action: RunAction, logs: tuple[Path, Path], output: Path, task: str = "") -> None:
     """Copy the logs of a command to where `stdout` and `stderr` want them; into one file if that is the same."""
     taken: set[str] = set()
     for name, log in zip((action.stdout, action.stderr), logs):
@@ -49,60 +51,66 @@ def is_pattern(path: str) -> bool:
     return glob.has_magic(path)
 
 
-def _collect(wanted: tuple[Collect, ...], before: dict[str, dict[str, Version]], work: Path, output: Path) -> None:
-    for one in wanted:
+def _collect_files(
+    rules: tuple[CollectedOutput, ...], versions_before: dict[str, dict[str, FileVersion]], work_dir: Path, output: Path
+) -> None:
+    for one in rules:
         if not is_pattern(one.path):
-            _bring(work / one.path, _target(one, output))
+            _copy_output(work_dir / one.path, _output_path(one, output))
             continue
-        for name, version in _matching(one.path, work).items():
-            if before[one.path].get(name) != version:
-                _bring(work / name, output / (one.to or "") / Path(name).name)
+        for name, version in _match_versions(one.path, work_dir).items():
+            if versions_before[one.path].get(name) != version:
+                _copy_output(work_dir / name, output / (one.to or "") / Path(name).name)
 
 
-def _target(one: Collect, output: Path) -> Path:
+def _output_path(rule: CollectedOutput, output: Path) -> Path:
     """A slash behind a folder means: what is in it."""
-    if one.to or one.path.endswith("/"):
-        return output / one.to
-    return output / Path(one.path).name
+    if rule.to or rule.path.endswith("/"):
+        return output / rule.to
+    return output / Path(rule.path).name
 
 
-def _matching(pattern: str, work: Path) -> dict[str, Version]:
+def _match_versions(pattern: str, work_dir: Path) -> dict[str, FileVersion]:
     """Files below the folder, with what tells whether they changed. Unlike a shell, `*` means hidden ones, too."""
     if "/" in pattern:
-        names = glob.glob(f"{glob.escape(str(work))}/{pattern}", recursive=True)  # noqa: PTH207 - takes any pattern
+        names = glob.glob(f"{glob.escape(str(work_dir))}/{pattern}", recursive=True)  # noqa: PTH207 - takes any pattern
         paths = [Path(name) for name in names]
     else:
-        paths = [path for path in work.iterdir() if fnmatch.fnmatchcase(path.name, pattern)] if work.is_dir() else []
+        paths = (
+            [path for path in work_dir.iterdir() if fnmatch.fnmatchcase(path.name, pattern)]
+            if work_dir.is_dir()
+            else []
+        )
     found = {}
     for path in paths:
         with suppress(OSError):  # gone meanwhile
             if path.is_file():
-                found[path.relative_to(work).as_posix()] = version_of(path)
+                found[path.relative_to(work_dir).as_posix()] = file_version(path)
             elif path.is_symlink() and not path.exists():
-                found[path.relative_to(work).as_posix()] = _NOWHERE
+                found[path.relative_to(work_dir).as_posix()] = _DANGLING_VERSION
     return found
 
 
-def _bring(path: Path, target: Path) -> None:
+def _copy_output(path: Path, target: Path) -> None:
     """Links to nowhere come as they are, so that they are told of (`links`)."""
     if target == path or not os.path.lexists(path):
         return
     target.parent.mkdir(parents=True, exist_ok=True)
     if not path.exists():
-        _leave_link(path, target)
+        _copy_dangling_link(path, target)
     elif path.is_dir():
         shutil.copytree(path, target, copy_function=link_or_copy, ignore_dangling_symlinks=True, dirs_exist_ok=True)
-        for link in _dangling(path):
-            _leave_link(link, target / link.relative_to(path))
+        for link in _find_dangling_links(path):
+            _copy_dangling_link(link, target / link.relative_to(path))
     else:
         link_or_copy(str(path), str(target))
 
 
-def _leave_link(link: Path, target: Path) -> None:
+def _copy_dangling_link(link: Path, target: Path) -> None:
     with suppress(OSError):  # it is there already
         target.symlink_to(link)
 
 
-def _dangling(folder: Path) -> list[Path]:
+def _find_dangling_links(folder: Path) -> list[Path]:
     found = (Path(where, name) for where, folders, files in os.walk(folder) for name in (*folders, *files))
     return [path for path in found if path.is_symlink() and not path.exists()]

@@ -17,60 +17,60 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from packtrain.agent.cleanup import remove_tree
-from packtrain.agent.context import Context, Tally
-from packtrain.agent.file_versions import Version, is_temporary, version_of
-from packtrain.agent.live.progress import Progress
-from packtrain.agent.outputs.inventory import files_below
-from packtrain.agent.outputs.symlinks import settle
+from packtrain.agent.context import AttemptContext, StageStats
+from packtrain.agent.file_versions import FileVersion, file_version, is_temporary_name
+from packtrain.agent.live.progress import StageProgress
+from packtrain.agent.outputs.inventory import walk_files
+from packtrain.agent.outputs.symlinks import resolve_links
 from packtrain.errors import FailedError
 from packtrain.plan import Output
-from packtrain.transfer.urls import shown
+from packtrain.transfer.urls import redact_url
 
 if TYPE_CHECKING:
-    from packtrain.transfer.upload import Uploaded
+    from packtrain.transfer.upload import UploadResult
 
-_LOOK_EVERY_S = 5.0
-_MOST_TOLD = 5
+_POLL_INTERVAL_S = 5.0
+_MAX_NOTICES = 5
 
 
-def partial_prefix(context: Context) -> str:
+def failed_prefix(context: AttemptContext) -> str:
     return f".packtrain/{context.journal.emitter}/"
 
 
-def left_prefix(context: Context) -> str:
+def requeue_prefix(context: AttemptContext) -> str:
     """Of an attempt that left in time: its successor brings them back."""
-    from packtrain.agent.checkpoints.record import left_folder
+    from packtrain.agent.checkpoints.record import requeue_folder
 
-    return f"{left_folder(context.journal.emitter)}/"
+    return f"{requeue_folder(context.journal.emitter)}/"
 
 
-def sync_outputs(context: Context, prefix: str, tally: Tally) -> None:
+def sync_outputs(context: AttemptContext, prefix: str, stats: StageStats) -> None:
     """Copy everything, once and finally. Where that fails, the outputs stay in the attempt's folder."""
-    if not context.box.output.is_dir():
+    if not context.sandbox.output.is_dir():
         raise FailedError("output_missing", "there are no outputs: a step removed the output folder itself")
     if context.job.output is None:
-        tally["files"] = sum(1 for _ in files_below(context.box.output))
-        keep(context, prefix)
+        stats["files"] = sum(1 for _ in walk_files(context.sandbox.output))
+        keep_in_attempt_folder(context, prefix)
         return
     try:
-        _upload(context, context.job.output, prefix, tally)
+        _upload_with_deadline(context, context.job.output, prefix, stats)
     except Exception:
-        keep(context, partial_prefix(context))
+        keep_in_attempt_folder(context, failed_prefix(context))
         raise
 
 
-def _upload(context: Context, output: Output, prefix: str, tally: Tally) -> None:
+def _upload_with_deadline(context: AttemptContext, output: Output, prefix: str, stats: StageStats) -> None:
     """In a thread that is left behind when time is up: a put that hangs cannot be told to stop."""
-    outcome: queue.SimpleQueue[Uploaded | Exception] = queue.SimpleQueue()
-    hurry = within_grace(context)
+    outcome: queue.SimpleQueue[UploadResult | Exception] = queue.SimpleQueue()
+    hurry = make_grace_check(context)
 
-    def work() -> None:
+    def upload() -> None:
         try:
             outcome.put(_upload_all(context, output, prefix, hurry))
         except Exception as error:
             outcome.put(error)
 
-    thread = threading.Thread(target=work, name="sync", daemon=True)
+    thread = threading.Thread(target=upload, name="sync", daemon=True)
     thread.start()
     while thread.is_alive():
         thread.join(0.1)
@@ -78,39 +78,41 @@ def _upload(context: Context, output: Output, prefix: str, tally: Tally) -> None
     done = outcome.get()
     if isinstance(done, Exception):
         raise done
-    tally.update(files=done.files, bytes=done.bytes, source=shown(output.ref.url))
+    stats.update(files=done.files, bytes=done.bytes, source=redact_url(output.location.url))
 
 
-def _upload_all(context: Context, output: Output, prefix: str, stop: Callable[[], None]) -> Uploaded:
-    from packtrain.agent.checkpoints.store import note_end
+def _upload_all(
+    context: AttemptContext, output: Output, prefix: str, check_cancelled: Callable[[], None]
+) -> UploadResult:
+    from packtrain.agent.checkpoints.store import write_completion_marker
     from packtrain.transfer.upload import upload_folder
 
     if not prefix:
-        note_end(context)
+        write_completion_marker(context)
     return upload_folder(
-        context.box.output,
+        context.sandbox.output,
         output,
-        context.secrets.reveal,
+        context.secrets.resolve_secret,
         prefix=prefix,
-        stop=stop,
-        progress=Progress(context.journal, "sync", None).part(""),
-        patience_s=context.job.patience_s if output.patience_s is None else output.patience_s,
+        check_cancelled=check_cancelled,
+        on_progress=StageProgress(context.journal, "sync", None).start_part(""),
+        retry_timeout_s=context.job.retry_timeout_s if output.retry_timeout_s is None else output.retry_timeout_s,
     )
 
 
-def within_grace(context: Context) -> Callable[[], None]:
+def make_grace_check(context: AttemptContext) -> Callable[[], None]:
     """For copying that goes on after TERM: the steps have the grace period, and all copying has it once more.
     Ahead of a limit it has the time up to that: this is what it was reserved for."""
 
     def check() -> None:
-        since = context.stop.since
-        if since is not None and time.monotonic() > max(since + 2 * context.job.limits.grace_s, context.stop.by):
-            _give_up(context)
+        since = context.stop.requested_at
+        if since is not None and time.monotonic() > max(since + 2 * context.job.limits.grace_s, context.stop.deadline):
+            _raise_not_all_copied(context)
 
     return check
 
 
-def _give_up(context: Context) -> None:
+def _raise_not_all_copied(context: AttemptContext) -> None:
     """The reason for the stop is the reason for what was left undone."""
     try:
         context.stop.check()
@@ -119,36 +121,36 @@ def _give_up(context: Context) -> None:
         raise FailedError(error.kind, f"{error.detail}; {left}") from error
 
 
-def keep(context: Context, prefix: str) -> None:
+def keep_in_attempt_folder(context: AttemptContext, prefix: str) -> None:
     """Move the output folder to the attempt's folder, complete or not at all."""
-    keep_outputs(context, prefix, context.box.home.output)
+    move_outputs(context, prefix, context.sandbox.attempt_folder.output)
 
 
-def keep_outputs(context: Context, prefix: str, folder: Path) -> None:
+def move_outputs(context: AttemptContext, prefix: str, folder: Path) -> None:
     target = folder / prefix
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(target.name + ".new")
     try:
-        shutil.move(os.fspath(context.box.output), temporary)
+        shutil.move(os.fspath(context.sandbox.output), temporary)
         remove_tree(target)  # what a pool brought along of a start before this one
         temporary.replace(target)
     except shutil.Error as error:
-        raise FailedError("sink_failed", f"the outputs could not be moved to {target}: {error}") from error
+        raise FailedError("upload_failed", f"the outputs could not be moved to {target}: {error}") from error
 
 
-def tidy_outputs(context: Context) -> None:
+def clean_outputs(context: AttemptContext) -> None:
     """Before they are counted: what is left is what leaves."""
-    drop_temporaries(context.box.output)
-    left_out = settle(context.box.output)
-    for sentence in left_out[:_MOST_TOLD]:
-        context.notice("sync", sentence)
-    if len(left_out) > _MOST_TOLD:
-        context.notice("sync", f"{len(left_out) - _MOST_TOLD} more outputs are left out")
+    remove_temporary_files(context.sandbox.output)
+    left_out = resolve_links(context.sandbox.output)
+    for sentence in left_out[:_MAX_NOTICES]:
+        context.emit_notice("sync", sentence)
+    if len(left_out) > _MAX_NOTICES:
+        context.emit_notice("sync", f"{len(left_out) - _MAX_NOTICES} more outputs are left out")
 
 
-def drop_temporaries(folder: Path) -> None:
+def remove_temporary_files(folder: Path) -> None:
     """What a program that was killed had not finished writing."""
-    for path in [path for path in files_below(folder) if is_temporary(path.name)]:
+    for path in [path for path in walk_files(folder) if is_temporary_name(path.name)]:
         with suppress(OSError):
             path.unlink()
 
@@ -160,13 +162,13 @@ class ContinuousSync:
     file ever stands at the destination. Errors are told once and tried again at the next look.
     """
 
-    def __init__(self, context: Context, output: Output, look_every_s: float = _LOOK_EVERY_S) -> None:
-        self._context, self._output, self._pause = context, output, look_every_s
-        self._seen: dict[Path, Version] = {}
-        self._sent: dict[Path, Version] = {}
-        self._told: set[str] = set()
+    def __init__(self, context: AttemptContext, output: Output, poll_interval_s: float = _POLL_INTERVAL_S) -> None:
+        self._context, self._output, self._poll_interval_s = context, output, poll_interval_s
+        self._last_versions: dict[Path, FileVersion] = {}
+        self._uploaded_versions: dict[Path, FileVersion] = {}
+        self._reported_errors: set[str] = set()
         self._done = threading.Event()
-        self._thread = threading.Thread(target=self._loop, name="continuous-sync", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="continuous-sync", daemon=True)
 
     def __enter__(self) -> ContinuousSync:
         self._thread.start()
@@ -175,53 +177,57 @@ class ContinuousSync:
     def __exit__(self, *exc: object) -> None:
         """Wait for the file that is on its way: landing later, it would replace a newer one."""
         self._done.set()
-        hurry = within_grace(self._context)
+        hurry = make_grace_check(self._context)
         while self._thread.is_alive():
             self._thread.join(0.2)
             hurry()
 
-    def _loop(self) -> None:
-        while not self._done.wait(self._pause):
-            now = self._versions()
-            quiet = [p for p, version in now.items() if self._seen.get(p) == version != self._sent.get(p)]
-            self._seen = now
+    def _run(self) -> None:
+        while not self._done.wait(self._poll_interval_s):
+            now = self._scan_versions()
+            quiet = [
+                p
+                for p, version in now.items()
+                if self._last_versions.get(p) == version != self._uploaded_versions.get(p)
+            ]
+            self._last_versions = now
             for path in quiet:
                 if not self._done.is_set():
-                    self._try(path, now[path])
+                    self._try_upload(path, now[path])
 
-    def _versions(self) -> dict[Path, Version]:
+    def _scan_versions(self) -> dict[Path, FileVersion]:
         """Checkpoints have a way of their own."""
-        from packtrain.agent.checkpoints.detection import matching
+        from packtrain.agent.checkpoints.detection import matching_names
 
-        folder, wanted = self._context.box.output, self._context.job.checkpoint
-        apart = {folder / name for name in matching(wanted.path, folder)} if wanted else set()
+        folder, wanted = self._context.sandbox.output, self._context.job.checkpoint
+        apart = {folder / name for name in matching_names(wanted.path, folder)} if wanted else set()
         found = {}
-        for path in files_below(folder):
+        for path in walk_files(folder):
             with suppress(OSError):  # removed meanwhile, or a link to nowhere
-                if path not in apart and not is_temporary(path.name):
-                    found[path] = version_of(path)
+                if path not in apart and not is_temporary_name(path.name):
+                    found[path] = file_version(path)
         return found
 
-    def _try(self, path: Path, version: Version) -> None:
+    def _try_upload(self, path: Path, version: FileVersion) -> None:
         try:
-            self._send(path, version)
+            self._upload_if_unchanged(path, version)
         except FileNotFoundError:  # the program removed or renamed it
             pass
         except Exception as error:  # whatever it is, the steps go on and the final sync will tell
-            self._tell(str(error))
+            self._report_once(str(error))
 
-    def _send(self, path: Path, version: Version) -> None:
-        copy = self._context.box.tmp / "continuous-sync"
+    def _upload_if_unchanged(self, path: Path, version: FileVersion) -> None:
+        copy = self._context.sandbox.tmp / "continuous-sync"
         shutil.copyfile(path, copy)
-        if version_of(path) != version:
+        if file_version(path) != version:
             return
         from packtrain.transfer.upload import upload_file
 
-        name = path.relative_to(self._context.box.output).as_posix()
-        upload_file(copy, self._output, name, self._context.secrets.reveal)
-        self._sent[path] = version
+        name = path.relative_to(self._context.sandbox.output).as_posix()
+        upload_file(copy, self._output, name, self._context.secrets.resolve_secret)
+        self._uploaded_versions[path] = version
 
-    def _tell(self, text: str) -> None:
-        if text not in self._told:
-            self._told.add(text)
-            self._context.notice("sync", f"continuous sync will try again: {text}")
+    def _report_once(self, message: str) -> None:
+        if message not in self._reported_errors:
+            self._reported_errors.add(message)
+            self._context.emit_notice("sync", f"continuous sync will try again: {message}")

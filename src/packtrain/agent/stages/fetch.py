@@ -13,252 +13,277 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from packtrain.agent.context import Context, Tally
-from packtrain.agent.live.progress import Progress
+from packtrain.agent.context import AttemptContext, StageStats
+from packtrain.agent.live.progress import StageProgress
 from packtrain.agent.stages import hardware
 from packtrain.errors import FailedError, FormatError, TransferError
-from packtrain.plan import Input, Item, Ref
-from packtrain.transfer.api import Entry
-from packtrain.transfer.archive.detection import has_archives_name, may_be_archive, may_stream
+from packtrain.plan import Input, Location, RemoteFile
+from packtrain.transfer.api import ListedObject
+from packtrain.transfer.archive.detection import can_unpack_while_downloading, has_archive_magic, has_archive_suffix
 from packtrain.transfer.fetch import fetch
-from packtrain.transfer.registry import source_for
-from packtrain.transfer.retry import Patience
-from packtrain.transfer.urls import checked_name, shown
+from packtrain.transfer.registry import get_source
+from packtrain.transfer.retry import RetryTracker
+from packtrain.transfer.urls import check_listed_name, redact_url
 
 if TYPE_CHECKING:
-    from packtrain.agent.stages.streaming_unpack import Download, Opening
-    from packtrain.transfer.block_checksums import Checksums
+    from packtrain.agent.stages.streaming_unpack import OpenDownload, SequentialDownload
+    from packtrain.transfer.block_checksums import BlockChecksums
 
-_FREE_SHARE = 0.95  # of the disk, for archives: the steps want to write, too
-_NAMES_SHOWN = 3
-_REFUSALS = frozenset({"archive_unsafe", "archive_too_large"})
+_MAX_DISK_SHARE = 0.95  # of the disk, for archives: the steps want to write, too
+_MAX_NAMES_IN_MESSAGE = 3
+_ARCHIVE_REJECTION_KINDS = frozenset({"archive_unsafe", "archive_too_large"})
 
 
-def fetch_inputs(context: Context, tally: Tally) -> None:
+def fetch_inputs(context: AttemptContext, stats: StageStats) -> None:
     """Raises FailedError: unsupported, archive_unsafe, and all that a transfer may raise."""
-    wanted = [(source, item) for source in context.job.inputs for item in _items(context, source)]
+    wanted = [(source, item) for source in context.job.inputs for item in _remote_files(context, source)]
     sizes = [item.size for _, item in wanted if item.size is not None]
-    progress = Progress(context.journal, "fetch", sum(sizes) if len(sizes) == len(wanted) else None)
-    tally.update(bytes=0, files=0, retries=0, source="", unpacked_files=0, unpacked_bytes=0)
+    progress = StageProgress(context.journal, "fetch", sum(sizes) if len(sizes) == len(wanted) else None)
+    stats.update(bytes=0, files=0, retries=0, source="", unpacked_files=0, unpacked_bytes=0)
     for source, item in wanted:
-        if context.behind.refusal is None:
-            _bring(context, source, item, progress, tally)
+        if context.streamed_archives.error is None:
+            _fetch_or_stream(context, source, item, progress, stats)
     if wanted:
         progress.finish()
 
 
-def _items(context: Context, source: Input) -> list[Item]:
+def _remote_files(context: AttemptContext, job_input: Input) -> list[RemoteFile]:
     """What has to come before the steps; of data that are streamed, where the samples lie."""
-    if source.mode == "stream":
-        return [_index_of(source)]
-    if source.prefix is None:
-        return list(source.items)
-    entries = _listed(context, source.prefix)
-    items = [Item(e.name, (e.ref,), e.size) for e in entries if e.name and not e.name.endswith("/")]
+    if job_input.mode == "stream":
+        return [_index_file(job_input)]
+    if job_input.prefix is None:
+        return list(job_input.files)
+    entries = _list_with_retries(context, job_input.prefix)
+    items = [RemoteFile(e.name, (e.location,), e.size) for e in entries if e.name and not e.name.endswith("/")]
     if not items:
-        context.notice(
-            "fetch", f"there is nothing below {shown(source.prefix.url)}; the folder {source.folder} stays empty"
+        context.emit_notice(
+            "fetch",
+            f"there is nothing below {redact_url(job_input.prefix.url)}; the folder {job_input.folder} stays empty",
         )
     return items
 
 
-def _index_of(source: Input) -> Item:
-    if source.index is None:
-        name = f"the input {source.name!r}" if source.name else "the input"
+def _index_file(job_input: Input) -> RemoteFile:
+    if job_input.index is None:
+        name = f"the input {job_input.name!r}" if job_input.name else "the input"
         raise FailedError("unsupported", f"{name} is to be streamed, but the plan has no index of it: plan it anew")
-    return source.index
+    return job_input.index
 
 
-def _listed(context: Context, prefix: Ref) -> list[Entry]:
-    patience = Patience(context.job.patience_s, 1, time.monotonic())
+def _list_with_retries(context: AttemptContext, location: Location) -> list[ListedObject]:
+    patience = RetryTracker(context.job.retry_timeout_s, 1, time.monotonic())
     while True:
         try:
-            return list(source_for(prefix, context.secrets.reveal).list(prefix))
+            return list(get_source(location, context.secrets.resolve_secret).list(location))
         except TransferError as error:
-            patience.failed(0, error)
-        wait = patience.wait_s(time.monotonic())
+            patience.record_failure(0, error)
+        wait = patience.next_wait_s(time.monotonic())
         if wait is None:
-            raise patience.verdict()
+            raise patience.final_error()
         context.stop.wait(wait)
         context.stop.check()
 
 
-def _bring(context: Context, source: Input, item: Item, progress: Progress, tally: Tally) -> None:
+def _fetch_or_stream(
+    context: AttemptContext, job_input: Input, remote_file: RemoteFile, progress: StageProgress, stats: StageStats
+) -> None:
     """Unpacked on its way where that can be, else as a file."""
     context.stop.check()
-    target = context.box.folder_of(source) / checked_name(item.name, item.sources[0].url)
+    target = context.sandbox.input_folder(job_input) / check_listed_name(remote_file.name, remote_file.locations[0].url)
     target.parent.mkdir(parents=True, exist_ok=True)
-    sums = _checksums_of(context, item)
-    streams = context.depot is None and source.prefix is None and may_stream(source, item)
-    streams = streams and (sums is None or sums.streams)
-    if not (streams and _stream_item(context, source, item, target, progress, tally, sums)):
-        _fetch_item(context, item, target, progress, tally, sums)
+    sums = _fetch_checksums(context, remote_file)
+    streams = (
+        context.download_cache is None
+        and job_input.prefix is None
+        and can_unpack_while_downloading(job_input, remote_file)
+    )
+    streams = streams and (sums is None or sums.can_stream)
+    if not (streams and _stream_unpack(context, job_input, remote_file, target, progress, stats, sums)):
+        _fetch_file(context, remote_file, target, progress, stats, sums)
 
 
-def _checksums_of(context: Context, item: Item) -> Checksums | None:
+def _fetch_checksums(context: AttemptContext, remote_file: RemoteFile) -> BlockChecksums | None:
     """As its checksums file says, which comes first."""
-    if item.checksums is None:
+    if remote_file.checksums is None:
         return None
-    from packtrain.transfer.block_checksums import SUFFIX, read_checksums
+    from packtrain.transfer.block_checksums import CHECKSUMS_SUFFIX, read_checksums
 
-    path, given = context.box.tmp / "checksums.json", context.job.patience_s
-    wanted = Item(item.name + SUFFIX, (item.checksums,))  # its name allows JSON, which is an error's page elsewhere
-    fetch(wanted, path, context.secrets.reveal, patience_s=given, stop=context.stop.check, progress=lambda d, t: None)
+    path, given = context.sandbox.tmp / "checksums.json", context.job.retry_timeout_s
+    wanted = RemoteFile(
+        remote_file.name + CHECKSUMS_SUFFIX, (remote_file.checksums,)
+    )  # its name allows JSON, which is an error's page elsewhere
+    fetch(
+        wanted,
+        path,
+        context.secrets.resolve_secret,
+        retry_timeout_s=given,
+        check_cancelled=context.stop.check,
+        on_progress=lambda d, t: None,
+    )
     try:
         return read_checksums(path)
     except FormatError as error:
-        raise FailedError("not_the_data", f"{shown(item.checksums.url)}: {error}") from error
+        raise FailedError("unexpected_content", f"{redact_url(remote_file.checksums.url)}: {error}") from error
     finally:
         path.unlink()
 
 
-def _stream_item(
-    context: Context,
-    source: Input,
-    item: Item,
+def _stream_unpack(
+    context: AttemptContext,
+    job_input: Input,
+    remote_file: RemoteFile,
     target: Path,
-    progress: Progress,
-    tally: Tally,
-    sums: Checksums | None,
+    progress: StageProgress,
+    stats: StageStats,
+    checksums: BlockChecksums | None,
 ) -> bool:
     """False: it has to come as a file."""
-    from packtrain.agent.stages.streaming_unpack import unpack_behind
+    from packtrain.agent.stages.streaming_unpack import unpack_while_downloading
 
-    behind, limit = context.behind, _room(context, context.behind.bytes)
-    opening = _opening(context, progress, sums)
+    behind, limit = context.streamed_archives, _available_bytes(context, context.streamed_archives.unpacked_bytes)
+    opening = _make_open_download(context, progress, checksums)
     try:
-        arrived = unpack_behind(context, source, item, target.parent, opening, limit)
+        arrived = unpack_while_downloading(context, job_input, remote_file, target.parent, opening, limit)
     except FailedError as error:
-        if error.kind not in _REFUSALS:
+        if error.kind not in _ARCHIVE_REJECTION_KINDS:
             raise
-        behind.refusal = error
+        behind.error = error
         return True
     if arrived is None:
         return False
     behind.paths.add(target)
-    behind.files += arrived.unpacked.files
-    behind.bytes += arrived.unpacked.bytes
-    _count(tally, progress, arrived.bytes, arrived.retries, arrived.source)
-    tally.update(unpacked_files=behind.files, unpacked_bytes=behind.bytes)
+    behind.unpacked_files += arrived.unpack_result.files
+    behind.unpacked_bytes += arrived.unpack_result.bytes
+    _count_file(stats, progress, arrived.downloaded_bytes, arrived.retries, arrived.source)
+    stats.update(unpacked_files=behind.unpacked_files, unpacked_bytes=behind.unpacked_bytes)
     return True
 
 
-def _opening(context: Context, progress: Progress, sums: Checksums | None) -> Opening:
-    from packtrain.transfer.ordered_download import Ordered
+def _make_open_download(
+    context: AttemptContext, progress: StageProgress, checksums: BlockChecksums | None
+) -> OpenDownload:
+    from packtrain.transfer.ordered_download import OrderedDownload
 
-    def opening(item: Item) -> AbstractContextManager[Download]:
-        return Ordered(
-            item,
-            context.secrets.reveal,
-            patience_s=context.job.patience_s,
-            stop=context.stop.check,
-            progress=progress.part(item.name),
-            checksums=sums,
+    def open_download(remote_file: RemoteFile) -> AbstractContextManager[SequentialDownload]:
+        return OrderedDownload(
+            remote_file,
+            context.secrets.resolve_secret,
+            retry_timeout_s=context.job.retry_timeout_s,
+            check_cancelled=context.stop.check,
+            on_progress=progress.start_part(remote_file.name),
+            checksums=checksums,
         )
 
-    return opening
+    return open_download
 
 
-def _fetch_item(
-    context: Context, item: Item, target: Path, progress: Progress, tally: Tally, sums: Checksums | None
+def _fetch_file(
+    context: AttemptContext,
+    remote_file: RemoteFile,
+    target: Path,
+    progress: StageProgress,
+    stats: StageStats,
+    checksums: BlockChecksums | None,
 ) -> None:
-    bring = fetch if context.depot is None else context.depot.get
+    bring = fetch if context.download_cache is None else context.download_cache.get
     got = bring(
-        item,
+        remote_file,
         target,
-        context.secrets.reveal,
-        patience_s=context.job.patience_s,
-        stop=context.stop.check,
-        progress=progress.part(item.name),
-        checksums=sums,
+        context.secrets.resolve_secret,
+        retry_timeout_s=context.job.retry_timeout_s,
+        check_cancelled=context.stop.check,
+        on_progress=progress.start_part(remote_file.name),
+        checksums=checksums,
     )
-    _count(tally, progress, got.bytes, got.retries, got.source)
+    _count_file(stats, progress, got.bytes, got.retries, got.source)
 
 
-def _count(tally: Tally, progress: Progress, size: int, retries: int, source: str) -> None:
-    progress.finish_part(size)
-    tally.update(
-        bytes=tally["bytes"] + size, files=tally["files"] + 1, retries=tally["retries"] + retries, source=source
+def _count_file(stats: StageStats, progress: StageProgress, size_bytes: int, retries: int, source: str) -> None:
+    progress.finish_part(size_bytes)
+    stats.update(
+        bytes=stats["bytes"] + size_bytes, files=stats["files"] + 1, retries=stats["retries"] + retries, source=source
     )
 
 
-def unpack_inputs(context: Context, tally: Tally) -> None:
+def unpack_inputs(context: AttemptContext, stats: StageStats) -> None:
     """Raises FailedError: archive_unsafe, archive_broken, archive_too_large, truncated, disk_full."""
-    behind = context.behind
-    tally.update(bytes=behind.bytes, files=behind.files)
-    if behind.refusal is not None:
-        raise behind.refusal
-    progress = Progress(context.journal, "unpack", None)
-    progress.finish_part(behind.bytes)
+    behind = context.streamed_archives
+    stats.update(bytes=behind.unpacked_bytes, files=behind.unpacked_files)
+    if behind.error is not None:
+        raise behind.error
+    progress = StageProgress(context.journal, "unpack", None)
+    progress.finish_part(behind.unpacked_bytes)
     for source in context.job.inputs:
         if source.unpack == "auto" and source.mode != "stream":
-            _unpack_input(context, source, progress, tally)
+            _unpack_input(context, source, progress, stats)
         if source.chmod is not None:
-            _chmod(context.box.folder_of(source), source.chmod)
-    if tally["files"]:
+            _chmod_recursive(context.sandbox.input_folder(source), source.chmod)
+    if stats["files"]:
         progress.finish()
 
 
-def _unpack_input(context: Context, source: Input, progress: Progress, tally: Tally) -> None:
-    folder = context.box.folder_of(source)
+def _unpack_input(context: AttemptContext, job_input: Input, progress: StageProgress, stats: StageStats) -> None:
+    folder = context.sandbox.input_folder(job_input)
     misnamed = []
-    for path in [path for path in _files_of(source, folder) if path not in context.behind.paths]:
-        if _kind_of(path) is not None:
-            _unpack_archive(context, source, path, progress, tally)
-        elif has_archives_name(path.name):
+    for path in [path for path in _input_files(job_input, folder) if path not in context.streamed_archives.paths]:
+        if _archive_kind(path) is not None:
+            _unpack_archive(context, job_input, path, progress, stats)
+        elif has_archive_suffix(path.name):
             misnamed.append(path.name)
     if misnamed:
-        names = ", ".join(misnamed[:_NAMES_SHOWN]) + (", …" if len(misnamed) > _NAMES_SHOWN else "")
+        names = ", ".join(misnamed[:_MAX_NAMES_IN_MESSAGE]) + (", …" if len(misnamed) > _MAX_NAMES_IN_MESSAGE else "")
         what = "is no archive, whatever its name says, and stays as it is"
         what = what if len(misnamed) == 1 else "are no archives, whatever their names say, and stay as they are"
-        context.notice("unpack", f"{names} in {source.folder} {what}")
+        context.emit_notice("unpack", f"{names} in {job_input.folder} {what}")
 
 
-def _files_of(source: Input, folder: Path) -> Iterator[Path]:
-    if source.prefix is None:
-        return (folder / item.name for item in source.items)
+def _input_files(job_input: Input, folder: Path) -> Iterator[Path]:
+    if job_input.prefix is None:
+        return (folder / item.name for item in job_input.files)
     return (path for path in sorted(folder.rglob("*")) if path.is_file())
 
 
-def _kind_of(path: Path) -> str | None:
-    if not may_be_archive(path):
+def _archive_kind(path: Path) -> str | None:
+    if not has_archive_magic(path):
         return None
-    from packtrain.transfer.archive.unpack import kind_of
+    from packtrain.transfer.archive.unpack import detect_format
 
-    return kind_of(path)
+    return detect_format(path)
 
 
-def _unpack_archive(context: Context, source: Input, path: Path, progress: Progress, tally: Tally) -> None:
+def _unpack_archive(
+    context: AttemptContext, job_input: Input, path: Path, progress: StageProgress, stats: StageStats
+) -> None:
     from packtrain.transfer.archive.unpack import unpack
 
-    archive = _set_aside(context, path)
+    archive = _move_to_staging(context, path)
     done = unpack(
         archive,
         path.parent,
-        nested=source.nested,
-        limit_bytes=_room(context, tally["bytes"]),
-        stop=context.stop.check,
-        progress=progress.part(path.name),
+        nested=job_input.nested,
+        max_bytes=_available_bytes(context, stats["bytes"]),
+        check_cancelled=context.stop.check,
+        on_progress=progress.start_part(path.name),
     )
     archive.unlink()
     progress.finish_part(done.bytes)
-    tally.update(bytes=tally["bytes"] + done.bytes, files=tally["files"] + done.files)
+    stats.update(bytes=stats["bytes"] + done.bytes, files=stats["files"] + done.files)
 
 
-def _set_aside(context: Context, path: Path) -> Path:
+def _move_to_staging(context: AttemptContext, path: Path) -> Path:
     """An archive may hold a member of its own name: it is read from elsewhere."""
-    aside = context.box.tmp / "unpack" / path.name
+    aside = context.sandbox.tmp / "unpack" / path.name
     aside.parent.mkdir(exist_ok=True)
     return path.replace(aside)
 
 
-def _room(context: Context, used: int) -> int:
-    free = int(hardware.disk_free(context.box.root) * _FREE_SHARE)
+def _available_bytes(context: AttemptContext, used_bytes: int) -> int:
+    free = int(hardware.free_disk_bytes(context.sandbox.root) * _MAX_DISK_SHARE)
     promised = context.job.limits.disk_bytes
-    return free if promised is None else min(free, max(promised - used, 0))
+    return free if promised is None else min(free, max(promised - used_bytes, 0))
 
 
-def _chmod(folder: Path, mode: int) -> None:
+def _chmod_recursive(folder: Path, mode: int) -> None:
     """Like chmod -R, from the leaves up: a folder may lose its own x bit."""
     for where, folders, files in os.walk(folder, topdown=False):
         for path in (Path(where, name) for name in (*files, *folders)):

@@ -16,15 +16,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Callable
 
-_GPU_TOOL_S = 4.0
-_GPU_TOOL_PATH = ":/usr/bin:/usr/local/nvidia/bin:/usr/lib/wsl/lib"
+_NVIDIA_SMI_TIMEOUT_S = 4.0
+_NVIDIA_SMI_PATHS = ":/usr/bin:/usr/local/nvidia/bin:/usr/lib/wsl/lib"
 _GPU_FIELDS = "index,uuid,name,memory.total,driver_version"
 # Drivers before 510 do not know the field compute_cap and refuse the whole query.
 _GPU_QUERIES = (_GPU_FIELDS + ",compute_cap", _GPU_FIELDS)
 
 
 @dataclass(frozen=True)
-class Gpu:
+class GpuInfo:
     index: str
     uuid: str
     name: str
@@ -33,7 +33,7 @@ class Gpu:
     capability: str = ""  # "" where an old driver does not say
 
 
-def platform() -> str:
+def platform_name() -> str:
     """As the module of this name says it, which takes a while to load, and reads through the interpreter's binary."""
     about = os.uname()
     libc = os.confstr("CS_GNU_LIBC_VERSION") if "CS_GNU_LIBC_VERSION" in os.confstr_names else ""
@@ -41,7 +41,7 @@ def platform() -> str:
     return f"{about.sysname}-{about.release}-{about.machine}{with_libc}"
 
 
-def disk_free(folder: Path) -> int:
+def free_disk_bytes(folder: Path) -> int:
     """Bytes that this user may still write there."""
     found = os.statvfs(folder)
     return found.f_bavail * found.f_frsize
@@ -76,12 +76,12 @@ def _limits_above(root: Path, name: str, file: str) -> Iterator[int]:
             return
 
 
-def gpus(environ: Mapping[str, str]) -> list[Gpu]:
+def list_gpus(environ: Mapping[str, str]) -> list[GpuInfo]:
     """The GPUs that this process may see; none where there is no NVIDIA driver or it is broken."""
     for query in _GPU_QUERIES:
         answer = _nvidia_smi(environ, f"--query-gpu={query}", "--format=csv,noheader,nounits")
         if answer:
-            return visible(parse_gpus(answer), environ.get("CUDA_VISIBLE_DEVICES"))
+            return filter_visible(parse_gpus(answer), environ.get("CUDA_VISIBLE_DEVICES"))
     return []
 
 
@@ -91,71 +91,71 @@ def cuda_version(environ: Mapping[str, str]) -> str:
     return found.group(1) if found else ""
 
 
-def parse_gpus(text: str) -> list[Gpu]:
+def parse_gpus(text: str) -> list[GpuInfo]:
     rows = [[cell.strip() for cell in line.split(",")] for line in text.splitlines()]
-    return [Gpu(r[0], r[1], r[2], int(r[3]), *r[4:6]) for r in rows if len(r) >= 5 and r[3].isdigit()]
+    return [GpuInfo(r[0], r[1], r[2], int(r[3]), *r[4:6]) for r in rows if len(r) >= 5 and r[3].isdigit()]
 
 
-def visible(found: list[Gpu], chosen: str | None) -> list[Gpu]:
+def filter_visible(candidates: list[GpuInfo], visible_devices: str | None) -> list[GpuInfo]:
     """Those that CUDA_VISIBLE_DEVICES names by number or by (the beginning of) their id."""
-    if chosen is None or "MIG-" in chosen:
-        return found
-    names = [name.strip() for name in chosen.split(",") if name.strip()]
-    return [gpu for gpu in found if any(n == gpu.index or gpu.uuid.startswith(n) for n in names)]
+    if visible_devices is None or "MIG-" in visible_devices:
+        return candidates
+    names = [name.strip() for name in visible_devices.split(",") if name.strip()]
+    return [gpu for gpu in candidates if any(n == gpu.index or gpu.uuid.startswith(n) for n in names)]
 
 
 def _nvidia_smi(environ: Mapping[str, str], *arguments: str) -> str:
     """Its output, or "" where it fails. A broken driver makes it hang: subprocess.TimeoutExpired."""
-    tool = shutil.which("nvidia-smi", path=environ.get("PATH", "") + _GPU_TOOL_PATH)
+    tool = shutil.which("nvidia-smi", path=environ.get("PATH", "") + _NVIDIA_SMI_PATHS)
     if not tool:
         return ""
-    done = subprocess.run([tool, *arguments], capture_output=True, timeout=_GPU_TOOL_S, check=False)
+    done = subprocess.run([tool, *arguments], capture_output=True, timeout=_NVIDIA_SMI_TIMEOUT_S, check=False)
     return done.stdout.decode("utf-8", "replace") if done.returncode == 0 else ""
 
 
-def quirks(folder: Path) -> list[str]:
+def filesystem_limitations(folder: Path) -> list[str]:
     """What the file system of this folder cannot do, in sentences."""
     trial = folder / ".packtrain-trial"
     trial.mkdir(exist_ok=True)
     try:
-        return [sentence for sentence, works in _ABILITIES.items() if not _tried(works, trial)]
+        return [sentence for sentence, works in _FILESYSTEM_CHECKS.items() if not _is_supported(works, trial)]
     finally:
         shutil.rmtree(trial, ignore_errors=True)
 
 
-def _tried(works: Callable[[Path], bool], trial: Path) -> bool:
+def _is_supported(check: Callable[[Path], bool], folder: Path) -> bool:
     try:
-        return works(trial)
+        return check(folder)
     except OSError:
         return False
 
 
-def _locks(trial: Path) -> bool:
-    with open(trial / "lock", "w") as file:
+def _supports_locks(folder: Path) -> bool:
+    with open(folder / "lock", "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     return True
 
 
-def _replaces(trial: Path) -> bool:
-    (trial / "old").write_text("old")
-    (trial / "new").write_text("new")
-    (trial / "new").replace(trial / "old")
-    return (trial / "old").read_text() == "new"
+def _supports_replace(folder: Path) -> bool:
+    (folder / "old").write_text("old")
+    (folder / "new").write_text("new")
+    (folder / "new").replace(folder / "old")
+    return (folder / "old").read_text() == "new"
 
 
-def _links(trial: Path) -> bool:
-    (trial / "link").symlink_to("target")
-    return (trial / "link").is_symlink()
+def _supports_symlinks(folder: Path) -> bool:
+    (folder / "link").symlink_to("target")
+    return (folder / "link").is_symlink()
 
 
-def _tells_case(trial: Path) -> bool:
-    (trial / "CASE").touch()
-    return not (trial / "case").exists()
+def _is_case_sensitive(folder: Path) -> bool:
+    (folder / "CASE").touch()
+    return not (folder / "case").exists()
 
 
-_ABILITIES: dict[str, Callable[[Path], bool]] = {
-    "has no file locks: programs that lock their files (SQLite, HDF5) may fail": _locks,
-    "does not replace files by renaming: half-written files may be seen": _replaces,
-    "has no symbolic links: archives that contain them cannot be unpacked": _links,
-    "does not tell upper from lower case: files whose names differ only in case overwrite each other": _tells_case,
+_FILESYSTEM_CHECKS: dict[str, Callable[[Path], bool]] = {
+    "has no file locks: programs that lock their files (SQLite, HDF5) may fail": _supports_locks,
+    "does not replace files by renaming: half-written files may be seen": _supports_replace,
+    "has no symbolic links: archives that contain them cannot be unpacked": _supports_symlinks,
+    "does not tell upper from lower case: files whose names differ only in case overwrite each other": _is_case_sensitive,
 }

@@ -16,17 +16,17 @@ from pathlib import Path
 from typing import Protocol
 
 from packtrain.agent.cleanup import remove_tree
-from packtrain.agent.context import Context
+from packtrain.agent.context import AttemptContext
 from packtrain.errors import FailedError
-from packtrain.plan import Input, Item
-from packtrain.transfer.archive.byte_stream import Flow, Reader, of_reader
-from packtrain.transfer.archive.unpack import Unpacked, can_stream, unpack_stream
-from packtrain.transfer.ordered_download import is_doubtful
+from packtrain.plan import Input, RemoteFile
+from packtrain.transfer.archive.byte_stream import ByteStream, ViewReader, stream_from_reader
+from packtrain.transfer.archive.unpack import UnpackResult, can_stream, unpack_stream
+from packtrain.transfer.ordered_download import should_refetch
 
 _HEAD_BYTES = 512
 
 
-class Download(Reader, Protocol):
+class SequentialDownload(ViewReader, Protocol):
     """What `transfer.ordered.Ordered` is to us; it raises at its end if the bytes were wrong."""
 
     @property
@@ -36,69 +36,79 @@ class Download(Reader, Protocol):
     def retries(self) -> int: ...
 
 
-Opening = Callable[[Item], AbstractContextManager[Download]]
+OpenDownload = Callable[[RemoteFile], AbstractContextManager[SequentialDownload]]
 
 
 @dataclass(frozen=True)
-class Arrived:
+class StreamedDownload:
     """A download that was unpacked on its way."""
 
-    bytes: int
+    downloaded_bytes: int
     source: str
     retries: int
-    unpacked: Unpacked
+    unpack_result: UnpackResult
 
 
-def unpack_behind(
-    context: Context, source: Input, item: Item, folder: Path, opening: Opening, limit_bytes: int
-) -> Arrived | None:
+def unpack_while_downloading(
+    context: AttemptContext,
+    job_input: Input,
+    remote_file: RemoteFile,
+    folder: Path,
+    open_download: OpenDownload,
+    max_bytes: int,
+) -> StreamedDownload | None:
     """The content of the item stands in the folder. None: it has to be fetched the ordinary way.
 
     Raises FailedError: archive_unsafe, archive_too_large, disk_full, and all that a transfer may raise.
     """
-    apart = context.box.tmp / "behind"
+    apart = context.sandbox.tmp / "behind"
     try:
-        arrived = _unpacked(context, source, item, apart, opening, limit_bytes)
+        arrived = _download_and_unpack(context, job_input, remote_file, apart, open_download, max_bytes)
         if arrived is not None:
-            merge(apart, folder, item.name)
+            merge_folder(apart, folder, remote_file.name)
         return arrived
     except FailedError as error:
-        if not is_doubtful(error):
+        if not should_refetch(error):
             raise
-        context.notice("fetch", f"{error.detail}; {item.name} is fetched once more, this time as a file")
+        context.emit_notice("fetch", f"{error.detail}; {remote_file.name} is fetched once more, this time as a file")
         return None
     finally:
         if apart.exists():
             remove_tree(apart)
 
 
-def _unpacked(
-    context: Context, source: Input, item: Item, apart: Path, opening: Opening, limit_bytes: int
-) -> Arrived | None:
-    with opening(item) as download:
-        flow: Flow = of_reader(download)
+def _download_and_unpack(
+    context: AttemptContext,
+    job_input: Input,
+    remote_file: RemoteFile,
+    staging: Path,
+    open_download: OpenDownload,
+    max_bytes: int,
+) -> StreamedDownload | None:
+    with open_download(remote_file) as download:
+        flow: ByteStream = stream_from_reader(download)
         if not can_stream(flow.peek(_HEAD_BYTES)):
             return None
         done = unpack_stream(
             flow,
-            item.name,
-            apart,
-            nested=source.nested,
-            limit_bytes=limit_bytes,
-            stop=context.stop.check,
-            progress=lambda done, total: None,  # the download tells of its own
+            remote_file.name,
+            staging,
+            nested=job_input.nested,
+            max_bytes=max_bytes,
+            check_cancelled=context.stop.check,
+            on_progress=lambda done, total: None,  # the download tells of its own
         )
-    return Arrived(flow.position, download.source, download.retries, done)
+    return StreamedDownload(flow.position, download.source, download.retries, done)
 
 
-def merge(apart: Path, folder: Path, archive: str) -> None:
+def merge_folder(staging: Path, folder: Path, archive: str) -> None:
     """Move all that is in `apart` into the folder, where other inputs may already be. Newer files replace older."""
     folder.mkdir(parents=True, exist_ok=True)
-    for entry in os.scandir(apart):
+    for entry in os.scandir(staging):
         target = folder / entry.name
-        there, comes = _type_of(target), _type_of(Path(entry.path))
+        there, comes = _file_type(target), _file_type(Path(entry.path))
         if there == comes == stat.S_IFDIR:
-            merge(Path(entry.path), target, archive)
+            merge_folder(Path(entry.path), target, archive)
         elif there and stat.S_IFDIR in (there, comes):
             words = f"the member {entry.name!r} of {archive} is a folder, and {target} is none, or the reverse"
             raise FailedError("archive_unsafe", words)
@@ -106,7 +116,7 @@ def merge(apart: Path, folder: Path, archive: str) -> None:
             Path(entry.path).replace(target)
 
 
-def _type_of(path: Path) -> int:
+def _file_type(path: Path) -> int:
     try:
         return stat.S_IFMT(path.lstat().st_mode)
     except FileNotFoundError:

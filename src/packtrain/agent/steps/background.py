@@ -6,18 +6,18 @@ import threading
 from functools import partial
 from typing import Callable
 
-from packtrain.agent.parallel import run_together
+from packtrain.agent.parallel import run_parallel
 from packtrain.agent.steps.exit_status import StepError
-from packtrain.agent.steps.processes import Family, Processes
+from packtrain.agent.steps.processes import ProcessTable, ProcessTree
 from packtrain.errors import FailedError
 
 
-class Launched:
+class BackgroundSteps:
     """The steps of one `launch`, in a thread of their own."""
 
-    def __init__(self, signal_at_exit: int, family: Family, body: Callable[[], None]) -> None:
+    def __init__(self, signal_at_exit: int, process_tree: ProcessTree, body: Callable[[], None]) -> None:
         self.error: Exception | None = None
-        self._signal, self._family, self._body = signal_at_exit, family, body
+        self._signal_at_exit, self._process_tree, self._body = signal_at_exit, process_tree, body
         self._thread = threading.Thread(target=self._run, name="launch", daemon=True)
         self._thread.start()
 
@@ -30,27 +30,27 @@ class Launched:
     def wait(self) -> None:
         self._thread.join()
 
-    def end(self, processes: Processes) -> None:
+    def stop(self, processes: ProcessTable) -> None:
         """The level above has ended."""
-        if self._signal and self._thread.is_alive():
-            processes.end(self._family, self._signal)
+        if self._signal_at_exit and self._thread.is_alive():
+            processes.terminate(self._process_tree, self._signal_at_exit)
         self._thread.join()
 
 
-class Level:
+class StepLevel:
     """The launched steps of one level, by handle. When the level ends, so do they."""
 
-    def __init__(self, processes: Processes) -> None:
+    def __init__(self, processes: ProcessTable) -> None:
         self._processes = processes
-        self._launched: list[Launched] = []
-        self._handles: dict[str, Launched] = {}
+        self._background_steps: list[BackgroundSteps] = []
+        self._handles: dict[str, BackgroundSteps] = {}
 
-    def add(self, handle: str, launched: Launched) -> None:
-        self._launched.append(launched)
+    def add(self, handle: str, steps: BackgroundSteps) -> None:
+        self._background_steps.append(steps)
         if handle:
-            self._handles[handle] = launched
+            self._handles[handle] = steps
 
-    def await_handle(self, handle: str, path: str) -> None:
+    def wait_for_handle(self, handle: str, path: str) -> None:
         """Raises StepError if its steps failed. A launch that was skipped has nothing to wait for."""
         launched = self._handles.get(handle)
         if launched is None:
@@ -61,5 +61,5 @@ class Level:
             kind = launched.error.kind if isinstance(launched.error, FailedError) else "internal"
             raise StepError(kind, f'step "{path}" depends on "{handle}", which failed: {launched.error}', code)
 
-    def end(self) -> None:
-        run_together([partial(launched.end, self._processes) for launched in self._launched])
+    def stop(self) -> None:
+        run_parallel([partial(launched.stop, self._processes) for launched in self._background_steps])

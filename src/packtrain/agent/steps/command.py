@@ -11,201 +11,215 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Callable
 
-from packtrain.agent.environments import Command, Environment
-from packtrain.agent.environments.host import Host
-from packtrain.agent.outputs.collect import collecting, keep_words
-from packtrain.agent.parallel import run_together
+from packtrain.agent.environments import StepCommand, StepEnvironment
+from packtrain.agent.environments.host import HostEnvironment
+from packtrain.agent.outputs.collect import collect_outputs, copy_logs
+from packtrain.agent.parallel import run_parallel
 from packtrain.agent.sandbox import Sandbox
 from packtrain.agent.steps import conditions
-from packtrain.agent.steps.error_patterns import kind_of
-from packtrain.agent.steps.exit_status import LeftError, StepError, describe, status
-from packtrain.agent.steps.logs import Capture, LogFile, LogNames
-from packtrain.agent.steps.oom import oom_kills
-from packtrain.agent.steps.processes import EndedError, Family, Processes, Program
+from packtrain.agent.steps.error_patterns import classify_error
+from packtrain.agent.steps.exit_status import CheckpointExit, StepError, describe_exit, to_shell_status
+from packtrain.agent.steps.logs import LogFile, LogNames, OutputCapture
+from packtrain.agent.steps.oom import count_oom_kills
+from packtrain.agent.steps.processes import ProcessSpec, ProcessTable, ProcessTree, ProcessTreeClosedError
 from packtrain.agent.steps.scope import Scope
-from packtrain.agent.steps.variables import Variables, task_variables
-from packtrain.agent.stop_request import Stop
-from packtrain.errors import EXIT_CONTINUE_HERE, FailedError
+from packtrain.agent.steps.variables import StepVariables, task_variables
+from packtrain.agent.stop_request import StopRequest
+from packtrain.errors import EXIT_RESUME_IN_PLACE, FailedError
 from packtrain.events import Journal, Redactor, kinds
-from packtrain.plan import Job, Run, RunResources, Text
+from packtrain.plan import Job, RunAction, SecretOrStr, StepResources
 
-_NOT_STARTED = 127  # a shell's status of a command that is not found
-_ENDED = 143  # and of one that TERM ended
+_STATUS_NOT_FOUND = 127  # a shell's status of a command that is not found
+_STATUS_TERMINATED = 143  # and of one that TERM ended
 
 
 class CommandRunner:
     def __init__(
         self,
         job: Job,
-        box: Sandbox,
+        sandbox: Sandbox,
         journal: Journal,
         redactor: Redactor,
-        reveal: Callable[[Text], str],
-        stop: Stop,
-        variables: Variables,
-        processes: Processes,
-        agent: Path | None,
+        resolve_secret: Callable[[SecretOrStr], str],
+        stop: StopRequest,
+        variables: StepVariables,
+        processes: ProcessTable,
+        agent_zip: Path | None,
         in_container: bool = False,
-        shown: Sequence[Path] = (),
+        extra_mounts: Sequence[Path] = (),
     ) -> None:
-        self._job, self._box, self._journal, self._redactor = job, box, journal, redactor
-        self._reveal, self._stop, self._variables, self._processes = reveal, stop, variables, processes
-        self._agent, self._in_container, self._shown = agent, in_container, shown
-        self._names = LogNames()
+        self._job, self._sandbox, self._journal, self._redactor = job, sandbox, journal, redactor
+        self._resolve_secret, self._stop, self._variables, self._processes = resolve_secret, stop, variables, processes
+        self._agent_zip, self._in_container, self._extra_mounts = agent_zip, in_container, extra_mounts
+        self._log_names = LogNames()
 
-    def run(self, action: Run, scope: Scope) -> None:
+    def run(self, action: RunAction, scope: Scope) -> None:
         """Raises StepError, or the stop's FailedError."""
-        environment = self._environment(action)
-        work = self._work_dir(action)
-        with self._recorded(action, scope), collecting(action, work, self._box.output):
+        environment = self._make_environment(action)
+        work = self._prepare_work_dir(action)
+        with self._emit_step_events(action, scope), collect_outputs(action, work, self._sandbox.output):
             tasks = action.resources.tasks
             if tasks == 1:
-                self._run_one(action, scope, environment, {}, scope.path)
+                self._run_task(action, scope, environment, {}, scope.path)
             else:
                 self._run_tasks(action, scope, environment, tasks)
 
-    def holds(self, condition: str, scope: Scope, action: Run | None) -> bool:
+    def evaluate_condition(self, condition: str, scope: Scope, action: RunAction | None) -> bool:
         """Evaluate an `if` in the environment that the step would have. Raises StepError: condition_invalid."""
-        variables = self._variables.of_scope(scope, action.resources if action else self._resources(), {})
-        variables.update(self._variables.of_step(action.env) if action else {})
-        argv = conditions.argv(condition, variables)
+        variables = self._variables.for_scope(scope, action.resources if action else self._job_resources(), {})
+        variables.update(self._variables.for_step(action.env) if action else {})
+        argv = conditions.condition_argv(condition, variables)
         if argv is None:
-            raise self._invalid(condition, scope, "there is no bash on this machine to evaluate it", _NOT_STARTED)
-        out, err = Capture(self._redactor), Capture(self._redactor)
-        code = self._finish(Program(argv, variables, self._box.root), scope, out, err)
-        if code not in (conditions.HOLDS, conditions.FAILS):
-            raise self._invalid(condition, scope, err.last_words() or describe(code), status(code))
-        if code == conditions.FAILS:
-            said = f" (bash said: {err.last_words()})" if err.last_words() else ""
-            self._notice(f'step "{scope.path}" is skipped: its condition [[ {condition} ]] does not hold{said}')
-        return code == conditions.HOLDS
+            raise self._condition_error(
+                condition, scope, "there is no bash on this machine to evaluate it", _STATUS_NOT_FOUND
+            )
+        out, err = OutputCapture(self._redactor), OutputCapture(self._redactor)
+        code = self._run_process(ProcessSpec(argv, variables, self._sandbox.root), scope, out, err)
+        if code not in (conditions.STATUS_TRUE, conditions.STATUS_FALSE):
+            raise self._condition_error(condition, scope, err.last_line() or describe_exit(code), to_shell_status(code))
+        if code == conditions.STATUS_FALSE:
+            said = f" (bash said: {err.last_line()})" if err.last_line() else ""
+            self._emit_notice(f'step "{scope.path}" is skipped: its condition [[ {condition} ]] does not hold{said}')
+        return code == conditions.STATUS_TRUE
 
-    def _invalid(self, condition: str, scope: Scope, seen: str, code: int) -> StepError:
+    def _condition_error(self, condition: str, scope: Scope, detail: str, status: int) -> StepError:
         return StepError(
-            "condition_invalid", f'step "{scope.path}" has the condition [[ {condition} ]], but: {seen}', code
+            "condition_invalid", f'step "{scope.path}" has the condition [[ {condition} ]], but: {detail}', status
         )
 
-    def _resources(self) -> RunResources:
+    def _job_resources(self) -> StepResources:
         """Of steps that run nothing themselves: the job's."""
         job = self._job.resources
-        return RunResources(job.tasks, job.cpus_per_task, job.mem_per_cpu_mb, job.gpus // job.tasks)
+        return StepResources(job.tasks, job.cpus_per_task, job.mem_per_cpu_mb, job.gpus // job.tasks)
 
-    def _environment(self, action: Run) -> Environment:
+    def _make_environment(self, action: RunAction) -> StepEnvironment:
         container = action.container or self._job.environment.container
         if container is None or self._in_container:
-            return Host()
-        from packtrain.agent.environments.apptainer import Apptainer
+            return HostEnvironment()
+        from packtrain.agent.environments.apptainer import ApptainerEnvironment
 
         gpus = action.resources.tasks * action.resources.gpus_per_task
-        return Apptainer(container, self._box, gpus, self._agent, self._reveal, self._shown)
+        return ApptainerEnvironment(
+            container, self._sandbox, gpus, self._agent_zip, self._resolve_secret, self._extra_mounts
+        )
 
     @contextlib.contextmanager
-    def _recorded(self, action: Run, scope: Scope) -> Iterator[None]:
+    def _emit_step_events(self, action: RunAction, scope: Scope) -> Iterator[None]:
         self._stop.check()
-        self._journal.emit(kinds.STEP_STARTED, step=scope.path, command=self._redactor.text(action.command))
+        self._journal.emit(kinds.STEP_STARTED, step=scope.path, command=self._redactor.redact_text(action.command))
         started, code = time.monotonic(), 0
         try:
             yield
         except FailedError as error:
-            code = error.status if isinstance(error, StepError) else _ENDED
+            code = error.status if isinstance(error, StepError) else _STATUS_TERMINATED
             raise
         finally:
             seconds = round(time.monotonic() - started, 3)
             self._journal.emit(kinds.STEP_ENDED, step=scope.path, exit_code=code, seconds=seconds)
 
-    def _run_tasks(self, action: Run, scope: Scope, environment: Environment, tasks: int) -> None:
+    def _run_tasks(self, action: RunAction, scope: Scope, environment: StepEnvironment, n_tasks: int) -> None:
         """So many copies at once; the failure of one ends the others."""
-        family, port = Family(scope.family), _free_port()
-        inner = scope.in_family(family)
+        family, port = ProcessTree(scope.process_tree), _find_free_port()
+        inner = scope.in_process_tree(family)
 
-        def copy(task: int) -> Callable[[], None]:
-            variables = task_variables(task, tasks, port)
-            return lambda: self._run_one(action, inner, environment, variables, f"{scope.path}/{task}")
+        def make_task(task: int) -> Callable[[], None]:
+            variables = task_variables(task, n_tasks, port)
+            return lambda: self._run_task(action, inner, environment, variables, f"{scope.path}/{task}")
 
-        run_together([copy(task) for task in range(tasks)], lambda: self._processes.end(family))
+        run_parallel([make_task(task) for task in range(n_tasks)], lambda: self._processes.terminate(family))
 
-    def _run_one(self, action: Run, scope: Scope, environment: Environment, task: Mapping[str, str], path: str) -> None:
-        program = self._wrapped(environment, self._command(action, scope, task), path)
-        name = self._names.of(path)
-        out, err = (LogFile(self._redactor, self._box.home.logs / f"{name}.{kind}") for kind in ("out", "err"))
-        kills = oom_kills()
-        code = self._finish(program, scope, out, err)
-        self._tell_lost_logs(path, out, err)
-        keep_words(action, (out.path, err.path), self._box.output, task.get("PACKTRAIN_TASK", ""))
+    def _run_task(
+        self, action: RunAction, scope: Scope, environment: StepEnvironment, task_env: Mapping[str, str], path: str
+    ) -> None:
+        program = self._wrap(environment, self._make_command(action, scope, task_env), path)
+        name = self._log_names.name_for(path)
+        out, err = (
+            LogFile(self._redactor, self._sandbox.attempt_folder.logs / f"{name}.{kind}") for kind in ("out", "err")
+        )
+        kills = count_oom_kills()
+        code = self._run_process(program, scope, out, err)
+        self._report_truncated_logs(path, out, err)
+        copy_logs(action, (out.path, err.path), self._sandbox.output, task_env.get("PACKTRAIN_TASK", ""))
         if code:
-            raise self._judge(code, path, environment, err.last_words(), oom_kills() > kills)
+            raise self._classify_failure(code, path, environment, err.last_line(), count_oom_kills() > kills)
 
-    def _work_dir(self, action: Run) -> Path:
+    def _prepare_work_dir(self, action: RunAction) -> Path:
         """A folder of the sandbox is made if no input has made it."""
-        folder = self._box.root / action.work_dir
+        folder = self._sandbox.root / action.work_dir
         if not Path(action.work_dir).is_absolute():
             folder.mkdir(parents=True, exist_ok=True)
         return folder
 
-    def _wrapped(self, environment: Environment, command: Command, path: str) -> Program:
+    def _wrap(self, environment: StepEnvironment, command: StepCommand, path: str) -> ProcessSpec:
         try:
             return environment.wrap(command)
         except FailedError as error:
-            raise StepError(error.kind, f'step "{path}" was not started: {error}', _NOT_STARTED) from None
+            raise StepError(error.kind, f'step "{path}" was not started: {error}', _STATUS_NOT_FOUND) from None
 
-    def _command(self, action: Run, scope: Scope, task: Mapping[str, str]) -> Command:
+    def _make_command(self, action: RunAction, scope: Scope, task_env: Mapping[str, str]) -> StepCommand:
         # A step with a container of its own says itself what surrounds it.
         around = self._job.environment if action.container is None else None
         entrypoint = action.shell == "ENTRYPOINT" or not action.command.strip()
         lines = "\n".join(filter(None, (around.setup if around else "", action.command)))
-        return Command(
-            _arguments(action.command, scope) if entrypoint else (action.shell, "-c", lines),
-            self._work_dir(action),
-            self._variables.of_scope(scope, action.resources, task),
-            self._variables.of_step(action.env),
+        return StepCommand(
+            _split_arguments(action.command, scope) if entrypoint else (action.shell, "-c", lines),
+            self._prepare_work_dir(action),
+            self._variables.for_scope(scope, action.resources, task_env),
+            self._variables.for_step(action.env),
             around.path if around else (),
             entrypoint,
         )
 
-    def _finish(self, program: Program, scope: Scope, out: Capture, err: Capture) -> int:
+    def _run_process(self, spec: ProcessSpec, scope: Scope, out: OutputCapture, err: OutputCapture) -> int:
         try:
-            child = self._processes.start(program, out, err, scope.family)
-        except EndedError:
+            child = self._processes.start(spec, out, err, scope.process_tree)
+        except ProcessTreeClosedError:
             self._stop.check()  # else a launch was ended by its level
             raise StepError(
-                "step_failed", f'step "{scope.path}" was not started: its level had ended', _ENDED
+                "step_failed", f'step "{scope.path}" was not started: its level had ended', _STATUS_TERMINATED
             ) from None
         except (OSError, ValueError) as error:  # no such shell or folder; a variable with a zero byte
-            raise StepError("step_failed", f'step "{scope.path}" could not be started: {error}', _NOT_STARTED) from None
+            raise StepError(
+                "step_failed", f'step "{scope.path}" could not be started: {error}', _STATUS_NOT_FOUND
+            ) from None
         return child.wait()
 
-    def _judge(self, code: int, path: str, environment: Environment, last_words: str, out_of_memory: bool) -> StepError:
-        complaint = environment.complaint(code, last_words)
+    def _classify_failure(
+        self, code: int, path: str, environment: StepEnvironment, last_line: str, out_of_memory: bool
+    ) -> StepError:
+        complaint = environment.startup_error(code, last_line)
         if complaint:
             return StepError("container_failed", f'the container of step "{path}" did not start: {complaint}', code)
-        said = f"; its last words: {last_words}" if last_words else "; it said nothing on stderr"
+        said = f"; its last words: {last_line}" if last_line else "; it said nothing on stderr"
         if out_of_memory:
-            return StepError("out_of_memory", f'step "{path}" was killed for using too much memory{said}', status(code))
-        detail = f'step "{path}" {describe(code)}{said}'
-        if code == EXIT_CONTINUE_HERE and self._job.checkpoint is not None:
-            return LeftError("step_failed", detail, status(code))
-        return StepError(kind_of(code, last_words), detail, status(code))
+            return StepError(
+                "out_of_memory", f'step "{path}" was killed for using too much memory{said}', to_shell_status(code)
+            )
+        detail = f'step "{path}" {describe_exit(code)}{said}'
+        if code == EXIT_RESUME_IN_PLACE and self._job.checkpoint is not None:
+            return CheckpointExit("step_failed", detail, to_shell_status(code))
+        return StepError(classify_error(code, last_line), detail, to_shell_status(code))
 
-    def _tell_lost_logs(self, path: str, *logs: LogFile) -> None:
-        for problem in {str(log.problem) for log in logs if log.problem}:
-            self._notice(f'the log of step "{path}" is cut short: {problem}')
+    def _report_truncated_logs(self, path: str, *logs: LogFile) -> None:
+        for problem in {str(log.write_error) for log in logs if log.write_error}:
+            self._emit_notice(f'the log of step "{path}" is cut short: {problem}')
 
-    def _notice(self, text: str) -> None:
-        self._journal.emit(kinds.NOTICE, stage="steps", text=self._redactor.text(text))
+    def _emit_notice(self, text: str) -> None:
+        self._journal.emit(kinds.NOTICE, stage="steps", text=self._redactor.redact_text(text))
 
 
-def _arguments(command: str, scope: Scope) -> tuple[str, ...]:
+def _split_arguments(command: str, scope: Scope) -> tuple[str, ...]:
     try:
         return tuple(shlex.split(command))
     except ValueError as error:
         detail = f'the arguments of step "{scope.path}" cannot be told apart: {error} in {command!r}'
-        raise StepError("step_failed", detail, _NOT_STARTED) from None
+        raise StepError("step_failed", detail, _STATUS_NOT_FOUND) from None
 
 
-def _free_port() -> int:
+def _find_free_port() -> int:
     """For a server that listens only once torch is imported: none that the kernel gives to connections meanwhile."""
     for _ in range(100):
-        port = random.randrange(10_000, _first_for_connections())  # noqa: S311 (no secret)
+        port = random.randrange(10_000, _first_ephemeral_port())  # noqa: S311 (no secret)
         with contextlib.suppress(OSError), socket.socket() as sock:
             sock.bind(("", port))
             return port
@@ -214,7 +228,7 @@ def _free_port() -> int:
         return int(sock.getsockname()[1])
 
 
-def _first_for_connections() -> int:
+def _first_ephemeral_port() -> int:
     try:
         return max(int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0]), 10_100)
     except (OSError, ValueError):

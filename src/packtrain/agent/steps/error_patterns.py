@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import re
 
-from packtrain.events.failure import KINDS
+from packtrain.events.failure import FAILURE_KINDS
 
-_NOT_FOUND = 127  # a shell's status of a command that is not found
+_STATUS_NOT_FOUND = 127  # a shell's status of a command that is not found
 
-SYMPTOMS: tuple[tuple[str, str], ...] = (
+ERROR_PATTERNS: tuple[tuple[str, str], ...] = (
     (r"^(\w+\.)*ModuleNotFoundError: No module named ", "module_missing"),
     (r"^ImportError: .*cannot open shared object file", "module_missing"),
-    (r"\[Errno 38\]|: Function not implemented$", "filesystem_unfit"),
-    (r"\[Errno (5|107|116)\]|: (Input/output error|Stale file handle)$", "filesystem_unfit"),
+    (r"\[Errno 38\]|: Function not implemented$", "filesystem_unusable"),
+    (r"\[Errno (5|107|116)\]|: (Input/output error|Stale file handle)$", "filesystem_unusable"),
     (r"\[Errno (28|122)\]|: (No space left on device|Disk quota exceeded)$", "disk_full"),
-    (r"CUDA out of memory|torch\.(cuda\.)?OutOfMemoryError", "gpu_memory_short"),
+    (r"CUDA out of memory|torch\.(cuda\.)?OutOfMemoryError", "gpu_out_of_memory"),
     (r"no kernel image is available|CUDA driver version is insufficient|no CUDA-capable device", "gpu_unusable"),
     (r"uncorrectable ECC error|CUDA-capable device\(s\) is/are busy|Found no NVIDIA driver", "gpu_unusable"),
     (r"\[Errno (101|113)\]|: (Network is unreachable|No route to host)\.?$", "network_unreachable"),
@@ -26,16 +26,16 @@ SYMPTOMS: tuple[tuple[str, str], ...] = (
     (r"DefaultCPUAllocator: (not enough|can't allocate) memory|\[Errno 12\]|^MemoryError$", "out_of_memory"),
     (r"\[Errno 2\]|: No such file or directory$", "file_missing"),
 )
-NOTHING_MORE = "step_failed"
-_STREAMING = re.compile(r"the samples do not come \((\w+)\): ")  # as `stream.dataset` says it, with the kind
-_PATTERNS = tuple((re.compile(pattern), kind) for pattern, kind in SYMPTOMS)
+DEFAULT_KIND = "step_failed"
+_STREAM_ERROR = re.compile(r"the samples do not come \((\w+)\): ")  # as `stream.dataset` says it, with the kind
+_COMPILED_PATTERNS = tuple((re.compile(pattern), kind) for pattern, kind in ERROR_PATTERNS)
 
 
-def kind_of(code: int, last_words: str) -> str:
+def classify_error(exit_code: int, last_line: str) -> str:
     """The kind of failure of a step that ended with this status; step_failed if nothing tells more."""
-    if code == _NOT_FOUND and re.search(r"not found|No such file or directory", last_words):
+    if exit_code == _STATUS_NOT_FOUND and re.search(r"not found|No such file or directory", last_line):
         return "program_missing"
-    streaming = _STREAMING.search(last_words)
-    if streaming and streaming.group(1) in KINDS:
+    streaming = _STREAM_ERROR.search(last_line)
+    if streaming and streaming.group(1) in FAILURE_KINDS:
         return streaming.group(1)
-    return next((kind for pattern, kind in _PATTERNS if pattern.search(last_words)), NOTHING_MORE)
+    return next((kind for pattern, kind in _COMPILED_PATTERNS if pattern.search(last_line)), DEFAULT_KIND)

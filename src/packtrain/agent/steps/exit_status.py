@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import signal
 
-from packtrain.errors import EXIT_CONTINUE_HERE, FailedError
+from packtrain.errors import EXIT_RESUME_IN_PLACE, FailedError
 
-_SIGNALLED = 128  # a shell's status of a program that a signal ended: 128 + the signal's number
-_KILLED = "often a sign of too little memory"
+_SIGNAL_STATUS_BASE = 128  # a shell's status of a program that a signal ended: 128 + the signal's number
+_SIGKILL_HINT = "often a sign of too little memory"
 
 
 class StepError(FailedError):
@@ -18,28 +18,28 @@ class StepError(FailedError):
         self.status = status
 
 
-class LeftError(StepError):
+class CheckpointExit(StepError):
     """A step's program saved a checkpoint and left on purpose (exit code 85)."""
 
 
-def has_left(error: BaseException) -> bool:
+def is_checkpoint_exit(error: BaseException) -> bool:
     """Whether a step ended with exit code 85, also if that came after a request to stop, which then is the error."""
     seen = (error, error.__context__)
-    return any(isinstance(one, StepError) and one.status == EXIT_CONTINUE_HERE for one in seen)
+    return any(isinstance(one, StepError) and one.status == EXIT_RESUME_IN_PLACE for one in seen)
 
 
-def status(exit_code: int) -> int:
+def to_shell_status(exit_code: int) -> int:
     """As a shell would say it."""
-    return exit_code if exit_code >= 0 else _SIGNALLED - exit_code
+    return exit_code if exit_code >= 0 else _SIGNAL_STATUS_BASE - exit_code
 
 
-def describe(exit_code: int) -> str:
+def describe_exit(exit_code: int) -> str:
     """What is said after `step "train" `."""
     if exit_code < 0:
         name = _signal_name(-exit_code)
-        return f"was killed by signal {name}" + (f", {_KILLED}" if name == "SIGKILL" else "")
-    if exit_code == _SIGNALLED + signal.SIGKILL:
-        return f"ended with exit code {exit_code}: a program was killed by signal SIGKILL, {_KILLED}"
+        return f"was killed by signal {name}" + (f", {_SIGKILL_HINT}" if name == "SIGKILL" else "")
+    if exit_code == _SIGNAL_STATUS_BASE + signal.SIGKILL:
+        return f"ended with exit code {exit_code}: a program was killed by signal SIGKILL, {_SIGKILL_HINT}"
     return f"ended with exit code {exit_code}"
 
 

@@ -12,45 +12,45 @@ from pathlib import Path
 
 from packtrain.events import Redactor
 
-_CHUNK = 1 << 16
-_TAIL = 4096  # bytes of which the last words are taken
-_LONGEST_LINE = 300
-_LONGEST_NAME = 180  # file systems take 255 bytes
-_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f]")
+_READ_BYTES = 1 << 16
+_TAIL_BYTES = 4096  # bytes of which the last words are taken
+_MAX_LINE_CHARS = 300
+_MAX_NAME_CHARS = 180  # file systems take 255 bytes
+_CONTROL_CHARS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f]")
 
 
-class Capture:
+class OutputCapture:
     """Takes a stream in pieces; forgets all but its last words. A secret cut in two is still seen."""
 
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
-        self._held = b""
+        self._pending = b""
         self._tail = b""
 
     def feed(self, data: bytes) -> None:
-        ready, self._held = self._redactor.split(self._held + data)
+        ready, self._pending = self._redactor.redact_partial(self._pending + data)
         self._write(ready)
 
     def close(self) -> None:
-        rest, self._held = self._redactor.data(self._held), b""
+        rest, self._pending = self._redactor.redact_bytes(self._pending), b""
         self._write(rest)
 
-    def last_words(self) -> str:
+    def last_line(self) -> str:
         """The last line that says something."""
-        lines = (_ESCAPES.sub("", line).strip() for line in self._tail.decode("utf-8", "replace").splitlines())
-        return next((line for line in reversed(list(lines)) if line), "")[:_LONGEST_LINE]
+        lines = (_CONTROL_CHARS.sub("", line).strip() for line in self._tail.decode("utf-8", "replace").splitlines())
+        return next((line for line in reversed(list(lines)) if line), "")[:_MAX_LINE_CHARS]
 
     def _write(self, data: bytes) -> None:
-        self._tail = (self._tail + data)[-_TAIL:]
+        self._tail = (self._tail + data)[-_TAIL_BYTES:]
 
 
-class LogFile(Capture):
+class LogFile(OutputCapture):
     """Keeps the whole stream in a file. A disk that is full costs the log, not the step."""
 
     def __init__(self, redactor: Redactor, path: Path) -> None:
         super().__init__(redactor)
         self.path = path
-        self.problem: OSError | None = None
+        self.write_error: OSError | None = None
         self._file = open(path, "ab", buffering=0)  # noqa: SIM115 - closed by the pump at the stream's end
 
     def close(self) -> None:
@@ -59,27 +59,27 @@ class LogFile(Capture):
 
     def _write(self, data: bytes) -> None:
         super()._write(data)
-        while data and self.problem is None:
+        while data and self.write_error is None:
             try:
                 data = data[self._file.write(data) :]
             except OSError as error:
-                self.problem = error
+                self.write_error = error
 
 
-class Pump(threading.Thread):
+class PipePump(threading.Thread):
     """Carries what comes out of pipes (by descriptor) to captures, until all are at their end."""
 
-    def __init__(self, pipes: Mapping[int, Capture]) -> None:
+    def __init__(self, captures: Mapping[int, OutputCapture]) -> None:
         super().__init__(name="pump", daemon=True)
-        self._pipes = pipes
+        self._captures = captures
         self._wake_reader, self._wake_writer = os.pipe()
 
-    def finish(self, within: float) -> bool:
+    def wait_until_closed(self, timeout_s: float) -> bool:
         """Whether all pipes came to their end in this time."""
-        self.join(within)
+        self.join(timeout_s)
         return not self.is_alive()
 
-    def abandon(self) -> None:
+    def abort(self) -> None:
         """Stop, though somebody still holds the pipes."""
         with suppress(BrokenPipeError):
             os.write(self._wake_writer, b"!")
@@ -88,22 +88,22 @@ class Pump(threading.Thread):
 
     def run(self) -> None:
         with selectors.DefaultSelector() as selector:
-            for pipe in (self._wake_reader, *self._pipes):
+            for pipe in (self._wake_reader, *self._captures):
                 selector.register(pipe, selectors.EVENT_READ)
             while len(selector.get_map()) > 1:
                 ready = [key.fd for key, _ in selector.select()]
                 for pipe in ready:
-                    if pipe in self._pipes and not self._carry(pipe):
+                    if pipe in self._captures and not self._forward(pipe):
                         selector.unregister(pipe)
                 if self._wake_reader in ready:
                     break
-        for capture in self._pipes.values():
+        for capture in self._captures.values():
             capture.close()
         os.close(self._wake_reader)
 
-    def _carry(self, pipe: int) -> bool:
-        data = os.read(pipe, _CHUNK)
-        self._pipes[pipe].feed(data)
+    def _forward(self, pipe: int) -> bool:
+        data = os.read(pipe, _READ_BYTES)
+        self._captures[pipe].feed(data)
         return bool(data)
 
 
@@ -111,14 +111,14 @@ class LogNames:
     """A file name for each step's path, e.g. `sweep.2.train`. No two paths get one name."""
 
     def __init__(self) -> None:
-        self._taken: dict[str, str] = {}
+        self._paths_by_name: dict[str, str] = {}
         self._lock = threading.Lock()
 
-    def of(self, path: str) -> str:
-        plain = re.sub(r"[^A-Za-z0-9_.-]", "_", path.replace("/", ".")).lstrip(".")[:_LONGEST_NAME] or "_"
+    def name_for(self, path: str) -> str:
+        plain = re.sub(r"[^A-Za-z0-9_.-]", "_", path.replace("/", ".")).lstrip(".")[:_MAX_NAME_CHARS] or "_"
         name, number = plain, 1
         with self._lock:
-            while self._taken.setdefault(name, path) != path:
+            while self._paths_by_name.setdefault(name, path) != path:
                 number += 1
                 name = f"{plain}-{number}"
         return name

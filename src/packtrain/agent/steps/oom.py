@@ -5,26 +5,28 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-_COUNTER = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
+_OOM_KILL_COUNTER = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
 # By the controllers named in /proc/self/cgroup: version 2 names none.
-_FILES = {"": "sys/fs/cgroup{}/memory.events", "memory": "sys/fs/cgroup/memory{}/memory.oom_control"}
+_COUNTER_FILES = {"": "sys/fs/cgroup{}/memory.events", "memory": "sys/fs/cgroup/memory{}/memory.oom_control"}
 
 
-def oom_kills(root: Path = Path("/")) -> int:
+def count_oom_kills(root: Path = Path("/")) -> int:
     """How many processes were killed so far; 0 where nobody counts."""
-    lines = _read(root / "proc/self/cgroup").splitlines()
+    lines = _read_text(root / "proc/self/cgroup").splitlines()
     entries = (line.split(":", 2)[1:] for line in lines if line.count(":") >= 2)
-    counts = [_counter(root, _FILES[kind], path.rstrip("/")) for kind, path in entries if kind in _FILES]
+    counts = [
+        _read_counter(root, _COUNTER_FILES[kind], path.rstrip("/")) for kind, path in entries if kind in _COUNTER_FILES
+    ]
     return sum(counts)
 
 
-def _counter(root: Path, file: str, path: str) -> int:
+def _read_counter(root: Path, file: str, path: str) -> int:
     # In a container the path may be the host's; the counter is then at the top.
-    text = _read(root / file.format(path)) or _read(root / file.format(""))
-    return sum(int(count) for count in _COUNTER.findall(text))
+    text = _read_text(root / file.format(path)) or _read_text(root / file.format(""))
+    return sum(int(count) for count in _OOM_KILL_COUNTER.findall(text))
 
 
-def _read(path: Path) -> str:
+def _read_text(path: Path) -> str:
     try:
         return path.read_text(errors="replace")
     except OSError:

@@ -9,51 +9,51 @@ from pathlib import Path
 from typing import Callable
 
 from packtrain.agent.sandbox import Sandbox
-from packtrain.agent.steps.scope import Layer, Scope
-from packtrain.plan import EnvVar, Job, RunResources, Text
+from packtrain.agent.steps.scope import Scope, VariableLayer
+from packtrain.plan import EnvVar, Job, SecretOrStr, StepResources
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-class Variables:
+class StepVariables:
     """Puts the layers together. `notice` is told, once each, of lines in a DEEPSQUARE_ENV that say nothing."""
 
     def __init__(
         self,
         job: Job,
-        box: Sandbox,
+        sandbox: Sandbox,
         run: str,
-        host: Mapping[str, str],
-        agent: Path | None,
-        reveal: Callable[[Text], str],
-        notice: Callable[[str], None],
-        more: Mapping[str, str],
+        host_env: Mapping[str, str],
+        agent_zip: Path | None,
+        resolve_secret: Callable[[SecretOrStr], str],
+        on_notice: Callable[[str], None],
+        attempt_variables: Mapping[str, str],
     ) -> None:
-        self._job, self._box, self._run, self._host = job, box, run, host
-        self._agent, self._reveal, self._notice = agent, reveal, notice
-        self._more, self._noticed = more, set[str]()
+        self._job, self._sandbox, self._run, self._host_env = job, sandbox, run, host_env
+        self._agent_zip, self._resolve_secret, self._on_notice = agent_zip, resolve_secret, on_notice
+        self._attempt_variables, self._reported_lines = attempt_variables, set[str]()
 
-    def of_scope(self, scope: Scope, resources: RunResources, task: Mapping[str, str]) -> dict[str, str]:
+    def for_scope(self, scope: Scope, resources: StepResources, task_env: Mapping[str, str]) -> dict[str, str]:
         """All that an image's own environment may override."""
         found = {
-            **self._host,
-            **self.revealed(self._job.env),
-            **system_variables(self._job, self._box, self._run, scope.env_file),
-            **self._more,
-            **{f"PACKTRAIN_POINT_{shout(v.key)}": self._reveal(v.value) for v in self._job.point},
+            **self._host_env,
+            **self.resolve_env(self._job.env),
+            **system_variables(self._job, self._sandbox, self._run, scope.env_file),
+            **self._attempt_variables,
+            **{f"PACKTRAIN_POINT_{to_env_name(v.key)}": self._resolve_secret(v.value) for v in self._job.point},
             **resource_variables(resources),
-            **task,
+            **task_env,
         }
         for layer in scope.layers:
-            found.update(self.read(layer))
-        return self._with_agent(found)
+            found.update(self.read_layer(layer))
+        return self._add_agent_to_pythonpath(found)
 
-    def of_step(self, env: tuple[EnvVar, ...]) -> dict[str, str]:
+    def for_step(self, env: tuple[EnvVar, ...]) -> dict[str, str]:
         """The step's own, which override all others."""
-        own = self.revealed(env)
-        return self._with_agent(own) if "PYTHONPATH" in own else own
+        own = self.resolve_env(env)
+        return self._add_agent_to_pythonpath(own) if "PYTHONPATH" in own else own
 
-    def read(self, layer: Layer) -> dict[str, str]:
+    def read_layer(self, layer: VariableLayer) -> dict[str, str]:
         if not isinstance(layer, Path):
             return dict(layer)
         try:
@@ -61,28 +61,31 @@ class Variables:
         except OSError:  # a step may have removed it
             return {}
         for line in ignored:
-            if line not in self._noticed:
-                self._noticed.add(line)
-                self._notice(f"a line in DEEPSQUARE_ENV is no KEY=VALUE and is ignored: {line[:80]!r}")
+            if line not in self._reported_lines:
+                self._reported_lines.add(line)
+                self._on_notice(f"a line in DEEPSQUARE_ENV is no KEY=VALUE and is ignored: {line[:80]!r}")
         return found
 
-    def revealed(self, env: tuple[EnvVar, ...]) -> dict[str, str]:
-        return {variable.key: self._reveal(variable.value) for variable in env}
+    def resolve_env(self, env: tuple[EnvVar, ...]) -> dict[str, str]:
+        return {variable.key: self._resolve_secret(variable.value) for variable in env}
 
-    def _with_agent(self, found: dict[str, str]) -> dict[str, str]:
+    def _add_agent_to_pythonpath(self, variables: dict[str, str]) -> dict[str, str]:
         """So that `import packtrain.torch` works in steps."""
-        if self._agent is None:
-            return found
-        return {**found, "PYTHONPATH": ":".join(filter(None, (str(self._agent), found.get("PYTHONPATH", ""))))}
+        if self._agent_zip is None:
+            return variables
+        return {
+            **variables,
+            "PYTHONPATH": ":".join(filter(None, (str(self._agent_zip), variables.get("PYTHONPATH", "")))),
+        }
 
 
-def system_variables(job: Job, box: Sandbox, run: str, env_file: Path) -> dict[str, str]:
-    tmp = str(box.tmp)
-    named = {f"PACKTRAIN_INPUT_{shout(i.name)}": str(box.folder_of(i)) for i in job.inputs if i.name}
+def system_variables(job: Job, sandbox: Sandbox, run: str, env_file: Path) -> dict[str, str]:
+    tmp = str(sandbox.tmp)
+    named = {f"PACKTRAIN_INPUT_{to_env_name(i.name)}": str(sandbox.input_folder(i)) for i in job.inputs if i.name}
     return {
-        "STORAGE_PATH": str(box.root),
-        "DEEPSQUARE_INPUT": str(box.input),
-        "DEEPSQUARE_OUTPUT": str(box.output),
+        "STORAGE_PATH": str(sandbox.root),
+        "DEEPSQUARE_INPUT": str(sandbox.input),
+        "DEEPSQUARE_OUTPUT": str(sandbox.output),
         "DEEPSQUARE_ENV": str(env_file),
         "DEEPSQUARE_TMP": tmp,
         "DEEPSQUARE_SHARED_TMP": tmp,
@@ -91,19 +94,19 @@ def system_variables(job: Job, box: Sandbox, run: str, env_file: Path) -> dict[s
         "DEEPSQUARE_DISK_WORLD_TMP": tmp,
         "PACKTRAIN_RUN": run,
         "PACKTRAIN_JOB": job.id,
-        "PACKTRAIN_INPUT": str(box.input),
-        "PACKTRAIN_INPUTS": str(box.inputs),
+        "PACKTRAIN_INPUT": str(sandbox.input),
+        "PACKTRAIN_INPUTS": str(sandbox.inputs),
         **named,
-        "PACKTRAIN_OUTPUT": str(box.output),
+        "PACKTRAIN_OUTPUT": str(sandbox.output),
         "PACKTRAIN_TMP": tmp,
-        "PACKTRAIN_METRICS": str(box.metrics),
-        "PACKTRAIN_CHECKPOINTS": str(box.checkpoints),
-        "PACKTRAIN_STOP": str(box.stop_file),
+        "PACKTRAIN_METRICS": str(sandbox.metrics_file),
+        "PACKTRAIN_CHECKPOINTS": str(sandbox.checkpoints_file),
+        "PACKTRAIN_STOP": str(sandbox.stop_file),
         "PYTHONUNBUFFERED": "1",
     }
 
 
-def resource_variables(resources: RunResources) -> dict[str, str]:
+def resource_variables(resources: StepResources) -> dict[str, str]:
     cpus = resources.tasks * resources.cpus_per_task
     numbers = {
         "NTASKS": resources.tasks,
@@ -117,14 +120,14 @@ def resource_variables(resources: RunResources) -> dict[str, str]:
     return {name: str(number) for name, number in numbers.items()}
 
 
-def task_variables(task: int, tasks: int, port: int) -> dict[str, str]:
+def task_variables(task: int, n_tasks: int, port: int) -> dict[str, str]:
     """For one of several copies of a command, named as torch.distributed wants them."""
     return {
         "PACKTRAIN_TASK": str(task),
         "RANK": str(task),
         "LOCAL_RANK": str(task),
-        "WORLD_SIZE": str(tasks),
-        "LOCAL_WORLD_SIZE": str(tasks),
+        "WORLD_SIZE": str(n_tasks),
+        "LOCAL_WORLD_SIZE": str(n_tasks),
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
     }
@@ -143,6 +146,6 @@ def parse_env_file(data: bytes) -> tuple[dict[str, str], list[str]]:
     return found, ignored
 
 
-def shout(name: str) -> str:
+def to_env_name(name: str) -> str:
     """A name as part of a variable's name."""
     return re.sub(r"[^A-Za-z0-9]", "_", name).upper()

@@ -12,164 +12,170 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import parse_qs
 
-from packtrain.cli.commands.data.checksums import load
-from packtrain.cli.ui.credentials import Access
-from packtrain.cli.ui.hints import hinted
-from packtrain.cli.ui.transfer_progress import Follower, Stop
+from packtrain.cli.commands.data.checksums import load_checksums
+from packtrain.cli.ui.credentials import CredentialOptions
+from packtrain.cli.ui.hints import add_hint
+from packtrain.cli.ui.transfer_progress import CancelToken, TransferProgress
 from packtrain.errors import FailedError, NotFoundError, UsageError
-from packtrain.plan import Digest, Item, Ref
+from packtrain.plan import Digest, Location, RemoteFile
 from packtrain.transfer.api import ObjectInfo
-from packtrain.transfer.archive.byte_stream import of_reader
-from packtrain.transfer.archive.unpack import Unpacked, can_stream, unpack, unpack_stream
-from packtrain.transfer.block_checksums import SUFFIX, Checksums, bad_blocks
-from packtrain.transfer.digests import HEAD_BYTES, Digests, refuse_unaffordable
-from packtrain.transfer.fetch import Fetched, fetch
-from packtrain.transfer.http.connection import watched
-from packtrain.transfer.ordered_download import Ordered, is_doubtful
-from packtrain.transfer.registry import source_for
-from packtrain.transfer.retry import insisted
-from packtrain.transfer.urls import checked_name, is_folder, name_of, scheme_of, shown
-from packtrain.views.transfer import Account
+from packtrain.transfer.archive.byte_stream import stream_from_reader
+from packtrain.transfer.archive.unpack import UnpackResult, can_stream, unpack, unpack_stream
+from packtrain.transfer.block_checksums import CHECKSUMS_SUFFIX, BlockChecksums, find_bad_blocks
+from packtrain.transfer.digests import SNIFF_BYTES, Digests, check_digest_affordable
+from packtrain.transfer.fetch import FetchResult, fetch
+from packtrain.transfer.http.connection import cancellation_scope
+from packtrain.transfer.ordered_download import OrderedDownload, should_refetch
+from packtrain.transfer.registry import get_source
+from packtrain.transfer.retry import retry
+from packtrain.transfer.urls import check_listed_name, filename_from_url, is_folder_url, redact_url, url_scheme
+from packtrain.views.transfer import TransferTotals
 
 T = TypeVar("T")
-_BLOCK = 1 << 20
-FEDERATED = ("osdf", "pelican")
-_BUSY = ("service_unavailable",)  # whoever only asks wants to know soon: what is dead or missing is told at once
-_AS_FILES = (".zip", ".7z", ".rar")  # their table of contents stands at the end
+_READ_BYTES = 1 << 20
+FEDERATION_SCHEMES = ("osdf", "pelican")
+_BUSY_FAILURE_KINDS = (
+    "service_unavailable",
+)  # whoever only asks wants to know soon: what is dead or missing is told at once
+_NON_STREAMABLE_SUFFIXES = (".zip", ".7z", ".rar")  # their table of contents stands at the end
 
 
 @dataclass(frozen=True)
-class Wanted:
-    item: Item
+class DownloadRequest:
+    remote_file: RemoteFile
     target: Path
-    checksums: Checksums | None = None
+    checksums: BlockChecksums | None = None
 
 
 @dataclass(frozen=True)
-class Got:
+class DownloadResult:
     url: str
     path: Path
     verified_by: str | None
-    fetched: Fetched | None = None  # None: it was there already
-    unpacked: Unpacked | None = None
+    fetch_result: FetchResult | None = None  # None: it was there already
+    unpack_result: UnpackResult | None = None
 
     def to_data(self) -> dict[str, Any]:
         data: dict[str, Any] = {
             "url": self.url,
             "path": str(self.path),
-            "already_there": self.fetched is None,
+            "already_there": self.fetch_result is None,
             "verified_by": self.verified_by,
         }
-        if self.fetched is not None:
-            figures = {key: value for key, value in vars(self.fetched).items() if key not in ("source", *data)}
-            data |= {**figures, "sha256": self.fetched.sha256 or None}
-        if self.unpacked is not None:
-            data["unpacked"] = vars(self.unpacked)
+        if self.fetch_result is not None:
+            figures = {key: value for key, value in vars(self.fetch_result).items() if key not in ("source", *data)}
+            data |= {**figures, "sha256": self.fetch_result.sha256 or None}
+        if self.unpack_result is not None:
+            data["unpacked"] = vars(self.unpack_result)
         return data
 
 
 @dataclass(frozen=True)
-class Getting:
+class Downloader:
     """The manner that all files of one call are got in."""
 
-    access: Access
-    patience_s: float
-    stop: Stop
-    follower: Follower
+    credentials: CredentialOptions
+    retry_timeout_s: float
+    cancel_token: CancelToken
+    progress: TransferProgress
     nested: bool = False  # tars in an archive are unpacked, each into a folder of its own
 
-    def get(self, wanted: Wanted, *, force: bool) -> Got:
-        if wanted.target.exists() and not force:
-            return self._look_at(wanted)
-        wanted.target.parent.mkdir(parents=True, exist_ok=True)
-        return self._fetch(wanted)
+    def download(self, request: DownloadRequest, *, force: bool) -> DownloadResult:
+        if request.target.exists() and not force:
+            return self._verify_existing(request)
+        request.target.parent.mkdir(parents=True, exist_ok=True)
+        return self._fetch(request)
 
-    def _look_at(self, wanted: Wanted) -> Got:
+    def _verify_existing(self, request: DownloadRequest) -> DownloadResult:
         """A file that stands there is never replaced; it may be the one that is wanted."""
-        path, checksums = wanted.target, wanted.checksums
+        path, checksums = request.target, request.checksums
         if not path.is_file():
             raise UsageError(f"{path} exists and is no file; choose another place with -o")
-        self.follower.begin("check", path.name)
-        if checksums is not None and (path.stat().st_size != checksums.size or bad_blocks(path, checksums)):
-            raise _differs(path, "it differs from the checksums file")
+        self.progress.start("check", path.name)
+        if checksums is not None and (path.stat().st_size != checksums.size or find_bad_blocks(path, checksums)):
+            raise _existing_file_error(path, "it differs from the checksums file")
         if checksums is not None:
-            return _there(wanted, "checksums")
-        info = ObjectInfo() if wanted.item.digest else self._stat(wanted.item)
-        return _there(wanted, self._compared(path, wanted.item.digest or info.digest, info.size))
+            return _existing_file_result(request, "checksums")
+        info = ObjectInfo() if request.remote_file.digest else self._stat_any(request.remote_file)
+        return _existing_file_result(
+            request, self._verify_file(path, request.remote_file.digest or info.digest, info.size)
+        )
 
-    def _compared(self, path: Path, digest: Digest | None, size: int | None) -> str | None:
-        if digest is not None and self._digest_of(path, digest) == digest.value.lower():
+    def _verify_file(self, path: Path, digest: Digest | None, size: int | None) -> str | None:
+        if digest is not None and self._compute_digest(path, digest) == digest.value.lower():
             return digest.algorithm
         if digest is not None:
-            raise _differs(path, f"its {digest.algorithm} is not {digest.value}")
+            raise _existing_file_error(path, f"its {digest.algorithm} is not {digest.value}")
         if size != path.stat().st_size:
-            raise _differs(path, f"it has {path.stat().st_size} bytes, and the source {size}")
+            raise _existing_file_error(path, f"it has {path.stat().st_size} bytes, and the source {size}")
         return None
 
-    def _digest_of(self, path: Path, digest: Digest) -> str:
+    def _compute_digest(self, path: Path, digest: Digest) -> str:
         size, done = path.stat().st_size, 0
-        refuse_unaffordable(path.name, digest, size)
+        check_digest_affordable(path.name, digest, size)
         digests = Digests(digest)
         with open(path, "rb") as file:
-            while block := file.read(_BLOCK):
-                self.stop.check()
+            while block := file.read(_READ_BYTES):
+                self.cancel_token.check_cancelled()
                 digests.update(block)
                 done += len(block)
-                self.follower.progress(done, size)
-        return digests.value(digest.algorithm)
+                self.progress.on_progress(done, size)
+        return digests.hexdigest(digest.algorithm)
 
-    def _stat(self, item: Item) -> ObjectInfo:
+    def _stat_any(self, remote_file: RemoteFile) -> ObjectInfo:
         """As the first source that answers says."""
-        return next(answer for answer in self.asked(item) if isinstance(answer, ObjectInfo))
+        return next(answer for answer in self.stat_all(remote_file) if isinstance(answer, ObjectInfo))
 
-    def asked(self, item: Item) -> list[ObjectInfo | FailedError]:
+    def stat_all(self, remote_file: RemoteFile) -> list[ObjectInfo | FailedError]:
         """What each source says of the item. Fails as a fetch would if none has it."""
-        return self._insisted(lambda: _answers(item, self.access), only=_BUSY)
+        return self._retry(lambda: _stat_locations(remote_file, self.credentials), failure_kinds=_BUSY_FAILURE_KINDS)
 
-    def listed(self, url: str) -> list[Item]:
+    def list_folder(self, url: str) -> list[RemoteFile]:
         """Everything below an address that means a folder."""
-        self.follower.begin("list", shown(url))
-        ref = self.access.ref(url, url)
-        entries = self._insisted(lambda: list(source_for(ref, self.access.reveal).list(ref)))
-        items = [Item(checked_name(entry.name, url), (entry.ref,), entry.size) for entry in entries]
+        self.progress.start("list", redact_url(url))
+        ref = self.credentials.make_location(url, url)
+        entries = self._retry(lambda: list(get_source(ref, self.credentials.resolve_secret).list(ref)))
+        items = [RemoteFile(check_listed_name(entry.name, url), (entry.location,), entry.size) for entry in entries]
         if not items:
-            raise NotFoundError(f"there is nothing below {shown(url)}")
+            raise NotFoundError(f"there is nothing below {redact_url(url)}")
         return items
 
-    def _insisted(self, act: Callable[[], T], only: Sequence[str] = ()) -> T:
+    def _retry(self, operation: Callable[[], T], failure_kinds: Sequence[str] = ()) -> T:
         try:
-            with watched(self.stop.check):
-                return insisted(act, self.patience_s, self.stop.check, only)
+            with cancellation_scope(self.cancel_token.check_cancelled):
+                return retry(operation, self.retry_timeout_s, self.cancel_token.check_cancelled, failure_kinds)
         except FailedError as error:
-            raise hinted(error) from error
+            raise add_hint(error) from error
 
-    def _fetch(self, wanted: Wanted) -> Got:
-        self.follower.begin("fetch", wanted.item.name, wanted.item.size)
+    def _fetch(self, request: DownloadRequest) -> DownloadResult:
+        self.progress.start("fetch", request.remote_file.name, request.remote_file.size)
         try:
             fetched = fetch(
-                wanted.item,
-                wanted.target,
-                self.access.reveal,
-                patience_s=self.patience_s,
-                stop=self.stop.check,
-                progress=lambda done, total: None,
-                checksums=wanted.checksums,
-                observe=self.follower.observe,
+                request.remote_file,
+                request.target,
+                self.credentials.resolve_secret,
+                retry_timeout_s=self.retry_timeout_s,
+                check_cancelled=self.cancel_token.check_cancelled,
+                on_progress=lambda done, total: None,
+                checksums=request.checksums,
+                on_snapshot=self.progress.on_snapshot,
             )
         except FailedError as error:
-            raise hinted(error) from error
-        return Got(shown(wanted.item.sources[0].url), wanted.target, fetched.verified_by or None, fetched)
+            raise add_hint(error) from error
+        return DownloadResult(
+            redact_url(request.remote_file.locations[0].url), request.target, fetched.verified_by or None, fetched
+        )
 
-    def get_unpacked(self, wanted: Sequence[Wanted], folder: Path) -> list[Got]:
+    def download_and_unpack(self, requests: Sequence[DownloadRequest], folder: Path) -> list[DownloadResult]:
         """All archives into one folder, which appears when it is complete."""
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise UsageError(f"{folder} exists and is not an empty folder; choose another one with -o")
         folder = folder.absolute()
         aside = folder.with_name(f".{folder.name}.packtrain-get")
-        set_aside = [replace(one, target=aside / one.target.name) for one in wanted]
+        set_aside = [replace(one, target=aside / one.target.name) for one in requests]
         try:
-            got = self._land(set_aside, aside / "unpacked")
-            _appear(aside / "unpacked", folder)
+            got = self._unpack_into(set_aside, aside / "unpacked")
+            _move_into_place(aside / "unpacked", folder)
         except BaseException:
             shutil.rmtree(aside / "unpacked", ignore_errors=True)
             with contextlib.suppress(OSError):  # it stays if it holds a part of an archive, to go on with
@@ -178,133 +184,141 @@ class Getting:
         shutil.rmtree(aside)
         return [replace(one, path=folder) for one in got]
 
-    def _land(self, wanted: Sequence[Wanted], landed: Path) -> list[Got]:
+    def _unpack_into(self, requests: Sequence[DownloadRequest], staging_dir: Path) -> list[DownloadResult]:
         """What was damaged or replaced while it was unpacked as it came is got once more, as a file."""
         try:
-            return _unpack_all(wanted, landed, self._streamed, self._unpacked)
+            return _unpack_all(requests, staging_dir, self._unpack_while_downloading, self._download_then_unpack)
         except FailedError as error:
-            if not is_doubtful(error):
-                raise hinted(error) from error
-            return _unpack_all(wanted, landed, self._unpacked)
+            if not should_refetch(error):
+                raise add_hint(error) from error
+            return _unpack_all(requests, staging_dir, self._download_then_unpack)
 
-    def _streamed(self, wanted: Wanted, folder: Path) -> Got | None:
+    def _unpack_while_downloading(self, request: DownloadRequest, folder: Path) -> DownloadResult | None:
         """Unpacked as it comes, with nothing of the archive on the disk; None if it cannot be."""
-        item, began = wanted.item, time.monotonic()
-        if item.name.lower().endswith(_AS_FILES) or (wanted.checksums and not wanted.checksums.streams):
+        item, began = request.remote_file, time.monotonic()
+        if item.name.lower().endswith(_NON_STREAMABLE_SUFFIXES) or (
+            request.checksums and not request.checksums.can_stream
+        ):
             return None
-        self.follower.begin("unpack", item.name, item.size)
-        with self._ordered(wanted) as download:
-            flow = of_reader(download)
-            if not can_stream(flow.peek(HEAD_BYTES)):
+        self.progress.start("unpack", item.name, item.size)
+        with self._open_ordered_download(request) as download:
+            flow = stream_from_reader(download)
+            if not can_stream(flow.peek(SNIFF_BYTES)):
                 return None
             done = unpack_stream(
                 flow,
                 item.name,
                 folder,
                 nested=self.nested,
-                limit_bytes=None,
-                stop=self.stop.check,
-                progress=lambda done, total: None,
+                max_bytes=None,
+                check_cancelled=self.cancel_token.check_cancelled,
+                on_progress=lambda done, total: None,
             )
-        fetched = download.figures(time.monotonic() - began)
-        return Got(shown(item.sources[0].url), folder, fetched.verified_by or None, fetched, done)
+        fetched = download.make_result(time.monotonic() - began)
+        return DownloadResult(redact_url(item.locations[0].url), folder, fetched.verified_by or None, fetched, done)
 
-    def _ordered(self, wanted: Wanted) -> Ordered:
-        return Ordered(
-            wanted.item,
-            self.access.reveal,
-            patience_s=self.patience_s,
-            stop=self.stop.check,
-            progress=self.follower.progress,
-            checksums=wanted.checksums,
+    def _open_ordered_download(self, request: DownloadRequest) -> OrderedDownload:
+        return OrderedDownload(
+            request.remote_file,
+            self.credentials.resolve_secret,
+            retry_timeout_s=self.retry_timeout_s,
+            check_cancelled=self.cancel_token.check_cancelled,
+            on_progress=self.progress.on_progress,
+            checksums=request.checksums,
         )
 
-    def _unpacked(self, wanted: Wanted, folder: Path) -> Got:
+    def _download_then_unpack(self, request: DownloadRequest, folder: Path) -> DownloadResult:
         """By way of a file: the order of what is in the archive wants it, or what came was damaged."""
-        got = self._archive(wanted)
-        self.follower.begin("unpack", wanted.item.name)
+        got = self._download_archive(request)
+        self.progress.start("unpack", request.remote_file.name)
         done = unpack(
-            wanted.target,
+            request.target,
             folder,
             nested=self.nested,
-            limit_bytes=None,
-            stop=self.stop.check,
-            progress=self.follower.progress,
+            max_bytes=None,
+            check_cancelled=self.cancel_token.check_cancelled,
+            on_progress=self.progress.on_progress,
         )
-        wanted.target.unlink()
-        return replace(got, unpacked=done)
+        request.target.unlink()
+        return replace(got, unpack_result=done)
 
-    def _archive(self, wanted: Wanted) -> Got:
+    def _download_archive(self, request: DownloadRequest) -> DownloadResult:
         """What a call that was killed while unpacking left is used, if it is the right one."""
         try:
-            return self.get(wanted, force=False)
+            return self.download(request, force=False)
         except UsageError:
-            return self.get(wanted, force=True)
+            return self.download(request, force=True)
 
-    def read_checksums(self, given: str, own: str) -> Checksums:
+    def read_checksums(self, path_or_url: str, file_url: str) -> BlockChecksums:
         """From a file or an address."""
-        if "://" not in given:
-            return load(Path(given))
+        if "://" not in path_or_url:
+            return load_checksums(Path(path_or_url))
         with tempfile.TemporaryDirectory() as folder:
-            item = Item(name_of(own) + SUFFIX, (self.access.ref(given, own),))  # as JSON it is no error's page
-            return load(self._fetch(Wanted(item, Path(folder, item.name))).path)
+            item = RemoteFile(
+                filename_from_url(file_url) + CHECKSUMS_SUFFIX, (self.credentials.make_location(path_or_url, file_url),)
+            )  # as JSON it is no error's page
+            return load_checksums(self._fetch(DownloadRequest(item, Path(folder, item.name))).path)
 
 
-def _there(wanted: Wanted, verified_by: str | None) -> Got:
-    return Got(shown(wanted.item.sources[0].url), wanted.target, verified_by)
+def _existing_file_result(request: DownloadRequest, verified_by: str | None) -> DownloadResult:
+    return DownloadResult(redact_url(request.remote_file.locations[0].url), request.target, verified_by)
 
 
-def _differs(path: Path, reason: str) -> UsageError:
+def _existing_file_error(path: Path, reason: str) -> UsageError:
     return UsageError(f"{path} exists, and {reason}; --force replaces it")
 
 
-def _unpack_all(wanted: Sequence[Wanted], landed: Path, *ways: Callable[[Wanted, Path], Got | None]) -> list[Got]:
+def _unpack_all(
+    requests: Sequence[DownloadRequest],
+    staging_dir: Path,
+    *methods: Callable[[DownloadRequest, Path], DownloadResult | None],
+) -> list[DownloadResult]:
     """Each archive in the first of the ways that can."""
-    shutil.rmtree(landed, ignore_errors=True)
-    landed.mkdir(parents=True)
-    return [next(got for way in ways if (got := way(one, landed))) for one in wanted]
+    shutil.rmtree(staging_dir, ignore_errors=True)
+    staging_dir.mkdir(parents=True)
+    return [next(got for way in methods if (got := way(one, staging_dir))) for one in requests]
 
 
-def _appear(landed: Path, folder: Path) -> None:
+def _move_into_place(staging_dir: Path, folder: Path) -> None:
     """A folder that exists may be somebody's working folder: it stays the same one."""
     if not folder.exists():
-        landed.rename(folder)
+        staging_dir.rename(folder)
         return
-    for path in landed.iterdir():
+    for path in staging_dir.iterdir():
         path.rename(folder / path.name)
 
 
-def _answers(item: Item, access: Access) -> list[ObjectInfo | FailedError]:
-    answers = [_answer(ref, access) for ref in item.sources]
+def _stat_locations(remote_file: RemoteFile, credentials: CredentialOptions) -> list[ObjectInfo | FailedError]:
+    answers = [_try_stat(ref, credentials) for ref in remote_file.locations]
     errors = [answer for answer in answers if isinstance(answer, FailedError)]
     if len(errors) == len(answers):
         raise errors[0]
     return answers
 
 
-def _answer(ref: Ref, access: Access) -> ObjectInfo | FailedError:
+def _try_stat(location: Location, credentials: CredentialOptions) -> ObjectInfo | FailedError:
     try:
-        return source_for(ref, access.reveal).stat(ref)
+        return get_source(location, credentials.resolve_secret).stat(location)
     except FailedError as error:
         return error
 
 
-def is_below(url: str) -> bool:
+def refers_to_folder(url: str) -> bool:
     """Whether an address means all below it."""
-    return url.endswith("/") or (scheme_of(url) in FEDERATED and is_folder(url))
+    return url.endswith("/") or (url_scheme(url) in FEDERATION_SCHEMES and is_folder_url(url))
 
 
-def refuse_packing(url: str, instead: str) -> None:
+def reject_pack_query(url: str, advice: str) -> None:
     """`?pack=` is Pelican's own client's."""
-    if scheme_of(url) in FEDERATED and "pack" in parse_qs(url.partition("?")[2], keep_blank_values=True):
-        raise UsageError(f"{shown(url)}: leave out `pack=` of the address; {instead}")
+    if url_scheme(url) in FEDERATION_SCHEMES and "pack" in parse_qs(url.partition("?")[2], keep_blank_values=True):
+        raise UsageError(f"{redact_url(url)}: leave out `pack=` of the address; {advice}")
 
 
-def targets(names: Sequence[str], output: str | None, *, folder: bool) -> list[Path]:
+def choose_target_paths(names: Sequence[str], output: str | None, *, is_folder: bool) -> list[Path]:
     """-o as curl and wget have it: a folder if it is one or ends in /, else the file."""
     if output is None:
         found = [Path(name) for name in names]
-    elif folder or output.endswith("/") or Path(output).is_dir():
+    elif is_folder or output.endswith("/") or Path(output).is_dir():
         found = [Path(output, name) for name in names]
     elif len(names) > 1:
         raise UsageError(f"several files need a folder: -o {output}/")
@@ -316,17 +330,17 @@ def targets(names: Sequence[str], output: str | None, *, folder: bool) -> list[P
     return found
 
 
-def account_of(fetched: Fetched) -> Account:
-    return Account(
-        fetched.bytes,
-        fetched.seconds,
-        tuple(fetched.by_source.items()),
-        fetched.retries,
-        fetched.stalls,
-        fetched.hedges,
-        fetched.wasted_bytes,
+def make_transfer_totals(fetch_result: FetchResult) -> TransferTotals:
+    return TransferTotals(
+        fetch_result.bytes,
+        fetch_result.duration_s,
+        tuple(fetch_result.bytes_by_source.items()),
+        fetch_result.retries,
+        fetch_result.stalls,
+        fetch_result.hedges,
+        fetch_result.wasted_bytes,
     )
 
 
-def refs_of(access: Access, url: str, mirrors: Sequence[str]) -> tuple[Ref, ...]:
-    return tuple(access.ref(one, url) for one in (url, *mirrors))
+def make_locations(credentials: CredentialOptions, url: str, mirrors: Sequence[str]) -> tuple[Location, ...]:
+    return tuple(credentials.make_location(one, url) for one in (url, *mirrors))

@@ -16,46 +16,46 @@ from rich.live import Live
 from packtrain import services
 from packtrain.cli.ui.output import console, error_console
 from packtrain.state import RunState
-from packtrain.store import RunRow
+from packtrain.store import RunInfo
 from packtrain.supervise import Supervisor
-from packtrain.views.event_feed import Feed
-from packtrain.views.plain import Lines
-from packtrain.views.run_table import draw
+from packtrain.views.event_feed import EventFeed
+from packtrain.views.plain import PlainFormatter
+from packtrain.views.run_table import render_run
 
-_TICK_S = 0.1
+_REFRESH_INTERVAL_S = 0.1
 
 
-def attend(row: RunRow, *, reopen: bool, as_json: bool) -> RunState:
+def supervise_in_foreground(run_info: RunInfo, *, reopen: bool, as_json: bool) -> RunState:
     """Supervise the run and show it until it ends or is interrupted."""
     with ThreadPoolExecutor(1) as pool:
         started: Future[Supervisor] = Future()
-        work = pool.submit(_supervise, row, reopen, started)
+        work = pool.submit(_run_supervisor, run_info, reopen, started)
         supervisor = started.result()
-        with _signals(supervisor):
-            _show(row, work, as_json)
+        with _stop_on_signals(supervisor):
+            _display_until_done(run_info, work, as_json)
         state = work.result()
-    services.forget_secrets(row, state)
+    services.delete_secrets(run_info, state)
     return state
 
 
-def _supervise(row: RunRow, reopen: bool, started: Future[Supervisor]) -> RunState:
+def _run_supervisor(run_info: RunInfo, reopen: bool, supervisor_future: Future[Supervisor]) -> RunState:
     """In the thread: a store connection belongs to the thread that made it."""
     try:
-        supervisor = services.supervisor_of(row, services.open_store())
-        supervisor.acquire()
+        supervisor = services.make_supervisor(run_info, services.open_store())
+        supervisor.acquire_lease()
     except BaseException as error:
-        started.set_exception(error)
+        supervisor_future.set_exception(error)
         raise
-    started.set_result(supervisor)
+    supervisor_future.set_result(supervisor)
     return supervisor.run(reopen=reopen)
 
 
 @contextmanager
-def _signals(supervisor: Supervisor) -> Iterator[None]:
+def _stop_on_signals(supervisor: Supervisor) -> Iterator[None]:
     """The first Ctrl-C stops cleanly, the second leaves at once: agents go on and can be found again."""
     asked = threading.Event()
 
-    def on_signal(number: int, frame: Any) -> None:
+    def on_signal(signum: int, frame: Any) -> None:
         if asked.is_set():
             error_console().print("left; the agents go on by themselves", style="yellow")
             raise SystemExit(130)
@@ -72,27 +72,27 @@ def _signals(supervisor: Supervisor) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _show(row: RunRow, work: Future[RunState], as_json: bool) -> None:
-    feed = Feed(services.open_store(), row.run)
+def _display_until_done(run_info: RunInfo, state_future: Future[RunState], as_json: bool) -> None:
+    feed = EventFeed(services.open_store(), run_info.run)
     if as_json or not console().is_terminal:
-        _tell(feed, work, quiet=as_json)
+        _print_events_until_done(feed, state_future, quiet=as_json)
         return
-    with Live(console=console(), refresh_per_second=1 / _TICK_S, transient=True) as live:
-        while not work.done():
+    with Live(console=console(), refresh_per_second=1 / _REFRESH_INTERVAL_S, transient=True) as live:
+        while not state_future.done():
             feed.poll()
-            live.update(draw(feed.state, True, console().width, rows=max(5, console().height - 4)))
-            time.sleep(_TICK_S)
+            live.update(render_run(feed.state, True, console().width, max_rows=max(5, console().height - 4)))
+            time.sleep(_REFRESH_INTERVAL_S)
 
 
-def _tell(feed: Feed, work: Future[RunState], quiet: bool) -> None:
-    lines: Lines | None = None
+def _print_events_until_done(feed: EventFeed, state_future: Future[RunState], quiet: bool) -> None:
+    lines: PlainFormatter | None = None
     while True:
-        last_look = work.done()
+        last_look = state_future.done()
         for event in feed.poll():
-            lines = lines or Lines(len(feed.state.jobs))
-            text = None if quiet else lines.of(event)
+            lines = lines or PlainFormatter(len(feed.state.jobs))
+            text = None if quiet else lines.format_event(event)
             if text:
                 click.echo(text)
         if last_look:
             return
-        time.sleep(_TICK_S)
+        time.sleep(_REFRESH_INTERVAL_S)

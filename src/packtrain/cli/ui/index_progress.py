@@ -1,4 +1,4 @@
-"""What `packtrain index` and `packtrain peek` have in common: the index of what the command line names."""
+"""What `packtrain index` and `packtrain preview` have in common: the index of what the command line names."""
 
 from __future__ import annotations
 
@@ -12,92 +12,103 @@ from types import TracebackType
 import click
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from packtrain.cli.ui.credentials import Access
-from packtrain.cli.ui.hints import hinted
+from packtrain.cli.ui.credentials import CredentialOptions
+from packtrain.cli.ui.hints import add_hint
 from packtrain.cli.ui.output import console
-from packtrain.cli.ui.transfer_progress import Stop
+from packtrain.cli.ui.transfer_progress import CancelToken
 from packtrain.errors import FailedError, UsageError
-from packtrain.indexing import Obtained, Wish, obtain
-from packtrain.indexing.braces import expanded
-from packtrain.stream.index import SUFFIX, Index
-from packtrain.transfer.urls import name_of
+from packtrain.indexing import IndexRequest, IndexResult, get_or_build_index
+from packtrain.indexing.braces import expand_braces
+from packtrain.stream.index import INDEX_SUFFIX, Index
+from packtrain.transfer.urls import filename_from_url
 
-GOES_ON = "what was found is kept, and the same command goes on from there"
-_LINE_EVERY_S = 10.0
+RESUME_HINT = "what was found is kept, and the same command goes on from there"
+_LINE_INTERVAL_S = 10.0
 
 
 @dataclass(frozen=True)
-class Asked:
+class IndexOptions:
     """`urls` as on the command line: addresses with braces, paths of this machine, or one index."""
 
     urls: Sequence[str]
     mirrors: Sequence[str]
-    access: Access
-    patience_s: float
-    grouped: bool | None = None
-    below: str = ""
+    credentials: CredentialOptions
+    retry_timeout_s: float
+    group_files: bool | None = None
+    prefix: str = ""
 
     @property
     def name(self) -> str:
-        return name_of(self.urls[0].rstrip("/")) or self.urls[0]
+        return filename_from_url(self.urls[0].rstrip("/")) or self.urls[0]
 
-    def given(self) -> Index | None:
+    def open_named_index(self) -> Index | None:
         """If it is an index that was named."""
         path = Path(self.urls[0])
-        return Index.open(path) if len(self.urls) == 1 and path.name.endswith(SUFFIX) and path.is_file() else None
+        return Index.open(path) if len(self.urls) == 1 and path.name.endswith(INDEX_SUFFIX) and path.is_file() else None
 
-    def wish(self) -> Wish:
-        urls = [address(one) for url in self.urls for one in expanded(url)]
+    def make_request(self) -> IndexRequest:
+        urls = [url_from_argument(one) for url in self.urls for one in expand_braces(url)]
         if self.mirrors and len(urls) > 1:
             raise UsageError("--mirror belongs to one archive; index the archives one by one, or without it")
-        archives = [[self.access.ref(one, url) for one in (url, *self.mirrors)] for url in urls]
-        return Wish(archives, self.access.reveal, self.patience_s, self.grouped, self.below)
+        archives = [[self.credentials.make_location(one, url) for one in (url, *self.mirrors)] for url in urls]
+        return IndexRequest(
+            archives, self.credentials.resolve_secret, self.retry_timeout_s, self.group_files, self.prefix
+        )
 
-    def obtain(self, target: Path | None, stop: Stop, *, anew: bool, quiet: bool) -> Obtained:
+    def get_or_build(self, path: Path | None, stop: CancelToken, *, rebuild: bool, quiet: bool) -> IndexResult:
         try:
-            with Bar(self.name, quiet) as bar:
-                return obtain(self.wish(), home(), target, anew=anew, stop=stop.check, progress=bar.progress)
+            with IndexProgressBar(self.name, quiet) as bar:
+                return get_or_build_index(
+                    self.make_request(),
+                    index_cache_dir(),
+                    path,
+                    rebuild=rebuild,
+                    check_cancelled=stop.check_cancelled,
+                    on_progress=bar.on_progress,
+                )
         except FailedError as error:
-            raise hinted(error) from error
+            raise add_hint(error) from error
 
 
-def address(given: str) -> str:
+def url_from_argument(argument: str) -> str:
     """A path of this machine is as good as an address."""
-    path = Path(given)
-    if "://" in given or not path.exists():
-        return given
+    path = Path(argument)
+    if "://" in argument or not path.exists():
+        return argument
     return path.absolute().as_uri() + ("/" if path.is_dir() else "")
 
 
-def home() -> Path:
+def index_cache_dir() -> Path:
     """Where indexes are kept that have no place of their own."""
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(cache) / "packtrain" / "indexes"
 
 
-class Bar:
+class IndexProgressBar:
     """Drawn in a terminal, else told in a line now and then."""
 
     def __init__(self, name: str, quiet: bool) -> None:
-        self._name, self._quiet, self._next_line = name, quiet, time.monotonic() + _LINE_EVERY_S
+        self._name, self._quiet, self._next_line_at = name, quiet, time.monotonic() + _LINE_INTERVAL_S
         columns = (TextColumn("[bold]{task.description}"), BarColumn(28), TextColumn("{task.fields[files]:,} files"))
         self._bar = Progress(*columns, TimeRemainingColumn(), console=console(), transient=True)
         self._task = self._bar.add_task(name, total=None, files=0)
-        self._draws = not quiet and console().is_terminal
+        self._is_live = not quiet and console().is_terminal
 
-    def __enter__(self) -> Bar:
-        if self._draws:
+    def __enter__(self) -> IndexProgressBar:
+        if self._is_live:
             self._bar.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if self._draws:
+    def __exit__(
+        self, exc_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._is_live:
             self._bar.stop()
 
-    def progress(self, done: int, total: int | None, files: int) -> None:
-        if self._draws:
-            self._bar.update(self._task, completed=done, total=total, files=files)
-        elif not self._quiet and time.monotonic() > self._next_line:
-            self._next_line = time.monotonic() + _LINE_EVERY_S
-            share = f", {done / total:.0%} of it passed" if total else ""
-            click.echo(f"{self._name}: {files:,} files found{share}")
+    def on_progress(self, done_bytes: int, total_bytes: int | None, n_files: int) -> None:
+        if self._is_live:
+            self._bar.update(self._task, completed=done_bytes, total=total_bytes, files=n_files)
+        elif not self._quiet and time.monotonic() > self._next_line_at:
+            self._next_line_at = time.monotonic() + _LINE_INTERVAL_S
+            share = f", {done_bytes / total_bytes:.0%} of it passed" if total_bytes else ""
+            click.echo(f"{self._name}: {n_files:,} files found{share}")

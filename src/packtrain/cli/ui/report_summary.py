@@ -8,115 +8,121 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from packtrain.report.analysis.by_site import SiteFigures
-from packtrain.report.analysis.compare import compare
-from packtrain.report.analysis.distribution import Spread
-from packtrain.report.analysis.findings import Finding
-from packtrain.report.analysis.measures import MEASURES, Measure, words_of
-from packtrain.report.analysis.statistics import Figures
-from packtrain.report.analysis.time_accounting import USEFUL, Share
+from packtrain.report.analysis.by_site import SiteSummary
+from packtrain.report.analysis.compare import compare_stats
+from packtrain.report.analysis.distribution import Distribution
+from packtrain.report.analysis.findings import Insight
+from packtrain.report.analysis.measures import MEASURES, Measure, format_value
+from packtrain.report.analysis.statistics import ReportStats
+from packtrain.report.analysis.time_accounting import USEFUL, TimeUse
 from packtrain.report.history import Outcome
-from packtrain.report.number_format import hours_words, percent_words, printable, time_words
+from packtrain.report.number_format import format_duration_coarse, format_hours, format_percent, replace_control_chars
 
-_BAR = 30
-_MOST_SITES = 8
-_LEFT = (
+_BAR_WIDTH = 30
+_MAX_SITES_SHOWN = 8
+_LEFT_COLUMN_KEYS = (
     "success_rate", "wallclock_s", "gpu_s", "makespan_s", "useful_share", "compute_share", "transfer_overhead",
     "lost_to_failed_s", "held_in_transfer", "held_in_compute", "held_elsewhere",
 )  # fmt: skip
-_RIGHT = (
+_RIGHT_COLUMN_KEYS = (
     "completion_median_s", "completion_mean_s", "completion_p95_s", "completion_max_s", "tail_p95", "tail_max",
     "retries", "stalls",
 )  # fmt: skip
-_ONLY_IF_ANY = ("held_in_transfer", "held_in_compute", "held_elsewhere")
-_STYLES = {"better": "green", "worse": "red"}
+_OMIT_IF_ZERO = ("held_in_transfer", "held_in_compute", "held_elsewhere")
+_CHANGE_STYLES = {"better": "green", "worse": "red"}
 
 
-def show_short(out: Console, figures: Figures, findings: Sequence[Finding]) -> None:
-    out.print(f"[bold]{_plain(figures.name)}[/]  [dim]{_counts(figures)}[/]")
-    if figures.wallclock_s:
-        out.print(f"\nwhere {hours_words(figures.wallclock_s)} of slots went:")
-        out.print(_shares(figures))
+def print_report_summary(out: Console, stats: ReportStats, insights: Sequence[Insight]) -> None:
+    out.print(f"[bold]{_escape_markup(stats.name)}[/]  [dim]{_format_outcome_counts(stats)}[/]")
+    if stats.wallclock_s:
+        out.print(f"\nwhere {format_hours(stats.wallclock_s)} of slots went:")
+        out.print(_share_table(stats))
         out.print()
-        out.print(_pairs(figures))
-    if any(site.site for site in figures.sites):
+        out.print(_measure_table(stats))
+    if any(site.site for site in stats.sites):
         out.print()
-        out.print(_sites(figures.sites))
+        out.print(_site_table(stats.sites))
     out.print()
-    show_findings(out, (finding.text for finding in findings))
+    print_insights(out, (finding.text for finding in insights))
 
 
-def key_words(figures: Figures) -> str:
+def format_headline(stats: ReportStats) -> str:
     """The two figures that count, on one line: success rate 79%, useful share 50% of 761 h of slots"""
     told = []
-    if figures.success_rate is not None:
-        told.append(f"success rate {percent_words(figures.success_rate)}")
-    if figures.useful_share is not None:
-        slots = f"{hours_words(figures.wallclock_s)} of slots"
-        told.append(f"useful share {percent_words(figures.useful_share)} of {slots}")
+    if stats.success_rate is not None:
+        told.append(f"success rate {format_percent(stats.success_rate)}")
+    if stats.useful_share is not None:
+        slots = f"{format_hours(stats.wallclock_s)} of slots"
+        told.append(f"useful share {format_percent(stats.useful_share)} of {slots}")
     return ", ".join(told)
 
 
-def show_findings(out: Console, sentences: Iterable[str], style: str = "") -> None:
+def print_insights(out: Console, texts: Iterable[str], style: str = "") -> None:
     table = Table(box=None, padding=(0, 1, 0, 0), show_header=False, style=style)
-    for sentence in sentences:
-        table.add_row("•", Text(printable(sentence)))
+    for sentence in texts:
+        table.add_row("•", Text(replace_control_chars(sentence)))
     if table.row_count:
         out.print(table)
 
 
-def show_comparison(out: Console, ours: Figures, theirs: Figures) -> None:
+def print_comparison(out: Console, current: ReportStats, baseline: ReportStats) -> None:
     table = Table(box=None, padding=(0, 1), header_style="bold")
     table.add_column("")
-    for name in (ours.name, theirs.name, "ratio"):
-        table.add_column(Text(printable(name)), justify="right")
+    for name in (current.name, baseline.name, "ratio"):
+        table.add_column(Text(replace_control_chars(name)), justify="right")
     table.add_column("")
-    for row in compare(ours, theirs):
+    for row in compare_stats(current, baseline):
         unit, ratio = row.measure.unit, row.ratio
-        verdict = Text(row.verdict, style=_STYLES.get(row.verdict, "dim"))
+        verdict = Text(row.change, style=_CHANGE_STYLES.get(row.change, "dim"))
         told = "–" if ratio is None else f"{ratio:.2f}"
-        table.add_row(row.measure.words, words_of(row.ours, unit), words_of(row.theirs, unit), told, verdict)
+        table.add_row(
+            row.measure.label, format_value(row.current, unit), format_value(row.baseline, unit), told, verdict
+        )
     out.print()
     out.print(table)
 
 
-def _plain(text: str) -> str:
+def _escape_markup(text: str) -> str:
     """Names are never markup, nor orders to a terminal."""
-    return Text(printable(text)).markup
+    return Text(replace_control_chars(text)).markup
 
 
-def _counts(figures: Figures) -> str:
-    told = ", ".join(f"{figures.outcomes[one]:,} {one.value}" for one in Outcome if figures.outcomes.get(one))
-    return f"{figures.jobs:,} job{'' if figures.jobs == 1 else 's'}: {told}" if figures.jobs else "no jobs"
+def _format_outcome_counts(stats: ReportStats) -> str:
+    told = ", ".join(f"{stats.outcomes[one]:,} {one.value}" for one in Outcome if stats.outcomes.get(one))
+    return f"{stats.jobs:,} job{'' if stats.jobs == 1 else 's'}: {told}" if stats.jobs else "no jobs"
 
 
-def _shares(figures: Figures) -> Table:
+def _share_table(stats: ReportStats) -> Table:
     table = Table(box=None, padding=(0, 1), show_header=False)
     _add_columns(table, "<<>>")
-    longest = max(figures.shares.values())
-    for share, seconds in figures.shares.items():
-        part = seconds / figures.wallclock_s
-        bar = "█" * round(_BAR * seconds / longest) or "▏"
-        table.add_row(share.value, Text(bar, _style(share)), hours_words(seconds), Text(percent_words(part), "dim"))
+    longest = max(stats.time_use_s.values())
+    for share, seconds in stats.time_use_s.items():
+        part = seconds / stats.wallclock_s
+        bar = "█" * round(_BAR_WIDTH * seconds / longest) or "▏"
+        table.add_row(
+            share.value, Text(bar, _share_style(share)), format_hours(seconds), Text(format_percent(part), "dim")
+        )
     return table
 
 
-def _add_columns(table: Table, sides: str) -> None:
+def _add_columns(table: Table, alignments: str) -> None:
     """As in formats: < is left, > is right."""
-    for side in sides:
+    for side in alignments:
         table.add_column(justify="left" if side == "<" else "right", no_wrap=True)
 
 
-def _style(share: Share) -> str:
+def _share_style(share: TimeUse) -> str:
     if share in USEFUL:
-        return "green" if share is Share.COMPUTE else "cyan"
-    return "yellow" if share in (Share.OVERHEAD, Share.RESTART, Share.UNDER_WAY) else "red"
+        return "green" if share is TimeUse.USEFUL_COMPUTE else "cyan"
+    return "yellow" if share in (TimeUse.OVERHEAD, TimeUse.CHECKPOINT_RESTART, TimeUse.IN_PROGRESS) else "red"
 
 
-def _pairs(figures: Figures) -> Table:
+def _measure_table(stats: ReportStats) -> Table:
     """Two columns of figures; what cannot be told is left out."""
-    known = {one.key: (one.words, words_of(one.of(figures), one.unit)) for one in MEASURES if _is_known(one, figures)}
-    left, right = ([known[key] for key in keys if key in known] for keys in (_LEFT, _RIGHT))
+    known = {
+        one.key: (one.label, format_value(one.compute(stats), one.unit)) for one in MEASURES if _has_value(one, stats)
+    }
+    left, right = ([known[key] for key in keys if key in known] for keys in (_LEFT_COLUMN_KEYS, _RIGHT_COLUMN_KEYS))
     table = Table(box=None, padding=(0, 1), show_header=False)
     _add_columns(table, "<><>")
     for row in range(max(len(left), len(right))):
@@ -125,35 +131,35 @@ def _pairs(figures: Figures) -> Table:
     return table
 
 
-def _is_known(measure: Measure, figures: Figures) -> bool:
-    value = measure.of(figures)
-    return bool(value) if measure.key in _ONLY_IF_ANY else value is not None
+def _has_value(measure: Measure, stats: ReportStats) -> bool:
+    value = measure.compute(stats)
+    return bool(value) if measure.key in _OMIT_IF_ZERO else value is not None
 
 
-def _sites(sites: Sequence[SiteFigures]) -> Table:
+def _site_table(sites: Sequence[SiteSummary]) -> Table:
     table = Table(box=None, padding=(0, 1), header_style="dim")
     table.add_column("site (medians)", no_wrap=True)
     for name in ("jobs", "succeeded", "slots", "useful", "compute", "transfer"):
         table.add_column(name, justify="right", no_wrap=True)
-    for site in sites[:_MOST_SITES]:
-        table.add_row(*_site(site))
-    if len(sites) > _MOST_SITES:
-        table.add_row(Text(f"and {len(sites) - _MOST_SITES:,} more", "dim"))
+    for site in sites[:_MAX_SITES_SHOWN]:
+        table.add_row(*_site_cells(site))
+    if len(sites) > _MAX_SITES_SHOWN:
+        table.add_row(Text(f"and {len(sites) - _MAX_SITES_SHOWN:,} more", "dim"))
     return table
 
 
-def _site(site: SiteFigures) -> list[str | Text]:
-    useful = sum(site.shares.get(share, 0.0) for share in USEFUL)
+def _site_cells(site: SiteSummary) -> list[str | Text]:
+    useful = sum(site.time_use_s.get(share, 0.0) for share in USEFUL)
     return [
-        Text(printable(site.site) or "not told", "" if site.site else "dim"),
+        Text(replace_control_chars(site.site) or "not told", "" if site.site else "dim"),
         f"{site.jobs:,}",
-        f"{site.succeeded:,}",
-        hours_words(site.seconds),
-        percent_words(useful / site.seconds) if site.seconds else "–",
-        _median(site.compute),
-        _median(site.transfer),
+        f"{site.succeeded_jobs:,}",
+        format_hours(site.slot_s),
+        format_percent(useful / site.slot_s) if site.slot_s else "–",
+        _format_median(site.compute_time_s),
+        _format_median(site.transfer_time_s),
     ]
 
 
-def _median(spread: Spread | None) -> str:
-    return time_words(spread.median) if spread else "–"
+def _format_median(distribution: Distribution | None) -> str:
+    return format_duration_coarse(distribution.median) if distribution else "–"

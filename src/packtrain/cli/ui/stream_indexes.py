@@ -5,46 +5,50 @@ from __future__ import annotations
 import time
 
 from packtrain import formatting
-from packtrain.cli.ui.index_progress import GOES_ON, Bar, home
+from packtrain.cli.ui.index_progress import RESUME_HINT, IndexProgressBar, index_cache_dir
 from packtrain.cli.ui.output import console
-from packtrain.cli.ui.transfer_progress import Stop, stopping
-from packtrain.indexing import Obtained, obtain
+from packtrain.cli.ui.transfer_progress import CancelToken, cancel_on_signal
+from packtrain.indexing import IndexResult, get_or_build_index
 from packtrain.plan import Input
 from packtrain.planner import stream_planner
-from packtrain.planner.secret_sources import revealer
+from packtrain.planner.secret_sources import secret_resolver
 from packtrain.submission import prepare
-from packtrain.transfer.api import Reveal
+from packtrain.transfer.api import SecretResolver
 
-_PATIENCE_S = 60.0
-_HOW = {"made": "listed in {}", "kept": "listed before", "shared": "as listed beside them"}
+_RETRY_TIMEOUT_S = 60.0
+_ORIGIN_TEXTS = {"made": "listed in {}", "kept": "listed before", "shared": "as listed beside them"}
 
 
-def with_indexes(prepared: prepare.Prepared, *, quiet: bool) -> prepare.Prepared:
+def ensure_indexes(submission: prepare.Submission, *, quiet: bool) -> prepare.Submission:
     """Raises FailedError with a remedy where samples cannot be read out of an input."""
-    wanted = stream_planner.streamed(prepared.plan)
+    wanted = stream_planner.streamed_inputs(submission.plan)
     if not wanted:
-        return prepared
-    reveal = revealer(prepared.resolved.values)
-    with stopping(GOES_ON) as stop:
-        found = {source: _obtained(source, reveal, stop, quiet).index for source in wanted}
-    return prepare.with_indexes(prepared, found)
+        return submission
+    reveal = secret_resolver(submission.resolved_secrets.values)
+    with cancel_on_signal(RESUME_HINT) as stop:
+        found = {source: _get_or_build_index(source, reveal, stop, quiet).index for source in wanted}
+    return prepare.add_indexes(submission, found)
 
 
-def _obtained(source: Input, reveal: Reveal, stop: Stop, quiet: bool) -> Obtained:
-    name, began = source.name or "input", time.monotonic()
-    with Bar(name, quiet) as bar:
-        wish = stream_planner.wish_of(source, reveal, _PATIENCE_S)
-        got = obtain(wish, home(), stop=stop.check, progress=bar.progress)
+def _get_or_build_index(
+    input_: Input, resolve_secret: SecretResolver, cancel_token: CancelToken, quiet: bool
+) -> IndexResult:
+    name, began = input_.name or "input", time.monotonic()
+    with IndexProgressBar(name, quiet) as bar:
+        wish = stream_planner.make_index_request(input_, resolve_secret, _RETRY_TIMEOUT_S)
+        got = get_or_build_index(
+            wish, index_cache_dir(), check_cancelled=cancel_token.check_cancelled, on_progress=bar.on_progress
+        )
     if not quiet:
-        _tell(name, got, time.monotonic() - began)
+        _print_index(name, got, time.monotonic() - began)
     return got
 
 
-def _tell(name: str, got: Obtained, seconds: float) -> None:
-    index = got.index
+def _print_index(name: str, result: IndexResult, duration_s: float) -> None:
+    index = result.index
     classes = f" of {len(index.class_names):,} classes" if len(index.class_names) > 1 else ""
-    how = _HOW[got.how].format(formatting.duration(seconds))
-    size = formatting.size(index.path.stat().st_size)
+    how = _ORIGIN_TEXTS[result.origin].format(formatting.format_duration(duration_s))
+    size = formatting.format_size(index.path.stat().st_size)
     console().print(
         f"[dim]{name}: {len(index):,} samples{classes} to stream, {how}; the index has {size}[/]", highlight=False
     )

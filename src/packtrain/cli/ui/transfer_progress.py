@@ -16,52 +16,52 @@ from rich.live import Live
 
 from packtrain.cli.ui.output import console, error_console
 from packtrain.errors import EXIT_INTERRUPTED, FailedError, UsageError
-from packtrain.transfer.progress import Snapshot
-from packtrain.views.transfer import Meter, Picture, draw, line
+from packtrain.transfer.progress import TransferSnapshot
+from packtrain.views.transfer import RateMeter, TransferView, format_transfer, render_transfer
 
 _REFRESH_PER_S = 8
-_LINE_EVERY_S = 10.0
+_LINE_INTERVAL_S = 10.0
 
 
-class Stop:
+class CancelToken:
     """Asked for by Ctrl-C or TERM; whoever works asks it."""
 
     def __init__(self) -> None:
-        self._asked = threading.Event()
+        self._cancelled = threading.Event()
 
-    def request(self) -> None:
-        self._asked.set()
+    def cancel(self) -> None:
+        self._cancelled.set()
 
     @property
-    def requested(self) -> bool:
-        return self._asked.is_set()
+    def is_cancelled(self) -> bool:
+        return self._cancelled.is_set()
 
-    def check(self) -> None:
-        if self.requested:
+    def check_cancelled(self) -> None:
+        if self.is_cancelled:
             raise FailedError("cancelled", "stopped by a person")
 
 
 @contextmanager
-def stopping(goes_on: str) -> Iterator[Stop]:
+def cancel_on_signal(resume_hint: str) -> Iterator[CancelToken]:
     """Ctrl-C ends the work at its next step and says how it goes on; a second one ends it at once.
 
     A file or folder of this machine that cannot be used is told as a sentence.
     """
-    stop = Stop()
+    stop = CancelToken()
 
-    def on_signal(number: int, frame: Any) -> None:
-        if stop.requested:
+    def on_signal(signum: int, frame: Any) -> None:
+        if stop.is_cancelled:
             raise KeyboardInterrupt
-        stop.request()
+        stop.cancel()
 
     numbers = (signal.SIGINT, signal.SIGTERM)
     before = {number: signal.signal(number, on_signal) for number in numbers}
     try:
         yield stop
     except FailedError:
-        if not stop.requested:
+        if not stop.is_cancelled:
             raise
-        error_console().print(f"stopped; {goes_on}", style="yellow", markup=False)
+        error_console().print(f"stopped; {resume_hint}", style="yellow", markup=False)
         raise click.exceptions.Exit(EXIT_INTERRUPTED) from None
     except OSError as error:
         if error.filename is None:
@@ -72,46 +72,58 @@ def stopping(goes_on: str) -> Iterator[Stop]:
             signal.signal(number, handler)
 
 
-class Follower:
+class TransferProgress:
     """Shows one transfer after the other: `begin`, then `progress` until it is done."""
 
     def __init__(self, quiet: bool) -> None:
-        self._picture = Picture("", "")
-        self._meter = Meter()
-        self._next_line = 0.0
-        self._tells = not quiet and not console().is_terminal
-        self._draws = not quiet and console().is_terminal
+        self._view = TransferView("", "")
+        self._meter = RateMeter()
+        self._next_line_at = 0.0
+        self._prints_lines = not quiet and not console().is_terminal
+        self._is_live = not quiet and console().is_terminal
         self._live = Live(
-            console=console(), get_renderable=self._draw, refresh_per_second=_REFRESH_PER_S, transient=True
+            console=console(), get_renderable=self._render, refresh_per_second=_REFRESH_PER_S, transient=True
         )
 
-    def __enter__(self) -> Follower:
-        if self._draws:
+    def __enter__(self) -> TransferProgress:
+        if self._is_live:
             self._live.start()
         return self
 
     def __exit__(self, *exc: object) -> None:
-        if self._draws:
+        if self._is_live:
             self._live.stop()
 
-    def begin(self, verb: str, name: str, total: int | None = None) -> None:
-        self._picture, self._meter = Picture(verb, name, total=total), Meter()
-        self._next_line = time.monotonic() + _LINE_EVERY_S
+    def start(self, verb: str, name: str, total_bytes: int | None = None) -> None:
+        self._view, self._meter = TransferView(verb, name, total_bytes=total_bytes), RateMeter()
+        self._next_line_at = time.monotonic() + _LINE_INTERVAL_S
 
-    def progress(self, done: int, total: int | None) -> None:
+    def on_progress(self, done_bytes: int, total_bytes: int | None) -> None:
         now = time.monotonic()
-        self._show(replace(self._picture, done=done, total=total, rate=self._meter.add(now, done)))
+        self._update_view(
+            replace(
+                self._view, done_bytes=done_bytes, total_bytes=total_bytes, bytes_per_s=self._meter.add(now, done_bytes)
+            )
+        )
 
-    def observe(self, seen: Snapshot) -> None:
+    def on_snapshot(self, snapshot: TransferSnapshot) -> None:
         """A fetch knows its own speed, and that of its sources."""
-        self._show(replace(self._picture, done=seen.done, total=seen.total, rate=seen.rate, lanes=seen.sources))
+        self._update_view(
+            replace(
+                self._view,
+                done_bytes=snapshot.done_bytes,
+                total_bytes=snapshot.total_bytes,
+                bytes_per_s=snapshot.bytes_per_s,
+                sources=snapshot.sources,
+            )
+        )
 
-    def _show(self, picture: Picture) -> None:
-        self._picture = picture
+    def _update_view(self, view: TransferView) -> None:
+        self._view = view
         now = time.monotonic()
-        if self._tells and now >= self._next_line:
-            self._next_line = now + _LINE_EVERY_S
-            click.echo(line(picture))
+        if self._prints_lines and now >= self._next_line_at:
+            self._next_line_at = now + _LINE_INTERVAL_S
+            click.echo(format_transfer(view))
 
-    def _draw(self) -> RenderableType:
-        return draw(self._picture)
+    def _render(self) -> RenderableType:
+        return render_transfer(self._view)

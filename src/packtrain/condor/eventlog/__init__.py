@@ -5,6 +5,6 @@ HTCondor's own ClassAds of events have, `files` finds and opens logs. Pure but f
 for jobs (`engines.htcondor.tracker`, `report.from_log`).
 """
 
-from packtrain.condor.eventlog.job_event import Broken, Record
+from packtrain.condor.eventlog.job_event import JobEvent, UnreadableEvent
 
-__all__ = ["Broken", "Record"]
+__all__ = ["JobEvent", "UnreadableEvent"]

@@ -11,139 +11,139 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from packtrain.condor.eventlog import job_event as codes
-from packtrain.condor.eventlog.job_event import Record
+from packtrain.condor.eventlog.job_event import JobEvent
 
-Facts = Mapping[str, Any]
+EventAttributes = Mapping[str, Any]
 
-QUEUED_IN, STARTED_IN, FINISHED_IN, QUEUED_OUT, STARTED_OUT, FINISHED_OUT = range(1, 7)
-_TRANSFERS = {
-    "Entered queue to transfer input files": QUEUED_IN,
-    "Started transferring input files": STARTED_IN,
-    "Finished transferring input files": FINISHED_IN,
-    "Entered queue to transfer output files": QUEUED_OUT,
-    "Started transferring output files": STARTED_OUT,
-    "Finished transferring output files": FINISHED_OUT,
+IN_QUEUED, IN_STARTED, IN_FINISHED, OUT_QUEUED, OUT_STARTED, OUT_FINISHED = range(1, 7)
+_TRANSFER_TYPES = {
+    "Entered queue to transfer input files": IN_QUEUED,
+    "Started transferring input files": IN_STARTED,
+    "Finished transferring input files": IN_FINISHED,
+    "Entered queue to transfer output files": OUT_QUEUED,
+    "Started transferring output files": OUT_STARTED,
+    "Finished transferring output files": OUT_FINISHED,
 }
 # All begin with a line's end: what looks for that alone is quick. A number of more digits than these is none.
-_CODES = re.compile(r"Code (-?\d{1,18}) Subcode (-?\d{1,18})(?!\d)", re.ASCII)
+_REASON_CODES = re.compile(r"Code (-?\d{1,18}) Subcode (-?\d{1,18})(?!\d)", re.ASCII)
 _TERMINATION = re.compile(
     r"\n\s*\((?:1\) Normal termination \(return value (-?\d{1,18})|0\) Abnormal termination \(signal (-?\d{1,18}))\)",
     re.ASCII,
 )
-_BYTES = re.compile(r"\n\s*(\d{1,18})  -  Run Bytes (Sent|Received) By (?:Job|Node)(?=\n|$)", re.ASCII)
+_RUN_BYTES = re.compile(r"\n\s*(\d{1,18})  -  Run Bytes (Sent|Received) By (?:Job|Node)(?=\n|$)", re.ASCII)
 _ATTRIBUTE = re.compile(r"\n\s*([A-Za-z_]\w*) = ([^\n]*)")
-_RESOURCES = {"TimeExecute (s)": "TimeExecuteUsage", "TimeSlotBusy (s)": "TimeSlotBusyUsage", "GPUs": "GPUs"}
-_RESOURCE = re.compile(r"\n\s*(TimeExecute \(s\)|TimeSlotBusy \(s\)|GPUs)\s*:([^\n\"]*)")
-_FROM = re.compile(r"(?:Error|Warning) from (\S+) on (.*?):?\s*$")
-_WHOLE = re.compile(r"\d{1,18}", re.ASCII)
+_RESOURCE_ATTRIBUTES = {"TimeExecute (s)": "TimeExecuteUsage", "TimeSlotBusy (s)": "TimeSlotBusyUsage", "GPUs": "GPUs"}
+_RESOURCE_ROW = re.compile(r"\n\s*(TimeExecute \(s\)|TimeSlotBusy \(s\)|GPUs)\s*:([^\n\"]*)")
+_ERROR_SOURCE = re.compile(r"(?:Error|Warning) from (\S+) on (.*?):?\s*$")
+_INTEGER = re.compile(r"\d{1,18}", re.ASCII)
 _NUMBER = re.compile(r"-?\d{1,18}(?:\.\d+)?", re.ASCII)
 
 
-def facts(record: Record) -> Facts:
+def event_attributes(event: JobEvent) -> EventAttributes:
     """What it tells beyond its head."""
-    if record.ad is not None:
-        return record.ad
-    read = _READERS.get(record.code)
-    return dict(read(record)) if read else {}
+    if event.ad is not None:
+        return event.ad
+    read = _PARSERS.get(event.event_type)
+    return dict(read(event)) if read else {}
 
 
-def transfer_type(record: Record) -> int:
+def transfer_type(event: JobEvent) -> int:
     """Of a file transfer: one of the six, 0 if it is none that we know."""
-    if record.ad is not None:
-        told = record.ad.get("Type", 0)
+    if event.ad is not None:
+        told = event.ad.get("Type", 0)
         return told if isinstance(told, int) else 0
-    return _TRANSFERS.get(record.text.strip(), 0)
+    return _TRANSFER_TYPES.get(event.first_line.strip(), 0)
 
 
-Told = Iterator[tuple[str, Any]]
+AttributePairs = Iterator[tuple[str, Any]]
 
 
-def _submit(record: Record) -> Told:
-    yield "SubmitHost", record.text.partition("from host: ")[2].strip()
-    notes = next((line for line in record.lines if line), "")
+def _parse_submit(event: JobEvent) -> AttributePairs:
+    yield "SubmitHost", event.first_line.partition("from host: ")[2].strip()
+    notes = next((line for line in event.detail_lines if line), "")
     if notes:
         yield "LogNotes", notes
 
 
-def _execute(record: Record) -> Told:
-    host = record.text.partition(": ")[2].strip()
+def _parse_execute(event: JobEvent) -> AttributePairs:
+    host = event.first_line.partition(": ")[2].strip()
     if host:
         yield "ExecuteHost", host
-    slot = _line_behind(record, "SlotName: ")
+    slot = _text_after(event, "SlotName: ")
     if slot:
         yield "SlotName", slot
-    yield from _attributes(record)
+    yield from _parse_assignments(event)
 
 
-def _attributes(record: Record) -> Told:
-    for name, value in _ATTRIBUTE.findall(record.body):
-        yield name, _plain(value.strip())
+def _parse_assignments(event: JobEvent) -> AttributePairs:
+    for name, value in _ATTRIBUTE.findall(event.body):
+        yield name, _parse_value(value.strip())
 
 
-def _plain(text: str) -> Any:
+def _parse_value(text: str) -> Any:
     if text.startswith('"') and text.endswith('"') and len(text) > 1:
         return text[1:-1].replace('\\"', '"')
     if text in ("true", "false"):
         return text == "true"
-    if _WHOLE.fullmatch(text):
+    if _INTEGER.fullmatch(text):
         return int(text)
     return float(text) if _NUMBER.fullmatch(text) else text
 
 
-def _ended(record: Record) -> Told:
+def _parse_termination(event: JobEvent) -> AttributePairs:
     """Of 004 and 005: how it ended, what it moved, how long the slot was busy."""
-    body = record.body
+    body = event.body
     for returned, signalled in _TERMINATION.findall(body):
         yield "TerminatedNormally", bool(returned)
         yield ("ReturnValue", int(returned)) if returned else ("TerminatedBySignal", int(signalled))
-    yield from _bytes(body)
-    for name, row in _RESOURCE.findall(body):
+    yield from _parse_run_bytes(body)
+    for name, row in _RESOURCE_ROW.findall(body):
         numbers = row.split()
         if numbers and _NUMBER.fullmatch(numbers[-1]):  # of GPUs the last one is how many were allocated
-            yield _RESOURCES[name], int(float(numbers[-1]))
+            yield _RESOURCE_ATTRIBUTES[name], int(float(numbers[-1]))
 
 
-def _evicted(record: Record) -> Told:
-    body = record.body
-    reason_codes = _CODES.search(record.text)
+def _parse_evicted(event: JobEvent) -> AttributePairs:
+    body = event.body
+    reason_codes = _REASON_CODES.search(event.first_line)
     if reason_codes:
         yield "ReasonCode", int(reason_codes[1])
         yield "ReasonSubCode", int(reason_codes[2])
     yield "Checkpointed", "(1) Job was checkpointed." in body
     requeued = "(0) Job terminated and was requeued" in body
     yield "TerminatedAndRequeued", requeued
-    reason = _rule(body) if requeued else _line_behind(record, "Reason: ")
+    reason = _requeue_reason(body) if requeued else _text_after(event, "Reason: ")
     if reason:
         yield "Reason", reason
-    yield from _ended(record)
+    yield from _parse_termination(event)
 
 
-def _line_behind(record: Record, label: str) -> str:
-    _, found, rest = record.body.partition(label)
+def _text_after(event: JobEvent, label: str) -> str:
+    _, found, rest = event.body.partition(label)
     return rest.partition("\n")[0].strip() if found else ""
 
 
-def _rule(body: str) -> str:
+def _requeue_reason(body: str) -> str:
     """Why it was requeued: behind how it terminated, and before the table."""
     lines = [line.strip() for line in body.rpartition("ermination (")[2].split("\n")[1:]]
     return next((line for line in lines if line and not line.startswith(("(", "Partitionable Resources"))), "")
 
 
-def _bytes(body: str) -> Told:
-    for count, direction in _BYTES.findall(body):
+def _parse_run_bytes(body: str) -> AttributePairs:
+    for count, direction in _RUN_BYTES.findall(body):
         yield f"{direction}Bytes", int(count)
 
 
-def _exception(record: Record) -> Told:
-    message = next((line for line in record.lines if line), "")
+def _parse_shadow_exception(event: JobEvent) -> AttributePairs:
+    message = next((line for line in event.detail_lines if line), "")
     if message:
         yield "Message", message
-    yield from _bytes(record.body)
+    yield from _parse_run_bytes(event.body)
 
 
-def _held(record: Record) -> Told:
-    found = _CODES.search(record.body)
-    reason = next((line for line in record.lines if line and not _CODES.fullmatch(line)), "")
+def _parse_held(event: JobEvent) -> AttributePairs:
+    found = _REASON_CODES.search(event.body)
+    reason = next((line for line in event.detail_lines if line and not _REASON_CODES.fullmatch(line)), "")
     if reason and reason != "Reason unspecified":
         yield "HoldReason", reason
     if found:
@@ -151,59 +151,59 @@ def _held(record: Record) -> Told:
         yield "HoldReasonSubCode", int(found[2])
 
 
-def _reason(record: Record) -> Told:
-    reason = next((line for line in record.lines if line), "")
+def _parse_reason(event: JobEvent) -> AttributePairs:
+    reason = next((line for line in event.detail_lines if line), "")
     if reason:
         yield "Reason", reason
 
 
-def _error(record: Record) -> Told:
-    found = _FROM.match(record.text)
+def _parse_remote_error(event: JobEvent) -> AttributePairs:
+    found = _ERROR_SOURCE.match(event.first_line)
     if found:
         yield "Daemon", found[1]
         yield "ExecuteHost", found[2]
-    lines = [line for line in record.lines if line and not _CODES.fullmatch(line)]
+    lines = [line for line in event.detail_lines if line and not _REASON_CODES.fullmatch(line)]
     if lines:
         yield "ErrorMsg", "\n".join(lines)
-    found = _CODES.search(record.body)
+    found = _REASON_CODES.search(event.body)
     if found:
         yield "HoldReasonCode", int(found[1])
         yield "HoldReasonSubCode", int(found[2])
 
 
-def _disconnected(record: Record) -> Told:
-    lines = [line for line in record.lines if line]
+def _parse_disconnected(event: JobEvent) -> AttributePairs:
+    lines = [line for line in event.detail_lines if line]
     if lines:
         yield "DisconnectReason", lines[0]
 
 
-def _generic(record: Record) -> Told:
-    yield "Info", record.text.strip()
+def _parse_generic(event: JobEvent) -> AttributePairs:
+    yield "Info", event.first_line.strip()
 
 
-def _transfer(record: Record) -> Told:
-    yield "Type", transfer_type(record)
-    delay, host = _line_behind(record, "Seconds spent in queue: "), _line_behind(record, "Transferring to host: ")
-    if _WHOLE.fullmatch(delay):
+def _parse_file_transfer(event: JobEvent) -> AttributePairs:
+    yield "Type", transfer_type(event)
+    delay, host = _text_after(event, "Seconds spent in queue: "), _text_after(event, "Transferring to host: ")
+    if _INTEGER.fullmatch(delay):
         yield "QueueingDelay", int(delay)
     if host:
         yield "Host", host
 
 
-_READERS: Mapping[int, Callable[[Record], Told]] = {
-    codes.SUBMIT: _submit,
-    codes.CLUSTER_SUBMIT: _submit,
-    codes.EXECUTE: _execute,
-    codes.EVICTED: _evicted,
-    codes.TERMINATED: _ended,
-    codes.SHADOW_EXCEPTION: _exception,
-    codes.GENERIC: _generic,
-    codes.ABORTED: _reason,
-    codes.HELD: _held,
-    codes.RELEASED: _reason,
-    codes.REMOTE_ERROR: _error,
-    codes.DISCONNECTED: _disconnected,
-    codes.RECONNECT_FAILED: _reason,
-    codes.JOB_AD: _attributes,
-    codes.FILE_TRANSFER: _transfer,
+_PARSERS: Mapping[int, Callable[[JobEvent], AttributePairs]] = {
+    codes.SUBMIT: _parse_submit,
+    codes.CLUSTER_SUBMIT: _parse_submit,
+    codes.EXECUTE: _parse_execute,
+    codes.EVICTED: _parse_evicted,
+    codes.TERMINATED: _parse_termination,
+    codes.SHADOW_EXCEPTION: _parse_shadow_exception,
+    codes.GENERIC: _parse_generic,
+    codes.ABORTED: _parse_reason,
+    codes.HELD: _parse_held,
+    codes.RELEASED: _parse_reason,
+    codes.REMOTE_ERROR: _parse_remote_error,
+    codes.DISCONNECTED: _parse_disconnected,
+    codes.RECONNECT_FAILED: _parse_reason,
+    codes.JOB_AD: _parse_assignments,
+    codes.FILE_TRANSFER: _parse_file_transfer,
 }

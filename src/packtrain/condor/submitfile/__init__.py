@@ -7,6 +7,6 @@ I/O of their own (`around` is what they may ask of the world); `quoting` knows h
 Not here: running anything, and the `htcondor:` lines beyond passing them on (`engines.htcondor`).
 """
 
-from packtrain.condor.submitfile.convert import Adopted, is_submit_file, load_submit_file
+from packtrain.condor.submitfile.convert import ConvertedSubmitFile, is_submit_file, load_submit_file
 
-__all__ = ["Adopted", "is_submit_file", "load_submit_file"]
+__all__ = ["ConvertedSubmitFile", "is_submit_file", "load_submit_file"]

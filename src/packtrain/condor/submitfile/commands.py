@@ -48,7 +48,7 @@ _TRANSLATED = """
     input output error log initialdir max_retries
 """
 
-_PASSED = """
+_PASSED_THROUGH = """
     requirements rank require_gpus gpus_maximum_capability gpus_maximum_memory cuda_version
     accounting_group accounting_group_user nice_user priority concurrency_limits concurrency_limits_expr
     notification notify_user email_attributes batch_name description batch_project batch_queue
@@ -66,21 +66,21 @@ _PASSED = """
     deferral_time deferral_prep_time deferral_window starter_log starter_debug
     erase_output_and_error_on_restart delegate_job_gsi_credentials_lifetime
 """
-TRANSLATED, PASSED = frozenset(_TRANSLATED.split()), frozenset(_PASSED.split())
-PATHS = ("x509userproxy", "scitokens_file", "manifest_dir")
+TRANSLATED, PASSED_THROUGH = frozenset(_TRANSLATED.split()), frozenset(_PASSED_THROUGH.split())
+PATH_COMMANDS = ("x509userproxy", "scitokens_file", "manifest_dir")
 """Those of them that name a file of the submit side."""
-PASSED_PREFIXES = ("+", "request_", "my.")
-PASSED_PARTS = ("_oauth_permissions", "_oauth_resource", "_oauth_options")
+PASSED_THROUGH_PREFIXES = ("+", "request_", "my.")
+PASSED_THROUGH_PARTS = ("_oauth_permissions", "_oauth_resource", "_oauth_options")
 
-_OWN_RETRIES = "packtrain decides itself what is tried again; `limits.attempts` says how often"
-_FROM_EXIT_CODE = f"it would look at the exit code of packtrain's agent, not of your program; {_OWN_RETRIES}"
+_RETRIES_REASON = "packtrain decides itself what is tried again; `limits.maxAttempts` says how often"
+_EXIT_CODE_REASON = f"it would look at the exit code of packtrain's agent, not of your program; {_RETRIES_REASON}"
 
-LEFT_OUT: dict[str, str] = {
-    "on_exit_hold": _FROM_EXIT_CODE,
-    "on_exit_hold_reason": _FROM_EXIT_CODE,
-    "on_exit_hold_subcode": _FROM_EXIT_CODE,
-    "on_exit_remove": _FROM_EXIT_CODE,
-    "retry_until": _OWN_RETRIES,
+IGNORED: dict[str, str] = {
+    "on_exit_hold": _EXIT_CODE_REASON,
+    "on_exit_hold_reason": _EXIT_CODE_REASON,
+    "on_exit_hold_subcode": _EXIT_CODE_REASON,
+    "on_exit_remove": _EXIT_CODE_REASON,
+    "retry_until": _RETRIES_REASON,
     "stream_output": "what the program prints is shown by `packtrain logs -f`",
     "stream_error": "what the program prints is shown by `packtrain logs -f`",
     "stream_input": "the whole file is sent first",
@@ -106,10 +106,10 @@ LEFT_OUT: dict[str, str] = {
     "max_transfer_retries": "packtrain's agent tries again by itself",
 }
 
-REFUSED: dict[str, tuple[str, str]] = {
+REJECTED: dict[str, tuple[str, str]] = {
     "checkpoint_exit_code": (
         "packtrain carries checkpoints in its own way",
-        "print the workflow with `packtrain adopt`, after removing these lines, and give it a `checkpoint:`",
+        "print the workflow with `packtrain convert`, after removing these lines, and give it a `checkpoint:`",
     ),
     "checkpoint_destination": ("packtrain carries checkpoints in its own way", "see docs/how-to/checkpoints.md"),
     "transfer_checkpoint_files": ("packtrain carries checkpoints in its own way", "see docs/how-to/checkpoints.md"),
@@ -126,16 +126,20 @@ REFUSED: dict[str, tuple[str, str]] = {
     "aws_access_key_id_file": ("keys of S3 belong to an input", "print the workflow and write them below `s3:`"),
     "aws_secret_access_key_file": ("keys of S3 belong to an input", "print the workflow and write them below `s3:`"),
 }
-REFUSED_PREFIXES = ("vm_", "xen_", "kvm_", "ec2_", "azure_", "gce_", "nordugrid_", "arc_", "boinc_", "remote_")
+REJECTED_PREFIXES = ("vm_", "xen_", "kvm_", "ec2_", "azure_", "gce_", "nordugrid_", "arc_", "boinc_", "remote_")
 
-KNOWN = TRANSLATED | PASSED | frozenset(LEFT_OUT) | frozenset(REFUSED)
+KNOWN_COMMANDS = TRANSLATED | PASSED_THROUGH | frozenset(IGNORED) | frozenset(REJECTED)
 
 
-def canonical(key: str) -> str:
+def canonical_name(key: str) -> str:
     """A key in lower case, by the name that this package uses for it."""
     name = key.lower()
     return ALIASES.get(name, name)
 
 
-def is_passed(name: str) -> bool:
-    return name in PASSED or name.startswith(PASSED_PREFIXES) or any(part in name for part in PASSED_PARTS)
+def is_passed_through(name: str) -> bool:
+    return (
+        name in PASSED_THROUGH
+        or name.startswith(PASSED_THROUGH_PREFIXES)
+        or any(part in name for part in PASSED_THROUGH_PARTS)
+    )

@@ -6,13 +6,13 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-LANGUAGE = (25, 14, 1)  # the version of HTCondor whose submit language this is
+CONDOR_VERSION = (25, 14, 1)  # the version of HTCondor whose submit language this is
 
 _VERSION = re.compile(r"version\s*(>=|<=|==|!=|>|<)\s*(\d+(?:\.\d+){0,2})", re.IGNORECASE)
 _DEFINED = re.compile(r"defined\b\s*(\S*)", re.IGNORECASE)
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)")
-_WORDS = {"true": True, "yes": True, "t": True, "false": False, "no": False, "f": False}
-_COMPARE: dict[str, Callable[[tuple[int, ...], tuple[int, ...]], bool]] = {
+_BOOLEANS = {"true": True, "yes": True, "t": True, "false": False, "no": False, "f": False}
+_COMPARATORS: dict[str, Callable[[tuple[int, ...], tuple[int, ...]], bool]] = {
     ">=": lambda a, b: a >= b,
     "<=": lambda a, b: a <= b,
     "==": lambda a, b: a == b,
@@ -22,61 +22,61 @@ _COMPARE: dict[str, Callable[[tuple[int, ...], tuple[int, ...]], bool]] = {
 }
 
 
-def holds(condition: str, is_defined: Callable[[str], bool]) -> bool | None:
+def evaluate_condition(condition: str, is_defined: Callable[[str], bool]) -> bool | None:
     """The condition with its macros filled in; None: not one that HTCondor understands."""
     text = condition.strip()
     if text.startswith("!"):
-        inner = holds(text[1:], is_defined)
+        inner = evaluate_condition(text[1:], is_defined)
         return None if inner is None else not inner
     version, defined = _VERSION.fullmatch(text), _DEFINED.fullmatch(text)
     if version:
         wanted = tuple(map(int, version.group(2).split(".")))
-        return _COMPARE[version.group(1)](LANGUAGE[: len(wanted)], wanted)
+        return _COMPARATORS[version.group(1)](CONDOR_VERSION[: len(wanted)], wanted)
     if defined:
         return is_defined(defined.group(1))
     if _NUMBER.fullmatch(text):
         return float(text) != 0
-    return _WORDS.get(text.lower())
+    return _BOOLEANS.get(text.lower())
 
 
 @dataclass
-class _Level:
-    around: bool  # whether the lines around it count
-    taken: bool  # whether one of its branches was chosen
-    open: bool  # whether this branch counts
-    number: int  # line of its `if`
-    last: bool = False  # `else` was seen
+class _IfBlock:
+    is_outer_active: bool  # whether the lines around it count
+    is_branch_taken: bool  # whether one of its branches was chosen
+    is_branch_active: bool  # whether this branch counts
+    line_number: int  # line of its `if`
+    has_else: bool = False  # `else` was seen
 
 
 @dataclass
-class Branches:
+class IfStack:
     """The nesting at one place of a file. What is out of order is told by a sentence."""
 
-    levels: list[_Level] = field(default_factory=list)
+    blocks: list[_IfBlock] = field(default_factory=list)
 
     @property
-    def counting(self) -> bool:
-        return not self.levels or (self.levels[-1].around and self.levels[-1].open)
+    def is_active(self) -> bool:
+        return not self.blocks or (self.blocks[-1].is_outer_active and self.blocks[-1].is_branch_active)
 
     @property
-    def wants_condition(self) -> bool:
+    def needs_condition(self) -> bool:
         """Whether an `elif` here has to be looked at."""
-        return bool(self.levels) and self.levels[-1].around and not self.levels[-1].taken
+        return bool(self.blocks) and self.blocks[-1].is_outer_active and not self.blocks[-1].is_branch_taken
 
-    def enter(self, found: bool, number: int) -> None:
-        self.levels.append(_Level(self.counting, found, found, number))
+    def open_if(self, condition: bool, line_number: int) -> None:
+        self.blocks.append(_IfBlock(self.is_active, condition, condition, line_number))
 
-    def turn(self, found: bool, last: bool) -> str:
+    def next_branch(self, condition: bool, is_else: bool) -> str:
         """`elif` and `else`."""
-        if not self.levels or self.levels[-1].last:
+        if not self.blocks or self.blocks[-1].has_else:
             return "there is no `if` that this belongs to"
-        level = self.levels[-1]
-        level.open, level.last = found and not level.taken, last
-        level.taken = level.taken or found
+        level = self.blocks[-1]
+        level.is_branch_active, level.has_else = condition and not level.is_branch_taken, is_else
+        level.is_branch_taken = level.is_branch_taken or condition
         return ""
 
-    def leave(self) -> str:
-        if not self.levels:
+    def close_if(self) -> str:
+        if not self.blocks:
             return "there is no `if` that this ends"
-        self.levels.pop()
+        self.blocks.pop()
         return ""

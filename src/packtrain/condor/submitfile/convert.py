@@ -11,73 +11,77 @@ from typing import Any
 import yaml as pyyaml
 
 from packtrain.condor.submitfile import commands
-from packtrain.condor.submitfile.context import Around
-from packtrain.condor.submitfile.description import MAX_BYTES, read
-from packtrain.condor.submitfile.parsed_submit import Told
+from packtrain.condor.submitfile.context import SubmitContext
+from packtrain.condor.submitfile.description import MAX_SUBMIT_FILE_BYTES, parse_submit_description
+from packtrain.condor.submitfile.parsed_submit import ParsedSubmit
 from packtrain.condor.submitfile.translate import translate
 from packtrain.spec import yaml_loader
-from packtrain.spec.diagnostics import ERROR, Problem
-from packtrain.spec.load import Loaded, load_document
+from packtrain.spec.diagnostics import ERROR, Diagnostic
+from packtrain.spec.load import LoadResult, validate_workflow
 
-_SUFFIXES = (".sub", ".submit", ".jdl", ".condor", ".htc", ".jds")
-_WORKFLOWS = (".yaml", ".yml", ".json")
-_QUEUE = re.compile(r"^[ \t]*queue\b(?!\s*[:=])", re.IGNORECASE | re.MULTILINE)
-_KEY = re.compile(r"^[ \t]*(executable|universe|transfer_input_files|arguments)\s*=", re.IGNORECASE | re.MULTILINE)
+_SUBMIT_SUFFIXES = (".sub", ".submit", ".jdl", ".condor", ".htc", ".jds")
+_WORKFLOW_SUFFIXES = (".yaml", ".yml", ".json")
+_QUEUE_LINE = re.compile(r"^[ \t]*queue\b(?!\s*[:=])", re.IGNORECASE | re.MULTILINE)
+_COMMAND_LINE = re.compile(
+    r"^[ \t]*(executable|universe|transfer_input_files|arguments)\s*=", re.IGNORECASE | re.MULTILINE
+)
 
 
 @dataclass(frozen=True)
-class Adopted:
+class ConvertedSubmitFile:
     """A submit file as a workflow; `document` is what a workflow file would say."""
 
-    loaded: Loaded
+    load_result: LoadResult
     document: dict[str, Any]
 
-    def text(self, source: str) -> str:
+    def to_workflow_text(self, source: str) -> str:
         """The workflow file."""
-        return f"# Made by `packtrain adopt` from {source}; paths are relative to this file.\n" + dump(self.document)
+        return f"# Made by `packtrain convert` from {source}; paths are relative to this file.\n" + dump_yaml(
+            self.document
+        )
 
 
 def is_submit_file(path: Path) -> bool:
     """By its name; a file with a name that says nothing by what is in it."""
     suffix = path.suffix.lower()
-    if suffix in _SUFFIXES or suffix in _WORKFLOWS:
-        return suffix in _SUFFIXES
+    if suffix in _SUBMIT_SUFFIXES or suffix in _WORKFLOW_SUFFIXES:
+        return suffix in _SUBMIT_SUFFIXES
     try:
         with open(path, "rb") as file:
-            text = file.read(MAX_BYTES).decode("utf-8", "replace")
+            text = file.read(MAX_SUBMIT_FILE_BYTES).decode("utf-8", "replace")
     except (OSError, ValueError):
         return False
-    return bool(_QUEUE.search(text) and _KEY.search(text))
+    return bool(_QUEUE_LINE.search(text) and _COMMAND_LINE.search(text))
 
 
-def load_submit_file(path: str | os.PathLike[str], expect: tuple[str, ...] = ()) -> Adopted:
+def load_submit_file(path: str | os.PathLike[str], expect: tuple[str, ...] = ()) -> ConvertedSubmitFile:
     """Read and translate. Never raises for what is in the file, nor for a file that cannot be read."""
     name = os.fspath(path)
     try:
         with open(name, "rb") as file:
-            text = file.read(4 * MAX_BYTES).decode("utf-8", "replace").removeprefix("\ufeff")
+            text = file.read(4 * MAX_SUBMIT_FILE_BYTES).decode("utf-8", "replace").removeprefix("\ufeff")
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        problem = Problem(name, 1, 1, ERROR, f"the file cannot be read: {reason}")
-        return Adopted(Loaded(None, (problem,)), {})
-    return adopt_text(text, name, Around(Path(name).absolute().parent), expect)
+        problem = Diagnostic(name, 1, 1, ERROR, f"the file cannot be read: {reason}")
+        return ConvertedSubmitFile(LoadResult(None, (problem,)), {})
+    return convert_text(text, name, SubmitContext(Path(name).absolute().parent), expect)
 
 
-def adopt_text(text: str, name: str, around: Around, expect: tuple[str, ...] = ()) -> Adopted:
+def convert_text(text: str, name: str, context: SubmitContext, expect: tuple[str, ...] = ()) -> ConvertedSubmitFile:
     """The same for a text; `name` stands in the problems."""
-    description = read(text, name, around, commands.KNOWN)
+    description = parse_submit_description(text, name, context, commands.KNOWN_COMMANDS)
     if any(problem.is_error for problem in description.problems):
-        return Adopted(Loaded(None, tuple(description.problems)), {})
-    told = Told(description, around)
+        return ConvertedSubmitFile(LoadResult(None, tuple(description.problems)), {})
+    told = ParsedSubmit(description, context)
     draft = translate(told, expect)
-    problems = (*description.problems, *told.report.problems)
-    if told.report.failed:
-        return Adopted(Loaded(None, tuple(sorted(problems, key=_order))), draft.value)
-    loaded = load_document(yaml_loader.Document(draft.value, draft.origin(name), problems))
-    return Adopted(loaded, draft.value)
+    problems = (*description.problems, *told.report.diagnostics)
+    if told.report.has_errors:
+        return ConvertedSubmitFile(LoadResult(None, tuple(sorted(problems, key=_sort_key))), draft.document)
+    loaded = validate_workflow(yaml_loader.YamlDocument(draft.document, draft.source_map(name), problems))
+    return ConvertedSubmitFile(loaded, draft.document)
 
 
-def _order(problem: Problem) -> tuple[bool, int]:
+def _sort_key(problem: Diagnostic) -> tuple[bool, int]:
     return problem.severity == ERROR, problem.line
 
 
@@ -86,14 +90,14 @@ class _Dumper(pyyaml.SafeDumper):
         return True
 
 
-def _text(dumper: pyyaml.SafeDumper, value: str) -> pyyaml.ScalarNode:
+def _represent_text(dumper: pyyaml.SafeDumper, value: str) -> pyyaml.ScalarNode:
     style = "|" if "\n" in value else None
     return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
 
 
-_Dumper.add_representer(str, _text)
+_Dumper.add_representer(str, _represent_text)
 
 
-def dump(document: dict[str, Any]) -> str:
+def dump_yaml(document: dict[str, Any]) -> str:
     """YAML as a person would write it: keys in their order, commands as blocks."""
     return pyyaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)

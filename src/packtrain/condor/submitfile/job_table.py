@@ -11,147 +11,147 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from packtrain.condor.submitfile import macros
-from packtrain.condor.submitfile.description import Description
-from packtrain.condor.submitfile.macros import MARK, VariesError, mark
-from packtrain.condor.submitfile.queue_statement import Queue
-from packtrain.spec.placeholders import BUILT_IN
+from packtrain.condor.submitfile.description import SubmitDescription
+from packtrain.condor.submitfile.macros import PLACEHOLDER, PerJobValueError, placeholder
+from packtrain.condor.submitfile.queue_statement import QueueStatement
+from packtrain.spec.placeholders import BUILTIN_PLACEHOLDERS
 
-_RESERVED = (*BUILT_IN, "include", "exclude")
-_NATIVE = {
+_RESERVED_NAMES = (*BUILTIN_PLACEHOLDERS, "include", "exclude")
+_CONDOR_MACROS = {
     "cluster": "$(Cluster)",
     "clusterid": "$(Cluster)",
     "process": "$(Process)",
     "procid": "$(Process)",
     "jobid": "$(Cluster).$(Process)",
 }
-_UNKNOWN = ("submit_time", "year", "month", "day", "node")
+_UNSUPPORTED_MACROS = ("submit_time", "year", "month", "day", "node")
 
 
-class Jobs:
-    def __init__(self, description: Description, environment: Mapping[str, str]) -> None:
+class JobTable:
+    def __init__(self, description: SubmitDescription, environment: Mapping[str, str]) -> None:
         self._description, self._environment = description, environment
-        self._queue = description.queue or Queue()
-        self._names = {variable.lower(): _column(variable) for variable in self._queue.variables}
+        self._queue = description.queue or QueueStatement()
+        self._column_names = {variable.lower(): _column_name(variable) for variable in self._queue.variables}
         rows = self._queue.rows or ((),)
         self._columns: dict[str, list[str]] = {
             column: [row[i] for row in rows for _ in range(self._queue.count)]
-            for i, column in enumerate(self._names.values())
+            for i, column in enumerate(self._column_names.values())
         }
-        self._derived = False  # whether a column was added, so that rows differ where items do not
-        self.undefined: set[str] = set()
+        self._has_derived_columns = False  # whether a column was added, so that rows differ where items do not
+        self.undefined_macros: set[str] = set()
 
     def __len__(self) -> int:
         return max(len(self._queue.rows), 1) * self._queue.count
 
     @property
-    def fields(self) -> tuple[str, ...]:
+    def template_fields(self) -> tuple[str, ...]:
         """What is filled in where it stands in braces."""
-        return (*BUILT_IN, *self._columns)
+        return (*BUILTIN_PLACEHOLDERS, *self._columns)
 
     # texts
 
-    def template(self, text: str) -> str:
+    def to_template(self, text: str) -> str:
         """With marks for what differs. Raises MacroError."""
         try:
-            return macros.expand(text, self._symbol, self._environment)
-        except VariesError:
-            return self.column("value", [self.concrete(text, job) for job in range(len(self))])
+            return macros.expand(text, self._symbolic_value, self._environment)
+        except PerJobValueError:
+            return self.column_template("value", [self.value_for_job(text, job) for job in range(len(self))])
 
-    def concrete(self, text: str, job: int) -> str:
+    def value_for_job(self, text: str, job_index: int) -> str:
         """As it is for one job; only the run's name stays a mark. Raises MacroError."""
-        return macros.expand(text, lambda name: self._value(name, job), self._environment)
+        return macros.expand(text, lambda name: self._job_value(name, job_index), self._environment)
 
-    def native(self, text: str) -> str:
+    def to_condor_text(self, text: str) -> str:
         """With HTCondor's own numbers left to HTCondor. Raises MacroError; VariesError: it depends on the item."""
 
-        def look_up(name: str) -> str | None:
-            return mark(name) if name in _NATIVE else self._symbol(name)
+        def lookup(name: str) -> str | None:
+            return placeholder(name) if name in _CONDOR_MACROS else self._symbolic_value(name)
 
-        filled = macros.fill_marks(macros.expand(text, look_up, self._environment), _NATIVE)
-        if MARK.search(filled):
-            raise VariesError("it differs from job to job")
+        filled = macros.fill_placeholders(macros.expand(text, lookup, self._environment), _CONDOR_MACROS)
+        if PLACEHOLDER.search(filled):
+            raise PerJobValueError("it differs from job to job")
         return filled
 
-    def of_each(self, template: str) -> list[str]:
+    def values_per_job(self, template: str) -> list[str]:
         """A template as it is for each job; only the run's name stays a mark."""
-        if not MARK.search(template):
+        if not PLACEHOLDER.search(template):
             return [template] * len(self)
-        return [macros.fill_marks(template, self._point(job)) for job in range(len(self))]
+        return [macros.fill_placeholders(template, self._column_values(job)) for job in range(len(self))]
 
-    def column(self, name: str, values: Sequence[str]) -> str:
+    def column_template(self, name: str, values: Sequence[str]) -> str:
         """The template of a text that is given for each job."""
         if len(set(values)) == 1:
             return values[0]
         for known, column in self._columns.items():
             if column == list(values):
-                return mark(known)
-        if any(MARK.search(value) for value in values):
+                return placeholder(known)
+        if any(PLACEHOLDER.search(value) for value in values):
             raise macros.MacroError("the run's name together with a function of the job's number is too much")
-        self._derived = True
-        free = first_free(name, "", self.fields)
+        self._has_derived_columns = True
+        free = unique_name(name, "", self.template_fields)
         self._columns[free] = list(values)
-        return mark(free)
+        return placeholder(free)
 
-    def differ(self, template: str) -> bool:
-        return len(set(self.of_each(template))) > 1
+    def has_different_values(self, template: str) -> bool:
+        return len(set(self.values_per_job(template))) > 1
 
     # the workflow's side
 
-    def braces(self, template: str) -> str:
+    def to_workflow_text(self, template: str) -> str:
         """As a workflow's text. Raises MacroError if the text itself has such a field."""
-        for field in self.fields:
+        for field in self.template_fields:
             if f"{{{field}}}" in template:
                 raise macros.MacroError(f"{{{field}}} has a meaning in workflows; rename it")
-        return MARK.sub(lambda found: f"{{{found.group(1)}}}", template)
+        return PLACEHOLDER.sub(lambda found: f"{{{found.group(1)}}}", template)
 
-    def matrix(self) -> dict[str, Any]:
+    def to_matrix(self) -> dict[str, Any]:
         """The keys `count` and `matrix` of the workflow."""
         if not self._columns:
             return {"count": len(self)} if len(self) > 1 else {}
         columns, count = self._columns, self._queue.count
         rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-        if not self._derived:
+        if not self._has_derived_columns:
             rows = rows[::count]
         alone = [row[name] for name in columns for row in rows] if len(columns) == 1 else []
         if alone and len(set(alone)) == len(alone):
             made: dict[str, Any] = {"matrix": {next(iter(columns)): alone}}
         else:
-            made = {"matrix": {"include": _told_apart(rows)}}
-        return made if self._derived or count == 1 else {**made, "count": count}
+            made = {"matrix": {"include": _make_rows_unique(rows)}}
+        return made if self._has_derived_columns or count == 1 else {**made, "count": count}
 
     # macros
 
-    def _symbol(self, name: str) -> str | None:
-        if name in self._names:
-            return mark(self._names[name])
-        if name in ("step", "row", "itemindex") and name not in self._description.settings:
-            return self._counter(name)
-        return self._common(name, mark("job"))
+    def _symbolic_value(self, name: str) -> str | None:
+        if name in self._column_names:
+            return placeholder(self._column_names[name])
+        if name in ("step", "row", "itemindex") and name not in self._description.commands:
+            return self._counter_template(name)
+        return self._common_value(name, placeholder("job"))
 
-    def _value(self, name: str, job: int) -> str | None:
-        if name in self._names:
-            return self._columns[self._names[name]][job]
-        if name in ("step", "row", "itemindex") and name not in self._description.settings:
-            return str(job % self._queue.count if name == "step" else job // self._queue.count)
-        return self._common(name, str(job))
+    def _job_value(self, name: str, job_index: int) -> str | None:
+        if name in self._column_names:
+            return self._columns[self._column_names[name]][job_index]
+        if name in ("step", "row", "itemindex") and name not in self._description.commands:
+            return str(job_index % self._queue.count if name == "step" else job_index // self._queue.count)
+        return self._common_value(name, str(job_index))
 
-    def _common(self, name: str, job: str) -> str | None:
+    def _common_value(self, name: str, job: str) -> str | None:
         if name in ("process", "procid"):
             return job
         if name in ("cluster", "clusterid"):
-            return mark("run")
+            return placeholder("run")
         if name == "jobid":
-            return f"{mark('run')}.{job}"
-        value = self._description.raw(name)
+            return f"{placeholder('run')}.{job}"
+        value = self._description.raw_value(name)
         if value is None and name == "submit_file":
             return self._description.name
-        if value is None and name in _UNKNOWN:
+        if value is None and name in _UNSUPPORTED_MACROS:
             raise macros.MacroError(f"$({name.upper()}) is not supported")
         if value is None:
-            self.undefined.add(name)
+            self.undefined_macros.add(name)
         return value
 
-    def _counter(self, name: str) -> str:
+    def _counter_template(self, name: str) -> str:
         """$(Step) counts within an item, $(Row) counts the items."""
         inner, rows = self._queue.count, len(self._queue.rows)
         if name == "step":
@@ -159,25 +159,25 @@ class Jobs:
         else:
             values = [str(job // inner) for job in range(len(self))]
         if len(self) > 1 and (rows == 0) == (name == "step") and (rows == 0 or inner == 1):
-            return mark("job")
-        return self.column(name, values)
+            return placeholder("job")
+        return self.column_template(name, values)
 
-    def _point(self, job: int) -> dict[str, str]:
-        return {"job": str(job), **{name: values[job] for name, values in self._columns.items()}}
+    def _column_values(self, job_index: int) -> dict[str, str]:
+        return {"job": str(job_index), **{name: values[job_index] for name, values in self._columns.items()}}
 
 
-def first_free(name: str, between: str, taken: Collection[str]) -> str:
+def unique_name(name: str, separator: str, taken_names: Collection[str]) -> str:
     """The name, or with the first number behind it that makes it one of its own."""
-    numbered = (f"{name}{between}{number}" for number in itertools.count(2))
-    return name if name not in taken else next(other for other in numbered if other not in taken)
+    numbered = (f"{name}{separator}{number}" for number in itertools.count(2))
+    return name if name not in taken_names else next(other for other in numbered if other not in taken_names)
 
 
-def _column(variable: str) -> str:
+def _column_name(variable: str) -> str:
     name = re.sub(r"\W", "_", variable, flags=re.ASCII)
-    return f"{name}_" if name.lower() in _RESERVED else name
+    return f"{name}_" if name.lower() in _RESERVED_NAMES else name
 
 
-def _told_apart(rows: list[dict[str, str]]) -> list[dict[str, str]]:
+def _make_rows_unique(rows: list[dict[str, str]]) -> list[dict[str, str]]:
     """A matrix has each point once."""
     if len({tuple(row.items()) for row in rows}) == len(rows):
         return rows

@@ -10,15 +10,15 @@ import posixpath
 import re
 from collections.abc import Callable, Mapping
 
-OPEN, CLOSE = "\x01", "\x02"
-MARK = re.compile(f"{OPEN}([^{CLOSE}]*){CLOSE}")
+PLACEHOLDER_OPEN, PLACEHOLDER_CLOSE = "\x01", "\x02"
+PLACEHOLDER = re.compile(f"{PLACEHOLDER_OPEN}([^{PLACEHOLDER_CLOSE}]*){PLACEHOLDER_CLOSE}")
 
-_START = re.compile(r"\$(\$|[A-Za-z_]*)\(")
+_MACRO_START = re.compile(r"\$(\$|[A-Za-z_]*)\(")
 _NAME = re.compile(r"[A-Za-z0-9_.]+")
 _FILE_FUNCTION = re.compile(r"F[fpduwnxbqa]*", re.IGNORECASE)
-_DEEPEST = 40
+_MAX_DEPTH = 40
 
-LookUp = Callable[[str], "str | None"]
+Lookup = Callable[[str], "str | None"]
 """The raw value of a name in lower case, or None."""
 
 
@@ -26,37 +26,37 @@ class MacroError(Exception):
     """A sentence: what cannot be filled in, and why."""
 
 
-class VariesError(MacroError):
+class PerJobValueError(MacroError):
     """A function of something that differs from job to job."""
 
 
-def mark(name: str) -> str:
-    return f"{OPEN}{name}{CLOSE}"
+def placeholder(name: str) -> str:
+    return f"{PLACEHOLDER_OPEN}{name}{PLACEHOLDER_CLOSE}"
 
 
-def fill_marks(text: str, values: Mapping[str, str]) -> str:
+def fill_placeholders(text: str, values: Mapping[str, str]) -> str:
     """Put in the values that are known; other marks stay."""
-    return MARK.sub(lambda found: values.get(found.group(1), found.group()), text)
+    return PLACEHOLDER.sub(lambda found: values.get(found.group(1), found.group()), text)
 
 
-def expand(text: str, look_up: LookUp, environment: Mapping[str, str], depth: int = 0) -> str:
+def expand(text: str, lookup: Lookup, environment: Mapping[str, str], depth: int = 0) -> str:
     """Raises MacroError."""
-    if depth > _DEEPEST:
+    if depth > _MAX_DEPTH:
         raise MacroError("a macro refers to itself")
     made, at = [], 0
-    for start, end, function, inside in _macros(text):
+    for start, end, function, inside in _find_macros(text):
         made.append(text[at:start])
         if function == "$":
             made.append(text[start:end])  # $$(X) is filled in by HTCondor when the job is matched
         elif not function:
-            made.append(_plain(text[start:end], inside, look_up, environment, depth))
+            made.append(_expand_variable(text[start:end], inside, lookup, environment, depth))
         else:
-            made.append(_function(function, inside, look_up, environment, depth))
+            made.append(_expand_function(function, inside, lookup, environment, depth))
         at = end
     return "".join((*made, text[at:]))
 
 
-def names_in(text: str) -> set[str]:
+def referenced_names(text: str) -> set[str]:
     """Every name, in lower case, that a macro of this text may refer to."""
     found = {name.lower() for name in re.findall(r"\$[A-Za-z_]*\(\s*([A-Za-z0-9_.]+)", text)}
     return found | {
@@ -64,10 +64,10 @@ def names_in(text: str) -> set[str]:
     }
 
 
-def _macros(text: str) -> list[tuple[int, int, str, str]]:
+def _find_macros(text: str) -> list[tuple[int, int, str, str]]:
     found, at = [], 0
-    while start := _START.search(text, at):
-        end = _closing(text, start.end())
+    while start := _MACRO_START.search(text, at):
+        end = _find_closing(text, start.end())
         if end < 0:
             break
         found.append((start.start(), end + 1, start.group(1), text[start.end() : end]))
@@ -75,75 +75,75 @@ def _macros(text: str) -> list[tuple[int, int, str, str]]:
     return found
 
 
-def _closing(text: str, at: int) -> int:
+def _find_closing(text: str, start: int) -> int:
     depth = 1
-    for position in range(at, len(text)):
+    for position in range(start, len(text)):
         depth += {"(": 1, ")": -1}.get(text[position], 0)
         if not depth:
             return position
     return -1
 
 
-def _plain(whole: str, inside: str, look_up: LookUp, environment: Mapping[str, str], depth: int) -> str:
-    name, colon, default = inside.partition(":")
+def _expand_variable(macro: str, body: str, lookup: Lookup, environment: Mapping[str, str], depth: int) -> str:
+    name, colon, default = body.partition(":")
     if not _NAME.fullmatch(name):
-        return whole
+        return macro
     if name.upper() == "DOLLAR":
         return "$"
-    value = look_up(name.lower())
+    value = lookup(name.lower())
     if value is None or (not value and colon):
         value = default
-    return expand(value, look_up, environment, depth + 1)
+    return expand(value, lookup, environment, depth + 1)
 
 
-def _function(function: str, inside: str, look_up: LookUp, environment: Mapping[str, str], depth: int) -> str:
+def _expand_function(function: str, body: str, lookup: Lookup, environment: Mapping[str, str], depth: int) -> str:
     name = function.upper()
     if name == "ENV":
-        key, _, default = inside.partition(":")
-        return environment.get(key.strip(), expand(default, look_up, environment, depth + 1))
-    arguments = [part.strip() for part in inside.split(",")]
+        key, _, default = body.partition(":")
+        return environment.get(key.strip(), expand(default, lookup, environment, depth + 1))
+    arguments = [part.strip() for part in body.split(",")]
     if name == "CHOICE":
-        return _choice([_value(part, look_up, environment, depth) for part in arguments])
-    known = look_up(arguments[0].lower()) is not None
-    text = _value(arguments[0], look_up, environment, depth) if known or name != "SUBSTR" else ""
+        return _expand_choice([_expand_argument(part, lookup, environment, depth) for part in arguments])
+    known = lookup(arguments[0].lower()) is not None
+    text = _expand_argument(arguments[0], lookup, environment, depth) if known or name != "SUBSTR" else ""
     work = _FUNCTIONS.get(name)
     if work is None and not _FILE_FUNCTION.fullmatch(function):
         raise MacroError(f"${function}(…) is not understood")
-    if MARK.search(text):
-        raise VariesError(f"${function}({inside}) differs from job to job")
+    if PLACEHOLDER.search(text):
+        raise PerJobValueError(f"${function}({body}) differs from job to job")
     return work(text, arguments[1:]) if work else file_parts(text, function[1:].lower())
 
 
-def _value(argument: str, look_up: LookUp, environment: Mapping[str, str], depth: int) -> str:
+def _expand_argument(argument: str, lookup: Lookup, environment: Mapping[str, str], depth: int) -> str:
     """An argument is a name, or stands for itself."""
-    value = look_up(argument.lower()) if _NAME.fullmatch(argument) else None
-    return expand(argument if value is None else value, look_up, environment, depth + 1)
+    value = lookup(argument.lower()) if _NAME.fullmatch(argument) else None
+    return expand(argument if value is None else value, lookup, environment, depth + 1)
 
 
-def _choice(arguments: list[str]) -> str:
+def _expand_choice(arguments: list[str]) -> str:
     index, choices = arguments[0], arguments[1:]
-    if MARK.search(index):
-        raise VariesError("$CHOICE(…) differs from job to job")
+    if PLACEHOLDER.search(index):
+        raise PerJobValueError("$CHOICE(…) differs from job to job")
     if not index.isdecimal() or int(index) >= len(choices):
         raise MacroError(f"$CHOICE has no choice number {index!r}")
     return choices[int(index)]
 
 
-def _int(text: str, more: list[str]) -> str:
+def _format_int(text: str, arguments: list[str]) -> str:
     if not re.fullmatch(r"[+-]?\d{1,18}", text):
         raise MacroError(f"$INT({text}) is no plain whole number, and packtrain does not calculate")
-    form = more[0] if more else "%d"
+    form = arguments[0] if arguments else "%d"
     if not re.fullmatch(r"[^%]*%[-+ 0#]{0,3}\d{0,3}[dxXou][^%]*", form):
         raise MacroError(f"$INT has the format {form!r}, which is not understood")
     return form % int(text)
 
 
-def _substr(text: str, more: list[str]) -> str:
+def _substring(text: str, arguments: list[str]) -> str:
     """Start and, if given, length; both may be negative: from the end."""
-    if not 1 <= len(more) <= 2 or not all(re.fullmatch(r"-?\d{1,9}", part) for part in more):
+    if not 1 <= len(arguments) <= 2 or not all(re.fullmatch(r"-?\d{1,9}", part) for part in arguments):
         raise MacroError("$SUBSTR wants a start and perhaps a length")
-    start = int(more[0]) if int(more[0]) >= 0 else max(len(text) + int(more[0]), 0)
-    length = int(more[1]) if len(more) == 2 else len(text)
+    start = int(arguments[0]) if int(arguments[0]) >= 0 else max(len(text) + int(arguments[0]), 0)
+    length = int(arguments[1]) if len(arguments) == 2 else len(text)
     return text[start : start + length] if length >= 0 else text[start:length]
 
 
@@ -168,9 +168,9 @@ def file_parts(text: str, parts: str) -> str:
 
 
 _FUNCTIONS: dict[str, Callable[[str, list[str]], str]] = {
-    "INT": _int,
+    "INT": _format_int,
     "STRING": lambda text, more: text,
-    "SUBSTR": _substr,
+    "SUBSTR": _substring,
     "BASENAME": lambda text, more: file_parts(text, "nx"),
     "DIRNAME": lambda text, more: file_parts(text, "p"),
 }

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from packtrain.condor.submitfile.context import Around
+from packtrain.condor.submitfile.context import SubmitContext
 
 DEFAULT_VARIABLE = "Item"
 
@@ -21,7 +21,7 @@ class QueueError(Exception):
 
 
 @dataclass(frozen=True)
-class Queue:
+class QueueStatement:
     """`rows` is empty when there are no items; else each has a value for each variable."""
 
     count: int = 1
@@ -30,27 +30,29 @@ class Queue:
     line: int = 1
 
 
-def parse(text: str, line: int, around: Around, block: Callable[[str], list[str] | None]) -> Queue:
+def parse_queue(
+    text: str, line: int, context: SubmitContext, read_block: Callable[[str], list[str] | None]
+) -> QueueStatement:
     """`text` is what follows the word, macros filled in; `block` gives the lines up to a `)`. Raises QueueError."""
     found = _KEYWORD.search(text)
-    count, variables = _head(text[: found.start()] if found else text, bool(found))
+    count, variables = _parse_head(text[: found.start()] if found else text, bool(found))
     if not found:
-        return Queue(count, (), (), line)
+        return QueueStatement(count, (), (), line)
     keyword, rest = found.group(1).lower(), found.group(2).strip()
     names = variables or (DEFAULT_VARIABLE,)
-    chosen, rest = _slice(rest)
+    chosen, rest = _parse_slice(rest)
     if keyword == "matching":
-        rows = [(path, *[""] * (len(names) - 1)) for path in _matching(rest, around)]
+        rows = [(path, *[""] * (len(names) - 1)) for path in _match_paths(rest, context)]
     else:
-        entries = _entries(rest, keyword, around, block)
-        rows = [_split(entry, len(names)) for entry in entries]
+        entries = _read_entries(rest, keyword, context, read_block)
+        rows = [_split_entry(entry, len(names)) for entry in entries]
     rows = rows[chosen]
     if not rows:
         raise QueueError("queue names no items, so there is no job")
-    return Queue(count, names, tuple(rows), line)
+    return QueueStatement(count, names, tuple(rows), line)
 
 
-def _head(text: str, has_items: bool) -> tuple[int, tuple[str, ...]]:
+def _parse_head(text: str, has_items: bool) -> tuple[int, tuple[str, ...]]:
     words = [word for word in re.split(r"[\s,]+", text.strip()) if word]
     count = 1
     if words and words[0].isdecimal():
@@ -64,7 +66,7 @@ def _head(text: str, has_items: bool) -> tuple[int, tuple[str, ...]]:
     return count, tuple(words)
 
 
-def _slice(rest: str) -> tuple[slice, str]:
+def _parse_slice(rest: str) -> tuple[slice, str]:
     found = _SLICE.match(rest)
     if not found:
         return slice(None), rest
@@ -76,23 +78,25 @@ def _slice(rest: str) -> tuple[slice, str]:
     return chosen, rest[found.end() :].strip()
 
 
-def _matching(rest: str, around: Around) -> list[str]:
+def _match_paths(rest: str, context: SubmitContext) -> list[str]:
     kind = "any"
     found = _MATCH_KIND.match(rest)
     if found:
         kind, rest = found.group(1).lower(), rest[found.end() :]
     patterns = [word for word in re.split(r"[\s,]+", rest.strip().removeprefix("(").removesuffix(")")) if word]
-    paths = [path for pattern in patterns for path in around.matching(pattern, kind)]
+    paths = [path for pattern in patterns for path in context.match_paths(pattern, kind)]
     if not paths:
         raise QueueError(f"queue matching {rest.strip()[:80]}: nothing matches, so there is no job")
     return list(dict.fromkeys(paths))
 
 
-def _entries(rest: str, keyword: str, around: Around, block: Callable[[str], list[str] | None]) -> list[str]:
+def _read_entries(
+    rest: str, keyword: str, context: SubmitContext, read_block: Callable[[str], list[str] | None]
+) -> list[str]:
     if rest.startswith("("):
-        lines = _enclosed(rest[1:], block)
+        lines = _read_enclosed(rest[1:], read_block)
     elif keyword == "from":
-        lines = _of_file(rest, around)
+        lines = _read_item_file(rest, context)
     else:
         lines = [rest]
     kept = [line.strip() for line in lines if line.strip() and not line.strip().startswith("#")]
@@ -101,19 +105,19 @@ def _entries(rest: str, keyword: str, around: Around, block: Callable[[str], lis
     return [word for line in kept for word in re.split(r"[\s,]+", line) if word]
 
 
-def _enclosed(rest: str, block: Callable[[str], list[str] | None]) -> list[str]:
+def _read_enclosed(rest: str, read_block: Callable[[str], list[str] | None]) -> list[str]:
     inline, closed, behind = rest.rpartition(")")
     if closed:
         if behind.strip():
             raise QueueError(f"queue has {behind.strip()[:40]!r} behind its closing bracket")
         return [inline]
-    lines = block(")")
+    lines = read_block(")")
     if lines is None:
         raise QueueError("the list of `queue` has no closing bracket")
     return [rest, *lines]
 
 
-def _of_file(rest: str, around: Around) -> list[str]:
+def _read_item_file(rest: str, context: SubmitContext) -> list[str]:
     if rest.endswith("|"):
         raise QueueError(
             f"queue … from {rest[:60]} runs a program, which packtrain does not do; write what it prints into a file"
@@ -121,13 +125,13 @@ def _of_file(rest: str, around: Around) -> list[str]:
     if not rest:
         raise QueueError("queue … from wants a file, or a list in brackets")
     try:
-        return around.read(rest).split("\n")
+        return context.read_text(rest).split("\n")
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise QueueError(f"the items of `queue` cannot be read from {rest}: {reason}") from None
 
 
-def _split(entry: str, wanted: int) -> tuple[str, ...]:
+def _split_entry(entry: str, n_values: int) -> tuple[str, ...]:
     """Values stand between commas or blanks; the last one takes the rest of the line."""
-    parts = re.split(r"[,\s]\s*", entry, maxsplit=wanted - 1) if wanted > 1 else [entry]
-    return tuple(parts + [""] * (wanted - len(parts)))
+    parts = re.split(r"[,\s]\s*", entry, maxsplit=n_values - 1) if n_values > 1 else [entry]
+    return tuple(parts + [""] * (n_values - len(parts)))

@@ -6,7 +6,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterable
 
-from packtrain.condor.submitfile.macros import MARK
+from packtrain.condor.submitfile.macros import PLACEHOLDER
 
 _BLANK = " \t\r\n"
 
@@ -19,14 +19,14 @@ def split_arguments(text: str) -> list[str]:
     """Both of HTCondor's ways to write arguments. Raises QuotingError."""
     text = text.strip()
     if text.startswith('"'):
-        return _words(_unwrapped(text, "arguments"))
+        return _split_quoted(_unwrap_quotes(text, "arguments"))
     return [word.replace('\\"', '"') for word in text.split()]
 
 
 def split_environment(text: str) -> list[tuple[str, str]]:
     """Both of HTCondor's ways to write variables. Raises QuotingError."""
     text = text.strip()
-    parts = _words(_unwrapped(text, "environment")) if text.startswith('"') else text.split(";")
+    parts = _split_quoted(_unwrap_quotes(text, "environment")) if text.startswith('"') else text.split(";")
     found = []
     for part in parts:
         key, equals, value = part.strip().partition("=")
@@ -47,7 +47,7 @@ def split_list(text: str) -> list[str]:
 
 def split_remaps(text: str) -> list[tuple[str, str]]:
     """`"a = b; c = d"`; a backslash keeps = and ; as they are. Raises QuotingError."""
-    text = _unwrapped(text.strip(), "transfer_output_remaps") if text.strip().startswith('"') else text
+    text = _unwrap_quotes(text.strip(), "transfer_output_remaps") if text.strip().startswith('"') else text
     found = []
     for part in re.split(r"(?<!\\);", text):
         name, equals, target = re.sub(r"\\;", ";", part).partition("=")
@@ -58,7 +58,7 @@ def split_remaps(text: str) -> list[tuple[str, str]]:
     return found
 
 
-def unquoted(text: str) -> str:
+def unquote_classad(text: str) -> str:
     """The text of a ClassAd string, or the text as it is."""
     text = text.strip()
     if len(text) > 1 and text.startswith('"') and text.endswith('"'):
@@ -66,7 +66,7 @@ def unquoted(text: str) -> str:
     return text
 
 
-def _unwrapped(text: str, key: str) -> str:
+def _unwrap_quotes(text: str, key: str) -> str:
     """Inside of the double quotes, where two of them mean one."""
     inside = text[1:-1]
     if len(text) < 2 or not text.endswith('"') or '"' in inside.replace('""', ""):
@@ -74,7 +74,7 @@ def _unwrapped(text: str, key: str) -> str:
     return inside.replace('""', '"')
 
 
-def _words(text: str) -> list[str]:
+def _split_quoted(text: str) -> list[str]:
     """Blanks separate; single quotes keep together, two of them inside mean one."""
     words: list[str] = []
     current: str | None = None
@@ -96,20 +96,20 @@ def _words(text: str) -> list[str]:
     return words + ([] if current is None else [current])
 
 
-def shell_word(text: str, variable_of: Callable[[str], str], fields: Iterable[str]) -> str:
+def quote_for_shell(text: str, variable_name: Callable[[str], str], template_fields: Iterable[str]) -> str:
     """One word of a shell command. Marks become variables; `{field}` is kept from being filled in."""
     made, at = [], 0
-    for found in MARK.finditer(text):
-        made.append(_literal(text[at : found.start()], fields))
-        made.append(f'"${variable_of(found.group(1))}"')
+    for found in PLACEHOLDER.finditer(text):
+        made.append(_quote_literal(text[at : found.start()], template_fields))
+        made.append(f'"${variable_name(found.group(1))}"')
         at = found.end()
-    return "".join((*made, _literal(text[at:], fields))) or "''"
+    return "".join((*made, _quote_literal(text[at:], template_fields))) or "''"
 
 
-def _literal(text: str, fields: Iterable[str]) -> str:
+def _quote_literal(text: str, template_fields: Iterable[str]) -> str:
     if not text:
         return ""
     quoted = shlex.quote(text)
-    for name in fields:
+    for name in template_fields:
         quoted = quoted.replace(f"{{{name}}}", f"{{''{name}}}")
     return quoted

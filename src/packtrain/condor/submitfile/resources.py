@@ -6,143 +6,149 @@ import math
 import re
 
 from packtrain.condor.submitfile import commands, macros
-from packtrain.condor.submitfile.parsed_submit import Draft, Told
-from packtrain.condor.submitfile.quoting import unquoted
+from packtrain.condor.submitfile.parsed_submit import ParsedSubmit, WorkflowDraft
+from packtrain.condor.submitfile.quoting import unquote_classad
 from packtrain.spec.diagnostics import did_you_mean
 
 _DEFAULT_MEMORY_MB = 1024
 _QUANTITY = re.compile(r"(\d{1,12}(?:\.\d{1,6})?)\s*([KMGTP]?)(?:i?B)?", re.IGNORECASE)
 _POWERS = {"K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
 _UNITS = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
-_IMAGE_FILES = (".sif", ".sqsh")
-_UNIVERSES = ("", "vanilla", "container", "docker", "5")
+_IMAGE_SUFFIXES = (".sif", ".sqsh")
+_SUPPORTED_UNIVERSES = ("", "vanilla", "container", "docker", "5")
 
 
-def put_needs(told: Told, draft: Draft) -> None:
-    cpus = _whole(told, "request_cpus", 1) or 1
-    memory = _bytes(told, "request_memory", "M")
+def add_resources(submit: ParsedSubmit, draft: WorkflowDraft) -> None:
+    cpus = _parse_int(submit, "request_cpus", 1) or 1
+    memory = _parse_bytes(submit, "request_memory", "M")
     mb = _DEFAULT_MEMORY_MB if memory is None else max(memory >> 20, 1)
-    gpus = _whole(told, "request_gpus", 0)
-    place = told.place("request_cpus")
-    draft.put(("resources", "tasks"), 1, place)
-    draft.put(("resources", "cpusPerTask"), cpus, place)
-    draft.put(("resources", "memPerCpu"), math.ceil(mb / cpus), told.place("request_memory"))
-    draft.put(("resources", "gpus"), gpus, told.place("request_gpus"))
+    gpus = _parse_int(submit, "request_gpus", 0)
+    place = submit.position("request_cpus")
+    draft.set_value(("resources", "tasks"), 1, place)
+    draft.set_value(("resources", "cpusPerTask"), cpus, place)
+    draft.set_value(("resources", "memPerCpu"), math.ceil(mb / cpus), submit.position("request_memory"))
+    draft.set_value(("resources", "gpus"), gpus, submit.position("request_gpus"))
     if gpus:
-        _put_gpu(told, draft)
-    disk = _bytes(told, "request_disk", "K")
+        _add_gpu(submit, draft)
+    disk = _parse_bytes(submit, "request_disk", "K")
     if disk:
-        draft.put(("limits", "disk"), _shown(disk), told.place("request_disk"))
-    if told.has("max_retries"):
-        draft.put(("limits", "attempts"), _whole(told, "max_retries", 2) + 1, told.place("max_retries"))
+        draft.set_value(("limits", "disk"), _format_size(disk), submit.position("request_disk"))
+    if submit.has("max_retries"):
+        draft.set_value(
+            ("limits", "attempts"), _parse_int(submit, "max_retries", 2) + 1, submit.position("max_retries")
+        )
 
 
-def _put_gpu(told: Told, draft: Draft) -> None:
-    memory = _bytes(told, "gpus_minimum_memory", "M")
+def _add_gpu(submit: ParsedSubmit, draft: WorkflowDraft) -> None:
+    memory = _parse_bytes(submit, "gpus_minimum_memory", "M")
     if memory:
-        draft.put(("resources", "gpu", "minMemory"), memory >> 20, told.place("gpus_minimum_memory"))
+        draft.set_value(("resources", "gpu", "minMemory"), memory >> 20, submit.position("gpus_minimum_memory"))
     for key, name in (("gpus_minimum_capability", "minCapability"), ("gpus_minimum_runtime", "minCuda")):
-        if told.has(key):
-            draft.put(("resources", "gpu", name), told.fixed(key), told.place(key))
+        if submit.has(key):
+            draft.set_value(("resources", "gpu", name), submit.common_value(key), submit.position(key))
 
 
-def _whole(told: Told, key: str, default: int) -> int:
-    text = told.fixed(key)
+def _parse_int(submit: ParsedSubmit, key: str, default: int) -> int:
+    text = submit.common_value(key)
     if not text or re.fullmatch(r"\d{1,9}", text):
         return int(text or default)
-    told.error(key, f"{key} should be a whole number, but is {text[:60]!r}", "write the number itself")
+    submit.error(key, f"{key} should be a whole number, but is {text[:60]!r}", "write the number itself")
     return default
 
 
-def _bytes(told: Told, key: str, unit: str) -> int | None:
+def _parse_bytes(submit: ParsedSubmit, key: str, default_unit: str) -> int | None:
     """A size; a plain number is in kibibytes or mebibytes, as the key has it."""
-    text = told.fixed(key)
+    text = submit.common_value(key)
     if not text:
         return None
     found = _QUANTITY.fullmatch(text)
     if not found:
-        told.error(key, f"{key} should be a size such as 4GB, but is {text[:60]!r}", "write the size itself")
+        submit.error(key, f"{key} should be a size such as 4GB, but is {text[:60]!r}", "write the size itself")
         return None
     number, prefix = found.groups()
-    return int(float(number) * 1024 ** _POWERS[(prefix or unit).upper()])
+    return int(float(number) * 1024 ** _POWERS[(prefix or default_unit).upper()])
 
 
-def _shown(size: int) -> str | int:
+def _format_size(size: int) -> str | int:
     return next((f"{size // unit}{name}" for unit, name in _UNITS if size % unit == 0), size)
 
 
-def put_container(told: Told, draft: Draft) -> None:
-    universe = told.fixed("universe").lower()
-    if universe not in _UNIVERSES:
-        told.error("universe", f"the universe {universe} is not supported", "packtrain knows vanilla and container")
+def add_container(submit: ParsedSubmit, draft: WorkflowDraft) -> None:
+    universe = submit.common_value("universe").lower()
+    if universe not in _SUPPORTED_UNIVERSES:
+        submit.error("universe", f"the universe {universe} is not supported", "packtrain knows vanilla and container")
     for key in ("container_image", "docker_image", "+singularityimage"):
-        image = unquoted(told.fixed(key))
+        image = unquote_classad(submit.common_value(key))
         if image:
-            draft.put(
-                ("environment", "container", "image"), told.braces(key, _image(told, key, image)), told.place(key)
+            draft.set_value(
+                ("environment", "container", "image"),
+                submit.to_workflow_text(key, _resolve_image(submit, key, image)),
+                submit.position(key),
             )
             return
     if universe in ("container", "docker"):
-        told.error("universe", f"the universe {universe} needs an image", "add container_image = …")
+        submit.error("universe", f"the universe {universe} needs an image", "add container_image = …")
 
 
-def _image(told: Told, key: str, image: str) -> str:
+def _resolve_image(submit: ParsedSubmit, key: str, image: str) -> str:
     """An address, or a path; a name alone is one of Docker's only where the key says so."""
-    if "://" in image or image.startswith("/") or image.endswith(_IMAGE_FILES):
+    if "://" in image or image.startswith("/") or image.endswith(_IMAGE_SUFFIXES):
         return image
     if key == "docker_image":
         return f"docker://{image}"
-    if not told.around.exists(image):
-        told.error(
+    if not submit.context.exists(image):
+        submit.error(
             key, f"the image {image[:80]} is neither a file nor an address", "write for example docker://NAME:TAG"
         )
-    return str(told.around.where / image)
+    return str(submit.context.folder / image)
 
 
-def put_lines(told: Told, draft: Draft) -> None:
+def add_other_commands(submit: ParsedSubmit, draft: WorkflowDraft) -> None:
     """Everything that is not translated: passed on, or named."""
-    for name, setting in told.description.settings.items():
-        key = commands.canonical(name)
+    for name, setting in submit.description.commands.items():
+        key = commands.canonical_name(name)
         if key in commands.TRANSLATED:
             continue
-        refused = commands.REFUSED.get(key)
-        if refused is None and key.startswith(commands.REFUSED_PREFIXES):
+        refused = commands.REJECTED.get(key)
+        if refused is None and key.startswith(commands.REJECTED_PREFIXES):
             refused = ("packtrain runs programs in the pool itself", "use condor_submit")
         if refused:
-            told.error(key, f"{setting.key} is not supported: {refused[0]}", refused[1])
-        elif key in commands.LEFT_OUT:
-            told.warning(key, f"{setting.key} is left out: {commands.LEFT_OUT[key]}")
-        elif commands.is_passed(key):
-            _pass_on(told, draft, key, setting.key, setting.value)
+            submit.error(key, f"{setting.key} is not supported: {refused[0]}", refused[1])
+        elif key in commands.IGNORED:
+            submit.warning(key, f"{setting.key} is left out: {commands.IGNORED[key]}")
+        elif commands.is_passed_through(key):
+            _pass_through(submit, draft, key, setting.key, setting.value)
         else:
-            _name_unused(told, name, setting.key)
+            _warn_unused(submit, name, setting.key)
 
 
-def _pass_on(told: Told, draft: Draft, key: str, written: str, value: str) -> None:
+def _pass_through(submit: ParsedSubmit, draft: WorkflowDraft, key: str, written_key: str, value: str) -> None:
     try:
-        filled = told.jobs.native(value).strip()
-    except macros.VariesError:
-        told.error(key, f"{written} differs from job to job, which cannot be passed on", "make it the same for all")
+        filled = submit.job_table.to_condor_text(value).strip()
+    except macros.PerJobValueError:
+        submit.error(
+            key, f"{written_key} differs from job to job, which cannot be passed on", "make it the same for all"
+        )
     except macros.MacroError as error:
-        told.error(key, f"{written}: {error}")
+        submit.error(key, f"{written_key}: {error}")
     else:
-        if key in commands.PATHS and filled and not filled.startswith("/"):
-            filled = str(told.around.where / filled)  # HTCondor looks from the folder of the attempt
+        if key in commands.PATH_COMMANDS and filled and not filled.startswith("/"):
+            filled = str(submit.context.folder / filled)  # HTCondor looks from the folder of the attempt
         if "\n" in filled:
-            told.error(key, f"{written} has several lines, which cannot be passed on")
+            submit.error(key, f"{written_key} has several lines, which cannot be passed on")
         elif filled:
-            draft.put(("htcondor", written), filled, told.place(key))
+            draft.set_value(("htcondor", written_key), filled, submit.position(key))
 
 
-def _name_unused(told: Told, name: str, written: str) -> None:
+def _warn_unused(submit: ParsedSubmit, name: str, written_key: str) -> None:
     """A key that HTCondor does not know is a macro; if nothing uses it, it is more likely a typing error."""
-    used = set(told.description.asked)
-    for setting in told.description.settings.values():
-        used |= macros.names_in(setting.value)
+    used = set(submit.description.referenced_names)
+    for setting in submit.description.commands.values():
+        used |= macros.referenced_names(setting.value)
     if name not in used:
-        told.warning(name, f"nothing uses {written}", _hint(name))
+        submit.warning(name, f"nothing uses {written_key}", _spelling_hint(name))
 
 
-def _hint(name: str) -> str:
-    hint = did_you_mean(name, commands.KNOWN)
+def _spelling_hint(name: str) -> str:
+    hint = did_you_mean(name, commands.KNOWN_COMMANDS)
     return hint if "did you mean" in hint else "is it a typing error?"

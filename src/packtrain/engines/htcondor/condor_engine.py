@@ -9,293 +9,326 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from packtrain.engines.api import Amendment, Capabilities, Sighting, Ticket
+from packtrain.engines.api import AttemptUpdate, Capabilities, Overrides, SubmitRequest
 from packtrain.engines.htcondor import output_retrieval, shell_runner
-from packtrain.engines.htcondor.condor_client import Client, UnreachableError
-from packtrain.engines.htcondor.condor_queue import Queue
-from packtrain.engines.htcondor.input_transfer import for_worker, parcels, transfer_list
-from packtrain.engines.htcondor.job_tracker import REMOVED, Items, Known, Tracker, waiting
-from packtrain.engines.htcondor.log_reader import LogReader
+from packtrain.engines.htcondor.condor_client import CondorClient, ScheddUnreachableError
+from packtrain.engines.htcondor.condor_queue import CondorQueue
+from packtrain.engines.htcondor.input_transfer import collect_condor_inputs, job_for_worker, transfer_input_files
+from packtrain.engines.htcondor.job_tracker import REMOVE_REASON, ClusterItems, JobTracker, TrackedJob, waiting_progress
+from packtrain.engines.htcondor.log_reader import EventLogReader
 from packtrain.engines.htcondor.run_settings import RunSettings
-from packtrain.engines.htcondor.submit_description import Batch, carries_checkpoints, items_text, render
+from packtrain.engines.htcondor.submit_description import (
+    SubmitBatch,
+    has_condor_checkpoints,
+    render_items,
+    render_submit_description,
+)
 from packtrain.errors import FailedError
 from packtrain.plan import Plan, RunFolder, write_plan
 
 CAPABILITIES = Capabilities(
     name="htcondor",
-    containers=True,
+    supports_containers=True,
     cpus=1 << 20,
     memory_mb=1 << 40,
     gpus=1 << 20,
-    shares_folder=False,
-    pause_s=1.0,
-    many_sites=True,
+    has_shared_folder=False,
+    poll_interval_s=1.0,
+    has_multiple_sites=True,
 )
-_LOOK_S = 0.1  # how often the log's size is looked at while waiting
-_LEAST_WAIT_S = 0.25  # news of a thousand jobs come all the time; they are read together
-_TRY_AGAIN_S = 5.0
+_LOG_POLL_INTERVAL_S = 0.1  # how often the log's size is looked at while waiting
+_MIN_WAIT_S = 0.25  # news of a thousand jobs come all the time; they are read together
+_RETRY_INTERVAL_S = 5.0
 
-Act = Callable[[Sequence[str], str], None]
+QueueAction = Callable[[Sequence[str], str], None]
 
 
 class HtcondorEngine:
-    def __init__(self, plan: Plan, folder: RunFolder, client: Client | None = None) -> None:
+    def __init__(self, plan: Plan, folder: RunFolder, client: CondorClient | None = None) -> None:
         self.capabilities = CAPABILITIES
         self._plan, self._folder = plan, folder
         self._jobs = {job.id: job for job in plan.jobs}
-        self._client = client or Client()
-        self._reader = LogReader(folder.htcondor / "user.log")
-        self._tracker = Tracker(self._items, self._is_home)
-        self._queue = Queue(plan.run, len(plan.jobs), self._client)
-        self._followed: set[str] = set()
-        self._unsent: dict[str, Ticket] = {}
-        self._errands: list[tuple[Act, Sequence[str], str]] = []
-        self._try_again = 0.0
-        self._put_off: dict[str, str] = {}  # why what was asked for is not in the queue yet, as it was told
-        self._unwanted: set[str] = set()  # items of clusters, removed when they appear
-        self._news: list[Sighting] = []
+        self._client = client or CondorClient()
+        self._log_reader = EventLogReader(folder.htcondor / "event.log")
+        self._tracker = JobTracker(self._read_items, self._has_all_outputs)
+        self._queue = CondorQueue(plan.run, len(plan.jobs), self._client)
+        self._tracked_ids: set[str] = set()
+        self._pending_submits: dict[str, SubmitRequest] = {}
+        self._pending_actions: list[tuple[QueueAction, Sequence[str], str]] = []
+        self._retry_at = 0.0
+        self._deferred_reasons: dict[str, str] = {}  # why what was asked for is not in the queue yet, as it was told
+        self._to_remove: set[str] = set()  # items of clusters, removed when they appear
+        self._updates: list[AttemptUpdate] = []
 
     # What the supervisor asks for
 
-    def submit(self, tickets: Sequence[Ticket]) -> Mapping[str, str]:
-        self._news += self._read()
-        self._unsent.update({t.decision: t for t in tickets if t.decision not in self._tracker.by_decision})
-        self._followed.update(t.decision for t in tickets if not self._is_over(t.decision))
-        self._send()
-        known = self._tracker.by_decision
-        return {t.decision: known[t.decision].name for t in tickets if t.decision in known}
+    def submit(self, requests: Sequence[SubmitRequest]) -> Mapping[str, str]:
+        self._updates += self._read_log()
+        self._pending_submits.update(
+            {t.attempt_id: t for t in requests if t.attempt_id not in self._tracker.by_attempt_id}
+        )
+        self._tracked_ids.update(t.attempt_id for t in requests if not self._is_finished(t.attempt_id))
+        self._submit_pending()
+        known = self._tracker.by_attempt_id
+        return {t.attempt_id: known[t.attempt_id].native_id for t in requests if t.attempt_id in known}
 
-    def look(self, tickets: Sequence[Ticket]) -> Sequence[Sighting]:
-        self._news += self._read()
-        if any(ticket.decision not in self._tracker.by_decision for ticket in tickets):
-            self._find_in_queue()
-        known = [self._tracker.by_decision[t.decision] for t in tickets if t.decision in self._tracker.by_decision]
-        told = {one.decision for one in known}
-        self._news = [sighting for sighting in self._news if sighting.decision not in told]
-        self._followed.update(one.decision for one in known if not one.gone)
-        self._unwanted |= {one.decision for one in self._tracker.by_decision.values() if not (one.gone or one.starts)}
-        return [sighting for one in known for sighting in _story(one)]
+    def recover(self, requests: Sequence[SubmitRequest]) -> Sequence[AttemptUpdate]:
+        self._updates += self._read_log()
+        if any(ticket.attempt_id not in self._tracker.by_attempt_id for ticket in requests):
+            self._register_queued()
+        known = [
+            self._tracker.by_attempt_id[t.attempt_id] for t in requests if t.attempt_id in self._tracker.by_attempt_id
+        ]
+        told = {one.attempt_id for one in known}
+        self._updates = [sighting for sighting in self._updates if sighting.attempt_id not in told]
+        self._tracked_ids.update(one.attempt_id for one in known if not one.is_finished)
+        self._to_remove |= {
+            one.attempt_id for one in self._tracker.by_attempt_id.values() if not (one.is_finished or one.n_executions)
+        }
+        return [sighting for one in known for sighting in _all_updates(one)]
 
-    def cancel(self, decisions: Sequence[str]) -> None:
-        for decision in decisions:
-            ticket = self._unsent.pop(decision, None)
+    def cancel(self, attempt_ids: Sequence[str]) -> None:
+        for decision in attempt_ids:
+            ticket = self._pending_submits.pop(decision, None)
             if ticket:
-                self._unwanted.add(decision)  # the schedd may have taken it though its answer was lost
-                self._news.append(
-                    Sighting(decision, ticket.job.id, "gone", detail="it was cancelled before it started")
+                self._to_remove.add(decision)  # the schedd may have taken it though its answer was lost
+                self._updates.append(
+                    AttemptUpdate(decision, ticket.job.id, "gone", detail="it was cancelled before it started")
                 )
-        known = [self._tracker.by_decision[d] for d in decisions if d in self._tracker.by_decision]
-        self._remove([one for one in known if not one.gone])
+        known = [self._tracker.by_attempt_id[d] for d in attempt_ids if d in self._tracker.by_attempt_id]
+        self._remove_jobs([one for one in known if not one.is_finished])
 
-    def release(self, decisions: Sequence[str]) -> None:
-        known = [self._tracker.by_decision[d] for d in decisions if d in self._tracker.by_decision]
-        self._send_out(self._client.release, [one.name for one in known if one.held], "packtrain lets it try again")
+    def release(self, attempt_ids: Sequence[str]) -> None:
+        known = [self._tracker.by_attempt_id[d] for d in attempt_ids if d in self._tracker.by_attempt_id]
+        self._run_or_queue(
+            self._client.release, [one.native_id for one in known if one.is_held], "packtrain lets it try again"
+        )
 
-    def accept(self, tickets: Sequence[Ticket]) -> None:
-        for ticket in tickets:
-            output_retrieval.bring_home(ticket.job, self._folder.attempt(ticket.job.id, ticket.decision))
+    def commit_outputs(self, requests: Sequence[SubmitRequest]) -> None:
+        for ticket in requests:
+            output_retrieval.commit_outputs(ticket.job, self._folder.attempt_folder(ticket.job.id, ticket.attempt_id))
 
-    def poll(self) -> Sequence[Sighting]:
-        self._send()
-        self._run_errands()
-        seen = [*self._news, *self._read(), *self._from_queue()]
-        self._news = []
-        told = [sighting for sighting in seen if sighting.decision in self._followed]
-        self._followed -= {sighting.decision for sighting in told if sighting.status == "gone"}
-        self._drop_unwanted()
-        self._drop_surplus()
+    def poll(self) -> Sequence[AttemptUpdate]:
+        self._submit_pending()
+        self._run_pending_actions()
+        seen = [*self._updates, *self._read_log(), *self._poll_queue()]
+        self._updates = []
+        told = [sighting for sighting in seen if sighting.attempt_id in self._tracked_ids]
+        self._tracked_ids -= {sighting.attempt_id for sighting in told if sighting.status == "gone"}
+        self._remove_unwanted()
+        self._remove_redundant()
         return told
 
-    def wait(self, timeout: float) -> None:
-        end = time.monotonic() + timeout
-        time.sleep(min(timeout, _LEAST_WAIT_S))
-        while time.monotonic() < end and not self._reader.grown:
-            time.sleep(_LOOK_S)
+    def wait(self, timeout_s: float) -> None:
+        end = time.monotonic() + timeout_s
+        time.sleep(min(timeout_s, _MIN_WAIT_S))
+        while time.monotonic() < end and not self._log_reader.has_grown:
+            time.sleep(_LOG_POLL_INTERVAL_S)
 
     # Submitting
 
-    def _send(self) -> None:
+    def _submit_pending(self) -> None:
         """Everything that was asked for and is not known yet, as one cluster for each way in which attempts are
         amended. If the schedd gives no answer it may still have taken it: the queue, and the log for what has left it
         since, are asked before it is tried again."""
-        if not self._unsent or time.monotonic() < self._try_again:
+        if not self._pending_submits or time.monotonic() < self._retry_at:
             return
         try:
-            self._find_sent()
-            for alike in _alike(self._unsent.values()):
-                self._send_cluster(alike)
-        except UnreachableError as error:
-            self._try_again = time.monotonic() + _TRY_AGAIN_S
-            self._tell_put_off(str(error))
+            self._find_submitted()
+            for alike in _group_by_overrides(self._pending_submits.values()):
+                self._try_submit_cluster(alike)
+        except ScheddUnreachableError as error:
+            self._retry_at = time.monotonic() + _RETRY_INTERVAL_S
+            self._report_deferred(str(error))
 
-    def _find_sent(self) -> None:
-        self._find_in_queue()
-        self._news += self._read()
-        self._note_sent(decision for decision in list(self._unsent) if decision in self._tracker.by_decision)
+    def _find_submitted(self) -> None:
+        self._register_queued()
+        self._updates += self._read_log()
+        self._clear_submitted(
+            decision for decision in list(self._pending_submits) if decision in self._tracker.by_attempt_id
+        )
 
-    def _send_cluster(self, tickets: Sequence[Ticket]) -> None:
+    def _try_submit_cluster(self, requests: Sequence[SubmitRequest]) -> None:
         try:
-            self._submit_cluster(tickets)
+            self._submit_cluster(requests)
         except FailedError as error:
-            self._find_sent()
-            refused = [ticket for ticket in tickets if ticket.decision in self._unsent]
-            self._news += [
-                Sighting(t.decision, t.job.id, "gone", kind=error.kind, detail=error.detail) for t in refused
+            self._find_submitted()
+            refused = [ticket for ticket in requests if ticket.attempt_id in self._pending_submits]
+            self._updates += [
+                AttemptUpdate(t.attempt_id, t.job.id, "gone", failure_kind=error.kind, detail=error.detail)
+                for t in refused
             ]
-        self._note_sent(ticket.decision for ticket in tickets)
+        self._clear_submitted(ticket.attempt_id for ticket in requests)
 
-    def _note_sent(self, decisions: Iterable[str]) -> None:
+    def _clear_submitted(self, attempt_ids: Iterable[str]) -> None:
         """They wait for the schedd no longer; whoever was told so hears that."""
-        for decision in decisions:
-            ticket = self._unsent.pop(decision, None)
-            if ticket and self._put_off.pop(decision, ""):
-                self._news.append(_waits(ticket, ""))
+        for decision in attempt_ids:
+            ticket = self._pending_submits.pop(decision, None)
+            if ticket and self._deferred_reasons.pop(decision, ""):
+                self._updates.append(_waiting_update(ticket, ""))
 
-    def _tell_put_off(self, reason: str) -> None:
-        fresh = [ticket for decision, ticket in self._unsent.items() if self._put_off.get(decision) != reason]
-        self._put_off.update({ticket.decision: reason for ticket in fresh})
-        self._news += [_waits(ticket, reason) for ticket in fresh]
+    def _report_deferred(self, reason: str) -> None:
+        fresh = [
+            ticket
+            for decision, ticket in self._pending_submits.items()
+            if self._deferred_reasons.get(decision) != reason
+        ]
+        self._deferred_reasons.update({ticket.attempt_id: reason for ticket in fresh})
+        self._updates += [_waiting_update(ticket, reason) for ticket in fresh]
 
-    def _submit_cluster(self, tickets: Sequence[Ticket]) -> None:
-        batch = self._batch(tickets)
-        sent = parcels(self._plan)
-        for ticket in tickets:
-            attempt = self._folder.attempt(ticket.job.id, ticket.decision)
+    def _submit_cluster(self, requests: Sequence[SubmitRequest]) -> None:
+        batch = self._make_batch(requests)
+        sent = collect_condor_inputs(self._plan)
+        for ticket in requests:
+            attempt = self._folder.attempt_folder(ticket.job.id, ticket.attempt_id)
             attempt.root.mkdir(parents=True, exist_ok=True)
-            if carries_checkpoints(ticket.job):
+            if has_condor_checkpoints(ticket.job):
                 attempt.checkpoint.mkdir(exist_ok=True)
-            if ticket.amendment.agent_brings:
-                alone = replace(self._plan, jobs=(for_worker(ticket.job, sent),), htcondor=(), slurm=())
+            if ticket.overrides.fetch_with_agent:
+                alone = replace(self._plan, jobs=(job_for_worker(ticket.job, sent),), htcondor=(), slurm=())
                 write_plan(alone, attempt.plan)
-        first = tickets[0].decision
-        description, items = self._path(f"{first}.sub"), self._path(f"{first}.items")
-        items.write_text(items_text(batch), encoding="utf-8")
-        settings = RunSettings.read(self._path("settings.json"))
-        settings = replace(settings, disk_mb=math.ceil(settings.disk_mb * tickets[0].amendment.disk))
-        description.write_text(render(batch, self._folder, items, settings), encoding="utf-8")
+        first = requests[0].attempt_id
+        description, items = self._htcondor_path(f"{first}.sub"), self._htcondor_path(f"{first}.items")
+        items.write_text(render_items(batch), encoding="utf-8")
+        settings = RunSettings.read(self._htcondor_path("settings.json"))
+        settings = replace(settings, disk_mb=math.ceil(settings.disk_mb * requests[0].overrides.disk_factor))
+        description.write_text(render_submit_description(batch, self._folder, items, settings), encoding="utf-8")
         cluster = self._client.submit(description.read_text(encoding="utf-8"))
-        self._tracker.add_cluster(cluster, [(t.job.id, t.decision) for t in tickets], materialized=len(tickets) == 1)
+        self._tracker.add_cluster(
+            cluster, [(t.job.id, t.attempt_id) for t in requests], is_materialized=len(requests) == 1
+        )
 
-    def _batch(self, tickets: Sequence[Ticket]) -> Batch:
-        sent, native = parcels(self._plan), self._path("native")
+    def _make_batch(self, requests: Sequence[SubmitRequest]) -> SubmitBatch:
+        sent, native = collect_condor_inputs(self._plan), self._htcondor_path("native")
         inputs = {
-            t.decision: (
-                *transfer_list(t.job, sent, native),
-                *output_retrieval.earlier_checkpoint(t, self._folder),
-                *shell_runner.scripts(self._folder, t.job.id),
+            t.attempt_id: (
+                *transfer_input_files(t.job, sent, native),
+                *output_retrieval.previous_checkpoint(t, self._folder),
+                *shell_runner.script_inputs(self._folder, t.job.id),
             )
-            for t in tickets
+            for t in requests
         }
         has_secrets = self._folder.secrets.is_dir() and any(self._folder.secrets.iterdir())
-        attempts = [(ticket.job, ticket.decision) for ticket in tickets]
-        return Batch(self._plan.run, len(self._plan.jobs), attempts, inputs, has_secrets, tickets[0].amendment)
+        attempts = [(ticket.job, ticket.attempt_id) for ticket in requests]
+        return SubmitBatch(self._plan.run, len(self._plan.jobs), attempts, inputs, has_secrets, requests[0].overrides)
 
-    def _path(self, name: str) -> Path:
+    def _htcondor_path(self, name: str) -> Path:
         return self._folder.htcondor / name
 
-    def _items(self, first: str) -> Items:
+    def _read_items(self, first_attempt_id: str) -> ClusterItems:
         """What a saved submission was about. Its name comes from a log that others could write."""
         try:
-            text = self._path(f"{Path(first).name}.items").read_text(encoding="utf-8")
+            text = self._htcondor_path(f"{Path(first_attempt_id).name}.items").read_text(encoding="utf-8")
         except OSError:
             return ()
         return [(words[0], words[1]) for line in text.splitlines() if len(words := line.split(maxsplit=2)) >= 2]
 
-    def _find_in_queue(self) -> None:
-        for cluster, decision in self._queue.clusters():
-            self._tracker.add_cluster(cluster, self._items(decision))
+    def _register_queued(self) -> None:
+        for cluster, decision in self._queue.list_clusters():
+            self._tracker.add_cluster(cluster, self._read_items(decision))
 
     # Following
 
-    def _read(self) -> list[Sighting]:
-        return [sighting for record in self._reader.read() for sighting in self._tracker.take(record)]
+    def _read_log(self) -> list[AttemptUpdate]:
+        return [sighting for record in self._log_reader.read() for sighting in self._tracker.apply(record)]
 
-    def _is_home(self, job: str, decision: str) -> bool:
-        planned = self._jobs.get(job)
-        return planned is not None and output_retrieval.is_home(planned, self._folder.attempt(job, decision))
+    def _has_all_outputs(self, job_id: str, attempt_id: str) -> bool:
+        planned = self._jobs.get(job_id)
+        return planned is not None and output_retrieval.has_all_outputs(
+            planned, self._folder.attempt_folder(job_id, attempt_id)
+        )
 
-    def _drop_surplus(self) -> None:
-        names, self._tracker.surplus = self._tracker.surplus, []
-        self._send_out(self._client.remove, names, REMOVED)
+    def _remove_redundant(self) -> None:
+        names, self._tracker.redundant_jobs = self._tracker.redundant_jobs, []
+        self._run_or_queue(self._client.remove, names, REMOVE_REASON)
 
-    def _drop_unwanted(self) -> None:
+    def _remove_unwanted(self) -> None:
         """An item of a cluster cannot be taken out of it: one that nobody wants is removed when it appears, or with its
         cluster when no other is left. Only the one who follows the others may do so: views look, but never poll."""
-        self._unwanted -= self._followed
-        known = [one for d in sorted(self._unwanted) if (one := self._tracker.by_decision.get(d))]
-        whole = self._wholly(known)
-        ready = [one for one in known if one.materialized or one.native[0] in whole]
-        self._unwanted -= {one.decision for one in ready}
-        names = {str(one.native[0]) if one.native[0] in whole else one.name: None for one in ready}
-        self._send_out(self._client.remove, list(names), REMOVED)
+        self._to_remove -= self._tracked_ids
+        known = [one for d in sorted(self._to_remove) if (one := self._tracker.by_attempt_id.get(d))]
+        whole = self._clusters_without_others(known)
+        ready = [one for one in known if one.is_materialized or one.cluster_proc[0] in whole]
+        self._to_remove -= {one.attempt_id for one in ready}
+        names = {str(one.cluster_proc[0]) if one.cluster_proc[0] in whole else one.native_id: None for one in ready}
+        self._run_or_queue(self._client.remove, list(names), REMOVE_REASON)
 
-    def _from_queue(self) -> list[Sighting]:
-        alive = [self._tracker.by_decision[d] for d in self._followed if d in self._tracker.by_decision]
-        seen = self._queue.glimpses(alive)
-        return seen + [self._tracker.end(one, *end) for one, end in self._queue.vanished(alive)]
+    def _poll_queue(self) -> list[AttemptUpdate]:
+        alive = [self._tracker.by_attempt_id[d] for d in self._tracked_ids if d in self._tracker.by_attempt_id]
+        seen = self._queue.poll_progress(alive)
+        return seen + [self._tracker.mark_finished(one, *end) for one, end in self._queue.find_vanished(alive)]
 
-    def _is_over(self, decision: str) -> bool:
-        known = self._tracker.by_decision.get(decision)
-        return known is not None and known.gone
+    def _is_finished(self, attempt_id: str) -> bool:
+        known = self._tracker.by_attempt_id.get(attempt_id)
+        return known is not None and known.is_finished
 
-    def _remove(self, known: Sequence[Known]) -> None:
+    def _remove_jobs(self, tracked_jobs: Sequence[TrackedJob]) -> None:
         """Whole clusters where nobody else is left in them, so that their other items never appear."""
-        for one in known:
-            self._rescue(one)
-        whole = self._wholly(known)
+        for one in tracked_jobs:
+            self._save_checkpoint(one)
+        whole = self._clusters_without_others(tracked_jobs)
         names = [str(cluster) for cluster in sorted(whole)]
-        for one in known:
-            if one.native[0] not in whole and one.materialized:
-                names.append(one.name)
-            elif one.native[0] not in whole:
-                self._news.append(self._tracker.end(one, "it was cancelled before it started"))
-                self._unwanted.add(one.decision)
-        self._send_out(self._client.remove, names, REMOVED)
+        for one in tracked_jobs:
+            if one.cluster_proc[0] not in whole and one.is_materialized:
+                names.append(one.native_id)
+            elif one.cluster_proc[0] not in whole:
+                self._updates.append(self._tracker.mark_finished(one, "it was cancelled before it started"))
+                self._to_remove.add(one.attempt_id)
+        self._run_or_queue(self._client.remove, names, REMOVE_REASON)
 
-    def _rescue(self, one: Known) -> None:
-        job = self._jobs.get(one.job)
-        if job and carries_checkpoints(job) and one.starts:
-            place = output_retrieval.spooled(self._client.param("SPOOL"), *one.native)
-            output_retrieval.rescue_checkpoint(job, self._folder.attempt(one.job, one.decision), place)
+    def _save_checkpoint(self, tracked: TrackedJob) -> None:
+        job = self._jobs.get(tracked.job_id)
+        if job and has_condor_checkpoints(job) and tracked.n_executions:
+            place = output_retrieval.job_spool_dir(self._client.get_param("SPOOL"), *tracked.cluster_proc)
+            output_retrieval.save_spooled_checkpoint(
+                job, self._folder.attempt_folder(tracked.job_id, tracked.attempt_id), place
+            )
 
-    def _wholly(self, unwanted: Sequence[Known]) -> set[int]:
+    def _clusters_without_others(self, tracked_jobs: Sequence[TrackedJob]) -> set[int]:
         """The clusters in which nobody else is left."""
-        names = {one.decision for one in unwanted}
-        return {cluster for cluster in {one.native[0] for one in unwanted} if self._tracker.living(cluster) <= names}
+        names = {one.attempt_id for one in tracked_jobs}
+        return {
+            cluster
+            for cluster in {one.cluster_proc[0] for one in tracked_jobs}
+            if self._tracker.unfinished_attempts(cluster) <= names
+        }
 
-    def _send_out(self, act: Act, names: Sequence[str], reason: str) -> None:
+    def _run_or_queue(self, action: QueueAction, names: Sequence[str], reason: str) -> None:
         """Acts on jobs; if the schedd gives no answer, until it does. All of them can be repeated."""
         if names:
-            self._errands.append((act, names, reason))
-            self._run_errands()
+            self._pending_actions.append((action, names, reason))
+            self._run_pending_actions()
 
-    def _run_errands(self) -> None:
+    def _run_pending_actions(self) -> None:
         """One that fails goes to the end of the line: it may be the one thing that the schedd never does."""
-        while self._errands and time.monotonic() >= self._try_again:
-            act, names, reason = errand = self._errands.pop(0)
+        while self._pending_actions and time.monotonic() >= self._retry_at:
+            act, names, reason = errand = self._pending_actions.pop(0)
             try:
                 act(names, reason)
-            except UnreachableError:
-                self._errands.append(errand)
-                self._try_again = time.monotonic() + _TRY_AGAIN_S
+            except ScheddUnreachableError:
+                self._pending_actions.append(errand)
+                self._retry_at = time.monotonic() + _RETRY_INTERVAL_S
                 return
 
 
-def _alike(tickets: Iterable[Ticket]) -> Iterable[list[Ticket]]:
+def _group_by_overrides(requests: Iterable[SubmitRequest]) -> Iterable[list[SubmitRequest]]:
     """Those whose attempts get the same: they can share a description."""
-    found: dict[Amendment, list[Ticket]] = {}
-    for ticket in tickets:
-        found.setdefault(ticket.amendment, []).append(ticket)
+    found: dict[Overrides, list[SubmitRequest]] = {}
+    for ticket in requests:
+        found.setdefault(ticket.overrides, []).append(ticket)
     return found.values()
 
 
-def _waits(ticket: Ticket, reason: str) -> Sighting:
-    glimpse = waiting(ticket.decision, f"{reason}; this is tried again" if reason else "")
-    return Sighting(ticket.decision, ticket.job.id, "queued", glimpse=glimpse)
+def _waiting_update(request: SubmitRequest, reason: str) -> AttemptUpdate:
+    glimpse = waiting_progress(request.attempt_id, f"{reason}; this is tried again" if reason else "")
+    return AttemptUpdate(request.attempt_id, request.job.id, "queued", progress=glimpse)
 
 
-def _story(one: Known) -> list[Sighting]:
+def _all_updates(tracked: TrackedJob) -> list[AttemptUpdate]:
     """All that happened to it, and how it stands."""
-    if one.gone:
-        return list(one.history)
-    return [*one.history, Sighting(one.decision, one.job, one.status, one.name, one.site)]
+    if tracked.is_finished:
+        return list(tracked.updates)
+    return [
+        *tracked.updates,
+        AttemptUpdate(tracked.attempt_id, tracked.job_id, tracked.status, tracked.native_id, tracked.site),
+    ]

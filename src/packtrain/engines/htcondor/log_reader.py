@@ -5,43 +5,43 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from packtrain.condor.eventlog.job_event import Raw, Record
-from packtrain.condor.eventlog.text_format import TextReader
-from packtrain.condor.eventlog.timestamps import Clock
+from packtrain.condor.eventlog.job_event import EventTuple, JobEvent
+from packtrain.condor.eventlog.text_format import TextLogParser
+from packtrain.condor.eventlog.timestamps import TimestampParser
 
 
-class LogReader:
+class EventLogReader:
     """Gives each record once; an unfinished one waits for its end."""
 
     def __init__(self, path: Path) -> None:
-        self.path, self._taken = path, 0  # how many bytes of it
-        self._reader = TextReader(Clock(time.time()))
+        self.path, self._bytes_read = path, 0  # how many bytes of it
+        self._parser = TextLogParser(TimestampParser(time.time()))
 
     @property
-    def grown(self) -> bool:
+    def has_grown(self) -> bool:
         try:
-            return self.path.stat().st_size > self._reader.offset
+            return self.path.stat().st_size > self._parser.offset
         except OSError:
             return False
 
-    def read(self) -> list[Record]:
+    def read(self) -> list[JobEvent]:
         try:
             with open(self.path, "rb") as file:
-                file.seek(self._taken)
+                file.seek(self._bytes_read)
                 data = file.read()
         except OSError:
             return []
-        self._taken += len(data)
-        found = self._reader.feed(data)
-        self._reader.broken.clear()
-        return _made(found)
+        self._bytes_read += len(data)
+        found = self._parser.feed(data)
+        self._parser.unreadable.clear()
+        return _to_job_events(found)
 
 
-def records(data: bytes, offset: int = 0) -> list[Record]:
+def parse_events(data: bytes, offset: int = 0) -> list[JobEvent]:
     """The records of whole log text that begins at `offset`."""
-    reader = TextReader(Clock(time.time()), offset)
-    return _made(reader.feed(data) + reader.end())
+    reader = TextLogParser(TimestampParser(time.time()), offset)
+    return _to_job_events(reader.feed(data) + reader.finish())
 
 
-def _made(raws: list[Raw]) -> list[Record]:
-    return [Record(*raw) for raw in raws]
+def _to_job_events(event_tuples: list[EventTuple]) -> list[JobEvent]:
+    return [JobEvent(*raw) for raw in event_tuples]

@@ -16,47 +16,49 @@ from pathlib import Path, PurePosixPath
 
 from packtrain import __version__
 from packtrain.engines.bundle import write_launcher
-from packtrain.engines.htcondor.container import image_of
-from packtrain.engines.htcondor.input_transfer import NATIVE, PLUGIN, for_worker, is_local, parcels
+from packtrain.engines.htcondor.container import job_image
+from packtrain.engines.htcondor.input_transfer import CONDOR, PLUGIN, collect_condor_inputs, is_local, job_for_worker
 from packtrain.events import Failure
-from packtrain.plan import Expect, Input, Job, Plan, Run, RunFolder
-from packtrain.plan.local_inputs import SCHEME
-from packtrain.spec.diagnostics import ERROR, WARNING, Origin, Problem
+from packtrain.plan import ExpectedOutput, Input, Job, Plan, RunAction, RunFolder
+from packtrain.plan.local_inputs import LOCAL_INPUT_SCHEME
+from packtrain.spec.diagnostics import ERROR, WARNING, Diagnostic, SourceMap
 
-_NO_PYTHON = 50  # the launcher's exit code
-_PATIENCE_S = 120
-_BODY = Path(__file__).with_name("shell_runner.sh")
-_KEYS = ("environment", "container", "image")
+_NO_PYTHON_EXIT_CODE = 50  # the launcher's exit code
+_PROBE_TIMEOUT_S = 120
+_SCRIPT_BODY_PATH = Path(__file__).with_name("shell_runner.sh")
+_IMAGE_KEYS = ("environment", "container", "image")
 
 
 @dataclass(frozen=True)
-class Choice:
+class RunnerChoice:
     """`plan` is as it was, unless the jobs go without the agent."""
 
     plan: Plan
-    bare: bool = False
-    problems: tuple[Problem, ...] = ()
+    without_agent: bool = False
+    problems: tuple[Diagnostic, ...] = ()
 
 
-def choose(plan: Plan, origin: Origin | None) -> Choice:
+def choose_runner(plan: Plan, origin: SourceMap | None) -> RunnerChoice:
     """Whether the jobs have to do without the agent, and the sentence that says so."""
-    image = image_of(plan.jobs[0])
+    image = job_image(plan.jobs[0])
     if not lacks_python(image):
-        return Choice(plan)
+        return RunnerChoice(plan)
     said = f"the image {image} has no Python 3.9 or newer, so packtrain's agent cannot run in it"
-    reason = next(_reasons(plan.jobs[0]), "")
+    reason = next(_reasons_agent_needed(plan.jobs[0]), "")
     if reason:
-        return Choice(plan, False, (_problem(ERROR, f"{said}, and {reason}", "use an image with Python", origin),))
+        return RunnerChoice(
+            plan, False, (_make_problem(ERROR, f"{said}, and {reason}", "use an image with Python", origin),)
+        )
     message = (
         f"{said}: HTCondor's own plugins fetch what has an address, and of outputs only that they exist is checked"
     )
-    return Choice(_by_plugin(plan), True, (_problem(WARNING, message, "", origin),))
+    return RunnerChoice(_use_plugin_transfer(plan), True, (_make_problem(WARNING, message, "", origin),))
 
 
-def _problem(severity: str, message: str, hint: str, origin: Origin | None) -> Problem:
-    where = origin or Origin()
-    place = where.place(_KEYS)
-    return Problem(where.name, place.line, place.column, severity, message, hint)
+def _make_problem(severity: str, message: str, hint: str, origin: SourceMap | None) -> Diagnostic:
+    where = origin or SourceMap()
+    place = where.position(_IMAGE_KEYS)
+    return Diagnostic(where.filename, place.line, place.column, severity, message, hint)
 
 
 def lacks_python(image: str) -> bool:
@@ -70,25 +72,27 @@ def lacks_python(image: str) -> bool:
             launcher = Path(folder, "launch.sh")
             write_launcher(launcher)
             script = launcher.read_bytes()
-        done = subprocess.run(command, input=script, capture_output=True, timeout=_PATIENCE_S, check=False)
+        done = subprocess.run(command, input=script, capture_output=True, timeout=_PROBE_TIMEOUT_S, check=False)
     except (OSError, subprocess.SubprocessError):
         return False
-    return done.returncode == _NO_PYTHON
+    return done.returncode == _NO_PYTHON_EXIT_CODE
 
 
-def _by_plugin(plan: Plan) -> Plan:
-    def sent(source: Input) -> Input:
-        return replace(source, delivery=NATIVE if is_local(source) else PLUGIN)
+def _use_plugin_transfer(plan: Plan) -> Plan:
+    def with_transfer_method(source: Input) -> Input:
+        return replace(source, transfer=CONDOR if is_local(source) else PLUGIN)
 
-    jobs = tuple(replace(job, inputs=tuple(map(sent, job.inputs))) for job in plan.jobs)
-    return replace(plan, jobs=jobs, recovery=replace(plan.recovery, switch_delivery=False))  # no agent could take over
+    jobs = tuple(replace(job, inputs=tuple(map(with_transfer_method, job.inputs))) for job in plan.jobs)
+    return replace(
+        plan, jobs=jobs, recovery=replace(plan.recovery, fallback_to_agent=False)
+    )  # no agent could take over
 
 
-def _reasons(job: Job) -> Iterator[str]:
+def _reasons_agent_needed(job: Job) -> Iterator[str]:
     """What only the agent can do."""
     step = job.steps[0]
     plain = not (step.condition or step.catch or step.finally_)
-    if len(job.steps) != 1 or not plain or not isinstance(step.action, Run) or step.action.resources.tasks != 1:
+    if len(job.steps) != 1 or not plain or not isinstance(step.action, RunAction) or step.action.resources.tasks != 1:
         yield "the job has more than one plain step"
     if any(source.unpack != "never" for source in job.inputs):
         yield "inputs have to be unpacked"
@@ -98,100 +102,107 @@ def _reasons(job: Job) -> Iterator[str]:
         yield "a folder of a server has to be fetched"
     if any(_needs_agent(expected) for expected in job.expect):
         yield "outputs have to be looked into"
-    if job.checkpoint or (job.output and not job.output.ref.url.startswith("file:")):
+    if job.checkpoint or (job.output and not job.output.location.url.startswith("file:")):
         yield "checkpoints or outputs have to be uploaded"
-    env = [*job.env, *(step.action.env if isinstance(step.action, Run) else ())]
+    env = [*job.env, *(step.action.env if isinstance(step.action, RunAction) else ())]
     if any(not isinstance(variable.value, str) for variable in env):
         yield "variables hold secrets"
 
 
-def _needs_agent(expected: Expect) -> bool:
+def _needs_agent(expected: ExpectedOutput) -> bool:
     plain = replace(expected, path="", min_bytes=1)
-    return plain != Expect("") or expected.min_bytes > 1
+    return plain != ExpectedOutput("") or expected.min_bytes > 1
 
 
 def write_scripts(plan: Plan, folder: RunFolder) -> None:
     """One beside each job's plan."""
-    sent = parcels(plan)
+    sent = collect_condor_inputs(plan)
     for job in plan.jobs:
-        script_of(folder, job.id).write_text(script(plan.run, for_worker(job, sent)), encoding="utf-8")
+        script_path(folder, job.id).write_text(render_script(plan.run, job_for_worker(job, sent)), encoding="utf-8")
 
 
-def script_of(folder: RunFolder, job: str) -> Path:
-    return folder.job(job) / "shell_runner.sh"
+def script_path(folder: RunFolder, job_id: str) -> Path:
+    return folder.job_folder(job_id) / "shell_runner.sh"
 
 
-def scripts(folder: RunFolder, job: str) -> tuple[str, ...]:
+def script_inputs(folder: RunFolder, job_id: str) -> tuple[str, ...]:
     """What HTCondor has to bring for it, if the job goes without the agent."""
-    path = script_of(folder, job)
+    path = script_path(folder, job_id)
     return (str(path),) if path.exists() else ()
 
 
-def script(run: str, job: Job) -> str:
+def render_script(run_id: str, job: Job) -> str:
     """For one job as its worker sees it."""
-    return "\n".join(["#!/bin/sh", *_settings(run, job), *_functions(job), _BODY.read_text(encoding="utf-8")])
+    return "\n".join(
+        [
+            "#!/bin/sh",
+            *_variable_lines(run_id, job),
+            *_function_lines(job),
+            _SCRIPT_BODY_PATH.read_text(encoding="utf-8"),
+        ]
+    )
 
 
-def _settings(run: str, job: Job) -> Iterator[str]:
+def _variable_lines(run_id: str, job: Job) -> Iterator[str]:
     action = job.steps[0].action
-    assert isinstance(action, Run)
-    variables = {"PACKTRAIN_RUN": run, "PACKTRAIN_JOB": job.id}
+    assert isinstance(action, RunAction)
+    variables = {"PACKTRAIN_RUN": run_id, "PACKTRAIN_JOB": job.id}
     variables |= {f"PACKTRAIN_POINT_{point.key.upper()}": str(point.value) for point in job.point}
     variables |= {variable.key: str(variable.value) for variable in (*job.env, *action.env)}
     yield from (f"export {key}={shlex.quote(value)}" for key, value in variables.items())
     lines = "\n".join(filter(None, (job.environment.setup, action.command)))
     own = {"command": lines, "shell": action.shell, "step": job.steps[0].name.replace("/", "_"), "version": __version__}
     for kind, stage, detail in _FAILURES:
-        failure = Failure.of(kind, stage, detail)
+        failure = Failure.from_kind(kind, stage, detail)
         own |= {kind: json.dumps(failure.to_data()), f"{kind}_code": str(failure.exit_code)}
     yield from (f"{key}={shlex.quote(value)}" for key, value in own.items())
     yield f'work="$PWD/sandbox/{action.work_dir}"'
 
 
 _FAILURES = (
-    ("delivery_failed", "fetch", "an input is not where HTCondor should have put it, or could not be copied"),
+    ("transfer_failed", "fetch", "an input is not where HTCondor should have put it, or could not be copied"),
     ("step_failed", "steps", "the program ended with exit code %d"),
     ("output_missing", "check", "an expected output is missing"),
     ("output_empty", "check", "an expected output is empty"),
 )
 
 
-def _functions(job: Job) -> Iterator[str]:
+def _function_lines(job: Job) -> Iterator[str]:
     action = job.steps[0].action
-    assert isinstance(action, Run)
-    yield _function("take_inputs", _takes(job))
-    yield _function("collect", _brings(action))
-    yield _function("keep_words", _words(action, job.steps[0].name.replace("/", "_")))
-    yield _function("check", (f"must {_pattern(e.path)} {e.min_bytes}" for e in job.expect))
+    assert isinstance(action, RunAction)
+    yield _shell_function("take_inputs", _input_commands(job))
+    yield _shell_function("collect", _collect_commands(action))
+    yield _shell_function("keep_words", _stdio_copy_commands(action, job.steps[0].name.replace("/", "_")))
+    yield _shell_function("check", (f"must {_output_pattern(e.path)} {e.min_bytes}" for e in job.expect))
 
 
-def _pattern(path: str) -> str:
+def _output_pattern(path: str) -> str:
     """Its marks for any names stay marks, all else is meant literally: blanks, too."""
     literal = "".join(mark if mark in "*?[!]" else shlex.quote(mark) for mark in path)
     return f'"$box/output"/{literal}'
 
 
-def _function(name: str, lines: Iterator[str]) -> str:
+def _shell_function(name: str, lines: Iterator[str]) -> str:
     return "\n".join([f"{name}() {{", "    :", *(f"    {line}" for line in lines), "}"])
 
 
-def _takes(job: Job) -> Iterator[str]:
+def _input_commands(job: Job) -> Iterator[str]:
     for source in job.inputs:
         if source.prefix:
-            yield f"take {_quoted(source.prefix.url)} {_in_box(source.folder)}"
-        for item in source.items:
-            yield f"take {_quoted(item.sources[0].url)} {_in_box(f'{source.folder}/{item.name}')}"
+            yield f"take {_input_path(source.prefix.url)} {_sandbox_path(source.folder)}"
+        for item in source.files:
+            yield f"take {_input_path(item.locations[0].url)} {_sandbox_path(f'{source.folder}/{item.name}')}"
 
 
-def _quoted(url: str) -> str:
-    return '"$here"/' + shlex.quote(url.removeprefix(SCHEME))
+def _input_path(url: str) -> str:
+    return '"$here"/' + shlex.quote(url.removeprefix(LOCAL_INPUT_SCHEME))
 
 
-def _in_box(path: str) -> str:
+def _sandbox_path(path: str) -> str:
     return '"$box"/' + shlex.quote(path)
 
 
-def _brings(action: Run) -> Iterator[str]:
+def _collect_commands(action: RunAction) -> Iterator[str]:
     for wanted in action.collect:
         if wanted.path == "*":
             yield "bring_new"
@@ -201,7 +212,7 @@ def _brings(action: Run) -> Iterator[str]:
             yield f"bring {shlex.quote(wanted.path.rstrip('/'))} {shlex.quote(to)}"
 
 
-def _words(action: Run, step: str) -> Iterator[str]:
+def _stdio_copy_commands(action: RunAction, step: str) -> Iterator[str]:
     for name, kind in ((action.stdout, "out"), (action.stderr, "err")):
         if name:
             target = f'"$box/output"/{shlex.quote(name)}'

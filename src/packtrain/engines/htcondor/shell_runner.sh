@@ -2,7 +2,7 @@
 here=$PWD
 decision=manual
 while [ $# -gt 0 ]; do
-    if [ "$1" = --decision ]; then decision=$2; fi
+    if [ "$1" = --attempt-id ]; then decision=$2; fi
     shift
 done
 
@@ -22,19 +22,19 @@ box=$here/sandbox
 export STORAGE_PATH="$box" PACKTRAIN_OUTPUT="$box/output" DEEPSQUARE_OUTPUT="$box/output"
 export PACKTRAIN_INPUT="$box/input" DEEPSQUARE_INPUT="$box/input" PACKTRAIN_INPUTS="$box/inputs" PACKTRAIN_TMP="$box/tmp"
 mkdir -p "$box/output" "$box/input" "$box/inputs" "$box/tmp" "$work" "$here/logs"
-event attempt.started "{\"decision\": \"$decision\", \"host\": \"$(uname -n)\", \"pid\": $$, \"site\": \"\", \"version\": \"$version\", \"python\": \"\"}"
+event agent.started "{\"decision\": \"$decision\", \"host\": \"$(uname -n)\", \"pid\": $$, \"site\": \"\", \"version\": \"$version\", \"python\": \"\"}"
 
 failure=null
 take() { # a file or a folder that HTCondor brought, to where the job expects it
     mkdir -p "${2%/*}"
-    if [ -d "$1" ]; then mkdir -p "$2" && cp -R "$1/." "$2/"; else cp "$1" "$2"; fi || failure=$delivery_failed
+    if [ -d "$1" ]; then mkdir -p "$2" && cp -R "$1/." "$2/"; else cp "$1" "$2"; fi || failure=$transfer_failed
 }
 at=$(now)
 started fetch
 take_inputs
 ended fetch "$at" "$failure"
 if [ "$failure" != null ]; then
-    event attempt.ended "{\"outcome\": \"failed\", \"exit_code\": $delivery_failed_code, \"failure\": $failure, \"outputs\": [], \"freed_bytes\": 0, \"seconds\": $(($(now) - begun))}"
+    event agent.ended "{\"outcome\": \"failed\", \"exit_code\": $delivery_failed_code, \"failure\": $failure, \"outputs\": [], \"freed_bytes\": 0, \"seconds\": $(($(now) - begun))}"
     rm -rf "$box"
     exit "$delivery_failed_code"
 fi
@@ -103,5 +103,5 @@ fi
 mkdir -p "$into"
 cp -R "$box/output/." "$into/"
 rm -rf "$box"
-event attempt.ended "{\"outcome\": \"$outcome\", \"exit_code\": $result, \"failure\": $failure, \"outputs\": [], \"freed_bytes\": 0, \"seconds\": $(($(now) - begun))}"
+event agent.ended "{\"outcome\": \"$outcome\", \"exit_code\": $result, \"failure\": $failure, \"outputs\": [], \"freed_bytes\": 0, \"seconds\": $(($(now) - begun))}"
 exit "$result"

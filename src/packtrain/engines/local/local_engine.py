@@ -14,187 +14,202 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from packtrain.engines.api import Sighting, Ticket
+from packtrain.engines.api import AttemptUpdate, SubmitRequest
 from packtrain.engines.local import claim_lock
-from packtrain.engines.local.resources import capabilities, depot_options, gpu_names, job_environment
-from packtrain.engines.local.slot_allocator import Share, Slots
+from packtrain.engines.local.resources import cache_options, capabilities, gpu_ids, job_environment
+from packtrain.engines.local.slot_allocator import SlotAllocation, SlotAllocator
 from packtrain.events import FAILURE_KINDS
 from packtrain.plan import AttemptFolder, RunFolder
 
 _ALREADY_CLAIMED = FAILURE_KINDS["already_claimed"].exit_code
 # After TERM the agent has the job's grace period for its steps and once more for the outputs.
-_MARGIN_S = 10.0
+_KILL_MARGIN_S = 10.0
 
 
 @dataclass
-class _Followed:
-    ticket: Ticket
-    attempt: AttemptFolder
-    share: Share | None = None  # None: queued
+class _TrackedAttempt:
+    request: SubmitRequest
+    folder: AttemptFolder
+    allocation: SlotAllocation | None = None  # None: queued
     process: subprocess.Popen[bytes] | None = None  # None: queued, or of an earlier process
-    started: bool = False
+    has_started: bool = False
     kill_at: float | None = None
-    trouble: str = ""  # why it could not be started
+    start_error: str = ""  # why it could not be started
 
     @property
-    def begun(self) -> bool:
+    def is_reportable(self) -> bool:
         """There is something to tell of it: it started, or was cancelled before."""
-        return self.started or self.kill_at is not None
+        return self.has_started or self.kill_at is not None
 
 
 class LocalEngine:
-    def __init__(self, folder: RunFolder, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(self, folder: RunFolder, user_env: Mapping[str, str] | None = None) -> None:
         self.capabilities = capabilities()
         self._folder = folder
-        self._environment = os.environ if environment is None else environment
-        self._slots = Slots(self.capabilities.cpus, self.capabilities.memory_mb, self.capabilities.gpus)
-        self._followed: dict[str, _Followed] = {}
+        self._user_env = os.environ if user_env is None else user_env
+        self._slots = SlotAllocator(self.capabilities.cpus, self.capabilities.memory_mb, self.capabilities.gpus)
+        self._tracked: dict[str, _TrackedAttempt] = {}
 
-    def submit(self, tickets: Sequence[Ticket]) -> Mapping[str, str]:
-        for ticket in tickets:
-            self._followed.setdefault(ticket.decision, _Followed(ticket, self._attempt(ticket)))
-        self._start_what_fits()
+    def submit(self, requests: Sequence[SubmitRequest]) -> Mapping[str, str]:
+        for ticket in requests:
+            self._tracked.setdefault(ticket.attempt_id, _TrackedAttempt(ticket, self._attempt_folder(ticket)))
+        self._start_queued()
         return {}
 
-    def look(self, tickets: Sequence[Ticket]) -> Sequence[Sighting]:
-        for ticket in tickets:
-            attempt = self._attempt(ticket)
-            if claim_lock.exists(attempt) and ticket.decision not in self._followed:
-                share = self._slots.take(ticket.job.resources)
-                self._followed[ticket.decision] = _Followed(ticket, attempt, share, started=True)
-        asked = [self._followed[t.decision] for t in tickets if t.decision in self._followed]
-        return self._sight_all(one for one in asked if one.begun)
+    def recover(self, requests: Sequence[SubmitRequest]) -> Sequence[AttemptUpdate]:
+        for ticket in requests:
+            attempt = self._attempt_folder(ticket)
+            if claim_lock.exists(attempt) and ticket.attempt_id not in self._tracked:
+                share = self._slots.allocate(ticket.job.resources)
+                self._tracked[ticket.attempt_id] = _TrackedAttempt(ticket, attempt, share, has_started=True)
+        asked = [self._tracked[t.attempt_id] for t in requests if t.attempt_id in self._tracked]
+        return self._poll_attempts(one for one in asked if one.is_reportable)
 
-    def cancel(self, decisions: Sequence[str]) -> None:
-        for decision in decisions:
-            one = self._followed.get(decision)
-            if one and one.started and one.kill_at is None:
-                one.kill_at = time.monotonic() + 2 * one.ticket.job.limits.grace_s + _MARGIN_S
-                self._signal(one, signal.SIGTERM)
-            elif one and not one.started:
+    def cancel(self, attempt_ids: Sequence[str]) -> None:
+        for decision in attempt_ids:
+            one = self._tracked.get(decision)
+            if one and one.has_started and one.kill_at is None:
+                one.kill_at = time.monotonic() + 2 * one.request.job.limits.grace_s + _KILL_MARGIN_S
+                self._send_signal(one, signal.SIGTERM)
+            elif one and not one.has_started:
                 one.kill_at = 0.0
 
-    def release(self, decisions: Sequence[str]) -> None:
+    def release(self, attempt_ids: Sequence[str]) -> None:
         """Nothing is ever held here."""
 
-    def accept(self, tickets: Sequence[Ticket]) -> None:
+    def commit_outputs(self, requests: Sequence[SubmitRequest]) -> None:
         """The agent itself put the outputs where they go."""
 
-    def poll(self) -> Sequence[Sighting]:
-        seen = self._sight_all(one for one in self._followed.values() if one.begun)
-        self._start_what_fits()
+    def poll(self) -> Sequence[AttemptUpdate]:
+        seen = self._poll_attempts(one for one in self._tracked.values() if one.is_reportable)
+        self._start_queued()
         return seen
 
-    def wait(self, timeout: float) -> None:
-        handles = [h for one in self._followed.values() if one.process and (h := _pidfd(one.process)) is not None]
+    def wait(self, timeout_s: float) -> None:
+        handles = [h for one in self._tracked.values() if one.process and (h := _open_pidfd(one.process)) is not None]
         try:
-            select.select(handles, [], [], timeout)
+            select.select(handles, [], [], timeout_s)
         finally:
             for handle in handles:
                 os.close(handle)
 
-    def _attempt(self, ticket: Ticket) -> AttemptFolder:
-        return self._folder.attempt(ticket.job.id, ticket.decision)
+    def _attempt_folder(self, request: SubmitRequest) -> AttemptFolder:
+        return self._folder.attempt_folder(request.job.id, request.attempt_id)
 
-    def _sight_all(self, followed: Iterable[_Followed]) -> list[Sighting]:
-        seen = [self._sight(one) for one in followed]
+    def _poll_attempts(self, attempts: Iterable[_TrackedAttempt]) -> list[AttemptUpdate]:
+        seen = [self._poll_attempt(one) for one in attempts]
         for sighting in seen:
             if sighting.status == "gone":
-                self._forget(sighting.decision)
+                self._untrack(sighting.attempt_id)
         return seen
 
-    def _sight(self, one: _Followed) -> Sighting:
-        say = _saying(one)
-        if not one.started:
+    def _poll_attempt(self, tracked: _TrackedAttempt) -> AttemptUpdate:
+        say = _update_factory(tracked)
+        if not tracked.has_started:
             return say("gone", detail="it was cancelled before it started")
-        if one.kill_at is not None and time.monotonic() > one.kill_at:
-            self._signal(one, signal.SIGKILL)
-        code = one.process.poll() if one.process else None
-        if code is not None and (code == _ALREADY_CLAIMED or claim_lock.holder(one.attempt)):
-            self._follow_holder(one)
+        if tracked.kill_at is not None and time.monotonic() > tracked.kill_at:
+            self._send_signal(tracked, signal.SIGKILL)
+        code = tracked.process.poll() if tracked.process else None
+        if code is not None and (code == _ALREADY_CLAIMED or claim_lock.holder_pid(tracked.folder)):
+            self._adopt_claim_holder(tracked)
             code = None
-        if claim_lock.is_held(one.attempt) or (one.process and code is None):
+        if claim_lock.is_held(tracked.folder) or (tracked.process and code is None):
             return say("running")
-        return say("gone", exit_code=code, detail=one.trouble or _farewell(code))
+        return say("gone", exit_code=code, detail=tracked.start_error or _exit_message(code))
 
-    def _follow_holder(self, one: _Followed) -> None:
+    def _adopt_claim_holder(self, tracked: _TrackedAttempt) -> None:
         """What we started came too late: an earlier process's agent has the claim, and a cancel is meant for it."""
-        one.process = None
-        if one.kill_at is not None:
-            self._signal(one, signal.SIGTERM)
+        tracked.process = None
+        if tracked.kill_at is not None:
+            self._send_signal(tracked, signal.SIGTERM)
 
-    def _forget(self, decision: str) -> None:
-        one = self._followed.pop(decision)
-        if one.share:
-            self._slots.give(one.share)
-        if one.attempt.sandbox.exists():
-            shutil.rmtree(one.attempt.sandbox, onerror=_insist)
+    def _untrack(self, attempt_id: str) -> None:
+        one = self._tracked.pop(attempt_id)
+        if one.allocation:
+            self._slots.release(one.allocation)
+        if one.folder.sandbox.exists():
+            shutil.rmtree(one.folder.sandbox, onerror=_force_remove)
 
-    def _start_what_fits(self) -> None:
+    def _start_queued(self) -> None:
         """First come, first served: a big job is not passed by small ones for ever."""
-        for one in self._followed.values():
-            if one.begun:
+        for one in self._tracked.values():
+            if one.is_reportable:
                 continue
-            one.share = self._slots.take(one.ticket.job.resources)
-            if one.share is None:
+            one.allocation = self._slots.allocate(one.request.job.resources)
+            if one.allocation is None:
                 return
-            one.started = True
+            one.has_started = True
             try:
-                self._start(one, one.share)
+                self._start(one, one.allocation)
             except OSError as error:  # a full disk, no more processes: the attempt's trouble, not the run's
-                one.trouble = f"the agent could not be started: {error}"
+                one.start_error = f"the agent could not be started: {error}"
 
-    def _start(self, one: _Followed, share: Share) -> None:
-        one.attempt.root.mkdir(parents=True, exist_ok=True)
-        with open(one.attempt.agent_log, "ab") as log:
-            one.process = subprocess.Popen(
-                self._command(one),
+    def _start(self, tracked: _TrackedAttempt, allocation: SlotAllocation) -> None:
+        tracked.folder.root.mkdir(parents=True, exist_ok=True)
+        with open(tracked.folder.agent_log, "ab") as log:
+            tracked.process = subprocess.Popen(
+                self._agent_command(tracked),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                cwd=one.attempt.root,
-                env=job_environment(self._environment, [gpu_names()[gpu] for gpu in share.gpus]),
+                cwd=tracked.folder.root,
+                env=job_environment(self._user_env, [gpu_ids()[gpu] for gpu in allocation.gpus]),
                 start_new_session=True,
             )
 
-    def _command(self, one: _Followed) -> list[str]:
-        plan = self._folder.job_plan(one.ticket.job.id)
-        where = ["--home", str(one.attempt.root), "--secrets", str(self._folder.secrets), "--site", "local"]
-        where += ["--keep", str(self._folder.job_kept(one.ticket.job.id)), *depot_options(self._environment)]
-        return ["/bin/sh", str(self._folder.launcher), str(plan), "--decision", one.ticket.decision, *where]
+    def _agent_command(self, tracked: _TrackedAttempt) -> list[str]:
+        plan = self._folder.job_plan(tracked.request.job.id)
+        where = [
+            "--attempt-folder",
+            str(tracked.folder.root),
+            "--secrets",
+            str(self._folder.secrets),
+            "--site",
+            "local",
+        ]
+        where += [
+            "--reuse-folder",
+            str(self._folder.job_reusable_inputs(tracked.request.job.id)),
+            *cache_options(self._user_env),
+        ]
+        return ["/bin/sh", str(self._folder.launcher), str(plan), "--attempt-id", tracked.request.attempt_id, *where]
 
     @staticmethod
-    def _signal(one: _Followed, number: signal.Signals) -> None:
-        pid = one.process.pid if one.process and one.process.poll() is None else claim_lock.holder(one.attempt)
+    def _send_signal(tracked: _TrackedAttempt, signum: signal.Signals) -> None:
+        pid = (
+            tracked.process.pid
+            if tracked.process and tracked.process.poll() is None
+            else claim_lock.holder_pid(tracked.folder)
+        )
         if pid is not None:
-            claim_lock.send(pid, number)
+            claim_lock.send_signal(pid, signum)
 
 
-def _saying(one: _Followed) -> Callable[..., Sighting]:
-    native = str(one.process.pid) if one.process else ""
+def _update_factory(tracked: _TrackedAttempt) -> Callable[..., AttemptUpdate]:
+    native = str(tracked.process.pid) if tracked.process else ""
 
-    def say(status: str, **more: Any) -> Sighting:
-        return Sighting(one.ticket.decision, one.ticket.job.id, status, native, "local", **more)
+    def make_update(status: str, **fields: Any) -> AttemptUpdate:
+        return AttemptUpdate(tracked.request.attempt_id, tracked.request.job.id, status, native, "local", **fields)
 
-    return say
+    return make_update
 
 
-def _farewell(code: int | None) -> str:
-    if code is None:
+def _exit_message(exit_code: int | None) -> str:
+    if exit_code is None:
         return "the agent ended while no supervisor watched it"
-    if code < 0:
-        return f"the agent was killed by {signal.Signals(-code).name}"
-    return f"the agent ended with exit code {code}"
+    if exit_code < 0:
+        return f"the agent was killed by {signal.Signals(-exit_code).name}"
+    return f"the agent ended with exit code {exit_code}"
 
 
-def _pidfd(process: subprocess.Popen[bytes]) -> int | None:
+def _open_pidfd(process: subprocess.Popen[bytes]) -> int | None:
     try:
         return os.pidfd_open(process.pid)
     except OSError:
         return None
 
 
-def _insist(function: Callable[..., Any], path: str, error: Any) -> None:
+def _force_remove(function: Callable[..., Any], path: str, error: Any) -> None:
     """A read-only folder in a sandbox does not keep it alive."""
     parent = Path(path).parent
     parent.chmod(parent.stat().st_mode | stat.S_IRWXU)

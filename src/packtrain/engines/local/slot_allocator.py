@@ -8,38 +8,38 @@ from packtrain.plan import Resources
 
 
 @dataclass(frozen=True)
-class Share:
+class SlotAllocation:
     cpus: int
     memory_mb: int
     gpus: tuple[int, ...] = ()
 
 
 @dataclass
-class Slots:
+class SlotAllocator:
     """A job that asks for more CPUs or memory than there are gets all of them, alone."""
 
     cpus: int
     memory_mb: int
     gpus: int = 0
-    _taken: list[Share] = field(default_factory=list)
+    _allocations: list[SlotAllocation] = field(default_factory=list)
 
-    def take(self, need: Resources) -> Share | None:
+    def allocate(self, requested: Resources) -> SlotAllocation | None:
         """A share for the job, or None while there is no room."""
-        cpus, memory = min(need.cpus, self.cpus), min(need.memory_mb, self.memory_mb)
-        free = self._free_gpus()
-        wanted = min(need.gpus, self.gpus)
-        if cpus > self._free("cpus") or memory > self._free("memory_mb") or wanted > len(free):
+        cpus, memory = min(requested.cpus, self.cpus), min(requested.memory_mb, self.memory_mb)
+        free = self._available_gpus()
+        wanted = min(requested.gpus, self.gpus)
+        if cpus > self._available("cpus") or memory > self._available("memory_mb") or wanted > len(free):
             return None
-        share = Share(cpus, memory, free[:wanted])
-        self._taken.append(share)
+        share = SlotAllocation(cpus, memory, free[:wanted])
+        self._allocations.append(share)
         return share
 
-    def give(self, share: Share) -> None:
-        self._taken.remove(share)
+    def release(self, allocation: SlotAllocation) -> None:
+        self._allocations.remove(allocation)
 
-    def _free(self, what: str) -> int:
-        return int(getattr(self, what) - sum(getattr(share, what) for share in self._taken))
+    def _available(self, resource: str) -> int:
+        return int(getattr(self, resource) - sum(getattr(share, resource) for share in self._allocations))
 
-    def _free_gpus(self) -> tuple[int, ...]:
-        taken = {gpu for share in self._taken for gpu in share.gpus}
+    def _available_gpus(self) -> tuple[int, ...]:
+        taken = {gpu for share in self._allocations for gpu in share.gpus}
         return tuple(gpu for gpu in range(self.gpus) if gpu not in taken)

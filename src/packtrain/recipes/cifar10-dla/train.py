@@ -26,7 +26,7 @@ import torch.distributed as dist
 import torch.nn as nn
 import torch.nn.functional as F  # noqa: N812 (the name that everyone knows)
 
-from packtrain.torch import Checkpoint, CheckpointError, Order, Position, report
+from packtrain.torch import Checkpoint, CheckpointError, ResumableBatchSampler, TrainingState, log_metrics
 
 # -----------------------------------------------------------------------------
 # settings
@@ -236,11 +236,11 @@ def train(epoch, position):
             last_report = time.monotonic()
             speed = round((done - position.batch) * args.batch_size / (last_report - began))
             where = {"epoch": epoch, "epochs": args.epochs, "step": step, "total_steps": total_steps}
-            report(**where, loss=finite(loss.item()), images_per_second=speed)
-        if done < len(order) and checkpoint.due(args.save_every):
+            log_metrics(**where, loss=finite(loss.item()), images_per_second=speed)
+        if done < len(order) and checkpoint.should_save(args.save_every):
             checkpoint.save(epoch=epoch, batch=done, step=step, total_loss=total_loss, history=history)
             if checkpoint.should_stop():
-                checkpoint.leave()  # exit code 85: another attempt goes on from here
+                checkpoint.exit_for_requeue()  # exit code 85: another attempt goes on from here
     return finite(total_loss / len(order))
 
 
@@ -303,15 +303,15 @@ if world > 1:
 elif use_cuda and torch.cuda.device_count() > 1:
     model = nn.DataParallel(dla)  # one process that was given several GPUs, as in DeepSquare's workflow
 optimizer = torch.optim.SGD(dla.parameters(), args.lr, args.momentum, weight_decay=args.weight_decay)
-order = Order(len(train_labels), args.batch_size, seed=args.seed)
+order = ResumableBatchSampler(len(train_labels), args.batch_size, seed=args.seed)
 total_steps = args.epochs * len(order)
 
 checkpoint = Checkpoint(
     args.checkpoint_out.absolute(), model=dla, optimizer=optimizer, scaler=scaler, order=order,
-    best="accuracy", deepsquare=True,
+    monitor="accuracy", deepsquare=True,
 )  # fmt: skip
 try:
-    position = checkpoint.resume(also=args.checkpoint_in)
+    position = checkpoint.restore(fallback=args.checkpoint_in)
 except CheckpointError as error:
     sys.exit(f"train.py: {error}")
 history = list(position.extra.get("history", []))
@@ -327,16 +327,16 @@ if rank == 0:
 
 for epoch in range(position.epoch, args.epochs + 1):
     began, step = time.monotonic(), epoch * len(order)
-    loss = train(epoch, position if epoch == position.epoch else Position(epoch))
+    loss = train(epoch, position if epoch == position.epoch else TrainingState(epoch))
     row = {"loss": loss, "accuracy": test()} if rank == 0 else {}
     if rank == 0:
-        report(epoch=epoch, epochs=args.epochs, step=step, total_steps=total_steps, **row)
+        log_metrics(epoch=epoch, epochs=args.epochs, step=step, total_steps=total_steps, **row)
         took = time.monotonic() - began
         print(f"epoch {epoch}: loss {loss:.3f}, test accuracy {row['accuracy']:.1%}, {took:.0f} s", flush=True)
     history.append({"epoch": epoch, **row})
     checkpoint.save(epoch=epoch + 1, step=step, metrics=row, history=history)
     if epoch < args.epochs and checkpoint.should_stop():
-        checkpoint.leave()
+        checkpoint.exit_for_requeue()
 
 if position.epoch > args.epochs:
     history = history or [{"epoch": position.epoch - 1, "accuracy": test()}]  # a file of DeepSquare's program

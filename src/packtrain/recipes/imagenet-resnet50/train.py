@@ -42,9 +42,9 @@ except ImportError:
     simplejpeg = None
 
 from packtrain.errors import PacktrainError
-from packtrain.stream.job_config import given
-from packtrain.torch import Checkpoint, CheckpointError, Order, Position, report
-from packtrain.torch.streaming import loader
+from packtrain.stream.job_config import open_job_stream
+from packtrain.torch import Checkpoint, CheckpointError, ResumableBatchSampler, TrainingState, log_metrics
+from packtrain.torch.streaming import make_streaming_loader
 
 # -----------------------------------------------------------------------------
 # settings
@@ -129,7 +129,7 @@ class Folder:
         self._train = [sample for number, sample in enumerate(samples, 1) if number % args.test_every]
         self._test = samples[args.test_every - 1 :: args.test_every]
         self.images, self.test_images = len(self._train), len(self._test)
-        self.state = Order(len(self._train), args.batch_size, seed=args.seed)
+        self.state = ResumableBatchSampler(len(self._train), args.batch_size, seed=args.seed)
         self.batches = len(self.state)
 
     def train(self, epoch, begin):
@@ -197,14 +197,14 @@ class Archive:
     """Like Folder. The position in the stream is part of the state: see docs/how-to/stream.md of packtrain."""
 
     def __init__(self, index):
-        numbers = range(len(given(index)[0]))
+        numbers = range(len(open_job_stream(index)[0]))
         tested = numbers[args.test_every - 1 :: args.test_every]
         trained = [number for number in numbers if (number + 1) % args.test_every]
         # Forked processes know what this one does.
         more = {"batch_size": max(1, args.batch_size // world), "workers": workers, "multiprocessing_context": "fork"}
         self._crops, alone = Crops(), {"rank_and_world": (0, 1), "shuffle": False, **more}
-        self._test = loader(index, decode=middle, only=tested, **alone) if tested else ()
-        self.state = loader(index, decode=self._crops, only=trained, seed=args.seed, **more)
+        self._test = make_streaming_loader(index, decode_fn=middle, indices=tested, **alone) if tested else ()
+        self.state = make_streaming_loader(index, decode_fn=self._crops, indices=trained, seed=args.seed, **more)
         self.classes, self.images, self.test_images = self.state.classes, len(trained), len(tested)
         self.batches = -(-(len(trained) // world) // more["batch_size"])
 
@@ -335,16 +335,16 @@ def train(epoch, position):
             last_report = time.monotonic()
             speed = round((done - position.batch) * args.batch_size / (last_report - began), 1)
             where = {"epoch": epoch, "epochs": args.epochs, "step": step, "total_steps": total_steps}
-            report(**where, loss=finite(loss.item()), images_per_second=speed)
-        if data.is_within(epoch, done) and checkpoint.due(args.save_every):
+            log_metrics(**where, loss=finite(loss.item()), images_per_second=speed)
+        if data.is_within(epoch, done) and checkpoint.should_save(args.save_every):
             checkpoint.save(epoch=epoch, batch=done, step=step, total_loss=total_loss, history=history)
             if checkpoint.should_stop():
-                checkpoint.leave()  # exit code 85: another attempt goes on from here
+                checkpoint.exit_for_requeue()  # exit code 85: another attempt goes on from here
     loss = finite(total_loss / data.batches)
     # Now, since testing takes its time: another attempt would begin with that.
     checkpoint.save(epoch=epoch, batch=data.batches, step=epoch * data.batches, total_loss=total_loss, history=history)
     if checkpoint.should_stop():
-        checkpoint.leave()
+        checkpoint.exit_for_requeue()
     return loss
 
 
@@ -415,7 +415,7 @@ optimizer = torch.optim.SGD(resnet.parameters(), args.lr, args.momentum, weight_
 try:
     parts = {"optimizer": optimizer, "scaler": scaler, "order": data.state}
     checkpoint = Checkpoint(output / "checkpoint.pt", model=resnet, **parts)
-    position = checkpoint.resume()
+    position = checkpoint.restore()
 except CheckpointError as error:
     sys.exit(f"train.py: {error}")
 total_steps = args.epochs * data.batches
@@ -429,16 +429,16 @@ if rank == 0:
 
 for epoch in range(position.epoch, args.epochs + 1):
     began, step = time.monotonic(), epoch * data.batches
-    loss = train(epoch, position if epoch == position.epoch else Position(epoch))
+    loss = train(epoch, position if epoch == position.epoch else TrainingState(epoch))
     row = {"loss": loss, **test()} if rank == 0 else {}
     if rank == 0:
-        report(epoch=epoch, epochs=args.epochs, step=step, total_steps=total_steps, **row)
+        log_metrics(epoch=epoch, epochs=args.epochs, step=step, total_steps=total_steps, **row)
         known = f", test accuracy {row['accuracy']:.1%}" if "accuracy" in row else ""
         print(f"epoch {epoch}: loss {loss:.3f}{known}, {time.monotonic() - began:.0f} s", flush=True)
     history.append({"epoch": epoch, **row})
     checkpoint.save(epoch=epoch + 1, step=step, metrics=row, history=history)
     if epoch < args.epochs and checkpoint.should_stop():
-        checkpoint.leave()
+        checkpoint.exit_for_requeue()
 
 checkpoint.close()
 if rank == 0:

@@ -27,7 +27,7 @@ import torch.distributed as dist
 import torch.nn as nn
 import torch.nn.functional as F  # noqa: N812 (the name that everyone knows)
 
-from packtrain.torch import Checkpoint, CheckpointError, Order, report
+from packtrain.torch import Checkpoint, CheckpointError, ResumableBatchSampler, log_metrics
 
 # -----------------------------------------------------------------------------
 # settings: those of the lesson, and where they come from
@@ -124,7 +124,7 @@ def train(epoch, first, total_loss):
         with torch.autocast(device.type, dtype=half, enabled=use_cuda):
             output = model(to_input(train_images[chosen]))
         # The sum over our share, divided by the whole batch: processes then average their gradients.
-        loss = F.nll_loss(output.float(), train_labels[chosen], reduction="sum") / order.size(batch)
+        loss = F.nll_loss(output.float(), train_labels[chosen], reduction="sum") / order.samples_in_batch(batch)
         optimizer.zero_grad(set_to_none=True)
         scaler.scale(loss * world).backward()
         scaler.step(optimizer)
@@ -134,8 +134,8 @@ def train(epoch, first, total_loss):
         if time.monotonic() - last_report >= REPORT_EVERY_S:
             last_report = time.monotonic()
             seen = finite(loss.item() * world)  # of our share of the batch
-            report(epoch=epoch, epochs=args.epochs, step=step, total_steps=total_steps, loss=seen)
-        if batch + 1 < len(order) and ckpt.due(args.checkpoint_every):
+            log_metrics(epoch=epoch, epochs=args.epochs, step=step, total_steps=total_steps, loss=seen)
+        if batch + 1 < len(order) and ckpt.should_save(args.checkpoint_every):
             save(epoch, batch + 1, step, losses=of_all(total_loss))
     scheduler.step()
     return finite(sum(of_all(total_loss)) / len(order))
@@ -176,7 +176,7 @@ def save(epoch, batch, step, metrics=None, losses=()):
     seconds = before + time.monotonic() - started
     ckpt.save(epoch=epoch, batch=batch, step=step, metrics=metrics, losses=losses, history=history, seconds=seconds)
     if step < total_steps and ckpt.should_stop():
-        ckpt.leave()
+        ckpt.exit_for_requeue()
 
 
 def write(name, save):
@@ -223,15 +223,15 @@ test_images, test_labels = load("t10k", args.limit_test)
 net = Net().to(device)
 model = nn.parallel.DistributedDataParallel(net) if world > 1 else net
 torch.manual_seed(args.seed + rank)  # the same weights everywhere, but each process drops out other values
-order = Order(len(train_labels), args.batch_size, seed=args.seed)
+order = ResumableBatchSampler(len(train_labels), args.batch_size, seed=args.seed)
 total_steps = args.epochs * len(order)
 optimizer = torch.optim.Adadelta(net.parameters(), lr=args.lr)
 scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=args.gamma)
 ckpt = Checkpoint(
-    "checkpoint.pt", model=net, optimizer=optimizer, scheduler=scheduler, scaler=scaler, order=order, best="accuracy"
+    "checkpoint.pt", model=net, optimizer=optimizer, scheduler=scheduler, scaler=scaler, order=order, monitor="accuracy"
 )
 try:
-    start = ckpt.resume()
+    start = ckpt.restore()
 except CheckpointError as error:
     sys.exit(f"train.py: {error}")
 
@@ -249,7 +249,7 @@ for epoch in range(start.epoch, args.epochs + 1):
     if rank == 0:  # the others wait for it in `save`
         test_loss, accuracy = test()
         row = {"loss": loss, "accuracy": accuracy, "test_loss": test_loss, "images_per_second": speed}
-        report(epoch=epoch, epochs=args.epochs, step=epoch * len(order), total_steps=total_steps, **row)
+        log_metrics(epoch=epoch, epochs=args.epochs, step=epoch * len(order), total_steps=total_steps, **row)
         say(f"epoch {epoch}: loss {loss:.3f}, test accuracy {accuracy:.1%}, {speed} images a second")
         history.append({"epoch": epoch, **row})
     save(epoch + 1, 0, epoch * len(order), metrics=history[-1] if history else None)

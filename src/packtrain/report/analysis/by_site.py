@@ -7,152 +7,167 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from packtrain.report.analysis.distribution import Spread, spread_of
-from packtrain.report.analysis.input_transfers import Arrival
-from packtrain.report.analysis.time_accounting import MICRO, WASTE, AttemptAccount, JobAccount, Share, summed
+from packtrain.report.analysis.distribution import Distribution, describe
+from packtrain.report.analysis.input_transfers import SiteTransfer
+from packtrain.report.analysis.time_accounting import (
+    US_PER_S,
+    WASTED,
+    ExecutionTimeUse,
+    JobTimeUse,
+    TimeUse,
+    sum_time_use,
+)
 from packtrain.report.history import Outcome
 
 Key = TypeVar("Key")
 
-_ORDER = tuple(Share)
-_ENOUGH = 3  # values that make a median worth comparing
+_TIME_USE_ORDER = tuple(TimeUse)
+_MIN_VALUES = 3  # values that make a median worth comparing
 
 
 @dataclass(frozen=True)
-class SiteFigures:
+class SiteSummary:
     site: str  # empty: nobody told
-    attempts: int
+    executions: int
     jobs: int  # that were there
-    succeeded: int  # that succeeded there
-    seconds: float
-    shares: Mapping[Share, float]  # seconds
-    compute_s: tuple[float, ...]  # a job each: those that did all their useful compute there
-    compute: Spread | None  # of these
-    transfer: Spread | None  # seconds of transfers that came whole
-    speed: Spread | None  # bytes a second
+    succeeded_jobs: int  # that succeeded there
+    slot_s: float
+    time_use_s: Mapping[TimeUse, float]  # seconds
+    compute_times_s: tuple[float, ...]  # a job each: those that did all their useful compute there
+    compute_time_s: Distribution | None  # of these
+    transfer_time_s: Distribution | None  # seconds of transfers that came whole
+    bytes_per_s: Distribution | None  # bytes a second
 
     @property
-    def wasted(self) -> float:
+    def wasted_s(self) -> float:
         """Seconds that were of no use, overhead included."""
-        return sum(self.shares.get(share, 0.0) for share in WASTE)
+        return sum(self.time_use_s.get(share, 0.0) for share in WASTED)
 
 
 @dataclass(frozen=True)
-class SpeedFigures:
+class TransferSummary:
     """Transfers of inputs that came whole, by where they arrived and where they came from."""
 
     site: str
     source: str  # the host of a cache or server; empty: nobody told
-    broken: int  # those that came to nothing
-    seconds: Spread | None
-    speed: Spread | None  # bytes a second
-    first: Spread | None  # seconds of those that may have found the cache cold
-    later: Spread | None  # seconds of those that began when another one had come whole
-    first_speed: Spread | None
-    later_speed: Spread | None
+    failed: int  # those that came to nothing
+    duration_s: Distribution | None
+    bytes_per_s: Distribution | None  # bytes a second
+    cold_duration_s: Distribution | None  # seconds of those that may have found the cache cold
+    warm_duration_s: Distribution | None  # seconds of those that began when another one had come whole
+    cold_bytes_per_s: Distribution | None
+    warm_bytes_per_s: Distribution | None
 
 
-def sites_of(accounts: Iterable[JobAccount], arrivals: Iterable[Arrival]) -> tuple[SiteFigures, ...]:
+def summarize_sites(job_times: Iterable[JobTimeUse], transfers: Iterable[SiteTransfer]) -> tuple[SiteSummary, ...]:
     """The one with most seconds first."""
-    stays: defaultdict[str, list[tuple[JobAccount, AttemptAccount]]] = defaultdict(list)
-    for account in accounts:
-        for stay in account.attempts:
-            stays[stay.attempt.site].append((account, stay))
-    came = _by(lambda arrival: arrival.site, (arrival for arrival in arrivals if arrival.move.whole))
-    found = (_site(site, stays[site], came.get(site, [])) for site in stays)
-    return tuple(sorted(found, key=lambda site: (-site.seconds, site.site)))
+    stays: defaultdict[str, list[tuple[JobTimeUse, ExecutionTimeUse]]] = defaultdict(list)
+    for account in job_times:
+        for stay in account.executions:
+            stays[stay.execution.site].append((account, stay))
+    came = _group_by(lambda arrival: arrival.site, (arrival for arrival in transfers if arrival.transfer.complete))
+    found = (_summarize_site(site, stays[site], came.get(site, [])) for site in stays)
+    return tuple(sorted(found, key=lambda site: (-site.slot_s, site.site)))
 
 
-def _site(site: str, stays: list[tuple[JobAccount, AttemptAccount]], came: list[Arrival]) -> SiteFigures:
-    shares = summed(stay.micros for _, stay in stays)
-    jobs = {account.job.id: account for account, _ in stays}
-    succeeded = {account.job.id for account, stay in stays if _succeeded(account, stay)}
-    compute = tuple(seconds for account in jobs.values() if (seconds := _compute_at(site, account)))
-    return SiteFigures(
+def _summarize_site(
+    site: str, executions: list[tuple[JobTimeUse, ExecutionTimeUse]], completed: list[SiteTransfer]
+) -> SiteSummary:
+    shares = sum_time_use(stay.time_use_us for _, stay in executions)
+    jobs = {account.job.id: account for account, _ in executions}
+    succeeded = {account.job.id for account, stay in executions if _has_succeeded(account, stay)}
+    compute = tuple(seconds for account in jobs.values() if (seconds := _compute_s_at(site, account)))
+    return SiteSummary(
         site,
-        len(stays),
+        len(executions),
         len(jobs),
         len(succeeded),
-        sum(shares.values()) / MICRO,
-        in_seconds(shares),
+        sum(shares.values()) / US_PER_S,
+        time_use_in_seconds(shares),
         compute,
-        spread_of(compute),
-        spread_of(arrival.move.seconds for arrival in came),
-        _speeds(came),
+        describe(compute),
+        describe(arrival.transfer.duration_s for arrival in completed),
+        _speed_distribution(completed),
     )
 
 
-def _succeeded(account: JobAccount, stay: AttemptAccount) -> bool:
-    return account.job.outcome is Outcome.SUCCEEDED and stay.attempt.outcome is Outcome.SUCCEEDED
+def _has_succeeded(job_time: JobTimeUse, execution_time: ExecutionTimeUse) -> bool:
+    return job_time.job.outcome is Outcome.SUCCEEDED and execution_time.execution.outcome is Outcome.SUCCEEDED
 
 
-def _compute_at(site: str, account: JobAccount) -> float:
+def _compute_s_at(site: str, job_time: JobTimeUse) -> float:
     """Useful compute of a job that did none elsewhere: a rest of it would make the site look fast."""
-    elsewhere = any(Share.COMPUTE in stay.micros for stay in account.attempts if stay.attempt.site != site)
-    return 0.0 if elsewhere else account.micros.get(Share.COMPUTE, 0) / MICRO
+    elsewhere = any(
+        TimeUse.USEFUL_COMPUTE in stay.time_use_us for stay in job_time.executions if stay.execution.site != site
+    )
+    return 0.0 if elsewhere else job_time.time_use_us.get(TimeUse.USEFUL_COMPUTE, 0) / US_PER_S
 
 
-def speeds_of(arrivals: Iterable[Arrival]) -> tuple[SpeedFigures, ...]:
+def summarize_transfers(transfers: Iterable[SiteTransfer]) -> tuple[TransferSummary, ...]:
     """By site and source, most transfers first."""
-    places = _by(lambda arrival: (arrival.site, arrival.move.source), arrivals)
-    found = (_speed(site, source, came) for (site, source), came in places.items())
-    return tuple(sorted(found, key=lambda one: (-(one.seconds.count if one.seconds else 0), one.site, one.source)))
+    places = _group_by(lambda arrival: (arrival.site, arrival.transfer.source), transfers)
+    found = (_summarize_transfers(site, source, came) for (site, source), came in places.items())
+    return tuple(
+        sorted(found, key=lambda one: (-(one.duration_s.count if one.duration_s else 0), one.site, one.source))
+    )
 
 
-def _speed(site: str, source: str, tried: list[Arrival]) -> SpeedFigures:
-    came = [arrival for arrival in tried if arrival.move.whole]
-    first = [arrival for arrival in came if not arrival.later]
-    later = [arrival for arrival in came if arrival.later]
-    return SpeedFigures(
+def _summarize_transfers(site: str, source: str, transfers: list[SiteTransfer]) -> TransferSummary:
+    came = [arrival for arrival in transfers if arrival.transfer.complete]
+    first = [arrival for arrival in came if not arrival.maybe_cached]
+    later = [arrival for arrival in came if arrival.maybe_cached]
+    return TransferSummary(
         site,
         source,
-        len(tried) - len(came),
-        _seconds(came),
-        _speeds(came),
-        _seconds(first),
-        _seconds(later),
-        _speeds(first),
-        _speeds(later),
+        len(transfers) - len(came),
+        _duration_distribution(came),
+        _speed_distribution(came),
+        _duration_distribution(first),
+        _duration_distribution(later),
+        _speed_distribution(first),
+        _speed_distribution(later),
     )
 
 
-def fastest(sites: Iterable[SiteFigures], spread: Callable[[SiteFigures], Spread | None], *, most: bool) -> str | None:
+def find_fastest_site(
+    sites: Iterable[SiteSummary], get_distribution: Callable[[SiteSummary], Distribution | None], *, highest: bool
+) -> str | None:
     """The site with the best median, of those with enough values; None where there is nothing to compare."""
-    known = [(figures.site, found) for figures in sites if (found := spread(figures)) and figures.site]
-    enough = [(site, found) for site, found in known if found.count >= _ENOUGH]
+    known = [(figures.site, found) for figures in sites if (found := get_distribution(figures)) and figures.site]
+    enough = [(site, found) for site, found in known if found.count >= _MIN_VALUES]
     compared = enough if len(enough) > 1 else known
     if len(compared) < 2:
         return None
-    return (max if most else min)(compared, key=lambda one: one[1].median)[0]
+    return (max if highest else min)(compared, key=lambda one: one[1].median)[0]
 
 
-def fastest_transfer(sites: Iterable[SiteFigures]) -> str | None:
+def find_fastest_transfer_site(sites: Iterable[SiteSummary]) -> str | None:
     """By bytes a second where all sites tell bytes, else by time."""
-    compared = [site for site in sites if site.transfer]
-    if all(site.speed for site in compared):
-        return fastest(compared, lambda site: site.speed, most=True)
-    return fastest(compared, lambda site: site.transfer, most=False)
+    compared = [site for site in sites if site.transfer_time_s]
+    if all(site.bytes_per_s for site in compared):
+        return find_fastest_site(compared, lambda site: site.bytes_per_s, highest=True)
+    return find_fastest_site(compared, lambda site: site.transfer_time_s, highest=False)
 
 
-def fastest_compute(sites: Iterable[SiteFigures]) -> str | None:
-    return fastest(sites, lambda site: site.compute, most=False)
+def find_fastest_compute_site(sites: Iterable[SiteSummary]) -> str | None:
+    return find_fastest_site(sites, lambda site: site.compute_time_s, highest=False)
 
 
-def in_seconds(micros: Mapping[Share, int]) -> dict[Share, float]:
+def time_use_in_seconds(time_use_us: Mapping[TimeUse, int]) -> dict[TimeUse, float]:
     """Of every share there is, in their order."""
-    return {share: micros[share] / MICRO for share in _ORDER if share in micros}
+    return {share: time_use_us[share] / US_PER_S for share in _TIME_USE_ORDER if share in time_use_us}
 
 
-def _seconds(came: Iterable[Arrival]) -> Spread | None:
-    return spread_of(arrival.move.seconds for arrival in came)
+def _duration_distribution(transfers: Iterable[SiteTransfer]) -> Distribution | None:
+    return describe(arrival.transfer.duration_s for arrival in transfers)
 
 
-def _speeds(came: Iterable[Arrival]) -> Spread | None:
-    return spread_of(arrival.speed for arrival in came if arrival.speed is not None)
+def _speed_distribution(transfers: Iterable[SiteTransfer]) -> Distribution | None:
+    return describe(arrival.bytes_per_s for arrival in transfers if arrival.bytes_per_s is not None)
 
 
-def _by(key: Callable[[Arrival], Key], arrivals: Iterable[Arrival]) -> dict[Key, list[Arrival]]:
-    groups: defaultdict[Key, list[Arrival]] = defaultdict(list)
-    for arrival in arrivals:
+def _group_by(key: Callable[[SiteTransfer], Key], transfers: Iterable[SiteTransfer]) -> dict[Key, list[SiteTransfer]]:
+    groups: defaultdict[Key, list[SiteTransfer]] = defaultdict(list)
+    for arrival in transfers:
         groups[key(arrival)].append(arrival)
     return groups

@@ -6,42 +6,42 @@ from dataclasses import dataclass
 from typing import Any
 
 from packtrain.report.analysis.measures import MEASURES, Better, Measure
-from packtrain.report.analysis.statistics import Figures
+from packtrain.report.analysis.statistics import ReportStats
 
-_ALIKE = 0.005  # a difference that small is none
+_SAME_TOLERANCE = 0.005  # a difference that small is none
 
 
 @dataclass(frozen=True)
-class Compared:
+class MeasureComparison:
     measure: Measure
-    ours: float | None
-    theirs: float | None
+    current: float | None
+    baseline: float | None
 
     @property
     def ratio(self) -> float | None:
         """Ours / theirs."""
-        return self.ours / self.theirs if self.ours is not None and self.theirs else None
+        return self.current / self.baseline if self.current is not None and self.baseline else None
 
     @property
-    def verdict(self) -> str:
+    def change(self) -> str:
         """better, worse, alike; empty where neither is."""
-        if self.ours is None or self.theirs is None or self.measure.better is Better.NEITHER:
+        if self.current is None or self.baseline is None or self.measure.better is Better.NEITHER:
             return ""
-        if abs(self.ours - self.theirs) <= _ALIKE * max(abs(self.ours), abs(self.theirs)):
+        if abs(self.current - self.baseline) <= _SAME_TOLERANCE * max(abs(self.current), abs(self.baseline)):
             return "alike"
-        return "better" if (self.ours > self.theirs) == (self.measure.better is Better.MORE) else "worse"
+        return "better" if (self.current > self.baseline) == (self.measure.better is Better.HIGHER) else "worse"
 
 
-def compare(ours: Figures, theirs: Figures) -> tuple[Compared, ...]:
+def compare_stats(current: ReportStats, baseline: ReportStats) -> tuple[MeasureComparison, ...]:
     """Figures that one of them has."""
-    found = (Compared(measure, measure.of(ours), measure.of(theirs)) for measure in MEASURES)
-    return tuple(one for one in found if one.ours or one.theirs)
+    found = (MeasureComparison(measure, measure.compute(current), measure.compute(baseline)) for measure in MEASURES)
+    return tuple(one for one in found if one.current or one.baseline)
 
 
-def comparison_data(ours: Figures, theirs: Figures) -> dict[str, Any]:
+def comparison_to_json(current: ReportStats, baseline: ReportStats) -> dict[str, Any]:
     """For --json."""
     rows = {
-        one.measure.key: {"a": one.ours, "b": one.theirs, "ratio": one.ratio, "verdict": one.verdict or None}
-        for one in compare(ours, theirs)
+        one.measure.key: {"a": one.current, "b": one.baseline, "ratio": one.ratio, "verdict": one.change or None}
+        for one in compare_stats(current, baseline)
     }
-    return {"a": ours.name, "b": theirs.name, "figures": rows}
+    return {"a": current.name, "b": baseline.name, "figures": rows}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from packtrain.report.history import Job
+from packtrain.report.history import JobRecord
 
 
-def points_of(jobs: Iterable[Job]) -> Mapping[str, str]:
+def job_labels(jobs: Iterable[JobRecord]) -> Mapping[str, str]:
     """By id: lr 0.1, seed 3. What all jobs have alike says nothing."""
     points = {job.id: job.point for job in jobs if job.point}
     values: dict[str, set[str]] = {}

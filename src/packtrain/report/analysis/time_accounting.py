@@ -11,223 +11,254 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
-from packtrain.report.history import Attempt, Category, History, Job, Move, Outcome, Phase, Span
+from packtrain.report.history import (
+    ExecutionRecord,
+    FailureCategory,
+    InputTransfer,
+    JobHistory,
+    JobRecord,
+    Outcome,
+    Phase,
+    PhaseSpan,
+)
 
-MICRO = 1_000_000
+US_PER_S = 1_000_000
 
 
-class Share(str, Enum):
+class TimeUse(str, Enum):
     """What a second of a slot was worth. Each belongs to exactly one."""
 
-    COMPUTE = "useful compute"
-    TRANSFER = "useful transfer"
-    THROWN_AWAY = "transfer thrown away"
-    EVICTION = "compute lost to eviction"
-    TIME_LIMIT = "compute lost to the time limit"
-    OUTPUT = "compute lost to wrong output"
-    FAILURE = "compute lost to failure"
-    RESTART = "checkpoint and restart"
+    USEFUL_COMPUTE = "useful compute"
+    USEFUL_TRANSFER = "useful transfer"
+    WASTED_TRANSFER = "transfer thrown away"
+    LOST_TO_EVICTION = "compute lost to eviction"
+    LOST_TO_TIME_LIMIT = "compute lost to the time limit"
+    LOST_TO_WRONG_OUTPUT = "compute lost to wrong output"
+    LOST_TO_FAILURE = "compute lost to failure"
+    CHECKPOINT_RESTART = "checkpoint and restart"
     OVERHEAD = "overhead"
-    UNDER_WAY = "under way"  # of attempts that have not ended, or of jobs that may still need what they did
+    IN_PROGRESS = "under way"  # of attempts that have not ended, or of jobs that may still need what they did
 
 
-USEFUL = (Share.COMPUTE, Share.TRANSFER)
-LOST_COMPUTE = (Share.EVICTION, Share.TIME_LIMIT, Share.OUTPUT, Share.FAILURE)
-WASTE = (Share.THROWN_AWAY, *LOST_COMPUTE, Share.RESTART, Share.OVERHEAD)
-TRANSFERS = frozenset({Phase.TRANSFER_IN, Phase.UNPACK, Phase.TRANSFER_OUT})  # unpacking belongs to its transfer
+USEFUL = (TimeUse.USEFUL_COMPUTE, TimeUse.USEFUL_TRANSFER)
+LOST_COMPUTE = (
+    TimeUse.LOST_TO_EVICTION,
+    TimeUse.LOST_TO_TIME_LIMIT,
+    TimeUse.LOST_TO_WRONG_OUTPUT,
+    TimeUse.LOST_TO_FAILURE,
+)
+WASTED = (TimeUse.WASTED_TRANSFER, *LOST_COMPUTE, TimeUse.CHECKPOINT_RESTART, TimeUse.OVERHEAD)
+TRANSFER_PHASES = frozenset({Phase.TRANSFER_IN, Phase.UNPACK, Phase.TRANSFER_OUT})  # unpacking belongs to its transfer
 
-OPEN = frozenset({Outcome.RUNNING, Outcome.CONTINUES})  # of jobs: it has not ended
+UNFINISHED_OUTCOMES = frozenset({Outcome.RUNNING, Outcome.CHECKPOINTED})  # of jobs: it has not ended
 
-_COSTS = {
-    Outcome.EVICTED: Share.EVICTION,
-    Outcome.TIME_LIMIT: Share.TIME_LIMIT,
-    Outcome.WRONG_OUTPUT: Share.OUTPUT,
+_LOSS_BY_OUTCOME = {
+    Outcome.EVICTED: TimeUse.LOST_TO_EVICTION,
+    Outcome.TIME_LIMIT: TimeUse.LOST_TO_TIME_LIMIT,
+    Outcome.WRONG_OUTPUT: TimeUse.LOST_TO_WRONG_OUTPUT,
 }
-_CAUSES = {
-    Category.EVICTION: Share.EVICTION,
-    Category.TIME_LIMIT: Share.TIME_LIMIT,
-    Category.OUTPUT: Share.OUTPUT,
+_LOSS_BY_CATEGORY = {
+    FailureCategory.EVICTION: TimeUse.LOST_TO_EVICTION,
+    FailureCategory.TIME_LIMIT: TimeUse.LOST_TO_TIME_LIMIT,
+    FailureCategory.WRONG_OUTPUT: TimeUse.LOST_TO_WRONG_OUTPUT,
 }
 
-Micros = Mapping[Share, int]
-Piece = tuple[int, int]  # from, to: microseconds
+TimeUseUs = Mapping[TimeUse, int]
+IntervalUs = tuple[int, int]  # from, to: microseconds
 
 
-class Charge(NamedTuple):
+class ClassifiedInterval(NamedTuple):
     """A stretch of a slot's time, judged."""
 
-    low: int  # microseconds, since when the spans' seconds are
-    high: int
+    start_us: int  # microseconds, since when the spans' seconds are
+    end_us: int
     phase: Phase
-    share: Share
+    use: TimeUse
 
     @property
     def start(self) -> float:
-        return self.low / MICRO
+        return self.start_us / US_PER_S
 
     @property
     def end(self) -> float:
-        return self.high / MICRO
+        return self.end_us / US_PER_S
 
 
 @dataclass(frozen=True)
-class AttemptAccount:
-    attempt: Attempt
-    micros: Micros  # by share; those without any are left out
+class ExecutionTimeUse:
+    execution: ExecutionRecord
+    time_use_us: TimeUseUs  # by share; those without any are left out
 
 
 @dataclass(frozen=True)
-class JobAccount:
-    job: Job
-    attempts: tuple[AttemptAccount, ...]
-    micros: Micros  # of all its attempts
+class JobTimeUse:
+    job: JobRecord
+    executions: tuple[ExecutionTimeUse, ...]
+    time_use_us: TimeUseUs  # of all its attempts
 
 
-def accounts_of(history: History) -> tuple[JobAccount, ...]:
-    return tuple(account_of(job) for job in history.jobs)
+def account_history(history: JobHistory) -> tuple[JobTimeUse, ...]:
+    return tuple(account_job(job) for job in history.jobs)
 
 
-def account_of(job: Job) -> JobAccount:
-    worth = _Worth(job)
-    attempts = tuple(AttemptAccount(attempt, _added(worth.judge(attempt))) for attempt in job.attempts)
-    return JobAccount(job, attempts, summed(account.micros for account in attempts))
+def account_job(job: JobRecord) -> JobTimeUse:
+    worth = _TimeClassifier(job)
+    attempts = tuple(ExecutionTimeUse(attempt, _sum_intervals(worth.classify(attempt))) for attempt in job.executions)
+    return JobTimeUse(job, attempts, sum_time_use(account.time_use_us for account in attempts))
 
 
-def judged(job: Job) -> tuple[tuple[Charge, ...], ...]:
+def classify_job_time(job: JobRecord) -> tuple[tuple[ClassifiedInterval, ...], ...]:
     """Every attempt's time in its order. Accounts are sums of these."""
-    worth = _Worth(job)
-    return tuple(tuple(worth.judge(attempt)) for attempt in job.attempts)
+    worth = _TimeClassifier(job)
+    return tuple(tuple(worth.classify(attempt)) for attempt in job.executions)
 
 
-def micros(seconds: float) -> int:
-    return round(seconds * MICRO)
+def seconds_to_us(seconds: float) -> int:
+    return round(seconds * US_PER_S)
 
 
-def summed(parts: Iterable[Micros]) -> dict[Share, int]:
-    total: dict[Share, int] = {}
-    for part in parts:
+def sum_time_use(time_uses: Iterable[TimeUseUs]) -> dict[TimeUse, int]:
+    total: dict[TimeUse, int] = {}
+    for part in time_uses:
         for share, count in part.items():
             total[share] = total.get(share, 0) + count
     return total
 
 
-def _added(charges: Iterable[Charge]) -> dict[Share, int]:
-    found: dict[Share, int] = {}
-    for low, high, _, share in charges:
+def _sum_intervals(intervals: Iterable[ClassifiedInterval]) -> dict[TimeUse, int]:
+    found: dict[TimeUse, int] = {}
+    for low, high, _, share in intervals:
         found[share] = found.get(share, 0) + high - low
     return found
 
 
-class _Worth:
+class _TimeClassifier:
     """What the seconds of one job's attempts were worth."""
 
-    def __init__(self, job: Job) -> None:
-        self._outcome = job.outcome
-        self._winner = _winner(job)
-        counting = (attempt for attempt in job.attempts if self._counts(attempt))
-        self._carrier = next((attempt for attempt in counting if _transferred(attempt)), None)
+    def __init__(self, job: JobRecord) -> None:
+        self._job_outcome = job.outcome
+        self._successful_execution = _first_successful_execution(job)
+        counting = (attempt for attempt in job.executions if self._contributes(attempt))
+        self._transfer_execution = next((attempt for attempt in counting if _has_transfer(attempt)), None)
 
-    def judge(self, attempt: Attempt) -> Iterator[Charge]:
-        kept = self._kept(attempt)
-        for span in attempt.spans:
+    def classify(self, execution: ExecutionRecord) -> Iterator[ClassifiedInterval]:
+        kept = self._retained_compute_us(execution)
+        for span in execution.spans:
             # By the edges, not by the difference: neighbours share an edge, so that all spans add up to the whole.
-            low, high = micros(span.start), micros(span.end)
+            low, high = seconds_to_us(span.start), seconds_to_us(span.end)
             if span.phase is Phase.EXECUTE:
                 cut = min(high, low + kept)
                 kept -= cut - low
-                pieces = (low, cut, self._promised(Share.COMPUTE)), (cut, high, self._lost(attempt))
-                yield from (Charge(start, end, span.phase, share) for start, end, share in pieces if end > start)
-            elif span.phase is Phase.TRANSFER_IN and attempt.moves:
-                yield from self._transfer_in(attempt, span, low, high)
+                pieces = (
+                    (low, cut, self._unless_job_unfinished(TimeUse.USEFUL_COMPUTE)),
+                    (cut, high, self._classify_loss(execution)),
+                )
+                yield from (
+                    ClassifiedInterval(start, end, span.phase, share) for start, end, share in pieces if end > start
+                )
+            elif span.phase is Phase.TRANSFER_IN and execution.input_transfers:
+                yield from self._classify_transfer_in(execution, span, low, high)
             elif high > low:
-                yield Charge(low, high, span.phase, self._whole(span.phase, attempt))
+                yield ClassifiedInterval(low, high, span.phase, self._classify_phase(span.phase, execution))
 
-    def _transfer_in(self, attempt: Attempt, span: Span, low: int, high: int) -> Iterator[Charge]:
+    def _classify_transfer_in(
+        self, execution: ExecutionRecord, span: PhaseSpan, start_us: int, end_us: int
+    ) -> Iterator[ClassifiedInterval]:
         """A transfer that came may have been begun several times."""
-        share, running = self._transfer(attempt), attempt.outcome is Outcome.RUNNING
-        at = low
-        for start, end in () if running else _in_vain(low, high, attempt.moves):
+        share, running = self._classify_transfer(execution), execution.outcome is Outcome.RUNNING
+        at = start_us
+        for start, end in () if running else _wasted_intervals(start_us, end_us, execution.input_transfers):
             if start > at:
-                yield Charge(at, start, span.phase, share)
-            yield Charge(start, end, span.phase, Share.THROWN_AWAY)
+                yield ClassifiedInterval(at, start, span.phase, share)
+            yield ClassifiedInterval(start, end, span.phase, TimeUse.WASTED_TRANSFER)
             at = end
-        if high > at:
-            yield Charge(at, high, span.phase, share)
+        if end_us > at:
+            yield ClassifiedInterval(at, end_us, span.phase, share)
 
-    def _whole(self, phase: Phase, attempt: Attempt) -> Share:
+    def _classify_phase(self, phase: Phase, execution: ExecutionRecord) -> TimeUse:
         """Of spans that have one share."""
-        if phase in TRANSFERS:
-            return self._transfer(attempt)
-        if attempt.outcome is Outcome.RUNNING:
-            return Share.UNDER_WAY
+        if phase in TRANSFER_PHASES:
+            return self._classify_transfer(execution)
+        if execution.outcome is Outcome.RUNNING:
+            return TimeUse.IN_PROGRESS
         if phase is Phase.CHECKPOINT:
-            return Share.RESTART
-        if phase is Phase.DISCONNECTED and not self._counts(attempt):
-            return self._lost(attempt)
-        return Share.OVERHEAD
+            return TimeUse.CHECKPOINT_RESTART
+        if phase is Phase.DISCONNECTED and not self._contributes(execution):
+            return self._classify_loss(execution)
+        return TimeUse.OVERHEAD
 
-    def _transfer(self, attempt: Attempt) -> Share:
+    def _classify_transfer(self, execution: ExecutionRecord) -> TimeUse:
         """The one that the job needed is useful; going on elsewhere takes another one."""
-        if attempt.outcome is Outcome.RUNNING:
-            return Share.UNDER_WAY
-        if not self._counts(attempt):
-            return Share.THROWN_AWAY
-        return self._promised(Share.TRANSFER if attempt is self._carrier else Share.RESTART)
+        if execution.outcome is Outcome.RUNNING:
+            return TimeUse.IN_PROGRESS
+        if not self._contributes(execution):
+            return TimeUse.WASTED_TRANSFER
+        return self._unless_job_unfinished(
+            TimeUse.USEFUL_TRANSFER if execution is self._transfer_execution else TimeUse.CHECKPOINT_RESTART
+        )
 
-    def _promised(self, share: Share) -> Share:
+    def _unless_job_unfinished(self, use: TimeUse) -> TimeUse:
         """What a job did that has not ended may come to something yet."""
-        return Share.UNDER_WAY if self._outcome in OPEN else share
+        return TimeUse.IN_PROGRESS if self._job_outcome in UNFINISHED_OUTCOMES else use
 
-    def _counts(self, attempt: Attempt) -> bool:
+    def _contributes(self, execution: ExecutionRecord) -> bool:
         """Whether the job used what this attempt did."""
-        if self._outcome is not Outcome.SUCCEEDED and self._outcome not in OPEN:
+        if self._job_outcome is not Outcome.SUCCEEDED and self._job_outcome not in UNFINISHED_OUTCOMES:
             return False
-        return attempt is self._winner or _gone_on_from(attempt)
+        return execution is self._successful_execution or _was_resumed(execution)
 
-    def _kept(self, attempt: Attempt) -> int:
+    def _retained_compute_us(self, execution: ExecutionRecord) -> int:
         """How much of its compute, from the beginning, the job used."""
-        if not self._counts(attempt):
+        if not self._contributes(execution):
             return 0
-        if attempt is self._winner:
-            return sum(micros(span.end) - micros(span.start) for span in attempt.spans if span.phase is Phase.EXECUTE)
-        return micros(attempt.kept_s)
+        if execution is self._successful_execution:
+            return sum(
+                seconds_to_us(span.end) - seconds_to_us(span.start)
+                for span in execution.spans
+                if span.phase is Phase.EXECUTE
+            )
+        return seconds_to_us(execution.retained_compute_s)
 
-    def _lost(self, attempt: Attempt) -> Share:
-        if attempt.outcome is Outcome.RUNNING:
-            return Share.UNDER_WAY
-        return _COSTS.get(attempt.outcome) or _CAUSES.get(attempt.category) or self._lost_later(attempt)
+    def _classify_loss(self, execution: ExecutionRecord) -> TimeUse:
+        if execution.outcome is Outcome.RUNNING:
+            return TimeUse.IN_PROGRESS
+        return (
+            _LOSS_BY_OUTCOME.get(execution.outcome)
+            or _LOSS_BY_CATEGORY.get(execution.category)
+            or self._classify_loss_by_job_outcome(execution)
+        )
 
-    def _lost_later(self, attempt: Attempt) -> Share:
+    def _classify_loss_by_job_outcome(self, execution: ExecutionRecord) -> TimeUse:
         """Of an attempt that was fine itself, what spoilt it is what became of the job."""
-        if attempt.outcome in (Outcome.SUCCEEDED, Outcome.CONTINUES) and self._outcome in _COSTS:
-            return _COSTS[self._outcome]
-        if attempt.outcome is Outcome.CONTINUES and self._counts(attempt):
-            return Share.RESTART
-        return Share.FAILURE
+        if execution.outcome in (Outcome.SUCCEEDED, Outcome.CHECKPOINTED) and self._job_outcome in _LOSS_BY_OUTCOME:
+            return _LOSS_BY_OUTCOME[self._job_outcome]
+        if execution.outcome is Outcome.CHECKPOINTED and self._contributes(execution):
+            return TimeUse.CHECKPOINT_RESTART
+        return TimeUse.LOST_TO_FAILURE
 
 
-def _gone_on_from(attempt: Attempt) -> bool:
-    if attempt.outcome is Outcome.CONTINUES:
+def _was_resumed(execution: ExecutionRecord) -> bool:
+    if execution.outcome is Outcome.CHECKPOINTED:
         return True
-    return attempt.kept_s > 0 and attempt.outcome is not Outcome.SUCCEEDED
+    return execution.retained_compute_s > 0 and execution.outcome is not Outcome.SUCCEEDED
 
 
-def _winner(job: Job) -> Attempt | None:
+def _first_successful_execution(job: JobRecord) -> ExecutionRecord | None:
     """Of several copies that succeeded, the first to end."""
-    ended = [attempt for attempt in job.attempts if attempt.outcome is Outcome.SUCCEEDED]
+    ended = [attempt for attempt in job.executions if attempt.outcome is Outcome.SUCCEEDED]
     return min(ended, key=lambda attempt: attempt.end, default=None) if job.outcome is Outcome.SUCCEEDED else None
 
 
-def _transferred(attempt: Attempt) -> bool:
-    return any(span.phase in TRANSFERS and span.end > span.start for span in attempt.spans)
+def _has_transfer(execution: ExecutionRecord) -> bool:
+    return any(span.phase in TRANSFER_PHASES and span.end > span.start for span in execution.spans)
 
 
-def _in_vain(low: int, high: int, moves: Iterable[Move]) -> list[Piece]:
+def _wasted_intervals(start_us: int, end_us: int, transfers: Iterable[InputTransfer]) -> list[IntervalUs]:
     """The pieces in which only moves were under way that came to nothing."""
     edges: list[tuple[int, int, int]] = []  # when, how many more (or fewer) in vain, how many more whole ones
-    for move in moves:
-        start, end = max(low, micros(move.start)), min(high, micros(move.start + move.seconds))
-        vain, whole = (0, 1) if move.whole else (1, 0)
+    for move in transfers:
+        start, end = max(start_us, seconds_to_us(move.start)), min(end_us, seconds_to_us(move.start + move.duration_s))
+        vain, whole = (0, 1) if move.complete else (1, 0)
         edges += [(start, vain, whole), (end, -vain, -whole)] if start < end else []
     found = []
     in_vain = good = at = 0

@@ -4,47 +4,50 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from packtrain.report.analysis.by_site import SiteFigures
-from packtrain.report.analysis.distribution import Spread
-from packtrain.report.analysis.statistics import Figures
-from packtrain.report.charts.canvas.axes import SMALL, Plot, draw_along, draw_lattice, room_for
-from packtrain.report.charts.canvas.drawing import Drawing, fitted
-from packtrain.report.charts.canvas.scales import Scale, thinned_evenly, time_ticks
-from packtrain.report.charts.palette import EXECUTE, INK, PAPER
-from packtrain.report.number_format import time_words
+from packtrain.report.analysis.by_site import SiteSummary
+from packtrain.report.analysis.distribution import Distribution
+from packtrain.report.analysis.statistics import ReportStats
+from packtrain.report.charts.canvas.axes import SMALL_FONT, PlotArea, draw_x_axis, draw_x_grid, label_column_width
+from packtrain.report.charts.canvas.drawing import Drawing, shorten_to_width
+from packtrain.report.charts.canvas.scales import LinearScale, downsample_evenly, time_ticks
+from packtrain.report.charts.palette import BACKGROUND, EXECUTE, TEXT
+from packtrain.report.number_format import format_duration_coarse
 
-MOST_SITES = 12
+MAX_SITES = 12
 _ROW = 52.0
-MOST_DOTS = 250  # of a site; the distribution stays
-_GOLDEN = 0.618  # multiples of it, without their whole part, are spread evenly
+MAX_DOTS = 250  # of a site; the distribution stays
+_GOLDEN_RATIO = 0.618  # multiples of it, without their whole part, are spread evenly
 
 
-def draw_sites(figures: Figures, width: float) -> Drawing:
-    sites = [site for site in figures.sites if site.compute][:MOST_SITES]
-    longest = max((site.compute.high for site in sites if site.compute), default=0.0) or 1.0
+def draw_compute_by_site(stats: ReportStats, width: float) -> Drawing:
+    sites = [site for site in stats.sites if site.compute_time_s][:MAX_SITES]
+    longest = max((site.compute_time_s.maximum for site in sites if site.compute_time_s), default=0.0) or 1.0
     room = width * 0.42  # at most: real names of sites are whole, on a telephone, too
-    names = [fitted(site.site or "unknown", room, 12.5) for site in sites]
-    plot = Plot(
-        max(room_for(names, room, 12.5), room_for(map(_count, sites), room)), 22, width - 12, 22 + _ROW * len(sites)
+    names = [shorten_to_width(site.site or "unknown", room, 12.5) for site in sites]
+    plot = PlotArea(
+        max(label_column_width(names, room, 12.5), label_column_width(map(_format_job_count, sites), room)),
+        22,
+        width - 12,
+        22 + _ROW * len(sites),
     )
     drawing = Drawing(width, plot.bottom + 24)
     ticks = [tick for tick in time_ticks(longest, 6 if plot.width > 250 else 4) if tick[0] <= longest]
-    scale = Scale(0, longest, plot.left, plot.right)
-    draw_lattice(drawing, plot, ticks, scale)
-    draw_along(drawing, plot, ticks, scale)
+    scale = LinearScale(0, longest, plot.left, plot.right)
+    draw_x_grid(drawing, plot, ticks, scale)
+    draw_x_axis(drawing, plot, ticks, scale)
     _draw_key(drawing)
     for number, (site, name) in enumerate(zip(sites, names, strict=True)):
         y = plot.top + (number + 0.5) * _ROW
-        drawing.words(name, 0, y - 2, size=12.5)
-        drawing.note(_count(site), 0, y + 13, size=SMALL)
-        if site.compute:
-            _draw_values(drawing, site.compute_s, y, scale)
-            _draw_spread(drawing, site.compute, y, scale, name)
+        drawing.text(name, 0, y - 2, size=12.5)
+        drawing.muted_text(_format_job_count(site), 0, y + 13, size=SMALL_FONT)
+        if site.compute_time_s:
+            _draw_values(drawing, site.compute_times_s, y, scale)
+            _draw_distribution(drawing, site.compute_time_s, y, scale, name)
     return drawing
 
 
-def _count(site: SiteFigures) -> str:
-    count = site.compute.count if site.compute else 0
+def _format_job_count(site: SiteSummary) -> str:
+    count = site.compute_time_s.count if site.compute_time_s else 0
     return f"{count:,} job{'' if count == 1 else 's'}"
 
 
@@ -52,29 +55,27 @@ def _draw_key(drawing: Drawing) -> None:
     """● a job   ▬ the middle half   | median   ◆ mean"""
     x, y = 0.0, 6.0
     drawing.dots([(x + 4, y)], 3, EXECUTE, opacity=0.6)
-    drawing.note("a job", x + 12, y + 4, size=SMALL)
-    drawing.tile((x + 58, y - 4, 18, 8), EXECUTE, opacity=0.35, rounded=3)
-    drawing.note("middle half", x + 82, y + 4, size=SMALL)
-    drawing.line(((x + 170, y - 6), (x + 170, y + 6)), INK, 2.2)
-    drawing.note("median", x + 177, y + 4, size=SMALL)
-    drawing.dots([(x + 242, y)], 4.2, INK)
-    drawing.dots([(x + 242, y)], 2.2, PAPER)
-    drawing.note("mean", x + 251, y + 4, size=SMALL)
+    drawing.muted_text("a job", x + 12, y + 4, size=SMALL_FONT)
+    drawing.rect((x + 58, y - 4, 18, 8), EXECUTE, opacity=0.35, rounded=3)
+    drawing.muted_text("middle half", x + 82, y + 4, size=SMALL_FONT)
+    drawing.line(((x + 170, y - 6), (x + 170, y + 6)), TEXT, 2.2)
+    drawing.muted_text("median", x + 177, y + 4, size=SMALL_FONT)
+    drawing.dots([(x + 242, y)], 4.2, TEXT)
+    drawing.dots([(x + 242, y)], 2.2, BACKGROUND)
+    drawing.muted_text("mean", x + 251, y + 4, size=SMALL_FONT)
 
 
-def _draw_values(drawing: Drawing, values: Sequence[float], y: float, scale: Scale) -> None:
-    dots = thinned_evenly(sorted(values), MOST_DOTS)
-    spots = [(scale(value), y + ((number * _GOLDEN) % 1 - 0.5) * _ROW * 0.5) for number, value in enumerate(dots)]
+def _draw_values(drawing: Drawing, values: Sequence[float], y: float, scale: LinearScale) -> None:
+    dots = downsample_evenly(sorted(values), MAX_DOTS)
+    spots = [(scale(value), y + ((number * _GOLDEN_RATIO) % 1 - 0.5) * _ROW * 0.5) for number, value in enumerate(dots)]
     drawing.dots(spots, 2.6 if len(spots) > 60 else 3.4, EXECUTE, opacity=0.5)
 
 
-def _draw_spread(drawing: Drawing, spread: Spread, y: float, scale: Scale, name: str) -> None:
-    left, right = scale(spread.quarter), scale(spread.three_quarters)
-    middle, mean = scale(spread.median), scale(spread.mean)
-    told = (
-        f"{name}: median {time_words(spread.median)}, mean {time_words(spread.mean)}, longest {time_words(spread.high)}"
-    )
-    drawing.tile((left, y - 9, max(2.0, right - left), 18), EXECUTE, told, rounded=4, opacity=0.35)
-    drawing.line(((middle, y - 13), (middle, y + 13)), INK, 2.2)
-    drawing.dots([(mean, y)], 4.6, INK, told)
-    drawing.dots([(mean, y)], 2.4, PAPER, told)
+def _draw_distribution(drawing: Drawing, distribution: Distribution, y: float, scale: LinearScale, name: str) -> None:
+    left, right = scale(distribution.p25), scale(distribution.p75)
+    middle, mean = scale(distribution.median), scale(distribution.mean)
+    told = f"{name}: median {format_duration_coarse(distribution.median)}, mean {format_duration_coarse(distribution.mean)}, longest {format_duration_coarse(distribution.maximum)}"
+    drawing.rect((left, y - 9, max(2.0, right - left), 18), EXECUTE, told, rounded=4, opacity=0.35)
+    drawing.line(((middle, y - 13), (middle, y + 13)), TEXT, 2.2)
+    drawing.dots([(mean, y)], 4.6, TEXT, told)
+    drawing.dots([(mean, y)], 2.4, BACKGROUND, told)

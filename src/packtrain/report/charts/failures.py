@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from packtrain.report.analysis.statistics import FailureFigures, Figures
+from packtrain.report.analysis.statistics import FailureSummary, ReportStats
 from packtrain.report.charts import palette
-from packtrain.report.charts.canvas.axes import SMALL, room_for
-from packtrain.report.charts.canvas.drawing import Drawing, fitted
-from packtrain.report.number_format import hours_words, percent_words
+from packtrain.report.charts.canvas.axes import SMALL_FONT, label_column_width
+from packtrain.report.charts.canvas.drawing import Drawing, shorten_to_width
+from packtrain.report.number_format import format_hours, format_percent
 
 _ROW, _HEAD = 34.0, 26.0
 
 
-def draw_failures(figures: Figures, width: float) -> Drawing:
-    groups = [group for group in (("jobs", figures.failures), ("attempts", figures.troubles)) if group[1]]
+def draw_failures(stats: ReportStats, width: float) -> Drawing:
+    groups = [group for group in (("jobs", stats.job_failures), ("attempts", stats.execution_failures)) if group[1]]
     height = sum(_HEAD + _ROW * len(rows) + 10 for _, rows in groups)
     drawing = Drawing(width, max(height, 1.0))
     y = 0.0
@@ -23,26 +23,26 @@ def draw_failures(figures: Figures, width: float) -> Drawing:
     return drawing
 
 
-def _draw_group(drawing: Drawing, what: str, rows: Sequence[FailureFigures], top: float) -> float:
+def _draw_group(drawing: Drawing, level: str, rows: Sequence[FailureSummary], top: float) -> float:
     total = sum(row.count for row in rows)
-    one = what[:-1] if total == 1 else what
-    drawing.words(f"{total:,} {one} did not succeed", 0, top + 13, size=12.5, bold=True)
-    names = [fitted(row.category.value or "unknown", drawing.width * 0.3) for row in rows]
-    told = [_told(row, what, drawing.width) for row in rows]
-    left = room_for(names, drawing.width * 0.3, 12)
-    room = drawing.width - left - room_for(told, drawing.width / 2, SMALL)
+    one = level[:-1] if total == 1 else level
+    drawing.text(f"{total:,} {one} did not succeed", 0, top + 13, size=12.5, bold=True)
+    names = [shorten_to_width(row.category.value or "unknown", drawing.width * 0.3) for row in rows]
+    told = [_format_failure(row, level, drawing.width) for row in rows]
+    left = label_column_width(names, drawing.width * 0.3, 12)
+    room = drawing.width - left - label_column_width(told, drawing.width / 2, SMALL_FONT)
     most = max(row.count for row in rows)
     for number, (row, name, words) in enumerate(zip(rows, names, told, strict=True)):
         y = top + _HEAD + number * _ROW
         length = max(3.0, room * row.count / most)
-        drawing.words(name, left - 10, y + 16, anchor="end")
-        drawing.tile((left, y + 1, length, 22), palette.OF_CATEGORY[row.category], f"{name}: {words}", rounded=3)
-        drawing.note(words, left + length + 8, y + 16, size=SMALL)
+        drawing.text(name, left - 10, y + 16, anchor="end")
+        drawing.rect((left, y + 1, length, 22), palette.COLOR_BY_CATEGORY[row.category], f"{name}: {words}", rounded=3)
+        drawing.muted_text(words, left + length + 8, y + 16, size=SMALL_FONT)
     return top + _HEAD + _ROW * len(rows)
 
 
-def _told(row: FailureFigures, what: str, width: float) -> str:
+def _format_failure(row: FailureSummary, level: str, width: float) -> str:
     """16 jobs · 76% · 12 h"""
-    one = what[:-1] if row.count == 1 else what
-    told = f"{row.count:,} {one} · {percent_words(row.fraction)}"
-    return f"{told} · {hours_words(row.seconds)}" if width > 450 else told
+    one = level[:-1] if row.count == 1 else level
+    told = f"{row.count:,} {one} · {format_percent(row.fraction)}"
+    return f"{told} · {format_hours(row.slot_s)}" if width > 450 else told

@@ -8,78 +8,78 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from packtrain.report.analysis.time_accounting import Share
-from packtrain.report.history import Category, Phase
+from packtrain.report.analysis.time_accounting import TimeUse
+from packtrain.report.history import FailureCategory, Phase
 
 
 @dataclass(frozen=True, eq=False)
-class Paint:
+class ThemeColor:
     name: str  # in CSS: var(--name)
     light: str
     dark: str
-    words: str = ""  # in legends
+    label: str = ""  # in legends
 
 
 # What charts are made of
-PAPER = Paint("paper", "#ffffff", "#1b1f25")
-INK = Paint("ink", "#1d2127", "#e8eaed")
-FAINT = Paint("faint", "#5d6570", "#a2abb7")
-GRID = Paint("grid", "#e6e9ed", "#2e353e")
-BAD = Paint("bad", "#b3261e", "#ff8a80", "did not succeed")
+BACKGROUND = ThemeColor("paper", "#ffffff", "#1b1f25")
+TEXT = ThemeColor("ink", "#1d2127", "#e8eaed")
+MUTED = ThemeColor("faint", "#5d6570", "#a2abb7")
+GRID = ThemeColor("grid", "#e6e9ed", "#2e353e")
+ERROR = ThemeColor("bad", "#b3261e", "#ff8a80", "did not succeed")
 
 # What seconds were
-EXECUTE = Paint("execute", "#009e73", "#12a981", "useful compute")
-TRANSFER = Paint("transfer", "#56b4e9", "#56b4e9", "useful transfer")
-UNPACK = Paint("unpack", "#064b86", "#1d6fb4", "unpacking")
-UPLOAD = Paint("upload", "#0e2338", "#b3dafe", "outputs brought home")
-THROWN_AWAY = Paint("thrown-away", "#d55e00", "#e8701a", "transfer thrown away")
-EVICTION = Paint("eviction", "#f5b04f", "#febc6e", "compute lost to eviction")
-TIME_LIMIT = Paint("time-limit", "#b5789d", "#cd95b6", "compute lost to the time limit")
-OUTPUT = Paint("wrong-output", "#963e71", "#b26098", "compute lost to wrong output")
-FAILURE = Paint("failure", "#4a2806", "#a34a15", "compute lost to failure")
-RESTART = Paint("restart", "#f2e233", "#e3d21a", "checkpoint and restart")
-OVERHEAD = Paint("overhead", "#aeb4b7", "#506366", "overhead")
-UNDER_WAY = Paint("under-way", "#85dfb4", "#10512c", "under way")
-QUEUED = Paint("queued", "#d6dce4", "#333a4a", "queued")
-HELD = Paint("held", "#3f4347", "#d3d7dc", "held")
-SUSPENDED = Paint("suspended", "#846ea8", "#541adb", "suspended")
-DISCONNECTED = Paint("disconnected", "#5f65cf", "#9c67f9", "disconnected")
+EXECUTE = ThemeColor("execute", "#009e73", "#12a981", "useful compute")
+TRANSFER = ThemeColor("transfer", "#56b4e9", "#56b4e9", "useful transfer")
+UNPACK = ThemeColor("unpack", "#064b86", "#1d6fb4", "unpacking")
+UPLOAD = ThemeColor("upload", "#0e2338", "#b3dafe", "outputs brought home")
+WASTED_TRANSFER = ThemeColor("thrown-away", "#d55e00", "#e8701a", "transfer thrown away")
+EVICTION = ThemeColor("eviction", "#f5b04f", "#febc6e", "compute lost to eviction")
+TIME_LIMIT = ThemeColor("time-limit", "#b5789d", "#cd95b6", "compute lost to the time limit")
+WRONG_OUTPUT = ThemeColor("wrong-output", "#963e71", "#b26098", "compute lost to wrong output")
+FAILURE = ThemeColor("failure", "#4a2806", "#a34a15", "compute lost to failure")
+RESTART = ThemeColor("restart", "#f2e233", "#e3d21a", "checkpoint and restart")
+OVERHEAD = ThemeColor("overhead", "#aeb4b7", "#506366", "overhead")
+IN_PROGRESS = ThemeColor("under-way", "#85dfb4", "#10512c", "under way")
+QUEUED = ThemeColor("queued", "#d6dce4", "#333a4a", "queued")
+HELD = ThemeColor("held", "#3f4347", "#d3d7dc", "held")
+SUSPENDED = ThemeColor("suspended", "#846ea8", "#541adb", "suspended")
+DISCONNECTED = ThemeColor("disconnected", "#5f65cf", "#9c67f9", "disconnected")
 
-FRAME = (PAPER, INK, FAINT, GRID, BAD)
-SECONDS = (
-    EXECUTE, UNDER_WAY, TRANSFER, UNPACK, UPLOAD, THROWN_AWAY, EVICTION, TIME_LIMIT, OUTPUT, FAILURE, RESTART, OVERHEAD,
+CHROME_COLORS = (BACKGROUND, TEXT, MUTED, GRID, ERROR)
+TIME_COLORS = (
+    EXECUTE, IN_PROGRESS, TRANSFER, UNPACK, UPLOAD, WASTED_TRANSFER, EVICTION, TIME_LIMIT, WRONG_OUTPUT, FAILURE, RESTART, OVERHEAD,
     SUSPENDED, DISCONNECTED, HELD, QUEUED,
 )  # fmt: skip
-EVERY = (*FRAME, *SECONDS)
+ALL_COLORS = (*CHROME_COLORS, *TIME_COLORS)
 
-OF_SHARE: Mapping[Share, Paint] = {
-    Share.COMPUTE: EXECUTE,
-    Share.TRANSFER: TRANSFER,
-    Share.THROWN_AWAY: THROWN_AWAY,
-    Share.EVICTION: EVICTION,
-    Share.TIME_LIMIT: TIME_LIMIT,
-    Share.OUTPUT: OUTPUT,
-    Share.FAILURE: FAILURE,
-    Share.RESTART: RESTART,
-    Share.OVERHEAD: OVERHEAD,
-    Share.UNDER_WAY: UNDER_WAY,
+COLOR_BY_TIME_USE: Mapping[TimeUse, ThemeColor] = {
+    TimeUse.USEFUL_COMPUTE: EXECUTE,
+    TimeUse.USEFUL_TRANSFER: TRANSFER,
+    TimeUse.WASTED_TRANSFER: WASTED_TRANSFER,
+    TimeUse.LOST_TO_EVICTION: EVICTION,
+    TimeUse.LOST_TO_TIME_LIMIT: TIME_LIMIT,
+    TimeUse.LOST_TO_WRONG_OUTPUT: WRONG_OUTPUT,
+    TimeUse.LOST_TO_FAILURE: FAILURE,
+    TimeUse.CHECKPOINT_RESTART: RESTART,
+    TimeUse.OVERHEAD: OVERHEAD,
+    TimeUse.IN_PROGRESS: IN_PROGRESS,
 }
-OF_CATEGORY: Mapping[Category, Paint] = {
-    Category.TRANSFER: THROWN_AWAY,
-    Category.OUTPUT: OUTPUT,
-    Category.TIME_LIMIT: TIME_LIMIT,
-    Category.EVICTION: EVICTION,
-    Category.PROGRAM: FAILURE,
-    Category.MACHINE: DISCONNECTED,
-    Category.POOL: SUSPENDED,
-    Category.PERSON: HELD,
-    Category.UNKNOWN: OVERHEAD,
-    Category.NONE: OVERHEAD,
+COLOR_BY_CATEGORY: Mapping[FailureCategory, ThemeColor] = {
+    FailureCategory.TRANSFER: WASTED_TRANSFER,
+    FailureCategory.WRONG_OUTPUT: WRONG_OUTPUT,
+    FailureCategory.TIME_LIMIT: TIME_LIMIT,
+    FailureCategory.EVICTION: EVICTION,
+    FailureCategory.PROGRAM: FAILURE,
+    FailureCategory.NODE: DISCONNECTED,
+    FailureCategory.POOL: SUSPENDED,
+    FailureCategory.USER: HELD,
+    FailureCategory.UNKNOWN: OVERHEAD,
+    FailureCategory.NONE: OVERHEAD,
 }
-_OF_PHASE: Mapping[Phase, Paint] = {
+_COLOR_BY_PHASE: Mapping[Phase, ThemeColor] = {
     Phase.QUEUED: QUEUED,
     Phase.HELD: HELD,
-    Phase.START: OVERHEAD,
+    Phase.SETUP: OVERHEAD,
     Phase.TRANSFER_IN: TRANSFER,
     Phase.UNPACK: UNPACK,
     Phase.EXECUTE: EXECUTE,
@@ -88,14 +88,14 @@ _OF_PHASE: Mapping[Phase, Paint] = {
     Phase.SUSPENDED: SUSPENDED,
     Phase.DISCONNECTED: DISCONNECTED,
 }
-_PHASE_TELLS = (Share.TRANSFER, Share.OVERHEAD)  # there the phase says more than the share
-_OPEN = {Phase.EXECUTE: UNDER_WAY}
+_USES_COLORED_BY_PHASE = (TimeUse.USEFUL_TRANSFER, TimeUse.OVERHEAD)  # there the phase says more than the share
+_IN_PROGRESS_COLORS = {Phase.EXECUTE: IN_PROGRESS}
 
 
-def of_piece(phase: Phase, share: Share | None) -> Paint:
+def color_of(phase: Phase, use: TimeUse | None) -> ThemeColor:
     """Of a piece of time: by its phase while it was of use, by what became of it else."""
-    if share is Share.UNDER_WAY:
-        return _OPEN.get(phase, _OF_PHASE[phase])
-    if share is None or share in _PHASE_TELLS:
-        return _OF_PHASE[phase]
-    return OF_SHARE[share]
+    if use is TimeUse.IN_PROGRESS:
+        return _IN_PROGRESS_COLORS.get(phase, _COLOR_BY_PHASE[phase])
+    if use is None or use in _USES_COLORED_BY_PHASE:
+        return _COLOR_BY_PHASE[phase]
+    return COLOR_BY_TIME_USE[use]

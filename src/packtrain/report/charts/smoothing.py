@@ -5,45 +5,47 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from packtrain.report.readers.training_curves import Point
+from packtrain.report.readers.training_curves import CurvePoint
 
-MOST_POINTS = 600
-_NOISY = 60  # a line of fewer points is shown as it is
-_WINDOW = 0.03  # of the points: how far smoothing looks
+MAX_POINTS = 600
+_MIN_POINTS_TO_SMOOTH = 60  # a line of fewer points is shown as it is
+_WINDOW_FRACTION = 0.03  # of the points: how far smoothing looks
 
 
-def thinned(line: Sequence[Point], most: int = MOST_POINTS) -> list[Point]:
+def downsample(line: Sequence[CurvePoint], max_points: int = MAX_POINTS) -> list[CurvePoint]:
     """At most so many points: means of neighbours. What is not finite stays where it is."""
-    if len(line) <= most:
+    if len(line) <= max_points:
         return list(line)
-    size = math.ceil(len(line) / most)
-    return [_mean(line[start : start + size]) for start in range(0, len(line), size)]
+    size = math.ceil(len(line) / max_points)
+    return [_mean_point(line[start : start + size]) for start in range(0, len(line), size)]
 
 
-def _mean(points: Sequence[Point]) -> Point:
+def _mean_point(points: Sequence[CurvePoint]) -> CurvePoint:
     finite = [point for point in points if math.isfinite(point[1])]
     if not finite:
         return points[-1]
     return sum(step for step, _ in finite) / len(finite), sum(value for _, value in finite) / len(finite)
 
 
-def smoothed(line: Sequence[Point]) -> list[Point]:
+def smooth_line(line: Sequence[CurvePoint]) -> list[CurvePoint]:
     """A moving mean, as far to the left as to the right where there is room; gaps stay gaps."""
-    if len(line) < _NOISY:
+    if len(line) < _MIN_POINTS_TO_SMOOTH:
         return list(line)
-    reach = max(1, round(len(line) * _WINDOW))
+    reach = max(1, round(len(line) * _WINDOW_FRACTION))
     sums = [0.0]
     counts = [0]
     for _, value in line:
         finite = math.isfinite(value)
         sums.append(sums[-1] + (value if finite else 0.0))
         counts.append(counts[-1] + finite)
-    return [_around(line, at, reach, sums, counts) for at in range(len(line))]
+    return [_window_mean(line, at, reach, sums, counts) for at in range(len(line))]
 
 
-def _around(line: Sequence[Point], at: int, reach: int, sums: list[float], counts: list[int]) -> Point:
-    step, value = line[at]
-    left = min(reach, at)  # a steep beginning stays steep
-    low, high = at - left, min(at + left, len(line) - 1) + 1
+def _window_mean(
+    line: Sequence[CurvePoint], index: int, half_width: int, sums: list[float], counts: list[int]
+) -> CurvePoint:
+    step, value = line[index]
+    left = min(half_width, index)  # a steep beginning stays steep
+    low, high = index - left, min(index + left, len(line) - 1) + 1
     count = counts[high] - counts[low]
     return step, (sums[high] - sums[low]) / count if math.isfinite(value) and count else math.nan

@@ -6,289 +6,314 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from heapq import nlargest
 
-from packtrain.report.analysis.by_site import SiteFigures, SpeedFigures
-from packtrain.report.analysis.compare import Compared, compare
-from packtrain.report.analysis.distribution import Spread
-from packtrain.report.analysis.job_labels import points_of
-from packtrain.report.analysis.measures import words_of
-from packtrain.report.analysis.statistics import FailureFigures, Figures, JobFigures
-from packtrain.report.analysis.time_accounting import LOST_COMPUTE, USEFUL, Share
-from packtrain.report.charts.canvas.svg import clean
-from packtrain.report.history import Attempt, History, Outcome, Phase
-from packtrain.report.number_format import hours_words, percent_words, speed_words, time_words
+from packtrain.report.analysis.by_site import SiteSummary, TransferSummary
+from packtrain.report.analysis.compare import MeasureComparison, compare_stats
+from packtrain.report.analysis.distribution import Distribution
+from packtrain.report.analysis.job_labels import job_labels
+from packtrain.report.analysis.measures import format_value
+from packtrain.report.analysis.statistics import FailureSummary, JobSummary, ReportStats
+from packtrain.report.analysis.time_accounting import LOST_COMPUTE, USEFUL, TimeUse
+from packtrain.report.charts.canvas.svg import escape_xml
+from packtrain.report.history import ExecutionRecord, JobHistory, Outcome, Phase
+from packtrain.report.number_format import format_duration_coarse, format_hours, format_percent, format_rate
 
-MOST_ROWS = 2000
-_LONG = 60  # rows that are not printed
-_FILTERED = 12  # rows that are worth a search
-_NOTHING = "–"
-_VERDICTS = {"better": "good", "worse": "poor"}
+MAX_ROWS = 2000
+_MAX_PRINTED_ROWS = 60  # rows that are not printed
+_MIN_ROWS_FOR_SEARCH = 12  # rows that are worth a search
+_EMPTY = "–"
+_CSS_BY_CHANGE = {"better": "good", "worse": "poor"}
 
 
 @dataclass(frozen=True)
-class Cell:
+class HtmlCell:
     text: str
-    value: float | None = None  # what it is sorted by, if that is a number
-    css: str = ""
+    sort_value: float | None = None  # what it is sorted by, if that is a number
+    css_class: str = ""
 
     @property
-    def html(self) -> str:
-        if self.css == "number":
-            value = f"{self.value:.6g}" if self.value is not None else ""
-            return f'<td data-v="{value}">{clean(self.text)}</td>'
-        css = f' class="{self.css}"' if self.css else ""
-        return f"<td{css}>{clean(self.text)}</td>"
+    def to_html(self) -> str:
+        if self.css_class == "number":
+            value = f"{self.sort_value:.6g}" if self.sort_value is not None else ""
+            return f'<td data-v="{value}">{escape_xml(self.text)}</td>'
+        css = f' class="{self.css_class}"' if self.css_class else ""
+        return f"<td{css}>{escape_xml(self.text)}</td>"
 
 
 @dataclass(frozen=True)
-class Column:
+class HtmlColumn:
     name: str
-    number: bool = True
+    is_numeric: bool = True
 
 
 @dataclass(frozen=True)
-class Grid:
+class HtmlTable:
     """A table."""
 
-    name: str  # its id
+    element_id: str  # its id
     title: str
-    columns: tuple[Column, ...]
-    rows: Sequence[Sequence[Cell]]
-    left_out: str = ""  # a sentence, if these are not all rows
-    searched: bool = True  # if there are many
+    columns: tuple[HtmlColumn, ...]
+    rows: Sequence[Sequence[HtmlCell]]
+    truncation_note: str = ""  # a sentence, if these are not all rows
+    has_search: bool = True  # if there are many
 
     @property
-    def html(self) -> str:
-        heads = "".join(map(_head, self.columns))
-        body = "".join(f"<tr>{''.join(cell.html for cell in row)}</tr>\n" for row in self.rows)
-        table = f'<table id="{self.name}"><thead><tr>{heads}</tr></thead><tbody>\n{body}</tbody></table>'
+    def to_html(self) -> str:
+        heads = "".join(map(_render_column_header, self.columns))
+        body = "".join(f"<tr>{''.join(cell.to_html for cell in row)}</tr>\n" for row in self.rows)
+        table = f'<table id="{self.element_id}"><thead><tr>{heads}</tr></thead><tbody>\n{body}</tbody></table>'
         # It scrolls, so it must be reachable by keyboard.
-        region = f'<div class="scroll" tabindex="0" role="region" aria-label="{clean(self.title)}">{table}</div>'
-        long = " long" if len(self.rows) > _LONG else ""
-        return f'<section class="table{long}" aria-labelledby="{self.name}-title">{self._top()}{region}</section>'
+        region = f'<div class="scroll" tabindex="0" role="region" aria-label="{escape_xml(self.title)}">{table}</div>'
+        long = " long" if len(self.rows) > _MAX_PRINTED_ROWS else ""
+        return f'<section class="table{long}" aria-labelledby="{self.element_id}-title">{self._render_header()}{region}</section>'
 
-    def _top(self) -> str:
+    def _render_header(self) -> str:
         count = f"{len(self.rows):,} row{'' if len(self.rows) == 1 else 's'}"
-        told = f'<p id="{self.name}-told" aria-live="polite">{clean(self.left_out or count)}</p>'
-        find = f'<label>Find<input type="search" data-of="{self.name}" data-told="{self.name}-told"></label>'
-        search = find if self.searched and len(self.rows) > _FILTERED else ""
-        return f'<div class="head"><h2 id="{self.name}-title">{clean(self.title)}</h2>{told}{search}</div>'
+        told = f'<p id="{self.element_id}-told" aria-live="polite">{escape_xml(self.truncation_note or count)}</p>'
+        find = (
+            f'<label>Find<input type="search" data-of="{self.element_id}" data-told="{self.element_id}-told"></label>'
+        )
+        search = find if self.has_search and len(self.rows) > _MIN_ROWS_FOR_SEARCH else ""
+        return f'<div class="head"><h2 id="{self.element_id}-title">{escape_xml(self.title)}</h2>{told}{search}</div>'
 
 
-def _head(column: Column) -> str:
-    css = ' class="number"' if column.number else ""
-    return f'<th scope="col" aria-sort="none"{css}><button type="button">{clean(column.name)}</button></th>'
+def _render_column_header(column: HtmlColumn) -> str:
+    css = ' class="number"' if column.is_numeric else ""
+    return f'<th scope="col" aria-sort="none"{css}><button type="button">{escape_xml(column.name)}</button></th>'
 
 
-def tables_of(history: History, figures: Figures) -> list[Grid]:
-    of_sites = [_sites(figures), _spreads(figures), _speeds(figures)]
-    found = [_jobs(history, figures), _attempts(history), *of_sites, _failures(figures)]
-    return [_without_empty_columns(grid) for grid in found if grid.rows]
+def build_tables(history: JobHistory, stats: ReportStats) -> list[HtmlTable]:
+    of_sites = [_sites_table(stats), _distributions_table(stats), _transfers_table(stats)]
+    found = [_jobs_table(history, stats), _executions_table(history), *of_sites, _failures_table(stats)]
+    return [_drop_empty_columns(grid) for grid in found if grid.rows]
 
 
-def _without_empty_columns(grid: Grid) -> Grid:
+def _drop_empty_columns(table: HtmlTable) -> HtmlTable:
     """What nobody told has no place; the first column always has."""
-    used = [any(row[at].text not in ("", _NOTHING) for row in grid.rows) for at in range(len(grid.columns))]
+    used = [any(row[at].text not in ("", _EMPTY) for row in table.rows) for at in range(len(table.columns))]
     kept = [at for at, some in enumerate(used) if some or not at]
-    rows = [[row[at] for at in kept] for row in grid.rows]
-    return replace(grid, columns=tuple(grid.columns[at] for at in kept), rows=rows)
+    rows = [[row[at] for at in kept] for row in table.rows]
+    return replace(table, columns=tuple(table.columns[at] for at in kept), rows=rows)
 
 
 # Cells
 
 
-def _words(text: str) -> Cell:
-    return Cell(text, css="words")
+def _text_cell(text: str) -> HtmlCell:
+    return HtmlCell(text, css_class="words")
 
 
-def _count(number: float) -> Cell:
-    return Cell(f"{number:,}", number, "number")
+def _count_cell(number: float) -> HtmlCell:
+    return HtmlCell(f"{number:,}", number, "number")
 
 
-def _time(seconds: float | None) -> Cell:
+def _duration_cell(duration_s: float | None) -> HtmlCell:
     """Nothing is shown of nothing, so that what there is stands out."""
-    if not seconds:
-        return Cell(_NOTHING, None if seconds is None else 0.0, "number")
-    return Cell(time_words(seconds), seconds, "number")
+    if not duration_s:
+        return HtmlCell(_EMPTY, None if duration_s is None else 0.0, "number")
+    return HtmlCell(format_duration_coarse(duration_s), duration_s, "number")
 
 
-def _hours(seconds: float) -> Cell:
-    return Cell(hours_words(seconds), seconds, "number") if seconds else Cell(_NOTHING, 0.0, "number")
+def _hours_cell(duration_s: float) -> HtmlCell:
+    return HtmlCell(format_hours(duration_s), duration_s, "number") if duration_s else HtmlCell(_EMPTY, 0.0, "number")
 
 
-def _percent(part: float, whole: float) -> Cell:
-    return Cell(percent_words(part / whole), part / whole, "number") if whole else Cell(_NOTHING, css="number")
+def _percent_cell(part: float, whole: float) -> HtmlCell:
+    return (
+        HtmlCell(format_percent(part / whole), part / whole, "number")
+        if whole
+        else HtmlCell(_EMPTY, css_class="number")
+    )
 
 
-def _speed(spread: Spread | None) -> Cell:
-    return Cell(speed_words(spread.median), spread.median, "number") if spread else Cell(_NOTHING, css="number")
+def _rate_cell(distribution: Distribution | None) -> HtmlCell:
+    return (
+        HtmlCell(format_rate(distribution.median), distribution.median, "number")
+        if distribution
+        else HtmlCell(_EMPTY, css_class="number")
+    )
 
 
-def _median(spread: Spread | None) -> Cell:
-    return _time(spread.median if spread else None)
+def _median_cell(distribution: Distribution | None) -> HtmlCell:
+    return _duration_cell(distribution.median if distribution else None)
 
 
-def _outcome(outcome: Outcome) -> Cell:
-    fine = outcome in (Outcome.SUCCEEDED, Outcome.CONTINUES)
-    return Cell(outcome.value, css="good" if fine else "" if outcome is Outcome.RUNNING else "poor")
+def _outcome_cell(outcome: Outcome) -> HtmlCell:
+    fine = outcome in (Outcome.SUCCEEDED, Outcome.CHECKPOINTED)
+    return HtmlCell(outcome.value, css_class="good" if fine else "" if outcome is Outcome.RUNNING else "poor")
 
 
-def _columns(words: str, numbers: str, rest: str = "") -> tuple[Column, ...]:
-    named = [Column(name, number=False) for name in words.split(", ")]
-    counted = [Column(name) for name in numbers.split(", ")]
-    return (*named, *counted, *(Column(name, number=False) for name in rest.split(", ") if name))
+def _make_columns(text: str, numeric: str, trailing_text: str = "") -> tuple[HtmlColumn, ...]:
+    named = [HtmlColumn(name, is_numeric=False) for name in text.split(", ")]
+    counted = [HtmlColumn(name) for name in numeric.split(", ")]
+    return (*named, *counted, *(HtmlColumn(name, is_numeric=False) for name in trailing_text.split(", ") if name))
 
 
 # Tables
 
 
-def _jobs(history: History, figures: Figures) -> Grid:
-    columns = _columns(
+def _jobs_table(history: JobHistory, stats: ReportStats) -> HtmlTable:
+    columns = _make_columns(
         "Job, Parameters, Outcome, Site",
         "Attempts, Completion, On slots, Compute used, Thrown away, Compute lost, Queued, Held",
         "Reason",
     )
-    rows = nlargest(MOST_ROWS, figures.rows, key=_loss) if len(figures.rows) > MOST_ROWS else figures.rows
-    left_out = _left_out(len(figures.rows), "jobs that lost most")
-    points = points_of(history.jobs)
-    return Grid("jobs", "Jobs", columns, [_job(row, points.get(row.job, "")) for row in rows], left_out)
+    rows = (
+        nlargest(MAX_ROWS, stats.job_summaries, key=_wasted_s)
+        if len(stats.job_summaries) > MAX_ROWS
+        else stats.job_summaries
+    )
+    left_out = _truncation_note(len(stats.job_summaries), "jobs that lost most")
+    points = job_labels(history.jobs)
+    return HtmlTable("jobs", "Jobs", columns, [_job_row(row, points.get(row.job, "")) for row in rows], left_out)
 
 
-def _loss(row: JobFigures) -> float:
-    return row.seconds - sum(row.shares.get(share, 0.0) for share in USEFUL)
+def _wasted_s(row: JobSummary) -> float:
+    return row.slot_s - sum(row.time_use_s.get(share, 0.0) for share in USEFUL)
 
 
-def _job(row: JobFigures, point: str) -> list[Cell]:
+def _job_row(row: JobSummary, point: str) -> list[HtmlCell]:
     return [
-        Cell(row.job),
-        Cell(point),
-        _outcome(row.outcome),
-        Cell(", ".join(row.sites)),
-        _count(row.attempts),
-        _time(row.completion_s),
-        _time(row.seconds),
-        _time(row.shares.get(Share.COMPUTE, 0.0)),
-        _time(row.shares.get(Share.THROWN_AWAY, 0.0)),
-        _time(sum(row.shares.get(share, 0.0) for share in LOST_COMPUTE)),
-        _time(row.queued_s),
-        _time(row.held_s),
-        _words(row.reason),
+        HtmlCell(row.job),
+        HtmlCell(point),
+        _outcome_cell(row.outcome),
+        HtmlCell(", ".join(row.sites)),
+        _count_cell(row.executions),
+        _duration_cell(row.completion_s),
+        _duration_cell(row.slot_s),
+        _duration_cell(row.time_use_s.get(TimeUse.USEFUL_COMPUTE, 0.0)),
+        _duration_cell(row.time_use_s.get(TimeUse.WASTED_TRANSFER, 0.0)),
+        _duration_cell(sum(row.time_use_s.get(share, 0.0) for share in LOST_COMPUTE)),
+        _duration_cell(row.queued_s),
+        _duration_cell(row.held_s),
+        _text_cell(row.reason),
     ]
 
 
-def _attempts(history: History) -> Grid:
-    columns = _columns("Job", "Attempt") + _columns(
+def _executions_table(history: JobHistory) -> HtmlTable:
+    columns = _make_columns("Job", "Attempt") + _make_columns(
         "Outcome, Site, Machine", "On slot, Transfer in, Execute, Transfer out", "Reason"
     )
-    every = [(job.id, attempt) for job in history.jobs for attempt in job.attempts]
-    rows = nlargest(MOST_ROWS, every, key=lambda pair: pair[1].seconds) if len(every) > MOST_ROWS else every
-    left_out = _left_out(len(every), "longest attempts")
-    return Grid("attempts", "Attempts", columns, [_attempt(job, attempt) for job, attempt in rows], left_out)
+    every = [(job.id, attempt) for job in history.jobs for attempt in job.executions]
+    rows = nlargest(MAX_ROWS, every, key=lambda pair: pair[1].duration_s) if len(every) > MAX_ROWS else every
+    left_out = _truncation_note(len(every), "longest attempts")
+    return HtmlTable("attempts", "Attempts", columns, [_execution_row(job, attempt) for job, attempt in rows], left_out)
 
 
-def _left_out(count: int, which: str) -> str:
-    return f"The {MOST_ROWS:,} {which}, of {count:,}." if count > MOST_ROWS else ""
+def _truncation_note(count: int, which: str) -> str:
+    return f"The {MAX_ROWS:,} {which}, of {count:,}." if count > MAX_ROWS else ""
 
 
-def _attempt(job: str, attempt: Attempt) -> list[Cell]:
+def _execution_row(job_id: str, execution: ExecutionRecord) -> list[HtmlCell]:
     return [
-        Cell(job),
-        _count(attempt.number),
-        _outcome(attempt.outcome),
-        Cell(attempt.site),
-        Cell(attempt.machine),
-        _time(attempt.seconds),
-        _time(attempt.of(Phase.TRANSFER_IN)),
-        _time(attempt.of(Phase.EXECUTE)),
-        _time(attempt.of(Phase.TRANSFER_OUT)),
-        _words(attempt.reason),
+        HtmlCell(job_id),
+        _count_cell(execution.number),
+        _outcome_cell(execution.outcome),
+        HtmlCell(execution.site),
+        HtmlCell(execution.node),
+        _duration_cell(execution.duration_s),
+        _duration_cell(execution.seconds_in(Phase.TRANSFER_IN)),
+        _duration_cell(execution.seconds_in(Phase.EXECUTE)),
+        _duration_cell(execution.seconds_in(Phase.TRANSFER_OUT)),
+        _text_cell(execution.reason),
     ]
 
 
-def _sites(figures: Figures) -> Grid:
-    columns = _columns(
+def _sites_table(stats: ReportStats) -> HtmlTable:
+    columns = _make_columns(
         "Site",
         "Attempts, Jobs, Succeeded, Slot hours, Useful, Wasted, Compute median, Transfer median, Speed median",
     )
-    return Grid("sites", "Sites", columns, [_site(site) for site in figures.sites])
+    return HtmlTable("sites", "Sites", columns, [_site_row(site) for site in stats.sites])
 
 
-def _site(site: SiteFigures) -> list[Cell]:
-    useful = sum(site.shares.get(share, 0.0) for share in USEFUL)
+def _site_row(site: SiteSummary) -> list[HtmlCell]:
+    useful = sum(site.time_use_s.get(share, 0.0) for share in USEFUL)
     return [
-        Cell(site.site or "unknown"),
-        _count(site.attempts),
-        _count(site.jobs),
-        _count(site.succeeded),
-        _hours(site.seconds),
-        _percent(useful, site.seconds),
-        _hours(site.wasted),
-        _median(site.compute),
-        _median(site.transfer),
-        _speed(site.speed),
+        HtmlCell(site.site or "unknown"),
+        _count_cell(site.executions),
+        _count_cell(site.jobs),
+        _count_cell(site.succeeded_jobs),
+        _hours_cell(site.slot_s),
+        _percent_cell(useful, site.slot_s),
+        _hours_cell(site.wasted_s),
+        _median_cell(site.compute_time_s),
+        _median_cell(site.transfer_time_s),
+        _rate_cell(site.bytes_per_s),
     ]
 
 
-def _spreads(figures: Figures) -> Grid:
+def _distributions_table(stats: ReportStats) -> HtmlTable:
     """How far the values of a site lie apart."""
-    columns = _columns("Site, What", "Values, Mean, Deviation, Shortest, p25, Median, p75, p95, Longest")
-    told = [(site, what, getattr(site, what)) for site in figures.sites for what in ("compute", "transfer")]
-    rows = [[Cell(site.site or "unknown"), Cell(what), *_spread(found)] for site, what, found in told if found]
-    return Grid("spreads", "Spread by site", columns, rows)
+    columns = _make_columns("Site, What", "Values, Mean, Deviation, Shortest, p25, Median, p75, p95, Longest")
+    told = [(site, what, getattr(site, what)) for site in stats.sites for what in ("compute_time_s", "transfer_time_s")]
+    rows = [
+        [HtmlCell(site.site or "unknown"), HtmlCell(what), *_distribution_cells(found)]
+        for site, what, found in told
+        if found
+    ]
+    return HtmlTable("spreads", "Spread by site", columns, rows)
 
 
-def _spread(found: Spread) -> Iterator[Cell]:
-    yield _count(found.count)
+def _distribution_cells(distribution: Distribution) -> Iterator[HtmlCell]:
+    yield _count_cell(distribution.count)
     for name in ("mean", "deviation", "low", "quarter", "median", "three_quarters", "p95", "high"):
-        yield _time(getattr(found, name))
+        yield _duration_cell(getattr(distribution, name))
 
 
-def against(ours: Figures, theirs: Figures) -> Grid:
+def comparison_table(current: ReportStats, baseline: ReportStats) -> HtmlTable:
     """Two reports side by side."""
     columns = (
-        Column("Figure", number=False), Column("This"), Column("Other"), Column("Ratio"),
-        Column("Verdict", number=False),
+        HtmlColumn("Figure", is_numeric=False), HtmlColumn("This"), HtmlColumn("Other"), HtmlColumn("Ratio"),
+        HtmlColumn("Verdict", is_numeric=False),
     )  # fmt: skip
-    rows = [_compared(row) for row in compare(ours, theirs)]
-    return Grid("against", f"Against {theirs.name}", columns, rows, searched=False)
+    rows = [_comparison_row(row) for row in compare_stats(current, baseline)]
+    return HtmlTable("against", f"Against {baseline.name}", columns, rows, has_search=False)
 
 
-def _compared(row: Compared) -> list[Cell]:
+def _comparison_row(row: MeasureComparison) -> list[HtmlCell]:
     """Units differ from row to row: by values nothing is sorted."""
-    values = [Cell(words_of(value, row.measure.unit), css="number") for value in (row.ours, row.theirs)]
-    ratio = Cell(_NOTHING if row.ratio is None else f"{row.ratio:.2f}", row.ratio, "number")
-    return [Cell(row.measure.words), *values, ratio, Cell(row.verdict, css=_VERDICTS.get(row.verdict, ""))]
+    values = [
+        HtmlCell(format_value(value, row.measure.unit), css_class="number") for value in (row.current, row.baseline)
+    ]
+    ratio = HtmlCell(_EMPTY if row.ratio is None else f"{row.ratio:.2f}", row.ratio, "number")
+    return [
+        HtmlCell(row.measure.label),
+        *values,
+        ratio,
+        HtmlCell(row.change, css_class=_CSS_BY_CHANGE.get(row.change, "")),
+    ]
 
 
-def _speeds(figures: Figures) -> Grid:
-    columns = _columns(
+def _transfers_table(stats: ReportStats) -> HtmlTable:
+    columns = _make_columns(
         "Site, Source",
         "Came whole, Thrown away, Median, Slowest, Speed median, Median of first ones, Median of later ones",
     )
-    return Grid("transfers", "Transfers", columns, [_place(place) for place in figures.speeds])
+    return HtmlTable("transfers", "Transfers", columns, [_transfer_row(place) for place in stats.transfers])
 
 
-def _place(place: SpeedFigures) -> list[Cell]:
+def _transfer_row(transfer: TransferSummary) -> list[HtmlCell]:
     return [
-        Cell(place.site or "unknown"),
-        Cell(place.source),
-        _count(place.seconds.count if place.seconds else 0),
-        _count(place.broken),
-        _median(place.seconds),
-        _time(place.seconds.high if place.seconds else None),
-        _speed(place.speed),
-        _median(place.first),
-        _median(place.later),
+        HtmlCell(transfer.site or "unknown"),
+        HtmlCell(transfer.source),
+        _count_cell(transfer.duration_s.count if transfer.duration_s else 0),
+        _count_cell(transfer.failed),
+        _median_cell(transfer.duration_s),
+        _duration_cell(transfer.duration_s.maximum if transfer.duration_s else None),
+        _rate_cell(transfer.bytes_per_s),
+        _median_cell(transfer.cold_duration_s),
+        _median_cell(transfer.warm_duration_s),
     ]
 
 
-def _failures(figures: Figures) -> Grid:
-    columns = _columns("Of, Kind", "Count, Part, Slot hours", "Most frequent reason")
-    kinds = [("jobs", row) for row in figures.failures] + [("attempts", row) for row in figures.troubles]
-    return Grid("failures", "Failures", columns, [_failure(what, row) for what, row in kinds])
+def _failures_table(stats: ReportStats) -> HtmlTable:
+    columns = _make_columns("Of, Kind", "Count, Part, Slot hours", "Most frequent reason")
+    kinds = [("jobs", row) for row in stats.job_failures] + [("attempts", row) for row in stats.execution_failures]
+    return HtmlTable("failures", "Failures", columns, [_failure_row(what, row) for what, row in kinds])
 
 
-def _failure(what: str, row: FailureFigures) -> list[Cell]:
+def _failure_row(level: str, row: FailureSummary) -> list[HtmlCell]:
     name = row.category.value or "unknown"
     return [
-        Cell(what), Cell(name), _count(row.count), _percent(row.fraction, 1.0), _hours(row.seconds), _words(row.reason),
+        HtmlCell(level), HtmlCell(name), _count_cell(row.count), _percent_cell(row.fraction, 1.0), _hours_cell(row.slot_s), _text_cell(row.reason),
     ]  # fmt: skip

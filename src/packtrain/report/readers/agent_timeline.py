@@ -12,230 +12,248 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from packtrain.events import Event, kinds
-from packtrain.report.history import Attempt, Move, Outcome, Phase, Span
-from packtrain.report.number_format import printable
-from packtrain.report.readers.values import amount_of, whole_of
-from packtrain.report.spans import joined
+from packtrain.report.history import ExecutionRecord, InputTransfer, Outcome, Phase, PhaseSpan
+from packtrain.report.number_format import replace_control_chars
+from packtrain.report.readers.values import parse_amount, parse_count
+from packtrain.report.spans import merge_spans
 
 # Looking at outputs is neither the program's work nor a transfer; it takes no time worth a colour of its own.
-_PHASES = {"fetch": Phase.TRANSFER_IN, "unpack": Phase.UNPACK, "steps": Phase.EXECUTE, "sync": Phase.TRANSFER_OUT}
-_KEPT = "kept by"  # begins the source of inputs that the attempt before had brought
+_PHASE_BY_STAGE = {
+    "fetch": Phase.TRANSFER_IN,
+    "unpack": Phase.UNPACK,
+    "steps": Phase.EXECUTE,
+    "sync": Phase.TRANSFER_OUT,
+}
+_REUSED_SOURCE_PREFIX = "kept by"  # begins the source of inputs that the attempt before had brought
 
-_TINY_S = 1e-6
+_EPSILON_S = 1e-6
 
-Piece = tuple[Phase, float]  # what, and how many seconds
+PhaseDuration = tuple[Phase, float]  # what, and how many seconds
 
 
 @dataclass
-class Words:
+class AgentTimeline:
     """What one agent said, as far as it tells of time. `mono` of its events is one clock."""
 
     emitter: str
-    began: float | None = None
-    ended: float | None = None
-    last: float = 0.0
+    started_at: float | None = None
+    ended_at: float | None = None
+    last_event_at: float = 0.0
     stages: list[tuple[str, float, float | None, Mapping[str, Any]]] = field(default_factory=list)
-    saves: dict[int, float] = field(default_factory=dict)  # by generation: when it was what the program had reached
-    restored: Mapping[str, Any] = field(default_factory=dict)
-    moved: int = 0  # bytes of inputs, by the newest progress
-    farewell: Mapping[str, Any] = field(default_factory=dict)  # its last word
-    wall: float = 0.0  # of its first event, for engines whose clock is the worker's
+    checkpoint_saved_at: dict[int, float] = field(
+        default_factory=dict
+    )  # by generation: when it was what the program had reached
+    restored_checkpoint: Mapping[str, Any] = field(default_factory=dict)
+    fetched_bytes: int = 0  # bytes of inputs, by the newest progress
+    exit_data: Mapping[str, Any] = field(default_factory=dict)  # its last word
+    started_wall_at: float = 0.0  # of its first event, for engines whose clock is the worker's
 
-    def hear(self, event: Event) -> None:
+    def add_event(self, event: Event) -> None:
         """In the order of its seq."""
-        self.last = max(self.last, event.mono)
-        handler = _HEARS.get(event.kind)
+        self.last_event_at = max(self.last_event_at, event.mono)
+        handler = _EVENT_HANDLERS.get(event.kind)
         if handler is not None:
             handler(self, event)
 
-    def _start(self, event: Event) -> None:
-        self.began, self.wall = event.mono, event.wall
+    def _on_started(self, event: Event) -> None:
+        self.started_at, self.started_wall_at = event.mono, event.wall
 
-    def _end(self, event: Event) -> None:
-        self.ended, self.farewell = event.mono, event.data
-        seconds = amount_of(event.data.get("seconds"))
-        if seconds is not None and self.began is not None:
-            early = self.began - (event.mono - seconds)  # it woke before it could say so
-            self.began, self.wall = self.began - max(0.0, early), self.wall - max(0.0, early)
+    def _on_ended(self, event: Event) -> None:
+        self.ended_at, self.exit_data = event.mono, event.data
+        seconds = parse_amount(event.data.get("seconds"))
+        if seconds is not None and self.started_at is not None:
+            early = self.started_at - (event.mono - seconds)  # it woke before it could say so
+            self.started_at, self.started_wall_at = (
+                self.started_at - max(0.0, early),
+                self.started_wall_at - max(0.0, early),
+            )
 
-    def _start_stage(self, event: Event) -> None:
+    def _on_stage_started(self, event: Event) -> None:
         self.stages.append((str(event.data.get("stage", "")), event.mono, None, {}))
 
-    def _end_stage(self, event: Event) -> None:
-        name, seconds = str(event.data.get("stage", "")), amount_of(event.data.get("seconds")) or 0.0
+    def _on_stage_ended(self, event: Event) -> None:
+        name, seconds = str(event.data.get("stage", "")), parse_amount(event.data.get("seconds")) or 0.0
         if self.stages and self.stages[-1][0] == name and self.stages[-1][2] is None:
             self.stages.pop()
         self.stages.append((name, event.mono - seconds, event.mono, event.data))
 
-    def _save(self, event: Event) -> None:
+    def _on_checkpoint_saved(self, event: Event) -> None:
         generation = event.data.get("generation")
         if isinstance(generation, int):
-            self.saves[generation] = event.mono - (amount_of(event.data.get("seconds")) or 0.0)
+            self.checkpoint_saved_at[generation] = event.mono - (parse_amount(event.data.get("seconds")) or 0.0)
 
-    def _restore(self, event: Event) -> None:
-        self.restored = event.data
+    def _on_checkpoint_restored(self, event: Event) -> None:
+        self.restored_checkpoint = event.data
 
-    def _progress(self, event: Event) -> None:
+    def _on_progress(self, event: Event) -> None:
         if event.data.get("stage") == "fetch":
-            self.moved = whole_of(event.data.get("done")) or self.moved
+            self.fetched_bytes = parse_count(event.data.get("done")) or self.fetched_bytes
 
     # What it was
 
-    def pieces(self) -> Iterator[Piece]:
+    def phase_durations(self) -> Iterator[PhaseDuration]:
         """One behind the other, from its first to its last sign of life."""
-        now = self.began if self.began is not None else self.stages[0][1] if self.stages else self.last
-        for (name, start, _, data), until in zip(self.stages, self._ends(), strict=True):
+        now = (
+            self.started_at if self.started_at is not None else self.stages[0][1] if self.stages else self.last_event_at
+        )
+        for (name, start, _, data), until in zip(self.stages, self._stage_ends(), strict=True):
             if start > now:
-                yield Phase.START, start - now
-            yield from self._of_stage(name, max(0.0, until - max(start, now)), data)
+                yield Phase.SETUP, start - now
+            yield from self._stage_phases(name, max(0.0, until - max(start, now)), data)
             now = max(now, until)
-        if self.last > now:
-            yield Phase.START, self.last - now
+        if self.last_event_at > now:
+            yield Phase.SETUP, self.last_event_at - now
 
-    def _ends(self) -> list[float]:
+    def _stage_ends(self) -> list[float]:
         """Of the stages. Of an agent that was removed only live words came, which tell when stages began."""
-        nexts = [*(start for _, start, _, _ in self.stages[1:]), self.last]
+        nexts = [*(start for _, start, _, _ in self.stages[1:]), self.last_event_at]
         return [
             following if end is None else end for (_, _, end, _), following in zip(self.stages, nexts, strict=False)
         ]
 
     @property
-    def seconds(self) -> float:
+    def duration_s(self) -> float:
         """From its first to its last sign of life."""
-        return sum(seconds for _, seconds in self.pieces())
+        return sum(seconds for _, seconds in self.phase_durations())
 
-    def _of_stage(self, name: str, seconds: float, data: Mapping[str, Any]) -> Iterator[Piece]:
+    def _stage_phases(self, name: str, duration_s: float, data: Mapping[str, Any]) -> Iterator[PhaseDuration]:
         """The checkpoint is brought back at the end of the stage fetch."""
         restoring = 0.0
-        if name == "fetch" and self.restored:
-            restoring = min(seconds, amount_of(self.restored.get("seconds")) or 0.0)
+        if name == "fetch" and self.restored_checkpoint:
+            restoring = min(duration_s, parse_amount(self.restored_checkpoint.get("seconds")) or 0.0)
             if not data.get("bytes"):
-                restoring = seconds
-        yield _PHASES.get(name, Phase.START), seconds - restoring
+                restoring = duration_s
+        yield _PHASE_BY_STAGE.get(name, Phase.SETUP), duration_s - restoring
         yield Phase.CHECKPOINT, restoring
 
-    def executed_until(self, moment: float) -> float:
+    def executed_s_until(self, until: float) -> float:
         """Seconds of its program until then."""
-        told = zip(self.stages, self._ends(), strict=True)
-        return sum(max(0.0, min(end, moment) - start) for (name, start, _, _), end in told if name == "steps")
+        told = zip(self.stages, self._stage_ends(), strict=True)
+        return sum(max(0.0, min(end, until) - start) for (name, start, _, _), end in told if name == "steps")
 
     @property
-    def executed(self) -> float:
-        return self.executed_until(self.last)
+    def executed_s(self) -> float:
+        return self.executed_s_until(self.last_event_at)
 
     @property
-    def doing(self) -> Phase:
+    def current_phase(self) -> Phase:
         """What it did when it was last heard of."""
         under_way = self.stages[-1] if self.stages and self.stages[-1][2] is None else None
-        return _PHASES.get(under_way[0], Phase.START) if under_way else Phase.START
+        return _PHASE_BY_STAGE.get(under_way[0], Phase.SETUP) if under_way else Phase.SETUP
 
-    def move(self) -> Move | None:
+    def input_transfer(self) -> InputTransfer | None:
         """Of its inputs. One that was kept from the attempt before is none. Its times are durations since it began."""
         for name, start, end, data in self.stages:
-            if name == "fetch" and not str(data.get("source", "")).startswith(_KEPT):
-                size = whole_of(data.get("bytes")) or self.moved
-                seconds = max(0.0, (self.last if end is None else end) - start)
+            if name == "fetch" and not str(data.get("source", "")).startswith(_REUSED_SOURCE_PREFIX):
+                size = parse_count(data.get("bytes")) or self.fetched_bytes
+                seconds = max(0.0, (self.last_event_at if end is None else end) - start)
                 whole = end is not None and not data.get("failure")
                 if size:
-                    return Move(start - (self.began or start), seconds, size, host_of(data), whole)
+                    return InputTransfer(start - (self.started_at or start), seconds, size, source_host(data), whole)
         return None
 
-    def counted(self, stage: str, what: str) -> int | None:
+    def stage_count(self, stage: str, key: str) -> int | None:
         """Of a stage that ended."""
-        found = [data.get(what) for name, _, end, data in self.stages if name == stage and end is not None]
-        return whole_of(found[-1]) if found else None
+        found = [data.get(key) for name, _, end, data in self.stages if name == stage and end is not None]
+        return parse_count(found[-1]) if found else None
 
 
-_HEARS = {
-    kinds.ATTEMPT_STARTED: Words._start,
-    kinds.ATTEMPT_ENDED: Words._end,
-    kinds.STAGE_STARTED: Words._start_stage,
-    kinds.STAGE_ENDED: Words._end_stage,
-    kinds.CHECKPOINT_SAVED: Words._save,
-    kinds.CHECKPOINT_RESTORED: Words._restore,
-    kinds.PROGRESS: Words._progress,
+_EVENT_HANDLERS = {
+    kinds.AGENT_STARTED: AgentTimeline._on_started,
+    kinds.AGENT_ENDED: AgentTimeline._on_ended,
+    kinds.STAGE_STARTED: AgentTimeline._on_stage_started,
+    kinds.STAGE_ENDED: AgentTimeline._on_stage_ended,
+    kinds.CHECKPOINT_SAVED: AgentTimeline._on_checkpoint_saved,
+    kinds.CHECKPOINT_RESTORED: AgentTimeline._on_checkpoint_restored,
+    kinds.PROGRESS: AgentTimeline._on_progress,
 }
-HEARD = frozenset(_HEARS)
+AGENT_EVENT_KINDS = frozenset(_EVENT_HANDLERS)
 
 
-def host_of(data: Mapping[str, Any]) -> str:
+def source_host(stage_data: Mapping[str, Any]) -> str:
     """Of the last source that gave bytes."""
-    source = str(data.get("source", ""))
-    return printable(urlsplit(source).netloc.rpartition("@")[2] or source)
+    source = str(stage_data.get("source", ""))
+    return replace_control_chars(urlsplit(source).netloc.rpartition("@")[2] or source)
 
 
-def with_words(attempt: Attempt, agents: Sequence[Words]) -> Attempt:
+def add_agent_timelines(execution: ExecutionRecord, agents: Sequence[AgentTimeline]) -> ExecutionRecord:
     """The attempt, with what its agents told of themselves."""
     if not agents:
-        return attempt
-    filled = poured(attempt, agents)
+        return execution
+    filled = fit_agent_phases(execution, agents)
     return replace(
         filled,
-        moves=(*attempt.moves, *_placed(filled, _begin_of_program(attempt), agents)),
-        bytes_in=_sum(words.counted("fetch", "bytes") for words in agents),
-        bytes_out=_sum(words.counted("sync", "bytes") for words in agents),
+        input_transfers=(*execution.input_transfers, *_agent_transfers(filled, _execute_started_at(execution), agents)),
+        input_bytes=_sum_known(words.stage_count("fetch", "bytes") for words in agents),
+        output_bytes=_sum_known(words.stage_count("sync", "bytes") for words in agents),
     )
 
 
-def _begin_of_program(attempt: Attempt) -> float:
-    return next((span.start for span in attempt.spans if span.phase is Phase.EXECUTE), attempt.start)
+def _execute_started_at(execution: ExecutionRecord) -> float:
+    return next((span.start for span in execution.spans if span.phase is Phase.EXECUTE), execution.start)
 
 
-def _placed(attempt: Attempt, since: float, agents: Sequence[Words]) -> Iterator[Move]:
+def _agent_transfers(
+    execution: ExecutionRecord, execute_started_at: float, agents: Sequence[AgentTimeline]
+) -> Iterator[InputTransfer]:
     """The agents' own transfers, each where it was poured; what the pool transferred was before."""
-    starts = [span.start for span in attempt.spans if span.phase is Phase.TRANSFER_IN and span.start >= since]
-    moves = [move for words in agents if (move := words.move()) is not None]
+    starts = [
+        span.start for span in execution.spans if span.phase is Phase.TRANSFER_IN and span.start >= execute_started_at
+    ]
+    moves = [move for words in agents if (move := words.input_transfer()) is not None]
     for place, move in enumerate(moves):
-        yield replace(move, start=starts[min(place, len(starts) - 1)] if starts else since)
+        yield replace(move, start=starts[min(place, len(starts) - 1)] if starts else execute_started_at)
 
 
-def _sum(numbers: Iterable[int | None]) -> int | None:
+def _sum_known(numbers: Iterable[int | None]) -> int | None:
     known = [number for number in numbers if number is not None]
     return sum(known) if known else None
 
 
-def kept_by_emitter(agents: Iterable[Words]) -> dict[str, float]:
+def retained_compute_by_emitter(agents: Iterable[AgentTimeline]) -> dict[str, float]:
     """Computing that another agent went on from: until the checkpoint that it took was saved."""
     known = {words.emitter: words for words in agents}
     kept: dict[str, float] = {}
     for words in known.values():
-        source = known.get(str(words.restored.get("emitter", "")))
-        saved = source.saves.get(words.restored.get("generation", -1)) if source else None
+        source = known.get(str(words.restored_checkpoint.get("emitter", "")))
+        saved = source.checkpoint_saved_at.get(words.restored_checkpoint.get("generation", -1)) if source else None
         if source is not None and saved is not None:
-            kept[source.emitter] = max(kept.get(source.emitter, 0.0), source.executed_until(saved))
+            kept[source.emitter] = max(kept.get(source.emitter, 0.0), source.executed_s_until(saved))
     return kept
 
 
-def with_kept(attempt: Attempt, agents: Sequence[Words], kept: Mapping[str, float]) -> Attempt:
+def with_retained_compute(
+    execution: ExecutionRecord, agents: Sequence[AgentTimeline], retained_s: Mapping[str, float]
+) -> ExecutionRecord:
     """Of several agents in one stay: all before the one that was last gone on from, and its own."""
-    executed, total, before = attempt.of(Phase.EXECUTE), 0.0, 0.0
+    executed, total, before = execution.seconds_in(Phase.EXECUTE), 0.0, 0.0
     for words in agents:
-        if words.emitter in kept:
-            total = before + kept[words.emitter]
-        before += words.executed
-    whole = attempt.outcome is Outcome.SUCCEEDED
-    return replace(attempt, kept_s=executed if whole else min(executed, total))
+        if words.emitter in retained_s:
+            total = before + retained_s[words.emitter]
+        before += words.executed_s
+    whole = execution.outcome is Outcome.SUCCEEDED
+    return replace(execution, retained_compute_s=executed if whole else min(executed, total))
 
 
-def poured(attempt: Attempt, agents: Sequence[Words]) -> Attempt:
+def fit_agent_phases(execution: ExecutionRecord, agents: Sequence[AgentTimeline]) -> ExecutionRecord:
     """The attempt, with what its agents did where the engine's log only knows that the program ran."""
-    pieces = [piece for words in agents for piece in words.pieces() if piece[1] > 0]
-    room = attempt.of(Phase.EXECUTE)
+    pieces = [piece for words in agents for piece in words.phase_durations() if piece[1] > 0]
+    room = execution.seconds_in(Phase.EXECUTE)
     if not agents or not room:
-        return attempt
+        return execution
     taken = sum(seconds for _, seconds in pieces)
     if taken > room:
         fitted = [(phase, seconds * room / taken) for phase, seconds in pieces]
-    elif agents[-1].ended is None:  # it had no time to say more: what it did last, it did until its end
-        fitted = [*pieces, (agents[-1].doing, room - taken)]
+    elif agents[-1].ended_at is None:  # it had no time to say more: what it did last, it did until its end
+        fitted = [*pieces, (agents[-1].current_phase, room - taken)]
     else:
-        fitted = [(Phase.START, room - taken), *pieces]
-    return replace(attempt, spans=joined(_flowing(attempt.spans, fitted)))
+        fitted = [(Phase.SETUP, room - taken), *pieces]
+    return replace(execution, spans=merge_spans(_fill_execute_spans(execution.spans, fitted)))
 
 
-def _flowing(spans: Iterable[Span], pieces: Sequence[Piece]) -> Iterator[Span]:
+def _fill_execute_spans(spans: Iterable[PhaseSpan], durations: Sequence[PhaseDuration]) -> Iterator[PhaseSpan]:
     """The pieces one behind the other in the spans of EXECUTE; other spans stay where they are."""
-    left = list(reversed([piece for piece in pieces if piece[1] > 0]))
+    left = list(reversed([piece for piece in durations if piece[1] > 0]))
     for span in spans:
         if span.phase is not Phase.EXECUTE:
             yield span
@@ -244,12 +262,12 @@ def _flowing(spans: Iterable[Span], pieces: Sequence[Piece]) -> Iterator[Span]:
         while now < span.end and left:
             phase, seconds = left.pop()
             until = min(span.end, now + seconds)
-            if now + seconds - until > _TINY_S:
+            if now + seconds - until > _EPSILON_S:
                 left.append((phase, now + seconds - until))
-            elif span.end - until < _TINY_S:
+            elif span.end - until < _EPSILON_S:
                 until = span.end  # of rounding, nothing is left over
             if until > now:
-                yield Span(phase, now, until)
+                yield PhaseSpan(phase, now, until)
             now = until
         if now < span.end:
-            yield Span(Phase.START, now, span.end)
+            yield PhaseSpan(Phase.SETUP, now, span.end)

@@ -8,96 +8,98 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from packtrain.report.history import Category, Outcome
+from packtrain.report.history import FailureCategory, Outcome
 
 
-class End(NamedTuple):
+class EndStatus(NamedTuple):
     outcome: Outcome
-    category: Category
+    category: FailureCategory
     reason: str = ""
 
 
-C = Category
-_HOLDS: dict[int, Category] = {
-    1: C.PERSON,
-    3: C.PROGRAM,  # a rule of the job's own submit file
-    4: C.POOL,
-    5: C.PROGRAM,
-    6: C.PROGRAM,  # could not be executed
-    **dict.fromkeys(range(7, 14), C.TRANSFER),
-    14: C.TRANSFER,
-    15: C.PERSON,  # submitted on hold
-    16: C.TRANSFER,
-    18: C.TRANSFER,
-    19: C.MACHINE,
-    21: C.MACHINE,
-    26: C.POOL,
-    27: C.POOL,
-    32: C.TRANSFER,
-    33: C.TRANSFER,
-    34: C.PROGRAM,  # more memory or disk than it asked for
-    35: C.MACHINE,
-    36: C.TRANSFER,
-    45: C.MACHINE,
-    46: C.TIME_LIMIT,
-    47: C.TIME_LIMIT,
+_C = FailureCategory
+_CATEGORY_BY_HOLD_CODE: dict[int, FailureCategory] = {
+    1: _C.USER,
+    3: _C.PROGRAM,  # a rule of the job's own submit file
+    4: _C.POOL,
+    5: _C.PROGRAM,
+    6: _C.PROGRAM,  # could not be executed
+    **dict.fromkeys(range(7, 14), _C.TRANSFER),
+    14: _C.TRANSFER,
+    15: _C.USER,  # submitted on hold
+    16: _C.TRANSFER,
+    18: _C.TRANSFER,
+    19: _C.NODE,
+    21: _C.NODE,
+    26: _C.POOL,
+    27: _C.POOL,
+    32: _C.TRANSFER,
+    33: _C.TRANSFER,
+    34: _C.PROGRAM,  # more memory or disk than it asked for
+    35: _C.NODE,
+    36: _C.TRANSFER,
+    45: _C.NODE,
+    46: _C.TIME_LIMIT,
+    47: _C.TIME_LIMIT,
 }
-_WHILE_RUNNING = frozenset({1, 21, 26, 34, 46, 47})  # holds that strike a running program
-_TRANSFER_WORDS = re.compile(r"transfer|FileTransfer|stall|plugin|failed to (?:send|receive) file", re.IGNORECASE)
-_MISSING = re.compile(r"reading from file .*\(errno 2\)|No such file or directory")
-_BY_RULE = re.compile(r"The (?:job attribute|system macro) (\w+) ")
+_INTERRUPTING_HOLD_CODES = frozenset({1, 21, 26, 34, 46, 47})  # holds that strike a running program
+_TRANSFER_ERROR_PATTERN = re.compile(
+    r"transfer|FileTransfer|stall|plugin|failed to (?:send|receive) file", re.IGNORECASE
+)
+_MISSING_FILE_PATTERN = re.compile(r"reading from file .*\(errno 2\)|No such file or directory")
+_POLICY_PATTERN = re.compile(r"The (?:job attribute|system macro) (\w+) ")
 
 
-def of_hold(code: int, subcode: int, reason: str) -> End:
-    category = _HOLDS.get(code, C.UNKNOWN)
+def classify_hold(code: int, subcode: int, reason: str) -> EndStatus:
+    category = _CATEGORY_BY_HOLD_CODE.get(code, _C.UNKNOWN)
     said = reason or ("held by a person, who gave no reason" if code == 1 else f"held, code {code}")
-    if category is C.TIME_LIMIT:
-        return End(Outcome.TIME_LIMIT, category, said)
-    if code == 12 and subcode == 2 and _MISSING.search(reason):
-        return End(Outcome.WRONG_OUTPUT, C.OUTPUT, said)
-    return End(Outcome.HELD, category, said)
+    if category is _C.TIME_LIMIT:
+        return EndStatus(Outcome.TIME_LIMIT, category, said)
+    if code == 12 and subcode == 2 and _MISSING_FILE_PATTERN.search(reason):
+        return EndStatus(Outcome.WRONG_OUTPUT, _C.WRONG_OUTPUT, said)
+    return EndStatus(Outcome.HELD, category, said)
 
 
-def strikes_a_running_program(code: int, reason: str) -> bool:
+def interrupts_running_job(code: int, reason: str) -> bool:
     """Whether a hold of this kind comes while the program runs, not at its end."""
-    return code in _WHILE_RUNNING or (code == 3 and "OnExitHold" not in reason)
+    return code in _INTERRUPTING_HOLD_CODES or (code == 3 and "OnExitHold" not in reason)
 
 
-def of_eviction(code: int, subcode: int, reason: str) -> End:
+def classify_eviction(code: int, subcode: int, reason: str) -> EndStatus:
     """Codes below 1000 are those of holds: something failed, and the pool calls it an eviction."""
     if code == 45:
-        return End(Outcome.FAILED, C.MACHINE, reason or "its container could not be started")
+        return EndStatus(Outcome.FAILED, _C.NODE, reason or "its container could not be started")
     if code == 1008:
-        return End(Outcome.LOST, C.POOL, reason or "the machine was not heard of again")
+        return EndStatus(Outcome.LOST, _C.POOL, reason or "the machine was not heard of again")
     if 0 < code < 1000:
-        end = of_hold(code, subcode, reason)
+        end = classify_hold(code, subcode, reason)
         return end._replace(outcome=Outcome.FAILED) if end.outcome is Outcome.HELD else end
-    return End(Outcome.EVICTED, C.EVICTION, reason or "the pool took the machine back")
+    return EndStatus(Outcome.EVICTED, _C.EVICTION, reason or "the pool took the machine back")
 
 
-def of_exception(message: str) -> End:
+def classify_shadow_exception(message: str) -> EndStatus:
     """A shadow gave up."""
-    category = C.TRANSFER if _TRANSFER_WORDS.search(message) else C.POOL
-    return End(Outcome.FAILED, category, message or "the shadow gave up")
+    category = _C.TRANSFER if _TRANSFER_ERROR_PATTERN.search(message) else _C.POOL
+    return EndStatus(Outcome.FAILED, category, message or "the shadow gave up")
 
 
-def of_exit(returned: int | None, signal: int | None) -> End:
-    if returned == 0:
-        return End(Outcome.SUCCEEDED, C.NONE)
-    said = f"it ended with exit code {returned}" if returned is not None else f"it was killed by signal {signal}"
-    return End(Outcome.FAILED, C.PROGRAM, said)
+def classify_exit(exit_code: int | None, signal: int | None) -> EndStatus:
+    if exit_code == 0:
+        return EndStatus(Outcome.SUCCEEDED, _C.NONE)
+    said = f"it ended with exit code {exit_code}" if exit_code is not None else f"it was killed by signal {signal}"
+    return EndStatus(Outcome.FAILED, _C.PROGRAM, said)
 
 
-def of_requeue(returned: int | None, signal: int | None) -> End:
+def classify_requeue(exit_code: int | None, signal: int | None) -> EndStatus:
     """It ended, and `on_exit_remove` did not accept that: not even an exit with 0 was a success."""
-    end = of_exit(returned, signal)
+    end = classify_exit(exit_code, signal)
     if end.outcome is Outcome.SUCCEEDED:
-        return End(Outcome.FAILED, C.PROGRAM, "it ended with exit code 0, but was put back into the queue")
+        return EndStatus(Outcome.FAILED, _C.PROGRAM, "it ended with exit code 0, but was put back into the queue")
     return end
 
 
-def of_removal(reason: str) -> End:
+def classify_removal(reason: str) -> EndStatus:
     """By a person, unless a rule did it."""
-    rule = _BY_RULE.match(reason)
-    category = C.PERSON if rule is None else C.PROGRAM if "attribute" in reason[:20] else C.POOL
-    return End(Outcome.REMOVED, category, reason or "removed from the queue")
+    rule = _POLICY_PATTERN.match(reason)
+    category = _C.USER if rule is None else _C.PROGRAM if "attribute" in reason[:20] else _C.POOL
+    return EndStatus(Outcome.REMOVED, category, reason or "removed from the queue")

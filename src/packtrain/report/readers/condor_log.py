@@ -12,282 +12,307 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from packtrain.condor.eventlog import attributes as transfers
 from packtrain.condor.eventlog import job_event as codes
-from packtrain.condor.eventlog.attributes import Facts, facts, transfer_type
-from packtrain.condor.eventlog.job_event import Key, Raw, Record
+from packtrain.condor.eventlog.attributes import EventAttributes, event_attributes, transfer_type
+from packtrain.condor.eventlog.job_event import EventTuple, JobEvent, JobId
 from packtrain.errors import FormatError
 from packtrain.events import Event
-from packtrain.report.history import Category, Job, Outcome, Phase
-from packtrain.report.number_format import printable
+from packtrain.report.history import FailureCategory, JobRecord, Outcome, Phase
+from packtrain.report.number_format import replace_control_chars
 from packtrain.report.readers import condor_end_status
-from packtrain.report.readers.agent_timeline import HEARD, Words
-from packtrain.report.readers.condor_end_status import End
-from packtrain.report.readers.end_status import end_of_farewell
-from packtrain.report.readers.job_timeline import Course
-from packtrain.report.readers.site_names import machine_of, site_of, site_told
-from packtrain.report.readers.slot_session import Stay
-from packtrain.report.readers.values import amount_of, whole_of
+from packtrain.report.readers.agent_timeline import AGENT_EVENT_KINDS, AgentTimeline
+from packtrain.report.readers.condor_end_status import EndStatus
+from packtrain.report.readers.end_status import classify_agent_exit
+from packtrain.report.readers.job_timeline import JobTimeline
+from packtrain.report.readers.site_names import guess_site, node_from_attributes, site_from_attributes
+from packtrain.report.readers.slot_session import SlotSession
+from packtrain.report.readers.values import parse_amount, parse_count
 
-_NOWHERE = ("", "")
-_OUR_WORD = "packtrain {"  # begins each word that an agent writes into the log
+_UNKNOWN_LOCATION = ("", "")
+_AGENT_EVENT_PREFIX = "packtrain {"  # begins each word that an agent writes into the log
 
 
-class LogFold:
+class LogHistoryBuilder:
     """Takes the events of one log, or of one and its rotated parts, in their order."""
 
     def __init__(self) -> None:
-        self._over: dict[Key, list[tuple[Job, str]]] = {}  # a number may be used again
-        self._courses: dict[Key, Course] = {}
-        self._texts: dict[str, str] = {}  # each text is kept once
-        self._newest = 0.0  # of what was told of all jobs that have ended
-        self.guessed_sites = False
-        self.tells_transfers = False
+        self._finished_jobs: dict[JobId, list[tuple[JobRecord, str]]] = {}  # a number may be used again
+        self._timelines: dict[JobId, JobTimeline] = {}
+        self._interned_texts: dict[str, str] = {}  # each text is kept once
+        self._latest_event_at = 0.0  # of what was told of all jobs that have ended
+        self.has_guessed_sites = False
+        self.has_transfer_events = False
 
-    def take(self, raws: Iterable[Raw]) -> None:
+    def add_records(self, records: Iterable[EventTuple]) -> None:
         """The fields of records: most of them are signs of life, and nothing else."""
-        courses, handlers = self._courses, _HANDLERS
-        for raw in raws:
+        courses, handlers = self._timelines, _HANDLERS
+        for raw in records:
             _, code, key, when, _, _ = raw
-            course = courses.get(key) or self._opened(code, key, when)
+            course = courses.get(key) or self._open_timeline(code, key, when)
             if course is None:
                 continue
-            now = when if when > course.last else course.last
+            now = when if when > course.last_event_at else course.last_event_at
             handler = handlers.get(code)
-            end = handler(self, course, Record._make(raw), now) if handler is not None else None
-            course.last = now
+            end = handler(self, course, JobEvent._make(raw), now) if handler is not None else None
+            course.last_event_at = now
             if end is not None:
-                course.finished(now, end)
-                self._close(key, over=True)
+                course.on_finished(now, end)
+                self._close(key, finished=True)
 
-    def _opened(self, code: int, key: Key, when: float) -> Course | None:
+    def _open_timeline(self, code: int, key: JobId, event_at: float) -> JobTimeline | None:
         """A job that was not known: submitted now, or told of by a log whose beginning is lost."""
-        fresh = code == codes.SUBMIT or (key not in self._over and code in _TELL)
+        fresh = code == codes.SUBMIT or (key not in self._finished_jobs and code in _JOB_EVENT_CODES)
         if not fresh or key[1] < 0:
             return None
-        course = self._courses[key] = Course(when)
+        course = self._timelines[key] = JobTimeline(event_at)
         return course
 
-    def _close(self, key: Key, over: bool) -> None:
-        course = self._courses.pop(key)
-        self._newest = max(self._newest, course.last)
-        job = course.drawn(f"{key[0]}.{key[1]}", self._newest, over)
-        self._over.setdefault(key, []).append((job, course.host))
+    def _close(self, key: JobId, finished: bool) -> None:
+        course = self._timelines.pop(key)
+        self._latest_event_at = max(self._latest_event_at, course.last_event_at)
+        job = course.to_job_record(f"{key[0]}.{key[1]}", self._latest_event_at, finished)
+        self._finished_jobs.setdefault(key, []).append((job, course.submit_host))
 
-    def text(self, text: str) -> str:
+    def intern_text(self, text: str) -> str:
         """As it is kept: each once, and nothing in it that a terminal would obey."""
-        known = self._texts.get(text)
+        known = self._interned_texts.get(text)
         if known is None:
-            known = self._texts[text] = printable(text)
+            known = self._interned_texts[text] = replace_control_chars(text)
         return known
 
-    def settled(self) -> Iterator[tuple[Job, str]]:
+    def finish(self) -> Iterator[tuple[JobRecord, str]]:
         """All jobs with the hosts that they were submitted from, in the order of their numbers. Ends the fold."""
-        self._newest = max([self._newest, *(course.last for course in self._courses.values())])
-        for key in list(self._courses):
-            self._close(key, over=False)
-        for key in sorted(self._over):
-            yield from self._over[key]
+        self._latest_event_at = max(
+            [self._latest_event_at, *(course.last_event_at for course in self._timelines.values())]
+        )
+        for key in list(self._timelines):
+            self._close(key, finished=False)
+        for key in sorted(self._finished_jobs):
+            yield from self._finished_jobs[key]
 
 
-Handler = Callable[[LogFold, Course, Record, float], "End | None"]
+Handler = Callable[[LogHistoryBuilder, JobTimeline, JobEvent, float], "EndStatus | None"]
 
 
-def _submitted(fold: LogFold, course: Course, record: Record, now: float) -> None:
-    course.submits(now, fold.text(str(facts(record).get("SubmitHost", ""))))
+def _on_submit(builder: LogHistoryBuilder, timeline: JobTimeline, record: JobEvent, now: float) -> None:
+    timeline.on_submitted(now, builder.intern_text(str(event_attributes(record).get("SubmitHost", ""))))
 
 
-def _transferred(fold: LogFold, course: Course, record: Record, now: float) -> None:
-    fold.tells_transfers = True
-    handler = _TRANSFERS.get(transfer_type(record))
+def _on_file_transfer(builder: LogHistoryBuilder, timeline: JobTimeline, record: JobEvent, now: float) -> None:
+    builder.has_transfer_events = True
+    handler = _TRANSFER_HANDLERS.get(transfer_type(record))
     if handler is not None:
-        handler(course, now)
+        handler(timeline, now)
 
 
-def _input_waits(course: Course, now: float) -> None:
-    _receiving(course, now).input_waits(now)
+def _on_input_queued(timeline: JobTimeline, now: float) -> None:
+    _session_for_input(timeline, now).on_input_queued(now)
 
 
-def _input_starts(course: Course, now: float) -> None:
-    _receiving(course, now).input_starts(now)
+def _on_input_started(timeline: JobTimeline, now: float) -> None:
+    _session_for_input(timeline, now).on_input_started(now)
 
 
-def _receiving(course: Course, now: float) -> Stay:
+def _session_for_input(timeline: JobTimeline, now: float) -> SlotSession:
     """Another input in one stay is another stay: a shadow died without a word."""
-    stay = course.on_slot
-    return course.begins(now) if stay is None or stay.executed or stay.receiving else stay
+    stay = timeline.current_session
+    return timeline.start_session(now) if stay is None or stay.has_executed or stay.has_input_transfer else stay
 
 
-def _on_slot(act: Callable[[Stay, float], None]) -> Callable[[Course, float], None]:
-    def handle(course: Course, now: float) -> None:
-        if course.on_slot is not None:
-            act(course.on_slot, now)
+def _for_current_session(handler: Callable[[SlotSession, float], None]) -> Callable[[JobTimeline, float], None]:
+    def handle(timeline: JobTimeline, now: float) -> None:
+        if timeline.current_session is not None:
+            handler(timeline.current_session, now)
 
     return handle
 
 
-_TRANSFERS: Mapping[int, Callable[[Course, float], None]] = {
-    transfers.QUEUED_IN: _input_waits,
-    transfers.STARTED_IN: _input_starts,
-    transfers.FINISHED_IN: _on_slot(Stay.input_ends),
-    transfers.QUEUED_OUT: _on_slot(Stay.output_waits),
-    transfers.STARTED_OUT: _on_slot(Stay.output_starts),
-    transfers.FINISHED_OUT: _on_slot(Stay.output_ends),
+_TRANSFER_HANDLERS: Mapping[int, Callable[[JobTimeline, float], None]] = {
+    transfers.IN_QUEUED: _on_input_queued,
+    transfers.IN_STARTED: _on_input_started,
+    transfers.IN_FINISHED: _for_current_session(SlotSession.on_input_finished),
+    transfers.OUT_QUEUED: _for_current_session(SlotSession.on_output_queued),
+    transfers.OUT_STARTED: _for_current_session(SlotSession.on_output_started),
+    transfers.OUT_FINISHED: _for_current_session(SlotSession.on_output_finished),
 }
 
 
-def _executes(fold: LogFold, course: Course, record: Record, now: float) -> None:
-    stay = course.on_slot
-    if stay is None or stay.executed:
-        stay = course.begins(now)
-    stay.executes(now)
-    said = facts(record)
-    machine = machine_of(said)
-    _place(fold, stay, site_told(said), machine)
-    stay.gpus = amount_of(said.get("GPUs")) or stay.gpus
+def _on_execute(builder: LogHistoryBuilder, timeline: JobTimeline, record: JobEvent, now: float) -> None:
+    stay = timeline.current_session
+    if stay is None or stay.has_executed:
+        stay = timeline.start_session(now)
+    stay.on_execute(now)
+    said = event_attributes(record)
+    machine = node_from_attributes(said)
+    _set_location(builder, stay, site_from_attributes(said), machine)
+    stay.gpus = parse_amount(said.get("GPUs")) or stay.gpus
 
 
-def _place(fold: LogFold, stay: Stay, site: str, machine: str) -> None:
-    fold.guessed_sites = fold.guessed_sites or not site
-    stay.place = (fold.text(site or stay.place[0] or site_of(machine)), fold.text(machine))
+def _set_location(builder: LogHistoryBuilder, session: SlotSession, site: str, node: str) -> None:
+    builder.has_guessed_sites = builder.has_guessed_sites or not site
+    session.location = (builder.intern_text(site or session.location[0] or guess_site(node)), builder.intern_text(node))
 
 
-def _job_ad(fold: LogFold, course: Course, record: Record, now: float) -> None:
+def _on_job_ad(builder: LogHistoryBuilder, timeline: JobTimeline, record: JobEvent, now: float) -> None:
     """Attributes of the job that the submit file asked for."""
-    said, stay = facts(record), course.on_slot
-    site, machine = site_told(said), machine_of({"SlotName": said.get("RemoteHost", "")})
+    said, stay = event_attributes(record), timeline.current_session
+    site, machine = site_from_attributes(said), node_from_attributes({"SlotName": said.get("RemoteHost", "")})
     if stay is not None and (site or machine):
-        _place(fold, stay, site, stay.place[1] or machine)
+        _set_location(builder, stay, site, stay.location[1] or machine)
 
 
-def _evicted(fold: LogFold, course: Course, record: Record, now: float) -> None:
-    said = facts(record)
-    code = whole_of(said.get("ReasonCode")) or 0
+def _on_evicted(builder: LogHistoryBuilder, timeline: JobTimeline, record: JobEvent, now: float) -> None:
+    said = event_attributes(record)
+    code = parse_count(said.get("ReasonCode")) or 0
     if said.get("TerminatedAndRequeued"):
-        end = condor_end_status.of_requeue(said.get("ReturnValue"), said.get("TerminatedBySignal"))
+        end = condor_end_status.classify_requeue(said.get("ReturnValue"), said.get("TerminatedBySignal"))
     else:
-        reason = _reason(said, "Reason") or course.trouble
-        end = condor_end_status.of_eviction(code, whole_of(said.get("ReasonSubCode")) or 0, fold.text(reason))
-    _note_use(course, said)
-    if course.on_slot is not None:
-        course.on_slot.code = code
+        reason = _reason_text(said, "Reason") or timeline.remote_error
+        end = condor_end_status.classify_eviction(
+            code, parse_count(said.get("ReasonSubCode")) or 0, builder.intern_text(reason)
+        )
+    _record_usage(timeline, said)
+    if timeline.current_session is not None:
+        timeline.current_session.eviction_code = code
         if said.get("Checkpointed"):
-            course.on_slot.saved(now)
-    course.leaves(now, end, running=not said.get("TerminatedAndRequeued") and not 0 < code < 1000)
+            timeline.current_session.on_checkpoint(now)
+    timeline.on_session_ended(now, end, interrupted=not said.get("TerminatedAndRequeued") and not 0 < code < 1000)
 
 
-def _note_use(course: Course, said: Facts) -> None:
-    stay = course.on_slot
+def _record_usage(timeline: JobTimeline, attributes: EventAttributes) -> None:
+    stay = timeline.current_session
     if stay is None:
         return
-    stay.received, stay.sent = whole_of(said.get("ReceivedBytes")), whole_of(said.get("SentBytes"))
-    stay.busy_s, stay.execute_s = amount_of(said.get("TimeSlotBusyUsage")), amount_of(said.get("TimeExecuteUsage"))
-    stay.gpus = stay.gpus or amount_of(said.get("GPUs")) or 0.0
+    stay.received_bytes, stay.sent_bytes = (
+        parse_count(attributes.get("ReceivedBytes")),
+        parse_count(attributes.get("SentBytes")),
+    )
+    stay.slot_busy_s, stay.execute_s = (
+        parse_amount(attributes.get("TimeSlotBusyUsage")),
+        parse_amount(attributes.get("TimeExecuteUsage")),
+    )
+    stay.gpus = stay.gpus or parse_amount(attributes.get("GPUs")) or 0.0
 
 
-def _terminated(fold: LogFold, course: Course, record: Record, now: float) -> End:
-    said = facts(record)
-    stay = course.on_slot or course.begins(now)  # the log lost its beginning: it is another one than those before
-    _note_use(course, said)
-    agents = list(stay.agents.values())
-    told = end_of_farewell(agents[-1].farewell) if agents else None
-    end = told or condor_end_status.of_exit(said.get("ReturnValue"), said.get("TerminatedBySignal"))
-    return end._replace(reason=fold.text(end.reason))
+def _on_terminated(builder: LogHistoryBuilder, timeline: JobTimeline, record: JobEvent, now: float) -> EndStatus:
+    said = event_attributes(record)
+    stay = timeline.current_session or timeline.start_session(
+        now
+    )  # the log lost its beginning: it is another one than those before
+    _record_usage(timeline, said)
+    agents = list(stay.agent_timelines.values())
+    told = classify_agent_exit(agents[-1].exit_data) if agents else None
+    end = told or condor_end_status.classify_exit(said.get("ReturnValue"), said.get("TerminatedBySignal"))
+    return end._replace(reason=builder.intern_text(end.reason))
 
 
-def _excepted(fold: LogFold, course: Course, record: Record, now: float) -> None:
-    said = facts(record)
-    _note_use(course, said)
-    course.leaves(now, condor_end_status.of_exception(fold.text(_reason(said, "Message") or course.trouble)))
+def _on_shadow_exception(builder: LogHistoryBuilder, timeline: JobTimeline, record: JobEvent, now: float) -> None:
+    said = event_attributes(record)
+    _record_usage(timeline, said)
+    timeline.on_session_ended(
+        now,
+        condor_end_status.classify_shadow_exception(
+            builder.intern_text(_reason_text(said, "Message") or timeline.remote_error)
+        ),
+    )
 
 
-def _aborted(fold: LogFold, course: Course, record: Record, now: float) -> End:
-    return condor_end_status.of_removal(fold.text(_reason(facts(record), "Reason")))
+def _on_aborted(builder: LogHistoryBuilder, timeline: JobTimeline, record: JobEvent, now: float) -> EndStatus:
+    return condor_end_status.classify_removal(builder.intern_text(_reason_text(event_attributes(record), "Reason")))
 
 
-def _held(fold: LogFold, course: Course, record: Record, now: float) -> None:
-    said = facts(record)
-    code, reason = whole_of(said.get("HoldReasonCode")) or 0, fold.text(_reason(said, "HoldReason"))
-    end = condor_end_status.of_hold(code, whole_of(said.get("HoldReasonSubCode")) or 0, reason)
-    course.is_held(now, end, condor_end_status.strikes_a_running_program(code, reason))
+def _on_held(builder: LogHistoryBuilder, timeline: JobTimeline, record: JobEvent, now: float) -> None:
+    said = event_attributes(record)
+    code, reason = parse_count(said.get("HoldReasonCode")) or 0, builder.intern_text(_reason_text(said, "HoldReason"))
+    end = condor_end_status.classify_hold(code, parse_count(said.get("HoldReasonSubCode")) or 0, reason)
+    timeline.on_held(now, end, condor_end_status.interrupts_running_job(code, reason))
 
 
-def _released(fold: LogFold, course: Course, record: Record, now: float) -> None:
-    course.is_released(now)
+def _on_released(builder: LogHistoryBuilder, timeline: JobTimeline, record: JobEvent, now: float) -> None:
+    timeline.on_released(now)
 
 
-def _troubled(fold: LogFold, course: Course, record: Record, now: float) -> None:
+def _on_remote_error(builder: LogHistoryBuilder, timeline: JobTimeline, record: JobEvent, now: float) -> None:
     """An error that a machine reports; what follows from it is another event."""
-    said = facts(record)
-    course.trouble = fold.text(_reason(said, "ErrorMsg"))
-    if course.on_slot is not None and course.on_slot.place == _NOWHERE:
-        _place(fold, course.on_slot, "", machine_of({"SlotName": said.get("ExecuteHost", "")}))
+    said = event_attributes(record)
+    timeline.remote_error = builder.intern_text(_reason_text(said, "ErrorMsg"))
+    if timeline.current_session is not None and timeline.current_session.location == _UNKNOWN_LOCATION:
+        _set_location(
+            builder, timeline.current_session, "", node_from_attributes({"SlotName": said.get("ExecuteHost", "")})
+        )
 
 
-def _pauses(phase: Phase) -> Handler:
-    def handle(fold: LogFold, course: Course, record: Record, now: float) -> None:
-        if course.on_slot is not None:
-            course.on_slot.pauses(now, phase)
+def _on_pause(phase: Phase) -> Handler:
+    def handle(builder: LogHistoryBuilder, timeline: JobTimeline, record: JobEvent, now: float) -> None:
+        if timeline.current_session is not None:
+            timeline.current_session.on_paused(now, phase)
 
     return handle
 
 
-def _goes_on(fold: LogFold, course: Course, record: Record, now: float) -> None:
-    if course.on_slot is not None:
-        course.on_slot.reconnected |= record.code == codes.RECONNECTED
-        course.on_slot.goes_on(now)
+def _on_resume(builder: LogHistoryBuilder, timeline: JobTimeline, record: JobEvent, now: float) -> None:
+    if timeline.current_session is not None:
+        timeline.current_session.has_reconnected |= record.event_type == codes.RECONNECTED
+        timeline.current_session.on_resumed(now)
 
 
-def _not_found_again(fold: LogFold, course: Course, record: Record, now: float) -> None:
-    reason = _reason(facts(record), "Reason") or "the machine was not heard of again"
-    course.leaves(now, End(Outcome.LOST, Category.POOL, fold.text(reason)))
+def _on_reconnect_failed(builder: LogHistoryBuilder, timeline: JobTimeline, record: JobEvent, now: float) -> None:
+    reason = _reason_text(event_attributes(record), "Reason") or "the machine was not heard of again"
+    timeline.on_session_ended(now, EndStatus(Outcome.LOST, FailureCategory.POOL, builder.intern_text(reason)))
 
 
-def _saved(fold: LogFold, course: Course, record: Record, now: float) -> None:
-    if course.on_slot is not None:
-        course.on_slot.saved(now)
+def _on_checkpointed(builder: LogHistoryBuilder, timeline: JobTimeline, record: JobEvent, now: float) -> None:
+    if timeline.current_session is not None:
+        timeline.current_session.on_checkpoint(now)
 
 
-def _skipped(fold: LogFold, course: Course, record: Record, now: float) -> End:
-    return End(Outcome.SUCCEEDED, Category.NONE, "skipped: its outputs are newer than its inputs")
+def _on_dataflow_skipped(builder: LogHistoryBuilder, timeline: JobTimeline, record: JobEvent, now: float) -> EndStatus:
+    return EndStatus(Outcome.SUCCEEDED, FailureCategory.NONE, "skipped: its outputs are newer than its inputs")
 
 
-def _said(fold: LogFold, course: Course, record: Record, now: float) -> None:
+def _on_generic(builder: LogHistoryBuilder, timeline: JobTimeline, record: JobEvent, now: float) -> None:
     """A word of packtrain's agent, if it is a job of packtrain."""
-    text = str(facts(record).get("Info", ""))
-    if not text.startswith(_OUR_WORD) or course.on_slot is None:
+    text = str(event_attributes(record).get("Info", ""))
+    if not text.startswith(_AGENT_EVENT_PREFIX) or timeline.current_session is None:
         return
     with contextlib.suppress(FormatError):
-        event = Event.from_json(text[len(_OUR_WORD) - 1 :])
-        if event.kind in HEARD and amount_of(event.mono) is not None and amount_of(event.wall) is not None:
-            course.on_slot.agents.setdefault(event.emitter, Words(event.emitter)).hear(event)
+        event = Event.from_json(text[len(_AGENT_EVENT_PREFIX) - 1 :])
+        if (
+            event.kind in AGENT_EVENT_KINDS
+            and parse_amount(event.mono) is not None
+            and parse_amount(event.wall) is not None
+        ):
+            timeline.current_session.agent_timelines.setdefault(event.emitter, AgentTimeline(event.emitter)).add_event(
+                event
+            )
 
 
-def _reason(said: Facts, name: str) -> str:
+def _reason_text(attributes: EventAttributes, attribute: str) -> str:
     """One line, of a length that a table bears."""
-    text = " ".join(str(said.get(name, "")).split())
+    text = " ".join(str(attributes.get(attribute, "")).split())
     return text if len(text) <= 500 else text[:499] + "…"
 
 
 _HANDLERS: Mapping[int, Handler] = {
-    codes.SUBMIT: _submitted,
-    codes.EXECUTE: _executes,
-    codes.CHECKPOINTED: _saved,
-    codes.EVICTED: _evicted,
-    codes.TERMINATED: _terminated,
-    codes.SHADOW_EXCEPTION: _excepted,
-    codes.GENERIC: _said,
-    codes.ABORTED: _aborted,
-    codes.SUSPENDED: _pauses(Phase.SUSPENDED),
-    codes.UNSUSPENDED: _goes_on,
-    codes.HELD: _held,
-    codes.RELEASED: _released,
-    codes.REMOTE_ERROR: _troubled,
-    codes.DISCONNECTED: _pauses(Phase.DISCONNECTED),
-    codes.RECONNECTED: _goes_on,
-    codes.RECONNECT_FAILED: _not_found_again,
-    codes.JOB_AD: _job_ad,
-    codes.FILE_TRANSFER: _transferred,
-    codes.DATAFLOW_SKIPPED: _skipped,
+    codes.SUBMIT: _on_submit,
+    codes.EXECUTE: _on_execute,
+    codes.CHECKPOINTED: _on_checkpointed,
+    codes.EVICTED: _on_evicted,
+    codes.TERMINATED: _on_terminated,
+    codes.SHADOW_EXCEPTION: _on_shadow_exception,
+    codes.GENERIC: _on_generic,
+    codes.ABORTED: _on_aborted,
+    codes.SUSPENDED: _on_pause(Phase.SUSPENDED),
+    codes.UNSUSPENDED: _on_resume,
+    codes.HELD: _on_held,
+    codes.RELEASED: _on_released,
+    codes.REMOTE_ERROR: _on_remote_error,
+    codes.DISCONNECTED: _on_pause(Phase.DISCONNECTED),
+    codes.RECONNECTED: _on_resume,
+    codes.RECONNECT_FAILED: _on_reconnect_failed,
+    codes.JOB_AD: _on_job_ad,
+    codes.FILE_TRANSFER: _on_file_transfer,
+    codes.DATAFLOW_SKIPPED: _on_dataflow_skipped,
 }
-_TELL = frozenset(
+_JOB_EVENT_CODES = frozenset(
     {*_HANDLERS, codes.IMAGE_SIZE} - {codes.GENERIC}
 )  # that there is a job, even if nothing was told of it before

@@ -6,24 +6,29 @@ from collections.abc import Mapping
 from typing import Any
 
 from packtrain.events import FAILURE_KINDS, Failure
-from packtrain.report.history import Category, Outcome
-from packtrain.report.readers.condor_end_status import End
-from packtrain.state import Attempt, AttemptStatus, JobState, JobStatus
+from packtrain.report.history import FailureCategory, Outcome
+from packtrain.report.readers.condor_end_status import EndStatus
+from packtrain.state import Execution, ExecutionStatus, JobState, JobStatus
 
-_OUTPUTS = ("output_missing", "output_empty", "output_wrong")
-_LIMITS = ("time_limit", "wall_time")
-_CATEGORIES = {
-    **dict.fromkeys(_OUTPUTS, Category.OUTPUT),
-    **dict.fromkeys(_LIMITS, Category.TIME_LIMIT),
-    **dict.fromkeys(("evicted", "terminated", "agent_lost"), Category.EVICTION),
-    **dict.fromkeys(("token_refused", "delivery_failed", "delivery_too_large"), Category.TRANSFER),
-    "cancelled": Category.PERSON,
-    "held": Category.POOL,
+_OUTPUT_KINDS = ("output_missing", "output_empty", "output_invalid")
+_TIME_LIMIT_KINDS = ("pool_time_limit", "wall_time")
+_CATEGORY_BY_KIND = {
+    **dict.fromkeys(_OUTPUT_KINDS, FailureCategory.WRONG_OUTPUT),
+    **dict.fromkeys(_TIME_LIMIT_KINDS, FailureCategory.TIME_LIMIT),
+    **dict.fromkeys(("evicted", "terminated", "agent_lost"), FailureCategory.EVICTION),
+    **dict.fromkeys(("access_denied", "transfer_failed", "transfer_too_large"), FailureCategory.TRANSFER),
+    "cancelled": FailureCategory.USER,
+    "held": FailureCategory.POOL,
 }
-_BY_BLAME = {"user": Category.PROGRAM, "data": Category.TRANSFER, "site": Category.MACHINE, "pool": Category.POOL}
-_BY_KIND = {
-    **dict.fromkeys(_OUTPUTS, Outcome.WRONG_OUTPUT),
-    **dict.fromkeys(_LIMITS, Outcome.TIME_LIMIT),
+_CATEGORY_BY_BLAME = {
+    "user": FailureCategory.PROGRAM,
+    "data": FailureCategory.TRANSFER,
+    "site": FailureCategory.NODE,
+    "pool": FailureCategory.POOL,
+}
+_OUTCOME_BY_KIND = {
+    **dict.fromkeys(_OUTPUT_KINDS, Outcome.WRONG_OUTPUT),
+    **dict.fromkeys(_TIME_LIMIT_KINDS, Outcome.TIME_LIMIT),
     "evicted": Outcome.EVICTED,
     "terminated": Outcome.EVICTED,
     "agent_lost": Outcome.LOST,
@@ -32,50 +37,52 @@ _BY_KIND = {
     "held": Outcome.HELD,
     "policy_hold": Outcome.HELD,
 }
-_RUNNING = End(Outcome.RUNNING, Category.NONE)
+_RUNNING = EndStatus(Outcome.RUNNING, FailureCategory.NONE)
 
 
-def end_of_kind(kind: str, reason: str, otherwise: Outcome) -> End:
+def classify_failure_kind(kind: str, reason: str, default: Outcome) -> EndStatus:
     """Of a kind of failure; `otherwise` where it does not say how it ended."""
     blame = FAILURE_KINDS[kind].blame if kind in FAILURE_KINDS else ""
-    category = _CATEGORIES.get(kind) or _BY_BLAME.get(blame, Category.UNKNOWN)
-    return End(_BY_KIND.get(kind, otherwise), category, reason)
+    category = _CATEGORY_BY_KIND.get(kind) or _CATEGORY_BY_BLAME.get(blame, FailureCategory.UNKNOWN)
+    return EndStatus(_OUTCOME_BY_KIND.get(kind, default), category, reason)
 
 
-def end_of_failure(failure: Failure | None, otherwise: Outcome) -> End:
+def classify_failure(failure: Failure | None, default: Outcome) -> EndStatus:
     if failure is None:
-        return End(otherwise, Category.UNKNOWN)
-    return end_of_kind(failure.kind, failure.detail, otherwise)
+        return EndStatus(default, FailureCategory.UNKNOWN)
+    return classify_failure_kind(failure.kind, failure.detail, default)
 
 
-def end_of_farewell(said: Mapping[str, Any]) -> End | None:
+def classify_agent_exit(exit_data: Mapping[str, Any]) -> EndStatus | None:
     """Of an agent's last word; None where the engine knows as much."""
-    if said.get("outcome") == "continue":
-        return End(Outcome.CONTINUES, Category.NONE, str(said.get("reason") or ""))
-    failure = said.get("failure")
-    return end_of_failure(Failure.from_data(failure), Outcome.FAILED) if isinstance(failure, dict) else None
+    if exit_data.get("outcome") == "requeued":
+        return EndStatus(Outcome.CHECKPOINTED, FailureCategory.NONE, str(exit_data.get("reason") or ""))
+    failure = exit_data.get("failure")
+    return classify_failure(Failure.from_data(failure), Outcome.FAILED) if isinstance(failure, dict) else None
 
 
-def end_of_attempt(attempt: Attempt) -> End:
-    if attempt.status is AttemptStatus.SUCCEEDED:
-        return End(Outcome.SUCCEEDED, Category.NONE)
-    if attempt.status is AttemptStatus.LEFT:
-        return end_of_farewell(attempt.ended) or End(Outcome.CONTINUES, Category.NONE)
-    if attempt.hold is not None:
-        told = attempt.hold.event.data
-        return end_of_kind(str(told.get("kind", "")), str(told.get("detail", "")), Outcome.HELD)
-    if attempt.live:
+def classify_execution(execution: Execution) -> EndStatus:
+    if execution.status is ExecutionStatus.SUCCEEDED:
+        return EndStatus(Outcome.SUCCEEDED, FailureCategory.NONE)
+    if execution.status is ExecutionStatus.REQUEUED:
+        return classify_agent_exit(execution.agent_result) or EndStatus(Outcome.CHECKPOINTED, FailureCategory.NONE)
+    if execution.hold is not None:
+        told = execution.hold.event.data
+        return classify_failure_kind(str(told.get("kind", "")), str(told.get("detail", "")), Outcome.HELD)
+    if execution.is_live:
         return _RUNNING
-    return end_of_failure(attempt.failure, Outcome.FAILED if attempt.status is AttemptStatus.FAILED else Outcome.LOST)
+    return classify_failure(
+        execution.failure, Outcome.FAILED if execution.status is ExecutionStatus.FAILED else Outcome.LOST
+    )
 
 
-def end_of_job(job: JobState) -> End:
-    verdict = job.verdict
+def classify_job(job: JobState) -> EndStatus:
+    verdict = job.result
     if verdict is None:
-        last = job.latest
-        return end_of_attempt(last) if last is not None and job.status is JobStatus.HELD else _RUNNING
+        last = job.latest_execution
+        return classify_execution(last) if last is not None and job.status is JobStatus.HELD else _RUNNING
     if verdict.status is JobStatus.SUCCEEDED:
-        return End(Outcome.SUCCEEDED, Category.NONE)
+        return EndStatus(Outcome.SUCCEEDED, FailureCategory.NONE)
     if verdict.status is JobStatus.CANCELLED:
-        return End(Outcome.REMOVED, Category.PERSON, verdict.reason)
-    return end_of_failure(verdict.failure, Outcome.FAILED)
+        return EndStatus(Outcome.REMOVED, FailureCategory.USER, verdict.reason)
+    return classify_failure(verdict.failure, Outcome.FAILED)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from packtrain.events import Event, kinds
-from packtrain.report.readers.agent_timeline import HEARD, Words
+from packtrain.report.readers.agent_timeline import AGENT_EVENT_KINDS, AgentTimeline
 
-_FROM_LOG = frozenset(
+_POOL_EVENT_KINDS = frozenset(
     {
-        kinds.ATTEMPT_PLACED,
-        kinds.ATTEMPT_STOPPED,
+        kinds.EXECUTION_STARTED,
+        kinds.EXECUTION_INTERRUPTED,
         kinds.ATTEMPT_HELD,
         kinds.ATTEMPT_RELEASED,
         kinds.ATTEMPT_TRANSFER,
@@ -19,27 +19,29 @@ _FROM_LOG = frozenset(
 
 
 @dataclass
-class Told:
-    words: dict[str, dict[int, Event]] = field(default_factory=dict)  # of agents, by emitter and seq
-    log: dict[str, dict[int, Event]] = field(default_factory=dict)  # of a pool, by decision and place in its log
-    decided: dict[str, float] = field(default_factory=dict)  # when it was decided to make an attempt
-    gone: dict[str, Event] = field(default_factory=dict)
-    verdict: float | None = None  # when it was given
+class JobEvents:
+    agent_events: dict[str, dict[int, Event]] = field(default_factory=dict)  # of agents, by emitter and seq
+    pool_events: dict[str, dict[int, Event]] = field(
+        default_factory=dict
+    )  # of a pool, by decision and place in its log
+    submit_decided_at: dict[str, float] = field(default_factory=dict)  # when it was decided to make an attempt
+    gone_events: dict[str, Event] = field(default_factory=dict)
+    result_at: float | None = None  # when it was given
 
-    def take(self, event: Event) -> None:
-        if event.kind in HEARD:
-            self.words.setdefault(event.emitter, {})[event.seq] = event
-        elif event.kind in _FROM_LOG:
-            self.log.setdefault(str(event.data.get("decision", "")), {})[event.seq] = event
+    def add(self, event: Event) -> None:
+        if event.kind in AGENT_EVENT_KINDS:
+            self.agent_events.setdefault(event.emitter, {})[event.seq] = event
+        elif event.kind in _POOL_EVENT_KINDS:
+            self.pool_events.setdefault(str(event.data.get("attempt", "")), {})[event.seq] = event
         elif event.kind == kinds.ATTEMPT_GONE:
-            self.gone[str(event.data.get("decision", ""))] = event
-        elif event.kind == kinds.DECIDED and event.data.get("action") == "submit":
-            self.decided[str(event.data.get("id", ""))] = event.wall
+            self.gone_events[str(event.data.get("attempt", ""))] = event
+        elif event.kind == kinds.DECISION_MADE and event.data.get("action") == "submit":
+            self.submit_decided_at[str(event.data.get("attempt", ""))] = event.wall
         elif event.kind == kinds.JOB_ENDED:
-            self.verdict = max(self.verdict or 0.0, event.wall)
+            self.result_at = max(self.result_at or 0.0, event.wall)
 
-    def agent(self, emitter: str) -> Words:
-        words = Words(emitter)
-        for _, event in sorted(self.words.get(emitter, {}).items()):
-            words.hear(event)
+    def agent_timeline(self, emitter: str) -> AgentTimeline:
+        words = AgentTimeline(emitter)
+        for _, event in sorted(self.agent_events.get(emitter, {}).items()):
+            words.add_event(event)
         return words

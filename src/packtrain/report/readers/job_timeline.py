@@ -2,151 +2,163 @@
 
 from __future__ import annotations
 
-from packtrain.report.history import Attempt, Category, Job, Outcome, Phase, Span
-from packtrain.report.readers.agent_timeline import Words, kept_by_emitter, with_kept
-from packtrain.report.readers.condor_end_status import End
-from packtrain.report.readers.slot_session import Stay
+from packtrain.report.history import ExecutionRecord, FailureCategory, JobRecord, Outcome, Phase, PhaseSpan
+from packtrain.report.readers.agent_timeline import AgentTimeline, retained_compute_by_emitter, with_retained_compute
+from packtrain.report.readers.condor_end_status import EndStatus
+from packtrain.report.readers.slot_session import SlotSession
 
-_WITH_HOLD = (Outcome.HELD, Outcome.TIME_LIMIT, Outcome.WRONG_OUTPUT, Outcome.REMOVED)
-_NO_END = End(Outcome.RUNNING, Category.NONE)
+_OUTCOMES_OF_HELD_JOBS = (Outcome.HELD, Outcome.TIME_LIMIT, Outcome.WRONG_OUTPUT, Outcome.REMOVED)
+_UNFINISHED = EndStatus(Outcome.RUNNING, FailureCategory.NONE)
 
 
-class Course:
+class JobTimeline:
     """A job that has not ended. `now` of a method is the moment of which an event tells."""
 
     __slots__ = (
-        "_heard",
-        "_held_in",
-        "_held_since",
-        "_idle_since",
-        "attempts",
-        "end",
-        "host",
-        "last",
-        "stay",
-        "submitted",
-        "trouble",
+        "_agent_timelines",
+        "_held_at",
+        "_held_in_phase",
+        "_queued_at",
+        "end_status",
+        "executions",
+        "last_event_at",
+        "remote_error",
+        "session",
+        "submit_host",
+        "submitted_at",
         "waits",
     )
 
     def __init__(self, now: float) -> None:
-        self.submitted: float | None = None  # unknown where the beginning of a log is lost
-        self.host = ""  # from which it was submitted
-        self._idle_since: float | None = None
-        self._held_since: float | None = None
-        self._held_in: Phase | None = None
-        self._heard: dict[int, list[Words]] = {}  # by the place of an attempt: its agents, if they are packtrain's
-        self.end = _NO_END  # what its last stay ended by, or what it is held for
-        self.trouble = ""  # what a machine said of its own accord
-        self.attempts: list[Attempt] = []
-        self.waits: list[Span] = []
-        self.stay: Stay | None = None
-        self.last = now
+        self.submitted_at: float | None = None  # unknown where the beginning of a log is lost
+        self.submit_host = ""  # from which it was submitted
+        self._queued_at: float | None = None
+        self._held_at: float | None = None
+        self._held_in_phase: Phase | None = None
+        self._agent_timelines: dict[
+            int, list[AgentTimeline]
+        ] = {}  # by the place of an attempt: its agents, if they are packtrain's
+        self.end_status = _UNFINISHED  # what its last stay ended by, or what it is held for
+        self.remote_error = ""  # what a machine said of its own accord
+        self.executions: list[ExecutionRecord] = []
+        self.waits: list[PhaseSpan] = []
+        self.session: SlotSession | None = None
+        self.last_event_at = now
 
     @property
-    def on_slot(self) -> Stay | None:
+    def current_session(self) -> SlotSession | None:
         """The stay that has not ended."""
-        return self.stay if self.stay is not None and self.stay.ended is None else None
+        return self.session if self.session is not None and self.session.ended_at is None else None
 
     @property
-    def held(self) -> bool:
-        return self._held_since is not None
+    def is_held(self) -> bool:
+        return self._held_at is not None
 
     @property
-    def held_in(self) -> Phase | None:
-        return self._held_in if self.held else None
+    def held_in_phase(self) -> Phase | None:
+        return self._held_in_phase if self.is_held else None
 
-    def settles(self, now: float) -> None:
+    def close_open_spans(self, now: float) -> None:
         """Nothing more is told: what lasts is known until `now`."""
-        self._seal(now)
+        self._close_session(now)
         self._stop_waiting(now)
 
-    def submits(self, now: float, host: str) -> None:
+    def on_submitted(self, now: float, submit_host: str) -> None:
         """The first word of a job, if the log is in order."""
-        if self.submitted is None and self.stay is None and not self.attempts and not self.held:
-            self.submitted = self._idle_since = now
-            self.host = host
+        if self.submitted_at is None and self.session is None and not self.executions and not self.is_held:
+            self.submitted_at = self._queued_at = now
+            self.submit_host = submit_host
 
-    def begins(self, now: float) -> Stay:
+    def start_session(self, now: float) -> SlotSession:
         """A stay on a slot; what was before it is over."""
-        if self.stay is not None:
-            self.stay.lost(now, self.last)
-        self._seal(now)
+        if self.session is not None:
+            self.session.mark_lost(now, self.last_event_at)
+        self._close_session(now)
         self._stop_waiting(now)
-        self.stay, self.trouble, self._held_in = Stay(now), "", None
-        return self.stay
+        self.session, self.remote_error, self._held_in_phase = SlotSession(now), "", None
+        return self.session
 
-    def leaves(self, now: float, end: End, running: bool = True) -> None:
+    def on_session_ended(self, now: float, end_status: EndStatus, interrupted: bool = True) -> None:
         """Its slot, for the queue. `running`: not because the program had ended."""
-        if self.on_slot is not None:
-            self.on_slot.closes(now, end, running)
-            self._idle_since, self.end = now, end
+        if self.current_session is not None:
+            self.current_session.close(now, end_status, interrupted)
+            self._queued_at, self.end_status = now, end_status
 
-    def is_held(self, now: float, end: End, running: bool) -> None:
-        self._held_in = self._struck(now, end, running)
-        self._seal(now)
+    def on_held(self, now: float, end_status: EndStatus, interrupted: bool) -> None:
+        self._held_in_phase = self._phase_at_hold(now, end_status, interrupted)
+        self._close_session(now)
         self._stop_waiting(now)
-        self._held_since, self.end = now, end
+        self._held_at, self.end_status = now, end_status
 
-    def _struck(self, now: float, end: End, running: bool) -> Phase:
+    def _phase_at_hold(self, now: float, end_status: EndStatus, interrupted: bool) -> Phase:
         """What a hold put an end to: a stay, or waiting for one."""
-        if self.stay is None:
+        if self.session is None:
             return Phase.QUEUED
-        phase = self.stay.phase
-        if self.stay.ended is None:
-            self.stay.closes(now, end, running)
+        phase = self.session.current_phase
+        if self.session.ended_at is None:
+            self.session.close(now, end_status, interrupted)
             return phase
-        return phase if self.stay.explains(now, end) else Phase.QUEUED
+        return phase if self.session.update_cause(now, end_status) else Phase.QUEUED
 
-    def is_released(self, now: float) -> None:
-        if self.held:
+    def on_released(self, now: float) -> None:
+        if self.is_held:
             self._stop_waiting(now)
-            self._idle_since, self._held_in, self.end = now, None, _NO_END
+            self._queued_at, self._held_in_phase, self.end_status = now, None, _UNFINISHED
 
-    def finished(self, now: float, end: End) -> None:
+    def on_finished(self, now: float, end_status: EndStatus) -> None:
         """For good, by itself or by others."""
-        if self.held and end.outcome is Outcome.REMOVED:  # people remove what is held: that is not why it failed
-            end = End(end.outcome, self.end.category, f"{self.end.reason}; then removed")
-        if self.stay is not None and self.stay.ended is None:
-            self.stay.closes(now, end, running=False)
-        elif self.stay is not None:
-            self.stay.explains(now, end)
-        self._seal(now)
+        if (
+            self.is_held and end_status.outcome is Outcome.REMOVED
+        ):  # people remove what is held: that is not why it failed
+            end_status = EndStatus(
+                end_status.outcome, self.end_status.category, f"{self.end_status.reason}; then removed"
+            )
+        if self.session is not None and self.session.ended_at is None:
+            self.session.close(now, end_status, interrupted=False)
+        elif self.session is not None:
+            self.session.update_cause(now, end_status)
+        self._close_session(now)
         self._stop_waiting(now)
-        self.end, self.last = end, now
+        self.end_status, self.last_event_at = end_status, now
 
-    def drawn(self, id_: str, now: float, over: bool) -> Job:
+    def to_job_record(self, job_id: str, now: float, finished: bool) -> JobRecord:
         """As it is at `now`. One that is held counts as ended: nothing happens by itself any more."""
-        ended = self.last if over else self._held_since
-        end = self.end if over or self.held else _NO_END._replace(category=self.end.category, reason=self.end.reason)
-        if not over:
-            self.settles(now)
-        self._note_what_was_kept()
-        in_phase = self._held_in if end.outcome in _WITH_HOLD else None
+        ended = self.last_event_at if finished else self._held_at
+        end = (
+            self.end_status
+            if finished or self.is_held
+            else _UNFINISHED._replace(category=self.end_status.category, reason=self.end_status.reason)
+        )
+        if not finished:
+            self.close_open_spans(now)
+        self._record_retained_compute()
+        in_phase = self._held_in_phase if end.outcome in _OUTCOMES_OF_HELD_JOBS else None
         told = (None, end.category, end.reason, in_phase)
-        return Job(id_, tuple(self.attempts), end.outcome, self.submitted, ended, tuple(self.waits), *told)
+        return JobRecord(
+            job_id, tuple(self.executions), end.outcome, self.submitted_at, ended, tuple(self.waits), *told
+        )
 
-    def _note_what_was_kept(self) -> None:
-        kept = kept_by_emitter(words for agents in self._heard.values() for words in agents)
-        for place, agents in self._heard.items():
-            self.attempts[place] = with_kept(self.attempts[place], agents, kept)
+    def _record_retained_compute(self) -> None:
+        kept = retained_compute_by_emitter(words for agents in self._agent_timelines.values() for words in agents)
+        for place, agents in self._agent_timelines.items():
+            self.executions[place] = with_retained_compute(self.executions[place], agents, kept)
 
-    def _seal(self, now: float) -> None:
+    def _close_session(self, now: float) -> None:
         """Nothing more will be told of this stay."""
-        if self.stay is None:
+        if self.session is None:
             return
-        made = self.stay.sealed(len(self.attempts) + 1, self._free_since(), now)
-        if self.stay.agents:
-            self._heard[len(self.attempts)] = list(self.stay.agents.values())
-        self.attempts.append(made)
+        made = self.session.to_execution_record(len(self.executions) + 1, self._earliest_session_start(), now)
+        if self.session.agent_timelines:
+            self._agent_timelines[len(self.executions)] = list(self.session.agent_timelines.values())
+        self.executions.append(made)
         self._trim_last_wait(made.start)
-        if self.stay.ended is not None and self._idle_since is not None:
-            self._idle_since = made.end
-        self.stay = None
+        if self.session.ended_at is not None and self._queued_at is not None:
+            self._queued_at = made.end
+        self.session = None
 
-    def _free_since(self) -> float:
+    def _earliest_session_start(self) -> float:
         """Before this it cannot have been on its newest slot."""
-        ends = [self.submitted or 0.0, *(a.end for a in self.attempts[-1:])]
+        ends = [self.submitted_at or 0.0, *(a.end for a in self.executions[-1:])]
         held = [wait.end for wait in self.waits[-2:] if wait.phase is Phase.HELD]
         return max(ends + held)
 
@@ -154,15 +166,15 @@ class Course:
         """It was on its slot already, as was told only at the end."""
         if self.waits and self.waits[-1].end > until:
             wait = self.waits.pop()
-            self._wait(wait.phase, wait.start, until)
+            self._add_wait(wait.phase, wait.start, until)
 
     def _stop_waiting(self, now: float) -> None:
-        if self._held_since is not None:
-            self._wait(Phase.HELD, self._held_since, now)
-        elif self._idle_since is not None:
-            self._wait(Phase.QUEUED, self._idle_since, now)
-        self._held_since = self._idle_since = None
+        if self._held_at is not None:
+            self._add_wait(Phase.HELD, self._held_at, now)
+        elif self._queued_at is not None:
+            self._add_wait(Phase.QUEUED, self._queued_at, now)
+        self._held_at = self._queued_at = None
 
-    def _wait(self, phase: Phase, start: float, end: float) -> None:
+    def _add_wait(self, phase: Phase, start: float, end: float) -> None:
         if end > start:
-            self.waits.append(Span(phase, start, end))
+            self.waits.append(PhaseSpan(phase, start, end))

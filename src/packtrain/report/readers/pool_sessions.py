@@ -6,88 +6,90 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from packtrain.events import Event, kinds
-from packtrain.report.history import Attempt, Category, Outcome, Phase, Span
-from packtrain.report.readers.condor_end_status import End
-from packtrain.report.readers.end_status import end_of_kind
-from packtrain.report.readers.job_events import Told
-from packtrain.report.readers.job_timeline import Course
+from packtrain.report.history import ExecutionRecord, FailureCategory, Outcome, Phase, PhaseSpan
+from packtrain.report.readers.condor_end_status import EndStatus
+from packtrain.report.readers.end_status import classify_failure_kind
+from packtrain.report.readers.job_events import JobEvents
+from packtrain.report.readers.job_timeline import JobTimeline
 
-_GONE = End(Outcome.LOST, Category.UNKNOWN)  # its agent tells more
+_LOST = EndStatus(Outcome.LOST, FailureCategory.UNKNOWN)  # its agent tells more
 
 
 @dataclass(frozen=True)
-class Stays:
-    attempts: tuple[Attempt, ...]
-    starts: Mapping[int, int]  # by the place of an attempt: which start of the decision it is; none if it never ran
-    waits: tuple[Span, ...]
-    held_in: Phase | None  # in which phase it was when it was held for good
+class PoolSessions:
+    executions: tuple[ExecutionRecord, ...]
+    execution_numbers: Mapping[
+        int, int
+    ]  # by the place of an attempt: which start of the decision it is; none if it never ran
+    waits: tuple[PhaseSpan, ...]
+    held_in_phase: Phase | None  # in which phase it was when it was held for good
 
 
-def stays_of(told: Told, decision: str, now: float) -> Stays | None:
+def build_pool_sessions(job_events: JobEvents, attempt_id: str, now: float) -> PoolSessions | None:
     """None where there is no pool, or it has not told anything."""
-    log = told.log.get(decision)
+    log = job_events.pool_events.get(attempt_id)
     if log is None:
         return None
     events = [event for _, event in sorted(log.items())]
-    began = told.decided.get(decision, events[0].wall)
-    course = Course(began)
-    course.submits(began, "")
+    began = job_events.submit_decided_at.get(attempt_id, events[0].wall)
+    course = JobTimeline(began)
+    course.on_submitted(began, "")
     starts: dict[int, int] = {}
     for event in events:
-        moment = max(event.wall, course.last)
+        moment = max(event.wall, course.last_event_at)
         _HANDLERS[event.kind](course, event, moment)
-        course.last = moment
-        if event.kind == kinds.ATTEMPT_PLACED:
-            starts[len(course.attempts)] = int(event.data.get("start") or 0)
-    gone = told.gone.get(decision)
-    held_in = course.held_in
+        course.last_event_at = moment
+        if event.kind == kinds.EXECUTION_STARTED:
+            starts[len(course.executions)] = int(event.data.get("execution") or 0)
+    gone = job_events.gone_events.get(attempt_id)
+    held_in = course.held_in_phase
     if gone is not None:
-        course.finished(max(gone.wall, course.last), _GONE)
-    course.settles(max(now, course.last))
-    return Stays(tuple(course.attempts), starts, tuple(course.waits), held_in)
+        course.on_finished(max(gone.wall, course.last_event_at), _LOST)
+    course.close_open_spans(max(now, course.last_event_at))
+    return PoolSessions(tuple(course.executions), starts, tuple(course.waits), held_in)
 
 
-def _placed(course: Course, event: Event, now: float) -> None:
-    stay = course.on_slot
-    if stay is None or stay.executed:
-        stay = course.begins(now)
-    stay.executes(now)
+def _on_execution_started(timeline: JobTimeline, event: Event, now: float) -> None:
+    stay = timeline.current_session
+    if stay is None or stay.has_executed:
+        stay = timeline.start_session(now)
+    stay.on_execute(now)
 
 
-def _stopped(course: Course, event: Event, now: float) -> None:
-    course.leaves(now, _end(event, Outcome.EVICTED))
+def _on_execution_stopped(timeline: JobTimeline, event: Event, now: float) -> None:
+    timeline.on_session_ended(now, _end_status(event, Outcome.EVICTED))
 
 
-def _held(course: Course, event: Event, now: float) -> None:
-    course.is_held(now, _end(event, Outcome.HELD), running=True)
+def _on_held(timeline: JobTimeline, event: Event, now: float) -> None:
+    timeline.on_held(now, _end_status(event, Outcome.HELD), interrupted=True)
 
 
-def _released(course: Course, event: Event, now: float) -> None:
-    course.is_released(now)
+def _on_released(timeline: JobTimeline, event: Event, now: float) -> None:
+    timeline.on_released(now)
 
 
-def _end(event: Event, otherwise: Outcome) -> End:
-    return end_of_kind(str(event.data.get("kind", "")), str(event.data.get("detail", "")), otherwise)
+def _end_status(event: Event, default: Outcome) -> EndStatus:
+    return classify_failure_kind(str(event.data.get("kind", "")), str(event.data.get("detail", "")), default)
 
 
-def _transferred(course: Course, event: Event, now: float) -> None:
+def _on_transfer(timeline: JobTimeline, event: Event, now: float) -> None:
     direction, what = event.data.get("direction"), event.data.get("what")
-    stay = course.on_slot
+    stay = timeline.current_session
     if direction == "in" and what != "finished":
-        if stay is None or stay.executed or stay.receiving:
-            stay = course.begins(now)
-        (stay.input_waits if what == "queued" else stay.input_starts)(now)
+        if stay is None or stay.has_executed or stay.has_input_transfer:
+            stay = timeline.start_session(now)
+        (stay.on_input_queued if what == "queued" else stay.on_input_started)(now)
     elif stay is not None and direction == "in":
-        stay.input_ends(now)
+        stay.on_input_finished(now)
     elif stay is not None:
-        acts = {"queued": stay.output_waits, "started": stay.output_starts, "finished": stay.output_ends}
-        acts.get(str(what), stay.output_ends)(now)
+        acts = {"queued": stay.on_output_queued, "started": stay.on_output_started, "finished": stay.on_output_finished}
+        acts.get(str(what), stay.on_output_finished)(now)
 
 
-_HANDLERS: Mapping[str, Callable[[Course, Event, float], None]] = {
-    kinds.ATTEMPT_PLACED: _placed,
-    kinds.ATTEMPT_STOPPED: _stopped,
-    kinds.ATTEMPT_HELD: _held,
-    kinds.ATTEMPT_RELEASED: _released,
-    kinds.ATTEMPT_TRANSFER: _transferred,
+_HANDLERS: Mapping[str, Callable[[JobTimeline, Event, float], None]] = {
+    kinds.EXECUTION_STARTED: _on_execution_started,
+    kinds.EXECUTION_INTERRUPTED: _on_execution_stopped,
+    kinds.ATTEMPT_HELD: _on_held,
+    kinds.ATTEMPT_RELEASED: _on_released,
+    kinds.ATTEMPT_TRANSFER: _on_transfer,
 }

@@ -12,36 +12,36 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from packtrain.events import Event, kinds
-from packtrain.state import Attempt, JobState, JobStatus, RunState
-from packtrain.state.training_progress import number
+from packtrain.state import Execution, JobState, JobStatus, RunState
+from packtrain.state.training_progress import to_finite_float
 
-_COUNTS = ("step", "epoch")  # what lines can go along, the finer one first
-_NO_METRICS = frozenset({"step", "epoch", "total_steps", "epochs", "seconds"})
-_NOT_FINITE = ("nan", "inf", "-inf")
+_X_AXES = ("step", "epoch")  # what lines can go along, the finer one first
+_NON_METRIC_KEYS = frozenset({"step", "epoch", "total_steps", "epochs", "seconds"})
+_NONFINITE_VALUES = ("nan", "inf", "-inf")
 
-Point = tuple[float, float]  # (step, value); the value may be NaN
-Reports = list[tuple[float, Mapping[str, Any]]]
+CurvePoint = tuple[float, float]  # (step, value); the value may be NaN
+MetricReports = list[tuple[float, Mapping[str, Any]]]
 
 
 @dataclass(frozen=True)
-class Curve:
+class TrainingCurve:
     """One job's training."""
 
-    job: str
+    job_id: str
     label: str
     status: str
-    lines: Mapping[str, tuple[Point, ...]]  # by name: loss, accuracy, …
-    lost: Mapping[str, tuple[tuple[Point, ...], ...]] = field(default_factory=dict)  # what was done again
-    resumed: tuple[float, ...] = ()  # the steps from which attempts went on
+    series: Mapping[str, tuple[CurvePoint, ...]]  # by name: loss, accuracy, …
+    discarded: Mapping[str, tuple[tuple[CurvePoint, ...], ...]] = field(default_factory=dict)  # what was done again
+    resume_steps: tuple[float, ...] = ()  # the steps from which attempts went on
 
-    def last(self, name: str) -> float | None:
+    def last_finite(self, metric: str) -> float | None:
         """The newest finite value."""
-        return next((value for _, value in reversed(self.lines.get(name, ())) if math.isfinite(value)), None)
+        return next((value for _, value in reversed(self.series.get(metric, ())) if math.isfinite(value)), None)
 
-    def broken_at(self, name: str) -> float | None:
+    def nonfinite_from(self, metric: str) -> float | None:
         """The step from which on no value was finite."""
         found = None
-        for step, value in reversed(self.lines.get(name, ())):
+        for step, value in reversed(self.series.get(metric, ())):
             if math.isfinite(value):
                 break
             found = step
@@ -49,43 +49,43 @@ class Curve:
 
 
 @dataclass(frozen=True)
-class Curves:
+class TrainingCurves:
     run: str
-    along: str  # step, epoch, or report: what the lines go along
-    jobs: tuple[Curve, ...]
+    x_axis: str  # step, epoch, or report: what the lines go along
+    jobs: tuple[TrainingCurve, ...]
 
     @property
-    def names(self) -> tuple[str, ...]:
+    def metrics(self) -> tuple[str, ...]:
         """Every metric that some job reported."""
-        return tuple(dict.fromkeys(name for job in self.jobs for name in job.lines))
+        return tuple(dict.fromkeys(name for job in self.jobs for name in job.series))
 
 
-def curves_of(state: RunState, events: Iterable[Event]) -> Curves:
+def build_training_curves(state: RunState, events: Iterable[Event]) -> TrainingCurves:
     """Of the jobs that reported anything."""
     heard: dict[str, dict[int, Event]] = {}
     for event in events:
         if event.kind == kinds.METRIC:
             heard.setdefault(event.emitter, {})[event.seq] = event
     by_agent = {emitter: [told[seq].data for seq in sorted(told)] for emitter, told in heard.items()}
-    along = _along(by_agent.values())
-    labels = _labels(state)
-    made = (_curve(job, labels[job.id], by_agent, along) for job in state.jobs.values())
-    return Curves(state.run, along, tuple(curve for curve in made if curve.lines))
+    along = _choose_x_axis(by_agent.values())
+    labels = _curve_labels(state)
+    made = (_build_curve(job, labels[job.id], by_agent, along) for job in state.jobs.values())
+    return TrainingCurves(state.run, along, tuple(curve for curve in made if curve.series))
 
 
-def subtitle_of(state: RunState) -> str:
+def format_subtitle(state: RunState) -> str:
     """100 jobs: 98 succeeded, 2 failed · local"""
-    told = ", ".join(f"{state.count(status)} {status.value}" for status in JobStatus if state.count(status))
+    told = ", ".join(f"{state.count_jobs(status)} {status.value}" for status in JobStatus if state.count_jobs(status))
     jobs = f"{len(state.jobs)} jobs: {told}" if len(state.jobs) > 1 else told.removeprefix("1 ")
-    return " · ".join(part for part in (jobs, str(state.about.get("engine", ""))) if part)
+    return " · ".join(part for part in (jobs, str(state.metadata.get("engine", ""))) if part)
 
 
-def _along(told: Iterable[list[Mapping[str, Any]]]) -> str:
-    named = {name for reports in told for data in reports for name in data}
-    return next((count for count in _COUNTS if count in named), "report")
+def _choose_x_axis(reports_by_agent: Iterable[list[Mapping[str, Any]]]) -> str:
+    named = {name for reports in reports_by_agent for data in reports for name in data}
+    return next((count for count in _X_AXES if count in named), "report")
 
 
-def _labels(state: RunState) -> dict[str, str]:
+def _curve_labels(state: RunState) -> dict[str, str]:
     """What tells the jobs from one another: keys of the matrix that all have alike say nothing."""
     points = {job.id: job.point for job in state.jobs.values()}
     keys = dict.fromkeys(key for point in points.values() for key in point)
@@ -95,51 +95,53 @@ def _labels(state: RunState) -> dict[str, str]:
     return {job: ", ".join(parts) if parts and unique else f"job {job}" for job, parts in told.items()}
 
 
-def _curve(job: JobState, label: str, by_agent: Mapping[str, list[Mapping[str, Any]]], along: str) -> Curve:
-    kept: Reports = []
-    lost: dict[str, list[tuple[Point, ...]]] = {}
+def _build_curve(
+    job: JobState, label: str, reports_by_agent: Mapping[str, list[Mapping[str, Any]]], x_axis: str
+) -> TrainingCurve:
+    kept: MetricReports = []
+    lost: dict[str, list[tuple[CurvePoint, ...]]] = {}
     resumed = []
-    for attempt in _in_order(job):
-        reports = _placed(by_agent.get(attempt.emitter, []), along, len(kept))
+    for attempt in _ordered_executions(job):
+        reports = _reports_with_step(reports_by_agent.get(attempt.emitter, []), x_axis, len(kept))
         if not reports:
             continue
         start = reports[0][0]
-        for name, line in _lines([report for report in kept if report[0] >= start]).items():
+        for name, line in _build_series([report for report in kept if report[0] >= start]).items():
             lost.setdefault(name, []).append(line)
         kept = [report for report in kept if report[0] < start]
         resumed += [start] if kept else []
         kept += reports
     lost_lines = {name: tuple(lines) for name, lines in lost.items()}
     still = tuple(step for step in resumed if kept and step <= kept[-1][0])
-    return Curve(job.id, label, job.status.value, _lines(kept), lost_lines, still)
+    return TrainingCurve(job.id, label, job.status.value, _build_series(kept), lost_lines, still)
 
 
-def _in_order(job: JobState) -> list[Attempt]:
+def _ordered_executions(job: JobState) -> list[Execution]:
     """By their numbers; of two that ran at once, the accepted one has the last word."""
-    accepted = job.verdict.emitter if job.verdict else ""
-    return sorted(job.attempts, key=lambda attempt: (bool(accepted) and attempt.emitter == accepted, attempt.number))
+    accepted = job.result.emitter if job.result else ""
+    return sorted(job.executions, key=lambda attempt: (bool(accepted) and attempt.emitter == accepted, attempt.number))
 
 
-def _placed(told: list[Mapping[str, Any]], along: str, before: int) -> Reports:
+def _reports_with_step(reports: list[Mapping[str, Any]], x_axis: str, n_previous: int) -> MetricReports:
     """Each report at its step; one that names none is at the step before it."""
-    placed: Reports = []
+    placed: MetricReports = []
     at = 0.0
-    for count, data in enumerate(told, before + 1):
-        given = float(count) if along == "report" else number(data.get(along))
+    for count, data in enumerate(reports, n_previous + 1):
+        given = float(count) if x_axis == "report" else to_finite_float(data.get(x_axis))
         at = at if given is None else given
         placed.append((at, data))
     return placed
 
 
-def _lines(reports: Reports) -> dict[str, tuple[Point, ...]]:
-    lines: dict[str, list[Point]] = {}
-    for step, name, value in _values(reports):
+def _build_series(reports: MetricReports) -> dict[str, tuple[CurvePoint, ...]]:
+    lines: dict[str, list[CurvePoint]] = {}
+    for step, name, value in _metric_values(reports):
         lines.setdefault(name, []).append((step, value))
     return {name: tuple(line) for name, line in lines.items()}
 
 
-def _values(reports: Reports) -> Iterator[tuple[float, str, float]]:
+def _metric_values(reports: MetricReports) -> Iterator[tuple[float, str, float]]:
     for step, data in reports:
         for name, value in data.items():
-            if name not in _NO_METRICS and (number(value) is not None or value in _NOT_FINITE):
+            if name not in _NON_METRIC_KEYS and (to_finite_float(value) is not None or value in _NONFINITE_VALUES):
                 yield step, name, float(value)

@@ -11,10 +11,10 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic.alias_generators import to_camel
 
 from packtrain.spec import units
-from packtrain.transfer.http.digest_headers import parsed
+from packtrain.transfer.http.digest_headers import parse_digest
 
 
-class Model(BaseModel):
+class SpecModel(BaseModel):
     """Keys are camelCase in the file; unknown ones are a problem; a docstring below a field describes it."""
 
     model_config = ConfigDict(
@@ -27,7 +27,7 @@ class Model(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _empty_is_absent(cls, data: Any) -> Any:
+    def _drop_empty_optional_keys(cls, data: Any) -> Any:
         """`key:` with nothing behind it counts as not given, where it need not be given."""
         if not isinstance(data, dict):
             return data
@@ -35,7 +35,7 @@ class Model(BaseModel):
         return {key: value for key, value in data.items() if value is not None or key not in optional}
 
 
-def written(value: Any) -> Any:
+def source_text(value: Any) -> Any:
     """Numbers and truth values, where text is wanted, as they were written."""
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -44,52 +44,52 @@ def written(value: Any) -> Any:
     return value
 
 
-def _written_or_empty(value: Any) -> Any:
-    return "" if value is None else written(value)
+def _source_text_or_empty(value: Any) -> Any:
+    return "" if value is None else source_text(value)
 
 
-def _no_bool(value: Any) -> Any:
+def _reject_bool(value: Any) -> Any:
     if isinstance(value, bool):
         raise ValueError(f"should be a whole number, but is {str(value).lower()}")
     return value
 
 
-def _quantity(parse: Any) -> Any:
+def _quantity_parser(parse: Any) -> Any:
     """A number, or text with a unit that `parse` understands."""
 
-    def read(value: Any) -> Any:
-        text = written(_no_bool(value))
+    def parse_value(value: Any) -> Any:
+        text = source_text(_reject_bool(value))
         return parse(text) if isinstance(text, str) else text
 
-    return read
+    return parse_value
 
 
-def _mode(value: Any) -> Any:
+def _parse_file_mode(value: Any) -> Any:
     """Decimal as DeepSquare has it, or octal when it is written so: 0755, 0o755."""
-    text = written(_no_bool(value))
+    text = source_text(_reject_bool(value))
     if isinstance(text, str) and re.fullmatch(r"0o?[0-7]{1,6}", text) and text != "0":
         return int(text.replace("o", ""), 8)
     return value
 
 
-def _matches(pattern: str, sentence: str) -> AfterValidator:
+def _pattern_validator(pattern: str, message: str) -> AfterValidator:
     compiled = re.compile(pattern, re.ASCII)
 
     def check(value: str) -> str:
         if not compiled.fullmatch(value):
-            raise ValueError(f"{value[:80]!r} {sentence}")
+            raise ValueError(f"{value[:80]!r} {message}")
         return value
 
     return AfterValidator(check)
 
 
-def _env_key(value: str) -> str:
+def _check_env_key(value: str) -> str:
     if value in ("PATH", "LD_LIBRARY_PATH"):
         raise ValueError(f"{value} may not be set here; `environment.path` puts folders in front of PATH")
     return value
 
 
-def _url(value: str) -> str:
+def _check_url(value: str) -> str:
     try:
         parts = urlsplit(value)
         good = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
@@ -100,7 +100,7 @@ def _url(value: str) -> str:
     return value
 
 
-def inside(value: str) -> str:
+def check_relative_path(value: str) -> str:
     """A relative path that stays below its folder."""
     if not value or value.startswith(("/", "~")) or ".." in value.split("/"):
         raise ValueError(f"{value[:80]!r} should be a path below the folder: relative, without `..`")
@@ -108,35 +108,49 @@ def inside(value: str) -> str:
 
 
 # Limits come before the readers, so that the JSON Schema shows them.
-Str = Annotated[str, BeforeValidator(written)]
-Line = Annotated[str, BeforeValidator(_written_or_empty, json_schema_input_type=str | int | float | bool | None)]
-Int = Annotated[int, BeforeValidator(_no_bool)]
-Positive = Annotated[int, Field(ge=1, le=10**9), BeforeValidator(_no_bool)]
-Count = Annotated[int, Field(ge=0, le=10**9), BeforeValidator(_no_bool)]
-Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False), BeforeValidator(_no_bool)]
-Factor = Annotated[float, Field(ge=1, le=1000, allow_inf_nan=False), BeforeValidator(_no_bool)]
-Number = Annotated[float, Field(allow_inf_nan=False), BeforeValidator(_no_bool)]
+Str = Annotated[str, BeforeValidator(source_text)]
+StrOrEmpty = Annotated[
+    str, BeforeValidator(_source_text_or_empty, json_schema_input_type=str | int | float | bool | None)
+]
+Int = Annotated[int, BeforeValidator(_reject_bool)]
+PositiveInt = Annotated[int, Field(ge=1, le=10**9), BeforeValidator(_reject_bool)]
+NonNegativeInt = Annotated[int, Field(ge=0, le=10**9), BeforeValidator(_reject_bool)]
+Fraction = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False), BeforeValidator(_reject_bool)]
+Factor = Annotated[float, Field(ge=1, le=1000, allow_inf_nan=False), BeforeValidator(_reject_bool)]
+FiniteFloat = Annotated[float, Field(allow_inf_nan=False), BeforeValidator(_reject_bool)]
 Seconds = Annotated[
-    float, Field(gt=0, le=10**10), BeforeValidator(_quantity(units.duration), json_schema_input_type=float | str)
+    float,
+    Field(gt=0, le=10**10),
+    BeforeValidator(_quantity_parser(units.parse_duration), json_schema_input_type=float | str),
 ]
-Bytes = Annotated[int, Field(ge=0, le=10**18), BeforeValidator(_quantity(units.size), json_schema_input_type=int | str)]
+Bytes = Annotated[
+    int, Field(ge=0, le=10**18), BeforeValidator(_quantity_parser(units.parse_size), json_schema_input_type=int | str)
+]
 Megabytes = Annotated[
-    int, Field(ge=1, le=10**12), BeforeValidator(_quantity(units.megabytes), json_schema_input_type=int | str)
+    int,
+    Field(ge=1, le=10**12),
+    BeforeValidator(_quantity_parser(units.parse_megabytes), json_schema_input_type=int | str),
 ]
-FileMode = Annotated[int, Field(ge=0, lt=512), BeforeValidator(_mode, json_schema_input_type=int | str)]
-Word = Annotated[Str, _matches(r"[A-Za-z_][A-Za-z0-9_]*", "should be a name of letters, digits and _")]
-EnvKey = Annotated[Word, AfterValidator(_env_key)]
-Name = Annotated[
-    Str, _matches(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,99}", "should be a name of letters, digits, blanks, `.`, `_`, `-`")
+FileMode = Annotated[int, Field(ge=0, lt=512), BeforeValidator(_parse_file_mode, json_schema_input_type=int | str)]
+Identifier = Annotated[Str, _pattern_validator(r"[A-Za-z_][A-Za-z0-9_]*", "should be a name of letters, digits and _")]
+EnvKey = Annotated[Identifier, AfterValidator(_check_env_key)]
+WorkflowName = Annotated[
+    Str,
+    _pattern_validator(
+        r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,99}", "should be a name of letters, digits, blanks, `.`, `_`, `-`"
+    ),
 ]
 FolderName = Annotated[
-    Str, _matches(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}", "becomes a folder's name: letters, digits, `.`, `_`, `-` only")
+    Str,
+    _pattern_validator(
+        r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}", "becomes a folder's name: letters, digits, `.`, `_`, `-` only"
+    ),
 ]
-Version = Annotated[Str, _matches(r"\d+(\.\d+){0,3}", "should be a version such as 8.0 or 525.60")]
-Sha256 = Annotated[Str, AfterValidator(partial(parsed, "sha256"))]
-Md5 = Annotated[Str, AfterValidator(partial(parsed, "md5"))]
-Crc32c = Annotated[Str, AfterValidator(partial(parsed, "crc32c"))]
-Url = Annotated[Str, AfterValidator(_url)]
-RelativePath = Annotated[Str, AfterValidator(inside)]
-AbsolutePath = Annotated[Str, _matches(r"/[^\x00]*", "should be an absolute path")]
-FilePath = Annotated[Str, Field(min_length=1)]
+VersionNumber = Annotated[Str, _pattern_validator(r"\d+(\.\d+){0,3}", "should be a version such as 8.0 or 525.60")]
+Sha256 = Annotated[Str, AfterValidator(partial(parse_digest, "sha256"))]
+Md5 = Annotated[Str, AfterValidator(partial(parse_digest, "md5"))]
+Crc32c = Annotated[Str, AfterValidator(partial(parse_digest, "crc32c"))]
+Url = Annotated[Str, AfterValidator(_check_url)]
+RelativePath = Annotated[Str, AfterValidator(check_relative_path)]
+AbsolutePath = Annotated[Str, _pattern_validator(r"/[^\x00]*", "should be an absolute path")]
+NonEmptyPath = Annotated[Str, Field(min_length=1)]

@@ -8,55 +8,55 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from packtrain.spec.models.field_types import (
     Bytes,
-    Count,
     Crc32c,
-    FilePath,
+    FiniteFloat,
     Md5,
-    Model,
-    Number,
+    NonEmptyPath,
+    NonNegativeInt,
     RelativePath,
     Seconds,
     Sha256,
+    SpecModel,
     Str,
     Url,
 )
 
-DIGESTS = ("sha256", "md5", "crc32c")
+DIGEST_ALGORITHMS = ("sha256", "md5", "crc32c")
 
 
-def _keyed(key: str) -> Any:
+def _text_to_mapping(key: str) -> Any:
     """Text stands for a mapping with one key."""
 
-    def wrap(value: Any) -> Any:
+    def convert(value: Any) -> Any:
         return {key: value} if isinstance(value, str) else value
 
-    return wrap
+    return convert
 
 
-def _empty_is_none(value: Any) -> Any:
+def _none_to_empty_mapping(value: Any) -> Any:
     """`key:` with nothing behind it is a mapping without keys."""
     return {} if value is None else value
 
 
-def _bucket(value: str) -> str:
+def _check_bucket_url(value: str) -> str:
     if not value.startswith("s3://") or value.endswith("/") or len(value) < 6:
         raise ValueError(f"{value[:80]!r} should be s3://BUCKET, without a slash at the end")
     return value
 
 
-def _federated(value: str) -> str:
+def _check_osdf_url(value: str) -> str:
     if not value.startswith(("osdf://", "pelican://")):
         raise ValueError(f"{value[:80]!r} should start with osdf:/// or pelican://")
     return value
 
 
-def _rooted(value: str) -> str:
+def _check_absolute_path(value: str) -> str:
     if not value.startswith("/") or ".." in value.split("/"):
         raise ValueError(f"{value[:80]!r} should start with / and have no `..`")
     return value
 
 
-class HttpFile(Model):
+class HttpFile(SpecModel):
     """One of several files of an input."""
 
     url: Url
@@ -73,7 +73,7 @@ class HttpFile(Model):
     """Address of its checksums file (`packtrain checksums`): bad blocks alone are fetched again."""
 
 
-class HttpInput(Model):
+class HttpInput(SpecModel):
     """Files from a web server. Give one of `url`, `urls`, `files`."""
 
     url: Url | None = None
@@ -82,7 +82,10 @@ class HttpInput(Model):
     """Mirrors: addresses of one and the same file."""
     files: (
         Annotated[
-            tuple[Annotated[HttpFile, BeforeValidator(_keyed("url"), json_schema_input_type=Url | HttpFile)], ...],
+            tuple[
+                Annotated[HttpFile, BeforeValidator(_text_to_mapping("url"), json_schema_input_type=Url | HttpFile)],
+                ...,
+            ],
             Field(min_length=1),
         ]
         | None
@@ -102,14 +105,14 @@ class HttpInput(Model):
     """Address of its checksums file (`packtrain checksums`): bad blocks alone are fetched again."""
 
 
-class S3(Model):
+class S3Location(SpecModel):
     """Everything below a path of a bucket."""
 
     region: Str
     """Region of the store, e.g. us-east-2."""
-    bucket_url: Annotated[Str, AfterValidator(_bucket)]
+    bucket_url: Annotated[Str, AfterValidator(_check_bucket_url)]
     """s3://BUCKET, without a slash at the end."""
-    path: Annotated[Str, AfterValidator(_rooted)]
+    path: Annotated[Str, AfterValidator(_check_absolute_path)]
     """Path in the bucket, starting with /."""
     endpoint_url: Url
     """Address of the S3 service."""
@@ -123,18 +126,18 @@ class S3(Model):
     """Delete at the destination what is gone at the source."""
 
 
-class Osdf(Model):
+class OsdfLocation(SpecModel):
     """An object of the Open Science Data Federation. Give one of `url`, `path`."""
 
-    url: Annotated[Str, AfterValidator(_federated)] | None = None
+    url: Annotated[Str, AfterValidator(_check_osdf_url)] | None = None
     """osdf:///path, or pelican://federation/path."""
-    path: Annotated[Str, AfterValidator(_rooted)] | None = None
+    path: Annotated[Str, AfterValidator(_check_absolute_path)] | None = None
     """Path in the federation, starting with /."""
     token: Str | None = None
     """Bearer token, a secret."""
 
 
-class OsdfInput(Osdf):
+class OsdfInput(OsdfLocation):
     """An object of the Open Science Data Federation; a / at its end or ?recursive means all below it."""
 
     sha256: Sha256 | None = None
@@ -143,27 +146,27 @@ class OsdfInput(Osdf):
     """Its MD5."""
     crc32c: Crc32c | None = Field(default=None, alias="crc32c")
     """Its CRC-32C; for at most 1 GiB."""
-    checksums: Annotated[Str, AfterValidator(_federated)] | None = None
+    checksums: Annotated[Str, AfterValidator(_check_osdf_url)] | None = None
     """Address of its checksums file (`packtrain checksums`): bad blocks alone are fetched again."""
 
 
-class File(Model):
+class LocalPath(SpecModel):
     """A file or a folder of this machine."""
 
-    path: FilePath
+    path: NonEmptyPath
     """Absolute, or relative to the workflow file's folder."""
 
 
-class Input(Model):
+class Input(SpecModel):
     """Data that is there before the first step. Give one of `http`, `s3`, `osdf`, `file`."""
 
     http: HttpInput | None = None
     """Files from a web server."""
-    s3: S3 | None = None
+    s3: S3Location | None = None
     """Everything below a path of a bucket."""
     osdf: OsdfInput | None = None
     """An object of the Open Science Data Federation."""
-    file: File | None = None
+    file: LocalPath | None = None
     """A file or folder of this machine."""
     unpack: Literal["auto", "never"] | None = None
     """Unpack archives by type (auto), or leave them (never). Default: auto for files, never for s3 and folders."""
@@ -173,11 +176,11 @@ class Input(Model):
     """stage: copy before the steps start. stream: training reads samples where they are, from $PACKTRAIN_STREAM."""
     folder: RelativePath | None = None
     """Where it lands, below $STORAGE_PATH; by default input, or inputs/NAME."""
-    delivery: Literal["auto", "native", "plugin", "agent"] = "auto"
+    transfer: Literal["auto", "native", "plugin", "agent"] = "auto"
     """Who carries the data: packtrain's agent, or HTCondor (native for files of this machine, plugin for addresses)."""
 
 
-class HttpOutput(Model):
+class HttpOutput(SpecModel):
     """Upload of one file, or of a zip of several, to an address."""
 
     url: Url
@@ -188,40 +191,40 @@ class HttpOutput(Model):
     """Bearer token, a secret."""
 
 
-class Output(Model):
+class Output(SpecModel):
     """Where the output folder goes. Give one of `s3`, `file`, `http`, `osdf`."""
 
-    s3: S3 | None = None
+    s3: S3Location | None = None
     """A path of a bucket."""
-    file: File | None = None
+    file: LocalPath | None = None
     """A folder of this machine."""
     http: HttpOutput | None = None
     """An address that takes one file."""
-    osdf: Osdf | None = None
+    osdf: OsdfLocation | None = None
     """A path of the Open Science Data Federation."""
-    patience: Seconds | None = None
+    retry_timeout: Seconds | None = None
     """How long the last copy is tried while nothing gets further, e.g. 2h; by default 5 minutes, here 15 seconds."""
 
 
-class Checkpoint(Model):
+class CheckpointConfig(SpecModel):
     """What the program saves in order to go on later."""
 
     path: RelativePath
     """File below the output folder; may be a pattern such as ckpt-*.pt."""
-    every: Seconds | None = None
+    min_interval: Seconds | None = None
     """Carry it away at most so often, e.g. 10m; by default each time that it is saved."""
 
 
-class Bound(Model):
+class Bound(SpecModel):
     """A number in a JSON file: it must be there and finite, and within these."""
 
-    min: Number | None = None
+    min: FiniteFloat | None = None
     """Least value."""
-    max: Number | None = None
+    max: FiniteFloat | None = None
     """Greatest value."""
 
 
-class Expect(Model):
+class ExpectedOutput(SpecModel):
     """What must exist at the end; otherwise the job has failed."""
 
     path: RelativePath
@@ -230,13 +233,15 @@ class Expect(Model):
     """Least size of each file, e.g. 1MB."""
     max_size: Bytes | None = None
     """Greatest size of each file."""
-    min_count: Count = 1
+    min_count: NonNegativeInt = 1
     """Least number of files."""
-    max_count: Count | None = None
+    max_count: NonNegativeInt | None = None
     """Greatest number of files."""
     torch: bool = False
     """A file of torch.save that loads with weights_only, has tensors, and only finite values in them."""
-    numbers: dict[Str, Annotated[Bound, BeforeValidator(_empty_is_none)]] | None = Field(default=None, alias="json")
+    json_bounds: dict[Str, Annotated[Bound, BeforeValidator(_none_to_empty_mapping)]] | None = Field(
+        default=None, alias="json"
+    )
     """A JSON file; each key (dots lead deeper, e.g. test.accuracy) is a finite number with `min` and `max`."""
     archive: bool = False
     """An archive (tar, zip, gz, bz2, xz) that can be read to its end."""
@@ -244,4 +249,6 @@ class Expect(Model):
     """Shell command that must succeed for each file; it is in $PACKTRAIN_FILE."""
 
 
-ExpectEntry = Annotated[Expect, BeforeValidator(_keyed("path"), json_schema_input_type=Str | Expect)]
+ExpectedOutputEntry = Annotated[
+    ExpectedOutput, BeforeValidator(_text_to_mapping("path"), json_schema_input_type=Str | ExpectedOutput)
+]

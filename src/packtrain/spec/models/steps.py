@@ -8,35 +8,35 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from packtrain.spec.models.field_types import (
     AbsolutePath,
-    Count,
     EnvKey,
-    FilePath,
+    Identifier,
     Int,
-    Line,
     Megabytes,
-    Model,
-    Positive,
+    NonEmptyPath,
+    NonNegativeInt,
+    PositiveInt,
     RelativePath,
+    SpecModel,
     Str,
-    Word,
-    inside,
+    StrOrEmpty,
+    check_relative_path,
 )
 
-MAX_ROUNDS = 10_000
-CHILDREN = "{{ .Step.Steps }}"
+MAX_LOOP_ITERATIONS = 10_000
+CHILDREN_MARKER = "{{ .Step.Steps }}"
 """In a module: the place of the steps that its user gives."""
 
 
-class EnvVar(Model):
+class EnvVar(SpecModel):
     """An environment variable."""
 
     key: EnvKey
     """Its name; PATH and LD_LIBRARY_PATH are refused."""
-    value: Line
+    value: StrOrEmpty
     """Its value; may be a secret."""
 
 
-class Mount(Model):
+class Mount(SpecModel):
     """A folder of the machine inside the container."""
 
     host_dir: AbsolutePath
@@ -47,10 +47,10 @@ class Mount(Model):
     """ro or rw."""
 
 
-class Container(Model):
+class Container(SpecModel):
     """The image that a command runs in."""
 
-    image: FilePath
+    image: NonEmptyPath
     """IMAGE:TAG, an absolute path to a .sif or .sqsh file, or an address such as oras://…"""
     registry: Str = "registry-1.docker.io"
     """Registry of IMAGE:TAG."""
@@ -72,24 +72,24 @@ class Container(Model):
     """Folders of the machine inside the container (deprecated by DeepSquare, works)."""
 
 
-def _folder(value: str) -> str:
-    return value if value.startswith("/") and "\0" not in value else inside(value)
+def _check_work_dir(value: str) -> str:
+    return value if value.startswith("/") and "\0" not in value else check_relative_path(value)
 
 
-class StepResources(Model):
+class StepResources(SpecModel):
     """What one `run` takes of the job's resources."""
 
-    tasks: Positive | None = None
+    tasks: PositiveInt | None = None
     """How many times the command runs, side by side (1)."""
-    cpus_per_task: Positive | None = None
+    cpus_per_task: PositiveInt | None = None
     """CPUs for each; default: the job's."""
     mem_per_cpu: Megabytes | None = None
     """Megabytes for each CPU; default: the job's."""
-    gpus_per_task: Count | None = None
+    gpus_per_task: NonNegativeInt | None = None
     """GPUs for each (0)."""
 
 
-class WireguardPeer(Model):
+class WireguardPeer(SpecModel):
     """A peer of a WireGuard interface."""
 
     public_key: Str
@@ -100,11 +100,11 @@ class WireguardPeer(Model):
     """HOST:PORT of the peer."""
     allowed_ips: tuple[Str, ...] = Field(default=(), alias="allowedIPs")
     """Address ranges behind the peer."""
-    persistent_keepalive: Count | None = None
+    persistent_keepalive: NonNegativeInt | None = None
     """Seconds between keep-alive packets."""
 
 
-class Wireguard(Model):
+class Wireguard(SpecModel):
     """A WireGuard interface."""
 
     address: tuple[Str, ...] = ()
@@ -115,22 +115,22 @@ class Wireguard(Model):
     """Its peers."""
 
 
-class Bore(Model):
+class Bore(SpecModel):
     """A tunnel through a bore server."""
 
     bore_address: Str | None = None
     """HOST:PORT of the server."""
     address: Str | None = None
     """Older name of the server's address."""
-    port: Count | None = None
+    port: NonNegativeInt | None = None
     """Older name of the server's port."""
-    target_port: Count
+    target_port: NonNegativeInt
     """Port that is made reachable."""
     secret: Str | None = None
     """Secret of the server."""
 
 
-class Vnet(Model):
+class Vnet(SpecModel):
     """A place in one of the workflow's virtual networks."""
 
     name: Str
@@ -139,7 +139,7 @@ class Vnet(Model):
     """Address in it."""
 
 
-class NetworkInterface(Model):
+class NetworkInterface(SpecModel):
     """A network interface of a container (not supported). One of `wireguard`, `bore`, `vnet`."""
 
     wireguard: Wireguard | None = None
@@ -150,7 +150,7 @@ class NetworkInterface(Model):
     """A virtual network."""
 
 
-class Collect(Model):
+class CollectedOutput(SpecModel):
     """A file or folder of the working folder that is an output."""
 
     path: RelativePath
@@ -159,14 +159,14 @@ class Collect(Model):
     """Its name below the output folder; by default the last part of its path."""
 
 
-def _collected(value: Any) -> Any:
+def _text_to_collected_output(value: Any) -> Any:
     return {"path": value} if isinstance(value, str) else value
 
 
-class Run(Model):
+class RunAction(SpecModel):
     """A command, on the machine or in a container."""
 
-    command: Line
+    command: StrOrEmpty
     """Shell command; empty: the image's own entrypoint."""
     shell: Literal["/bin/sh", "/bin/bash", "/bin/ash", "ENTRYPOINT"] = "/bin/sh"
     """What reads the command; ENTRYPOINT hands it to the image's entrypoint."""
@@ -176,13 +176,18 @@ class Run(Model):
     """Image to run in; none: on the machine itself."""
     env: tuple[EnvVar, ...] = ()
     """Variables of this command; they win over all others."""
-    work_dir: Annotated[Str, AfterValidator(_folder)] | None = None
+    work_dir: Annotated[Str, AfterValidator(_check_work_dir)] | None = None
     """Folder to run in: absolute, or below $STORAGE_PATH, which is the default."""
     stdout: RelativePath | None = None
     """Keep what the command prints also as this file of the output folder."""
     stderr: RelativePath | None = None
     """The same for its standard error."""
-    collect: tuple[Annotated[Collect, BeforeValidator(_collected, json_schema_input_type=Str | Collect)], ...] = ()
+    collect: tuple[
+        Annotated[
+            CollectedOutput, BeforeValidator(_text_to_collected_output, json_schema_input_type=Str | CollectedOutput)
+        ],
+        ...,
+    ] = ()
     """Files of the working folder that become outputs when the command has ended; * means all new ones at its top."""
     network: Literal["host", "slirp4netns", "pasta"] = "host"
     """Network of the container; packtrain always uses the host's."""
@@ -200,49 +205,51 @@ class Run(Model):
     """MPI kind; only none is supported."""
 
 
-def _not_zero(value: int) -> int:
+def _reject_zero(value: int) -> int:
     if value == 0:
         raise ValueError("should not be 0: the loop would never end")
     return value
 
 
-class Range(Model):
+class LoopRange(SpecModel):
     """Numbers for a loop; `end` belongs to it."""
 
     begin: Int
     """First number."""
     end: Int
     """Last number, included."""
-    increment: Annotated[Int, AfterValidator(_not_zero)] = 1
+    increment: Annotated[Int, AfterValidator(_reject_zero)] = 1
     """Step from one number to the next; may be negative."""
 
-    def numbers(self) -> range:
+    def to_range(self) -> range:
         return range(self.begin, self.end + (1 if self.increment > 0 else -1), self.increment)
 
     @model_validator(mode="after")
-    def _not_too_many(self) -> Range:
-        if len(self.numbers()) > MAX_ROUNDS:
-            raise ValueError(f"{len(self.numbers())} rounds are too many for one loop, which has at most {MAX_ROUNDS}")
+    def _check_length(self) -> LoopRange:
+        if len(self.to_range()) > MAX_LOOP_ITERATIONS:
+            raise ValueError(
+                f"{len(self.to_range())} rounds are too many for one loop, which has at most {MAX_LOOP_ITERATIONS}"
+            )
         return self
 
 
-class For(Model):
+class ForAction(SpecModel):
     """The same steps several times. Give one of `items`, `range`."""
 
     parallel: bool
     """All at once, or one after the other."""
-    items: tuple[Line, ...] | None = None
+    items: tuple[StrOrEmpty, ...] | None = None
     """Texts; each round sees its own in $item."""
-    range: Range | None = None
+    range: LoopRange | None = None
     """Numbers; each round sees its own in $index."""
     steps: tuple[StepEntry, ...]
     """Steps of each round."""
 
 
-class Launch(Model):
+class LaunchAction(SpecModel):
     """Steps in the background."""
 
-    handle_name: Word | None = None
+    handle_name: Identifier | None = None
     """Name by which later steps of the same level wait for these (`dependsOn`)."""
     signal_on_parent_step_exit: Annotated[Int, Field(ge=0, le=64)] | None = None
     """Signal when the level above ends; absent: SIGTERM; 0: none, they are awaited."""
@@ -250,20 +257,20 @@ class Launch(Model):
     """Steps that run in the background."""
 
 
-class Use(Model):
+class UseAction(SpecModel):
     """A module: steps that somebody else wrote."""
 
-    source: FilePath
+    source: NonEmptyPath
     """Git address@TAG, or a folder relative to the workflow file; it has a module.yaml."""
     args: tuple[EnvVar, ...] = ()
     """Values of the module's inputs."""
-    export_env_as: Word | None = None
+    export_env_as: Identifier | None = None
     """The module's outputs become PREFIX_NAME with this prefix."""
     steps: tuple[StepEntry, ...] = ()
     """Steps that the module runs in its midst."""
 
 
-class Step(Model):
+class Step(SpecModel):
     """Give one of `run`, `steps`, `for`, `launch`, `use`."""
 
     name: Str | None = None
@@ -274,15 +281,15 @@ class Step(Model):
     """Condition in bash's [[ ]], looked at after `dependsOn`; the step is skipped unless it holds."""
     resources: StepResources | None = None
     """The same as `run.resources`, which wins."""
-    run: Run | None = None
+    run: RunAction | None = None
     """A command."""
     steps: tuple[StepEntry, ...] | None = None
     """A group of steps, one after the other."""
-    for_: For | None = Field(default=None, alias="for")
+    for_: ForAction | None = Field(default=None, alias="for")
     """A loop."""
-    launch: Launch | None = None
+    launch: LaunchAction | None = None
     """Steps in the background."""
-    use: Use | None = None
+    use: UseAction | None = None
     """A module."""
     catch: tuple[StepEntry, ...] = ()
     """Steps for when this one fails; $DEEPSQUARE_ERROR_CODE has its exit code."""
@@ -290,15 +297,15 @@ class Step(Model):
     """Steps that run afterwards in any case."""
 
 
-def _children_mark(value: Any) -> Any:
-    return {"name": CHILDREN, "steps": []} if is_children_mark(value) else value
+def _expand_children_marker(value: Any) -> Any:
+    return {"name": CHILDREN_MARKER, "steps": []} if is_children_marker(value) else value
 
 
-def is_children_mark(value: Any) -> bool:
-    return isinstance(value, str) and value.replace(" ", "") == CHILDREN.replace(" ", "")
+def is_children_marker(value: Any) -> bool:
+    return isinstance(value, str) and value.replace(" ", "") == CHILDREN_MARKER.replace(" ", "")
 
 
-StepEntry = Annotated[Step, BeforeValidator(_children_mark)]
+StepEntry = Annotated[Step, BeforeValidator(_expand_children_marker)]
 
-for _model in (For, Launch, Use, Step):
+for _model in (ForAction, LaunchAction, UseAction, Step):
     _model.model_rebuild()

@@ -6,134 +6,134 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, ConfigDict, Field, PrivateAttr
 
-from packtrain.spec.diagnostics import Origin
+from packtrain.spec.diagnostics import SourceMap
 from packtrain.spec.models.field_types import (
     Bytes,
-    Count,
     Factor,
     FileMode,
     FolderName,
-    Line,
+    Fraction,
+    Identifier,
     Megabytes,
-    Model,
-    Name,
-    Positive,
+    NonNegativeInt,
+    PositiveInt,
     Seconds,
-    Share,
+    SpecModel,
     Str,
-    Version,
-    Word,
+    StrOrEmpty,
+    VersionNumber,
+    WorkflowName,
 )
-from packtrain.spec.models.inputs_outputs import Checkpoint, ExpectEntry, Input, Output
+from packtrain.spec.models.inputs_outputs import CheckpointConfig, ExpectedOutputEntry, Input, Output
 from packtrain.spec.models.steps import Container, EnvVar, StepEntry
 
 
-class Gpu(Model):
+class GpuRequirements(SpecModel):
     """What a GPU must offer; means the same on every engine."""
 
     min_memory: Megabytes | None = None
     """Least memory, e.g. 24GB; a plain number is megabytes."""
-    min_capability: Version | None = None
+    min_capability: VersionNumber | None = None
     """Least CUDA compute capability, e.g. 8.0."""
-    min_driver: Version | None = None
+    min_driver: VersionNumber | None = None
     """Oldest NVIDIA driver, e.g. 525.60."""
-    min_cuda: Version | None = None
+    min_cuda: VersionNumber | None = None
     """Oldest CUDA version that the driver must support, e.g. 12.1."""
 
 
-class Resources(Model):
+class Resources(SpecModel):
     """What one job needs."""
 
-    tasks: Positive
+    tasks: PositiveInt
     """Tasks of the job."""
-    cpus_per_task: Positive
+    cpus_per_task: PositiveInt
     """CPUs for each task."""
     mem_per_cpu: Megabytes
     """Memory for each CPU: megabytes, or text such as 4GB."""
-    gpus: Count
+    gpus: NonNegativeInt
     """GPUs of the whole job."""
-    gpu: Gpu = Gpu()
+    gpu: GpuRequirements = GpuRequirements()
     """What each GPU must offer."""
 
 
-class Limits(Model):
+class Limits(SpecModel):
     """What a job may take."""
 
     wall_time: Seconds | None = None
     """Time for one attempt, e.g. 20h."""
     disk: Bytes | None = None
     """Disk that an attempt may use, e.g. 50GB; compared with the machine's before anything moves."""
-    attempts: Positive = 3
+    max_attempts: PositiveInt = 3
     """How often a job may be tried."""
     grace: Seconds = 30.0
     """Time between asking a step to stop (TERM) and killing it."""
-    wasted: Seconds | None = None
+    max_wasted_time: Seconds | None = None
     """Time that the failed attempts of a job may take together, e.g. 40h."""
 
 
-class Recovery(Model):
+class Recovery(SpecModel):
     """What the run does about failures."""
 
-    wait: Seconds | None = None
+    retry_delay: Seconds | None = None
     """Before another attempt after a failure; three times as long after each further one. 2s, in a pool 30s."""
-    longest_wait: Seconds | None = None
+    max_wait: Seconds | None = None
     """That wait at most. 2m, in a pool 10m."""
-    failures: Positive | None = None
+    max_failures: PositiveInt | None = None
     """Failed attempts that the whole run may have; then nothing more is started."""
-    wasted: Seconds | None = None
+    max_wasted_time: Seconds | None = None
     """Time that the failed attempts of the whole run may take together, e.g. 200h."""
-    stop_after: Count = 3
+    stop_after_identical_failures: NonNegativeInt = 3
     """Jobs that failed alike by a mistake in the workflow or program, before no more are started; 0: never stop."""
-    avoid: Seconds = 3600.0
+    avoid_for: Seconds = 3600.0
     """How long a machine that failed is avoided; the failures of a site weigh half after that time."""
-    most_memory: Factor = 4.0
+    max_memory_factor: Factor = 4.0
     """Up to so many times the memory, for jobs that were killed for using too much; 1: never more."""
-    most_disk: Factor = 4.0
+    max_disk_factor: Factor = 4.0
     """Up to so many times the disk, for jobs that had too little; 1: never more."""
-    switch_delivery: bool = True
-    """Let the agent fetch what the pool's plugins (`delivery: plugin`) failed to bring."""
-    copies: Share = 0.05
+    fallback_to_agent: bool = True
+    """Let the agent fetch what the pool's plugins (`transfer: plugin`) failed to bring."""
+    straggler_budget: Fraction = 0.05
     """Late jobs are moved elsewhere, or get a second copy there; the share of the run's time it may take. 0: never."""
-    least_gain: Seconds = 300.0
+    min_gain: Seconds = 300.0
     """How much sooner a late job has to end elsewhere, at least."""
-    longest_queue: Seconds = 7 * 86400.0
+    max_queue_time: Seconds = 7 * 86400.0
     """A job that waits in a pool fails when no machine has taken anything of the run for so long."""
 
 
-def _listed(value: Any) -> Any:
+def _text_to_list(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
-class Environment(Model):
+class EnvironmentConfig(SpecModel):
     """What surrounds every command that says nothing else."""
 
     container: Container | None = None
     """Image for each `run` without one."""
     setup: Str = ""
     """Shell lines before each command, e.g. module load cuda."""
-    path: Annotated[tuple[Str, ...], BeforeValidator(_listed, json_schema_input_type=Str | list[Str])] = ()
+    path: Annotated[tuple[Str, ...], BeforeValidator(_text_to_list, json_schema_input_type=Str | list[Str])] = ()
     """Folders in front of PATH."""
 
 
-class VirtualNetwork(Model):
+class VirtualNetwork(SpecModel):
     """A network between jobs (not supported)."""
 
     name: Str
     """Its name."""
 
 
-Point = dict[Word, Line]
+MatrixPoint = dict[Identifier, StrOrEmpty]
 
 
-class Matrix(Model):
+class Matrix(SpecModel):
     """Many jobs, one for each combination of values; keys other than include and exclude name the values."""
 
     model_config = ConfigDict(extra="allow")
-    __pydantic_extra__: dict[str, Annotated[tuple[Line, ...], Field(min_length=1)]]
+    __pydantic_extra__: dict[str, Annotated[tuple[StrOrEmpty, ...], Field(min_length=1)]]
 
-    include: tuple[Point, ...] = ()
+    include: tuple[MatrixPoint, ...] = ()
     """Adds values to the combinations that agree with it, or else one more combination."""
-    exclude: tuple[Point, ...] = ()
+    exclude: tuple[MatrixPoint, ...] = ()
     """Removes the combinations that agree with it."""
 
     @property
@@ -141,10 +141,10 @@ class Matrix(Model):
         return dict(self.__pydantic_extra__)
 
 
-class Workflow(Model):
+class Workflow(SpecModel):
     """A packtrain workflow: a superset of DeepSquare's format."""
 
-    name: Name | None = None
+    name: WorkflowName | None = None
     """Name of the runs; by default the file's."""
     resources: Resources
     """What one job needs."""
@@ -164,56 +164,56 @@ class Workflow(Model):
     """Copy finished files while the job runs; for s3 and file outputs."""
     virtual_networks: tuple[VirtualNetwork, ...] = ()
     """Networks between jobs (not supported)."""
-    count: Positive = 1
+    count: PositiveInt = 1
     """How many jobs, or how many for each combination of the matrix."""
     matrix: Matrix | None = None
     """Many jobs, one for each combination of values."""
-    checkpoint: Checkpoint | None = None
+    checkpoint: CheckpointConfig | None = None
     """What the program saves in order to go on later."""
-    expect: tuple[ExpectEntry, ...] = ()
+    expect: tuple[ExpectedOutputEntry, ...] = ()
     """What must exist at the end."""
     limits: Limits = Limits()
     """What a job may take."""
     recovery: Recovery = Recovery()
     """What the run does about failures."""
-    environment: Environment = Environment()
+    environment: EnvironmentConfig = EnvironmentConfig()
     """What surrounds every command that says nothing else."""
-    htcondor: dict[Str, Line] = Field(default_factory=dict)
+    htcondor: dict[Str, StrOrEmpty] = Field(default_factory=dict)
     """Lines for HTCondor's submit file."""
-    slurm: dict[Str, Line] = Field(default_factory=dict)
+    slurm: dict[Str, StrOrEmpty] = Field(default_factory=dict)
     """Options for Slurm's sbatch."""
     steps: tuple[StepEntry, ...]
     """What the job does, in this order."""
 
-    _origin: Origin = PrivateAttr(default_factory=Origin)
+    _source_map: SourceMap = PrivateAttr(default_factory=SourceMap)
 
     @property
-    def origin(self) -> Origin:
+    def source_map(self) -> SourceMap:
         """Where each value stands in the file."""
-        return self._origin
+        return self._source_map
 
 
-class ModuleInput(Model):
+class ModuleInput(SpecModel):
     """A variable that a module takes."""
 
-    key: Word
+    key: Identifier
     """Its name."""
     description: Str = ""
     """What it is for."""
-    default: Line | None = None
+    default: StrOrEmpty | None = None
     """Its value when the user gives none; without a default it must be given."""
 
 
-class ModuleOutput(Model):
+class ModuleOutput(SpecModel):
     """A variable that a module exports."""
 
-    key: Word
+    key: Identifier
     """Its name."""
     description: Str = ""
     """What it says."""
 
 
-class Module(Model):
+class WorkflowModule(SpecModel):
     """A module.yaml: steps that others `use`."""
 
     name: Str
@@ -229,14 +229,14 @@ class Module(Model):
     steps: tuple[StepEntry, ...]
     """What it does; an entry '{{ .Step.Steps }}' is where its user's steps go."""
 
-    _origin: Origin = PrivateAttr(default_factory=Origin)
+    _source_map: SourceMap = PrivateAttr(default_factory=SourceMap)
 
     @property
-    def origin(self) -> Origin:
-        return self._origin
+    def source_map(self) -> SourceMap:
+        return self._source_map
 
 
-def schema() -> dict[str, Any]:
+def workflow_json_schema() -> dict[str, Any]:
     """The JSON Schema of workflow files, for editors."""
     made = Workflow.model_json_schema(by_alias=True, mode="validation")
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **made}

@@ -5,26 +5,26 @@
 `places` says what is avoided, `forecast` when attempts will end. No policy reads a clock, a file or a random source: a
 simulator runs them unchanged."""
 
-from packtrain.supervise.policies.cancel import cancel_everything, cancel_requested
-from packtrain.supervise.policies.config import Rules
-from packtrain.supervise.policies.holds import holds
-from packtrain.supervise.policies.job_result import verdict
-from packtrain.supervise.policies.overrides import loosen
-from packtrain.supervise.policies.queue_timeout import patience
-from packtrain.supervise.policies.stop_run import halt
-from packtrain.supervise.policies.stragglers import settle, stragglers
-from packtrain.supervise.policies.submit import start
+from packtrain.supervise.policies.cancel import cancel_all, cancel_requested
+from packtrain.supervise.policies.config import PolicyConfig
+from packtrain.supervise.policies.holds import hold_policy
+from packtrain.supervise.policies.job_result import job_result_policy
+from packtrain.supervise.policies.overrides import relax_overrides_policy
+from packtrain.supervise.policies.queue_timeout import queue_timeout_policy
+from packtrain.supervise.policies.stop_run import stop_run_policy
+from packtrain.supervise.policies.stragglers import accept_first_success, straggler_policy
+from packtrain.supervise.policies.submit import submit_policy
 
 __all__ = [
-    "Rules",
-    "cancel_everything",
+    "PolicyConfig",
+    "accept_first_success",
+    "cancel_all",
     "cancel_requested",
-    "halt",
-    "holds",
-    "loosen",
-    "patience",
-    "settle",
-    "start",
-    "stragglers",
-    "verdict",
+    "hold_policy",
+    "job_result_policy",
+    "queue_timeout_policy",
+    "relax_overrides_policy",
+    "stop_run_policy",
+    "straggler_policy",
+    "submit_policy",
 ]

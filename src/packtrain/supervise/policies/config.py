@@ -6,59 +6,59 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from packtrain.engines.api import Capabilities
-from packtrain.engines.htcondor.submit_description import names_places
+from packtrain.engines.htcondor.submit_description import has_site_requirements
 from packtrain.plan import Job, Limits, Plan, Recovery
 
-_NO_LIMITS, _USUAL = Limits(), Recovery()
+_NO_LIMITS, _DEFAULT_RECOVERY = Limits(), Recovery()
 
 
 @dataclass(frozen=True)
-class Rules:
-    recovery: Recovery = _USUAL
+class PolicyConfig:
+    recovery: Recovery = _DEFAULT_RECOVERY
     jobs: Mapping[str, Job] = field(default_factory=dict)
     many_sites: bool = False
-    pinned: bool = False  # the user says where it has to run: no other place can be had
-    memory_mb: int = 1 << 40  # of the largest machine
-    apart: bool = False  # what attempts make comes home apart, and only what is accepted is put in its place
+    user_pinned_sites: bool = False  # the user says where it has to run: no other place can be had
+    max_memory_mb: int = 1 << 40  # of the largest machine
+    outputs_staged: bool = False  # what attempts make comes home apart, and only what is accepted is put in its place
 
     @classmethod
-    def of(cls, plan: Plan, engine: Capabilities) -> Rules:
+    def from_plan(cls, plan: Plan, engine: Capabilities) -> PolicyConfig:
         jobs = {job.id: job for job in plan.jobs}
-        apart = not engine.shares_folder
-        return cls(plan.recovery, jobs, engine.many_sites, _is_pinned(plan), engine.memory_mb, apart)
+        apart = not engine.has_shared_folder
+        return cls(plan.recovery, jobs, engine.has_multiple_sites, _has_pinned_sites(plan), engine.memory_mb, apart)
 
     def limits(self, job: str) -> Limits:
         return self.jobs[job].limits if job in self.jobs else _NO_LIMITS
 
     @property
-    def places(self) -> int:
+    def sites_to_confirm(self) -> int:
         """At how many sites a mistake must be seen before it is the user's. Where there is only one there is no other
         evidence than different jobs that fail alike on it."""
         return 2 if self.can_move else 1
 
     @property
     def can_move(self) -> bool:
-        return self.many_sites and not self.pinned
+        return self.many_sites and not self.user_pinned_sites
 
     @property
-    def minds_stragglers(self) -> bool:
-        return self.recovery.copies > 0 and self.can_move and self.apart
+    def handles_stragglers(self) -> bool:
+        return self.recovery.straggler_budget > 0 and self.can_move and self.outputs_staged
 
-    def may_move(self, job: str) -> bool:
+    def can_move_job(self, job: str) -> bool:
         """Whether another attempt, wherever it runs, finds what this one saved."""
-        return job in self.jobs and not self._comes_home(job)
+        return job in self.jobs and not self._has_local_output(job)
 
-    def may_copy(self, job: str) -> bool:
+    def can_copy_job(self, job: str) -> bool:
         """Whether two attempts of it may be alive: never where its agents write to the user's own place."""
-        return job in self.jobs and self._comes_home(job)
+        return job in self.jobs and self._has_local_output(job)
 
-    def _comes_home(self, job: str) -> bool:
+    def _has_local_output(self, job: str) -> bool:
         output = self.jobs[job].output
-        return output is None or output.ref.url.startswith("file:")
+        return output is None or output.location.url.startswith("file:")
 
-    def uses_plugins(self, job: str) -> bool:
-        return job in self.jobs and any(source.delivery == "plugin" for source in self.jobs[job].inputs)
+    def uses_transfer_plugin(self, job: str) -> bool:
+        return job in self.jobs and any(source.transfer == "plugin" for source in self.jobs[job].inputs)
 
 
-def _is_pinned(plan: Plan) -> bool:
-    return names_places((line.key, str(line.value)) for line in plan.htcondor)
+def _has_pinned_sites(plan: Plan) -> bool:
+    return has_site_requirements((line.key, str(line.value)) for line in plan.htcondor)

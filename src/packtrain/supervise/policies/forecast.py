@@ -11,125 +11,138 @@ from statistics import median
 
 from packtrain.state import RunState
 from packtrain.state.execution import STAGES
-from packtrain.state.timing import Stint, UnderWay
+from packtrain.state.timing import RunningExecution, TrainingRuntime
 
 _BEFORE_STEPS = STAGES[: STAGES.index("steps")]
-_ENOUGH = 3  # attempts that tell how long one takes
-_ALIKE = 1.5  # times: the middle half of durations differs by no more
-_CAREFUL = 0.75  # so many of those elsewhere are quicker than what is expected there
+_MIN_PEERS = 3  # attempts that tell how long one takes
+_MAX_SPREAD = 1.5  # times: the middle half of durations differs by no more
+_QUANTILE = 0.75  # so many of those elsewhere are quicker than what is expected there
 
 
 @dataclass(frozen=True)
 class Forecast:
     """`whole`: how long trainings took; `running`: an attempt of each job that runs. Both by job."""
 
-    whole: Mapping[str, Stint]
-    running: Mapping[str, UnderWay]
+    runtimes: Mapping[str, TrainingRuntime]
+    running: Mapping[str, RunningExecution]
     now: float
-    _elsewhere: dict[str, Stint | None] = field(default_factory=dict)
-    _slow: dict[str, bool] = field(default_factory=dict)
+    _elsewhere_cache: dict[str, TrainingRuntime | None] = field(default_factory=dict)
+    _slow_site_cache: dict[str, bool] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, state: RunState, now: float) -> Forecast:
-        pace = state.record.pace
-        return cls(pace.whole, {job: under for job, under in pace.running.items() if under}, now)
+    def from_state(cls, state: RunState, now: float) -> Forecast:
+        pace = state.stats.timing
+        return cls(pace.runtimes, {job: under for job, under in pace.running_jobs.items() if under}, now)
 
-    def comparable(self, points: Mapping[str, Mapping[str, str]]) -> list[Forecast]:
+    def split_comparable(self, points: Mapping[str, Mapping[str, str]]) -> list[Forecast]:
         """Of jobs that can be compared: all, if they take about the same; else those of the same point of the matrix,
         since another one may well be more to do."""
         if not any(points.values()):
             return [self]
-        jobs = {*self.whole, *self.running}
+        jobs = {*self.runtimes, *self.running}
         keys = {job: tuple(sorted(points.get(job, {}).items())) for job in jobs}
-        if len(set(keys.values())) < 2 or self._are_alike:
+        if len(set(keys.values())) < 2 or self._has_small_spread:
             return [self]
-        return [self._among({job for job in jobs if keys[job] == key}) for key in sorted(set(keys.values()))]
+        return [self._restrict_to({job for job in jobs if keys[job] == key}) for key in sorted(set(keys.values()))]
 
-    def _among(self, jobs: set[str]) -> Forecast:
-        whole = {job: stint for job, stint in self.whole.items() if job in jobs}
+    def _restrict_to(self, jobs: set[str]) -> Forecast:
+        whole = {job: stint for job, stint in self.runtimes.items() if job in jobs}
         return Forecast(whole, {job: under for job, under in self.running.items() if job in jobs}, self.now)
 
     @property
-    def _are_alike(self) -> bool:
-        totals, last = self.totals, len(self.totals) - 1
-        return bool(totals) and totals[int(_CAREFUL * last)] <= _ALIKE * totals[int((1 - _CAREFUL) * last)]
+    def _has_small_spread(self) -> bool:
+        totals, last = self.sorted_totals_s, len(self.sorted_totals_s) - 1
+        return bool(totals) and totals[int(_QUANTILE * last)] <= _MAX_SPREAD * totals[int((1 - _QUANTILE) * last)]
 
-    def elapsed(self, job: str) -> float:
-        return self._elapsed(self.running[job])
+    def elapsed_s(self, job: str) -> float:
+        return self._execution_elapsed_s(self.running[job])
 
-    def _elapsed(self, under: UnderWay) -> float:
-        return max(0.0, self.now - under.attempt.began_at)
+    def _execution_elapsed_s(self, running: RunningExecution) -> float:
+        return max(0.0, self.now - running.execution.started_at)
 
     @cached_property
-    def left(self) -> dict[str, float]:
+    def remaining_s(self) -> dict[str, float]:
         """Seconds until each one's end; those of which nothing can be said are left out."""
-        found = ((job, self._left(under)) for job, under in self.running.items())
+        found = ((job, self._estimate_remaining_s(under)) for job, under in self.running.items())
         return {job: left for job, left in found if left is not None}
 
-    def has_begun(self, job: str) -> bool:
+    def has_reached_steps(self, job: str) -> bool:
         """Its steps, so that there is something to lose."""
-        return self.running[job].attempt.stage not in _BEFORE_STEPS
+        return self.running[job].execution.stage not in _BEFORE_STEPS
 
-    def _left(self, under: UnderWay) -> float | None:
+    def _estimate_remaining_s(self, running: RunningExecution) -> float | None:
         """By its own words, else by what is usual."""
-        return under.left(self.now) if under.tells else self._usual(self._elapsed(under))
+        return (
+            running.estimate_remaining_s(self.now)
+            if running.has_estimate
+            else self._typical_remaining_s(self._execution_elapsed_s(running))
+        )
 
-    def _usual(self, elapsed: float) -> float | None:
+    def _typical_remaining_s(self, elapsed_s: float) -> float | None:
         """As others that had run for as long. One that is older than all others will take, as far as anybody knows, as
         long again."""
-        totals = self.totals
-        if len(totals) < _ENOUGH:
+        totals = self.sorted_totals_s
+        if len(totals) < _MIN_PEERS:
             return None
-        longer = bisect_right(totals, elapsed)  # from here on
+        longer = bisect_right(totals, elapsed_s)  # from here on
         middle = longer + len(totals) - 1  # twice the place of their median
-        return (totals[middle // 2] + totals[(middle + 1) // 2]) / 2 - elapsed if longer < len(totals) else elapsed
+        return (totals[middle // 2] + totals[(middle + 1) // 2]) / 2 - elapsed_s if longer < len(totals) else elapsed_s
 
     @cached_property
-    def peers(self) -> dict[str, Stint]:
+    def peers(self) -> dict[str, TrainingRuntime]:
         """How long a whole training takes, by job: seen, or told by those that are under way."""
-        return {**dict(self._under_way()), **self.whole}
+        return {**dict(self._estimated_runtimes()), **self.runtimes}
 
-    def _under_way(self) -> Iterator[tuple[str, Stint]]:
+    def _estimated_runtimes(self) -> Iterator[tuple[str, TrainingRuntime]]:
         for job, under in self.running.items():
-            if under.tells:
-                yield job, Stint(under.site, max(0.0, under.since - under.attempt.began_at), under.takes(self.now))
+            if under.has_estimate:
+                yield (
+                    job,
+                    TrainingRuntime(
+                        under.site,
+                        max(0.0, under.stage_started_at - under.execution.started_at),
+                        under.estimate_stage_s(self.now),
+                    ),
+                )
 
     @cached_property
-    def _ranked(self) -> list[tuple[float, Stint]]:
+    def _sorted_peers(self) -> list[tuple[float, TrainingRuntime]]:
         """With how long they take, the quickest first."""
-        return sorted(((peer.seconds, peer) for peer in self.peers.values()), key=itemgetter(0))
+        return sorted(((peer.total_s, peer) for peer in self.peers.values()), key=itemgetter(0))
 
     @cached_property
-    def totals(self) -> list[float]:
-        return [seconds for seconds, _ in self._ranked]
+    def sorted_totals_s(self) -> list[float]:
+        return [seconds for seconds, _ in self._sorted_peers]
 
     @cached_property
     def sites(self) -> set[str]:
         here = {under.site for under in self.running.values()}
         return ({peer.site for peer in self.peers.values()} | here) - {""}
 
-    def elsewhere(self, site: str) -> Stint | None:
+    def runtime_elsewhere(self, site: str) -> TrainingRuntime | None:
         """What a training takes at another site, or on another machine where nothing else is known."""
-        if site not in self._elsewhere:
-            others = [peer for _, peer in self._ranked if peer.site != site]
-            self._elsewhere[site] = _careful(others) or _careful([peer for _, peer in self._ranked])
-        return self._elsewhere[site]
+        if site not in self._elsewhere_cache:
+            others = [peer for _, peer in self._sorted_peers if peer.site != site]
+            self._elsewhere_cache[site] = _upper_quantile(others) or _upper_quantile(
+                [peer for _, peer in self._sorted_peers]
+            )
+        return self._elsewhere_cache[site]
 
-    def is_slow(self, site: str) -> bool:
+    def is_slow_site(self, site: str) -> bool:
         """Whether it is the whole site, as far as it is known."""
-        if site not in self._slow:
-            here = [seconds for seconds, peer in self._ranked if peer.site == site]
-            usual = self.elsewhere(site)
-            self._slow[site] = len(here) < _ENOUGH or usual is None or median(here) > usual.seconds
-        return self._slow[site]
+        if site not in self._slow_site_cache:
+            here = [seconds for seconds, peer in self._sorted_peers if peer.site == site]
+            usual = self.runtime_elsewhere(site)
+            self._slow_site_cache[site] = len(here) < _MIN_PEERS or usual is None or median(here) > usual.total_s
+        return self._slow_site_cache[site]
 
 
-def _careful(peers: Sequence[Stint]) -> Stint | None:
+def _upper_quantile(peers: Sequence[TrainingRuntime]) -> TrainingRuntime | None:
     """`peers`: the quickest first."""
-    return peers[int(_CAREFUL * (len(peers) - 1))] if len(peers) >= _ENOUGH else None
+    return peers[int(_QUANTILE * (len(peers) - 1))] if len(peers) >= _MIN_PEERS else None
 
 
-def words(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """41 s, 12 min, 2.1 h"""
     if seconds < 90:
         return f"{seconds:.0f} s"

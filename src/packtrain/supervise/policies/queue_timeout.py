@@ -4,41 +4,51 @@ Looks at all that wait, not only at what changed: the supervisor asks seldom."""
 
 from __future__ import annotations
 
-from packtrain.state import Attempt, AttemptStatus, JobState, RunState
-from packtrain.state.job import NO_MACHINE
-from packtrain.supervise.decisions import Changed, Decision, GiveUp, Policy
-from packtrain.supervise.policies.config import Rules
+from packtrain.state import Execution, ExecutionStatus, JobState, RunState
+from packtrain.state.job import HOLD_QUEUE_TIMEOUT
+from packtrain.supervise.decisions import ChangedJobs, Decision, GiveUp, Policy
+from packtrain.supervise.policies.config import PolicyConfig
 
 
-def patience(rules: Rules) -> Policy:
-    limit = rules.recovery.longest_queue_s
+def queue_timeout_policy(config: PolicyConfig) -> Policy:
+    limit = config.recovery.max_queue_time_s
 
-    def policy(state: RunState, changed: Changed, now: float) -> list[Decision]:
-        if not rules.many_sites or state.outcomes.pace.running:
+    def policy(state: RunState, changed_jobs: ChangedJobs, now: float) -> list[Decision]:
+        if not config.many_sites or state.stats_stale_ok.timing.running_jobs:
             return []
-        old = [job for name in state.outcomes.pace.waiting if now >= (job := state.jobs[name]).changed_at + limit]
-        if not old or state.record.pace.running:  # the record is what was asked above, and what began since
+        old = [
+            job
+            for name in state.stats_stale_ok.timing.waiting_jobs
+            if now >= (job := state.jobs[name]).changed_at + limit
+        ]
+        if not old or state.stats.timing.running_jobs:  # the record is what was asked above, and what began since
             return []
-        given_up = [job for job in old if now >= gives_up_at(state, job, rules)]
-        return [decision for job in sorted(given_up, key=lambda job: job.id) for decision in _given_up(job, limit)]
+        given_up = [job for job in old if now >= queue_deadline_at(state, job, config)]
+        return [decision for job in sorted(given_up, key=lambda job: job.id) for decision in _give_up(job, limit)]
 
     return policy
 
 
-def gives_up_at(state: RunState, job: JobState, rules: Rules) -> float:
+def queue_deadline_at(state: RunState, job: JobState, config: PolicyConfig) -> float:
     """As long as something of the run gets a machine, or has one, the others may only have to wait for their turn."""
-    return max(job.waits_since, state.record.pace.last) + rules.recovery.longest_queue_s
+    return max(job.waiting_since, state.stats.timing.last_change_at) + config.recovery.max_queue_time_s
 
 
-def _given_up(job: JobState, limit: float) -> list[Decision]:
-    reason = f"no machine of the pool took anything of the run for {limit / 3600:.1f} h"
-    return [GiveUp(job.id, a.decision, reason, NO_MACHINE) for a in job.live if is_idle(a) and _is_wanted(job, a)]
+def _give_up(job: JobState, max_queue_s: float) -> list[Decision]:
+    reason = f"no machine of the pool took anything of the run for {max_queue_s / 3600:.1f} h"
+    return [
+        GiveUp(job.id, a.attempt_id, reason, HOLD_QUEUE_TIMEOUT)
+        for a in job.live_executions
+        if is_queued(a) and _is_undecided(job, a)
+    ]
 
 
-def is_idle(attempt: Attempt) -> bool:
-    return attempt.status is AttemptStatus.QUEUED
+def is_queued(execution: Execution) -> bool:
+    return execution.status is ExecutionStatus.QUEUED
 
 
-def _is_wanted(job: JobState, attempt: Attempt) -> bool:
-    decided = job.cancel_decided(attempt.decision) or job.answer(attempt.decision, NO_MACHINE)
-    return not decided and not job.open_requests and not job.verdict
+def _is_undecided(job: JobState, execution: Execution) -> bool:
+    decided = job.has_cancel_decision(execution.attempt_id) or job.decision_for(
+        execution.attempt_id, HOLD_QUEUE_TIMEOUT
+    )
+    return not decided and not job.open_requests and not job.result

@@ -5,111 +5,121 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from packtrain.transfer.archive.byte_stream import BLOCK, Flow, Piece
+from packtrain.transfer.archive.byte_stream import CHUNK_BYTES, BytesLike, ByteStream
 
-MAGIC = {"gz": b"\x1f\x8b", "bz2": b"BZh", "xz": b"\xfd7zXZ\0"}
+COMPRESSION_MAGIC = {"gz": b"\x1f\x8b", "bz2": b"BZh", "xz": b"\xfd7zXZ\0"}
 
 
-def decompressed(packed: Flow, compression: str) -> Flow:
+def decompress(compressed: ByteStream, compression: str) -> ByteStream:
     """The plain bytes; `compression` is a key of MAGIC, or "" for none."""
-    return Flow(_Decompressing(packed, compression).more) if compression else packed
+    return ByteStream(_StreamDecompressor(compressed, compression).read_next) if compression else compressed
 
 
-class _Decompressing:
-    def __init__(self, packed: Flow, compression: str) -> None:
-        self._packed, self._magic = packed, MAGIC[compression]
-        self._new = _DECOMPRESSORS[compression]
-        self._one = self._new()
+class _StreamDecompressor:
+    def __init__(self, compressed: ByteStream, compression: str) -> None:
+        self._compressed, self._magic = compressed, COMPRESSION_MAGIC[compression]
+        self._make_decompressor = _DECOMPRESSORS[compression]
+        self._decompressor = self._make_decompressor()
 
-    def more(self) -> Piece:
+    def read_next(self) -> BytesLike:
         """Raises EOFError where the packed bytes end too early."""
         while True:
-            if self._one.eof and not self._follows():
+            if self._decompressor.eof and not self._start_next_stream():
                 return b""
-            data: bytes = self._one.some(self._packed)
+            data: bytes = self._decompressor.read_chunk(self._compressed)
             if data:
                 return data
 
-    def _follows(self) -> bool:
+    def _start_next_stream(self) -> bool:
         """Whether another stream follows this one. Padding, and whatever else is no stream, is passed over."""
-        self._packed = _without_padding(_joined(self._one.rest, self._packed))
-        if self._packed.peek(len(self._magic)) != self._magic:
-            self._packed.drain()
+        self._compressed = _skip_padding(_prepend(self._decompressor.unused_data, self._compressed))
+        if self._compressed.peek(len(self._magic)) != self._magic:
+            self._compressed.drain()
             return False
-        self._one = self._new()
+        self._decompressor = self._make_decompressor()
         return True
 
 
-def _without_padding(packed: Flow) -> Flow:
+def _skip_padding(compressed: ByteStream) -> ByteStream:
     while True:
-        piece = bytes(packed.some())
+        piece = bytes(compressed.read_chunk())
         rest = piece.lstrip(b"\0")
         if rest or not piece:
-            return _joined(rest, packed)
+            return _prepend(rest, compressed)
 
 
-def _joined(first: bytes, packed: Flow) -> Flow:
+def _prepend(first: bytes, compressed: ByteStream) -> ByteStream:
     waiting = [first] if first else []
-    return Flow(lambda: waiting.pop() if waiting else packed.some())
+    return ByteStream(lambda: waiting.pop() if waiting else compressed.read_chunk())
 
 
-class _Gz:
+class _GzipDecompressor:
     def __init__(self) -> None:
         import zlib
 
-        self._one = zlib.decompressobj(wbits=31)
-        self._full = False  # more may come of what it has
+        self._decompressor = zlib.decompressobj(wbits=31)
+        self._has_pending_output = False  # more may come of what it has
 
     @property
     def eof(self) -> bool:
-        return self._one.eof
+        return self._decompressor.eof
 
     @property
-    def rest(self) -> bytes:
-        return self._one.unused_data
+    def unused_data(self) -> bytes:
+        return self._decompressor.unused_data
 
-    def some(self, packed: Flow) -> bytes:
-        tail = self._one.unconsumed_tail
-        data = self._one.decompress(tail if tail or self._full else _fed(packed), BLOCK)
-        self._full = len(data) == BLOCK
+    def read_chunk(self, compressed: ByteStream) -> bytes:
+        tail = self._decompressor.unconsumed_tail
+        data = self._decompressor.decompress(
+            tail if tail or self._has_pending_output else _read_compressed(compressed), CHUNK_BYTES
+        )
+        self._has_pending_output = len(data) == CHUNK_BYTES
         return data
 
 
-class _Other:
+class _Bz2OrXzDecompressor:
     """bz2 and xz."""
 
-    def __init__(self, one: Any) -> None:
-        self._one = one
+    def __init__(self, decompressor: Any) -> None:
+        self._decompressor = decompressor
 
     @property
     def eof(self) -> bool:
-        return bool(self._one.eof)
+        return bool(self._decompressor.eof)
 
     @property
-    def rest(self) -> bytes:
-        return bytes(self._one.unused_data)
+    def unused_data(self) -> bytes:
+        return bytes(self._decompressor.unused_data)
 
-    def some(self, packed: Flow) -> bytes:
-        return bytes(self._one.decompress(_fed(packed) if self._one.needs_input else b"", BLOCK))
+    def read_chunk(self, compressed: ByteStream) -> bytes:
+        return bytes(
+            self._decompressor.decompress(
+                _read_compressed(compressed) if self._decompressor.needs_input else b"", CHUNK_BYTES
+            )
+        )
 
 
-def _bz2() -> _Other:
+def _make_bz2_decompressor() -> _Bz2OrXzDecompressor:
     import bz2
 
-    return _Other(bz2.BZ2Decompressor())
+    return _Bz2OrXzDecompressor(bz2.BZ2Decompressor())
 
 
-def _xz() -> _Other:
+def _make_xz_decompressor() -> _Bz2OrXzDecompressor:
     import lzma
 
-    return _Other(lzma.LZMADecompressor(lzma.FORMAT_XZ))
+    return _Bz2OrXzDecompressor(lzma.LZMADecompressor(lzma.FORMAT_XZ))
 
 
-_DECOMPRESSORS: dict[str, Callable[[], Any]] = {"gz": _Gz, "bz2": _bz2, "xz": _xz}
+_DECOMPRESSORS: dict[str, Callable[[], Any]] = {
+    "gz": _GzipDecompressor,
+    "bz2": _make_bz2_decompressor,
+    "xz": _make_xz_decompressor,
+}
 
 
-def _fed(packed: Flow) -> memoryview:
-    piece = packed.some(BLOCK >> 2)
+def _read_compressed(compressed: ByteStream) -> memoryview:
+    piece = compressed.read_chunk(CHUNK_BYTES >> 2)
     if not len(piece):
         raise EOFError("the compressed data ends before its end")
     return piece

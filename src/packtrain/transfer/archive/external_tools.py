@@ -9,86 +9,105 @@ from collections.abc import Callable
 from pathlib import Path
 
 from packtrain.errors import FailedError
-from packtrain.transfer.archive.byte_stream import of_file
-from packtrain.transfer.archive.safe_extractor import Landing
-from packtrain.transfer.archive.space_budget import Room
+from packtrain.transfer.archive.byte_stream import stream_from_fd
+from packtrain.transfer.archive.safe_extractor import SafeExtractor
+from packtrain.transfer.archive.space_budget import SpaceBudget
 
-_LOOK_EVERY_S = 0.2
-_COMMANDS: dict[str, tuple[tuple[str, ...], ...]] = {
+_POLL_INTERVAL_S = 0.2
+_COMMANDS_BY_FORMAT: dict[str, tuple[tuple[str, ...], ...]] = {
     "7z": (("7z", "x", "-y", "-bd"), ("7zz", "x", "-y", "-bd"), ("7za", "x", "-y", "-bd")),
     "rar": (("unrar", "x", "-y", "-idq"),),
 }
-FOREIGN = tuple(_COMMANDS)
+EXTERNAL_FORMATS = tuple(_COMMANDS_BY_FORMAT)
 
 
-def unpack_foreign(
-    kind: str, path: Path, landing: Landing, folder: Path, limit: int | None, stop: Callable[[], None]
+def extract_with_tool(
+    archive_format: str,
+    path: Path,
+    extractor: SafeExtractor,
+    folder: Path,
+    max_bytes: int | None,
+    check_cancelled: Callable[[], None],
 ) -> None:
     """Into a folder apart; from there member by member under the same rules as any other archive."""
     import shutil
     import tempfile
 
-    command = _command(kind, path.name)
+    command = _find_command(archive_format, path.name)
     apart = Path(tempfile.mkdtemp(prefix=".unpack-", dir=folder))
     try:
-        _run((*command, str(path.absolute())), apart, Room(apart, limit, path.name), path.name, stop)
+        _run_command(
+            (*command, str(path.absolute())),
+            apart,
+            SpaceBudget(apart, max_bytes, path.name),
+            path.name,
+            check_cancelled,
+        )
         for where, folders, names in os.walk(apart):
             for name in (*folders, *names):
-                _land(Path(where, name), apart, landing)
+                _extract_member(Path(where, name), apart, extractor)
     finally:
         shutil.rmtree(apart)
 
 
-def _command(kind: str, archive: str) -> tuple[str, ...]:
+def _find_command(archive_format: str, archive_name: str) -> tuple[str, ...]:
     import shutil
 
-    for command in _COMMANDS[kind]:
+    for command in _COMMANDS_BY_FORMAT[archive_format]:
         if shutil.which(command[0]):
             return command
-    tools = " or ".join(command[0] for command in _COMMANDS[kind])
-    raise FailedError("archive_broken", f"{archive} is a {kind} archive, and there is no {tools} here to unpack it")
+    tools = " or ".join(command[0] for command in _COMMANDS_BY_FORMAT[archive_format])
+    raise FailedError(
+        "archive_broken", f"{archive_name} is a {archive_format} archive, and there is no {tools} here to unpack it"
+    )
 
 
-def _run(command: tuple[str, ...], folder: Path, room: Room, archive: str, stop: Callable[[], None]) -> None:
+def _run_command(
+    command: tuple[str, ...],
+    folder: Path,
+    space_budget: SpaceBudget,
+    archive_name: str,
+    check_cancelled: Callable[[], None],
+) -> None:
     with subprocess.Popen(
         command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     ) as process:
         try:
-            while _still_runs(process):
-                stop()
-                size, files = _taken_below(folder)
-                room.take(size - room.taken, files - room.files)
+            while _is_running(process):
+                check_cancelled()
+                size, files = _measure_usage(folder)
+                space_budget.reserve(size - space_budget.used_bytes, files - space_budget.n_files)
         except BaseException:
             process.kill()
             raise
     if process.returncode != 0:
-        words = f"{archive} cannot be read: {command[0]} ended with exit code {process.returncode}"
+        words = f"{archive_name} cannot be read: {command[0]} ended with exit code {process.returncode}"
         raise FailedError("archive_broken", words)
 
 
-def _still_runs(process: subprocess.Popen[bytes]) -> bool:
+def _is_running(process: subprocess.Popen[bytes]) -> bool:
     try:
-        process.wait(_LOOK_EVERY_S)
+        process.wait(_POLL_INTERVAL_S)
         return False
     except subprocess.TimeoutExpired:
         return True
 
 
-def _taken_below(folder: Path) -> tuple[int, int]:
+def _measure_usage(folder: Path) -> tuple[int, int]:
     """Bytes and files."""
     paths = [Path(where, name) for where, folders, names in os.walk(folder) for name in (*folders, *names)]
     return sum(path.lstat().st_size for path in paths if not path.is_dir()), len(paths)
 
 
-def _land(path: Path, root: Path, landing: Landing) -> None:
+def _extract_member(path: Path, root: Path, extractor: SafeExtractor) -> None:
     name, mode = path.relative_to(root).as_posix(), path.lstat().st_mode
     if stat.S_ISLNK(mode):
-        landing.symlink(name, str(path.readlink()))
+        extractor.make_symlink(name, str(path.readlink()))
     elif stat.S_ISDIR(mode):
-        landing.folder(name)
+        extractor.make_folder(name)
     elif stat.S_ISREG(mode):
         with open(path, "rb") as data:
-            landing.file(name, bool(mode & 0o100), of_file(data.fileno()))
+            extractor.write_file(name, bool(mode & 0o100), stream_from_fd(data.fileno()))
         path.unlink()
     else:
-        landing.refuse(name, "a device or pipe")
+        extractor.reject(name, "a device or pipe")

@@ -14,31 +14,33 @@ from pathlib import Path
 from typing import Any
 
 from packtrain.errors import FailedError
-from packtrain.transfer.archive.byte_stream import Flow
-from packtrain.transfer.archive.small_file_writer import Small, Writer
-from packtrain.transfer.archive.space_budget import Room
+from packtrain.transfer.archive.byte_stream import ByteStream
+from packtrain.transfer.archive.small_file_writer import SmallFile, SmallFileWriter
+from packtrain.transfer.archive.space_budget import SpaceBudget
 from packtrain.transfer.engine.part_file import free_bytes
 
-SMALL = 4 << 20  # files up to this size are written in one go
-_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_MODE, _MODE_X = 0o666, 0o777  # never more: no setuid, no sticky bit
-_VIEWS_AT_ONCE = 256  # the kernel takes 1024
+MAX_SMALL_FILE_BYTES = 4 << 20  # files up to this size are written in one go
+_DISK_FULL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_CREATE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE_MODE, _EXECUTABLE_MODE = 0o666, 0o777  # never more: no setuid, no sticky bit
+_MAX_VIEWS_PER_WRITE = 256  # the kernel takes 1024
 
 
-class Ground:
+class ExtractDir:
     """`with Ground(…) as ground`: at the end of the block all is written, or an error is raised."""
 
-    def __init__(self, folder: Path, limit: int | None, archive: str, wrote: Callable[[int], None]) -> None:
+    def __init__(
+        self, folder: Path, max_bytes: int | None, archive_name: str, on_written: Callable[[int], None]
+    ) -> None:
         """`wrote` gets the bytes taken so far."""
         folder.mkdir(parents=True, exist_ok=True)
-        self._folder, self._wrote = folder, wrote
-        self._writer = Writer(self._write_small)
-        self.room = Room(folder, limit, archive, self._writer.unwritten)
-        self.files = 0
+        self._folder, self._on_written = folder, on_written
+        self._writer = SmallFileWriter(self._write_small_now)
+        self.space_budget = SpaceBudget(folder, max_bytes, archive_name, self._writer.unwritten_bytes)
+        self.n_files = 0
 
-    def __enter__(self) -> Ground:
-        self._fd = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    def __enter__(self) -> ExtractDir:
+        self._dir_fd = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._writer.__enter__()
         return self
 
@@ -46,149 +48,153 @@ class Ground:
         try:
             self._writer.__exit__(*exc)
         finally:
-            os.close(self._fd)
+            os.close(self._dir_fd)
 
-    def small(self, small: Small) -> None:
+    def write_small_file(self, small_file: SmallFile) -> None:
         """Soon, by another thread."""
-        self.room.take(small.size, files=1)
-        self._writer.put(small)
-        self.files += 1
-        self._wrote(self.room.taken)
+        self.space_budget.reserve(small_file.size, n_files=1)
+        self._writer.put(small_file)
+        self.n_files += 1
+        self._on_written(self.space_budget.used_bytes)
 
-    def file(self, path: str, executable: bool, data: Flow, name: str, archive: str) -> None:
-        self._writer.settle()
-        self.room.take(0, files=1)
-        with self._writing(name, archive):
-            handle = self._open(path, mode_of(executable), name, archive)
+    def write_file(self, path: str, is_executable: bool, data: ByteStream, name: str, archive_name: str) -> None:
+        self._writer.flush()
+        self.space_budget.reserve(0, n_files=1)
+        with self._map_os_errors(name, archive_name):
+            handle = self._create_file(path, file_mode(is_executable), name, archive_name)
         try:
-            for block in iter(data.some, memoryview(b"")):
-                self.room.take(len(block))
-                with self._writing(name, archive):
-                    _write(handle, block)
-                self._wrote(self.room.taken)
+            for block in iter(data.read_chunk, memoryview(b"")):
+                self.space_budget.reserve(len(block))
+                with self._map_os_errors(name, archive_name):
+                    _write_all(handle, block)
+                self._on_written(self.space_budget.used_bytes)
         finally:
             os.close(handle)
-        self.files += 1
+        self.n_files += 1
 
-    def folder(self, path: str, name: str, archive: str) -> None:
+    def make_folder(self, path: str, name: str, archive_name: str) -> None:
         """Made, or found to be a folder and no link to one."""
-        self.room.take(0, files=1)
+        self.space_budget.reserve(0, n_files=1)
         try:
-            os.mkdir(path, dir_fd=self._fd)
+            os.mkdir(path, dir_fd=self._dir_fd)
             return
         except FileExistsError:
-            mode = self._mode(path)
+            mode = self._stat_mode(path)
         except OSError as error:
-            raise self._failure(error, name, archive) from error
+            raise self._to_failed_error(error, name, archive_name) from error
         if stat.S_ISLNK(mode):
-            raise unsafe(name, archive, "is a link, and another member goes through it")
+            raise unsafe_member_error(name, archive_name, "is a link, and another member goes through it")
         if not stat.S_ISDIR(mode):
-            raise broken(name, archive, "is a folder where a file of that name is")
+            raise broken_member_error(name, archive_name, "is a folder where a file of that name is")
 
-    def symlink(self, path: str, target: str, name: str, archive: str) -> None:
-        self._writer.settle()
-        self.room.take(0, files=1)
-        with self._writing(name, archive):
-            self._clear(path, name, archive)
-            os.symlink(target, path, dir_fd=self._fd)
+    def make_symlink(self, path: str, target: str, name: str, archive_name: str) -> None:
+        self._writer.flush()
+        self.space_budget.reserve(0, n_files=1)
+        with self._map_os_errors(name, archive_name):
+            self._remove_existing(path, name, archive_name)
+            os.symlink(target, path, dir_fd=self._dir_fd)
 
-    def hardlink(self, path: str, source: str, name: str, archive: str) -> None:
+    def make_hardlink(self, path: str, source: str, name: str, archive_name: str) -> None:
         """`source` was judged to be one of our files."""
-        self._writer.settle()
-        self.room.take(0, files=1)
-        with self._writing(name, archive):
-            self._clear(path, name, archive)
+        self._writer.flush()
+        self.space_budget.reserve(0, n_files=1)
+        with self._map_os_errors(name, archive_name):
+            self._remove_existing(path, name, archive_name)
             try:
-                os.link(source, path, src_dir_fd=self._fd, dst_dir_fd=self._fd, follow_symlinks=False)
+                os.link(source, path, src_dir_fd=self._dir_fd, dst_dir_fd=self._dir_fd, follow_symlinks=False)
             except OSError as error:
-                if error.errno in _NO_ROOM:
+                if error.errno in _DISK_FULL_ERRNOS:
                     raise
-                self._copy(path, source, name, archive)  # a file system without hard links
+                self._copy_file(path, source, name, archive_name)  # a file system without hard links
                 return
-        self.files += 1
+        self.n_files += 1
 
     def is_file(self, path: str) -> bool:
         """A file that was made here, and no link to one."""
-        self._writer.settle()
-        return stat.S_ISREG(self._mode(path))
+        self._writer.flush()
+        return stat.S_ISREG(self._stat_mode(path))
 
     def is_link(self, path: str) -> bool:
-        return stat.S_ISLNK(self._mode(path))
+        return stat.S_ISLNK(self._stat_mode(path))
 
-    def _mode(self, path: str) -> int:
+    def _stat_mode(self, path: str) -> int:
         try:
-            return os.stat(path, dir_fd=self._fd, follow_symlinks=False).st_mode
+            return os.stat(path, dir_fd=self._dir_fd, follow_symlinks=False).st_mode
         except OSError:
             return 0
 
-    def _copy(self, path: str, source: str, name: str, archive: str) -> None:
-        handle = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._fd)
+    def _copy_file(self, path: str, source: str, name: str, archive_name: str) -> None:
+        handle = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._dir_fd)
         try:
             executable = bool(os.fstat(handle).st_mode & 0o100)
-            self.file(path, executable, Flow(lambda: os.read(handle, SMALL)), name, archive)
+            self.write_file(
+                path, executable, ByteStream(lambda: os.read(handle, MAX_SMALL_FILE_BYTES)), name, archive_name
+            )
         finally:
             os.close(handle)
 
-    def _write_small(self, small: Small) -> None:
+    def _write_small_now(self, small_file: SmallFile) -> None:
         try:
-            handle = self._open(small.path, small.mode, small.name, small.archive)
+            handle = self._create_file(
+                small_file.path, small_file.mode, small_file.member_name, small_file.archive_name
+            )
             try:
-                _write_views(handle, small.views, small.size)
+                _write_views(handle, small_file.views, small_file.size)
             finally:
                 os.close(handle)
         except OSError as error:
-            raise self._failure(error, small.name, small.archive) from error
+            raise self._to_failed_error(error, small_file.member_name, small_file.archive_name) from error
 
-    def _open(self, path: str, mode: int, name: str, archive: str) -> int:
+    def _create_file(self, path: str, mode: int, name: str, archive_name: str) -> int:
         try:
-            return os.open(path, _NEW, mode, dir_fd=self._fd)
+            return os.open(path, _CREATE_FLAGS, mode, dir_fd=self._dir_fd)
         except FileExistsError:
-            self._clear(path, name, archive)
-            return os.open(path, _NEW, mode, dir_fd=self._fd)
+            self._remove_existing(path, name, archive_name)
+            return os.open(path, _CREATE_FLAGS, mode, dir_fd=self._dir_fd)
 
-    def _clear(self, path: str, name: str, archive: str) -> None:
+    def _remove_existing(self, path: str, name: str, archive_name: str) -> None:
         """An older member of the name goes: nothing is written through it."""
-        if stat.S_ISDIR(self._mode(path)):
-            raise broken(name, archive, "is a file where a folder of that name is")
+        if stat.S_ISDIR(self._stat_mode(path)):
+            raise broken_member_error(name, archive_name, "is a file where a folder of that name is")
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(path, dir_fd=self._fd)
+            os.unlink(path, dir_fd=self._dir_fd)
 
     @contextlib.contextmanager
-    def _writing(self, name: str, archive: str) -> Iterator[None]:
+    def _map_os_errors(self, name: str, archive_name: str) -> Iterator[None]:
         try:
             yield
         except OSError as error:
-            raise self._failure(error, name, archive) from error
+            raise self._to_failed_error(error, name, archive_name) from error
 
-    def _failure(self, error: OSError, name: str, archive: str) -> FailedError:
-        if error.errno not in _NO_ROOM:
-            return broken(name, archive, f"cannot be written ({error.strerror or error})")
-        words = f"the disk is full at {name!r} of {archive}: {free_bytes(self._folder)} bytes are free"
+    def _to_failed_error(self, error: OSError, name: str, archive_name: str) -> FailedError:
+        if error.errno not in _DISK_FULL_ERRNOS:
+            return broken_member_error(name, archive_name, f"cannot be written ({error.strerror or error})")
+        words = f"the disk is full at {name!r} of {archive_name}: {free_bytes(self._folder)} bytes are free"
         return FailedError("disk_full", words)
 
 
-def mode_of(executable: bool) -> int:
-    return _MODE_X if executable else _MODE
+def file_mode(is_executable: bool) -> int:
+    return _EXECUTABLE_MODE if is_executable else _FILE_MODE
 
 
-def unsafe(name: str, archive: str, words: str) -> FailedError:
-    return FailedError("archive_unsafe", f"the member {name!r} of {archive} {words}")
+def unsafe_member_error(name: str, archive_name: str, problem: str) -> FailedError:
+    return FailedError("archive_unsafe", f"the member {name!r} of {archive_name} {problem}")
 
 
-def broken(name: str, archive: str, words: str) -> FailedError:
-    return FailedError("archive_broken", f"the member {name!r} of {archive} {words}")
+def broken_member_error(name: str, archive_name: str, problem: str) -> FailedError:
+    return FailedError("archive_broken", f"the member {name!r} of {archive_name} {problem}")
 
 
-def _write_views(handle: int, views: list[memoryview], size: int) -> None:
-    if len(views) > _VIEWS_AT_ONCE:
+def _write_views(fd: int, views: list[memoryview], size: int) -> None:
+    if len(views) > _MAX_VIEWS_PER_WRITE:
         views = [memoryview(b"".join(views))]
-    if not size or os.writev(handle, views) == size:
+    if not size or os.writev(fd, views) == size:
         return
-    os.lseek(handle, 0, os.SEEK_SET)
+    os.lseek(fd, 0, os.SEEK_SET)
     for view in views:
-        _write(handle, view)
+        _write_all(fd, view)
 
 
-def _write(handle: int, view: memoryview) -> None:
+def _write_all(fd: int, view: memoryview) -> None:
     while len(view):
-        view = view[os.write(handle, view) :]
+        view = view[os.write(fd, view) :]

@@ -8,29 +8,31 @@ from typing import Optional
 
 from packtrain.errors import FailedError
 from packtrain.transfer.archive import tar_header
-from packtrain.transfer.archive.byte_stream import BLOCK, Flow
-from packtrain.transfer.archive.extract_dir import SMALL
-from packtrain.transfer.archive.safe_extractor import Landing
-from packtrain.transfer.archive.tar_header import Header, HeaderError
+from packtrain.transfer.archive.byte_stream import CHUNK_BYTES, ByteStream
+from packtrain.transfer.archive.extract_dir import MAX_SMALL_FILE_BYTES
+from packtrain.transfer.archive.safe_extractor import SafeExtractor
+from packtrain.transfer.archive.tar_header import TarHeader, TarHeaderError
 
-Stop = Callable[[], None]
-LandFile = Optional[Callable[[Landing, str, bool, Flow], None]]
+CancelCheck = Callable[[], None]
+MemberHandler = Optional[Callable[[SafeExtractor, str, bool, ByteStream], None]]
 """Lands a member that is a file in another way than as a file. It need not read all of the data."""
 
-_REFUSED = {
+_REJECTION_REASONS = {
     tar_header.DEVICE: "a device or pipe",
     tar_header.SPARSE: "a sparse file, which packtrain cannot unpack: pack it anew without `--sparse`",
 }
 
 
-def untar(flow: Flow, landing: Landing, stop: Stop, land_file: LandFile = None) -> None:
+def extract_tar(
+    stream: ByteStream, extractor: SafeExtractor, check_cancelled: CancelCheck, handle_file: MemberHandler = None
+) -> None:
     """Raises FailedError: archive_unsafe, archive_broken, archive_too_large, truncated, disk_full."""
-    with reading(landing.archive):
-        _Tar(flow, landing, stop, land_file).run()
+    with map_archive_errors(extractor.archive_name):
+        _TarExtractor(stream, extractor, check_cancelled, handle_file).run()
 
 
 @contextlib.contextmanager
-def reading(archive: str) -> Iterator[None]:
+def map_archive_errors(archive_name: str) -> Iterator[None]:
     """Damage of whatever kind becomes `truncated` or `archive_broken`."""
     import lzma
     import zlib
@@ -38,127 +40,144 @@ def reading(archive: str) -> Iterator[None]:
     try:
         yield
     except EOFError as error:
-        raise _cut(archive) from error
+        raise _truncated_error(archive_name) from error
     except (lzma.LZMAError, zlib.error, OSError, ValueError) as error:
-        raise FailedError("archive_broken", f"{archive} cannot be read: {error}") from error
+        raise FailedError("archive_broken", f"{archive_name} cannot be read: {error}") from error
 
 
-def _cut(archive: str) -> FailedError:
-    return FailedError("truncated", f"{archive} ends before its end: it was cut")
+def _truncated_error(archive_name: str) -> FailedError:
+    return FailedError("truncated", f"{archive_name} ends before its end: it was cut")
 
 
-class _Tar:
-    def __init__(self, flow: Flow, landing: Landing, stop: Stop, land_file: LandFile) -> None:
-        self._flow, self._landing, self._stop, self._land_file = flow, landing, stop, land_file
-        self._defaults: dict[str, str] = {}  # attributes for all members that follow
+class _TarExtractor:
+    def __init__(
+        self, stream: ByteStream, extractor: SafeExtractor, check_cancelled: CancelCheck, handle_file: MemberHandler
+    ) -> None:
+        self._stream, self._extractor, self._check_cancelled, self._handle_file = (
+            stream,
+            extractor,
+            check_cancelled,
+            handle_file,
+        )
+        self._global_records: dict[str, str] = {}  # attributes for all members that follow
 
     def run(self) -> None:
-        for header in iter(self._member, None):
-            self._stop()
-            self._land(header)
-        while len(self._flow.some()):  # a compressed stream has its checksum at the very end
-            self._stop()
+        for header in iter(self._next_member, None):
+            self._check_cancelled()
+            self._extract_member(header)
+        while len(self._stream.read_chunk()):  # a compressed stream has its checksum at the very end
+            self._check_cancelled()
 
-    def _member(self) -> Header | None:
+    def _next_member(self) -> TarHeader | None:
         """The next member with all that headers before it say of it; None at the end of the archive."""
-        header = self._header()
-        if header is None or (header.kind in _LANDS and not self._defaults):
+        header = self._read_header()
+        if header is None or (header.kind in _MEMBER_KINDS and not self._global_records):
             return header
-        known = dict(self._defaults)
-        while header.kind in _SAYING:
-            self._say(header, known)
-            header = self._header()
+        known = dict(self._global_records)
+        while header.kind in _EXTENDED_HEADER_KINDS:
+            self._apply_extended_header(header, known)
+            header = self._read_header()
             if header is None:
                 raise EOFError("the member that a header announces is missing")
-        with self._at_header():
-            return tar_header.amended(header, known)
+        with self._map_header_errors():
+            return tar_header.apply_pax_records(header, known)
 
-    def _header(self) -> Header | None:
-        block = self._flow.read(tar_header.SIZE)
-        if len(block) < tar_header.SIZE:
+    def _read_header(self) -> TarHeader | None:
+        block = self._stream.read(tar_header.HEADER_BYTES)
+        if len(block) < tar_header.HEADER_BYTES:
             raise EOFError("a whole archive ends with a block of zeros")
-        if block == tar_header.END:
+        if block == tar_header.END_BLOCK:
             return None
-        with self._at_header():
-            return tar_header.parse(block)
+        with self._map_header_errors():
+            return tar_header.parse_header(block)
 
     @contextlib.contextmanager
-    def _at_header(self) -> Iterator[None]:
+    def _map_header_errors(self) -> Iterator[None]:
         try:
             yield
-        except HeaderError as error:
-            words = f"{self._landing.archive} has {error} at byte {self._flow.position - tar_header.SIZE}"
+        except TarHeaderError as error:
+            words = (
+                f"{self._extractor.archive_name} has {error} at byte {self._stream.position - tar_header.HEADER_BYTES}"
+            )
             raise FailedError("archive_broken", words) from error
 
-    def _say(self, header: Header, known: dict[str, str]) -> None:
-        data = self._extra(header)
-        with self._at_header():
-            if header.kind == tar_header.NAME:
-                known["path"] = tar_header.long_text(data)
-            elif header.kind == tar_header.LINK:
-                known["linkpath"] = tar_header.long_text(data)
-            elif header.kind == tar_header.ATTRIBUTES:
-                known.update(tar_header.attributes(data))
-            elif header.kind == tar_header.DEFAULTS:
-                self._defaults.update(tar_header.attributes(data))
-                known.update(self._defaults)
+    def _apply_extended_header(self, header: TarHeader, records: dict[str, str]) -> None:
+        data = self._read_extended_header(header)
+        with self._map_header_errors():
+            if header.kind == tar_header.LONG_NAME:
+                records["path"] = tar_header.parse_long_name(data)
+            elif header.kind == tar_header.LONG_LINK:
+                records["linkpath"] = tar_header.parse_long_name(data)
+            elif header.kind == tar_header.PAX_HEADER:
+                records.update(tar_header.parse_pax_records(data))
+            elif header.kind == tar_header.PAX_GLOBAL_HEADER:
+                self._global_records.update(tar_header.parse_pax_records(data))
+                records.update(self._global_records)
 
-    def _extra(self, header: Header) -> bytes:
-        if header.size > tar_header.LARGEST:
-            raise FailedError("archive_broken", f"{self._landing.archive} has a header of {header.size} bytes")
-        data = self._flow.read(header.size)
-        self._flow.skip(-header.size % tar_header.SIZE)
+    def _read_extended_header(self, header: TarHeader) -> bytes:
+        if header.size > tar_header.MAX_EXTENDED_HEADER_BYTES:
+            raise FailedError("archive_broken", f"{self._extractor.archive_name} has a header of {header.size} bytes")
+        data = self._stream.read(header.size)
+        self._stream.skip(-header.size % tar_header.HEADER_BYTES)
         if len(data) < header.size:
             raise EOFError("a header is cut")
         return data
 
-    def _land(self, header: Header) -> None:
+    def _extract_member(self, header: TarHeader) -> None:
         kind, name = header.kind, header.name
         if kind == tar_header.FILE:
-            self._file(header)
+            self._extract_file(header)
         elif kind == tar_header.FOLDER:
-            self._landing.folder(name)
+            self._extractor.make_folder(name)
         elif kind == tar_header.SYMLINK:
-            self._landing.symlink(name, header.link)
+            self._extractor.make_symlink(name, header.link_target)
         elif kind == tar_header.HARDLINK:
-            self._landing.hardlink(name, header.link)
+            self._extractor.make_hardlink(name, header.link_target)
         else:
-            self._landing.refuse(name, _REFUSED[kind])
+            self._extractor.reject(name, _REJECTION_REASONS[kind])
 
-    def _file(self, header: Header) -> None:
-        size, flow = header.size, self._flow
-        if size > SMALL or self._land_file:
-            self._large(header)
+    def _extract_file(self, header: TarHeader) -> None:
+        size, flow = header.size, self._stream
+        if size > MAX_SMALL_FILE_BYTES or self._handle_file:
+            self._extract_large_file(header)
         else:
-            views = flow.take(size)
-            if flow.ended:
+            views = flow.read_views(size)
+            if flow.has_ended:
                 raise EOFError("a member is cut")
-            self._landing.small(header.name, header.executable, views, size)
-        flow.skip(-size % tar_header.SIZE)
+            self._extractor.write_small_file(header.name, header.is_executable, views, size)
+        flow.skip(-size % tar_header.HEADER_BYTES)
 
-    def _large(self, header: Header) -> None:
-        end = self._flow.position + header.size
-        data = Flow(_heeding(self._stop, self._flow.within(header.size)))
-        if self._land_file:
-            self._land_file(self._landing, header.name, header.executable, data)
+    def _extract_large_file(self, header: TarHeader) -> None:
+        end = self._stream.position + header.size
+        data = ByteStream(_with_cancel_check(self._check_cancelled, self._stream.substream(header.size)))
+        if self._handle_file:
+            self._handle_file(self._extractor, header.name, header.is_executable, data)
         else:
-            self._landing.file(header.name, header.executable, data)
-        self._flow.skip(end - self._flow.position)
-        if self._flow.position < end:
+            self._extractor.write_file(header.name, header.is_executable, data)
+        self._stream.skip(end - self._stream.position)
+        if self._stream.position < end:
             raise EOFError("a member is cut")
 
 
-_LANDS = frozenset(
+_MEMBER_KINDS = frozenset(
     {tar_header.FILE, tar_header.FOLDER, tar_header.SYMLINK, tar_header.HARDLINK, tar_header.DEVICE, tar_header.SPARSE}
 )
-_SAYING = frozenset({tar_header.NAME, tar_header.LINK, tar_header.ATTRIBUTES, tar_header.DEFAULTS, tar_header.LABEL})
+_EXTENDED_HEADER_KINDS = frozenset(
+    {
+        tar_header.LONG_NAME,
+        tar_header.LONG_LINK,
+        tar_header.PAX_HEADER,
+        tar_header.PAX_GLOBAL_HEADER,
+        tar_header.VOLUME_LABEL,
+    }
+)
 
 
-def _heeding(stop: Stop, data: Flow) -> Callable[[], memoryview]:
+def _with_cancel_check(check_cancelled: CancelCheck, stream: ByteStream) -> Callable[[], memoryview]:
     """Large members, too, are left when it is time."""
 
-    def more() -> memoryview:
-        stop()
-        return data.some(BLOCK)
+    def read_next() -> memoryview:
+        check_cancelled()
+        return stream.read_chunk(CHUNK_BYTES)
 
-    return more
+    return read_next

@@ -8,69 +8,79 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from packtrain.errors import FailedError
-from packtrain.transfer.archive.byte_stream import BLOCK, Flow
-from packtrain.transfer.archive.extract_tar import LandFile, reading
-from packtrain.transfer.archive.safe_extractor import Landing
+from packtrain.transfer.archive.byte_stream import CHUNK_BYTES, ByteStream
+from packtrain.transfer.archive.extract_tar import MemberHandler, map_archive_errors
+from packtrain.transfer.archive.safe_extractor import SafeExtractor
 
 if TYPE_CHECKING:
     import zipfile
 
-_ENCRYPTED = 0x1
-_LONGEST_LINK = 4096
+_ENCRYPTED_FLAG = 0x1
+_MAX_LINK_BYTES = 4096
 
 
-def unzip(path: Path, landing: Landing, stop: Callable[[], None], land_file: LandFile = None) -> None:
+def extract_zip(
+    path: Path, extractor: SafeExtractor, check_cancelled: Callable[[], None], handle_file: MemberHandler = None
+) -> None:
     import zipfile
 
-    archive = landing.archive
+    archive = extractor.archive_name
     try:
-        with reading(archive), zipfile.ZipFile(path) as file:
+        with map_archive_errors(archive), zipfile.ZipFile(path) as file:
             for member in file.infolist():
-                stop()
-                _land(file, member, landing, stop, land_file)
+                check_cancelled()
+                _extract_member(file, member, extractor, check_cancelled, handle_file)
     except zipfile.BadZipFile as error:
-        raise _damage(archive, error) from error
+        raise _to_archive_error(archive, error) from error
     except NotImplementedError as error:
         raise FailedError("archive_broken", f"{archive} is compressed in a way that cannot be read: {error}") from error
 
 
-def _damage(archive: str, error: Exception) -> FailedError:
+def _to_archive_error(archive_name: str, error: Exception) -> FailedError:
     """The directory of a zip file stands at its end."""
     if "not a zip file" in str(error):
-        return FailedError("truncated", f"{archive} has no directory at its end: it was cut")
-    return FailedError("archive_broken", f"{archive} cannot be read: {error}")
+        return FailedError("truncated", f"{archive_name} has no directory at its end: it was cut")
+    return FailedError("archive_broken", f"{archive_name} cannot be read: {error}")
 
 
-def _land(
-    file: zipfile.ZipFile, member: zipfile.ZipInfo, landing: Landing, stop: Callable[[], None], land_file: LandFile
+def _extract_member(
+    file: zipfile.ZipFile,
+    member: zipfile.ZipInfo,
+    extractor: SafeExtractor,
+    check_cancelled: Callable[[], None],
+    handle_file: MemberHandler,
 ) -> None:
     name, mode = member.filename, member.external_attr >> 16
-    if member.flag_bits & _ENCRYPTED:
-        raise FailedError("archive_broken", f"the member {name!r} of {landing.archive} is encrypted")
+    if member.flag_bits & _ENCRYPTED_FLAG:
+        raise FailedError("archive_broken", f"the member {name!r} of {extractor.archive_name} is encrypted")
     if member.is_dir():
-        landing.folder(name)
+        extractor.make_folder(name)
     elif stat.S_ISLNK(mode):
         with file.open(member) as data:
-            landing.symlink(name, data.read(_LONGEST_LINK).decode("utf-8", "surrogateescape"))
+            extractor.make_symlink(name, data.read(_MAX_LINK_BYTES).decode("utf-8", "surrogateescape"))
     elif stat.S_IFMT(mode) in (0, stat.S_IFREG):
-        _land_file(file, member, landing, stop, land_file)
+        _extract_file(file, member, extractor, check_cancelled, handle_file)
     else:
-        landing.refuse(name, "a device or pipe")
+        extractor.reject(name, "a device or pipe")
 
 
-def _land_file(
-    file: zipfile.ZipFile, member: zipfile.ZipInfo, landing: Landing, stop: Callable[[], None], land_file: LandFile
+def _extract_file(
+    file: zipfile.ZipFile,
+    member: zipfile.ZipInfo,
+    extractor: SafeExtractor,
+    check_cancelled: Callable[[], None],
+    handle_file: MemberHandler,
 ) -> None:
     executable = bool(member.external_attr >> 16 & 0o100)
     with file.open(member) as data:
 
-        def more() -> bytes:
-            stop()
-            return data.read(BLOCK)
+        def read_next() -> bytes:
+            check_cancelled()
+            return data.read(CHUNK_BYTES)
 
-        flow = Flow(more)
-        if land_file:
-            land_file(landing, member.filename, executable, flow)
+        flow = ByteStream(read_next)
+        if handle_file:
+            handle_file(extractor, member.filename, executable, flow)
         else:
-            landing.file(member.filename, executable, flow)
+            extractor.write_file(member.filename, executable, flow)
         flow.drain()  # the checksum is compared at the end

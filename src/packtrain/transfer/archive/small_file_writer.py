@@ -11,76 +11,76 @@ import threading
 from collections.abc import Callable
 from typing import NamedTuple
 
-_BATCH_BYTES = 1 << 20
-_PENDING_BYTES = 16 << 20
-_CLUSTER = 4096  # what even an empty file counts
+_MIN_BATCH_BYTES = 1 << 20
+_MAX_PENDING_BYTES = 16 << 20
+_CLUSTER_BYTES = 4096  # what even an empty file counts
 
 
-class Small(NamedTuple):
+class SmallFile(NamedTuple):
     """A file that is written in one go."""
 
     path: str
     mode: int
     views: list[memoryview]
     size: int
-    name: str  # of the member
-    archive: str
+    member_name: str  # of the member
+    archive_name: str
 
 
-class Writer:
+class SmallFileWriter:
     """`with Writer(write) as writer`: at the end of the block all is written, or the error is raised."""
 
-    def __init__(self, write: Callable[[Small], None]) -> None:
+    def __init__(self, write: Callable[[SmallFile], None]) -> None:
         self._write = write
-        self._batches: queue.SimpleQueue[list[Small]] = queue.SimpleQueue()
-        self._batch: list[Small] = []
-        self._size = 0  # of the batch
-        self._pending = 0  # bytes of the batches that were sent
-        self._changed = threading.Condition()
+        self._batches: queue.SimpleQueue[list[SmallFile]] = queue.SimpleQueue()
+        self._batch: list[SmallFile] = []
+        self._batch_bytes = 0  # of the batch
+        self._pending_bytes = 0  # bytes of the batches that were sent
+        self._condition = threading.Condition()
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="unpack")
 
-    def __enter__(self) -> Writer:
+    def __enter__(self) -> SmallFileWriter:
         self._thread.start()
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         try:
             if error is None:
-                self.settle()
+                self.flush()
             else:
                 self._error = self._error or error  # what waits need not be written
         finally:
             self._batches.put([])
             self._thread.join()
 
-    def put(self, small: Small) -> None:
+    def put(self, small_file: SmallFile) -> None:
         """Raises what the thread raised."""
-        self._batch.append(small)
-        self._size += small.size + _CLUSTER
-        if self._size >= _BATCH_BYTES:
-            self._send()
-            self._await(_PENDING_BYTES)
+        self._batch.append(small_file)
+        self._batch_bytes += small_file.size + _CLUSTER_BYTES
+        if self._batch_bytes >= _MIN_BATCH_BYTES:
+            self._send_batch()
+            self._wait_for_pending(_MAX_PENDING_BYTES)
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         """Wait until all is written. Raises what the thread raised."""
         if self._batch:
-            self._send()
-        self._await(0)
+            self._send_batch()
+        self._wait_for_pending(0)
 
-    def unwritten(self) -> int:
+    def unwritten_bytes(self) -> int:
         """Bytes."""
-        return self._pending + self._size
+        return self._pending_bytes + self._batch_bytes
 
-    def _send(self) -> None:
-        with self._changed:
-            self._pending += self._size
+    def _send_batch(self) -> None:
+        with self._condition:
+            self._pending_bytes += self._batch_bytes
         self._batches.put(self._batch)
-        self._batch, self._size = [], 0
+        self._batch, self._batch_bytes = [], 0
 
-    def _await(self, most: int) -> None:
-        with self._changed:
-            self._changed.wait_for(lambda: self._pending <= most or self._error is not None)
+    def _wait_for_pending(self, max_bytes: int) -> None:
+        with self._condition:
+            self._condition.wait_for(lambda: self._pending_bytes <= max_bytes or self._error is not None)
         if self._error is not None:
             raise self._error
 
@@ -88,13 +88,13 @@ class Writer:
         for batch in iter(self._batches.get, []):
             try:
                 if self._error is None:
-                    self._write_all(batch)
+                    self._write_batch(batch)
             except BaseException as error:
                 self._error = error
-            with self._changed:
-                self._pending -= sum(small.size + _CLUSTER for small in batch)
-                self._changed.notify_all()
+            with self._condition:
+                self._pending_bytes -= sum(small.size + _CLUSTER_BYTES for small in batch)
+                self._condition.notify_all()
 
-    def _write_all(self, batch: list[Small]) -> None:
+    def _write_batch(self, batch: list[SmallFile]) -> None:
         for small in batch:
             self._write(small)

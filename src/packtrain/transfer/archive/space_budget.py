@@ -8,44 +8,57 @@ from pathlib import Path
 
 from packtrain.errors import FailedError
 
-_RESERVE = 1 << 20  # of the disk is left free: it is never quite filled
-_FILES_RESERVE = 16
-_CLUSTER = 4096  # what even a small file takes
-_FEW_FILES = 1_000_000  # so many are no bomb, however small they are
-_LOOK_EVERY = 64 << 20  # bytes; much sooner when little is left
-_SHARE = 4  # of what is free, one part in so many is taken before the next look: others write, too
+_RESERVED_BYTES = 1 << 20  # of the disk is left free: it is never quite filled
+_RESERVED_INODES = 16
+_CLUSTER_BYTES = 4096  # what even a small file takes
+_MIN_FILE_LIMIT = 1_000_000  # so many are no bomb, however small they are
+_MAX_UNCHECKED_BYTES = 64 << 20  # bytes; much sooner when little is left
+_FREE_SPACE_DIVISOR = 4  # of what is free, one part in so many is taken before the next look: others write, too
 
 
-class Room:
-    def __init__(self, folder: Path, limit: int | None, archive: str, pending: Callable[[], int] = lambda: 0) -> None:
+class SpaceBudget:
+    def __init__(
+        self, folder: Path, max_bytes: int | None, archive_name: str, get_pending_bytes: Callable[[], int] = lambda: 0
+    ) -> None:
         """`pending`: bytes that were taken, but are not yet on the disk."""
-        self._folder, self._limit, self._archive, self._pending = folder, limit, archive, pending
-        self._most_files = None if limit is None else max(_FEW_FILES, limit // _CLUSTER)
-        self._unseen = 0  # bytes that may be taken before the disk is looked at again
-        self.taken = self.files = 0  # folders and links count as files
+        self._folder, self._max_bytes, self._archive_name, self._get_pending_bytes = (
+            folder,
+            max_bytes,
+            archive_name,
+            get_pending_bytes,
+        )
+        self._max_files = None if max_bytes is None else max(_MIN_FILE_LIMIT, max_bytes // _CLUSTER_BYTES)
+        self._bytes_until_check = 0  # bytes that may be taken before the disk is looked at again
+        self.used_bytes = self.n_files = 0  # folders and links count as files
 
-    def take(self, size: int, files: int = 0) -> None:
+    def reserve(self, n_bytes: int, n_files: int = 0) -> None:
         """Raises FailedError: archive_too_large."""
-        if self._limit is not None and self.taken + size > self._limit:
-            raise self._too_large(f"the {self._limit} bytes that it may take")
-        if self._most_files is not None and self.files + files > self._most_files:
-            raise self._too_large(f"{self._most_files} files: the {self._limit} bytes that it may take hold no more")
-        self._unseen -= size + files * _CLUSTER
-        if self._unseen < 0:
-            self._unseen = self._look(size)
-        self.taken += size
-        self.files += files
+        if self._max_bytes is not None and self.used_bytes + n_bytes > self._max_bytes:
+            raise self._too_large_error(f"the {self._max_bytes} bytes that it may take")
+        if self._max_files is not None and self.n_files + n_files > self._max_files:
+            raise self._too_large_error(
+                f"{self._max_files} files: the {self._max_bytes} bytes that it may take hold no more"
+            )
+        self._bytes_until_check -= n_bytes + n_files * _CLUSTER_BYTES
+        if self._bytes_until_check < 0:
+            self._bytes_until_check = self._check_disk(n_bytes)
+        self.used_bytes += n_bytes
+        self.n_files += n_files
 
-    def _look(self, size: int) -> int:
-        disk, pending = os.statvfs(self._folder), self._pending()
-        free, numbers = disk.f_bavail * disk.f_frsize - pending, disk.f_favail - pending // _CLUSTER
-        if size + _CLUSTER + _RESERVE > free:
-            raise self._too_large(f"the disk has: {self.taken} bytes done, {free} free")
-        if disk.f_files and numbers < _FILES_RESERVE:
-            raise self._too_large(f"the disk can number: {self.files} files done, {numbers} files free")
+    def _check_disk(self, n_bytes: int) -> int:
+        disk, pending = os.statvfs(self._folder), self._get_pending_bytes()
+        free, numbers = disk.f_bavail * disk.f_frsize - pending, disk.f_favail - pending // _CLUSTER_BYTES
+        if n_bytes + _CLUSTER_BYTES + _RESERVED_BYTES > free:
+            raise self._too_large_error(f"the disk has: {self.used_bytes} bytes done, {free} free")
+        if disk.f_files and numbers < _RESERVED_INODES:
+            raise self._too_large_error(f"the disk can number: {self.n_files} files done, {numbers} files free")
         # Where a disk does not count its files (btrfs), f_files is 0.
-        files = numbers - _FILES_RESERVE if disk.f_files else _LOOK_EVERY
-        return min(_LOOK_EVERY, (free - size - _RESERVE) // _SHARE, files * _CLUSTER // _SHARE)
+        files = numbers - _RESERVED_INODES if disk.f_files else _MAX_UNCHECKED_BYTES
+        return min(
+            _MAX_UNCHECKED_BYTES,
+            (free - n_bytes - _RESERVED_BYTES) // _FREE_SPACE_DIVISOR,
+            files * _CLUSTER_BYTES // _FREE_SPACE_DIVISOR,
+        )
 
-    def _too_large(self, words: str) -> FailedError:
-        return FailedError("archive_too_large", f"{self._archive} unpacks to more than {words}")
+    def _too_large_error(self, exceeded_limit: str) -> FailedError:
+        return FailedError("archive_too_large", f"{self._archive_name} unpacks to more than {exceeded_limit}")

@@ -11,120 +11,126 @@ from dataclasses import replace
 from pathlib import Path
 
 from packtrain.errors import TransferError
-from packtrain.plan import Ref
-from packtrain.transfer.api import WHOLE, Entry, ObjectInfo, Span
-from packtrain.transfer.http.request_body import Sent, unwatched
-from packtrain.transfer.urls import joined, path_of, shown
+from packtrain.plan import Location
+from packtrain.transfer.api import FULL_RANGE, ByteRange, ListedObject, ObjectInfo
+from packtrain.transfer.http.request_body import OnBytesSent, ignore_bytes_sent
+from packtrain.transfer.urls import join_url, path_from_file_url, redact_url
 
-_TEMPORARY = ".packtrain-new-"
-_COPY_BLOCK = 1 << 20
-_KINDS = {
+_TEMPORARY_PREFIX = ".packtrain-new-"
+_COPY_BLOCK_BYTES = 1 << 20
+_FAILURE_KIND_BY_ERRNO = {
     errno.ENOENT: ("object_missing", "does not exist"),
     errno.ENOTDIR: ("object_missing", "does not exist"),
     errno.EISDIR: ("object_missing", "is a folder, not a file"),
-    errno.EACCES: ("token_refused", "may not be accessed by this user"),
-    errno.EPERM: ("token_refused", "may not be accessed by this user"),
+    errno.EACCES: ("access_denied", "may not be accessed by this user"),
+    errno.EPERM: ("access_denied", "may not be accessed by this user"),
     errno.ENOSPC: ("disk_full", "has no room left on its disk"),
     errno.EDQUOT: ("disk_full", "has no room left in its quota"),
 }
 
 
 class FileStream:
-    def __init__(self, info: ObjectInfo, span: Span, url: str) -> None:
-        self.info, self.start, self._url = info, span.start, url
-        self._file = open(path_of(url), "rb")  # noqa: SIM115 - closed by `close`
-        self._left: int | None = None if span.stop is None else max(0, span.stop - span.start)
-        self._file.seek(span.start)
+    def __init__(self, info: ObjectInfo, byte_range: ByteRange, url: str) -> None:
+        self.info, self.start, self._url = info, byte_range.start, url
+        self._file = open(path_from_file_url(url), "rb")  # noqa: SIM115 - closed by `close`
+        self._remaining_bytes: int | None = (
+            None if byte_range.stop is None else max(0, byte_range.stop - byte_range.start)
+        )
+        self._file.seek(byte_range.start)
 
     def read(self, size: int, /) -> bytes:
-        wanted = size if self._left is None else min(size, self._left)
-        with _translated(self._url):
+        wanted = size if self._remaining_bytes is None else min(size, self._remaining_bytes)
+        with _map_os_errors(self._url):
             data = self._file.read(wanted)
-        if self._left is not None:
-            self._left -= len(data)
+        if self._remaining_bytes is not None:
+            self._remaining_bytes -= len(data)
         return data
 
     def readinto(self, buffer: memoryview, /) -> int:
-        wanted = buffer if self._left is None else buffer[: self._left]
-        with _translated(self._url):
+        wanted = buffer if self._remaining_bytes is None else buffer[: self._remaining_bytes]
+        with _map_os_errors(self._url):
             count = self._file.readinto(wanted)
-        if self._left is not None:
-            self._left -= count
+        if self._remaining_bytes is not None:
+            self._remaining_bytes -= count
         return count
 
     def close(self) -> None:
         self._file.close()
 
 
-class FileStore:
+class FileBackend:
     """Source and Sink over the file system."""
 
-    def stat(self, ref: Ref) -> ObjectInfo:
-        with _translated(ref.url):
-            return _info(Path(path_of(ref.url)).stat())
+    def stat(self, location: Location) -> ObjectInfo:
+        with _map_os_errors(location.url):
+            return _info_from_stat(Path(path_from_file_url(location.url)).stat())
 
-    def open(self, ref: Ref, span: Span = WHOLE) -> FileStream:
-        with _translated(ref.url):
-            info = _info(Path(path_of(ref.url)).stat())
-            return FileStream(info, span, ref.url)
+    def open(self, location: Location, byte_range: ByteRange = FULL_RANGE) -> FileStream:
+        with _map_os_errors(location.url):
+            info = _info_from_stat(Path(path_from_file_url(location.url)).stat())
+            return FileStream(info, byte_range, location.url)
 
-    def list(self, ref: Ref) -> Iterator[Entry]:
-        root = path_of(ref.url)
+    def list(self, location: Location) -> Iterator[ListedObject]:
+        root = path_from_file_url(location.url)
         for folder, folders, names in os.walk(root):
             folders.sort()
             for name in sorted(names):
-                entry = _entry(ref, root, Path(folder, name))
+                entry = _make_entry(location, root, Path(folder, name))
                 if entry is not None:
                     yield entry
 
-    def put(self, ref: Ref, path: Path, sent: Sent = unwatched) -> None:
-        target = Path(path_of(ref.url))
-        temporary = target.with_name(f"{_TEMPORARY}{os.getpid()}-{os.urandom(4).hex()}")
+    def put(self, location: Location, path: Path, on_bytes_sent: OnBytesSent = ignore_bytes_sent) -> None:
+        target = Path(path_from_file_url(location.url))
+        temporary = target.with_name(f"{_TEMPORARY_PREFIX}{os.getpid()}-{os.urandom(4).hex()}")
         try:
-            with _translated(ref.url):
+            with _map_os_errors(location.url):
                 target.parent.mkdir(parents=True, exist_ok=True)
-                _copy(path, temporary, sent)
+                _copy(path, temporary, on_bytes_sent)
                 temporary.replace(target)
         finally:
             with contextlib.suppress(OSError):
                 temporary.unlink()
 
-    def delete(self, ref: Ref) -> None:
-        with _translated(ref.url), contextlib.suppress(FileNotFoundError):
-            Path(path_of(ref.url)).unlink()
+    def delete(self, location: Location) -> None:
+        with _map_os_errors(location.url), contextlib.suppress(FileNotFoundError):
+            Path(path_from_file_url(location.url)).unlink()
 
 
-def _copy(path: Path, target: Path, sent: Sent) -> None:
+def _copy(path: Path, target: Path, on_bytes_sent: OnBytesSent) -> None:
     with open(path, "rb") as source, open(target, "xb") as sink:
         while True:
-            block = source.read(_COPY_BLOCK)
+            block = source.read(_COPY_BLOCK_BYTES)
             if not block:
                 break
             sink.write(block)
-            sent(len(block))
+            on_bytes_sent(len(block))
         os.fchmod(sink.fileno(), stat.S_IMODE(os.fstat(source.fileno()).st_mode) & 0o777)
         sink.flush()
         os.fsync(sink.fileno())
 
 
-def _info(status: os.stat_result) -> ObjectInfo:
-    if stat.S_ISDIR(status.st_mode):
+def _info_from_stat(stat_result: os.stat_result) -> ObjectInfo:
+    if stat.S_ISDIR(stat_result.st_mode):
         raise IsADirectoryError(errno.EISDIR, "is a folder")
-    return ObjectInfo(size=status.st_size, etag=f"{status.st_mtime_ns:x}-{status.st_size:x}", ranges=True)
+    return ObjectInfo(
+        size=stat_result.st_size, etag=f"{stat_result.st_mtime_ns:x}-{stat_result.st_size:x}", accepts_ranges=True
+    )
 
 
-def _entry(prefix: Ref, root: str, path: Path) -> Entry | None:
+def _make_entry(prefix: Location, root: str, path: Path) -> ListedObject | None:
     """None for what is no regular file, or not finished yet."""
-    if path.name.startswith(_TEMPORARY) or not path.is_file():
+    if path.name.startswith(_TEMPORARY_PREFIX) or not path.is_file():
         return None
     name = path.relative_to(root).as_posix()
-    return Entry(name, path.stat().st_size, replace(prefix, url=joined(prefix.url, name)))
+    return ListedObject(name, path.stat().st_size, replace(prefix, url=join_url(prefix.url, name)))
 
 
 @contextlib.contextmanager
-def _translated(url: str) -> Iterator[None]:
+def _map_os_errors(url: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        kind, words = _KINDS.get(error.errno or 0, ("service_unavailable", f"cannot be used ({error.strerror})"))
-        raise TransferError(kind, f"the file {shown(url)} {words}", shown(url)) from error
+        kind, words = _FAILURE_KIND_BY_ERRNO.get(
+            error.errno or 0, ("service_unavailable", f"cannot be used ({error.strerror})")
+        )
+        raise TransferError(kind, f"the file {redact_url(url)} {words}", redact_url(url)) from error

@@ -10,45 +10,45 @@ from typing import BinaryIO, cast
 from urllib.parse import urlsplit
 
 from packtrain.errors import FailedError, TransferError
-from packtrain.plan import Ref, Secret
-from packtrain.transfer.api import WHOLE, Entry, ObjectInfo, Reveal, Span, Stream
-from packtrain.transfer.http.client import Answer, Request, send
-from packtrain.transfer.http.connect import basic
-from packtrain.transfer.http.request_body import Sent, unwatched
+from packtrain.plan import Location, Secret
+from packtrain.transfer.api import FULL_RANGE, ByteRange, ListedObject, ObjectInfo, ObjectStream, SecretResolver
+from packtrain.transfer.http.client import Request, Response, send_request
+from packtrain.transfer.http.connect import basic_auth_header
+from packtrain.transfer.http.request_body import OnBytesSent, ignore_bytes_sent
 from packtrain.transfer.http.response import (
-    PARTIAL,
+    PARTIAL_CONTENT,
     RANGE_NOT_SATISFIABLE,
-    encoding_of,
-    failure_of,
-    info_of,
-    range_of,
-    size_of,
+    error_from_response,
+    parse_content_encoding,
+    parse_content_range,
+    parse_object_info,
+    parse_object_size,
 )
-from packtrain.transfer.urls import shown
+from packtrain.transfer.urls import redact_url
 
-_HEAD_REFUSED = frozenset({403, 405, 501})
-_CREDENTIAL = re.compile(r"auth|cookie|token|secret|key|passw|signature|credential", re.IGNORECASE)
-_UNSENDABLE = re.compile(r"[^\x20-\x7e\x80-\xff\t]")
+_HEAD_UNSUPPORTED_STATUSES = frozenset({403, 405, 501})
+_CREDENTIAL_HEADER = re.compile(r"auth|cookie|token|secret|key|passw|signature|credential", re.IGNORECASE)
+_INVALID_HEADER_CHARACTER = re.compile(r"[^\x20-\x7e\x80-\xff\t]")
 
 
 class HttpStream:
     """An answer's body as it is."""
 
-    def __init__(self, answer: Answer, info: ObjectInfo, start: int) -> None:
+    def __init__(self, response: Response, info: ObjectInfo, start: int) -> None:
         self.info, self.start = info, start
-        self._answer = answer
+        self._response = response
 
     def read(self, size: int, /) -> bytes:
-        return self._answer.read(size)
+        return self._response.read(size)
 
     def readinto(self, buffer: memoryview, /) -> int:
-        return self._answer.readinto(buffer)
+        return self._response.readinto(buffer)
 
     def close(self) -> None:
-        self._answer.close()
+        self._response.close()
 
 
-class EmptyStream(HttpStream):
+class EmptyHttpStream(HttpStream):
     """The end of an object: whatever body came with the answer is not the object's."""
 
     def read(self, size: int, /) -> bytes:
@@ -58,25 +58,27 @@ class EmptyStream(HttpStream):
         return 0
 
 
-class InflatingStream(HttpStream):
+class GzipStream(HttpStream):
     """A body that the server compressed with gzip although it was asked not to."""
 
-    def __init__(self, answer: Answer, info: ObjectInfo) -> None:
+    def __init__(self, response: Response, info: ObjectInfo) -> None:
         import gzip
 
-        super().__init__(answer, info, 0)
-        self._plain = gzip.GzipFile(fileobj=cast(BinaryIO, answer))
+        super().__init__(response, info, 0)
+        self._gzip_file = gzip.GzipFile(fileobj=cast(BinaryIO, response))
 
     def read(self, size: int, /) -> bytes:
         import zlib
 
-        url = shown(self._answer.url)
+        url = redact_url(self._response.url)
         try:
-            return self._plain.read1(size)
+            return self._gzip_file.read1(size)
         except EOFError as error:
             raise TransferError("truncated", f"{url}: the compressed body ended early", url) from error
         except (OSError, zlib.error) as error:
-            raise TransferError("not_the_data", f"{url}: the compressed body is damaged ({error})", url) from error
+            raise TransferError(
+                "unexpected_content", f"{url}: the compressed body is damaged ({error})", url
+            ) from error
 
     def readinto(self, buffer: memoryview, /) -> int:
         data = self.read(len(buffer))
@@ -84,112 +86,112 @@ class InflatingStream(HttpStream):
         return len(data)
 
 
-class HttpStore:
+class HttpBackend:
     """Source and Sink over HTTP."""
 
-    def __init__(self, reveal: Reveal) -> None:
-        self._reveal = reveal
+    def __init__(self, resolve_secret: SecretResolver) -> None:
+        self._resolve_secret = resolve_secret
 
-    def stat(self, ref: Ref) -> ObjectInfo:
-        request = self._request(ref, "HEAD")
-        answer = send(request)
+    def stat(self, location: Location) -> ObjectInfo:
+        request = self._build_request(location, "HEAD")
+        answer = send_request(request)
         answer.close()
-        if answer.status in _HEAD_REFUSED:
-            return self._stat_by_get(ref)
+        if answer.status in _HEAD_UNSUPPORTED_STATUSES:
+            return self._stat_with_get(location)
         if answer.status != 200:
-            raise failure_of(answer, bool(request.secrets))
-        return info_of(answer)
+            raise error_from_response(answer, bool(request.secret_headers))
+        return parse_object_info(answer)
 
-    def _stat_by_get(self, ref: Ref) -> ObjectInfo:
-        stream = self.open(ref, Span(0, 1))
+    def _stat_with_get(self, location: Location) -> ObjectInfo:
+        stream = self.open(location, ByteRange(0, 1))
         stream.close()
         return stream.info
 
-    def open(self, ref: Ref, span: Span = WHOLE) -> Stream:
-        request = self._request(ref, "GET", range_header(span))
-        answer = send(request)
+    def open(self, location: Location, byte_range: ByteRange = FULL_RANGE) -> ObjectStream:
+        request = self._build_request(location, "GET", range_header(byte_range))
+        answer = send_request(request)
         try:
-            return stream_of(answer, span, bool(request.secrets))
+            return stream_from_response(answer, byte_range, bool(request.secret_headers))
         except BaseException:
             answer.close()
             raise
 
-    def list(self, ref: Ref) -> Iterable[Entry]:
-        words = f"{shown(ref.url)}: an http server does not list what it has; name the files"
-        raise TransferError("unsupported", words, shown(ref.url))
+    def list(self, location: Location) -> Iterable[ListedObject]:
+        words = f"{redact_url(location.url)}: an http server does not list what it has; name the files"
+        raise TransferError("unsupported", words, redact_url(location.url))
 
-    def put(self, ref: Ref, path: Path, sent: Sent = unwatched) -> None:
-        request = replace(self._request(ref, "PUT"), body=path, sent=sent)
-        self._act(request, accepted=(200, 201, 202, 204))
+    def put(self, location: Location, path: Path, on_bytes_sent: OnBytesSent = ignore_bytes_sent) -> None:
+        request = replace(self._build_request(location, "PUT"), body=path, on_bytes_sent=on_bytes_sent)
+        self._send_and_check(request, expected_statuses=(200, 201, 202, 204))
 
-    def delete(self, ref: Ref) -> None:
-        self._act(self._request(ref, "DELETE"), accepted=(200, 202, 204, 404, 410))
+    def delete(self, location: Location) -> None:
+        self._send_and_check(self._build_request(location, "DELETE"), expected_statuses=(200, 202, 204, 404, 410))
 
-    def _act(self, request: Request, accepted: tuple[int, ...]) -> None:
-        answer = send(request)
+    def _send_and_check(self, request: Request, expected_statuses: tuple[int, ...]) -> None:
+        answer = send_request(request)
         try:
-            if answer.status not in accepted:
-                raise failure_of(answer, bool(request.secrets))
+            if answer.status not in expected_statuses:
+                raise error_from_response(answer, bool(request.secret_headers))
         finally:
             answer.close()
 
-    def _request(self, ref: Ref, method: str, extra: dict[str, str] | None = None) -> Request:
-        public, secrets = credentials_apart(ref, self._reveal)
-        return Request(ref.url, method, {**public, **(extra or {})}, secrets)
+    def _build_request(self, location: Location, method: str, extra_headers: dict[str, str] | None = None) -> Request:
+        public, secrets = split_secret_headers(location, self._resolve_secret)
+        return Request(location.url, method, {**public, **(extra_headers or {})}, secrets)
 
 
-def credentials_apart(ref: Ref, reveal: Reveal) -> tuple[dict[str, str], dict[str, str]]:
+def split_secret_headers(location: Location, resolve_secret: SecretResolver) -> tuple[dict[str, str], dict[str, str]]:
     """The headers of a ref: those for anyone, and those for its own host only."""
     public: dict[str, str] = {}
     secrets: dict[str, str] = {}
-    for header in ref.headers:
-        secret = isinstance(header.value, Secret) or _CREDENTIAL.search(header.name)
-        (secrets if secret else public)[header.name] = _sendable(header.name, reveal(header.value))
-    if ref.token is not None:
-        secrets["Authorization"] = "Bearer " + _sendable("Authorization", reveal(ref.token))
-    elif urlsplit(ref.url).username and "Authorization" not in secrets:
-        secrets["Authorization"] = basic(urlsplit(ref.url))
+    for header in location.headers:
+        secret = isinstance(header.value, Secret) or _CREDENTIAL_HEADER.search(header.name)
+        (secrets if secret else public)[header.name] = _validate_header_value(header.name, resolve_secret(header.value))
+    if location.token is not None:
+        secrets["Authorization"] = "Bearer " + _validate_header_value("Authorization", resolve_secret(location.token))
+    elif urlsplit(location.url).username and "Authorization" not in secrets:
+        secrets["Authorization"] = basic_auth_header(urlsplit(location.url))
     return public, secrets
 
 
-def _sendable(name: str, value: str) -> str:
+def _validate_header_value(name: str, value: str) -> str:
     """Checked here, so that no error quotes the value."""
-    if _UNSENDABLE.search(value.strip()):
-        raise FailedError("token_refused", f"the value of the header {name} has characters that cannot be sent")
+    if _INVALID_HEADER_CHARACTER.search(value.strip()):
+        raise FailedError("access_denied", f"the value of the header {name} has characters that cannot be sent")
     return value.strip()
 
 
-def range_header(span: Span) -> dict[str, str]:
-    if span == WHOLE:
+def range_header(byte_range: ByteRange) -> dict[str, str]:
+    if byte_range == FULL_RANGE:
         return {}
-    return {"Range": f"bytes={span.start}-{'' if span.stop is None else span.stop - 1}"}
+    return {"Range": f"bytes={byte_range.start}-{'' if byte_range.stop is None else byte_range.stop - 1}"}
 
 
-def stream_of(answer: Answer, span: Span, secrets: bool) -> Stream:
-    if answer.status == RANGE_NOT_SATISFIABLE:
-        return _nothing_left(answer, span, secrets)
-    if answer.status not in (200, PARTIAL):
-        raise failure_of(answer, secrets)
-    encoding = encoding_of(answer)
+def stream_from_response(response: Response, byte_range: ByteRange, has_credentials: bool) -> ObjectStream:
+    if response.status == RANGE_NOT_SATISFIABLE:
+        return _make_empty_stream(response, byte_range, has_credentials)
+    if response.status not in (200, PARTIAL_CONTENT):
+        raise error_from_response(response, has_credentials)
+    encoding = parse_content_encoding(response)
     if encoding is not None:
-        return _decoded(answer, encoding)
-    start = range_of(answer)[0] if answer.status == PARTIAL else 0
-    if start not in (0, span.start):
-        words = f"{shown(answer.url)} was asked for bytes from {span.start}, but sent others"
-        raise TransferError("service_unavailable", words, shown(answer.url))
-    return HttpStream(answer, info_of(answer), start or 0)
+        return _make_gzip_stream(response, encoding)
+    start = parse_content_range(response)[0] if response.status == PARTIAL_CONTENT else 0
+    if start not in (0, byte_range.start):
+        words = f"{redact_url(response.url)} was asked for bytes from {byte_range.start}, but sent others"
+        raise TransferError("service_unavailable", words, redact_url(response.url))
+    return HttpStream(response, parse_object_info(response), start or 0)
 
 
-def _nothing_left(answer: Answer, span: Span, secrets: bool) -> Stream:
+def _make_empty_stream(response: Response, byte_range: ByteRange, has_credentials: bool) -> ObjectStream:
     """416 for a span that begins at the end or beyond it is no error: there are no more bytes."""
-    size = size_of(answer)
-    if size is None or span.start < size:
-        raise failure_of(answer, secrets)
-    return EmptyStream(answer, info_of(answer), span.start)
+    size = parse_object_size(response)
+    if size is None or byte_range.start < size:
+        raise error_from_response(response, has_credentials)
+    return EmptyHttpStream(response, parse_object_info(response), byte_range.start)
 
 
-def _decoded(answer: Answer, encoding: str) -> Stream:
-    if encoding not in ("gzip", "x-gzip") or answer.status == PARTIAL:
-        words = f"{shown(answer.url)} sends its data encoded as {encoding!r}, which was not asked for"
-        raise TransferError("not_the_data", words, shown(answer.url))
-    return InflatingStream(answer, info_of(answer))
+def _make_gzip_stream(response: Response, encoding: str) -> ObjectStream:
+    if encoding not in ("gzip", "x-gzip") or response.status == PARTIAL_CONTENT:
+        words = f"{redact_url(response.url)} sends its data encoded as {encoding!r}, which was not asked for"
+        raise TransferError("unexpected_content", words, redact_url(response.url))
+    return GzipStream(response, parse_object_info(response))

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from packtrain.transfer.engine.resume_log import Known
+from packtrain.transfer.engine.resume_log import ObjectIdentity
 
 
-class Mover(Protocol):
+class DirectWriter(Protocol):
     """Takes blocks piece by piece."""
 
-    def move(self, index: int, got: int, piece: memoryview) -> None:
+    def write_chunk(self, index: int, offset: int, chunk: memoryview) -> None:
         """The bytes of a block behind those got before."""
         ...
 
-    def moved(self, index: int) -> None:
+    def finish_block(self, index: int) -> None:
         """All of it; instead of `put`."""
         ...
 
@@ -23,18 +23,18 @@ class Mover(Protocol):
         ...
 
 
-class Shelf(Protocol):
-    def begin(self, known: Known) -> None: ...
+class BlockSink(Protocol):
+    def begin(self, identity: ObjectIdentity) -> None: ...
 
     def begin_unsized(self) -> None: ...
 
-    def put(self, index: int, block: memoryview) -> memoryview:
+    def write_block(self, index: int, block: memoryview) -> memoryview:
         """Take a block; gives a buffer to receive the next one into."""
         ...
 
     def append(self, position: int, data: memoryview) -> None: ...
 
     @property
-    def mover(self) -> Mover | None:
+    def direct_writer(self) -> DirectWriter | None:
         """For blocks that nobody needs to see."""
         ...

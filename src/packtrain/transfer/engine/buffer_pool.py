@@ -11,24 +11,24 @@ import mmap
 import sys
 import threading
 
-_OURS = 2  # references to a buffer that nobody looks into: the list's, and the question's own
+_IDLE_REFCOUNT = 2  # references to a buffer that nobody looks into: the list's, and the question's own
 
 
-def page_aligned(size: int) -> memoryview:
+def allocate_page_aligned(size: int) -> memoryview:
     return memoryview(mmap.mmap(-1, max(1, size)))[:size]
 
 
-class Buffers:
+class BufferPool:
     """Lends buffers of one size; one is free again when no memoryview of it is left. New memory costs page faults."""
 
     def __init__(self, size: int) -> None:
         self._size, self._lock = size, threading.Lock()
-        self._all: list[mmap.mmap] = []
+        self._buffers: list[mmap.mmap] = []
 
-    def take(self) -> memoryview:
+    def acquire(self) -> memoryview:
         with self._lock:
-            for index in range(len(self._all)):
-                if sys.getrefcount(self._all[index]) == _OURS:
-                    return memoryview(self._all[index])
-            self._all.append(mmap.mmap(-1, self._size))
-            return memoryview(self._all[-1])
+            for index in range(len(self._buffers)):
+                if sys.getrefcount(self._buffers[index]) == _IDLE_REFCOUNT:
+                    return memoryview(self._buffers[index])
+            self._buffers.append(mmap.mmap(-1, self._size))
+            return memoryview(self._buffers[-1])

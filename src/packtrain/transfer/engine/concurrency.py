@@ -11,116 +11,134 @@ pay although they would; so it is tried again soon, and then less and less often
 
 from __future__ import annotations
 
-FIRST = 8
-FIRST_FAR = 24
-MOST = 64
-_LOOK_S = 0.1
-FAR_S = 0.02  # a round trip
-_QUICK_RATE = 100e6  # bytes a second, of each connection
-_VERY_QUICK_RATE = 500e6  # however busy the processor is
-_BUSY = 0.6  # of one processor
-_SETTLE_S = 0.2
-_SETTLE_TRIPS = 6  # there and back, until a new connection is as quick as it gets
-_WINDOW_S = 0.2
-_LEAST_BYTES = 4 << 20  # fewer tell nothing about a rate
-_FIRST_HOLD_S = 1.0
-_LONGEST_HOLD_S = 16.0
-_PAYS = 1.1
-_RISES = 1.15
-_THIN_RATE = 100e3  # bytes a second, of each connection: where they bring less, more would take from other people's
-_TRICKLE_RATE = 100e3  # bytes a second, of all connections together
-_TRICKLE_S = 30.0
+INITIAL_CONNECTIONS = 8
+INITIAL_HIGH_LATENCY_CONNECTIONS = 24
+MAX_CONNECTIONS = 64
+_MIN_PROBE_S = 0.1
+HIGH_LATENCY_S = 0.02  # a round trip
+_FAST_BYTES_PER_S = 100e6  # bytes a second, of each connection
+_VERY_FAST_BYTES_PER_S = 500e6  # however busy the processor is
+_CPU_BOUND_FRACTION = 0.6  # of one processor
+_MIN_SETTLE_S = 0.2
+_SETTLE_ROUND_TRIPS = 6  # there and back, until a new connection is as quick as it gets
+_MIN_WINDOW_S = 0.2
+_MIN_WINDOW_BYTES = 4 << 20  # fewer tell nothing about a rate
+_INITIAL_COOLDOWN_S = 1.0
+_MAX_COOLDOWN_S = 16.0
+_MIN_SPEEDUP = 1.1
+_RISING_FACTOR = 1.15
+_MIN_CONNECTION_BYTES_PER_S = (
+    100e3  # bytes a second, of each connection: where they bring less, more would take from other people's
+)
+_STARVATION_BYTES_PER_S = 100e3  # bytes a second, of all connections together
+_STARVATION_WINDOW_S = 30.0
 
 
-class _Span:
+class _RateWindow:
     """What came between two moments."""
 
-    def __init__(self, begins: float) -> None:
-        self.begins, self._bytes, self._busy = begins, -1, 0.0
+    def __init__(self, starts_at: float) -> None:
+        self.starts_at, self._initial_bytes, self._initial_cpu_s = starts_at, -1, 0.0
 
-    def seen(self, total: int, busy_s: float, now: float) -> tuple[float, int, float]:
+    def measure(self, total_bytes: int, cpu_s: float, now: float) -> tuple[float, int, float]:
         """Seconds, bytes and the processor's share so far."""
-        if self._bytes < 0:
-            self.begins, self._bytes, self._busy = now, total, busy_s
-        seconds = now - self.begins
-        return seconds, total - self._bytes, (busy_s - self._busy) / seconds if seconds else 0.0
+        if self._initial_bytes < 0:
+            self.starts_at, self._initial_bytes, self._initial_cpu_s = now, total_bytes, cpu_s
+        seconds = now - self.starts_at
+        return seconds, total_bytes - self._initial_bytes, (cpu_s - self._initial_cpu_s) / seconds if seconds else 0.0
 
 
-class Pace:
-    def __init__(self, useful: int, most: int, now: float) -> None:
+class ConcurrencyController:
+    def __init__(self, max_initial: int, max_connections: int, now: float) -> None:
         """`useful`: more are not needed to begin with."""
-        self.connections, self._useful, self._most = 1, useful, most
-        self._round_trip_s = self._last = 0.0  # the latter: goodput of the window before
-        self._quick: _Span | None = _Span(now)
-        self._window = _Span(now)
-        self._best = 0.0  # of the one connection
-        self._before: tuple[int, float] | None = None  # connections and goodput before the last change
-        self._hold_s, self._hold_until = _FIRST_HOLD_S, now
+        self.connections, self._max_initial, self._max_connections = 1, max_initial, max_connections
+        self._round_trip_s = self._previous_bytes_per_s = 0.0  # the latter: goodput of the window before
+        self._probe_window: _RateWindow | None = _RateWindow(now)
+        self._window = _RateWindow(now)
+        self._best_single_bytes_per_s = 0.0  # of the one connection
+        self._before_change: tuple[int, float] | None = None  # connections and goodput before the last change
+        self._cooldown_s, self._cooldown_ends_at = _INITIAL_COOLDOWN_S, now
 
-    def told(self, total: int, busy_s: float, now: float, flowing: int, round_trip_s: float = 0.0) -> int:
+    def update(self, total_bytes: int, cpu_s: float, now: float, n_active: int, round_trip_s: float = 0.0) -> int:
         """The number of connections to have from now on; `flowing` are at work, `busy_s` is processor time."""
         self._round_trip_s = round_trip_s
-        if self._quick is not None:
-            self._look(self._quick, total, busy_s, now)
-        elif now >= self._window.begins:
-            seconds, count, busy = self._window.seen(total, busy_s, now)
-            if seconds >= _WINDOW_S and count >= _LEAST_BYTES:
-                self._judge(count / seconds, busy, now, flowing)
+        if self._probe_window is not None:
+            self._evaluate_probe(self._probe_window, total_bytes, cpu_s, now)
+        elif now >= self._window.starts_at:
+            seconds, count, busy = self._window.measure(total_bytes, cpu_s, now)
+            if seconds >= _MIN_WINDOW_S and count >= _MIN_WINDOW_BYTES:
+                self._evaluate_window(count / seconds, busy, now, n_active)
         return self.connections
 
-    def _look(self, span: _Span, total: int, busy_s: float, now: float) -> None:
+    def _evaluate_probe(self, window: _RateWindow, total_bytes: int, cpu_s: float, now: float) -> None:
         """Is the one connection enough, still?"""
-        seconds, count, busy = span.seen(total, busy_s, now)
-        far = self._round_trip_s >= FAR_S
-        if seconds < _LOOK_S and not far:
+        seconds, count, busy = window.measure(total_bytes, cpu_s, now)
+        far = self._round_trip_s >= HIGH_LATENCY_S
+        if seconds < _MIN_PROBE_S and not far:
             return
         rate = count / seconds if seconds else 0.0
-        self._best = max(self._best, rate)
-        if rate >= _VERY_QUICK_RATE or (rate >= _QUICK_RATE and busy >= _BUSY):
-            self._quick = _Span(now)
+        self._best_single_bytes_per_s = max(self._best_single_bytes_per_s, rate)
+        if rate >= _VERY_FAST_BYTES_PER_S or (rate >= _FAST_BYTES_PER_S and busy >= _CPU_BOUND_FRACTION):
+            self._probe_window = _RateWindow(now)
         else:
-            self._quick, self.connections = None, min(FIRST_FAR if far else FIRST, self._useful)
-            self._before = (1, self._best) if self._best >= _QUICK_RATE else None
-            self._settle(now)
+            self._probe_window, self.connections = (
+                None,
+                min(INITIAL_HIGH_LATENCY_CONNECTIONS if far else INITIAL_CONNECTIONS, self._max_initial),
+            )
+            self._before_change = (
+                (1, self._best_single_bytes_per_s) if self._best_single_bytes_per_s >= _FAST_BYTES_PER_S else None
+            )
+            self._start_window_after_settling(now)
 
-    def _settle(self, now: float) -> None:
-        self._window = _Span(now + max(_SETTLE_S, _SETTLE_TRIPS * self._round_trip_s))
+    def _start_window_after_settling(self, now: float) -> None:
+        self._window = _RateWindow(now + max(_MIN_SETTLE_S, _SETTLE_ROUND_TRIPS * self._round_trip_s))
 
-    def _judge(self, rate: float, busy: float, now: float, flowing: int) -> None:
-        rises, self._last, self._window = rate > _RISES * self._last, rate, _Span(now)
+    def _evaluate_window(self, bytes_per_s: float, cpu_fraction: float, now: float, n_active: int) -> None:
+        rises, self._previous_bytes_per_s, self._window = (
+            bytes_per_s > _RISING_FACTOR * self._previous_bytes_per_s,
+            bytes_per_s,
+            _RateWindow(now),
+        )
         if not rises:  # else it is not known yet what these connections bring
             connections = self.connections
-            self._decide(rate, busy, now, flowing)
+            self._adjust_connections(bytes_per_s, cpu_fraction, now, n_active)
             if self.connections != connections:
-                self._last = 0.0
-                self._settle(now)
+                self._previous_bytes_per_s = 0.0
+                self._start_window_after_settling(now)
 
-    def _decide(self, rate: float, busy: float, now: float, flowing: int) -> None:
-        before, self._before = self._before, None
-        if before is not None and rate < _PAYS * before[1]:
-            self.connections, self._hold_until = before[0], now + self._hold_s
-            self._hold_s = min(2 * self._hold_s, _LONGEST_HOLD_S)
-        elif now >= self._hold_until and flowing >= self.connections < self._most and self._may_grow(rate, busy):
-            self._before = (self.connections, rate)
-            self.connections = min(2 * self.connections, self._most)
-        elif self._is_thin(rate) and self.connections > FIRST:
-            self.connections = max(FIRST, self.connections // 2)
+    def _adjust_connections(self, bytes_per_s: float, cpu_fraction: float, now: float, n_active: int) -> None:
+        before, self._before_change = self._before_change, None
+        if before is not None and bytes_per_s < _MIN_SPEEDUP * before[1]:
+            self.connections, self._cooldown_ends_at = before[0], now + self._cooldown_s
+            self._cooldown_s = min(2 * self._cooldown_s, _MAX_COOLDOWN_S)
+        elif (
+            now >= self._cooldown_ends_at
+            and n_active >= self.connections < self._max_connections
+            and self._can_grow(bytes_per_s, cpu_fraction)
+        ):
+            self._before_change = (self.connections, bytes_per_s)
+            self.connections = min(2 * self.connections, self._max_connections)
+        elif self._is_below_min_rate(bytes_per_s) and self.connections > INITIAL_CONNECTIONS:
+            self.connections = max(INITIAL_CONNECTIONS, self.connections // 2)
 
-    def _may_grow(self, rate: float, busy: float) -> bool:
-        return busy < _BUSY and not self._is_thin(rate)
+    def _can_grow(self, bytes_per_s: float, cpu_fraction: float) -> bool:
+        return cpu_fraction < _CPU_BOUND_FRACTION and not self._is_below_min_rate(bytes_per_s)
 
-    def _is_thin(self, rate: float) -> bool:
-        return rate < _THIN_RATE * self.connections
+    def _is_below_min_rate(self, bytes_per_s: float) -> bool:
+        return bytes_per_s < _MIN_CONNECTION_BYTES_PER_S * self.connections
 
 
-class Trickle:
+class StarvationDetector:
     """Whether so little has come for so long that even servers of last resort are asked, from then on."""
 
     def __init__(self, now: float) -> None:
-        self.seen, self._span = False, _Span(now)
+        self.is_starved, self._window = False, _RateWindow(now)
 
-    def told(self, total: int, now: float) -> bool:
-        seconds, count, _ = self._span.seen(total, 0.0, now)
-        if seconds >= _TRICKLE_S:
-            self.seen, self._span = self.seen or count < _TRICKLE_RATE * seconds, _Span(now)
-        return self.seen
+    def update(self, total_bytes: int, now: float) -> bool:
+        seconds, count, _ = self._window.measure(total_bytes, 0.0, now)
+        if seconds >= _STARVATION_WINDOW_S:
+            self.is_starved, self._window = (
+                self.is_starved or count < _STARVATION_BYTES_PER_S * seconds,
+                _RateWindow(now),
+            )
+        return self.is_starved

@@ -15,400 +15,435 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Optional
 
 from packtrain.errors import TransferError
-from packtrain.plan import Item
-from packtrain.transfer.api import ObjectInfo, Reveal
-from packtrain.transfer.engine.block_sink import Shelf
-from packtrain.transfer.engine.concurrency import FAR_S, MOST, Pace, Trickle
-from packtrain.transfer.engine.resolver import Leads
-from packtrain.transfer.engine.resume_log import BLOCK, Known
-from packtrain.transfer.engine.scheduler import MOST_BLOCKS, Schedule, Span
-from packtrain.transfer.engine.source_stats import Sources, Standing
-from packtrain.transfer.http.tls_process import RELAY
-from packtrain.transfer.progress import Observe
-from packtrain.transfer.retry import verdict_of
+from packtrain.plan import RemoteFile
+from packtrain.transfer.api import ObjectInfo, SecretResolver
+from packtrain.transfer.engine.block_sink import BlockSink
+from packtrain.transfer.engine.concurrency import (
+    HIGH_LATENCY_S,
+    MAX_CONNECTIONS,
+    ConcurrencyController,
+    StarvationDetector,
+)
+from packtrain.transfer.engine.resolver import SourceResolver
+from packtrain.transfer.engine.resume_log import DEFAULT_BLOCK_BYTES, ObjectIdentity
+from packtrain.transfer.engine.scheduler import MAX_SPAN_BLOCKS, BlockScheduler, BlockSpan
+from packtrain.transfer.engine.source_stats import SourceSelector, SourceStats
+from packtrain.transfer.http.tls_process import TLS_PROCESS
+from packtrain.transfer.progress import SnapshotCallback
+from packtrain.transfer.retry import combine_errors
 
 if TYPE_CHECKING:
-    from packtrain.transfer.block_checksums import Checksums
+    from packtrain.transfer.block_checksums import BlockChecksums
 
-Stop = Callable[[], None]
-Progress = Callable[[int, Optional[int]], None]
+CancelCheck = Callable[[], None]
+ProgressCallback = Callable[[int, Optional[int]], None]
 
-LOOK_EVERY_S = 0.05
-_IDLE_LOOK_S = 0.4  # of a worker that finds nothing to do: a hundred agents have hundreds of them
-_NEXT_PLACE_AFTER_S = 0.5  # of silence before the first answer
-_MOST_BUFFERED = 96 << 20
-_BLOCKS_A_WORKER = 2
-_STRANGE_ANSWERS = 3
-_ALIKE = 3  # answers that stop after the same number of bytes
+POLL_INTERVAL_S = 0.05
+_MAX_IDLE_POLL_INTERVAL_S = 0.4  # of a worker that finds nothing to do: a hundred agents have hundreds of them
+_NEXT_REPLICA_AFTER_S = 0.5  # of silence before the first answer
+_MAX_BUFFERED_BYTES = 96 << 20
+_BLOCKS_PER_WORKER = 2
+_MAX_UNEXPECTED_RESPONSES = 3
+_MIN_IDENTICAL_PAUSES = 3  # answers that stop after the same number of bytes
 
 
 @dataclass(frozen=True)
-class Wish:
+class FetchRequest:
     """What is wanted, and by whom it may be ended."""
 
-    item: Item
-    reveal: Reveal
-    patience_s: float
-    stop: Stop
-    progress: Progress
-    checksums: Checksums | None = None
-    observe: Observe | None = None
+    remote_file: RemoteFile
+    resolve_secret: SecretResolver
+    retry_timeout_s: float
+    check_cancelled: CancelCheck
+    on_progress: ProgressCallback
+    checksums: BlockChecksums | None = None
+    on_snapshot: SnapshotCallback | None = None
 
     @property
-    def block(self) -> int:
-        return self.checksums.block if self.checksums else BLOCK
+    def block_bytes(self) -> int:
+        return self.checksums.block_bytes if self.checksums else DEFAULT_BLOCK_BYTES
 
     @property
-    def proven(self) -> bool:
+    def has_trusted_digest(self) -> bool:
         """Whether wrong bytes would be noticed, wherever they come from."""
-        return self.item.digest is not None or self.checksums is not None
+        return self.remote_file.digest is not None or self.checksums is not None
 
 
-class BeginAnewError(Exception):
+class ObjectChangedError(Exception):
     """The sources that are left have another object than the one begun."""
 
 
 @dataclass
-class Counts:
+class TransferStats:
     retries: int = 0
     stalls: int = 0
-    wasted: int = 0
-    bytes: int = 0  # done, with those of earlier processes
+    wasted_bytes: int = 0
+    done_bytes: int = 0  # done, with those of earlier processes
 
 
 @dataclass(eq=False)
-class Attempt:
+class RangeRequest:
     """One answer of one place. `span` is None while it is not known how large the object is."""
 
-    standing: Standing
-    span: Span | None
-    began: float
-    leniency: float = 1.0  # with the place, when it began
-    came: int = 0  # bytes
-    paused: int = 0  # the bytes after which it fell silent last, for a moment or for good
-    failed: bool = False
+    source_stats: SourceStats
+    span: BlockSpan | None
+    started_at: float
+    timeout_factor: float = 1.0  # with the place, when it began
+    received_bytes: int = 0  # bytes
+    paused_after_bytes: int = 0  # the bytes after which it fell silent last, for a moment or for good
+    has_failed: bool = False
 
 
-class Engine:
-    def __init__(self, wish: Wish, shelf: Shelf, sources: Sources, counts: Counts) -> None:
-        self.wish, self.shelf, self.sources, self.counts = wish, shelf, sources, counts
-        self.changed = threading.Condition()
-        self.known: Known | None = None
-        self.schedule: Schedule | None = None
-        self.last: Standing | None = None  # gave the last block
-        self.draining = False  # an object without a size is read by one connection
-        self.workers = 0
+class FetchCoordinator:
+    def __init__(
+        self, request: FetchRequest, block_sink: BlockSink, sources: SourceSelector, stats: TransferStats
+    ) -> None:
+        self.request, self.block_sink, self.sources, self.stats = request, block_sink, sources, stats
+        self.condition = threading.Condition()
+        self.identity: ObjectIdentity | None = None
+        self.scheduler: BlockScheduler | None = None
+        self.last_source: SourceStats | None = None  # gave the last block
+        self.is_reading_unsized = False  # an object without a size is read by one connection
+        self.n_workers = 0
         self._writers: set[object] = set()  # changed without the lock: to add and to discard is one step each
-        self._live: set[Attempt] = set()
-        self.horizon: int | None = None  # blocks that may be under way before the first is used up
-        self.most_blocks = MOST_BLOCKS  # of a span, if they have the wish's size
-        self.far_block = wish.block  # their size, if the first server to answer is far away
-        self.most = min(MOST, max(1, _MOST_BUFFERED // wish.block))
-        self._leads = Leads(wish.item.sources, wish.reveal, self)
-        self._openings: list[Attempt] = []
+        self._active_requests: set[RangeRequest] = set()
+        self.window_blocks: int | None = None  # blocks that may be under way before the first is used up
+        self.max_span_blocks = MAX_SPAN_BLOCKS  # of a span, if they have the wish's size
+        self.high_latency_block_bytes = request.block_bytes  # their size, if the first server to answer is far away
+        self.max_connections = min(MAX_CONNECTIONS, max(1, _MAX_BUFFERED_BYTES // request.block_bytes))
+        self._resolver = SourceResolver(request.remote_file.locations, request.resolve_secret, self)
+        self._initial_requests: list[RangeRequest] = []
         self.round_trip_s = 0.0  # to the place that answered last; 0: not known
-        self._began = self._since = time.monotonic()
-        self._pace: Pace | None = None
-        self._trickle = Trickle(self._began)
-        self._ended: BaseException | None = None
-        self._closed = self._complete = False
+        self._started_at = self._last_progress_at = time.monotonic()
+        self._concurrency: ConcurrencyController | None = None
+        self._starvation_detector = StarvationDetector(self._started_at)
+        self._failure: BaseException | None = None
+        self._is_closed = self._is_complete = False
 
-    def go_on(self, known: Known, done: Collection[int]) -> None:
+    def resume(self, identity: ObjectIdentity, done: Collection[int]) -> None:
         """With what an earlier process left."""
-        self._schedule(known, done)
+        self._create_scheduler(identity, done)
 
     # For the workers; each takes the lock by itself.
 
-    def next_attempt(self) -> Attempt | None:
+    def next_range_request(self) -> RangeRequest | None:
         """Work, waited for; None: leave."""
-        pause = LOOK_EVERY_S
-        with self.changed:
-            while not self._superfluous():
-                attempt = self._attempt(time.monotonic())
+        pause = POLL_INTERVAL_S
+        with self.condition:
+            while not self._has_surplus_workers():
+                attempt = self._make_range_request(time.monotonic())
                 if attempt is not None:
                     return attempt
-                self.changed.wait(pause)
-                pause = min(2 * pause, _IDLE_LOOK_S)
-            self.workers -= 1
-            self.changed.notify_all()
+                self.condition.wait(pause)
+                pause = min(2 * pause, _MAX_IDLE_POLL_INTERVAL_S)
+            self.n_workers -= 1
+            self.condition.notify_all()
             return None
 
-    def another_place(self, span: Span) -> Attempt | None:
+    def retry_span(self, span: BlockSpan) -> RangeRequest | None:
         """For a span whose connection failed; None when nobody wants it any more."""
-        with self.changed:
-            while self.schedule is not None and not self._closed:
-                self.schedule.skip(span)
+        with self.condition:
+            while self.scheduler is not None and not self._is_closed:
+                self.scheduler.skip_done(span)
                 now = time.monotonic()
-                standing = None if self.schedule.lost(span) else self.sources.choose(now)
-                if self.schedule.lost(span):
+                standing = None if self.scheduler.is_obsolete(span) else self.sources.choose(now)
+                if self.scheduler.is_obsolete(span):
                     break
                 if standing is not None:
-                    span.place, span.since, span.moved = standing, now, now
-                    return self._started(Attempt(standing, span, now))
-                self.changed.wait(LOOK_EVERY_S)
+                    span.source, span.block_started_at, span.last_byte_at = standing, now, now
+                    return self._register_request(RangeRequest(standing, span, now))
+                self.condition.wait(POLL_INTERVAL_S)
             return None
 
-    def ended(self, attempt: Attempt) -> None:
-        with self.changed:
-            attempt.standing.connections -= 1
-            self._live.discard(attempt)
-            if attempt in self._openings:
-                self._openings.remove(attempt)
-            attempt.standing.gave |= attempt.came > 0
-            if not attempt.failed:
-                attempt.standing.reach.gave(attempt.came)
-            self.changed.notify_all()
+    def end_request(self, range_request: RangeRequest) -> None:
+        with self.condition:
+            range_request.source_stats.connections -= 1
+            self._active_requests.discard(range_request)
+            if range_request in self._initial_requests:
+                self._initial_requests.remove(range_request)
+            range_request.source_stats.has_sent_bytes |= range_request.received_bytes > 0
+            if not range_request.has_failed:
+                range_request.source_stats.response_limit.record_complete(range_request.received_bytes)
+            self.condition.notify_all()
 
-    def finished(self, span: Span) -> None:
-        with self.changed:
-            assert self.schedule is not None
-            self.counts.wasted += span.got
-            self.schedule.give_back(span)
-            self.changed.notify_all()
+    def release_span(self, span: BlockSpan) -> None:
+        with self.condition:
+            assert self.scheduler is not None
+            self.stats.wasted_bytes += span.received_bytes
+            self.scheduler.release(span)
+            self.condition.notify_all()
 
-    def failed(self, attempt: Attempt, error: TransferError) -> None:
+    def record_failure(self, range_request: RangeRequest, error: TransferError) -> None:
         """Before `ended` of the same attempt."""
-        with self.changed:
-            now, standing, attempt.failed = time.monotonic(), attempt.standing, True
-            self.counts.retries += 1
-            alone = self.sources.alone(standing, now)
-            standing.failed(error, attempt.began, now, alone, self._since + self.wish.patience_s)
-            standing.whole = attempt.span is None and error.kind == "not_the_data"
-            self._judge(now, still=1)
+        with self.condition:
+            now, standing, range_request.has_failed = time.monotonic(), range_request.source_stats, True
+            self.stats.retries += 1
+            alone = self.sources.is_only_usable(standing, now)
+            standing.record_failure(
+                error, range_request.started_at, now, alone, self._last_progress_at + self.request.retry_timeout_s
+            )
+            standing.needs_full_request = range_request.span is None and error.kind == "unexpected_content"
+            self._check_exhausted(now, n_ending=1)
 
-    def stalled(self, attempt: Attempt) -> None:
-        with self.changed:
-            self.counts.stalls += 1
-            now, standing = time.monotonic(), attempt.standing
-            standing.silent(now, self.sources.alone(standing, now), attempt.leniency, attempt.came)
+    def record_stall(self, range_request: RangeRequest) -> None:
+        with self.condition:
+            self.stats.stalls += 1
+            now, standing = time.monotonic(), range_request.source_stats
+            standing.record_stall(
+                now,
+                self.sources.is_only_usable(standing, now),
+                range_request.timeout_factor,
+                range_request.received_bytes,
+            )
 
-    def paused(self, attempt: Attempt) -> None:
+    def record_pause(self, range_request: RangeRequest) -> None:
         """It is silent for a moment. Less than a block is no limit to keep to; and the first packets are alike."""
-        with self.changed:
-            attempt.paused = attempt.came
-            stopped = [live for live in self._live if live.paused == live.came == attempt.came]
-            alike = sum(live.standing is attempt.standing for live in stopped)
-            if alike >= _ALIKE and attempt.came >= self.wish.block:
-                attempt.standing.reach.stops(attempt.came)
+        with self.condition:
+            range_request.paused_after_bytes = range_request.received_bytes
+            stopped = [
+                live
+                for live in self._active_requests
+                if live.paused_after_bytes == live.received_bytes == range_request.received_bytes
+            ]
+            alike = sum(live.source_stats is range_request.source_stats for live in stopped)
+            if alike >= _MIN_IDENTICAL_PAUSES and range_request.received_bytes >= self.request.block_bytes:
+                range_request.source_stats.response_limit.record_cutoff(range_request.received_bytes)
 
-    def is_slow(self, attempt: Attempt, now: float) -> bool:
+    def is_slow(self, range_request: RangeRequest, now: float) -> bool:
         """Looked at all the time, so without the lock."""
-        span, schedule = attempt.span, self.schedule
+        span, schedule = range_request.span, self.scheduler
         if span is None or schedule is None:
             return False
-        return schedule.slow(span, now, self.sources.alone(attempt.standing, now))
+        return schedule.is_slow(span, now, self.sources.is_only_usable(range_request.source_stats, now))
 
-    def differs(self, attempt: Attempt) -> None:
-        with self.changed:
-            attempt.standing.differs = True
-            self._judge(time.monotonic(), still=1)
+    def record_different_object(self, range_request: RangeRequest) -> None:
+        with self.condition:
+            range_request.source_stats.has_different_object = True
+            self._check_exhausted(time.monotonic(), n_ending=1)
 
-    def has_given(self, attempt: Attempt) -> bool:
+    def has_served_object(self, range_request: RangeRequest) -> bool:
         """Whether the place has had our object not long ago: then one strange answer is an accident."""
-        return attempt.standing.bytes > 0 and attempt.standing.failures < _STRANGE_ANSWERS
+        return (
+            range_request.source_stats.received_bytes > 0
+            and range_request.source_stats.n_failures < _MAX_UNEXPECTED_RESPONSES
+        )
 
-    def begin(self, attempt: Attempt, info: ObjectInfo, asked: int | None) -> bool:
+    def begin(self, range_request: RangeRequest, info: ObjectInfo, requested_bytes: int | None) -> bool:
         """With the first answer that is right, to `asked` bytes: False if another was first."""
-        with self.changed:
-            if self.schedule is not None or self.draining or self._closed:
+        with self.condition:
+            if self.scheduler is not None or self.is_reading_unsized or self._is_closed:
                 return False
             if info.size is None:
-                self.shelf.begin_unsized()
-                self.draining = True
+                self.block_sink.begin_unsized()
+                self.is_reading_unsized = True
                 return True
-            block = self.far_block if self.round_trip_s >= FAR_S else self.wish.block
-            known = Known(info.size, info.etag, info.digest, block)
-            self.shelf.begin(known)
-            self._schedule(known, ())
-            assert self.schedule is not None
-            blocks = known.count if asked is None else max(1, asked // known.block)
-            attempt.span = self.schedule.begin(attempt.standing, attempt.began, blocks)
-            if not info.ranges:
-                attempt.standing.most_connections = 1
-            self.changed.notify_all()  # others may begin
+            block = self.high_latency_block_bytes if self.round_trip_s >= HIGH_LATENCY_S else self.request.block_bytes
+            known = ObjectIdentity(info.size, info.etag, info.digest, block)
+            self.block_sink.begin(known)
+            self._create_scheduler(known, ())
+            assert self.scheduler is not None
+            blocks = known.n_blocks if requested_bytes is None else max(1, requested_bytes // known.block_bytes)
+            range_request.span = self.scheduler.assign_first(
+                range_request.source_stats, range_request.started_at, blocks
+            )
+            if not info.accepts_ranges:
+                range_request.source_stats.max_connections = 1
+            self.condition.notify_all()  # others may begin
             return True
 
-    def arrived(self, attempt: Attempt, count: int) -> bool:
+    def accept_block(self, range_request: RangeRequest, n_bytes: int) -> bool:
         """A block is here and right. True: it is to be put on the shelf, and then told as `stored`."""
-        with self.changed:
-            first = self._is_first(attempt, count)
+        with self.condition:
+            first = self._record_block(range_request, n_bytes)
             if first:
-                self._writers.add(attempt)
+                self._writers.add(range_request)
             return first
 
-    def stored(self, attempt: Attempt, count: int) -> None:
-        with self.changed:
-            self.counts.bytes += count
-        self.written(attempt)
+    def record_stored(self, range_request: RangeRequest, n_bytes: int) -> None:
+        with self.condition:
+            self.stats.done_bytes += n_bytes
+        self.end_write(range_request)
 
-    def moved(self, attempt: Attempt, count: int) -> None:
+    def record_direct_write(self, range_request: RangeRequest, n_bytes: int) -> None:
         """A block is here, and stands in its place already."""
-        with self.changed:
-            if self._is_first(attempt, count):
-                self.counts.bytes += count
-                self._complete_if_all_here()
+        with self.condition:
+            if self._record_block(range_request, n_bytes):
+                self.stats.done_bytes += n_bytes
+                self._update_completion()
 
-    def may_write(self, writer: object) -> bool:
+    def begin_write(self, writer: object) -> bool:
         """Then `written` has to follow. Without the lock, since it is asked for every piece."""
         self._writers.add(writer)
-        closed = self._closed
+        closed = self._is_closed
         if closed:
-            self.written(writer)
+            self.end_write(writer)
         return not closed
 
-    def written(self, writer: object) -> None:
+    def end_write(self, writer: object) -> None:
         """Whoever writes last completes the whole, be it a part of a block that another copy brought before."""
         self._writers.discard(writer)
-        if self._closed or (self.schedule is not None and not self.schedule.left):
-            with self.changed:
-                self._complete_if_all_here()
+        if self._is_closed or (self.scheduler is not None and not self.scheduler.n_missing):
+            with self.condition:
+                self._update_completion()
 
-    def drained(self, attempt: Attempt, size: int, done: bool) -> None:
+    def record_unsized_progress(self, range_request: RangeRequest, received_bytes: int, is_complete: bool) -> None:
         """An object without a size: so much has come, to the end or not."""
-        with self.changed:
-            self._since = time.monotonic()
-            self.last = attempt.standing
-            self.counts.bytes = size
-            attempt.standing.moved_at = self._since
-            self._complete = done
+        with self.condition:
+            self._last_progress_at = time.monotonic()
+            self.last_source = range_request.source_stats
+            self.stats.done_bytes = received_bytes
+            range_request.source_stats.last_block_at = self._last_progress_at
+            self._is_complete = is_complete
 
-    def drain_failed(self) -> None:
-        with self.changed:
-            self.draining = False
-            self.counts.wasted += self.counts.bytes
-            self.counts.bytes = 0
+    def reset_unsized(self) -> None:
+        with self.condition:
+            self.is_reading_unsized = False
+            self.stats.wasted_bytes += self.stats.done_bytes
+            self.stats.done_bytes = 0
 
-    def broken(self, error: BaseException) -> None:
+    def fail(self, error: BaseException) -> None:
         """Something that no other source can mend."""
-        with self.changed:
-            self._ended = self._ended or error
-            self.changed.notify_all()
+        with self.condition:
+            self._failure = self._failure or error
+            self.condition.notify_all()
 
     @property
-    def complete(self) -> bool:
-        return self._complete
+    def is_complete(self) -> bool:
+        return self._is_complete
 
     @property
     def failure(self) -> BaseException | None:
-        return self._ended
+        return self._failure
 
-    def leave(self) -> bool:
-        return self._closed or self._ended is not None
+    def should_exit(self) -> bool:
+        return self._is_closed or self._failure is not None
 
     # For `crew`, which waits for the whole.
 
-    def look(self) -> int | None:
+    def poll(self) -> int | None:
         """How many workers are wanted besides those at work; None: all is here."""
-        self._leads.look(time.monotonic())
-        with self.changed:
-            if self._ended is not None:
-                raise self._ended
-            if self._complete:
+        self._resolver.poll(time.monotonic())
+        with self.condition:
+            if self._failure is not None:
+                raise self._failure
+            if self._is_complete:
                 return None
-            self._judge(time.monotonic(), still=0)
-            missing = self._missing_workers(time.monotonic())
-            self.workers += missing
+            self._check_exhausted(time.monotonic(), n_ending=0)
+            missing = self._count_missing_workers(time.monotonic())
+            self.n_workers += missing
             return missing
 
     def wait(self) -> None:
-        with self.changed:
-            if not self._complete and self._ended is None:
-                self.changed.wait(LOOK_EVERY_S)
+        with self.condition:
+            if not self._is_complete and self._failure is None:
+                self.condition.wait(POLL_INTERVAL_S)
 
     def close(self) -> None:
         """Workers may hang in a connection for a while; what they bring is refused from now on."""
-        with self.changed:
-            self._closed = True
-            self.changed.notify_all()
+        with self.condition:
+            self._is_closed = True
+            self.condition.notify_all()
             while self._writers:
-                self.changed.wait(LOOK_EVERY_S)
+                self.condition.wait(POLL_INTERVAL_S)
 
     # Under the lock.
 
-    def _schedule(self, known: Known, done: Collection[int]) -> None:
-        self.known, parts = known, max(1, self.wish.block // known.block)
-        self.schedule = Schedule(known.count, done, self.horizon, parts * self.most_blocks, known.block, parts)
-        self.counts.bytes = sum(known.length(index) for index in done)
-        useful = max(1, self.schedule.left // (parts * _BLOCKS_A_WORKER))
-        self._pace = Pace(min(self.most, useful), self.most, time.monotonic())
-        self._complete = self._all_here()
+    def _create_scheduler(self, identity: ObjectIdentity, done: Collection[int]) -> None:
+        self.identity, parts = identity, max(1, self.request.block_bytes // identity.block_bytes)
+        self.scheduler = BlockScheduler(
+            identity.n_blocks, done, self.window_blocks, parts * self.max_span_blocks, identity.block_bytes, parts
+        )
+        self.stats.done_bytes = sum(identity.block_length(index) for index in done)
+        useful = max(1, self.scheduler.n_missing // (parts * _BLOCKS_PER_WORKER))
+        self._concurrency = ConcurrencyController(
+            min(self.max_connections, useful), self.max_connections, time.monotonic()
+        )
+        self._is_complete = self._has_all_blocks()
 
-    def _is_first(self, attempt: Attempt, count: int) -> bool:
+    def _record_block(self, range_request: RangeRequest, n_bytes: int) -> bool:
         """A block that came: whether no copy of it did before."""
-        span, schedule, now = attempt.span, self.schedule, time.monotonic()
+        span, schedule, now = range_request.span, self.scheduler, time.monotonic()
         assert span is not None and schedule is not None
-        attempt.standing.delivered(count, now - span.since, now)
-        self._since, self.last = now, attempt.standing
-        first = not self._closed and schedule.arrived(span, now)
-        self.counts.wasted += 0 if first else count
+        range_request.source_stats.record_block(n_bytes, now - span.block_started_at, now)
+        self._last_progress_at, self.last_source = now, range_request.source_stats
+        first = not self._is_closed and schedule.complete_block(span, now)
+        self.stats.wasted_bytes += 0 if first else n_bytes
         return first
 
-    def _complete_if_all_here(self) -> None:
-        self._complete = self._complete or self._all_here()
-        if self._complete or self._closed:
-            self.changed.notify_all()
+    def _update_completion(self) -> None:
+        self._is_complete = self._is_complete or self._has_all_blocks()
+        if self._is_complete or self._is_closed:
+            self.condition.notify_all()
 
-    def _all_here(self) -> bool:
-        return self.schedule is not None and not self.schedule.left and not self._writers
+    def _has_all_blocks(self) -> bool:
+        return self.scheduler is not None and not self.scheduler.n_missing and not self._writers
 
-    def _superfluous(self) -> bool:
-        if self.leave() or self._complete:
+    def _has_surplus_workers(self) -> bool:
+        if self.should_exit() or self._is_complete:
             return True
-        return self._pace is not None and self.workers > self._pace.connections + self.sources.trickle
+        return (
+            self._concurrency is not None and self.n_workers > self._concurrency.connections + self.sources.is_starved
+        )
 
-    def _attempt(self, now: float) -> Attempt | None:
-        for standing in () if self.draining else self.sources.ranked(now):
-            if self.schedule is None:
-                attempt = self._opening(standing, now)
+    def _make_range_request(self, now: float) -> RangeRequest | None:
+        for standing in () if self.is_reading_unsized else self.sources.rank_usable(now):
+            if self.scheduler is None:
+                attempt = self._make_initial_request(standing, now)
             else:
-                span = self.schedule.take(standing, now, self.workers, self.sources.alone(standing, now))
-                attempt = None if span is None else Attempt(standing, span, now)
+                span = self.scheduler.assign(standing, now, self.n_workers, self.sources.is_only_usable(standing, now))
+                attempt = None if span is None else RangeRequest(standing, span, now)
             if attempt is not None:
-                return self._started(attempt)
+                return self._register_request(attempt)
         return None
 
-    def _opening(self, standing: Standing, now: float) -> Attempt | None:
+    def _make_initial_request(self, source_stats: SourceStats, now: float) -> RangeRequest | None:
         """One place is asked first; another one, too, while it keeps silent."""
-        if any(now - opening.began < _NEXT_PLACE_AFTER_S or opening.standing is standing for opening in self._openings):
+        if any(
+            now - opening.started_at < _NEXT_REPLICA_AFTER_S or opening.source_stats is source_stats
+            for opening in self._initial_requests
+        ):
             return None
-        opening = Attempt(standing, None, now)
-        self._openings.append(opening)
+        opening = RangeRequest(source_stats, None, now)
+        self._initial_requests.append(opening)
         return opening
 
-    def _started(self, attempt: Attempt) -> Attempt:
-        attempt.leniency = attempt.standing.leniency
-        attempt.standing.connections += 1
-        self._live.add(attempt)
-        return attempt
+    def _register_request(self, range_request: RangeRequest) -> RangeRequest:
+        range_request.timeout_factor = range_request.source_stats.timeout_factor
+        range_request.source_stats.connections += 1
+        self._active_requests.add(range_request)
+        return range_request
 
-    def _missing_workers(self, now: float) -> int:
-        if self._pace is None:
-            return max(0, min(len(self.sources.standings), len(self._openings) + 1) - self.workers)
-        assert self.schedule is not None
-        come = self.counts.bytes + self.schedule.received()
-        self.sources.trickle = self._trickle.told(come, now)
-        busy_s = time.process_time() + RELAY.busy_s()
-        wanted = self._pace.told(come, busy_s, now, len(self._live), self.round_trip_s) + self.sources.trickle
-        return max(0, min(wanted, self.schedule.left) - self.workers)
+    def _count_missing_workers(self, now: float) -> int:
+        if self._concurrency is None:
+            return max(0, min(len(self.sources.source_stats), len(self._initial_requests) + 1) - self.n_workers)
+        assert self.scheduler is not None
+        come = self.stats.done_bytes + self.scheduler.partial_bytes()
+        self.sources.is_starved = self._starvation_detector.update(come, now)
+        busy_s = time.process_time() + TLS_PROCESS.cpu_s()
+        wanted = (
+            self._concurrency.update(come, busy_s, now, len(self._active_requests), self.round_trip_s)
+            + self.sources.is_starved
+        )
+        return max(0, min(wanted, self.scheduler.n_missing) - self.n_workers)
 
-    def _judge(self, now: float, still: int) -> None:
+    def _check_exhausted(self, now: float, n_ending: int) -> None:
         """After a failure: is there hope? `still` attempts are told as failed, but not as ended."""
-        if len(self._live) > still or self._closed or not self.sources.standings:
+        if len(self._active_requests) > n_ending or self._is_closed or not self.sources.source_stats:
             return
-        ends = self._since + self.wish.patience_s
-        live = [s for s in self.sources.standings if not s.refused and not s.differs]
-        exhausted = not self._leads.hopeful(ends) and all(s.failed_at >= ends for s in live)
-        again = all(s.failures > 1 and s.failed_at >= self._since for s in live)
-        if (exhausted or again) and any(s.differs for s in self.sources.standings):
-            self._ended = BeginAnewError()
+        ends = self._last_progress_at + self.request.retry_timeout_s
+        live = [s for s in self.sources.source_stats if not s.is_refused and not s.has_different_object]
+        exhausted = not self._resolver.can_still_resolve(ends) and all(s.failed_at >= ends for s in live)
+        again = all(s.n_failures > 1 and s.failed_at >= self._last_progress_at for s in live)
+        if (exhausted or again) and any(s.has_different_object for s in self.sources.source_stats):
+            self._failure = ObjectChangedError()
         elif exhausted:
-            errors = [s.error for s in self.sources.standings if s.error is not None]
-            self._ended = verdict_of([*errors, *self._leads.errors()])
-        self.changed.notify_all()
+            errors = [s.last_error for s in self.sources.source_stats if s.last_error is not None]
+            self._failure = combine_errors([*errors, *self._resolver.errors()])
+        self.condition.notify_all()
 
-    def lead_failed(self) -> None:
-        with self.changed:
-            self._judge(time.monotonic(), still=0)
+    def record_resolve_failure(self) -> None:
+        with self.condition:
+            self._check_exhausted(time.monotonic(), n_ending=0)
 
-    def patience_ends(self) -> float:
-        return self._since + self.wish.patience_s
+    def retry_ends_at(self) -> float:
+        return self._last_progress_at + self.request.retry_timeout_s

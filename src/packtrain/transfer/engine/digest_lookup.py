@@ -11,86 +11,92 @@ import time
 from collections.abc import Callable
 
 from packtrain.errors import FailedError
-from packtrain.plan import Digest, Ref
-from packtrain.transfer.api import Place
-from packtrain.transfer.engine.coordinator import LOOK_EVERY_S, Engine, Stop
-from packtrain.transfer.engine.worker import SMALL
-from packtrain.transfer.http.connection import watched
-from packtrain.transfer.urls import scheme_of
+from packtrain.plan import Digest, Location
+from packtrain.transfer.api import Replica
+from packtrain.transfer.engine.coordinator import POLL_INTERVAL_S, CancelCheck, FetchCoordinator
+from packtrain.transfer.engine.worker import SMALL_OBJECT_BYTES
+from packtrain.transfer.http.connection import cancellation_scope
+from packtrain.transfer.urls import url_scheme
 
-WAITED_S = 5.0
-_FEDERATED = ("osdf", "pelican")
+MAX_DIGEST_WAIT_S = 5.0
+_FEDERATION_SCHEMES = ("osdf", "pelican")
 
 
-class Asking:
+class DigestLookup:
     """From `begin` to `end`: `found` gets the digest, once at most, in another thread."""
 
-    def __init__(self, engine: Engine, found: Callable[[Digest], None]) -> None:
-        self._engine, self._found = engine, found
+    def __init__(self, coordinator: FetchCoordinator, on_digest: Callable[[Digest], None]) -> None:
+        self._coordinator, self._on_digest = coordinator, on_digest
         self._lock = threading.Lock()
-        self._over = False
+        self._is_cancelled = False
         self._thread = threading.Thread(target=self._run, name="asking", daemon=True)
 
-    def begin(self) -> None:
-        wish = self._engine.wish
-        if not wish.proven and any(_tells_more(ref, wish.item.size) for ref in wish.item.sources):
+    def start(self) -> None:
+        wish = self._coordinator.request
+        if not wish.has_trusted_digest and any(
+            _may_provide_digest(ref, wish.remote_file.size) for ref in wish.remote_file.locations
+        ):
             self._thread.start()
 
-    def end(self) -> None:
+    def cancel(self) -> None:
         with self._lock:
-            self._over = True
+            self._is_cancelled = True
 
-    def wait(self, stop: Stop) -> None:
+    def wait(self, check_cancelled: CancelCheck) -> None:
         """For the answer, but not long; none is taken later."""
-        until = time.monotonic() + WAITED_S
+        until = time.monotonic() + MAX_DIGEST_WAIT_S
         while self._thread.is_alive() and time.monotonic() < until:
-            stop()
-            self._thread.join(LOOK_EVERY_S)
-        self.end()
+            check_cancelled()
+            self._thread.join(POLL_INTERVAL_S)
+        self.cancel()
 
     def _run(self) -> None:
         try:
-            with watched(self._tick):
-                digest = next(filter(None, map(_stated, self._places())), None)
-        except _OverError:
+            with cancellation_scope(self._raise_if_cancelled):
+                digest = next(filter(None, map(_query_digest, self._candidate_replicas())), None)
+        except _LookupCancelledError:
             return
         with self._lock:
-            if digest is not None and not self._over:
-                self._found(digest)
+            if digest is not None and not self._is_cancelled:
+                self._on_digest(digest)
 
-    def _tick(self) -> None:
-        if self._over:
-            raise _OverError
+    def _raise_if_cancelled(self) -> None:
+        if self._is_cancelled:
+            raise _LookupCancelledError
 
-    def _places(self) -> list[Place]:
+    def _candidate_replicas(self) -> list[Replica]:
         """Nobody, if the answers have a digest already, or have no size and so no end that could be foreseen."""
-        engine = self._engine
-        with engine.changed:
-            while engine.known is None and not (engine.draining or engine.leave() or self._over):
-                engine.changed.wait(LOOK_EVERY_S)
-            if engine.known is None or engine.known.digest is not None:
+        engine = self._coordinator
+        with engine.condition:
+            while engine.identity is None and not (
+                engine.is_reading_unsized or engine.should_exit() or self._is_cancelled
+            ):
+                engine.condition.wait(POLL_INTERVAL_S)
+            if engine.identity is None or engine.identity.digest is not None:
                 return []
-            places = [s.place for s in engine.sources.standings if not (s.refused or s.differs)]
-        return [place for last in (False, True) for place in _first(places, last)]
+            places = [s.replica for s in engine.sources.source_stats if not (s.is_refused or s.has_different_object)]
+        return [place for last in (False, True) for place in _first_digest_provider(places, last)]
 
 
-def _tells_more(ref: Ref, size: int | None) -> bool:
+def _may_provide_digest(location: Location, size: int | None) -> bool:
     """When asked than with the object itself. S3 keeps silent only in answers that carry a part."""
-    scheme = scheme_of(ref.url)
-    return scheme in _FEDERATED or (scheme == "s3" and (size is None or size > SMALL))
+    scheme = url_scheme(location.url)
+    return scheme in _FEDERATION_SCHEMES or (scheme == "s3" and (size is None or size > SMALL_OBJECT_BYTES))
 
 
-class _OverError(Exception):
+class _LookupCancelledError(Exception):
     """Nobody wants to know any more."""
 
 
-def _first(places: list[Place], last_resort: bool) -> list[Place]:
-    return [place for place in places if place.last_resort is last_resort and hasattr(place.source, "digest")][:1]
+def _first_digest_provider(replicas: list[Replica], is_fallback: bool) -> list[Replica]:
+    return [place for place in replicas if place.is_fallback is is_fallback and hasattr(place.source, "fetch_digest")][
+        :1
+    ]
 
 
-def _stated(place: Place) -> Digest | None:
+def _query_digest(replica: Replica) -> Digest | None:
     try:
-        found: Digest | None = getattr(place.source, "digest")(place.ref)  # noqa: B009 - an ability of some sources
+        found: Digest | None = getattr(replica.source, "fetch_digest")(replica.location)  # noqa: B009 - an ability of some sources
         return found
     except FailedError:
         return None

@@ -6,124 +6,124 @@ import threading
 from collections.abc import Collection
 
 from packtrain.plan import Digest
-from packtrain.transfer.digests import Digests, refuse_unaffordable
-from packtrain.transfer.engine.background_digest import Follower
-from packtrain.transfer.engine.buffer_pool import Buffers
-from packtrain.transfer.engine.coordinator import Wish
-from packtrain.transfer.engine.part_file import Partial
-from packtrain.transfer.engine.resume_log import Known
+from packtrain.transfer.digests import Digests, check_digest_affordable
+from packtrain.transfer.engine.background_digest import BackgroundDigest
+from packtrain.transfer.engine.buffer_pool import BufferPool
+from packtrain.transfer.engine.coordinator import FetchRequest
+from packtrain.transfer.engine.part_file import PartFile
+from packtrain.transfer.engine.resume_log import ObjectIdentity
 
-_ALWAYS_HASHED = 64 << 20  # up to this size a sha256 costs nothing that anybody would notice
+_MAX_ALWAYS_HASHED_BYTES = 64 << 20  # up to this size a sha256 costs nothing that anybody would notice
 
 
-class Disk:
-    def __init__(self, part: Partial, wish: Wish) -> None:
-        self._part, self._wish = part, wish
+class FileSink:
+    def __init__(self, part_file: PartFile, request: FetchRequest) -> None:
+        self._part_file, self._request = part_file, request
         self._lock = threading.Lock()
-        self._written = bytearray()
-        self._edge = 0  # blocks before it are all written
-        self._known: Known | None = None
-        self._follower: Follower | None = None
-        self._buffers = Buffers(wish.block)
-        self.stated: Digest | None = None  # by the server
+        self._written_blocks = bytearray()
+        self._frontier = 0  # blocks before it are all written
+        self._identity: ObjectIdentity | None = None
+        self._background_digest: BackgroundDigest | None = None
+        self._buffer_pool = BufferPool(request.block_bytes)
+        self.server_digest: Digest | None = None  # by the server
 
-    def go_on(self, known: Known, done: Collection[int]) -> None:
-        self._refuse_unaffordable(known)
-        self._follow(known)
+    def resume(self, identity: ObjectIdentity, done: Collection[int]) -> None:
+        self._check_digest_affordable(identity)
+        self._start_tracking(identity)
         for index in done:
-            self._written[index] = 1
-        self._advance()
+            self._written_blocks[index] = 1
+        self._advance_frontier()
 
-    def begin(self, known: Known) -> None:
-        self._refuse_unaffordable(known)
-        self._part.begin(known)
-        self._follow(known)
+    def begin(self, identity: ObjectIdentity) -> None:
+        self._check_digest_affordable(identity)
+        self._part_file.begin(identity)
+        self._start_tracking(identity)
 
-    def _refuse_unaffordable(self, known: Known) -> None:
-        refuse_unaffordable(self._wish.item.name, self._wish.item.digest, known.size)
+    def _check_digest_affordable(self, identity: ObjectIdentity) -> None:
+        check_digest_affordable(self._request.remote_file.name, self._request.remote_file.digest, identity.size)
 
     def begin_unsized(self) -> None:
-        self._end_following()
-        self._part.begin_unsized()
-        self._follower = Follower(Digests(self._wish.item.digest), self._part.readinto)
+        self._stop_digest()
+        self._part_file.begin_unsized()
+        self._background_digest = BackgroundDigest(Digests(self._request.remote_file.digest), self._part_file.readinto)
 
-    def put(self, index: int, block: memoryview) -> memoryview:
-        given, follower = self._part.put(index, block), self._follower
-        if follower is not None and index == self._edge and self._offered(follower, index, block):
-            given = self._buffers.take()
-        self._written_now(index)
+    def write_block(self, index: int, block: memoryview) -> memoryview:
+        given, follower = self._part_file.write_block(index, block), self._background_digest
+        if follower is not None and index == self._frontier and self._offer_block(follower, index, block):
+            given = self._buffer_pool.acquire()
+        self._mark_written(index)
         return given
 
-    def _written_now(self, index: int) -> None:
+    def _mark_written(self, index: int) -> None:
         with self._lock:
-            self._written[index] = 1
-            if index == self._edge:
-                self._advance()
+            self._written_blocks[index] = 1
+            if index == self._frontier:
+                self._advance_frontier()
 
     @property
-    def mover(self) -> Disk | None:
+    def direct_writer(self) -> FileSink | None:
         """Unless there is a digest to compute."""
-        return self if self._follower is None and self._wish.checksums is None else None
+        return self if self._background_digest is None and self._request.checksums is None else None
 
-    def move(self, index: int, got: int, piece: memoryview) -> None:
-        assert self._known is not None
-        self._part.append(index * self._known.block + got, piece)
+    def write_chunk(self, index: int, offset: int, chunk: memoryview) -> None:
+        assert self._identity is not None
+        self._part_file.write_at(index * self._identity.block_bytes + offset, chunk)
 
-    def moved(self, index: int) -> None:
-        self._part.moved(index)
-        self._written_now(index)
+    def finish_block(self, index: int) -> None:
+        self._part_file.record_block(index)
+        self._mark_written(index)
 
     def read_back(self, index: int, view: memoryview) -> None:
-        assert self._known is not None
-        if self._part.readinto(view, index * self._known.block) != len(view):
+        assert self._identity is not None
+        if self._part_file.readinto(view, index * self._identity.block_bytes) != len(view):
             raise OSError("the partial file became shorter while it was written")
 
-    def _offered(self, follower: Follower, index: int, block: memoryview) -> bool:
+    def _offer_block(self, background_digest: BackgroundDigest, index: int, block: memoryview) -> bool:
         """Nobody else can be at the edge: it is where this block is missing."""
-        assert self._known is not None
-        return follower.offer(index * self._known.block, block)
+        assert self._identity is not None
+        return background_digest.offer(index * self._identity.block_bytes, block)
 
     def append(self, position: int, data: memoryview) -> None:
-        self._part.append(position, data)
-        if self._follower is not None:
-            self._follower.advance(position + len(data))
+        self._part_file.write_at(position, data)
+        if self._background_digest is not None:
+            self._background_digest.advance(position + len(data))
 
-    def state(self, digest: Digest) -> None:
+    def set_server_digest(self, digest: Digest) -> None:
         """What a server says while the file arrives: followed anew, from the beginning."""
         with self._lock:
-            self._end_following()
-            self.stated = digest
-            self._begin_following(digest)
-            self._advance()
+            self._stop_digest()
+            self.server_digest = digest
+            self._start_digest(digest)
+            self._advance_frontier()
 
-    def digests(self) -> Digests | None:
+    def finish_digests(self) -> Digests | None:
         """Of the whole, when all is written."""
-        return self._follower.finish(self._wish.stop) if self._follower else None
+        return self._background_digest.finish(self._request.check_cancelled) if self._background_digest else None
 
     def close(self) -> None:
         """The part stays open: it is ours until the fetch is over."""
-        self._end_following()
+        self._stop_digest()
 
-    def _follow(self, known: Known) -> None:
-        self._end_following()
-        self._known, self._written, self._edge = known, bytearray(known.count), 0
-        self.stated = None if self._wish.checksums else known.digest
-        self._begin_following(self._wish.item.digest or self.stated)
+    def _start_tracking(self, identity: ObjectIdentity) -> None:
+        self._stop_digest()
+        self._identity, self._written_blocks, self._frontier = identity, bytearray(identity.n_blocks), 0
+        self.server_digest = None if self._request.checksums else identity.digest
+        self._start_digest(self._request.remote_file.digest or self.server_digest)
 
-    def _begin_following(self, wanted: Digest | None) -> None:
-        assert self._known is not None
-        small = self._known.size <= _ALWAYS_HASHED
-        if wanted is not None or small:
-            self._follower = Follower(Digests(wanted, sha256=small), self._part.readinto)
+    def _start_digest(self, expected: Digest | None) -> None:
+        assert self._identity is not None
+        small = self._identity.size <= _MAX_ALWAYS_HASHED_BYTES
+        if expected is not None or small:
+            self._background_digest = BackgroundDigest(Digests(expected, sha256=small), self._part_file.readinto)
 
-    def _end_following(self) -> None:
-        if self._follower is not None:
-            self._follower.end()
-            self._follower = None
+    def _stop_digest(self) -> None:
+        if self._background_digest is not None:
+            self._background_digest.stop()
+            self._background_digest = None
 
-    def _advance(self) -> None:
-        assert self._known is not None
-        gap = self._written.find(0, self._edge)
-        self._edge = self._known.count if gap < 0 else gap
-        if self._follower is not None:
-            self._follower.advance(min(self._known.size, self._edge * self._known.block))
+    def _advance_frontier(self) -> None:
+        assert self._identity is not None
+        gap = self._written_blocks.find(0, self._frontier)
+        self._frontier = self._identity.n_blocks if gap < 0 else gap
+        if self._background_digest is not None:
+            self._background_digest.advance(min(self._identity.size, self._frontier * self._identity.block_bytes))

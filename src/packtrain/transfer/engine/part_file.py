@@ -15,78 +15,82 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from packtrain.errors import FailedError
-from packtrain.fileutil import held, is_at, let_go
-from packtrain.transfer.engine.buffer_pool import page_aligned
-from packtrain.transfer.engine.preallocate import allot
+from packtrain.fileutil import is_same_file, open_locked, unlock_and_close
+from packtrain.transfer.engine.buffer_pool import allocate_page_aligned
+from packtrain.transfer.engine.preallocate import preallocate
 from packtrain.transfer.engine.resume_log import (
-    FAR_BLOCK,
-    UNSEALED,
-    Known,
-    has_gap,
-    of_this_boot,
-    record,
-    records,
-    seal_of,
+    HIGH_LATENCY_BLOCK_BYTES,
+    NO_CHECKSUM,
+    ObjectIdentity,
+    format_record,
+    is_from_this_boot,
+    may_have_gap,
+    parse_records,
+    sample_checksum,
 )
 
 if TYPE_CHECKING:
-    from packtrain.transfer.block_checksums import Checksums
+    from packtrain.transfer.block_checksums import BlockChecksums
 
 # For larger writes the kernel takes larger pages. In a virtual machine those are the ones that were given back to the
 # host, and getting them again costs several times the write itself.
-_WRITTEN_AT_ONCE = 1 << 17
-_NO_ACCESS_TIME = getattr(os, "O_NOATIME", 0)
-_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_MAX_WRITE_BYTES = 1 << 17
+_O_NOATIME = getattr(os, "O_NOATIME", 0)
+_DISK_FULL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
-class Partial:
+class PartFile:
     """Owns the two files of a target until it is closed. `put` and `append` may be called by several threads."""
 
     def __init__(self, target: Path) -> None:
         self.target = target
         self.path = target.with_name(target.name + ".part")
-        self._ledger_path = target.with_name(target.name + ".part.ledger")
-        self.known: Known | None = None
-        self._file = self._ledger = -1
+        self._resume_log_path = target.with_name(target.name + ".part.resume")
+        self.identity: ObjectIdentity | None = None
+        self._fd = self._resume_log_fd = -1
 
-    def resume(self, block: int, checksums: Checksums | None) -> set[int]:
+    def resume(self, block_bytes: int, checksums: BlockChecksums | None) -> set[int]:
         """Open what an earlier process left, and say which blocks of it are right; none if nothing is of use."""
-        with self._writing(0):
-            if not self._take(create=False):
+        with self._map_os_errors(0):
+            if not self._open_locked(create=False):
                 return set()
         try:
-            data = self._ledger_path.read_bytes()
+            data = self._resume_log_path.read_bytes()
             end = data.index(b"\n") + 1
-            known = Known.from_line(data[:end])
-            done = dict(records(data[end:]))
-            fits = known.block == block or (known.block == FAR_BLOCK and checksums is None)
-            if not fits or os.fstat(self._file).st_size != known.size:
+            known = ObjectIdentity.from_line(data[:end])
+            done = dict(parse_records(data[end:]))
+            fits = known.block_bytes == block_bytes or (
+                known.block_bytes == HIGH_LATENCY_BLOCK_BYTES and checksums is None
+            )
+            if not fits or os.fstat(self._fd).st_size != known.size:
                 raise ValueError("another object")
-            right = _right_blocks(self._file, known, done, checksums)
-            if checksums is None and not of_this_boot(data[:end]):
-                right = {index for index in right if not _has_gap(self._file, known, index)}
+            right = _find_valid_blocks(self._fd, known, done, checksums)
+            if checksums is None and not is_from_this_boot(data[:end]):
+                right = {index for index in right if not _block_may_have_gap(self._fd, known, index)}
         except (OSError, ValueError, KeyError, TypeError):
             self.discard()
             return set()
-        self._begin_ledger(known)
-        self._note(known.line() + b"".join(record(index, done[index]) for index in sorted(right)))
+        self._create_resume_log(known)
+        self._append_to_resume_log(
+            known.to_line() + b"".join(format_record(index, done[index]) for index in sorted(right))
+        )
         return right
 
-    def begin(self, known: Known) -> None:
+    def begin(self, identity: ObjectIdentity) -> None:
         """An empty part for this object."""
         self.discard()
-        if known.size > free_bytes(self.target.parent):
-            raise self._full(known.size)
-        with self._writing(known.size):
-            self._begin_empty()
-            self._begin_ledger(known)
-            os.ftruncate(self._file, known.size)
-            self._allot(known.size)
-            self._note(known.line())
+        if identity.size > free_bytes(self.target.parent):
+            raise self._disk_full_error(identity.size)
+        with self._map_os_errors(identity.size):
+            self._create_empty()
+            self._create_resume_log(identity)
+            os.ftruncate(self._fd, identity.size)
+            self._preallocate(identity.size)
+            self._append_to_resume_log(identity.to_line())
 
-    def _allot(self, size: int) -> None:
+    def _preallocate(self, size: int) -> None:
         try:
-            allot(self._file, size)
+            preallocate(self._fd, size)
         except OSError:
             self.discard()  # what it has of a disk that is too small is for others
             raise
@@ -94,136 +98,143 @@ class Partial:
     def begin_unsized(self) -> None:
         """An empty part for an object whose size shows in the end: no ledger, it cannot be gone on with."""
         self.discard()
-        with self._writing(0):
-            self._begin_empty()
+        with self._map_os_errors(0):
+            self._create_empty()
 
-    def _begin_empty(self) -> None:
+    def _create_empty(self) -> None:
         self.target.parent.mkdir(parents=True, exist_ok=True)
-        self._take(create=True)
+        self._open_locked(create=True)
         # Of a file that was cut to nothing, ext4 writes everything to the disk when it is closed.
-        if os.fstat(self._file).st_size:
-            os.ftruncate(self._file, 0)
+        if os.fstat(self._fd).st_size:
+            os.ftruncate(self._fd, 0)
 
-    def _take(self, create: bool) -> bool:
+    def _open_locked(self, create: bool) -> bool:
         """The part is ours from now on, until it is closed; False if there is none."""
-        if self._file < 0:
+        if self._fd < 0:
             try:
-                file = held(self.path, create)
+                file = open_locked(self.path, create)
             except BlockingIOError:
-                raise self._busy("is being fetched by another process") from None
+                raise self._busy_error("is being fetched by another process") from None
             if file is None:
                 return False
-            self._file = file
+            self._fd = file
             with contextlib.suppress(OSError):  # else each sample that is read costs a note in the disk's journal
-                fcntl.fcntl(self._file, fcntl.F_SETFL, _NO_ACCESS_TIME)
+                fcntl.fcntl(self._fd, fcntl.F_SETFL, _O_NOATIME)
         return True
 
-    def _begin_ledger(self, known: Known) -> None:
-        self.known = known
+    def _create_resume_log(self, identity: ObjectIdentity) -> None:
+        self.identity = identity
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
-        self._ledger = os.open(self._ledger_path, flags, 0o666)
+        self._resume_log_fd = os.open(self._resume_log_path, flags, 0o666)
 
-    def _note(self, lines: bytes) -> None:
-        os.write(self._ledger, lines)
+    def _append_to_resume_log(self, lines: bytes) -> None:
+        os.write(self._resume_log_fd, lines)
 
-    def put(self, index: int, block: memoryview) -> memoryview:
+    def write_block(self, index: int, block: memoryview) -> memoryview:
         """Write a block; the buffer is the caller's again."""
-        assert self.known is not None
+        assert self.identity is not None
         try:
-            self._write(index * self.known.block, block)
-            self._note(record(index, seal_of(block)))
+            self._write_all(index * self.identity.block_bytes, block)
+            self._append_to_resume_log(format_record(index, sample_checksum(block)))
         except OSError as error:
-            raise self._unwritable(error, len(block)) from error
+            raise self._write_error(error, len(block)) from error
         return block
 
-    def append(self, position: int, data: memoryview) -> None:
+    def write_at(self, position: int, data: memoryview) -> None:
         try:
-            self._write(position, data)
+            self._write_all(position, data)
         except OSError as error:
-            raise self._unwritable(error, len(data)) from error
+            raise self._write_error(error, len(data)) from error
 
-    def _write(self, position: int, data: memoryview) -> None:
+    def _write_all(self, position: int, data: memoryview) -> None:
         while data:
-            count = os.pwrite(self._file, data[:_WRITTEN_AT_ONCE], position)
+            count = os.pwrite(self._fd, data[:_MAX_WRITE_BYTES], position)
             position, data = position + count, data[count:]
 
-    def moved(self, index: int) -> None:
+    def record_block(self, index: int) -> None:
         """All of a block was written by `append`, piece by piece: there is no seal of it."""
         try:
-            self._note(record(index, UNSEALED))
+            self._append_to_resume_log(format_record(index, NO_CHECKSUM))
         except OSError as error:
-            raise self._unwritable(error, 0) from error
+            raise self._write_error(error, 0) from error
 
     def readinto(self, view: memoryview, position: int) -> int:
-        return os.preadv(self._file, [view], position)
+        return os.preadv(self._fd, [view], position)
 
     def finish(self) -> None:
-        if not is_at(self._file, self.path):
-            raise self._busy("was fetched by another process at the same time")
+        if not is_same_file(self._fd, self.path):
+            raise self._busy_error("was fetched by another process at the same time")
         self.path.replace(self.target)
-        self._end()
+        self._clean_up()
 
     def discard(self) -> None:
-        with self._writing(0):
-            if self._take(create=False):
+        with self._map_os_errors(0):
+            if self._open_locked(create=False):
                 self.path.unlink()
-        self._end()
+        self._clean_up()
 
-    def _end(self) -> None:
+    def _clean_up(self) -> None:
         """The ledger goes only while the part is ours: else it is that of another process."""
-        if self._file >= 0:
-            self._ledger_path.unlink(missing_ok=True)
+        if self._fd >= 0:
+            self._resume_log_path.unlink(missing_ok=True)
         self.close()
-        self.known = None
+        self.identity = None
 
     def close(self) -> None:
-        if self._ledger >= 0:
-            os.close(self._ledger)
-        if self._file >= 0:
-            let_go(self._file)
-        self._file = self._ledger = -1
+        if self._resume_log_fd >= 0:
+            os.close(self._resume_log_fd)
+        if self._fd >= 0:
+            unlock_and_close(self._fd)
+        self._fd = self._resume_log_fd = -1
 
     @contextlib.contextmanager
-    def _writing(self, needed: int) -> Iterator[None]:
+    def _map_os_errors(self, needed_bytes: int) -> Iterator[None]:
         try:
             yield
         except OSError as error:
-            raise self._unwritable(error, needed) from error
+            raise self._write_error(error, needed_bytes) from error
 
-    def _busy(self, what: str) -> FailedError:
-        words = f"{self.target} {what}: wait until that is done, or choose another place for it"
+    def _busy_error(self, reason: str) -> FailedError:
+        words = f"{self.target} {reason}: wait until that is done, or choose another place for it"
         return FailedError("target_busy", words)
 
-    def _unwritable(self, error: OSError, needed: int) -> FailedError:
-        if error.errno in _NO_ROOM:
-            return self._full(needed)
+    def _write_error(self, error: OSError, needed_bytes: int) -> FailedError:
+        if error.errno in _DISK_FULL_ERRNOS:
+            return self._disk_full_error(needed_bytes)
         return FailedError("disk_full", f"{self.path} cannot be written: {error.strerror}")
 
-    def _full(self, needed: int) -> FailedError:
+    def _disk_full_error(self, needed_bytes: int) -> FailedError:
         free = free_bytes(self.target.parent)
-        words = f"{self.target.name} needs {needed} more bytes in {self.target.parent}, where {free} are free"
+        words = f"{self.target.name} needs {needed_bytes} more bytes in {self.target.parent}, where {free} are free"
         return FailedError("disk_full", words)
 
 
-def _right_blocks(file: int, known: Known, done: dict[int, int], checksums: Checksums | None) -> set[int]:
+def _find_valid_blocks(
+    fd: int, identity: ObjectIdentity, done: dict[int, int], checksums: BlockChecksums | None
+) -> set[int]:
     """Those whose seal, or sha256 where there is one, still holds; without either, those that were written."""
-    buffer = page_aligned(known.block)
-    return {index for index, seal in done.items() if _is_right(file, buffer, known, index, seal, checksums)}
+    buffer = allocate_page_aligned(identity.block_bytes)
+    return {index for index, seal in done.items() if _is_valid_block(fd, buffer, identity, index, seal, checksums)}
 
 
-def _is_right(file: int, buffer: memoryview, known: Known, index: int, seal: int, checksums: Checksums | None) -> bool:
+def _is_valid_block(
+    fd: int, buffer: memoryview, identity: ObjectIdentity, index: int, checksum: int, checksums: BlockChecksums | None
+) -> bool:
     from hashlib import sha256
 
-    if seal == UNSEALED and checksums is None:
+    if checksum == NO_CHECKSUM and checksums is None:
         return True
-    block = buffer[: known.length(index)]
-    if os.preadv(file, [block], index * known.block) != len(block) or seal not in (UNSEALED, seal_of(block)):
+    block = buffer[: identity.block_length(index)]
+    if os.preadv(fd, [block], index * identity.block_bytes) != len(block) or checksum not in (
+        NO_CHECKSUM,
+        sample_checksum(block),
+    ):
         return False
-    return checksums is None or sha256(block).hexdigest() == checksums.sha256[index]
+    return checksums is None or sha256(block).hexdigest() == checksums.block_sha256[index]
 
 
-def _has_gap(file: int, known: Known, index: int) -> bool:
-    return has_gap(memoryview(os.pread(file, known.length(index), index * known.block)))
+def _block_may_have_gap(fd: int, identity: ObjectIdentity, index: int) -> bool:
+    return may_have_gap(memoryview(os.pread(fd, identity.block_length(index), index * identity.block_bytes)))
 
 
 def free_bytes(folder: Path) -> int:

@@ -6,38 +6,38 @@ the time it takes to notice; shorter answers cost nearly nothing.
 
 from __future__ import annotations
 
-_ENOUGH = 32  # answers without a silence, after which more is asked for again
-_ENOUGH_TIMES = 4  # as many after each silence that this led to
-_ANY = 1 << 30
+_RAISE_AFTER_RESPONSES = 32  # answers without a silence, after which more is asked for again
+_RAISE_AFTER_FACTOR = 4  # as many after each silence that this led to
+_UNLIMITED_BYTES = 1 << 30
 
 
-class Reach:
+class ResponseLimit:
     def __init__(self) -> None:
-        self.bytes: int | None = None  # no limit
-        self._silent_after: int | None = None
-        self._good, self._enough = 0, _ENOUGH
+        self.max_bytes: int | None = None  # no limit
+        self._last_stall_bytes: int | None = None
+        self._n_complete, self._n_complete_to_raise = 0, _RAISE_AFTER_RESPONSES
 
-    def fell_silent(self, came: int) -> None:
+    def record_stall(self, received_bytes: int) -> None:
         """An answer did, after so many bytes. One is an accident; two in a row are a habit."""
-        if not came:
+        if not received_bytes:
             return
-        if self.bytes is not None:
-            self._enough *= _ENOUGH_TIMES
-        if self._silent_after is not None:
-            self.bytes = min(came, self._silent_after)
-        self._silent_after, self._good = came, 0
+        if self.max_bytes is not None:
+            self._n_complete_to_raise *= _RAISE_AFTER_FACTOR
+        if self._last_stall_bytes is not None:
+            self.max_bytes = min(received_bytes, self._last_stall_bytes)
+        self._last_stall_bytes, self._n_complete = received_bytes, 0
 
-    def stops(self, came: int) -> None:
+    def record_cutoff(self, received_bytes: int) -> None:
         """Several answers at once have stopped after the very same number of bytes: no slow network does that."""
-        if self.bytes is None or came < self.bytes:
-            self.bytes = self._silent_after = came
+        if self.max_bytes is None or received_bytes < self.max_bytes:
+            self.max_bytes = self._last_stall_bytes = received_bytes
 
-    def gave(self, came: int) -> None:
+    def record_complete(self, received_bytes: int) -> None:
         """An answer brought all that it was asked for."""
-        if self.bytes is None:
-            if self._silent_after is not None and came > self._silent_after:
-                self._silent_after = None
+        if self.max_bytes is None:
+            if self._last_stall_bytes is not None and received_bytes > self._last_stall_bytes:
+                self._last_stall_bytes = None
             return
-        self._good += 1
-        if self._good >= self._enough:
-            self.bytes, self._good = (2 * self.bytes if self.bytes < _ANY else None), 0
+        self._n_complete += 1
+        if self._n_complete >= self._n_complete_to_raise:
+            self.max_bytes, self._n_complete = (2 * self.max_bytes if self.max_bytes < _UNLIMITED_BYTES else None), 0

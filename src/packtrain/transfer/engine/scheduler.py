@@ -11,229 +11,259 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-MOST_BLOCKS = 64  # of a span
+MAX_SPAN_BLOCKS = 64  # of a span
 _STEAL_AFTER_S = 0.25  # below, the owner is done before a thief has begun
 _HEDGE_AFTER_S = 0.5
-_HEDGE_TIMES = 3.0  # of what a block takes
-_LAG_TIMES = 1.5  # of what a block takes, for the rest of one that is on its way
+_HEDGE_FACTOR = 3.0  # of what a block takes
+_LAG_FACTOR = 1.5  # of what a block takes, for the rest of one that is on its way
 _SLOW_AFTER_S = 3.0
-_SLOW_TIMES = 8.0
-_HEDGED_SHARE = 0.05
-_REMEMBERED = 64
-_KNOWN_AFTER = 3  # blocks; fewer tell nothing about what one takes
+_SLOW_FACTOR = 8.0
+_MAX_HEDGED_FRACTION = 0.05
+_MAX_BLOCK_TIMES = 64
+_MIN_BLOCK_TIMES = 3  # blocks; fewer tell nothing about what one takes
 
 
 @dataclass(eq=False)
-class Span:
+class BlockSpan:
     """Blocks `at`..`stop` (not included) on their way from `place`; `got` bytes of block `at` are here."""
 
-    at: int
-    stop: int
-    place: object
-    since: float  # when block `at` was begun
-    moved: float  # when a byte last came
-    got: int = 0
-    hedge: bool = False
+    next_block: int
+    stop_block: int
+    source: object
+    block_started_at: float  # when block `at` was begun
+    last_byte_at: float  # when a byte last came
+    received_bytes: int = 0
+    is_hedge: bool = False
 
 
-class Schedule:
+class BlockScheduler:
     def __init__(
         self,
-        count: int,
+        n_blocks: int,
         done: Iterable[int] = (),
-        horizon: int | None = None,
-        most_blocks: int = MOST_BLOCKS,
-        block: int = 1 << 20,
-        least_blocks: int = 1,
+        window_end: int | None = None,
+        max_span_blocks: int = MAX_SPAN_BLOCKS,
+        block_bytes: int = 1 << 20,
+        min_span_blocks: int = 1,
     ) -> None:
         """`least_blocks` are asked for at once, unless they are all that is left, or taken from another connection."""
-        self.count, self.done, self._block = count, bytearray(count), block
-        self._least_blocks, self._most_blocks = least_blocks, most_blocks
+        self.n_blocks, self.done, self._block_bytes = n_blocks, bytearray(n_blocks), block_bytes
+        self._min_span_blocks, self._max_span_blocks = min_span_blocks, max_span_blocks
         for index in done:
             self.done[index] = 1
-        self.left = count - sum(self.done)
+        self.n_missing = n_blocks - sum(self.done)
         self.frontier = 0  # all blocks before it are done
-        self.horizon = count if horizon is None else horizon  # blocks from here on are not given out yet
-        self.hedged = 0
-        self._free = _runs(self.done)
-        self._free_blocks = self.left
-        self._spans: list[Span] = []
-        self._times: deque[tuple[float, object]] = deque(maxlen=_REMEMBERED)  # and the places
-        self._typical: float | None = None  # not known, or to be found again
-        self._advance()
+        self.window_end = n_blocks if window_end is None else window_end  # blocks from here on are not given out yet
+        self.n_hedges = 0
+        self._unassigned_runs = _missing_runs(self.done)
+        self._n_unassigned = self.n_missing
+        self._spans: list[BlockSpan] = []
+        self._block_times: deque[tuple[float, object]] = deque(maxlen=_MAX_BLOCK_TIMES)  # and the places
+        self._median_s: float | None = None  # not known, or to be found again
+        self._advance_frontier()
 
-    def take(self, place: object, now: float, workers: int, alone: bool = False) -> Span | None:
+    def assign(self, source: object, now: float, n_workers: int, is_only_source: bool = False) -> BlockSpan | None:
         """Work for a connection to a place; `alone`: there is no other place to hedge with."""
         span = (
-            self._carve(place, now, workers)
-            or self._take_over(place, now)
-            or self._steal(place, now)
-            or self._hedge(place, now, alone)
+            self._assign_new(source, now, n_workers)
+            or self._reassign(source, now)
+            or self._steal(source, now)
+            or self._hedge(source, now, is_only_source)
         )
         if span is not None:
             self._spans.append(span)
         return span
 
-    def begin(self, place: object, now: float, blocks: int) -> Span | None:
+    def assign_first(self, source: object, now: float, n_blocks: int) -> BlockSpan | None:
         """The first blocks, for the answer that told how many there are."""
-        span = self._carve(place, now, 1, blocks)
+        span = self._assign_new(source, now, 1, n_blocks)
         if span is not None:
             self._spans.append(span)
         return span
 
-    def extend(self, span: Span) -> bool:
+    def extend(self, span: BlockSpan) -> bool:
         """The next block for a connection that cannot be asked for ranges and brings it anyway."""
-        for index, (first, stop) in enumerate(self._free):
-            if first == span.stop and first < self.horizon:
-                self._free[index : index + 1] = [(first + 1, stop)] if first + 1 < stop else []
-                self._free_blocks -= 1
-                span.stop += 1
+        for index, (first, stop) in enumerate(self._unassigned_runs):
+            if first == span.stop_block and first < self.window_end:
+                self._unassigned_runs[index : index + 1] = [(first + 1, stop)] if first + 1 < stop else []
+                self._n_unassigned -= 1
+                span.stop_block += 1
                 return True
         return False
 
-    def arrived(self, span: Span, now: float) -> bool:
+    def complete_block(self, span: BlockSpan, now: float) -> bool:
         """Block `at` of the span is here and right: whether this is the first copy. The span goes on."""
-        index, took = span.at, now - span.since
-        span.at, span.got, span.since = index + 1, 0, now
-        self._times.append((took, span.place))
-        self._typical = None
+        index, took = span.next_block, now - span.block_started_at
+        span.next_block, span.received_bytes, span.block_started_at = index + 1, 0, now
+        self._block_times.append((took, span.source))
+        self._median_s = None
         if self.done[index]:
             return False
         self.done[index] = 1
-        self.left -= 1
-        self._advance()
+        self.n_missing -= 1
+        self._advance_frontier()
         return True
 
-    def lost(self, span: Span) -> bool:
+    def is_obsolete(self, span: BlockSpan) -> bool:
         """Whether nobody needs the span's block any more: another copy came first, or it was stolen."""
-        return span.at >= span.stop or bool(self.done[span.at])
+        return span.next_block >= span.stop_block or bool(self.done[span.next_block])
 
-    def skip(self, span: Span) -> None:
+    def skip_done(self, span: BlockSpan) -> None:
         """Pass over blocks that others have brought."""
-        while span.at < span.stop and self.done[span.at]:
-            span.at, span.got = span.at + 1, 0
+        while span.next_block < span.stop_block and self.done[span.next_block]:
+            span.next_block, span.received_bytes = span.next_block + 1, 0
 
-    def give_back(self, span: Span) -> None:
+    def release(self, span: BlockSpan) -> None:
         """What is left of the span is for others."""
         self._spans.remove(span)
-        for index in range(span.at, span.stop):
-            if not self.done[index] and not any(other.at <= index < other.stop for other in self._spans):
-                self._free.append((index, index + 1))
-                self._free_blocks += 1
-        self._free = _joined(self._free)
+        for index in range(span.next_block, span.stop_block):
+            if not self.done[index] and not any(other.next_block <= index < other.stop_block for other in self._spans):
+                self._unassigned_runs.append((index, index + 1))
+                self._n_unassigned += 1
+        self._unassigned_runs = _merge_runs(self._unassigned_runs)
 
-    def undo(self, index: int) -> None:
+    def mark_missing(self, index: int) -> None:
         """A block that turned out to be wrong after all."""
         self.done[index] = 0
-        self.left += 1
-        self._free = _joined([*self._free, (index, index + 1)])
-        self._free_blocks += 1
+        self.n_missing += 1
+        self._unassigned_runs = _merge_runs([*self._unassigned_runs, (index, index + 1)])
+        self._n_unassigned += 1
         self.frontier = min(self.frontier, index)
 
-    def slow(self, span: Span, now: float, alone: bool) -> bool:
+    def is_slow(self, span: BlockSpan, now: float, is_only_source: bool) -> bool:
         """Far behind what blocks take: better asked for anew. `alone`: there is no other place for it."""
-        age = now - span.since
+        age = now - span.block_started_at
         if age <= _SLOW_AFTER_S:
             return False
-        typical = (None if alone else self._elsewhere_s(span, now)) or self._usual_s(span, now, span.place)
-        return typical is not None and age > _SLOW_TIMES * typical
+        typical = (None if is_only_source else self._other_sources_block_s(span, now)) or self._expected_block_s(
+            span, now, span.source
+        )
+        return typical is not None and age > _SLOW_FACTOR * typical
 
-    def _elsewhere_s(self, span: Span, now: float) -> float | None:
+    def _other_sources_block_s(self, span: BlockSpan, now: float) -> float | None:
         """What a block takes, and takes now, from other places than this one, however many connections lag here."""
-        times = [took for took, place in tuple(self._times) if place is not span.place]
-        ages = [now - other.since for other in self._spans if other.got and other.place is not span.place]
-        return max(_median(times), _median(ages or [0.0])) if len(times) >= _KNOWN_AFTER else None
+        times = [took for took, place in tuple(self._block_times) if place is not span.source]
+        ages = [
+            now - other.block_started_at
+            for other in self._spans
+            if other.received_bytes and other.source is not span.source
+        ]
+        return max(_median(times), _median(ages or [0.0])) if len(times) >= _MIN_BLOCK_TIMES else None
 
-    def typical_s(self) -> float | None:
+    def median_block_s(self) -> float | None:
         """What a block takes; None before that can be told."""
-        if self._typical is None and len(self._times) >= _KNOWN_AFTER:
-            self._typical = _median(took for took, _ in tuple(self._times))
-        return self._typical
+        if self._median_s is None and len(self._block_times) >= _MIN_BLOCK_TIMES:
+            self._median_s = _median(took for took, _ in tuple(self._block_times))
+        return self._median_s
 
-    def _usual_s(self, span: Span, now: float, place: object) -> float | None:
+    def _expected_block_s(self, span: BlockSpan, now: float, source: object) -> float | None:
         """What a block takes, and takes the other connections to this place now: a line that all share may slow."""
-        typical = self.typical_s()
-        ages = [now - other.since for other in self._spans if other is not span and other.got and other.place is place]
+        typical = self.median_block_s()
+        ages = [
+            now - other.block_started_at
+            for other in self._spans
+            if other is not span and other.received_bytes and other.source is source
+        ]
         return None if typical is None else max(typical, _median(ages) if ages else 0.0)
 
-    def received(self) -> int:
+    def partial_bytes(self) -> int:
         """Bytes of blocks that are not complete yet."""
-        return sum(span.got for span in self._spans)
+        return sum(span.received_bytes for span in self._spans)
 
-    def _advance(self) -> None:
+    def _advance_frontier(self) -> None:
         gap = self.done.find(0, self.frontier)
-        self.frontier = self.count if gap < 0 else gap
+        self.frontier = self.n_blocks if gap < 0 else gap
 
-    def _carve(self, place: object, now: float, workers: int, most: int | None = None) -> Span | None:
-        if not self._free or self._free[0][0] >= self.horizon:
+    def _assign_new(
+        self, source: object, now: float, n_workers: int, max_blocks: int | None = None
+    ) -> BlockSpan | None:
+        if not self._unassigned_runs or self._unassigned_runs[0][0] >= self.window_end:
             return None
-        first, stop = self._free[0]
-        if most is None:
-            most = max(self._least_blocks, min(self._most_blocks, self._free_blocks // (2 * max(1, workers))))
-        end = min(first + most, stop, self.horizon)
-        self._free[:1] = [(end, stop)] if end < stop else []
-        self._free_blocks -= end - first
-        return Span(first, end, place, now, now)
+        first, stop = self._unassigned_runs[0]
+        if max_blocks is None:
+            max_blocks = max(
+                self._min_span_blocks, min(self._max_span_blocks, self._n_unassigned // (2 * max(1, n_workers)))
+            )
+        end = min(first + max_blocks, stop, self.window_end)
+        self._unassigned_runs[:1] = [(end, stop)] if end < stop else []
+        self._n_unassigned -= end - first
+        return BlockSpan(first, end, source, now, now)
 
-    def _take_over(self, place: object, now: float) -> Span | None:
+    def _reassign(self, source: object, now: float) -> BlockSpan | None:
         """All of a span of which another place has not given a byte: that costs nothing, unlike a hedge."""
         for owner in self._spans:
-            if not owner.got and owner.place is not place and self._late(owner, now, place):
-                taken = Span(owner.at, owner.stop, place, now, now)
-                owner.stop = owner.at
+            if not owner.received_bytes and owner.source is not source and self._is_late(owner, now, source):
+                taken = BlockSpan(owner.next_block, owner.stop_block, source, now, now)
+                owner.stop_block = owner.next_block
                 return taken
         return None
 
-    def _steal(self, place: object, now: float) -> Span | None:
+    def _steal(self, source: object, now: float) -> BlockSpan | None:
         """The tail half of the longest span; its owner keeps the block that it is receiving."""
-        owner = max(self._spans, key=lambda span: span.stop - span.at, default=None)
-        if owner is None or owner.stop - owner.at < 2 or not self._worth_it(owner, now):
+        owner = max(self._spans, key=lambda span: span.stop_block - span.next_block, default=None)
+        if owner is None or owner.stop_block - owner.next_block < 2 or not self._is_worth_stealing(owner, now):
             return None
-        middle = owner.at + 1 + (owner.stop - owner.at - 1) // 2
-        stolen = Span(middle, owner.stop, place, now, now)
-        owner.stop = middle
+        middle = owner.next_block + 1 + (owner.stop_block - owner.next_block - 1) // 2
+        stolen = BlockSpan(middle, owner.stop_block, source, now, now)
+        owner.stop_block = middle
         return stolen
 
-    def _worth_it(self, owner: Span, now: float) -> bool:
-        typical = self.typical_s()
-        ahead = now - owner.since if typical is None else max(now - owner.since, typical * (owner.stop - owner.at))
+    def _is_worth_stealing(self, owner: BlockSpan, now: float) -> bool:
+        typical = self.median_block_s()
+        ahead = (
+            now - owner.block_started_at
+            if typical is None
+            else max(now - owner.block_started_at, typical * (owner.stop_block - owner.next_block))
+        )
         return ahead >= _STEAL_AFTER_S
 
-    def _hedge(self, place: object, now: float, alone: bool) -> Span | None:
-        if self.hedged + 1 > max(1, int(_HEDGED_SHARE * self.count)):
+    def _hedge(self, source: object, now: float, is_only_source: bool) -> BlockSpan | None:
+        if self.n_hedges + 1 > max(1, int(_MAX_HEDGED_FRACTION * self.n_blocks)):
             return None
-        late = [span for span in self._spans if self._late(span, now, place) and (alone or span.place is not place)]
+        late = [
+            span
+            for span in self._spans
+            if self._is_late(span, now, source) and (is_only_source or span.source is not source)
+        ]
         if not late:
             return None
-        last = max(late, key=lambda span: (self._rest_s(span, now), -span.since))
-        self.hedged += 1
-        return Span(last.at, last.at + 1, place, now, now, hedge=True)
+        last = max(late, key=lambda span: (self._remaining_s(span, now), -span.block_started_at))
+        self.n_hedges += 1
+        return BlockSpan(last.next_block, last.next_block + 1, source, now, now, is_hedge=True)
 
-    def _late(self, span: Span, now: float, place: object) -> bool:
+    def _is_late(self, span: BlockSpan, now: float, source: object) -> bool:
         """Would another copy from this place come sooner? One beside the first is enough."""
-        age, typical = now - span.since, self.typical_s()
-        if span.hedge or self.lost(span):
+        age, typical = now - span.block_started_at, self.median_block_s()
+        if span.is_hedge or self.is_obsolete(span):
             return False
         if typical is None:
-            late = now - span.moved > _SLOW_AFTER_S
+            late = now - span.last_byte_at > _SLOW_AFTER_S
         else:
-            late = age > _HEDGE_AFTER_S and (self._lags(span, now, typical) or self._overdue(span, now, place, typical))
-        return late and self._copies(span.at) == 1
+            late = age > _HEDGE_AFTER_S and (
+                self._is_lagging(span, now, typical) or self._is_overdue(span, now, source, typical)
+            )
+        return late and self._count_copies(span.next_block) == 1
 
-    def _overdue(self, span: Span, now: float, place: object, typical: float) -> bool:
-        age = now - span.since
-        return age > _HEDGE_TIMES * typical and age > _HEDGE_TIMES * (self._usual_s(span, now, place) or 0.0)
+    def _is_overdue(self, span: BlockSpan, now: float, source: object, median_s: float) -> bool:
+        age = now - span.block_started_at
+        return age > _HEDGE_FACTOR * median_s and age > _HEDGE_FACTOR * (
+            self._expected_block_s(span, now, source) or 0.0
+        )
 
-    def _lags(self, span: Span, now: float, typical: float) -> bool:
+    def _is_lagging(self, span: BlockSpan, now: float, median_s: float) -> bool:
         """It moves, but so slowly that another copy would be here before it."""
-        return span.got > 0 and self._rest_s(span, now) > max(_HEDGE_AFTER_S, _LAG_TIMES * typical)
+        return span.received_bytes > 0 and self._remaining_s(span, now) > max(_HEDGE_AFTER_S, _LAG_FACTOR * median_s)
 
-    def _rest_s(self, span: Span, now: float) -> float:
+    def _remaining_s(self, span: BlockSpan, now: float) -> float:
         """What its block will still take, if it goes on as it did."""
-        return (now - span.since) * (self._block / span.got - 1) if span.got else float("inf")
+        return (
+            (now - span.block_started_at) * (self._block_bytes / span.received_bytes - 1)
+            if span.received_bytes
+            else float("inf")
+        )
 
-    def _copies(self, index: int) -> int:
-        return sum(1 for span in self._spans if span.at <= index < span.stop)
+    def _count_copies(self, index: int) -> int:
+        return sum(1 for span in self._spans if span.next_block <= index < span.stop_block)
 
 
 def _median(values: Iterable[float]) -> float:
@@ -242,7 +272,7 @@ def _median(values: Iterable[float]) -> float:
     return ordered[len(ordered) // 2]
 
 
-def _runs(done: bytearray) -> list[tuple[int, int]]:
+def _missing_runs(done: bytearray) -> list[tuple[int, int]]:
     """The stretches of blocks that are not done."""
     runs: list[tuple[int, int]] = []
     at = 0
@@ -256,7 +286,7 @@ def _runs(done: bytearray) -> list[tuple[int, int]]:
         at = stop
 
 
-def _joined(runs: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+def _merge_runs(runs: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     joined: list[tuple[int, int]] = []
     for first, stop in sorted(runs):
         if joined and joined[-1][1] >= first:

@@ -5,385 +5,422 @@ from __future__ import annotations
 import time
 
 from packtrain.errors import FailedError, TransferError
-from packtrain.transfer.api import WHOLE, ObjectInfo, Place, Stream
-from packtrain.transfer.api import Span as Bytes
-from packtrain.transfer.digests import HEAD_BYTES, why_not_of_its_form, why_not_the_data
-from packtrain.transfer.engine.block_sink import Mover
-from packtrain.transfer.engine.buffer_pool import page_aligned
-from packtrain.transfer.engine.coordinator import Attempt, Engine
-from packtrain.transfer.engine.resume_log import FAR_BLOCK
-from packtrain.transfer.engine.scheduler import Span
-from packtrain.transfer.http.connection import round_trip_s, watched
-from packtrain.transfer.urls import shown
+from packtrain.transfer.api import FULL_RANGE, ObjectInfo, ObjectStream, Replica
+from packtrain.transfer.api import ByteRange as Bytes
+from packtrain.transfer.digests import SNIFF_BYTES, detect_error_page, detect_wrong_format
+from packtrain.transfer.engine.block_sink import DirectWriter
+from packtrain.transfer.engine.buffer_pool import allocate_page_aligned
+from packtrain.transfer.engine.coordinator import FetchCoordinator, RangeRequest
+from packtrain.transfer.engine.resume_log import HIGH_LATENCY_BLOCK_BYTES
+from packtrain.transfer.engine.scheduler import BlockSpan
+from packtrain.transfer.http.connection import cancellation_scope, last_round_trip_s
+from packtrain.transfer.urls import redact_url
 
-_FIRST_BYTES = 4 << 20  # asked for when it is not known how many there are
-_SLOWER_THAN_OTHERS_S = 0.5  # without a byte, when another place brought what was asked for
-_LOOK_EVERY_S = 0.02  # while bytes come
-_PAUSE_S = 0.2
-_PIECE = 1 << 18  # fits into the cache of a processor
-SMALL = 2 << 20  # asked for whole: what is said of the whole comes with it
+_INITIAL_REQUEST_BYTES = 4 << 20  # asked for when it is not known how many there are
+_LOST_RACE_TIMEOUT_S = 0.5  # without a byte, when another place brought what was asked for
+_POLL_INTERVAL_S = 0.02  # while bytes come
+_PAUSE_AFTER_S = 0.2
+_CHUNK_BYTES = 1 << 18  # fits into the cache of a processor
+SMALL_OBJECT_BYTES = 2 << 20  # asked for whole: what is said of the whole comes with it
 
 
-class _LeftError(Exception):
+class _RequestObsoleteError(Exception):
     """Nobody waits for these bytes any more."""
 
 
-class _OtherObjectError(Exception):
+class _DifferentObjectError(Exception):
     """A source whose size or ETag differs from those of the object begun."""
 
 
-class _Writing:
+class _WriteGuard:
     """Within, the file is ours; what goes wrong with it no other source can mend."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, coordinator: FetchCoordinator) -> None:
+        self._coordinator = coordinator
 
     def __enter__(self) -> None:
-        if not self._engine.may_write(self):
-            raise _LeftError
+        if not self._coordinator.begin_write(self):
+            raise _RequestObsoleteError
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is not None:
-            self._engine.broken(error)
-        self._engine.written(self)
+            self._coordinator.fail(error)
+        self._coordinator.end_write(self)
 
 
-class Worker:
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._block = engine.wish.block
-        self._buffer = page_aligned(self._block)
-        self._began = False  # whether the first byte of this answer is here
-        self._moved = 0.0  # when the last one came
-        self._looked = 0.0
-        self._writing = _Writing(engine)
-        self._begun: Mover | None = None  # what is here of the block stands in the file already
+class DownloadWorker:
+    def __init__(self, coordinator: FetchCoordinator) -> None:
+        self._coordinator = coordinator
+        self._block_bytes = coordinator.request.block_bytes
+        self._buffer = allocate_page_aligned(self._block_bytes)
+        self._has_first_byte = False  # whether the first byte of this answer is here
+        self._last_byte_at = 0.0  # when the last one came
+        self._last_poll_at = 0.0
+        self._write_guard = _WriteGuard(coordinator)
+        self._direct_writer: DirectWriter | None = None  # what is here of the block stands in the file already
 
     def run(self) -> None:
         try:
             while True:
-                attempt = self._engine.next_attempt()
+                attempt = self._coordinator.next_range_request()
                 if attempt is None:
                     return
-                self._serve(attempt)
+                self._fetch_span(attempt)
         except BaseException as error:
-            self._engine.broken(error)
+            self._coordinator.fail(error)
 
-    def _serve(self, attempt: Attempt | None) -> None:
+    def _fetch_span(self, range_request: RangeRequest | None) -> None:
         """A span to its end, from one place after the other."""
         span = None
-        while attempt is not None:
-            self._try(attempt)
-            span = attempt.span
-            attempt = None if span is None else self._engine.another_place(span)
+        while range_request is not None:
+            self._run_request(range_request)
+            span = range_request.span
+            range_request = None if span is None else self._coordinator.retry_span(span)
         if span is not None:
-            self._engine.finished(span)
+            self._coordinator.release_span(span)
 
-    def _try(self, attempt: Attempt) -> None:
+    def _run_request(self, range_request: RangeRequest) -> None:
         try:
-            self._receive(attempt)
-        except _LeftError:
+            self._receive(range_request)
+        except _RequestObsoleteError:
             pass
-        except _OtherObjectError:
-            self._engine.differs(attempt)
+        except _DifferentObjectError:
+            self._coordinator.record_different_object(range_request)
         except TransferError as error:
-            self._engine.failed(attempt, error)
+            self._coordinator.record_failure(range_request, error)
         finally:
-            self._engine.ended(attempt)
+            self._coordinator.end_request(range_request)
 
-    def _receive(self, attempt: Attempt) -> None:
-        self._began, self._moved = False, time.monotonic()
-        with watched(lambda: self._look(attempt), limits=True):
-            asked = self._asked(attempt)
-            stream = _opened(attempt.standing.place, asked)
-            self._engine.round_trip_s = round_trip_s()
+    def _receive(self, range_request: RangeRequest) -> None:
+        self._has_first_byte, self._last_byte_at = False, time.monotonic()
+        with cancellation_scope(lambda: self._check_progress(range_request), handles_read_timeout=True):
+            asked = self._requested_range(range_request)
+            stream = _open_replica(range_request.source_stats.replica, asked)
+            self._coordinator.round_trip_s = last_round_trip_s()
             try:
-                if attempt.span is None:
-                    self._open(attempt, stream, asked)
+                if range_request.span is None:
+                    self._handle_first_response(range_request, stream, asked)
                 else:
-                    self._go_on(attempt, stream, asked)
+                    self._handle_later_response(range_request, stream, asked)
             finally:
                 stream.close()
 
-    def _asked(self, attempt: Attempt) -> Bytes:
-        span, known, planned = attempt.span, self._engine.known, self._engine.wish.item.size
+    def _requested_range(self, range_request: RangeRequest) -> Bytes:
+        span, known, planned = (
+            range_request.span,
+            self._coordinator.identity,
+            self._coordinator.request.remote_file.size,
+        )
         if span is None or known is None:
-            small = planned is not None and planned <= SMALL
-            return WHOLE if small or attempt.standing.whole else Bytes(0, _FIRST_BYTES)
-        stop = min(span.stop, span.at + self._reach(attempt))
-        return Bytes(span.at * known.block + span.got, min(known.size, stop * known.block))
+            small = planned is not None and planned <= SMALL_OBJECT_BYTES
+            return (
+                FULL_RANGE
+                if small or range_request.source_stats.needs_full_request
+                else Bytes(0, _INITIAL_REQUEST_BYTES)
+            )
+        stop = min(span.stop_block, span.next_block + self._max_request_blocks(range_request))
+        return Bytes(
+            span.next_block * known.block_bytes + span.received_bytes, min(known.size, stop * known.block_bytes)
+        )
 
-    def _reach(self, attempt: Attempt) -> int:
+    def _max_request_blocks(self, range_request: RangeRequest) -> int:
         """Blocks that may be asked for at once."""
-        reach, span, known = attempt.standing.reach.bytes, attempt.span, self._engine.known
+        reach, span, known = (
+            range_request.source_stats.response_limit.max_bytes,
+            range_request.span,
+            self._coordinator.identity,
+        )
         assert span is not None and known is not None
-        return span.stop - span.at if reach is None else max(1, reach // known.block)
+        return span.stop_block - span.next_block if reach is None else max(1, reach // known.block_bytes)
 
     # The first answer
 
-    def _open(self, attempt: Attempt, stream: Stream, asked: Bytes) -> None:
+    def _handle_first_response(self, range_request: RangeRequest, stream: ObjectStream, byte_range: Bytes) -> None:
         """Nothing is begun before the first bytes look like the data."""
-        head = self._read_head(attempt, stream)
-        self._check_begin(attempt, stream.info, bytes(self._buffer[: min(head, HEAD_BYTES)]))
-        if not self._engine.begin(attempt, stream.info, asked.stop):
-            raise _LeftError
+        head = self._read_head(range_request, stream)
+        self._check_content(range_request, stream.info, bytes(self._buffer[: min(head, SNIFF_BYTES)]))
+        if not self._coordinator.begin(range_request, stream.info, byte_range.stop):
+            raise _RequestObsoleteError
         if stream.info.size is None:
-            self._drain(attempt, stream, head)
-        elif attempt.span is not None:
-            attempt.span.got = attempt.came = head
-            self._pour(attempt, stream, attempt.span.stop if stream.info.ranges else None)
+            self._receive_unsized(range_request, stream, head)
+        elif range_request.span is not None:
+            range_request.span.received_bytes = range_request.received_bytes = head
+            self._receive_blocks(
+                range_request, stream, range_request.span.stop_block if stream.info.accepts_ranges else None
+            )
 
-    def _read_head(self, attempt: Attempt, stream: Stream) -> int:
+    def _read_head(self, range_request: RangeRequest, stream: ObjectStream) -> int:
         count = 0
-        while count < HEAD_BYTES:
-            more = stream.readinto(self._buffer[count:FAR_BLOCK])  # no more than is a block in any case
+        while count < SNIFF_BYTES:
+            more = stream.readinto(self._buffer[count:HIGH_LATENCY_BLOCK_BYTES])  # no more than is a block in any case
             if not more:
                 break
-            self._moving(attempt)
+            self._record_activity(range_request)
             count += more
         return count
 
-    def _check_begin(self, attempt: Attempt, info: ObjectInfo, head: bytes) -> None:
-        wish = self._engine.wish
-        wrong = why_not_the_data(wish.item.name, head, info.content_type)
-        wrong = wrong or why_not_of_its_form(wish.item.name, head, wish.proven)
+    def _check_content(self, range_request: RangeRequest, info: ObjectInfo, head: bytes) -> None:
+        wish = self._coordinator.request
+        wrong = detect_error_page(wish.remote_file.name, head, info.content_type)
+        wrong = wrong or detect_wrong_format(wish.remote_file.name, head, wish.has_trusted_digest)
         if wrong:
-            url = shown(attempt.standing.place.ref.url)
-            raise TransferError("not_the_data", f"{url}: {wrong}", url)
+            url = redact_url(range_request.source_stats.replica.location.url)
+            raise TransferError("unexpected_content", f"{url}: {wrong}", url)
         if info.size is not None:
-            self._check_size(attempt, info.size)
+            self._check_size(range_request, info.size)
 
-    def _check_size(self, attempt: Attempt, size: int) -> None:
-        wish, url = self._engine.wish, shown(attempt.standing.place.ref.url)
-        if wish.item.size is not None and size != wish.item.size:
-            kind = "truncated" if size < wish.item.size else "not_the_data"
-            words = f"{url} has {size} bytes, but had {wish.item.size} when the run was planned"
+    def _check_size(self, range_request: RangeRequest, size: int) -> None:
+        wish, url = self._coordinator.request, redact_url(range_request.source_stats.replica.location.url)
+        if wish.remote_file.size is not None and size != wish.remote_file.size:
+            kind = "truncated" if size < wish.remote_file.size else "unexpected_content"
+            words = f"{url} has {size} bytes, but had {wish.remote_file.size} when the run was planned"
             raise TransferError(kind, words, url)
         if wish.checksums is not None and size != wish.checksums.size:
             words = f"{url} has {size} bytes, but its checksums are of {wish.checksums.size}"
-            raise TransferError("not_the_data", words, url)
+            raise TransferError("unexpected_content", words, url)
 
-    def _drain(self, attempt: Attempt, stream: Stream, count: int) -> None:
+    def _receive_unsized(self, range_request: RangeRequest, stream: ObjectStream, n_bytes: int) -> None:
         """A body whose length nobody says: from its first byte to its last, or not at all."""
         position = 0
         try:
-            while count:
-                count = self._checked(attempt, stream, position, count)
-                with self._writing:
-                    self._engine.shelf.append(position, self._buffer[:count])
-                position += count
-                self._engine.drained(attempt, position, done=False)
-                self._moving(attempt)
-                count = stream.readinto(self._buffer)
-                self._look(attempt)
-            self._check_size(attempt, position)
-            self._engine.drained(attempt, position, done=True)
-        except (TransferError, _LeftError):
-            self._engine.drain_failed()
+            while n_bytes:
+                n_bytes = self._read_and_verify_block(range_request, stream, position, n_bytes)
+                with self._write_guard:
+                    self._coordinator.block_sink.append(position, self._buffer[:n_bytes])
+                position += n_bytes
+                self._coordinator.record_unsized_progress(range_request, position, is_complete=False)
+                self._record_activity(range_request)
+                n_bytes = stream.readinto(self._buffer)
+                self._check_progress(range_request)
+            self._check_size(range_request, position)
+            self._coordinator.record_unsized_progress(range_request, position, is_complete=True)
+        except (TransferError, _RequestObsoleteError):
+            self._coordinator.reset_unsized()
             raise
 
-    def _checked(self, attempt: Attempt, stream: Stream, position: int, count: int) -> int:
+    def _read_and_verify_block(
+        self, range_request: RangeRequest, stream: ObjectStream, position: int, n_bytes: int
+    ) -> int:
         """Where there are checksums, the block that begins with so many bytes: all of it, and right."""
-        checksums, more = self._engine.wish.checksums, count
+        checksums, more = self._coordinator.request.checksums, n_bytes
         if checksums is None:
-            return count
-        while more and count < self._block:
-            more = stream.readinto(self._buffer[count:])
-            count += more
-            self._moving(attempt)
-            self._look(attempt)
-        if count < self._block or position + count > checksums.size:
-            self._check_size(attempt, position + count)
-        self._verify(attempt, position // self._block, self._buffer[:count])
-        return count
+            return n_bytes
+        while more and n_bytes < self._block_bytes:
+            more = stream.readinto(self._buffer[n_bytes:])
+            n_bytes += more
+            self._record_activity(range_request)
+            self._check_progress(range_request)
+        if n_bytes < self._block_bytes or position + n_bytes > checksums.size:
+            self._check_size(range_request, position + n_bytes)
+        self._verify_block(range_request, position // self._block_bytes, self._buffer[:n_bytes])
+        return n_bytes
 
     # Further answers
 
-    def _go_on(self, attempt: Attempt, stream: Stream, asked: Bytes) -> None:
-        engine = self._engine
-        assert engine.known is not None
-        if not engine.known.agrees(stream.info, engine.wish.proven):
-            raise self._strange(attempt) if engine.has_given(attempt) else _OtherObjectError()
-        behind = asked.start - stream.start
-        self._pass_over(attempt, stream, behind)
-        assert asked.stop is not None
-        stop = -(-asked.stop // engine.known.block)
-        self._pour(attempt, stream, stop if behind == 0 and stream.info.ranges else None)
+    def _handle_later_response(self, range_request: RangeRequest, stream: ObjectStream, byte_range: Bytes) -> None:
+        engine = self._coordinator
+        assert engine.identity is not None
+        if not engine.identity.matches(stream.info, engine.request.has_trusted_digest):
+            raise (
+                self._different_object_error(range_request)
+                if engine.has_served_object(range_request)
+                else _DifferentObjectError()
+            )
+        behind = byte_range.start - stream.start
+        self._skip_bytes(range_request, stream, behind)
+        assert byte_range.stop is not None
+        stop = -(-byte_range.stop // engine.identity.block_bytes)
+        self._receive_blocks(range_request, stream, stop if behind == 0 and stream.info.accepts_ranges else None)
 
-    def _pass_over(self, attempt: Attempt, stream: Stream, count: int) -> None:
+    def _skip_bytes(self, range_request: RangeRequest, stream: ObjectStream, n_bytes: int) -> None:
         """A server without ranges sends what we have; it goes where what comes next will overwrite it."""
-        span = attempt.span
+        span = range_request.span
         assert span is not None
-        room = self._buffer[span.got :]
-        while count:
-            attempt.standing.most_connections = 1
-            more = stream.readinto(room[:count])
+        room = self._buffer[span.received_bytes :]
+        while n_bytes:
+            range_request.source_stats.max_connections = 1
+            more = stream.readinto(room[:n_bytes])
             if not more:
-                raise self._short(attempt)
-            self._moving(attempt)
-            count -= more
-            self._look(attempt)
+                raise self._truncated_error(range_request)
+            self._record_activity(range_request)
+            n_bytes -= more
+            self._check_progress(range_request)
 
-    def _pour(self, attempt: Attempt, stream: Stream, stop: int | None) -> None:
+    def _receive_blocks(self, range_request: RangeRequest, stream: ObjectStream, stop_block: int | None) -> None:
         """Up to the block that the answer ends before; None: it goes on to the end of the object."""
-        span, engine = attempt.span, self._engine
-        assert span is not None and engine.known is not None and engine.schedule is not None
-        while self._goes_on(attempt, stop):
-            length = engine.known.length(span.at)
-            mover = self._mover(span)
+        span, engine = range_request.span, self._coordinator
+        assert span is not None and engine.identity is not None and engine.scheduler is not None
+        while self._has_next_block(range_request, stop_block):
+            length = engine.identity.block_length(span.next_block)
+            mover = self._choose_direct_writer(span)
             if mover is None:
-                self._collect(attempt, stream, length)
-                self._verify(attempt, span.at, self._buffer[:length])
-                self._store(attempt, length)
+                self._read_block(range_request, stream, length)
+                self._verify_block(range_request, span.next_block, self._buffer[:length])
+                self._store_block(range_request, length)
             else:
-                self._move(attempt, stream, mover, length)
-            if engine.leave():
-                raise _LeftError
+                self._write_directly(range_request, stream, mover, length)
+            if engine.should_exit():
+                raise _RequestObsoleteError
 
-    def _goes_on(self, attempt: Attempt, stop: int | None) -> bool:
-        span = attempt.span
+    def _has_next_block(self, range_request: RangeRequest, stop_block: int | None) -> bool:
+        span = range_request.span
         assert span is not None
-        if stop is not None:
-            return span.at < min(span.stop, stop)
-        return span.at < span.stop or self._extended(attempt)
+        if stop_block is not None:
+            return span.next_block < min(span.stop_block, stop_block)
+        return span.next_block < span.stop_block or self._extend_span(range_request)
 
-    def _collect(self, attempt: Attempt, stream: Stream, length: int) -> None:
+    def _read_block(self, range_request: RangeRequest, stream: ObjectStream, length: int) -> None:
         """What is missing of a block, into memory."""
-        span = attempt.span
+        span = range_request.span
         assert span is not None
-        while span.got < length:
-            self._came(attempt, stream.readinto(self._buffer[span.got : length]), length)
+        while span.received_bytes < length:
+            self._record_received(range_request, stream.readinto(self._buffer[span.received_bytes : length]), length)
 
-    def _came(self, attempt: Attempt, more: int, length: int) -> None:
-        span = attempt.span
+    def _record_received(self, range_request: RangeRequest, n_bytes: int, length: int) -> None:
+        span = range_request.span
         assert span is not None
-        if not more:
-            raise self._short(attempt)
-        span.got += more
-        attempt.came += more
-        self._moving(attempt)
-        if span.got < length and self._moved - self._looked > _LOOK_EVERY_S:
-            self._look(attempt)
+        if not n_bytes:
+            raise self._truncated_error(range_request)
+        span.received_bytes += n_bytes
+        range_request.received_bytes += n_bytes
+        self._record_activity(range_request)
+        if span.received_bytes < length and self._last_byte_at - self._last_poll_at > _POLL_INTERVAL_S:
+            self._check_progress(range_request)
 
     # Straight into the file
 
-    def _mover(self, span: Span) -> Mover | None:
+    def _choose_direct_writer(self, span: BlockSpan) -> DirectWriter | None:
         """For the block at hand, where its pieces may go straight into the file. The first one is looked at."""
-        mover, begun = self._engine.shelf.mover, self._begun if span.got else None
-        fit = span.at > 0 and not span.hedge
-        self._begun = mover if fit and (begun or not span.got) else None
-        if begun is not None and self._begun is None:
-            begun.read_back(span.at, self._buffer[: span.got])
-        return self._begun
+        mover, begun = self._coordinator.block_sink.direct_writer, self._direct_writer if span.received_bytes else None
+        fit = span.next_block > 0 and not span.is_hedge
+        self._direct_writer = mover if fit and (begun or not span.received_bytes) else None
+        if begun is not None and self._direct_writer is None:
+            begun.read_back(span.next_block, self._buffer[: span.received_bytes])
+        return self._direct_writer
 
-    def _move(self, attempt: Attempt, stream: Stream, mover: Mover, length: int) -> None:
+    def _write_directly(
+        self, range_request: RangeRequest, stream: ObjectStream, direct_writer: DirectWriter, length: int
+    ) -> None:
         """Piece by piece: what was read is still in the processor's cache when it is written."""
-        span = attempt.span
+        span = range_request.span
         assert span is not None
-        while span.got < length:
-            room = min(length - span.got, _PIECE - span.got % _PIECE)
+        while span.received_bytes < length:
+            room = min(length - span.received_bytes, _CHUNK_BYTES - span.received_bytes % _CHUNK_BYTES)
             more = stream.readinto(self._buffer[:room])
-            with self._writing:
-                mover.move(span.at, span.got, self._buffer[:more])
-                if span.got + more == length:
-                    mover.moved(span.at)
-            self._came(attempt, more, length)
-        self._engine.moved(attempt, length)
+            with self._write_guard:
+                direct_writer.write_chunk(span.next_block, span.received_bytes, self._buffer[:more])
+                if span.received_bytes + more == length:
+                    direct_writer.finish_block(span.next_block)
+            self._record_received(range_request, more, length)
+        self._coordinator.record_direct_write(range_request, length)
 
-    def _extended(self, attempt: Attempt) -> bool:
-        span, schedule = attempt.span, self._engine.schedule
+    def _extend_span(self, range_request: RangeRequest) -> bool:
+        span, schedule = range_request.span, self._coordinator.scheduler
         assert span is not None and schedule is not None
-        with self._engine.changed:
+        with self._coordinator.condition:
             return schedule.extend(span)
 
-    def _put(self, length: int, index: int) -> None:
-        self._buffer = _whole(self._engine.shelf.put(index, self._buffer[:length]), self._buffer)
+    def _put_block(self, length: int, index: int) -> None:
+        self._buffer = _full_size_buffer(
+            self._coordinator.block_sink.write_block(index, self._buffer[:length]), self._buffer
+        )
 
-    def _store(self, attempt: Attempt, length: int) -> None:
+    def _store_block(self, range_request: RangeRequest, length: int) -> None:
         """The block at hand is here: if it is the first copy, it is to be stored."""
-        assert attempt.span is not None
-        engine, index = self._engine, attempt.span.at
-        if engine.arrived(attempt, length):
+        assert range_request.span is not None
+        engine, index = self._coordinator, range_request.span.next_block
+        if engine.accept_block(range_request, length):
             try:
-                self._put(length, index)
+                self._put_block(length, index)
             except BaseException as error:
-                engine.broken(error)
+                engine.fail(error)
                 raise
             finally:
-                engine.stored(attempt, length)
+                engine.record_stored(range_request, length)
 
-    def _verify(self, attempt: Attempt, index: int, block: memoryview) -> None:
+    def _verify_block(self, range_request: RangeRequest, index: int, block: memoryview) -> None:
         """Before it is written."""
         if index == 0:
-            self._check_begin(attempt, ObjectInfo(), bytes(block[:HEAD_BYTES]))
-        checksums = self._engine.wish.checksums
+            self._check_content(range_request, ObjectInfo(), bytes(block[:SNIFF_BYTES]))
+        checksums = self._coordinator.request.checksums
         if checksums is None:
             return
         from hashlib import sha256
 
-        if sha256(block).hexdigest() != checksums.sha256[index]:
-            self._engine.counts.wasted += len(block)
-            if attempt.span is not None:
-                attempt.span.got = 0
-            url = shown(attempt.standing.place.ref.url)
+        if sha256(block).hexdigest() != checksums.block_sha256[index]:
+            self._coordinator.stats.wasted_bytes += len(block)
+            if range_request.span is not None:
+                range_request.span.received_bytes = 0
+            url = redact_url(range_request.source_stats.replica.location.url)
             raise TransferError("digest_mismatch", f"{url}: block {index} is not the one of the checksums", url)
 
-    def _moving(self, attempt: Attempt) -> None:
-        now, standing = time.monotonic(), attempt.standing
-        if self._began and now - self._moved > standing.longest_gap_s:
-            standing.longest_gap_s = now - self._moved
-        self._began, self._moved = True, now
+    def _record_activity(self, range_request: RangeRequest) -> None:
+        now, standing = time.monotonic(), range_request.source_stats
+        if self._has_first_byte and now - self._last_byte_at > standing.max_gap_s:
+            standing.max_gap_s = now - self._last_byte_at
+        self._has_first_byte, self._last_byte_at = True, now
 
-    def _look(self, attempt: Attempt) -> None:
+    def _check_progress(self, range_request: RangeRequest) -> None:
         """Asked while we wait: is it worth it?"""
-        engine, span, standing, now = self._engine, attempt.span, attempt.standing, time.monotonic()
-        self._looked = now
-        if engine.leave():
-            raise _LeftError
-        if span is not None:
-            span.moved = self._moved
-            assert engine.schedule is not None
-            if engine.schedule.lost(span) and not self._began and now - self._moved > _SLOWER_THAN_OTHERS_S:
-                engine.stalled(attempt)
-                raise self._too_slow(attempt, now - self._moved, slow=True)
-            if engine.schedule.lost(span):
-                raise _LeftError
-        elif engine.schedule is not None:
-            raise _LeftError  # another place answered before this one
-        if attempt.came and now - self._moved > _PAUSE_S:
-            engine.paused(attempt)
-        limit = (
-            standing.stall_s(attempt.leniency, attempt.came) if self._began else standing.first_byte_s(attempt.leniency)
+        engine, span, standing, now = (
+            self._coordinator,
+            range_request.span,
+            range_request.source_stats,
+            time.monotonic(),
         )
-        slow = engine.is_slow(attempt, now)
-        if now - self._moved > limit or slow:
-            engine.stalled(attempt)
-            raise self._too_slow(attempt, now - self._moved, slow)
+        self._last_poll_at = now
+        if engine.should_exit():
+            raise _RequestObsoleteError
+        if span is not None:
+            span.last_byte_at = self._last_byte_at
+            assert engine.scheduler is not None
+            if (
+                engine.scheduler.is_obsolete(span)
+                and not self._has_first_byte
+                and now - self._last_byte_at > _LOST_RACE_TIMEOUT_S
+            ):
+                engine.record_stall(range_request)
+                raise self._slow_error(range_request, now - self._last_byte_at, is_slow=True)
+            if engine.scheduler.is_obsolete(span):
+                raise _RequestObsoleteError
+        elif engine.scheduler is not None:
+            raise _RequestObsoleteError  # another place answered before this one
+        if range_request.received_bytes and now - self._last_byte_at > _PAUSE_AFTER_S:
+            engine.record_pause(range_request)
+        limit = (
+            standing.stall_timeout_s(range_request.timeout_factor, range_request.received_bytes)
+            if self._has_first_byte
+            else standing.first_byte_timeout_s(range_request.timeout_factor)
+        )
+        slow = engine.is_slow(range_request, now)
+        if now - self._last_byte_at > limit or slow:
+            engine.record_stall(range_request)
+            raise self._slow_error(range_request, now - self._last_byte_at, slow)
 
-    def _too_slow(self, attempt: Attempt, silent_s: float, slow: bool) -> TransferError:
-        url = shown(attempt.standing.place.ref.url)
-        words = "is far slower than the other connections" if slow else f"sent nothing for {silent_s:.0f} s"
+    def _slow_error(self, range_request: RangeRequest, silent_s: float, is_slow: bool) -> TransferError:
+        url = redact_url(range_request.source_stats.replica.location.url)
+        words = "is far slower than the other connections" if is_slow else f"sent nothing for {silent_s:.0f} s"
         return TransferError("service_unavailable", f"{url}: the server {words}", url)
 
-    def _strange(self, attempt: Attempt) -> TransferError:
-        url = shown(attempt.standing.place.ref.url)
-        return TransferError("not_the_data", f"{url}: the answer is of another object than those before", url)
+    def _different_object_error(self, range_request: RangeRequest) -> TransferError:
+        url = redact_url(range_request.source_stats.replica.location.url)
+        return TransferError("unexpected_content", f"{url}: the answer is of another object than those before", url)
 
-    def _short(self, attempt: Attempt) -> TransferError:
-        url = shown(attempt.standing.place.ref.url)
+    def _truncated_error(self, range_request: RangeRequest) -> TransferError:
+        url = redact_url(range_request.source_stats.replica.location.url)
         return TransferError("truncated", f"{url}: the body ended before its promised end", url)
 
 
-def _opened(place: Place, asked: Bytes) -> Stream:
+def _open_replica(replica: Replica, byte_range: Bytes) -> ObjectStream:
     """What goes wrong here, a secret that cannot be read for example, concerns this place only."""
     try:
-        return place.source.open(place.ref, asked)
+        return replica.source.open(replica.location, byte_range)
     except TransferError:
         raise
     except FailedError as error:
-        raise TransferError(error.kind, error.detail, shown(place.ref.url)) from error
+        raise TransferError(error.kind, error.detail, redact_url(replica.location.url)) from error
 
 
-def _whole(given: memoryview, own: memoryview) -> memoryview:
+def _full_size_buffer(returned: memoryview, own: memoryview) -> memoryview:
     """The shelf gives our own buffer back, perhaps cut to the last block's length, or another one."""
-    return own if len(given) < len(own) else given
+    return own if len(returned) < len(own) else returned

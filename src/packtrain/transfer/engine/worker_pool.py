@@ -4,32 +4,34 @@ from __future__ import annotations
 
 import threading
 
-from packtrain.transfer.engine.coordinator import Engine
-from packtrain.transfer.engine.worker import Worker
-from packtrain.transfer.http.pool import keeping
-from packtrain.transfer.http.tls_process import RELAY
-from packtrain.transfer.speed_meter import Rates
+from packtrain.transfer.engine.coordinator import FetchCoordinator
+from packtrain.transfer.engine.worker import DownloadWorker
+from packtrain.transfer.http.pool import connection_pool
+from packtrain.transfer.http.tls_process import TLS_PROCESS
+from packtrain.transfer.speed_meter import SnapshotSampler
 
 
-def run(engine: Engine) -> None:
+def run(coordinator: FetchCoordinator) -> None:
     """All is on the shelf, or an exception says why not."""
-    rates = Rates(engine)
+    rates = SnapshotSampler(coordinator)
     try:
-        with keeping():
-            while _looked_after(engine, rates):
-                engine.wait()
+        with connection_pool():
+            while _poll_once(coordinator, rates):
+                coordinator.wait()
     finally:
-        engine.close()
-        RELAY.leave(engine)
+        coordinator.close()
+        TLS_PROCESS.release(coordinator)
 
 
-def _looked_after(engine: Engine, rates: Rates) -> bool:
-    engine.wish.stop()
-    wanted = engine.look()
+def _poll_once(coordinator: FetchCoordinator, sampler: SnapshotSampler) -> bool:
+    coordinator.request.check_cancelled()
+    wanted = coordinator.poll()
     for _ in range(wanted or 0):
-        threading.Thread(target=Worker(engine).run, name="fetch", daemon=True).start()
-    if engine.known is not None:
-        RELAY.want(engine, engine.known.size)
-    engine.wish.progress(engine.counts.bytes, engine.known.size if engine.known else None)
-    rates.observe(engine.wish.observe)
+        threading.Thread(target=DownloadWorker(coordinator).run, name="fetch", daemon=True).start()
+    if coordinator.identity is not None:
+        TLS_PROCESS.enable_for(coordinator, coordinator.identity.size)
+    coordinator.request.on_progress(
+        coordinator.stats.done_bytes, coordinator.identity.size if coordinator.identity else None
+    )
+    sampler.sample(coordinator.request.on_snapshot)
     return wanted is not None

@@ -14,20 +14,20 @@ from urllib.parse import urljoin
 
 from packtrain import __version__
 from packtrain.errors import TransferError
-from packtrain.transfer.http.connect import Route, connect, plain_proxy_headers, route_to
-from packtrain.transfer.http.connection import Head, Wire, tick
-from packtrain.transfer.http.error_mapping import FOREIGN, translated, translation
-from packtrain.transfer.http.headers import Fields
-from packtrain.transfer.http.pool import KEPT
-from packtrain.transfer.http.request_body import Body, Sent, length_of, opened, unwatched
-from packtrain.transfer.http.response_body import body_of
-from packtrain.transfer.urls import invalid, origin_of, shown
+from packtrain.transfer.http.connect import Route, connect, forward_proxy_headers, route_for
+from packtrain.transfer.http.connection import Http11Connection, ResponseHead, check_cancelled
+from packtrain.transfer.http.error_mapping import NETWORK_ERRORS, map_errors, to_transfer_error
+from packtrain.transfer.http.headers import Headers
+from packtrain.transfer.http.pool import POOL
+from packtrain.transfer.http.request_body import OnBytesSent, RequestBody, body_length, ignore_bytes_sent, open_body
+from packtrain.transfer.http.response_body import make_response_body
+from packtrain.transfer.urls import invalid_url_error, redact_url, url_origin
 
-MAX_HOPS = 10
-_REDIRECTS = frozenset({301, 302, 303, 307, 308})
-_READ_AT_ONCE = 1 << 20
-_CONTROL = re.compile(r"[\r\n\0]")
-_KEEPS_METHOD = frozenset({307, 308})
+MAX_REDIRECTS = 10
+_REDIRECT_STATUSES = frozenset({301, 302, 303, 307, 308})
+_MAX_READ_BYTES = 1 << 20
+_CONTROL_CHARACTERS = re.compile(r"[\r\n\0]")
+_METHOD_PRESERVING_STATUSES = frozenset({307, 308})
 
 
 @dataclass(frozen=True)
@@ -35,41 +35,43 @@ class Request:
     url: str
     method: str = "GET"
     headers: Mapping[str, str] = field(default_factory=dict)
-    secrets: Mapping[str, str] = field(default_factory=dict)
-    body: Body | None = None
-    sent: Sent = unwatched
+    secret_headers: Mapping[str, str] = field(default_factory=dict)
+    body: RequestBody | None = None
+    on_bytes_sent: OnBytesSent = ignore_bytes_sent
 
 
-class Answer:
+class Response:
     """Status, headers and a body. `trusted` tells whether this server was given the credentials.
 
     `trailers` are the fields behind a chunked body; there are none before it is read to its end.
     """
 
-    def __init__(self, wire: Wire, head: Head, route: Route, method: str, trusted: bool) -> None:
-        self.url, self.trusted = route.url, trusted
+    def __init__(
+        self, connection: Http11Connection, head: ResponseHead, route: Route, method: str, credentials_sent: bool
+    ) -> None:
+        self.url, self.credentials_sent = route.url, credentials_sent
         self.status, self.reason, self.headers = head.status, head.reason, head.headers
-        self.trailers = Fields()
-        self._wire, self._route, self._keeps = wire, route, head.keeps
-        self._body = body_of(wire, head, method, self.trailers)
+        self.trailers = Headers()
+        self._connection, self._route, self._keep_alive = connection, route, head.keep_alive
+        self._body = make_response_body(connection, head, method, self.trailers)
         self._closed = False
 
     def read(self, size: int, /) -> bytes:
         """What has arrived, up to size; b"" at the end. A body that ends too early raises `truncated`."""
-        view = memoryview(bytearray(min(size, _READ_AT_ONCE)))
+        view = memoryview(bytearray(min(size, _MAX_READ_BYTES)))
         return bytes(view[: self.readinto(view)])
 
     def readinto(self, buffer: memoryview, /) -> int:
         try:
             return self._body.readinto(buffer)
-        except FOREIGN as error:
-            raise translation(error, self.url) from error
+        except NETWORK_ERRORS as error:
+            raise to_transfer_error(error, self.url) from error
 
-    def text(self, limit: int = 1 << 20) -> str:
+    def read_text(self, max_bytes: int = 1 << 20) -> str:
         """The body as text, for what is small by nature: errors, listings, discovery documents."""
         data = b""
-        while len(data) < limit:
-            block = self.read(limit - len(data))
+        while len(data) < max_bytes:
+            block = self.read(max_bytes - len(data))
             if not block:
                 break
             data += block
@@ -80,96 +82,105 @@ class Answer:
         if self._closed:
             return
         self._closed = True
-        if self._keeps and self._body.done() and not self._wire.worn:
-            KEPT.give(self._route.key, self._wire)
+        if self._keep_alive and self._body.can_reuse_connection() and not self._connection.should_reconnect:
+            POOL.release(self._route.pool_key, self._connection)
         else:
-            self._wire.close()
+            self._connection.close()
 
 
-def send(request: Request, hops: int = MAX_HOPS) -> Answer:
+def send_request(request: Request, max_redirects: int = MAX_REDIRECTS) -> Response:
     """The first answer that is no redirect; with hops=0, the first answer."""
     url = request.url
-    for _ in range(hops + 1):
-        answer = _send_once(request, url)
-        following = _following(answer, request.method)
-        if following is None or hops == 0:
+    for _ in range(max_redirects + 1):
+        answer = _send_single_request(request, url)
+        following = _redirect_target(answer, request.method)
+        if following is None or max_redirects == 0:
             return answer
         answer.close()
         url = following
     raise TransferError(
-        "service_unavailable", f"{shown(request.url)} redirects more than {hops} times", shown(request.url)
+        "service_unavailable",
+        f"{redact_url(request.url)} redirects more than {max_redirects} times",
+        redact_url(request.url),
     )
 
 
-def _following(answer: Answer, method: str) -> str | None:
-    location = answer.headers.get("Location")
-    allowed = _REDIRECTS if method in ("GET", "HEAD") else _KEEPS_METHOD
-    if not location or answer.status not in allowed:
+def _redirect_target(response: Response, method: str) -> str | None:
+    location = response.headers.get("Location")
+    allowed = _REDIRECT_STATUSES if method in ("GET", "HEAD") else _METHOD_PRESERVING_STATUSES
+    if not location or response.status not in allowed:
         return None
     try:
-        return urljoin(answer.url, location)
+        return urljoin(response.url, location)
     except ValueError as error:
-        answer.close()
-        raise _nowhere(answer.url, error) from error
+        response.close()
+        raise _bad_redirect(response.url, error) from error
 
 
-def _nowhere(url: str, error: ValueError) -> TransferError:
+def _bad_redirect(url: str, error: ValueError) -> TransferError:
     """A mistake of the server, who may know better later."""
-    return TransferError("service_unavailable", f"{shown(url)} redirects to what is no address ({error})", shown(url))
+    return TransferError(
+        "service_unavailable", f"{redact_url(url)} redirects to what is no address ({error})", redact_url(url)
+    )
 
 
-def _send_once(request: Request, url: str) -> Answer:
-    route, head, trusted = _prepared(request, url)
-    kept = KEPT.take(route.key) if request.body is None else None
+def _send_single_request(request: Request, url: str) -> Response:
+    route, head, trusted = _prepare(request, url)
+    kept = POOL.acquire(route.pool_key) if request.body is None else None
     if kept is not None:
         try:
-            return _answer(kept, request, head, route, trusted)
+            return _send_on_connection(kept, request, head, route, trusted)
         except TransferError:
             pass  # the server may close an idle connection at any moment: a fresh one tells
-    return _answer(Wire(connect(route, tick)), request, head, route, trusted)
+    return _send_on_connection(Http11Connection(connect(route, check_cancelled)), request, head, route, trusted)
 
 
-def _prepared(request: Request, url: str) -> tuple[Route, bytes, bool]:
+def _prepare(request: Request, url: str) -> tuple[Route, bytes, bool]:
     """How to reach the address, and what to say there."""
     try:
-        trusted, route = origin_of(url) == origin_of(request.url), route_to(url)
-        return route, _head(request, route, trusted), trusted
+        trusted, route = url_origin(url) == url_origin(request.url), route_for(url)
+        return route, _format_request_head(request, route, trusted), trusted
     except ValueError as error:
-        raise (invalid(url, error) if url == request.url else _nowhere(request.url, error)) from error
+        raise (invalid_url_error(url, error) if url == request.url else _bad_redirect(request.url, error)) from error
 
 
-def _answer(wire: Wire, request: Request, head: bytes, route: Route, trusted: bool) -> Answer:
+def _send_on_connection(
+    connection: Http11Connection, request: Request, request_head: bytes, route: Route, send_credentials: bool
+) -> Response:
     try:
-        with translated(route.url):
-            _transmit(wire, request, head)
-            return Answer(wire, wire.head(), route, request.method, trusted)
+        with map_errors(route.url):
+            _write_request(connection, request, request_head)
+            return Response(connection, connection.read_response_head(), route, request.method, send_credentials)
     except BaseException:
-        wire.close()
+        connection.close()
         raise
 
 
-def _transmit(wire: Wire, request: Request, head: bytes) -> None:
+def _write_request(connection: Http11Connection, request: Request, request_head: bytes) -> None:
     if request.body is None:
-        wire.send(head, None)
+        connection.write_request(request_head, None)
         return
     # A server that refuses early closes while we still send; its answer says why.
-    with opened(request.body, request.sent) as body, contextlib.suppress(BrokenPipeError, ConnectionResetError):
-        wire.send(head, body)
+    with (
+        open_body(request.body, request.on_bytes_sent) as body,
+        contextlib.suppress(BrokenPipeError, ConnectionResetError),
+    ):
+        connection.write_request(request_head, body)
 
 
-def _head(request: Request, route: Route, trusted: bool) -> bytes:
+def _format_request_head(request: Request, route: Route, send_credentials: bool) -> bytes:
     fields = {
-        "Host": route.host,
+        "Host": route.host_header,
         "User-Agent": f"packtrain/{__version__}",
         "Accept-Encoding": "identity",
-        "Connection": "keep-alive" if KEPT.wanted else "close",
-        **plain_proxy_headers(route),
+        "Connection": "keep-alive" if POOL.is_enabled else "close",
+        **forward_proxy_headers(route),
         **request.headers,
-        **(request.secrets if trusted else {}),
+        **(request.secret_headers if send_credentials else {}),
     }
     if request.body is not None:
-        fields["Content-Length"] = str(length_of(request.body))
+        fields["Content-Length"] = str(body_length(request.body))
     lines = [f"{request.method} {route.target} HTTP/1.1", *(f"{name}: {value}" for name, value in fields.items())]
-    if any(_CONTROL.search(line) for line in lines):
-        raise TransferError("unsupported", f"{shown(route.url)}: a header has characters that cannot be sent")
+    if any(_CONTROL_CHARACTERS.search(line) for line in lines):
+        raise TransferError("unsupported", f"{redact_url(route.url)}: a header has characters that cannot be sent")
     return "\r\n".join([*lines, "", ""]).encode("latin-1", "replace")

@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar, Union
 
-from packtrain.transfer.http.headers import Fields
-from packtrain.transfer.http.request_body import Outgoing
+from packtrain.transfer.http.headers import Headers
+from packtrain.transfer.http.request_body import RequestBodyReader
 
 if TYPE_CHECKING:
     import ssl
@@ -26,225 +26,231 @@ if TYPE_CHECKING:
     Socket = Union[socket.socket, ssl.SSLSocket]
 
 CONNECT_TIMEOUT_S = 10.0
-SILENCE_TIMEOUT_S = 30.0
-STEP_S = 0.25
-_Got = TypeVar("_Got", int, bytes)
-_HEAD_LIMIT = 1 << 16
-_SEND_BLOCK = 1 << 16
-_RTT_AT = 68  # in Linux's tcp_info, in microseconds
-_NEAR_S = 0.002  # a round trip
-_MUCH = 1 << 19  # bytes that are worth being woken for
-_AHEAD = 16 << 20  # bytes that a server nearby may send before they are read
-_WORN = 32 << 20  # bytes
-_STATUS = re.compile(rb"HTTP/1\.(\d) +(\d{3})(?: +([^\r\n]*))?\r?\n")
+READ_TIMEOUT_S = 30.0
+POLL_INTERVAL_S = 0.25
+_IntOrBytes = TypeVar("_IntOrBytes", int, bytes)
+_MAX_HEAD_BYTES = 1 << 16
+_SEND_BLOCK_BYTES = 1 << 16
+_TCP_INFO_RTT_OFFSET = 68  # in Linux's tcp_info, in microseconds
+_MAX_NEARBY_RTT_S = 0.002  # a round trip
+_MAX_LOW_WATER_BYTES = 1 << 19  # bytes that are worth being woken for
+_RECEIVE_BUFFER_BYTES = 16 << 20  # bytes that a server nearby may send before they are read
+_MAX_CONNECTION_BYTES = 32 << 20  # bytes
+_STATUS_LINE = re.compile(rb"HTTP/1\.(\d) +(\d{3})(?: +([^\r\n]*))?\r?\n")
 _HEAD_END = re.compile(rb"\r?\n\r?\n")
 
 
-class NotHttpError(Exception):
+class RemoteProtocolError(Exception):
     """What came is no HTTP."""
 
 
-class CutError(Exception):
+class TruncatedBodyError(Exception):
     """The connection ended before the promised end."""
 
 
-class _Watch(threading.local):
-    tick: Callable[[], None] = staticmethod(lambda: None)
-    limits = False
+class _ThreadState(threading.local):
+    check: Callable[[], None] = staticmethod(lambda: None)
+    handles_read_timeout = False
     round_trip_s = 0.0
 
 
-_watch = _Watch()
+_thread_state = _ThreadState()
 
 
 @contextlib.contextmanager
-def watched(tick: Callable[[], None], limits: bool = False) -> Iterator[None]:
+def cancellation_scope(check: Callable[[], None], handles_read_timeout: bool = False) -> Iterator[None]:
     """Until left, whatever waits in this thread asks `tick` several times a second. `limits`: that ends a silence by
     itself, since it knows better how long one may be."""
-    before = _watch.tick, _watch.limits
-    _watch.tick, _watch.limits = tick, limits
+    before = _thread_state.check, _thread_state.handles_read_timeout
+    _thread_state.check, _thread_state.handles_read_timeout = check, handles_read_timeout
     try:
         yield
     finally:
-        _watch.tick, _watch.limits = before
+        _thread_state.check, _thread_state.handles_read_timeout = before
 
 
-def tick() -> None:
+def check_cancelled() -> None:
     """Ask whoever watches this thread, while something else than a `Wire` waits."""
-    _watch.tick()
+    _thread_state.check()
 
 
-def round_trip_s() -> float:
+def last_round_trip_s() -> float:
     """To the server that this thread heard last, as the kernel sees it; 0 where nobody knows."""
-    return _watch.round_trip_s
+    return _thread_state.round_trip_s
 
 
 @dataclass(frozen=True)
-class Head:
+class ResponseHead:
     status: int
     reason: str
-    headers: Fields
-    keeps: bool  # whether the server lets the connection stay open
+    headers: Headers
+    keep_alive: bool  # whether the server lets the connection stay open
 
 
-class Wire:
+class Http11Connection:
     """One connection. Nothing of HTTP's body framing is known here: see `framing`."""
 
     def __init__(self, sock: Socket) -> None:
         self._sock = sock
-        self._ahead = memoryview(b"")  # came with a header, and belongs to the body
+        self._buffered = memoryview(b"")  # came with a header, and belongs to the body
         # A TLS socket takes no flags, and a kernel's limit would not reach through it.
-        self._flags = 0 if hasattr(sock, "pending") else socket.MSG_WAITALL
-        self._carried, self._woken_for = 0, 1
-        self._near = bool(self._flags) and 0 < self._round_trip_s() < _NEAR_S and self._has_room_ahead()
-        if self._near:
-            self._poll = select.poll()
-            self._poll.register(sock, select.POLLIN)
+        self._recv_flags = 0 if hasattr(sock, "pending") else socket.MSG_WAITALL
+        self._received_bytes, self._low_water_bytes = 0, 1
+        self._is_nearby = (
+            bool(self._recv_flags) and 0 < self._round_trip_s() < _MAX_NEARBY_RTT_S and self._enlarge_receive_buffer()
+        )
+        if self._is_nearby:
+            self._poller = select.poll()
+            self._poller.register(sock, select.POLLIN)
 
-    def _has_room_ahead(self) -> bool:
+    def _enlarge_receive_buffer(self) -> bool:
         """The kernel makes room for as much as it is asked to wait for, and keeps it when it is asked for less."""
         try:
-            self._wake_for(_AHEAD)
+            self._set_low_water_mark(_RECEIVE_BUFFER_BYTES)
         except OSError:  # one that does not know this, as a sandbox may have
             return False
         return True
 
-    def send(self, head: bytes, body: Outgoing | None) -> None:
-        self._sock.settimeout(_step_s())
-        block = head
+    def write_request(self, request_head: bytes, body: RequestBodyReader | None) -> None:
+        self._sock.settimeout(_poll_interval_s())
+        block = request_head
         while block:
             self._send_all(memoryview(block))
-            block = body.read(_SEND_BLOCK) if body is not None else b""
+            block = body.read(_SEND_BLOCK_BYTES) if body is not None else b""
 
     def _send_all(self, view: memoryview) -> None:
         while view:
-            count = self._waiting(lambda: self._sock.send(view))  # noqa: B023 - called at once
+            count = self._wait_for(lambda: self._sock.send(view))  # noqa: B023 - called at once
             view = view[count:]
 
-    def head(self) -> Head:
+    def read_response_head(self) -> ResponseHead:
         """The header of the answer; the 1xx ones before it are passed over."""
-        self._listen()
-        self._wake_for(1)
+        self._set_read_timeout()
+        self._set_low_water_mark(1)
         while True:
-            head = parsed(self._until_blank_line())
+            head = parse_response_head(self._read_head())
             if head.status >= 200 or head.status == 101:
-                _watch.round_trip_s = self._round_trip_s()
+                _thread_state.round_trip_s = self._round_trip_s()
                 return head
 
     def _round_trip_s(self) -> float:
         if self._sock.family == socket.AF_UNIX:
             return 0.0
-        known = self._sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _RTT_AT + 4)
-        return float(struct.unpack_from("I", known, _RTT_AT)[0] / 1e6) if len(known) == _RTT_AT + 4 else 0.0
+        known = self._sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_RTT_OFFSET + 4)
+        return (
+            float(struct.unpack_from("I", known, _TCP_INFO_RTT_OFFSET)[0] / 1e6)
+            if len(known) == _TCP_INFO_RTT_OFFSET + 4
+            else 0.0
+        )
 
-    def _listen(self) -> None:
+    def _set_read_timeout(self) -> None:
         """From now on a read waits one step at most."""
-        step = _step_s()
-        if self._flags:
+        step = _poll_interval_s()
+        if self._recv_flags:
             self._sock.settimeout(None)
             limit = struct.pack("ll", int(step), int(step % 1 * 1e6))
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
         else:
             self._sock.settimeout(step)
 
-    def _until_blank_line(self) -> bytes:
-        data = bytes(self._ahead)
+    def _read_head(self) -> bytes:
+        data = bytes(self._buffered)
         while True:
             end = _HEAD_END.search(data)
             if end is not None:
-                self._ahead = memoryview(data)[end.end() :]
+                self._buffered = memoryview(data)[end.end() :]
                 return data[: end.end()]
-            if len(data) > _HEAD_LIMIT or (data and not b"HTTP/".startswith(data[:5])):
-                raise NotHttpError("no HTTP header")
-            more = self._waiting(lambda: self._sock.recv(_HEAD_LIMIT))
+            if len(data) > _MAX_HEAD_BYTES or (data and not b"HTTP/".startswith(data[:5])):
+                raise RemoteProtocolError("no HTTP header")
+            more = self._wait_for(lambda: self._sock.recv(_MAX_HEAD_BYTES))
             if not more:
-                raise NotHttpError("cut") if data else ConnectionResetError("no header")
+                raise RemoteProtocolError("cut") if data else ConnectionResetError("no header")
             data += more
 
-    def readinto(self, view: memoryview, coming: int = 0) -> int:
+    def readinto(self, buffer: memoryview, expected_bytes: int = 0) -> int:
         """Some bytes, at most as many as fit; 0 when the other side has closed. `coming`: so many are sure to come."""
-        if self._ahead:
-            count = min(len(view), len(self._ahead))
-            view[:count] = self._ahead[:count]
-            self._ahead = self._ahead[count:]
+        if self._buffered:
+            count = min(len(buffer), len(self._buffered))
+            buffer[:count] = self._buffered[:count]
+            self._buffered = self._buffered[count:]
             return count
-        if self._near:
-            return self._waiting(lambda: self._read_much(view, coming))
-        if self._flags:
-            return self._waiting(lambda: self._sock.recv_into(view, 0, self._flags))
-        return self._waiting(lambda: self._read_records(view))
+        if self._is_nearby:
+            return self._wait_for(lambda: self._read_nearby(buffer, expected_bytes))
+        if self._recv_flags:
+            return self._wait_for(lambda: self._sock.recv_into(buffer, 0, self._recv_flags))
+        return self._wait_for(lambda: self._read_tls_records(buffer))
 
     @property
-    def worn(self) -> bool:
+    def should_reconnect(self) -> bool:
         """Whether a new connection would be quicker: a server that paces what it sends (bbr) knows by now how fast
         it may, and from here on sends each packet by a timer, which costs more than the packet."""
-        return self._near and self._carried >= _WORN
+        return self._is_nearby and self._received_bytes >= _MAX_CONNECTION_BYTES
 
-    def _read_much(self, view: memoryview, coming: int) -> int:
+    def _read_nearby(self, buffer: memoryview, expected_bytes: int) -> int:
         """From a server nearby: what is here; where that does not suffice, also what comes until there is much."""
-        count = self._taken(view)
-        if count is None or 0 < count < len(view):
-            count = self._waited_for(view, count or 0, coming)
-        self._carried += count
+        count = self._read_available(buffer)
+        if count is None or 0 < count < len(buffer):
+            count = self._poll_and_read(buffer, count or 0, expected_bytes)
+        self._received_bytes += count
         return count
 
-    def _waited_for(self, view: memoryview, count: int, coming: int) -> int:
-        self._wake_for(min(_MUCH, max(coming, len(view)) - count))
-        self._poll.poll(1000 * _step_s())
-        more = self._taken(view[count:])
+    def _poll_and_read(self, buffer: memoryview, count: int, expected_bytes: int) -> int:
+        self._set_low_water_mark(min(_MAX_LOW_WATER_BYTES, max(expected_bytes, len(buffer)) - count))
+        self._poller.poll(1000 * _poll_interval_s())
+        more = self._read_available(buffer[count:])
         if more is None and not count:
             raise socket.timeout("nothing within a step")
         return count + (more or 0)
 
-    def _taken(self, view: memoryview) -> int | None:
+    def _read_available(self, buffer: memoryview) -> int | None:
         """Bytes that are here, 0 if the other side has closed; None: not now."""
         try:
-            return self._sock.recv_into(view, 0, socket.MSG_DONTWAIT)
+            return self._sock.recv_into(buffer, 0, socket.MSG_DONTWAIT)
         except BlockingIOError:
             return None
 
-    def _wake_for(self, count: int) -> None:
+    def _set_low_water_mark(self, n_bytes: int) -> None:
         """Whoever waits goes on when so many bytes are here: to be woken by each packet costs more than to read it."""
-        if count != self._woken_for:
-            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)
-            self._woken_for = count
+        if n_bytes != self._low_water_bytes:
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, n_bytes)
+            self._low_water_bytes = n_bytes
 
-    def _read_records(self, view: memoryview) -> int:
+    def _read_tls_records(self, buffer: memoryview) -> int:
         """A TLS record has 16 kB at most: as many of them as come within a step."""
-        count, receive = self._sock.recv_into(view), self._sock.recv_into
-        until = time.monotonic() + STEP_S
+        count, receive = self._sock.recv_into(buffer), self._sock.recv_into
+        until = time.monotonic() + POLL_INTERVAL_S
         with contextlib.suppress(socket.timeout, BlockingIOError):
-            while count < len(view) and time.monotonic() < until:
-                more = receive(view[count:])
+            while count < len(buffer) and time.monotonic() < until:
+                more = receive(buffer[count:])
                 if not more:
                     break
                 count += more
         return count
 
-    def _waiting(self, receive: Callable[[], _Got]) -> _Got:
+    def _wait_for(self, operation: Callable[[], _IntOrBytes]) -> _IntOrBytes:
         since = time.monotonic()
         while True:
             try:
-                return receive()
+                return operation()
             except (BlockingIOError, socket.timeout):
-                _watch.tick()
-                if time.monotonic() - since >= SILENCE_TIMEOUT_S and not _watch.limits:
+                _thread_state.check()
+                if time.monotonic() - since >= READ_TIMEOUT_S and not _thread_state.handles_read_timeout:
                     raise socket.timeout("silence") from None
 
     def close(self) -> None:
         self._sock.close()
 
 
-def _step_s() -> float:
-    return min(STEP_S, SILENCE_TIMEOUT_S)
+def _poll_interval_s() -> float:
+    return min(POLL_INTERVAL_S, READ_TIMEOUT_S)
 
 
-def parsed(data: bytes) -> Head:
+def parse_response_head(data: bytes) -> ResponseHead:
     """Status line and fields."""
-    status = _STATUS.match(data)
+    status = _STATUS_LINE.match(data)
     if status is None:
-        raise NotHttpError(repr(data[:80]))
-    headers = Fields.parsed(data[status.end() :])
+        raise RemoteProtocolError(repr(data[:80]))
+    headers = Headers.parse(data[status.end() :])
     said = headers.get("Connection", "").lower()
     keeps = "close" not in said if status.group(1) != b"0" else "keep-alive" in said
-    return Head(int(status.group(2)), (status.group(3) or b"").decode("latin-1").strip(), headers, keeps)
+    return ResponseHead(int(status.group(2)), (status.group(3) or b"").decode("latin-1").strip(), headers, keeps)

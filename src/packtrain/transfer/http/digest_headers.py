@@ -8,12 +8,12 @@ import re
 from collections.abc import Iterator
 
 from packtrain.plan import Digest
-from packtrain.transfer.digests import affordable
-from packtrain.transfer.http.headers import Fields
+from packtrain.transfer.digests import is_digest_affordable
+from packtrain.transfer.http.headers import Headers
 
-BYTES = {"sha256": 32, "md5": 16, "crc32c": 4, "crc32": 4, "adler32": 4}  # the strongest first
+DIGEST_BYTES = {"sha256": 32, "md5": 16, "crc32c": 4, "crc32": 4, "adler32": 4}  # the strongest first
 # As Digest (RFC 3230), Repr-Digest (RFC 9530) and x-goog-hash name them. Their crc32 is left out: XRootD's is another.
-_NAMES = {
+_ALGORITHM_BY_HEADER_NAME = {
     "sha-256": "sha256",
     "sha256": "sha256",
     "md5": "md5",
@@ -21,64 +21,73 @@ _NAMES = {
     "adler32": "adler32",
     "adler": "adler32",
 }
-_AMAZON = ("sha256", "crc32c", "crc32")
-_SHOWN = {"sha256": "SHA-256", "md5": "MD5", "crc32c": "CRC-32C"}
+_S3_ALGORITHMS = ("sha256", "crc32c", "crc32")
+_DISPLAY_NAMES = {"sha256": "SHA-256", "md5": "MD5", "crc32c": "CRC-32C"}
 
 
-def parsed(algorithm: str, text: str) -> str:
+def parse_digest(algorithm: str, text: str) -> str:
     """What a person wrote, as lower-case hex; ValueError says what it should be."""
-    found = _hex(algorithm, text)
+    found = _to_hex(algorithm, text)
     if found is None:
-        digits = 2 * BYTES[algorithm]
-        raise ValueError(f"{text[:80]!r} is no {_SHOWN[algorithm]} digest: {digits} hexadecimal digits, or base64")
+        digits = 2 * DIGEST_BYTES[algorithm]
+        raise ValueError(
+            f"{text[:80]!r} is no {_DISPLAY_NAMES[algorithm]} digest: {digits} hexadecimal digits, or base64"
+        )
     return found
 
 
-def digest_of(headers: Fields, size: int | None, partial: bool = False) -> Digest | None:
+def digest_from_headers(headers: Headers, size: int | None, is_partial: bool = False) -> Digest | None:
     """The strongest digest of the whole object that the server states and that can be computed here."""
-    found = {digest.algorithm: digest for text in _texts(headers, partial) for digest in _digests(text)}
-    if not partial:
-        found.update((digest.algorithm, digest) for digest in _of_amazon(headers))
-    return next((found[name] for name in BYTES if name in found and affordable(name, size, unasked=True)), None)
+    found = {
+        digest.algorithm: digest
+        for text in _iter_digest_headers(headers, is_partial)
+        for digest in _parse_digest_list(text)
+    }
+    if not is_partial:
+        found.update((digest.algorithm, digest) for digest in _parse_s3_digests(headers))
+    return next(
+        (found[name] for name in DIGEST_BYTES if name in found and is_digest_affordable(name, size, from_server=True)),
+        None,
+    )
 
 
-def _texts(headers: Fields, partial: bool) -> Iterator[str]:
-    yield headers.joined("Repr-Digest") or ""
-    yield headers.joined("Digest") or ""
-    if not _unpacked_by_google(headers):
-        yield headers.joined("x-goog-hash") or ""
+def _iter_digest_headers(headers: Headers, is_partial: bool) -> Iterator[str]:
+    yield headers.get_combined("Repr-Digest") or ""
+    yield headers.get_combined("Digest") or ""
+    if not _is_transcoded_by_gcs(headers):
+        yield headers.get_combined("x-goog-hash") or ""
     # Content-MD5 is of the bytes in this answer, the others are of the object.
-    if not partial:
+    if not is_partial:
         yield f"md5={headers.get('Content-MD5') or ''}"
 
 
-def _unpacked_by_google(headers: Fields) -> bool:
+def _is_transcoded_by_gcs(headers: Headers) -> bool:
     """What is stored compressed is sent plain to those who want it so, with the digests of what is stored."""
     stored = headers.get("x-goog-stored-content-encoding", "identity").lower()
     return stored not in ("", "identity") and not headers.get("Content-Encoding")
 
 
-def _digests(text: str) -> Iterator[Digest]:
+def _parse_digest_list(text: str) -> Iterator[Digest]:
     for part in text.split(","):
         name, _, value = part.strip().partition("=")
-        algorithm = _NAMES.get(name.lower())
-        plain = _hex(algorithm, value.strip().strip(":")) if algorithm else None
+        algorithm = _ALGORITHM_BY_HEADER_NAME.get(name.lower())
+        plain = _to_hex(algorithm, value.strip().strip(":")) if algorithm else None
         if algorithm and plain:
             yield Digest(algorithm, plain)
 
 
-def _of_amazon(headers: Fields) -> Iterator[Digest]:
+def _parse_s3_digests(headers: Headers) -> Iterator[Digest]:
     """Of an object put in parts there may be a digest of the parts' digests instead, which ends in -N."""
     if headers.get("x-amz-checksum-type", "FULL_OBJECT") != "FULL_OBJECT":
         return
-    for algorithm in _AMAZON:
-        plain = _hex(algorithm, headers.get(f"x-amz-checksum-{algorithm}", "").strip())
+    for algorithm in _S3_ALGORITHMS:
+        plain = _to_hex(algorithm, headers.get(f"x-amz-checksum-{algorithm}", "").strip())
         if plain:
             yield Digest(algorithm, plain)
 
 
-def _hex(algorithm: str, text: str) -> str | None:
-    size = BYTES[algorithm]
+def _to_hex(algorithm: str, text: str) -> str | None:
+    size = DIGEST_BYTES[algorithm]
     if re.fullmatch(rf"[0-9a-fA-F]{{{2 * size}}}", text):
         return text.lower()
     try:

@@ -5,18 +5,18 @@ from __future__ import annotations
 import re
 from typing import overload
 
-_FOLDED = re.compile(r"\r?\n[ \t]+")
+_OBS_FOLD = re.compile(r"\r?\n[ \t]+")
 
 
-class Fields:
+class Headers:
     def __init__(self) -> None:
         self._values: dict[str, list[str]] = {}
 
     @classmethod
-    def parsed(cls, block: bytes) -> Fields:
+    def parse(cls, data: bytes) -> Headers:
         """Lines `Name: value`; those that are none are passed over, as browsers do."""
         fields = cls()
-        for line in _FOLDED.sub(" ", block.decode("latin-1")).split("\n"):
+        for line in _OBS_FOLD.sub(" ", data.decode("latin-1")).split("\n"):
             fields.add_line(line)
         return fields
 
@@ -36,7 +36,7 @@ class Fields:
         found = self._values.get(name.lower())
         return found[0] if found else default
 
-    def joined(self, name: str) -> str | None:
+    def get_combined(self, name: str) -> str | None:
         """All of this name as one list, for fields whose values are lists (RFC 9110, 5.3)."""
         found = self._values.get(name.lower())
         return ", ".join(found) if found else None

@@ -11,66 +11,66 @@ import threading
 import time
 from collections.abc import Hashable, Iterator
 
-from packtrain.transfer.http.connection import Wire
+from packtrain.transfer.http.connection import Http11Connection
 
-_IDLE_S = 5.0  # servers close what is idle for longer, and then the first request on it is lost
-_MOST = 64
+_KEEPALIVE_EXPIRY_S = 5.0  # servers close what is idle for longer, and then the first request on it is lost
+_MAX_IDLE_CONNECTIONS = 64
 
 
-class Kept:
+class ConnectionPool:
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._holders = 0
-        self._wires: dict[Hashable, list[tuple[Wire, float]]] = {}
+        self._n_users = 0
+        self._idle_connections: dict[Hashable, list[tuple[Http11Connection, float]]] = {}
 
     @contextlib.contextmanager
-    def keeping(self) -> Iterator[None]:
+    def keep_open(self) -> Iterator[None]:
         with self._lock:
-            self._holders += 1
+            self._n_users += 1
         try:
             yield
         finally:
             with self._lock:
-                self._holders -= 1
-                old = [] if self._holders else self._emptied()
+                self._n_users -= 1
+                old = [] if self._n_users else self._drain()
             for wire in old:
                 wire.close()
 
-    def forget(self) -> None:
+    def reset_after_fork(self) -> None:
         """In a process just forked: the connections are its parent's, and so may be whoever held the lock."""
-        self._lock, self._wires = threading.Lock(), {}
+        self._lock, self._idle_connections = threading.Lock(), {}
 
-    def _emptied(self) -> list[Wire]:
-        wires = [wire for row in self._wires.values() for wire, _ in row]
-        self._wires.clear()
+    def _drain(self) -> list[Http11Connection]:
+        wires = [wire for row in self._idle_connections.values() for wire, _ in row]
+        self._idle_connections.clear()
         return wires
 
     @property
-    def wanted(self) -> bool:
-        return self._holders > 0
+    def is_enabled(self) -> bool:
+        return self._n_users > 0
 
-    def take(self, key: Hashable) -> Wire | None:
+    def acquire(self, key: Hashable) -> Http11Connection | None:
         """One that was idle for a short time only."""
         while True:
             with self._lock:
-                row = self._wires.get(key)
+                row = self._idle_connections.get(key)
                 if not row:
                     return None
                 wire, since = row.pop()
-            if time.monotonic() - since < _IDLE_S:
+            if time.monotonic() - since < _KEEPALIVE_EXPIRY_S:
                 return wire
             wire.close()
 
-    def give(self, key: Hashable, wire: Wire) -> None:
+    def release(self, key: Hashable, connection: Http11Connection) -> None:
         with self._lock:
-            row = self._wires.setdefault(key, [])
-            fits = self._holders > 0 and len(row) < _MOST
+            row = self._idle_connections.setdefault(key, [])
+            fits = self._n_users > 0 and len(row) < _MAX_IDLE_CONNECTIONS
             if fits:
-                row.append((wire, time.monotonic()))
+                row.append((connection, time.monotonic()))
         if not fits:
-            wire.close()
+            connection.close()
 
 
-KEPT = Kept()
-os.register_at_fork(after_in_child=KEPT.forget)
-keeping = KEPT.keeping
+POOL = ConnectionPool()
+os.register_at_fork(after_in_child=POOL.reset_after_fork)
+connection_pool = POOL.keep_open

@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Union
 
-Sent = Callable[[int], None]
+OnBytesSent = Callable[[int], None]
 """Told how many bytes more are on their way; may raise to end the upload."""
 
 
-def unwatched(count: int) -> None:
+def ignore_bytes_sent(n_bytes: int) -> None:
     """For whoever does not want to know."""
 
 
 @dataclass(frozen=True)
-class Piece:
+class FileSlice:
     """So many bytes of a file, from a position on."""
 
     path: Path
@@ -25,36 +25,36 @@ class Piece:
     length: int
 
 
-Body = Union[Path, Piece, bytes]
+RequestBody = Union[Path, FileSlice, bytes]
 
 
-def length_of(body: Body) -> int:
+def body_length(body: RequestBody) -> int:
     if isinstance(body, bytes):
         return len(body)
-    return body.length if isinstance(body, Piece) else body.stat().st_size
+    return body.length if isinstance(body, FileSlice) else body.stat().st_size
 
 
-class Outgoing:
+class RequestBodyReader:
     """What a body is read from."""
 
-    def __init__(self, file: BinaryIO, length: int, sent: Sent) -> None:
-        self._file, self._left, self._sent = file, length, sent
+    def __init__(self, file: BinaryIO, length: int, on_bytes_sent: OnBytesSent) -> None:
+        self._file, self._remaining_bytes, self._on_bytes_sent = file, length, on_bytes_sent
 
     def read(self, size: int = -1, /) -> bytes:
-        data = self._file.read(self._left if size < 0 else min(size, self._left))
-        self._left -= len(data)
+        data = self._file.read(self._remaining_bytes if size < 0 else min(size, self._remaining_bytes))
+        self._remaining_bytes -= len(data)
         if data:
-            self._sent(len(data))
+            self._on_bytes_sent(len(data))
         return data
 
 
 @contextlib.contextmanager
-def opened(body: Body, sent: Sent = unwatched) -> Iterator[Outgoing]:
-    with _file(body) as file:
-        yield Outgoing(file, length_of(body), sent)
+def open_body(body: RequestBody, on_bytes_sent: OnBytesSent = ignore_bytes_sent) -> Iterator[RequestBodyReader]:
+    with _open_file(body) as file:
+        yield RequestBodyReader(file, body_length(body), on_bytes_sent)
 
 
-def _file(body: Body) -> BinaryIO:
+def _open_file(body: RequestBody) -> BinaryIO:
     import io
 
     if isinstance(body, bytes):

@@ -4,107 +4,109 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from packtrain.transfer.http.connection import CutError, Head, NotHttpError, Wire
-from packtrain.transfer.http.headers import Fields
+from packtrain.transfer.http.connection import Http11Connection, RemoteProtocolError, ResponseHead, TruncatedBodyError
+from packtrain.transfer.http.headers import Headers
 
-_LINE_LIMIT = 1 << 16
+_MAX_LINE_BYTES = 1 << 16
 
 
-class Body(Protocol):
-    def readinto(self, view: memoryview) -> int:
+class ResponseBody(Protocol):
+    def readinto(self, buffer: memoryview) -> int:
         """0 at the end. Raises CutError when the connection ended before."""
         ...
 
-    def done(self) -> bool:
+    def can_reuse_connection(self) -> bool:
         """Whether the next answer could follow on the same connection."""
         ...
 
 
-class Sized:
-    def __init__(self, wire: Wire, length: int) -> None:
-        self._wire, self._left = wire, length
+class FixedLengthBody:
+    def __init__(self, connection: Http11Connection, length: int) -> None:
+        self._connection, self._remaining_bytes = connection, length
 
-    def readinto(self, view: memoryview) -> int:
-        if not self._left:
+    def readinto(self, buffer: memoryview) -> int:
+        if not self._remaining_bytes:
             return 0
-        count = self._wire.readinto(view[: self._left], self._left)
+        count = self._connection.readinto(buffer[: self._remaining_bytes], self._remaining_bytes)
         if not count:
-            raise CutError
-        self._left -= count
+            raise TruncatedBodyError
+        self._remaining_bytes -= count
         return count
 
-    def done(self) -> bool:
-        return self._left == 0
+    def can_reuse_connection(self) -> bool:
+        return self._remaining_bytes == 0
 
 
-class ToTheEnd:
-    def __init__(self, wire: Wire) -> None:
-        self._wire, self._ended = wire, False
+class UntilCloseBody:
+    def __init__(self, connection: Http11Connection) -> None:
+        self._connection, self._is_finished = connection, False
 
-    def readinto(self, view: memoryview) -> int:
-        count = 0 if self._ended else self._wire.readinto(view)
-        self._ended = count == 0
+    def readinto(self, buffer: memoryview) -> int:
+        count = 0 if self._is_finished else self._connection.readinto(buffer)
+        self._is_finished = count == 0
         return count
 
-    def done(self) -> bool:
+    def can_reuse_connection(self) -> bool:
         return False
 
 
-class Chunked:
+class ChunkedBody:
     """`trailers` are there at the end."""
 
-    def __init__(self, wire: Wire, trailers: Fields) -> None:
-        self._wire, self._trailers = wire, trailers
-        self._chunk = 0  # bytes to come of this chunk
-        self._first, self._ended = True, False
+    def __init__(self, connection: Http11Connection, trailers: Headers) -> None:
+        self._connection, self._trailers = connection, trailers
+        self._chunk_remaining_bytes = 0  # bytes to come of this chunk
+        self._is_first_chunk, self._is_finished = True, False
 
-    def readinto(self, view: memoryview) -> int:
-        if not self._chunk and not self._ended:
-            self._next_chunk()
-        if self._ended:
+    def readinto(self, buffer: memoryview) -> int:
+        if not self._chunk_remaining_bytes and not self._is_finished:
+            self._read_chunk_header()
+        if self._is_finished:
             return 0
-        count = self._wire.readinto(view[: self._chunk], self._chunk)
+        count = self._connection.readinto(buffer[: self._chunk_remaining_bytes], self._chunk_remaining_bytes)
         if not count:
-            raise CutError
-        self._chunk -= count
+            raise TruncatedBodyError
+        self._chunk_remaining_bytes -= count
         return count
 
-    def _next_chunk(self) -> None:
-        if not self._first:
-            self._line()
-        self._first = False
-        size = self._line().partition(b";")[0].strip()
+    def _read_chunk_header(self) -> None:
+        if not self._is_first_chunk:
+            self._read_line()
+        self._is_first_chunk = False
+        size = self._read_line().partition(b";")[0].strip()
         if not size or size.strip(b"0123456789abcdefABCDEF"):
-            raise NotHttpError(repr(size[:80]))
-        self._chunk = int(size, 16)
-        if not self._chunk:
+            raise RemoteProtocolError(repr(size[:80]))
+        self._chunk_remaining_bytes = int(size, 16)
+        if not self._chunk_remaining_bytes:
             self._read_trailers()
 
     def _read_trailers(self) -> None:
         while True:
-            line = self._line()
+            line = self._read_line()
             if not line:
                 break
             self._trailers.add_line(line.decode("latin-1"))
-        self._ended = True
+        self._is_finished = True
 
-    def _line(self) -> bytes:
+    def _read_line(self) -> bytes:
         line, byte = bytearray(), memoryview(bytearray(1))
         while not line.endswith(b"\n"):
-            if not self._wire.readinto(byte) or len(line) > _LINE_LIMIT:
-                raise CutError
+            if not self._connection.readinto(byte) or len(line) > _MAX_LINE_BYTES:
+                raise TruncatedBodyError
             line += byte
         return bytes(line).rstrip(b"\r\n")
 
-    def done(self) -> bool:
-        return self._ended
+    def can_reuse_connection(self) -> bool:
+        return self._is_finished
 
 
-def body_of(wire: Wire, head: Head, method: str, trailers: Fields) -> Body:
+def make_response_body(
+    connection: Http11Connection, head: ResponseHead, method: str, trailers: Headers
+) -> ResponseBody:
     headers = head.headers
     if method == "HEAD" or head.status in (204, 304):
-        return Sized(wire, 0)
+        return FixedLengthBody(connection, 0)
     if "chunked" in headers.get("Transfer-Encoding", "").lower():
-        return Chunked(wire, trailers)
+        return ChunkedBody(connection, trailers)
     length = headers.get("Content-Length", "")
-    return Sized(wire, int(length)) if length.isdecimal() else ToTheEnd(wire)
+    return FixedLengthBody(connection, int(length)) if length.isdecimal() else UntilCloseBody(connection)

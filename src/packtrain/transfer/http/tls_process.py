@@ -22,122 +22,122 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from packtrain.errors import TransferError
-from packtrain.transfer.engine.buffer_pool import page_aligned
-from packtrain.transfer.urls import shown
+from packtrain.transfer.engine.buffer_pool import allocate_page_aligned
+from packtrain.transfer.urls import redact_url
 
 if TYPE_CHECKING:
     import ssl
     import subprocess
 
-LARGE = 256 << 20  # bytes; below, its start costs more than it brings
-_STEP_S = 0.25
-_PIECE = 1 << 18
+MIN_SIZE_BYTES = 256 << 20  # bytes; below, its start costs more than it brings
+_POLL_INTERVAL_S = 0.25
+_BUFFER_BYTES = 1 << 18
 _PROGRAM = (
     "import sys; sys.path.insert(0, sys.argv[1]); from packtrain.transfer.http import tls_process; tls_process.main()"
 )
-_AGREED = b"+"
+_HANDSHAKE_DONE = b"+"
 _READY = b"ready"
-_START_S = 30.0
+_START_TIMEOUT_S = 30.0
 
-Tick = Callable[[], None]
+CancelCheck = Callable[[], None]
 
 
-class Relay:
+class TlsProcess:
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._holders: set[int] = set()
+        self._users: set[int] = set()
         self._child: subprocess.Popen[bytes] | None = None
-        self._control: socket.socket | None = None
+        self._control_socket: socket.socket | None = None
         self._failed = False
 
     @property
-    def wanted(self) -> bool:
-        return bool(self._holders) and not self._failed
+    def is_enabled(self) -> bool:
+        return bool(self._users) and not self._failed
 
-    def want(self, who: object, size: int) -> None:
+    def enable_for(self, user: object, size_bytes: int) -> None:
         """From now on connections with TLS go through the process, if so many bytes are worth it."""
-        if size >= LARGE and len(os.sched_getaffinity(0)) > 1:
+        if size_bytes >= MIN_SIZE_BYTES and len(os.sched_getaffinity(0)) > 1:
             with self._lock:
-                self._holders.add(id(who))
+                self._users.add(id(user))
 
-    def leave(self, who: object) -> None:
+    def release(self, user: object) -> None:
         with self._lock:
-            self._holders.discard(id(who))
-            if not self._holders:
-                self._end()
+            self._users.discard(id(user))
+            if not self._users:
+                self._stop()
                 self._failed = False
 
-    def secured(self, sock: socket.socket, host: str, url: str, tick: Tick) -> socket.socket | None:
+    def start_tls(self, sock: socket.socket, host: str, url: str, check_cancelled: CancelCheck) -> socket.socket | None:
         """The plain end of a connection on which TLS is agreed. `sock` is the process's from now on; None: there is no
         process, and nobody has touched `sock`."""
         ours, theirs = socket.socketpair()
         try:
             with theirs:
-                if not self._ordered([host, shown(url)], [sock.fileno(), theirs.fileno()]):
+                if not self._send_order([host, redact_url(url)], [sock.fileno(), theirs.fileno()]):
                     ours.close()
                     return None
-            _await_agreement(ours, tick)
+            _await_handshake(ours, check_cancelled)
         except BaseException:
             ours.close()
             raise
         sock.close()
         return ours
 
-    def _ordered(self, order: list[str], handles: list[int]) -> bool:
+    def _send_order(self, order: list[str], fds: list[int]) -> bool:
         with self._lock:
             try:
-                socket.send_fds(self._line(), [json.dumps(order).encode()], handles)
+                socket.send_fds(self._ensure_started(), [json.dumps(order).encode()], fds)
             except OSError:
                 self._failed = True
-                self._end()
+                self._stop()
         return not self._failed
 
-    def busy_s(self) -> float:
+    def cpu_s(self) -> float:
         """Processor time of the process (see clock_getcpuclockid(3))."""
         child = self._child
         with contextlib.suppress(OSError):
             return time.clock_gettime((~child.pid << 3) | 2) if child else 0.0
         return 0.0
 
-    def _line(self) -> socket.socket:
+    def _ensure_started(self) -> socket.socket:
         import subprocess
 
-        if self._child is None or self._child.poll() is not None or self._control is None:
-            self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        if self._child is None or self._child.poll() is not None or self._control_socket is None:
+            self._control_socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             python = sys.executable or "/proc/self/exe"  # empty where there is no PATH
             program = [python, "-I", "-S", "-c", _PROGRAM, str(Path(__file__).parents[2]), str(theirs.fileno())]
             with theirs:
                 self._child = subprocess.Popen(program, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()])
-            _await_start(self._control)
-        return self._control
+            _await_start(self._control_socket)
+        return self._control_socket
 
-    def _end(self) -> None:
-        if self._control is not None:
-            self._control.close()
+    def _stop(self) -> None:
+        if self._control_socket is not None:
+            self._control_socket.close()
         if self._child is not None:
             self._child.kill()
             self._child.wait()
-        self._control = self._child = None
+        self._control_socket = self._child = None
 
 
-RELAY = Relay()
+TLS_PROCESS = TlsProcess()
 
 
 def _await_start(control: socket.socket) -> None:
-    control.settimeout(_START_S)
+    control.settimeout(_START_TIMEOUT_S)
     if control.recv(len(_READY)) != _READY:
         raise OSError("the process that agrees on TLS did not start")
     control.settimeout(None)
 
 
-def _await_agreement(ours: socket.socket, tick: Tick) -> None:
-    ours.settimeout(_STEP_S)
+def _await_handshake(ours: socket.socket, check_cancelled: CancelCheck) -> None:
+    ours.settimeout(_POLL_INTERVAL_S)
     told = b""
-    while told != _AGREED:
+    while told != _HANDSHAKE_DONE:
         try:
             more = ours.recv(1 << 16 if told else 1)
         except socket.timeout:
-            tick()
+            check_cancelled()
             continue
         if not more and told:
             raise TransferError(*json.loads(told))
@@ -162,39 +162,39 @@ def main() -> None:
 
 
 def _serve(outside: socket.socket, inside: socket.socket, host: str, url: str) -> None:
-    from packtrain.transfer.http.connect import agreed
+    from packtrain.transfer.http.connect import start_tls
 
     with inside, outside, contextlib.suppress(OSError):
         try:
-            tls = agreed(outside, host, url)
+            tls = start_tls(outside, host, url)
         except TransferError as error:
-            inside.sendall(json.dumps([error.kind, error.detail, error.source]).encode())
+            inside.sendall(json.dumps([error.kind, error.detail, error.redacted_url]).encode())
             return
         with tls:
-            inside.sendall(_AGREED)
-            _pass_on(tls, inside)
+            inside.sendall(_HANDSHAKE_DONE)
+            _forward(tls, inside)
 
 
-def _pass_on(tls: ssl.SSLSocket, inside: socket.socket) -> None:
-    buffer, waiting = page_aligned(_PIECE), select.poll()
+def _forward(tls: ssl.SSLSocket, inside: socket.socket) -> None:
+    buffer, waiting = allocate_page_aligned(_BUFFER_BYTES), select.poll()
     for end in (tls, inside):
         waiting.register(end, select.POLLIN)
     while True:
         ready = {handle for handle, _ in waiting.poll()} if not tls.pending() else {tls.fileno()}
         if inside.fileno() in ready:
-            said = inside.recv(_PIECE)
+            said = inside.recv(_BUFFER_BYTES)
             if not said:
                 return
             tls.settimeout(None)
             tls.sendall(said)
         if tls.fileno() in ready:
-            count, ended = _received(tls, buffer)
+            count, ended = _read_available(tls, buffer)
             inside.sendall(buffer[:count])
             if ended:
                 return
 
 
-def _received(tls: ssl.SSLSocket, buffer: memoryview) -> tuple[int, bool]:
+def _read_available(tls: ssl.SSLSocket, buffer: memoryview) -> tuple[int, bool]:
     """As many records as are here and fit; whether the other side has closed."""
     import ssl
 

@@ -9,67 +9,71 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from packtrain.errors import TransferError
-from packtrain.transfer.http.client import Request, send
-from packtrain.transfer.http.response import failure_of
-from packtrain.transfer.urls import checked_name, shown
+from packtrain.transfer.http.client import Request, send_request
+from packtrain.transfer.http.response import error_from_response
+from packtrain.transfer.urls import check_listed_name, redact_url
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
 
-_LONGEST_DOCUMENT = 1 << 26
-_HOST = re.compile(r"https?://[^/]*", re.IGNORECASE)
+_MAX_DOCUMENT_BYTES = 1 << 26
+_SCHEME_AND_HOST = re.compile(r"https?://[^/]*", re.IGNORECASE)
 # XRootD before 5.6 writes names as they are: what could not stand in an address tells.
-_NOT_ESCAPED = re.compile(r"[^!-~]|%(?![0-9A-Fa-f]{2})")
+_UNESCAPED = re.compile(r"[^!-~]|%(?![0-9A-Fa-f]{2})")
 
 
 @dataclass(frozen=True)
-class Listed:
+class WebDavEntry:
     name: str
     size: int | None
     is_folder: bool
 
 
-def listed(request: Request) -> list[Listed]:
+def list_folder(request: Request) -> list[WebDavEntry]:
     """What the folder has that a PROPFIND of depth 1 asks for; a folder that is not there has nothing."""
     url = request.url
-    answer = send(request)
+    answer = send_request(request)
     try:
         if answer.status in (404, 410):
             return []
         if answer.status in (405, 501):
-            raise TransferError("unsupported", f"{shown(url)}: this server does not list what it has", shown(url))
+            raise TransferError(
+                "unsupported", f"{redact_url(url)}: this server does not list what it has", redact_url(url)
+            )
         if answer.status != 207:
-            raise failure_of(answer, bool(request.secrets))
-        return parsed(answer.text(limit=_LONGEST_DOCUMENT), url)
+            raise error_from_response(answer, bool(request.secret_headers))
+        return parse_multistatus(answer.read_text(max_bytes=_MAX_DOCUMENT_BYTES), url)
     finally:
         answer.close()
 
 
-def parsed(text: str, url: str) -> list[Listed]:
+def parse_multistatus(text: str, url: str) -> list[WebDavEntry]:
     from xml.etree import ElementTree
 
     try:
         # It comes from the server that the data come from, and expat bounds entity expansion.
         root = ElementTree.fromstring(text)  # noqa: S314
     except ElementTree.ParseError as error:
-        raise TransferError("not_the_data", f"{shown(url)}: the listing is no XML ({error})", shown(url)) from error
+        raise TransferError(
+            "unexpected_content", f"{redact_url(url)}: the listing is no XML ({error})", redact_url(url)
+        ) from error
     folder = unquote(urlsplit(url).path).rstrip("/")
-    return sorted(_below(root, folder, url), key=lambda entry: entry.name)
+    return sorted(_parse_entries(root, folder, url), key=lambda entry: entry.name)
 
 
-def _below(root: Element, folder: str, url: str) -> Iterator[Listed]:
+def _parse_entries(root: Element, folder: str, url: str) -> Iterator[WebDavEntry]:
     for response in root.iterfind("{*}response"):
-        path = _path(response.findtext("{*}href") or "").rstrip("/")
+        path = _decode_href(response.findtext("{*}href") or "").rstrip("/")
         if path == folder or not path.startswith(f"{folder}/"):
             continue  # the folder itself
-        name = checked_name(path[len(folder) + 1 :], url)
+        name = check_listed_name(path[len(folder) + 1 :], url)
         length = response.findtext(".//{*}getcontentlength") or ""
-        yield Listed(name, int(length) if length.strip().isdecimal() else None, _is_folder(response))
+        yield WebDavEntry(name, int(length) if length.strip().isdecimal() else None, _is_folder(response))
 
 
-def _path(href: str) -> str:
-    path = _HOST.sub("", href.strip(), count=1)
-    return path if _NOT_ESCAPED.search(path) else unquote(path)
+def _decode_href(href: str) -> str:
+    path = _SCHEME_AND_HOST.sub("", href.strip(), count=1)
+    return path if _UNESCAPED.search(path) else unquote(path)
 
 
 def _is_folder(response: Element) -> bool:

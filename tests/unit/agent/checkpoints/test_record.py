@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from packtrain.agent.checkpoints.record import Record, SavedFile, best_first
+from packtrain.agent.checkpoints.record import CheckpointRecord, SavedFile, best_first
 from packtrain.errors import FormatError
 
-RECORD = Record("run-1", "0", "agent-1", 3, 120, 2, "ckpt.pt", (SavedFile("ckpt.pt", 10, "ab"),), 1.5)
+RECORD = CheckpointRecord("run-1", "0", "agent-1", 3, 120, 2, "ckpt.pt", (SavedFile("ckpt.pt", 10, "ab"),), 1.5)
 
 
 def changed(**more):
@@ -16,12 +16,14 @@ def changed(**more):
 
 
 def test_there_and_back():
-    assert Record.from_json(RECORD.to_json()) == RECORD
-    assert Record.from_json(replace(RECORD, epoch=None).to_json()).epoch is None
-    assert Record.from_json(changed(of="tomorrow")) == RECORD
+    assert CheckpointRecord.from_json(RECORD.to_json()) == RECORD
+    assert CheckpointRecord.from_json(replace(RECORD, epoch=None).to_json()).epoch is None
+    assert CheckpointRecord.from_json(changed(of="tomorrow")) == RECORD
     assert RECORD.prefix == ".packtrain/checkpoints/run-1/0/agent-1/3"
-    assert RECORD.bytes == 10
-    assert Record.from_json(changed(path=".")).path == ".", "files beside each other, in no folder of their own"
+    assert RECORD.total_bytes == 10
+    assert CheckpointRecord.from_json(changed(path=".")).path == ".", (
+        "files beside each other, in no folder of their own"
+    )
 
 
 @pytest.mark.parametrize(
@@ -47,7 +49,7 @@ def test_there_and_back():
 )
 def test_what_is_no_record(text):
     with pytest.raises(FormatError):
-        Record.from_json(text)
+        CheckpointRecord.from_json(text)
 
 
 def test_the_furthest_training_comes_first_then_the_newest_generation():

@@ -6,20 +6,31 @@ import time
 import pytest
 
 from packtrain.agent.agent_log import AgentLog
-from packtrain.agent.checkpoints.restore import restore
-from packtrain.agent.checkpoints.uploader import Checkpoints
-from packtrain.agent.context import Context
+from packtrain.agent.checkpoints.restore import restore_checkpoint
+from packtrain.agent.checkpoints.uploader import CheckpointUploader
+from packtrain.agent.context import AttemptContext
 from packtrain.agent.outputs.sync import ContinuousSync, sync_outputs
 from packtrain.agent.sandbox import Sandbox
 from packtrain.agent.secrets import Secrets
 from packtrain.agent.stages import reuse_inputs
-from packtrain.agent.steps.exit_status import LeftError
+from packtrain.agent.steps.exit_status import CheckpointExit
 from packtrain.agent.steps.guard import Guard
-from packtrain.agent.steps.processes import Processes
-from packtrain.agent.stop_request import Stop
+from packtrain.agent.steps.processes import ProcessTable
+from packtrain.agent.stop_request import StopRequest
 from packtrain.errors import FailedError
 from packtrain.events import Journal, JournalReader, Redactor
-from packtrain.plan import AttemptFolder, Checkpoint, Input, Item, Job, Limits, Output, Ref, Resources, S3Access
+from packtrain.plan import (
+    AttemptFolder,
+    CheckpointConfig,
+    Input,
+    Job,
+    Limits,
+    Location,
+    Output,
+    RemoteFile,
+    Resources,
+    S3Access,
+)
 
 LOOK_S = 0.05
 
@@ -34,13 +45,20 @@ def make(tmp_path):
         box.create()
         redactor = Redactor()
         guards.append(Guard.start())
-        output = output or Output(Ref(f"file://{tmp_path}/place"))
-        more = {"inputs": inputs, "output": output, "checkpoint": Checkpoint(path, every_s), "patience_s": patience_s}
+        output = output or Output(Location(f"file://{tmp_path}/place"))
+        more = {
+            "inputs": inputs,
+            "output": output,
+            "checkpoint": CheckpointConfig(path, every_s),
+            "patience_s": patience_s,
+        }
         job = Job("0", (), Resources(), Limits(grace_s=1), (), **more)
-        journal = Journal(box.home.journal, "r", "0", emitter, redactor)
-        log, secrets = AgentLog(box.home.agent_log, redactor), Secrets(tmp_path / "secrets")
+        journal = Journal(box.attempt_folder.journal, "r", "0", emitter, redactor)
+        log, secrets = AgentLog(box.attempt_folder.agent_log, redactor), Secrets(tmp_path / "secrets")
         keep = tmp_path / "kept"
-        return Context(job, box, journal, log, secrets, redactor, Stop(), Processes(guards[-1], 0.2), keep=keep)
+        return AttemptContext(
+            job, box, journal, log, secrets, redactor, StopRequest(), ProcessTable(guards[-1], 0.2), reuse_folder=keep
+        )
 
     yield make
     for guard in guards:
@@ -76,7 +94,7 @@ def save(context, name, text):
 def following(context, step_now=lambda: None):
     assert context.job.output is not None
     assert context.job.checkpoint is not None
-    return Checkpoints(context, context.job.output, context.job.checkpoint, step_now, LOOK_S)
+    return CheckpointUploader(context, context.job.output, context.job.checkpoint, step_now, LOOK_S)
 
 
 def saved(context):
@@ -96,14 +114,14 @@ def test_what_nobody_announces_is_taken_when_it_rests(make, tmp_path):
         until(lambda: (tmp_path / "place" / "c2.pt").exists())
     assert (tmp_path / "place" / "c1.pt").read_text() == "in place"
     second = make("agent-2")
-    restore(second)
+    restore_checkpoint(second)
     assert second.saved.start_step == 41
     assert second.saved.path == second.box.output / "c2.pt"
     assert [path.name for path in second.box.output.iterdir()] == ["c2.pt"]
 
 
 def restored(context):
-    restore(context)
+    restore_checkpoint(context)
     folder = context.box.output
     return {path.relative_to(folder).as_posix(): path.read_text() for path in folder.rglob("*") if path.is_file()}
 
@@ -162,7 +180,7 @@ def test_at_a_bad_end_the_newest_is_carried_away(make):
         announce(context, "c1.pt", 9)
         raise FailedError("step_failed", "the program died at once")
     assert saved(context) == [9]
-    assert checkpoints.furthest == 9
+    assert checkpoints.max_step == 9
 
 
 def test_the_last_one_has_the_time_that_was_reserved_for_it(make):
@@ -174,13 +192,15 @@ def test_the_last_one_has_the_time_that_was_reserved_for_it(make):
         save(context, "c1.pt", "one")
         announce(context, "c1.pt", 9)
         context.stop.check()
-    assert checkpoints.trouble is None
+    assert checkpoints.last_error is None
     assert saved(context) == [9]
 
 
 def test_what_a_killed_program_may_have_been_writing_is_not_taken(make):
     context = make()
-    checkpoints = Checkpoints(context, context.job.output, context.job.checkpoint, lambda: None, look_every_s=60.0)
+    checkpoints = CheckpointUploader(
+        context, context.job.output, context.job.checkpoint, lambda: None, scan_interval_s=60.0
+    )
     with pytest.raises(FailedError), checkpoints:
         (context.box.output / "c1.pt").write_text("half of it")
         raise FailedError("terminated", "SIGTERM")
@@ -190,11 +210,13 @@ def test_what_a_killed_program_may_have_been_writing_is_not_taken(make):
 @pytest.mark.parametrize("asked", [False, True])
 def test_what_a_program_that_left_has_written_is_taken(make, asked):
     context = make()
-    checkpoints = Checkpoints(context, context.job.output, context.job.checkpoint, lambda: None, look_every_s=60.0)
+    checkpoints = CheckpointUploader(
+        context, context.job.output, context.job.checkpoint, lambda: None, scan_interval_s=60.0
+    )
     with pytest.raises(FailedError), checkpoints:
         (context.box.output / "c1.pt").write_text("all of it")
         try:
-            raise LeftError("step_failed", "it ended with exit code 85", 85)
+            raise CheckpointExit("step_failed", "it ended with exit code 85", 85)
         except FailedError:
             if asked:
                 raise FailedError("terminated", "SIGTERM")  # noqa: B904 - as the steps do
@@ -250,13 +272,13 @@ def test_a_late_attempt_does_not_hide_the_final_checkpoint(make, tmp_path):
 
 def test_at_a_bad_end_patience_has_an_end(make, tmp_path):
     (tmp_path / "place").write_text("a file is in the way of the folder")
-    context = make(output=Output(Ref(f"file://{tmp_path}/place"), patience_s=0.3))
+    context = make(output=Output(Location(f"file://{tmp_path}/place"), retry_timeout_s=0.3))
     with pytest.raises(FailedError), following(context) as checkpoints:
         save(context, "c1.pt", "one")
         announce(context, "c1.pt", 9)
         raise FailedError("step_failed", "the program died at once")
-    assert checkpoints.furthest is None
-    assert "place" in str(checkpoints.trouble)
+    assert checkpoints.max_step is None
+    assert "place" in str(checkpoints.last_error)
 
 
 def test_continuous_sync_leaves_checkpoints_and_temporary_files_alone(make, tmp_path):
@@ -271,48 +293,48 @@ def test_continuous_sync_leaves_checkpoints_and_temporary_files_alone(make, tmp_
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:9/x", "s3://bucket/x"])
 def test_a_destination_that_cannot_be_asked_is_a_failure(make, url):
-    dead = Output(Ref(url, s3=S3Access("r", "http://127.0.0.1:9")))
+    dead = Output(Location(url, s3=S3Access("r", "http://127.0.0.1:9")))
     with pytest.raises(FailedError) as caught:
-        restore(make("agent-2", output=dead, patience_s=0.1))
+        restore_checkpoint(make("agent-2", output=dead, patience_s=0.1))
     assert caught.value.kind == "network_unreachable"
 
 
 # Inputs that stay
 
-DATA = (Input("", "input", (Item("data.txt", (Ref("file:///x"),)),)),)
+DATA = (Input("", "input", (RemoteFile("data.txt", (Location("file:///x"),)),)),)
 
 
 def test_inputs_go_from_one_attempt_to_the_next(make, tmp_path):
     first, second, third = (make(f"agent-{n}", DATA) for n in (1, 2, 3))
     (first.box.input / "data.txt").write_text("1")
-    reuse_inputs.note_inputs(first)
-    reuse_inputs.keep_inputs(first)
+    reuse_inputs.record_inputs_fingerprint(first)
+    reuse_inputs.save_inputs(first)
     tally = {}
-    assert reuse_inputs.take_back(second, tally)
+    assert reuse_inputs.restore_inputs(second, tally)
     assert tally["source"] == "kept by the attempt before"
     assert (second.box.input / "data.txt").read_text() == "1"
     assert second.box.inputs.is_dir()
     assert second.saved.inputs_kept
-    assert not reuse_inputs.take_back(third, {}), "they are the second one's now"
-    reuse_inputs.keep_inputs(second)
-    assert reuse_inputs.take_back(third, {})
+    assert not reuse_inputs.restore_inputs(third, {}), "they are the second one's now"
+    reuse_inputs.save_inputs(second)
+    assert reuse_inputs.restore_inputs(third, {})
 
 
 def test_inputs_that_a_step_changed_do_not_stay(make, tmp_path):
     first = make("agent-1", DATA)
     (first.box.input / "data.txt").write_text("1")
-    reuse_inputs.note_inputs(first)
+    reuse_inputs.record_inputs_fingerprint(first)
     (first.box.input / "data.txt").write_text("22")
-    reuse_inputs.keep_inputs(first)
+    reuse_inputs.save_inputs(first)
     assert not (tmp_path / "kept").exists()
 
 
 def test_inputs_of_another_plan_are_not_taken(make, tmp_path):
     first = make("agent-1", DATA)
     (first.box.input / "data.txt").write_text("1")
-    reuse_inputs.note_inputs(first)
-    reuse_inputs.keep_inputs(first)
-    other = make("agent-2", (Input("", "input", (Item("other.txt", (Ref("file:///y"),)),)),))
-    assert not reuse_inputs.take_back(other, {})
+    reuse_inputs.record_inputs_fingerprint(first)
+    reuse_inputs.save_inputs(first)
+    other = make("agent-2", (Input("", "input", (RemoteFile("other.txt", (Location("file:///y"),)),)),))
+    assert not reuse_inputs.restore_inputs(other, {})
     assert list(other.box.input.iterdir()) == []
     assert not (tmp_path / "kept").exists(), "and nobody else takes them"

@@ -22,7 +22,7 @@ def test_half_a_line_waits_for_its_end(tmp_path):
     with open(file, "a") as more:
         more.write('ep": 2}\n')
     assert reader.read() == [{"step": 2}]
-    assert reader.ignored == 0
+    assert reader.n_ignored == 0
 
 
 def test_the_last_line_needs_no_end(tmp_path):
@@ -30,7 +30,7 @@ def test_the_last_line_needs_no_end(tmp_path):
     reader = MetricsReader(file)
     file.write_text('{"accuracy": 0.9}')
     assert reader.read() == []
-    assert reader.read(last=True) == [{"accuracy": 0.9}]
+    assert reader.read(final=True) == [{"accuracy": 0.9}]
 
 
 def test_of_equal_names_the_newest_counts(tmp_path):
@@ -49,7 +49,7 @@ def test_what_is_no_metric_is_counted(tmp_path, line):
     file.write_bytes(line + b'\n{"step": 1}\n\n')
     reader = MetricsReader(file)
     assert reader.read() == [{"step": 1}]
-    assert reader.ignored == 1
+    assert reader.n_ignored == 1
 
 
 def test_numbers_that_json_does_not_have_become_texts():

@@ -6,16 +6,16 @@ import time
 import pytest
 
 from packtrain.agent.agent_log import AgentLog
-from packtrain.agent.context import Context
-from packtrain.agent.outputs.sync import ContinuousSync, keep, tidy_outputs, within_grace
+from packtrain.agent.context import AttemptContext
+from packtrain.agent.outputs.sync import ContinuousSync, clean_outputs, keep_in_attempt_folder, make_grace_check
 from packtrain.agent.sandbox import Sandbox
 from packtrain.agent.secrets import Secrets
 from packtrain.agent.steps.guard import Guard
-from packtrain.agent.steps.processes import Processes
-from packtrain.agent.stop_request import Stop
+from packtrain.agent.steps.processes import ProcessTable
+from packtrain.agent.stop_request import StopRequest
 from packtrain.errors import FailedError
 from packtrain.events import Journal, JournalReader, Redactor
-from packtrain.plan import AttemptFolder, Job, Limits, Output, Ref, Resources
+from packtrain.plan import AttemptFolder, Job, Limits, Location, Output, Resources
 
 LOOK_S = 0.05
 
@@ -25,12 +25,12 @@ def context(tmp_path):
     box = Sandbox(tmp_path / "box", AttemptFolder(tmp_path / "home"))
     box.create()
     redactor = Redactor()
-    journal = Journal(box.home.journal, "r", "0", "agent-1", redactor)
+    journal = Journal(box.attempt_folder.journal, "r", "0", "agent-1", redactor)
     job = Job("0", (), Resources(), Limits(grace_s=0.2), ())
     guard = Guard.start()
-    log = AgentLog(box.home.agent_log, redactor)
+    log = AgentLog(box.attempt_folder.agent_log, redactor)
     secrets = Secrets(tmp_path / "secrets")
-    yield Context(job, box, journal, log, secrets, redactor, Stop(), Processes(guard, 0.2))
+    yield AttemptContext(job, box, journal, log, secrets, redactor, StopRequest(), ProcessTable(guard, 0.2))
     guard.quit()
     journal.close()
 
@@ -47,27 +47,27 @@ def notices(context):
 
 
 def test_kept_outputs_appear_at_once(context):
-    (context.box.output / "f").write_text("1")
-    keep(context, "")
-    assert (context.box.home.output / "f").read_text() == "1"
+    (context.sandbox.output / "f").write_text("1")
+    keep_in_attempt_folder(context, "")
+    assert (context.sandbox.home.output / "f").read_text() == "1"
     assert not context.box.output.exists()
     assert [p.name for p in context.box.home.root.iterdir() if p.name.endswith(".new")] == []
 
 
 def test_what_a_pool_brought_along_of_an_earlier_start_makes_room(context):
-    earlier = context.box.home.output / ".packtrain" / "agent-0"
+    earlier = context.sandbox.attempt_folder.output / ".packtrain" / "agent-0"
     earlier.mkdir(parents=True)
     (earlier / "half").write_text("0")
     (context.box.output / "f").write_text("1")
-    keep(context, "")
+    keep_in_attempt_folder(context, "")
     assert [path.name for path in context.box.home.output.iterdir()] == ["f"]
 
 
 def test_what_is_left_out_is_told_but_not_a_hundred_times(context):
     for number in range(100):
-        (context.box.output / f"broken{number}").symlink_to("nowhere")
-    (context.box.output / ".half.tmp-7").write_text("not finished")
-    tidy_outputs(context)
+        (context.sandbox.output / f"broken{number}").symlink_to("nowhere")
+    (context.sandbox.output / ".half.tmp-7").write_text("not finished")
+    clean_outputs(context)
     assert list(context.box.output.iterdir()) == []
     told = notices(context)
     assert len(told) == 6 and told[-1] == "95 more outputs are left out"
@@ -77,14 +77,14 @@ def test_what_is_left_out_is_told_but_not_a_hundred_times(context):
 
 
 def test_without_a_stop_there_is_all_time(context):
-    check = within_grace(context)
+    check = make_grace_check(context)
     check()
     assert not context.stop.wait(0.3)
     check()
 
 
 def test_after_a_stop_there_is_the_grace_period(context):
-    check = within_grace(context)
+    check = make_grace_check(context)
     context.stop.request("terminated", "the agent received SIGTERM")
     check()
     deadline = time.monotonic() + 60
@@ -96,8 +96,8 @@ def test_after_a_stop_there_is_the_grace_period(context):
 
 
 def test_ahead_of_a_limit_there_is_the_time_up_to_it(context):
-    check = within_grace(context)
-    context.stop.request("wall_time", "its time is near", gentle=True, by=time.monotonic() + 1000)
+    check = make_grace_check(context)
+    context.stop.request("wall_time", "its time is near", graceful=True, deadline=time.monotonic() + 1000)
     context.stop.since -= 500
     check()
     context.stop.request("terminated", "SIGTERM")
@@ -112,9 +112,9 @@ def test_ahead_of_a_limit_there_is_the_time_up_to_it(context):
 
 def test_a_quiet_file_is_copied(context, tmp_path):
     target = tmp_path / "target"
-    with ContinuousSync(context, Output(Ref(f"file://{target}")), LOOK_S):
-        (context.box.output / "sub").mkdir()
-        (context.box.output / "sub" / "f").write_text("1")
+    with ContinuousSync(context, Output(Location(f"file://{target}")), LOOK_S):
+        (context.sandbox.output / "sub").mkdir()
+        (context.sandbox.output / "sub" / "f").write_text("1")
         wait_for((target / "sub" / "f").exists)
         assert (target / "sub" / "f").read_text() == "1"
         (context.box.output / "sub" / "f").write_text("second")
@@ -130,10 +130,10 @@ def test_a_file_that_keeps_changing_waits(context, tmp_path):
             if grows.is_set():
                 with open(context.box.output / "growing", "a") as growing:
                     growing.write("more\n")
-            return super()._versions()
+            return super()._scan_versions()
 
-    with Busy(context, Output(Ref(f"file://{target}")), LOOK_S):
-        (context.box.output / "marker").write_text("quiet")
+    with Busy(context, Output(Location(f"file://{target}")), LOOK_S):
+        (context.sandbox.output / "marker").write_text("quiet")
         wait_for((target / "marker").exists)
         assert not (target / "growing").exists()
         grows.clear()
@@ -143,8 +143,8 @@ def test_a_file_that_keeps_changing_waits(context, tmp_path):
 
 def test_errors_are_told_once_and_tried_again(context, tmp_path):
     (tmp_path / "target").write_text("a file is in the way")
-    with ContinuousSync(context, Output(Ref(f"file://{tmp_path}/target")), LOOK_S):
-        (context.box.output / "f").write_text("1")
+    with ContinuousSync(context, Output(Location(f"file://{tmp_path}/target")), LOOK_S):
+        (context.sandbox.output / "f").write_text("1")
         wait_for(lambda: notices(context))
         (tmp_path / "target").unlink()
         wait_for((tmp_path / "target" / "f").exists)
@@ -153,8 +153,8 @@ def test_errors_are_told_once_and_tried_again(context, tmp_path):
 
 
 def test_links_to_nowhere_do_not_hold_up_the_rest(context, tmp_path):
-    (context.box.output / "broken").symlink_to("nowhere")
-    (context.box.output / "f").write_text("1")
-    with ContinuousSync(context, Output(Ref(f"file://{tmp_path}/target")), LOOK_S):
+    (context.sandbox.output / "broken").symlink_to("nowhere")
+    (context.sandbox.output / "f").write_text("1")
+    with ContinuousSync(context, Output(Location(f"file://{tmp_path}/target")), LOOK_S):
         wait_for((tmp_path / "target" / "f").exists)
     assert notices(context) == []

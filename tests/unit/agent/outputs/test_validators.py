@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from packtrain.agent.outputs.inventory import check
-from packtrain.agent.outputs.validators import archive, json_bounds, judges_of, torch_file
-from packtrain.agent.outputs.validators.float_formats import FORMATS, not_finite
+from packtrain.agent.outputs.inventory import check_expectation
+from packtrain.agent.outputs.validators import archive, json_bounds, torch_file, validators_for
+from packtrain.agent.outputs.validators.float_formats import FLOAT_FORMATS, find_non_finite
 from packtrain.errors import FailedError
-from packtrain.plan import Bound, Expect
-from tests.support.paths import TESTS
+from packtrain.plan import Bound, ExpectedOutput
+from tests.support.paths import TESTS_DIR
 
-MODELS = TESTS / "golden" / "models"
+MODELS = TESTS_DIR / "golden" / "models"
 
 
 def calm():
@@ -32,7 +32,7 @@ def said_of(judge, path):
 
 @pytest.mark.parametrize("name", ["good", "good-legacy"])
 def test_a_good_model(name):
-    assert said_of(torch_file.judge, MODELS / f"{name}.pt") is None
+    assert said_of(torch_file.validate, MODELS / f"{name}.pt") is None
 
 
 @pytest.mark.parametrize(
@@ -52,16 +52,16 @@ def test_a_good_model(name):
     ],
 )
 def test_what_is_wrong_with_a_model(name, words):
-    assert words in said_of(torch_file.judge, MODELS / f"{name}.pt")
+    assert words in said_of(torch_file.validate, MODELS / f"{name}.pt")
 
 
 def test_something_else_than_a_model(tmp_path):
     path = tmp_path / "model.pt"
     path.write_text("<html>404 page not found</html>")
-    assert "it is no file of torch.save" in said_of(torch_file.judge, path)
+    assert "it is no file of torch.save" in said_of(torch_file.validate, path)
     with zipfile.ZipFile(path, "w") as file:
         file.writestr("notes.txt", "hello")
-    assert said_of(torch_file.judge, path) == "it is a zip, but not one of torch.save: it has no data.pkl"
+    assert said_of(torch_file.validate, path) == "it is a zip, but not one of torch.save: it has no data.pkl"
 
 
 @pytest.mark.parametrize("name", ["good", "good-legacy"])
@@ -69,7 +69,7 @@ def test_a_model_that_was_cut_anywhere(tmp_path, name):
     whole, path = (MODELS / f"{name}.pt").read_bytes(), tmp_path / "model.pt"
     for length in {*range(1, len(whole) - 1, 13), len(whole) - 2}:
         path.write_bytes(whole[:length])
-        assert said_of(torch_file.judge, path), f"cut to {length} bytes"
+        assert said_of(torch_file.validate, path), f"cut to {length} bytes"
 
 
 def test_a_flipped_bit_in_the_values_is_found(tmp_path):
@@ -81,7 +81,7 @@ def test_a_flipped_bit_in_the_values_is_found(tmp_path):
     for offset in range(len(values)):
         whole[at + offset] ^= 1
         path.write_bytes(whole)
-        assert "it is damaged: Bad CRC-32" in said_of(torch_file.judge, path)
+        assert "it is damaged: Bad CRC-32" in said_of(torch_file.validate, path)
         whole[at + offset] ^= 1
 
 
@@ -91,7 +91,7 @@ def test_no_damage_leads_to_anything_but_a_sentence(tmp_path, name):
     for at in range(0, len(whole), 3):
         before, whole[at] = whole[at], whole[at] ^ 0x55
         path.write_bytes(whole)
-        assert isinstance(said_of(torch_file.judge, path), (str, type(None)))
+        assert isinstance(said_of(torch_file.validate, path), (str, type(None)))
         whole[at] = before
 
 
@@ -101,7 +101,7 @@ def test_a_missing_record_is_named(tmp_path):
         for info in old.infolist():
             if not info.filename.endswith("/data/0"):
                 new.writestr(info.filename, old.read(info))
-    assert said_of(torch_file.judge, path) == (
+    assert said_of(torch_file.validate, path) == (
         "the tensor net.0.weight has no values: the record good/data/0 is missing"
     )
 
@@ -115,7 +115,7 @@ def test_nothing_of_a_pickle_is_executed(tmp_path):
 
     with zipfile.ZipFile(tmp_path / "model.pt", "w") as file:
         file.writestr("m/data.pkl", pickle.dumps(Evil(), 2))
-    assert "weights_only=True) refuses" in said_of(torch_file.judge, tmp_path / "model.pt")
+    assert "weights_only=True) refuses" in said_of(torch_file.validate, tmp_path / "model.pt")
     assert not (tmp_path / "executed").exists()
 
 
@@ -125,7 +125,7 @@ def test_a_judge_heeds_the_time(tmp_path):
 
     with tarfile.open(tmp_path / "a.tar", "w") as file:
         file.add(MODELS, "models")
-    for judge, path in ((torch_file.judge, MODELS / "good.pt"), (archive.judge, tmp_path / "a.tar")):
+    for judge, path in ((torch_file.validate, MODELS / "good.pt"), (archive.validate, tmp_path / "a.tar")):
         with pytest.raises(FailedError, match="time to go"):
             judge(path, leave)
 
@@ -133,14 +133,14 @@ def test_a_judge_heeds_the_time(tmp_path):
 # Numbers
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", FLOAT_FORMATS)
 @pytest.mark.parametrize("big", [False, True])
 def test_zeros_are_finite_and_set_bits_are_not(name, big):
-    form = FORMATS[name]
-    zeros, ones = bytes(form.size), b"\xff" * form.size
+    form = FLOAT_FORMATS[name]
+    zeros, ones = bytes(form.value_bytes), b"\xff" * form.value_bytes
     if name.endswith("fnuz"):  # these have one NaN: minus zero
         ones = b"\x80"
-    assert not_finite(zeros * 5 + ones + zeros * 3, form, big) == [5]
+    assert find_non_finite(zeros * 5 + ones + zeros * 3, form, big) == [5]
 
 
 # JSON
@@ -149,7 +149,7 @@ def test_zeros_are_finite_and_set_bits_are_not(name, big):
 def figures_of(tmp_path, found, *bounds):
     path = tmp_path / "metrics.json"
     path.write_text(found if isinstance(found, str) else json.dumps(found))
-    return said_of(json_bounds.judging(bounds), path)
+    return said_of(json_bounds.make_validator(bounds), path)
 
 
 @pytest.mark.parametrize(
@@ -220,11 +220,11 @@ def packed(kind):
 def test_a_whole_archive_and_one_that_was_cut(tmp_path, kind):
     whole, path = packed(kind), tmp_path / f"results.{kind}"
     path.write_bytes(whole)
-    assert said_of(archive.judge, path) is None
+    assert said_of(archive.validate, path) is None
     end = whole.rindex(b"good.pt") + 512 if kind == "tar" else len(whole) - 1  # behind it a tar has zeros
     for length in {*range(1, end, 97), end}:
         path.write_bytes(whole[:length])
-        assert said_of(archive.judge, path), f"cut to {length} bytes of {len(whole)}"
+        assert said_of(archive.validate, path), f"cut to {length} bytes of {len(whole)}"
 
 
 @pytest.mark.parametrize("kind", ["tar.gz", "zip", "gz"])
@@ -232,16 +232,16 @@ def test_a_flipped_byte_in_an_archive(tmp_path, kind):
     whole, path = bytearray(packed(kind)), tmp_path / f"results.{kind}"
     whole[len(whole) // 2] ^= 0xFF
     path.write_bytes(whole)
-    assert "cannot be read" in said_of(archive.judge, path)
+    assert "cannot be read" in said_of(archive.validate, path)
 
 
 def test_a_zip_by_another_name_and_what_is_none(tmp_path):
     (tmp_path / "arrays.npz").write_bytes(packed("zip"))
-    assert said_of(archive.judge, tmp_path / "arrays.npz") is None
+    assert said_of(archive.validate, tmp_path / "arrays.npz") is None
     (tmp_path / "a.tar").write_text("words")
-    assert said_of(archive.judge, tmp_path / "a.tar") == "it is no archive that packtrain knows"
+    assert said_of(archive.validate, tmp_path / "a.tar") == "it is no archive that packtrain knows"
     (tmp_path / "a.7z").write_bytes(b"7z\xbc\xaf\x27\x1c" + bytes(100))
-    assert "a 7z archive, which cannot be checked" in said_of(archive.judge, tmp_path / "a.7z")
+    assert "a 7z archive, which cannot be checked" in said_of(archive.validate, tmp_path / "a.7z")
 
 
 # All together
@@ -250,8 +250,8 @@ def test_a_zip_by_another_name_and_what_is_none(tmp_path):
 def test_the_failure_says_which_file_and_which_check(tmp_path):
     (tmp_path / "model.pt").write_bytes((MODELS / "nan.pt").read_bytes())
     with pytest.raises(FailedError) as caught:
-        check(Expect("*.pt", torch=True), tmp_path, lambda command, path: None)
-    assert caught.value.kind == "output_wrong"
+        check_expectation(ExpectedOutput("*.pt", torch=True), tmp_path, lambda command, path: None)
+    assert caught.value.kind == "output_invalid"
     assert caught.value.detail.startswith(
         "the expected output model.pt did not pass its check `torch`: the tensor 0.weight has 2 values"
     )
@@ -261,10 +261,10 @@ def test_a_folder_is_no_model(tmp_path):
     (tmp_path / "model.pt").mkdir()
     (tmp_path / "model.pt" / "part").write_text("x")
     with pytest.raises(FailedError, match="`torch`: it is a folder, not a file"):
-        check(Expect("model.pt", torch=True), tmp_path, lambda command, path: None)
+        check_expectation(ExpectedOutput("model.pt", torch=True), tmp_path, lambda command, path: None)
 
 
 def test_only_the_judges_that_are_called_come():
-    assert [key for key, _ in judges_of(Expect("x"))] == []
-    everything = Expect("x", torch=True, json=(), archive=True)
-    assert [key for key, _ in judges_of(everything)] == ["torch", "json", "archive"]
+    assert [key for key, _ in validators_for(ExpectedOutput("x"))] == []
+    everything = ExpectedOutput("x", torch=True, json_bounds=(), archive=True)
+    assert [key for key, _ in validators_for(everything)] == ["torch", "json", "archive"]

@@ -12,21 +12,21 @@ from dataclasses import replace
 import pytest
 
 from packtrain.agent.agent_log import AgentLog
-from packtrain.agent.context import Context
+from packtrain.agent.context import AttemptContext
 from packtrain.agent.sandbox import Sandbox
 from packtrain.agent.secrets import Secrets
 from packtrain.agent.stages.fetch import fetch_inputs, unpack_inputs
-from packtrain.agent.stages.streaming_unpack import merge
+from packtrain.agent.stages.streaming_unpack import merge_folder
 from packtrain.agent.steps.guard import Guard
-from packtrain.agent.steps.processes import Processes
-from packtrain.agent.stop_request import Stop
+from packtrain.agent.steps.processes import ProcessTable
+from packtrain.agent.stop_request import StopRequest
 from packtrain.errors import FailedError
 from packtrain.events import Journal, JournalReader, Redactor
-from packtrain.plan import AttemptFolder, Digest, Input, Item, Job, Limits, Ref, Resources
-from packtrain.transfer.archive.detection import may_be_archive, may_stream
+from packtrain.plan import AttemptFolder, Digest, Input, Job, Limits, Location, RemoteFile, Resources
+from packtrain.transfer.archive.detection import can_unpack_while_downloading, has_archive_magic
 from packtrain.transfer.block_checksums import format_checksums, make_checksums
-from packtrain.transfer.cache import Depot
-from testbed.http_server import Fault, Origin
+from packtrain.transfer.cache import DownloadCache
+from testbed.http_server import HttpServer, ResponseFault
 
 DATA = os.urandom(300_000)
 
@@ -44,7 +44,7 @@ def tar_of(files):
 @pytest.fixture
 def origin(tmp_path):
     (tmp_path / "served").mkdir()
-    with Origin(tmp_path / "served") as origin:
+    with HttpServer(tmp_path / "served") as origin:
         yield origin
 
 
@@ -54,7 +54,7 @@ def serve(tmp_path, origin):
 
     def serve(name, data, **more):
         (tmp_path / "served" / name).write_bytes(data)
-        return Item(name, (Ref(f"{origin.url}/{name}"),), **more)
+        return RemoteFile(name, (Location(f"{origin.url}/{name}"),), **more)
 
     return serve
 
@@ -68,10 +68,12 @@ def context(tmp_path):
         box.create()
         redactor = Redactor([])
         guards.append(Guard.start())
-        job = Job("0", (), Resources(), Limits(), (), inputs=(Input("", "input", items, **more),), patience_s=0.3)
-        journal = Journal(box.home.journal, "r", "0", "agent-1", redactor)
-        log, secrets = AgentLog(box.home.agent_log, redactor), Secrets(tmp_path / "secrets")
-        return Context(job, box, journal, log, secrets, redactor, Stop(), Processes(guards[-1], 0.2), depot)
+        job = Job("0", (), Resources(), Limits(), (), inputs=(Input("", "input", items, **more),), retry_timeout_s=0.3)
+        journal = Journal(box.attempt_folder.journal, "r", "0", "agent-1", redactor)
+        log, secrets = AgentLog(box.attempt_folder.agent_log, redactor), Secrets(tmp_path / "secrets")
+        return AttemptContext(
+            job, box, journal, log, secrets, redactor, StopRequest(), ProcessTable(guards[-1], 0.2), depot
+        )
 
     yield make
     for guard in guards:
@@ -82,13 +84,13 @@ def brought(context):
     """Both stages; what each counted."""
     fetched, unpacked = {}, {}
     fetch_inputs(context, fetched)
-    assert not (context.box.tmp / "behind").exists()
+    assert not (context.sandbox.tmp / "behind").exists()
     unpack_inputs(context, unpacked)
     return fetched, unpacked
 
 
 def content(context):
-    folder = context.box.input
+    folder = context.sandbox.input
     return {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
@@ -111,7 +113,7 @@ def test_no_archive_touches_the_disk(context, serve):
     """There is room for what is in it, and for nothing else."""
     here = context(serve("d.tar", tar_of({"a": DATA})))
     fetch_inputs(here, {})
-    assert [p.name for p in here.box.root.rglob("*") if p.is_file() and p.stat().st_size > 100_000] == ["a"]
+    assert [p.name for p in here.sandbox.root.rglob("*") if p.is_file() and p.stat().st_size > 100_000] == ["a"]
 
 
 def test_tars_of_tars_become_folders_on_the_fly(context, serve):
@@ -188,7 +190,7 @@ def test_a_wrong_digest_leaves_nothing(context, serve):
 def test_corrupt_bytes_are_mended_by_a_second_download(context, serve, origin):
     packed = tar_of({"a": DATA})
     item = serve("d.tar", packed, digest=Digest("sha256", hashlib.sha256(packed).hexdigest()))
-    origin.faults[:] = [Fault(corrupt_at=100_000)]
+    origin.faults[:] = [ResponseFault(corrupt_offset=100_000)]
     here = context(item)
     brought(here)
     assert content(here) == {"a": DATA}
@@ -196,9 +198,9 @@ def test_corrupt_bytes_are_mended_by_a_second_download(context, serve, origin):
 
 def test_a_page_instead_of_an_archive(context, serve, origin):
     item = serve("d.tar.gz", b"x")
-    origin.faults[:] = [Fault(page=b"<!DOCTYPE html><html><title>Down</title></html>")] * 99
+    origin.faults[:] = [ResponseFault(html_body=b"<!DOCTYPE html><html><title>Down</title></html>")] * 99
     here = context(item)
-    assert failure(here) == ("not_the_data", "fetch")
+    assert failure(here) == ("unexpected_content", "fetch")
     assert content(here) == {}
     assert notices(here) == [], "to ask once more would cost the patience twice"
 
@@ -213,7 +215,7 @@ def test_another_size_than_the_planned_one_is_believed_after_one_patience(contex
 def test_a_body_of_unknown_length_that_breaks_off_is_fetched_as_a_file(context, serve, origin):
     packed = tar_of({"a": DATA})
     item = serve("d.tar", packed)
-    origin.faults[:] = [Fault(chunked=True, no_range=True, close_after=len(packed) - 5000)]
+    origin.faults[:] = [ResponseFault(chunked=True, ignore_range=True, close_after_bytes=len(packed) - 5000)]
     here = context(item)
     brought(here)
     assert content(here) == {"a": DATA}
@@ -240,16 +242,16 @@ def test_an_archive_that_is_larger_than_promised(context, serve):
 
 def test_a_stop_is_heard_in_the_middle(context, serve, origin):
     item = serve("d.tar", tar_of({"a": DATA}))
-    origin.faults[:] = [Fault(stall_after=100_000)] * 99
+    origin.faults[:] = [ResponseFault(stall_after_bytes=100_000)] * 99
     here = context(item)
     here.stop.request("terminated", "go")
     assert failure(here) == ("terminated", "fetch")
-    origin.release()
+    origin.release_stalls()
 
 
 def test_what_may_be_streamed_is_told_by_name_and_place():
     def ask(name, url="http://h/x", **more):
-        return may_stream(Input("", "input", **more), Item(name, (Ref(url),)))
+        return can_unpack_while_downloading(Input("", "input", **more), RemoteFile(name, (Location(url),)))
 
     assert [ask(name) for name in ("a.tar", "A.TAR.GZ", "b.tgz", "c.xz", "d.zip", "e", "f.7z")] == [True] * 4 + [
         False
@@ -265,7 +267,7 @@ def test_moving_goes_through_no_link(tmp_path):
     (tmp_path / "apart" / "l").mkdir(parents=True)
     (tmp_path / "apart" / "l" / "x").write_text("evil")
     with pytest.raises(FailedError) as caught:
-        merge(tmp_path / "apart", tmp_path / "folder", "a.tar")
+        merge_folder(tmp_path / "apart", tmp_path / "folder", "a.tar")
     assert caught.value.kind == "archive_unsafe"
     assert not list((tmp_path / "elsewhere").iterdir())
 
@@ -275,12 +277,12 @@ def test_through_the_depot_an_item_is_fetched_once(context, serve, origin, tmp_p
     item = serve("d.tar", packed)
     sent = []
     for _ in range(2):
-        here = context(item, depot=Depot(tmp_path / "depot"))
+        here = context(item, depot=DownloadCache(tmp_path / "depot"))
         brought(here)
         assert content(here) == {"a": DATA}
-        sent.append(origin.sent)
-    (entry,) = Depot(tmp_path / "depot").entries()
-    assert (entry.name, entry.bytes, entry.complete) == ("d.tar", len(packed), True)
+        sent.append(origin.sent_bytes)
+    (entry,) = DownloadCache(tmp_path / "depot").entries()
+    assert (entry.name, entry.bytes, entry.is_complete) == ("d.tar", len(packed), True)
     assert stat.S_IMODE((tmp_path / "depot").stat().st_mode) == 0o700
     assert sent[0] == sent[1] >= len(packed)
 
@@ -300,14 +302,14 @@ def test_through_the_depot_an_item_is_fetched_once(context, serve, origin, tmp_p
 )
 def test_what_is_certainly_no_archive(tmp_path, head, may):
     (tmp_path / "file").write_bytes(head)
-    assert may_be_archive(tmp_path / "file") is may
+    assert has_archive_magic(tmp_path / "file") is may
 
 
 @pytest.mark.parametrize("form", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
 def test_every_tar_may_be_one(tmp_path, form):
     with tarfile.open(tmp_path / "x.tar", "w", format=form) as archive:
         archive.add(__file__, "name")
-    assert may_be_archive(tmp_path / "x.tar")
+    assert has_archive_magic(tmp_path / "x.tar")
 
 
 # Checksums files
@@ -317,7 +319,7 @@ def test_every_tar_may_be_one(tmp_path, form):
 def twice(tmp_path, origin):
     """A file at two places, one of which has a wrong byte in its second block; its item, with its checksums file."""
     (tmp_path / "spoiled").mkdir()
-    with Origin(tmp_path / "spoiled") as spoiled:
+    with HttpServer(tmp_path / "spoiled") as spoiled:
 
         def serve(name, data, **more):
             (tmp_path / "served" / name).write_bytes(data)
@@ -326,8 +328,8 @@ def twice(tmp_path, origin):
             wrong = bytearray(data)
             wrong[1_500_000] ^= 1
             (tmp_path / "spoiled" / name).write_bytes(wrong)
-            sources = (Ref(f"{spoiled.url}/{name}"), Ref(f"{origin.url}/{name}"))
-            return Item(name, sources, checksums=Ref(f"{origin.url}/{name}.json"), **more)
+            sources = (Location(f"{spoiled.url}/{name}"), Location(f"{origin.url}/{name}"))
+            return RemoteFile(name, sources, checksums=Location(f"{origin.url}/{name}.json"), **more)
 
         yield serve
 
@@ -339,7 +341,7 @@ LARGE = os.urandom(3_000_000)
 @pytest.mark.parametrize("name", ["data.bin", "data.tar"])
 def test_a_bad_block_comes_from_another_source(context, twice, tmp_path, name, with_depot):
     data = tar_of({"a.bin": LARGE}) if name.endswith(".tar") else LARGE
-    made = context(twice(name, data), depot=Depot(tmp_path / "depot") if with_depot else None)
+    made = context(twice(name, data), depot=DownloadCache(tmp_path / "depot") if with_depot else None)
     fetched, _ = brought(made)
     assert content(made) == {"a.bin" if name.endswith(".tar") else name: LARGE}
     assert fetched["bytes"] == len(data)
@@ -349,12 +351,12 @@ def test_a_bad_block_comes_from_another_source(context, twice, tmp_path, name, w
 def test_a_bad_block_of_the_only_source_is_told(context, twice):
     item = twice("data.bin", LARGE)
     with pytest.raises(FailedError, match="block 1 is not the one of the checksums") as caught:
-        brought(context(replace(item, sources=item.sources[:1])))
+        brought(context(replace(item, sources=item.locations[:1])))
     assert caught.value.kind == "digest_mismatch"
 
 
 def test_what_is_no_checksums_file_is_told(context, serve):
     item, wrong = serve("data.bin", DATA), serve("sums.json", b'{"version": 7}')
     with pytest.raises(FailedError, match=r"sums\.json.*version") as caught:
-        brought(context(replace(item, checksums=wrong.sources[0])))
-    assert caught.value.kind == "not_the_data"
+        brought(context(replace(item, checksums=wrong.locations[0])))
+    assert caught.value.kind == "unexpected_content"

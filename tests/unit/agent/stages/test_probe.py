@@ -6,11 +6,11 @@ import sys
 import pytest
 
 from packtrain.agent.stages import hardware, probe
-from packtrain.agent.stages.hardware import Gpu
-from packtrain.plan import GpuNeeds, Input, Item, Job, Limits, Ref, Resources
+from packtrain.agent.stages.hardware import GpuInfo
+from packtrain.plan import GpuRequirements, Input, Job, Limits, Location, RemoteFile, Resources
 
-A100 = Gpu("0", "GPU-1a2b3c4d-0000", "NVIDIA A100-SXM4-40GB", 40960, "535.104.05", "8.0")
-P100 = Gpu("1", "GPU-99999999-0000", "Tesla P100", 16280, "535.104.05", "6.0")
+A100 = GpuInfo("0", "GPU-1a2b3c4d-0000", "NVIDIA A100-SXM4-40GB", 40960, "535.104.05", "8.0")
+P100 = GpuInfo("1", "GPU-99999999-0000", "Tesla P100", 16280, "535.104.05", "6.0")
 
 CSV = """\
 0, GPU-1a2b3c4d-0000, NVIDIA A100-SXM4-40GB, 40960, 535.104.05, 8.0
@@ -23,7 +23,7 @@ def job(inputs=(), **limits):
 
 
 def item(name, size=None):
-    return Item(name, (Ref(f"http://host/{name}"),), size)
+    return RemoteFile(name, (Location(f"http://host/{name}"),), size)
 
 
 # memory
@@ -56,15 +56,15 @@ def test_old_groups_have_another_place(tmp_path):
 
 def test_this_machine_has_memory_and_disk(tmp_path):
     assert hardware.memory_mb() > 100
-    assert hardware.disk_free(tmp_path) > 0
+    assert hardware.free_disk_bytes(tmp_path) > 0
 
 
 @pytest.mark.parametrize(("have", "short"), [(1000, False), (900, False), (899, True), (None, False)])
 def test_memory_is_short_only_if_clearly_less(have, short):
-    verdict = probe.memory_verdict(have, 1000)
+    verdict = probe.check_memory(have, 1000)
     assert (verdict is not None) == short
     assert not short or (verdict.kind, verdict.detail) == (
-        "memory_short",
+        "insufficient_memory",
         "the job needs 1000 MB of memory, but may use only 899 MB here",
     )
 
@@ -74,33 +74,33 @@ def test_memory_is_short_only_if_clearly_less(have, short):
 
 def test_archives_that_come_as_files_count_twice():
     inputs = (Input("", "input", (item("data.zip", 100), item("labels.csv", 7))),)
-    assert probe.disk_need(job(inputs), {}) == 207
+    assert probe.required_disk_bytes(job(inputs), {}) == 207
 
 
 def test_archives_that_are_unpacked_on_their_way_count_once():
     inputs = (Input("", "input", (item("data.tar.gz", 100), item("data.tar", 1000))),)
-    assert probe.disk_need(job(inputs), {}) == 1100
-    assert probe.disk_need(job(inputs), {}, streams=False) == 2200
+    assert probe.required_disk_bytes(job(inputs), {}) == 1100
+    assert probe.required_disk_bytes(job(inputs), {}, can_stream=False) == 2200
 
 
 def test_archives_that_stay_packed_count_once():
-    assert probe.disk_need(job((Input("", "input", (item("data.zip", 100),), unpack="never"),)), {}) == 100
+    assert probe.required_disk_bytes(job((Input("", "input", (item("data.zip", 100),), unpack="never"),)), {}) == 100
 
 
 def test_a_size_that_only_the_server_knows_counts():
-    assert probe.disk_need(job((Input("", "input", (item("x"),)),)), {"http://host/x": 55}) == 55
+    assert probe.required_disk_bytes(job((Input("", "input", (item("x"),)),)), {"http://host/x": 55}) == 55
 
 
 def test_the_limit_is_a_need():
-    assert probe.disk_need(job(disk_bytes=10**12), {}) == 10**12
+    assert probe.required_disk_bytes(job(disk_bytes=10**12), {}) == 10**12
 
 
 def test_too_little_disk_is_told_with_figures():
-    verdict = probe.disk_verdict(2 * 10**9, 3 * 10**9)
+    verdict = probe.check_disk(2 * 10**9, 3 * 10**9)
     assert verdict.kind == "disk_full"
     assert "needs 3.000 GB" in verdict.detail
     assert "2.000 GB free" in verdict.detail
-    assert probe.disk_verdict(3 * 10**9, 3 * 10**9) is None
+    assert probe.check_disk(3 * 10**9, 3 * 10**9) is None
 
 
 # GPUs
@@ -123,37 +123,37 @@ def test_what_nvidia_smi_says():
     ],
 )
 def test_only_visible_gpus_count(chosen, seen):
-    assert hardware.visible([A100, P100], chosen) == seen
+    assert hardware.filter_visible([A100, P100], chosen) == seen
 
 
 @pytest.mark.parametrize(
     ("needs", "lack"),
     [
-        (GpuNeeds(), ""),
-        (GpuNeeds(min_memory_mb=40960, min_capability="8.0", min_driver="525.60", min_cuda="12.2"), ""),
-        (GpuNeeds(min_capability="8"), ""),
-        (GpuNeeds(min_memory_mb=80000), "memory in MB is 40960, needed is 80000"),
-        (GpuNeeds(min_capability="9.0"), "compute capability is 8.0, needed is 9.0"),
-        (GpuNeeds(min_driver="550.54.14"), "driver is 535.104.05, needed is 550.54.14"),
-        (GpuNeeds(min_cuda="12.10"), "CUDA version is 12.2, needed is 12.10"),
+        (GpuRequirements(), ""),
+        (GpuRequirements(min_memory_mb=40960, min_capability="8.0", min_driver="525.60", min_cuda="12.2"), ""),
+        (GpuRequirements(min_capability="8"), ""),
+        (GpuRequirements(min_memory_mb=80000), "memory in MB is 40960, needed is 80000"),
+        (GpuRequirements(min_capability="9.0"), "compute capability is 8.0, needed is 9.0"),
+        (GpuRequirements(min_driver="550.54.14"), "driver is 535.104.05, needed is 550.54.14"),
+        (GpuRequirements(min_cuda="12.10"), "CUDA version is 12.2, needed is 12.10"),
     ],
 )
 def test_needs_are_compared_as_versions(needs, lack):
-    assert probe.lacking(A100, "12.2", needs) == lack
+    assert probe.unmet_requirements(A100, "12.2", needs) == lack
 
 
 def test_enough_good_ones_must_exist():
-    needs = GpuNeeds(min_capability="7.0")
-    assert probe.gpu_verdict([A100, P100], "", 1, needs) is None
-    verdict = probe.gpu_verdict([A100, P100], "", 2, needs)
+    needs = GpuRequirements(min_capability="7.0")
+    assert probe.check_gpus([A100, P100], "", 1, needs) is None
+    verdict = probe.check_gpus([A100, P100], "", 2, needs)
     assert verdict.kind == "gpu_unusable"
     assert "needs 2 GPUs, but 1 usable" in verdict.detail
     assert "Tesla P100 (GPU-99999999-0000): compute capability is 6.0, needed is 7.0" in verdict.detail
 
 
 def test_none_at_all_is_told():
-    assert "nvidia-smi shows none" in probe.gpu_verdict([], "", 1, GpuNeeds()).detail
-    assert probe.gpu_verdict([], "", 0, GpuNeeds()) is None
+    assert "nvidia-smi shows none" in probe.check_gpus([], "", 1, GpuRequirements()).detail
+    assert probe.check_gpus([], "", 0, GpuRequirements()) is None
 
 
 def tool(folder, text):
@@ -165,17 +165,19 @@ def tool(folder, text):
 
 def test_the_tool_is_asked(tmp_path):
     environ = tool(tmp_path / "bin", f"print({CSV!r}, end='')")
-    assert hardware.gpus(environ) == [A100, P100]
-    assert hardware.gpus({**environ, "CUDA_VISIBLE_DEVICES": "1"}) == [P100]
+    assert hardware.list_gpus(environ) == [A100, P100]
+    assert hardware.list_gpus({**environ, "CUDA_VISIBLE_DEVICES": "1"}) == [P100]
 
 
 def test_an_old_driver_does_not_know_the_capability(tmp_path):
     old = "print('0, GPU-1, Tesla K40, 11441, 460.32.03') if 'compute_cap' not in sys.argv[1] else sys.exit(2)"
-    assert hardware.gpus(tool(tmp_path / "bin", old)) == [Gpu("0", "GPU-1", "Tesla K40", 11441, "460.32.03", "")]
+    assert hardware.list_gpus(tool(tmp_path / "bin", old)) == [
+        GpuInfo("0", "GPU-1", "Tesla K40", 11441, "460.32.03", "")
+    ]
 
 
 def test_a_broken_driver_shows_no_gpus(tmp_path):
-    assert hardware.gpus(tool(tmp_path / "bin", "print('NVIDIA-SMI has failed'); sys.exit(9)")) == []
+    assert hardware.list_gpus(tool(tmp_path / "bin", "print('NVIDIA-SMI has failed'); sys.exit(9)")) == []
 
 
 def test_the_cuda_version_stands_in_the_banner(tmp_path):
@@ -187,7 +189,7 @@ def test_the_cuda_version_stands_in_the_banner(tmp_path):
 
 
 def test_a_good_file_system_has_no_quirks(tmp_path):
-    assert hardware.quirks(tmp_path) == []
+    assert hardware.filesystem_limitations(tmp_path) == []
     assert os.listdir(tmp_path) == []
 
 
@@ -195,4 +197,4 @@ def test_what_an_ability_raises_is_a_quirk(tmp_path):
     def unlucky(trial):
         raise OSError("Function not implemented")
 
-    assert hardware._tried(unlucky, tmp_path) is False
+    assert hardware._is_supported(unlucky, tmp_path) is False

@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from packtrain.agent.environments import Command
-from packtrain.agent.environments.apptainer import Apptainer
+from packtrain.agent.environments import StepCommand
+from packtrain.agent.environments.apptainer import ApptainerEnvironment
 from packtrain.errors import FailedError
-from packtrain.plan import Container, Environment, EnvVar, Mount, Secret
+from packtrain.plan import Container, EnvironmentConfig, EnvVar, Mount, Secret
 from testbed import apptainer
-from tests.support.step_harness import HOST_ENV, Bench, env, sh
+from tests.support.step_harness import HOST_ENVIRONMENT, StepHarness, make_env_vars, make_step
 
 pytestmark = pytest.mark.slow
 
@@ -28,13 +28,13 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def image(tmp_path_factory):
     lines = "export FROM_IMAGE=image JOB_VAR=image STEP_VAR=image"
-    return apptainer.make_image(tmp_path_factory.mktemp("image") / "busy box.sif", 'printf "<%s>" "$@"', lines)
+    return apptainer.build_sif(tmp_path_factory.mktemp("image") / "busy box.sif", 'printf "<%s>" "$@"', lines)
 
 
 @pytest.fixture
 def bench(tmp_path):
-    host_env = {**HOST_ENV, "PATH": f"{apptainer.program().parent}:{HOST_ENV['PATH']}"}
-    made = Bench(tmp_path / "with, comma", secrets={"token": "s3cr3t-value"}, host_env=host_env)
+    host_env = {**HOST_ENVIRONMENT, "PATH": f"{apptainer.apptainer_path().parent}:{HOST_ENVIRONMENT['PATH']}"}
+    made = StepHarness(tmp_path / "with, comma", secrets={"token": "s3cr3t-value"}, host_environment=host_env)
     yield made
     made.close()
 
@@ -49,57 +49,57 @@ def test_a_step_runs_in_its_image_with_the_sandbox_at_its_own_path(bench, image)
     command = (
         'pwd; ls -l /bin/sh; echo made > "$DEEPSQUARE_OUTPUT/file"; echo K=V >> "$DEEPSQUARE_ENV"; echo $FROM_HOST'
     )
-    bench.run(sh(command, name="in", container=Container(str(image))), sh("echo $K", name="out"))
-    said = bench.log("in.out").splitlines()
-    assert said[0] == str(bench.box.root)
+    bench.run(make_step(command, name="in", container=Container(str(image))), make_step("echo $K", name="out"))
+    said = bench.read_log("in.out").splitlines()
+    assert said[0] == str(bench.sandbox.root)
     assert "busybox" in said[1]
     assert said[2] == "host"
-    assert (bench.box.output / "file").read_text() == "made\n"
-    assert bench.log("out.out") == "V\n"
+    assert (bench.sandbox.output / "file").read_text() == "made\n"
+    assert bench.read_log("out.out") == "V\n"
 
 
 def test_precedence_of_variables(bench, image):
     command = 'echo "$FROM_IMAGE $JOB_VAR $STEP_VAR $ONLY_JOB"'
-    step = sh(command, name="v", container=Container(str(image)), env=env(STEP_VAR="step"))
-    bench.run(step, env=env(JOB_VAR="job", STEP_VAR="job", ONLY_JOB="job"))
-    assert bench.log("v.out") == "image image step job\n"
+    step = make_step(command, name="v", container=Container(str(image)), env=make_env_vars(STEP_VAR="step"))
+    bench.run(step, env=make_env_vars(JOB_VAR="job", STEP_VAR="job", ONLY_JOB="job"))
+    assert bench.read_log("v.out") == "image image step job\n"
 
 
 def test_the_jobs_environment_surrounds_steps_that_name_no_image(bench, image):
-    around = Environment(Container(str(image)), setup="greeting=hello", path=("/opt/tools",))
-    bench.run(sh('echo "$greeting $PATH"; readlink /bin/sh', name="e"), environment=around)
-    said = bench.log("e.out").splitlines()
+    around = EnvironmentConfig(Container(str(image)), setup="greeting=hello", path=("/opt/tools",))
+    bench.run(make_step('echo "$greeting $PATH"; readlink /bin/sh', name="e"), environment=around)
+    said = bench.read_log("e.out").splitlines()
     assert said[0].startswith("hello /opt/tools:/")
     assert said[1] == "busybox"
 
 
 def test_the_entrypoint_gets_the_command_as_arguments(bench, image):
-    bench.run(sh("--lr 0.1 'two words'", name="e", shell="ENTRYPOINT", container=Container(str(image))))
-    bench.run(sh("", name="none", container=Container(str(image))))
-    assert bench.log("e.out") == "<--lr><0.1><two words>"
-    assert bench.log("none.out") == "<>"
+    bench.run(make_step("--lr 0.1 'two words'", name="e", shell="ENTRYPOINT", container=Container(str(image))))
+    bench.run(make_step("", name="none", container=Container(str(image))))
+    assert bench.read_log("e.out") == "<--lr><0.1><two words>"
+    assert bench.read_log("none.out") == "<>"
 
 
 def test_arguments_with_an_open_quote(bench, image):
-    error = fails(bench, sh("it's", name="e", shell="ENTRYPOINT", container=Container(str(image))))
+    error = fails(bench, make_step("it's", name="e", shell="ENTRYPOINT", container=Container(str(image))))
     assert error.kind == "step_failed"
     assert "cannot be told apart: No closing quotation" in error.detail
 
 
 def test_home_is_not_there_unless_asked_for(bench, image):
     list_home = 'ls -A "$HOME"'
-    bench.run(sh(list_home, name="no", container=Container(str(image))))
-    bench.run(sh(list_home, name="yes", container=Container(str(image), mount_home=True)))
+    bench.run(make_step(list_home, name="no", container=Container(str(image))))
+    bench.run(make_step(list_home, name="yes", container=Container(str(image), mount_home=True)))
     home = set(os.listdir(Path("~").expanduser()))
     assert home
-    assert set(bench.log("yes.out").splitlines()) >= home
-    assert not set(bench.log("no.out").splitlines()) & home
+    assert set(bench.read_log("yes.out").splitlines()) >= home
+    assert not set(bench.read_log("no.out").splitlines()) & home
 
 
 def test_the_root_is_writable_for_the_step_unless_read_only(bench, image):
-    bench.run(sh("echo x > /new && cat /new", name="rw", container=Container(str(image))))
-    assert bench.log("rw.out") == "x\n"
-    error = fails(bench, sh("echo x > /new", name="ro", container=Container(str(image), read_only=True)))
+    bench.run(make_step("echo x > /new && cat /new", name="rw", container=Container(str(image))))
+    assert bench.read_log("rw.out") == "x\n"
+    error = fails(bench, make_step("echo x > /new", name="ro", container=Container(str(image), read_only=True)))
     assert error.kind == "step_failed"
     assert "Read-only file system" in error.detail
 
@@ -110,16 +110,16 @@ def test_mounts(bench, image, tmp_path):
     (data / "file").write_text("there\n")
     mounts = (Mount(str(data), "/mnt/ro", "ro"), Mount(str(data), "/mnt/rw", "rw"))
     command = "cat /mnt/ro/file; echo new > /mnt/rw/new; echo no > /mnt/ro/no"
-    error = fails(bench, sh(command, name="m", container=Container(str(image), mounts=mounts)))
+    error = fails(bench, make_step(command, name="m", container=Container(str(image), mounts=mounts)))
     assert "Read-only file system" in error.detail
-    assert bench.log("m.out") == "there\n"
+    assert bench.read_log("m.out") == "there\n"
     assert sorted(os.listdir(data)) == ["file", "new"]
 
 
 def test_secrets_never_stand_on_a_command_line(bench, image):
     token = Secret("token")
     container = Container(str(image), username=token, password=token)
-    step = sh(
+    step = make_step(
         'echo $$; test "$TOKEN" && touch up; until [ -e go ]; do sleep 0.05; done; env',
         name="s",
         container=container,
@@ -127,14 +127,14 @@ def test_secrets_never_stand_on_a_command_line(bench, image):
     )
     thread = threading.Thread(target=bench.run, args=(step,))
     thread.start()
-    until((bench.box.root / "up").exists)
+    until((bench.sandbox.root / "up").exists)
     lines = command_lines()
-    (bench.box.root / "go").touch()
+    (bench.sandbox.root / "go").touch()
     thread.join()
     assert any(b"busy box.sif" in line for line in lines)
     assert not any(b"s3cr3t-value" in line for line in lines)
-    assert "TOKEN=***" in bench.log("s.out")
-    assert "APPTAINER_DOCKER" not in bench.log("s.out")
+    assert "TOKEN=***" in bench.read_log("s.out")
+    assert "APPTAINER_DOCKER" not in bench.read_log("s.out")
 
 
 def until(condition, seconds: float = 20) -> None:
@@ -159,21 +159,21 @@ def command_lines():
     [("/no/such/image.sif", "no such file or directory"), ("docker://127.0.0.1:9/x:y", "connection refused")],
 )
 def test_an_image_that_cannot_be_had(bench, name, said):
-    error = fails(bench, sh("true", name="c", container=Container(name)))
+    error = fails(bench, make_step("true", name="c", container=Container(name)))
     assert error.kind == "container_failed"
     assert error.detail.startswith('the container of step "c" did not start: ')
     assert said in error.detail
 
 
 def test_a_program_that_fails_inside_is_the_steps_failure(bench, image):
-    error = fails(bench, sh("echo my fault >&2; exit 255", name="c", container=Container(str(image))))
+    error = fails(bench, make_step("echo my fault >&2; exit 255", name="c", container=Container(str(image))))
     assert error.kind == "step_failed"
     assert error.detail == 'step "c" ended with exit code 255; its last words: my fault'
 
 
 def test_a_machine_without_apptainer(tmp_path, image):
-    bench = Bench(tmp_path, host_env={"PATH": str(tmp_path)})
-    error = fails(bench, sh("true", container=Container(str(image))))
+    bench = StepHarness(tmp_path, host_environment={"PATH": str(tmp_path)})
+    error = fails(bench, make_step("true", container=Container(str(image))))
     assert error.kind == "container_failed"
     assert "there is no apptainer on this machine" in error.detail
     bench.close()
@@ -182,17 +182,17 @@ def test_a_machine_without_apptainer(tmp_path, image):
 def test_a_stop_reaches_the_program_inside(bench, image):
     command = "trap 'echo saved > trace; exit 0' TERM; touch up; while :; do sleep 0.05; done"
     threading.Thread(
-        target=lambda: (until((bench.box.root / "up").exists), bench.stop.request("terminated", "T"))
+        target=lambda: (until((bench.sandbox.root / "up").exists), bench.stop_request.request("terminated", "T"))
     ).start()
-    assert fails(bench, sh(command, name="t", container=Container(str(image)))).kind == "terminated"
-    assert bench.trace() == ["saved"]
+    assert fails(bench, make_step(command, name="t", container=Container(str(image)))).kind == "terminated"
+    assert bench.read_trace() == ["saved"]
 
 
 def test_the_agents_zip_is_there_read_only_and_gpus_are_asked_for(bench, image, tmp_path):
     zipped = tmp_path / "agent.pyz"
     zipped.write_text("zip")
-    around = Apptainer(Container(str(image)), bench.box, 2, zipped, bench.reveal)
-    program = around.wrap(Command(("true",), bench.box.root, bench.host_env, {}))
+    around = ApptainerEnvironment(Container(str(image)), bench.sandbox, 2, zipped, bench.resolve_secret)
+    program = around.wrap(StepCommand(("true",), bench.sandbox.root, bench.host_environment, {}))
     assert "--nv" in program.argv
     assert f"type=bind,source={zipped},destination={zipped},ro" in program.argv
 
@@ -201,15 +201,15 @@ def test_the_agents_zip_is_there_read_only_and_gpus_are_asked_for(bench, image, 
 def with_modules(tmp_path_factory):
     """An image that has a PYTHONPATH of its own."""
     lines = "export PYTHONPATH=/image/lib"
-    return apptainer.make_image(tmp_path_factory.mktemp("image") / "own.sif", 'printf "<%s>" "$PYTHONPATH"', lines)
+    return apptainer.build_sif(tmp_path_factory.mktemp("image") / "own.sif", 'printf "<%s>" "$PYTHONPATH"', lines)
 
 
 def python_path(bench, image, zipped, outside, own, entrypoint=False):
-    around = Apptainer(Container(str(image)), bench.box, 0, zipped, bench.reveal)
+    around = ApptainerEnvironment(Container(str(image)), bench.sandbox, 0, zipped, bench.resolve_secret)
     argv = () if entrypoint else ("/bin/sh", "-c", 'printf "<%s>" "$PYTHONPATH"')
-    variables = {**bench.host_env, **outside, "APPTAINER_NO_EVAL": "1"}
-    program = around.wrap(Command(argv, bench.box.root, variables, own, entrypoint=entrypoint))
-    return subprocess.check_output(program.argv, env=program.variables, cwd=program.folder, text=True)
+    variables = {**bench.host_environment, **outside, "APPTAINER_NO_EVAL": "1"}
+    program = around.wrap(StepCommand(argv, bench.sandbox.root, variables, own, use_entrypoint=entrypoint))
+    return subprocess.check_output(program.argv, env=program.env, cwd=program.work_dir, text=True)
 
 
 @pytest.mark.parametrize("entrypoint", [False, True])
@@ -228,8 +228,10 @@ def test_the_agents_modules_come_before_the_images_own(bench, image, with_module
 def test_values_are_what_they_are(bench, image):
     """Apptainer lets a shell read them."""
     nasty = r"""a $HOME `echo no` $(echo no) \ \$b "q" 'r' \" ü"""
-    bench.run(sh('printf "%s" "$NASTY"', name="n", container=Container(str(image)), env=env(NASTY=nasty)))
-    assert bench.log("n.out") == nasty
+    bench.run(
+        make_step('printf "%s" "$NASTY"', name="n", container=Container(str(image)), env=make_env_vars(NASTY=nasty))
+    )
+    assert bench.read_log("n.out") == nasty
 
 
 # an image from a registry, with a password
@@ -334,15 +336,17 @@ def registry(image, tmp_path):
 
 def test_an_image_from_a_registry_with_a_password(bench, registry):
     address, certificate = registry
-    trust = env(SSL_CERT_FILE=str(certificate))
+    trust = make_env_vars(SSL_CERT_FILE=str(certificate))
     good = Container(address, username="me", password=Secret("token"))
-    bench.run(sh("readlink /bin/sh", name="pulled", container=good), env=trust)
-    assert bench.log("pulled.out") == "busybox\n"
-    assert (bench.box.root / ".apptainer").is_dir()
+    bench.run(make_step("readlink /bin/sh", name="pulled", container=good), env=trust)
+    assert bench.read_log("pulled.out") == "busybox\n"
+    assert (bench.sandbox.root / ".apptainer").is_dir()
 
 
 def test_a_registry_that_refuses_the_password(bench, registry):
     address, certificate = registry
-    trust = env(SSL_CERT_FILE=str(certificate))
-    error = fails(bench, sh("true", name="c", container=Container(address, username="me", password="wrong")), env=trust)
+    trust = make_env_vars(SSL_CERT_FILE=str(certificate))
+    error = fails(
+        bench, make_step("true", name="c", container=Container(address, username="me", password="wrong")), env=trust
+    )
     assert error.kind == "container_failed"

@@ -11,34 +11,34 @@ from pathlib import Path
 import pytest
 
 import packtrain
-from packtrain.agent.steps.variables import parse_env_file, shout
-from packtrain.plan import Environment, EnvVar, Input, RunResources, Secret
-from tests.support.paths import ROOT
-from tests.support.step_harness import Bench, env, sh
+from packtrain.agent.steps.variables import parse_env_file, to_env_name
+from packtrain.plan import EnvironmentConfig, EnvVar, Input, Secret, StepResources
+from tests.support.paths import PROJECT_ROOT
+from tests.support.step_harness import StepHarness, make_env_vars, make_step
 
-ONE_TASK = RunResources()
+ONE_TASK = StepResources()
 DUMP = f"{sys.executable} -I -S -c 'import json, os; print(json.dumps(dict(os.environ)))'"
 
 
 @pytest.fixture
 def bench(tmp_path):
-    made = Bench(tmp_path, secrets={"token": "s3cr3t-value"})
+    made = StepHarness(tmp_path, secrets={"token": "s3cr3t-value"})
     yield made
     made.close()
 
 
 def variables(bench, *before, step_env=(), resources=ONE_TASK, **job):
-    bench.run(*before, sh(DUMP, name="dump", env=step_env, resources=resources), **job)
-    return json.loads(bench.log("dump.out").splitlines()[-1])
+    bench.run(*before, make_step(DUMP, name="dump", env=step_env, resources=resources), **job)
+    return json.loads(bench.read_log("dump.out").splitlines()[-1])
 
 
 def test_deepsquares_variables(bench):
-    found = variables(bench, resources=RunResources(1, 3, 500, 2))
-    root = str(bench.box.root)
+    found = variables(bench, resources=StepResources(1, 3, 500, 2))
+    root = str(bench.sandbox.root)
     assert found["STORAGE_PATH"] == root
     assert found["DEEPSQUARE_INPUT"] == f"{root}/input"
     assert found["DEEPSQUARE_OUTPUT"] == f"{root}/output"
-    assert found["DEEPSQUARE_ENV"] == str(bench.box.env_file)
+    assert found["DEEPSQUARE_ENV"] == str(bench.sandbox.env_file)
     temporary = ("TMP", "SHARED_TMP", "SHARED_WORLD_TMP", "DISK_TMP", "DISK_WORLD_TMP")
     assert {found[f"DEEPSQUARE_{name}"] for name in temporary} == {f"{root}/tmp"}
     names = ("NTASKS", "CPUS_PER_TASK", "MEM_PER_CPU", "GPUS_PER_TASK", "CPUS", "MEM", "GPUS")
@@ -48,7 +48,7 @@ def test_deepsquares_variables(bench):
 def test_packtrains_variables(bench):
     inputs = (Input("", "input"), Input("my-data.2", "inputs/my-data.2"))
     found = variables(bench, inputs=inputs, point=(EnvVar("lr", "0.1"), EnvVar("batch-size", "32")))
-    root = str(bench.box.root)
+    root = str(bench.sandbox.root)
     expected = {
         "RUN": "run-1",
         "JOB": "7",
@@ -67,55 +67,55 @@ def test_packtrains_variables(bench):
 
 
 def test_precedence_from_host_to_step(bench):
-    low = env(A="job", B="job", C="job", STORAGE_PATH="job", FROM_HOST="job")
+    low = make_env_vars(A="job", B="job", C="job", STORAGE_PATH="job", FROM_HOST="job")
     found = variables(
         bench,
-        sh("echo B=file >> $DEEPSQUARE_ENV; echo C=file >> $DEEPSQUARE_ENV"),
+        make_step("echo B=file >> $DEEPSQUARE_ENV; echo C=file >> $DEEPSQUARE_ENV"),
         env=low,
-        step_env=env(C="step", NTASKS="step"),
+        step_env=make_env_vars(C="step", NTASKS="step"),
     )
     assert [found[name] for name in ("A", "B", "C", "FROM_HOST", "NTASKS")] == ["job", "file", "step", "job", "step"]
-    assert found["STORAGE_PATH"] == str(bench.box.root)
+    assert found["STORAGE_PATH"] == str(bench.sandbox.root)
 
 
 def test_a_secret_is_revealed_to_the_step_and_nowhere_else(bench):
     token = EnvVar("TOKEN", Secret("token"))
     bench.run(
-        sh(
+        make_step(
             'echo "it is $TOKEN"; echo "not $TOKEN" >&2; [ ${#TOKEN} = 12 ] && exit 3',
             name="t",
             env=(token,),
-            catch=(sh("true"),),
+            catch=(make_step("true"),),
         )
     )
-    assert bench.log("t.out") == "it is ***\n"
-    assert bench.log("t.err") == "not ***\n"
-    home = bench.box.home
+    assert bench.read_log("t.out") == "it is ***\n"
+    assert bench.read_log("t.err") == "not ***\n"
+    home = bench.sandbox.attempt_folder
     written = b"".join(path.read_bytes() for path in (*home.logs.iterdir(), home.journal))
     assert b"s3cr3t-value" not in written
     assert b"not ***" in home.journal.read_bytes()
 
 
 def test_the_environment_of_the_job_surrounds_a_command(bench):
-    around = Environment(setup="greeting=hello\nexport MODULE=loaded", path=("/opt/one", "/opt/two"))
-    bench.run(sh('echo "$greeting $MODULE $PATH"', name="p"), environment=around)
-    words = bench.log("p.out").split()
+    around = EnvironmentConfig(setup="greeting=hello\nexport MODULE=loaded", path=("/opt/one", "/opt/two"))
+    bench.run(make_step('echo "$greeting $MODULE $PATH"', name="p"), environment=around)
+    words = bench.read_log("p.out").split()
     assert words[:2] == ["hello", "loaded"]
     assert words[2].startswith("/opt/one:/opt/two:/")
 
 
 def test_lines_that_are_no_variables_are_ignored_with_one_notice(bench):
     bench.run(
-        sh("echo 'what is this' >> $DEEPSQUARE_ENV; echo OK=1 >> $DEEPSQUARE_ENV"),
-        sh("true"),
-        sh("echo $OK", name="ok"),
+        make_step("echo 'what is this' >> $DEEPSQUARE_ENV; echo OK=1 >> $DEEPSQUARE_ENV"),
+        make_step("true"),
+        make_step("echo $OK", name="ok"),
     )
-    assert bench.log("ok.out") == "1\n"
+    assert bench.read_log("ok.out") == "1\n"
     assert bench.notices().count("what is this") == 1
 
 
 def test_a_removed_env_file_is_an_empty_one(bench):
-    bench.run(sh("rm $DEEPSQUARE_ENV"), sh("true"))
+    bench.run(make_step("rm $DEEPSQUARE_ENV"), make_step("true"))
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_the_env_file(data, found, ignored):
 
 
 def test_names_become_parts_of_variables():
-    assert shout("my-data.2/x") == "MY_DATA_2_X"
+    assert to_env_name("my-data.2/x") == "MY_DATA_2_X"
 
 
 @pytest.mark.slow
@@ -154,6 +154,6 @@ def test_steps_can_import_packtrain_from_the_agents_zip(tmp_path):
         " name='ask', env=env(PYTHONPATH='/more'))\n"
         "bench.run(ask)\nprint(bench.log('ask.out'))\nbench.close()\n"
     )
-    argv = [sys.executable, "-I", "-S", "-c", program, str(agent), str(ROOT), str(tmp_path / "home")]
+    argv = [sys.executable, "-I", "-S", "-c", program, str(agent), str(PROJECT_ROOT), str(tmp_path / "home")]
     said = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
     assert said.split() == [f"{agent}/packtrain/__init__.py", f"['{agent}',", "'/more']"]

@@ -7,30 +7,30 @@ import sys
 
 import pytest
 
-from packtrain.agent.steps.error_patterns import SYMPTOMS, kind_of
+from packtrain.agent.steps.error_patterns import ERROR_PATTERNS, classify_error
 from packtrain.events import FAILURE_KINDS
-from tests.support.step_harness import Bench, fails, sh
+from tests.support.step_harness import StepHarness, make_step, run_expecting_failure
 
 
 @pytest.fixture
 def bench(tmp_path):
-    made = Bench(tmp_path)
+    made = StepHarness(tmp_path)
     yield made
     made.close()
 
 
 def python(program):
-    return sh(f"{sys.executable} -c {shlex.quote(program)}", name="train")
+    return make_step(f"{sys.executable} -c {shlex.quote(program)}", name="train")
 
 
 @pytest.mark.parametrize(
     ("program", "kind", "blame"),
     [
         ("import scipy_of_the_published_week", "module_missing", "user"),
-        ("import os; raise OSError(38, os.strerror(38), 'lock')", "filesystem_unfit", "site"),
+        ("import os; raise OSError(38, os.strerror(38), 'lock')", "filesystem_unusable", "site"),
         ("open('ILSVRC2012_img_train.tar')", "file_missing", "user"),
         ("import os; raise OSError(28, os.strerror(28))", "disk_full", "site"),
-        ("raise RuntimeError('CUDA out of memory. Tried to allocate 2 GiB')", "gpu_memory_short", "user"),
+        ("raise RuntimeError('CUDA out of memory. Tried to allocate 2 GiB')", "gpu_out_of_memory", "user"),
         ("raise RuntimeError('CUDA error: no kernel image is available for execution')", "gpu_unusable", "site"),
         ("import os; raise OSError(101, os.strerror(101))", "network_unreachable", "site"),
         ("import socket; socket.getaddrinfo('nohost.invalid', 80)", "host_unknown", "site"),
@@ -38,30 +38,30 @@ def python(program):
     ],
 )
 def test_what_python_says_last(bench, program, kind, blame):
-    error = fails(bench, python(program))
+    error = run_expecting_failure(bench, python(program))
     assert (error.kind, FAILURE_KINDS[error.kind].blame) == (kind, blame)
     assert error.detail.startswith('step "train" ended with exit code 1; its last words: ')
     assert error.status == 1
 
 
 def test_a_command_that_is_not_installed(bench):
-    error = fails(bench, sh("unzip-of-the-published-week data.zip", name="unpack"))
+    error = run_expecting_failure(bench, make_step("unzip-of-the-published-week data.zip", name="unpack"))
     assert (error.kind, error.status) == ("program_missing", 127)
     assert "unzip-of-the-published-week" in error.detail
 
 
 def test_what_a_program_says_of_its_own_accord_is_no_evidence():
-    assert kind_of(1, "could not do it: no module named scipy") == "step_failed"
-    assert kind_of(127, "I give up") == "step_failed"
-    assert kind_of(1, "") == "step_failed"
+    assert classify_error(1, "could not do it: no module named scipy") == "step_failed"
+    assert classify_error(127, "I give up") == "step_failed"
+    assert classify_error(1, "") == "step_failed"
 
 
 def test_what_streaming_says_names_its_kind():
     words = "packtrain.stream.samples.StreamError: the samples do not come (network_unreachable): https://h/t.tar: …"
-    assert kind_of(1, words) == "network_unreachable"
-    assert kind_of(1, f"train.py: {words}") == "network_unreachable"
-    assert kind_of(1, "the samples do not come (my_own_words): …") == "step_failed"
+    assert classify_error(1, words) == "network_unreachable"
+    assert classify_error(1, f"train.py: {words}") == "network_unreachable"
+    assert classify_error(1, "the samples do not come (my_own_words): …") == "step_failed"
 
 
 def test_every_symptom_has_a_kind():
-    assert {kind for _, kind in SYMPTOMS} <= set(FAILURE_KINDS)
+    assert {kind for _, kind in ERROR_PATTERNS} <= set(FAILURE_KINDS)

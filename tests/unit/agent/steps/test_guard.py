@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from packtrain.agent.steps.guard import Guard
-from tests.support.step_harness import Bench, mark
+from tests.support.step_harness import StepHarness, make_trace_step
 
 AGENT = """
 import fcntl, sys
@@ -114,15 +114,15 @@ def sleeper():
 
 def test_quit_kills_nothing(sleeper):
     guard = Guard.start()
-    guard.watch(sleeper.pid)
+    guard.add_group(sleeper.pid)
     guard.quit()
     assert sleeper.poll() is None
 
 
 def test_what_is_forgotten_is_not_killed(sleeper):
     guard = Guard.start()
-    guard.watch(sleeper.pid)
-    guard.forget(sleeper.pid)
+    guard.add_group(sleeper.pid)
+    guard.remove_group(sleeper.pid)
     os.close(guard._pipe)
     os.waitpid(guard._pid, 0)
     assert sleeper.poll() is None
@@ -130,18 +130,18 @@ def test_what_is_forgotten_is_not_killed(sleeper):
 
 def test_what_is_watched_is_killed(sleeper):
     guard = Guard.start()
-    guard.watch(sleeper.pid)
+    guard.add_group(sleeper.pid)
     os.close(guard._pipe)
     assert sleeper.wait(5) == -signal.SIGKILL
     os.waitpid(guard._pid, 0)
 
 
 def test_without_its_guard_the_agent_goes_on(tmp_path):
-    bench = Bench(tmp_path)
+    bench = StepHarness(tmp_path)
     os.kill(bench.guard._pid, signal.SIGKILL)
     until(lambda: _is_zombie(bench.guard._pid), 5)
-    bench.run(mark("ran"))
-    assert bench.trace() == ["ran"]
+    bench.run(make_trace_step("ran"))
+    assert bench.read_trace() == ["ran"]
     bench.close()
 
 

@@ -8,20 +8,20 @@ import sys
 
 import pytest
 
-from packtrain.agent.steps.exit_status import describe, status
-from packtrain.agent.steps.logs import Capture, LogFile, LogNames, Pump
-from packtrain.agent.steps.oom import oom_kills
+from packtrain.agent.steps.exit_status import describe_exit, to_shell_status
+from packtrain.agent.steps.logs import LogFile, LogNames, OutputCapture, PipePump
+from packtrain.agent.steps.oom import count_oom_kills
 from packtrain.events import Redactor
-from tests.support.step_harness import Bench, sh
+from tests.support.step_harness import StepHarness, make_step
 
 SECRET = "hunter2-hunter2"
 
 
 def test_a_secret_cut_by_the_pieces_of_a_pipe_is_still_redacted(tmp_path):
-    bench = Bench(tmp_path, secrets={"s": SECRET})
+    bench = StepHarness(tmp_path, secrets={"s": SECRET})
     halves = f"printf %s '{SECRET[:6]}'; sleep 0.1; printf '%s\\n' '{SECRET[6:]}'; printf %s {SECRET[:4]}"
-    bench.run(sh(halves, name="leak"))
-    assert bench.log("leak.out") == f"***\n{SECRET[:4]}"
+    bench.run(make_step(halves, name="leak"))
+    assert bench.read_log("leak.out") == f"***\n{SECRET[:4]}"
     bench.close()
 
 
@@ -47,10 +47,10 @@ def test_what_cannot_be_a_secret_is_written_at_once(tmp_path):
     ],
 )
 def test_last_words(said, words):
-    capture = Capture(Redactor([SECRET]))
+    capture = OutputCapture(Redactor([SECRET]))
     capture.feed(said)
     capture.close()
-    assert capture.last_words() == words
+    assert capture.last_line() == words
 
 
 def test_a_full_disk_costs_the_log_not_the_step():
@@ -58,34 +58,34 @@ def test_a_full_disk_costs_the_log_not_the_step():
         pytest.skip("needs /dev/full")
     reader, writer = os.pipe()
     log = LogFile(Redactor(), "/dev/full")
-    pump = Pump({reader: log})
+    pump = PipePump({reader: log})
     pump.start()
     for _ in range(4):
         os.write(writer, b"x" * 65536)
     os.close(writer)
-    assert pump.finish(10)
-    pump.abandon()
+    assert pump.wait_until_closed(10)
+    pump.abort()
     os.close(reader)
-    assert log.problem is not None
-    assert log.last_words() == "x" * 300
+    assert log.write_error is not None
+    assert log.last_line() == "x" * 300
 
 
 def test_much_output_arrives_complete(tmp_path):
-    bench = Bench(tmp_path)
-    bench.run(sh("head -c 3000000 /dev/zero; head -c 3000000 /dev/zero >&2", name="much"))
-    assert (bench.box.home.logs / "much.out").stat().st_size == 3000000
-    assert (bench.box.home.logs / "much.err").stat().st_size == 3000000
+    bench = StepHarness(tmp_path)
+    bench.run(make_step("head -c 3000000 /dev/zero; head -c 3000000 /dev/zero >&2", name="much"))
+    assert (bench.sandbox.attempt_folder.logs / "much.out").stat().st_size == 3000000
+    assert (bench.sandbox.attempt_folder.logs / "much.err").stat().st_size == 3000000
     bench.close()
 
 
 def test_log_names_are_never_shared():
     names = LogNames()
-    assert names.of("a/b") == "a.b"
-    assert names.of("a.b") == "a.b-2"
-    assert names.of("a/b") == "a.b"
-    assert names.of("..") == "_"
-    assert len(names.of("x" * 500)) < 200
-    assert "/" not in names.of("/etc/passwd")
+    assert names.name_for("a/b") == "a.b"
+    assert names.name_for("a.b") == "a.b-2"
+    assert names.name_for("a/b") == "a.b"
+    assert names.name_for("..") == "_"
+    assert len(names.name_for("x" * 500)) < 200
+    assert "/" not in names.name_for("/etc/passwd")
 
 
 @pytest.mark.parametrize(
@@ -98,11 +98,11 @@ def test_log_names_are_never_shared():
     ],
 )
 def test_how_a_program_ended(code, shells, sentence):
-    assert (status(code), describe(code)) == (shells, sentence)
+    assert (to_shell_status(code), describe_exit(code)) == (shells, sentence)
 
 
 def test_a_shell_that_reports_a_killed_program():
-    assert "SIGKILL, often a sign of too little memory" in describe(137)
+    assert "SIGKILL, often a sign of too little memory" in describe_exit(137)
 
 
 def write(path, text):
@@ -113,23 +113,23 @@ def write(path, text):
 def test_the_memory_counter_of_control_groups_2(tmp_path):
     write(tmp_path / "proc/self/cgroup", "0::/job/7\n")
     write(tmp_path / "sys/fs/cgroup/job/7/memory.events", "low 0\nmax 9\noom 4\noom_kill 3\noom_group_kill 0\n")
-    assert oom_kills(tmp_path) == 3
+    assert count_oom_kills(tmp_path) == 3
 
 
 def test_the_memory_counter_of_control_groups_1(tmp_path):
     write(tmp_path / "proc/self/cgroup", "5:cpu,cpuacct:/x\n4:memory:/job/7\n0::/\n")
     write(tmp_path / "sys/fs/cgroup/memory/job/7/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n")
-    assert oom_kills(tmp_path) == 2
+    assert count_oom_kills(tmp_path) == 2
 
 
 def test_the_memory_counter_seen_from_a_container(tmp_path):
     write(tmp_path / "proc/self/cgroup", "0::/of/the/host\n")
     write(tmp_path / "sys/fs/cgroup/memory.events", "oom_kill 1\n")
-    assert oom_kills(tmp_path) == 1
+    assert count_oom_kills(tmp_path) == 1
 
 
 def test_nobody_counts(tmp_path):
-    assert oom_kills(tmp_path) == 0
+    assert count_oom_kills(tmp_path) == 0
 
 
 @pytest.fixture

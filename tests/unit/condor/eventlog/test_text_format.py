@@ -8,14 +8,14 @@ from datetime import datetime, timezone
 
 import pytest
 
-from packtrain.condor.eventlog import Record
+from packtrain.condor.eventlog import JobEvent
 from packtrain.condor.eventlog import job_event as codes_of
-from packtrain.condor.eventlog.attributes import facts
-from packtrain.condor.eventlog.text_format import TextReader
-from packtrain.condor.eventlog.timestamps import Clock
-from tests.support.paths import TESTS
+from packtrain.condor.eventlog.attributes import event_attributes
+from packtrain.condor.eventlog.text_format import TextLogParser
+from packtrain.condor.eventlog.timestamps import TimestampParser
+from tests.support.paths import TESTS_DIR
 
-LOGS = TESTS / "data/condor-logs"
+LOGS = TESTS_DIR / "data/condor-logs"
 NOW = datetime(2026, 11, 16, 12).timestamp()
 SUBMITTED = "000 (012.003.000) 2026-11-16 02:13:28 Job submitted from host: <127.0.0.1:9618>\n...\n"
 EXECUTES = "001 (012.003.000) 2026-11-16 02:13:29 Job executing on host: <127.0.0.1:9618>\n\tSlotName: slot1@a\n...\n"
@@ -24,22 +24,22 @@ UNREAD = {"GPUs", "TimeExecuteUsage", "TimeSlotBusyUsage", "ReasonSubCode"}  # w
 
 
 def read(text, newest=NOW):
-    reader = TextReader(Clock(newest))
+    reader = TextLogParser(TimestampParser(newest))
     data = text.encode() if isinstance(text, str) else text
-    return [Record(*raw) for raw in reader.feed(data) + reader.end()], reader.broken
+    return [JobEvent(*raw) for raw in reader.feed(data) + reader.finish()], reader.unreadable
 
 
 def codes(text):
-    return [record.code for record in read(text)[0]]
+    return [record.event_type for record in read(text)[0]]
 
 
 def test_a_record_has_its_head_and_its_lines():
     (_, record), broken = read(SUBMITTED + EXECUTES)
     assert broken == []
-    assert (record.code, record.cluster, record.proc, record.offset) == (1, 12, 3, len(SUBMITTED))
-    assert record.when == datetime(2026, 11, 16, 2, 13, 29).timestamp()
-    assert record.text == "Job executing on host: <127.0.0.1:9618>"
-    assert record.lines == ("SlotName: slot1@a",)
+    assert (record.event_type, record.cluster, record.proc, record.offset) == (1, 12, 3, len(SUBMITTED))
+    assert record.timestamp == datetime(2026, 11, 16, 2, 13, 29).timestamp()
+    assert record.first_line == "Job executing on host: <127.0.0.1:9618>"
+    assert record.detail_lines == ("SlotName: slot1@a",)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_a_record_has_its_head_and_its_lines():
 )
 def test_times_of_all_versions(written, meant):
     records, broken = read(SUBMITTED.replace("2026-11-16 02:13:28", written) * 2)  # the second one is known
-    assert [record.when for record in records] == [meant, meant]
+    assert [record.timestamp for record in records] == [meant, meant]
     assert broken == []
 
 
@@ -71,7 +71,7 @@ def test_local_times_follow_the_clock_change():
             SUBMITTED.replace("2026-11-16 02:13", day) for day in ("2026-10-24 12:00", "2026-10-25 12:00")
         )
         first, second = read(summer + winter)[0]
-        assert second.when - first.when == 25 * 3600
+        assert second.timestamp - first.timestamp == 25 * 3600
     finally:
         os.environ.pop("TZ")
         if zone is not None:
@@ -90,60 +90,60 @@ def test_a_last_line_without_an_end():
 def test_an_event_that_was_never_finished_costs_nothing_else():
     cut = EXECUTES.replace("...\n", "")
     records, broken = read(SUBMITTED + cut + ENDED)
-    assert [record.code for record in records] == [0, 5]
+    assert [record.event_type for record in records] == [0, 5]
     assert [line for line, _ in broken] == [3]
     assert "001 (012.003.000)" in broken[0].text
 
 
 def test_noise_is_told_with_its_line():
     records, broken = read(f"what is this\n{SUBMITTED}and this?\nmore\n{ENDED}\0\0\n")
-    assert [record.code for record in records] == [0, 5]
+    assert [record.event_type for record in records] == [0, 5]
     assert [line for line, _ in broken] == [1, 4, 9]
 
 
 def test_noise_inside_of_an_event_does_not_hide_it():
     noisy = EXECUTES.replace("\tSlot", "0 what is this\n\tSlot")
     (record,), broken = read(noisy)
-    assert facts(record)["SlotName"] == "slot1@a"
+    assert event_attributes(record)["SlotName"] == "slot1@a"
     assert broken == []
 
 
 def test_the_end_of_a_log_whose_beginning_is_lost():
     records, broken = read("\tSlotName: slot1@a\n...\n" + ENDED)
-    assert [record.code for record in records] == [5]
+    assert [record.event_type for record in records] == [5]
     assert [line for line, _ in broken] == [1]
 
 
 def test_an_unfinished_end_is_told_and_waits_for_more():
-    reader = TextReader(Clock(NOW))
+    reader = TextLogParser(TimestampParser(NOW))
     assert [raw[1] for raw in reader.feed((SUBMITTED + ENDED[:40]).encode())] == [0]
-    assert reader.broken == []
+    assert reader.unreadable == []
     assert [raw[1] for raw in reader.feed(ENDED[40:].encode())] == [5]
-    assert reader.end() == []
-    assert reader.broken == []
+    assert reader.finish() == []
+    assert reader.unreadable == []
     reader.feed(ENDED[:-3].encode())
-    reader.end()
-    assert [line for line, _ in reader.broken] == [6]
+    reader.finish()
+    assert [line for line, _ in reader.unreadable] == [6]
 
 
 def test_a_date_that_does_not_exist():
     records, broken = read(SUBMITTED.replace("11-16", "13-16") + SUBMITTED.replace("2026-11-16", "02/30") + ENDED)
-    assert [record.code for record in records] == [5]
+    assert [record.event_type for record in records] == [5]
     assert [line for line, _ in broken] == [1, 3]
 
 
 def test_bytes_that_are_no_text():
     (record,), _ = read(EXECUTES.encode().replace(b"slot1@a", b"slot1@\xff\xfe"))
-    assert facts(record)["SlotName"] == "slot1@��"
+    assert event_attributes(record)["SlotName"] == "slot1@��"
 
 
 def test_what_has_no_end_is_not_kept():
-    reader = TextReader(Clock(NOW))
+    reader = TextLogParser(TimestampParser(NOW))
     for _ in range(18):
         reader.feed(b"x" * (1 << 20))
     assert len(reader._pending) < 1 << 24
     assert [raw[1] for raw in reader.feed(f"\n...\n{ENDED}".encode())] == [5]
-    assert "no event within" in reader.broken[0].text
+    assert "no event within" in reader.unreadable[0].text
 
 
 @pytest.mark.parametrize("log", sorted(LOGS.glob("*.log")), ids=lambda path: path.stem)
@@ -155,11 +155,11 @@ def test_real_logs_as_htcondor_itself_reads_them(log, monkeypatch):
     ours, broken = read(log.read_bytes())
     theirs = list(htcondor2.JobEventLog(str(log)).events(stop_after=0))
     assert broken == []
-    assert [record.code for record in ours] == [int(event.type) for event in theirs]
+    assert [record.event_type for record in ours] == [int(event.type) for event in theirs]
     for record, event in zip(ours, theirs, strict=True):
-        assert (record.cluster, record.proc, record.when) == (event.cluster, event.proc, event.timestamp)
+        assert (record.cluster, record.proc, record.timestamp) == (event.cluster, event.proc, event.timestamp)
         told = {**event.get("ExecuteProps", {}), **event}
-        said = facts(record)
+        said = event_attributes(record)
         plain = {name: told[name] for name in said if isinstance(told.get(name), (str, int, float))}
         assert {name: said[name] for name in plain} == plain
-        assert set(said) - set(told) <= (UNREAD if record.code == codes_of.EVICTED else set())
+        assert set(said) - set(told) <= (UNREAD if record.event_type == codes_of.EVICTED else set())

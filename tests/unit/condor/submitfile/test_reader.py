@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-from packtrain.condor.submitfile.commands import KNOWN
-from packtrain.condor.submitfile.context import Around
-from packtrain.condor.submitfile.description import read
-from packtrain.condor.submitfile.job_table import Jobs
+from packtrain.condor.submitfile.commands import KNOWN_COMMANDS
+from packtrain.condor.submitfile.context import SubmitContext
+from packtrain.condor.submitfile.description import parse_submit_description
+from packtrain.condor.submitfile.job_table import JobTable
 
 
 @pytest.fixture
 def described(tmp_path):
     def make(text):
-        return read(text, "j.sub", Around(tmp_path, {"USER": "me"}), KNOWN)
+        return parse_submit_description(text, "j.sub", SubmitContext(tmp_path, {"USER": "me"}), KNOWN_COMMANDS)
 
     return make
 
 
 def values(description):
-    return {name: setting.value for name, setting in description.settings.items()}
+    return {name: setting.value for name, setting in description.commands.items()}
 
 
 def told(description):
@@ -110,10 +110,10 @@ def test_queue_items(described, tmp_path):
 
 def test_what_differs_from_job_to_job(described):
     found = described("a = $(x)-$(Process)-$(Cluster)-$ENV(USER)-$$(Site)\nqueue x in (p q)\n")
-    jobs = Jobs(found, {"USER": "me"})
-    template = jobs.template(found.settings["a"].value)
-    assert jobs.braces(template) == "{x}-{job}-{run}-me-$$(Site)"
-    assert [text.partition("\x01")[0] for text in jobs.of_each(template)] == ["p-0-", "q-1-"]
+    jobs = JobTable(found, {"USER": "me"})
+    template = jobs.to_template(found.commands["a"].value)
+    assert jobs.to_workflow_text(template) == "{x}-{job}-{run}-me-$$(Site)"
+    assert [text.partition("\x01")[0] for text in jobs.values_per_job(template)] == ["p-0-", "q-1-"]
 
 
 FUNCTIONS = ("F", "Fn", "Fnx", "Fp", "Fd", "Fpn", "Fx", "Fdb", "Fq", "BASENAME", "DIRNAME")
@@ -131,8 +131,8 @@ FUNCTIONS = ("F", "Fn", "Fnx", "Fp", "Fd", "Fpn", "Fx", "Fdb", "Fq", "BASENAME",
     ],
 )
 def test_functions_of_paths(described, value, expected):
-    jobs = Jobs(described(f"p = {value}\nqueue\n"), {})
-    assert jobs.concrete("|".join(f"${name}(p)" for name in FUNCTIONS), 0) == expected
+    jobs = JobTable(described(f"p = {value}\nqueue\n"), {})
+    assert jobs.value_for_job("|".join(f"${name}(p)" for name in FUNCTIONS), 0) == expected
 
 
 @pytest.mark.parametrize(
@@ -154,14 +154,14 @@ def test_functions_of_paths(described, value, expected):
     ],
 )
 def test_macros(described, text, expected):
-    assert Jobs(described("p = two words\nn = 7\nqueue\n"), {}).concrete(text, 0) == expected
+    assert JobTable(described("p = two words\nn = 7\nqueue\n"), {}).value_for_job(text, 0) == expected
 
 
 def test_functions_of_the_number_become_a_column(described):
     found = described("a = f$INT(Process,%03d)\nqueue 3\n")
-    jobs = Jobs(found, {})
-    assert jobs.braces(jobs.template(found.settings["a"].value)) == "{value}"
-    assert jobs.matrix() == {"matrix": {"value": ["f000", "f001", "f002"]}}
+    jobs = JobTable(found, {})
+    assert jobs.to_workflow_text(jobs.to_template(found.commands["a"].value)) == "{value}"
+    assert jobs.to_matrix() == {"matrix": {"value": ["f000", "f001", "f002"]}}
 
 
 @pytest.mark.parametrize(
@@ -177,11 +177,11 @@ def test_functions_of_the_number_become_a_column(described):
     ],
 )
 def test_count_and_matrix(described, queue, expected):
-    assert Jobs(described(queue + "\n"), {}).matrix() == expected
+    assert JobTable(described(queue + "\n"), {}).to_matrix() == expected
 
 
 def test_steps_within_an_item(described):
     found = described("a = $(x)$(Step)\nqueue 2 x in (p q)\n")
-    jobs = Jobs(found, {})
-    assert jobs.of_each(jobs.template("$(x)$(Step)$(Row)")) == ["p00", "p10", "q01", "q11"]
-    assert len(jobs.matrix()["matrix"]["include"]) == 4
+    jobs = JobTable(found, {})
+    assert jobs.values_per_job(jobs.to_template("$(x)$(Step)$(Row)")) == ["p00", "p10", "q01", "q11"]
+    assert len(jobs.to_matrix()["matrix"]["include"]) == 4

@@ -7,16 +7,16 @@ import subprocess
 
 import pytest
 
-from packtrain.condor.submitfile.context import Around
-from packtrain.condor.submitfile.convert import adopt_text, is_submit_file, load_submit_file
-from packtrain.condor.submitfile.wrapper_check import hides_failures
+from packtrain.condor.submitfile.context import SubmitContext
+from packtrain.condor.submitfile.convert import convert_text, is_submit_file, load_submit_file
+from packtrain.condor.submitfile.wrapper_check import find_masking_command
 
 
 @pytest.fixture
 def adopted(tmp_path):
     def make(text, queue="queue", expect=()):
         whole = f"executable = run.sh\n{text}\n{queue}\n"
-        return adopt_text(whole, "j.sub", Around(tmp_path, {}), expect)
+        return convert_text(whole, "j.sub", SubmitContext(tmp_path, {}), expect)
 
     return make
 
@@ -25,14 +25,14 @@ def adopted(tmp_path):
 def document(adopted):
     def make(*arguments, **more):
         found = adopted(*arguments, **more)
-        assert found.loaded.workflow is not None, found.loaded.problems
+        assert found.load_result.workflow is not None, found.load_result.problems
         return found.document
 
     return make
 
 
 def told(found):
-    return "\n".join(str(problem) for problem in found.loaded.problems)
+    return "\n".join(str(problem) for problem in found.load_result.diagnostics)
 
 
 def run_of(document):
@@ -270,7 +270,7 @@ def test_lines_for_htcondor_are_passed_on(document):
 )
 def test_what_cannot_be_honoured_is_named(adopted, text, sentence):
     found = adopted(text, "queue x in (1 2)")
-    assert found.loaded.workflow is None
+    assert found.load_result.workflow is None
     assert sentence in told(found)
     assert all(problem.line >= 2 for problem in found.loaded.problems if sentence in problem.message)
 
@@ -293,12 +293,12 @@ def test_what_cannot_be_honoured_is_named(adopted, text, sentence):
 )
 def test_what_is_left_out_is_said(adopted, text, sentence):
     found = adopted(text)
-    assert found.loaded.workflow is not None
+    assert found.load_result.workflow is not None
     assert f"warning: {sentence}" in told(found)
 
 
 def test_no_executable(tmp_path):
-    found = adopt_text("queue\n", "j.sub", Around(tmp_path, {}))
+    found = convert_text("queue\n", "j.sub", SubmitContext(tmp_path, {}))
     assert "there is no executable" in told(found)
 
 
@@ -329,7 +329,7 @@ HIDES = "#!/bin/bash\npython3 train.py\n# tidy up\nrm -rf data \\\n  more\n\n"
     ],
 )
 def test_scripts_that_hide_failures(script, line):
-    found = hides_failures(script)
+    found = find_masking_command(script)
     assert (found.line if found else None) == line
 
 
@@ -354,6 +354,6 @@ def test_which_files_are_submit_files(tmp_path):
 
 
 def test_a_missing_file_is_told(tmp_path):
-    found = load_submit_file(tmp_path / "none.sub").loaded
+    found = load_submit_file(tmp_path / "none.sub").load_result
     assert found.workflow is None
-    assert "cannot be read: No such file" in str(found.problems[0])
+    assert "cannot be read: No such file" in str(found.diagnostics[0])

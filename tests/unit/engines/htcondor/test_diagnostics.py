@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from packtrain.engines.htcondor.access_point_checks import BAD, OK, WARN, examine
-from packtrain.engines.htcondor.condor_client import UnreachableError
+from packtrain.engines.htcondor.access_point_checks import ERROR, OK, WARN, check_access_point
+from packtrain.engines.htcondor.condor_client import ScheddUnreachableError
 
 
 class AccessPoint:
@@ -26,7 +26,7 @@ class AccessPoint:
 
 class Silent(AccessPoint):
     def version(self):
-        raise UnreachableError("the HTCondor pool cannot be reached: no")
+        raise ScheddUnreachableError("the HTCondor pool cannot be reached: no")
 
 
 @pytest.fixture
@@ -37,13 +37,13 @@ def settings(tmp_path, monkeypatch):
 
 
 def said(folder, word: str, **of_access_point: str):
-    (found,) = [one for one in examine(AccessPoint(**of_access_point), folder) if word in one.seen]
+    (found,) = [one for one in check_access_point(AccessPoint(**of_access_point), folder) if word in one.message]
     return found
 
 
 def test_a_pool_that_gives_no_answer_is_all_that_is_said(tmp_path):
-    (found,) = examine(Silent(), tmp_path)
-    assert found.status == BAD
+    (found,) = check_access_point(Silent(), tmp_path)
+    assert found.status == ERROR
 
 
 def test_tokens_for_jobs(tmp_path, settings):
@@ -51,5 +51,5 @@ def test_tokens_for_jobs(tmp_path, settings):
     assert said(tmp_path, "SEC_CREDENTIAL").status == OK
     settings.write_text("htcondor: {lines: {Use_OAuth_Services: rdrive}}\n")
     found = said(tmp_path, "SEC_CREDENTIAL")
-    assert found.status == WARN and "use_oauth_services = rdrive" in found.seen and found.remedy
+    assert found.status == WARN and "use_oauth_services = rdrive" in found.message and found.hint
     assert said(tmp_path, "SEC_CREDENTIAL", SEC_CREDENTIAL_DIRECTORY_OAUTH="/creds").status == OK

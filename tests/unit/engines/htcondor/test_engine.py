@@ -9,20 +9,20 @@ from typing import Any
 
 import pytest
 
-from packtrain.engines.api import Amendment, Ticket
+from packtrain.engines.api import Overrides, SubmitRequest
 from packtrain.engines.htcondor import HtcondorEngine
 from packtrain.engines.htcondor import condor_client as client_module
 from packtrain.engines.htcondor import condor_engine as engine_module
-from packtrain.engines.htcondor.condor_client import Client, UnreachableError
+from packtrain.engines.htcondor.condor_client import CondorClient, ScheddUnreachableError
 from packtrain.engines.htcondor.run_settings import RunSettings
-from packtrain.engines.htcondor.run_setup import make_ready
+from packtrain.engines.htcondor.run_setup import write_run_files
 from packtrain.errors import FailedError
 from packtrain.plan import RunFolder
-from tests.support.condor_plans import job, plan
+from tests.support.condor_plans import make_job, make_plan
 
-LOST = UnreachableError("the answer was lost")
-REFUSED = FailedError("submit_refused", "no")
-PLAN = plan(*(job(number) for number in range(4)))
+LOST = ScheddUnreachableError("the answer was lost")
+REFUSED = FailedError("submit_rejected", "no")
+PLAN = make_plan(*(make_job(number) for number in range(4)))
 
 
 @dataclass
@@ -46,7 +46,7 @@ class Schedd:
         return len(self.texts)
 
     def query(self, constraint: str, projection: Any, clusters: bool = False) -> list[dict[str, Any]]:
-        return [{"ClusterId": c, "ProcId": 0, "PacktrainDecision": first} for c, first in self.queue.items()]
+        return [{"ClusterId": c, "ProcId": 0, "PacktrainAttempt": first} for c, first in self.queue.items()]
 
     def remove(self, names: Any, reason: str) -> None:
         self.removed += names
@@ -54,19 +54,19 @@ class Schedd:
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch):
-    monkeypatch.setattr(engine_module, "_TRY_AGAIN_S", 0.0)
+    monkeypatch.setattr(engine_module, "_RETRY_INTERVAL_S", 0.0)
 
 
 @pytest.fixture
 def folder(tmp_path):
     made = RunFolder(tmp_path / "run-1")
     made.root.mkdir()
-    make_ready(PLAN, made, RunSettings())
+    write_run_files(PLAN, made, RunSettings())
     return made
 
 
-def ticket(number: int, **amended: Any) -> Ticket:
-    return Ticket(f"{number}-1", PLAN.jobs[number], Amendment(**amended))
+def ticket(number: int, **amended: Any) -> SubmitRequest:
+    return SubmitRequest(f"{number}-1", PLAN.jobs[number], Overrides(**amended))
 
 
 def gone(sightings) -> dict[str, str]:
@@ -74,7 +74,7 @@ def gone(sightings) -> dict[str, str]:
 
 
 def waits(sightings) -> list[tuple[str, str]]:
-    return [(one.decision, one.glimpse["waits"]) for one in sightings if one.glimpse]
+    return [(one.decision, one.glimpse["wait_reason"]) for one in sightings if one.glimpse]
 
 
 def submitted(cluster: int, proc: int, number: int) -> str:
@@ -98,7 +98,7 @@ def test_what_has_left_the_queue_before_it_is_looked_for_is_found_in_the_log(fol
     engine.submit([ticket(0)])
     schedd.queue.clear()
     ended = "005 (001.000.000) 2026-01-02 10:00:09 Job terminated.\n\t(1) Normal termination (return value 0)\n...\n"
-    (folder.htcondor / "user.log").write_text(submitted(1, 0, 0) + ended)
+    (folder.htcondor / "event.log").write_text(submitted(1, 0, 0) + ended)
     assert gone(engine.poll()) == {"0-1": ""}
     assert len(schedd.texts) == 1
 
@@ -109,7 +109,7 @@ def test_what_was_taken_unheard_and_is_cancelled_then_does_not_run(folder):
     engine.submit([ticket(0)])
     engine.cancel(["0-1"])
     assert gone(engine.poll()) == {"0-1": ""}
-    (folder.htcondor / "user.log").write_text(submitted(1, 0, 0))
+    (folder.htcondor / "event.log").write_text(submitted(1, 0, 0))
     engine.poll()
     assert schedd.removed == ["1"]
 
@@ -132,9 +132,9 @@ def test_a_schedd_that_takes_nothing_for_now_is_asked_again_and_says_why(folder)
 def test_only_the_refused_one_of_several_clusters_is_a_verdict(folder):
     schedd = Schedd([None, REFUSED, None])
     engine = HtcondorEngine(PLAN, folder, schedd)
-    names = engine.submit([ticket(0), ticket(1, memory=2.0), ticket(2, disk=2.0)])
+    names = engine.submit([ticket(0), ticket(1, memory_factor=2.0), ticket(2, disk_factor=2.0)])
     assert names == {"0-1": "1.0", "2-1": "2.0"}
-    assert gone(engine.poll()) == {"1-1": "submit_refused"}
+    assert gone(engine.poll()) == {"1-1": "submit_rejected"}
     engine.poll()
     assert len(schedd.texts) == 2
 
@@ -142,7 +142,7 @@ def test_only_the_refused_one_of_several_clusters_is_a_verdict(folder):
 def test_of_several_clusters_those_that_were_taken_are_not_submitted_again(folder):
     schedd = Schedd([None, LOST])
     engine = HtcondorEngine(PLAN, folder, schedd)
-    engine.submit([ticket(0), ticket(1, memory=2.0)])
+    engine.submit([ticket(0), ticket(1, memory_factor=2.0)])
     engine.poll()
     assert sorted(schedd.queue.values()) == ["0-1", "1-1"]
 
@@ -152,7 +152,7 @@ def test_an_item_that_was_cancelled_before_it_appeared_is_removed_whoever_reads_
     engine = HtcondorEngine(PLAN, folder, schedd)
     engine.submit([ticket(0), ticket(1), ticket(2)])
     engine.cancel(["1-1"])
-    (folder.htcondor / "user.log").write_text(submitted(1, 0, 0) + submitted(1, 1, 1))
+    (folder.htcondor / "event.log").write_text(submitted(1, 0, 0) + submitted(1, 1, 1))
     engine.submit([ticket(3)])
     assert gone(engine.poll()) == {"1-1": ""}
     assert schedd.removed == ["1.1"]
@@ -165,9 +165,9 @@ def test_an_item_that_appeared_while_nobody_supervised_is_removed_by_the_next_on
     first = HtcondorEngine(PLAN, folder, schedd)
     first.submit([ticket(0), ticket(1)])
     first.cancel(["1-1"])
-    (folder.htcondor / "user.log").write_text(submitted(1, 0, 0) + submitted(1, 1, 1))
+    (folder.htcondor / "event.log").write_text(submitted(1, 0, 0) + submitted(1, 1, 1))
     engine = HtcondorEngine(PLAN, folder, schedd)
-    engine.look([ticket(0)])
+    engine.recover([ticket(0)])
     assert schedd.removed == [], "who looks may be a view"
     engine.poll()
     assert schedd.removed == ["1.1"]
@@ -180,7 +180,7 @@ def test_with_the_last_of_its_cluster_goes_an_item_that_never_appeared(folder):
     engine.cancel(["1-1"])
     engine.poll()
     ended = "005 (001.000.000) 2026-01-02 10:00:09 Job terminated.\n\t(1) Normal termination (return value 0)\n...\n"
-    (folder.htcondor / "user.log").write_text(submitted(1, 0, 0) + ended)
+    (folder.htcondor / "event.log").write_text(submitted(1, 0, 0) + ended)
     engine.poll()
     assert schedd.removed == ["1"]
 
@@ -191,7 +191,7 @@ def test_jobs_of_a_newer_supervisor_are_left_alone(folder):
     old, new = HtcondorEngine(PLAN, folder, schedd), HtcondorEngine(PLAN, folder, schedd)
     old.submit([ticket(0)])
     new.submit([ticket(1)])
-    (folder.htcondor / "user.log").write_text(submitted(1, 0, 0) + submitted(2, 0, 1))
+    (folder.htcondor / "event.log").write_text(submitted(1, 0, 0) + submitted(2, 0, 1))
     old.poll()
     assert schedd.removed == []
 
@@ -200,7 +200,7 @@ def test_items_of_a_cluster_that_was_paused_say_why_they_do_not_come(folder):
     engine = HtcondorEngine(PLAN, folder, Schedd())
     engine.submit([ticket(0), ticket(1)])
     engine.poll()
-    log = folder.htcondor / "user.log"
+    log = folder.htcondor / "event.log"
     paused = "037 (001.-01.000) 2026-01-02 10:00:00 Job Materialization Paused\n\ta person did it\n\tPauseCode 1\n...\n"
     log.write_text(submitted(1, 0, 0) + paused)
     assert waits(engine.poll()) == [("1-1", "the schedd makes no more jobs of its cluster (a person did it)")]
@@ -232,12 +232,15 @@ def test_what_the_schedd_never_does_keeps_nothing_else_from_being_done(folder):
 @pytest.mark.parametrize(
     ("said", "error"),
     [
-        ("Failed to create new cluster.SCHEDD:22:MAX_JOBS_SUBMITTED exceeded. Current=0, Limit=0", UnreachableError),
-        ("expected next ProcId to be 0, but Schedd says -3", UnreachableError),
+        (
+            "Failed to create new cluster.SCHEDD:22:MAX_JOBS_SUBMITTED exceeded. Current=0, Limit=0",
+            ScheddUnreachableError,
+        ),
+        ("expected next ProcId to be 0, but Schedd says -3", ScheddUnreachableError),
         ("expected next ProcId to be 0, but Schedd says -4", FailedError),
-        ("Unable to commit transaction, ", UnreachableError),
+        ("Unable to commit transaction, ", ScheddUnreachableError),
         ("Unable to commit transaction, SCHEDD:2:you may not connect", FailedError),
-        ("Failed to connect to schedd.", UnreachableError),
+        ("Failed to connect to schedd.", ScheddUnreachableError),
         ("Failed to create job ad, errmsg=Submit:-1:Parse error in expression: X = timeout(", FailedError),
     ],
 )
@@ -249,7 +252,7 @@ def test_a_submission_is_tried_once_and_its_error_is_final_or_not(monkeypatch, s
             calls.append(description)
             raise RuntimeError(said)
 
-    monkeypatch.setattr(client_module, "bindings", lambda: SimpleNamespace(Schedd=Bindings, Submit=str))
+    monkeypatch.setattr(client_module, "load_bindings", lambda: SimpleNamespace(Schedd=Bindings, Submit=str))
     with pytest.raises(error):
-        Client().submit("queue")
+        CondorClient().submit("queue")
     assert len(calls) == 1

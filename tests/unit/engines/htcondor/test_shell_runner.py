@@ -12,22 +12,22 @@ from packtrain.engines.bundle import write_launcher
 from packtrain.engines.htcondor import shell_runner
 from packtrain.events import FAILURE_KINDS, JournalReader
 from packtrain.plan import (
-    Collect,
+    CollectedOutput,
     Container,
-    Environment,
+    EnvironmentConfig,
     EnvVar,
-    Expect,
+    ExpectedOutput,
     Input,
-    Item,
     Job,
     Limits,
+    Location,
     Plan,
-    Ref,
+    RemoteFile,
     Resources,
-    Run,
+    RunAction,
     Step,
 )
-from packtrain.plan.local_inputs import delivered
+from packtrain.plan.local_inputs import local_input_location
 from packtrain.state import RunState
 from testbed import apptainer
 
@@ -46,21 +46,21 @@ def scratch(tmp_path):
 
 def job(command, collect=("*",), expect=(), **more):
     inputs = (
-        Input("run.sh", "work", (Item("run.sh", (delivered("in-0/run.sh"),)),), unpack="never"),
-        Input("folder", "work/folder", prefix=delivered("in-1"), unpack="never"),
-        Input("words", "work", (Item("words.tar", (delivered("words.tar"),)),), unpack="never"),
+        Input("run.sh", "work", (RemoteFile("run.sh", (local_input_location("in-0/run.sh"),)),), unpack="never"),
+        Input("folder", "work/folder", prefix=local_input_location("in-1"), unpack="never"),
+        Input("words", "work", (RemoteFile("words.tar", (local_input_location("words.tar"),)),), unpack="never"),
     )
-    wanted = tuple(entry if isinstance(entry, Collect) else Collect(entry) for entry in collect)
-    action = Run(command, work_dir="work", collect=wanted, **more)
+    wanted = tuple(entry if isinstance(entry, CollectedOutput) else CollectedOutput(entry) for entry in collect)
+    action = RunAction(command, work_dir="work", collect=wanted, **more)
     env = (EnvVar("NOTE", 'it\'s {a} "b"'),)
     steps = (Step("run.sh", action),)
     return Job("3", (EnvVar("lr", "0.1"),), Resources(), Limits(), steps, env=env, inputs=inputs, expect=tuple(expect))
 
 
 def run(scratch, job, silent=True):
-    (scratch / "bare.sh").write_text(shell_runner.script("run-1", job))
+    (scratch / "bare.sh").write_text(shell_runner.render_script("run-1", job))
     done = subprocess.run(
-        ["/bin/sh", "bare.sh", "plan.json", "--decision", "3-1", "--home", "."],
+        ["/bin/sh", "bare.sh", "plan.json", "--attempt-id", "3-1", "--attempt-folder", "."],
         cwd=scratch,
         capture_output=True,
         text=True,
@@ -81,7 +81,7 @@ def ended(scratch):
     state = RunState("run-1")
     for event in events:
         state.apply(event, 0.0)
-    assert (events[0].kind, events[0].data["decision"]) == ("attempt.started", "3-1")
+    assert (events[0].kind, events[0].data["attempt"]) == ("agent.started", "3-1")
     return events[-1].data
 
 
@@ -96,7 +96,7 @@ def test_files_are_where_the_program_expects_them_and_new_ones_come_home(scratch
 
 
 def test_declared_outputs(scratch):
-    collect = ("m.pt", "deep/", Collect("deep/x", "named/y"), "missing")
+    collect = ("m.pt", "deep/", CollectedOutput("deep/x", "named/y"), "missing")
     assert run(scratch, job("echo 1 > m.pt; mkdir deep; echo 2 > deep/x", collect)) == 0
     assert outputs(scratch) == {"m.pt": "1\n", "x": "2\n", "named/y": "2\n"}
 
@@ -114,16 +114,16 @@ def test_a_program_that_fails(scratch):
 @pytest.mark.parametrize(
     ("command", "expect", "kind"),
     [
-        ("true", Expect("m.pt"), "output_missing"),
-        ("touch m.pt", Expect("m.pt"), "output_empty"),
-        ("touch m.pt", Expect("m.pt", min_bytes=0), ""),
-        ("echo 1 > m.pt", Expect("*.pt"), ""),
-        ("echo 1 > m.txt", Expect("*.pt"), "output_missing"),
-        ("echo 1 > 'my model.pt'", Expect("my model.pt"), ""),
-        ("echo 1 > 'my model.pt'", Expect("my *.pt"), ""),
-        ("touch 'my a.pt'; echo 1 > 'my b.pt'", Expect("my ?.pt"), "output_empty"),
-        ("echo 1 > my; echo 1 > model.pt", Expect("my model.pt"), "output_missing"),
-        ("echo 1 > m1.pt", Expect("m[0-9].pt"), ""),
+        ("true", ExpectedOutput("m.pt"), "output_missing"),
+        ("touch m.pt", ExpectedOutput("m.pt"), "output_empty"),
+        ("touch m.pt", ExpectedOutput("m.pt", min_bytes=0), ""),
+        ("echo 1 > m.pt", ExpectedOutput("*.pt"), ""),
+        ("echo 1 > m.txt", ExpectedOutput("*.pt"), "output_missing"),
+        ("echo 1 > 'my model.pt'", ExpectedOutput("my model.pt"), ""),
+        ("echo 1 > 'my model.pt'", ExpectedOutput("my *.pt"), ""),
+        ("touch 'my a.pt'; echo 1 > 'my b.pt'", ExpectedOutput("my ?.pt"), "output_empty"),
+        ("echo 1 > my; echo 1 > model.pt", ExpectedOutput("my model.pt"), "output_missing"),
+        ("echo 1 > m1.pt", ExpectedOutput("m[0-9].pt"), ""),
     ],
 )
 def test_what_is_expected_must_exist(scratch, command, expect, kind):
@@ -137,23 +137,23 @@ def test_what_is_expected_must_exist(scratch, command, expect, kind):
 def test_without_its_inputs_the_program_is_not_started(scratch, missing):
     os.rename(scratch / missing, scratch / "elsewhere")
     done = run(scratch, job("touch begun"), silent=False)
-    assert done == FAILURE_KINDS["delivery_failed"].exit_code
+    assert done == FAILURE_KINDS["transfer_failed"].exit_code
     said = ended(scratch)
-    assert (said["outcome"], said["failure"]["kind"]) == ("failed", "delivery_failed")
+    assert (said["outcome"], said["failure"]["kind"]) == ("failed", "transfer_failed")
     assert outputs(scratch) == {}
 
 
 def test_its_delivery_is_never_switched_to_the_agent():
-    made = shell_runner._by_plugin(Plan("run-1", "run", "htcondor", (job("true"),)))
-    assert not made.recovery.switch_delivery
+    made = shell_runner._use_plugin_transfer(Plan("run-1", "run", "htcondor", (job("true"),)))
+    assert not made.recovery.fallback_to_agent
 
 
 def test_the_launcher_takes_it_where_there_is_no_python(scratch):
     write_launcher(scratch / "launch.sh")
     (scratch / "bare.sh").write_text('echo "bare $1"\nexit 9\n')
-    image = apptainer.make_tree(scratch / "image")
+    image = apptainer.build_root_tree(scratch / "image")
     command = [
-        apptainer.program(),
+        apptainer.apptainer_path(),
         "-q",
         "exec",
         "--no-home",
@@ -169,28 +169,28 @@ def test_the_launcher_takes_it_where_there_is_no_python(scratch):
 
 def plan_in(image, **more):
     planned = job("true", **more)
-    inputs = (Input("x", "work", (Item("x", (Ref("https://h.org/x"),)),), unpack="never"),)
-    container = Environment(Container(str(image)))
+    inputs = (Input("x", "work", (RemoteFile("x", (Location("https://h.org/x"),)),), unpack="never"),)
+    container = EnvironmentConfig(Container(str(image)))
     return Plan("r", "r", "htcondor", (Job(**{**vars(planned), "inputs": inputs, "environment": container}),))
 
 
 def test_an_image_without_python_is_known_beforehand(tmp_path, monkeypatch):
-    monkeypatch.setenv("PATH", f"{apptainer.folder()}/usr/bin:{os.environ['PATH']}")
-    image = apptainer.make_image(tmp_path / "image.sif")
+    monkeypatch.setenv("PATH", f"{apptainer.install_dir()}/usr/bin:{os.environ['PATH']}")
+    image = apptainer.build_sif(tmp_path / "image.sif")
     assert shell_runner.lacks_python(str(image))
-    chosen = shell_runner.choose(plan_in(image), None)
-    assert chosen.bare
-    assert [source.delivery for source in chosen.plan.jobs[0].inputs] == ["plugin"]
+    chosen = shell_runner.choose_runner(plan_in(image), None)
+    assert chosen.without_agent
+    assert [source.transfer for source in chosen.plan.jobs[0].inputs] == ["plugin"]
     assert "has no Python 3.9 or newer" in chosen.problems[0].message
     assert not chosen.problems[0].is_error
-    refused = shell_runner.choose(plan_in(image, expect=[Expect("m.pt", torch=True)]), None)
+    refused = shell_runner.choose_runner(plan_in(image, expect=[ExpectedOutput("m.pt", torch=True)]), None)
     assert refused.problems[0].is_error
     assert "outputs have to be looked into" in refused.problems[0].message
 
 
 def test_an_image_with_python_is_left_to_the_agent(tmp_path, monkeypatch):
-    monkeypatch.setenv("PATH", f"{apptainer.folder()}/usr/bin:{os.environ['PATH']}")
-    tree = apptainer.make_tree(tmp_path / "tree")
+    monkeypatch.setenv("PATH", f"{apptainer.install_dir()}/usr/bin:{os.environ['PATH']}")
+    tree = apptainer.build_root_tree(tmp_path / "tree")
     (tree / "bin/python3").write_text("#!/bin/sh\nexit 0\n")
     (tree / "bin/python3").chmod(0o755)
     assert not shell_runner.lacks_python(str(tree))

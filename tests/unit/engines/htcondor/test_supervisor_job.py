@@ -8,19 +8,19 @@ from pathlib import Path
 import pytest
 
 from packtrain.engines.htcondor.run_settings import RunSettings
-from packtrain.engines.htcondor.supervisor_job import passed, refuse_getenv, supervisor_text
+from packtrain.engines.htcondor.supervisor_job import reject_getenv, render_supervisor_job, supervisor_environment
 from packtrain.errors import UsageError
 from packtrain.plan import RunFolder
-from tests.support.paths import TESTS
+from tests.support.paths import TESTS_DIR
 
-GOLDEN = TESTS / "golden" / "htcondor" / "supervisor.sub"
+GOLDEN = TESTS_DIR / "golden" / "htcondor" / "supervisor.sub"
 FOLDER = RunFolder(Path("/home/ada/.packtrain/runs/cifar-x7kq"))
 COMMAND = ["/opt/venv/bin/python", "-m", "packtrain", "supervise", "cifar-x7kq", "--in-schedd"]
 ENVIRON = {"HOME": "/home/ada", "PACKTRAIN_STORE": '/home/ada/it\'s "here"/store.db'}
 
 
 def test_the_description_is_as_expected():
-    assert supervisor_text("cifar-x7kq", FOLDER, COMMAND, ENVIRON) == GOLDEN.read_text(encoding="utf-8")
+    assert render_supervisor_job("cifar-x7kq", FOLDER, COMMAND, ENVIRON) == GOLDEN.read_text(encoding="utf-8")
 
 
 def test_a_job_ad_gets_no_secret_of_the_shell():
@@ -33,7 +33,7 @@ def test_a_job_ad_gets_no_secret_of_the_shell():
         "DATA_TOKEN": "secret",
         "_CONDOR_CREDS": "/run/creds",
     }
-    assert passed(shell) == {"PATH": "/bin", "CONDOR_CONFIG": "/etc/condor", "PACKTRAIN_STORE": "/s"}
+    assert supervisor_environment(shell) == {"PATH": "/bin", "CONDOR_CONFIG": "/etc/condor", "PACKTRAIN_STORE": "/s"}
 
 
 def test_a_job_ad_gets_no_secret_that_is_named_like_ours():
@@ -43,11 +43,11 @@ def test_a_job_ad_gets_no_secret_that_is_named_like_ours():
         "_CONDOR_SCHEDD_HOST": "ap",
         "_CONDOR_X": "secret",
     }
-    assert passed(shell, {"_CONDOR_X"}) == {"PACKTRAIN_CONFIG": "/c", "_CONDOR_SCHEDD_HOST": "ap"}
+    assert supervisor_environment(shell, {"_CONDOR_X"}) == {"PACKTRAIN_CONFIG": "/c", "_CONDOR_SCHEDD_HOST": "ap"}
 
 
 @pytest.mark.parametrize(("value", "refused"), [("true", True), ("HOME, X*", True), ("False", False)])
 def test_variables_of_a_shell_that_will_be_gone_are_refused(value, refused):
     """The supervisor's own would be taken for them, without a word."""
     with pytest.raises(UsageError, match="--detach") if refused else contextlib.nullcontext():
-        refuse_getenv(RunSettings(lines=(("GetEnv", value),)))
+        reject_getenv(RunSettings(submit_lines=(("GetEnv", value),)))

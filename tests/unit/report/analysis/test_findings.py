@@ -4,9 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from packtrain.report.analysis.findings import findings_of
-from packtrain.report.analysis.statistics import figures_of
-from packtrain.report.history import Attempt, Category, History, Job, Move, Outcome, Phase, Span
+from packtrain.report.analysis.findings import find_insights
+from packtrain.report.analysis.statistics import compute_stats
+from packtrain.report.history import (
+    ExecutionRecord,
+    FailureCategory,
+    InputTransfer,
+    JobHistory,
+    JobRecord,
+    Outcome,
+    Phase,
+    PhaseSpan,
+)
 
 T0 = 1_790_000_000.0 - 1_790_000_000.0 % 3600
 HOUR = 3600.0
@@ -14,14 +23,16 @@ HOUR = 3600.0
 
 def stay(outcome=Outcome.SUCCEEDED, *, start=T0, fetched=600.0, executed=4 * HOUR, **more):
     middle = start + fetched
-    spans = (Span(Phase.TRANSFER_IN, start, middle), Span(Phase.EXECUTE, middle, middle + executed))
-    return Attempt(1, tuple(span for span in spans if span.seconds), outcome, **more)
+    spans = (PhaseSpan(Phase.TRANSFER_IN, start, middle), PhaseSpan(Phase.EXECUTE, middle, middle + executed))
+    return ExecutionRecord(1, tuple(span for span in spans if span.duration_s), outcome, **more)
 
 
 def job(number, *attempts, checked=True, **more):
     last = attempts[-1]
     more.setdefault("outcome", last.outcome)
-    return Job(f"7.{number}", attempts, ended=last.end, checked=checked, category=last.category, **more)
+    return JobRecord(
+        f"7.{number}", attempts, ended_at=last.end, outputs_checked=checked, category=last.category, **more
+    )
 
 
 def good(number, start=T0, **more):
@@ -30,13 +41,15 @@ def good(number, start=T0, **more):
 
 def stalled(number, *, start=T0, hours=6.0, **more):
     """Succeeds after one long transfer that came to nothing."""
-    lost = stay(Outcome.FAILED, start=start, fetched=hours * HOUR, executed=0, category=Category.TRANSFER, **more)
+    lost = stay(
+        Outcome.FAILED, start=start, fetched=hours * HOUR, executed=0, category=FailureCategory.TRANSFER, **more
+    )
     return job(number, lost, stay(start=start + hours * HOUR, **more))
 
 
 def told(*jobs, kind="log", absolute=True, skipped=0):
-    history = History("made up", kind, jobs, absolute=absolute, skipped=skipped)
-    return [finding.text for finding in findings_of(history, figures_of(history))]
+    history = JobHistory("made up", kind, jobs, has_timestamps=absolute, n_skipped=skipped)
+    return [finding.text for finding in find_insights(history, compute_stats(history))]
 
 
 def one(texts, words):
@@ -64,7 +77,7 @@ def test_the_largest_loss_comes_first_with_what_those_jobs_share():
     [
         ({"machine": "node7"}, {"machine": "node1"}, "both of them on node7"),
         ({"start": T0 + 5 * HOUR}, {}, "both of them begun between "),
-        ({"moves": (Move(T0, 9.0, source="slow.cache", whole=False),)}, {}, "both of them from slow.cache"),
+        ({"moves": (InputTransfer(T0, 9.0, source="slow.cache", complete=False),)}, {}, "both of them from slow.cache"),
     ],
 )
 def test_what_two_jobs_share_and_others_do_not(trait, others, words):
@@ -75,7 +88,10 @@ def test_what_two_jobs_share_and_others_do_not(trait, others, words):
 
 
 def test_a_value_of_the_matrix():
-    slow = [job(n, stay(Outcome.FAILED, category=Category.PROGRAM), point={"lr": "10"}, reason="nan") for n in range(3)]
+    slow = [
+        job(n, stay(Outcome.FAILED, category=FailureCategory.PROGRAM), point={"lr": "10"}, reason="nan")
+        for n in range(3)
+    ]
     fine = [job(3 + n, stay(), point={"lr": "0.1"}) for n in range(5)]
     text = one(told(*slow, *fine), "did not succeed")
     assert text.startswith("3 of 8 jobs did not succeed: in the program; all of them with lr 10.")
@@ -88,7 +104,7 @@ def test_a_site_that_all_jobs_were_at_is_no_trait():
 
 
 def test_failures_that_nobody_tried_again():
-    quick = stay(Outcome.HELD, fetched=1, executed=0, category=Category.TRANSFER)
+    quick = stay(Outcome.HELD, fetched=1, executed=0, category=FailureCategory.TRANSFER)
     texts = told(*(job(n, quick, reason="404") for n in range(4)), *(good(4 + n) for n in range(4)))
     assert one(texts, "did not succeed").endswith(
         "4 that failed in transfer did so within 1 s and were not tried again."
@@ -96,7 +112,7 @@ def test_failures_that_nobody_tried_again():
 
 
 def test_lost_compute_and_checkpoints():
-    limit = job(0, stay(Outcome.TIME_LIMIT, executed=20 * HOUR, category=Category.TIME_LIMIT))
+    limit = job(0, stay(Outcome.TIME_LIMIT, executed=20 * HOUR, category=FailureCategory.TIME_LIMIT))
     text = "was compute lost to the time limit, all of it by job 7.0"
     assert f"{text}; no attempt left a checkpoint that another one went on from." in one(told(limit, good(1)), text)
     assert one(told(limit, good(1), kind="table"), text).endswith(f"{text}."), "a table does not tell"
@@ -107,7 +123,7 @@ def test_a_long_tail_and_its_reason():
     text = one(told(*jobs), "one in twenty")
     assert text.startswith("Half of the jobs were done 4 h 10 min after their first match")
     assert text.endswith("all 4 that took more than twice the median lost most of it to transfers thrown away.")
-    failed = job(20, stay(Outcome.FAILED, category=Category.PROGRAM))
+    failed = job(20, stay(Outcome.FAILED, category=FailureCategory.PROGRAM))
     assert one(told(*jobs, failed), "one in twenty").startswith("Half of the jobs that succeeded were done 4 h 10 min")
 
 
@@ -148,7 +164,7 @@ def test_a_timer_that_nobody_tells_of():
 
 def test_a_table_tells_no_timer_by_averages():
     """Of two transfers in 2.2 h one may have been cut after 30 minutes."""
-    lost = stay(Outcome.FAILED, fetched=1.1 * HOUR, executed=0, category=Category.TRANSFER)
+    lost = stay(Outcome.FAILED, fetched=1.1 * HOUR, executed=0, category=FailureCategory.TRANSFER)
     twice = [job(5 + n, lost, lost, stay(start=T0 + 3 * HOUR)) for n in range(6)]
     came = [good(n, fetched=3000.0) for n in range(5)]
     assert [text for text in told(*came, *twice) if "a time limit between" in text], "a log tells each"
@@ -161,7 +177,7 @@ def test_a_table_tells_no_timer_by_averages():
 
 
 def test_what_a_person_held_was_not_removed():
-    held = job(0, stay(Outcome.HELD, category=Category.PERSON), reason="via condor_hold")
+    held = job(0, stay(Outcome.HELD, category=FailureCategory.USER), reason="via condor_hold")
     assert one(told(held, good(1)), "did not succeed").startswith("1 of 2 jobs did not succeed: by a person.")
 
 
@@ -172,7 +188,7 @@ def test_outputs_that_nobody_checked():
 
 
 def test_jobs_that_have_not_ended():
-    queued = Job("7.1", (), Outcome.RUNNING)
+    queued = JobRecord("7.1", (), Outcome.RUNNING)
     texts = told(job(0, stay(Outcome.RUNNING)), queued, good(2))
     assert "2 of 3 jobs have not ended (1 on a slot); 4.2 h of slots are under way." in texts
 
@@ -182,7 +198,7 @@ def test_what_could_not_be_read_is_said():
 
 
 def test_waiting_for_slots():
-    waited = [job(n, stay(), submitted=T0 - 5 * HOUR) for n in range(4)]
+    waited = [job(n, stay(), submitted_at=T0 - 5 * HOUR) for n in range(4)]
     assert "Half of the jobs waited 5 h or longer for their first slot; the longest wait was 5 h." in told(*waited)
 
 

@@ -8,13 +8,13 @@ import sys
 
 import pytest
 
-from packtrain.report.analysis.time_accounting import LOST_COMPUTE, Share
-from packtrain.report.history import Category, Outcome
-from tests.support.paths import ROOT
+from packtrain.report.analysis.time_accounting import LOST_COMPUTE, TimeUse
+from packtrain.report.history import FailureCategory, Outcome
+from tests.support.paths import PROJECT_ROOT
 
 
 def _study():
-    spec = importlib.util.spec_from_file_location("study", ROOT / "docs" / "study.py")
+    spec = importlib.util.spec_from_file_location("study", PROJECT_ROOT / "docs" / "study.py")
     module = importlib.util.module_from_spec(spec)
     sys.modules["study"] = module  # its dataclasses look for it there
     spec.loader.exec_module(module)
@@ -39,30 +39,30 @@ def good(week):
 
 
 def test_jobs(week):
-    assert (week.figures.jobs, week.figures.succeeded, week.figures.success_rate) == (100, 79, 0.79)
+    assert (week.stats.jobs, week.stats.succeeded_jobs, week.stats.success_rate) == (100, 79, 0.79)
 
 
 def test_compute_of_successful_jobs(week):
-    found, published = week.figures.shares[Share.COMPUTE], seconds(13, 6, 33, 53)
+    found, published = week.stats.time_use_s[TimeUse.USEFUL_COMPUTE], seconds(13, 6, 33, 53)
     assert found == seconds(13, 20, 15, 37)
     assert found - published == 49304, "the job whose cell holds two numbers"
 
 
 def test_last_transfers_of_successful_jobs(week, good):
-    assert week.figures.shares[Share.TRANSFER] == study.last_transfers(good) == seconds(1, 21, 50, 29)
+    assert week.stats.time_use_s[TimeUse.USEFUL_TRANSFER] == study.last_transfers(good) == seconds(1, 21, 50, 29)
     assert seconds(1, 21, 50, 43) - seconds(1, 21, 50, 29) == 14, "published: more than the table has"
 
 
 def test_thrown_away_by_successful_jobs(week, good):
     """As the study counts it, with what the evicted jobs lost and waited for."""
     assert study.before_the_last(good) == pytest.approx(seconds(12, 14, 13, 24))
-    lost = sum(row.shares.get(Share.EVICTION, 0) for row in week.figures.rows)
-    thrown = sum(row.shares.get(Share.THROWN_AWAY, 0) for row in week.figures.rows if row.completion_s)
+    lost = sum(row.shares.get(TimeUse.LOST_TO_EVICTION, 0) for row in week.stats.job_summaries)
+    thrown = sum(row.shares.get(TimeUse.WASTED_TRANSFER, 0) for row in week.figures.rows if row.completion_s)
     assert thrown + lost == pytest.approx(seconds(12, 14, 13, 24)), "and as the report does"
 
 
 def test_compute_lost_to_the_time_limit(week):
-    assert week.figures.shares[Share.TIME_LIMIT] == 72024 + 72065 == seconds(1, 16, 1, 29)
+    assert week.stats.time_use_s[TimeUse.LOST_TO_TIME_LIMIT] == 72024 + 72065 == seconds(1, 16, 1, 29)
     assert seconds(1, 16, 1, 29) - seconds(0, 16, 1, 29) == 86400, "the published sum drops a day"
 
 
@@ -71,7 +71,7 @@ def test_transfers_of_jobs_that_failed(week):
     wrong = study.done(week.history, Outcome.WRONG_OUTPUT)
     assert study.last_transfers(held) == seconds(0, 0, 39, 9), "published: 47 m 35 s"
     assert study.last_transfers(wrong) == seconds(0, 2, 10, 8), "published: 2 h 11 m 8 s"
-    assert week.figures.shares[Share.OUTPUT] == seconds(0, 0, 33, 8)
+    assert week.stats.time_use_s[TimeUse.LOST_TO_WRONG_OUTPUT] == seconds(0, 0, 33, 8)
 
 
 @pytest.mark.parametrize(
@@ -83,17 +83,17 @@ def test_transfers_of_jobs_that_failed(week):
     ],
 )
 def test_compute_at_sites(week, site, mean, median, jobs):
-    (compute,) = [one.compute for one in week.figures.sites if one.site == site]
+    (compute,) = [one.compute_time_s for one in week.stats.sites if one.site == site]
     assert (round(compute.mean), compute.median, compute.count) == (mean, median, jobs)
 
 
 def test_fastest_sites(week):
-    assert (week.figures.fastest_compute, week.figures.fastest_transfer) == ("CHTC-Spark-CE1", "GP-ARGO-ksu-backfill")
+    assert (week.stats.fastest_compute_site, week.stats.fastest_transfer) == ("CHTC-Spark-CE1", "GP-ARGO-ksu-backfill")
 
 
 def test_first_match_to_completion(week, good):
     """Published are 8 h 36 m 46 s and 4 h 57 m 25 s: until the slots were free, rather than the programs done."""
-    completion = week.figures.completion
+    completion = week.stats.completion_s
     assert (round(completion.mean), completion.median) == (seconds(0, 8, 36, 47), seconds(0, 4, 57, 25))
     done = study.computed(good)
     assert (round(statistics.mean(done)), statistics.median(done)) == (seconds(0, 8, 36, 42), seconds(0, 4, 57, 20))
@@ -101,29 +101,31 @@ def test_first_match_to_completion(week, good):
 
 
 def test_long_tail(week):
-    assert (round(week.figures.tail_p95, 1), round(week.figures.tail_max, 1)) == (4.3, 8.2)
+    assert (round(week.stats.p95_over_median, 1), round(week.stats.tail_max, 1)) == (4.3, 8.2)
 
 
 def test_failures(week):
-    assert [(one.category, one.count, round(100 * one.fraction, 1)) for one in week.figures.failures] == [
-        (Category.TRANSFER, 16, 76.2),
-        (Category.OUTPUT, 3, 14.3),
-        (Category.TIME_LIMIT, 2, 9.5),
+    assert [(one.category, one.count, round(100 * one.fraction, 1)) for one in week.stats.job_failures] == [
+        (FailureCategory.TRANSFER, 16, 76.2),
+        (FailureCategory.WRONG_OUTPUT, 3, 14.3),
+        (FailureCategory.TIME_LIMIT, 2, 9.5),
     ]
 
 
 def test_held_during(week):
-    figures = week.figures
+    figures = week.stats
     assert (figures.held_in_compute, figures.held_in_transfer, figures.held_elsewhere) == (2, 16, 0)
 
 
 def test_the_wallclock_is_split_exactly(week):
-    figures = week.figures
-    assert figures.wallclock_s == sum(figures.shares.values()) == 2_740_664
+    figures = week.stats
+    assert figures.wallclock_s == sum(figures.time_use_s.values()) == 2_740_664
     assert round(figures.wallclock_s / 3600) == 761, "published: about 685"
-    parts = {share: round(100 * (figures.part(share) or 0)) for share in (Share.COMPUTE, Share.TRANSFER)}
-    assert parts == {Share.COMPUTE: 44, Share.TRANSFER: 6}, "published: 47 and 7"
-    assert round(100 * figures.part(Share.THROWN_AWAY)) == 43, "published: 44"
+    parts = {
+        share: round(100 * (figures.part(share) or 0)) for share in (TimeUse.USEFUL_COMPUTE, TimeUse.USEFUL_TRANSFER)
+    }
+    assert parts == {TimeUse.USEFUL_COMPUTE: 44, TimeUse.USEFUL_TRANSFER: 6}, "published: 47 and 7"
+    assert round(100 * figures.part(TimeUse.WASTED_TRANSFER)) == 43, "published: 44"
     assert round(100 * figures.transfer_overhead) == 14
     assert round(sum(figures.shares.get(share, 0) for share in LOST_COMPUTE)) == 193_550
 
@@ -132,11 +134,11 @@ def test_what_the_published_sums_leave_out_is_the_difference(week):
     """13.7 h of one job, a day of the time limit, 37.5 h of stalls of wrong outputs: 685 h become 761 h."""
     wrong = study.done(week.history, Outcome.WRONG_OUTPUT)
     missing = 49304 + 86400 + study.before_the_last(wrong)
-    assert (week.figures.wallclock_s - missing) / 3600 == pytest.approx(686, abs=0.5)
+    assert (week.stats.wallclock_s - missing) / 3600 == pytest.approx(686, abs=0.5)
 
 
 def test_stalls_were_longer_than_any_transfer_that_came(week):
-    moves = [move for attempt in week.history.attempts() for move in attempt.moves]
+    moves = [move for attempt in week.history.executions() for move in attempt.input_transfers]
     assert max(move.seconds for move in moves if move.whole) == seconds(0, 0, 57, 21)
     assert min(move.seconds for move in moves if not move.whole and move.seconds > 60) > seconds(0, 0, 62)
     assert any("a time limit between the two is likely" in finding.text for finding in week.findings)
@@ -144,17 +146,17 @@ def test_stalls_were_longer_than_any_transfer_that_came(week):
 
 def test_the_trials():
     report = study.trials()
-    figures = report.figures
-    assert (figures.jobs, figures.succeeded, figures.failures[0].category) == (10, 9, Category.PERSON)
+    figures = report.stats
+    assert (figures.jobs, figures.succeeded_jobs, figures.failures[0].category) == (10, 9, FailureCategory.USER)
     assert figures.shares == {
-        Share.COMPUTE: 285_850, Share.TRANSFER: 10_774, Share.THROWN_AWAY: 59_085, Share.OVERHEAD: 12,
+        TimeUse.USEFUL_COMPUTE: 285_850, TimeUse.USEFUL_TRANSFER: 10_774, TimeUse.WASTED_TRANSFER: 59_085, TimeUse.OVERHEAD: 12,
     }  # fmt: skip
     assert figures.stalls == 12
     by_epochs = {}
     for job, row in zip(report.history.jobs, figures.rows, strict=True):
-        by_epochs.setdefault(job.point["epochs"], []).append(row.shares.get(Share.COMPUTE, 0))
+        by_epochs.setdefault(job.point["epochs"], []).append(row.shares.get(TimeUse.USEFUL_COMPUTE, 0))
     assert {epochs: sum(found) for epochs, found in by_epochs.items()} == {"20": 220_014, "5": 65_836}
-    last = {row.job: row.shares.get(Share.TRANSFER) for row in figures.rows}
+    last = {row.job: row.shares.get(TimeUse.USEFUL_TRANSFER) for row in figures.rows}
     assert (last["794421.002"], last["794421.003"]) == (pytest.approx(492, abs=2), pytest.approx(773, abs=5)), "as told"
 
 

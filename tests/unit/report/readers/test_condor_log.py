@@ -9,24 +9,24 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from packtrain.cli.ui.report_summary import show_short
+from packtrain.cli.ui.report_summary import print_report_summary
 from packtrain.events import Event, kinds
-from packtrain.report.analysis.statistics import figures_of
-from packtrain.report.analysis.time_accounting import Share
-from packtrain.report.build import report_on
-from packtrain.report.history import Category, History, Outcome, Phase
-from packtrain.report.readers.files import read
-from tests.support.paths import TESTS
+from packtrain.report.analysis.statistics import compute_stats
+from packtrain.report.analysis.time_accounting import TimeUse
+from packtrain.report.build import build_report
+from packtrain.report.history import FailureCategory, JobHistory, Outcome, Phase
+from packtrain.report.readers.files import read_history
+from tests.support.paths import TESTS_DIR
 
-DATA = TESTS / "data"
-Q, HELD, START, IN, RUN = Phase.QUEUED, Phase.HELD, Phase.START, Phase.TRANSFER_IN, Phase.EXECUTE
+DATA = TESTS_DIR / "data"
+Q, HELD, START, IN, RUN = Phase.QUEUED, Phase.HELD, Phase.SETUP, Phase.TRANSFER_IN, Phase.EXECUTE
 SAVE, OUT, AWAY, ASLEEP = Phase.CHECKPOINT, Phase.TRANSFER_OUT, Phase.DISCONNECTED, Phase.SUSPENDED
-E, C = Outcome, Category
+E, C = Outcome, FailureCategory
 
 
 def jobs_of(name):
-    history = read([str(next((DATA / "condor-logs").glob(f"{name}-*.log")))])
-    assert (history.skipped, history.problems, history.kind, history.absolute) == (0, (), "log", True)
+    history = read_history([str(next((DATA / "condor-logs").glob(f"{name}-*.log")))])
+    assert (history.n_skipped, history.problems, history.kind, history.has_timestamps) == (0, (), "log", True)
     return history.jobs
 
 
@@ -37,33 +37,33 @@ def job_of(name):
 
 def laid(job):
     """Each attempt's spans in seconds since its job was submitted."""
-    return [[(s.phase, s.start - job.submitted, s.end - job.submitted) for s in a.spans] for a in job.attempts]
+    return [[(s.phase, s.start - job.submitted_at, s.end - job.submitted_at) for s in a.spans] for a in job.executions]
 
 
 def waits(job):
-    return [(span.phase, span.start - job.submitted, span.end - job.submitted) for span in job.waits]
+    return [(span.phase, span.start - job.submitted_at, span.end - job.submitted_at) for span in job.waits]
 
 
 def ends(job):
-    return [(attempt.outcome, attempt.category) for attempt in job.attempts]
+    return [(attempt.outcome, attempt.category) for attempt in job.executions]
 
 
 def test_success_with_a_gpu():
     job = job_of("01")
-    assert (job.id, job.outcome, job.category, job.checked) == ("2.0", E.SUCCEEDED, C.NONE, None)
+    assert (job.id, job.outcome, job.category, job.outputs_checked) == ("2.0", E.SUCCEEDED, C.NONE, None)
     assert laid(job) == [[(RUN, 0, 2)]]
-    (attempt,) = job.attempts
-    assert (attempt.site, attempt.machine, attempt.gpus) == ("site_a", "site_a@localhost.pool.test", 1)
-    assert (attempt.bytes_in, attempt.bytes_out, attempt.kept_s) == (54, 8, 2)
-    assert [(move.bytes, move.whole) for move in attempt.moves] == [(54, True)]
+    (attempt,) = job.executions
+    assert (attempt.site, attempt.node, attempt.gpus) == ("site_a", "site_a@localhost.pool.test", 1)
+    assert (attempt.input_bytes, attempt.output_bytes, attempt.retained_compute_s) == (54, 8, 2)
+    assert [(move.size_bytes, move.complete) for move in attempt.input_transfers] == [(54, True)]
 
 
 def test_held_by_a_person_released_and_removed():
     job = job_of("02")
-    assert (job.outcome, job.category) == (E.REMOVED, C.PERSON)
-    assert ends(job) == [(E.HELD, C.PERSON), (E.REMOVED, C.PERSON)]
+    assert (job.outcome, job.category) == (E.REMOVED, C.USER)
+    assert ends(job) == [(E.HELD, C.USER), (E.REMOVED, C.USER)]
     assert waits(job) == [(Q, 0, 3), (Q, 4, 6)]
-    assert job.attempts[0].reason == "held by a person, who gave no reason"
+    assert job.executions[0].reason == "held by a person, who gave no reason"
 
 
 def test_evicted_and_started_again():
@@ -71,8 +71,8 @@ def test_evicted_and_started_again():
     assert job.outcome is E.SUCCEEDED
     assert ends(job) == [(E.EVICTED, C.EVICTION), (E.SUCCEEDED, C.NONE)]
     assert laid(job) == [[(START, 1, 2), (RUN, 2, 3)], [(START, 5, 7), (RUN, 7, 10)]]
-    assert [attempt.kept_s for attempt in job.attempts] == [0, 3]
-    assert job.attempts[0].reason == "Job vacated by schedd"
+    assert [attempt.retained_compute_s for attempt in job.executions] == [0, 3]
+    assert job.executions[0].reason == "Job vacated by schedd"
 
 
 def test_a_checkpoint_is_an_output_after_which_the_program_ran_on():
@@ -80,20 +80,20 @@ def test_a_checkpoint_is_an_output_after_which_the_program_ran_on():
     job = job_of("05")
     assert ends(job) == [(E.EVICTED, C.EVICTION), (E.SUCCEEDED, C.NONE)]
     assert laid(job) == [[(RUN, 1, 5)], [(RUN, 6, 13)]]  # saving took no whole second
-    assert [attempt.kept_s for attempt in job.attempts] == [3, 7]
+    assert [attempt.retained_compute_s for attempt in job.executions] == [3, 7]
 
 
 def test_held_at_the_time_limit():
     job = job_of("06")
-    assert (job.outcome, job.category, job.held_in) == (E.TIME_LIMIT, C.TIME_LIMIT, RUN)
+    assert (job.outcome, job.category, job.held_in_phase) == (E.TIME_LIMIT, C.TIME_LIMIT, RUN)
     assert laid(job) == [[(START, 0, 1), (RUN, 1, 5)]]
-    assert (job.ended - job.submitted, job.waits) == (5, ())
+    assert (job.ended_at - job.submitted_at, job.waits) == (5, ())
     assert job.reason == "The job exceeded allowed execute duration of 00:03"
 
 
 def test_held_when_it_was_submitted():
     job = job_of("08")
-    assert (job.outcome, job.category, job.attempts, job.held_in) == (E.HELD, C.TRANSFER, (), Q)
+    assert (job.outcome, job.category, job.executions, job.held_in_phase) == (E.HELD, C.TRANSFER, (), Q)
     assert "MAX_TRANSFER_INPUT_MB" in job.reason
 
 
@@ -101,17 +101,17 @@ def test_held_when_it_was_submitted():
 def test_an_input_that_is_not_there(name):
     """What HTCondor calls the end of an input and the start of an output was neither."""
     job = job_of(name)
-    assert (job.outcome, job.category, job.held_in) == (E.HELD, C.TRANSFER, IN)
+    assert (job.outcome, job.category, job.held_in_phase) == (E.HELD, C.TRANSFER, IN)
     assert ends(job) == [(E.HELD, C.TRANSFER)]
     assert laid(job) == [[(START, 2, 3)]]
-    assert [move.whole for move in job.attempts[0].moves] == [False]
-    assert job.attempts[0].site == "site_c"
+    assert [move.complete for move in job.executions[0].input_transfers] == [False]
+    assert job.executions[0].site == "site_c"
 
 
 def test_an_output_that_is_not_there():
     job = job_of("16")
-    assert (job.outcome, job.category, job.held_in) == (E.WRONG_OUTPUT, C.OUTPUT, OUT)
-    assert ends(job) == [(E.WRONG_OUTPUT, C.OUTPUT)]
+    assert (job.outcome, job.category, job.held_in_phase) == (E.WRONG_OUTPUT, C.WRONG_OUTPUT, OUT)
+    assert ends(job) == [(E.WRONG_OUTPUT, C.WRONG_OUTPUT)]
     assert "nope.out" in job.reason
 
 
@@ -119,7 +119,11 @@ def test_retries():
     job = job_of("17")
     assert (job.outcome, job.category, job.reason) == (E.FAILED, C.PROGRAM, "it ended with exit code 3")
     assert ends(job) == [(E.FAILED, C.PROGRAM)] * 3
-    assert [attempt.kept_s for attempt in job.attempts] == [0, 0, 0]  # the output before each end was no checkpoint
+    assert [attempt.retained_compute_s for attempt in job.executions] == [
+        0,
+        0,
+        0,
+    ]  # the output before each end was no checkpoint
     assert waits(job) == [(Q, 0, 1), (Q, 3, 6), (Q, 8, 12)]
 
 
@@ -128,14 +132,14 @@ def test_held_by_its_own_rule_and_released():
     assert (job.outcome, job.category) == (E.FAILED, C.PROGRAM)
     assert ends(job) == [(E.HELD, C.PROGRAM), (E.HELD, C.PROGRAM), (E.FAILED, C.PROGRAM)]
     assert waits(job) == [(Q, 0, 1), (HELD, 2, 6), (HELD, 7, 9), (Q, 9, 11)]
-    assert [attempt.kept_s for attempt in job.attempts] == [0, 0, 0]
+    assert [attempt.retained_compute_s for attempt in job.executions] == [0, 0, 0]
 
 
 def test_disconnected_and_reconnected():
     job = job_of("30")
     assert ends(job) == [(E.SUCCEEDED, C.NONE)]
     assert laid(job) == [[(START, 3, 4), (RUN, 4, 19)]]
-    assert job.attempts[0].bytes_in is None  # it counts anew after a reconnect
+    assert job.executions[0].input_bytes is None  # it counts anew after a reconnect
 
 
 def test_a_starter_that_was_killed():
@@ -157,7 +161,7 @@ def test_jobs_that_are_made_late():
     jobs = jobs_of("45")
     assert [job.id for job in jobs] == ["9.0", "9.1", "9.2", "9.3", "9.4"]
     assert {job.outcome for job in jobs} == {E.SUCCEEDED}
-    assert [attempt.site for job in jobs for attempt in job.attempts] == [f"site_{x}" for x in "cbbcc"]
+    assert [attempt.site for job in jobs for attempt in job.executions] == [f"site_{x}" for x in "cbbcc"]
 
 
 def test_three_jobs_in_one_log():
@@ -172,23 +176,23 @@ def test_three_jobs_in_one_log():
 def test_a_container_that_never_starts():
     """The slot is free again after a second; the log says so ten seconds later. It never executed."""
     job = job_of("66")
-    assert (job.outcome, job.category, job.ended) == (E.RUNNING, C.MACHINE, None)
-    assert ends(job) == [(E.FAILED, C.MACHINE), (E.FAILED, C.MACHINE), (E.RUNNING, C.NONE)]
+    assert (job.outcome, job.category, job.ended_at) == (E.RUNNING, C.NODE, None)
+    assert ends(job) == [(E.FAILED, C.NODE), (E.FAILED, C.NODE), (E.RUNNING, C.NONE)]
     assert laid(job)[:2] == [[(START, 0, 1)], [(START, 13, 14)]]
     assert waits(job) == [(Q, 1, 13), (Q, 14, 26)]
 
 
 def test_suspended():
-    (job,) = read([str(DATA / "condor-forms/suspended.log")]).jobs
-    phases = [span.phase for span in job.attempts[0].spans]
+    (job,) = read_history([str(DATA / "condor-forms/suspended.log")]).jobs
+    phases = [span.phase for span in job.executions[0].spans]
     assert phases.count(ASLEEP) == 1
     assert phases[phases.index(ASLEEP) - 1] is phases[phases.index(ASLEEP) + 1] is RUN
 
 
 def test_the_site_of_a_job_ad():
     """`job_ad_information_attrs` tell it before the program executes."""
-    (job,) = read([str(DATA / "condor-forms/job-ad.log")]).jobs
-    assert [(a.site, a.machine) for a in job.attempts] == [("GP-ARGO-ksu-backfill", "site2@localhost.pool.test")]
+    (job,) = read_history([str(DATA / "condor-forms/job-ad.log")]).jobs
+    assert [(a.site, a.node) for a in job.executions] == [("GP-ARGO-ksu-backfill", "site2@localhost.pool.test")]
 
 
 HEAD = "{} (007.000.000) 2026-11-16 02:{} {}\n"
@@ -198,7 +202,7 @@ def told(tmp_path, *events):
     """A log with these events: (code, MM:SS, text)."""
     log = tmp_path / "log"
     log.write_text("".join(HEAD.format(*event) + "...\n" for event in events))
-    (job,) = read([str(log)]).jobs
+    (job,) = read_history([str(log)]).jobs
     return job
 
 
@@ -219,7 +223,7 @@ def test_a_program_cannot_run_before_its_input_is_there(tmp_path):
         ("005", "04:00", "Job terminated.\n\t(1) Normal termination (return value 0)"),
     )
     assert laid(job) == [[(IN, 10, 180), (RUN, 180, 240)]]
-    assert job.attempts[0].site == "example.edu"
+    assert job.executions[0].site == "example.edu"
 
 
 def test_a_checkpoint_and_what_follows_it(tmp_path):
@@ -236,7 +240,7 @@ def test_a_checkpoint_and_what_follows_it(tmp_path):
         ("001", "04:00", EXECUTE[2]),
     )
     assert laid(job)[0] == [(RUN, 60, 120), (SAVE, 120, 130), (RUN, 130, 150), (AWAY, 150, 160), (RUN, 160, 180)]
-    assert [attempt.kept_s for attempt in job.attempts] == [60, 0]
+    assert [attempt.retained_compute_s for attempt in job.executions] == [60, 0]
 
 
 def test_a_stalled_transfer(tmp_path):
@@ -245,7 +249,7 @@ def test_a_stalled_transfer(tmp_path):
     job = told(tmp_path, SUBMIT, INPUT, stalled, ("040", "59:30", INPUT[2]))
     assert ends(job) == [(E.FAILED, C.TRANSFER), (E.RUNNING, C.NONE)]
     assert laid(job) == [[(IN, 10, 3540)], [(IN, 3570, 3570)]]
-    assert [move.whole for a in job.attempts for move in a.moves] == [False, False]
+    assert [move.complete for a in job.executions for move in a.input_transfers] == [False, False]
 
 
 def test_waiting_for_a_turn_to_transfer(tmp_path):
@@ -259,7 +263,7 @@ def test_a_hold_of_a_waiting_job_is_not_why_it_was_evicted(tmp_path):
     held = ("012", "30:00", "Job was held.\n\tenough (by user alice)\n\tCode 1 Subcode 0")
     job = told(tmp_path, SUBMIT, EXECUTE, evicted, held)
     assert ends(job) == [(E.EVICTED, C.EVICTION)]
-    assert (job.outcome, job.category, job.reason) == (E.HELD, C.PERSON, "enough (by user alice)")
+    assert (job.outcome, job.category, job.reason) == (E.HELD, C.USER, "enough (by user alice)")
     assert waits(job) == [(Q, 0, 60), (Q, 120, 1800)]
 
 
@@ -283,21 +287,21 @@ def test_after_a_reconnect_how_long_the_program_ran_tells_of_its_output(tmp_path
 
 def test_a_log_that_does_not_tell_of_transfers_says_so(tmp_path):
     (tmp_path / "log").write_text("".join(HEAD.format(*event) + "...\n" for event in (SUBMIT, EXECUTE)))
-    assert any("(040)" in sentence for sentence in read([str(tmp_path / "log")]).untold)
+    assert any("(040)" in sentence for sentence in read_history([str(tmp_path / "log")]).limitations)
     (tmp_path / "log").write_text("".join(HEAD.format(*event) + "...\n" for event in (SUBMIT, INPUT, EXECUTE)))
-    assert not any("(040)" in sentence for sentence in read([str(tmp_path / "log")]).untold)
+    assert not any("(040)" in sentence for sentence in read_history([str(tmp_path / "log")]).limitations)
 
 
 def test_a_log_names_no_cache_and_that_is_said(tmp_path):
     (tmp_path / "log").write_text("".join(HEAD.format(*event) + "...\n" for event in (SUBMIT, INPUT, EXECUTE)))
-    assert any("does not name the cache" in sentence for sentence in read([str(tmp_path / "log")]).untold)
+    assert any("does not name the cache" in sentence for sentence in read_history([str(tmp_path / "log")]).limitations)
 
 
 def test_a_log_whose_beginning_is_lost(tmp_path):
     ended = "Job terminated.\n\t(1) Normal termination (return value 0)\n\t   TimeSlotBusy (s)     :      90        \n"
     job = told(tmp_path, ("006", "01:00", "Image size of job updated: 1"), ("005", "02:00", ended.rstrip("\n")))
-    assert (job.outcome, job.submitted) == (E.SUCCEEDED, None)
-    assert [attempt.seconds for attempt in job.attempts] == [90]
+    assert (job.outcome, job.submitted_at) == (E.SUCCEEDED, None)
+    assert [attempt.duration_s for attempt in job.executions] == [90]
 
 
 def test_a_number_that_is_used_again(tmp_path):
@@ -306,9 +310,9 @@ def test_a_number_that_is_used_again(tmp_path):
     first = [HEAD.format(*event) for event in (SUBMIT, EXECUTE, ("005", "02:00", ended))]
     second = [line.replace(" 02:", " 03:") for line in first]
     log.write_text("".join(event + "...\n" for event in first + second))
-    jobs = read([str(log)]).jobs
+    jobs = read_history([str(log)]).jobs
     assert [job.id for job in jobs] == ["7.0", "7.0 (log)"]
-    assert jobs[1].submitted - jobs[0].submitted == 3600
+    assert jobs[1].submitted_at - jobs[0].submitted_at == 3600
 
 
 def test_clocks_that_are_set_back_do_not_make_time_run_backwards(tmp_path):
@@ -330,20 +334,22 @@ def test_a_job_of_packtrain_tells_what_it_did_in_its_slot(tmp_path):
         tmp_path,
         SUBMIT,
         EXECUTE,
-        word("01:02", 0.0, kinds.ATTEMPT_STARTED, decision="0-1"),
+        word("01:02", 0.0, kinds.AGENT_STARTED, decision="0-1"),
         word("01:02", 1.0, kinds.STAGE_STARTED, stage="fetch"),
         word("01:12", 11.0, kinds.STAGE_ENDED, stage="fetch", seconds=10.0, bytes=500, source="http://a/b"),
         word("01:12", 11.0, kinds.STAGE_STARTED, stage="steps"),
         word("01:42", 41.0, kinds.STAGE_ENDED, stage="steps", seconds=30.0),
         ("008", "01:42", "packtrain {this is none"),
         ("008", "01:42", "a word of somebody else"),
-        word("01:42", 41.0, kinds.ATTEMPT_ENDED, outcome="continue", reason="the limit is near", seconds=41.0),
+        word("01:42", 41.0, kinds.AGENT_ENDED, outcome="requeued", reason="the limit is near", seconds=41.0),
         ("005", "01:50", "Job terminated.\n\t(1) Normal termination (return value 86)"),
     )
     assert laid(job) == [[(START, 60, 70), (IN, 70, 80), (RUN, 80, 110)]]
-    assert (job.outcome, job.reason) == (E.CONTINUES, "the limit is near")
-    assert [(move.bytes, move.source, move.whole) for move in job.attempts[0].moves] == [(500, "a", True)]
-    assert job.attempts[0].bytes_in == 500
+    assert (job.outcome, job.reason) == (E.CHECKPOINTED, "the limit is near")
+    assert [(move.size_bytes, move.source, move.complete) for move in job.executions[0].input_transfers] == [
+        (500, "a", True)
+    ]
+    assert job.executions[0].input_bytes == 500
 
 
 def evicted(code, moment="02:00"):
@@ -360,22 +366,24 @@ LOST_INPUT = held(13, "02:00", "Transfer input files failure: 404 page not found
 
 def test_what_was_held_and_then_removed_keeps_the_cause_of_its_hold(tmp_path):
     job = told(tmp_path, SUBMIT, INPUT, evicted(13), LOST_INPUT, REMOVED)
-    assert (job.outcome, job.category, job.held_in) == (E.REMOVED, C.TRANSFER, IN)
+    assert (job.outcome, job.category, job.held_in_phase) == (E.REMOVED, C.TRANSFER, IN)
     assert job.reason == "Transfer input files failure: 404 page not found; then removed"
     assert waits(job) == [(Q, 0, 10), (HELD, 120, 3000)]
 
 
 def test_what_was_released_before_it_was_removed_was_removed_by_a_person(tmp_path):
     job = told(tmp_path, SUBMIT, INPUT, evicted(13), LOST_INPUT, ("013", "03:00", "Job was released."), REMOVED)
-    assert (job.outcome, job.category, job.held_in) == (E.REMOVED, C.PERSON, None)
+    assert (job.outcome, job.category, job.held_in_phase) == (E.REMOVED, C.USER, None)
 
 
 def test_what_was_held_while_it_was_queued_was_not_held_in_what_it_did_before(tmp_path):
     asked = held(1, "30:00", "via condor_hold (by user alice)")
-    assert told(tmp_path, SUBMIT, EXECUTE, evicted(1022), asked).held_in is Q
-    assert told(tmp_path, SUBMIT, EXECUTE, held(1, "30:00", "enough")).held_in is RUN
+    assert told(tmp_path, SUBMIT, EXECUTE, evicted(1022), asked).held_in_phase is Q
+    assert told(tmp_path, SUBMIT, EXECUTE, held(1, "30:00", "enough")).held_in_phase is RUN
     broken = told(tmp_path, SUBMIT, EXECUTE, evicted(45), asked)
-    assert (ends(broken), broken.held_in) == ([(E.FAILED, C.MACHINE)], Q), "a container that does not start is no hold"
+    assert (ends(broken), broken.held_in_phase) == ([(E.FAILED, C.NODE)], Q), (
+        "a container that does not start is no hold"
+    )
 
 
 def ended(moment, busy, code=0):
@@ -395,7 +403,7 @@ def test_an_end_of_a_job_that_was_held_before_is_one_of_another_stay(tmp_path):
     released = ("013", "03:00", "Job was released.")
     job = told(tmp_path, SUBMIT, EXECUTE, held(3, "02:00", "enough"), released, ended("50:00", 600))
     assert ends(job) == [(E.HELD, C.PROGRAM), (E.SUCCEEDED, C.NONE)]
-    assert [attempt.seconds for attempt in job.attempts] == [60, 600]
+    assert [attempt.duration_s for attempt in job.executions] == [60, 600]
 
 
 def test_an_exit_with_0_that_was_put_back_into_the_queue_was_no_success(tmp_path):
@@ -405,10 +413,10 @@ def test_an_exit_with_0_that_was_put_back_into_the_queue_was_no_success(tmp_path
     again = ("001", "03:00", EXECUTE[2])
     job = told(tmp_path, SUBMIT, EXECUTE, ("004", "02:00", requeued), again, ended("13:00", 600))
     assert ends(job) == [(E.FAILED, C.PROGRAM), (E.SUCCEEDED, C.NONE)]
-    assert job.attempts[0].reason == "it ended with exit code 0, but was put back into the queue"
-    assert [attempt.kept_s for attempt in job.attempts] == [0, 600]
-    figures = figures_of(History("log", "log", (job,)))
-    assert figures.shares[Share.COMPUTE] == 600
+    assert job.executions[0].reason == "it ended with exit code 0, but was put back into the queue"
+    assert [attempt.retained_compute_s for attempt in job.executions] == [0, 600]
+    figures = compute_stats(JobHistory("log", "log", (job,)))
+    assert figures.time_use_s[TimeUse.USEFUL_COMPUTE] == 600
 
 
 def test_how_long_it_is_held_is_known_until_the_end_of_the_log(tmp_path):
@@ -416,9 +424,9 @@ def test_how_long_it_is_held_is_known_until_the_end_of_the_log(tmp_path):
     events = [SUBMIT, EXECUTE, held(3, "02:00", "enough")]
     other = HEAD.format("000", "32:00", SUBMIT[2]).replace("007.000", "007.001")
     log.write_text("".join(HEAD.format(*event) + "...\n" for event in events) + other + "...\n")
-    job, _ = read([str(log)]).jobs
+    job, _ = read_history([str(log)]).jobs
     assert waits(job) == [(Q, 0, 60), (HELD, 120, 1920)]
-    assert job.ended - job.submitted == 120
+    assert job.ended_at - job.submitted_at == 120
 
 
 def test_words_of_a_log_are_no_orders_to_a_terminal(tmp_path):
@@ -426,11 +434,11 @@ def test_words_of_a_log_are_no_orders_to_a_terminal(tmp_path):
     bad = "404\x1b]0;owned\x07 \x1b[2J\x9b31m"
     place = ("001", "01:00", f'{EXECUTE[2]}\n\tGLIDEIN_ResourceName = "\x1b[31mA"')
     job = told(tmp_path, SUBMIT, INPUT, place, held(13, "02:00", bad))
-    assert (job.reason, job.attempts[0].site) == ("404\ufffd]0;owned\ufffd \ufffd[2J\ufffd31m", "\ufffd[31mA")
-    attempts = tuple(replace(attempt, site=bad) for attempt in job.attempts)
-    history = History(bad, "table", (replace(job, attempts=attempts, reason=bad),), untold=(bad,))
-    report, out = report_on(history), io.StringIO()
-    show_short(Console(file=out, force_terminal=False, width=200), report.figures, report.findings)
+    assert (job.reason, job.executions[0].site) == ("404\ufffd]0;owned\ufffd \ufffd[2J\ufffd31m", "\ufffd[31mA")
+    attempts = tuple(replace(attempt, site=bad) for attempt in job.executions)
+    history = JobHistory(bad, "table", (replace(job, executions=attempts, reason=bad),), limitations=(bad,))
+    report, out = build_report(history), io.StringIO()
+    print_report_summary(Console(file=out, force_terminal=False, width=200), report.stats, report.insights)
     assert "404" in out.getvalue()
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", out.getvalue())
 
@@ -447,7 +455,7 @@ def test_words_of_a_log_are_no_orders_to_a_terminal(tmp_path):
 )
 def test_numbers_that_are_none_cost_no_report(tmp_path, line):
     (tmp_path / "log").write_text(HEAD.format(*SUBMIT) + "...\n" + line + "...\n")
-    assert len(read([str(tmp_path / "log")]).jobs) == 1
+    assert len(read_history([str(tmp_path / "log")]).jobs) == 1
 
 
 @pytest.mark.parametrize("year", ["2926", "1926"])
@@ -456,7 +464,7 @@ def test_a_year_that_cannot_be_costs_one_event(tmp_path, year):
     spoilt = HEAD.format("006", "01:30", "Image size of job updated: 1").replace("2026", year)
     lines = [HEAD.format(*SUBMIT), HEAD.format(*EXECUTE), spoilt, HEAD.format(*ended("02:00", 60))]
     (tmp_path / "log").write_text("".join(line + "...\n" for line in lines))
-    history = read([str(tmp_path / "log")])
+    history = read_history([str(tmp_path / "log")])
     assert laid(history.jobs[0]) == [[(RUN, 60, 120)]]
-    assert (history.skipped, history.problems[0].line) == (1, 6)
-    assert year in history.problems[0].text
+    assert (history.n_skipped, history.problems[0].line) == (1, 6)
+    assert year in history.problems[0].message

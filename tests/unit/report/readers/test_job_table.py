@@ -7,17 +7,17 @@ import io
 import pytest
 
 from packtrain.errors import UsageError
-from packtrain.report.history import Category, Outcome, Phase
-from packtrain.report.readers.files import read
-from packtrain.report.readers.job_table import read_table
-from tests.support.paths import TESTS
+from packtrain.report.history import FailureCategory, Outcome, Phase
+from packtrain.report.readers.files import read_history
+from packtrain.report.readers.job_table import read_job_table
+from tests.support.paths import TESTS_DIR
 
-STUDY = TESTS / "data/study"
+STUDY = TESTS_DIR / "data/study"
 HEAD = (STUDY / "ospool-imagenet-100-jobs.csv").read_text().splitlines()[0] + "\n"
 
 
 def table(text):
-    return read_table(io.StringIO(text), "jobs.csv")
+    return read_job_table(io.StringIO(text), "jobs.csv")
 
 
 def one(line):
@@ -31,13 +31,13 @@ def spans(attempt):
 
 @pytest.fixture(scope="module")
 def study():
-    return read([str(STUDY / "ospool-imagenet-100-jobs.csv")])
+    return read_history([str(STUDY / "ospool-imagenet-100-jobs.csv")])
 
 
 def test_the_published_week(study):
-    assert (len(study.jobs), study.kind, study.absolute) == (100, "table", False)
+    assert (len(study.jobs), study.kind, study.has_timestamps) == (100, "table", False)
     assert sum(job.outcome is Outcome.SUCCEEDED for job in study.jobs) == 79
-    assert round(sum(attempt.seconds for attempt in study.attempts()) / 3600, 1) == 761.3
+    assert round(sum(attempt.seconds for attempt in study.executions()) / 3600, 1) == 761.3
     assert {job.checked for job in study.jobs if job.outcome is Outcome.SUCCEEDED} == {True}
 
 
@@ -50,7 +50,7 @@ def test_no_second_of_the_table_is_lost(study):
         number = {name: float(row[name] or 0) for name in row if name.endswith("_s")}
         beyond = number["slot_busy_s"] - number["execute_s"] - number["transfer_last_s"]
         wanted = number["execute_s"] + number["transfer_total_s"] + max(0.0, beyond)
-        assert sum(attempt.seconds for attempt in job.attempts) == pytest.approx(wanted), job.id
+        assert sum(attempt.duration_s for attempt in job.executions) == pytest.approx(wanted), job.id
         moved = sum(move.seconds for attempt in job.attempts for move in attempt.moves)
         assert moved == pytest.approx(number["transfer_busy_s"]), job.id
         assert len(job.attempts) >= 1 + int(row["stalls"]) + int(row["evictions"]), job.id
@@ -58,55 +58,67 @@ def test_no_second_of_the_table_is_lost(study):
 
 def test_a_plain_success():
     job = one("1.0,PDX,success,100,130,20,20,20,0,0,0,\n")
-    (attempt,) = job.attempts
-    assert spans(attempt) == [(Phase.TRANSFER_IN, 0, 20), (Phase.EXECUTE, 20, 120), (Phase.START, 120, 130)]
-    assert (attempt.site, attempt.kept_s, job.ended, job.submitted) == ("PDX", 100, 130, None)
+    (attempt,) = job.executions
+    assert spans(attempt) == [(Phase.TRANSFER_IN, 0, 20), (Phase.EXECUTE, 20, 120), (Phase.SETUP, 120, 130)]
+    assert (attempt.site, attempt.retained_compute_s, job.ended_at, job.submitted_at) == ("PDX", 100, 130, None)
 
 
 def test_stalls_are_attempts_of_their_own():
     job = one("1.0,PDX,success,100,121,80,80,20,3,0,0,\n")
-    assert [spans(attempt) for attempt in job.attempts[:3]] == [
+    assert [spans(attempt) for attempt in job.executions[:3]] == [
         [(Phase.TRANSFER_IN, 0, 20)],
         [(Phase.TRANSFER_IN, 20, 40)],
         [(Phase.TRANSFER_IN, 40, 60)],
     ]
-    assert {(a.outcome, a.category, a.site) for a in job.attempts[:3]} == {(Outcome.FAILED, Category.TRANSFER, "PDX")}
-    assert [move.whole for attempt in job.attempts for move in attempt.moves] == [False, False, False, True]
+    assert {(a.outcome, a.category, a.site) for a in job.executions[:3]} == {
+        (Outcome.FAILED, FailureCategory.TRANSFER, "PDX")
+    }
+    assert [move.complete for attempt in job.executions for move in attempt.input_transfers] == [
+        False,
+        False,
+        False,
+        True,
+    ]
 
 
 def test_an_evicted_job():
     job = one("1.0,A;B,success,100,121,80,30,20,0,0,1,gone\n")
-    first, last = job.attempts
-    assert (first.outcome, first.category, first.site, last.site) == (Outcome.EVICTED, Category.EVICTION, "A", "B")
+    first, last = job.executions
+    assert (first.outcome, first.category, first.site, last.site) == (
+        Outcome.EVICTED,
+        FailureCategory.EVICTION,
+        "A",
+        "B",
+    )
     assert spans(first) == [(Phase.TRANSFER_IN, 0, 10), (Phase.EXECUTE, 10, 60)]
 
 
 @pytest.mark.parametrize(
     ("outcome", "ended", "category", "held_in"),
     [
-        ("wrong_output", Outcome.WRONG_OUTPUT, Category.OUTPUT, None),
-        ("held_compute", Outcome.TIME_LIMIT, Category.TIME_LIMIT, Phase.EXECUTE),
-        ("held_transfer", Outcome.HELD, Category.TRANSFER, Phase.TRANSFER_IN),
-        ("removed", Outcome.REMOVED, Category.PERSON, None),
+        ("wrong_output", Outcome.WRONG_OUTPUT, FailureCategory.WRONG_OUTPUT, None),
+        ("held_compute", Outcome.TIME_LIMIT, FailureCategory.TIME_LIMIT, Phase.EXECUTE),
+        ("held_transfer", Outcome.HELD, FailureCategory.TRANSFER, Phase.TRANSFER_IN),
+        ("removed", Outcome.REMOVED, FailureCategory.USER, None),
     ],
 )
 def test_what_did_not_succeed(outcome, ended, category, held_in):
     job = one(f"1.0,PDX,{outcome},100,,20,20,20,0,1,0,why\n")
-    assert (job.outcome, job.category, job.held_in, job.reason) == (ended, category, held_in, "why")
-    assert job.attempts[-1].moves[0].whole is (outcome != "held_transfer")
+    assert (job.outcome, job.category, job.held_in_phase, job.reason) == (ended, category, held_in, "why")
+    assert job.executions[-1].input_transfers[0].complete is (outcome != "held_transfer")
 
 
 def test_the_trials():
     """They tell less: the last transfer is what the slot was busy beyond executing."""
-    history = read([str(STUDY / "ospool-imagenet-trials.csv")])
+    history = read_history([str(STUDY / "ospool-imagenet-trials.csv")])
     jobs = {job.id: job for job in history.jobs}
     assert len(jobs) == 10
-    assert jobs["791459.001"].attempts == ()
+    assert jobs["791459.001"].executions == ()
     assert jobs["791459.000"].point == {"epochs": "20"}
-    assert jobs["791459.000"].attempts[-1].of(Phase.TRANSFER_IN) == pytest.approx(57782 - 56290)
-    assert jobs["791459.002"].attempts[-1].of(Phase.TRANSFER_IN) == 3208
-    assert {job.checked for job in history.jobs} == {None}
-    assert any("does not tell the last transfer" in sentence for sentence in history.untold)
+    assert jobs["791459.000"].executions[-1].seconds_in(Phase.TRANSFER_IN) == pytest.approx(57782 - 56290)
+    assert jobs["791459.002"].executions[-1].seconds_in(Phase.TRANSFER_IN) == 3208
+    assert {job.outputs_checked for job in history.jobs} == {None}
+    assert any("does not tell the last transfer" in sentence for sentence in history.limitations)
 
 
 def test_a_table_of_other_people():

@@ -9,10 +9,10 @@ import pytest
 
 from packtrain.errors import NotFoundError, UsageError
 from packtrain.report.history import Outcome
-from packtrain.report.readers.files import read
-from tests.support.paths import TESTS
+from packtrain.report.readers.files import read_history
+from tests.support.paths import TESTS_DIR
 
-DATA = TESTS / "data"
+DATA = TESTS_DIR / "data"
 LOGS = DATA / "condor-logs"
 THREE = LOGS / "46-three-procs.log"
 
@@ -24,19 +24,19 @@ def parted(text):
 
 
 def test_a_folder_of_logs(tmp_path):
-    history = read([str(LOGS)])
+    history = read_history([str(LOGS)])
     assert history.name == "17 logs"
     assert len(history.jobs) == len({job.id for job in history.jobs}) == 23
     assert "9.0 (45-late-materialization.log)" in {job.id for job in history.jobs}  # 08 has a job of that number, too
 
 
 def test_a_glob():
-    assert len(read([str(LOGS / "4*.log")]).jobs) == 8
+    assert len(read_history([str(LOGS / "4*.log")]).jobs) == 8
 
 
 def test_the_same_log_twice_is_told_once(tmp_path):
     shutil.copy(THREE, tmp_path / "copy.log")
-    assert [job.id for job in read([str(THREE), str(THREE), str(tmp_path / "copy.log")]).jobs] == [
+    assert [job.id for job in read_history([str(THREE), str(THREE), str(tmp_path / "copy.log")]).jobs] == [
         "10.0",
         "10.1",
         "10.2",
@@ -48,9 +48,9 @@ def test_a_rotated_log_is_read_with_its_older_part(tmp_path, old, packed):
     first, second = parted(THREE.read_text())
     (tmp_path / old).write_bytes(gzip.compress(first.encode()) if packed else first.encode())
     (tmp_path / "log").write_text(second)
-    whole = read([str(THREE)]).jobs
-    assert read([str(tmp_path / "log")]).jobs == whole
-    assert read([str(tmp_path / "*")]).jobs == whole
+    whole = read_history([str(THREE)]).jobs
+    assert read_history([str(tmp_path / "log")]).jobs == whole
+    assert read_history([str(tmp_path / "*")]).jobs == whole
 
 
 def test_the_oldest_part_comes_first(tmp_path):
@@ -59,7 +59,7 @@ def test_the_oldest_part_comes_first(tmp_path):
         (tmp_path / name).write_text("...\n".join([*parts[number * 6 : number * 6 + 6], ""]))
     rest = "...\n".join(parts[24:])
     (tmp_path / "log").write_text((tmp_path / "log").read_text() + rest)
-    assert read([str(tmp_path / "log")]).jobs == read([str(THREE)]).jobs
+    assert read_history([str(tmp_path / "log")]).jobs == read_history([str(THREE)]).jobs
 
 
 @pytest.mark.parametrize("form", ["job.{}", "log.1234.{}"])
@@ -69,7 +69,7 @@ def test_logs_with_the_number_of_a_process_are_no_parts_of_one(tmp_path, form):
     for number in range(3):
         (tmp_path / form.format(number)).write_text(text.replace("(002.000", f"(002.00{number}"))
     (tmp_path / "job").write_text("#!/bin/sh\n# no log\n")
-    history = read([str(tmp_path / form.format("*"))])
+    history = read_history([str(tmp_path / form.format("*"))])
     assert history.name == "3 logs"
     assert [job.id for job in history.jobs] == ["2.0", "2.1", "2.2"]
 
@@ -78,7 +78,11 @@ def test_a_rotated_log_whose_name_ends_with_a_number(tmp_path):
     first, second = parted(THREE.read_text())
     (tmp_path / "job.5.1").write_text(first)
     (tmp_path / "job.5").write_text(second)
-    assert read([str(tmp_path / "job.5")]).jobs == read([str(tmp_path / "job.5*")]).jobs == read([str(THREE)]).jobs
+    assert (
+        read_history([str(tmp_path / "job.5")]).jobs
+        == read_history([str(tmp_path / "job.5*")]).jobs
+        == read_history([str(THREE)]).jobs
+    )
 
 
 def test_two_logs_whose_beginnings_are_lost_tell_of_two_jobs(tmp_path):
@@ -88,14 +92,14 @@ def test_two_logs_whose_beginnings_are_lost_tell_of_two_jobs(tmp_path):
         (tmp_path / name).mkdir()
         text = f"005 (007.000.000) 2026-11-16 0{number}:00:00 Job terminated.{end.format(number)}"
         (tmp_path / name / "log").write_text(text)
-    jobs = read([str(tmp_path / "a"), str(tmp_path / "b")]).jobs
+    jobs = read_history([str(tmp_path / "a"), str(tmp_path / "b")]).jobs
     assert [(job.id, job.outcome) for job in jobs] == [("7.0", Outcome.SUCCEEDED), ("7.0 (log)", Outcome.FAILED)]
 
 
 def test_a_compressed_log_that_is_cut_off(tmp_path):
     packed = gzip.compress((LOGS / "45-late-materialization.log").read_bytes())
     (tmp_path / "log.gz").write_bytes(packed[: len(packed) * 2 // 3])
-    history = read([str(tmp_path / "log.gz")])
+    history = read_history([str(tmp_path / "log.gz")])
     assert history.jobs
     assert history.name == "log.gz"
 
@@ -104,36 +108,36 @@ def test_a_log_that_grows(tmp_path):
     first, _ = parted(THREE.read_text())
     log = tmp_path / "log"
     log.write_text(first + "005 (010.000.000) 2026-11-15 18")
-    history = read([str(log)])
+    history = read_history([str(log)])
     assert {job.outcome for job in history.jobs} == {Outcome.RUNNING}
-    assert history.skipped == 1
+    assert history.n_skipped == 1
     assert history.problems[0].line == first.count("\n") + 1
-    assert "still being written" in history.problems[0].text
+    assert "still being written" in history.problems[0].message
     shutil.copy(THREE, log)
-    assert read([str(log)]).jobs == read([str(THREE)]).jobs
+    assert read_history([str(log)]).jobs == read_history([str(THREE)]).jobs
 
 
 def test_broken_events_are_counted(tmp_path):
     log = tmp_path / "log"
     log.write_text(THREE.read_text().replace("001 (010.000.000)", "001 (010.000"))
-    history = read([str(log)])
-    assert history.skipped == 1
-    assert history.problems[0].where == str(log)
-    assert "001 (010.000" in history.problems[0].text
+    history = read_history([str(log)])
+    assert history.n_skipped == 1
+    assert history.problems[0].path == str(log)
+    assert "001 (010.000" in history.problems[0].message
     assert [job.id for job in history.jobs] == ["10.0", "10.1", "10.2"]
 
 
 def test_other_files_beside_logs_are_told_not_fatal(tmp_path):
     shutil.copy(THREE, tmp_path / "job.log")
     (tmp_path / "job.out").write_text("hello\n")
-    history = read([str(tmp_path / "*")])
+    history = read_history([str(tmp_path / "*")])
     assert len(history.jobs) == 3
-    assert [(problem.where, problem.line) for problem in history.problems] == [(str(tmp_path / "job.out"), 0)]
+    assert [(problem.path, problem.line) for problem in history.problems] == [(str(tmp_path / "job.out"), 0)]
 
 
 def test_progress_is_told(tmp_path):
     told = []
-    read([str(THREE)], told.append)
+    read_history([str(THREE)], told.append)
     assert sum(told) == THREE.read_text().count("\n...\n")
 
 
@@ -152,5 +156,5 @@ def test_what_cannot_be_read_gets_one_sentence(tmp_path, files, named, kind, sai
     for name, text in files.items():
         (tmp_path / name).write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(kind, match=said) as error:
-        read([str(tmp_path / named)])
+        read_history([str(tmp_path / named)])
     assert "\n" not in str(error.value)

@@ -7,32 +7,39 @@ from dataclasses import replace
 
 import pytest
 
-from packtrain.engines.api import Amendment
+from packtrain.engines.api import Overrides
 from packtrain.events import kinds
-from packtrain.plan import Checkpoint, Job, Limits, Output, Recovery, Ref, Resources
+from packtrain.plan import CheckpointConfig, Job, Limits, Location, Output, Recovery, Resources
 from packtrain.state import JobStatus
-from packtrain.supervise.decisions import Accept, Cancel, End, Move, Submit, event_of
-from packtrain.supervise.policies import Rules, loosen, settle, start, stragglers, verdict
-from packtrain.supervise.policies.site_avoidance import avoided
-from tests.support.event_builder import Story
+from packtrain.supervise.decisions import Accept, Cancel, EndJob, Move, Submit, event_from_decision
+from packtrain.supervise.policies import (
+    PolicyConfig,
+    accept_first_success,
+    job_result_policy,
+    relax_overrides_policy,
+    straggler_policy,
+    submit_policy,
+)
+from packtrain.supervise.policies.site_avoidance import find_avoided_locations
+from tests.support.event_builder import RunBuilder
 
 HOUR = 3600.0
-REMOTE = Output(Ref("s3://bucket/place"))
+REMOTE = Output(Location("s3://bucket/place"))
 
 
 def rules(jobs=10, output=None, checkpoint=None, attempts=3, **more):
     made = {
-        str(n): Job(str(n), (), Resources(), Limits(attempts=attempts), (), output=output, checkpoint=checkpoint)
+        str(n): Job(str(n), (), Resources(), Limits(max_attempts=attempts), (), output=output, checkpoint=checkpoint)
         for n in range(jobs)
     }
     recovery = Recovery(**{"copies": 0.2, "least_gain_s": 60.0, **more})
-    return Rules(recovery, made, many_sites=True, apart=True)
+    return PolicyConfig(recovery, made, many_sites=True, outputs_staged=True)
 
 
-MOVING = rules(output=REMOTE, checkpoint=Checkpoint("ckpt.pt"))
+MOVING = rules(output=REMOTE, checkpoint=CheckpointConfig("ckpt.pt"))
 
 
-class Week(Story):
+class Week(RunBuilder):
     """Jobs that begin at once, at a site each; time is that of the store."""
 
     def __init__(self, *jobs):
@@ -48,22 +55,22 @@ class Week(Story):
         if decision == f"{job}-1" and decision not in self.submitted:
             self.submit(decision, job)
         agent = f"agent-{decision}"
-        self.say("engine-log", kinds.ATTEMPT_PLACED, job, decision=decision, start=1, site=site, host=host)
-        self.say(agent, kinds.ATTEMPT_STARTED, job, decision=decision, host=host or f"w{job}", pid=7, site=site)
-        self.say(agent, kinds.STAGE_STARTED, job, stage="steps")
+        self.add_event("engine-log", kinds.EXECUTION_STARTED, job, decision=decision, start=1, site=site, host=host)
+        self.add_event(agent, kinds.AGENT_STARTED, job, decision=decision, host=host or f"w{job}", pid=7, site=site)
+        self.add_event(agent, kinds.STAGE_STARTED, job, stage="steps")
 
     def finish(self, job, at, decision=""):
         self.now, decision = at, decision or f"{job}-1"
         about = {"outcome": "succeeded", "exit_code": 0, "failure": None, "seconds": at}
-        self.say(f"agent-{decision}", kinds.ATTEMPT_ENDED, job, **about)
-        self.gone(decision, job, 0)
+        self.add_event(f"agent-{decision}", kinds.AGENT_ENDED, job, **about)
+        self.end_attempt(decision, job, 0)
 
     def succeed(self, job, at):
         self.finish(job, at)
-        self.verdict("succeeded", job, emitter=f"agent-{job}-1")
+        self.end_job("succeeded", job, emitter=f"agent-{job}-1")
 
     def report(self, job, step, total=100, decision=""):
-        self.say(f"agent-{decision or f'{job}-1'}", kinds.METRIC, job, step=step, total_steps=total)
+        self.add_event(f"agent-{decision or f'{job}-1'}", kinds.METRIC, job, step=step, total_steps=total)
 
 
 def peers_done(*, late_at="Slow", jobs=10, took=HOUR):
@@ -78,7 +85,7 @@ def peers_done(*, late_at="Slow", jobs=10, took=HOUR):
 
 
 def decide(week, at, given=None):
-    return stragglers(given or rules())(week.state, (), at)
+    return straggler_policy(given or rules())(week.state, (), at)
 
 
 class TestCopies:
@@ -86,9 +93,9 @@ class TestCopies:
         week = peers_done()
         assert decide(week, 1.2 * HOUR) == []
         (copy,) = decide(week, 1.3 * HOUR)
-        assert copy == Submit("0", "0-2", copy.reason, Amendment(avoid_sites=("Slow",)), "0-1")
+        assert copy == Submit("0", "0-2", copy.reason, Overrides(avoid_sites=("Slow",)), "0-1")
         assert copy.reason == "on slow1 at Slow it needs about 78 min more, elsewhere about 60 min"
-        assert event_of(copy)[1]["copy_of"] == "0-1"
+        assert event_from_decision(copy)[1]["copy_of"] == "0-1"
 
     def test_its_own_words_count_more_than_its_age(self):
         week = peers_done()
@@ -104,7 +111,7 @@ class TestCopies:
             week.begin(str(n), "Slow" if n == 0 else "AB"[n % 2])
             week.report(str(n), 12 if n == 0 else 50)
         (copy,) = decide(week, 0.5 * HOUR)
-        assert (copy.job, copy.amendment.avoid_sites) == ("0", ("Slow",))
+        assert (copy.job, copy.overrides.avoid_sites) == ("0", ("Slow",))
 
     def test_what_it_prepared_before_its_first_step_is_no_slowness(self):
         """The published program unpacked for 977 s before its first step."""
@@ -135,7 +142,7 @@ class TestCopies:
     def test_only_the_machine_is_avoided_where_its_site_is_as_quick_as_others(self):
         week = peers_done(late_at="A")
         (copy,) = decide(week, 2 * HOUR)
-        assert copy.amendment == Amendment(avoid_machines=("slow1",))
+        assert copy.overrides == Overrides(avoid_nodes=("slow1",))
 
     def test_nor_where_no_other_site_is_known(self):
         week = Week(*"01234")
@@ -144,7 +151,7 @@ class TestCopies:
         for n in "1234":
             week.succeed(n, HOUR)
         (copy,) = decide(week, 2 * HOUR)
-        assert copy.amendment == Amendment(avoid_machines=("w0",))
+        assert copy.overrides == Overrides(avoid_nodes=("w0",))
 
     def test_two_others_are_no_evidence(self):
         assert decide(peers_done(jobs=3), 10 * HOUR, rules(copies=1.0)) == []
@@ -154,7 +161,7 @@ class TestCopies:
         started(week, 2 * HOUR)
         assert decide(week, 3 * HOUR) == []
         week.cancel("0-2")
-        week.gone("0-2")
+        week.end_attempt("0-2")
         assert decide(week, 3 * HOUR) == []
 
     @pytest.mark.parametrize(
@@ -176,7 +183,7 @@ class TestCopies:
         assert decide(peers_done(), 2 * HOUR), "but else"
 
     def test_an_output_that_comes_home_to_a_folder_may_be_copied(self):
-        assert decide(peers_done(), 2 * HOUR, rules(output=Output(Ref("file:///data/out"))))
+        assert decide(peers_done(), 2 * HOUR, rules(output=Output(Location("file:///data/out"))))
 
     def test_not_while_others_wait_for_machines(self):
         week = peers_done()
@@ -186,14 +193,14 @@ class TestCopies:
 
     def test_not_in_a_run_whose_budget_is_spent(self):
         week = peers_done()
-        week.fail_at("A", 1, "service_unavailable", "10")
-        week.verdict("failed", "10")
+        week.add_failed_attempt_at("A", 1, "service_unavailable", "10")
+        week.end_job("failed", "10")
         assert decide(week, 2 * HOUR, rules(11))
         assert decide(week, 2 * HOUR, rules(11, failures=1)) == []
 
     def test_not_what_somebody_wants_to_end(self):
         week = peers_done()
-        week.request("0")
+        week.request_cancel("0")
         assert decide(week, 2 * HOUR) == []
 
     def test_the_latest_first_as_far_as_the_budget_goes(self):
@@ -218,13 +225,15 @@ class TestCopies:
     def test_one_that_found_no_machine_is_given_up(self):
         week = peers_done()
         copied(week, 2 * HOUR)
-        (cancel,) = loosen(rules())(week.state, ["0"], 3 * HOUR)
-        assert (cancel.target, cancel.reason) == ("0-2", "no other machine took this second copy")
+        (cancel,) = relax_overrides_policy(rules())(week.state, ["0"], 3 * HOUR)
+        assert (cancel.attempt_id, cancel.reason) == ("0-2", "no other machine took this second copy")
         week.cancel("0-2")
-        week.gone("0-2")
-        week.say("agent-0-1", kinds.ATTEMPT_ENDED, outcome="failed", exit_code=1, failure=None, seconds=1.0)
-        week.gone("0-1")
-        assert verdict(rules(attempts=1))(week.state, ["0"], 1e6)[0].verdict is JobStatus.FAILED, "it had its attempt"
+        week.end_attempt("0-2")
+        week.add_event("agent-0-1", kinds.AGENT_ENDED, outcome="failed", exit_code=1, failure=None, seconds=1.0)
+        week.end_attempt("0-1")
+        assert job_result_policy(rules(attempts=1))(week.state, ["0"], 1e6)[0].result is JobStatus.FAILED, (
+            "it had its attempt"
+        )
 
 
 class TestSweeps:
@@ -259,7 +268,12 @@ class TestSweeps:
 def copied(week, at):
     week.now = at
     week.supervise(
-        kinds.DECIDED, action="submit", id="0-2", reason="late", copy_of="0-1", amendment={"avoid_sites": ["Slow"]}
+        kinds.DECISION_MADE,
+        action="submit",
+        id="0-2",
+        reason="late",
+        copy_of="0-1",
+        amendment={"avoid_sites": ["Slow"]},
     )
     week.confirm("0-2")
 
@@ -273,65 +287,67 @@ class TestTheFirstCounts:
     def test_the_copy(self):
         week = peers_done()
         started(week, 2 * HOUR)
-        assert settle(week.state, ["0"], 2 * HOUR) == []
+        assert accept_first_success(week.state, ["0"], 2 * HOUR) == []
         week.finish("0", 3 * HOUR, "0-2")
-        accept, cancel = settle(week.state, ["0"], 3 * HOUR)
+        accept, cancel = accept_first_success(week.state, ["0"], 3 * HOUR)
         assert accept == Accept("0", "0-2", "attempt 2 succeeded first")
         assert cancel == Cancel("0", "0-1", "attempt 2 succeeded first")
-        (end,) = verdict(rules())(week.state, ["0"], 3 * HOUR)
-        assert (end.verdict, end.emitter) == (JobStatus.SUCCEEDED, "agent-0-2")
+        (end,) = job_result_policy(rules())(week.state, ["0"], 3 * HOUR)
+        assert (end.result, end.emitter) == (JobStatus.SUCCEEDED, "agent-0-2")
 
     def test_or_the_other(self):
         week = peers_done()
         started(week, 2 * HOUR)
         week.finish("0", 2.5 * HOUR)
-        accept, cancel = settle(week.state, ["0"], 3 * HOUR)
-        assert (accept.target, cancel.target) == ("0-1", "0-2")
+        accept, cancel = accept_first_success(week.state, ["0"], 3 * HOUR)
+        assert (accept.attempt_id, cancel.attempt_id) == ("0-1", "0-2")
 
     def test_a_choice_stands_whatever_is_heard_later(self):
         """Accepted, and then the supervisor dies; the next one hears that the other had succeeded before."""
         week = peers_done()
         started(week, 2 * HOUR)
         week.finish("0", 3 * HOUR, "0-2")
-        week.supervise(kinds.DECIDED, action="accept", target="0-2", reason="r")
-        week.takeover()
+        week.add_supervisor_event(kinds.DECISION_MADE, action="accept", target="0-2", reason="r")
+        week.replace_supervisor()
         week.finish("0", 2.9 * HOUR)
-        assert settle(week.state, ["0"], 3 * HOUR) == []
-        (end,) = verdict(rules())(week.state, ["0"], 3 * HOUR)
-        assert isinstance(end, End) and end.emitter == "agent-0-2"
-        week.verdict("succeeded", emitter="agent-0-2")
-        assert week.job.latest.decision == "0-2"
+        assert accept_first_success(week.state, ["0"], 3 * HOUR) == []
+        (end,) = job_result_policy(rules())(week.state, ["0"], 3 * HOUR)
+        assert isinstance(end, EndJob) and end.emitter == "agent-0-2"
+        week.end_job("succeeded", emitter="agent-0-2")
+        assert week.job.latest_execution.attempt_id == "0-2"
 
     def test_a_job_with_one_submission_needs_no_choice(self):
         week = peers_done()
         week.finish("0", HOUR)
-        assert settle(week.state, ["0"], HOUR) == []
+        assert accept_first_success(week.state, ["0"], HOUR) == []
 
     def test_what_still_lives_after_the_verdict_is_ended(self):
         week = peers_done()
         started(week, 2 * HOUR)
         week.finish("0", 3 * HOUR, "0-2")
-        week.supervise(kinds.DECIDED, action="accept", target="0-2", reason="r")
-        week.verdict("succeeded", emitter="agent-0-2")
-        assert [d.target for d in settle(week.state, ["0"], 3 * HOUR)] == ["0-1"]
+        week.add_supervisor_event(kinds.DECISION_MADE, action="accept", target="0-2", reason="r")
+        week.end_job("succeeded", emitter="agent-0-2")
+        assert [d.attempt_id for d in accept_first_success(week.state, ["0"], 3 * HOUR)] == ["0-1"]
 
     def test_the_one_that_lost_tells_why(self):
         week = peers_done()
         started(week, 2 * HOUR)
         week.finish("0", 3 * HOUR, "0-2")
-        week.supervise(kinds.DECIDED, action="accept", target="0-2", reason="r")
-        week.supervise(kinds.DECIDED, action="cancel", target="0-1", reason="attempt 2 succeeded first")
-        week.end("failed", "agent-0-1", failure="terminated")
-        week.gone("0-1")
-        lost = week.job.attempts[0].failure
-        assert (lost.kind, lost.detail) == ("outrun", "attempt 2 succeeded first")
-        assert "Slow" not in week.state.record.sites, "it is no fault of its place"
+        week.add_supervisor_event(kinds.DECISION_MADE, action="accept", target="0-2", reason="r")
+        week.add_supervisor_event(
+            kinds.DECISION_MADE, action="cancel", target="0-1", reason="attempt 2 succeeded first"
+        )
+        week.end_agent("failed", "agent-0-1", failure="terminated")
+        week.end_attempt("0-1")
+        lost = week.job.executions[0].failure
+        assert (lost.kind, lost.detail) == ("superseded", "attempt 2 succeeded first")
+        assert "Slow" not in week.state.stats.sites, "it is no fault of its place"
 
 
 class TestMoves:
     def late(self, saved=20, step=20):
         week = peers_done()
-        week.checkpoint(saved, "agent-0-1")
+        week.save_checkpoint(saved, "agent-0-1")
         week.report("0", step)
         return week
 
@@ -352,19 +368,19 @@ class TestMoves:
         week = peers_done()
         agent = "agent-0-9"
         week.submit("0-9")
-        week.gone("0-1")
-        week.say(agent, kinds.ATTEMPT_STARTED, decision="0-9", host="slow1", pid=7, site="Slow")
-        week.say(agent, kinds.STAGE_STARTED, stage="fetch")
+        week.end_attempt("0-1")
+        week.add_event(agent, kinds.AGENT_STARTED, decision="0-9", host="slow1", pid=7, site="Slow")
+        week.add_event(agent, kinds.STAGE_STARTED, stage="fetch")
         week.now += 60.0
-        week.say(agent, kinds.PROGRESS, stage="fetch", done=6, total=100, unit="bytes")
+        week.add_event(agent, kinds.PROGRESS, stage="fetch", done=6, total=100, unit="bytes")
         assert decide(week, HOUR + 100.0, MOVING) == [], "a few bytes are no forecast"
         assert decide(week, HOUR + HOUR, MOVING) == []
         (move,) = decide(week, HOUR + 1.3 * HOUR, MOVING)
-        assert move.target == "0-9"
+        assert move.attempt_id == "0-9"
 
     def test_what_it_went_on_from_is_saved_too(self):
         week = peers_done()
-        week.say("agent-0-1", kinds.CHECKPOINT_RESTORED, step=40)
+        week.add_event("agent-0-1", kinds.CHECKPOINT_RESTORED, step=40)
         week.now = HOUR
         week.report("0", 52)
         (move,) = decide(week, HOUR, MOVING)
@@ -372,10 +388,10 @@ class TestMoves:
 
     def test_not_if_what_was_done_since_outweighs_it(self):
         week = peers_done()
-        week.checkpoint(1, "agent-0-1")
+        week.save_checkpoint(1, "agent-0-1")
         week.report("0", 46)
         assert decide(week, HOUR, MOVING) == []
-        week.checkpoint(40, "agent-0-1")
+        week.save_checkpoint(40, "agent-0-1")
         assert decide(week, HOUR, MOVING)
 
     def test_the_next_attempt_avoids_the_place_and_so_do_other_jobs(self):
@@ -384,47 +400,47 @@ class TestMoves:
         (move,) = decide(week, HOUR, MOVING)
         _say(week, move)
         assert decide(week, HOUR, MOVING) == [], "once"
-        week.end("failed", "agent-0-1", failure="terminated")
-        week.gone("0-1")
-        assert week.job.attempts[0].failure.kind == "too_slow"
-        assert len(week.job.spent) == 0
-        (again,) = start(MOVING)(week.state, ["0"], HOUR)
-        assert again.amendment == Amendment(avoid_sites=("Slow",), avoid_machines=("slow1",))
-        assert avoided(week.state, MOVING, HOUR) == ((), ("slow1",))
+        week.end_agent("failed", "agent-0-1", failure="terminated")
+        week.end_attempt("0-1")
+        assert week.job.executions[0].failure.kind == "too_slow"
+        assert len(week.job.counted_failures) == 0
+        (again,) = submit_policy(MOVING)(week.state, ["0"], HOUR)
+        assert again.overrides == Overrides(avoid_sites=("Slow",), avoid_nodes=("slow1",))
+        assert find_avoided_locations(week.state, MOVING, HOUR) == ((), ("slow1",))
 
     def test_a_machine_is_avoided_from_the_moment_that_it_was_found_slow(self):
         """Of two jobs that are moved at once, neither may be given the machine of the other."""
         week = self.late()
         week.now = HOUR
         _say(week, decide(week, HOUR, MOVING)[0])
-        assert week.job.live, "it is about to leave"
-        assert avoided(week.state, MOVING, HOUR) == ((), ("slow1",))
-        assert avoided(week.state, MOVING, 3 * HOUR) == ((), ()), "for a while"
+        assert week.job.live_executions, "it is about to leave"
+        assert find_avoided_locations(week.state, MOVING, HOUR) == ((), ("slow1",))
+        assert find_avoided_locations(week.state, MOVING, 3 * HOUR) == ((), ()), "for a while"
 
     def test_also_one_that_left_in_good_order(self):
         week = self.late()
         _say(week, decide(week, HOUR, MOVING)[0])
-        week.end("continue", "agent-0-1")
-        week.gone("0-1")
-        assert avoided(week.state, MOVING, HOUR) == ((), ("slow1",))
+        week.end_agent("continue", "agent-0-1")
+        week.end_attempt("0-1")
+        assert find_avoided_locations(week.state, MOVING, HOUR) == ((), ("slow1",))
 
     def test_from_a_site_with_machines_of_all_kinds_only_once(self):
         """The next machine there was slow, too."""
         week = peers_done(late_at="A")
         for decision, avoids in (("0-1", ((), ("slow1",))), ("0-2", (("A",), ()))):
-            week.checkpoint(20, f"agent-{decision}")
+            week.save_checkpoint(20, f"agent-{decision}")
             week.report("0", 20, decision=decision)
             (move,) = decide(week, week.now + HOUR, MOVING)
-            assert (move.avoid_sites, move.avoid_machines) == avoids
+            assert (move.avoid_sites, move.avoid_nodes) == avoids
             _say(week, move)
-            week.gone(decision)
+            week.end_attempt(decision)
             week.submit("0-2")
             week.begin("0", "A", "slow2", at=week.now + HOUR, decision="0-2")
 
     @pytest.mark.parametrize("ended", [False, True])
     def test_what_moves_throw_away_stays_within_the_budget_from_the_decision_on(self, ended):
         """Twenty are late and have saved nothing: each move loses all that its attempt did."""
-        given = rules(60, output=REMOTE, checkpoint=Checkpoint("ckpt.pt"), copies=0.05)
+        given = rules(60, output=REMOTE, checkpoint=CheckpointConfig("ckpt.pt"), copies=0.05)
         week = Week(*map(str, range(60)))
         for n in range(60):
             week.begin(str(n), "Slow" if n < 20 else "AB"[n % 2], f"w{n}")
@@ -440,7 +456,7 @@ class TestMoves:
             for move in decisions:
                 _say(week, move)
                 if ended:
-                    week.gone(move.target, move.job)
+                    week.end_attempt(move.attempt_id, move.job)
         lost = sum(at for _, at in moved)
         assert 0 < lost <= 0.05 * (40 * HOUR + 20 * 5 * HOUR), moved
 
@@ -458,17 +474,17 @@ class TestMoves:
             if number > 1:
                 week.submit(decision)
                 week.begin("0", "Slow", at=number * HOUR, decision=decision)
-            week.checkpoint(20, f"agent-{decision}")
+            week.save_checkpoint(20, f"agent-{decision}")
             week.report("0", 20, decision=decision)
             decided = decide(week, (number + 1) * HOUR, MOVING)
             assert [type(one) for one in decided] == ([Move] if number < 3 else [])
             for move in decided:
                 _say(week, move)
-                week.gone(decision)
+                week.end_attempt(decision)
 
 
 def _say(week, decision):
-    kind, data = event_of(decision)
+    kind, data = event_from_decision(decision)
     week.supervise(kind, decision.job, **data)
 
 

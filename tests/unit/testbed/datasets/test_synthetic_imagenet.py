@@ -9,20 +9,20 @@ from packtrain.errors import FailedError
 from packtrain.transfer.archive.unpack import unpack
 from testbed import data
 from testbed.datasets import synthetic_imagenet
-from testbed.datasets.synthetic_imagenet import Shape
+from testbed.datasets.synthetic_imagenet import DatasetShape
 
 pytestmark = pytest.mark.slow
 
-SHAPE = Shape(classes=12, per_class=3, width=60, height=45)
+SHAPE = DatasetShape(n_classes=12, images_per_class=3, width=60, height=45)
 
 
 @pytest.fixture(scope="module")
 def cifar(tmp_path_factory):
-    return data.small_cifar10(tmp_path_factory.mktemp("cifar"), per_batch=20)
+    return data.make_small_cifar10(tmp_path_factory.mktemp("cifar"), per_batch=20)
 
 
 def make(path, cifar, shape, progress=lambda done, total: None, stop=lambda: None):
-    synthetic_imagenet.write(path, cifar, shape, progress, stop)
+    synthetic_imagenet.write_archive(path, cifar, shape, progress, stop)
     return path
 
 
@@ -31,7 +31,9 @@ def test_each_class_becomes_a_folder_of_images(tmp_path, cifar):
     archive = make(tmp_path / "a.tar", cifar, SHAPE, lambda done, total: seen.append((done, total)))
     folder = tmp_path / "unpacked"
     folder.mkdir()
-    unpack(archive, folder, nested=True, limit_bytes=None, stop=lambda: None, progress=lambda done, total: None)
+    unpack(
+        archive, folder, nested=True, max_bytes=None, check_cancelled=lambda: None, on_progress=lambda done, total: None
+    )
     names = sorted(path.name for path in folder.iterdir())
     assert names[0] == "n01440764" and len(names) == 12
     assert names == [synthetic_imagenet.class_name(number) for number in range(12)], "sorted as the classes are"
@@ -46,9 +48,9 @@ def test_each_class_becomes_a_folder_of_images(tmp_path, cifar):
 
 
 def test_the_seed_decides_every_byte(tmp_path, cifar):
-    small = Shape(classes=2, per_class=2, width=40, height=30)
+    small = DatasetShape(n_classes=2, images_per_class=2, width=40, height=30)
     first, again = (make(tmp_path / name, cifar, small).read_bytes() for name in ("a", "b"))
-    other = make(tmp_path / "c", cifar, Shape(2, 2, 40, 30, seed=2)).read_bytes()
+    other = make(tmp_path / "c", cifar, DatasetShape(2, 2, 40, 30, seed=2)).read_bytes()
     assert first == again != other
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.archives import WAY, WAYS
+from tests.support.archives import CURRENT_METHOD, UNPACK_METHODS
 
 
 @pytest.fixture
@@ -16,7 +16,7 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.fixture(params=WAYS, autouse=True)
+@pytest.fixture(params=UNPACK_METHODS, autouse=True)
 def way(request) -> str:
-    WAY[0] = WAYS[request.param]
+    CURRENT_METHOD[0] = UNPACK_METHODS[request.param]
     return request.param

@@ -11,11 +11,11 @@ import threading
 import pytest
 
 from packtrain.errors import TransferError
-from packtrain.plan import Ref
-from packtrain.transfer.api import WHOLE, Span
+from packtrain.plan import Location
+from packtrain.transfer.api import FULL_RANGE, ByteRange
 from packtrain.transfer.backends.pelican import director
-from packtrain.transfer.backends.pelican.server import ServerStore, within
-from packtrain.transfer.bearer_tokens import held_back, own_token
+from packtrain.transfer.backends.pelican.server import PelicanServerBackend, clamp_to_size
+from packtrain.transfer.bearer_tokens import explain_withheld_token, find_token
 from packtrain.transfer.http import webdav
 
 LINK = (
@@ -26,18 +26,22 @@ LINK = (
 
 
 def test_caches_by_their_rank():
-    assert director.duplicates(LINK) == ["https://near:8443/a", "https://far:8443/a,b;c", "https://last/a"]
+    assert director.parse_duplicate_links(LINK) == ["https://near:8443/a", "https://far:8443/a,b;c", "https://last/a"]
 
 
 def test_without_links_the_location_is_all_there_is():
-    given = director.directions("https://one/x", None, None)
-    assert (given.servers, given.needs_token, given.collections) == (("https://one/x",), False, None)
+    given = director.parse_director_response("https://one/x", None, None)
+    assert (given.server_urls, given.needs_token, given.collections_url) == (("https://one/x",), False, None)
 
 
 def test_what_a_namespace_says():
     header = "namespace=/ospool/ap40, require-token=true, collections-url=https://origin:8443"
-    given = director.directions("https://one/x", '<https://two/x>; rel="duplicate"; pri=1', header)
-    assert (given.servers, given.needs_token, given.collections) == (("https://two/x",), True, "https://origin:8443")
+    given = director.parse_director_response("https://one/x", '<https://two/x>; rel="duplicate"; pri=1', header)
+    assert (given.server_urls, given.needs_token, given.collections_url) == (
+        ("https://two/x",),
+        True,
+        "https://origin:8443",
+    )
 
 
 # Tokens
@@ -68,14 +72,14 @@ def places(tmp_path, monkeypatch):
 
 def test_tokens_are_found_in_the_documented_order(places):
     environ, files = places
-    assert own_token("osg-htc.org", environ) == "BEARER_TOKEN"
+    assert find_token("osg-htc.org", environ) == "BEARER_TOKEN"
     del environ["BEARER_TOKEN"]
     for name, path in files.items():
-        assert own_token("osg-htc.org", environ) == name
+        assert find_token("osg-htc.org", environ) == name
         path.unlink()
-    assert own_token("osg-htc.org", environ) is None
+    assert find_token("osg-htc.org", environ) is None
     del environ["_CONDOR_CREDS"]
-    assert own_token("osg-htc.org", environ) == "job folder"
+    assert find_token("osg-htc.org", environ) == "job folder"
 
 
 def test_an_empty_token_is_none(places):
@@ -83,15 +87,15 @@ def test_an_empty_token_is_none(places):
     environ["BEARER_TOKEN"] = " "
     files["BEARER_TOKEN_FILE"].write_text("\n")
     files["XDG_RUNTIME_DIR"].write_text('{"no token": 1}')
-    assert own_token("osg-htc.org", environ) == "TOKEN"
+    assert find_token("osg-htc.org", environ) == "TOKEN"
 
 
 def test_a_renewed_token_is_read_again(places):
     environ, files = places
     del environ["BEARER_TOKEN"]
-    assert own_token("osg-htc.org", environ) == "BEARER_TOKEN_FILE"
+    assert find_token("osg-htc.org", environ) == "BEARER_TOKEN_FILE"
     files["BEARER_TOKEN_FILE"].write_text("renewed")
-    assert own_token("osg-htc.org", environ) == "renewed"
+    assert find_token("osg-htc.org", environ) == "renewed"
 
 
 def jwt(claims: object) -> str:
@@ -118,10 +122,10 @@ def jwt(claims: object) -> str:
 )
 def test_elsewhere_goes_what_says_that_it_is_meant_for_there(token, goes):
     environ = {"BEARER_TOKEN": token, "XDG_RUNTIME_DIR": "/nowhere", "_CONDOR_CREDS": "/nowhere"}
-    assert own_token("Fed.Example.org:8444", environ) == (token if goes else None)
-    assert bool(held_back("fed.example.org", environ)) is not goes
-    assert own_token("osg-htc.org", environ) == token
-    assert own_token("", environ) is None
+    assert find_token("Fed.Example.org:8444", environ) == (token if goes else None)
+    assert bool(explain_withheld_token("fed.example.org", environ)) is not goes
+    assert find_token("osg-htc.org", environ) == token
+    assert find_token("", environ) is None
 
 
 # Listings
@@ -138,7 +142,7 @@ def multistatus(*hrefs: str) -> str:
 
 
 def names(*hrefs: str) -> list:
-    found = webdav.parsed(multistatus(*hrefs), "https://h:1/data/some%20folder")
+    found = webdav.parse_multistatus(multistatus(*hrefs), "https://h:1/data/some%20folder")
     return [(entry.name, entry.is_folder) for entry in found]
 
 
@@ -156,8 +160,8 @@ def test_a_listing_that_leaves_the_folder_is_refused():
 
 def test_a_page_is_no_listing():
     with pytest.raises(TransferError, match="no XML") as caught:
-        webdav.parsed("<html><br></html>", "https://h/data")
-    assert caught.value.kind == "not_the_data"
+        webdav.parse_multistatus("<html><br></html>", "https://h/data")
+    assert caught.value.kind == "unexpected_content"
 
 
 # Ranges and trailers
@@ -166,15 +170,15 @@ def test_a_page_is_no_listing():
 @pytest.mark.parametrize(
     ("span", "size", "expected"),
     [
-        (Span(5), 10, Span(5, 10)),
-        (Span(0, 100), 10, Span(0, 10)),
-        (Span(20, 30), 10, Span(10, 10)),
-        (Span(2, 3), 10, Span(2, 3)),
-        (Span(5), None, Span(5)),
+        (ByteRange(5), 10, ByteRange(5, 10)),
+        (ByteRange(0, 100), 10, ByteRange(0, 10)),
+        (ByteRange(20, 30), 10, ByteRange(10, 10)),
+        (ByteRange(2, 3), 10, ByteRange(2, 3)),
+        (ByteRange(5), None, ByteRange(5)),
     ],
 )
 def test_ranges_end_with_the_object(span, size, expected):
-    assert within(span, size) == expected
+    assert clamp_to_size(span, size) == expected
 
 
 @pytest.fixture
@@ -214,8 +218,8 @@ def chunked(head: str, trailer: str) -> bytes:
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\nConnection: close\r\n\r\n"
 
 
-def read_all(url: str, span: Span) -> bytes:
-    stream = ServerStore(str, needs_token=False).open(Ref(url), span)
+def read_all(url: str, span: ByteRange) -> bytes:
+    stream = PelicanServerBackend(str, needs_token=False).open(Location(url), span)
     try:
         return b"".join(iter(lambda: stream.read(100), b""))
     finally:
@@ -223,7 +227,7 @@ def read_all(url: str, span: Span) -> bytes:
 
 
 def test_a_server_is_asked_for_the_status_and_a_good_one_passes(says):
-    assert read_all(says(chunked("200 OK", "X-Transfer-Status: 200: OK\r\n")), WHOLE) == b"body"
+    assert read_all(says(chunked("200 OK", "X-Transfer-Status: 200: OK\r\n")), FULL_RANGE) == b"body"
     assert b"X-Transfer-Status: true" in says.heard[0]
     assert b"TE: trailers" in says.heard[0]
 
@@ -232,27 +236,27 @@ def test_a_server_that_answers_no_head_is_asked_for_one_byte(says):
     refused = b"HTTP/1.1 405 No\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
     ranged = b"HTTP/1.1 206 Part\r\nContent-Length: %d\r\nContent-Range: bytes 0-%d/4\r\nConnection: close\r\n\r\n"
     url = says(refused, ranged % (1, 0) + b"b", ranged % (4, 3) + b"body")
-    assert read_all(url, Span(0, 100)) == b"body"
+    assert read_all(url, ByteRange(0, 100)) == b"body"
     assert [request.split(b" ")[0] for request in says.heard] == [b"HEAD", b"GET", b"GET"]
 
 
 def test_a_refusal_is_told_and_not_asked_for_ever(says):
     refused = b"HTTP/1.1 403 No\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
     with pytest.raises(TransferError) as caught:
-        read_all(says(*[refused] * 5), Span(0, 100))
-    assert caught.value.kind == "token_refused"
+        read_all(says(*[refused] * 5), ByteRange(0, 100))
+    assert caught.value.kind == "access_denied"
     assert len(says.heard) == 2
 
 
 def test_no_trailer_is_no_failure(says):
-    assert read_all(says(chunked("200 OK", "")), WHOLE) == b"body"
+    assert read_all(says(chunked("200 OK", "")), FULL_RANGE) == b"body"
 
 
-@pytest.mark.parametrize("span", [WHOLE, Span(0, 4)])
+@pytest.mark.parametrize("span", [FULL_RANGE, ByteRange(0, 4)])
 def test_a_failure_behind_the_body_is_a_failed_transfer(says, span):
-    head = "206 Partial Content\r\nContent-Range: bytes 0-3/4" if span != WHOLE else "200 OK"
+    head = "206 Partial Content\r\nContent-Range: bytes 0-3/4" if span != FULL_RANGE else "200 OK"
     answer = chunked(head, "X-Transfer-Status: 500: cannot read from the origin\r\n")
-    url = says(answer) if span == WHOLE else says(HEAD, answer)
+    url = says(answer) if span == FULL_RANGE else says(HEAD, answer)
     with pytest.raises(TransferError, match="500 cannot read from the origin") as caught:
         read_all(url, span)
     assert caught.value.kind == "truncated"
@@ -261,7 +265,7 @@ def test_a_failure_behind_the_body_is_a_failed_transfer(says, span):
 def test_whoever_reads_only_what_was_promised_hears_of_it_too(says):
     head = "206 Partial Content\r\nContent-Range: bytes 0-3/4"
     url = says(HEAD, chunked(head, "X-Transfer-Status: 502: gone\r\n"))
-    stream = ServerStore(str, needs_token=False).open(Ref(url), Span(0, 4))
+    stream = PelicanServerBackend(str, needs_token=False).open(Location(url), ByteRange(0, 4))
     with pytest.raises(TransferError, match="502 gone"):
         stream.readinto(memoryview(bytearray(4)))
     stream.close()

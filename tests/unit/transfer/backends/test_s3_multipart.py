@@ -10,8 +10,8 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from packtrain.errors import TransferError
-from packtrain.plan import Ref, S3Access
-from packtrain.transfer.backends.s3.backend import S3Store
+from packtrain.plan import Location, S3Access
+from packtrain.transfer.backends.s3.backend import S3Backend
 
 DATA = b"weights"
 MD5 = hashlib.md5(DATA).hexdigest()
@@ -40,7 +40,7 @@ def put(tmp_path):
         with HTTPServer(("127.0.0.1", 0), Handler) as server:
             threading.Thread(target=server.handle_request, daemon=True).start()
             access = S3Access("r", f"http://127.0.0.1:{server.server_address[1]}")
-            S3Store(str).put(Ref("s3://b/k", s3=access), tmp_path / "file")
+            S3Backend(str).put(Location("s3://b/k", s3=access), tmp_path / "file")
 
     return act
 

@@ -14,22 +14,24 @@ from typing import cast
 
 import pytest
 
-from packtrain.plan import Digest, Item, Ref
-from packtrain.transfer.api import Place, Source
-from packtrain.transfer.block_checksums import Checksums
-from packtrain.transfer.engine.block_sink import Shelf
-from packtrain.transfer.engine.coordinator import Attempt, Counts, Engine, Wish
-from packtrain.transfer.engine.resume_log import Known
-from packtrain.transfer.engine.source_stats import Sources, Standing
-from packtrain.transfer.fetch import Fetched, fetch
-from testbed.http_server import Fault, Origin
+from packtrain.plan import Digest, Location, RemoteFile
+from packtrain.transfer.api import Replica, Source
+from packtrain.transfer.block_checksums import BlockChecksums
+from packtrain.transfer.engine.block_sink import BlockSink
+from packtrain.transfer.engine.coordinator import FetchCoordinator, FetchRequest, RangeRequest, TransferStats
+from packtrain.transfer.engine.resume_log import ObjectIdentity
+from packtrain.transfer.engine.source_stats import SourceSelector, SourceStats
+from packtrain.transfer.fetch import FetchResult, fetch
+from testbed.http_server import HttpServer, ResponseFault
 
 pytestmark = pytest.mark.slow
 
 MIB = 1 << 20
 DATA = os.urandom(40 * MIB + 77)
 SHA256 = Digest("sha256", hashlib.sha256(DATA).hexdigest())
-SUMS = Checksums(MIB, len(DATA), tuple(hashlib.sha256(DATA[a : a + MIB]).hexdigest() for a in range(0, len(DATA), MIB)))
+SUMS = BlockChecksums(
+    MIB, len(DATA), tuple(hashlib.sha256(DATA[a : a + MIB]).hexdigest() for a in range(0, len(DATA), MIB))
+)
 GOOD = None
 MUCH = len(DATA) // 4  # fetched twice, on a machine that has other things to do; left alone it is next to nothing
 
@@ -46,22 +48,30 @@ def target(tmp_path: Path) -> Path:
     return tmp_path / "data.bin"
 
 
-def run(target: Path, *origins: Origin, digest=None, patience_s=20.0, **more) -> Fetched:
-    item = Item("data.bin", tuple(Ref(f"{origin.url}/data.bin") for origin in origins), digest=digest)
-    done = fetch(item, target, str, patience_s=patience_s, stop=lambda: None, progress=lambda d, t: None, **more)
+def run(target: Path, *origins: HttpServer, digest=None, patience_s=20.0, **more) -> FetchResult:
+    item = RemoteFile("data.bin", tuple(Location(f"{origin.url}/data.bin") for origin in origins), digest=digest)
+    done = fetch(
+        item,
+        target,
+        str,
+        retry_timeout_s=patience_s,
+        check_cancelled=lambda: None,
+        on_progress=lambda d, t: None,
+        **more,
+    )
     assert target.read_bytes() == DATA
     return done
 
 
-def engine_of(size: int) -> Engine:
-    wish = Wish(Item("data.bin", ()), str, 1.0, lambda: None, lambda done, total: None)
-    engine = Engine(wish, cast(Shelf, None), Sources(), Counts())
-    engine.go_on(Known(size, None, None, MIB), ())
+def engine_of(size: int) -> FetchCoordinator:
+    wish = FetchRequest(RemoteFile("data.bin", ()), str, 1.0, lambda: None, lambda done, total: None)
+    engine = FetchCoordinator(wish, cast(BlockSink, None), SourceSelector(), TransferStats())
+    engine.resume(ObjectIdentity(size, None, None, MIB), ())
     return engine
 
 
-def standing_of(name: str) -> Standing:
-    return Standing(Place(cast(Source, None), Ref(f"http://{name}/data.bin"), name), 0)
+def standing_of(name: str) -> SourceStats:
+    return SourceStats(Replica(cast(Source, None), Location(f"http://{name}/data.bin"), name), 0)
 
 
 @pytest.mark.parametrize(
@@ -76,108 +86,112 @@ def standing_of(name: str) -> Standing:
 def test_answers_that_stop_alike_have_come_to_their_server_s_limit(came, known):
     """A network that fails stops them anywhere. One of another server counts for nothing."""
     engine, here, other = engine_of(len(DATA)), standing_of("a"), standing_of("b")
-    engine.sources.standings += [here, other]
+    engine.sources.source_stats += [here, other]
     for place, count in [*((here, count) for count in came), (other, 3 * MIB)]:
-        engine.paused(engine._started(Attempt(place, None, 0.0, came=count)))
-    assert (here.reach.bytes, other.reach.bytes) == (known, None)
+        engine.record_pause(engine._register_request(RangeRequest(place, None, 0.0, received_bytes=count)))
+    assert (here.response_limit.max_bytes, other.response_limit.max_bytes) == (known, None)
 
 
 def test_an_answer_that_went_on_after_a_pause_has_not_stopped():
     engine, here = engine_of(len(DATA)), standing_of("a")
-    attempts = [engine._started(Attempt(here, None, 0.0, came=MIB)) for _ in range(3)]
+    attempts = [engine._register_request(RangeRequest(here, None, 0.0, received_bytes=MIB)) for _ in range(3)]
     for attempt in attempts:
-        engine.paused(attempt)
-        attempt.came += MIB
-    assert here.reach.bytes is None
+        engine.record_pause(attempt)
+        attempt.received_bytes += MIB
+    assert here.response_limit.max_bytes is None
 
 
 def test_who_writes_last_completes_the_whole_be_it_of_a_block_that_another_brought_before():
     """Else the fetch waits for ever: seen once in fifty downloads over a long line."""
     engine, standing = engine_of(10), standing_of("a")
-    attempt = Attempt(standing, engine.schedule.take(standing, 0.0, 1), 0.0)
-    assert engine.may_write("another")  # a copy of the same block, a part of which is being written
-    assert engine.arrived(attempt, 10)
-    engine.stored(attempt, 10)
-    assert not engine.complete
-    engine.written("another")
-    assert engine.complete
+    attempt = RangeRequest(standing, engine.scheduler.assign(standing, 0.0, 1), 0.0)
+    assert engine.begin_write("another")  # a copy of the same block, a part of which is being written
+    assert engine.accept_block(attempt, 10)
+    engine.record_stored(attempt, 10)
+    assert not engine.is_complete
+    engine.end_write("another")
+    assert engine.is_complete
 
 
 def test_a_block_that_stands_in_its_place_completes_the_whole_but_not_before_who_writes_beside_it():
     engine, standing = engine_of(10), standing_of("a")
-    span = engine.schedule.take(standing, 0.0, 1)
-    assert engine.may_write("another")
-    engine.moved(Attempt(standing, span, 0.0), 10)
-    assert (engine.counts.bytes, engine.complete) == (10, False)
-    engine.written("another")
-    assert engine.complete
+    span = engine.scheduler.assign(standing, 0.0, 1)
+    assert engine.begin_write("another")
+    engine.record_direct_write(RangeRequest(standing, span, 0.0), 10)
+    assert (engine.stats.done_bytes, engine.is_complete) == (10, False)
+    engine.end_write("another")
+    assert engine.is_complete
 
 
 def test_nobody_writes_into_what_was_closed():
     engine = engine_of(10)
     engine.close()
-    assert not engine.may_write("late")
+    assert not engine.begin_write("late")
     engine.close()  # waits for whoever writes: nobody does
 
 
 def test_many_connections_bring_each_byte_once(folder, target):
-    with Origin(folder, bytes_per_s=10e6) as origin:
+    with HttpServer(folder, bytes_per_s=10e6) as origin:
         done = run(target, origin, digest=SHA256)
     assert done.sha256 == SHA256.value
     assert done.wasted_bytes <= MUCH
-    assert len(origin.seen) > 8
+    assert len(origin.requests) > 8
 
 
 def test_all_sources_give_at_once(folder, target):
-    with Origin(folder, bytes_per_s=20e6) as first, Origin(folder, bytes_per_s=20e6) as second:
+    with HttpServer(folder, bytes_per_s=20e6) as first, HttpServer(folder, bytes_per_s=20e6) as second:
         done = run(target, first, second)
-    assert len(DATA) <= sum(done.by_source.values()) <= len(DATA) + MUCH
-    assert all(given > 0 for given in done.by_source.values())
+    assert len(DATA) <= sum(done.bytes_by_source.values()) <= len(DATA) + MUCH
+    assert all(given > 0 for given in done.bytes_by_source.values())
 
 
 @pytest.mark.parametrize(
     "fault",
     [
-        Fault(close_after=MIB + 5),
-        Fault(close_after=0),
-        Fault(stall_after=MIB + 5),
-        Fault(stall_after=0),
-        Fault(status=404),
-        Fault(status=503, headers={"Retry-After": "1"}),
-        Fault(status=429),
-        Fault(truncate=100_000),
-        Fault(page=b"<html>busy</html>"),
-        Fault(no_range=True),
+        ResponseFault(close_after_bytes=MIB + 5),
+        ResponseFault(close_after_bytes=0),
+        ResponseFault(stall_after_bytes=MIB + 5),
+        ResponseFault(stall_after_bytes=0),
+        ResponseFault(status=404),
+        ResponseFault(status=503, headers={"Retry-After": "1"}),
+        ResponseFault(status=429),
+        ResponseFault(truncate_to_bytes=100_000),
+        ResponseFault(html_body=b"<html>busy</html>"),
+        ResponseFault(ignore_range=True),
     ],
 )
 def test_one_bad_answer_among_many(folder, target, fault):
-    with Origin(folder, faults=[GOOD, GOOD, fault]) as origin:
+    with HttpServer(folder, faults=[GOOD, GOOD, fault]) as origin:
         done = run(target, origin, digest=SHA256)
     assert done.wasted_bytes <= MUCH
 
 
 @pytest.mark.parametrize("stall_after", [0, 3 * MIB + 9])
 def test_a_source_that_falls_silent_is_left(folder, target, stall_after):
-    faults = [Fault(stall_after=stall_after)] * 99
-    with Origin(folder, faults=faults) as first, Origin(folder) as second:
+    faults = [ResponseFault(stall_after_bytes=stall_after)] * 99
+    with HttpServer(folder, faults=faults) as first, HttpServer(folder) as second:
         done = run(target, first, second)
-    assert done.by_source[second.url.partition("//")[2]] > 0
+    assert done.bytes_by_source[second.url.partition("//")[2]] > 0
 
 
 def test_where_all_answers_fall_silent_less_is_asked_for(tmp_path):
     (tmp_path / "data.bin").touch()
     os.truncate(tmp_path / "data.bin", 160 * MIB)
-    with Origin(tmp_path, faults=[Fault(stall_after=3 * MIB + 5)] * 999) as origin:
-        item = Item("data.bin", (Ref(f"{origin.url}/data.bin"),))
-        done = fetch(item, tmp_path / "out", str, patience_s=9, stop=lambda: None, progress=lambda d, t: None)
-        asked = [re.fullmatch(r"bytes=(\d+)-(\d+)", seen.headers["range"]) for seen in origin.seen]
+    with HttpServer(tmp_path, faults=[ResponseFault(stall_after_bytes=3 * MIB + 5)] * 999) as origin:
+        item = RemoteFile("data.bin", (Location(f"{origin.url}/data.bin"),))
+        done = fetch(
+            item, tmp_path / "out", str, retry_timeout_s=9, check_cancelled=lambda: None, on_progress=lambda d, t: None
+        )
+        asked = [re.fullmatch(r"bytes=(\d+)-(\d+)", seen.headers["range"]) for seen in origin.requests]
     sizes = [int(match[2]) - int(match[1]) + 1 for match in asked if match]
     assert max(sizes) > 3 * MIB >= max(sizes[len(sizes) // 2 :])
     assert done.bytes == 160 * MIB and done.wasted_bytes <= MUCH
 
 
 def test_a_wrong_block_is_fetched_again_alone(folder, target):
-    with Origin(folder, faults=[GOOD, Fault(corrupt_at=10), Fault(corrupt_at=20)]) as origin:
+    with HttpServer(
+        folder, faults=[GOOD, ResponseFault(corrupt_offset=10), ResponseFault(corrupt_offset=20)]
+    ) as origin:
         done = run(target, origin, checksums=SUMS)
     assert done.retries >= 2
     assert done.wasted_bytes <= MUCH
@@ -186,17 +200,20 @@ def test_a_wrong_block_is_fetched_again_alone(folder, target):
 def test_sources_that_never_give_the_right_block_are_told(folder, target):
     from packtrain.errors import FailedError
 
-    with Origin(folder, faults=[Fault(corrupt_at=0)] * 999) as origin, pytest.raises(FailedError) as caught:
+    with (
+        HttpServer(folder, faults=[ResponseFault(corrupt_offset=0)] * 999) as origin,
+        pytest.raises(FailedError) as caught,
+    ):
         run(target, origin, checksums=SUMS, patience_s=1.0)
     assert caught.value.kind == "digest_mismatch"
 
 
 def test_retry_after_is_obeyed(folder, target):
-    with Origin(folder, faults=[Fault(status=503, headers={"Retry-After": "1"})]) as origin:
+    with HttpServer(folder, faults=[ResponseFault(status=503, headers={"Retry-After": "1"})]) as origin:
         began = time.monotonic()
         run(target, origin)
     assert time.monotonic() - began >= 1.0
-    assert len(origin.seen) > 2
+    assert len(origin.requests) > 2
 
 
 def test_a_slow_but_steady_line_is_not_given_up(folder, target, tmp_path):
@@ -204,16 +221,18 @@ def test_a_slow_but_steady_line_is_not_given_up(folder, target, tmp_path):
     small.mkdir()
     (small / "data.bin").write_bytes(DATA[: 3 * MIB])
     item_target = tmp_path / "out" / "data.bin"
-    with Origin(small, bytes_per_s=700_000) as origin:
-        item = Item("data.bin", (Ref(f"{origin.url}/data.bin"),))
-        done = fetch(item, item_target, str, patience_s=20, stop=lambda: None, progress=lambda d, t: None)
+    with HttpServer(small, bytes_per_s=700_000) as origin:
+        item = RemoteFile("data.bin", (Location(f"{origin.url}/data.bin"),))
+        done = fetch(
+            item, item_target, str, retry_timeout_s=20, check_cancelled=lambda: None, on_progress=lambda d, t: None
+        )
     assert done.wasted_bytes <= MIB
     assert item_target.read_bytes() == DATA[: 3 * MIB]
 
 
 def test_it_is_told_how_it_stands(folder, target):
     seen = []
-    with Origin(folder, bytes_per_s=3e6) as origin:
+    with HttpServer(folder, bytes_per_s=3e6) as origin:
         run(target, origin, observe=seen.append)
     assert seen and seen[-1].total == len(DATA)
     label, rate, _, resting = seen[-1].sources[0]
@@ -232,7 +251,7 @@ fetch(item, Path(sys.argv[2]), str, patience_s=9, stop=lambda: None, progress=la
 @pytest.mark.slow
 def test_kill_9_again_and_again_costs_little(folder, target):
     chance, kills, sent = random.Random(4), 20, 0
-    with Origin(folder, bytes_per_s=2e6) as origin:
+    with HttpServer(folder, bytes_per_s=2e6) as origin:
         command = [sys.executable, "-c", PROGRAM, f"{origin.url}/data.bin", str(target)]
         for _ in range(kills):
             child = subprocess.Popen(command)
@@ -242,5 +261,5 @@ def test_kill_9_again_and_again_costs_little(folder, target):
             if target.exists():
                 break
         run(target, origin)
-        sent = origin.sent
+        sent = origin.sent_bytes
     assert sent <= len(DATA) + kills * 8 * (MIB + (4 << 20))

@@ -10,18 +10,18 @@ import pytest
 
 from packtrain.errors import FailedError
 from packtrain.transfer.engine import preallocate as module
-from packtrain.transfer.engine.part_file import Partial
-from packtrain.transfer.engine.preallocate import allot
-from packtrain.transfer.engine.resume_log import Known
+from packtrain.transfer.engine.part_file import PartFile
+from packtrain.transfer.engine.preallocate import preallocate
+from packtrain.transfer.engine.resume_log import ObjectIdentity
 
-SIZE = module.LEAST
+SIZE = module.MIN_PREALLOCATED_BYTES
 
 
 def allotted(path: Path) -> int:
     """Bytes of the disk that an empty file of some size has after it was given room."""
     with open(path, "w+b") as file:
         file.truncate(SIZE)
-        allot(file.fileno(), SIZE)
+        preallocate(file.fileno(), SIZE)
         return os.fstat(file.fileno()).st_blocks * 512
 
 
@@ -33,7 +33,7 @@ def test_a_file_on_a_disk_has_its_room_and_size(tmp_path):
 
 def test_small_files_are_not_worth_it(tmp_path, answers):
     with open(tmp_path / "file", "w+b") as file:
-        allot(file.fileno(), SIZE - 1)  # nobody would answer
+        preallocate(file.fileno(), SIZE - 1)  # nobody would answer
 
 
 def test_memory_is_not_filled_with_zeros():
@@ -49,7 +49,7 @@ def answers(monkeypatch) -> list[int]:
     """What the kernel says, one after the other."""
     given: list[int] = []
     monkeypatch.setattr(module, "_fallocate", lambda file, size: given.pop(0))
-    monkeypatch.setattr(module, "_is_on_a_disk", lambda file: True)
+    monkeypatch.setattr(module, "_is_on_local_disk", lambda file: True)
     return given
 
 
@@ -68,9 +68,9 @@ def test_a_signal_does_not_end_it(tmp_path, answers):
 
 def test_a_disk_that_is_too_small_is_told_before_anything_comes(tmp_path, answers):
     answers.append(errno.ENOSPC)
-    part = Partial(tmp_path / "data.bin")
+    part = PartFile(tmp_path / "data.bin")
     with pytest.raises(FailedError) as caught:
-        part.begin(Known(SIZE, None, None))
+        part.begin(ObjectIdentity(SIZE, None, None))
     assert caught.value.kind == "disk_full"
     assert not list(tmp_path.iterdir()), "what was taken of the disk is kept"
     assert str(SIZE) in str(caught.value)

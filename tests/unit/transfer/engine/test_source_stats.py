@@ -5,28 +5,28 @@ from __future__ import annotations
 import pytest
 
 from packtrain.errors import TransferError
-from packtrain.plan import Ref
-from packtrain.transfer.api import Place
-from packtrain.transfer.backends.http import HttpStore
-from packtrain.transfer.engine.source_stats import MOST_CONNECTIONS, Standing
+from packtrain.plan import Location
+from packtrain.transfer.api import Replica
+from packtrain.transfer.backends.http import HttpBackend
+from packtrain.transfer.engine.source_stats import MAX_CONNECTIONS_PER_SOURCE, SourceStats
 
 
 @pytest.fixture
-def standing() -> Standing:
-    return Standing(Place(HttpStore(str), Ref("http://h/x"), "h"), 0)
+def standing() -> SourceStats:
+    return SourceStats(Replica(HttpBackend(str), Location("http://h/x"), "h"), 0)
 
 
-def fail(standing: Standing, retry_after_s: float | None, now: float) -> None:
+def fail(standing: SourceStats, retry_after_s: float | None, now: float) -> None:
     error = TransferError("service_unavailable", "h answered 503", "h", retry_after_s)
-    standing.failed(error, now, now, alone=True, patience_ends=now + 300)
+    standing.record_failure(error, now, now, is_only_source=True, retry_ends_at=now + 300)
 
 
 @pytest.mark.parametrize(("connections", "left"), [(16, 8), (9, 4), (2, 1), (1, 1), (0, 1)])
 def test_who_asks_to_be_left_alone_gets_half_the_connections(standing, connections, left):
     standing.connections = connections
     fail(standing, 7.0, now=100.0)
-    assert standing.most_connections == left
-    assert not standing.usable(106.9) and standing.usable(107.1)
+    assert standing.max_connections == left
+    assert not standing.is_usable(106.9) and standing.is_usable(107.1)
     assert standing.room == 1, "one connection shows that it is well again"
     standing.delivered(1 << 20, 1.0, now=108.0)
     assert standing.room == left
@@ -36,23 +36,23 @@ def test_each_time_half_of_what_it_had(standing):
     for connections, left in ((32, 16), (16, 8), (8, 4)):
         standing.connections = connections
         fail(standing, 1.0, now=100.0)
-        assert standing.most_connections == left
+        assert standing.max_connections == left
 
 
 def test_another_failure_leaves_them(standing):
     standing.connections = 16
     fail(standing, None, now=100.0)
-    assert standing.most_connections == MOST_CONNECTIONS
+    assert standing.max_connections == MAX_CONNECTIONS_PER_SOURCE
 
 
 def test_connections_that_fall_silent_together_tell_nothing_about_the_length_of_answers(standing):
     """A network that was away for a moment: without this, the rest of a download was asked for in small pieces."""
     for number in range(24):
-        standing.silent(100.0 + number / 50, alone=True, leniency=1.0, came=(5 + number) << 20)
+        standing.record_stall(100.0 + number / 50, is_only_source=True, leniency=1.0, came=(5 + number) << 20)
     assert standing.reach.bytes is None
 
 
 def test_connections_that_fall_silent_time_and_again_do(standing):
-    standing.silent(100.0, alone=True, leniency=1.0, came=5 << 20)
+    standing.record_stall(100.0, is_only_source=True, leniency=1.0, came=5 << 20)
     standing.silent(103.0, alone=True, leniency=1.0, came=4 << 20)
     assert standing.reach.bytes == 4 << 20

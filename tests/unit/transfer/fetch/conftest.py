@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.fetches import DATA, NAME
+from tests.support.fetches import DATA, FILENAME
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     served = tmp_path / "served"
     served.mkdir()
-    (served / NAME).write_bytes(DATA)
+    (served / FILENAME).write_bytes(DATA)
     return served
 
 
 @pytest.fixture
 def target(tmp_path: Path) -> Path:
-    return tmp_path / "sandbox" / "input" / NAME
+    return tmp_path / "sandbox" / "input" / FILENAME

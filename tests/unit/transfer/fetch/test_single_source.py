@@ -16,10 +16,10 @@ import pytest
 
 from packtrain.errors import FailedError
 from packtrain.transfer.engine import coordinator
-from packtrain.transfer.engine.part_file import Partial
-from packtrain.transfer.engine.resume_log import Known
-from testbed.http_server import Fault, Origin
-from tests.support.fetches import DATA, NAME, failure, item, run
+from packtrain.transfer.engine.part_file import PartFile
+from packtrain.transfer.engine.resume_log import ObjectIdentity
+from testbed.http_server import HttpServer, ResponseFault
+from tests.support.fetches import DATA, FILENAME, fetch_error, fetch_file, make_remote_file
 
 FETCH = """
 import sys
@@ -33,7 +33,7 @@ fetch(Item("data.bin", (Ref(sys.argv[1]),)), Path(sys.argv[2]), str, patience_s=
 
 def wait_for_part(target: Path) -> None:
     """Until somebody holds it: there is a moment between its making and the lock."""
-    part, deadline = target.with_name(f"{NAME}.part"), time.monotonic() + 60
+    part, deadline = target.with_name(f"{FILENAME}.part"), time.monotonic() + 60
     while not (part.exists() and f":{part.stat().st_ino} " in Path("/proc/locks").read_text()):
         assert time.monotonic() < deadline, "nothing was begun"
         time.sleep(0.01)
@@ -41,34 +41,34 @@ def wait_for_part(target: Path) -> None:
 
 @pytest.mark.parametrize("unsized", [False, True])
 def test_the_second_is_told_and_the_first_goes_on(folder, target, unsized):
-    stall = Fault(stall_after=400_000, no_range=unsized, chunked=unsized)
-    with Origin(folder, faults=[stall] * 99) as origin, ThreadPoolExecutor(1) as other:
-        first = other.submit(run, item(f"{origin.url}/{NAME}"), target)
+    stall = ResponseFault(stall_after_bytes=400_000, ignore_range=unsized, chunked=unsized)
+    with HttpServer(folder, faults=[stall] * 99) as origin, ThreadPoolExecutor(1) as other:
+        first = other.submit(fetch_file, make_remote_file(f"{origin.url}/{FILENAME}"), target)
         wait_for_part(target)
-        error = failure(item((folder / NAME).as_uri()), target)
+        error = fetch_error(make_remote_file((folder / FILENAME).as_uri()), target)
         assert (error.kind, str(target) in error.detail) == ("target_busy", True)
-        origin.release()
+        origin.release_stalls()
         assert first.result(60).bytes == len(DATA)
     assert target.read_bytes() == DATA
-    assert os.listdir(target.parent) == [NAME]
+    assert os.listdir(target.parent) == [FILENAME]
 
 
 def test_who_comes_after_a_killed_process_goes_on(folder, target):
-    with Origin(folder, faults=[Fault(stall_after=650_000)] * 99) as origin:
-        killed = subprocess.Popen([sys.executable, "-c", FETCH, f"{origin.url}/{NAME}", str(target)])
+    with HttpServer(folder, faults=[ResponseFault(stall_after_bytes=650_000)] * 99) as origin:
+        killed = subprocess.Popen([sys.executable, "-c", FETCH, f"{origin.url}/{FILENAME}", str(target)])
         wait_for_part(target)
-        assert failure(item(f"{origin.url}/{NAME}"), target).kind == "target_busy"
+        assert fetch_error(make_remote_file(f"{origin.url}/{FILENAME}"), target).kind == "target_busy"
         killed.send_signal(signal.SIGKILL)
         killed.wait()
-        origin.release()
-        run(item(f"{origin.url}/{NAME}"), target)
+        origin.release_stalls()
+        fetch_file(make_remote_file(f"{origin.url}/{FILENAME}"), target)
     assert target.read_bytes() == DATA
 
 
-def begun(target: Path, data: bytes = DATA) -> Partial:
-    part = Partial(target)
-    part.begin(Known(len(data), "etag", None))
-    part.put(0, memoryview(data))
+def begun(target: Path, data: bytes = DATA) -> PartFile:
+    part = PartFile(target)
+    part.begin(ObjectIdentity(len(data), "etag", None))
+    part.write_block(0, memoryview(data))
     return part
 
 
@@ -78,7 +78,7 @@ def test_a_process_that_was_started_meanwhile_holds_nothing(target):
         [sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE, close_fds=False
     ):
         part.close()
-        assert Partial(target).resume(coordinator.BLOCK, None) == {0}
+        assert PartFile(target).resume(coordinator.DEFAULT_BLOCK_BYTES, None) == {0}
 
 
 def test_what_stands_there_by_now_is_not_taken_for_ours(target):
@@ -97,14 +97,14 @@ def test_a_file_system_without_locks_is_written_nevertheless(folder, target, mon
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr(fcntl, "flock", refused)
-    with Origin(folder) as origin:
-        run(item(f"{origin.url}/{NAME}"), target)
+    with HttpServer(folder) as origin:
+        fetch_file(make_remote_file(f"{origin.url}/{FILENAME}"), target)
     assert target.read_bytes() == DATA
 
 
 def test_a_part_that_cannot_be_written_is_told(folder, target):
     begun(target).close()
-    part = target.with_name(f"{NAME}.part")
+    part = target.with_name(f"{FILENAME}.part")
     part.unlink()
     part.mkdir()
-    assert str(part) in failure(item((folder / NAME).as_uri()), target).detail
+    assert str(part) in fetch_error(make_remote_file((folder / FILENAME).as_uri()), target).detail

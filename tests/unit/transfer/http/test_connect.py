@@ -9,11 +9,11 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from packtrain.plan import Item, Ref
-from packtrain.transfer.backends.http import HttpStore
+from packtrain.plan import Location, RemoteFile
+from packtrain.transfer.backends.http import HttpBackend
 from packtrain.transfer.fetch import fetch
 from packtrain.transfer.http import connect
-from testbed.http_server import Origin
+from testbed.http_server import HttpServer
 
 DATA = bytes(range(256)) * 400
 
@@ -24,8 +24,8 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def read(ref: Ref) -> bytes:
-    with contextlib.closing(HttpStore(str).open(ref)) as stream:
+def read(ref: Location) -> bytes:
+    with contextlib.closing(HttpBackend(str).open(ref)) as stream:
         return b"".join(iter(lambda: stream.read(1 << 16), b""))
 
 
@@ -46,7 +46,7 @@ def dead_address(host: str, port: int):
 def addresses(monkeypatch) -> list[str]:
     """Of the host two.example."""
     given: list[str] = []
-    monkeypatch.setattr(connect, "_DEAD", set())
+    monkeypatch.setattr(connect, "_UNREACHABLE_ADDRESSES", set())
     monkeypatch.setattr(
         socket,
         "getaddrinfo",
@@ -57,22 +57,29 @@ def addresses(monkeypatch) -> list[str]:
 
 def test_a_dead_address_of_a_host_leaves_the_others(folder, addresses):
     addresses += ["127.0.0.2", "127.0.0.1"]
-    with Origin(folder) as origin, dead_address("127.0.0.2", urlsplit(origin.url).port):
-        ref = Ref(f"http://two.example:{urlsplit(origin.url).port}/data.bin")
-        asked = Item("data.bin", (ref,))
-        fetch(asked, folder / "got", str, patience_s=0, stop=lambda: None, progress=lambda done, total: None)
-        assert {address for address, _ in connect._DEAD} == {"127.0.0.2"}
+    with HttpServer(folder) as origin, dead_address("127.0.0.2", urlsplit(origin.url).port):
+        ref = Location(f"http://two.example:{urlsplit(origin.url).port}/data.bin")
+        asked = RemoteFile("data.bin", (ref,))
+        fetch(
+            asked,
+            folder / "got",
+            str,
+            retry_timeout_s=0,
+            check_cancelled=lambda: None,
+            on_progress=lambda done, total: None,
+        )
+        assert {address for address, _ in connect._UNREACHABLE_ADDRESSES} == {"127.0.0.2"}
         assert read(ref) == DATA
     assert (folder / "got").read_bytes() == DATA
 
 
 def test_an_address_that_was_dead_is_tried_when_there_is_no_other(folder, addresses):
     addresses.append("127.0.0.1")
-    with Origin(folder) as origin:
+    with HttpServer(folder) as origin:
         port = urlsplit(origin.url).port
-        connect._DEAD.add(("127.0.0.1", port))
-        assert read(Ref(f"http://two.example:{port}/data.bin")) == DATA
-    assert not connect._DEAD
+        connect._UNREACHABLE_ADDRESSES.add(("127.0.0.1", port))
+        assert read(Location(f"http://two.example:{port}/data.bin")) == DATA
+    assert not connect._UNREACHABLE_ADDRESSES
 
 
 @pytest.mark.parametrize(
@@ -95,10 +102,10 @@ def test_an_address_that_was_dead_is_tried_when_there_is_no_other(folder, addres
 def test_a_server_on_this_machine_is_known_by_its_address(url, here, monkeypatch):
     """Nobody is asked for a name."""
     monkeypatch.setattr(socket, "getaddrinfo", None)
-    assert connect.is_here(url) == here
+    assert connect.is_local_server(url) == here
 
 
 @pytest.mark.parametrize("proxy", ["http://127.0.0.1:3128", "socks5://127.0.0.1:1080"])
 def test_behind_a_proxy_nothing_is_here(monkeypatch, proxy):
     monkeypatch.setenv("http_proxy", proxy)
-    assert not connect.is_here("http://127.0.0.1/x")
+    assert not connect.is_local_server("http://127.0.0.1/x")

@@ -6,21 +6,21 @@ import pytest
 
 from packtrain.plan import Digest
 from packtrain.transfer import crc32c
-from packtrain.transfer.http.digest_headers import digest_of, parsed
-from packtrain.transfer.http.headers import Fields
+from packtrain.transfer.http.digest_headers import digest_from_headers, parse_digest
+from packtrain.transfer.http.headers import Headers
 
 MD5, MD5_BASE64 = "25f9e794323b453885f5181f1b624d0b", "JfnnlDI7RTiF9RgfG2JNCw=="
 CRC32C = Digest("crc32c", "e3069283")
-HUGE = crc32c.MOST_UNASKED + 1
+HUGE = crc32c.MAX_PURE_PYTHON_UNREQUESTED_BYTES + 1
 
 
 @pytest.fixture
 def no_module(monkeypatch):
-    monkeypatch.setattr(crc32c, "_fast", lambda: None)
+    monkeypatch.setattr(crc32c, "_find_native_extend", lambda: None)
 
 
 def stated(*lines: str, size: int | None = 9, partial: bool = False) -> Digest | None:
-    return digest_of(Fields.parsed("\r\n".join(lines).encode()), size, partial)
+    return digest_from_headers(Headers.parse("\r\n".join(lines).encode()), size, partial)
 
 
 @pytest.mark.parametrize(
@@ -70,12 +70,12 @@ def test_without_a_module_the_crc32c_of_much_is_as_good_as_none():
 
 
 def test_with_a_module_it_is_used(monkeypatch):
-    monkeypatch.setattr(crc32c, "_fast", lambda: lambda value, data: 0)
+    monkeypatch.setattr(crc32c, "_find_native_extend", lambda: lambda value, data: 0)
     assert stated("Digest: crc32c=4waSgw==", size=HUGE) == CRC32C
 
 
 def test_what_people_write():
-    assert parsed("crc32c", "4waSgw==") == parsed("crc32c", "E3069283") == "e3069283"
-    assert parsed("md5", MD5_BASE64) == MD5
+    assert parse_digest("crc32c", "4waSgw==") == parse_digest("crc32c", "E3069283") == "e3069283"
+    assert parse_digest("md5", MD5_BASE64) == MD5
     with pytest.raises(ValueError, match="'abc' is no CRC-32C digest: 8 hexadecimal digits, or base64"):
-        parsed("crc32c", "abc")
+        parse_digest("crc32c", "abc")

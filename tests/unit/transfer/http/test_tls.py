@@ -12,19 +12,19 @@ from pathlib import Path
 import pytest
 
 from packtrain.errors import TransferError
-from packtrain.plan import Ref
-from packtrain.transfer.api import Span
-from packtrain.transfer.backends.http import HttpStore
-from packtrain.transfer.http.tls_process import LARGE, RELAY
-from testbed.federation import Authority
-from testbed.http_server import Fault, Origin
+from packtrain.plan import Location
+from packtrain.transfer.api import ByteRange
+from packtrain.transfer.backends.http import HttpBackend
+from packtrain.transfer.http.tls_process import MIN_SIZE_BYTES, TLS_PROCESS
+from testbed.federation import CertificateAuthority
+from testbed.http_server import HttpServer, ResponseFault
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def authority(tmp_path_factory) -> Authority:
-    return Authority(tmp_path_factory.mktemp("authority"))
+def authority(tmp_path_factory) -> CertificateAuthority:
+    return CertificateAuthority(tmp_path_factory.mktemp("authority"))
 
 
 @pytest.fixture
@@ -35,36 +35,36 @@ def folder(tmp_path: Path) -> Path:
 
 def test_a_server_is_believed_when_its_ca_is_named(folder, authority, monkeypatch):
     monkeypatch.setenv("SSL_CERT_FILE", str(authority.ca))
-    with Origin(folder, host="localhost", tls=(authority.certificate, authority.key)) as origin:
-        assert HttpStore(str).stat(Ref(f"{origin.url}/data.bin")).size == 11
+    with HttpServer(folder, host="localhost", tls=(authority.certificate, authority.key)) as origin:
+        assert HttpBackend(str).stat(Location(f"{origin.url}/data.bin")).size == 11
 
 
 def test_an_unknown_ca_is_refused(folder, authority, monkeypatch):
     monkeypatch.delenv("SSL_CERT_FILE", raising=False)
     monkeypatch.delenv("SSL_CERT_DIR", raising=False)
     pair = (authority.certificate, authority.key)
-    with Origin(folder, host="localhost", tls=pair) as origin, pytest.raises(TransferError) as caught:
-        HttpStore(str).stat(Ref(f"{origin.url}/data.bin"))
-    assert caught.value.kind == "certificate_refused"
+    with HttpServer(folder, host="localhost", tls=pair) as origin, pytest.raises(TransferError) as caught:
+        HttpBackend(str).stat(Location(f"{origin.url}/data.bin"))
+    assert caught.value.kind == "certificate_invalid"
     assert "not trusted" in caught.value.detail
 
 
 def test_a_certificate_for_another_host_is_refused(folder, authority, monkeypatch):
     monkeypatch.setenv("SSL_CERT_FILE", str(authority.ca))
     pair = (authority.certificate, authority.key)
-    with Origin(folder, host="127.0.0.2", tls=pair) as origin, pytest.raises(TransferError) as caught:
-        HttpStore(str).stat(Ref(f"{origin.url}/data.bin"))
-    assert caught.value.kind == "certificate_refused"
+    with HttpServer(folder, host="127.0.0.2", tls=pair) as origin, pytest.raises(TransferError) as caught:
+        HttpBackend(str).stat(Location(f"{origin.url}/data.bin"))
+    assert caught.value.kind == "certificate_invalid"
 
 
 def test_a_redirect_from_https_to_http_carries_no_token(folder, authority, monkeypatch):
     monkeypatch.setenv("SSL_CERT_FILE", str(authority.ca))
     pair = (authority.certificate, authority.key)
-    with Origin(folder) as open_one, Origin(folder, host="127.0.0.1", tls=pair) as closed:
-        closed.faults.append(Fault(status=302, headers={"Location": f"{open_one.url}/data.bin"}))
-        assert HttpStore(str).stat(Ref(f"{closed.url}/x", token="t0ken")).size == 11
-    assert closed.seen[0].headers["authorization"] == "Bearer t0ken"
-    assert "authorization" not in open_one.seen[0].headers
+    with HttpServer(folder) as open_one, HttpServer(folder, host="127.0.0.1", tls=pair) as closed:
+        closed.faults.append(ResponseFault(status=302, headers={"Location": f"{open_one.url}/data.bin"}))
+        assert HttpBackend(str).stat(Location(f"{closed.url}/x", token="t0ken")).size == 11
+    assert closed.requests[0].headers["authorization"] == "Bearer t0ken"
+    assert "authorization" not in open_one.requests[0].headers
 
 
 class Tunnels:
@@ -105,7 +105,7 @@ class Tunnels:
 def read_through(proxy: str, url: str, monkeypatch) -> bytes:
     monkeypatch.setenv("https_proxy", proxy)
     monkeypatch.delenv("no_proxy", raising=False)
-    with contextlib.closing(HttpStore(str).open(Ref(url, token="t0ken"))) as stream:
+    with contextlib.closing(HttpBackend(str).open(Location(url, token="t0ken"))) as stream:
         return stream.read(99)
 
 
@@ -116,22 +116,22 @@ def test_tls_goes_through_a_proxy(folder, authority, monkeypatch, request, withi
     if within != "this process":
         request.getfixturevalue("relayed")
     pair = (authority.certificate, authority.key)
-    with Origin(folder, host="localhost", tls=pair) as origin, contextlib.closing(Tunnels()) as proxy:
+    with HttpServer(folder, host="localhost", tls=pair) as origin, contextlib.closing(Tunnels()) as proxy:
         came = read_through(f"http://me:pass@{proxy.place}", f"{origin.url}/data.bin", monkeypatch)
     assert came == b"secret data"
     [asked] = proxy.asked
     assert asked.startswith(f"CONNECT {origin.url.partition('//')[2]} HTTP/1.1\r\n")
     assert "Proxy-Authorization: Basic bWU6cGFzcw==" in asked
     assert "data.bin" not in asked and "t0ken" not in asked
-    assert origin.seen[0].headers["authorization"] == "Bearer t0ken"
-    assert "proxy-authorization" not in origin.seen[0].headers
+    assert origin.requests[0].headers["authorization"] == "Bearer t0ken"
+    assert "proxy-authorization" not in origin.requests[0].headers
 
 
 def test_a_proxy_that_refuses_is_told(folder, authority, monkeypatch):
     monkeypatch.setenv("SSL_CERT_FILE", str(authority.ca))
     pair = (authority.certificate, authority.key)
     with (
-        Origin(folder, host="localhost", tls=pair) as origin,
+        HttpServer(folder, host="localhost", tls=pair) as origin,
         contextlib.closing(Tunnels(b"HTTP/1.1 403 Forbidden")) as proxy,
         pytest.raises(TransferError) as caught,
     ):
@@ -143,18 +143,18 @@ def test_a_proxy_that_refuses_is_told(folder, authority, monkeypatch):
 @pytest.fixture
 def relayed():
     """TLS in a process of its own, as for large downloads."""
-    RELAY.want(relayed, LARGE)
-    assert RELAY.wanted, "this machine has one processor only"
-    yield RELAY
-    RELAY.leave(relayed)
+    TLS_PROCESS.enable_for(relayed, MIN_SIZE_BYTES)
+    assert TLS_PROCESS.is_enabled, "this machine has one processor only"
+    yield TLS_PROCESS
+    TLS_PROCESS.release(relayed)
 
 
 def test_a_process_of_its_own_does_the_same(folder, authority, monkeypatch, relayed):
     monkeypatch.setenv("SSL_CERT_FILE", str(authority.ca))
     data = os.urandom(3_000_000)
     (folder / "large.bin").write_bytes(data)
-    with Origin(folder, host="localhost", tls=(authority.certificate, authority.key)) as origin:
-        stream = HttpStore(str).open(Ref(f"{origin.url}/large.bin"), Span(10, 2_000_000))
+    with HttpServer(folder, host="localhost", tls=(authority.certificate, authority.key)) as origin:
+        stream = HttpBackend(str).open(Location(f"{origin.url}/large.bin"), ByteRange(10, 2_000_000))
         room = memoryview(bytearray(len(data)))
         got = 0
         while more := stream.readinto(room[got:]):
@@ -168,16 +168,16 @@ def test_a_process_of_its_own_refuses_the_same(folder, authority, monkeypatch, r
     monkeypatch.delenv("SSL_CERT_FILE", raising=False)
     monkeypatch.delenv("SSL_CERT_DIR", raising=False)
     pair = (authority.certificate, authority.key)
-    with Origin(folder, host="localhost", tls=pair) as origin, pytest.raises(TransferError) as caught:
-        HttpStore(str).stat(Ref(f"{origin.url}/data.bin"))
-    assert caught.value.kind == "certificate_refused"
+    with HttpServer(folder, host="localhost", tls=pair) as origin, pytest.raises(TransferError) as caught:
+        HttpBackend(str).stat(Location(f"{origin.url}/data.bin"))
+    assert caught.value.kind == "certificate_invalid"
     assert "not trusted" in caught.value.detail
 
 
 def test_when_the_process_dies_the_next_connection_starts_another(folder, authority, monkeypatch, relayed):
     monkeypatch.setenv("SSL_CERT_FILE", str(authority.ca))
-    with Origin(folder, host="localhost", tls=(authority.certificate, authority.key)) as origin:
-        store, ref = HttpStore(str), Ref(f"{origin.url}/data.bin")
+    with HttpServer(folder, host="localhost", tls=(authority.certificate, authority.key)) as origin:
+        store, ref = HttpBackend(str), Location(f"{origin.url}/data.bin")
         assert store.stat(ref).size == 11
         relayed._child.kill()
         relayed._child.wait()
@@ -188,37 +188,37 @@ def test_when_the_process_dies_the_next_connection_starts_another(folder, author
 def test_when_the_process_cannot_start_tls_happens_here(folder, authority, monkeypatch, relayed, python):
     monkeypatch.setenv("SSL_CERT_FILE", str(authority.ca))
     monkeypatch.setattr(sys, "executable", python)
-    with Origin(folder, host="localhost", tls=(authority.certificate, authority.key)) as origin:
-        assert HttpStore(str).stat(Ref(f"{origin.url}/data.bin")).size == 11
+    with HttpServer(folder, host="localhost", tls=(authority.certificate, authority.key)) as origin:
+        assert HttpBackend(str).stat(Location(f"{origin.url}/data.bin")).size == 11
     assert not relayed.wanted and relayed._child is None
     monkeypatch.delenv("SSL_CERT_FILE")
     pair = (authority.certificate, authority.key)
-    with Origin(folder, host="localhost", tls=pair) as origin, pytest.raises(TransferError, match="not trusted"):
-        HttpStore(str).stat(Ref(f"{origin.url}/data.bin"))
+    with HttpServer(folder, host="localhost", tls=pair) as origin, pytest.raises(TransferError, match="not trusted"):
+        HttpBackend(str).stat(Location(f"{origin.url}/data.bin"))
 
 
 def test_another_download_tries_to_start_the_process_again(folder, authority, monkeypatch):
     monkeypatch.setenv("SSL_CERT_FILE", str(authority.ca))
-    with Origin(folder, host="localhost", tls=(authority.certificate, authority.key)) as origin:
+    with HttpServer(folder, host="localhost", tls=(authority.certificate, authority.key)) as origin:
         for python, started in (("/bin/false", False), (sys.executable, True)):
             monkeypatch.setattr(sys, "executable", python)
-            RELAY.want(folder, LARGE)
-            assert HttpStore(str).stat(Ref(f"{origin.url}/data.bin")).size == 11
-            assert RELAY.wanted is started
-            RELAY.leave(folder)
+            TLS_PROCESS.enable_for(folder, MIN_SIZE_BYTES)
+            assert HttpBackend(str).stat(Location(f"{origin.url}/data.bin")).size == 11
+            assert TLS_PROCESS.is_enabled is started
+            TLS_PROCESS.release(folder)
 
 
 def test_the_process_ends_when_nobody_wants_it(folder, authority, monkeypatch):
     monkeypatch.setenv("SSL_CERT_FILE", str(authority.ca))
-    RELAY.want(folder, LARGE)
-    with Origin(folder, host="localhost", tls=(authority.certificate, authority.key)) as origin:
-        HttpStore(str).stat(Ref(f"{origin.url}/data.bin"))
-        child = RELAY._child
-        RELAY.leave(folder)
+    TLS_PROCESS.enable_for(folder, MIN_SIZE_BYTES)
+    with HttpServer(folder, host="localhost", tls=(authority.certificate, authority.key)) as origin:
+        HttpBackend(str).stat(Location(f"{origin.url}/data.bin"))
+        child = TLS_PROCESS._child
+        TLS_PROCESS.release(folder)
     assert child.returncode is not None
-    assert not RELAY.wanted
+    assert not TLS_PROCESS.is_enabled
 
 
 def test_small_downloads_have_no_such_process():
-    RELAY.want(test_small_downloads_have_no_such_process, LARGE - 1)
-    assert not RELAY.wanted
+    TLS_PROCESS.enable_for(test_small_downloads_have_no_such_process, MIN_SIZE_BYTES - 1)
+    assert not TLS_PROCESS.is_enabled

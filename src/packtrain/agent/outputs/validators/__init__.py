@@ -11,24 +11,24 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Optional
 
-from packtrain.plan import Expect
+from packtrain.plan import ExpectedOutput
 
-Heed = Callable[[], None]
+CancelCheck = Callable[[], None]
 """Called between blocks; raises when it is time to leave."""
-Judge = Callable[[Path, Heed], Optional[str]]
+Validator = Callable[[Path, CancelCheck], Optional[str]]
 
 
-def judges_of(expected: Expect) -> Iterator[tuple[str, Judge]]:
+def validators_for(expected: ExpectedOutput) -> Iterator[tuple[str, Validator]]:
     """The judges that an expectation calls, each by its key in the workflow."""
     if expected.torch:
         from packtrain.agent.outputs.validators import torch_file
 
-        yield "torch", torch_file.judge
-    if expected.json is not None:
+        yield "torch", torch_file.validate
+    if expected.json_bounds is not None:
         from packtrain.agent.outputs.validators import json_bounds
 
-        yield "json", json_bounds.judging(expected.json)
+        yield "json", json_bounds.make_validator(expected.json_bounds)
     if expected.archive:
         from packtrain.agent.outputs.validators import archive
 
-        yield "archive", archive.judge
+        yield "archive", archive.validate

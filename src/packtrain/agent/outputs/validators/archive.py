@@ -4,27 +4,27 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from packtrain.agent.outputs.validators import Heed
+from packtrain.agent.outputs.validators import CancelCheck
 from packtrain.errors import FailedError
-from packtrain.transfer.archive.byte_stream import Flow, of_file
-from packtrain.transfer.archive.decompress import decompressed
-from packtrain.transfer.archive.extract_tar import reading, untar
-from packtrain.transfer.archive.extract_zip import unzip
-from packtrain.transfer.archive.safe_extractor import Landing
-from packtrain.transfer.archive.unpack import kind_of
+from packtrain.transfer.archive.byte_stream import ByteStream, stream_from_fd
+from packtrain.transfer.archive.decompress import decompress
+from packtrain.transfer.archive.extract_tar import extract_tar, map_archive_errors
+from packtrain.transfer.archive.extract_zip import extract_zip
+from packtrain.transfer.archive.safe_extractor import SafeExtractor
+from packtrain.transfer.archive.unpack import detect_format
 
-_ZIP = b"PK"  # .npz and the like, which are not unpacked
+_ZIP_MAGIC = b"PK"  # .npz and the like, which are not unpacked
 
 
-def judge(path: Path, heed: Heed) -> str | None:
+def validate(path: Path, check_cancelled: CancelCheck) -> str | None:
     """What is wrong with the archive, or None."""
-    kind = kind_of(path) or _zip_after_all(path)
+    kind = detect_format(path) or _detect_zip(path)
     if kind is None:
         return "it is no archive that packtrain knows"
     if kind in ("7z", "rar"):
         return f"it is a {kind} archive, which cannot be checked; use tar or zip"
     try:
-        _read(path, kind, heed)
+        _read_archive(path, kind, check_cancelled)
     except FailedError as error:
         if error.kind not in ("truncated", "archive_broken", "archive_unsafe"):
             raise
@@ -32,43 +32,43 @@ def judge(path: Path, heed: Heed) -> str | None:
     return None
 
 
-def _zip_after_all(path: Path) -> str | None:
+def _detect_zip(path: Path) -> str | None:
     with open(path, "rb") as file:
-        return "zip" if file.read(len(_ZIP)) == _ZIP else None
+        return "zip" if file.read(len(_ZIP_MAGIC)) == _ZIP_MAGIC else None
 
 
-def _read(path: Path, kind: str, heed: Heed) -> None:
+def _read_archive(path: Path, kind: str, check_cancelled: CancelCheck) -> None:
     if kind == "zip":
-        unzip(path, _Nowhere(path.name), heed)
+        extract_zip(path, _NullExtractor(path.name), check_cancelled)
         return
     with open(path, "rb", buffering=0) as file:
-        packed = of_file(file.fileno())
-        plain = decompressed(packed, kind.rpartition(".")[2] if kind != "tar" else "")
+        packed = stream_from_fd(file.fileno())
+        plain = decompress(packed, kind.rpartition(".")[2] if kind != "tar" else "")
         if kind.startswith("tar"):
-            untar(plain, _Nowhere(path.name), heed)
+            extract_tar(plain, _NullExtractor(path.name), check_cancelled)
         else:
-            _read_through(plain, path.name, heed)
+            _drain_stream(plain, path.name, check_cancelled)
 
 
-def _read_through(plain: Flow, name: str, heed: Heed) -> None:
-    with reading(name):
-        while len(plain.some()):
-            heed()
+def _drain_stream(stream: ByteStream, name: str, check_cancelled: CancelCheck) -> None:
+    with map_archive_errors(name):
+        while len(stream.read_chunk()):
+            check_cancelled()
 
 
-class _Nowhere(Landing):
+class _NullExtractor(SafeExtractor):
     """Members are read, and land nowhere."""
 
-    def __init__(self, archive: str) -> None:
-        self.archive = archive
+    def __init__(self, archive_name: str) -> None:
+        self.archive_name = archive_name
 
-    def folder(self, name: str) -> None: ...
+    def make_folder(self, name: str) -> None: ...
 
-    def small(self, name: str, executable: bool, views: list[memoryview], size: int) -> None: ...
+    def write_small_file(self, name: str, is_executable: bool, views: list[memoryview], size: int) -> None: ...
 
-    def file(self, name: str, executable: bool, data: Flow) -> None:
+    def write_file(self, name: str, is_executable: bool, data: ByteStream) -> None:
         data.drain()
 
-    def symlink(self, name: str, target: str) -> None: ...
+    def make_symlink(self, name: str, target: str) -> None: ...
 
-    def hardlink(self, name: str, target: str) -> None: ...
+    def make_hardlink(self, name: str, target: str) -> None: ...

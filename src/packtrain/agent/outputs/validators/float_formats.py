@@ -11,54 +11,60 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Format:
+class FloatFormat:
     """Numbers of `width` bytes. Not finite: `highest & mask == wanted`, and the byte below is `floor` or more."""
 
-    width: int
-    mask: int
-    wanted: int
-    floor: int = 0
-    parts: int = 1  # 2: complex numbers
+    width_bytes: int
+    exponent_mask: int
+    exponent_bits: int
+    min_second_byte: int = 0
+    components: int = 1  # 2: complex numbers
 
     @property
-    def size(self) -> int:
-        return self.width * self.parts
+    def value_bytes(self) -> int:
+        return self.width_bytes * self.components
 
     @property
-    def suspects(self) -> bytes:
-        return bytes(byte for byte in range(256) if byte & self.mask == self.wanted)
+    def suspect_bytes(self) -> bytes:
+        return bytes(byte for byte in range(256) if byte & self.exponent_mask == self.exponent_bits)
 
 
 _HALF = (2, 0x7C, 0x7C)
 _SINGLE = (4, 0x7F, 0x7F, 0x80)
 _DOUBLE = (8, 0x7F, 0x7F, 0xF0)
 
-FORMATS = {
-    "float64": Format(*_DOUBLE),
-    "float32": Format(*_SINGLE),
-    "float16": Format(*_HALF),
-    "bfloat16": Format(2, 0x7F, 0x7F, 0x80),
-    "complex128": Format(*_DOUBLE, parts=2),
-    "complex64": Format(*_SINGLE, parts=2),
-    "complex32": Format(*_HALF, 0, parts=2),
-    "float8_e5m2": Format(1, 0x7C, 0x7C),
-    "float8_e4m3fn": Format(1, 0x7F, 0x7F),
-    "float8_e5m2fnuz": Format(1, 0xFF, 0x80),
-    "float8_e4m3fnuz": Format(1, 0xFF, 0x80),
-    "float8_e8m0fnu": Format(1, 0xFF, 0xFF),
+FLOAT_FORMATS = {
+    "float64": FloatFormat(*_DOUBLE),
+    "float32": FloatFormat(*_SINGLE),
+    "float16": FloatFormat(*_HALF),
+    "bfloat16": FloatFormat(2, 0x7F, 0x7F, 0x80),
+    "complex128": FloatFormat(*_DOUBLE, components=2),
+    "complex64": FloatFormat(*_SINGLE, components=2),
+    "complex32": FloatFormat(*_HALF, 0, components=2),
+    "float8_e5m2": FloatFormat(1, 0x7C, 0x7C),
+    "float8_e4m3fn": FloatFormat(1, 0x7F, 0x7F),
+    "float8_e5m2fnuz": FloatFormat(1, 0xFF, 0x80),
+    "float8_e4m3fnuz": FloatFormat(1, 0xFF, 0x80),
+    "float8_e8m0fnu": FloatFormat(1, 0xFF, 0xFF),
 }
 """By torch's names. Other kinds of numbers have no NaN and no infinity."""
 
 
-def not_finite(data: bytes, form: Format, big: bool = False) -> list[int]:
+def find_non_finite(data: bytes, float_format: FloatFormat, big_endian: bool = False) -> list[int]:
     """Positions of the values that are not finite; a complex one counts once."""
-    highest = data[0 if big else form.width - 1 :: form.width]
-    if not any(byte in highest for byte in form.suspects):
+    highest = data[0 if big_endian else float_format.width_bytes - 1 :: float_format.width_bytes]
+    if not any(byte in highest for byte in float_format.suspect_bytes):
         return []
-    if form.width == 1:
-        found = [at for at, byte in enumerate(highest) if byte & form.mask == form.wanted]
+    if float_format.width_bytes == 1:
+        found = [
+            at for at, byte in enumerate(highest) if byte & float_format.exponent_mask == float_format.exponent_bits
+        ]
     else:
-        below = data[1 if big else form.width - 2 :: form.width]
+        below = data[1 if big_endian else float_format.width_bytes - 2 :: float_format.width_bytes]
         pairs = enumerate(zip(highest, below))
-        found = [at for at, (high, low) in pairs if high & form.mask == form.wanted and low >= form.floor]
-    return found if form.parts == 1 else sorted({at // form.parts for at in found})
+        found = [
+            at
+            for at, (high, low) in pairs
+            if high & float_format.exponent_mask == float_format.exponent_bits and low >= float_format.min_second_byte
+        ]
+    return found if float_format.components == 1 else sorted({at // float_format.components for at in found})

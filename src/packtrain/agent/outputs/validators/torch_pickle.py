@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import IO, Any
 
-_STORAGES = {
+_STORAGE_DTYPES = {
     "Double": ("float64", 8),
     "Float": ("float32", 4),
     "Half": ("float16", 2),
@@ -26,7 +26,7 @@ _STORAGES = {
     "Short": ("int16", 2),
 }
 # What weights_only lets through; a test compares it with torch's own list.
-_KNOWN = re.compile(
+_ALLOWED_NAMES = re.compile(
     r"torch\.(cuda\.)?(sparse\.)?\w+(Storage|Tensor)|torch\.storage\.(Typed|Untyped)Storage|torch\.(Size|Tensor|device)"
     r"|torch\.(bool|bfloat16|(float|complex|u?int|q?u?int|bits)\d\w*|per_(tensor|channel)\w+)"
     r"|torch\._utils\._rebuild_\w+|torch\._tensor\._rebuild_from_type_v2|torch\.serialization\._get_layout"
@@ -36,20 +36,20 @@ _KNOWN = re.compile(
 )
 
 
-class RefusedNameError(Exception):
+class DisallowedNameError(Exception):
     """The pickle names something that weights_only refuses."""
 
 
 @dataclass(frozen=True)
-class Storage:
+class TensorStorage:
     key: str  # the name of its record
     dtype: str  # torch's name; "" where only the tensor knows
-    width: int  # bytes of one value; of an untyped one, 1
+    value_bytes: int  # bytes of one value; of an untyped one, 1
 
 
 @dataclass(frozen=True)
-class Tensor:
-    storage: Storage
+class TensorInfo:
+    storage: TensorStorage
     dtype: str
     offset: int  # in values, like the strides
     size: tuple[int, ...]
@@ -63,24 +63,24 @@ class Tensor:
         return count
 
     @property
-    def span(self) -> int:
+    def extent(self) -> int:
         """How many values there are from its first to its last."""
         return 1 + sum((length - 1) * step for length, step in zip(self.size, self.stride)) if self.numel else 0
 
-    def reaches(self, position: int) -> bool:
+    def contains_offset(self, offset: int) -> bool:
         """Whether a value so far behind the first one belongs to it, or lies in a gap."""
         for step, length in sorted(zip(self.stride, self.size), reverse=True):
             if step > 0:
-                position -= min(length - 1, position // step) * step
-        return position == 0
+                offset -= min(length - 1, offset // step) * step
+        return offset == 0
 
 
-class Inert:
+class StubObject:
     """Stands for anything that is of no interest: takes whatever a pickle does to it, and does nothing."""
 
-    named = ""
+    full_name = ""
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> Inert:
+    def __new__(cls, *args: Any, **kwargs: Any) -> StubObject:
         return super().__new__(cls)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None: ...
@@ -94,73 +94,73 @@ class Inert:
     def extend(self, values: Any) -> None: ...
 
 
-def _dense(storage: Any, offset: int, size: Any, stride: Any, *rest: Any) -> Any:
+def _rebuild_tensor(storage: Any, offset: int, size: Any, stride: Any, *rest: Any) -> Any:
     """Of _rebuild_tensor, _v2 and _v3; the last names the dtype after two others."""
-    named = rest[2].named.rpartition(".")[2] if len(rest) > 2 and hasattr(rest[2], "named") else ""
-    return Tensor(storage, named or storage.dtype, int(offset), tuple(map(int, size)), tuple(map(int, stride)))
+    named = rest[2].named.rpartition(".")[2] if len(rest) > 2 and hasattr(rest[2], "full_name") else ""
+    return TensorInfo(storage, named or storage.dtype, int(offset), tuple(map(int, size)), tuple(map(int, stride)))
 
 
-def _first(tensor: Any, *rest: Any) -> Any:
+def _unwrap_tensor(tensor: Any, *rest: Any) -> Any:
     """Parameters, and other wrappings of a tensor."""
     return tensor
 
 
-def _of_type(make: Callable[..., Any], kind: Any, args: Any, state: Any) -> Any:
+def _rebuild_from_type(make: Callable[..., Any], kind: Any, args: Any, state: Any) -> Any:
     return make(*args)
 
 
-_MAKERS: dict[str, Callable[..., Any]] = {
+_REBUILDERS: dict[str, Callable[..., Any]] = {
     "collections.OrderedDict": OrderedDict,
     "collections.Counter": Counter,
     "builtins.set": set,
     "torch.Size": tuple,
-    "torch._utils._rebuild_tensor": _dense,
-    "torch._utils._rebuild_tensor_v2": _dense,
-    "torch._utils._rebuild_tensor_v3": _dense,
-    "torch._utils._rebuild_qtensor": _dense,
-    "torch._utils._rebuild_parameter": _first,
-    "torch._utils._rebuild_parameter_with_state": _first,
-    "torch._utils._rebuild_nested_tensor": _first,
-    "torch._utils._rebuild_device_tensor_from_cpu_tensor": _first,
+    "torch._utils._rebuild_tensor": _rebuild_tensor,
+    "torch._utils._rebuild_tensor_v2": _rebuild_tensor,
+    "torch._utils._rebuild_tensor_v3": _rebuild_tensor,
+    "torch._utils._rebuild_qtensor": _rebuild_tensor,
+    "torch._utils._rebuild_parameter": _unwrap_tensor,
+    "torch._utils._rebuild_parameter_with_state": _unwrap_tensor,
+    "torch._utils._rebuild_nested_tensor": _unwrap_tensor,
+    "torch._utils._rebuild_device_tensor_from_cpu_tensor": _unwrap_tensor,
     "torch._utils._rebuild_sparse_tensor": lambda layout, parts: list(parts),
-    "torch._tensor._rebuild_from_type_v2": _of_type,
+    "torch._tensor._rebuild_from_type_v2": _rebuild_from_type,
 }
 
 
-class Unpickler(pickle.Unpickler):
+class TensorUnpickler(pickle.Unpickler):
     """Knows the names that weights_only knows, and makes stand-ins of them."""
 
     def find_class(self, module: str, name: str) -> Any:
         full = f"{'builtins' if module == '__builtin__' else module}.{name}"
-        if not _KNOWN.fullmatch(full):
-            raise RefusedNameError(full)
-        return _MAKERS.get(full) or type(name, (Inert,), {"named": full})
+        if not _ALLOWED_NAMES.fullmatch(full):
+            raise DisallowedNameError(full)
+        return _REBUILDERS.get(full) or type(name, (StubObject,), {"full_name": full})
 
-    def persistent_load(self, pid: Any) -> Storage:
+    def persistent_load(self, pid: Any) -> TensorStorage:
         """('storage', type, key, location, numel, …)"""
         if pid[0] != "storage":
-            raise RefusedNameError(f"a whole {pid[0]}")
+            raise DisallowedNameError(f"a whole {pid[0]}")
         kind = str(pid[1].named).rpartition(".")[2]
-        return Storage(str(pid[2]), *_STORAGES.get(kind[: -len("Storage")], ("", 1)))
+        return TensorStorage(str(pid[2]), *_STORAGE_DTYPES.get(kind[: -len("Storage")], ("", 1)))
 
 
-def load(file: IO[bytes]) -> Any:
+def load_pickle(file: IO[bytes]) -> Any:
     """The next object of the file. Raises RefusedNameError, or whatever damage leads to."""
-    return Unpickler(file).load()
+    return TensorUnpickler(file).load()
 
 
-def tensors_of(found: Any) -> Iterator[tuple[str, Tensor]]:
+def iter_tensors(root: Any) -> Iterator[tuple[str, TensorInfo]]:
     """Every tensor with its name: the keys that lead to it; none if it is all that there is."""
-    waiting: list[tuple[str, Any]] = [("", found)]
+    waiting: list[tuple[str, Any]] = [("", root)]
     seen: set[int] = set()
     while waiting:
         name, value = waiting.pop()
-        if isinstance(value, Tensor):
+        if isinstance(value, TensorInfo):
             yield name, value
         elif isinstance(value, (dict, list, tuple)) and id(value) not in seen:
             seen.add(id(value))
-            waiting += reversed([(f"{name}.{key}" if name else str(key), part) for key, part in _parts(value)])
+            waiting += reversed([(f"{name}.{key}" if name else str(key), part) for key, part in _children(value)])
 
 
-def _parts(value: Any) -> list[tuple[Any, Any]]:
+def _children(value: Any) -> list[tuple[Any, Any]]:
     return list(value.items() if isinstance(value, dict) else enumerate(value))

@@ -1,4 +1,4 @@
-"""packtrain depot"""
+"""packtrain cache"""
 
 from __future__ import annotations
 
@@ -15,109 +15,115 @@ from rich.table import Table
 from rich.text import Text
 
 from packtrain import formatting
-from packtrain.cli.ui.output import count, dry_run_option, json_option, say_next, show
+from packtrain.cli.ui.output import dry_run_option, json_option, pluralize, print_next_commands, print_result
 from packtrain.errors import NotFoundError, UsageError
-from packtrain.transfer.cache import DEFAULT_CAP, Depot, Entry
+from packtrain.transfer.cache import DEFAULT_MAX_BYTES, CacheEntry, DownloadCache
 
-_KEY_SHOWN = 12
+_KEY_CHARS_SHOWN = 12
 
 
-@click.command(name="depot")
+@click.command(name="cache")
 @click.argument("action", type=click.Choice(["ls", "rm"]), default="ls")
 @click.argument("keys", metavar="[KEY]...", nargs=-1)
 @click.option("--all", "every", is_flag=True, help="rm: everything that no job uses.")
 @click.option(
     "--folder",
-    envvar="PACKTRAIN_DEPOT",
+    envvar="PACKTRAIN_CACHE",
     show_envvar=True,
     type=click.Path(path_type=Path),
     help="Where the depot lies.",
 )
 @dry_run_option
 @json_option
-def command(action: str, keys: tuple[str, ...], every: bool, folder: Path | None, dry_run: bool, as_json: bool) -> None:
+def command(
+    action: str, keys: tuple[str, ...], remove_all: bool, cache_dir: Path | None, dry_run: bool, as_json: bool
+) -> None:
     """List what the depot holds (ls), or remove it (rm): fetched data that jobs share, so that each object is
     fetched once.
 
-    A KEY is what `ls` shows; its beginning is enough. Jobs use the depot that $PACKTRAIN_DEPOT names when they are
-    started, up to $PACKTRAIN_DEPOT_CAP bytes.
+    A KEY is what `ls` shows; its beginning is enough. Jobs use the depot that $PACKTRAIN_CACHE names when they are
+    started, up to $PACKTRAIN_CACHE_LIMIT bytes.
     """
-    if folder is None:
-        raise UsageError("there is no depot: set PACKTRAIN_DEPOT to a folder, or name one with --folder")
-    depot = Depot(folder)
+    if cache_dir is None:
+        raise UsageError("there is no depot: set PACKTRAIN_CACHE to a folder, or name one with --folder")
+    depot = DownloadCache(cache_dir)
     if action == "ls":
-        _refuse_rest(keys, every)
-        _list(depot, folder, as_json)
+        _reject_ls_arguments(keys, remove_all)
+        _print_entries(depot, cache_dir, as_json)
     else:
-        _remove(depot, keys, every, dry_run, as_json)
+        _remove_entries(depot, keys, remove_all, dry_run, as_json)
 
 
-def _refuse_rest(keys: Sequence[str], every: bool) -> None:
-    if keys or every:
+def _reject_ls_arguments(keys: Sequence[str], remove_all: bool) -> None:
+    if keys or remove_all:
         raise UsageError("`depot ls` lists everything; keys and --all belong to `depot rm`")
 
 
-def _list(depot: Depot, folder: Path, as_json: bool) -> None:
-    entries = depot.entries()
+def _print_entries(cache: DownloadCache, cache_dir: Path, as_json: bool) -> None:
+    entries = cache.entries()
     data = {
-        "folder": str(folder),
-        "bytes": _total(entries),
-        "cap_bytes": _cap(),
+        "folder": str(cache_dir),
+        "bytes": _total_bytes(entries),
+        "cap_bytes": _max_cache_bytes(),
         "objects": [_entry_data(entry) for entry in entries],
     }
-    show(as_json, data, lambda out: _text(out, folder, entries))
+    print_result(as_json, data, lambda out: _print_table(out, cache_dir, entries))
 
 
-def _text(out: Console, folder: Path, entries: Sequence[Entry]) -> None:
+def _print_table(out: Console, cache_dir: Path, entries: Sequence[CacheEntry]) -> None:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for heading in ("key", "size", "last used", "name", "source"):
         table.add_column(heading, overflow="fold", justify="right" if heading == "size" else "left")
     for entry in entries:
-        name = entry.name if entry.complete else f"{entry.name} (on its way)"
-        used = formatting.ago(time.time() - entry.used)
-        table.add_row(entry.key[:_KEY_SHOWN], formatting.size(entry.bytes), used, Text(name), Text(entry.source))
+        name = entry.name if entry.is_complete else f"{entry.name} (on its way)"
+        used = formatting.format_age(time.time() - entry.last_used_at)
+        table.add_row(
+            entry.key[:_KEY_CHARS_SHOWN], formatting.format_size(entry.bytes), used, Text(name), Text(entry.source)
+        )
     if entries:
         out.print(table)
-    held = f"{count(len(entries), 'object')}, {formatting.size(_total(entries))} of at most {formatting.size(_cap())}"
-    out.print(f"{folder}: {held}", markup=False)
+    held = f"{pluralize(len(entries), 'object')}, {formatting.format_size(_total_bytes(entries))} of at most {formatting.format_size(_max_cache_bytes())}"
+    out.print(f"{cache_dir}: {held}", markup=False)
     if entries:
-        say_next(("packtrain depot rm KEY", "remove one"), ("packtrain depot rm --all", "remove all that no job uses"))
+        print_next_commands(
+            ("packtrain cache rm KEY", "remove one"), ("packtrain cache rm --all", "remove all that no job uses")
+        )
 
 
-def _remove(depot: Depot, keys: Sequence[str], every: bool, dry_run: bool, as_json: bool) -> None:
-    if every == bool(keys):
-        raise UsageError("name the keys that `packtrain depot ls` shows, or say --all")
-    entries = depot.entries()
-    wanted = entries if every else [_found(entries, key) for key in keys]
-    gone = wanted if dry_run else _removed(depot, wanted, every)
-    words = f"{'would remove' if dry_run else 'removed'} {count(len(gone), 'object')}, {formatting.size(_total(gone))}"
+def _remove_entries(cache: DownloadCache, keys: Sequence[str], remove_all: bool, dry_run: bool, as_json: bool) -> None:
+    if remove_all == bool(keys):
+        raise UsageError("name the keys that `packtrain cache ls` shows, or say --all")
+    entries = cache.entries()
+    wanted = entries if remove_all else [_find_entry(entries, key) for key in keys]
+    gone = wanted if dry_run else _delete_entries(cache, wanted, remove_all)
+    words = f"{'would remove' if dry_run else 'removed'} {pluralize(len(gone), 'object')}, {formatting.format_size(_total_bytes(gone))}"
     kept = f"; {len(wanted) - len(gone)} in use were left" if len(gone) < len(wanted) else ""
-    data = {"removed": [_entry_data(entry) for entry in gone], "bytes": _total(gone), "dry_run": dry_run}
-    show(as_json, data, lambda out: out.print(words + kept))
+    data = {"removed": [_entry_data(entry) for entry in gone], "bytes": _total_bytes(gone), "dry_run": dry_run}
+    print_result(as_json, data, lambda out: out.print(words + kept))
 
 
-def _removed(depot: Depot, wanted: Sequence[Entry], every: bool) -> list[Entry]:
+def _delete_entries(cache: DownloadCache, entries: Sequence[CacheEntry], remove_all: bool) -> list[CacheEntry]:
     """With --all, objects in use are passed over; by name they are an error."""
-    return depot.clear() if every else [depot.remove(entry.key) for entry in wanted]
+    return cache.clear() if remove_all else [cache.remove(entry.key) for entry in entries]
 
 
-def _found(entries: Sequence[Entry], key: str) -> Entry:
-    found = [entry for entry in entries if entry.key.startswith(key)]
+def _find_entry(entries: Sequence[CacheEntry], key_prefix: str) -> CacheEntry:
+    found = [entry for entry in entries if entry.key.startswith(key_prefix)]
     if not found:
-        raise NotFoundError(f"the depot has no object {key!r}; `packtrain depot ls` lists them")
+        raise NotFoundError(f"the depot has no object {key_prefix!r}; `packtrain cache ls` lists them")
     if len(found) > 1:
-        raise UsageError(f"{key!r} is the beginning of {len(found)} keys; write more of it")
+        raise UsageError(f"{key_prefix!r} is the beginning of {len(found)} keys; write more of it")
     return found[0]
 
 
-def _entry_data(entry: Entry) -> dict[str, Any]:
+def _entry_data(entry: CacheEntry) -> dict[str, Any]:
     return asdict(entry)
 
 
-def _total(entries: Sequence[Entry]) -> int:
+def _total_bytes(entries: Sequence[CacheEntry]) -> int:
     return sum(entry.bytes for entry in entries)
 
 
-def _cap() -> int:
-    stated = os.environ.get("PACKTRAIN_DEPOT_CAP", "")
-    return int(stated) if stated.isdigit() else DEFAULT_CAP
+def _max_cache_bytes() -> int:
+    stated = os.environ.get("PACKTRAIN_CACHE_LIMIT", "")
+    return int(stated) if stated.isdigit() else DEFAULT_MAX_BYTES

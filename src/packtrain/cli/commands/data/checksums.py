@@ -12,37 +12,37 @@ from rich.console import Console
 
 from packtrain import formatting
 from packtrain.cli.ui import options
-from packtrain.cli.ui.output import count, json_option, show
-from packtrain.cli.ui.transfer_progress import Follower, stopping
+from packtrain.cli.ui.output import json_option, pluralize, print_result
+from packtrain.cli.ui.transfer_progress import TransferProgress, cancel_on_signal
 from packtrain.errors import NotFoundError, UsageError
 from packtrain.events import FAILURE_KINDS
 from packtrain.transfer.block_checksums import (
-    SUFFIX,
-    Checksums,
-    Progress,
-    bad_blocks,
-    block_for,
+    CHECKSUMS_SUFFIX,
+    BlockChecksums,
+    ProgressCallback,
+    choose_block_bytes,
+    find_bad_blocks,
+    find_block_problem,
     make_checksums,
-    misfit,
     read_checksums,
     write_checksums,
 )
 
-_SHOWN = 20
+_MAX_BLOCKS_SHOWN = 20
 
 
 @click.command(name="checksums")
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("-o", "--output", type=click.Path(path_type=Path), help=f"Where to; by default FILE{SUFFIX}.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help=f"Where to; by default FILE{CHECKSUMS_SUFFIX}.")
 @click.option(
     "--block",
     metavar="SIZE",
-    callback=options.size,
+    callback=options.size_callback,
     help="Size of a block, 4MiB at most; by default as suits the file.",
 )
 @click.option("--verify", type=click.Path(path_type=Path), help="Verify the file against this checksums file.")
 @json_option
-def command(file: Path, output: Path | None, block: int | None, verify: Path | None, as_json: bool) -> None:
+def command(file: Path, output: Path | None, block_bytes: int | None, verify: Path | None, as_json: bool) -> None:
     """Write the checksums file of a data file: a sha256 for every block, so that bad blocks alone are fetched again.
 
     With --verify it says which blocks are bad; the exit code is 33 if there are any.
@@ -50,79 +50,85 @@ def command(file: Path, output: Path | None, block: int | None, verify: Path | N
     if not file.is_file():
         raise NotFoundError(f"there is no file {file}")
     if verify is not None:
-        _verify(file, load(verify), as_json)
+        _verify_file(file, load_checksums(verify), as_json)
     else:
-        _make(file, block, output or file.with_name(file.name + SUFFIX), as_json)
+        _create_checksums(file, block_bytes, output or file.with_name(file.name + CHECKSUMS_SUFFIX), as_json)
 
 
-def _make(file: Path, block: int | None, target: Path, as_json: bool) -> None:
-    _refuse_misfit(file, block)
-    with _shown(file, as_json) as progress:
-        made = make_checksums(file, block, progress)
+def _create_checksums(file: Path, block_bytes: int | None, target: Path, as_json: bool) -> None:
+    _validate_block_size(file, block_bytes)
+    with _hashing_progress(file, as_json) as progress:
+        made = make_checksums(file, block_bytes, progress)
         write_checksums(made, target)
-    data = {"path": str(target), "size": made.size, "block": made.block, "blocks": len(made.sha256)}
-    words = f"{target}: {count(len(made.sha256), 'block')} of {formatting.size(made.block)}; sha256 {made.whole}"
-    show(as_json, {**data, "sha256": made.whole}, lambda out: out.print(words, markup=False))
+    data = {"path": str(target), "size": made.size, "block": made.block_bytes, "blocks": len(made.block_sha256)}
+    words = f"{target}: {pluralize(len(made.block_sha256), 'block')} of {formatting.format_size(made.block_bytes)}; sha256 {made.file_sha256}"
+    print_result(as_json, {**data, "sha256": made.file_sha256}, lambda out: out.print(words, markup=False))
 
 
-def _refuse_misfit(file: Path, block: int | None) -> None:
-    if block is not None and block < 1:
+def _validate_block_size(file: Path, block_bytes: int | None) -> None:
+    if block_bytes is not None and block_bytes < 1:
         raise UsageError("a block has at least one byte")
     size = file.stat().st_size
-    unfit = misfit(block_for(size) if block is None else block, size)
+    unfit = find_block_problem(choose_block_bytes(size) if block_bytes is None else block_bytes, size)
     if unfit:
-        raise UsageError(f"{file}: {unfit}; {'split the file' if block is None else 'choose another --block'}")
+        raise UsageError(f"{file}: {unfit}; {'split the file' if block_bytes is None else 'choose another --block'}")
 
 
-def _verify(file: Path, checksums: Checksums, as_json: bool) -> None:
-    with _shown(file, as_json) as progress:
-        bad = bad_blocks(file, checksums, progress)
+def _verify_file(file: Path, checksums: BlockChecksums, as_json: bool) -> None:
+    with _hashing_progress(file, as_json) as progress:
+        bad = find_bad_blocks(file, checksums, progress)
     size = file.stat().st_size
-    show(as_json, _verdict(file, size, checksums, bad), lambda out: _text(out, file, size, checksums, bad))
+    print_result(
+        as_json,
+        _verification_data(file, size, checksums, bad),
+        lambda out: _print_verification(out, file, size, checksums, bad),
+    )
     if bad or size != checksums.size:
         raise click.exceptions.Exit(FAILURE_KINDS["digest_mismatch"].exit_code)
 
 
-def _verdict(file: Path, size: int, checksums: Checksums, bad: list[int]) -> dict[str, Any]:
-    spans = [{"block": index, **vars(checksums.span(index))} for index in bad]
+def _verification_data(file: Path, size: int, checksums: BlockChecksums, bad_blocks: list[int]) -> dict[str, Any]:
+    spans = [{"block": index, **vars(checksums.block_range(index))} for index in bad_blocks]
     return {
         "path": str(file),
         "size": size,
         "wanted_size": checksums.size,
-        "blocks": len(checksums.sha256),
+        "blocks": len(checksums.block_sha256),
         "bad": spans,
-        "ok": not bad and size == checksums.size,
+        "ok": not bad_blocks and size == checksums.size,
     }
 
 
-def _text(out: Console, file: Path, size: int, checksums: Checksums, bad: list[int]) -> None:
-    blocks = count(len(checksums.sha256), "block")
+def _print_verification(
+    out: Console, file: Path, size: int, checksums: BlockChecksums, bad_block_numbers: list[int]
+) -> None:
+    blocks = pluralize(len(checksums.block_sha256), "block")
     if size != checksums.size:
         out.print(f"{file} has {size} bytes, but should have {checksums.size}", markup=False)
-    if not bad:
+    if not bad_block_numbers:
         out.print(f"{file}: all {blocks} are right", markup=False)
         return
-    out.print(f"{file}: {len(bad)} of {blocks} are bad:", markup=False)
-    for index in bad[:_SHOWN]:
-        span = checksums.span(index)
+    out.print(f"{file}: {len(bad_block_numbers)} of {blocks} are bad:", markup=False)
+    for index in bad_block_numbers[:_MAX_BLOCKS_SHOWN]:
+        span = checksums.block_range(index)
         out.print(f"  block {index}: bytes {span.start} to {span.stop}", markup=False)
-    if len(bad) > _SHOWN:
-        out.print(f"  … and {len(bad) - _SHOWN} more")
+    if len(bad_block_numbers) > _MAX_BLOCKS_SHOWN:
+        out.print(f"  … and {len(bad_block_numbers) - _MAX_BLOCKS_SHOWN} more")
 
 
 @contextmanager
-def _shown(file: Path, quiet: bool) -> Iterator[Progress]:
-    with stopping("nothing was written") as stop, Follower(quiet) as follower:
-        follower.begin("hash", file.name)
+def _hashing_progress(file: Path, quiet: bool) -> Iterator[ProgressCallback]:
+    with cancel_on_signal("nothing was written") as stop, TransferProgress(quiet) as follower:
+        follower.start("hash", file.name)
 
-        def progress(done: int, total: int | None) -> None:
-            stop.check()
-            follower.progress(done, total)
+        def on_progress(done_bytes: int, total_bytes: int | None) -> None:
+            stop.check_cancelled()
+            follower.on_progress(done_bytes, total_bytes)
 
-        yield progress
+        yield on_progress
 
 
-def load(path: Path) -> Checksums:
+def load_checksums(path: Path) -> BlockChecksums:
     try:
         return read_checksums(path)
     except OSError as error:

@@ -10,15 +10,15 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
 from packtrain import formatting, services
-from packtrain.cli.ui.output import console, count, dry_run_option, json_option, say_next, show
+from packtrain.cli.ui.output import console, dry_run_option, json_option, pluralize, print_next_commands, print_result
 from packtrain.errors import NotFoundError, UsageError
-from packtrain.plan import Item, Job, RunFolder, read_plan
+from packtrain.plan import Job, RemoteFile, RunFolder, read_plan
 from packtrain.state import JobStatus, RunState
-from packtrain.transfer.api import Entry
+from packtrain.transfer.api import ListedObject
 from packtrain.transfer.fetch import fetch
-from packtrain.transfer.registry import source_for
+from packtrain.transfer.registry import get_source
 
-_PATIENCE_S = 10.0
+_RETRY_TIMEOUT_S = 10.0
 
 
 @click.command(name="outputs")
@@ -30,61 +30,64 @@ def command(target: str, folder: Path | None, dry_run: bool, as_json: bool) -> N
     """List what a run brought home, or copy it; several jobs get a folder each."""
     store = services.open_store()
     row, wanted = services.find_job(store, target)
-    state = services.refresh(store, row)
+    state = services.refresh_state(store, row)
     jobs = [job for job in read_plan(RunFolder(row.folder).plan).jobs if wanted in (None, job.id)]
-    reveal = services.reveal_of(row)
-    found = [(job, entry) for job in jobs if _has_outputs(state, job) for entry in _list(job, reveal)]
+    reveal = services.make_secret_resolver(row)
+    found = [(job, entry) for job in jobs if _has_outputs(state, job) for entry in _list_outputs(job, reveal)]
     data = [_entry_data(job, entry) for job, entry in found]
     if not found:
         raise NotFoundError(f"the run {row.run} has no outputs yet; `packtrain ps {row.run}` shows how it stands")
     if folder is not None and not dry_run:
-        _copy(found, folder, reveal, several=len(jobs) > 1, quiet=as_json)
-    show(as_json, data, lambda out: _text(out, found, folder, dry_run))
+        _copy_outputs(found, folder, reveal, folder_per_job=len(jobs) > 1, quiet=as_json)
+    print_result(as_json, data, lambda out: _print_outputs(out, found, folder, dry_run))
     if folder is None and not as_json:
-        say_next((f"packtrain outputs {row.run} --copy FOLDER", "bring them here"))
+        print_next_commands((f"packtrain outputs {row.run} --copy FOLDER", "bring them here"))
 
 
 def _has_outputs(state: RunState, job: Job) -> bool:
     return job.output is not None and job.id in state.jobs and state.jobs[job.id].status is JobStatus.SUCCEEDED
 
 
-def _list(job: Job, reveal: Any) -> list[Entry]:
+def _list_outputs(job: Job, resolve_secret: Any) -> list[ListedObject]:
     assert job.output is not None
-    entries = source_for(job.output.ref, reveal).list(job.output.ref)
+    entries = get_source(job.output.location, resolve_secret).list(job.output.location)
     return [entry for entry in entries if ".packtrain" not in PurePosixPath(entry.name).parts]
 
 
-def _entry_data(job: Job, entry: Entry) -> dict[str, Any]:
-    return {"job": job.id, "name": entry.name, "bytes": entry.size, "url": entry.ref.url}
+def _entry_data(job: Job, entry: ListedObject) -> dict[str, Any]:
+    return {"job": job.id, "name": entry.name, "bytes": entry.size, "url": entry.location.url}
 
 
-def _text(out: Console, found: list[tuple[Job, Entry]], folder: Path | None, dry_run: bool) -> None:
-    for job, entry in found:
+def _print_outputs(out: Console, outputs: list[tuple[Job, ListedObject]], folder: Path | None, dry_run: bool) -> None:
+    for job, entry in outputs:
         out.print(
-            f"{job.id:>5}  {formatting.size(entry.size):>9}  {entry.ref.url.removeprefix('file://')}", markup=False
+            f"{job.id:>5}  {formatting.format_size(entry.size):>9}  {entry.location.url.removeprefix('file://')}",
+            markup=False,
         )
     if folder is not None:
-        out.print(f"{'would copy' if dry_run else 'copied'} {count(len(found), 'file')} to {folder}")
+        out.print(f"{'would copy' if dry_run else 'copied'} {pluralize(len(outputs), 'file')} to {folder}")
 
 
-def _copy(found: list[tuple[Job, Entry]], folder: Path, reveal: Any, several: bool, quiet: bool) -> None:
+def _copy_outputs(
+    outputs: list[tuple[Job, ListedObject]], folder: Path, resolve_secret: Any, folder_per_job: bool, quiet: bool
+) -> None:
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     with Progress(*columns, console=console(), transient=True, disable=quiet) as bars:
-        for job, entry in found:
+        for job, entry in outputs:
             bar = bars.add_task(entry.name, total=entry.size)
-            target = _target(folder / job.id if several else folder, entry.name)
-            item = Item(entry.name, (entry.ref,), entry.size)
+            target = _target_path(folder / job.id if folder_per_job else folder, entry.name)
+            item = RemoteFile(entry.name, (entry.location,), entry.size)
             fetch(
                 item,
                 target,
-                reveal,
-                patience_s=_PATIENCE_S,
-                stop=lambda: None,
-                progress=lambda done, total, bar=bar: bars.update(bar, completed=done),  # type: ignore[misc]
+                resolve_secret,
+                retry_timeout_s=_RETRY_TIMEOUT_S,
+                check_cancelled=lambda: None,
+                on_progress=lambda done, total, bar=bar: bars.update(bar, completed=done),  # type: ignore[misc]
             )
 
 
-def _target(folder: Path, name: str) -> Path:
+def _target_path(folder: Path, name: str) -> Path:
     target = folder / name
     if folder.resolve() not in target.resolve().parents:
         raise UsageError(f"the output {name!r} would lie outside of {folder}")

@@ -7,10 +7,10 @@ from pathlib import Path
 import click
 
 from packtrain import services
-from packtrain.cli.ui.output import count, dry_run_option, json_option, show
+from packtrain.cli.ui.output import dry_run_option, json_option, pluralize, print_result
 from packtrain.errors import NotFoundError, UsageError
 from packtrain.plan import RunFolder
-from packtrain.report.readers.training_curves import Curves, subtitle_of
+from packtrain.report.readers.training_curves import TrainingCurves, format_subtitle
 
 
 @click.command(name="plot")
@@ -25,24 +25,24 @@ def command(run: str, output: Path | None, dry_run: bool, as_json: bool) -> None
     """
     store = services.open_store()
     row = services.find_run(store, run)
-    state = services.refresh(store, row)
-    curves = services.curves_of_run(store, state)
+    state = services.refresh_state(store, row)
+    curves = services.load_training_curves(store, state)
     if not curves.jobs:
         raise NotFoundError(
             f"no job of the run {row.run} has reported anything to draw; call packtrain.torch.metrics(step=…, loss=…)"
         )
-    path = output or RunFolder(row.folder).picture
+    path = output or RunFolder(row.folder).training_chart
     if not dry_run:
-        _draw(curves, path, subtitle_of(state))
-    data = {"run": row.run, "picture": str(path), "jobs": len(curves.jobs), "metrics": list(curves.names)}
-    told = f"{'would draw' if dry_run else 'drew'} {count(len(curves.jobs), 'job')}: {path}"
-    show(as_json, data, lambda out: out.print(told, markup=False))
+        _save_plot(curves, path, format_subtitle(state))
+    data = {"run": row.run, "picture": str(path), "jobs": len(curves.jobs), "metrics": list(curves.metrics)}
+    told = f"{'would draw' if dry_run else 'drew'} {pluralize(len(curves.jobs), 'job')}: {path}"
+    print_result(as_json, data, lambda out: out.print(told, markup=False))
 
 
-def _draw(curves: Curves, path: Path, subtitle: str) -> None:
-    from packtrain.report.charts.training import draw_training
+def _save_plot(curves: TrainingCurves, path: Path, subtitle: str) -> None:
+    from packtrain.report.charts.training import save_training_plot
 
     try:
-        draw_training(curves, path, subtitle)
+        save_training_plot(curves, path, subtitle)
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror}") from error

@@ -1,4 +1,4 @@
-"""packtrain adopt"""
+"""packtrain convert"""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from pathlib import Path
 import click
 
 from packtrain.cli.ui.options import expect_option
-from packtrain.cli.ui.output import json_option, show, show_problems
+from packtrain.cli.ui.output import json_option, print_diagnostics, print_result
 from packtrain.condor.submitfile import load_submit_file
 from packtrain.errors import EXIT_USAGE
 
 
-@click.command(name="adopt")
+@click.command(name="convert")
 @click.argument("file", type=click.Path(path_type=Path))
 @expect_option
 @json_option
@@ -23,13 +23,13 @@ def command(file: Path, expect: tuple[str, ...], as_json: bool) -> None:
     what packtrain cannot do.
     """
     adopted = load_submit_file(file, expect)
-    problems = adopted.loaded.problems
-    failed = adopted.loaded.workflow is None
+    problems = adopted.load_result.diagnostics
+    failed = adopted.load_result.workflow is None
     if not as_json:
-        show_problems(problems)
+        print_diagnostics(problems)
     if as_json or not failed:
         data = {"file": str(file), "problems": [p.to_data() for p in problems], "workflow": adopted.document}
-        text = adopted.text(file.name)
-        show(as_json, data, lambda out: click.echo(text, nl=False))
+        text = adopted.to_workflow_text(file.name)
+        print_result(as_json, data, lambda out: click.echo(text, nl=False))
     if failed:
         raise click.exceptions.Exit(EXIT_USAGE)

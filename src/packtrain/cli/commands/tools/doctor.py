@@ -18,23 +18,23 @@ import click
 from rich.console import Console
 
 from packtrain import __version__, formatting, services
-from packtrain.cli.ui.output import json_option, say_next, show
+from packtrain.cli.ui.output import json_option, print_next_commands, print_result
 from packtrain.errors import PacktrainError
 from packtrain.store import store_path
-from packtrain.store.location import file_system, is_network
-from packtrain.transfer.bearer_tokens import ends_at, token_in
+from packtrain.store.location import file_system_type, is_network_file_system
+from packtrain.transfer.bearer_tokens import read_token, token_expires_at
 
-OK, WARN, BAD = "ok", "warning", "bad"
-_MARKS = {OK: "[green]✓[/]", WARN: "[yellow]![/]", BAD: "[red]✗[/]"}
-_LITTLE_DISK = 5e9
-_TOKEN_FILES = ("BEARER_TOKEN_FILE", "TOKEN")
+OK, WARNING, ERROR = "ok", "warning", "bad"
+_STATUS_MARKS = {OK: "[green]✓[/]", WARNING: "[yellow]![/]", ERROR: "[red]✗[/]"}
+_MIN_FREE_DISK_BYTES = 5e9
+_TOKEN_FILE_ENV_VARS = ("BEARER_TOKEN_FILE", "TOKEN")
 
 
 @dataclass(frozen=True)
-class Finding:
-    what: str
+class CheckResult:
+    name: str
     status: str
-    seen: str
+    detail: str
     remedy: str = ""
 
 
@@ -42,133 +42,133 @@ class Finding:
 @json_option
 def command(as_json: bool) -> None:
     """Is this machine ready? Exit code 1 if something must be mended first."""
-    findings = [finding for look in _LOOKS for finding in look()]
-    show(as_json, [asdict(finding) for finding in findings], lambda out: _text(out, findings))
-    if any(finding.status == BAD for finding in findings):
+    findings = [finding for look in _CHECKS for finding in look()]
+    print_result(as_json, [asdict(finding) for finding in findings], lambda out: _print_results(out, findings))
+    if any(finding.status == ERROR for finding in findings):
         raise click.exceptions.Exit(1)
 
 
-def _text(out: Console, findings: list[Finding]) -> None:
-    for finding in findings:
+def _print_results(out: Console, results: list[CheckResult]) -> None:
+    for finding in results:
         remedy = f"  [dim]→ {finding.remedy}[/]" if finding.remedy else ""
-        out.print(f" {_MARKS[finding.status]} {finding.what:<12} {finding.seen}{remedy}")
-    say_next(("packtrain init cifar10-resnet", "a first workflow"))
+        out.print(f" {_STATUS_MARKS[finding.status]} {finding.name:<12} {finding.detail}{remedy}")
+    print_next_commands(("packtrain init cifar10-resnet", "a first workflow"))
 
 
-def _versions() -> Iterator[Finding]:
-    yield Finding("packtrain", OK, f"{__version__} on Python {platform.python_version()} ({sys.executable})")
-    yield Finding("SQLite", OK, sqlite3.sqlite_version)
+def _check_versions() -> Iterator[CheckResult]:
+    yield CheckResult("packtrain", OK, f"{__version__} on Python {platform.python_version()} ({sys.executable})")
+    yield CheckResult("SQLite", OK, sqlite3.sqlite_version)
 
 
-def _disk() -> Iterator[Finding]:
+def _check_disk() -> Iterator[CheckResult]:
     free = shutil.disk_usage(".").free
-    little = free < _LITTLE_DISK
+    little = free < _MIN_FREE_DISK_BYTES
     remedy = "free some room, or run from another folder" if little else ""
-    yield Finding("disk", WARN if little else OK, f"{formatting.size(free)} free in this folder", remedy)
+    yield CheckResult("disk", WARNING if little else OK, f"{formatting.format_size(free)} free in this folder", remedy)
 
 
-def _folder() -> Iterator[Finding]:
-    kind = file_system(Path.cwd())
+def _check_folder() -> Iterator[CheckResult]:
+    kind = file_system_type(Path.cwd())
     try:
         import fcntl
 
         with tempfile.NamedTemporaryFile(dir=".") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        yield Finding("folder", BAD, f"{kind}: {error}", "run from a folder that you can write and lock files in")
+        yield CheckResult("folder", ERROR, f"{kind}: {error}", "run from a folder that you can write and lock files in")
         return
-    yield Finding("folder", OK, f"{kind or 'unknown file system'}, files can be written and locked")
+    yield CheckResult("folder", OK, f"{kind or 'unknown file system'}, files can be written and locked")
 
 
-def _store() -> Iterator[Finding]:
+def _check_store() -> Iterator[CheckResult]:
     path = store_path()
-    kind = file_system(path.parent) if path.parent.exists() else ""
+    kind = file_system_type(path.parent) if path.parent.exists() else ""
     try:
-        runs = len(services.open_store().runs())
+        runs = len(services.open_store().list_runs())
     except (PacktrainError, OSError, sqlite3.Error) as error:
-        yield Finding("store", BAD, str(error), "set PACKTRAIN_STORE to a file that you can write")
+        yield CheckResult("store", ERROR, str(error), "set PACKTRAIN_STORE to a file that you can write")
         return
-    slow = ", network file system: slower journal" if is_network(kind) else ""
-    yield Finding("store", OK, f"{path}, {runs} runs{slow}")
+    slow = ", network file system: slower journal" if is_network_file_system(kind) else ""
+    yield CheckResult("store", OK, f"{path}, {runs} runs{slow}")
 
 
-def _engines() -> Iterator[Finding]:
+def _check_engines() -> Iterator[CheckResult]:
     machine = services.engine_capabilities("local")
     gpus = f"{machine.gpus} GPUs" if machine.gpus else "no GPU"
-    yield Finding("local", OK, f"{machine.cpus} CPUs, {formatting.size(machine.memory_mb * 2**20)}, {gpus}")
+    yield CheckResult("local", OK, f"{machine.cpus} CPUs, {formatting.format_size(machine.memory_mb * 2**20)}, {gpus}")
     if shutil.which("sbatch"):
-        yield Finding("slurm", WARN, "sbatch is here", "this version cannot run on slurm yet")
-    if machine.containers:
-        yield Finding("containers", OK, f"Apptainer: {shutil.which('apptainer')}")
+        yield CheckResult("slurm", WARNING, "sbatch is here", "this version cannot run on slurm yet")
+    if machine.supports_containers:
+        yield CheckResult("containers", OK, f"Apptainer: {shutil.which('apptainer')}")
     else:
-        yield Finding(
-            "containers", WARN, "no Apptainer", "install it for steps with a `container`, or use --no-container"
+        yield CheckResult(
+            "containers", WARNING, "no Apptainer", "install it for steps with a `container`, or use --no-container"
         )
 
 
-def _pool() -> Iterator[Finding]:
+def _check_pool() -> Iterator[CheckResult]:
     """Only where there is one, or somebody says so."""
     if shutil.which("condor_submit") or os.environ.get("CONDOR_CONFIG"):
-        yield from (Finding("htcondor", one.status, one.seen, one.remedy) for one in services.examine_pool())
+        yield from (CheckResult("htcondor", one.status, one.message, one.hint) for one in services.check_access_point())
 
 
-def _training() -> Iterator[Finding]:
+def _check_python() -> Iterator[CheckResult]:
     python = shutil.which("python3")
     if python is None:
-        yield Finding("python3", WARN, "not on PATH", "steps that call python3 will fail")
+        yield CheckResult("python3", WARNING, "not on PATH", "steps that call python3 will fail")
         return
-    yield Finding("python3", OK, f"{python} (what steps get when they call python3)")
+    yield CheckResult("python3", OK, f"{python} (what steps get when they call python3)")
 
 
-def _network() -> Iterator[Finding]:
+def _check_network() -> Iterator[CheckResult]:
     paths = ssl.get_default_verify_paths()
     bundle = paths.cafile or paths.capath
     yield (
-        Finding("TLS", OK, f"certificates in {bundle}")
+        CheckResult("TLS", OK, f"certificates in {bundle}")
         if bundle
-        else Finding("TLS", BAD, "no certificates", "install ca-certificates, or set SSL_CERT_FILE")
+        else CheckResult("TLS", ERROR, "no certificates", "install ca-certificates, or set SSL_CERT_FILE")
     )
     proxy = os.environ.get("https_proxy") or os.environ.get("HTTPS_PROXY")
     if proxy:
-        yield Finding("proxy", OK, proxy.rpartition("@")[2])
+        yield CheckResult("proxy", OK, proxy.rpartition("@")[2])
 
 
-def _tokens() -> Iterator[Finding]:
+def _check_tokens() -> Iterator[CheckResult]:
     """Where they are looked for, whether they are there, and whether they still count."""
-    found = [_token(place, token) for place, token in _places()]
-    yield from found or [Finding("tokens", OK, "none found (needed for protected data only)")]
+    found = [_check_token(place, token) for place, token in _find_tokens()]
+    yield from found or [CheckResult("tokens", OK, "none found (needed for protected data only)")]
 
 
-def _places() -> Iterator[tuple[str, str | None]]:
+def _find_tokens() -> Iterator[tuple[str, str | None]]:
     if os.environ.get("BEARER_TOKEN"):
         yield "$BEARER_TOKEN", os.environ["BEARER_TOKEN"].strip()
-    for name in filter(os.environ.get, _TOKEN_FILES):
-        yield f"{os.environ[name]} (${name})", token_in(Path(os.environ[name]))
+    for name in filter(os.environ.get, _TOKEN_FILE_ENV_VARS):
+        yield f"{os.environ[name]} (${name})", read_token(Path(os.environ[name]))
     runtime = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()) / f"bt_u{os.getuid()}"
     given = sorted(Path(os.environ["_CONDOR_CREDS"]).glob("*.use")) if os.environ.get("_CONDOR_CREDS") else []
     for path in (*([runtime] if runtime.exists() else []), *given):
-        yield str(path), token_in(path)
+        yield str(path), read_token(path)
 
 
-def _token(place: str, token: str | None) -> Finding:
+def _check_token(location: str, token: str | None) -> CheckResult:
     if not token:
-        return Finding("tokens", WARN, f"no token in {place}", "get one there, or unset what names it")
-    end = ends_at(token)
+        return CheckResult("tokens", WARNING, f"no token in {location}", "get one there, or unset what names it")
+    end = token_expires_at(token)
     if end is not None and end < time.time():
-        ago = formatting.duration(time.time() - end)
-        return Finding("tokens", WARN, f"the token in {place} ran out {ago} ago", "get a new one")
-    left = f", for {formatting.duration(end - time.time())} more" if end is not None else ""
-    return Finding("tokens", OK, f"found in {place}{left}")
+        ago = formatting.format_duration(time.time() - end)
+        return CheckResult("tokens", WARNING, f"the token in {location} ran out {ago} ago", "get a new one")
+    left = f", for {formatting.format_duration(end - time.time())} more" if end is not None else ""
+    return CheckResult("tokens", OK, f"found in {location}{left}")
 
 
-_LOOKS: tuple[Callable[[], Iterator[Finding]], ...] = (
-    _versions,
-    _disk,
-    _folder,
-    _store,
-    _engines,
-    _pool,
-    _training,
-    _network,
-    _tokens,
+_CHECKS: tuple[Callable[[], Iterator[CheckResult]], ...] = (
+    _check_versions,
+    _check_disk,
+    _check_folder,
+    _check_store,
+    _check_engines,
+    _check_pool,
+    _check_python,
+    _check_network,
+    _check_tokens,
 )

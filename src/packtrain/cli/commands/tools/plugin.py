@@ -11,12 +11,17 @@ from packtrain.cli.ui.output import json_option
 from packtrain.engines.bundle import build_plugin
 from packtrain.errors import UsageError
 
-NAME = "packtrain-plugin.pyz"
+PLUGIN_FILENAME = "packtrain-plugin.pyz"
 
 
 @click.command(name="plugin")
 @click.option(
-    "-o", "--output", type=click.Path(path_type=Path), default=NAME, show_default=True, help="The file to write."
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    default=PLUGIN_FILENAME,
+    show_default=True,
+    help="The file to write.",
 )
 @json_option
 def command(output: Path, as_json: bool) -> None:
@@ -25,7 +30,7 @@ def command(output: Path, as_json: bool) -> None:
     One file, for a single job (`transfer_plugins = osdf=packtrain-plugin.pyz`) or for a whole pool
     (`FILETRANSFER_PLUGINS`). It needs Python 3.9 where it runs, and nothing else.
     """
-    target = output / NAME if output.is_dir() else output
+    target = output / PLUGIN_FILENAME if output.is_dir() else output
     try:
         build_plugin(target)
     except OSError as error:

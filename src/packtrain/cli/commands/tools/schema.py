@@ -7,7 +7,7 @@ import json
 import click
 
 from packtrain.cli.ui.output import json_option
-from packtrain.spec.models.workflow import schema
+from packtrain.spec.models.workflow import workflow_json_schema
 
 
 @click.command(name="schema")
@@ -17,4 +17,4 @@ def command(as_json: bool) -> None:
 
     Editors that know it complete keys and mark mistakes; `packtrain init` writes the header line.
     """
-    click.echo(json.dumps(schema(), indent=None if as_json else 2, ensure_ascii=False))
+    click.echo(json.dumps(workflow_json_schema(), indent=None if as_json else 2, ensure_ascii=False))

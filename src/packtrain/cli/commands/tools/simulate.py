@@ -14,21 +14,21 @@ from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
-from packtrain.cli.commands.results.report import history_of
-from packtrain.cli.ui.output import count, error_console, json_option, show
+from packtrain.cli.commands.results.report import load_history
+from packtrain.cli.ui.output import error_console, json_option, pluralize, print_result
 from packtrain.errors import UsageError
-from packtrain.report.analysis.statistics import Figures
-from packtrain.report.analysis.time_accounting import Share
-from packtrain.report.build import report_on, write_report
+from packtrain.report.analysis.statistics import ReportStats
+from packtrain.report.analysis.time_accounting import TimeUse
+from packtrain.report.build import build_report, write_report
 from packtrain.simulate import whatif
 from packtrain.simulate.calibrate import calibrate
-from packtrain.simulate.pool_model import World
-from packtrain.simulate.scenario_result import Estimate, Result, result_data, results_of, runs_of
-from packtrain.simulate.scenarios import Policy, policy_of
-from packtrain.simulate.simulate_run import play
+from packtrain.simulate.pool_model import PoolModel
+from packtrain.simulate.scenario_result import Estimate, ScenarioResult, result_to_json, simulate_runs, summarize_runs
+from packtrain.simulate.scenarios import Scenario, load_scenario
+from packtrain.simulate.simulate_run import simulate_run
 
-_MOST_SEEDS = 100_000
-_USUAL = ("plain", "adopted", "packtrain")
+_MAX_SEEDS = 100_000
+_DEFAULT_SCENARIOS = ("plain", "adopted", "packtrain")
 
 
 @click.command(name="simulate")
@@ -36,9 +36,7 @@ _USUAL = ("plain", "adopted", "packtrain")
     "--from", "sources", multiple=True, required=True, metavar="CSV|LOG|RUN", help="What happened; several logs too."
 )
 @click.option("--policy", "policies", multiple=True, metavar="NAME|FILE", help="plain, adopted, packtrain or a file.")
-@click.option(
-    "--seeds", type=click.IntRange(1, _MOST_SEEDS), default=10, show_default=True, help="Runs of each policy."
-)
+@click.option("--seeds", type=click.IntRange(1, _MAX_SEEDS), default=10, show_default=True, help="Runs of each policy.")
 @click.option("--seed", "first", type=click.IntRange(0), default=0, show_default=True, help="The first of them.")
 @click.option("--jobs", metavar="N|10x", default="1x", show_default=True, help="How many jobs; 10x: of those seen.")
 @click.option("--slots", metavar="N|2x", help="How many slots there are altogether; 2x: of those seen.")
@@ -51,9 +49,9 @@ _USUAL = ("plain", "adopted", "packtrain")
 @json_option
 def command(
     sources: tuple[str, ...],
-    policies: tuple[str, ...],
+    scenarios: tuple[str, ...],
     seeds: int,
-    first: int,
+    first_seed: int,
     jobs: str,
     output: Path | None,
     as_json: bool,
@@ -68,109 +66,125 @@ def command(
 
     The exit code is 0 if runs were played, 2 if what was asked cannot be read or done, 4 if there is no such thing.
     """
-    chosen = [policy_of(name) for name in policies or _USUAL]
+    chosen = [load_scenario(name) for name in scenarios or _DEFAULT_SCENARIOS]
     if len({policy.name for policy in chosen}) < len(chosen):
         raise UsageError("two policies have the same name; give the file a `name`")
-    world = _world(calibrate(history_of(sources)), **changes)
-    many = whatif.amount(jobs, world.jobs, "jobs")
-    results = [_played(world, policy, many, range(first, first + seeds)) for policy in chosen]
-    pages = {p.name: str(_page(world, p, many, first, output)) for p in chosen} if output else {}
-    show(as_json, _data(world, many, results, pages), lambda out: _show(out, world, many, results, pages))
+    world = _apply_changes(calibrate(load_history(sources)), **changes)
+    many = whatif.parse_amount(jobs, world.n_observed_jobs, "jobs")
+    results = [_simulate_scenario(world, policy, many, range(first_seed, first_seed + seeds)) for policy in chosen]
+    pages = {p.name: str(_write_report_page(world, p, many, first_seed, output)) for p in chosen} if output else {}
+    print_result(
+        as_json,
+        _results_data(world, many, results, pages),
+        lambda out: _print_results(out, world, many, results, pages),
+    )
 
 
-def _world(seen: World, slots: str | None, mix: Sequence[str], sites: Sequence[str], caches: Sequence[str]) -> World:
-    world = whatif.with_mix(seen, mix) if mix else seen
-    for name in caches:
+def _apply_changes(
+    observed_model: PoolModel,
+    slots: str | None,
+    mix: Sequence[str],
+    without_sites: Sequence[str],
+    without_caches: Sequence[str],
+) -> PoolModel:
+    world = whatif.with_site_mix(observed_model, mix) if mix else observed_model
+    for name in without_caches:
         world = whatif.without_cache(world, name)
-    for name in sites:
+    for name in without_sites:
         world = whatif.without_site(world, name)
-    return whatif.with_slots(world, whatif.amount(slots, world.slots, "slots")) if slots else world
+    return whatif.with_slots(world, whatif.parse_amount(slots, world.n_slots, "slots")) if slots else world
 
 
-def _played(world: World, policy: Policy, jobs: int, seeds: range) -> Result:
-    with _progress(policy.name, len(seeds)) as seen:
-        return results_of(policy, seen(runs_of(world, policy, jobs, seeds)))
+def _simulate_scenario(model: PoolModel, scenario: Scenario, n_jobs: int, seeds: range) -> ScenarioResult:
+    with _simulation_progress(scenario.name, len(seeds)) as seen:
+        return summarize_runs(scenario, seen(simulate_runs(model, scenario, n_jobs, seeds)))
 
 
 @contextmanager
-def _progress(name: str, seeds: int) -> Iterator[Callable[[Iterator[Figures]], Iterator[Figures]]]:
+def _simulation_progress(name: str, n_runs: int) -> Iterator[Callable[[Iterator[ReportStats]], Iterator[ReportStats]]]:
     """How many runs were played, for those who wait at a terminal."""
-    status = Status(f"{name}: run 1 of {seeds}", console=error_console())
+    status = Status(f"{name}: run 1 of {n_runs}", console=error_console())
 
-    def watched(runs: Iterator[Figures]) -> Iterator[Figures]:
+    def count_runs(runs: Iterator[ReportStats]) -> Iterator[ReportStats]:
         for number, figures in enumerate(runs, 2):
-            status.update(f"{name}: run {number} of {seeds}")
+            status.update(f"{name}: run {number} of {n_runs}")
             yield figures
 
     if not error_console().is_terminal:
         yield lambda runs: runs
         return
     with status:
-        yield watched
+        yield count_runs
 
 
-def _page(world: World, policy: Policy, jobs: int, seed: int, folder: Path) -> Path:
-    name = re.sub(r"[^\w.-]+", "-", policy.name).strip("-.") or "policy"
-    return write_report(report_on(play(world, policy, jobs, seed)), folder / name)
+def _write_report_page(model: PoolModel, scenario: Scenario, n_jobs: int, seed: int, folder: Path) -> Path:
+    name = re.sub(r"[^\w.-]+", "-", scenario.name).strip("-.") or "policy"
+    return write_report(build_report(simulate_run(model, scenario, n_jobs, seed)), folder / name)
 
 
 # What is told
 
 
-def _data(world: World, jobs: int, results: Sequence[Result], pages: Mapping[str, str]) -> dict[str, Any]:
-    sites = {site.name: {"slots": site.slots, "stalls": round(site.stalls, 6)} for site in world.sites}
-    told = {result.policy: result_data(result) for result in results}
-    pool = {"from": world.name, "unknown": round(world.lost, 6), "slots": world.slots, "sites": sites}
-    return {**pool, "jobs": jobs, "policies": told, "pages": pages}
+def _results_data(
+    model: PoolModel, n_jobs: int, results: Sequence[ScenarioResult], pages: Mapping[str, str]
+) -> dict[str, Any]:
+    sites = {site.name: {"slots": site.n_slots, "stalls": round(site.stall_probability, 6)} for site in model.sites}
+    told = {result.scenario: result_to_json(result) for result in results}
+    pool = {"from": model.name, "unknown": round(model.lost_share, 6), "slots": model.n_slots, "sites": sites}
+    return {**pool, "jobs": n_jobs, "policies": told, "pages": pages}
 
 
-def _show(out: Console, world: World, jobs: int, results: Sequence[Result], pages: Mapping[str, str]) -> None:
-    sites = ", ".join(f"{site.name} ({site.slots})" for site in world.sites)
-    head = f"{count(jobs, 'job')} in a pool as of {world.name}: {count(world.slots, 'slot')} at {sites}"
+def _print_results(
+    out: Console, model: PoolModel, n_jobs: int, results: Sequence[ScenarioResult], pages: Mapping[str, str]
+) -> None:
+    sites = ", ".join(f"{site.name} ({site.n_slots})" for site in model.sites)
+    head = f"{pluralize(n_jobs, 'job')} in a pool as of {model.name}: {pluralize(model.n_slots, 'slot')} at {sites}"
     out.print(head, markup=False, style="dim")
-    if world.lost:
-        out.print(f"{world.lost:.0%} of the jobs seen have not ended: nothing is learned of them", style="yellow")
-    out.print(_table(results))
+    if model.lost_share:
+        out.print(f"{model.lost_share:.0%} of the jobs seen have not ended: nothing is learned of them", style="yellow")
+    out.print(_results_table(results))
     for name, page in pages.items():
         out.print(f"report of one run, {name}: {page}", markup=False)
 
 
-def _table(results: Sequence[Result]) -> Table:
+def _results_table(results: Sequence[ScenarioResult]) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     table.add_column("", no_wrap=True)
     for result in results:
-        table.add_column(Text(result.policy), justify="right", no_wrap=True)
-    time, unit = _unit(results)
-    for words, name, scale, digits in _ROWS:
-        if any(name in result.figures for result in results):
-            cells = (_cell(result.figures.get(name), scale or time, digits) for result in results)
+        table.add_column(Text(result.scenario), justify="right", no_wrap=True)
+    time, unit = _choose_time_unit(results)
+    for words, name, scale, digits in _TABLE_ROWS:
+        if any(name in result.metrics for result in results):
+            cells = (_format_estimate(result.metrics.get(name), scale or time, digits) for result in results)
             table.add_row(words.format(unit=unit), *cells)
     table.add_row(Text(f"slot time of no use, {unit}:", "dim"))
-    for share in (share for share in Share if any(share in result.waste for result in results)):
-        table.add_row(f"  {share.value}", *(_cell(result.waste.get(share), time, 1) for result in results))
+    for share in (share for share in TimeUse if any(share in result.wasted_slot_s for result in results)):
+        table.add_row(
+            f"  {share.value}", *(_format_estimate(result.wasted_slot_s.get(share), time, 1) for result in results)
+        )
     return table
 
 
-def _unit(results: Sequence[Result]) -> tuple[float, str]:
+def _choose_time_unit(results: Sequence[ScenarioResult]) -> tuple[float, str]:
     """In which times are told: hours, unless jobs take minutes."""
-    medians = [result.figures[_MEDIAN].mean for result in results if _MEDIAN in result.figures]
+    medians = [result.metrics[_MEDIAN_KEY].mean for result in results if _MEDIAN_KEY in result.metrics]
     return (60.0, "min") if medians and max(medians) < 3600 else (3600.0, "h")
 
 
-def _cell(estimate: Estimate | None, unit: float, digits: int) -> Text:
+def _format_estimate(estimate: Estimate | None, unit: float, digits: int) -> Text:
     """8.6 ± 0.4"""
     if estimate is None:
         return Text("–", "dim")
-    off = (estimate.high - estimate.mean) / unit
+    off = (estimate.ci_high - estimate.mean) / unit
     return Text(f"{estimate.mean / unit:.{digits}f}").append(f" ± {off:.{digits}f}" if off else "", "dim")
 
 
-_MEDIAN = "completion_median_s"
-_ROWS: Sequence[tuple[str, str, float, int]] = (  # words, name, unit (0: that of times), digits
+_MEDIAN_KEY = "completion_median_s"
+_TABLE_ROWS: Sequence[tuple[str, str, float, int]] = (  # words, name, unit (0: that of times), digits
     ("jobs that succeed, %", "success", 1.0, 1),
     ("useful, % of slot time", "useful_fraction", 0.01, 1),
     ("useful compute, %", "compute_share", 0.01, 1),
-    ("completion, median, {unit}", _MEDIAN, 0, 2),
+    ("completion, median, {unit}", _MEDIAN_KEY, 0, 2),
     ("completion, mean, {unit}", "completion_mean_s", 0, 2),
     ("completion, p95 / median", "p95_over_median", 1.0, 2),
     ("completion, longest / median", "max_over_median", 1.0, 2),

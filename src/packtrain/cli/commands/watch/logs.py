@@ -20,18 +20,18 @@ from packtrain.state import JobState, RunState
 
 
 @dataclass
-class Tail:
+class AttemptLogReader:
     """The log files of one attempt, read on from where the last look ended, whole lines only."""
 
-    attempt: AttemptFolder
-    agent: bool = False
+    attempt_folder: AttemptFolder
+    agent_logs: bool = False
     _offsets: dict[Path, int] = field(default_factory=dict)
 
-    def catch(self, tail: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    def read_log_tail(self, log_tail: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         """(file, line) of the newest bytes of a log, as a pool tells them while the file itself is far away."""
-        name, text = PurePosixPath(str(tail.get("file", ""))).name, unquote_to_bytes(str(tail.get("text", "")))
-        path, end = self.attempt.logs / name, tail.get("end")
-        if not name or not isinstance(end, int) or self.agent:
+        name, text = PurePosixPath(str(log_tail.get("file", ""))).name, unquote_to_bytes(str(log_tail.get("text", "")))
+        path, end = self.attempt_folder.logs / name, log_tail.get("end")
+        if not name or not isinstance(end, int) or self.agent_logs:
             return
         first, known = end - len(text), self._offsets.get(path, 0)
         fresh = text[max(0, known - first) :]
@@ -42,7 +42,7 @@ class Tail:
         for line in whole.decode("utf-8", "replace").splitlines():
             yield name, line
 
-    def read(self, final: bool = False) -> Iterator[tuple[str, str]]:
+    def read_new_lines(self, final: bool = False) -> Iterator[tuple[str, str]]:
         """(file, line); `final` also gives an unfinished last line."""
         for path in self._files():
             with open(path, "rb") as file:
@@ -54,9 +54,9 @@ class Tail:
                 yield path.name, line
 
     def _files(self) -> list[Path]:
-        if self.agent:
-            return [path for path in (self.attempt.agent_log, self.attempt.agent_out) if path.exists()]
-        found = self.attempt.logs.glob("*") if self.attempt.logs.exists() else ()
+        if self.agent_logs:
+            return [path for path in (self.attempt_folder.agent_log, self.attempt_folder.agent_out) if path.exists()]
+        found = self.attempt_folder.logs.glob("*") if self.attempt_folder.logs.exists() else ()
         return sorted((p for p in found if p.is_file()), key=lambda p: (p.stat().st_ctime, p.name))
 
 
@@ -66,34 +66,39 @@ class Tail:
 @click.option("--attempt", "number", type=int, help="Which attempt; the newest if not said.")
 @click.option("--agent", is_flag=True, help="The agent's own log instead of the steps'.")
 @json_option
-def command(target: str, follow: bool, number: int | None, agent: bool, as_json: bool) -> None:
+def command(target: str, follow: bool, execution_number: int | None, agent_logs: bool, as_json: bool) -> None:
     """Show what the steps of a job wrote; with several jobs, name one as RUN.JOB."""
     store = services.open_store()
     row, wanted = services.find_job(store, target)
-    state = services.refresh(store, row)
-    job = _choose(state, wanted)
-    tails: dict[str, Tail] = {}
+    state = services.refresh_state(store, row)
+    job = _select_job(state, wanted)
+    tails: dict[str, AttemptLogReader] = {}
     while True:
-        ended = job.verdict is not None or services.supervisor_lease(store, row.run) is None
-        tail = _tail(tails, RunFolder(row.folder), job, number, agent)
-        for name, line in _news(tail, job, final=ended or not follow) if tail else ():
-            click.echo(json.dumps({"job": job.id, "log": name, "line": line}) if as_json else _plain(name, line))
+        ended = job.result is not None or services.live_supervisor_lease(store, row.run) is None
+        tail = _get_reader(tails, RunFolder(row.folder), job, execution_number, agent_logs)
+        for name, line in _new_lines(tail, job, final=ended or not follow) if tail else ():
+            click.echo(json.dumps({"job": job.id, "log": name, "line": line}) if as_json else _format_line(name, line))
         if ended or not follow:
             return
         time.sleep(0.2)
         job = services.load_state(store, row.run).jobs[job.id]
 
 
-def _news(tail: Tail, job: JobState, final: bool) -> Iterator[tuple[str, str]]:
+def _new_lines(reader: AttemptLogReader, job: JobState, final: bool) -> Iterator[tuple[str, str]]:
     """From the files where they are here, else from what the pool last told of them."""
-    if not tail.attempt.logs.exists() and job.latest and job.latest.live and job.tail:
-        yield from tail.catch(job.tail)
-    yield from tail.read(final)
+    if (
+        not reader.attempt_folder.logs.exists()
+        and job.latest_execution
+        and job.latest_execution.is_live
+        and job.log_tail
+    ):
+        yield from reader.read_log_tail(job.log_tail)
+    yield from reader.read_new_lines(final)
 
 
-def _choose(state: RunState, wanted: str | None) -> JobState:
-    if wanted is not None:
-        return state.jobs[wanted]
+def _select_job(state: RunState, job_id: str | None) -> JobState:
+    if job_id is not None:
+        return state.jobs[job_id]
     jobs = list(state.jobs.values())
     if len(jobs) > 1:
         some = ", ".join(f"{state.run}.{job.id}" for job in jobs[:3])
@@ -101,16 +106,22 @@ def _choose(state: RunState, wanted: str | None) -> JobState:
     return jobs[0]
 
 
-def _tail(tails: dict[str, Tail], folder: RunFolder, job: JobState, number: int | None, agent: bool) -> Tail | None:
-    found = [a for a in job.attempts if number in (None, a.number)]
+def _get_reader(
+    readers: dict[str, AttemptLogReader],
+    folder: RunFolder,
+    job: JobState,
+    execution_number: int | None,
+    agent_logs: bool,
+) -> AttemptLogReader | None:
+    found = [a for a in job.executions if execution_number in (None, a.number)]
     if not found:
-        if number is not None:
-            raise NotFoundError(f"job {job.id} has no attempt {number}, only {len(job.attempts)}")
+        if execution_number is not None:
+            raise NotFoundError(f"job {job.id} has no attempt {execution_number}, only {len(job.executions)}")
         return None
-    decision = found[-1].decision
-    return tails.setdefault(decision, Tail(folder.attempt(job.id, decision), agent))
+    decision = found[-1].attempt_id
+    return readers.setdefault(decision, AttemptLogReader(folder.attempt_folder(job.id, decision), agent_logs))
 
 
-def _plain(name: str, line: str) -> str:
+def _format_line(name: str, line: str) -> str:
     """Standard output as it is; the rest says where it comes from."""
     return line if name.endswith(".out") else f"{click.style(name, dim=True)}  {line}"

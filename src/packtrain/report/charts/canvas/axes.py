@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from packtrain.report.charts.canvas.drawing import Drawing, width_of
-from packtrain.report.charts.palette import BAD, GRID, Paint
+from packtrain.report.charts.canvas.drawing import Drawing, text_width
+from packtrain.report.charts.palette import ERROR, GRID, ThemeColor
 
-_SWATCH, _ROW, _BETWEEN = 11.0, 20.0, 16.0
-SMALL = 11.5
+_SWATCH, _ROW, _LEGEND_SPACING = 11.0, 20.0, 16.0
+SMALL_FONT = 11.5
 Ticks = Sequence[tuple[float, str]]
 
 
 @dataclass(frozen=True)
-class Plot:
+class PlotArea:
     """Where the marks go."""
 
     left: float
@@ -31,90 +31,94 @@ class Plot:
         return self.bottom - self.top
 
 
-def rows_of_legend(paints: Iterable[Paint], width: float) -> list[list[tuple[float, Paint]]]:
+def layout_legend(colors: Iterable[ThemeColor], width: float) -> list[list[tuple[float, ThemeColor]]]:
     """Each colour with its words at its place; as many rows as it takes."""
-    rows: list[list[tuple[float, Paint]]] = [[]]
+    rows: list[list[tuple[float, ThemeColor]]] = [[]]
     x = 0.0
-    for paint in paints:
-        room = _SWATCH + 6 + width_of(paint.words, SMALL)
+    for paint in colors:
+        room = _SWATCH + 6 + text_width(paint.label, SMALL_FONT)
         if rows[-1] and x + room > width:
             rows.append([])
             x = 0.0
         rows[-1].append((x, paint))
-        x += room + _BETWEEN
+        x += room + _LEGEND_SPACING
     return rows
 
 
-def draw_legend(drawing: Drawing, paints: Sequence[Paint], left: float, top: float, width: float) -> float:
+def draw_legend(drawing: Drawing, colors: Sequence[ThemeColor], left: float, top: float, width: float) -> float:
     """Below its last row."""
-    if not paints:
+    if not colors:
         return top
-    for number, row in enumerate(rows_of_legend(paints, width)):
+    for number, row in enumerate(layout_legend(colors, width)):
         y = top + number * _ROW
         for x, paint in row:
             _swatch(drawing, paint, left + x, y)
-            drawing.note(paint.words, left + x + _SWATCH + 6, y + 10, size=SMALL)
-    return top + len(rows_of_legend(paints, width)) * _ROW + 4
+            drawing.muted_text(paint.label, left + x + _SWATCH + 6, y + 10, size=SMALL_FONT)
+    return top + len(layout_legend(colors, width)) * _ROW + 4
 
 
-def _swatch(drawing: Drawing, paint: Paint, x: float, y: float) -> None:
-    if paint is BAD:
+def _swatch(drawing: Drawing, color: ThemeColor, x: float, y: float) -> None:
+    if color is ERROR:
         draw_cross(drawing, x + _SWATCH / 2, y + _SWATCH / 2, 3.5)
     else:
-        drawing.tile((x, y, _SWATCH, _SWATCH), paint, rounded=2.5)
+        drawing.rect((x, y, _SWATCH, _SWATCH), color, rounded=2.5)
 
 
-def draw_cross(drawing: Drawing, x: float, y: float, reach: float) -> None:
-    drawing.line(((x - reach, y - reach), (x + reach, y + reach)), BAD, 1.8)
-    drawing.line(((x - reach, y + reach), (x + reach, y - reach)), BAD, 1.8)
+def draw_cross(drawing: Drawing, x: float, y: float, half_size: float) -> None:
+    drawing.line(((x - half_size, y - half_size), (x + half_size, y + half_size)), ERROR, 1.8)
+    drawing.line(((x - half_size, y + half_size), (x + half_size, y - half_size)), ERROR, 1.8)
 
 
-def legend_height(paints: Sequence[Paint], width: float) -> float:
-    return len(rows_of_legend(paints, width)) * _ROW + 4 if paints else 0.0
+def legend_height(colors: Sequence[ThemeColor], width: float) -> float:
+    return len(layout_legend(colors, width)) * _ROW + 4 if colors else 0.0
 
 
-def draw_upright(drawing: Drawing, plot: Plot, ticks: Ticks, place: Callable[[float], float]) -> None:
+def draw_y_axis(drawing: Drawing, plot: PlotArea, ticks: Ticks, scale: Callable[[float], float]) -> None:
     """Lines across the plot, labels at its left as far as they have room."""
     taken: list[float] = []
     for value, label in ticks:
-        y = place(value)
+        y = scale(value)
         drawing.line(((plot.left, y), (plot.right, y)), GRID)
-        if all(abs(y - other) > SMALL for other in taken):
-            drawing.note(label, plot.left - 8, y + 4, "end", SMALL)
+        if all(abs(y - other) > SMALL_FONT for other in taken):
+            drawing.muted_text(label, plot.left - 8, y + 4, "end", SMALL_FONT)
             taken.append(y)
 
 
-def draw_lattice(drawing: Drawing, plot: Plot, ticks: Ticks, place: Callable[[float], float]) -> None:
+def draw_x_grid(drawing: Drawing, plot: PlotArea, ticks: Ticks, scale: Callable[[float], float]) -> None:
     """Lines down the plot."""
-    for x in (place(value) for value, _ in ticks):
+    for x in (scale(value) for value, _ in ticks):
         drawing.line(((x, plot.top), (x, plot.bottom)), GRID)
 
 
-def draw_along(drawing: Drawing, plot: Plot, ticks: Ticks, place: Callable[[float], float], title: str = "") -> None:
+def draw_x_axis(
+    drawing: Drawing, plot: PlotArea, ticks: Ticks, scale: Callable[[float], float], title: str = ""
+) -> None:
     """Labels below the plot as far as they have room, and what they are."""
     reached = -1e9
     for value, label in ticks:
-        left = min(max(place(value) - width_of(label, SMALL) / 2, 0.0), drawing.width - width_of(label, SMALL))
+        left = min(
+            max(scale(value) - text_width(label, SMALL_FONT) / 2, 0.0), drawing.width - text_width(label, SMALL_FONT)
+        )
         if left > reached:
-            drawing.note(label, left, plot.bottom + 17, size=SMALL)
-            reached = left + width_of(label, SMALL) + 6
+            drawing.muted_text(label, left, plot.bottom + 17, size=SMALL_FONT)
+            reached = left + text_width(label, SMALL_FONT) + 6
     if title:
-        drawing.note(title, plot.left, plot.bottom + 35, size=SMALL)
+        drawing.muted_text(title, plot.left, plot.bottom + 35, size=SMALL_FONT)
 
 
-def room_for(labels: Iterable[str], most: float, size: float = SMALL, bold: bool = False) -> float:
+def label_column_width(labels: Iterable[str], max_width: float, size: float = SMALL_FONT, bold: bool = False) -> float:
     """How wide a column of labels is, with the space beside it."""
-    return min(most, max((width_of(label, size, bold) for label in labels), default=0.0)) + 10
+    return min(max_width, max((text_width(label, size, bold) for label in labels), default=0.0)) + 10
 
 
-def settled(places: Sequence[float], apart: float, low: float, high: float) -> list[float]:
+def spread_positions(positions: Sequence[float], min_spacing: float, low: float, high: float) -> list[float]:
     """The places, moved until neighbours are so far apart and all are within the range; the order stays."""
-    order = sorted(range(len(places)), key=lambda number: places[number])
-    spots = list(places)
-    reached = low - apart
+    order = sorted(range(len(positions)), key=lambda number: positions[number])
+    spots = list(positions)
+    reached = low - min_spacing
     for number in order:
-        spots[number] = reached = max(spots[number], reached + apart)
-    limit = high + apart
+        spots[number] = reached = max(spots[number], reached + min_spacing)
+    limit = high + min_spacing
     for number in reversed(order):
-        spots[number] = limit = min(spots[number], limit - apart)
+        spots[number] = limit = min(spots[number], limit - min_spacing)
     return spots

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from packtrain.report.charts.palette import FAINT, GRID, INK, Paint
+from packtrain.report.charts.palette import GRID, MUTED, TEXT, ThemeColor
 
 Box = tuple[float, float, float, float]  # left, top, width, height
-Spot = tuple[float, float]
+XY = tuple[float, float]
 
 # In hundredths of the size.
-_PLAIN = {
+_REGULAR_WIDTHS = {
     30: "'IJijl",
     35: " ,./:;\\|·",
     40: "()-[]ft",
@@ -31,7 +31,7 @@ _PLAIN = {
     90: "M",
     100: "%@Wm…—",
 }
-_BOLD = {
+_BOLD_WIDTHS = {
     35: " 'ijl",
     40: ",./:;IJ\\|·",
     45: "-f",
@@ -44,111 +44,119 @@ _BOLD = {
     110: "%m",
     115: "W",
 }
-_WIDTH_OF = tuple(
-    {letter: width / 100 for width, letters in widths.items() for letter in letters} for widths in (_PLAIN, _BOLD)
+_CHAR_WIDTHS = tuple(
+    {letter: width / 100 for width, letters in widths.items() for letter in letters}
+    for widths in (_REGULAR_WIDTHS, _BOLD_WIDTHS)
 )
-_UNKNOWN_WIDTH = 1.1
+_DEFAULT_CHAR_WIDTH = 1.1
 
 
 @dataclass(frozen=True)
-class Tiles:
+class RectMarks:
     """Boxes of one colour; `title` shows when one points at them."""
 
     boxes: tuple[Box, ...]
-    paint: Paint
+    color: ThemeColor
     title: str = ""
     opacity: float = 1.0
     rounded: float = 0.0
 
 
 @dataclass(frozen=True)
-class Line:
-    spots: tuple[Spot, ...]
-    paint: Paint
+class LineMark:
+    points: tuple[XY, ...]
+    color: ThemeColor
     width: float = 1.0
     dashed: bool = False
     opacity: float = 1.0
 
 
 @dataclass(frozen=True)
-class Dots:
-    spots: tuple[Spot, ...]
+class DotMarks:
+    points: tuple[XY, ...]
     radius: float
-    paint: Paint
+    color: ThemeColor
     title: str = ""
     opacity: float = 1.0
 
 
 @dataclass(frozen=True)
-class Words:
+class TextMark:
     text: str
     x: float
     y: float  # of the line that letters stand on
     size: float = 12.0
     anchor: str = "start"  # start, middle, end
-    paint: Paint = INK
+    color: ThemeColor = TEXT
     bold: bool = False
 
     @property
     def box(self) -> Box:
-        width = width_of(self.text, self.size, self.bold)
+        width = text_width(self.text, self.size, self.bold)
         left = self.x - {"start": 0.0, "middle": width / 2, "end": width}[self.anchor]
         return (left, self.y - 0.8 * self.size, width, self.size)
 
 
-Mark = Tiles | Line | Dots | Words
+DrawingMark = RectMarks | LineMark | DotMarks | TextMark
 
 
 @dataclass
 class Drawing:
     width: float
     height: float
-    marks: list[Mark] = field(default_factory=list)
+    marks: list[DrawingMark] = field(default_factory=list)
 
-    def tile(self, box: Box, paint: Paint, title: str = "", rounded: float = 0.0, opacity: float = 1.0) -> None:
-        self.marks.append(Tiles((box,), paint, title, opacity, rounded))
+    def rect(self, box: Box, color: ThemeColor, title: str = "", rounded: float = 0.0, opacity: float = 1.0) -> None:
+        self.marks.append(RectMarks((box,), color, title, opacity, rounded))
 
-    def tiles(self, boxes: Iterable[Box], paint: Paint) -> None:
+    def rects(self, boxes: Iterable[Box], color: ThemeColor) -> None:
         found = tuple(boxes)
-        self.marks += [Tiles(found, paint)] if found else []
+        self.marks += [RectMarks(found, color)] if found else []
 
     def line(
-        self, spots: Iterable[Spot], paint: Paint = GRID, width: float = 1.0, dashed: bool = False, opacity: float = 1.0
+        self,
+        points: Iterable[XY],
+        color: ThemeColor = GRID,
+        width: float = 1.0,
+        dashed: bool = False,
+        opacity: float = 1.0,
     ) -> None:
-        self.marks.append(Line(tuple(spots), paint, width, dashed, opacity))
+        self.marks.append(LineMark(tuple(points), color, width, dashed, opacity))
 
-    def dots(self, spots: Iterable[Spot], radius: float, paint: Paint, title: str = "", opacity: float = 1.0) -> None:
-        found = tuple(spots)
-        self.marks += [Dots(found, radius, paint, title, opacity)] if found else []
+    def dots(
+        self, points: Iterable[XY], radius: float, color: ThemeColor, title: str = "", opacity: float = 1.0
+    ) -> None:
+        found = tuple(points)
+        self.marks += [DotMarks(found, radius, color, title, opacity)] if found else []
 
-    def words(
-        self, text: str, x: float, y: float, *, size: float = 12.0, anchor: str = "start", paint: Paint = INK,
+    def text(
+        self, text: str, x: float, y: float, *, size: float = 12.0, anchor: str = "start", color: ThemeColor = TEXT,
         bold: bool = False,
     ) -> None:  # fmt: skip
-        self.marks.append(Words(text, x, y, size, anchor, paint, bold))
+        self.marks.append(TextMark(text, x, y, size, anchor, color, bold))
 
-    def note(self, text: str, x: float, y: float, anchor: str = "start", size: float = 11.5) -> None:
+    def muted_text(self, text: str, x: float, y: float, anchor: str = "start", size: float = 11.5) -> None:
         """Words of less weight."""
-        self.words(text, x, y, size=size, anchor=anchor, paint=FAINT)
+        self.text(text, x, y, size=size, anchor=anchor, color=MUTED)
 
 
-def width_of(text: str, size: float = 12.0, bold: bool = False) -> float:
+def text_width(text: str, size: float = 12.0, bold: bool = False) -> float:
     """How much room words need."""
-    widths = _WIDTH_OF[bold]
-    return size * sum(widths.get(letter, _UNKNOWN_WIDTH) for letter in text)
+    widths = _CHAR_WIDTHS[bold]
+    return size * sum(widths.get(letter, _DEFAULT_CHAR_WIDTH) for letter in text)
 
 
-def fitted(text: str, room: float, size: float = 12.0, bold: bool = False) -> str:
+def shorten_to_width(text: str, max_width: float, size: float = 12.0, bold: bool = False) -> str:
     """The words, cut where the room ends; the end of a name often tells most, so the middle goes."""
     text = " ".join(text.split())
-    if width_of(text, size, bold) <= room:
+    if text_width(text, size, bold) <= max_width:
         return text
     keep = len(text) - 1
-    while keep > 0 and width_of(_cut(text, keep), size, bold) > room:
+    while keep > 0 and text_width(_cut_middle(text, keep), size, bold) > max_width:
         keep -= 1
-    return _cut(text, keep) if keep else ""
+    return _cut_middle(text, keep) if keep else ""
 
 
-def _cut(text: str, keep: int) -> str:
+def _cut_middle(text: str, keep: int) -> str:
     tail = keep // 2
     return f"{text[: keep - tail]}…{text[len(text) - tail :] if tail else ''}"

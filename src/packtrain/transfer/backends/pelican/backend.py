@@ -15,183 +15,208 @@ from typing import TypeVar
 from urllib.parse import parse_qs, urlsplit
 
 from packtrain.errors import TransferError
-from packtrain.plan import Digest, Ref
-from packtrain.transfer.api import WHOLE, Entry, ObjectInfo, Place, Reveal, Span, Stream
-from packtrain.transfer.backends.http import credentials_apart
+from packtrain.plan import Digest, Location
+from packtrain.transfer.api import (
+    FULL_RANGE,
+    ByteRange,
+    ListedObject,
+    ObjectInfo,
+    ObjectStream,
+    Replica,
+    SecretResolver,
+)
+from packtrain.transfer.backends.http import split_secret_headers
 from packtrain.transfer.backends.pelican import director
-from packtrain.transfer.backends.pelican.director import Directions
-from packtrain.transfer.backends.pelican.server import ServerStore
-from packtrain.transfer.bearer_tokens import OSDF_FEDERATION, held_back, own_token
-from packtrain.transfer.digests import WEAK, digest_of_file
-from packtrain.transfer.http.request_body import Sent, unwatched
-from packtrain.transfer.retry import verdict_of
-from packtrain.transfer.urls import joined, scheme_of, shown
+from packtrain.transfer.backends.pelican.director import DirectorResponse
+from packtrain.transfer.backends.pelican.server import PelicanServerBackend
+from packtrain.transfer.bearer_tokens import OSDF_FEDERATION, explain_withheld_token, find_token
+from packtrain.transfer.digests import WEAK_ALGORITHMS, hash_file
+from packtrain.transfer.http.request_body import OnBytesSent, ignore_bytes_sent
+from packtrain.transfer.retry import combine_errors
+from packtrain.transfer.urls import join_url, redact_url, url_scheme
 
 T = TypeVar("T")
-Places = list[Place]  # a name for it outside of a class that has a `list` of its own
+Replicas = list[Replica]  # a name for it outside of a class that has a `list` of its own
 
-_DIRECT = "directread"
-_ORIGIN_KNOWN_S = 30.0
-_COMPARED_AT_ONCE = 1 << 20
+_DIRECT_READ = "directread"
+_ORIGIN_CACHE_S = 30.0
+_COMPARE_BLOCK_BYTES = 1 << 20
 
 
-class PelicanStore:
+class PelicanBackend:
     """Source and Sink over a Pelican federation."""
 
-    def __init__(self, reveal: Reveal) -> None:
-        self._reveal = reveal
-        self._origins: dict[str, tuple[Directions, float]] = {}
+    def __init__(self, resolve_secret: SecretResolver) -> None:
+        self._resolve_secret = resolve_secret
+        self._origin_cache: dict[str, tuple[DirectorResponse, float]] = {}
 
-    def places(self, ref: Ref) -> Places:
+    def find_replicas(self, location: Location) -> Replicas:
         """The caches as the director ranks them, and the origin as last resort; with `?directread`, only the origin."""
-        if _flagged(ref, _DIRECT):
-            return self._servers(ref, self._origin_of(ref))
-        given = self._ask(ref, "GET")
-        found = self._servers(ref, given)
-        label = urlsplit(given.collections or "").netloc or f"origin of {given.namespace.get('namespace', 'it')}"
+        if _has_flag(location, _DIRECT_READ):
+            return self._make_replicas(location, self._find_origin(location))
+        given = self._query_director(location, "GET")
+        found = self._make_replicas(location, given)
+        label = urlsplit(given.collections_url or "").netloc or f"origin of {given.namespace.get('namespace', 'it')}"
         if label in {place.label for place in found}:
             return found
-        return [*found, Place(self, _directly(ref), label, last_resort=True)]
+        return [*found, Replica(self, _with_direct_read(location), label, is_fallback=True)]
 
-    def stat(self, ref: Ref) -> ObjectInfo:
-        return self._first(ref, lambda place: place.source.stat(place.ref))
+    def stat(self, location: Location) -> ObjectInfo:
+        return self._try_replicas(location, lambda place: place.source.stat(place.location))
 
-    def open(self, ref: Ref, span: Span = WHOLE) -> Stream:
-        return self._first(ref, lambda place: place.source.open(place.ref, span))
+    def open(self, location: Location, byte_range: ByteRange = FULL_RANGE) -> ObjectStream:
+        return self._try_replicas(location, lambda place: place.source.open(place.location, byte_range))
 
-    def digest(self, ref: Ref) -> Digest | None:
+    def fetch_digest(self, location: Location) -> Digest | None:
         """As a server makes it when asked, if one does."""
-        given = self._origin_of(ref) if _flagged(ref, _DIRECT) else self._ask(ref, "GET")
-        return self._store(ref, given).digest(let_in(ref, given.servers[0]))
+        given = (
+            self._find_origin(location) if _has_flag(location, _DIRECT_READ) else self._query_director(location, "GET")
+        )
+        return self._make_server_backend(location, given).fetch_digest(with_credentials(location, given.server_urls[0]))
 
-    def list(self, ref: Ref) -> Iterator[Entry]:
-        given = self._ask(ref, "PROPFIND")
-        top = given.collections.rstrip("/") + split(ref.url)[1] if given.collections else given.servers[0]
-        flags = f"?{_DIRECT}" if _flagged(ref, _DIRECT) else ""
-        base = ref.url.partition("?")[0].rstrip("/")
-        for name, size in self._below(self._store(ref, given), ref, top.partition("?")[0].rstrip("/")):
-            yield Entry(name, size, replace(ref, url=joined(base, name) + flags))
+    def list(self, location: Location) -> Iterator[ListedObject]:
+        given = self._query_director(location, "PROPFIND")
+        top = (
+            given.collections_url.rstrip("/") + parse_pelican_url(location.url)[1]
+            if given.collections_url
+            else given.server_urls[0]
+        )
+        flags = f"?{_DIRECT_READ}" if _has_flag(location, _DIRECT_READ) else ""
+        base = location.url.partition("?")[0].rstrip("/")
+        for name, size in self._walk(
+            self._make_server_backend(location, given), location, top.partition("?")[0].rstrip("/")
+        ):
+            yield ListedObject(name, size, replace(location, url=join_url(base, name) + flags))
 
-    def put(self, ref: Ref, path: Path, sent: Sent = unwatched) -> None:
-        given = self._ask(ref, "PUT")
-        store, there = self._store(ref, given), let_in(ref, given.servers[0])
-        if not _stands(store, there, path):
-            store.put(there, path, sent)
+    def put(self, location: Location, path: Path, on_bytes_sent: OnBytesSent = ignore_bytes_sent) -> None:
+        given = self._query_director(location, "PUT")
+        store, there = self._make_server_backend(location, given), with_credentials(location, given.server_urls[0])
+        if not _is_already_stored(store, there, path):
+            store.put(there, path, on_bytes_sent)
 
-    def delete(self, ref: Ref) -> None:
-        given = self._ask(ref, "DELETE")
-        self._store(ref, given).delete(let_in(ref, given.servers[0]))
+    def delete(self, location: Location) -> None:
+        given = self._query_director(location, "DELETE")
+        self._make_server_backend(location, given).delete(with_credentials(location, given.server_urls[0]))
 
-    def _first(self, ref: Ref, act: Callable[[Place], T]) -> T:
+    def _try_replicas(self, location: Location, operation: Callable[[Replica], T]) -> T:
         """From the best server that can; if none can, the most telling of their reasons."""
         errors = []
-        for place in self.places(ref):
+        for place in self.find_replicas(location):
             try:
-                return act(place)
+                return operation(place)
             except TransferError as error:
                 errors.append(error)
-        raise verdict_of(errors)
+        raise combine_errors(errors)
 
-    def _servers(self, ref: Ref, given: Directions) -> Places:
-        store = self._store(ref, given)
-        return [Place(store, let_in(ref, url), urlsplit(url).netloc) for url in given.servers]
+    def _make_replicas(self, location: Location, director_response: DirectorResponse) -> Replicas:
+        store = self._make_server_backend(location, director_response)
+        return [
+            Replica(store, with_credentials(location, url), urlsplit(url).netloc)
+            for url in director_response.server_urls
+        ]
 
-    def _store(self, ref: Ref, given: Directions) -> ServerStore:
-        return ServerStore(self._reveal, given.needs_token, split(ref.url)[0])
+    def _make_server_backend(self, location: Location, director_response: DirectorResponse) -> PelicanServerBackend:
+        return PelicanServerBackend(
+            self._resolve_secret, director_response.needs_token, parse_pelican_url(location.url)[0]
+        )
 
-    def _origin_of(self, ref: Ref) -> Directions:
+    def _find_origin(self, location: Location) -> DirectorResponse:
         """Asked seldom: the engine opens many connections, and a director serves everybody."""
-        given, until = self._origins.get(ref.url, (None, float("-inf")))
+        given, until = self._origin_cache.get(location.url, (None, float("-inf")))
         if given is None or time.monotonic() > until:
-            given = self._ask(ref, "GET", director.ORIGIN)
-            self._origins[ref.url] = given, time.monotonic() + _ORIGIN_KNOWN_S
+            given = self._query_director(location, "GET", director.ORIGIN_ENDPOINT)
+            self._origin_cache[location.url] = given, time.monotonic() + _ORIGIN_CACHE_S
         return given
 
-    def _ask(self, ref: Ref, method: str, kind: str = director.OBJECT) -> Directions:
-        federation, path = split(ref.url)
-        public, secrets = credentials_apart(ref, self._reveal)
+    def _query_director(
+        self, location: Location, method: str, endpoint: str = director.OBJECT_ENDPOINT
+    ) -> DirectorResponse:
+        federation, path = parse_pelican_url(location.url)
+        public, secrets = split_secret_headers(location, self._resolve_secret)
         try:
-            given = director.ask(federation, path, method, public, secrets, kind)
+            given = director.query(federation, path, method, public, secrets, endpoint)
         except TransferError as error:
-            mine = own_token(federation) if error.kind == "token_refused" and not secrets else None
+            mine = find_token(federation) if error.kind == "access_denied" and not secrets else None
             if mine is None:
-                raise _explained(error, "" if secrets else held_back(federation)) from None
-            return director.ask(federation, path, method, public, {"Authorization": f"Bearer {mine}"}, kind)
-        if given.needs_token and not secrets and held_back(federation):
-            words = f"{shown(ref.url)} needs a token; {held_back(federation)}"
-            raise TransferError("token_refused", words, shown(ref.url))
+                raise _with_hint(error, "" if secrets else explain_withheld_token(federation)) from None
+            return director.query(federation, path, method, public, {"Authorization": f"Bearer {mine}"}, endpoint)
+        if given.needs_token and not secrets and explain_withheld_token(federation):
+            words = f"{redact_url(location.url)} needs a token; {explain_withheld_token(federation)}"
+            raise TransferError("access_denied", words, redact_url(location.url))
         return given
 
-    def _below(self, store: ServerStore, ref: Ref, top: str) -> Iterator[tuple[str, int | None]]:
+    def _walk(
+        self, server: PelicanServerBackend, location: Location, folder_url: str
+    ) -> Iterator[tuple[str, int | None]]:
         """Names and sizes of all objects below a folder."""
-        for entry in store.folder(let_in(ref, top)):
+        for entry in server.list_folder(with_credentials(location, folder_url)):
             if not entry.is_folder:
                 yield entry.name, entry.size
                 continue
-            for name, size in self._below(store, ref, joined(top, entry.name)):
+            for name, size in self._walk(server, location, join_url(folder_url, entry.name)):
                 yield f"{entry.name}/{name}", size
 
 
-def _explained(error: TransferError, why: str) -> TransferError:
-    if error.kind != "token_refused" or not why:
+def _with_hint(error: TransferError, hint: str) -> TransferError:
+    if error.kind != "access_denied" or not hint:
         return error
-    return TransferError(error.kind, f"{error.detail}; {why}", error.source, None, error.status)
+    return TransferError(error.kind, f"{error.detail}; {hint}", error.redacted_url, None, error.http_status)
 
 
-def split(url: str) -> tuple[str, str]:
+def parse_pelican_url(url: str) -> tuple[str, str]:
     """Federation and path. People write osdf://nrp/x and mean the path /nrp/x."""
     rest = url.partition("://")[2]
-    if scheme_of(url) == "osdf":
+    if url_scheme(url) == "osdf":
         return OSDF_FEDERATION, "/" + rest.lstrip("/")
     host, _, path = rest.partition("/")
     return host, "/" + path
 
 
-def let_in(ref: Ref, location: str) -> Ref:
+def with_credentials(location: Location, server_url: str) -> Location:
     """The ref at a server that the director named, with what lets one in over https, and nothing else without."""
-    if urlsplit(location).scheme == "https":
-        return replace(ref, url=location)
-    return Ref(location)
+    if urlsplit(server_url).scheme == "https":
+        return replace(location, url=server_url)
+    return Location(server_url)
 
 
-def _flagged(ref: Ref, flag: str) -> bool:
-    return flag in parse_qs(ref.url.partition("?")[2], keep_blank_values=True)
+def _has_flag(location: Location, flag: str) -> bool:
+    return flag in parse_qs(location.url.partition("?")[2], keep_blank_values=True)
 
 
-def _directly(ref: Ref) -> Ref:
-    return replace(ref, url=f"{ref.url}{'&' if '?' in ref.url else '?'}{_DIRECT}")
+def _with_direct_read(location: Location) -> Location:
+    return replace(location, url=f"{location.url}{'&' if '?' in location.url else '?'}{_DIRECT_READ}")
 
 
-def _stands(store: ServerStore, there: Ref, path: Path) -> bool:
+def _is_already_stored(server: PelicanServerBackend, location: Location, path: Path) -> bool:
     """Whether the object is there already. Another one under its name is an error, for objects are never changed."""
     try:
-        info = store.stat(there)
+        info = server.stat(location)
     except TransferError as error:
-        if error.kind in ("object_missing", "token_refused"):
+        if error.kind in ("object_missing", "access_denied"):
             return False
         raise
     size = path.stat().st_size
-    if info.size == size and _same(store, there, path):
+    if info.size == size and _has_same_content(server, location, path):
         return True
-    if info.size is not None and info.size < size and _begins_with(path, store.open(there)):
+    if info.size is not None and info.size < size and _starts_with_stream(path, server.open(location)):
         return False  # what an upload left that was cut off
-    where = shown(there.url)
+    where = redact_url(location.url)
     words = f"{where} exists already with other content, and objects of a federation are never changed: use a new name"
     raise TransferError("unsupported", words, where)
 
 
-def _same(store: ServerStore, there: Ref, path: Path) -> bool:
-    digest = store.digest(there)
-    if digest is not None and digest.algorithm not in WEAK:
-        return digest_of_file(path, digest.algorithm) == digest.value
-    return _begins_with(path, store.open(there))
+def _has_same_content(server: PelicanServerBackend, location: Location, path: Path) -> bool:
+    digest = server.fetch_digest(location)
+    if digest is not None and digest.algorithm not in WEAK_ALGORITHMS:
+        return hash_file(path, digest.algorithm) == digest.value
+    return _starts_with_stream(path, server.open(location))
 
 
-def _begins_with(path: Path, stream: Stream) -> bool:
+def _starts_with_stream(path: Path, stream: ObjectStream) -> bool:
     try:
         with open(path, "rb") as file:
             while True:
-                block = stream.read(_COMPARED_AT_ONCE)
+                block = stream.read(_COMPARE_BLOCK_BYTES)
                 if not block:
                     return True
                 if file.read(len(block)) != block:

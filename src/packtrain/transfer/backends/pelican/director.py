@@ -15,24 +15,24 @@ from dataclasses import dataclass
 from urllib.parse import urljoin, urlsplit
 
 from packtrain.errors import TransferError
-from packtrain.transfer.http.client import Answer, Request, send
-from packtrain.transfer.http.response import failure_of
-from packtrain.transfer.urls import shown
+from packtrain.transfer.http.client import Request, Response, send_request
+from packtrain.transfer.http.response import error_from_response
+from packtrain.transfer.urls import redact_url
 
-OBJECT, ORIGIN = "", "/api/v1.0/director/origin"
-_WELL_KNOWN = "/.well-known/pelican-configuration"
-_DISCOVERED_ANEW_S = 600.0
+OBJECT_ENDPOINT, ORIGIN_ENDPOINT = "", "/api/v1.0/director/origin"
+_WELL_KNOWN_PATH = "/.well-known/pelican-configuration"
+_DISCOVERY_CACHE_S = 600.0
 _LINK = re.compile(r'<([^>]*)>((?:\s*;\s*[^\s=;,<]+\s*=\s*(?:"[^"]*"|[^\s";,<]*))*)')
-_PARAMETER = re.compile(r';\s*([^\s=;,<]+)\s*=\s*(?:"([^"]*)"|([^\s";,<]*))')
-_LAST = 1 << 30  # the rank of a link that states none
-_NOT_A_DIRECTOR = "404 page not found"
+_LINK_PARAMETER = re.compile(r';\s*([^\s=;,<]+)\s*=\s*(?:"([^"]*)"|([^\s";,<]*))')
+_LOWEST_PRIORITY = 1 << 30  # the rank of a link that states none
+_GENERIC_404_BODY = "404 page not found"
 
 
 @dataclass(frozen=True)
-class Directions:
+class DirectorResponse:
     """Addresses of servers that have the object, the best first, and what their namespace says."""
 
-    servers: tuple[str, ...]
+    server_urls: tuple[str, ...]
     namespace: Mapping[str, str]
 
     @property
@@ -40,54 +40,65 @@ class Directions:
         return self.namespace.get("require-token", "").lower() == "true"
 
     @property
-    def collections(self) -> str | None:
+    def collections_url(self) -> str | None:
         """Where folders can be listed."""
         return self.namespace.get("collections-url") or None
 
 
-def ask(
-    federation: str, path: str, method: str, headers: Mapping[str, str], secrets: Mapping[str, str], kind: str = OBJECT
-) -> Directions:
+def query(
+    federation: str,
+    path: str,
+    method: str,
+    headers: Mapping[str, str],
+    secret_headers: Mapping[str, str],
+    endpoint: str = OBJECT_ENDPOINT,
+) -> DirectorResponse:
     """Raises what the director's answer means, if it names no server. Over plain http it is asked without secrets."""
-    url = _DIRECTORS.of(federation) + kind + path
-    secrets = secrets if url.lower().startswith("https://") else {}
-    answer = send(Request(url, method, headers, secrets), hops=0)
+    url = _DIRECTOR_CACHE.get(federation) + endpoint + path
+    secret_headers = secret_headers if url.lower().startswith("https://") else {}
+    answer = send_request(Request(url, method, headers, secret_headers), max_redirects=0)
     try:
-        location = _absolute(url, answer.headers.get("Location") or "")
+        location = _resolve_http_url(url, answer.headers.get("Location") or "")
         if answer.status not in (302, 307) or not location:
-            raise _refusal(answer, bool(secrets))
+            raise _make_error(answer, bool(secret_headers))
     finally:
         answer.close()
-    return directions(location, answer.headers.joined("Link"), answer.headers.get("X-Pelican-Namespace"))
+    return parse_director_response(
+        location, answer.headers.get_combined("Link"), answer.headers.get("X-Pelican-Namespace")
+    )
 
 
-def _refusal(answer: Answer, secrets: bool) -> TransferError:
+def _make_error(response: Response, has_credentials: bool) -> TransferError:
     """A 404 is the director's word only if it is the director who says it: while it restarts, others do."""
-    said = answer.text().strip()
-    if answer.status == 404 and (_is_foreign(answer) or said == _NOT_A_DIRECTOR):
-        where = shown(answer.url)
+    said = response.read_text().strip()
+    if response.status == 404 and (_is_other_server(response) or said == _GENERIC_404_BODY):
+        where = redact_url(response.url)
         words = f"{where} answered 404, but not as a Pelican director does; is it just restarting?"
         return TransferError("service_unavailable", words, where)
-    return failure_of(answer, secrets, _message(said))
+    return error_from_response(response, has_credentials, _parse_error_message(said))
 
 
-def _is_foreign(answer: Answer) -> bool:
-    return not (answer.headers.get("Server") or "").lower().startswith("pelican")
+def _is_other_server(response: Response) -> bool:
+    return not (response.headers.get("Server") or "").lower().startswith("pelican")
 
 
-def _message(said: str) -> str:
+def _parse_error_message(body: str) -> str:
     try:
-        return str(json.loads(said)["msg"])
+        return str(json.loads(body)["msg"])
     except (ValueError, KeyError, TypeError):
         return ""
 
 
-def directions(location: str, link: str | None, namespace: str | None) -> Directions:
-    servers = filter(None, (_absolute(location, url) for url in duplicates(link or "")))
-    return Directions(tuple(dict.fromkeys(servers)) or (location,), fields_of(namespace or ""))
+def parse_director_response(
+    redirect_url: str, link_header: str | None, namespace_header: str | None
+) -> DirectorResponse:
+    servers = filter(None, (_resolve_http_url(redirect_url, url) for url in parse_duplicate_links(link_header or "")))
+    return DirectorResponse(
+        tuple(dict.fromkeys(servers)) or (redirect_url,), parse_pelican_header(namespace_header or "")
+    )
 
 
-def _absolute(base: str, url: str) -> str | None:
+def _resolve_http_url(base: str, url: str) -> str | None:
     """None for what is no http address."""
     try:
         found = urljoin(base, url) if url else ""
@@ -96,56 +107,56 @@ def _absolute(base: str, url: str) -> str | None:
         return None
 
 
-def duplicates(link: str) -> list[str]:
+def parse_duplicate_links(link_header: str) -> list[str]:
     """The addresses of a `Link` header's duplicates (RFC 6249), by their `pri`."""
     ranked = []
-    for url, tail in _LINK.findall(link):
-        parameters = {name.lower(): quoted or plain for name, quoted, plain in _PARAMETER.findall(tail)}
+    for url, tail in _LINK.findall(link_header):
+        parameters = {name.lower(): quoted or plain for name, quoted, plain in _LINK_PARAMETER.findall(tail)}
         if parameters.get("rel", "duplicate").lower() == "duplicate":
-            ranked.append((_rank(parameters.get("pri", "")), url))
+            ranked.append((_parse_priority(parameters.get("pri", "")), url))
     return [url for _, url in sorted(ranked, key=lambda pair: pair[0])]
 
 
-def _rank(text: str) -> int:
-    return int(text) if text.isascii() and text.isdecimal() else _LAST
+def _parse_priority(text: str) -> int:
+    return int(text) if text.isascii() and text.isdecimal() else _LOWEST_PRIORITY
 
 
-def fields_of(header: str) -> dict[str, str]:
+def parse_pelican_header(header: str) -> dict[str, str]:
     """`a=1, b=2`, as Pelican writes its own headers."""
     pairs = (part.partition("=") for part in header.split(","))
     return {name.strip().lower(): value.strip() for name, _, value in pairs if name.strip()}
 
 
-class _Directors:
+class _DirectorCache:
     """Discovered once in a while for each federation, by however many threads ask."""
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[str, float]] = {}
+        self._endpoints: dict[str, tuple[str, float]] = {}
         self._lock = threading.Lock()
 
-    def of(self, federation: str) -> str:
+    def get(self, federation: str) -> str:
         with self._lock:
-            director, until = self._known.get(federation, ("", float("-inf")))
+            director, until = self._endpoints.get(federation, ("", float("-inf")))
         if time.monotonic() < until:
             return director
-        director = _discovered(federation)
+        director = _discover_director(federation)
         with self._lock:
-            self._known[federation] = director, time.monotonic() + _DISCOVERED_ANEW_S
+            self._endpoints[federation] = director, time.monotonic() + _DISCOVERY_CACHE_S
         return director
 
 
-_DIRECTORS = _Directors()
+_DIRECTOR_CACHE = _DirectorCache()
 
 
-def _discovered(federation: str) -> str:
-    url = f"https://{federation}{_WELL_KNOWN}"
-    answer = send(Request(url))
+def _discover_director(federation: str) -> str:
+    url = f"https://{federation}{_WELL_KNOWN_PATH}"
+    answer = send_request(Request(url))
     try:
         if answer.status != 200:
-            raise failure_of(answer, secrets=False)
-        return str(json.loads(answer.text())["director_endpoint"]).rstrip("/")
+            raise error_from_response(answer, has_credentials=False)
+        return str(json.loads(answer.read_text())["director_endpoint"]).rstrip("/")
     except (ValueError, KeyError, TypeError) as error:
         words = f"{url} is not the discovery document of a Pelican federation; is {federation!r} one?"
-        raise TransferError("not_the_data", words, url) from error
+        raise TransferError("unexpected_content", words, url) from error
     finally:
         answer.close()

@@ -11,98 +11,100 @@ from dataclasses import replace
 from urllib.parse import urlsplit
 
 from packtrain.errors import TransferError
-from packtrain.plan import Digest, Ref
-from packtrain.transfer.api import WHOLE, ObjectInfo, Reveal, Span, Stream
-from packtrain.transfer.backends.http import HttpStore, range_header, stream_of
-from packtrain.transfer.bearer_tokens import own_token
-from packtrain.transfer.http.client import Answer, Request, send
-from packtrain.transfer.http.response import info_of
-from packtrain.transfer.http.webdav import Listed, listed
-from packtrain.transfer.urls import shown
+from packtrain.plan import Digest, Location
+from packtrain.transfer.api import FULL_RANGE, ByteRange, ObjectInfo, ObjectStream, SecretResolver
+from packtrain.transfer.backends.http import HttpBackend, range_header, stream_from_response
+from packtrain.transfer.bearer_tokens import find_token
+from packtrain.transfer.http.client import Request, Response, send_request
+from packtrain.transfer.http.response import parse_object_info
+from packtrain.transfer.http.webdav import WebDavEntry, list_folder
+from packtrain.transfer.urls import redact_url
 
-_TELL_STATUS = {"X-Transfer-Status": "true", "TE": "trailers"}
-_TELL_DIGEST = {
+_TRANSFER_STATUS_HEADERS = {"X-Transfer-Status": "true", "TE": "trailers"}
+_WANT_DIGEST_HEADERS = {
     "Want-Digest": "sha-256, md5, crc32c, adler32",  # the first that the server has
     "Want-Repr-Digest": "sha-256=10, md5=5, crc32c=2, adler=1",
 }
-_TELL_LIGHTEST = {"Want-Digest": "adler32", "Want-Repr-Digest": "adler=1"}
-_STATUS = re.compile(r"\s*(\d+)\s*:?\s*(.*)")
+_WANT_ADLER32_HEADERS = {"Want-Digest": "adler32", "Want-Repr-Digest": "adler=1"}
+_TRANSFER_STATUS = re.compile(r"\s*(\d+)\s*:?\s*(.*)")
 
 
-class ServerStore(HttpStore):
+class PelicanServerBackend(HttpBackend):
     """Source and Sink of one cache or origin. `needs_token`: its namespace lets nobody in without one."""
 
-    def __init__(self, reveal: Reveal, needs_token: bool, federation: str = "") -> None:
-        super().__init__(reveal)
+    def __init__(self, resolve_secret: SecretResolver, needs_token: bool, federation: str = "") -> None:
+        super().__init__(resolve_secret)
         self.needs_token, self._federation = needs_token, federation
-        self._infos: dict[str, ObjectInfo] = {}
+        self._info_cache: dict[str, ObjectInfo] = {}
 
-    def stat(self, ref: Ref) -> ObjectInfo:
+    def stat(self, location: Location) -> ObjectInfo:
         """Every such server honours ranges; XRootD does not say so."""
-        return replace(super().stat(ref), ranges=True)
+        return replace(super().stat(location), accepts_ranges=True)
 
-    def digest(self, ref: Ref) -> Digest | None:
+    def fetch_digest(self, location: Location) -> Digest | None:
         """As the server makes it when asked, if it does."""
-        digest, stated = self._asked(ref, _TELL_DIGEST)
+        digest, stated = self._request_digest(location, _WANT_DIGEST_HEADERS)
         if stated and digest is None:
-            digest, _ = self._asked(ref, _TELL_LIGHTEST)
+            digest, _ = self._request_digest(location, _WANT_ADLER32_HEADERS)
         return digest
 
-    def _asked(self, ref: Ref, wishes: dict[str, str]) -> tuple[Digest | None, bool]:
+    def _request_digest(self, location: Location, want_headers: dict[str, str]) -> tuple[Digest | None, bool]:
         """And whether there is one at all, be it one that cannot be computed here."""
-        answer = send(self._request(ref, "HEAD", wishes))
+        answer = send_request(self._build_request(location, "HEAD", want_headers))
         answer.close()
         if answer.status != 200:
             return None, False
-        return info_of(answer).digest, bool(answer.headers.get("Digest") or answer.headers.get("Repr-Digest"))
+        return parse_object_info(answer).digest, bool(answer.headers.get("Digest") or answer.headers.get("Repr-Digest"))
 
-    def open(self, ref: Ref, span: Span = WHOLE) -> Stream:
-        if span != WHOLE:
-            info = self._known(ref)
-            span = within(span, info.size)
-            if span.start == span.stop:
-                return NothingStream(info, span.start)
-        return self._open(ref, span)
+    def open(self, location: Location, byte_range: ByteRange = FULL_RANGE) -> ObjectStream:
+        if byte_range != FULL_RANGE:
+            info = self._cached_stat(location)
+            byte_range = clamp_to_size(byte_range, info.size)
+            if byte_range.start == byte_range.stop:
+                return EmptyStream(info, byte_range.start)
+        return self._open(location, byte_range)
 
-    def _stat_by_get(self, ref: Ref) -> ObjectInfo:
-        stream = self._open(ref, Span(0, 1))
+    def _stat_with_get(self, location: Location) -> ObjectInfo:
+        stream = self._open(location, ByteRange(0, 1))
         stream.close()
         return stream.info
 
-    def _open(self, ref: Ref, span: Span) -> Stream:
-        request = self._request(ref, "GET", {**range_header(span), **_TELL_STATUS})
-        answer = send(request)
+    def _open(self, location: Location, byte_range: ByteRange) -> ObjectStream:
+        request = self._build_request(location, "GET", {**range_header(byte_range), **_TRANSFER_STATUS_HEADERS})
+        answer = send_request(request)
         try:
-            return WitnessedStream(stream_of(answer, span, bool(request.secrets)), answer, span)
+            return StatusCheckedStream(
+                stream_from_response(answer, byte_range, bool(request.secret_headers)), answer, byte_range
+            )
         except BaseException:
             answer.close()
             raise
 
-    def _known(self, ref: Ref) -> ObjectInfo:
+    def _cached_stat(self, location: Location) -> ObjectInfo:
         """Asked once: all servers of a federation have the same object under one path."""
-        path = urlsplit(ref.url).path
-        if path not in self._infos:
-            self._infos[path] = self.stat(ref)
-        return self._infos[path]
+        path = urlsplit(location.url).path
+        if path not in self._info_cache:
+            self._info_cache[path] = self.stat(location)
+        return self._info_cache[path]
 
-    def folder(self, ref: Ref) -> list[Listed]:
-        return listed(self._request(ref, "PROPFIND", {"Depth": "1"}))
+    def list_folder(self, location: Location) -> list[WebDavEntry]:
+        return list_folder(self._build_request(location, "PROPFIND", {"Depth": "1"}))
 
-    def _request(self, ref: Ref, method: str, extra: dict[str, str] | None = None) -> Request:
-        if self.needs_token and ref.token is None and ref.url.startswith("https://"):
-            ref = replace(ref, token=own_token(self._federation))
-        return super()._request(ref, method, extra)
+    def _build_request(self, location: Location, method: str, extra_headers: dict[str, str] | None = None) -> Request:
+        if self.needs_token and location.token is None and location.url.startswith("https://"):
+            location = replace(location, token=find_token(self._federation))
+        return super()._build_request(location, method, extra_headers)
 
 
-def within(span: Span, size: int | None) -> Span:
+def clamp_to_size(byte_range: ByteRange, object_size: int | None) -> ByteRange:
     """The span with an end, and none behind the object's: XRootD before 5.6 answers others wrongly."""
-    if size is None:
-        return span
-    start = min(span.start, size)
-    return Span(start, size if span.stop is None else max(start, min(span.stop, size)))
+    if object_size is None:
+        return byte_range
+    start = min(byte_range.start, object_size)
+    return ByteRange(start, object_size if byte_range.stop is None else max(start, min(byte_range.stop, object_size)))
 
 
-class NothingStream:
+class EmptyStream:
     """The bytes behind the last."""
 
     def __init__(self, info: ObjectInfo, start: int) -> None:
@@ -118,13 +120,15 @@ class NothingStream:
         """There is nothing to close."""
 
 
-class WitnessedStream:
+class StatusCheckedStream:
     """A body that counts only if the server does not take it back behind its end."""
 
-    def __init__(self, stream: Stream, answer: Answer, span: Span) -> None:
+    def __init__(self, stream: ObjectStream, response: Response, byte_range: ByteRange) -> None:
         self.info, self.start = stream.info, stream.start
-        self._stream, self._answer = stream, answer
-        self._left = _promised(stream, span) if answer.headers.get("Transfer-Encoding") else None
+        self._stream, self._response = stream, response
+        self._remaining_bytes = (
+            _expected_bytes(stream, byte_range) if response.headers.get("Transfer-Encoding") else None
+        )
 
     def read(self, size: int, /) -> bytes:
         view = memoryview(bytearray(size))
@@ -132,20 +136,20 @@ class WitnessedStream:
 
     def readinto(self, buffer: memoryview, /) -> int:
         count = self._stream.readinto(buffer)
-        if self._left is not None:
-            self._left -= count
+        if self._remaining_bytes is not None:
+            self._remaining_bytes -= count
         if not count:
-            self._check()
-        elif self._left == 0:
+            self._check_transfer_status()
+        elif self._remaining_bytes == 0:
             # Whoever knows the length reads no further, so the end is looked for before the last bytes are given.
             self._stream.read(1)
-            self._check()
+            self._check_transfer_status()
         return count
 
-    def _check(self) -> None:
-        found = _STATUS.match(self._answer.trailers.get("X-Transfer-Status") or "200")
+    def _check_transfer_status(self) -> None:
+        found = _TRANSFER_STATUS.match(self._response.trailers.get("X-Transfer-Status") or "200")
         if found and found.group(1) != "200":
-            url = shown(self._answer.url)
+            url = redact_url(self._response.url)
             words = f"{url}: the server says behind the body that the transfer failed: {' '.join(found.groups())}"
             raise TransferError("truncated", words.rstrip(), url)
 
@@ -153,7 +157,7 @@ class WitnessedStream:
         self._stream.close()
 
 
-def _promised(stream: Stream, span: Span) -> int | None:
+def _expected_bytes(stream: ObjectStream, span: ByteRange) -> int | None:
     if stream.info.size is None:
         return None
     end = stream.info.size if span.stop is None or stream.start != span.start else min(span.stop, stream.info.size)

@@ -10,82 +10,90 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from packtrain.plan import Digest, Ref
-from packtrain.transfer.api import WHOLE, Entry, ObjectInfo, Reveal, Span, Stream
-from packtrain.transfer.backends.http import range_header, stream_of
+from packtrain.plan import Digest, Location
+from packtrain.transfer.api import FULL_RANGE, ByteRange, ListedObject, ObjectInfo, ObjectStream, SecretResolver
+from packtrain.transfer.backends.http import range_header, stream_from_response
 from packtrain.transfer.backends.s3 import multipart
-from packtrain.transfer.backends.s3.client import Wire, bucket_and_key, bucket_url, object_url, signs
-from packtrain.transfer.http.request_body import Piece, Sent, unwatched
-from packtrain.transfer.http.response import info_of
-from packtrain.transfer.urls import checked_name, joined
+from packtrain.transfer.backends.s3.client import S3Client, bucket_url, is_signed, object_url, parse_bucket_and_key
+from packtrain.transfer.http.request_body import FileSlice, OnBytesSent, ignore_bytes_sent
+from packtrain.transfer.http.response import parse_object_info
+from packtrain.transfer.urls import check_listed_name, join_url
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
 
-_ASK_FOR_CHECKSUM = {"x-amz-checksum-mode": "ENABLED"}
+_CHECKSUM_MODE_HEADERS = {"x-amz-checksum-mode": "ENABLED"}
 
 
-class S3Store:
+class S3Backend:
     """Source and Sink over S3."""
 
-    def __init__(self, reveal: Reveal) -> None:
-        self._wire = Wire(reveal)
+    def __init__(self, resolve_secret: SecretResolver) -> None:
+        self._client = S3Client(resolve_secret)
 
-    def stat(self, ref: Ref) -> ObjectInfo:
-        answer = self._wire.ask(ref, "HEAD", object_url(ref), _ASK_FOR_CHECKSUM)
+    def stat(self, location: Location) -> ObjectInfo:
+        answer = self._client.request(location, "HEAD", object_url(location), _CHECKSUM_MODE_HEADERS)
         answer.close()
-        return info_of(answer)
+        return parse_object_info(answer)
 
-    def digest(self, ref: Ref) -> Digest | None:
+    def fetch_digest(self, location: Location) -> Digest | None:
         """Answers that carry a part of the object do not say."""
-        return self.stat(ref).digest
+        return self.stat(location).digest
 
-    def open(self, ref: Ref, span: Span = WHOLE) -> Stream:
-        headers = {**_ASK_FOR_CHECKSUM, **range_header(span)}
-        answer = self._wire.ask(ref, "GET", object_url(ref), headers, accepted=(200, 206, 416))
+    def open(self, location: Location, byte_range: ByteRange = FULL_RANGE) -> ObjectStream:
+        headers = {**_CHECKSUM_MODE_HEADERS, **range_header(byte_range)}
+        answer = self._client.request(location, "GET", object_url(location), headers, expected_statuses=(200, 206, 416))
         try:
-            return stream_of(answer, span, signs(ref))
+            return stream_from_response(answer, byte_range, is_signed(location))
         except BaseException:
             answer.close()
             raise
 
-    def list(self, ref: Ref) -> Iterator[Entry]:
-        bucket, key = bucket_and_key(ref)
+    def list(self, location: Location) -> Iterator[ListedObject]:
+        bucket, key = parse_bucket_and_key(location)
         below = f"{key.rstrip('/')}/" if key else ""
         query = {"list-type": "2", "prefix": below}
         while True:
-            page = self._wire.document(ref, "GET", bucket_url(ref, query))
-            yield from _entries(page, ref, bucket, below)
+            page = self._client.request_xml(location, "GET", bucket_url(location, query))
+            yield from _parse_entries(page, location, bucket, below)
             token = page.findtext("{*}NextContinuationToken")
             if not token:
                 return
             query = {**query, "continuation-token": token}
 
-    def put(self, ref: Ref, path: Path, sent: Sent = unwatched) -> None:
+    def put(self, location: Location, path: Path, on_bytes_sent: OnBytesSent = ignore_bytes_sent) -> None:
         """What is large goes in parts, and a later `put` of the same file goes on with those that are there."""
         size = path.stat().st_size
         if size > multipart.PART_BYTES:
-            multipart.put(self._wire, ref, path, sent)
+            multipart.put(self._client, location, path, on_bytes_sent)
             return
-        sums = multipart.sums_of(Piece(path, 0, size))
+        sums = multipart.compute_digests(FileSlice(path, 0, size))
         headers = {"x-amz-checksum-sha256": sums.sha256_base64}
-        answer = self._wire.ask(ref, "PUT", object_url(ref), headers, body=path, sha256=sums.sha256, sent=sent)
+        answer = self._client.request(
+            location,
+            "PUT",
+            object_url(location),
+            headers,
+            body=path,
+            body_sha256=sums.sha256,
+            on_bytes_sent=on_bytes_sent,
+        )
         answer.close()
-        multipart.check(answer, sums, ref)
+        multipart.verify_stored(answer, sums, location)
 
-    def abandon(self, ref: Ref) -> None:
+    def abort_uploads(self, location: Location) -> None:
         """Nothing of an upload that did not end is kept, or paid for, any longer."""
-        multipart.abandon(self._wire, ref)
+        multipart.abort_uploads(self._client, location)
 
-    def delete(self, ref: Ref) -> None:
-        self._wire.ask(ref, "DELETE", object_url(ref), accepted=(200, 204, 404)).close()
+    def delete(self, location: Location) -> None:
+        self._client.request(location, "DELETE", object_url(location), expected_statuses=(200, 204, 404)).close()
 
 
-def _entries(page: Element, ref: Ref, bucket: str, below: str) -> Iterator[Entry]:
+def _parse_entries(page: Element, location: Location, bucket: str, prefix: str) -> Iterator[ListedObject]:
     for item in page.iterfind("{*}Contents"):
         key = item.findtext("{*}Key") or ""
         if key.endswith("/"):
             continue  # a marker that consoles write for an empty folder
-        name = checked_name(key[len(below) :], ref.url)
+        name = check_listed_name(key[len(prefix) :], location.url)
         size = int(item.findtext("{*}Size") or 0)
-        yield Entry(name, size, replace(ref, url=joined(f"s3://{bucket}/{below}".rstrip("/"), name)))
+        yield ListedObject(name, size, replace(location, url=join_url(f"s3://{bucket}/{prefix}".rstrip("/"), name)))

@@ -12,48 +12,54 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 @dataclass(frozen=True)
-class Keys:
-    access: str
-    secret: str
-    session: str | None = None
+class AwsCredentials:
+    access_key: str
+    secret_key: str
+    session_token: str | None = None
 
 
-def signed_headers(
-    method: str, url: str, headers: Mapping[str, str], payload: str, keys: Keys, region: str, moment: str
+def sign_headers(
+    method: str,
+    url: str,
+    headers: Mapping[str, str],
+    payload_sha256: str,
+    credentials: AwsCredentials,
+    region: str,
+    timestamp: str,
 ) -> dict[str, str]:
     """The headers to add. `payload` is the body's sha256, `moment` like 20240131T235959Z."""
-    added = {"X-Amz-Date": moment, "X-Amz-Content-SHA256": payload}
-    if keys.session:
-        added["X-Amz-Security-Token"] = keys.session
+    added = {"X-Amz-Date": timestamp, "X-Amz-Content-SHA256": payload_sha256}
+    if credentials.session_token:
+        added["X-Amz-Security-Token"] = credentials.session_token
     covered = {name.lower(): " ".join(value.split()) for name, value in {**headers, **added}.items()}
-    covered["host"] = _host(url)
+    covered["host"] = _host_header(url)
     names = ";".join(sorted(covered))
-    scope = f"{moment[:8]}/{region}/s3/aws4_request"
-    text = "\n".join((_ALGORITHM, moment, scope, _sha256(_canonical(method, url, covered, payload))))
-    signature = _hmac(_signing_key(keys.secret, moment[:8], region), text).hex()
-    credential = f"{keys.access}/{scope}"
+    scope = f"{timestamp[:8]}/{region}/s3/aws4_request"
+    text = "\n".join((_ALGORITHM, timestamp, scope, _sha256(_canonical_request(method, url, covered, payload_sha256))))
+    signature = _hmac(_signing_key(credentials.secret_key, timestamp[:8], region), text).hex()
+    credential = f"{credentials.access_key}/{scope}"
     added["Authorization"] = f"{_ALGORITHM} Credential={credential}, SignedHeaders={names}, Signature={signature}"
     return added
 
 
-def _canonical(method: str, url: str, covered: Mapping[str, str], payload: str) -> str:
+def _canonical_request(method: str, url: str, headers: Mapping[str, str], payload_sha256: str) -> str:
     parts = urlsplit(url)
     pairs = sorted((quote(k, safe="-_.~"), quote(v, safe="-_.~")) for k, v in parse_qsl(parts.query, True))
     query = "&".join(f"{key}={value}" for key, value in pairs)
-    lines = "".join(f"{name}:{covered[name]}\n" for name in sorted(covered))
-    return "\n".join((method, parts.path or "/", query, lines, ";".join(sorted(covered)), payload))
+    lines = "".join(f"{name}:{headers[name]}\n" for name in sorted(headers))
+    return "\n".join((method, parts.path or "/", query, lines, ";".join(sorted(headers)), payload_sha256))
 
 
-def _host(url: str) -> str:
+def _host_header(url: str) -> str:
     parts = urlsplit(url)
     host = parts.netloc.rpartition("@")[2]
     default = f":{_DEFAULT_PORTS.get(parts.scheme)}"
     return host[: -len(default)] if host.endswith(default) else host
 
 
-def _signing_key(secret: str, day: str, region: str) -> bytes:
-    key = f"AWS4{secret}".encode()
-    for word in (day, region, "s3", "aws4_request"):
+def _signing_key(secret_key: str, date: str, region: str) -> bytes:
+    key = f"AWS4{secret_key}".encode()
+    for word in (date, region, "s3", "aws4_request"):
         key = _hmac(key, word)
     return key
 
