@@ -34,7 +34,7 @@ def test_what_the_published_week_tells(week):
     sites = {one.name: one for one in week.sites}
     assert set(sites) == {"CHTC-Spark-CE1", "GP-ARGO-ksu-backfill", "PDX-Coeus-CE1"}
     assert week.time_limit_s == 72024 and not week.has_shared_caches
-    assert week.bursts.victims == EmpiricalDistribution.from_values([1, 15]), "one 404, and fifteen in a row"
+    assert week.outages.n_transfers == EmpiricalDistribution.from_values([1, 15]), "one 404, and fifteen in a row"
     assert sites["PDX-Coeus-CE1"].compute.mean == pytest.approx(14824, rel=0.01)
     assert sites["GP-ARGO-ksu-backfill"].compute.edges[-1] > week.limit_s, "two reached the limit"
     assert {fault.kind for one in week.sites for fault in one.faults} == {NODE, DATA}

@@ -33,7 +33,7 @@ def acquire(store):
 def test_the_first_epoch_is_one(store, acquire, clock):
     lease = acquire()
     assert (lease.epoch, lease.holder, lease.expires_at) == (1, "a", clock.now + 30)
-    assert store.lease(RUN) == lease
+    assert store.get_lease(RUN) == lease
 
 
 def test_a_second_holder_is_refused_while_the_first_lives(store, acquire):

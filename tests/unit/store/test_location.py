@@ -37,7 +37,7 @@ def test_visits_come_back_the_newest_first(store, path):
 def test_the_same_one_again_replaces_it(store):
     store.add_observations([FIRST])
     store.add_observations([replace(FIRST, failure_kind="evicted")])
-    assert store.visits() == [replace(FIRST, failure_kind="evicted")]
+    assert store.observations() == [replace(FIRST, failure_kind="evicted")]
 
 
 def test_what_weighs_nothing_is_dropped(store, clock):
@@ -45,4 +45,4 @@ def test_what_weighs_nothing_is_dropped(store, clock):
     clock.now = FIRST.ended_at + MAX_AGE_S + 1
     fresh = replace(FIRST, run="run-2", ended_at=clock.now)
     store.add_observations([fresh])
-    assert store.visits() == [fresh]
+    assert store.observations() == [fresh]
