@@ -140,7 +140,5 @@ def read_plan(path: Path) -> model.Plan:
         raise FormatError(f"the plan {path} cannot be read: {error}") from error
     version = data.get("version") if isinstance(data, dict) else None
     if version != model.PLAN_VERSION:
-        raise FormatError(
-            f"the plan {path} has version {version}, but this packtrain reads version {model.PLAN_VERSION}"
-        )
+        raise FormatError(f"the plan {path} has version {version}; this packtrain reads version {model.PLAN_VERSION}")
     return decode(model.Plan, data)
