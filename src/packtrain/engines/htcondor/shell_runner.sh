@@ -12,7 +12,7 @@ emitter="agent-bare-$begun-$$"
 seq=0
 event() {
     seq=$((seq + 1))
-    printf '{"v": 1, "run": "%s", "job": "%s", "by": "%s", "seq": %d, "kind": "%s", "wall": %s, "mono": %s, "data": %s}\n' \
+    printf '{"v": 2, "run": "%s", "job": "%s", "emitter": "%s", "seq": %d, "kind": "%s", "wall": %s, "mono": %s, "data": %s}\n' \
         "$PACKTRAIN_RUN" "$PACKTRAIN_JOB" "$emitter" "$seq" "$1" "$(now)" "$(now)" "$2" >>"$here/journal.jsonl"
 }
 started() { event stage.started "{\"stage\": \"$1\"}"; }
