@@ -21,7 +21,7 @@ def test_a_file_from_the_web(job):
     assert (source.name, source.folder, source.unpack) == ("", "input", "auto")
     assert item.name == "cifar x.tar.gz"
     assert item.digest == plan.Digest("sha256", "a" * 64)
-    assert item.sources == (plan.Location("https://h.example/a/cifar%20x.tar.gz?v=1"),)
+    assert item.locations == (plan.Location("https://h.example/a/cifar%20x.tar.gz?v=1"),)
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_a_file_from_the_web(job):
 def test_other_digests(job, given, digest):
     for source in ("http: {url: 'https://h.example/a', %s}", "http: {files: [{url: 'https://h.example/a', %s}]}"):
         assert job(f"input: {{{source % given}}}\n").inputs[0].files[0].digest == digest
-    assert job(f"input: {{osdf: {{path: /a, {given}}}}}\n").inputs[0].items[0].digest == digest
+    assert job(f"input: {{osdf: {{path: /a, {given}}}}}\n").inputs[0].files[0].digest == digest
 
 
 def test_checksums_files(job):
@@ -46,7 +46,7 @@ def test_checksums_files(job):
     for source in ("http: {url: 'https://h.example/a', %s}", "http: {files: [{url: 'https://h.example/a', %s}]}"):
         (item,) = job(f"input: {{{source % f'checksums: {url!r}'}}}\n").inputs[0].files
         assert item.checksums == plan.Location(url)
-    (item,) = job("input: {osdf: {path: /a, checksums: 'osdf://nrp/a.json', token: '${env:T}'}}\n").inputs[0].items
+    (item,) = job("input: {osdf: {path: /a, checksums: 'osdf://nrp/a.json', token: '${env:T}'}}\n").inputs[0].files
     assert item.checksums == plan.Location("osdf:///nrp/a.json", token=plan.Secret("T"))
 
 
@@ -64,14 +64,14 @@ def test_a_checksums_file_of_many_objects_is_a_problem(planned):
 def test_mirrors_are_sources_of_one_item(job):
     (item,) = job("input: {http: {urls: ['https://a.example/x', 'https://b.example/y']}}\n").inputs[0].files
     assert item.name == "x"
-    assert [ref.url for ref in item.sources] == ["https://a.example/x", "https://b.example/y"]
+    assert [ref.url for ref in item.locations] == ["https://a.example/x", "https://b.example/y"]
 
 
 def test_several_files(job):
     files = "['https://a.example/x', {url: 'https://a.example/x', name: sub/y}]"
     items = job(f"input: {{http: {{files: {files}, token: '${{env:T}}'}}}}\n").inputs[0].files
     assert [item.name for item in items] == ["x", "sub/y"]
-    assert {item.sources[0].token for item in items} == {plan.Secret("T")}
+    assert {item.locations[0].token for item in items} == {plan.Secret("T")}
 
 
 def test_two_files_of_one_name_are_refused(planned):
@@ -121,7 +121,7 @@ def test_s3_without_keys_is_unsigned(job):
 )
 def test_osdf_addresses_are_paths(job, given, url):
     (item,) = job(f"input: {{osdf: {{{given}}}}}\n").inputs[0].files
-    assert (item.name, item.sources[0].url) == ("x.tar", url)
+    assert (item.name, item.locations[0].url) == ("x.tar", url)
 
 
 @pytest.mark.parametrize("path", ["/nrp/x/", "/nrp/x?recursive", "/nrp/x?directread&recursive"])
@@ -131,13 +131,13 @@ def test_an_osdf_address_of_a_folder_means_all_below(job, path):
 
 def test_other_flags_of_an_osdf_address_stay(job):
     (item,) = job("input: {osdf: {path: '/nrp/x.tar?directread'}}\n").inputs[0].files
-    assert (item.name, item.sources[0].url) == ("x.tar", "osdf:///nrp/x.tar?directread")
+    assert (item.name, item.locations[0].url) == ("x.tar", "osdf:///nrp/x.tar?directread")
 
 
 def test_local_files_are_relative_to_the_workflow(job, tmp_path):
     (tmp_path / "a b.tar").touch()
     (item,) = job("inputs: {d: {file: {path: ./a b.tar}}}\n").inputs[0].files
-    assert item.sources[0].url == (tmp_path / "a b.tar").as_uri()
+    assert item.locations[0].url == (tmp_path / "a b.tar").as_uri()
     assert item.name == "a b.tar"
 
 
@@ -198,13 +198,13 @@ def test_an_output_that_is_a_file_is_refused(planned, tmp_path):
 
 
 def test_the_patience_of_an_output(job):
-    assert job("output: {file: {path: out}, retryTimeout: 2h}\n").output.patience_s == 7200.0
+    assert job("output: {file: {path: out}, retryTimeout: 2h}\n").output.retry_timeout_s == 7200.0
     assert job("output: {file: {path: out}}\n").output.patience_s is None
 
 
 def test_output_to_s3(job):
     output = job("continuousOutputSync: true\noutput: {s3: " + S3 % ", deleteSync: true" + "}\n").output
-    assert (output.location.url, output.continuous, output.delete) == ("s3://b/p", True, True)
+    assert (output.location.url, output.continuous_sync, output.delete) == ("s3://b/p", True, True)
 
 
 def test_output_to_an_address(job):

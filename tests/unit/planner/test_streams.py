@@ -24,7 +24,7 @@ def texts(problems, errors=True):
 
 
 def addresses(source):
-    return source.prefix.url if source.prefix else [[ref.url for ref in item.sources] for item in source.files]
+    return source.prefix.url if source.prefix else [[ref.url for ref in item.locations] for item in source.files]
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def samples_of(source, tmp_path):
     index = tmp_path / "here"
     index.write_bytes(FileBackend().open(source.index.locations[0]).read(1 << 20))
     told = tmp_path / "x.packtrain-stream"
-    StreamConfig(str(index), tuple(item.sources for item in source.files)).write(told)
+    StreamConfig(str(index), tuple(item.locations for item in source.files)).write(told)
     found, settings = open_job_stream(told)
     return [data for data, _ in StreamingSamples(found, settings=settings).__getitems__(range(len(found)))]
 

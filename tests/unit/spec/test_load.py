@@ -40,7 +40,7 @@ def test_every_problem_is_reported_at_once_with_its_place():
     found = load_workflow_text("resources: {tasks: 0, cpusPerTask: x, memPerCpu: 1, gpus: 0}\nstep: []\n", "w.yaml")
     assert found.workflow is None
     assert [str(problem) for problem in found.diagnostics] == [
-        "w.yaml:1:1: the file needs the key 'steps', which is missing",
+        "w.yaml:1:1: the file needs the key 'steps'",
         "w.yaml:1:20: resources.tasks should be at least 1, but is 0",
         "w.yaml:1:36: resources.cpusPerTask should be a whole number, but is 'x'",
         "w.yaml:2:1: the file has no key 'step'; did you mean 'steps'?",
@@ -114,9 +114,9 @@ def test_short_forms():
     [
         ("inputMode: 512\n", "w.yaml:2:12: inputMode should be less than 512, but is 512"),
         ("env: [{key: PATH, value: x}]\n", "PATH may not be set here"),
-        ("env: [{key: 1A, value: x}]\n", "env[0].key is wrong: '1A' should be a name of letters"),
+        ("env: [{key: 1A, value: x}]\n", "env[0].key is invalid: '1A' should be a name of letters"),
         ("env: {A: b}\n", "env should be a list, but is a mapping"),
-        ("expect: [/etc/passwd]\n", "expect[0].path is wrong: '/etc/passwd' should be a path below the folder"),
+        ("expect: [/etc/passwd]\n", "expect[0].path is invalid: '/etc/passwd' should be a path below the folder"),
         ("expect: [a/../../b]\n", "should be a path below the folder: relative, without `..`"),
         ("expect: [{path: a, minCount: 3, maxCount: 2}]\n", "minCount 3 is greater than maxCount 2"),
         ("expect: [{path: a, json: {acc: {min: 0.5, max: 0.10}}}]\n", "w.yaml:2:38: min 0.5 is greater than max 0.10"),
@@ -160,11 +160,11 @@ def test_short_forms():
         ("matrix: {a: [1], exclude: [{a: 1}]}\n", "the matrix excludes every combination"),
         ("count: 100001\n", "count and matrix make more than 100000 jobs; split the run"),
         ("count: 0\n", "count should be at least 1"),
-        ("limits: {wallTime: soon}\n", "'soon' is no duration; write for example"),
+        ("limits: {wallTime: soon}\n", "'soon' is not a duration; write for example"),
         ("limits: {maxAttempts: true}\n", "limits.maxAttempts should be a whole number, but is true"),
         ("name: ../x\n", "'../x' should be a name of letters"),
         ("virtualNetworks: [{name: n}]\n", "w.yaml:2:1: virtualNetworks is not supported"),
-        ("output: {file: {path: '${env:HOME}/x'}}\n", "output.file.path is no place for a secret"),
+        ("output: {file: {path: '${env:HOME}/x'}}\n", "output.file.path cannot hold a secret"),
     ],
 )
 def test_bad_workflows(text, says):
@@ -263,7 +263,7 @@ def test_an_exclude_that_excludes_nothing_is_a_warning():
 def test_secrets_in_clear_are_a_warning_that_does_not_repeat_them():
     found = messages("input: {http: {url: 'https://a', token: hunter2, headers: {X-Api-Key: hunter2, Accept: text}}}\n")
     assert len(found) == 2
-    assert all("stands here in clear" in message and "hunter2" not in message for message in found)
+    assert all("is a secret in plain text" in message and "hunter2" not in message for message in found)
 
 
 def test_references_to_secrets_say_nothing():

@@ -65,7 +65,7 @@ def test_the_place_of_something_absent_is_that_of_the_nearest_thing_above():
     [
         (b"a: 1\nb: \xff\n", 2, 4, "0xff is not UTF-8"),
         ("a: 1\nb: \0", 2, 4, "'\\x00' is not allowed"),
-        ("a: 1\na: 2\n", 2, 1, "'a' stands here twice, first in line 1"),
+        ("a: 1\na: 2\n", 2, 1, "duplicate key 'a', first used in line 1"),
         ("a: [1\nb: 2\n", 2, 2, "not valid YAML"),
         ("a: !!python/object:os.system x", 1, 4, "means nothing here"),
         ("a: !secret x", 1, 4, "means nothing here"),
