@@ -121,8 +121,7 @@ class Engine(Protocol):
 
     def recover(self, requests: Sequence[SubmitRequest]) -> Sequence[AttemptUpdate]:
         """What is known of these attempts, of an earlier process's too; unknown ones are left out.
-        Those that are still alive are followed by `poll` from now on.
-        """
+        Those that are still alive are followed by `poll` from now on."""
         ...
 
     def cancel(self, attempt_ids: Sequence[str]) -> None:

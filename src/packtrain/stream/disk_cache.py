@@ -84,8 +84,7 @@ class SampleCache:
 
     def _bytes_to_add(self, missing: Sequence[int], group: ReadGroup) -> int:
         """Bytes of the samples, and what lies before each but the piece's first. So every byte of an archive is taken
-        once at most, however its samples are cut into pieces.
-        """
+        once at most, however its samples are cut into pieces."""
         offsets, sizes = self._index.offsets, self._index.sizes
         before = dict(zip(group.samples[1:], group.samples))
         ends = ((number, before.get(number)) for number in missing)

@@ -100,8 +100,7 @@ class _IndexHeader:
 
 class Index:
     """`offsets`, `sizes`, `classes` and `archive` have a number for each sample; `block_sizes` has one for each archive
-    where checksums of their blocks (`digests`) are known.
-    """
+    where checksums of their blocks (`digests`) are known."""
 
     def __init__(self, path: Path, data: mmap.mmap, header: _IndexHeader, columns_offset: int) -> None:
         self.path, self._header = path, header

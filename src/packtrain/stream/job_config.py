@@ -18,8 +18,7 @@ def open_job_stream(
     path: str | Path | None = None, environ: Mapping[str, str] = os.environ
 ) -> tuple[Index, StreamSettings]:
     """The index and the settings for `Samples`, of an index or of what the agent wrote; without a path of what
-    PACKTRAIN_STREAM names. Raises UsageError, FormatError and OSError.
-    """
+    PACKTRAIN_STREAM names. Raises UsageError, FormatError and OSError."""
     named = Path(path or environ.get(STREAM_CONFIG_VARIABLE) or "")
     if not named.name:
         raise UsageError(_missing_stream_message(environ))

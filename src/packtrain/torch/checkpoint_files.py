@@ -41,8 +41,7 @@ class CheckpointFiles:
 
     def write(self, state: StateDict, is_best: bool) -> None:
         """Complete or invisible: a temporary name, the disk, then a rename. The best comes first: killed in between,
-        the training goes on from before it and finds it again.
-        """
+        the training goes on from before it and finds it again."""
         temporary = self._temporary_path(str(os.getpid()))
         self.latest.parent.mkdir(parents=True, exist_ok=True)
         try:

@@ -32,7 +32,7 @@ def _load_checkpoint(path: Path) -> StateDict:
 
 
 def _verify_zip_checksums(path: Path) -> None:
-    """Torch itself does not look at the checksums that it writes. (Its older files are no zip files and have none.)"""
+    """torch itself does not look at the checksums that it writes. (Its older files are no zip files and have none.)"""
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
             bad = archive.testzip()

@@ -95,8 +95,7 @@ class Sink(Protocol):
     def put(self, location: Location, path: Path, on_bytes_sent: OnBytesSent = ignore_bytes_sent) -> None:
         """Copy a file to the address: atomic (complete or invisible) and repeatable.
 
-        `sent` hears of bytes as they leave; a `put` that is repeated begins to count anew.
-        """
+        `sent` hears of bytes as they leave; a `put` that is repeated begins to count anew."""
         ...
 
     def stat(self, location: Location) -> ObjectInfo: ...
