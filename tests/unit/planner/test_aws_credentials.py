@@ -77,7 +77,7 @@ def test_credentials_that_are_gone_are_told(planned, environment, monkeypatch, t
     made = planned(S3 % "")
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     (first, _) = resolve_secrets(made.secrets, tmp_path).diagnostics
-    assert "the accessKeyId of your AWS credentials, which boto3 does not find" in str(first)
+    assert "the accessKeyId of your AWS credentials, which boto3 cannot find" in str(first)
 
 
 def test_a_name_that_is_no_key_is_told(planned, tmp_path):

@@ -58,7 +58,7 @@ def test_the_token_of_a_checksums_file_is_that_of_the_address(job):
 
 def test_a_checksums_file_of_many_objects_is_a_problem(planned):
     (message,) = errors(planned("input: {osdf: {path: /a/, checksums: 'osdf:///b'}}\n"))
-    assert "a checksums file is that of one object" in message
+    assert "a checksums file belongs to one object" in message
 
 
 def test_mirrors_are_sources_of_one_item(job):
@@ -76,7 +76,7 @@ def test_several_files(job):
 
 def test_two_files_of_one_name_are_refused(planned):
     made = planned("input: {http: {files: ['https://a.example/x', 'https://b.example/x']}}\n")
-    assert errors(made) == ["w.yaml:2:47: two files of input.http would be named x; give one of them a `name`"]
+    assert errors(made) == ["w.yaml:2:47: two files of input.http have the name x; give one of them a `name`"]
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_a_local_file_that_does_not_exist_is_a_problem(planned, tmp_path):
 
 def test_a_path_that_cannot_even_be_asked_for_is_a_problem(planned):
     (message,) = errors(planned(f"input: {{file: {{path: {'x' * 300}}}}}\n"))
-    assert "cannot be seen (File name too long)" in message
+    assert "cannot be accessed (File name too long)" in message
 
 
 def test_a_local_path_that_is_no_file_is_a_problem(planned):
@@ -170,13 +170,13 @@ def test_a_local_path_that_is_no_file_is_a_problem(planned):
 @pytest.mark.parametrize(("name", "digits"), [("sha256", 64), ("md5", 32), ("crc32c", 8)])
 def test_a_digest_of_many_objects_is_a_problem(planned, name, digits):
     (message,) = errors(planned(f"input: {{osdf: {{path: /x/, {name}: {'a' * digits}}}}}\n"))
-    assert f"{name} is the digest of one object, but the address is of a folder" in message
+    assert f"{name} is the digest of one object, but the URL is a folder" in message
 
 
 def test_archives_that_need_a_tool_are_named_before_the_job_starts(planned):
     (problem,) = planned("input: {http: {url: 'https://h/x.7z'}}\n").diagnostics
     assert not problem.is_error
-    assert "only where the worker has the program 7z" in problem.message
+    assert "only on nodes that have the program 7z" in problem.message
     assert planned("input: {http: {url: 'https://h/x.7z'}, unpack: never}\n").diagnostics == ()
 
 
@@ -194,17 +194,17 @@ def test_output_paths_are_filled_in(planned, tmp_path):
 
 def test_an_output_that_is_a_file_is_refused(planned, tmp_path):
     (tmp_path / "out").touch()
-    assert "is a file; outputs go into a folder" in errors(planned("output: {file: {path: out}}\n"))[0]
+    assert "is a file; outputs need a folder" in errors(planned("output: {file: {path: out}}\n"))[0]
 
 
 def test_the_patience_of_an_output(job):
     assert job("output: {file: {path: out}, retryTimeout: 2h}\n").output.retry_timeout_s == 7200.0
-    assert job("output: {file: {path: out}}\n").output.patience_s is None
+    assert job("output: {file: {path: out}}\n").output.retry_timeout_s is None
 
 
 def test_output_to_s3(job):
     output = job("continuousOutputSync: true\noutput: {s3: " + S3 % ", deleteSync: true" + "}\n").output
-    assert (output.location.url, output.continuous_sync, output.delete) == ("s3://b/p", True, True)
+    assert (output.location.url, output.continuous_sync, output.delete_sync) == ("s3://b/p", True, True)
 
 
 def test_output_to_an_address(job):
@@ -221,4 +221,4 @@ def test_an_input_lands_where_it_is_wanted(planned, tmp_path):
     assert [source.folder for source in made.plan.jobs[1].inputs] == ["work/1", "inputs/b"]
     for folder in ("output", "tmp/x", "."):
         refused = planned(f"inputs: {{a: {{file: {{path: a}}, folder: {folder}}}}}\n")
-        assert any("is no folder for inputs" in problem.message for problem in refused.diagnostics)
+        assert any("cannot be the folder of an input" in problem.message for problem in refused.diagnostics)

@@ -12,8 +12,8 @@ def test_without_a_word_waits_go_by_the_engine(planned):
 def test_every_key(planned):
     made = planned(
         "limits: {maxWastedTime: 40h}\n"
-        "recovery: {retryDelay: 5s, maxWait: 1m, maxFailures: 20, maxWastedTime: 200h, stopAfterIdenticalFailures: 0, avoidFor: 10m, maxMemoryFactor: 1.5,"
-        " maxDiskFactor: 1, fallbackToAgent: false, maxQueueTime: 2d}\n",
+        "recovery: {retryDelay: 5s, maxWait: 1m, maxFailures: 20, maxWastedTime: 200h, stopAfterIdenticalFailures: 0,"
+        " avoidFor: 10m, maxMemoryFactor: 1.5, maxDiskFactor: 1, fallbackToAgent: false, maxQueueTime: 2d}\n",
         engine="htcondor",
     ).plan
     assert made.jobs[0].limits.max_wasted_time_s == 40 * 3600.0
