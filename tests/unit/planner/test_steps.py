@@ -134,7 +134,7 @@ IN_IMAGE = "container: {image: a.sif}"
 )
 def test_gpus_that_no_command_in_an_image_sees(planned, steps, warned):
     said = [str(problem) for problem in planned(steps=f"steps: {steps}\n").diagnostics]
-    assert [("no step takes any" in text and text.startswith("w.yaml:1:")) for text in said] == [True] * warned
+    assert [("no step requests any" in text and text.startswith("w.yaml:1:")) for text in said] == [True] * warned
     assert planned(steps=f"steps: {steps}\n", no_gpu=True).diagnostics == ()
     assert planned(steps=f"steps: {steps}\n", no_container=True).diagnostics == ()
 
