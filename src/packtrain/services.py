@@ -131,7 +131,7 @@ def _submit_supervisor_job(run_info: RunInfo, store: SqliteStore, command: list[
 
 def _secret_env_vars(folder: RunFolder) -> set[str]:
     """Those that the workflow refers to."""
-    from packtrain.planner.secret_references import read_secret_sources
+    from packtrain.planner.secret_sources import read_secret_sources
     from packtrain.spec.secret_references import find_references
 
     known, _ = read_secret_sources(folder.secret_sources)
@@ -156,8 +156,7 @@ def _last_log_line(path: Path) -> str:
 
 def reload_secrets(run_info: RunInfo) -> None:
     """Before a run goes on: read its secrets again from where the workflow said."""
-    from packtrain.planner.secret_references import read_secret_sources
-    from packtrain.planner.secret_sources import resolve_secrets, write_secrets
+    from packtrain.planner.secret_sources import read_secret_sources, resolve_secrets, write_secrets
 
     folder = RunFolder(run_info.folder)
     secrets_, where = read_secret_sources(folder.secret_sources)
@@ -185,8 +184,7 @@ def delete_secrets(run_info: RunInfo, state: RunState) -> None:
 
 def make_secret_resolver(run_info: RunInfo) -> SecretResolver:
     """Secrets of a run for its owner: from the run's folder, else from where the workflow said."""
-    from packtrain.planner.secret_references import read_secret_sources
-    from packtrain.planner.secret_sources import resolve_secrets, secret_resolver
+    from packtrain.planner.secret_sources import read_secret_sources, resolve_secrets, secret_resolver
 
     folder = RunFolder(run_info.folder)
 
