@@ -143,7 +143,7 @@ class StatusCheckedStream:
         if not count:
             self._check_transfer_status()
         elif self._remaining_bytes == 0:
-            # Callers that know the length read no further, so the trailer is checked before the last bytes are returned.
+            # Callers that know the length read no further, so the trailer is checked before returning the last bytes.
             self._stream.read(1)
             self._check_transfer_status()
         return count
