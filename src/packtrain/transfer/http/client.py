@@ -59,7 +59,7 @@ class Response:
         self._closed = False
 
     def read(self, size: int, /) -> bytes:
-        """Return up to `size` available bytes, b"" at the end. Raises TransferError("truncated") if the body is short."""
+        """Return up to `size` available bytes, b"" at the end. Raises TransferError if the body is truncated."""
         view = memoryview(bytearray(min(size, _MAX_READ_BYTES)))
         return bytes(view[: self.readinto(view)])
 

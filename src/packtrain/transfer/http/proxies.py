@@ -33,7 +33,8 @@ def _read_variable(name: str) -> str:
 
 def _is_bypassed(url_parts: SplitResult) -> bool:
     """Return whether `no_proxy` lists the host: hosts and domains, optionally with port; `*` matches all."""
-    host, host_and_port = (url_parts.hostname or "").lower(), url_parts.netloc.rpartition("@")[2].lower()
+    host = (url_parts.hostname or "").lower()
+    host_and_port = url_parts.netloc.rpartition("@")[2].lower()
     names = [name.strip().lower().lstrip(".") for name in _read_variable("no_proxy").split(",")]
     return any(
         name == "*" or _matches_domain(name, host) or _matches_domain(name, host_and_port) for name in names if name
