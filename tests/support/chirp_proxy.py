@@ -19,12 +19,12 @@ class _ChirpHandler(socketserver.StreamRequestHandler):
         trusted = False
         for line in self._read_lines():
             words = [re.sub(rb"\\(.)", rb"\1", word, flags=re.DOTALL).decode() for word in _ESCAPED_WORD.findall(line)]
-            self.server.proxy.opened.wait()
+            self.server.proxy.is_responding.wait()
             if not trusted:
                 trusted = words == ["cookie", COOKIE]
                 code = 0 if trusted else -1
             else:
-                code = self.server.proxy.took(words)
+                code = self.server.proxy.handle_command(words)
             self.wfile.write(b"%d\n" % code)
 
     def _read_lines(self):

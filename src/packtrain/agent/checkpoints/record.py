@@ -2,8 +2,8 @@
 
     .packtrain/checkpoints/RUN/JOB/EMITTER/GENERATION/NAME            the files, in any order
     .packtrain/checkpoints/RUN/JOB/EMITTER/GENERATION/record.json     last: with it the generation exists
-    .packtrain/checkpoints/RUN/JOB/EMITTER/ended.json                 its outputs passed their checks, at this step
-    .packtrain/left/EMITTER/NAME                                      other outputs of an attempt that left in time
+    .packtrain/checkpoints/RUN/JOB/EMITTER/completed.json             its outputs passed their checks, at this step
+    .packtrain/requeued/EMITTER/NAME                                  other outputs of an attempt that left in time
 
 Where there is one address only: the file at it, and the record at the same address with `.packtrain-record.json`.
 
@@ -20,11 +20,11 @@ from typing import Any
 
 from packtrain.errors import FormatError
 
-RECORD_VERSION = 1
+RECORD_VERSION = 2
 RECORD_NAME = "record.json"
-COMPLETION_MARKER_NAME = "ended.json"
+COMPLETION_MARKER_NAME = "completed.json"
 RECORD_SUFFIX = ".packtrain-record.json"
-REQUEUE_PREFIX = ".packtrain/left"
+REQUEUE_PREFIX = ".packtrain/requeued"
 MAX_GENERATIONS = 2  # complete generations of one emitter
 
 
@@ -84,7 +84,7 @@ def _parse_record(raw: dict[str, Any]) -> CheckpointRecord:
     epoch = None if raw["epoch"] is None else _parse_int(raw["epoch"])
     who = (str(raw["run"]), str(raw["job"]), str(raw["emitter"]), _parse_int(raw["generation"]))
     return CheckpointRecord(
-        *who, _parse_int(raw["step"]), epoch, _check_relative_path(raw["path"]), files, float(raw["time"])
+        *who, _parse_int(raw["step"]), epoch, _check_relative_path(raw["path"]), files, float(raw["saved_at"])
     )
 
 

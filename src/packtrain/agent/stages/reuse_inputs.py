@@ -72,7 +72,7 @@ def _install_inputs(context: AttemptContext, folder: Path, fingerprint: str, sta
     if (folder / context.sandbox.streams.name).exists():
         (folder / context.sandbox.streams.name).rename(context.sandbox.streams)
     context.checkpoint_state.inputs_fingerprint, context.checkpoint_state.inputs_reused = fingerprint, True
-    stats.update(bytes=0, files=0, retries=0, source="kept by the attempt before")
+    stats.update(bytes=0, files=0, retries=0, source="reused")
     return True
 
 

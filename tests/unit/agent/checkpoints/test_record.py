@@ -34,7 +34,7 @@ def test_there_and_back():
         "[]",
         "null",
         "[" * 100000,
-        changed(version=2),
+        changed(version=1),
         changed(step="120"),
         changed(step=True),
         changed(files=[]),
@@ -44,7 +44,7 @@ def test_there_and_back():
         changed(path=""),
         changed(files=[{"name": ".", "size": 1, "sha256": ""}]),
         changed(files=None),
-        changed(time=None),
+        changed(saved_at=None),
     ],
 )
 def test_what_is_no_record(text):

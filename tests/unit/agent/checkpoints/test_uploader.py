@@ -50,7 +50,7 @@ def make(tmp_path):
             "inputs": inputs,
             "output": output,
             "checkpoint": CheckpointConfig(path, every_s),
-            "patience_s": patience_s,
+            "retry_timeout_s": patience_s,
         }
         job = Job("0", (), Resources(), Limits(grace_s=1), (), **more)
         journal = Journal(box.attempt_folder.journal, "r", "0", emitter, redactor)
@@ -81,14 +81,14 @@ def until(ready):
 
 
 def announce(context, name, step):
-    with open(context.box.checkpoints, "a") as file:
+    with open(context.sandbox.checkpoints_file, "a") as file:
         file.write(json.dumps({"path": name, "step": step}) + "\n")
 
 
 def save(context, name, text):
-    temporary = context.box.output / f".{name}.tmp-1"
+    temporary = context.sandbox.output / f".{name}.tmp-1"
     temporary.write_text(text)
-    temporary.replace(context.box.output / name)
+    temporary.replace(context.sandbox.output / name)
 
 
 def following(context, step_now=lambda: None):
@@ -107,7 +107,7 @@ def test_what_nobody_announces_is_taken_when_it_rests(make, tmp_path):
         save(context, "c1.pt", "one")
         until(lambda: saved(context) == [0])
         reported[0] = 40
-        (context.box.output / "c1.pt").write_text("in place")  # as programs do that know nothing of us
+        (context.sandbox.output / "c1.pt").write_text("in place")  # as programs do that know nothing of us
         until(lambda: saved(context) == [0, 40])
         save(context, "c2.pt", "two")
         until(lambda: saved(context) == [0, 40, 41])
@@ -115,14 +115,14 @@ def test_what_nobody_announces_is_taken_when_it_rests(make, tmp_path):
     assert (tmp_path / "place" / "c1.pt").read_text() == "in place"
     second = make("agent-2")
     restore_checkpoint(second)
-    assert second.saved.start_step == 41
-    assert second.saved.path == second.box.output / "c2.pt"
-    assert [path.name for path in second.box.output.iterdir()] == ["c2.pt"]
+    assert second.checkpoint_state.restored_step == 41
+    assert second.checkpoint_state.restored_path == second.sandbox.output / "c2.pt"
+    assert [path.name for path in second.sandbox.output.iterdir()] == ["c2.pt"]
 
 
 def restored(context):
     restore_checkpoint(context)
-    folder = context.box.output
+    folder = context.sandbox.output
     return {path.relative_to(folder).as_posix(): path.read_text() for path in folder.rglob("*") if path.is_file()}
 
 
@@ -131,20 +131,20 @@ def test_several_files_beside_each_other_come_back(make):
     for name in names:
         save(first, name, name)
     with following(first):
-        until(lambda: set(first.saved.carried) == set(names))
+        until(lambda: set(first.checkpoint_state.uploaded_versions) == set(names))
     second = make("agent-2", path="*.pt")
     assert restored(second) == {name: name for name in names}
-    assert second.saved.path == second.box.output
+    assert second.checkpoint_state.restored_path == second.sandbox.output
     assert notices(second) == []
 
 
 def test_a_folder_comes_back_as_a_whole_though_one_file_of_it_is_written_again(make, tmp_path):
     first, shown = make(path="ckpt/"), tmp_path / "place" / "ckpt" / "model.pt"
-    (first.box.output / "ckpt").mkdir()
-    (first.box.output / "ckpt" / "config.json").write_text("once")
+    (first.sandbox.output / "ckpt").mkdir()
+    (first.sandbox.output / "ckpt" / "config.json").write_text("once")
     with following(first):
         for step in (1, 2, 3):
-            (first.box.output / "ckpt" / "model.pt").write_text(f"model {step}")
+            (first.sandbox.output / "ckpt" / "model.pt").write_text(f"model {step}")
             until(lambda step=step: shown.exists() and shown.read_text() == f"model {step}")
     assert restored(make("agent-2", path="ckpt/")) == {"ckpt/config.json": "once", "ckpt/model.pt": "model 3"}
 
@@ -186,8 +186,8 @@ def test_at_a_bad_end_the_newest_is_carried_away(make):
 def test_the_last_one_has_the_time_that_was_reserved_for_it(make):
     """Asked ahead of a limit: twice the grace period is over, the limit is not."""
     context = make()
-    context.stop.request("wall_time", "its time is near", gentle=True, by=time.monotonic() + 1000)
-    context.stop.since -= 500
+    context.stop.request("wall_time", "its time is near", graceful=True, deadline=time.monotonic() + 1000)
+    context.stop.requested_at -= 500
     with pytest.raises(FailedError), following(context) as checkpoints:
         save(context, "c1.pt", "one")
         announce(context, "c1.pt", 9)
@@ -202,7 +202,7 @@ def test_what_a_killed_program_may_have_been_writing_is_not_taken(make):
         context, context.job.output, context.job.checkpoint, lambda: None, scan_interval_s=60.0
     )
     with pytest.raises(FailedError), checkpoints:
-        (context.box.output / "c1.pt").write_text("half of it")
+        (context.sandbox.output / "c1.pt").write_text("half of it")
         raise FailedError("terminated", "SIGTERM")
     assert saved(context) == []
 
@@ -214,7 +214,7 @@ def test_what_a_program_that_left_has_written_is_taken(make, asked):
         context, context.job.output, context.job.checkpoint, lambda: None, scan_interval_s=60.0
     )
     with pytest.raises(FailedError), checkpoints:
-        (context.box.output / "c1.pt").write_text("all of it")
+        (context.sandbox.output / "c1.pt").write_text("all of it")
         try:
             raise CheckpointExit("step_failed", "it ended with exit code 85", 85)
         except FailedError:
@@ -233,7 +233,7 @@ def test_while_the_sink_is_in_trouble_the_disk_does_not_fill(make, tmp_path):
             announce(context, "c1.pt", step)
             time.sleep(0.03)
         until(lambda: notices(context))
-        until(lambda: len([path for path in context.box.aside.iterdir() if path.is_dir()]) <= 2)
+        until(lambda: len([path for path in context.sandbox.checkpoint_staging.iterdir() if path.is_dir()]) <= 2)
 
 
 def test_at_a_good_end_the_rest_is_dropped(make, tmp_path):
@@ -244,7 +244,7 @@ def test_at_a_good_end_the_rest_is_dropped(make, tmp_path):
         announce(context, "c1.pt", 9)
         until(lambda: notices(context))
     assert saved(context) == []
-    assert not [path for path in context.box.aside.iterdir() if path.is_dir()], "nothing is left aside"
+    assert not [path for path in context.sandbox.checkpoint_staging.iterdir() if path.is_dir()], "nothing is left aside"
 
 
 def test_a_late_attempt_does_not_hide_the_final_checkpoint(make, tmp_path):
@@ -254,7 +254,7 @@ def test_a_late_attempt_does_not_hide_the_final_checkpoint(make, tmp_path):
         for step in (1, 9):
             save(first, "c1.pt", f"step {step}")
             announce(first, "c1.pt", step)
-            until(lambda step=step: first.saved.reached == step)
+            until(lambda step=step: first.checkpoint_state.last_saved_step == step)
             until((tmp_path / "place" / "c1.pt").exists)
     sync_outputs(first, "", {})
     assert saved(first) == [1]
@@ -285,7 +285,7 @@ def test_continuous_sync_leaves_checkpoints_and_temporary_files_alone(make, tmp_
     context = make()
     with ContinuousSync(context, context.job.output, LOOK_S):
         for name in ("c1.pt", ".log.txt.tmp-1", "log.txt"):
-            (context.box.output / name).write_text("1")
+            (context.sandbox.output / name).write_text("1")
         until((tmp_path / "place" / "log.txt").exists)
         time.sleep(3 * LOOK_S)
     assert [path.name for path in (tmp_path / "place").iterdir()] == ["log.txt"]
@@ -306,15 +306,15 @@ DATA = (Input("", "input", (RemoteFile("data.txt", (Location("file:///x"),)),)),
 
 def test_inputs_go_from_one_attempt_to_the_next(make, tmp_path):
     first, second, third = (make(f"agent-{n}", DATA) for n in (1, 2, 3))
-    (first.box.input / "data.txt").write_text("1")
+    (first.sandbox.input / "data.txt").write_text("1")
     reuse_inputs.record_inputs_fingerprint(first)
     reuse_inputs.save_inputs(first)
     tally = {}
     assert reuse_inputs.restore_inputs(second, tally)
-    assert tally["source"] == "kept by the attempt before"
-    assert (second.box.input / "data.txt").read_text() == "1"
-    assert second.box.inputs.is_dir()
-    assert second.saved.inputs_kept
+    assert tally["source"] == "reused"
+    assert (second.sandbox.input / "data.txt").read_text() == "1"
+    assert second.sandbox.inputs.is_dir()
+    assert second.checkpoint_state.inputs_reused
     assert not reuse_inputs.restore_inputs(third, {}), "they are the second one's now"
     reuse_inputs.save_inputs(second)
     assert reuse_inputs.restore_inputs(third, {})
@@ -322,19 +322,19 @@ def test_inputs_go_from_one_attempt_to_the_next(make, tmp_path):
 
 def test_inputs_that_a_step_changed_do_not_stay(make, tmp_path):
     first = make("agent-1", DATA)
-    (first.box.input / "data.txt").write_text("1")
+    (first.sandbox.input / "data.txt").write_text("1")
     reuse_inputs.record_inputs_fingerprint(first)
-    (first.box.input / "data.txt").write_text("22")
+    (first.sandbox.input / "data.txt").write_text("22")
     reuse_inputs.save_inputs(first)
-    assert not (tmp_path / "kept").exists()
+    assert not (tmp_path / "reusable-inputs").exists()
 
 
 def test_inputs_of_another_plan_are_not_taken(make, tmp_path):
     first = make("agent-1", DATA)
-    (first.box.input / "data.txt").write_text("1")
+    (first.sandbox.input / "data.txt").write_text("1")
     reuse_inputs.record_inputs_fingerprint(first)
     reuse_inputs.save_inputs(first)
     other = make("agent-2", (Input("", "input", (RemoteFile("other.txt", (Location("file:///y"),)),)),))
     assert not reuse_inputs.restore_inputs(other, {})
-    assert list(other.box.input.iterdir()) == []
-    assert not (tmp_path / "kept").exists(), "and nobody else takes them"
+    assert list(other.sandbox.input.iterdir()) == []
+    assert not (tmp_path / "reusable-inputs").exists(), "and nobody else takes them"

@@ -149,15 +149,15 @@ def test_whatever_they_say_the_tail_fits_into_a_request(proxy, tmp_path, letter)
 def test_stages_and_figures_arrive(proxy, live, event):
     live.on_event(event(kinds.AGENT_STARTED, decision="0-1"))
     live.on_event(event(kinds.STAGE_STARTED, stage="fetch"))
-    live.hear(event(kinds.PROGRESS, stage="fetch", done=2**40, total=None))
-    proxy.wait_for(lambda p: len(p.lines) == 2 and "PacktrainDone" in p.attributes)
+    live.on_event(event(kinds.PROGRESS, stage="fetch", done=2**40, total=None))
+    proxy.wait_for(lambda p: len(p.log_lines) == 2 and "PacktrainDone" in p.attributes)
     told = values(proxy)
     assert told["PacktrainStage"] == "fetch" and told["PacktrainDone"] == 2**40
     assert "PacktrainTotal" not in told
     kinds_told = [Event.from_json(line.partition(" ")[2]).kind for line in proxy.log_lines]
     assert kinds_told == [kinds.AGENT_STARTED, kinds.STAGE_STARTED]
-    live.hear(event(kinds.CHECKPOINT_SAVED, step=3))
-    proxy.wait_for(lambda p: len(p.lines) == 3)
+    live.on_event(event(kinds.CHECKPOINT_SAVED, step=3))
+    proxy.wait_for(lambda p: len(p.log_lines) == 3)
 
 
 def test_the_logs_are_told_without_any_event(proxy, live):
@@ -173,7 +173,7 @@ def test_figures_wait_for_their_time_but_stages_do_not(proxy, tmp_path, event):
         live.on_event(event(kinds.METRIC, step=step))
     for step in range(990, 1000):
         live.on_event(event(kinds.CHECKPOINT_SAVED, step=step))
-    proxy.wait_for(lambda p: len(p.lines) == 2)
+    proxy.wait_for(lambda p: len(p.log_lines) == 2)
     assert Event.from_json(proxy.log_lines[1].partition(" ")[2]).data["step"] == 999
     live.on_event(event(kinds.CHECKPOINT_SAVED, step=1000))
     assert "PacktrainStep" not in proxy.attributes
@@ -215,7 +215,7 @@ def test_a_silent_proxy_holds_up_nobody(proxy, live, event):
     for number in range(1000):
         live.on_event(event(kinds.CHECKPOINT_SAVED, step=number))
     began = time.monotonic()
-    live.stop(within_s=0.1)
+    live.stop(timeout_s=0.1)
     assert time.monotonic() - began < 5
 
 
@@ -231,7 +231,7 @@ def test_a_dead_proxy_is_said_once_and_its_return_noticed(tmp_path, proxy, event
         time.sleep(0.01)
     proxy.config_path.write_text(address)
     live.on_event(event(kinds.CHECKPOINT_SAVED, step=1))
-    proxy.wait_for(lambda p: len(p.lines) == 3 and "PacktrainStage" in p.attributes)
+    proxy.wait_for(lambda p: len(p.log_lines) == 3 and "PacktrainStage" in p.attributes)
     assert len(said) == 1
     live.stop()
 

@@ -49,18 +49,18 @@ def notices(context):
 def test_kept_outputs_appear_at_once(context):
     (context.sandbox.output / "f").write_text("1")
     keep_in_attempt_folder(context, "")
-    assert (context.sandbox.home.output / "f").read_text() == "1"
-    assert not context.box.output.exists()
-    assert [p.name for p in context.box.home.root.iterdir() if p.name.endswith(".new")] == []
+    assert (context.sandbox.attempt_folder.output / "f").read_text() == "1"
+    assert not context.sandbox.output.exists()
+    assert [p.name for p in context.sandbox.attempt_folder.root.iterdir() if p.name.endswith(".new")] == []
 
 
 def test_what_a_pool_brought_along_of_an_earlier_start_makes_room(context):
     earlier = context.sandbox.attempt_folder.output / ".packtrain" / "agent-0"
     earlier.mkdir(parents=True)
     (earlier / "half").write_text("0")
-    (context.box.output / "f").write_text("1")
+    (context.sandbox.output / "f").write_text("1")
     keep_in_attempt_folder(context, "")
-    assert [path.name for path in context.box.home.output.iterdir()] == ["f"]
+    assert [path.name for path in context.sandbox.attempt_folder.output.iterdir()] == ["f"]
 
 
 def test_what_is_left_out_is_told_but_not_a_hundred_times(context):
@@ -68,7 +68,7 @@ def test_what_is_left_out_is_told_but_not_a_hundred_times(context):
         (context.sandbox.output / f"broken{number}").symlink_to("nowhere")
     (context.sandbox.output / ".half.tmp-7").write_text("not finished")
     clean_outputs(context)
-    assert list(context.box.output.iterdir()) == []
+    assert list(context.sandbox.output.iterdir()) == []
     told = notices(context)
     assert len(told) == 6 and told[-1] == "95 more outputs are left out"
 
@@ -98,11 +98,11 @@ def test_after_a_stop_there_is_the_grace_period(context):
 def test_ahead_of_a_limit_there_is_the_time_up_to_it(context):
     check = make_grace_check(context)
     context.stop.request("wall_time", "its time is near", graceful=True, deadline=time.monotonic() + 1000)
-    context.stop.since -= 500
+    context.stop.requested_at -= 500
     check()
     context.stop.request("terminated", "SIGTERM")
     check()
-    context.stop.since -= 1
+    context.stop.requested_at -= 1
     with pytest.raises(FailedError, match="its time is near"):
         check()
 
@@ -117,7 +117,7 @@ def test_a_quiet_file_is_copied(context, tmp_path):
         (context.sandbox.output / "sub" / "f").write_text("1")
         wait_for((target / "sub" / "f").exists)
         assert (target / "sub" / "f").read_text() == "1"
-        (context.box.output / "sub" / "f").write_text("second")
+        (context.sandbox.output / "sub" / "f").write_text("second")
         wait_for(lambda: (target / "sub" / "f").read_text() == "second")
 
 
@@ -126,9 +126,9 @@ def test_a_file_that_keeps_changing_waits(context, tmp_path):
     grows.set()
 
     class Busy(ContinuousSync):
-        def _versions(self):
+        def _scan_versions(self):
             if grows.is_set():
-                with open(context.box.output / "growing", "a") as growing:
+                with open(context.sandbox.output / "growing", "a") as growing:
                     growing.write("more\n")
             return super()._scan_versions()
 
@@ -138,7 +138,7 @@ def test_a_file_that_keeps_changing_waits(context, tmp_path):
         assert not (target / "growing").exists()
         grows.clear()
         wait_for((target / "growing").exists)
-        assert (target / "growing").read_text() == (context.box.output / "growing").read_text()
+        assert (target / "growing").read_text() == (context.sandbox.output / "growing").read_text()
 
 
 def test_errors_are_told_once_and_tried_again(context, tmp_path):

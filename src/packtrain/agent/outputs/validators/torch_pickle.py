@@ -96,7 +96,7 @@ class StubObject:
 
 def _rebuild_tensor(storage: Any, offset: int, size: Any, stride: Any, *rest: Any) -> Any:
     """Of _rebuild_tensor, _v2 and _v3; the last names the dtype after two others."""
-    named = rest[2].named.rpartition(".")[2] if len(rest) > 2 and hasattr(rest[2], "full_name") else ""
+    named = rest[2].full_name.rpartition(".")[2] if len(rest) > 2 and hasattr(rest[2], "full_name") else ""
     return TensorInfo(storage, named or storage.dtype, int(offset), tuple(map(int, size)), tuple(map(int, stride)))
 
 
@@ -140,7 +140,7 @@ class TensorUnpickler(pickle.Unpickler):
         """('storage', type, key, location, numel, …)"""
         if pid[0] != "storage":
             raise DisallowedNameError(f"a whole {pid[0]}")
-        kind = str(pid[1].named).rpartition(".")[2]
+        kind = str(pid[1].full_name).rpartition(".")[2]
         return TensorStorage(str(pid[2]), *_STORAGE_DTYPES.get(kind[: -len("Storage")], ("", 1)))
 
 
