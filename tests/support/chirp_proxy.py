@@ -1,4 +1,4 @@
-"""A fake of the Chirp proxy that HTCondor's starter runs: a cookie authenticates, then one line per request and response.
+"""A fake of the Chirp proxy that HTCondor's starter runs: a cookie authenticates, then each request is one line.
 
 It records what it receives, and can be slow, silent, or reject requests.
 """
