@@ -103,7 +103,7 @@ def test_term_and_85_and_the_wall_time_are_left_in_time(attempt, place, output):
     assert run.ended["failure"] is None
     reached = records(place)[0].step
     assert run.ended["step"] == reached > 0
-    assert "left at training step" in run.stderr
+    assert "checkpointed at training step" in run.stderr
     assert run.sandbox_is_gone
 
     limits = Limits(wall_time_s=16, grace_s=10)
