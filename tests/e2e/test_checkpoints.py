@@ -103,7 +103,7 @@ def test_term_and_85_and_the_wall_time_are_left_in_time(attempt, place, output):
     assert run.end_data["failure"] is None
     reached = records(place)[0].step
     assert run.end_data["step"] == reached > 0
-    assert "left at training step" in run.stderr
+    assert "checkpointed at training step" in run.stderr
     assert run.is_sandbox_removed
 
     limits = Limits(wall_time_s=16, grace_s=10)

@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 
 from packtrain.agent.sandbox import Sandbox
-from packtrain.agent.steps.guard import Guard
-from packtrain.agent.steps.processes import ProcessTable
+from packtrain.agent.processes.guard import Guard
+from packtrain.agent.processes.process_table import ProcessTable
 from packtrain.agent.steps.runner import StepRunner
 from packtrain.agent.stop_request import StopRequest
 from packtrain.errors import FailedError

@@ -9,10 +9,10 @@ from packtrain.agent import attempt
 from packtrain.agent.agent_log import AgentLog
 from packtrain.agent.attempt import AttemptRunner, failure_from_error
 from packtrain.agent.context import AttemptContext
+from packtrain.agent.processes.guard import Guard
+from packtrain.agent.processes.process_table import ProcessTable
 from packtrain.agent.sandbox import Sandbox
 from packtrain.agent.secrets import Secrets
-from packtrain.agent.steps.guard import Guard
-from packtrain.agent.steps.processes import ProcessTable
 from packtrain.agent.stop_request import StopRequest
 from packtrain.errors import FailedError
 from packtrain.events import Journal, JournalReader, Redactor

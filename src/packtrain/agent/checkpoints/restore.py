@@ -9,7 +9,7 @@ from pathlib import Path
 from packtrain.agent.checkpoints.record import CheckpointRecord, best_first
 from packtrain.agent.checkpoints.store import CheckpointStore, checkpoint_destination, open_checkpoint_store
 from packtrain.agent.context import AttemptContext
-from packtrain.agent.file_versions import file_version
+from packtrain.agent.watched_files import file_version
 from packtrain.errors import FailedError, TransferError
 from packtrain.events import kinds
 from packtrain.plan import RemoteFile

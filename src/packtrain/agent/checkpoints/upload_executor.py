@@ -14,7 +14,7 @@ from packtrain.agent.checkpoints.upload_planner import (
     UploadAction,
     UploadFile,
 )
-from packtrain.agent.file_versions import FileVersion, file_version
+from packtrain.agent.watched_files import FileVersion, file_version
 from packtrain.errors import FailedError
 from packtrain.transfer.digests import sha256_file
 

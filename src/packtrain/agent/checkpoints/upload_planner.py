@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Union
 
 from packtrain.agent.checkpoints.record import MAX_GENERATIONS
-from packtrain.agent.file_versions import FileVersion
+from packtrain.agent.watched_files import FileVersion
 
 _MIN_BACKOFF_S, _BACKOFF_FACTOR, _MAX_BACKOFF_S = 0.5, 2.0, 60.0
 

@@ -23,9 +23,9 @@ from packtrain.agent.checkpoints.upload_planner import (
     UploadPlanner,
 )
 from packtrain.agent.context import AttemptContext
-from packtrain.agent.file_versions import FileVersion
 from packtrain.agent.outputs.sync import make_grace_check
-from packtrain.agent.steps.exit_status import is_checkpoint_exit
+from packtrain.agent.processes.exit_status import is_checkpoint_exit
+from packtrain.agent.watched_files import FileVersion
 from packtrain.errors import FailedError
 from packtrain.events import kinds
 from packtrain.plan import CheckpointConfig, Output

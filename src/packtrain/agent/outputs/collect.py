@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from packtrain.agent.file_versions import FileVersion, file_version
 from packtrain.agent.outputs.symlinks import link_or_copy
+from packtrain.agent.watched_files import FileVersion, file_version
 from packtrain.errors import FailedError
 from packtrain.plan import CollectedOutput, RunAction
 

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING
 
 from packtrain.agent.cleanup import remove_tree
 from packtrain.agent.context import AttemptContext, StageStats
-from packtrain.agent.file_versions import FileVersion, file_version, is_temporary_name
 from packtrain.agent.live.progress import StageProgress
 from packtrain.agent.outputs.inventory import walk_files
 from packtrain.agent.outputs.symlinks import resolve_links
+from packtrain.agent.watched_files import FileVersion, file_version, is_temporary_name
 from packtrain.errors import FailedError
 from packtrain.plan import Output
 from packtrain.transfer.urls import redact_url

@@ -10,12 +10,12 @@ from packtrain.agent.checkpoints.restore import restore_checkpoint
 from packtrain.agent.checkpoints.uploader import CheckpointUploader
 from packtrain.agent.context import AttemptContext
 from packtrain.agent.outputs.sync import ContinuousSync, sync_outputs
+from packtrain.agent.processes.exit_status import CheckpointExit
+from packtrain.agent.processes.guard import Guard
+from packtrain.agent.processes.process_table import ProcessTable
 from packtrain.agent.sandbox import Sandbox
 from packtrain.agent.secrets import Secrets
 from packtrain.agent.stages import reuse_inputs
-from packtrain.agent.steps.exit_status import CheckpointExit
-from packtrain.agent.steps.guard import Guard
-from packtrain.agent.steps.processes import ProcessTable
 from packtrain.agent.stop_request import StopRequest
 from packtrain.errors import FailedError
 from packtrain.events import Journal, JournalReader, Redactor

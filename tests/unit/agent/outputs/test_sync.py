@@ -8,10 +8,10 @@ import pytest
 from packtrain.agent.agent_log import AgentLog
 from packtrain.agent.context import AttemptContext
 from packtrain.agent.outputs.sync import ContinuousSync, clean_outputs, keep_in_attempt_folder, make_grace_check
+from packtrain.agent.processes.guard import Guard
+from packtrain.agent.processes.process_table import ProcessTable
 from packtrain.agent.sandbox import Sandbox
 from packtrain.agent.secrets import Secrets
-from packtrain.agent.steps.guard import Guard
-from packtrain.agent.steps.processes import ProcessTable
 from packtrain.agent.stop_request import StopRequest
 from packtrain.errors import FailedError
 from packtrain.events import Journal, JournalReader, Redactor

@@ -13,12 +13,12 @@ import pytest
 
 from packtrain.agent.agent_log import AgentLog
 from packtrain.agent.context import AttemptContext
+from packtrain.agent.processes.guard import Guard
+from packtrain.agent.processes.process_table import ProcessTable
 from packtrain.agent.sandbox import Sandbox
 from packtrain.agent.secrets import Secrets
 from packtrain.agent.stages.fetch import fetch_inputs, unpack_inputs
 from packtrain.agent.stages.streaming_unpack import merge_folder
-from packtrain.agent.steps.guard import Guard
-from packtrain.agent.steps.processes import ProcessTable
 from packtrain.agent.stop_request import StopRequest
 from packtrain.errors import FailedError
 from packtrain.events import Journal, JournalReader, Redactor

@@ -7,13 +7,13 @@ import pytest
 from packtrain.agent.agent_log import AgentLog
 from packtrain.agent.context import AttemptContext
 from packtrain.agent.environments.apptainer import ApptainerEnvironment
+from packtrain.agent.processes.guard import Guard
+from packtrain.agent.processes.process_table import ProcessTable
 from packtrain.agent.sandbox import Sandbox
 from packtrain.agent.secrets import Secrets
 from packtrain.agent.stages import hardware, reuse_inputs
 from packtrain.agent.stages.fetch import fetch_inputs, unpack_inputs
 from packtrain.agent.stages.stream_inputs import prepare_streams
-from packtrain.agent.steps.guard import Guard
-from packtrain.agent.steps.processes import ProcessTable
 from packtrain.agent.stop_request import StopRequest
 from packtrain.events import Journal, Redactor
 from packtrain.plan import (

@@ -8,9 +8,8 @@ import sys
 
 import pytest
 
-from packtrain.agent.steps.exit_status import describe_exit, to_shell_status
-from packtrain.agent.steps.logs import LogFile, LogNames, OutputCapture, PipePump
-from packtrain.agent.steps.oom import count_oom_kills
+from packtrain.agent.processes.exit_status import count_oom_kills, describe_exit, to_shell_status
+from packtrain.agent.processes.output_capture import LogFile, LogNames, OutputCapture, PipePump
 from packtrain.events import Redactor
 from tests.support.step_harness import StepHarness, make_step
 

@@ -9,11 +9,11 @@ from packtrain.agent.agent_log import AgentLog
 from packtrain.agent.attempt import AttemptRunner
 from packtrain.agent.checkpoints.detection import file_version
 from packtrain.agent.context import AttemptContext
+from packtrain.agent.processes.exit_status import CheckpointExit, StepError
+from packtrain.agent.processes.guard import Guard
+from packtrain.agent.processes.process_table import ProcessTable
 from packtrain.agent.sandbox import Sandbox
 from packtrain.agent.secrets import Secrets
-from packtrain.agent.steps.exit_status import CheckpointExit, StepError
-from packtrain.agent.steps.guard import Guard
-from packtrain.agent.steps.processes import ProcessTable
 from packtrain.agent.stop_request import StopRequest
 from packtrain.agent.time_limits import (
     RequeueRequested,

@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from packtrain.agent.steps.guard import Guard
+from packtrain.agent.processes.guard import Guard
 from tests.support.step_harness import StepHarness, make_trace_step
 
 AGENT = """
 import fcntl, sys
 from pathlib import Path
-from packtrain.agent.steps.guard import Guard
-from packtrain.agent.steps.logs import Capture
-from packtrain.agent.steps.processes import Processes, Program
+from packtrain.agent.processes.guard import Guard
+from packtrain.agent.processes.output_capture import Capture
+from packtrain.agent.processes.process_table import Processes, Program
 from packtrain.events import Redactor
 
 claim = open(sys.argv[1], "w")

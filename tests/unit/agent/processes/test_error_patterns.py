@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from packtrain.agent.steps.error_patterns import ERROR_PATTERNS, classify_error
+from packtrain.agent.processes.error_patterns import ERROR_PATTERNS, classify_error
 from packtrain.events import FAILURE_KINDS
 from tests.support.step_harness import StepHarness, make_step, run_expecting_failure
 
@@ -57,10 +57,10 @@ def test_what_a_program_says_of_its_own_accord_is_no_evidence():
 
 
 def test_what_streaming_says_names_its_kind():
-    words = "packtrain.stream.samples.StreamError: the samples do not come (network_unreachable): https://h/t.tar: …"
+    words = "packtrain.stream.samples.StreamError: cannot read samples (network_unreachable): https://h/t.tar: …"
     assert classify_error(1, words) == "network_unreachable"
     assert classify_error(1, f"train.py: {words}") == "network_unreachable"
-    assert classify_error(1, "the samples do not come (my_own_words): …") == "step_failed"
+    assert classify_error(1, "cannot read samples (my_own_words): …") == "step_failed"
 
 
 def test_every_symptom_has_a_kind():
