@@ -33,7 +33,7 @@ class CountingTraining:
     def __init__(self, args: argparse.Namespace) -> None:
         self.args, self.output = args, Path(os.environ["PACKTRAIN_OUTPUT"])
         self.stop_requested = False
-        signal.signal(signal.SIGTERM, signal.SIG_DFL if args.deaf else self._on_term)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL if args.ignore_stop else self._on_term)
 
     def _on_term(self, signum: int, frame: object) -> None:
         self.stop_requested = True
@@ -52,7 +52,7 @@ class CountingTraining:
             if self._should_stop():
                 self._save(step)
                 return CHECKPOINT_EXIT_CODE
-            if step == self.args.leave_at:
+            if step == self.args.exit_at:
                 return CHECKPOINT_EXIT_CODE
         (self.output / "model.bin").write_bytes(checkpoint_content(step, 100))
         return 0
@@ -66,7 +66,7 @@ class CountingTraining:
         return parse_checkpoint_step(Path(path).read_bytes()) if path else 0
 
     def _should_stop(self) -> bool:
-        return not self.args.deaf and (self.stop_requested or os.path.exists(os.environ["PACKTRAIN_STOP"]))
+        return not self.args.ignore_stop and (self.stop_requested or os.path.exists(os.environ["PACKTRAIN_STOP"]))
 
     def _report(self, step: int) -> None:
         with open(os.environ["PACKTRAIN_METRICS"], "a") as file:
@@ -79,7 +79,7 @@ class CountingTraining:
         with contextlib.suppress(OSError):
             temporary.write_bytes(checkpoint_content(step, self.args.size))
             temporary.replace(target)
-            if not self.args.silent:
+            if not self.args.no_announce:
                 self._notify_agent(target, step)
 
     def _notify_agent(self, target: Path, step: int) -> None:
@@ -95,9 +95,16 @@ def main() -> int:
     parser.add_argument("--pace", type=float, default=0.02, help="seconds per step")
     parser.add_argument("--size", type=int, default=1000, help="size of a checkpoint in bytes")
     parser.add_argument("--name", default="ckpt.bin")
-    parser.add_argument("--silent", action="store_true", help="do not announce checkpoints")
-    parser.add_argument("--deaf", action="store_true", help="exit on SIGTERM without saving, and ignore stop requests")
-    parser.add_argument("--leave-at", type=int, default=-1, help="exit with code 85 at this step without a stop request and without saving")
+    parser.add_argument("--no-announce", action="store_true", help="do not announce checkpoints")
+    parser.add_argument(
+        "--ignore-stop", action="store_true", help="exit on SIGTERM without saving, and ignore stop requests"
+    )
+    parser.add_argument(
+        "--exit-at",
+        type=int,
+        default=-1,
+        help="exit with code 85 at this step without a stop request and without saving",
+    )
     parser.add_argument("--wait-at", type=int, default=-1, help="wait at this step until --gate exists")
     parser.add_argument("--gate", type=Path, default=Path("gate"))
     return CountingTraining(parser.parse_args()).run()
