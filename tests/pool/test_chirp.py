@@ -63,7 +63,7 @@ def test_delayed_updates_only(desk):
 
 
 def test_job_without_proxy(desk):
-    with desk.pool.configured(ENABLE_CHIRP="false"):
+    with desk.pool.override_config(ENABLE_CHIRP="false"):
         agent = AgentJob(desk, make_job(make_step("echo done", name="train")), options="--live-interval 0.5")
         agent.wait_for_stderr()
     assert agent.user_log_events() == []
