@@ -98,7 +98,7 @@ class UploadExecutor:
         return file
 
     def _publish(self, snapshot: CheckpointSnapshot) -> None:
-        """Copy the files to the user's path, unless another attempt of the job is further."""
+        """Copy the files to the user's path, unless another attempt of the job uploaded a later step."""
         if not self._store.publishes:
             return
         if not self._store.can_list:

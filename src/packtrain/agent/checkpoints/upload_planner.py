@@ -23,7 +23,7 @@ _MIN_BACKOFF_S, _BACKOFF_FACTOR, _MAX_BACKOFF_S = 0.5, 2.0, 60.0
 
 @dataclass(frozen=True)
 class CheckpointSnapshot:
-    """What the program saved, in the staging folder, under the same names as below the output folder."""
+    """A saved checkpoint in the staging folder, under the same names as below the output folder."""
 
     folder: Path
     names: tuple[str, ...]
@@ -117,7 +117,7 @@ class UploadPlanner:
 
     @property
     def is_idle(self) -> bool:
-        """Whether everything that was saved is uploaded and published."""
+        """True if everything that was saved is uploaded and published."""
         return self._pending is None and self._current is None
 
     @property

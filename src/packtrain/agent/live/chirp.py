@@ -30,7 +30,7 @@ class ChirpError(Exception):
 
     @property
     def is_permanent(self) -> bool:
-        """Whether the site does not allow this request at all."""
+        """True if the site does not allow this request at all."""
         return self.code == _ERROR_INVALID_REQUEST
 
 

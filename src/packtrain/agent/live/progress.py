@@ -14,10 +14,10 @@ class StageProgress:
     """Count over all parts of a stage (files, archives), of which one is in progress at a time.
 
     Args:
-        journal: Where the events go.
+        journal: Receives the events.
         stage: Name of the stage.
         total: Sum over all parts, or None if it is unknown.
-        unit: What is counted.
+        unit: Unit of the amounts.
     """
 
     def __init__(self, journal: Journal, stage: str, total: int | None, unit: str = "bytes") -> None:
