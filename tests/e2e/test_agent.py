@@ -215,7 +215,7 @@ def test_outputs_that_are_links_are_files_or_told(attempt):
         "latest/x": "2\n",
     }
     assert sorted(entry["path"] for entry in run.ended["outputs"]) == ["latest/x", "model", "sub/x"]
-    assert "the output broken is left out: it is a link to nowhere, where there is no file" in run.notices
+    assert "the output broken is left out: it is a link to nowhere, which does not exist" in run.notices
 
 
 def test_continuous_sync_copies_while_the_step_runs(attempt, tmp_path):

@@ -65,9 +65,9 @@ def output(place):
 def test_a_training_that_ends_well(attempt, place, output, tmp_path):
     gate = tmp_path / "gate"
     run = attempt(training("--steps", 5, "--wait-at", 3, "--gate", gate, output=output)).start()
-    run.await_event("checkpoint.saved")
+    run.wait_for_event("checkpoint.saved")
     gate.touch()
-    assert run.finish() == 0, run.stderr
+    assert run.wait() == 0, run.stderr
     saved = [e.data for e in run.events("checkpoint.saved")]
     assert saved, "the first steps are carried away while the others run"
     assert [s["step"] for s in saved] == sorted({s["step"] for s in saved})
@@ -82,12 +82,12 @@ def test_a_training_that_ends_well(attempt, place, output, tmp_path):
 
 def test_a_killed_training_goes_on_from_the_newest_generation(attempt, place, output):
     first = attempt(training("--steps", 1000, "--pace", 0.1, output=output)).start()
-    first.await_event("checkpoint.saved")
+    first.wait_for_event("checkpoint.saved")
     first.process.kill()
-    first.finish()
+    first.wait()
     assert_whole(place)
     newest = records(place)[0]
-    second = attempt(training("--steps", newest.step + 20, output=output)).run()
+    second = attempt(training("--steps", newest.step + 20, output=output)).start_and_wait()
     assert second.process.returncode == 0, second.stderr
     (restored,) = second.events("checkpoint.restored")
     assert (restored.data["step"], restored.data["emitter"]) == (newest.step, newest.emitter)
@@ -96,55 +96,55 @@ def test_a_killed_training_goes_on_from_the_newest_generation(attempt, place, ou
 
 def test_term_and_85_and_the_wall_time_are_left_in_time(attempt, place, output):
     run = attempt(training("--steps", 100000, "--every", 100000, output=output)).start()
-    run.await_event("metric")
+    run.wait_for_event("metric")
     run.process.send_signal(signal.SIGTERM)
-    assert run.finish() == 86
-    assert run.ended["outcome"] == "continue"
-    assert run.ended["failure"] is None
+    assert run.wait() == 86
+    assert run.end_data["outcome"] == "requeued"
+    assert run.end_data["failure"] is None
     reached = records(place)[0].step
-    assert run.ended["step"] == reached > 0
+    assert run.end_data["step"] == reached > 0
     assert "checkpointed at training step" in run.stderr
-    assert run.sandbox_is_gone
+    assert run.is_sandbox_removed
 
     limits = Limits(wall_time_s=16, grace_s=10)
-    second = attempt(training("--steps", 100000, "--every", 100000, output=output, limits=limits)).run()
+    second = attempt(training("--steps", 100000, "--every", 100000, output=output, limits=limits)).start_and_wait()
     assert second.process.returncode == 85, second.stderr
     assert read_start_step(second) >= reached
-    assert records(place)[0].step == second.ended["step"] > reached
+    assert records(place)[0].step == second.end_data["step"] > reached
 
-    third = attempt(training("--steps", 100000, "--leave-at", second.ended["step"] + 3, output=output)).run()
+    third = attempt(training("--steps", 100000, "--leave-at", second.end_data["step"] + 3, output=output)).start_and_wait()
     assert third.process.returncode == 85, third.stderr
-    assert third.ended["step"] == second.ended["step"] + 3
+    assert third.end_data["step"] == second.end_data["step"] + 3
 
 
 def test_a_program_that_dies_by_term(attempt, place, output):
     """What it saved before counts for the next attempt; without anything it is a failure, as ever."""
     run = attempt(training("--steps", 100000, "--deaf", "--every", 100000, output=output)).start()
-    run.await_event("metric")
+    run.wait_for_event("metric")
     run.process.send_signal(signal.SIGTERM)
-    assert run.finish() == 60
+    assert run.wait() == 60
     assert_failed(run, 60, "terminated", "steps", "SIGTERM")
     second = attempt(training("--steps", 100000, "--deaf", output=output)).start()
-    second.await_event("checkpoint.saved")
+    second.wait_for_event("checkpoint.saved")
     second.process.send_signal(signal.SIGTERM)
-    assert second.finish() == 86
+    assert second.wait() == 86
     assert_whole(place)
     limits = Limits(wall_time_s=12, grace_s=5)
-    third = attempt(training("--steps", 100000, "--deaf", "--every", 100000, output=output, limits=limits)).run()
+    third = attempt(training("--steps", 100000, "--deaf", "--every", 100000, output=output, limits=limits)).start_and_wait()
     assert_failed(third, 16, "wall_time", "steps", "wallTime")
 
 
 def test_85_without_a_checkpoint_is_a_failure(attempt, output):
-    run = attempt(training("--every", 100, "--leave-at", 3, output=output)).run()
+    run = attempt(training("--every", 100, "--leave-at", 3, output=output)).start_and_wait()
     assert_failed(run, 10, "step_failed", "steps", "ended with exit code 85", "no checkpoint beyond the beginning")
 
 
 def test_the_engines_own_limit(attempt, place, output):
     plan = training("--steps", 100000, "--every", 100000, output=output)
-    run = attempt(plan, options=("--deadline", str(time.time() + 16))).run()
+    run = attempt(plan, options=("--deadline", str(time.time() + 16))).start_and_wait()
     assert run.process.returncode == 86, run.stderr
-    assert "the engine's own time limit" in run.ended["reason"]
-    assert records(place)[0].step == run.ended["step"]
+    assert "the engine's own time limit" in run.end_data["reason"]
+    assert records(place)[0].step == run.end_data["step"]
 
 
 def test_what_the_steps_are_told(attempt, output):
@@ -152,11 +152,11 @@ def test_what_the_steps_are_told(attempt, output):
     wait = 'trap "" TERM; until [ -e "$PACKTRAIN_STOP" ]; do sleep 0.05; done; cat "$PACKTRAIN_STOP"'
     plan = make_job(make_step(show + wait, name="train"), checkpoint=CheckpointConfig("c"), output=output)
     run = attempt(plan, environ={**os.environ, "PACKTRAIN_RESUME": "/of/another"}).start()
-    run.await_event("step.started")
-    wait_until(lambda: (run.home.logs / "train.out").exists() and (run.home.logs / "train.out").stat().st_size)
+    run.wait_for_event("step.started")
+    wait_until(lambda: (run.attempt_folder.logs / "train.out").exists() and (run.attempt_folder.logs / "train.out").stat().st_size)
     run.process.send_signal(signal.SIGTERM)
-    run.finish()
-    first, word = (run.home.logs / "train.out").read_text().split()
+    run.wait()
+    first, word = (run.attempt_folder.logs / "train.out").read_text().split()
     announcements, stop, deadline, resume = first.split("|")
     assert announcements.endswith("/checkpoints.jsonl")
     assert stop.endswith("/stop")
@@ -168,10 +168,10 @@ def test_a_program_that_announces_nothing(attempt, place, output):
     run = attempt(training("--steps", 100000, "--silent", "--every", 100000, output=output, first="exec")).start()
     wait_until(lambda: any(e.data["step"] >= 5 for e in run.events("metric")))
     run.process.send_signal(signal.SIGTERM)
-    assert run.finish() == 86, run.stderr
+    assert run.wait() == 86, run.stderr
     (record,) = records(place)
     assert record.step >= 5, "the newest step that was reported"
-    second = attempt(training("--steps", record.step + 20, "--silent", output=output)).run()
+    second = attempt(training("--steps", record.step + 20, "--silent", output=output)).start_and_wait()
     assert second.process.returncode == 0, second.stderr
     assert read_start_step(second) >= record.step - 1
 
@@ -180,12 +180,12 @@ def test_a_program_with_several_files_that_announces_nothing(attempt, place, out
     files = '"$PACKTRAIN_OUTPUT"/model.pt "$PACKTRAIN_OUTPUT"/optim.pt'
     command = f'if [ "$PACKTRAIN_RESUME" ]; then cat {files}; else echo saved | tee {files}; exit 85; fi'
     plan = make_job(make_step(command, name="train"), checkpoint=CheckpointConfig("*.pt"), output=output)
-    first = attempt(plan).run()
+    first = attempt(plan).start_and_wait()
     assert first.process.returncode == 85, first.stderr
     assert [file.name for file in records(place)[0].files] == ["model.pt", "optim.pt"]
-    second = attempt(plan).run()
+    second = attempt(plan).start_and_wait()
     assert second.process.returncode == 0, second.stderr
-    assert (second.home.logs / "train.out").read_text() == "saved\nsaved\n"
+    assert (second.attempt_folder.logs / "train.out").read_text() == "saved\nsaved\n"
 
 
 def test_other_outputs_come_back_too(attempt, place, output):
@@ -193,11 +193,11 @@ def test_other_outputs_come_back_too(attempt, place, output):
     note = 'echo "again" >> "$PACKTRAIN_OUTPUT/log.txt"; '
     plan = training("--steps", 40, "--leave-at", 20, "--pace", 0.001, output=output)
     plan = replace(plan, steps=(make_step(note + plan.steps[0].action.command, name="train"),))
-    first = attempt(plan).run()
+    first = attempt(plan).start_and_wait()
     assert first.process.returncode == 85, first.stderr
-    left = place / ".packtrain" / "left" / first.events()[0].emitter
+    left = place / ".packtrain" / "requeued" / first.events()[0].emitter
     assert [path.name for path in left.iterdir()] == ["log.txt"], "the checkpoint itself is not copied twice"
-    second = attempt(plan).run()
+    second = attempt(plan).start_and_wait()
     assert second.process.returncode == 0, second.stderr
     assert (place / "log.txt").read_text() == "again\nagain\n"
 
@@ -208,7 +208,7 @@ def test_other_outputs_come_back_too(attempt, place, output):
 def test_a_full_disk_at_the_destination(attempt, place, output):
     """A limit on the size of files stands for it: the agent's writes fail, those of the training do not."""
     run = attempt(training("--steps", 100000, "--size", 300_000, output=output)).start()
-    first = run.await_event("checkpoint.saved").data["step"]
+    first = run.wait_for_event("checkpoint.saved").data["step"]
     unlimited = resource.RLIM_INFINITY
     resource.prlimit(run.process.pid, resource.RLIMIT_FSIZE, (200_000, unlimited))
     wait_until(lambda: any("could not be carried away" in text for text in run.notices))
@@ -219,21 +219,21 @@ def test_a_full_disk_at_the_destination(attempt, place, output):
     resource.prlimit(run.process.pid, resource.RLIMIT_FSIZE, (unlimited, unlimited))
     wait_until(lambda: any(e.data["step"] > max(reached, first) for e in run.events("checkpoint.saved")))
     run.process.kill()
-    run.finish()
+    run.wait()
     assert_whole(place)
     newest = records(place)[0]
-    second = attempt(training("--steps", newest.step + 20, "--size", 300_000, output=output)).run()
+    second = attempt(training("--steps", newest.step + 20, "--size", 300_000, output=output)).start_and_wait()
     assert second.events("checkpoint.restored")[0].data["step"] == newest.step
 
 
 def test_a_broken_record_is_told_and_passed_over(attempt, place, output):
     first = attempt(training("--steps", 100000, output=output)).start()
-    first.await_event("checkpoint.saved", generation=2)
+    first.wait_for_event("checkpoint.saved", generation=2)
     first.process.kill()
-    first.finish()
+    first.wait()
     newest, before = records(place)[:2]
     (place / newest.prefix / "record.json").write_text('{"version": 1')
-    second = attempt(training("--steps", before.step + 20, output=output)).run()
+    second = attempt(training("--steps", before.step + 20, output=output)).start_and_wait()
     assert second.events("checkpoint.restored")[0].data["step"] == before.step
     assert any("no good record" in text for text in second.notices)
 
@@ -242,17 +242,17 @@ def test_two_attempts_at_once(attempt, place, output):
     """The slower one neither harms the other's generations nor hides its result."""
     fast = attempt(training("--steps", 100000, "--pace", 0.01, output=output)).start()
     slow = attempt(training("--steps", 100000, "--pace", 0.3, output=output)).start()
-    fast.await_event("checkpoint.saved")
-    slow.await_event("checkpoint.saved")
+    fast.wait_for_event("checkpoint.saved")
+    slow.wait_for_event("checkpoint.saved")
     wait_until(lambda: fast.events("metric")[-1].data["step"] > 100)
     for run in (fast, slow):
         run.process.send_signal(signal.SIGTERM)
-        assert run.finish() == 86, run.stderr
+        assert run.wait() == 86, run.stderr
     assert_whole(place)
     found = records(place)
     assert {record.emitter for record in found} == {run.events()[0].emitter for run in (fast, slow)}
-    assert found[0].step == fast.ended["step"] > slow.ended["step"]
-    assert counting_trainer.parse_checkpoint_step((place / "ckpt.bin").read_bytes()) >= fast.ended["step"] - 1
+    assert found[0].step == fast.end_data["step"] > slow.end_data["step"]
+    assert counting_trainer.parse_checkpoint_step((place / "ckpt.bin").read_bytes()) >= fast.end_data["step"] - 1
 
 
 # Whole runs
@@ -280,12 +280,12 @@ def test_a_run_longer_than_its_wall_time(tmp_path, data):
     (found,) = desk.run_json("ps", desk.run_folder().name)["jobs"]
     statuses = [attempt["status"] for attempt in found["attempts"]]
     assert statuses[-1] == "succeeded"
-    assert set(statuses[:-1]) == {"left"}
+    assert set(statuses[:-1]) == {"requeued"}
     steps = [attempt["checkpoint"]["step"] for attempt in found["attempts"][:-1]]
     assert steps == sorted(set(steps))
     fetches = [e.data for e in desk.read_events("stage.ended") if e.data["stage"] == "fetch"]
-    assert sum(f["source"] == "kept by the attempt before" for f in fetches) == len(statuses) - 1
-    assert not (desk.run_folder() / "jobs" / "0" / "kept").exists()
+    assert sum(f["source"] == "reused" for f in fetches) == len(statuses) - 1
+    assert not (desk.run_folder() / "jobs" / "0" / "reusable-inputs").exists()
     (entry,) = [e for e in desk.run_json("outputs") if e["name"] == "ckpt.bin"]
     assert counting_trainer.parse_checkpoint_step(Path(entry["url"].removeprefix("file://")).read_bytes()) == 80
 

@@ -42,7 +42,7 @@ class Refusing(HttpServer):
 
     method, status = "PUT", 403
 
-    def note(self, seen):
+    def record_request(self, seen):
         fault = super().record_request(seen)
         refused = seen.method == self.method and seen.path.endswith(RECORD_SUFFIX)
         return ResponseFault(status=self.status) if refused else fault
@@ -87,7 +87,7 @@ def test_a_killed_training_goes_on(attempt, place, origin):
     killed(attempt(training(origin, "--steps", 1000, "--every", 20, "--wait-at", 20)).start())
     record = place.record
     assert (record.step, place.step) == (20, 20)
-    second = attempt(training(origin, "--steps", 30)).run()
+    second = attempt(training(origin, "--steps", 30)).start_and_wait()
     assert second.process.returncode == 0, second.stderr
     (restored,) = second.events("checkpoint.restored")
     assert (restored.data["step"], restored.data["emitter"]) == (20, record.emitter)
@@ -97,23 +97,23 @@ def test_a_killed_training_goes_on(attempt, place, origin):
 
 def test_it_is_left_in_time(attempt, place, origin):
     run = attempt(training(origin, "--steps", 100000, "--every", 100000)).start()
-    run.await_event("metric")
+    run.wait_for_event("metric")
     run.process.send_signal(signal.SIGTERM)
-    assert run.finish() == 86, run.stderr
-    assert run.ended["step"] == place.record.step == place.step
-    second = attempt(training(origin, "--steps", 100000, "--leave-at", place.step + 3)).run()
+    assert run.wait() == 86, run.stderr
+    assert run.end_data["step"] == place.record.step == place.step
+    second = attempt(training(origin, "--steps", 100000, "--leave-at", place.step + 3)).start_and_wait()
     assert second.process.returncode == 85, second.stderr
-    assert read_start_step(second) == run.ended["step"]
-    assert second.ended["step"] == run.ended["step"] + 3
+    assert read_start_step(second) == run.end_data["step"]
+    assert second.end_data["step"] == run.end_data["step"] + 3
     assert not [seen.path for seen in origin.requests if "/ckpt.bin/" in seen.path], "there is nothing below a file"
 
 
 def test_other_outputs_stay_in_the_attempts_folder(attempt, place, origin):
     plan = training(origin, "--steps", 40, "--leave-at", 20)
     note = make_step('echo 1 >> "$PACKTRAIN_OUTPUT/log.txt"', name="note")
-    run = attempt(make_job(note, *plan.steps, checkpoint=plan.checkpoint, output=plan.output)).run()
+    run = attempt(make_job(note, *plan.steps, checkpoint=plan.checkpoint, output=plan.output)).start_and_wait()
     assert run.process.returncode == 85, run.stderr
-    assert [path.name for path in run.home.output.rglob("*") if path.is_file()] == ["log.txt"]
+    assert [path.name for path in run.attempt_folder.output.rglob("*") if path.is_file()] == ["log.txt"]
     assert run.notices == []
 
 
@@ -122,9 +122,9 @@ def test_what_is_not_whole_is_told_and_does_not_hold_up_the_next(attempt, place,
     killed(attempt(training(origin, "--steps", 1000, "--every", 20, "--wait-at", 20)).start())
     place.file.write_bytes(counting_trainer.checkpoint_content(40, 1000))
     second = attempt(training(origin, "--steps", 1000, "--every", 3, "--wait-at", 3)).start()
-    second.await_event("checkpoint.saved", step=3)
+    second.wait_for_event("checkpoint.saved", step=3)
     second.process.kill()
-    second.finish()
+    second.wait()
     assert read_start_step(second) == 0
     assert any("step 20" in text and "not whole and is not used" in text for text in second.notices)
     assert (place.record.step, place.step) == (3, 3), "although the record said 20"
@@ -136,7 +136,7 @@ def test_a_server_that_refuses_the_record(attempt, place, refusing, status):
     run = attempt(training(refusing, "--steps", 100000)).start()
     wait_until(lambda: place.file.exists() and place.step > 40)
     run.process.send_signal(signal.SIGTERM)
-    assert run.finish() == 60, "nobody could go on from it"
+    assert run.wait() == 60, "nobody could go on from it"
     told = [text for text in run.notices if "nobody can go on from it" in text]
     assert len(told) == 1, "once"
     assert f"answered {status}" in told[0]
@@ -147,7 +147,7 @@ def test_a_server_that_refuses_the_record(attempt, place, refusing, status):
 @pytest.mark.parametrize("status", [403, 404, 405])
 def test_a_server_that_does_not_give_the_record_back(attempt, place, refusing, status):
     refusing.method, refusing.status = "GET", status
-    run = attempt(training(refusing, "--steps", 100000, "--leave-at", 30)).run()
+    run = attempt(training(refusing, "--steps", 100000, "--leave-at", 30)).start_and_wait()
     assert_failed(run, run.process.returncode, "upload_failed", "steps", "its record was refused", f"answered {status}")
     assert place.step == 30
     assert run.events("checkpoint.saved") == []
@@ -156,15 +156,15 @@ def test_a_server_that_does_not_give_the_record_back(attempt, place, refusing, s
 def test_of_two_attempts_the_further_one_stands(attempt, place, origin):
     fast = attempt(training(origin, "--steps", 100000, "--every", 50)).start()
     slow = attempt(training(origin, "--steps", 100000, "--pace", 0.3)).start()
-    slow.await_event("checkpoint.saved")
-    fast.await_event("checkpoint.saved", step=50)
+    slow.wait_for_event("checkpoint.saved")
+    fast.wait_for_event("checkpoint.saved", step=50)
     wait_until(lambda: any("has carried a later step" in text for text in slow.notices))
-    fast.await_event("checkpoint.saved", step=100)
+    fast.wait_for_event("checkpoint.saved", step=100)
     for run in (slow, fast):
         run.process.send_signal(signal.SIGTERM)
-        run.finish()
+        run.wait()
     assert place.record.emitter == fast.events()[0].emitter
-    assert place.record.step == place.step == fast.ended["step"]
+    assert place.record.step == place.step == fast.end_data["step"]
     assert slow.process.returncode in (60, 86)
 
 
@@ -173,7 +173,7 @@ def test_the_record_of_another_run_or_job_is_not_ours(attempt, place, origin, ch
     record = CheckpointRecord("run-1", "0", "agent-x", 1, 900, None, "ckpt.bin", (), 0.0)
     raw = {**json.loads(record.to_json()), "files": [{"name": "ckpt.bin", "size": 1, "sha256": "0"}], **change}
     place.beside.write_text(json.dumps(raw))
-    run = attempt(training(origin, "--steps", 1000, "--leave-at", 5)).run()
+    run = attempt(training(origin, "--steps", 1000, "--leave-at", 5)).start_and_wait()
     assert run.process.returncode == 85, run.stderr
     assert (run.notices, read_start_step(run)) == ([], 0)
     assert place.record.step == 5
@@ -181,7 +181,7 @@ def test_the_record_of_another_run_or_job_is_not_ours(attempt, place, origin, ch
 
 def test_what_is_no_record_is_told(attempt, place, origin):
     place.beside.write_text("<html>")
-    run = attempt(training(origin, "--steps", 1000, "--leave-at", 5)).run()
+    run = attempt(training(origin, "--steps", 1000, "--leave-at", 5)).start_and_wait()
     assert run.process.returncode == 85, run.stderr
     assert any("no good record" in text for text in run.notices)
     assert place.record.step == 5

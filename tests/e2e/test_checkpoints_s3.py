@@ -43,7 +43,7 @@ class Place:
 
     def __init__(self, server, proxy):
         self.server, self.prefix = server, f"job-{next(_NUMBERS)}"
-        ref = server.ref(self.prefix)
+        ref = server.location(self.prefix)
         self.output = Output(replace(ref, s3=replace(ref.s3, endpoint=proxy.url)))
 
     def objects(self):
@@ -130,7 +130,7 @@ def kill_and_resume(attempt, place, run):
     run.wait()
     place.assert_whole()
     newest = place.records()[0]
-    second = attempt(training(place, "--steps", newest.step + 20)).run()
+    second = attempt(training(place, "--steps", newest.step + 20)).start_and_wait()
     assert second.process.returncode == 0, second.stderr
     assert second.events("checkpoint.restored")[0].data["step"] == newest.step
     assert counting_trainer.parse_checkpoint_step(place.read("ckpt.bin")) == newest.step + 20
@@ -166,12 +166,12 @@ def test_a_slow_server(attempt, place, proxy):
 def test_a_frozen_server(attempt, server, place):
     run = start(attempt, place)
     await_saved(run)
-    server.freeze()
+    server.pause()
     try:
         await_further_training(run, 20)
         reached = newest_step(run)
     finally:
-        server.thaw()
+        server.resume()
     await_saved(run, reached)
     kill_and_resume(attempt, place, run)
 
@@ -203,12 +203,12 @@ def test_an_agent_killed_in_mid_upload(attempt, place, proxy):
     proxy.set_faults([Fault("late", path_contains="/ckpt.bin", duration_s=60.0, max_times=None)])
     assert proxy.wait_for_faults(1, TIMEOUT_S)
     run.process.kill()
-    run.finish()
+    run.wait()
     proxy.release()
     proxy.set_faults([])
     place.assert_whole()
     newest = place.records()[0]
-    second = attempt(training(place, "--steps", newest.step + 20)).run()
+    second = attempt(training(place, "--steps", newest.step + 20)).start_and_wait()
     assert second.process.returncode == 0, second.stderr
     assert second.events("checkpoint.restored")[0].data["step"] == newest.step
 
@@ -218,7 +218,7 @@ def test_what_another_attempt_is_putting_to_the_same_key_is_left_alone(attempt, 
     size, at = 20 * MB, {"Bucket": testbed_s3.BUCKET, "Key": f"{place.prefix}/ckpt.bin"}
     at["UploadId"] = server.client.create_multipart_upload(**at)["UploadId"]
     server.client.upload_part(**at, PartNumber=1, Body=counting_trainer.checkpoint_content(3, size)[: 16 << 20])
-    run = attempt(training(place, "--steps", 3, "--size", size)).run()
+    run = attempt(training(place, "--steps", 3, "--size", size)).start_and_wait()
     assert run.process.returncode == 0, run.stderr
     assert counting_trainer.parse_checkpoint_step(place.read("ckpt.bin")) == 3
     assert len(server.client.list_parts(**at)["Parts"]) == 1
@@ -228,10 +228,10 @@ def test_a_damaged_newest_one_falls_back_to_the_one_before(attempt, place):
     run = start(attempt, place)
     await_saved(run, await_saved(run))
     run.process.kill()
-    run.finish()
+    run.wait()
     newest, before = place.records()[:2]
     place.put(f"{newest.prefix}/ckpt.bin", b"x" * newest.files[0].size)
-    second = attempt(training(place, "--steps", before.step + 20)).run()
+    second = attempt(training(place, "--steps", before.step + 20)).start_and_wait()
     assert second.process.returncode == 0, second.stderr
     assert second.events("checkpoint.restored")[0].data["step"] == before.step
     (notice,) = [text for text in second.notices if "is not whole" in text]
@@ -240,24 +240,24 @@ def test_a_damaged_newest_one_falls_back_to_the_one_before(attempt, place):
 
 def test_a_server_that_is_down_when_it_is_time_to_leave(attempt, place, proxy):
     """What was complete before counts; what came later is told to be lost."""
-    run = start(attempt, place, patience_s=1.0)
+    run = start(attempt, place, retry_timeout_s=1.0)
     await_saved(run)
     proxy.set_faults([Fault("status", status=503, max_times=None)])
     run.process.terminate()
-    assert run.finish() == 86, run.stderr
-    assert run.ended["outcome"] == "continue"
+    assert run.wait() == 86, run.stderr
+    assert run.end_data["outcome"] == "requeued"
     assert any("could not be carried away" in text for text in run.notices)
     proxy.set_faults([])
     place.assert_whole()
 
 
 def test_the_last_copy_fails_loudly_when_its_patience_ends(attempt, place, proxy, tmp_path):
-    place.output, gate = replace(place.output, patience_s=1.0), tmp_path / "gate"
+    place.output, gate = replace(place.output, retry_timeout_s=1.0), tmp_path / "gate"
     run = attempt(training(place, "--steps", 100, "--wait-at", 20, "--gate", gate)).start()
     await_saved(run)
     proxy.set_faults([Fault("status", status=503, max_times=None)])
     gate.touch()
-    assert run.finish() == 38, run.stderr
+    assert run.wait() == 38, run.stderr
     assert run.failure["kind"] == "upload_failed"
-    kept = run.home.output / ".packtrain" / run.events()[0].emitter
+    kept = run.attempt_folder.output / ".packtrain" / run.events()[0].emitter
     assert counting_trainer.parse_checkpoint_step((kept / "model.bin").read_bytes()) == 100

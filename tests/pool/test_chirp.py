@@ -26,7 +26,7 @@ def test_a_running_job_tells_how_it_goes(desk):
     assert started.data["site"] in {site.name for site in SITES}
     desk.wait_for(lambda: agent.job_attribute("PacktrainMetrics"))
     assert agent.job_attribute("PacktrainStage") == "steps"
-    seen = [agent.job_attribute(f"Packtrain{name}") for name in ("Epoch", "Step", "Loss", "Metric")]
+    seen = [agent.job_attribute(f"Packtrain{name}") for name in ("Epoch", "Step", "Loss", "Metrics")]
     assert seen == [2, 40, 0.25, '{"accuracy": 0.5}']
     desk.wait_for(agent.log_tail)
     before = agent.job_attribute("PacktrainUpdateCount")
@@ -56,7 +56,7 @@ def test_where_only_delayed_updates_are_allowed_the_job_still_ends(desk):
         options="--live-interval 0.5",
         want_io_proxy="false",
     )
-    desk.wait_for(lambda: agent.job_attribute("ChirpPacktrainTail"))
+    desk.wait_for(lambda: agent.job_attribute("ChirpPacktrainLogTail"))
     assert agent.job_attribute("ChirpPacktrainStage") == "steps"
     (desk.folder / "go").touch()
     agent.wait_for_stderr()

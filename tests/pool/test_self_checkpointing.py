@@ -47,7 +47,7 @@ def test_it_goes_on_in_place_after_each_85(desk):
     assert len(starts) > 1 and len({event.emitter for event in starts}) == len(starts)
     assert len({event.data["host"] for event in starts}) == 1
     outcomes = [event.data["outcome"] for event in agent.events("agent.ended")]
-    assert outcomes == ["continue"] * (len(starts) - 1) + ["succeeded"]
+    assert outcomes == ["requeued"] * (len(starts) - 1) + ["succeeded"]
     restored = [event.data["step"] for event in agent.events("checkpoint.restored")]
     assert len(restored) == len(starts) - 1 and restored == sorted(set(restored))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from packtrain.agent.outputs.inventory import check_expectation
+from packtrain.agent.outputs.check import check_expectation
 from packtrain.agent.processes.error_patterns import classify_error
 from packtrain.condor.hold_codes import HOLD_CODES, NON_HOLD_ENDS, UNKNOWN_HOLD
 from packtrain.engines.htcondor.job_tracker import JobTracker
