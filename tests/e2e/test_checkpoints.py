@@ -145,7 +145,7 @@ def test_program_that_dies_on_term(attempt, destination, output):
 
 def test_exit_85_without_checkpoint_fails(attempt, output):
     run = attempt(make_training("--every", 100, "--exit-at", 3, output=output)).start_and_wait()
-    assert_failed(run, 10, "step_failed", "steps", "ended with exit code 85", "no checkpoint beyond the beginning")
+    assert_failed(run, 10, "step_failed", "steps", "ended with exit code 85", "no checkpoint was saved")
 
 
 def test_engine_deadline(attempt, destination, output):

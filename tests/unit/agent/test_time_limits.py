@@ -1,4 +1,4 @@
-"""When the steps are asked to leave, and what their end means then."""
+"""Tests of the time limits: when a stop is requested, and how the end of the steps is classified."""
 
 import time
 from dataclasses import replace
@@ -7,7 +7,6 @@ import pytest
 
 from packtrain.agent.agent_log import AgentLog
 from packtrain.agent.attempt import AttemptRunner
-from packtrain.agent.checkpoints.detection import file_version
 from packtrain.agent.context import AttemptContext
 from packtrain.agent.processes.exit_status import CheckpointExit, StepError
 from packtrain.agent.processes.guard import Guard
@@ -26,6 +25,7 @@ from packtrain.agent.time_limits import (
     shutdown_reserve_s,
     time_limits,
 )
+from packtrain.agent.watched_files import file_version
 from packtrain.errors import FailedError
 from packtrain.events import Journal, JournalReader, Redactor
 from packtrain.plan import (
@@ -41,239 +41,249 @@ from packtrain.plan import (
     Step,
 )
 
-LEFT = CheckpointExit("step_failed", 'step "train" ended with exit code 85', 85)
-TERM = FailedError("terminated", "the agent received SIGTERM")
+CHECKPOINT_EXIT = CheckpointExit("step_failed", 'step "train" ended with exit code 85', 85)
+TERMINATED = FailedError("terminated", "the agent received SIGTERM")
 
 
-class Carried:
-    """What `verdict` asks of the checkpoints."""
+class UploaderStub:
+    """The attributes of a checkpoint uploader that `classify_exit` reads."""
 
-    def __init__(self, furthest=None, trouble=None):
-        self.furthest, self.trouble = furthest, trouble
+    def __init__(self, max_step=None, last_error=None):
+        self.max_step, self.last_error = max_step, last_error
 
 
 @pytest.fixture
-def make(tmp_path):
+def make_context(tmp_path):
     guards = []
 
-    def make(checkpoint=True, wall=None, steps=(), expect=(), output=None, **more):
-        box = Sandbox(tmp_path / "box", AttemptFolder(tmp_path / "home"))
-        box.create()
+    def make_context(checkpoint=True, wall_time_s=None, steps=(), expect=(), output=None, **options):
+        sandbox = Sandbox(tmp_path / "sandbox", AttemptFolder(tmp_path / "attempt"))
+        sandbox.create()
         redactor = Redactor()
         guards.append(Guard.start())
-        wanted = CheckpointConfig("c.pt") if checkpoint else None
-        of_job = {"checkpoint": wanted, "expect": expect, "output": output}
-        job = Job("0", (), Resources(mem_per_cpu_mb=16), Limits(wall_time_s=wall, grace_s=30), steps, **of_job)
-        journal = Journal(box.attempt_folder.journal, "r", "0", "agent-1", redactor)
-        log, secrets = AgentLog(box.attempt_folder.agent_log, redactor), Secrets(tmp_path / "secrets")
+        job = Job(
+            "0",
+            (),
+            Resources(mem_per_cpu_mb=16),
+            Limits(wall_time_s=wall_time_s, grace_s=30),
+            steps,
+            checkpoint=CheckpointConfig("c.pt") if checkpoint else None,
+            expect=expect,
+            output=output,
+        )
+        journal = Journal(sandbox.attempt_folder.journal, "r", "0", "agent-1", redactor)
+        log, secrets = AgentLog(sandbox.attempt_folder.agent_log, redactor), Secrets(tmp_path / "secrets")
         return AttemptContext(
-            job, box, journal, log, secrets, redactor, StopRequest(), ProcessTable(guards[-1], 30), **more
+            job, sandbox, journal, log, secrets, redactor, StopRequest(), ProcessTable(guards[-1], 30), **options
         )
 
-    yield make
+    yield make_context
     for guard in guards:
         guard.quit()
 
 
-# When
+# when a stop is requested
 
 
-def test_without_limits_nobody_is_asked(make):
-    context = make()
+def test_no_limits(make_context):
+    context = make_context()
     assert time_limits(context) == []
     assert "PACKTRAIN_DEADLINE" not in attempt_variables(context)
 
 
-def test_time_to_save_and_to_send_is_reserved(make):
-    context = make(wall=1000.0)
+def test_reserve_covers_save_and_upload(make_context):
+    context = make_context(wall_time_s=1000.0)
     (limit,) = time_limits(context)
     assert limit.expires_at - limit.stop_request_at(
         shutdown_reserve_s(context, limit, steps_running=True)
     ) == pytest.approx(35.0)
-    context.checkpoint_state.sync_s = 60.0
+    context.checkpoint_state.upload_s = 60.0
     assert limit.expires_at - limit.stop_request_at(
         shutdown_reserve_s(context, limit, steps_running=True)
     ) == pytest.approx(155.0)
-    assert shutdown_reserve_s(context, limit, steps_running=False) == 0.0, (
-        "a training that has ended is checked and brought home"
-    )
+    assert shutdown_reserve_s(context, limit, steps_running=False) == 0.0, "only the steps save checkpoints"
 
 
-def test_a_short_limit_is_not_spent_on_leaving():
+def test_reserve_is_at_most_half_of_limit():
     assert TimeLimit(100.0, 20.0, "wall_time", "").stop_request_at(35.0) == 90.0
 
 
-def test_what_saves_nothing_has_its_time_to_the_last_second(make):
-    context = make(checkpoint=False, wall=1000.0)
+def test_no_reserve_without_checkpoints(make_context):
+    context = make_context(checkpoint=False, wall_time_s=1000.0)
     assert shutdown_reserve_s(context, time_limits(context)[0], steps_running=True) == 0.0
 
 
-def test_the_engines_limit_is_told_by_the_clock_on_the_wall(make):
-    context = make(checkpoint=False, deadline_at=time.time() + 100, started_at=time.monotonic() - 900)
+def test_engine_deadline_uses_wall_clock(make_context):
+    context = make_context(checkpoint=False, deadline_at=time.time() + 100, started_at=time.monotonic() - 900)
     (limit,) = time_limits(context)
     assert limit.expires_at - time.monotonic() == pytest.approx(100, abs=5)
     assert limit.stop_kind == "terminated"
     assert shutdown_reserve_s(context, limit, steps_running=False) == 35.0
-    told = float(attempt_variables(context)["PACKTRAIN_DEADLINE"])
-    assert told == pytest.approx(time.time() + 95, abs=5)
+    deadline = float(attempt_variables(context)["PACKTRAIN_DEADLINE"])
+    assert deadline == pytest.approx(time.time() + 95, abs=5)
 
 
-def test_the_first_limit_asks(make):
-    context = make(wall=1000.0, deadline_at=time.time() + 0.2)
-    watch = TimeLimitMonitor(context)
+def test_first_limit_requests_stop(make_context):
+    context = make_context(wall_time_s=1000.0, deadline_at=time.time() + 0.2)
+    monitor = TimeLimitMonitor(context)
     assert context.stop.wait(10)
     assert context.stop.kind == "terminated"
-    watch.stop()
+    monitor.stop()
 
 
-# What it means
+# classification of the exit
 
 
-def test_asked_by_the_wall_time_it_goes_on_here_else_elsewhere(make):
+def test_requeue_in_place_after_wall_time(make_context):
     for kind, code in (("wall_time", 85), ("terminated", 86)):
-        context = make()
-        context.stop.request(kind, "it was time", resume_in_place=code == 85)
-        left = classify_exit(context, Carried(7), FailedError(kind, "it was time"))
-        assert isinstance(left, RequeueRequested)
-        assert (left.exit_code, left.step) == (code, 7)
-        assert "it was time" in str(left)
+        context = make_context()
+        context.stop.request(kind, "the limit was reached", resume_in_place=code == 85)
+        requeue = classify_exit(context, UploaderStub(7), FailedError(kind, "the limit was reached"))
+        assert isinstance(requeue, RequeueRequested)
+        assert (requeue.exit_code, requeue.step) == (code, 7)
+        assert "the limit was reached" in str(requeue)
 
 
-def test_where_the_engine_carries_checkpoints_its_limit_leads_on_here(make, tmp_path):
-    (limit,) = time_limits(make(deadline=time.time() + 100))
+def test_engine_limit_resumes_in_place_if_checkpoint_is_transferred(make_context, tmp_path):
+    (limit,) = time_limits(make_context(deadline_at=time.time() + 100))
     assert (limit.stop_kind, limit.resume_in_place) == ("terminated", False)
-    (limit,) = time_limits(make(deadline=time.time() + 100, carried=tmp_path))
+    (limit,) = time_limits(make_context(deadline_at=time.time() + 100, transferred_checkpoint=tmp_path))
     assert (limit.stop_kind, limit.resume_in_place) == ("terminated", True)
 
 
-def test_the_engine_carries_when_it_is_time_and_there_is_something_new(make, tmp_path):
-    context = make(transferred_checkpoint=tmp_path)
+def test_checkpoint_transfer_is_due_after_interval(make_context, tmp_path):
+    context = make_context(transferred_checkpoint=tmp_path)
     assert not is_checkpoint_transfer_due(context)
-    context.saved.sealed_at = context.started_at + 3599
+    context.checkpoint_state.committed_at = context.started_at + 3599
     assert not is_checkpoint_transfer_due(context)
-    context.saved.sealed_at = context.started + 3600
+    context.checkpoint_state.committed_at = context.started_at + 3600
     assert is_checkpoint_transfer_due(context)
-    object.__setattr__(context, "carried", None)
+    object.__setattr__(context, "transferred_checkpoint", None)
     assert not is_checkpoint_transfer_due(context)
 
 
-def test_to_be_carried_the_steps_are_asked_to_leave(make, tmp_path):
-    context = make(transferred_checkpoint=tmp_path)
-    watch = TimeLimitMonitor(context)
-    watch.steps_running = True
-    context.saved.sealed_at = context.started + 3600
+def test_due_transfer_requests_stop(make_context, tmp_path):
+    context = make_context(transferred_checkpoint=tmp_path)
+    monitor = TimeLimitMonitor(context)
+    monitor.steps_running = True
+    context.checkpoint_state.committed_at = context.started_at + 3600
     assert context.stop.wait(10)
-    assert (context.stop.kind, context.stop.here) == ("wall_time", True)
-    watch.stop()
+    assert (context.stop.kind, context.stop.resume_in_place) == ("wall_time", True)
+    monitor.stop()
 
 
-def test_85_unasked_goes_on_here(make):
-    left = classify_exit(make(), Carried(0), LEFT)
-    assert (left.exit_code, left.step) == (85, 0)
+def test_unrequested_85_resumes_in_place(make_context):
+    requeue = classify_exit(make_context(), UploaderStub(0), CHECKPOINT_EXIT)
+    assert (requeue.exit_code, requeue.step) == (85, 0)
 
 
-def test_an_error_of_its_own_stays_one_though_it_saved(make):
+def test_other_exit_codes_are_failures(make_context):
     error = StepError("step_failed", "it ended with exit code 1", 1)
-    assert classify_exit(make(), Carried(7), error) is error
-    assert classify_exit(make(checkpoint=False), None, error) is error
+    assert classify_exit(make_context(), UploaderStub(7), error) is error
+    assert classify_exit(make_context(checkpoint=False), None, error) is error
 
 
-@pytest.mark.parametrize("furthest", [None, 3, 7])
-def test_without_progress_it_is_a_failure(make, furthest):
-    context = make()
-    context.checkpoint_state.start_step = 7
-    found = classify_exit(context, Carried(furthest), LEFT)
-    assert "no checkpoint beyond step 7 was saved" in found.detail
+@pytest.mark.parametrize("max_step", [None, 3, 7])
+def test_requeue_needs_progress(make_context, max_step):
+    context = make_context()
+    context.checkpoint_state.restored_step = 7
+    error = classify_exit(context, UploaderStub(max_step), CHECKPOINT_EXIT)
+    assert "no checkpoint beyond step 7 was saved" in error.detail
     context.stop.request("terminated", "x")
-    assert classify_exit(context, Carried(furthest), TERM) is TERM
+    assert classify_exit(context, UploaderStub(max_step), TERMINATED) is TERMINATED
 
 
-def test_a_sink_in_trouble_is_the_reason(make):
-    found = classify_exit(make(), Carried(None, TERM), LEFT)
-    assert found.kind == "upload_failed"
+def test_failed_upload_is_the_reason(make_context):
+    error = classify_exit(make_context(), UploaderStub(None, TERMINATED), CHECKPOINT_EXIT)
+    assert error.kind == "upload_failed"
 
 
-def test_only_what_stands_there_unchanged_is_not_copied_again(make):
-    context = make()
+def test_only_unchanged_uploads_are_discarded(make_context):
+    context = make_context()
     for name in ("same", "changed", "other"):
         (context.sandbox.output / name).write_text("1")
-    context.saved.carried = {n: file_version(context.sandbox.output / n) for n in ("same", "changed")}
-    context.saved.carried["gone"] = (1, 1)
-    (context.box.output / "changed").write_text("22")
+    context.checkpoint_state.uploaded_versions = {
+        n: file_version(context.sandbox.output / n) for n in ("same", "changed")
+    }
+    context.checkpoint_state.uploaded_versions["gone"] = (1, 1)
+    (context.sandbox.output / "changed").write_text("22")
     discard_uploaded_files(context)
-    assert sorted(path.name for path in context.box.output.iterdir()) == ["changed", "other"]
+    assert sorted(path.name for path in context.sandbox.output.iterdir()) == ["changed", "other"]
 
 
-def test_who_came_to_the_end_of_the_steps_need_not_leave():
+def test_finished_steps_withdraw_graceful_request():
     stop = StopRequest()
-    stop.request("wall_time", "its checkpoint is carried away", resume_in_place=True, graceful=True)
+    stop.request("wall_time", "the engine transfers its checkpoint", resume_in_place=True, graceful=True)
     assert stop.is_requested
     stop.mark_steps_finished()
     stop.check()
     assert (stop.is_requested, stop.kind, stop.requested_at) == (False, "", None)
 
 
-@pytest.mark.parametrize("gentle_first", [True, False])
-def test_a_signal_counts_though_a_gentle_request_came_before_or_after(gentle_first):
+@pytest.mark.parametrize("graceful_first", [True, False])
+def test_signal_overrides_graceful_request(graceful_first):
     stop = StopRequest()
-    for gentle in (gentle_first, not gentle_first):
-        stop.request("terminated", "TERM", graceful=gentle)
+    for graceful in (graceful_first, not graceful_first):
+        stop.request("terminated", "the agent received SIGTERM", graceful=graceful)
     stop.mark_steps_finished()
     with pytest.raises(FailedError):
         stop.check()
 
 
-def test_a_limit_that_is_reached_is_not_gentle(make):
-    context = make(checkpoint=False, wall=0.01)
-    watch = TimeLimitMonitor(context)
+def test_reached_limit_is_not_graceful(make_context):
+    context = make_context(checkpoint=False, wall_time_s=0.01)
+    monitor = TimeLimitMonitor(context)
     assert context.stop.wait(5)
-    watch.stop()
+    monitor.stop()
     context.stop.mark_steps_finished()
     assert context.stop.is_requested
 
 
-def test_after_the_steps_a_limit_is_still_watched(make):
-    context = make(wall=1000.0, started_at=time.monotonic() - 970)
-    watch = TimeLimitMonitor(context)
-    watch.steps_running = True
+def test_limit_is_watched_after_steps(make_context):
+    context = make_context(wall_time_s=1000.0, started_at=time.monotonic() - 970)
+    monitor = TimeLimitMonitor(context)
+    monitor.steps_running = True
     assert context.stop.wait(20)
     assert context.stop.graceful
-    context.stop.steps_are_done()
-    assert not context.stop.requested
-    watch._limits = [replace(limit, expires_at=time.monotonic()) for limit in watch._limits]
+    context.stop.mark_steps_finished()
+    assert not context.stop.is_requested
+    monitor._limits = [replace(limit, expires_at=time.monotonic()) for limit in monitor._limits]
     assert context.stop.wait(20), "by the limit itself"
-    watch.stop()
-    assert not context.stop.gentle
+    monitor.stop()
+    assert not context.stop.graceful
     with pytest.raises(FailedError, match="wallTime"):
         context.stop.check()
 
 
-def test_once_the_steps_are_done_there_is_no_gentle_request():
+def test_no_graceful_request_after_steps():
     stop = StopRequest()
     stop.mark_steps_finished()
-    stop.request("wall_time", "its time is near", graceful=True)
+    stop.request("wall_time", "the limit is near", graceful=True)
     assert not stop.is_requested
     stop.request("terminated", "SIGTERM")
     assert stop.is_requested
 
 
-# Steps that come to their end after they were asked to leave
+# steps that finish after a graceful request
 
-SPEAK = 'trap "" TERM; echo \'{"step": 1}\' >> "$PACKTRAIN_METRICS"; '
-WAIT = 'until [ -e "$PACKTRAIN_STOP" ]; do sleep 0.02; done; '
+REPORT_METRIC = 'trap "" TERM; echo \'{"step": 1}\' >> "$PACKTRAIN_METRICS"; '
+WAIT_FOR_STOP_FILE = 'until [ -e "$PACKTRAIN_STOP" ]; do sleep 0.02; done; '
 
 
-def asked(make, tmp_path, command, expect, finally_=()):
-    """An attempt whose steps are asked to leave once they have said a first word."""
-    step = Step("train", RunAction(SPEAK + WAIT + command), finally_=finally_)
-    output = Output(Location(f"file://{tmp_path}/place"))
-    context = make(steps=(step,), expect=tuple(map(ExpectedOutput, expect)), output=output)
+def run_with_graceful_stop(make_context, tmp_path, command, expect, finally_=()):
+    """Run an attempt whose steps get a graceful stop request after their first metric."""
+    step = Step("train", RunAction(REPORT_METRIC + WAIT_FOR_STOP_FILE + command), finally_=finally_)
+    output = Output(Location(f"file://{tmp_path}/store"))
+    context = make_context(steps=(step,), expect=tuple(map(ExpectedOutput, expect)), output=output)
 
-    def ask(event):
+    def request_stop(event):
         if event.kind == "metric":
-            context.stop.request("wall_time", "its time was near", here=True, gentle=True, by=time.monotonic() + 1000)
+            deadline = time.monotonic() + 1000
+            context.stop.request(
+                "wall_time", "the limit was near", resume_in_place=True, graceful=True, deadline=deadline
+            )
 
-    context.journal.set_listener(ask)
+    context.journal.set_listener(request_stop)
     code = AttemptRunner(context, time.monotonic()).run()
     return code, JournalReader(context.journal.path).read()[-1].data
 
@@ -283,19 +293,21 @@ MODEL = 'echo 1 > "$PACKTRAIN_OUTPUT/model.pt"; '
 
 
 @pytest.mark.parametrize("command", [MODEL, SAVE + MODEL])
-def test_a_training_that_came_to_its_end_has_succeeded(make, tmp_path, command):
-    code, ended = asked(make, tmp_path, command, ["model.pt"])
-    assert (code, ended["outcome"]) == (0, "succeeded")
-    assert (tmp_path / "place" / "model.pt").exists()
-    assert not (tmp_path / "place" / ".packtrain" / "left").exists()
+def test_finished_training_succeeds(make_context, tmp_path, command):
+    code, end_data = run_with_graceful_stop(make_context, tmp_path, command, ["model.pt"])
+    assert (code, end_data["outcome"]) == (0, "succeeded")
+    assert (tmp_path / "store" / "model.pt").exists()
+    assert not (tmp_path / "store" / ".packtrain" / "requeued").exists()
 
 
 @pytest.mark.parametrize("expect", [["model.pt"], ["c.pt"], []])
-def test_one_that_only_saved_has_left_whatever_its_status(make, tmp_path, expect):
-    code, ended = asked(make, tmp_path, SAVE, expect)
-    assert (code, ended["outcome"], ended["step"]) == (85, "continue", 5)
+def test_checkpoint_without_final_output_is_requeued(make_context, tmp_path, expect):
+    code, end_data = run_with_graceful_stop(make_context, tmp_path, SAVE, expect)
+    assert (code, end_data["outcome"], end_data["step"]) == (85, "requeued", 5)
 
 
-def test_without_what_is_done_finally_it_is_not_the_end(make, tmp_path):
-    code, ended = asked(make, tmp_path, MODEL, ["model.pt"], finally_=(Step("tidy", RunAction("true")),))
-    assert (code, ended["failure"]["kind"]) == (16, "wall_time")
+def test_skipped_finally_is_not_the_end(make_context, tmp_path):
+    code, end_data = run_with_graceful_stop(
+        make_context, tmp_path, MODEL, ["model.pt"], finally_=(Step("tidy", RunAction("true")),)
+    )
+    assert (code, end_data["failure"]["kind"]) == (16, "wall_time")

@@ -79,9 +79,7 @@ class CommandRunner:
         variables.update(self._variables.for_step(action.env) if action else {})
         argv = _condition_argv(condition, variables)
         if argv is None:
-            raise self._condition_error(
-                condition, scope, "there is no bash on this machine to evaluate it", _STATUS_NOT_FOUND
-            )
+            raise self._condition_error(condition, scope, "there is no bash on this machine", _STATUS_NOT_FOUND)
         out, err = OutputCapture(self._redactor), OutputCapture(self._redactor)
         code = self._run_process(ProcessSpec(argv, variables, self._sandbox.root), scope, out, err)
         if code not in (_CONDITION_TRUE, _CONDITION_FALSE):
@@ -93,7 +91,9 @@ class CommandRunner:
 
     def _condition_error(self, condition: str, scope: Scope, detail: str, status: int) -> StepError:
         return StepError(
-            "condition_invalid", f'step "{scope.path}" has the invalid condition [[ {condition} ]]: {detail}', status
+            "condition_invalid",
+            f'the condition [[ {condition} ]] of step "{scope.path}" cannot be evaluated: {detail}',
+            status,
         )
 
     def _job_resources(self) -> StepResources:
