@@ -24,7 +24,7 @@ _PHASE_BY_STAGE = {
     "steps": Phase.EXECUTE,
     "sync": Phase.TRANSFER_OUT,
 }
-_REUSED_SOURCE_PREFIX = "reused"  # begins the source of inputs that the attempt before had brought
+_REUSED_SOURCE_PREFIX = "kept by"  # begins the source of inputs that the attempt before had brought
 
 _EPSILON_S = 1e-6
 

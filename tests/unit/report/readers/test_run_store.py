@@ -218,7 +218,7 @@ def test_an_attempt_that_left_with_a_checkpoint_goes_on_here():
     tale.add_event("agent-2", kinds.STAGE_STARTED, stage="fetch")
     tale.at(1083).add_event("agent-2", kinds.CHECKPOINT_RESTORED, emitter="agent-1", generation=1, step=5, seconds=2.0)
     tale.add_event(
-        "agent-2", kinds.STAGE_ENDED, stage="fetch", seconds=2.0, bytes=0, source="reused"
+        "agent-2", kinds.STAGE_ENDED, stage="fetch", seconds=2.0, bytes=0, source="kept by the attempt before"
     )
     tale.lasting("steps", 30, "agent-2")
     tale.ends(1081, agent="agent-2")
