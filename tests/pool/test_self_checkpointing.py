@@ -61,7 +61,7 @@ def test_resume_elsewhere_after_eviction(desk):
         desk, job, submit_lines=SUBMIT_LINES, when_to_transfer_output="ON_EXIT_OR_EVICT", options="--live-interval 2"
     )
     saved = agent.wait_for_user_log_event("checkpoint.saved")[0].data["step"]
-    desk.pool.run(["condor_vacate_job", "-constraint", agent.constraint])
+    desk.pool.run_as_user(["condor_vacate_job", "-constraint", agent.constraint])
     (restored, *_) = agent.wait_for_user_log_event("checkpoint.restored")
     assert restored.data["step"] >= saved
     gate.touch()
