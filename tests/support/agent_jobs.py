@@ -43,7 +43,11 @@ class AgentJob:
 
     def user_log_events(self):
         """Return the events that the agent wrote to the user log."""
-        lines = [line for line in self.desk.read_user_log().splitlines() if line.startswith("008 ") and " packtrain {" in line]
+        lines = [
+            line
+            for line in self.desk.read_user_log().splitlines()
+            if line.startswith("008 ") and " packtrain {" in line
+        ]
         return [Event.from_json(line.partition(" packtrain ")[2]) for line in lines]
 
     def wait_for_user_log_event(self, kind, **data):

@@ -17,7 +17,7 @@ find_python() {
         /usr/bin/python3 /usr/local/bin/python3 /opt/conda/bin/python3 /opt/venv/bin/python3 \
         /usr/bin/python3.12 /usr/bin/python3.11 /usr/bin/python3.10 /usr/bin/python3.9; do
         if usable "$name" "$1"; then
-            found=$name
+            python=$name
             return 0
         fi
     done
@@ -25,7 +25,7 @@ find_python() {
 }
 
 # Prefer a Python with TLS; without it http:// and file:// inputs still work.
-found=
+python=
 find_python "zlib, _ssl" || find_python "zlib" || {
     if [ -r "$here/shell_runner.sh" ]; then exec /bin/sh "$here/shell_runner.sh" "$@"; fi
     echo "packtrain: no Python 3.9 or newer was found on this machine;" \
@@ -47,5 +47,5 @@ for bundle in \
 done
 
 # Use the full path: without PATH (HTCondor sets none) Python cannot find its own location.
-found=$(command -v "$found")
-exec "$found" -I -S "$here/agent.pyz" "$@"
+python=$(command -v "$python")
+exec "$python" -I -S "$here/agent.pyz" "$@"

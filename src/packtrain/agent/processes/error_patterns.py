@@ -26,7 +26,7 @@ ERROR_PATTERNS: tuple[tuple[str, str], ...] = (
     (r"\[Errno 2\]|: No such file or directory$", "file_missing"),
 )
 DEFAULT_KIND = "step_failed"
-_STREAM_ERROR = re.compile(r"cannot read samples \((\w+)\): ")  # message of `stream.samples`, with a failure kind
+_STREAM_ERROR = re.compile(r"samples cannot be read \((\w+)\): ")  # the message of packtrain.stream.samples
 _COMPILED_PATTERNS = tuple((re.compile(pattern), kind) for pattern, kind in ERROR_PATTERNS)
 
 

@@ -1,4 +1,4 @@
-"""Inputs with `mode: stream`: write the configuration files that tell the program how to read its samples.
+"""Inputs with `mode: stream`: write the configuration files from which the program learns how to read its samples.
 
 The stage `fetch` downloaded the index. Each configuration names the index, the addresses of the archives, and a folder
 in which the program may cache what it reads, as far as the job's disk limit or the download cache allows.

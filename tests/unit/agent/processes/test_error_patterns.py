@@ -57,10 +57,10 @@ def test_other_messages_are_no_evidence():
 
 
 def test_stream_error_names_its_kind():
-    message = "packtrain.stream.samples.StreamError: cannot read samples (network_unreachable): https://h/t.tar: …"
+    message = "packtrain.stream.samples.StreamError: samples cannot be read (network_unreachable): https://h/t.tar: …"
     assert classify_error(1, message) == "network_unreachable"
     assert classify_error(1, f"train.py: {message}") == "network_unreachable"
-    assert classify_error(1, "cannot read samples (my_own_kind): …") == "step_failed"
+    assert classify_error(1, "samples cannot be read (my_own_kind): …") == "step_failed"
 
 
 def test_patterns_have_known_kinds():

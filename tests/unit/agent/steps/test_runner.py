@@ -147,16 +147,16 @@ def test_failing_task_ends_others(harness):
 
 
 def test_background_process_ends_with_step(harness):
-    harness.run(make_step(f"sleep {SLEEP_S} & echo $! > pid; echo said", name="bg"))
+    harness.run(make_step(f"sleep {SLEEP_S} & echo $! > pid; echo text", name="bg"))
     assert harness.events("step.ended")[0]["seconds"] < SLEEP_S
-    assert harness.read_log("bg.out") == "said\n"
+    assert harness.read_log("bg.out") == "text\n"
     assert_process_ended(int((harness.sandbox.root / "pid").read_text()))
 
 
 def test_daemon_does_not_block_step(harness):
-    harness.run(make_step(f"setsid sleep {SLEEP_S} & echo said", name="daemon"))
+    harness.run(make_step(f"setsid sleep {SLEEP_S} & echo text", name="daemon"))
     assert harness.events("step.ended")[0]["seconds"] < SLEEP_S
-    assert harness.read_log("daemon.out") == "said\n"
+    assert harness.read_log("daemon.out") == "text\n"
 
 
 # group, names, logs
