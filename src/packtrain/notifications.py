@@ -60,7 +60,7 @@ def build_message(state: RunState, run_name: str, run_dir: Path) -> dict[str, An
         "run": state.run,
         "name": run_name,
         "status": status,
-        "folder": str(run_dir),
+        "run_dir": str(run_dir),
         "jobs": len(state.jobs),
         "succeeded": done,
         "failed": state.count_jobs(JobStatus.FAILED),
@@ -115,7 +115,7 @@ def _post_once(url: str, payload: Mapping[str, Any]) -> None:
 
 def _run_command(command: str, payload: Mapping[str, Any]) -> str:
     """In a shell, with the figures in variables and as JSON on its standard input."""
-    names = {"run": "RUN", "status": "STATUS", "text": "TEXT", "folder": "FOLDER"}
+    names = {"run": "RUN", "status": "STATUS", "text": "TEXT", "run_dir": "RUN_DIR"}
     variables = {f"PACKTRAIN_{name}": str(payload[key]).replace("\0", "") for key, name in names.items()}
     try:
         done = subprocess.run(  # noqa: S602 - the command is the user's own
@@ -142,14 +142,14 @@ def _run_command(command: str, payload: Mapping[str, Any]) -> str:
 
 def write_target(target_path: Path, target: str) -> None:
     """Only for its owner: the address of a webhook is a secret."""
-    _write_private_json(target_path, {"to": target, "told": ""})
+    _write_private_json(target_path, {"target": target, "notified_end": ""})
 
 
 def notify_run_ended(target_path: Path, state: RunState, run_name: str, run_dir: Path) -> str:
     """Tell it if somebody wants to know and has not been told of this very end. A sentence if that failed."""
     try:
         known = json.loads(target_path.read_text(encoding="utf-8"))
-        target, told = str(known["to"]), known.get("told")
+        target, told = str(known["target"]), known.get("notified_end")
     except FileNotFoundError:
         return ""
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -159,7 +159,7 @@ def notify_run_ended(target_path: Path, state: RunState, run_name: str, run_dir:
         return ""
     trouble = send(target, build_message(state, run_name, run_dir))
     if not trouble:
-        _write_private_json(target_path, {"to": target, "told": end})
+        _write_private_json(target_path, {"target": target, "notified_end": end})
     return trouble
 
 

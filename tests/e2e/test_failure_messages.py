@@ -49,13 +49,13 @@ def run(tmp_path, content, kind, *, command=GOOD, token=True, url="", limits="",
         desk.write_file(WORKFLOW.format(url=address, token=said, command=command, limits=limits))
         desk.run("run", "workflow.yaml", "--offline", exit_code=FAILURE_KINDS[kind].exit_code)
     (told,) = desk.run_json("why")["jobs"]
-    assert kind in told["what"]
+    assert kind in told["summary"]
     assert FAILURE_KINDS[kind].remedy == told["remedy"]
     assert told["exit_code"] == FAILURE_KINDS[kind].exit_code
     assert not list(desk.run_folder().glob("jobs/*/attempts/*/sandbox"))
     assert not (desk.run_folder() / "secrets").exists()
     assert not (desk.run_folder() / "jobs/0/output/model.pt").exists()
-    return told["what"], desk
+    return told["summary"], desk
 
 
 def test_html_page_instead_of_the_archive(tmp_path):

@@ -29,7 +29,7 @@ def test_the_end_is_told(tmp_path, detach):
     assert (data["status"], data["jobs"], data["failed"]) == ("failed", 1, 1)
     assert data["failures"][0]["kind"] == "step_failed"
     assert "no luck" in data["text"]
-    assert data["folder"] == str(desk.run_folder())
+    assert data["run_dir"] == str(desk.run_folder())
 
 
 def test_also_when_a_run_that_nobody_supervised_is_cancelled(tmp_path):

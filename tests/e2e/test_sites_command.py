@@ -22,7 +22,13 @@ steps: [{{run: {{command: "true"}}}}]
 
 
 def fared(number, site, **more):
-    more = {"steps_s": 3600.0, "fetch_s": 60.0, "fetched": 10**9, "source": f"cache.{site.lower()}.org", **more}
+    more = {
+        "steps_s": 3600.0,
+        "fetch_s": 60.0,
+        "fetched_bytes": 10**9,
+        "source_host": f"cache.{site.lower()}.org",
+        **more,
+    }
     return SiteObservation(
         "old", str(number), time.time() - 100 + number, "htcondor", site, f"{site.lower()}{number}", **more
     )
@@ -35,7 +41,7 @@ def desk(tmp_path):
 
 @pytest.fixture
 def learned(desk):
-    failed = {"kind": "gpu_unusable", "fault": True, "steps_s": 0.0, "fetched": 0}
+    failed = {"failure_kind": "gpu_unusable", "is_site_fault": True, "steps_s": 0.0, "fetched_bytes": 0}
     store = SqliteStore(desk.folder / "store.db")
     store.add_observations([fared(n, "Ada") for n in range(6)])
     store.add_observations([fared(n, "Bob", **failed) for n in range(10, 13)])
@@ -49,30 +55,30 @@ def test_nothing_is_known_at_first(desk):
 
 
 def test_a_table_and_the_reason_of_each_exclusion(learned):
-    text = learned.call("sites")
+    text = learned.run("sites")
     assert "██████" in text and "▁▁▁" in text and "16.7 MB/s" in text and "1 h 00 min" in text
     assert "Bob is avoided by new runs: 100% of its attempts failed there (gpu_unusable 3 times)" in text
     assert "7 days old counts half" in text
 
 
 def test_json_has_all_figures(learned):
-    ada, bob = learned.json("sites")["sites"]
-    assert (ada["name"], ada["attempts"], ada["failed"], ada["slowness"], ada["avoided"]) == ("Ada", 6, 0.0, 1.0, "")
-    assert (bob["name"], bob["failed"], bob["rank"]) == ("Bob", 1.0, -75) and bob["avoided"]
+    ada, bob = learned.run_json("sites")["sites"]
+    assert (ada["name"], ada["executions"], ada["failed"], ada["slowness"], ada["avoided"]) == ("Ada", 6, 0.0, 1.0, "")
+    assert (bob["name"], bob["failure_rate"], bob["score_percent"]) == ("Bob", 1.0, -75) and bob["avoid_reason"]
 
 
 def test_machines_and_caches(learned):
-    assert {row["name"] for row in learned.json("sites", "--machines")["machines"]} > {"ada0", "bob10"}
-    first, second = learned.json("sites", "--caches")["caches"]
-    assert (first["name"], first["attempts"], second["name"]) == ("cache.ada.org", 6, "cache.bob.org")
-    assert "failed" not in first, "what fails on a machine says nothing of the cache"
-    assert "16.7 MB/s" in learned.call("sites", "--caches")
+    assert {row["name"] for row in learned.run_json("sites", "--machines")["machines"]} > {"ada0", "bob10"}
+    first, second = learned.run_json("sites", "--caches")["caches"]
+    assert (first["name"], first["executions"], second["name"]) == ("cache.ada.org", 6, "cache.bob.org")
+    assert "failure_rate" not in first, "what fails on a machine says nothing of the cache"
+    assert "16.7 MB/s" in learned.run("sites", "--caches")
 
 
 @pytest.mark.parametrize("columns", ["40", "80", "100"])
 def test_a_narrow_terminal_loses_columns_not_lines(learned, columns):
     learned.environment["COLUMNS"] = columns
-    lines = learned.call("sites").splitlines()
+    lines = learned.run("sites").splitlines()
     assert [line.split()[0] for line in lines[:3]] == ["site", "Ada", "Bob"]
     assert max(map(len, lines[:3])) <= int(columns)
 
@@ -82,7 +88,7 @@ def test_runs_on_this_machine_are_learned_from_too(desk):
     desk.write_file(f"{needs}steps: [{{run: {{command: 'true'}}}}]\n")
     desk.run("run", "workflow.yaml")
     (row,) = desk.run_json("sites")["sites"]
-    assert (row["name"], row["attempts"], row["outcomes"]) == ("local", 1, "█")
+    assert (row["name"], row["executions"], row["outcome_sparkline"]) == ("local", 1, "█")
 
 
 def test_agents_ask_the_host_first_that_was_quicker_in_earlier_runs(desk, tmp_path):
@@ -93,7 +99,10 @@ def test_agents_ask_the_host_first_that_was_quicker_in_earlier_runs(desk, tmp_pa
     store = SqliteStore(desk.folder / "store.db")
     speeds = {"127.0.0.1": 10**7, "127.0.0.2": 10**9}
     store.add_observations(
-        [replace(fared(n, "local", fetched=speeds[h], source=h), engine="local") for n, h in enumerate(speeds)]
+        [
+            replace(fared(n, "local", fetched_bytes=speeds[h], source_host=h), engine="local")
+            for n, h in enumerate(speeds)
+        ]
     )
     store.close()
     with HttpServer(served) as slow, HttpServer(served, host="127.0.0.2") as quick:

@@ -63,11 +63,11 @@ def test_supervisor_killed(desk, stage):
     run, job = one_job(desk)
     assert run["supervised"] is False
     assert run["status"] in ("orphaned", "succeeded")
-    assert len(job["attempts"]) == 1
+    assert len(job["executions"]) == 1
     desk.run_json("resume")
     run, job = one_job(desk)
     assert (run["status"], job["status"]) == ("succeeded", "succeeded")
-    assert len(job["attempts"]) == 1, "the living agent was found again, not started anew"
+    assert len(job["executions"]) == 1, "the living agent was found again, not started anew"
     assert (desk.run_folder() / "jobs/0/output/result.txt").read_bytes().startswith(b"data")
 
 
@@ -81,9 +81,9 @@ def test_agent_killed(desk, stage):
     _, job = one_job(desk)
     assert job["status"] == "succeeded"
     ended = len(desk.read_events(kinds.AGENT_ENDED))
-    if ended < len(job["attempts"]):  # it did die before its last word
-        assert job["attempts"][0]["status"] == "lost"
-        assert "SIGKILL" in job["attempts"][0]["failure"]["detail"]
+    if ended < len(job["executions"]):  # it did die before its last word
+        assert job["executions"][0]["status"] == "lost"
+        assert "SIGKILL" in job["executions"][0]["failure"]["detail"]
     assert not list(desk.run_folder().glob("jobs/*/attempts/*/sandbox")), "every sandbox is gone"
 
 
@@ -93,18 +93,18 @@ def test_both_killed(desk):
     packtrain.kill()
     packtrain.communicate()
     desk.kill_agent()
-    desk.wait_for(lambda: one_job(desk)[1]["attempts"][0]["status"] == "lost")
+    desk.wait_for(lambda: one_job(desk)[1]["executions"][0]["status"] == "lost")
     open_gate(desk)
     desk.run_json("resume")
     _, job = one_job(desk)
-    assert [a["status"] for a in job["attempts"]] == ["lost", "succeeded"]
+    assert [a["status"] for a in job["executions"]] == ["lost", "succeeded"]
     assert not list(desk.run_folder().glob("jobs/*/attempts/*/sandbox"))
 
 
 def test_second_supervisor_is_refused(desk):
     packtrain = desk.start("run", "gated.yaml")
     desk.wait_for_stage("steps")
-    desk.run("resume", code=3)
+    desk.run("resume", exit_code=3)
     assert "already has a supervisor" in desk.stderr
     open_gate(desk)
     out, err = packtrain.communicate(timeout=60)
@@ -150,14 +150,14 @@ def test_detached_run_goes_on_by_itself(desk):
 
 
 @pytest.mark.parametrize("supervised", [True, False])
-def test_cancel(desk, attended):
+def test_cancel(desk, supervised):
     packtrain = desk.start("run", "gated.yaml")
     desk.wait_for_stage("steps")
-    if not attended:
+    if not supervised:
         packtrain.kill()
         packtrain.communicate()
     desk.run_json("cancel", "--reason", "enough")
-    if attended:
+    if supervised:
         packtrain.communicate(timeout=60)
         assert packtrain.returncode == 130
     run, job = one_job(desk)
@@ -192,4 +192,4 @@ def test_one_job_of_an_unattended_run_is_cancelled_and_the_other_lives(desk):
     desk.run_json("resume")
     (run,) = desk.run_json("ps")
     assert [job["status"] for job in run["jobs"]] == ["succeeded", "succeeded"]
-    assert [len(job["attempts"]) for job in run["jobs"]] == [1, 2]
+    assert [len(job["executions"]) for job in run["jobs"]] == [1, 2]

@@ -22,7 +22,7 @@ resources: {{tasks: 1, cpusPerTask: 1, memPerCpu: 100, gpus: 0}}
 limits: {{grace: 2s, disk: 100MB}}
 steps: [{{run: {{command: "truncate -s {SIZE} $PACKTRAIN_OUTPUT/model.bin; exit CODE"}}}}]
 """
-LAST_WORD = re.compile(r"^008 \((\d+)\.(\d+)\.\d+\)(?:(?!^\.\.\.$).)*attempt\.ended", re.MULTILINE | re.DOTALL)
+LAST_WORD = re.compile(r"^008 \((\d+)\.(\d+)\.\d+\)(?:(?!^\.\.\.$).)*agent\.ended", re.MULTILINE | re.DOTALL)
 EXECUTE = re.compile(r"^001 \(", re.MULTILINE)
 
 
@@ -54,7 +54,7 @@ def test_evicted_after_its_last_word(desk, fast, code, status, expected):
     assert [job["status"] for job in run["jobs"]] == [status] * JOBS
     log = (desk.run_folder() / "htcondor/event.log").read_text()
     if code:
-        assert sum(len(job["attempts"]) for job in run["jobs"]) == len(EXECUTE.findall(log)), "every start is shown"
+        assert sum(len(job["executions"]) for job in run["jobs"]) == len(EXECUTE.findall(log)), "every start is shown"
     else:
         models = list(desk.run_folder().glob("jobs/*/output/model.bin"))
         assert [path.stat().st_size for path in models] == [SIZE] * JOBS
@@ -71,9 +71,9 @@ def test_a_checkpoint_goes_on_in_another_cluster(desk):
     training.wait_for_exit()
     training.assert_succeeded()
     (job,) = desk.run_json("ps", desk.run_folder().name)["jobs"]
-    first, second = job["attempts"]
+    first, second = job["executions"]
     assert (first["attempt"], second["attempt"]) == ("0-1", "0-2")
-    assert first["native"].partition(".")[0] != second["native"].partition(".")[0]
+    assert first["native_id"].partition(".")[0] != second["native_id"].partition(".")[0]
     assert training.start_steps()[0] == 0 and training.start_steps()[1] > 0
 
 

@@ -20,7 +20,7 @@ ONCE = STEP % "[ -e MARK ] || { touch MARK; echo no luck here >&2; exit 3; }; ec
 
 def attempts(desk):
     run = desk.run_json("ps")[-1]["run"]
-    return [attempt for job in desk.run_json("ps", run)["jobs"] for attempt in job["attempts"]]
+    return [attempt for job in desk.run_json("ps", run)["jobs"] for attempt in job["executions"]]
 
 
 def submitted(desk, decision):
@@ -49,7 +49,7 @@ def test_the_same_mistake_at_two_sites_stops_the_run(desk):
     # Each takes half of the largest site, so that few run at once.
     head = HEAD.replace("cpusPerTask: 1", "cpusPerTask: 8")
     desk.write_file(head + "count: 40\n" + STEP % f"echo {WORDS} >&2; exit 1")
-    told = desk.run_json("run", "workflow.yaml", "--on", "htcondor", code=21)
+    told = desk.run_json("run", "workflow.yaml", "--on", "htcondor", exit_code=21)
     kinds = [job["failure"]["kind"] for job in told["jobs"]]
     assert set(kinds) == {"module_missing", "run_stopped"}
     why = desk.run("why")

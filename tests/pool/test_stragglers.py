@@ -60,7 +60,7 @@ def test_a_job_that_hangs_is_done_by_a_second_copy_elsewhere(desk):
     jobs = desk.run_json("ps", desk.run_folder().name)["jobs"]
     assert {job["status"] for job in jobs} == {"succeeded"}
     late = late_one(desk, jobs)
-    first, second = late["attempts"]
+    first, second = late["executions"]
     assert (first["failure"]["kind"], second["status"]) == ("superseded", "succeeded")
     assert first["site"] != second["site"]
     assert (desk.run_folder() / f"jobs/{late['job']}/output/model.txt").read_text()
@@ -76,16 +76,16 @@ def test_a_site_that_was_bad_in_earlier_runs_is_avoided_from_the_beginning(desk)
     store = SqliteStore(desk.folder / "store.db")
     store.add_observations([*fared, SiteObservation("old", "9", time.time(), "htcondor", good, "w2")])
     store.close()
-    desk.write_file(WORKFLOW.replace("if mkdir MARK", "if false").replace("copies: 1", "copies: 0"))
+    desk.write_file(WORKFLOW.replace("if mkdir MARK", "if false").replace("stragglerBudget: 1", "stragglerBudget: 0"))
     desk.run("run", "workflow.yaml", "--on", "htcondor")
-    attempts = [a for job in desk.run_json("ps", desk.run_folder().name)["jobs"] for a in job["attempts"]]
+    attempts = [a for job in desk.run_json("ps", desk.run_folder().name)["jobs"] for a in job["executions"]]
     assert len(attempts) == 4 and bad not in {attempt["site"] for attempt in attempts}
     text = (desk.run_folder() / "htcondor/0-1.sub").read_text()
     assert f'(GLIDEIN_ResourceName =?= "{bad}" || GLIDEIN_Site =?= "{bad}", -75, 0)' in text
     told = desk.run_json("sites")["sites"]
     assert {row["name"] for row in told} > {bad, good}
     (row,) = [row for row in told if row["name"] == bad]
-    assert row["avoided"] == "100% of its attempts failed there (gpu_unusable 3 times)"
+    assert row["avoid_reason"] == "100% of its attempts failed there (gpu_unusable 3 times)"
 
 
 def test_a_training_that_gets_no_further_goes_on_elsewhere_from_its_checkpoint(desk):
@@ -102,8 +102,8 @@ def test_a_training_that_gets_no_further_goes_on_elsewhere_from_its_checkpoint(d
         assert len(models) == 4
     jobs = desk.run_json("ps", desk.run_folder().name)["jobs"]
     late = late_one(desk, jobs)
-    first, second = late["attempts"]
-    assert second["status"] == "succeeded" and second["restored"]["step"] >= 10
+    first, second = late["executions"]
+    assert second["status"] == "succeeded" and second["restored_checkpoint"]["step"] >= 10
     assert first["site"] != second["site"]
     why = " ".join(desk.run("why", f"{desk.run_folder().name}.{late['job']}").split())
     assert "attempt 1 was moved: on " in why and "elsewhere about" in why

@@ -32,13 +32,13 @@ SAVES = CheckpointConfig("ckpt.pt")
 class Mortal(Supervisor):
     """One that dies without a word."""
 
-    def _leave(self, reason: str) -> None:
+    def _release_lease(self, reason: str) -> None:
         if reason != "error":
             super()._release_lease(reason)
 
 
 def limits():
-    return st.builds(Limits, attempts=st.integers(1, 4), wasted_s=st.none() | st.floats(1.0, 300.0))
+    return st.builds(Limits, max_attempts=st.integers(1, 4), max_wasted_time_s=st.none() | st.floats(1.0, 300.0))
 
 
 @st.composite
@@ -190,10 +190,10 @@ def assert_budgets_are_kept(plan: Plan, many_sites: bool, stored) -> None:
         if action == "move" or one.event.data.get("copy_of"):
             assert_little_is_done_twice(state, one.event, plan.recovery.straggler_budget)
         if action == "submit":
-            assert one.event.data["id"] not in decided, "a decision is made once"
-            decided.add(one.event.data["id"])
+            assert one.event.data["attempt"] not in decided, "a decision is made once"
+            decided.add(one.event.data["attempt"])
             assert find_stop_reason(state, rules) == ("", "")
-        state.apply(one.event, one.arrived)
+        state.apply(one.event, one.received_at)
 
 
 def assert_job_may_go_on(job: JobState, given: Limits, action: str) -> None:

@@ -14,7 +14,7 @@ from packtrain.views.summary import TimeSummary, summarize_times
 from tests.support.event_builder import RUN, RunBuilder
 
 JOBS = ("0", "1", "2")
-OUTCOMES = ("succeeded", "failed", "continue", "cancelled", "of tomorrow")
+OUTCOMES = ("succeeded", "failed", "requeued", "cancelled", "of tomorrow")
 WORDS = (kinds.METRIC, kinds.NOTICE, kinds.STEP_STARTED, kinds.CHECKPOINT_SAVED, "of.tomorrow")
 STAGES = ("probe", "fetch", "unpack", "steps", "check", "sync", "clean")
 ACTIONS = (
@@ -141,20 +141,20 @@ class Teller:
             decision = f"{job}-{sum(j == job for j, _ in self.decisions) + 1}"
             self.decisions.append((job, decision))
             self.story.add_supervisor_event(
-                kinds.DECISION_MADE, job, action="submit", id=decision, reason="late", copy_of=first
+                kinds.DECISION_MADE, job, action="submit", attempt=decision, reason="late", copy_of=first
             )
 
     def tell_accept(self, job: str) -> None:
         if self.decisions:
             job, decision = self.one(self.decisions)
-            self.story.add_supervisor_event(kinds.DECISION_MADE, job, action="accept", target=decision, reason="first")
+            self.story.add_supervisor_event(kinds.DECISION_MADE, job, action="accept", attempt=decision, reason="first")
 
     def tell_move(self, job: str) -> None:
         if self.decisions:
             job, decision = self.one(self.decisions)
             machine = self.one(("w1", "w2"))
             self.story.add_supervisor_event(
-                kinds.DECISION_MADE, job, action="move", target=decision, reason="r", avoid_machines=[machine]
+                kinds.DECISION_MADE, job, action="move", attempt=decision, reason="r", avoid_nodes=[machine]
             )
 
     def tell_verdict(self, job: str) -> None:

@@ -45,7 +45,7 @@ class ArrivalTimes:
         )
         told = max(self.progress_at(execution.emitter), self.progress_at(execution.attempt_id))
         in_stage = self._started_at.get(f"{execution.emitter}/{stage}", 0.0)
-        return {"began_at": began, "stage_at": in_stage, "told_at": told, "over_at": self._end_time(execution)}
+        return {"started_at": began, "stage_started_at": in_stage, "progress_at": told, "ended_at": self._end_time(execution)}
 
     def _end_time(self, execution: Execution) -> float:
         if execution.is_live:
@@ -65,7 +65,7 @@ def _precedes_execution(event: Event) -> bool:
 def _start_key(event: Event) -> str:
     """Of an agent, of its stage, or of a start."""
     if event.kind == kinds.EXECUTION_STARTED:
-        return f"{event.data['attempt']}/{event.data.get('start')}"
+        return f"{event.data['attempt']}/{event.data.get('execution')}"
     return event.emitter if event.kind == kinds.AGENT_STARTED else f"{event.emitter}/{event.data.get('stage')}"
 
 

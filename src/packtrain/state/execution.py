@@ -166,23 +166,23 @@ def build_execution(
     stages = _build_stages(life)
     return copy_with(
         _BLANK_EXECUTION,
-        decision=attempt.id,
+        attempt_id=attempt.id,
         emitter=agent_events.emitter if agent_events else "",
         status=status,
         host=started.get("host", "") or placed.get("host", ""),
-        machine=str(placed.get("host", "") or started.get("host", "")).rpartition("@")[2],
+        node=str(placed.get("host", "") or started.get("host", "")).rpartition("@")[2],
         site=started.get("site", "") or placed.get("site", "") or confirmed.get("site", ""),
-        native=confirmed.get("native", ""),
-        started=agent_events.worker_started_at if agent_events and started else None,
+        native_id=confirmed.get("native_id", ""),
+        worker_started_at=agent_events.worker_started_at if agent_events and started else None,
         stages=stages,
         notices=tuple(e.data.get("text", "") for e in life if e.kind == kinds.NOTICE),
         failure=_find_failure(status, stages, ended, _pool_end_data(engine_events, pool_execution)),
         exit_code=_find_exit_code(ended, engine_events.gone_event),
-        ended=ended,
-        restored=said.get(kinds.CHECKPOINT_RESTORED, {}),
-        start=pool_execution.number if pool_execution else 0,
+        agent_result=ended,
+        restored_checkpoint=said.get(kinds.CHECKPOINT_RESTORED, {}),
+        execution_number=pool_execution.number if pool_execution else 0,
         hold=engine_events.hold if status is ExecutionStatus.HELD else None,
-        amendment=attempt.overrides,
+        overrides=attempt.overrides,
         copy_of=attempt.copy_of,
         **_latest_fields(agent_events, stages),
     )
@@ -239,7 +239,7 @@ def _latest_fields(agent_events: AgentEvents | None, stages: tuple[Stage, ...]) 
     return {
         "progress": progress if progress.get("stage") == current else {},
         "training": agent_events.training if agent_events else TrainingProgress(),
-        "step": newest.get(kinds.STEP_STARTED, {}).get("step", ""),
+        "step_name": newest.get(kinds.STEP_STARTED, {}).get("step", ""),
         "checkpoint": newest.get(kinds.CHECKPOINT_SAVED, {}),
     }
 
@@ -252,7 +252,7 @@ def _find_failure(
     explained = own is None or own.kind != _TERMINATED or not pool_end.get("kind")
     if status is not ExecutionStatus.LOST and explained:
         return own
-    stage = stages[-1].name if stages else "start"
+    stage = stages[-1].name if stages else "startup"
     kind = str(pool_end.get("kind") or _KIND_BY_EXIT_CODE.get(pool_end.get("exit_code") or 0, "agent_lost"))
     detail = str(pool_end.get("detail") or "the agent vanished")
     return Failure.from_kind(kind if kind in FAILURE_KINDS else "agent_lost", stage, f"{detail}, in the stage {stage}")

@@ -53,7 +53,7 @@ _PHASE_AFTER = {
 def phase_change_from_event(event: Event) -> PhaseChange:
     """What an event of the pool's log begins."""
     if event.kind == kinds.ATTEMPT_TRANSFER:
-        doing = PoolPhase.SLOT if event.data["what"] == "finished" else PoolPhase.TRANSFER
+        doing = PoolPhase.SLOT if event.data["phase"] == "finished" else PoolPhase.TRANSFER
     else:
         doing = _PHASE_AFTER[event.kind]
     away = doing in (PoolPhase.QUEUE, PoolPhase.HELD)

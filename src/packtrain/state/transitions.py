@@ -8,13 +8,13 @@ from enum import Enum
 class ExecutionStatus(str, Enum):
     __hash__ = str.__hash__  # not Enum's, which is slow: they are looked up for every event
 
-    SUBMITTING = "decided"  # written down, not yet taken by the engine
+    SUBMITTING = "submitting"  # written down, not yet taken by the engine
     QUEUED = "queued"  # the engine has it
     RUNNING = "running"  # an agent spoke, or the engine says that it runs
     HELD = "held"  # the engine keeps it back; a decision follows
     SUCCEEDED = "succeeded"
     FAILED = "failed"
-    REQUEUED = "left"  # went away on purpose, another attempt goes on
+    REQUEUED = "requeued"  # went away on purpose, another attempt goes on
     LOST = "lost"  # the engine no longer has it, and its agent did not say why
 
 
@@ -33,13 +33,13 @@ class JobStatus(str, Enum):
 class Trigger(str, Enum):
     __hash__ = str.__hash__
 
-    SUBMITTED = "confirmed"
-    EXECUTION_STARTED = "placed"
-    AGENT_STARTED = "started"
-    AGENT_SUCCEEDED = "ended: succeeded"
-    AGENT_FAILED = "ended: failed"
-    AGENT_REQUEUED = "ended: continue"
-    EXECUTION_INTERRUPTED = "stopped"
+    SUBMITTED = "submitted"
+    EXECUTION_STARTED = "execution started"
+    AGENT_STARTED = "agent started"
+    AGENT_SUCCEEDED = "agent succeeded"
+    AGENT_FAILED = "agent failed"
+    AGENT_REQUEUED = "agent requeued"
+    EXECUTION_INTERRUPTED = "execution interrupted"
     HELD = "held"
     GONE = "gone"
 

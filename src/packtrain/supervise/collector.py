@@ -16,8 +16,8 @@ from packtrain.store import Store
 
 _ENGINE_LOG_EMITTER = "engine-log"  # the emitter of what an engine's own log tells; seq is the place in that log
 _KIND_BY_STATUS = {
-    "placed": kinds.EXECUTION_STARTED,
-    "stopped": kinds.EXECUTION_INTERRUPTED,
+    "started": kinds.EXECUTION_STARTED,
+    "interrupted": kinds.EXECUTION_INTERRUPTED,
     "held": kinds.ATTEMPT_HELD,
     "released": kinds.ATTEMPT_RELEASED,
     "transfer": kinds.ATTEMPT_TRANSFER,
@@ -96,7 +96,7 @@ def _update_data(update: AttemptUpdate) -> dict[str, object]:
     code, subcode = update.hold_code
     data: dict[str, object] = {
         "execution": update.execution,
-        "native": update.native_id,
+        "native_id": update.native_id,
         "site": update.site,
         "host": update.host,
         "detail": update.detail,
@@ -106,6 +106,6 @@ def _update_data(update: AttemptUpdate) -> dict[str, object]:
         "subcode": subcode,
         "emitters": list(update.emitters),
         "direction": update.transfer_direction,
-        "what": update.transfer_state,
+        "phase": update.transfer_state,
     }
     return {name: value for name, value in data.items() if value}

@@ -218,9 +218,9 @@ class Supervisor:
             if self._stop_requested.is_set() and not any(job.live_executions for job in self.state.jobs.values()):
                 return "interrupted"
             if self._only_requests and not any(job.open_requests for job in self.state.jobs.values()):
-                return "answered"
+                return "requests_handled"
             if self._handover_requested.is_set():
-                return "left"
+                return "handed_over"
             self._renew_lease()
             self._engine.wait(self._engine.capabilities.poll_interval_s)
 
@@ -302,7 +302,7 @@ class Supervisor:
             names = self._engine.submit(requests)
             site = self._engine.capabilities.name
             said = {
-                t.attempt_id: {"attempt": t.attempt_id, "native": names.get(t.attempt_id, ""), "site": site}
+                t.attempt_id: {"attempt": t.attempt_id, "native_id": names.get(t.attempt_id, ""), "site": site}
                 for t in requests
             }
             self._emit([(t.job.id, kinds.ATTEMPT_SUBMITTED, said[t.attempt_id]) for t in requests])

@@ -53,10 +53,10 @@ class JobExplanation:
         return (self.summary, self.fault, self.actions_taken, self.next_action, self.remedy)
 
     def labelled_lines(self) -> Iterator[tuple[str, str]]:
-        yield "what", self.summary
+        yield "problem", self.summary
         for line in self.evidence:
             yield "evidence", line
-        told = (("fault", self.fault), ("done", self.actions_taken), ("next", self.next_action), ("to do", self.remedy))
+        told = (("fault", self.fault), ("actions", self.actions_taken), ("next", self.next_action), ("fix", self.remedy))
         yield from (pair for pair in told if pair[1])
 
     def to_json(self) -> dict[str, Any]:
@@ -150,7 +150,7 @@ def _describe_healthy(job: JobState, now: float) -> str:
     if job.status is JobStatus.CANCELLED and job.result:
         return f"it was cancelled: {job.result.reason}"
     if job.status is JobStatus.RUNNING and last:
-        return f"it runs on {last.host or last.site}, in the stage {last.stage or 'start'}"
+        return f"it runs on {last.host or last.site}, in the stage {last.stage or 'startup'}"
     if last and last.hold:
         return str(last.hold.event.data.get("detail", "the pool holds it"))
     if last and last.is_live and (why := job.latest_progress(last.attempt_id)[0].get("wait_reason")):

@@ -122,5 +122,5 @@ _FORMATTERS: dict[str, Callable[[Mapping[str, Any]], str | None]] = {
     kinds.ATTEMPT_RELEASED: lambda data: "it is in the queue again",
     kinds.ATTEMPT_GONE: _format_attempt_gone,
     kinds.DECISION_MADE: _format_decision,
-    kinds.JOB_ENDED: lambda data: f"{data.get('verdict')}: {data.get('reason')}",
+    kinds.JOB_ENDED: lambda data: f"{data.get('result')}: {data.get('reason')}",
 }

@@ -26,7 +26,7 @@ STATUS_STYLES = {
     "running": "cyan",
     "held": "yellow",
     "queued": "blue",
-    "decided": "blue",
+    "submitting": "blue",
     "waiting": "dim",
 }
 _STATUS_SYMBOLS = {

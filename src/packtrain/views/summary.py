@@ -78,13 +78,13 @@ class _TimeTotals:
     def _add_stages(self, execution: Execution) -> None:
         for stage in execution.stages:
             self._seconds_by_stage[stage.name] += stage.duration_s or 0.0
-        self._seconds_by_stage["start"] += max(
+        self._seconds_by_stage["startup"] += max(
             0.0, execution.agent_duration_s - sum(stage.duration_s or 0.0 for stage in execution.stages)
         )
 
     def summarize(self) -> TimeSummary:
-        self._seconds_by_stage["start"] += max(0.0, self._unexplained_s)
-        names = (*_POOL_PHASES, "start", *STAGES)
+        self._seconds_by_stage["startup"] += max(0.0, self._unexplained_s)
+        names = (*_POOL_PHASES, "startup", *STAGES)
         return TimeSummary(
             {name: self._seconds_by_stage[name] for name in names if self._seconds_by_stage[name]}, self._wasted_s
         )
@@ -108,24 +108,24 @@ def job_to_json(job: JobState) -> dict[str, Any]:
         "job": job.id,
         "point": dict(job.point),
         "status": job.status.value,
-        "attempts": [execution_to_json(attempt) for attempt in job.executions],
+        "executions": [execution_to_json(attempt) for attempt in job.executions],
         "failure": failure.to_data() if failure else None,
-        "metric": dict(last.metrics) if last else {},
+        "metrics": dict(last.metrics) if last else {},
         "fraction": stage_fraction(last) if last and last.is_live else None,
-        "left_s": last.training.remaining_s if last and last.is_live else None,
+        "remaining_s": last.training.remaining_s if last and last.is_live else None,
     }
 
 
 def execution_to_json(execution: Execution) -> dict[str, Any]:
     return {
-        "attempt": execution.number,
+        "number": execution.number,
         "attempt": execution.attempt_id,
         "status": execution.status.value,
         "stage": execution.stage,
         "host": execution.host,
-        "native": execution.native_id,
+        "native_id": execution.native_id,
         "execution": execution.execution_number,
-        "held": execution.hold.event.data.get("detail") if execution.hold else None,
+        "hold_reason": execution.hold.event.data.get("detail") if execution.hold else None,
         "site": execution.site,
         "seconds": execution.agent_duration_s,
         "stages": {stage.name: stage.duration_s for stage in execution.stages},
@@ -133,5 +133,5 @@ def execution_to_json(execution: Execution) -> dict[str, Any]:
         "failure": execution.failure.to_data() if execution.failure else None,
         "notices": list(execution.notices),
         "checkpoint": dict(execution.checkpoint),
-        "restored": dict(execution.restored_checkpoint),
+        "restored_checkpoint": dict(execution.restored_checkpoint),
     }

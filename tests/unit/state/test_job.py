@@ -18,34 +18,34 @@ def story():
 
 def test_a_typical_life(story):
     assert story.job.status is J.WAITING
-    story.submit(confirm=False)
+    story.submit(is_confirmed=False)
     assert (story.job.status, story.job.latest_execution.status) == (J.QUEUED, A.SUBMITTING)
     story.confirm()
     assert (story.job.status, story.job.latest_execution.status) == (J.QUEUED, A.QUEUED)
     story.start_agent()
-    assert (story.job.status, story.job.latest.status) == (J.RUNNING, A.RUNNING)
+    assert (story.job.status, story.job.latest_execution.status) == (J.RUNNING, A.RUNNING)
     story.add_stage("probe")
-    story.add_stage("fetch", seconds=None)
+    story.add_stage("fetch", duration_s=None)
     story.add_event("agent-1", kinds.PROGRESS, stage="fetch", done=5, total=10)
-    attempt = story.job.latest
-    assert (attempt.stage, attempt.progress["done"], attempt.stages[0].seconds) == ("fetch", 5, 1.0)
-    assert (attempt.host, attempt.site, attempt.decision, attempt.number) == ("w1", "here", "0-1", 1)
+    attempt = story.job.latest_execution
+    assert (attempt.stage, attempt.progress["done"], attempt.stages[0].duration_s) == ("fetch", 5, 1.0)
+    assert (attempt.host, attempt.site, attempt.attempt_id, attempt.number) == ("w1", "here", "0-1", 1)
     story.end_agent()
-    assert (story.job.status, story.job.latest.status) == (J.WAITING, A.SUCCEEDED)
-    assert story.job.live == ()
-    story.end_attempt(code=0)
-    assert story.job.latest.status is A.SUCCEEDED, "the agent's own word stands"
+    assert (story.job.status, story.job.latest_execution.status) == (J.WAITING, A.SUCCEEDED)
+    assert story.job.live_executions == ()
+    story.end_attempt(exit_code=0)
+    assert story.job.latest_execution.status is A.SUCCEEDED, "the agent's own word stands"
     story.end_job("succeeded", emitter="agent-1")
-    assert (story.job.status, story.job.verdict.emitter) == (J.SUCCEEDED, "agent-1")
-    assert story.state.finished
+    assert (story.job.status, story.job.result.emitter) == (J.SUCCEEDED, "agent-1")
+    assert story.state.is_finished
 
 
 def test_progress_of_an_earlier_stage_is_not_shown(story):
     story.submit()
     story.start_agent()
-    story.add_stage("fetch", seconds=None)
+    story.add_stage("fetch", duration_s=None)
     story.add_event("agent-1", kinds.PROGRESS, stage="fetch", done=10)
-    story.add_stage("unpack", seconds=None)
+    story.add_stage("unpack", duration_s=None)
     assert story.job.latest_execution.progress == {}
 
 
@@ -58,33 +58,33 @@ def test_steps_metrics_and_notices_of_the_newest_kind_are_shown(story):
         story.add_event("agent-1", kinds.METRIC, loss=loss)
         story.add_event("agent-1", kinds.NOTICE, text=f"loss {loss}")
     attempt = story.job.latest_execution
-    assert (attempt.step, attempt.metrics["loss"], attempt.notices) == ("train", 2.0, ("loss 3.0", "loss 2.0"))
+    assert (attempt.step_name, attempt.metrics["loss"], attempt.notices) == ("train", 2.0, ("loss 3.0", "loss 2.0"))
 
 
 def test_an_agent_that_vanishes_is_lost_in_its_stage(story):
     story.submit()
     story.start_agent()
-    story.add_stage("fetch", seconds=None)
-    story.end_attempt(code=-9, detail="the agent was killed by SIGKILL")
+    story.add_stage("fetch", duration_s=None)
+    story.end_attempt(exit_code=-9, detail="the agent was killed by SIGKILL")
     failure = story.job.latest_execution.failure
     assert story.job.latest_execution.status is A.LOST
     assert (failure.kind, failure.stage, failure.transient) == ("agent_lost", "fetch", True)
     assert failure.detail == "the agent was killed by SIGKILL, in the stage fetch"
-    assert story.job.latest.exit_code == -9
+    assert story.job.latest_execution.exit_code == -9
 
 
 def test_a_launcher_that_found_no_python_is_known_by_its_exit_code(story):
     story.submit()
-    story.end_attempt(code=50)
+    story.end_attempt(exit_code=50)
     assert (story.job.latest_execution.status, story.job.latest_execution.failure.kind) == (A.LOST, "python_missing")
-    assert story.job.latest_execution.failure.stage == "start"
+    assert story.job.latest_execution.failure.stage == "startup"
 
 
 def test_an_attempt_that_left_on_purpose_has_no_failure(story):
     story.submit()
     story.start_agent()
-    story.end_agent("continue")
-    story.end_attempt(code=85)
+    story.end_agent("requeued")
+    story.end_attempt(exit_code=85)
     assert (story.job.latest_execution.status, story.job.latest_execution.failure) == (A.REQUEUED, None)
 
 
@@ -95,12 +95,12 @@ def test_retries_are_numbered_in_the_order_of_their_decisions(story):
     story.submit("0-3")
     story.start_agent("agent-a", "0-3")
     attempts = story.job.executions
-    assert [(a.number, a.decision, a.status) for a in attempts] == [
+    assert [(a.number, a.attempt_id, a.status) for a in attempts] == [
         (1, "0-1", A.FAILED),
         (2, "0-2", A.FAILED),
         (3, "0-3", A.RUNNING),
     ]
-    assert (story.job.status, story.job.n_attempts, story.job.latest.number) == (J.RUNNING, 3, 3)
+    assert (story.job.status, story.job.n_attempts, story.job.latest_execution.number) == (J.RUNNING, 3, 3)
 
 
 def test_a_pool_that_reruns_one_decision_makes_two_attempts_and_renumbers(story):
@@ -111,7 +111,7 @@ def test_a_pool_that_reruns_one_decision_makes_two_attempts_and_renumbers(story)
     story.now = 5.0  # heard later, but started earlier by the workers' clocks
     story.start_agent("agent-a", "0-1")
     story.end_agent("failed", "agent-a", failure="terminated")
-    found = [(a.number, a.decision, a.emitter, a.status) for a in story.job.executions]
+    found = [(a.number, a.attempt_id, a.emitter, a.status) for a in story.job.executions]
     assert found == [
         (1, "0-1", "agent-a", A.FAILED),
         (2, "0-1", "agent-b", A.RUNNING),
@@ -141,11 +141,11 @@ def test_a_reopened_job_has_no_verdict_and_a_fresh_budget(story):
     assert (story.job.status, len(story.job.recent_executions)) == (J.FAILED, 1)
     story.replace_supervisor()
     story.reopen()
-    assert (story.job.status, story.job.verdict, story.job.recent) == (J.WAITING, None, ())
-    assert not story.state.finished
+    assert (story.job.status, story.job.result, story.job.recent_executions) == (J.WAITING, None, ())
+    assert not story.state.is_finished
     story.submit("0-2")
-    assert [a.decision for a in story.job.recent] == ["0-2"]
-    assert story.job.latest.number == 2
+    assert [a.attempt_id for a in story.job.recent_executions] == ["0-2"]
+    assert story.job.latest_execution.number == 2
     story.end_job("succeeded")
     assert story.job.status is J.SUCCEEDED
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from packtrain.events import kinds
 from packtrain.state import JobStatus, RunState
 from packtrain.state.outcomes import failure_signature
 from tests.support.event_builder import RunBuilder
@@ -109,12 +110,12 @@ def test_failures_are_alike_if_only_figures_differ():
     assert made("x") != made("x", "module_missing")
 
 
-@pytest.mark.parametrize("more", ["", "confirm", "placed", "start", "cancel", "held", "gone", "verdict"])
+@pytest.mark.parametrize("more", ["", "confirm", "place", "start_agent", "cancel", "hold", "end_attempt", "end_job"])
 def test_what_is_known_without_drawing_is_what_a_drawing_shows(more):
     story = RunBuilder()
     story.submit(is_confirmed=False)
     if more:
-        getattr(story, more)(*(("failed",) if more == "verdict" else ()))
+        getattr(story, more)(*(("failed",) if more == "end_job" else ()))
     assert story.job.is_newly_submitted == (more in ("", "confirm"))
     if story.job.is_newly_submitted:
         (attempt,) = story.job.live_executions
@@ -124,5 +125,5 @@ def test_what_is_known_without_drawing_is_what_a_drawing_shows(more):
 
 def test_what_was_asked_for_otherwise_than_planned_is_looked_at():
     story = RunBuilder()
-    story.add_supervisor_event("decided", action="submit", id="0-1", amendment={"memory": 2.0})
+    story.add_supervisor_event(kinds.DECISION_MADE, action="submit", attempt="0-1", overrides={"memory_factor": 2.0})
     assert not story.job.is_newly_submitted

@@ -19,7 +19,7 @@ def story():
 
 
 def drawn(story) -> list[tuple[int, str, ExecutionStatus]]:
-    return [(a.start, a.emitter, a.status) for a in story.job.executions]
+    return [(a.execution_number, a.emitter, a.status) for a in story.job.executions]
 
 
 def test_the_engine_says_that_it_runs_before_its_agent_does(story):
@@ -28,7 +28,7 @@ def test_the_engine_says_that_it_runs_before_its_agent_does(story):
     assert (story.job.latest_execution.site, story.job.latest_execution.host) == ("CHTC-Spark-CE1", "w9")
     story.start_agent()
     assert drawn(story) == [(1, "agent-1", A.RUNNING)]
-    assert story.job.latest.site == "here", "the agent's own word counts"
+    assert story.job.latest_execution.site == "here", "the agent's own word counts"
 
 
 def test_an_evicted_start_and_the_next_one(story):
@@ -37,13 +37,13 @@ def test_an_evicted_start_and_the_next_one(story):
     story.stop_execution(1, emitters=("agent-1",))
     assert drawn(story) == [(1, "agent-1", A.LOST), (0, "", A.QUEUED)]
     assert story.job.executions[0].failure.kind == "evicted"
-    assert (story.job.status, len(story.job.live)) == (J.QUEUED, 1)
+    assert (story.job.status, len(story.job.live_executions)) == (J.QUEUED, 1)
     story.place(2)
     story.start_agent("agent-2")
     story.end_agent("succeeded", "agent-2")
-    story.end_attempt(code=0)
+    story.end_attempt(exit_code=0)
     assert drawn(story) == [(1, "agent-1", A.LOST), (2, "agent-2", A.SUCCEEDED)]
-    assert [a.number for a in story.job.attempts] == [1, 2]
+    assert [a.number for a in story.job.executions] == [1, 2]
 
 
 def test_what_the_pool_took_back_and_started_again_costs_nothing(story):
@@ -73,7 +73,7 @@ def test_a_success_whose_outputs_did_not_come_home_is_none(story):
 def test_an_agent_that_felt_its_end_is_explained_by_the_engine(story):
     story.place(1)
     story.start_agent("agent-1")
-    story.add_stage("steps", seconds=None)
+    story.add_stage("steps", duration_s=None)
     story.end_agent("failed", "agent-1", failure="terminated")
     story.stop_execution(1, kind="pool_time_limit", emitters=("agent-1",))
     failure = story.job.executions[0].failure
@@ -101,7 +101,7 @@ def test_agents_of_one_start_follow_each_other(story):
     """Exit code 85: HTCondor starts the launcher again in the same place."""
     story.place(1)
     story.start_agent("agent-1")
-    story.end_agent("continue", "agent-1")
+    story.end_agent("requeued", "agent-1")
     story.now = 5.0
     story.start_agent("agent-2")
     assert drawn(story) == [(1, "agent-1", A.REQUEUED), (1, "agent-2", A.RUNNING)]
@@ -112,15 +112,18 @@ def test_held_and_released(story):
     story.hold()
     job = story.job
     assert (job.status, job.latest_execution.status) == (J.HELD, A.HELD)
-    assert (job.latest_execution.hold.event.data["detail"], job.latest_execution.hold.arrived) == ("it is held", 7.0)
+    assert (job.latest_execution.hold.event.data["detail"], job.latest_execution.hold.received_at) == (
+        "it is held",
+        7.0,
+    )
     story.release()
-    assert (story.job.status, story.job.latest.hold) == (J.QUEUED, None)
+    assert (story.job.status, story.job.latest_execution.hold) == (J.QUEUED, None)
 
 
 def test_a_hold_that_ended_a_start(story):
     story.place(1)
     story.start_agent("agent-1")
-    story.hold("give_up", start=1, kind="pool_time_limit")
+    story.hold("give_up", execution=1, kind="pool_time_limit")
     assert drawn(story) == [(1, "agent-1", A.LOST), (0, "", A.HELD)]
     story.end_attempt(detail="packtrain: cancelled")
     assert drawn(story) == [(1, "agent-1", A.LOST)]
@@ -137,11 +140,11 @@ def test_a_hold_between_two_starts_is_not_the_end_of_the_one_before(story):
     before = drawn(story)
     story.end_attempt(detail="packtrain: cancelled")
     evicted, held = story.job.executions
-    assert (evicted.failure.kind, evicted.machine, held.failure.kind, held.machine) == (
+    assert (evicted.failure.kind, evicted.node, held.failure.kind, held.node) == (
         *("evicted", "w9"),
         *("transfer_failed", ""),
     )
-    assert [a.number for a in story.job.spent] == [2] and len(before) == 2, "as it was numbered before"
+    assert [a.number for a in story.job.counted_failures] == [2] and len(before) == 2, "as it was numbered before"
 
 
 def started_too_often(story, decision, steps):
@@ -154,7 +157,7 @@ def started_too_often(story, decision, steps):
         if step is not None:
             story.save_checkpoint(step, agent)
         story.stop_execution(start, decision, emitters=(agent,))
-    return story.hold("give_up", decision=decision, kind="restart_loop")
+    return story.hold("give_up", attempt_id=decision, kind="restart_loop")
 
 
 def test_evictions_cost_nothing_as_long_as_the_training_gets_further():
@@ -188,7 +191,7 @@ def test_one_that_a_person_removed_is_over_whatever_its_agent_felt(story):
     story.start_agent("agent-1")
     story.end_agent("failed", "agent-1", failure="terminated")
     story.add_event(
-        "engine-0-1", kinds.ATTEMPT_GONE, decision="0-1", exit_code=None, detail="via condor_rm", kind="cancelled"
+        "engine-0-1", kinds.ATTEMPT_GONE, attempt="0-1", exit_code=None, detail="via condor_rm", kind="cancelled"
     )
     assert story.job.executions[0].failure.kind == "cancelled"
     assert not story.job.executions[0].failure.transient
@@ -200,9 +203,9 @@ def test_a_glimpse_shows_how_far_it_is(story):
     state.update_progress({"0-1": {"attempt": "0-1", "stage": "fetch", "done": 5, "total": 10}})
     attempt = state.jobs["0"].latest_execution
     assert (attempt.stage, attempt.progress["done"], attempt.progress["total"]) == ("fetch", 5, 10)
-    more = {"attempt": "0-1", "stage": "steps", "epoch": 2, "loss": 0.5, "metric": {"accuracy": 0.9, "x": "no"}}
-    state.see({"0-1": more})
-    assert state.jobs["0"].latest.metric == {"epoch": 2, "loss": 0.5, "accuracy": 0.9}
+    more = {"attempt": "0-1", "stage": "steps", "epoch": 2, "loss": 0.5, "metrics": {"accuracy": 0.9, "x": "no"}}
+    state.update_progress({"0-1": more})
+    assert state.jobs["0"].latest_execution.metrics == {"epoch": 2, "loss": 0.5, "accuracy": 0.9}
 
 
 @pytest.mark.parametrize("glimpse", [{"attempt": "0-9", "stage": "fetch"}, {"stage": "fetch"}, {}])

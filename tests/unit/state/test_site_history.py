@@ -25,13 +25,11 @@ NOW = 100 * DAY
 
 
 def visit(site="A", at=NOW, key="", run="r", **more):
-    return SiteObservation(
-        run, key or f"{site}{at}{more}", at, "htcondor", site, more.pop("machine", f"{site}1"), **more
-    )
+    return SiteObservation(run, key or f"{site}{at}{more}", at, "htcondor", site, more.pop("node", f"{site}1"), **more)
 
 
 def bad(site, at=NOW, number=1, **more):
-    return visit(site, at, f"{site}{at}{number}", kind="gpu_unusable", fault=True, **more)
+    return visit(site, at, f"{site}{at}{number}", failure_kind="gpu_unusable", is_site_fault=True, **more)
 
 
 def known(*visits, now=NOW):
@@ -53,7 +51,7 @@ class TestStandings:
         assert known(bad("A", number=1), bad("A", number=2)).avoided_sites == {}
 
     def test_failures_that_are_nobodys_fault_do_not_count(self):
-        evicted = [visit("A", key=f"e{n}", kind="evicted") for n in range(9)]
+        evicted = [visit("A", key=f"e{n}", failure_kind="evicted") for n in range(9)]
         place = known(*evicted, visit("B")).sites["A"]
         assert (place.fault_weight, place.success_weight, place.avoid_reason, place.score) == (0, 0, "", 1.0)
 
@@ -92,8 +90,8 @@ class TestStandings:
         assert weighted_median([(1.0, 1.0), (5.0, 0.1), (6.0, 0.1)]) == 1.0
 
     def test_a_slow_machine_at_a_quick_site(self):
-        quick = [visit("A", key=f"q{n}", machine=f"a{n}", steps_s=100.0) for n in range(9)]
-        slow = [visit("A", key=f"s{n}", machine="snail", steps_s=300.0) for n in range(3)]
+        quick = [visit("A", key=f"q{n}", node=f"a{n}", steps_s=100.0) for n in range(9)]
+        slow = [visit("A", key=f"s{n}", node="snail", steps_s=300.0) for n in range(3)]
         found = known(*quick, *slow)
         assert found.avoided_nodes == {"snail": "trainings take 3.0 times as long there"}
         assert found.avoided_sites == {} and found.nodes["snail"].score == pytest.approx(1 / 3)
@@ -114,10 +112,14 @@ class TestStandings:
         assert known(visit("A", steps_s=9.0), visit("B", steps_s=900.0)).sites["B"].slowdown is None
 
     def test_a_warm_site(self):
-        found = known(visit("A", dataset="d", fetched=7), visit("B", dataset="e", fetched=7), visit("C", dataset="d"))
+        found = known(
+            visit("A", dataset_id="d", fetched_bytes=7),
+            visit("B", dataset_id="e", fetched_bytes=7),
+            visit("C", dataset_id="d"),
+        )
         assert [found.has_warm_cache(site, "d") for site in "ABCX"] == [True, False, False, False]
         assert not found.has_warm_cache("A", "")
-        assert not known(visit("A", NOW - 3 * DAY, dataset="d", fetched=7)).has_warm_cache("A", "d")
+        assert not known(visit("A", NOW - 3 * DAY, dataset_id="d", fetched_bytes=7)).has_warm_cache("A", "d")
 
     def test_other_engines_are_left_out_where_one_is_asked_for(self):
         here = SiteObservation("r", "k", NOW, "local", "local", "me")
@@ -168,9 +170,7 @@ class TestVisits:
         story.end_agent("failed", failure="terminated")
         story.end_attempt()
         assert self.visits(story) == []
-        story.add_supervisor_event(
-            kinds.DECISION_MADE, action="move", target="0-1", reason="late", avoid_machines=["w9"]
-        )
+        story.add_supervisor_event(kinds.DECISION_MADE, action="move", attempt="0-1", reason="late", avoid_nodes=["w9"])
         (found,) = self.visits(story)
         assert (found.failure_kind, found.is_site_fault) == ("too_slow", True)
 
@@ -183,8 +183,8 @@ class TestVisits:
 
 class TestSpeeds:
     def test_of_hosts_anywhere_and_by_site(self):
-        at_a = [visit("A", key=f"{n}", fetched=n * 10**9, fetch_s=10.0, source="one.org") for n in (1, 2, 9)]
-        at_b = visit("B", fetched=10**9, fetch_s=100.0, source="two.org")
+        at_a = [visit("A", key=f"{n}", fetched_bytes=n * 10**9, fetch_s=10.0, source_host="one.org") for n in (1, 2, 9)]
+        at_b = visit("B", fetched_bytes=10**9, fetch_s=100.0, source_host="two.org")
         assert known(*at_a, at_b).source_speeds() == (
             HostSpeed("one.org", 200_000_000),
             HostSpeed("two.org", 10_000_000),
@@ -193,14 +193,14 @@ class TestSpeeds:
         )
 
     def test_the_newest_ones_as_far_as_a_plan_has_room(self):
-        many = [visit(f"S{n}", NOW - n, fetched=10**9, fetch_s=1.0, source=f"h{n}.org") for n in range(99)]
+        many = [visit(f"S{n}", NOW - n, fetched_bytes=10**9, fetch_s=1.0, source_host=f"h{n}.org") for n in range(99)]
         told = known(*many).source_speeds()
         assert len(told) == 60 and {speed.host for speed in told} == {f"h{n}.org" for n in range(30)}
 
     def test_what_is_small_or_came_from_nowhere_tells_nothing_nor_does_the_only_host(self):
-        told = visit("A", fetched=10**9, fetch_s=10.0, source="one.org")
-        small = visit("A", key="s", fetched=9_999_999, fetch_s=0.1, source="two.org")
-        unknown = visit("A", key="u", fetched=10**9, fetch_s=1.0)
+        told = visit("A", fetched_bytes=10**9, fetch_s=10.0, source_host="one.org")
+        small = visit("A", key="s", fetched_bytes=9_999_999, fetch_s=0.1, source_host="two.org")
+        unknown = visit("A", key="u", fetched_bytes=10**9, fetch_s=1.0)
         assert known(told, small, unknown).source_speeds() == ()
 
 
@@ -221,7 +221,7 @@ class TestHints:
     KNOWN = known(
         bad("Bad", number=1),
         bad("Bad", number=2),
-        *[visit("Fast", key=f"f{n}", steps_s=80.0, dataset="d", fetched=1) for n in range(3)],
+        *[visit("Fast", key=f"f{n}", steps_s=80.0, dataset_id="d", fetched_bytes=1) for n in range(3)],
         *[visit("Slow", key=f"s{n}", steps_s=160.0) for n in range(4)],
     )
 
@@ -242,7 +242,7 @@ class TestHints:
 
 class TestRows:
     def test_the_best_first_with_their_outcomes(self):
-        found = known(bad("A", number=1), bad("A", NOW - 1, number=2), visit("B", fetched=8, fetch_s=2.0))
+        found = known(bad("A", number=1), bad("A", NOW - 1, number=2), visit("B", fetched_bytes=8, fetch_s=2.0))
         rows = build_site_rows(found.sites, found.avoided_sites)
         assert [(row.name, row.outcome_sparkline, row.failure_rate) for row in rows] == [
             ("B", "█", 0.0),

@@ -42,7 +42,7 @@ class SupervisorHarness:
     def decided_ids(self, action: str) -> list[str]:
         """The ids or targets of all decisions of one kind."""
         found = [e.data for e in self.events(kinds.DECISION_MADE) if e.data["action"] == action]
-        return [str(data.get("id") or data.get("target") or "") for data in found]
+        return [str(data.get("attempt", "")) for data in found]
 
     def request_cancel(self, *jobs: str) -> None:
         self.store.append(

@@ -80,34 +80,34 @@ def crash(bench, kind, script=None):
 def test_a_crash_costs_no_attempt(make_bench, kind, reopen):
     bench = make_bench(jobs=2, attempts=1)
     crash(bench, kind)
-    assert bench.decided("submit") == ["0-1", "1-1"], "written before anything was done"
-    engine = bench.engine()
-    state = bench.supervisor(engine).run(reopen)
+    assert bench.decided_ids("submit") == ["0-1", "1-1"], "written before anything was done"
+    engine = bench.make_engine()
+    state = bench.make_supervisor(engine).run(reopen)
     assert {name: job.status for name, job in state.jobs.items()} == dict.fromkeys("01", JobStatus.SUCCEEDED)
-    assert {name: len(job.attempts) for name, job in state.jobs.items()} == {"0": 1, "1": 1}
-    assert set(engine.submitted()) == {"0-1", "1-1"}
-    assert bench.decided("submit") == ["0-1", "1-1"]
+    assert {name: len(job.executions) for name, job in state.jobs.items()} == {"0": 1, "1": 1}
+    assert set(engine.read_submitted_ids()) == {"0-1", "1-1"}
+    assert bench.decided_ids("submit") == ["0-1", "1-1"]
 
 
 def test_a_crash_after_the_engine_has_it_submits_nothing_again(bench):
     crash(bench, DiesBeforeConfirming)
     engine = bench.make_engine()
     bench.make_supervisor(engine).run()
-    assert engine.submitted() == ["0-1"], "the engine was asked first, and knew it"
+    assert engine.read_submitted_ids() == ["0-1"], "the engine was asked first, and knew it"
 
 
 def test_an_attempt_that_ended_while_nobody_watched_is_believed(bench):
     crash(bench, DiesBeforeCollecting)
     assert bench.events(kinds.AGENT_ENDED) == [], "the dead supervisor did not collect it"
     state = bench.make_supervisor(bench.make_engine()).run()
-    assert (state.jobs["0"].status, len(state.jobs["0"].attempts)) == (JobStatus.SUCCEEDED, 1)
+    assert (state.jobs["0"].status, len(state.jobs["0"].executions)) == (JobStatus.SUCCEEDED, 1)
 
 
 def test_crash_upon_crash(bench):
     for kind in (DiesBeforeActing, DiesWhileQueued, DiesBeforeConfirming):
         crash(bench, kind)
     state = bench.make_supervisor(bench.make_engine()).run()
-    assert (state.jobs["0"].status, len(state.jobs["0"].attempts)) == (JobStatus.SUCCEEDED, 1)
+    assert (state.jobs["0"].status, len(state.jobs["0"].executions)) == (JobStatus.SUCCEEDED, 1)
     assert [e.data["epoch"] for e in bench.events(kinds.SUPERVISOR_STARTED)] == [1, 2, 3, 4]
 
 
@@ -122,8 +122,8 @@ class DiesBeforeGivingUp(FakeEngine):
     """The pool ends a start for a reason that costs an attempt, and has it in its queue again."""
 
     def poll(self):
-        about = {"serial": 7, "start": 1, "kind": "container_failed", "detail": "no container"}
-        return [AttemptUpdate(d, t.job.id, "stopped", **about) for d, t in self._running.items()]
+        about = {"seq": 7, "execution": 1, "failure_kind": "container_failed", "detail": "no container"}
+        return [AttemptUpdate(d, t.job.id, "interrupted", **about) for d, t in self._running.items()]
 
     def cancel(self, decisions):
         if decisions:
@@ -133,12 +133,12 @@ class DiesBeforeGivingUp(FakeEngine):
 def test_what_was_given_up_but_not_ended_is_ended_later(make_bench):
     bench = make_bench(attempts=1)
     crash(bench, DiesBeforeGivingUp, {"0": [HANG]})
-    assert bench.decided("give_up") == ["0-1"]
+    assert bench.decided_ids("give_up") == ["0-1"]
     waits = iter(range(50))
-    engine = bench.engine({"0": [HANG]}, between=lambda: next(waits))
-    state = bench.supervisor(engine).run()
+    engine = bench.make_engine({"0": [HANG]}, on_wait=lambda: next(waits))
+    state = bench.make_supervisor(engine).run()
     assert state.jobs["0"].status is JobStatus.FAILED
-    assert bench.decided("give_up") == ["0-1"], "decided once"
+    assert bench.decided_ids("give_up") == ["0-1"], "decided once"
 
 
 class Roomy(FakeEngine):
@@ -156,7 +156,7 @@ class Roomy(FakeEngine):
 
 class DiesBeforeTheSecondAttempt(Roomy):
     def submit(self, tickets):
-        if any(ticket.decision.endswith("-2") for ticket in tickets):
+        if any(ticket.attempt_id.endswith("-2") for ticket in tickets):
             os._exit(9)
         return super().submit(tickets)
 
@@ -167,9 +167,9 @@ def test_what_was_decided_otherwise_than_planned_is_asked_for_alike_after_a_cras
     engine = bench.make_engine(script, Roomy)
     state = bench.make_supervisor(engine).run()
     (ticket,) = engine.asked.values()
-    assert (ticket.decision, ticket.amendment.memory) == ("0-2", 2.0)
+    assert (ticket.attempt_id, ticket.overrides.memory_factor) == ("0-2", 2.0)
     assert ticket.job.resources.memory_mb == 2 * bench.plan.jobs[0].resources.memory_mb
-    assert state.jobs["0"].attempts[1].amendment == {"memory": 2.0}
+    assert state.jobs["0"].executions[1].overrides == {"memory_factor": 2.0}
     assert state.jobs["0"].status is JobStatus.SUCCEEDED
 
 
@@ -179,21 +179,21 @@ def test_a_second_supervisor_is_refused_while_the_first_lives(bench):
     engine = bench.make_engine()
     with pytest.raises(UnavailableError, match=f"process {os.getpid()}"):
         bench.make_supervisor(engine).run()
-    assert engine.submitted() == []
+    assert engine.read_submitted_ids() == []
     assert first.run().jobs["0"].status is JobStatus.SUCCEEDED
 
 
 def test_one_whose_lease_was_taken_over_stops_without_acting(make_bench):
     bench = make_bench(jobs=1)
-    old_engine = bench.engine()
-    old = bench.supervisor(old_engine)
+    old_engine = bench.make_engine()
+    old = bench.make_supervisor(old_engine)
     old.acquire_lease()
     later = SqliteStore(bench.store.path, clock=lambda: time.time() + 3600)
-    new = bench.supervisor(bench.engine(), later)
+    new = bench.make_supervisor(bench.make_engine(), later)
     new.acquire_lease()
     with pytest.raises(LeaseLostError):
         old.run()
-    assert old_engine.submitted() == []
+    assert old_engine.read_submitted_ids() == []
     assert bench.events(kinds.DECISION_MADE) == []
     assert bench.events(kinds.SUPERVISOR_ENDED) == [], "it does not speak for the run any more"
     assert new.run().jobs["0"].status is JobStatus.SUCCEEDED
@@ -209,7 +209,7 @@ def test_one_that_loses_its_lease_in_the_middle_decides_nothing_more(bench):
             taken.append(later.acquire_lease(RUN, "other", "host", 1, 30.0, lambda lease: True))
             bench.request_cancel("0")
 
-    engine = bench.make_engine({"0": [HANG]}, between=between)
+    engine = bench.make_engine({"0": [HANG]}, on_wait=between)
     with pytest.raises(LeaseLostError):
         bench.make_supervisor(engine).run()
     assert bench.decided_ids("cancel") == []
@@ -219,10 +219,10 @@ def test_one_that_loses_its_lease_in_the_middle_decides_nothing_more(bench):
 
 def test_the_store_tells_the_same_as_the_supervisor_knew(make_bench):
     bench = make_bench(jobs=3)
-    state = bench.supervisor(bench.engine({"1": ["agent_lost", "step_failed"]})).run()
+    state = bench.make_supervisor(bench.make_engine({"1": ["agent_lost", "step_failed"]})).run()
     again = fold(RUN, bench.events())
     assert {n: (j.status, j.executions) for n, j in again.jobs.items()} == {
-        n: (j.status, j.attempts) for n, j in state.jobs.items()
+        n: (j.status, j.executions) for n, j in state.jobs.items()
     }
 
 
@@ -233,5 +233,5 @@ def test_a_process_is_known_for_ever(bench):
     namespace = process_identity(os.getpid()).rpartition("/")[2]
     imposter = bench.store.acquire_lease("run-2", f"1/0/boot/{namespace}", os.uname().nodename, os.getpid(), 30, bool)
     assert not is_holder_alive(imposter), "the same process id, but another process"
-    hidden = bench.store.acquire("run-3", "1/0/boot/pid:[1]", os.uname().nodename, os.getpid(), 30, bool)
+    hidden = bench.store.acquire_lease("run-3", "1/0/boot/pid:[1]", os.uname().nodename, os.getpid(), 30, bool)
     assert is_holder_alive(hidden), "a process that cannot be seen from here is believed until its lease runs out"

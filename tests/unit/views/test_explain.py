@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from packtrain.events import FAILURE_KINDS
+from packtrain.events import FAILURE_KINDS, kinds
 from packtrain.plan import Input, Job, Limits, Resources, RunFolder
 from packtrain.supervise.policies import PolicyConfig
 from packtrain.views.explain import ExplainContext, explain_job, explain_run
@@ -91,8 +91,8 @@ def test_when_the_next_attempt_comes_and_where_not(tmp_path):
 def test_one_that_waits_tells_for_how_long_and_until_when(tmp_path):
     story = RunBuilder()
     story.now = 1000.0
-    story.add_supervisor_event("decided", action="submit", id="0-1", reason="r")
-    story.add_supervisor_event("confirmed", id="0-1", native="7.0", site="htcondor")
+    story.add_supervisor_event(kinds.DECISION_MADE, action="submit", attempt="0-1", reason="r")
+    story.add_supervisor_event(kinds.ATTEMPT_SUBMITTED, attempt="0-1", native_id="7.0", site="htcondor")
     told = why(story, tmp_path, now=1000.0 + 3 * 3600)
     assert told.summary.startswith("it waits for a machine of the pool, for 3 h 00 min; `condor_q -better-analyze 7.0`")
     assert told.next_action == ""
@@ -143,7 +143,9 @@ def test_another_way_for_the_data_is_told_before_and_after(tmp_path):
     story.answer_hold("give_up", hold)
     story.end_attempt()
     assert why(story, tmp_path, now=1e6, by=by).next_action.endswith("with its data fetched by the agent")
-    story.add_supervisor_event("decided", action="submit", id="0-2", reason="r", amendment={"fetch_with_agent": True})
+    story.add_supervisor_event(
+        kinds.DECISION_MADE, action="submit", attempt="0-2", reason="r", overrides={"fetch_with_agent": True}
+    )
     told = why(story, tmp_path, by=by)
     assert told.actions_taken == "1 attempt failed; it was let go 1 time; attempt 2: with its data fetched by the agent"
 
@@ -153,7 +155,7 @@ def test_a_run_that_was_stopped(tmp_path):
     for number, site in enumerate("AAB"):
         story.add_failed_attempt_at(site, 1, "step_failed", str(number))
         story.end_job("failed", str(number))
-    stopped = {"kind": "run_stopped", "stage": "start", "blame": "user", "transient": False, "detail": "d"}
+    stopped = {"kind": "run_stopped", "stage": "startup", "blame": "user", "transient": False, "detail": "d"}
     for number in range(3, 10):
         story.end_job("failed", str(number), failure=stopped)
     assert explain_run(setting(story, tmp_path)) == [
@@ -166,7 +168,7 @@ def test_what_packtrain_itself_ended_is_no_evidence(tmp_path):
     story.submit()
     story.cancel()
     story.end_attempt(detail="it was cancelled before it started")
-    stopped = {"kind": "run_stopped", "stage": "start", "blame": "user", "transient": False, "detail": "not started"}
+    stopped = {"kind": "run_stopped", "stage": "startup", "blame": "user", "transient": False, "detail": "not started"}
     story.end_job("failed", failure=stopped)
     told = why(story, tmp_path)
     assert (told.evidence, told.actions_taken, told.exit_code) == ((), "r", 25)
@@ -186,8 +188,8 @@ def test_what_is_told_has_a_form_for_machines(tmp_path):
     story = RunBuilder()
     story.add_failed_attempt(1, "disk_full")
     told = why(story, tmp_path)
-    assert set(told.to_json()) >= {"job", "what", "evidence", "fault", "done", "next", "remedy", "exit_code"}
-    assert next(label for label, _ in told.labelled_lines()) == "what"
+    assert set(told.to_json()) >= {"job_id", "summary", "evidence", "fault", "actions_taken", "next_action", "remedy"}
+    assert next(label for label, _ in told.labelled_lines()) == "problem"
 
 
 def test_a_second_copy_and_which_of_both_was_first(tmp_path):
@@ -195,13 +197,13 @@ def test_a_second_copy_and_which_of_both_was_first(tmp_path):
     story.submit()
     story.start_agent("agent-1")
     reason = "on w1 at here it needs about 4.0 h more, elsewhere about 2.0 h"
-    story.add_supervisor_event("decided", action="submit", id="0-2", reason=reason, copy_of="0-1")
-    assert why(story, tmp_path).summary == "it runs on w1, in the stage start", "the copy only waits"
+    story.add_supervisor_event(kinds.DECISION_MADE, action="submit", attempt="0-2", reason=reason, copy_of="0-1")
+    assert why(story, tmp_path).summary == "it runs on w1, in the stage startup", "the copy only waits"
     assert why(story, tmp_path).actions_taken == f"attempt 2 was started beside attempt 1: {reason}"
     story.start_agent("agent-2", "0-2")
     story.end_agent("succeeded", "agent-2")
-    story.add_supervisor_event("decided", action="accept", target="0-2", reason="r")
-    story.add_supervisor_event("decided", action="cancel", target="0-1", reason="attempt 2 succeeded first")
+    story.add_supervisor_event(kinds.DECISION_MADE, action="accept", attempt="0-2", reason="r")
+    story.add_supervisor_event(kinds.DECISION_MADE, action="cancel", attempt="0-1", reason="attempt 2 succeeded first")
     story.end_job("succeeded", emitter="agent-2")
     story.end_agent("failed", "agent-1", failure="terminated")
     told = why(story, tmp_path)
@@ -214,8 +216,10 @@ def test_a_job_that_was_moved(tmp_path):
     story = RunBuilder()
     story.submit()
     story.start_agent("agent-1")
-    story.add_supervisor_event("decided", action="move", target="0-1", reason="it is late", avoid_machines=["w1"])
-    story.end_agent("continue", "agent-1")
+    story.add_supervisor_event(
+        kinds.DECISION_MADE, action="move", attempt="0-1", reason="it is late", avoid_nodes=["w1"]
+    )
+    story.end_agent("requeued", "agent-1")
     story.end_attempt()
     told = why(story, tmp_path)
     assert told.actions_taken == "attempt 1 was moved: it is late"

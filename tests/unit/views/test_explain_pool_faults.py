@@ -9,6 +9,7 @@ import pytest
 
 from packtrain.engines.htcondor.job_tracker import JobTracker
 from packtrain.engines.htcondor.log_reader import EventLogReader
+from packtrain.events import kinds
 from packtrain.plan import Job, Limits, Resources, RunFolder
 from packtrain.state import RunState
 from packtrain.store import RunInfo, SqliteStore
@@ -39,7 +40,7 @@ def state_of(tmp_path, sightings, now) -> RunState:
     story = RunBuilder()
     story.now = now
     story.submit(is_confirmed=False)
-    story.add_supervisor_event("confirmed", id="0-1", native="7.0", site="htcondor")
+    story.add_supervisor_event(kinds.ATTEMPT_SUBMITTED, attempt="0-1", native_id="7.0", site="htcondor")
     store.add_run(RunInfo(RUN, "n", "htcondor", tmp_path, 1.0), story.events[0])
     store.append(story.events[1:])
     Collector(store, RUN, RunFolder(tmp_path), shares_folder=False, clock=lambda: now).collect(RunState(RUN), sightings)
@@ -58,7 +59,7 @@ ON = "attempt 1 on localhost.pool.test at htcondor, 0.0 s"
         ("04-evict-restart.log", 7, "it waits .* again: the pool took the machine back", f"{ON}: evicted"),
         ("04-evict-restart.log", 10, "it runs on localhost.pool.test", f"{ON}: evicted"),
         ("31-starter-killed.log", 8, "again: the machine was not heard of again", f"{ON}: lease_expired"),
-        ("06-hold-duration-47.log", 7, "exceeded allowed execute duration of 00:03", f"{ON}: time_limit"),
+        ("06-hold-duration-47.log", 7, "exceeded allowed execute duration of 00:03", f"{ON}: pool_time_limit"),
         ("66-container-launch-test-failed-loop-code45.log", 6, "its container could not be", f"{ON}: container_failed"),
     ],
 )
@@ -71,7 +72,7 @@ def test_what_ended_a_start_and_where(tmp_path, log, events, what, evidence):
 
 def test_a_machine_that_is_out_of_sight_for_a_while_is_no_news(tmp_path):
     said = told(tmp_path, "30-disconnect-reconnect-schedd-killed.log", 8)
-    assert (said.summary, said.evidence) == ("it runs on localhost.pool.test, in the stage start", ())
+    assert (said.summary, said.evidence) == ("it runs on localhost.pool.test, in the stage startup", ())
 
 
 @pytest.mark.parametrize(
@@ -96,7 +97,7 @@ def test_a_404_for_a_while(tmp_path):
     story.answer_hold("give_up", story.hold(kind="transfer_refused"))
     story.end_attempt()
     said = why(story, tmp_path)
-    assert said.summary == "it is held, in the stage start (transfer_refused, in the stage start)"
+    assert said.summary == "it is held, in the stage startup (transfer_refused, in the stage startup)"
     assert (said.fault, said.actions_taken) == (
         "the data or the service that gives it",
         "1 attempt failed; it was let go 1 time",

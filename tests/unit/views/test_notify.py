@@ -11,7 +11,7 @@ import pytest
 from packtrain import notifications
 from tests.support.event_builder import RunBuilder
 
-TOLD = {"text": "r failed", "run": "r", "status": "failed", "folder": "/f"}
+TOLD = {"text": "r failed", "run": "r", "status": "failed", "run_dir": "/f"}
 
 
 class Webhook(BaseHTTPRequestHandler):
@@ -78,7 +78,7 @@ def test_nobody_there():
 
 def test_a_command_gets_variables_and_json(tmp_path):
     out = tmp_path / "out"
-    command = f'echo "$PACKTRAIN_RUN $PACKTRAIN_STATUS: $PACKTRAIN_TEXT ($PACKTRAIN_FOLDER)" > {out}; cat >> {out}'
+    command = f'echo "$PACKTRAIN_RUN $PACKTRAIN_STATUS: $PACKTRAIN_TEXT ($PACKTRAIN_RUN_DIR)" > {out}; cat >> {out}'
     assert notifications.send(command, TOLD) == ""
     first, second = out.read_text().splitlines()
     assert first == "r failed: r failed (/f)"
@@ -101,7 +101,7 @@ def test_the_real_error_comes_before_what_followed_from_it():
     story = RunBuilder(*map(str, range(5)))
     story.add_failed_attempt(1, "step_failed")
     story.end_job("failed", failure=story.job.executions[0].failure.to_data())
-    stopped = {"kind": "run_stopped", "stage": "start", "blame": "user", "transient": False, "detail": "not started"}
+    stopped = {"kind": "run_stopped", "stage": "startup", "blame": "user", "transient": False, "detail": "not started"}
     for job in "1234":
         story.end_job("failed", job, failure=stopped)
     told = notifications.build_message(story.state, "n", "/f")
@@ -119,8 +119,8 @@ def test_each_end_is_told_once(ended, server, tmp_path):
     ended.reopen()
     assert notifications.notify_run_ended(path, ended.state, "n", tmp_path) == "", "it goes on"
     assert len(server.heard) == 1
-    ended.takeover()
-    ended.verdict("succeeded")
+    ended.replace_supervisor()
+    ended.end_job("succeeded")
     notifications.notify_run_ended(path, ended.state, "n", tmp_path)
     assert [data["status"] for _, _, data in server.heard] == ["failed", "succeeded"]
 

@@ -113,7 +113,7 @@ def _end_decisions(job: JobState, kind: str, reason: str) -> Iterator[Decision]:
     if not job.live_executions:
         last = next((a.failure for a in reversed(own) if a.failure), None)
         detail = f"{reason}; this job was not {'started' if not has_ever_run(job) else 'brought to its end'}"
-        yield EndJob(job.id, JobStatus.FAILED, reason, failure=last or Failure.from_kind(kind, "start", detail))
+        yield EndJob(job.id, JobStatus.FAILED, reason, failure=last or Failure.from_kind(kind, "startup", detail))
 
 
 def has_ever_run(job: JobState) -> bool:

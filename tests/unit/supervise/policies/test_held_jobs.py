@@ -53,7 +53,7 @@ def test_what_does_not_pass_is_given_up_at_once(story):
 
 def test_a_hold_that_ends_the_last_start_that_it_may_have_is_not_let_go(story):
     story.place()
-    story.hold(start=1)
+    story.hold(execution=1)
     (decision,) = decide(story, 0.0, allowed=1)
     assert isinstance(decision, GiveUp) and decision.reason == "its last attempt ended with it"
     assert isinstance(decide(story, 10.0, allowed=2)[0], Release)
@@ -131,7 +131,7 @@ def test_evictions_are_not_given_up_here(story):
 def test_their_events():
     assert event_from_decision(Release("0", "0-1", "r", 7))[1] == {
         "action": "release",
-        "target": "0-1",
+        "attempt": "0-1",
         "reason": "r",
         "hold": 7,
     }

@@ -76,8 +76,8 @@ class TestStart:
     def test_an_attempt_that_left_is_continued_at_once(self, story):
         story.submit()
         story.start_agent()
-        story.end_agent("continue")
-        assert starting(story) == [Submit("0", "0-2", "attempt 1 ended: left")]
+        story.end_agent("requeued")
+        assert starting(story) == [Submit("0", "0-2", "attempt 1 ended: requeued")]
 
     def test_many_that_left_do_not_lengthen_the_wait(self, story):
         for number in range(1, 1001):
@@ -147,7 +147,7 @@ class TestVerdict:
             story.submit(f"0-{number}")
             story.start_agent(f"agent-{number}", f"0-{number}")
             story.save_checkpoint(number, f"agent-{number}")
-            story.end_attempt(f"0-{number}", code=-9)
+            story.end_attempt(f"0-{number}", exit_code=-9)
         assert judge(story, allowed=1) == []
         story.add_failed_attempt(4, "terminated")
         assert judge(story, allowed=1)[0].failure.kind == "terminated"
@@ -221,11 +221,11 @@ class TestCancel:
 
 def test_every_decision_becomes_an_event():
     assert event_from_decision(Submit("0", "0-1", "r"))[1] == {"action": "submit", "attempt": "0-1", "reason": "r"}
-    assert event_from_decision(Cancel("0", "0-1", "r"))[1] == {"action": "cancel", "target": "0-1", "reason": "r"}
+    assert event_from_decision(Cancel("0", "0-1", "r"))[1] == {"action": "cancel", "attempt": "0-1", "reason": "r"}
     assert event_from_decision(Reopen("0", "r", ("a:1",)))[1] == {
         "action": "reopen",
         "reason": "r",
         "requests": ["a:1"],
     }
     kind, data = event_from_decision(EndJob("0", JobStatus.FAILED, "r", requests=("a:1",)))
-    assert (kind, data["verdict"], data["failure"], data["requests"]) == ("job.ended", "failed", None, ["a:1"])
+    assert (kind, data["result"], data["failure"], data["requests"]) == ("job.ended", "failed", None, ["a:1"])

@@ -24,17 +24,18 @@ from tests.support.policy_runs import HOUR_S, build_identical_failures, make_pol
 class TestBudgets:
     def test_failures_of_the_whole_run(self):
         story = build_identical_failures("AB", "service_unavailable", n_jobs=4)
-        assert stop_run_policy(make_policy_config(4, failures=3))(story.state, ["0"], 0.0) == []
-        decided = stop_run_policy(make_policy_config(4, failures=2))(story.state, ["0"], 0.0)
+        assert stop_run_policy(make_policy_config(4, max_failures=3))(story.state, ["0"], 0.0) == []
+        decided = stop_run_policy(make_policy_config(4, max_failures=2))(story.state, ["0"], 0.0)
         assert {(type(d), d.job) for d in decided} == {(EndJob, "0"), (EndJob, "1"), (Cancel, "2"), (Cancel, "3")}
         assert {d.reason for d in decided} == {"2 of the 2 failures that the run may have"}
 
     def test_hours_of_the_whole_run(self):
         story = RunBuilder("0", "1")
         story.add_failed_attempt_at("A", 1, "service_unavailable", duration_s=2 * HOUR_S)
-        assert stop_run_policy(make_policy_config(2, wasted_s=2.5 * HOUR_S))(story.state, ["0"], 0.0) == []
+        assert stop_run_policy(make_policy_config(2, max_wasted_time_s=2.5 * HOUR_S))(story.state, ["0"], 0.0) == []
         decided = {
-            d.job: d for d in stop_run_policy(make_policy_config(2, wasted_s=2 * HOUR_S))(story.state, ["0"], 0.0)
+            d.job: d
+            for d in stop_run_policy(make_policy_config(2, max_wasted_time_s=2 * HOUR_S))(story.state, ["0"], 0.0)
         }
         assert decided["0"].failure.kind == "service_unavailable"
         assert decided["1"].failure.kind == "budget_exceeded"
@@ -61,7 +62,7 @@ class TestBudgets:
         story.submit("0-2")
         story.start_agent("agent-2", "0-2")
         story.save_checkpoint(7, "agent-2")
-        story.end_agent("continue", "agent-2")
+        story.end_agent("requeued", "agent-2")
         story.end_attempt("0-2")
         assert len(story.job.counted_failures) == 1
         (end,) = job_result_policy(make_policy_config(limits=Limits(max_attempts=9, max_wasted_time_s=3 * HOUR_S)))(
@@ -96,7 +97,7 @@ class TestMoreOfIt:
         for number, times in ((1, 2.0), (2, 4.0), (3, 4.0)):
             story.add_failed_attempt_at("A", number, "out_of_memory", host="")
             assert self.next(story, make_policy_config()).memory_factor == times
-        assert self.next(story, make_policy_config(most_memory=1.0)).memory_factor == 1.0
+        assert self.next(story, make_policy_config(max_memory_factor=1.0)).memory_factor == 1.0
 
     def test_what_was_learned_is_kept_when_the_job_is_opened_again(self):
         story = RunBuilder()
@@ -108,7 +109,7 @@ class TestMoreOfIt:
     def test_not_more_than_the_largest_machine_has(self):
         story = RunBuilder()
         story.add_failed_attempt_at("A", 1, "out_of_memory", host="")
-        rules = replace(make_policy_config(has_multiple_sites=False), memory_mb=1536)
+        rules = replace(make_policy_config(has_multiple_sites=False), max_memory_mb=1536)
         assert rules.jobs["0"].resources.memory_mb == 1024
         assert self.next(story, rules).memory_factor == 1.5
 
@@ -201,7 +202,7 @@ class TestDelivery:
         "rules",
         [
             make_policy_config(),
-            make_policy_config(inputs=PLUGIN, switch_delivery=False),
+            make_policy_config(inputs=PLUGIN, fallback_to_agent=False),
             make_policy_config(inputs=(Input("a", "a", transfer="native"),)),
         ],
     )
@@ -217,6 +218,6 @@ def test_a_rule_of_the_pool_is_waited_for_but_not_for_ever():
         hold = story.hold("give_up", attempt_id=f"0-{number}", kind="policy_hold")
         story.answer_hold("give_up", hold, f"0-{number}")
         story.end_attempt(f"0-{number}")
-        assert submit_policy(make_policy_config(wait_s=30.0))(story.state, ["0"], 29.0) == []
+        assert submit_policy(make_policy_config(retry_delay_s=30.0))(story.state, ["0"], 29.0) == []
     (end,) = job_result_policy(make_policy_config())(story.state, ["0"], 0.0)
     assert (end.result, end.failure.kind) == (JobStatus.FAILED, "policy_hold")

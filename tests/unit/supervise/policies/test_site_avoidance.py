@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from packtrain.engines.api import Overrides
+from packtrain.events import kinds
 from packtrain.supervise.decisions import Cancel, Submit, event_from_decision
 from packtrain.supervise.policies import relax_overrides_policy, submit_policy
 from packtrain.supervise.policies.site_avoidance import find_avoided_locations
@@ -71,7 +72,7 @@ class TestAvoiding:
         story = self.broken_image()
         story.now = 1.0
         story.submit("4-2", "4")
-        story.add_event("agent-4-2", "agent.started", "4", decision="4-2", host="c1", pid=7, site="C")
+        story.add_event("agent-4-2", "agent.started", "4", attempt="4-2", host="c1", pid=7, site="C")
         assert find_avoided_locations(story.state, make_policy_config(5), 2.0) == ((), ())
         assert find_avoided_locations(story.state, make_policy_config(5), 60.0) == (("A", "B"), ()), (
             "it has outlived the others"
@@ -98,12 +99,14 @@ class TestAvoiding:
         story.add_failed_attempt_at("A", 1, "gpu_unusable", host="a1")
         (again,) = submit_policy(make_policy_config())(story.state, ["0"], 1100.0)
         assert again.overrides == Overrides(avoid_nodes=("a1",))
-        assert event_from_decision(again)[1]["amendment"] == {"avoid_nodes": ["a1"]}
+        assert event_from_decision(again)[1]["overrides"] == {"avoid_nodes": ["a1"]}
 
     def test_waiting_too_long_for_another_place_it_is_asked_for_as_planned(self):
         story = self.story()
         story.add_failed_attempt_at("A", 1, "gpu_unusable", host="a1")
-        story.add_supervisor_event("decided", action="submit", id="0-2", reason="r", amendment={"avoid_nodes": ["a1"]})
+        story.add_supervisor_event(
+            kinds.DECISION_MADE, action="submit", attempt="0-2", reason="r", overrides={"avoid_nodes": ["a1"]}
+        )
         story.confirm("0-2")
         assert relax_overrides_policy(make_policy_config())(story.state, ["0"], 1000.0 + HOUR_S / 6 - 1) == []
         (cancel,) = relax_overrides_policy(make_policy_config())(story.state, ["0"], 1000.0 + HOUR_S / 6)
@@ -121,7 +124,9 @@ class TestAvoiding:
         story.now += 2 * HOUR_S
         story.place(1, "1-1", "1")
         story.add_failed_attempt_at("A", 1, "gpu_unusable", host="a1")
-        story.add_supervisor_event("decided", action="submit", id="0-2", reason="r", amendment={"avoid_nodes": ["a1"]})
+        story.add_supervisor_event(
+            kinds.DECISION_MADE, action="submit", attempt="0-2", reason="r", overrides={"avoid_nodes": ["a1"]}
+        )
         story.confirm("0-2")
         assert relax_overrides_policy(make_policy_config())(story.state, ["0"], story.now + 3 * HOUR_S) == []
         assert relax_overrides_policy(make_policy_config())(story.state, ["0"], story.now + 4 * HOUR_S)
@@ -132,8 +137,8 @@ class TestAvoiding:
         story.add_failed_attempt_at("A", 2, "disk_full", host="a2")
         (again,) = submit_policy(make_policy_config())(story.state, ["0"], 1100.0)
         assert (again.overrides.memory_factor, again.overrides.disk_factor) == (2.0, 2.0)
-        given = event_from_decision(again)[1]["amendment"]
-        story.add_supervisor_event("decided", action="submit", id="0-3", reason="r", amendment=given)
+        given = event_from_decision(again)[1]["overrides"]
+        story.add_supervisor_event(kinds.DECISION_MADE, action="submit", attempt="0-3", reason="r", overrides=given)
         story.confirm("0-3")
         (cancel,) = relax_overrides_policy(make_policy_config())(story.state, ["0"], 1e6)
         story.cancel(cancel.attempt_id)
@@ -141,7 +146,11 @@ class TestAvoiding:
         (again,) = submit_policy(make_policy_config())(story.state, ["0"], 1e6)
         assert again.overrides == Overrides(memory_factor=2.0, disk_factor=2.0), "only the places are forgotten"
         story.add_supervisor_event(
-            "decided", action="submit", id="0-4", reason="r", amendment=event_from_decision(again)[1]["amendment"]
+            kinds.DECISION_MADE,
+            action="submit",
+            attempt="0-4",
+            reason="r",
+            overrides=event_from_decision(again)[1]["overrides"],
         )
         story.confirm("0-4")
         assert relax_overrides_policy(make_policy_config())(story.state, ["0"], 1e9) == []
@@ -150,7 +159,7 @@ class TestAvoiding:
         story = self.story()
         story.submit("0-1")
         story.add_supervisor_event(
-            "decided", "1", action="submit", id="1-1", reason="r", amendment={"avoid_nodes": ["a1"]}
+            kinds.DECISION_MADE, "1", action="submit", attempt="1-1", reason="r", overrides={"avoid_nodes": ["a1"]}
         )
         story.start_agent("agent-1", "1-1", "1")
         assert relax_overrides_policy(make_policy_config(3))(story.state, ["0", "1"], 1e9) == []

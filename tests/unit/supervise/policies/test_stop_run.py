@@ -46,7 +46,7 @@ class TestStoppingTheRun:
         [
             ("AAA", make_policy_config(100)),
             ("AB", make_policy_config(100)),
-            ("AAB", make_policy_config(100, stop_after=0)),
+            ("AAB", make_policy_config(100, stop_after_identical_failures=0)),
         ],
     )
     def test_less_evidence_stops_nothing(self, sites, rules):
@@ -70,7 +70,7 @@ class TestStoppingTheRun:
         assert {d.reason for d in stopped} == {"stopped after 3 identical failures on 3 sites"}
         story.now = 1.0
         story.submit("8-1", "8")
-        story.add_event("agent-8", "agent.started", "8", decision="8-1", host="d1", pid=7, site="D")
+        story.add_event("agent-8", "agent.started", "8", attempt="8-1", host="d1", pid=7, site="D")
         story.add_stage("steps", "agent-8", "8", duration_s=None)
         assert self.decide(story, make_policy_config(9)) == [], "another one has got to its steps"
 

@@ -32,7 +32,7 @@ def rules(jobs=10, output=None, checkpoint=None, attempts=3, **more):
         str(n): Job(str(n), (), Resources(), Limits(max_attempts=attempts), (), output=output, checkpoint=checkpoint)
         for n in range(jobs)
     }
-    recovery = Recovery(**{"copies": 0.2, "least_gain_s": 60.0, **more})
+    recovery = Recovery(**{"straggler_budget": 0.2, "min_gain_s": 60.0, **more})
     return PolicyConfig(recovery, made, many_sites=True, outputs_staged=True)
 
 
@@ -46,31 +46,31 @@ class Week(RunBuilder):
         super().__init__(*jobs)
         self.submitted = set()
 
-    def submit(self, decision="0-1", job="0", confirm=True):
-        self.submitted.add(decision)
-        super().submit(decision, job, confirm)
+    def submit(self, attempt_id="0-1", job="0", is_confirmed=True):
+        self.submitted.add(attempt_id)
+        super().submit(attempt_id, job, is_confirmed)
 
-    def begin(self, job, site, host="", at=1e-3, decision=""):
-        self.now, decision = at, decision or f"{job}-1"
-        if decision == f"{job}-1" and decision not in self.submitted:
-            self.submit(decision, job)
-        agent = f"agent-{decision}"
-        self.add_event("engine-log", kinds.EXECUTION_STARTED, job, decision=decision, start=1, site=site, host=host)
-        self.add_event(agent, kinds.AGENT_STARTED, job, decision=decision, host=host or f"w{job}", pid=7, site=site)
+    def begin(self, job, site, host="", at=1e-3, attempt_id=""):
+        self.now, attempt_id = at, attempt_id or f"{job}-1"
+        if attempt_id == f"{job}-1" and attempt_id not in self.submitted:
+            self.submit(attempt_id, job)
+        agent = f"agent-{attempt_id}"
+        self.add_event("engine-log", kinds.EXECUTION_STARTED, job, attempt=attempt_id, execution=1, site=site, host=host)
+        self.add_event(agent, kinds.AGENT_STARTED, job, attempt=attempt_id, host=host or f"w{job}", pid=7, site=site)
         self.add_event(agent, kinds.STAGE_STARTED, job, stage="steps")
 
-    def finish(self, job, at, decision=""):
-        self.now, decision = at, decision or f"{job}-1"
+    def finish(self, job, at, attempt_id=""):
+        self.now, attempt_id = at, attempt_id or f"{job}-1"
         about = {"outcome": "succeeded", "exit_code": 0, "failure": None, "seconds": at}
-        self.add_event(f"agent-{decision}", kinds.AGENT_ENDED, job, **about)
-        self.end_attempt(decision, job, 0)
+        self.add_event(f"agent-{attempt_id}", kinds.AGENT_ENDED, job, **about)
+        self.end_attempt(attempt_id, job, 0)
 
     def succeed(self, job, at):
         self.finish(job, at)
         self.end_job("succeeded", job, emitter=f"agent-{job}-1")
 
-    def report(self, job, step, total=100, decision=""):
-        self.add_event(f"agent-{decision or f'{job}-1'}", kinds.METRIC, job, step=step, total_steps=total)
+    def report(self, job, step, total=100, attempt_id=""):
+        self.add_event(f"agent-{attempt_id or f'{job}-1'}", kinds.METRIC, job, step=step, total_steps=total)
 
 
 def peers_done(*, late_at="Slow", jobs=10, took=HOUR):
@@ -154,7 +154,7 @@ class TestCopies:
         assert copy.overrides == Overrides(avoid_nodes=("w0",))
 
     def test_two_others_are_no_evidence(self):
-        assert decide(peers_done(jobs=3), 10 * HOUR, rules(copies=1.0)) == []
+        assert decide(peers_done(jobs=3), 10 * HOUR, rules(straggler_budget=1.0)) == []
 
     def test_once(self):
         week = peers_done()
@@ -167,14 +167,14 @@ class TestCopies:
     @pytest.mark.parametrize(
         "given",
         [
-            rules(copies=0.0),
-            rules(copies=0.05),
+            rules(straggler_budget=0.0),
+            rules(straggler_budget=0.05),
             rules(attempts=1),
             rules(output=REMOTE),
-            rules(least_gain_s=2 * HOUR),
+            rules(min_gain_s=2 * HOUR),
             replace(rules(), many_sites=False),
-            replace(rules(), pinned=True),
-            replace(rules(), apart=False),
+            replace(rules(), user_pinned_sites=True),
+            replace(rules(), outputs_staged=False),
         ],
         ids=["off", "dear", "attempts", "remote", "gain", "one site", "pinned", "shared folder"],
     )
@@ -196,7 +196,7 @@ class TestCopies:
         week.add_failed_attempt_at("A", 1, "service_unavailable", "10")
         week.end_job("failed", "10")
         assert decide(week, 2 * HOUR, rules(11))
-        assert decide(week, 2 * HOUR, rules(11, failures=1)) == []
+        assert decide(week, 2 * HOUR, rules(11, max_failures=1)) == []
 
     def test_not_what_somebody_wants_to_end(self):
         week = peers_done()
@@ -210,16 +210,16 @@ class TestCopies:
             week.report(str(n), 10 + n)
         for n in range(2, 12):
             week.succeed(str(n), HOUR)
-        twice = decide(week, 1.1 * HOUR, rules(12, copies=0.2))
+        twice = decide(week, 1.1 * HOUR, rules(12, straggler_budget=0.2))
         assert [copy.job for copy in twice] == ["0", "1"]
-        once = decide(week, 1.1 * HOUR, rules(12, copies=0.05))
+        once = decide(week, 1.1 * HOUR, rules(12, straggler_budget=0.05))
         assert [copy.job for copy in once] == ["0"]
 
     def test_copies_that_cost_too_much_are_ended(self):
         week = peers_done()
         started(week, 2 * HOUR)
-        assert decide(week, 5 * HOUR, rules(copies=0.25)) == []
-        (cancel,) = decide(week, 9 * HOUR, rules(copies=0.25))
+        assert decide(week, 5 * HOUR, rules(straggler_budget=0.25)) == []
+        (cancel,) = decide(week, 9 * HOUR, rules(straggler_budget=0.25))
         assert cancel == Cancel("0", "0-2", "second copies have taken the 25% of the run's time that they may")
 
     def test_one_that_found_no_machine_is_given_up(self):
@@ -252,28 +252,28 @@ class TestSweeps:
 
     def test_jobs_that_have_more_to_do_are_let_be(self):
         week = self.week("abcdef", (90, 90, 45, 45, 12, 12))
-        assert decide(week, HOUR, rules(6, copies=1.0)) == []
+        assert decide(week, HOUR, rules(6, straggler_budget=1.0)) == []
 
     def test_but_not_one_among_many_that_take_the_same(self):
         week = self.week("abcdef", (90, 80, 85, 88, 91, 12))
-        assert [late.job for late in decide(week, HOUR, rules(6, copies=1.0))] == ["5"]
+        assert [late.job for late in decide(week, HOUR, rules(6, straggler_budget=1.0))] == ["5"]
 
     def test_nor_one_that_is_late_among_its_own_kind(self):
         week = self.week("aaaabbbb", (90, 90, 90, 90, 12, 60, 14, 13))
-        assert decide(week, HOUR, rules(8, copies=1.0)) == [], "most of them are as slow"
+        assert decide(week, HOUR, rules(8, straggler_budget=1.0)) == [], "most of them are as slow"
         week = self.week("aaaabbbb", (90, 90, 90, 90, 44, 45, 10, 46))
-        assert [late.job for late in decide(week, HOUR, rules(8, copies=1.0))] == ["6"]
+        assert [late.job for late in decide(week, HOUR, rules(8, straggler_budget=1.0))] == ["6"]
 
 
 def copied(week, at):
     week.now = at
-    week.supervise(
+    week.add_supervisor_event(
         kinds.DECISION_MADE,
         action="submit",
-        id="0-2",
+        attempt="0-2",
         reason="late",
         copy_of="0-1",
-        amendment={"avoid_sites": ["Slow"]},
+        overrides={"avoid_sites": ["Slow"]},
     )
     week.confirm("0-2")
 
@@ -307,7 +307,7 @@ class TestTheFirstCounts:
         week = peers_done()
         started(week, 2 * HOUR)
         week.finish("0", 3 * HOUR, "0-2")
-        week.add_supervisor_event(kinds.DECISION_MADE, action="accept", target="0-2", reason="r")
+        week.add_supervisor_event(kinds.DECISION_MADE, action="accept", attempt="0-2", reason="r")
         week.replace_supervisor()
         week.finish("0", 2.9 * HOUR)
         assert accept_first_success(week.state, ["0"], 3 * HOUR) == []
@@ -325,7 +325,7 @@ class TestTheFirstCounts:
         week = peers_done()
         started(week, 2 * HOUR)
         week.finish("0", 3 * HOUR, "0-2")
-        week.add_supervisor_event(kinds.DECISION_MADE, action="accept", target="0-2", reason="r")
+        week.add_supervisor_event(kinds.DECISION_MADE, action="accept", attempt="0-2", reason="r")
         week.end_job("succeeded", emitter="agent-0-2")
         assert [d.attempt_id for d in accept_first_success(week.state, ["0"], 3 * HOUR)] == ["0-1"]
 
@@ -333,9 +333,9 @@ class TestTheFirstCounts:
         week = peers_done()
         started(week, 2 * HOUR)
         week.finish("0", 3 * HOUR, "0-2")
-        week.add_supervisor_event(kinds.DECISION_MADE, action="accept", target="0-2", reason="r")
+        week.add_supervisor_event(kinds.DECISION_MADE, action="accept", attempt="0-2", reason="r")
         week.add_supervisor_event(
-            kinds.DECISION_MADE, action="cancel", target="0-1", reason="attempt 2 succeeded first"
+            kinds.DECISION_MADE, action="cancel", attempt="0-1", reason="attempt 2 succeeded first"
         )
         week.end_agent("failed", "agent-0-1", failure="terminated")
         week.end_attempt("0-1")
@@ -369,7 +369,7 @@ class TestMoves:
         agent = "agent-0-9"
         week.submit("0-9")
         week.end_attempt("0-1")
-        week.add_event(agent, kinds.AGENT_STARTED, decision="0-9", host="slow1", pid=7, site="Slow")
+        week.add_event(agent, kinds.AGENT_STARTED, attempt="0-9", host="slow1", pid=7, site="Slow")
         week.add_event(agent, kinds.STAGE_STARTED, stage="fetch")
         week.now += 60.0
         week.add_event(agent, kinds.PROGRESS, stage="fetch", done=6, total=100, unit="bytes")
@@ -420,27 +420,27 @@ class TestMoves:
     def test_also_one_that_left_in_good_order(self):
         week = self.late()
         _say(week, decide(week, HOUR, MOVING)[0])
-        week.end_agent("continue", "agent-0-1")
+        week.end_agent("requeued", "agent-0-1")
         week.end_attempt("0-1")
         assert find_avoided_locations(week.state, MOVING, HOUR) == ((), ("slow1",))
 
     def test_from_a_site_with_machines_of_all_kinds_only_once(self):
         """The next machine there was slow, too."""
         week = peers_done(late_at="A")
-        for decision, avoids in (("0-1", ((), ("slow1",))), ("0-2", (("A",), ()))):
-            week.save_checkpoint(20, f"agent-{decision}")
-            week.report("0", 20, decision=decision)
+        for attempt_id, avoids in (("0-1", ((), ("slow1",))), ("0-2", (("A",), ()))):
+            week.save_checkpoint(20, f"agent-{attempt_id}")
+            week.report("0", 20, attempt_id=attempt_id)
             (move,) = decide(week, week.now + HOUR, MOVING)
             assert (move.avoid_sites, move.avoid_nodes) == avoids
             _say(week, move)
-            week.end_attempt(decision)
+            week.end_attempt(attempt_id)
             week.submit("0-2")
-            week.begin("0", "A", "slow2", at=week.now + HOUR, decision="0-2")
+            week.begin("0", "A", "slow2", at=week.now + HOUR, attempt_id="0-2")
 
     @pytest.mark.parametrize("ended", [False, True])
     def test_what_moves_throw_away_stays_within_the_budget_from_the_decision_on(self, ended):
         """Twenty are late and have saved nothing: each move loses all that its attempt did."""
-        given = rules(60, output=REMOTE, checkpoint=CheckpointConfig("ckpt.pt"), copies=0.05)
+        given = rules(60, output=REMOTE, checkpoint=CheckpointConfig("ckpt.pt"), straggler_budget=0.05)
         week = Week(*map(str, range(60)))
         for n in range(60):
             week.begin(str(n), "Slow" if n < 20 else "AB"[n % 2], f"w{n}")
@@ -462,30 +462,30 @@ class TestMoves:
 
     def test_what_was_done_since_the_checkpoint_is_lost_too(self):
         week = self.late(saved=10, step=20)
-        assert decide(week, HOUR, replace(MOVING, recovery=replace(MOVING.recovery, copies=0.05)))
+        assert decide(week, HOUR, replace(MOVING, recovery=replace(MOVING.recovery, straggler_budget=0.05)))
         tenth = 0.5 * HOUR / (9 * HOUR + 5 * HOUR)
-        less = replace(MOVING, recovery=replace(MOVING.recovery, copies=tenth * 0.9))
+        less = replace(MOVING, recovery=replace(MOVING.recovery, straggler_budget=tenth * 0.9))
         assert decide(week, HOUR, less) == []
 
     def test_twice_at_most(self):
         week = peers_done()
         for number in (1, 2, 3):
-            decision = f"0-{number}"
+            attempt_id = f"0-{number}"
             if number > 1:
-                week.submit(decision)
-                week.begin("0", "Slow", at=number * HOUR, decision=decision)
-            week.save_checkpoint(20, f"agent-{decision}")
-            week.report("0", 20, decision=decision)
+                week.submit(attempt_id)
+                week.begin("0", "Slow", at=number * HOUR, attempt_id=attempt_id)
+            week.save_checkpoint(20, f"agent-{attempt_id}")
+            week.report("0", 20, attempt_id=attempt_id)
             decided = decide(week, (number + 1) * HOUR, MOVING)
             assert [type(one) for one in decided] == ([Move] if number < 3 else [])
             for move in decided:
                 _say(week, move)
-                week.end_attempt(decision)
+                week.end_attempt(attempt_id)
 
 
-def _say(week, decision):
-    kind, data = event_from_decision(decision)
-    week.supervise(kind, decision.job, **data)
+def _say(week, attempt_id):
+    kind, data = event_from_decision(attempt_id)
+    week.add_supervisor_event(kind, attempt_id.job, **data)
 
 
 @pytest.mark.parametrize("seconds", [0.0, 1.0, HOUR])
