@@ -57,7 +57,7 @@ def test_nothing_is_known_at_first(desk):
 def test_a_table_and_the_reason_of_each_exclusion(learned):
     text = learned.run("sites")
     assert "██████" in text and "▁▁▁" in text and "16.7 MB/s" in text and "1 h 00 min" in text
-    assert "Bob is avoided by new runs: 100% of its attempts failed there (gpu_unusable 3 times)" in text
+    assert "Bob is avoided by new runs: 100% of the executions there failed (gpu_unusable 3 times)" in text
     assert "7 days old counts half" in text
 
 

@@ -85,7 +85,7 @@ def test_a_site_that_was_bad_in_earlier_runs_is_avoided_from_the_beginning(desk)
     told = desk.run_json("sites")["sites"]
     assert {row["name"] for row in told} > {bad, good}
     (row,) = [row for row in told if row["name"] == bad]
-    assert row["avoid_reason"] == "100% of its attempts failed there (gpu_unusable 3 times)"
+    assert row["avoid_reason"] == "100% of the executions there failed (gpu_unusable 3 times)"
 
 
 def test_a_training_that_gets_no_further_goes_on_elsewhere_from_its_checkpoint(desk):

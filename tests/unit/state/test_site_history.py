@@ -39,7 +39,7 @@ def known(*visits, now=NOW):
 class TestStandings:
     def test_a_site_where_attempts_fail_is_avoided_with_a_reason(self):
         found = known(bad("A", number=1), bad("A", number=2), visit("B"))
-        assert found.avoided_sites == {"A": "100% of its attempts failed there (gpu_unusable 2 times)"}
+        assert found.avoided_sites == {"A": "100% of the executions there failed (gpu_unusable 2 times)"}
         assert found.avoided_nodes == {}, "its machines need not be named"
 
     def test_not_if_more_end_well_there(self):
