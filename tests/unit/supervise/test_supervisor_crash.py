@@ -14,7 +14,7 @@ from packtrain.errors import LeaseLostError, UnavailableError
 from packtrain.events import Event, kinds
 from packtrain.state import JobStatus, fold
 from packtrain.store import SqliteStore
-from packtrain.supervise.supervisor import is_holder_alive, process_identity
+from packtrain.supervise.lease import is_holder_alive, process_identity
 from tests.support.fake_engine import HANG, FakeEngine
 
 RUN = "run-1"

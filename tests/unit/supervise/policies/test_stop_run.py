@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from packtrain.engines.htcondor import CAPABILITIES as HTCONDOR
+from packtrain.engines.htcondor import capabilities_for
 from packtrain.plan import EnvVar, Plan
 from packtrain.supervise.decisions import Cancel, EndJob
 from packtrain.supervise.policies import PolicyConfig, job_result_policy, stop_run_policy, submit_policy
@@ -173,12 +173,11 @@ class TestConfirmingElsewhere:
     def test_not_where_the_user_says_at_which_place_it_has_to_run(self, lines):
         story = RunBuilder()
         story.add_failed_attempt_at("A", 1, "step_failed")
-        made = Plan("r", "n", "htcondor", (), htcondor=(EnvVar("Requirements", lines),))
-        pinned = PolicyConfig.from_plan(made, HTCONDOR)
+        plan = Plan("r", "n", "htcondor", (), htcondor=(EnvVar("Requirements", lines),))
+        pinned = PolicyConfig.from_plan(plan, capabilities_for(plan))
         assert self.judge(story, pinned)[0].reason == "another attempt would end alike"
-        assert not PolicyConfig.from_plan(
-            replace(made, htcondor=(EnvVar("requirements", "HasAVX"),)), HTCONDOR
-        ).user_pinned_sites
+        other = replace(plan, htcondor=(EnvVar("requirements", "HasAVX"),))
+        assert not PolicyConfig.from_plan(other, capabilities_for(other)).user_pinned_sites
 
     def test_a_404_is_tried_again_in_a_pool_only(self):
         story = RunBuilder()
