@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from packtrain.events import FAILURE_KINDS, Event, kinds
 from packtrain.state import RunState, fold
-from packtrain.views.summary import TimeSummary, summarize_times
+from packtrain.views.time_summary import TimeSummary, summarize_times
 from tests.support.event_builder import RUN, RunBuilder
 
 JOBS = ("0", "1", "2")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from packtrain.views.summary import summarize_times
+from packtrain.views.time_summary import summarize_times
 from tests.support.event_builder import RunBuilder
 
 AGENT = {"startup": 2.0, "fetch": 2.0, "steps": 5.0}

@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from packtrain.engines.api import Overrides
-from packtrain.formatting import format_duration
 from packtrain.state import Execution, JobState, RunState
 from packtrain.state.timing import TrainingRuntime, compute_redone_s, execution_site
 from packtrain.supervise.decisions import Accept, Cancel, ChangedJobs, Decision, Move, Policy, Submit
@@ -224,8 +223,15 @@ def _make_copy(state: RunState, config: PolicyConfig, straggler: Straggler) -> S
 
 def _reason(straggler: Straggler) -> str:
     node, site = straggler.execution.node or "its node", execution_site(straggler.execution) or "its site"
-    here, elsewhere = format_duration(straggler.remaining_s), format_duration(straggler.elsewhere_s)
+    here, elsewhere = _format_estimate(straggler.remaining_s), _format_estimate(straggler.elsewhere_s)
     return f"it needs about {here} more on {node} at {site}, but about {elsewhere} elsewhere"
+
+
+def _format_estimate(seconds: float) -> str:
+    """Return an estimated duration with one unit: `41 s`, `12 min`, `2.1 h`."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def _avoid_current_location(overrides: Overrides, straggler: Straggler) -> Overrides:
