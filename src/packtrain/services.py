@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from packtrain import notifications
 from packtrain.engines.api import Capabilities, Engine, SubmitRequest
 from packtrain.engines.htcondor import CAPABILITIES as HTCONDOR
+from packtrain.engines.htcondor import capabilities_for
 from packtrain.engines.htcondor import HtcondorEngine, supervisor_job
 from packtrain.engines.htcondor.condor_client import CondorClient
 from packtrain.engines.htcondor.run_settings import RunSettings, SitePreferences
@@ -28,8 +29,8 @@ from packtrain.state import RunState
 from packtrain.state.site_history import SiteHistory
 from packtrain.store import Lease, RunInfo, SqliteStore, store_path
 from packtrain.supervise import Collector, Supervisor
+from packtrain.supervise.lease import is_holder_alive
 from packtrain.supervise.policies import PolicyConfig
-from packtrain.supervise.supervisor import is_holder_alive
 from packtrain.transfer.api import SecretResolver
 
 if TYPE_CHECKING:
@@ -45,10 +46,12 @@ def open_store() -> SqliteStore:
     return SqliteStore(store_path())
 
 
-def engine_capabilities(name: str) -> Capabilities:
+def engine_capabilities(name: str, plan: Plan | None = None) -> Capabilities:
     if name not in ENGINE_NAMES:
         raise UsageError(f"there is no engine {name!r} in this version; known are {', '.join(ENGINE_NAMES)}")
-    return HTCONDOR if name == "htcondor" else capabilities()
+    if name == "htcondor":
+        return capabilities_for(plan) if plan else HTCONDOR
+    return capabilities()
 
 
 def make_engine(run_info: RunInfo, plan: Plan) -> Engine:
@@ -83,11 +86,10 @@ def load_initially_avoided(run_info: RunInfo) -> dict[str, str]:
 def load_policy_config(run_info: RunInfo) -> PolicyConfig:
     """What policies go by in this run; the usual, if its folder is gone."""
     path = RunFolder(run_info.folder).plan
-    return (
-        PolicyConfig.from_plan(read_plan(path), engine_capabilities(run_info.engine))
-        if path.exists()
-        else PolicyConfig()
-    )
+    if not path.exists():
+        return PolicyConfig()
+    plan = read_plan(path)
+    return PolicyConfig.from_plan(plan, engine_capabilities(run_info.engine, plan))
 
 
 def start_detached_supervisor(run_info: RunInfo, store: SqliteStore, *, reopen: bool) -> int:

@@ -109,6 +109,7 @@ class Capabilities:
     writes_journals: bool = True  # agents write them; else all that they say comes through the engine
     max_straggler_checks: float = 100.0  # looks at all that runs, while one training lasts, at most
     has_multiple_sites: bool = False  # attempts may run at different places, and places can be avoided
+    has_pinned_sites: bool = False  # the user chose the sites of the run, so packtrain cannot choose others
 
 
 class Engine(Protocol):

@@ -122,7 +122,7 @@ def test_a_mistake_of_the_user_is_believed_when_another_site_says_the_same(error
     story.add_failed_attempt_at("A", 1, ERRORS[error][1])
     story.add_failed_attempt_at("B", 2, ERRORS[error][1])
     (end,) = job_result_policy(POOL)(story.state, ["0"], 0.0)
-    assert (end.reason, end.failure.kind) == ("it failed alike at 2 sites", ERRORS[error][1])
+    assert (end.reason, end.failure.kind) == ("it failed in the same way at 2 sites", ERRORS[error][1])
 
 
 def test_everything_that_is_seen_from_outside_has_a_kind():

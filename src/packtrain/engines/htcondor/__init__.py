@@ -4,6 +4,6 @@ HTCondor, `transfer` decides how inputs travel, `holds` what a hold means, `home
 `detached` has the supervisor as a job of the access point, `prepare` makes the run's folder ready,
 `examine` looks whether an access point is."""
 
-from packtrain.engines.htcondor.condor_engine import CAPABILITIES, HtcondorEngine
+from packtrain.engines.htcondor.condor_engine import CAPABILITIES, HtcondorEngine, capabilities_for
 
-__all__ = ["CAPABILITIES", "HtcondorEngine"]
+__all__ = ["CAPABILITIES", "HtcondorEngine", "capabilities_for"]
