@@ -27,7 +27,7 @@ find_python() {
 # One that can speak TLS is preferred; without it plain http and file inputs still work.
 found=
 find_python "zlib, _ssl" || find_python "zlib" || {
-    if [ -r "$here/bare.sh" ]; then exec /bin/sh "$here/bare.sh" "$@"; fi
+    if [ -r "$here/shell_runner.sh" ]; then exec /bin/sh "$here/shell_runner.sh" "$@"; fi
     echo "packtrain: no Python 3.9 or newer was found on this machine;" \
         "use an image that has one, or name it in PACKTRAIN_PYTHON" >&2
     exit 50

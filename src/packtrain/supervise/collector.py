@@ -16,8 +16,8 @@ from packtrain.store import Store
 
 _ENGINE_LOG_EMITTER = "engine-log"  # the emitter of what an engine's own log tells; seq is the place in that log
 _KIND_BY_STATUS = {
-    "placed": kinds.EXECUTION_STARTED,
-    "stopped": kinds.EXECUTION_INTERRUPTED,
+    "started": kinds.EXECUTION_STARTED,
+    "interrupted": kinds.EXECUTION_INTERRUPTED,
     "held": kinds.ATTEMPT_HELD,
     "released": kinds.ATTEMPT_RELEASED,
     "transfer": kinds.ATTEMPT_TRANSFER,
