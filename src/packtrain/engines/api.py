@@ -140,6 +140,7 @@ class Capabilities:
     writes_journals: bool = True  # agents write journals; if not, all their events arrive through the engine
     max_straggler_checks: float = 100.0  # maximum number of straggler checks during the time that one job takes
     has_multiple_sites: bool = False  # attempts may run at different sites, and sites can be avoided
+    has_pinned_sites: bool = False  # the user chose the sites of the run, so packtrain cannot choose others
 
 
 class Engine(Protocol):

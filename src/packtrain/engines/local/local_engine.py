@@ -5,6 +5,7 @@ Agents outlive the engine object: a later process finds them by their claim file
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import shutil
@@ -180,7 +181,7 @@ class LocalEngine:
         is_own_child = tracked.process is not None and tracked.process.poll() is None
         pid = tracked.process.pid if is_own_child and tracked.process else claim_lock.holder_pid(tracked.folder)
         if pid is not None:
-            claim_lock.send_signal(pid, signum)
+            send_signal(pid, signum)
 
 
 def _update_factory(tracked: _TrackedAttempt) -> Callable[..., AttemptUpdate]:
@@ -205,6 +206,12 @@ def _open_pidfd(process: subprocess.Popen[bytes]) -> int | None:
         return os.pidfd_open(process.pid)
     except OSError:
         return None
+
+
+def send_signal(pid: int, signum: signal.Signals) -> None:
+    """Send a signal to a process, which may have ended already."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signum)
 
 
 def _force_remove(function: Callable[..., Any], path: str, error: Any) -> None:

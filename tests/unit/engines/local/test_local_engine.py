@@ -11,6 +11,7 @@ import pytest
 
 from packtrain.engines.local import claim_lock
 from packtrain.engines.local import local_engine as engine_module
+from packtrain.engines.local.local_engine import send_signal
 from packtrain.engines.local.resources import cache_options, capabilities, job_environment, visible_gpu_ids
 from packtrain.events import kinds
 from packtrain.plan import Resources
@@ -216,4 +217,4 @@ class TestClaim:
     def test_signal_to_finished_process(self):
         process = subprocess.Popen(["/bin/true"])
         process.wait()
-        claim_lock.send_signal(process.pid, signal.SIGTERM)
+        send_signal(process.pid, signal.SIGTERM)
