@@ -75,7 +75,7 @@ def load_site_history(store: SqliteStore, engine: str = "") -> SiteHistory:
 
 def load_initially_avoided(run_info: RunInfo) -> dict[str, str]:
     """Places that a run was told to avoid when it was started, and why."""
-    path = RunFolder(run_info.folder).htcondor / "run_settings.json"
+    path = RunFolder(run_info.folder).htcondor / "settings.json"
     hints = RunSettings.read(path).site_preferences if path.exists() else SitePreferences()
     return {**hints.avoid_sites, **hints.avoid_nodes}
 
@@ -113,7 +113,7 @@ def start_detached_supervisor(run_info: RunInfo, store: SqliteStore, *, reopen: 
 def _submit_supervisor_job(run_info: RunInfo, store: SqliteStore, command: list[str]) -> int:
     before = store.get_lease(run_info.run)
     folder = RunFolder(run_info.folder)
-    supervisor_job.reject_getenv(RunSettings.read(folder.htcondor / "run_settings.json"))
+    supervisor_job.reject_getenv(RunSettings.read(folder.htcondor / "settings.json"))
     environ = {**os.environ, "PACKTRAIN_STORE": str(store.path.absolute())}
     job = supervisor_job.submit_supervisor(
         run_info.run, folder, [*command, "--in-schedd"], environ, _secret_env_vars(folder)

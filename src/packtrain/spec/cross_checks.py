@@ -44,7 +44,7 @@ _SHELL_KEYS = ("command", "if", "setup")
 _INVALID_WITH_STREAM: dict[str, tuple[Any, ...]] = {
     "unpack": ("auto",),
     "nested": (True,),
-    "transfer": ("condor", "plugin"),
+    "transfer": ("native", "plugin"),
 }
 _STREAM_CONFLICT_REASONS = {
     "unpack": "nothing is copied, so there is nothing to unpack; leave it out",

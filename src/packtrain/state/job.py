@@ -189,7 +189,7 @@ class JobState:
     @property
     def log_tail(self) -> Mapping[str, Any]:
         """The newest bytes of a step's log, as a pool told them: `file`, `end`, `text`."""
-        found = self._progress.get(self.latest_execution.attempt_id, {}).get("log_tail") if self.latest_execution else None
+        found = self._progress.get(self.latest_execution.attempt_id, {}).get("tail") if self.latest_execution else None
         return found if isinstance(found, dict) else {}
 
     def _apply_submitted(self, event: Event) -> None:

@@ -20,7 +20,7 @@ def apply_progress(execution: Execution, snapshot: Mapping[str, Any]) -> Executi
     stages = execution.stages if stage in ("", execution.stage) else (*execution.stages, Stage(stage))
     measures = {name: snapshot[name] for name in _METRIC_KEYS if to_finite_float(snapshot.get(name)) is not None}
     measures |= {
-        name: value for name, value in dict(snapshot.get("metrics") or {}).items() if to_finite_float(value) is not None
+        name: value for name, value in dict(snapshot.get("metric") or {}).items() if to_finite_float(value) is not None
     }
     training = execution.training
     if measures and not training.values:

@@ -11,6 +11,6 @@ queue, and `output_retrieval` handles returned outputs and checkpoints. Only `co
 `supervisor_job` runs the supervisor itself as a job, and `packtrain doctor` uses `access_point_checks`.
 """
 
-from packtrain.engines.htcondor.condor_engine import CAPABILITIES, HtcondorEngine, capabilities_for
+from packtrain.engines.htcondor.condor_engine import CAPABILITIES, HtcondorEngine
 
-__all__ = ["CAPABILITIES", "HtcondorEngine", "capabilities_for"]
+__all__ = ["CAPABILITIES", "HtcondorEngine"]

@@ -23,7 +23,6 @@ from packtrain.engines.htcondor.run_settings import RunSettings
 from packtrain.engines.htcondor.submit_description import (
     SubmitBatch,
     has_condor_checkpoints,
-    has_site_requirements,
     render_items,
     render_submit_description,
 )
@@ -49,21 +48,11 @@ QueueAction = Callable[[Sequence[str], str], None]
 """Removes or releases jobs: their native ids, and the reason."""
 
 
-def capabilities_for(plan: Plan) -> Capabilities:
-    """Return the capabilities for a run, whose requirements may name the sites to use.
-
-    Args:
-        plan: The plan of the run.
-    """
-    lines = ((line.key, str(line.value)) for line in plan.htcondor)
-    return replace(CAPABILITIES, has_pinned_sites=has_site_requirements(lines))
-
-
 class HtcondorEngine:
     """Implements `packtrain.engines.api.Engine`."""
 
     def __init__(self, plan: Plan, folder: RunFolder, client: CondorClient | None = None) -> None:
-        self.capabilities = capabilities_for(plan)
+        self.capabilities = CAPABILITIES
         self._plan, self._folder = plan, folder
         self._jobs = {job.id: job for job in plan.jobs}
         self._client = client or CondorClient()

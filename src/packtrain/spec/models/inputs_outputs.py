@@ -176,7 +176,7 @@ class Input(SpecModel):
     """stage: copy before the steps start. stream: training reads samples where they are, from $PACKTRAIN_STREAM."""
     folder: RelativePath | None = None
     """Where it lands, below $STORAGE_PATH; by default input, or inputs/NAME."""
-    transfer: Literal["auto", "condor", "plugin", "agent"] = "auto"
+    transfer: Literal["auto", "native", "plugin", "agent"] = "auto"
     """Who carries the data: packtrain's agent, or HTCondor (native for files of this machine, plugin for addresses)."""
 
 

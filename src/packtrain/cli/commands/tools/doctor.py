@@ -24,7 +24,7 @@ from packtrain.store import store_path
 from packtrain.store.location import file_system_type, is_network_file_system
 from packtrain.transfer.bearer_tokens import read_token, token_expires_at
 
-OK, WARNING, ERROR = "ok", "warning", "error"
+OK, WARNING, ERROR = "ok", "warning", "bad"
 _STATUS_MARKS = {OK: "[green]✓[/]", WARNING: "[yellow]![/]", ERROR: "[red]✗[/]"}
 _MIN_FREE_DISK_BYTES = 5e9
 _TOKEN_FILE_ENV_VARS = ("BEARER_TOKEN_FILE", "TOKEN")
