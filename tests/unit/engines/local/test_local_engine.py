@@ -9,9 +9,8 @@ import subprocess
 
 import pytest
 
-from packtrain.engines.local import claim_lock
 from packtrain.engines.local import local_engine as engine_module
-from packtrain.engines.local.local_engine import send_signal
+from packtrain.engines.local.local_engine import claim_lock, send_signal
 from packtrain.engines.local.resources import cache_options, capabilities, job_environment, visible_gpu_ids
 from packtrain.events import kinds
 from packtrain.plan import Resources
