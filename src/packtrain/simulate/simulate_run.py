@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from packtrain.engines.htcondor.submit_description import min_live_interval_s
+from packtrain.engines.api import min_live_interval_s
 from packtrain.plan import CheckpointConfig, Job, Location, Output, Plan, Resources, RunFolder
 from packtrain.report.gc_pause import gc_paused
 from packtrain.report.history import FailureCategory, JobHistory, Outcome

@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from packtrain.condor.eventlog import attributes as transfers
-from packtrain.condor.eventlog import job_event as codes
+from packtrain.condor.eventlog import event_types as codes
 from packtrain.condor.eventlog.attributes import EventAttributes, event_attributes, transfer_type
 from packtrain.condor.eventlog.job_event import EventTuple, JobEvent, JobId
 from packtrain.errors import FormatError
