@@ -21,25 +21,25 @@ class ThemeColor:
 
 
 # What charts are made of
-BACKGROUND = ThemeColor("paper", "#ffffff", "#1b1f25")
-TEXT = ThemeColor("ink", "#1d2127", "#e8eaed")
-MUTED = ThemeColor("faint", "#5d6570", "#a2abb7")
+BACKGROUND = ThemeColor("surface", "#ffffff", "#1b1f25")
+TEXT = ThemeColor("text", "#1d2127", "#e8eaed")
+MUTED = ThemeColor("muted", "#5d6570", "#a2abb7")
 GRID = ThemeColor("grid", "#e6e9ed", "#2e353e")
-ERROR = ThemeColor("bad", "#b3261e", "#ff8a80", "did not succeed")
+ERROR = ThemeColor("error", "#b3261e", "#ff8a80", "did not succeed")
 
 # What seconds were
 EXECUTE = ThemeColor("execute", "#009e73", "#12a981", "useful compute")
 TRANSFER = ThemeColor("transfer", "#56b4e9", "#56b4e9", "useful transfer")
 UNPACK = ThemeColor("unpack", "#064b86", "#1d6fb4", "unpacking")
 UPLOAD = ThemeColor("upload", "#0e2338", "#b3dafe", "outputs brought home")
-WASTED_TRANSFER = ThemeColor("thrown-away", "#d55e00", "#e8701a", "transfer thrown away")
+WASTED_TRANSFER = ThemeColor("wasted-transfer", "#d55e00", "#e8701a", "transfer thrown away")
 EVICTION = ThemeColor("eviction", "#f5b04f", "#febc6e", "compute lost to eviction")
 TIME_LIMIT = ThemeColor("time-limit", "#b5789d", "#cd95b6", "compute lost to the time limit")
 WRONG_OUTPUT = ThemeColor("wrong-output", "#963e71", "#b26098", "compute lost to wrong output")
 FAILURE = ThemeColor("failure", "#4a2806", "#a34a15", "compute lost to failure")
 RESTART = ThemeColor("restart", "#f2e233", "#e3d21a", "checkpoint and restart")
 OVERHEAD = ThemeColor("overhead", "#aeb4b7", "#506366", "overhead")
-IN_PROGRESS = ThemeColor("under-way", "#85dfb4", "#10512c", "under way")
+IN_PROGRESS = ThemeColor("in-progress", "#85dfb4", "#10512c", "under way")
 QUEUED = ThemeColor("queued", "#d6dce4", "#333a4a", "queued")
 HELD = ThemeColor("held", "#3f4347", "#d3d7dc", "held")
 SUSPENDED = ThemeColor("suspended", "#846ea8", "#541adb", "suspended")

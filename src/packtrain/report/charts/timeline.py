@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from packtrain.report.analysis.job_labels import job_labels
+from packtrain.report.analysis.statistics import job_labels
 from packtrain.report.analysis.time_accounting import classify_job_time
 from packtrain.report.charts import palette
 from packtrain.report.charts.canvas.axes import (
