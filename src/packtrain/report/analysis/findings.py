@@ -67,8 +67,8 @@ class Insight:
 def find_insights(history: JobHistory, stats: ReportStats) -> tuple[Insight, ...]:
     """Return all findings, the most important first."""
     finders: tuple[Callable[[JobHistory, ReportStats], Iterator[Insight]], ...] = (
-        _useful_time, _wasted_time, _failures, _long_tail, _transfer_time_limit, _slow_sites, _slow_transfers, _warm_caches,
-        _queue_wait, _unchecked_outputs, _unfinished_jobs, _unreadable_entries,
+        _useful_time, _wasted_time, _failures, _long_tail, _transfer_time_limit, _slow_sites, _slow_transfers,
+        _warm_caches, _queue_wait, _unchecked_outputs, _unfinished_jobs, _unreadable_entries,
     )  # fmt: skip
     findings = [finding for find in finders for finding in find(history, stats)]
     return tuple(sorted(findings, key=lambda finding: -finding.weight))

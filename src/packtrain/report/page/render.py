@@ -86,8 +86,8 @@ def _render_page(
     return _fill_template(
         _load_asset("page.html"),
         {
-            "policy": f"default-src 'none'; img-src data:; script-src {_csp_hash(script)}; style-src {_csp_hash(style)}; "
-            "base-uri 'none'; form-action 'none'",
+            "policy": f"default-src 'none'; img-src data:; script-src {_csp_hash(script)}; "
+            f"style-src {_csp_hash(style)}; base-uri 'none'; form-action 'none'",
             "title": escape_xml(history.name),
             "script": script,
             "style": style,
