@@ -24,7 +24,7 @@ _PHASE_BY_STAGE = {
     "steps": Phase.EXECUTE,
     "sync": Phase.TRANSFER_OUT,
 }
-_REUSED_SOURCE_PREFIX = "kept by"  # of the `source` of inputs that the previous attempt had fetched
+_REUSED_SOURCE_PREFIX = "reused"  # of the `source` of inputs that the previous attempt had fetched
 
 _EPSILON_S = 1e-6
 
