@@ -1,4 +1,4 @@
-"""What a person may name: files, folders, globs, rotated and compressed logs, many at once."""
+"""Reading files, folders and globs, including rotated and compressed logs."""
 
 from __future__ import annotations
 
@@ -14,79 +14,79 @@ from tests.support.paths import TESTS_DIR
 
 DATA = TESTS_DIR / "data"
 LOGS = DATA / "condor-logs"
-THREE = LOGS / "46-three-procs.log"
+LOG = LOGS / "46-three-procs.log"
 
 
-def parted(text):
-    """After the tenth event."""
-    at = sum(len(part) + 4 for part in text.split("...\n")[:10])
-    return text[:at], text[at:]
+def split_log(text):
+    """Split a log after its tenth event."""
+    position = sum(len(part) + 4 for part in text.split("...\n")[:10])
+    return text[:position], text[position:]
 
 
-def test_a_folder_of_logs(tmp_path):
+def test_folder(tmp_path):
     history = read_history([str(LOGS)])
     assert history.name == "17 logs"
     assert len(history.jobs) == len({job.id for job in history.jobs}) == 23
-    assert "9.0 (45-late-materialization.log)" in {job.id for job in history.jobs}  # 08 has a job of that number, too
+    assert "9.0 (45-late-materialization.log)" in {job.id for job in history.jobs}  # 08 has a job with the same id
 
 
-def test_a_glob():
+def test_glob():
     assert len(read_history([str(LOGS / "4*.log")]).jobs) == 8
 
 
-def test_the_same_log_twice_is_told_once(tmp_path):
-    shutil.copy(THREE, tmp_path / "copy.log")
-    assert [job.id for job in read_history([str(THREE), str(THREE), str(tmp_path / "copy.log")]).jobs] == [
+def test_duplicate_logs_are_read_once(tmp_path):
+    shutil.copy(LOG, tmp_path / "copy.log")
+    assert [job.id for job in read_history([str(LOG), str(LOG), str(tmp_path / "copy.log")]).jobs] == [
         "10.0",
         "10.1",
         "10.2",
     ]
 
 
-@pytest.mark.parametrize(("old", "packed"), [("log.old", False), ("log.1", False), ("log.1.gz", True)])
-def test_a_rotated_log_is_read_with_its_older_part(tmp_path, old, packed):
-    first, second = parted(THREE.read_text())
-    (tmp_path / old).write_bytes(gzip.compress(first.encode()) if packed else first.encode())
+@pytest.mark.parametrize(("old", "compressed"), [("log.old", False), ("log.1", False), ("log.1.gz", True)])
+def test_rotated_log(tmp_path, old, compressed):
+    first, second = split_log(LOG.read_text())
+    (tmp_path / old).write_bytes(gzip.compress(first.encode()) if compressed else first.encode())
     (tmp_path / "log").write_text(second)
-    whole = read_history([str(THREE)]).jobs
-    assert read_history([str(tmp_path / "log")]).jobs == whole
-    assert read_history([str(tmp_path / "*")]).jobs == whole
+    jobs = read_history([str(LOG)]).jobs
+    assert read_history([str(tmp_path / "log")]).jobs == jobs
+    assert read_history([str(tmp_path / "*")]).jobs == jobs
 
 
-def test_the_oldest_part_comes_first(tmp_path):
-    parts = THREE.read_text().split("...\n")
+def test_parts_are_read_in_order(tmp_path):
+    parts = LOG.read_text().split("...\n")
     for number, name in enumerate(("log.3", "log.2", "log.1", "log")):
         (tmp_path / name).write_text("...\n".join([*parts[number * 6 : number * 6 + 6], ""]))
-    rest = "...\n".join(parts[24:])
-    (tmp_path / "log").write_text((tmp_path / "log").read_text() + rest)
-    assert read_history([str(tmp_path / "log")]).jobs == read_history([str(THREE)]).jobs
+    remaining = "...\n".join(parts[24:])
+    (tmp_path / "log").write_text((tmp_path / "log").read_text() + remaining)
+    assert read_history([str(tmp_path / "log")]).jobs == read_history([str(LOG)]).jobs
 
 
-@pytest.mark.parametrize("form", ["job.{}", "log.1234.{}"])
-def test_logs_with_the_number_of_a_process_are_no_parts_of_one(tmp_path, form):
-    """Each has a job of the same number, as logs of one cluster may: of one log they would be one job used again."""
+@pytest.mark.parametrize("pattern", ["job.{}", "log.1234.{}"])
+def test_process_numbers_are_not_rotations(tmp_path, pattern):
+    """Each log has one job of a cluster. They are separate logs, not rotated parts of one."""
     text = (LOGS / "01-success-gpu-transfer.log").read_text()
     for number in range(3):
-        (tmp_path / form.format(number)).write_text(text.replace("(002.000", f"(002.00{number}"))
+        (tmp_path / pattern.format(number)).write_text(text.replace("(002.000", f"(002.00{number}"))
     (tmp_path / "job").write_text("#!/bin/sh\n# no log\n")
-    history = read_history([str(tmp_path / form.format("*"))])
+    history = read_history([str(tmp_path / pattern.format("*"))])
     assert history.name == "3 logs"
     assert [job.id for job in history.jobs] == ["2.0", "2.1", "2.2"]
 
 
-def test_a_rotated_log_whose_name_ends_with_a_number(tmp_path):
-    first, second = parted(THREE.read_text())
+def test_rotated_log_with_numeric_name(tmp_path):
+    first, second = split_log(LOG.read_text())
     (tmp_path / "job.5.1").write_text(first)
     (tmp_path / "job.5").write_text(second)
     assert (
         read_history([str(tmp_path / "job.5")]).jobs
         == read_history([str(tmp_path / "job.5*")]).jobs
-        == read_history([str(THREE)]).jobs
+        == read_history([str(LOG)]).jobs
     )
 
 
-def test_two_logs_whose_beginnings_are_lost_tell_of_two_jobs(tmp_path):
-    """Of the same number: nothing says that they are the same job."""
+def test_truncated_logs_are_separate_jobs(tmp_path):
+    """They have the same id, but may be different jobs."""
     end = "\n\t(1) Normal termination (return value {})\n...\n"
     for number, name in enumerate(("a", "b")):
         (tmp_path / name).mkdir()
@@ -96,16 +96,16 @@ def test_two_logs_whose_beginnings_are_lost_tell_of_two_jobs(tmp_path):
     assert [(job.id, job.outcome) for job in jobs] == [("7.0", Outcome.SUCCEEDED), ("7.0 (log)", Outcome.FAILED)]
 
 
-def test_a_compressed_log_that_is_cut_off(tmp_path):
-    packed = gzip.compress((LOGS / "45-late-materialization.log").read_bytes())
-    (tmp_path / "log.gz").write_bytes(packed[: len(packed) * 2 // 3])
+def test_truncated_gzip(tmp_path):
+    compressed = gzip.compress((LOGS / "45-late-materialization.log").read_bytes())
+    (tmp_path / "log.gz").write_bytes(compressed[: len(compressed) * 2 // 3])
     history = read_history([str(tmp_path / "log.gz")])
     assert history.jobs
     assert history.name == "log.gz"
 
 
-def test_a_log_that_grows(tmp_path):
-    first, _ = parted(THREE.read_text())
+def test_growing_log(tmp_path):
+    first, _ = split_log(LOG.read_text())
     log = tmp_path / "log"
     log.write_text(first + "005 (010.000.000) 2026-11-15 18")
     history = read_history([str(log)])
@@ -113,13 +113,13 @@ def test_a_log_that_grows(tmp_path):
     assert history.n_skipped == 1
     assert history.problems[0].line == first.count("\n") + 1
     assert "still being written" in history.problems[0].message
-    shutil.copy(THREE, log)
-    assert read_history([str(log)]).jobs == read_history([str(THREE)]).jobs
+    shutil.copy(LOG, log)
+    assert read_history([str(log)]).jobs == read_history([str(LOG)]).jobs
 
 
-def test_broken_events_are_counted(tmp_path):
+def test_unreadable_events_are_counted(tmp_path):
     log = tmp_path / "log"
-    log.write_text(THREE.read_text().replace("001 (010.000.000)", "001 (010.000"))
+    log.write_text(LOG.read_text().replace("001 (010.000.000)", "001 (010.000"))
     history = read_history([str(log)])
     assert history.n_skipped == 1
     assert history.problems[0].path == str(log)
@@ -127,34 +127,39 @@ def test_broken_events_are_counted(tmp_path):
     assert [job.id for job in history.jobs] == ["10.0", "10.1", "10.2"]
 
 
-def test_other_files_beside_logs_are_told_not_fatal(tmp_path):
-    shutil.copy(THREE, tmp_path / "job.log")
+def test_other_files_are_reported(tmp_path):
+    shutil.copy(LOG, tmp_path / "job.log")
     (tmp_path / "job.out").write_text("hello\n")
     history = read_history([str(tmp_path / "*")])
     assert len(history.jobs) == 3
     assert [(problem.path, problem.line) for problem in history.problems] == [(str(tmp_path / "job.out"), 0)]
 
 
-def test_progress_is_told(tmp_path):
-    told = []
-    read_history([str(THREE)], told.append)
-    assert sum(told) == THREE.read_text().count("\n...\n")
+def test_progress(tmp_path):
+    counts = []
+    read_history([str(LOG)], counts.append)
+    assert sum(counts) == LOG.read_text().count("\n...\n")
 
 
 @pytest.mark.parametrize(
-    ("files", "named", "kind", "said"),
+    ("files", "argument", "error_type", "message"),
     [
         ({}, "nothing.log", NotFoundError, "there is no file"),
         ({}, ".", NotFoundError, "there is no log in the folder"),
-        ({"a.txt": "hello\n"}, "a.txt", UsageError, "is neither a user log of HTCondor nor a table of jobs"),
-        ({"log": ""}, "log", UsageError, "is empty: nothing has happened yet"),
-        ({"a.csv": "job,outcome\n", "b.log": "..."}, "*", UsageError, "cannot be read together with other files"),
-        ({"a.csv": b"job,outcome\n1,success\n\xff,failed\n"}, "a.csv", UsageError, "line 3: this is not UTF-8"),
+        ({"a.txt": "hello\n"}, "a.txt", UsageError, "is neither an HTCondor user log nor a job table"),
+        ({"log": ""}, "log", UsageError, "is empty: it has no events yet"),
+        (
+            {"a.csv": "job,outcome\n", "b.log": "..."},
+            "*",
+            UsageError,
+            "is a job table, which cannot be combined with other files",
+        ),
+        ({"a.csv": b"job,outcome\n1,success\n\xff,failed\n"}, "a.csv", UsageError, "line 3: not valid UTF-8"),
     ],
 )
-def test_what_cannot_be_read_gets_one_sentence(tmp_path, files, named, kind, said):
+def test_errors(tmp_path, files, argument, error_type, message):
     for name, text in files.items():
         (tmp_path / name).write_bytes(text if isinstance(text, bytes) else text.encode())
-    with pytest.raises(kind, match=said) as error:
-        read_history([str(tmp_path / named)])
+    with pytest.raises(error_type, match=message) as error:
+        read_history([str(tmp_path / argument)])
     assert "\n" not in str(error.value)
