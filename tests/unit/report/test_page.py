@@ -182,7 +182,7 @@ def test_comparison(tmp_path):
     page = ParsedPage(text)
     assert len(page.all("script")) == 1
     assert "Compared with " in page.text("h2")
-    assert {"success rate", "useful use", "held in transfer"} <= set(page.texts["td"])
+    assert {"success rate", "useful share", "held in transfer"} <= set(page.texts["td"])
     assert {"better", "worse"} & set(page.texts["td"])
     assert text.index('class="cards"') < text.index('id="comparison"') < text.index("<figure")
 
