@@ -67,7 +67,7 @@ def test_scenario_file(simulate):
     [
         ((), 2, "Missing option '--from'"),
         (("--from", "nowhere"), 4, "there is neither a run nor a file 'nowhere'"),
-        (("--from", "prose.txt"), 2, "prose.txt is neither a user log of HTCondor nor a table of jobs"),
+        (("--from", "prose.txt"), 2, "prose.txt is neither an HTCondor user log nor a job table"),
         (("--from", "waiting.csv"), 2, "waiting: no job of it ever ran to an end; there is nothing to calibrate from"),
         (
             ("--from", WEEK_TABLE, "--scenario", "wild"),
