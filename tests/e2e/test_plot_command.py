@@ -52,17 +52,17 @@ def test_resumed_training(tmp_path):
     assert "discarded, repeated" in svg
     assert "resumed" in svg
     assert len(workspace.read_events(kinds.AGENT_STARTED)) == 2
-    assert "would draw 1 job" in workspace.run("plot", "--dry-run", "-o", "no/where.png")
-    assert "cannot be written" in workspace.run_json("plot", "-o", "no/where.png", exit_code=2)["error"]
+    assert "would plot 1 job" in workspace.run("plot", "--dry-run", "-o", "no/where.png")
+    assert "cannot write no/where.png" in workspace.run_json("plot", "-o", "no/where.png", exit_code=2)["error"]
 
 
 def test_run_without_metrics(tmp_path):
     workspace = Workspace(tmp_path)
     workspace.write_file(SILENT)
     summary = workspace.run_json("run", "workflow.yaml")
-    assert summary["picture"] is None
+    assert summary["training_chart"] is None
     assert not (workspace.run_folder() / "training.png").exists()
-    assert "packtrain.torch.metrics" in workspace.run_json("plot", exit_code=4)["error"]
+    assert "packtrain.torch.log_metrics" in workspace.run_json("plot", exit_code=4)["error"]
 
 
 def test_unwritable_plot_does_not_fail_the_run(tmp_path):
@@ -76,5 +76,5 @@ def test_unwritable_plot_does_not_fail_the_run(tmp_path):
     (tmp_path / "gate").write_text("go")
     out, err = run.communicate(timeout=120)
     assert run.returncode == 0, out + err
-    assert "the picture training.png could not be drawn: [Errno 21] Is a directory" in err
+    assert "could not write the chart training.png: [Errno 21] Is a directory" in err
     assert not list(workspace.run_folder().glob(".training*"))

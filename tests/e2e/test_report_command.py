@@ -70,9 +70,9 @@ def test_report_at_the_end_of_a_run(workspace):
 def test_summary_at_the_end_of_a_run(workspace):
     workspace.write_file(WORKFLOW.replace("[0, 3]", "[0]"))
     out = workspace.run("run", "workflow.yaml")
-    told = re.sub(r"[\d.]+", "#", out)
-    assert "where the time went (# s):" in told
-    assert "\nsuccess rate #%, useful share #% of # s of slots\n" in told
+    text = re.sub(r"[\d.]+", "#", out)
+    assert "where the time went (# s):" in text
+    assert "\nsuccess rate #%, useful share #% of # s of slots\n" in text
     assert f"\nreport: {workspace.run_folder() / 'report' / 'index.html'}\n" in out
 
 
@@ -84,7 +84,7 @@ def test_unwritable_report_does_not_fail_the_run(workspace):
     (workspace.folder / "gate").write_text("go")
     out, err = run.communicate(timeout=120)
     assert run.returncode == 0, out + err
-    assert "the report could not be written: the report cannot be written to" in err
+    assert "could not write the report: the report cannot be written to" in err
     assert "report:" not in out
 
 

@@ -26,7 +26,7 @@ US_PER_S = 1_000_000
 
 
 class TimeUse(str, Enum):
-    """What came of a second of slot time. Each second has exactly one."""
+    """The classification of slot time by its result. Each second has exactly one."""
 
     USEFUL_COMPUTE = "useful compute"
     USEFUL_TRANSFER = "useful transfer"

@@ -86,7 +86,7 @@ class _JobHistoryBuilder:
 
     @property
     def outputs_checked(self) -> bool | None:
-        """Whether the agent checked the outputs; None if the job has not succeeded."""
+        """True if the agent checked the outputs; None if the job has not succeeded."""
         result = self._job.result
         timeline = self._agent_timelines.get(result.emitter) if result else None
         checked_files = timeline.stage_count("check", "files") if timeline else None
