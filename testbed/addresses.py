@@ -39,7 +39,7 @@ def site_address(site_index: int) -> str:
 def assign_site_addresses(
     site_cgroups: SiteCgroups, ports: Sequence[int], outside_address: str, blocked_sites: Collection[int]
 ) -> Iterator[None]:
-    """Give each site its `site_address` at these ports, and block `outside_address` for some sites, in a `with` block."""
+    """In a `with` block, give each site its `site_address` at these ports, and block an address for some sites."""
     names = site_cgroups.cgroup_names()
     marks = [_BASE_MARK + number for number in range(len(names))]
     name = f"addresses_{names[0].rpartition('/')[2].replace('-', '_')}"

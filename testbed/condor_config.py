@@ -44,7 +44,7 @@ site{n}.SITE_GPUS = {gpus}
 """
 _GPU_DISCOVERY_OUTPUT = """\
 DetectedGPUs="{ids}"
-Common=[ Capability={site.cuda_capability}; DriverVersion=12.4; DeviceName="{site.gpu_name}"; GlobalMemoryMb={site.gpu_memory_mb} ]
+Common=[ Capability={capability}; DriverVersion=12.4; DeviceName="{device}"; GlobalMemoryMb={memory_mb} ]
 {each}
 """
 
@@ -118,4 +118,10 @@ def gpu_discovery_output(number: int, site: PoolSite) -> str:
     """Return what condor_gpu_discovery would print at the site."""
     ids = [f"GPU-{number:04x}{card:04x}" for card in range(site.gpus)]
     each = "\n".join(f'{name.replace("-", "_")}=[ id="{name}" ]' for name in ids)
-    return _GPU_DISCOVERY_OUTPUT.format(ids=", ".join(ids), site=site, each=each)
+    return _GPU_DISCOVERY_OUTPUT.format(
+        ids=", ".join(ids),
+        capability=site.cuda_capability,
+        device=site.gpu_name,
+        memory_mb=site.gpu_memory_mb,
+        each=each,
+    )

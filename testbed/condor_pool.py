@@ -87,7 +87,7 @@ class CondorPool:
         return [*condor.user_prefix(), *map(str, argv)]
 
     def run_as_user(self, argv: Sequence[object], **kwargs: Any) -> subprocess.CompletedProcess[str]:
-        """Run a command as a user of the pool. `kwargs` go to subprocess.run; raises RuntimeError unless `check=False`."""
+        """Run a command as a user of the pool. `kwargs` go to subprocess.run; failure raises unless `check=False`."""
         check = kwargs.pop("check", True)
         options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "env": self.user_environment, **kwargs}
         result: subprocess.CompletedProcess[str] = subprocess.run(self.user_command(argv), text=True, **options)
