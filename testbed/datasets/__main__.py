@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from packtrain import formatting
+from packtrain.cli.main import run_command
 from packtrain.cli.ui.credentials import CredentialOptions
 from packtrain.cli.ui.download import Downloader, DownloadRequest
 from packtrain.cli.ui.options import retry_timeout_option
@@ -188,4 +189,4 @@ def _print_plan(name: str, folder: Path, source_url: str | None, shape: DatasetS
 
 
 if __name__ == "__main__":
-    command(prog_name="python -m testbed.datasets")
+    run_command(command, "python -m testbed.datasets")

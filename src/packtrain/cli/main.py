@@ -6,7 +6,7 @@ import gc
 import importlib
 import json
 import sys
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -105,8 +105,13 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command line and exit with its exit code."""
+    run_command(cli, "packtrain")
+
+
+def run_command(command: click.Command, prog_name: str) -> NoReturn:
+    """Run a click command with the arguments of this process, print its errors, and exit with its exit code."""
     try:
-        code = cli.main(prog_name="packtrain", standalone_mode=False)  # the argument of ctx.exit(), or None
+        code = command.main(prog_name=prog_name, standalone_mode=False)  # the argument of ctx.exit(), or None
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
