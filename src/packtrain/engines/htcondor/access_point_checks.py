@@ -13,7 +13,7 @@ from packtrain.errors import PacktrainError
 from packtrain.spec.units import format_size
 from packtrain.spec.user_config import load_user_config, user_config_path
 
-OK, WARN, ERROR = "ok", "warning", "bad"
+OK, WARN, ERROR = "ok", "warning", "error"
 _MIB = 1 << 20
 _VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 

@@ -190,7 +190,7 @@ class HtcondorEngine:
         first = requests[0].attempt_id
         description, items = self._htcondor_path(f"{first}.sub"), self._htcondor_path(f"{first}.items")
         items.write_text(render_items(batch), encoding="utf-8")
-        settings = RunSettings.read(self._htcondor_path("settings.json"))
+        settings = RunSettings.read(self._htcondor_path("run_settings.json"))
         settings = replace(settings, disk_mb=math.ceil(settings.disk_mb * requests[0].overrides.disk_factor))
         description.write_text(render_submit_description(batch, self._folder, items, settings), encoding="utf-8")
         cluster = self._client.submit(description.read_text(encoding="utf-8"))

@@ -57,7 +57,7 @@ def write_run_files(plan: Plan, folder: RunFolder, settings: RunSettings) -> Non
         (empty / name).mkdir(parents=True, exist_ok=True)
     for name in ("journal.jsonl", "agent.log"):
         (empty / name).touch()
-    settings.write(folder.htcondor / "settings.json")
+    settings.write(folder.htcondor / "run_settings.json")
     sent = input_transfer.collect_condor_inputs(plan)
     input_transfer.link_condor_inputs(sent, folder.htcondor / "native")
     _write_job_plans(plan, folder, sent)
