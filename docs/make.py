@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from packtrain import plan
-from packtrain.agent.steps import error_patterns
+from packtrain.agent.processes import error_patterns
 from packtrain.cli.main import GROUP_BY_COMMAND, cli
 from packtrain.condor import hold_codes
 from packtrain.events import FAILURE_KINDS, failure, kinds
@@ -104,7 +104,7 @@ SYMPTOMS_INTRO = """
 
 A step that fails is a `step_failed`, unless the last line of its stderr tells more; the first row that matches counts.
 A command that is not found (exit code 127) is a `program_missing`. Before all rows, a training that streams names the
-kind itself: “the samples do not come (`network_unreachable`): …”.
+kind itself: “cannot read samples (`network_unreachable`): …”.
 
 | the last line has (a regular expression) | kind |
 | --- | --- |"""

@@ -17,7 +17,7 @@ def session_pool(tmp_path_factory):
 
 @pytest.fixture
 def pool(session_pool):
-    session_pool.await_up()
+    session_pool.wait_until_up()
     yield session_pool
     session_pool.run(["condor_rm", "-constraint", "true"], check=False)
     session_pool.run(["condor_rm", "-forcex", "-constraint", "true"], check=False)

@@ -109,4 +109,4 @@ def test_any_number_of_outputs_and_links_come_home(desk):
     small = {f"part/{number}": f"{number}\n" for number in range(1, 1501)}
     assert found == {**small, "one/file": "1\n", "latest/file": "1\n", "beside": "2\n"}
     assert len(EXECUTE.findall(user_log(desk))) == 1, "all of it was here, so it was not done again"
-    assert "the output broken is left out: it is a link to nowhere, where there is no file" in out + err
+    assert "the output broken is left out: it is a link to nowhere, which does not exist" in out + err

@@ -84,7 +84,7 @@ def test_a_gpu_that_was_assigned_but_does_not_answer_is_a_bad_machine(desk, serv
         prepared(desk, [f"{origin.url}/words.tar", f"{origin.url}/labels.txt"], more="max_retries = 0")
         desk.run("run", "job.sub", "--on", "htcondor", "--expect", "model.pt", code=None)
     assert desk.exit_code == FAILURE_KINDS["gpu_unusable"].exit_code
-    assert "the job needs 1 GPUs, but 0 usable ones were found (nvidia-smi shows none)" in desk.run("why")
+    assert "the job needs 1 GPUs, but 0 usable ones were found (nvidia-smi lists none)" in desk.run("why")
 
 
 def test_fifty_jobs(desk, served):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from packtrain.agent.outputs.inventory import check_expectation
-from packtrain.agent.steps.error_patterns import classify_error
+from packtrain.agent.outputs.check import check_expectation
+from packtrain.agent.processes.error_patterns import classify_error
 from packtrain.condor.hold_codes import HOLD_CODES, NON_HOLD_ENDS, UNKNOWN_HOLD
 from packtrain.engines.htcondor.job_tracker import JobTracker
 from packtrain.engines.htcondor.log_reader import EventLogReader

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import shutil
@@ -15,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from packtrain.engines.api import AttemptUpdate, SubmitRequest
-from packtrain.engines.local import claim_lock
 from packtrain.engines.local.resources import cache_options, capabilities, gpu_ids, job_environment
 from packtrain.engines.local.slot_allocator import SlotAllocation, SlotAllocator
 from packtrain.events import FAILURE_KINDS
 from packtrain.plan import AttemptFolder, RunFolder
+from packtrain.plan import claim as claim_lock
 
 _ALREADY_CLAIMED = FAILURE_KINDS["already_claimed"].exit_code
 # After TERM the agent has the job's grace period for its steps and once more for the outputs.
@@ -182,7 +183,7 @@ class LocalEngine:
             else claim_lock.holder_pid(tracked.folder)
         )
         if pid is not None:
-            claim_lock.send_signal(pid, signum)
+            send_signal(pid, signum)
 
 
 def _update_factory(tracked: _TrackedAttempt) -> Callable[..., AttemptUpdate]:
@@ -207,6 +208,12 @@ def _open_pidfd(process: subprocess.Popen[bytes]) -> int | None:
         return os.pidfd_open(process.pid)
     except OSError:
         return None
+
+
+def send_signal(pid: int, signum: signal.Signals) -> None:
+    """Send a signal to a process, which may have ended already."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signum)
 
 
 def _force_remove(function: Callable[..., Any], path: str, error: Any) -> None:

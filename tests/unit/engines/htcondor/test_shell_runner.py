@@ -150,7 +150,7 @@ def test_its_delivery_is_never_switched_to_the_agent():
 
 def test_the_launcher_takes_it_where_there_is_no_python(scratch):
     write_launcher(scratch / "launch.sh")
-    (scratch / "bare.sh").write_text('echo "bare $1"\nexit 9\n')
+    (scratch / "shell_runner.sh").write_text('echo "bare $1"\nexit 9\n')
     image = apptainer.build_root_tree(scratch / "image")
     command = [
         apptainer.apptainer_path(),

@@ -9,11 +9,12 @@ import subprocess
 
 import pytest
 
-from packtrain.engines.local import claim_lock
 from packtrain.engines.local import local_engine as engine_module
+from packtrain.engines.local.local_engine import send_signal
 from packtrain.engines.local.resources import cache_options, capabilities, job_environment, visible_gpu_ids
 from packtrain.events import kinds
 from packtrain.plan import Resources
+from packtrain.plan import claim as claim_lock
 from tests.support.pool_updates import LocalEngineHarness, all_gone, poll_until
 
 HALF = Resources(cpus_per_task=max(1, capabilities().cpus // 2), mem_per_cpu_mb=1)
@@ -216,4 +217,4 @@ class TestClaim:
     def test_sending_to_a_process_that_is_gone_is_ignored(self):
         process = subprocess.Popen(["/bin/true"])
         process.wait()
-        claim_lock.send_signal(process.pid, signal.SIGTERM)
+        send_signal(process.pid, signal.SIGTERM)
