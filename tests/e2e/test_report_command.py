@@ -47,7 +47,7 @@ def adds_up(document) -> bool:
 
 def test_report_at_the_end_of_a_run(workspace):
     workspace.write_file(WORKFLOW)
-    summary = workspace.run_json("run", "workflow.yaml", code=None)
+    summary = workspace.run_json("run", "workflow.yaml", exit_code=None)
     page = Path(summary["report"])
     assert page.parent == workspace.run_folder() / "report"
     assert "<svg" in page.read_text(encoding="utf-8")
@@ -55,7 +55,7 @@ def test_report_at_the_end_of_a_run(workspace):
     assert adds_up(written)
     assert (written["kind"], written["name"]) == ("run", workspace.run_folder().name)
     assert [job["outcome"] for job in written["jobs"]] == ["succeeded", "failed"]
-    assert [job["executions"] for job in written["jobs"]] == [len(job["attempts"]) for job in summary["jobs"]]
+    assert [job["executions"] for job in written["jobs"]] == [len(job["executions"]) for job in summary["jobs"]]
     assert [job["outputs_checked"] for job in written["jobs"]] == [True, None]
 
     latest = workspace.run_json("report")

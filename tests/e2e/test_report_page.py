@@ -41,17 +41,17 @@ def report(tmp_path_factory):
 
 
 def column_values(page, table, number):
-    return page.run(f"({COLUMN})({json.dumps(table)}, {number})")
+    return page.evaluate(f"({COLUMN})({json.dumps(table)}, {number})")
 
 
 def sort_direction(page, number):
-    return page.run(f"{HEADER.format(number)}.getAttribute('aria-sort')")
+    return page.evaluate(f"{HEADER.format(number)}.getAttribute('aria-sort')")
 
 
 def assert_quiet(page, address):
     """Assert that the console is empty and only the page was requested."""
-    assert page.said == []
-    assert {asked for asked in page.asked if not asked.startswith("data:")} == {address}
+    assert page.console_messages == []
+    assert {url for url in page.requested_urls if not url.startswith("data:")} == {address}
 
 
 def test_sorting_by_mouse_and_keyboard(chromium, report):
@@ -63,7 +63,7 @@ def test_sorting_by_mouse_and_keyboard(chromium, report):
     page.press("Enter")
     assert column_values(page, "jobs", 5) == sorted(seconds)
     assert sort_direction(page, 5) == "ascending"
-    page.run("document.querySelector('#jobs th button').focus()")
+    page.evaluate("document.querySelector('#jobs th button').focus()")
     page.press(" ")
     assert sort_direction(page, 0) == "ascending"
     assert sort_direction(page, 5) == "none"
@@ -83,39 +83,39 @@ def test_unknown_values_are_last(chromium, report):
 
 def test_search(chromium, report):
     page = chromium.open(report.as_uri())
-    page.run("document.querySelector('input[data-table=jobs]').focus()")
+    page.evaluate("document.querySelector('input[data-table=jobs]').focus()")
     page.call("Input.insertText", text="time LIMIT")
-    visible = page.run(
+    visible = page.evaluate(
         "[...document.querySelectorAll('#jobs tbody tr')].filter(row => !row.hidden).map(row => row.textContent)"
     )
     assert visible
     assert all("time limit" in row for row in visible)
-    assert page.run("document.getElementById('jobs-status').textContent") == f"{len(visible)} found"
+    assert page.evaluate("document.getElementById('jobs-status').textContent") == f"{len(visible)} found"
 
 
 def test_theme(chromium, report):
     background = "getComputedStyle(document.body).backgroundColor"
     page = chromium.open(report.as_uri(), dark=True)
-    dark = page.run(background)
-    assert page.run("document.getElementById('theme').textContent") == "Light theme"
+    dark = page.evaluate(background)
+    assert page.evaluate("document.getElementById('theme').textContent") == "Light theme"
     page.click("#theme")
-    light = page.run(background)
+    light = page.evaluate(background)
     assert light != dark
     page.reload()
-    assert page.run(background) == light
+    assert page.evaluate(background) == light
     page.click("#theme")
-    assert page.run(background) == dark
-    page.shape(1280, 900, dark=True, media="print")
-    assert page.run("getComputedStyle(document.querySelector('section')).backgroundColor") == "rgb(255, 255, 255)"
-    page.run("localStorage.clear()")
+    assert page.evaluate(background) == dark
+    page.set_viewport(1280, 900, dark=True, media="print")
+    assert page.evaluate("getComputedStyle(document.querySelector('section')).backgroundColor") == "rgb(255, 255, 255)"
+    page.evaluate("localStorage.clear()")
     assert_quiet(page, report.as_uri())
 
 
 @pytest.mark.parametrize("width", [400, 700, 1280])
 def test_no_horizontal_scrolling(chromium, report, width):
     page = chromium.open(report.as_uri(), width=width)
-    assert page.run("document.documentElement.scrollWidth") <= width
-    visible = page.run(
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    visible = page.evaluate(
         "[...document.querySelectorAll('svg')].filter(s => s.getBoundingClientRect().width).map(s => s.classList[0])"
     )
     assert set(visible) == {"wide" if width > 720 else "narrow"}
@@ -123,7 +123,7 @@ def test_no_horizontal_scrolling(chromium, report, width):
 
 def test_chart_texts_do_not_overlap(chromium, report):
     for width in (400, 1280):
-        assert chromium.open(report.as_uri(), width=width).run(OVERLAPPING_TEXTS) == []
+        assert chromium.open(report.as_uri(), width=width).evaluate(OVERLAPPING_TEXTS) == []
 
 
 def test_browser_timeout(report):
@@ -131,7 +131,7 @@ def test_browser_timeout(report):
     with Chromium() as browser:
         page = browser.open(report.as_uri())
         browser.timeout_s = 0.2
-        with pytest.raises(TimeoutError, match=r"did not answer within 0\.2 s: Runtime\.evaluate"):
+        with pytest.raises(TimeoutError, match=r"did not respond within 0\.2 s: Runtime\.evaluate"):
             page.evaluate("window.never = new Promise(done => { window.done = done })")
         page.is_loaded = False
         with pytest.raises(TimeoutError, match="the page"):
@@ -142,7 +142,7 @@ def test_comparison_table(chromium, tmp_path):
     history, baseline = make_random_history(30, 1, name="new"), compute_stats(make_random_history(30, 2, name="old"))
     path = write_page(history, compute_stats(history), [], tmp_path, write_pngs=False, baseline=baseline)
     page = chromium.open(path.as_uri(), width=400)
-    assert page.run("document.documentElement.scrollWidth") <= 400
+    assert page.evaluate("document.documentElement.scrollWidth") <= 400
     page.click("#comparison th:nth-child(4) button")
     ratios = [value for value in column_values(page, "comparison", 3) if value != "–"]
     assert ratios == sorted(ratios, reverse=True)
@@ -162,7 +162,7 @@ def test_hostile_log(chromium, tmp_path):
     )
     path = write_page(history, compute_stats(history), [Insight(HOSTILE_TEXT, 1)], tmp_path)
     page = chromium.open(path.as_uri())
-    assert page.run("document.scripts.length") == 1
-    assert page.run("document.images.length") == 0
-    assert HOSTILE_TEXT.split("\x00")[0] in page.run("document.querySelector('h1').textContent")
+    assert page.evaluate("document.scripts.length") == 1
+    assert page.evaluate("document.images.length") == 0
+    assert HOSTILE_TEXT.split("\x00")[0] in page.evaluate("document.querySelector('h1').textContent")
     assert_quiet(page, path.as_uri())

@@ -112,7 +112,7 @@ def test_growing_log(tmp_path):
     assert {job.outcome for job in history.jobs} == {Outcome.RUNNING}
     assert history.n_skipped == 1
     assert history.problems[0].line == first.count("\n") + 1
-    assert "still being written" in history.problems[0].message
+    assert "005 (010.000.000)" in history.problems[0].message
     shutil.copy(LOG, log)
     assert read_history([str(log)]).jobs == read_history([str(LOG)]).jobs
 
