@@ -1,7 +1,7 @@
-"""Gives what runs at each site of a pool an address of its own at chosen ports, and closes an address to some.
+"""Give the processes of each pool site their own source address, and block an address for some sites.
 
-All is on one host. A site's processes are in a control group (see `condor_network`); the kernel changes the source
-address of their connections to those ports. Needs root and the kernel's nf_tables.
+All sites are on one host. A site's processes are in a control group (see `condor_network`); the kernel rewrites the
+source address of their connections to the given ports. Needs root and nf_tables.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ table inet {name} {{
   }}
   chain closed {{
     type filter hook output priority filter; policy accept;
-    meta mark {{ {shut} }} ip daddr {outside} reject with icmp type net-unreachable
+    meta mark {{ {blocked} }} ip daddr {outside} reject with icmp type net-unreachable
   }}
   chain named {{
     type nat hook postrouting priority srcnat; policy accept;
@@ -31,6 +31,7 @@ table inet {name} {{
 
 
 def site_address(site_index: int) -> str:
+    """Return the source address of a site."""
     return f"127.77.{site_index // 200}.{site_index % 200 + 1}"
 
 
@@ -38,7 +39,7 @@ def site_address(site_index: int) -> str:
 def assign_site_addresses(
     site_cgroups: SiteCgroups, ports: Sequence[int], outside_address: str, blocked_sites: Collection[int]
 ) -> Iterator[None]:
-    """`with`: each site has its `address` at these ports; the sites `shut` get no way to the address `outside`."""
+    """In a `with` block, give each site its `site_address` at these ports, and block an address for some sites."""
     names = site_cgroups.cgroup_names()
     marks = [_BASE_MARK + number for number in range(len(names))]
     name = f"addresses_{names[0].rpartition('/')[2].replace('-', '_')}"
@@ -48,7 +49,7 @@ def assign_site_addresses(
         marks=", ".join(f'"{group}" : {mark}' for group, mark in zip(names, marks, strict=True)),
         all_marks=", ".join(map(str, marks)),
         addresses=", ".join(f"{mark} : {site_address(number)}" for number, mark in enumerate(marks)),
-        shut=", ".join(str(marks[number]) for number in blocked_sites) or "0",
+        blocked=", ".join(str(marks[number]) for number in blocked_sites) or "0",
         outside=outside_address,
     )
     run_nft("-f", "-", rules=rules)

@@ -1,4 +1,4 @@
-"""Brings all that the tests need onto this machine: `python -m testbed.components`. Safe to call again."""
+"""Install all components that the tests need: `python -m testbed.components`. Safe to run again."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ COMPONENTS: dict[str, Callable[[], object]] = {
 
 def main() -> None:
     for name, install in COMPONENTS.items():
-        started = time.monotonic()
-        where = install()
-        print(f"{name}: {where} ({time.monotonic() - started:.1f} s)", flush=True)
+        started_at = time.monotonic()
+        path = install()
+        print(f"{name}: {path} ({time.monotonic() - started_at:.1f} s)", flush=True)
 
 
 if __name__ == "__main__":

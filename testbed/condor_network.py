@@ -1,8 +1,8 @@
-"""Cuts what runs at one site off from the rest of this machine. Needs root and the kernel's nf_tables.
+"""Disconnect the processes of one pool site from the rest of the machine. Needs root and nf_tables.
 
-All is on one host and speaks over the loopback interface. So each site's processes are in a control group of their
-own, and during a cut packets between sockets of that group and others are dropped: open connections fall silent, new
-ones are never answered. What speaks within the site (a job with its starter) goes on.
+All sites are on one host and use the loopback interface. Each site's processes are in their own control group. While a
+site is disconnected, packets between sockets of its group and others are dropped: open connections stall, and new ones
+get no response. Connections within the site (a job and its starter) still work.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _CGROUP_ROOT = Path("/sys/fs/cgroup")
 _CGROUP_PREFIX = "packtrain-pool-"
 _PACKET_MARK = 0x7061636B
 _TCP_RETRIES_PATH, _FEW_TCP_RETRIES, _DEFAULT_TCP_RETRIES = Path("/proc/sys/net/ipv4/tcp_retries2"), 6, 15
-# A connection that is being made has no full socket yet at its far end: then no group is known (every full socket is
-# in the root group), and packets pass. To and from elsewhere it comes to no such connection, since the first packet
-# meets a listening socket.
+# During a handshake, the remote end has no full socket yet, so its group is unknown (every full socket is in the root
+# group) and packets pass. Connections across the boundary never get that far, because their first packet arrives at a
+# listening socket and is dropped.
 _NFT_RULES = """\
 table inet {name} {{
   chain leaving {{
@@ -47,11 +47,12 @@ table inet {name} {{
 
 
 def nft_path() -> Path:
+    """Return the path of `nft`, installed if needed."""
     return debian.install(debian.cache_dir() / "nftables", PACKAGE_SPEC) / "usr/sbin/nft"
 
 
 class SiteCgroups:
-    """A control group for each site of one pool; none where this process may not make them."""
+    """The control groups of the sites of one pool. They do not exist if this process may not create them."""
 
     def __init__(self, n_sites: int) -> None:
         self._paths = [
@@ -65,7 +66,7 @@ class SiteCgroups:
                 path.mkdir()
 
     def join_command(self, site_index: int) -> str:
-        """A line of shell that puts the shell into the site's group."""
+        """Return a line of shell that moves the shell to the site's group."""
         return f"echo $$ > {self._paths[site_index]}/cgroup.procs" if self._paths[site_index].exists() else ":"
 
     def remove(self) -> None:
@@ -74,22 +75,23 @@ class SiteCgroups:
                 path.rmdir()
 
     def cgroup_names(self) -> list[str]:
-        """As rules of the kernel's name them."""
+        """Return the names of the groups in nft rules. Raises RuntimeError if they do not exist."""
         if not all(path.exists() for path in self._paths):
-            raise RuntimeError("sites can only be told apart by root, on a machine with control groups (v2)")
+            raise RuntimeError("distinguishing sites needs root and control groups v2")
         return [str(path.relative_to(_CGROUP_ROOT)) for path in self._paths]
 
     @contextlib.contextmanager
     def disconnect(self, site_index: int) -> Iterator[None]:
+        """Drop all packets between the site and other processes, in a `with` block."""
         group = self._paths[site_index]
         if not group.exists():
-            raise RuntimeError("a site's network can only be cut off by root, on a machine with control groups (v2)")
+            raise RuntimeError("disconnecting a site needs root and control groups v2")
         name = _table_name(group)
         rules = _NFT_RULES.format(
             name=name,
             group=group.relative_to(_CGROUP_ROOT),
             root=_cgroup2_mount().relative_to(_CGROUP_ROOT),
-            mark=0x7061636B,
+            mark=_PACKET_MARK,
         )
         run_nft("-f", "-", rules=rules)
         _set_tcp_retries(_FEW_TCP_RETRIES)
@@ -101,25 +103,28 @@ class SiteCgroups:
 
 
 def _set_tcp_retries(number: int) -> None:
-    """After how many unanswered ones a connection breaks. Who is sending at the moment of the cut would else notice it
-    after a quarter of an hour; who is silent asks by keepalives."""
+    """Set after how many retransmissions a connection breaks.
+
+    With the default, a process that was sending when the site was disconnected would notice it after 15 minutes.
+    """
     with contextlib.suppress(OSError):
         _TCP_RETRIES_PATH.write_text(str(number))
 
 
 def run_nft(*arguments: str, rules: str | None = None) -> None:
+    """Run nft; `rules` is its standard input."""
     subprocess.run([nft_path(), *arguments], input=rules, text=True, check=True)
 
 
 def _cgroup2_mount() -> Path:
-    """Version 2 is the whole tree, or a part of it beside version 1."""
+    """Return where control groups v2 are mounted: at the root, or in `unified` next to v1."""
     return next(
         (path for path in (_CGROUP_ROOT / "unified", _CGROUP_ROOT) if (path / "cgroup.procs").exists()), _CGROUP_ROOT
     )
 
 
 def _remove_stale_cgroups() -> None:
-    """What pools left whose process was killed."""
+    """Remove the groups and nft tables of pools whose process was killed."""
     for path in _cgroup2_mount().glob(f"{_CGROUP_PREFIX}*"):
         if not Path(f"/proc/{path.name.removeprefix(_CGROUP_PREFIX).partition('-')[0]}").exists():
             subprocess.run([nft_path(), "delete", "table", "inet", _table_name(path)], capture_output=True)

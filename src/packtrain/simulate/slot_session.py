@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from packtrain.report.history import ExecutionRecord, InputTransfer, Outcome, Phase, PhaseSpan
-from packtrain.report.spans import merge_spans
+from packtrain.report.history import ExecutionRecord, InputTransfer, Outcome, Phase, PhaseSpan, merge_spans
 from packtrain.simulate.job_behaviour import SessionEnd, SessionTimeline, checkpointed_s
 from packtrain.simulate.pool_model import SiteModel
 
