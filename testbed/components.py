@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from testbed import apptainer, chromium, competitors, condor, condor_network, data, python39, sevenzip, xrootd
+from testbed import apptainer, chromium, competitors, condor, data, python39, sevenzip, site_cgroups, xrootd
 
 COMPONENTS: dict[str, Callable[[], object]] = {
     "Apptainer": apptainer.apptainer_path,
     "Chromium": chromium.chromium_path,
     "HTCondor": condor.install_dir,
-    "nft": condor_network.nft_path,
+    "nft": site_cgroups.nft_path,
     "Python 3.9": python39.site_packages_dir,
     "Python 3.9 itself": python39.python_path,
     "7z": sevenzip.bin_dir,

@@ -27,9 +27,9 @@ from typing import Any, TypeVar
 
 from testbed import condor, condor_config, debian
 from testbed.condor_config import SCHEDD_NAME, SITES, PoolSite
-from testbed.condor_network import SiteCgroups
 from testbed.condor_security import TrustedCertificates
 from testbed.ports import reserve_ports
+from testbed.site_cgroups import SiteCgroups
 
 _TIMEOUT_S = 60.0
 T = TypeVar("T")

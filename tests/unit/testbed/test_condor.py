@@ -10,9 +10,9 @@ import pytest
 
 from testbed import condor, condor_config, debian, osdf_plugin
 from testbed.condor_config import SITES
-from testbed.condor_network import SiteCgroups
 from testbed.condor_security import TrustedCertificates
 from testbed.federation import CertificateAuthority, Federation
+from testbed.site_cgroups import SiteCgroups
 
 pytestmark = pytest.mark.slow  # HTCondor and Apptainer are installed on first use
 

@@ -1,4 +1,4 @@
-"""The arms in one picture, by the report's own means: one row a job, the same hours for all."""
+"""A chart of all arms, drawn with the report's timeline: one row per job, the same time axis."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TITLE = "One week, three ways: {}"
 
 
 def save_chart(arms: Mapping[str, JobHistory], hour_s: float, path: Path) -> None:
-    """`hour`: the seconds that an hour took in them."""
+    """Save the chart. `hour_s`: seconds per replayed hour."""
     blocks = [build_timeline_rows(rescale_history(history, hour_s)).rows for history in arms.values()]
     rows = [row for block in blocks for row in block]
     names = [f"rows {_row_range(blocks, number)} {name}" for number, name in enumerate(arms)]
@@ -29,28 +29,37 @@ def _row_range(blocks: Sequence[Sequence[object]], number: int) -> str:
 
 
 def rescale_history(history: JobHistory, hour_s: float) -> JobHistory:
-    """With the times of the week that it replays, from 0 on."""
-    spans = [span for job in history.jobs for span in (*job.waits, *(s for a in job.executions for s in a.spans))]
-    clock = _TimeScale(min((span.start for span in spans), default=0.0), HOUR_S / hour_s)
-    return replace(history, jobs=tuple(clock.scale_job(job) for job in history.jobs))
+    """Return the history in the time of the published week, starting at 0."""
+    spans = [
+        span
+        for job in history.jobs
+        for span in (*job.waits, *(span for execution in job.executions for span in execution.spans))
+    ]
+    scale = _TimeScale(min((span.start for span in spans), default=0.0), HOUR_S / hour_s)
+    return replace(history, jobs=tuple(scale.scale_job(job) for job in history.jobs))
 
 
 class _TimeScale:
+    """Maps times of the replay to times of the published week."""
+
     def __init__(self, started_at: float, factor: float) -> None:
         self._started_at, self._factor = started_at, factor
 
     def scale_job(self, job: JobRecord) -> JobRecord:
-        attempts = tuple(self._scale_execution(attempt) for attempt in job.executions)
-        return replace(job, executions=attempts, waits=tuple(map(self._scale_span, job.waits)))
+        executions = tuple(self._scale_execution(execution) for execution in job.executions)
+        return replace(job, executions=executions, waits=tuple(map(self._scale_span, job.waits)))
 
-    def _scale_execution(self, attempt: ExecutionRecord) -> ExecutionRecord:
-        moves = tuple(
-            replace(move, start=self._scale_time(move.start), duration_s=move.duration_s * self._factor)
-            for move in attempt.input_transfers
+    def _scale_execution(self, execution: ExecutionRecord) -> ExecutionRecord:
+        transfers = tuple(
+            replace(transfer, start=self._scale_time(transfer.start), duration_s=transfer.duration_s * self._factor)
+            for transfer in execution.input_transfers
         )
-        spans = tuple(map(self._scale_span, attempt.spans))
+        spans = tuple(map(self._scale_span, execution.spans))
         return replace(
-            attempt, spans=spans, input_transfers=moves, retained_compute_s=attempt.retained_compute_s * self._factor
+            execution,
+            spans=spans,
+            input_transfers=transfers,
+            retained_compute_s=execution.retained_compute_s * self._factor,
         )
 
     def _scale_span(self, span: PhaseSpan) -> PhaseSpan:

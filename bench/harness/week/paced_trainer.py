@@ -1,7 +1,7 @@
-"""A training by pacing: sleeps for as long as this machine takes to compute, a step at a time, and leaves a model.
+"""A simulated training: sleeps for the time that this node takes to compute, step by step, and writes a model.
 
-As the published program did, it asks the world for its weights first. With `--save` it is one that goes on from where
-it was: it saves each so many steps, and leaves when it is asked to. Standard library only.
+Like the published program, it downloads its weights first. With `--save` it saves checkpoints, resumes from them, and
+exits when asked to. Standard library only.
 """
 
 from __future__ import annotations
@@ -23,18 +23,22 @@ CHECKPOINT_EXIT_CODE = 85
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--weights", required=True, help="an address")
-    parser.add_argument("--setup-share", type=float, default=0.0, help="of the time, before the weights are needed")
-    parser.add_argument("--save", type=int, default=0, help="each so many steps; 0: never")
-    given = parser.parse_args()
-    images = sum(1 for _ in given.data.rglob("*.JPEG"))
+    parser.add_argument("--weights", required=True, help="URL of the weights")
+    parser.add_argument(
+        "--setup-share", type=float, default=0.0, help="share of the time before the weights are needed"
+    )
+    parser.add_argument("--save", type=int, default=0, help="steps between checkpoints; 0: never")
+    args = parser.parse_args()
+    images = sum(1 for _ in args.data.rglob("*.JPEG"))
     if not images:
-        print("the data set is empty", file=sys.stderr)
+        print("the dataset is empty", file=sys.stderr)
         return 1
-    return PacedTraining(given).run()
+    return PacedTraining(args).run()
 
 
 class PacedTraining:
+    """The training loop."""
+
     def __init__(self, args: argparse.Namespace) -> None:
         self.save_interval_steps, self.args = args.save, args
         self.compute_s = node_compute_s()
@@ -47,6 +51,7 @@ class PacedTraining:
         self.stop_requested = True
 
     def run(self) -> int:
+        """Train and return the exit code."""
         for step in range(self._restore_step() + 1, N_STEPS + 1):
             self._sleep(self.compute_s * (1 - self.args.setup_share) / N_STEPS)
             print(f"step {step}/{N_STEPS}", flush=True)
@@ -60,19 +65,19 @@ class PacedTraining:
         return 0
 
     def _restore_step(self) -> int:
-        """The step to go on from. The data are prepared each time; weights are needed for the first only."""
+        """Prepare the data and return the step to resume from; without a checkpoint, download the weights."""
         self._sleep(self.compute_s * self.args.setup_share)
         resumed = os.environ.get("PACKTRAIN_RESUME") if self.save_interval_steps else None
         if resumed:
             return int(Path(resumed).read_text().split()[0])
-        with urllib.request.urlopen(self.args.weights) as answer:
-            answer.read()
+        with urllib.request.urlopen(self.args.weights) as response:
+            response.read()
         return 0
 
     def _sleep(self, duration_s: float) -> None:
-        until = time.monotonic() + duration_s
-        while not self.stop_requested and (left := until - time.monotonic()) > 0:
-            time.sleep(min(left, 0.5))
+        deadline = time.monotonic() + duration_s
+        while not self.stop_requested and (remaining_s := deadline - time.monotonic()) > 0:
+            time.sleep(min(remaining_s, 0.5))
 
     def _should_exit(self) -> bool:
         return self.stop_requested or Path(os.environ["PACKTRAIN_STOP"]).exists()
@@ -91,11 +96,11 @@ class PacedTraining:
 
 
 def node_compute_s() -> float:
-    """What a whole training takes on this machine, as its ad says."""
+    """Return how long a complete training takes on this node, from its ad."""
     ad = Path(os.environ["_CONDOR_MACHINE_AD"]).read_text()
-    found = re.search(r"^TrainingSeconds = ([\d.]+)", ad, re.MULTILINE)
-    assert found, "this machine does not say how fast it is"
-    return float(found[1])
+    match = re.search(r"^TrainingSeconds = ([\d.]+)", ad, re.MULTILINE)
+    assert match, "the ad of this node has no TrainingSeconds"
+    return float(match[1])
 
 
 if __name__ == "__main__":

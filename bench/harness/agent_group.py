@@ -1,6 +1,6 @@
-"""Several agents' fetches in one process: `crowd_of_agents.py COUNT FOLDER SHA256 URL…`.
+"""Fetch like several agents in one process: `agent_group.py COUNT FOLDER SHA256 URL…`.
 
-Says "ready", waits for a line, then says for each fetch when it was done (monotonic clock), or why it failed.
+Prints "ready", waits for a line, then prints when each fetch finished (monotonic clock), or why it failed.
 """
 
 import os
@@ -28,18 +28,18 @@ def _fetch_and_report(remote_file: RemoteFile, target: Path) -> None:
             check_cancelled=lambda: None,
             on_progress=lambda done, total: None,
         )
-        said = f"done {time.monotonic()}"
+        text = f"done {time.monotonic()}"
     except FailedError as error:
-        said = f"{error.kind}: {error}"
+        text = f"{error.kind}: {error}"
     target.unlink(missing_ok=True)
-    sys.stdout.write(f"{said}\n")
+    sys.stdout.write(f"{text}\n")
 
 
 def main() -> None:
     count, folder, sha256, *urls = sys.argv[1:]
-    item = RemoteFile("data.bin", tuple(Location(url) for url in urls), digest=Digest("sha256", sha256))
+    remote_file = RemoteFile("data.bin", tuple(Location(url) for url in urls), digest=Digest("sha256", sha256))
     targets = [Path(folder, f"{os.getpid()}-{number}.bin") for number in range(int(count))]
-    threads = [threading.Thread(target=_fetch_and_report, args=(item, target)) for target in targets]
+    threads = [threading.Thread(target=_fetch_and_report, args=(remote_file, target)) for target in targets]
     print("ready", flush=True)
     sys.stdin.readline()
     for thread in threads:

@@ -1,11 +1,11 @@
-"""A training with 200 MB of state that measures what its checkpoints cost. Run by bench/train.py through the agent.
+"""A training with 200 MB of state that measures the cost of its checkpoints. Run by bench/train.py through the agent.
 
-Windows without and with a checkpoint take turns in one run, so that both meet the same machine.
-Writes figures.json into $PACKTRAIN_OUTPUT:
+Windows without and with a checkpoint alternate in one run, so that both run under the same conditions.
+Writes metrics.json to $PACKTRAIN_OUTPUT:
 
-    checkpoint_blocked_s       how long `save` kept the training, median
-    checkpoint_blocked_max_s   the longest
-    checkpoint_overhead_pct    steps that the windows with a checkpoint did less, in percent
+    checkpoint_blocked_s       how long `save` blocks the training, median
+    checkpoint_blocked_max_s   maximum
+    checkpoint_overhead_pct    how many percent fewer steps the windows with a checkpoint have
     checkpoint_mb              size of the file
 """
 
@@ -31,7 +31,7 @@ args = parser.parse_args()
 torch.set_num_threads(args.threads)
 torch.manual_seed(1)
 
-# 25 million parameters, and as much momentum: 200 MB.
+# 25 million parameters and the same amount of momentum: 200 MB.
 model = nn.Sequential(*(layer for _ in range(6) for layer in (nn.Linear(2040, 2040), nn.ReLU())))
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
 x = torch.randn(16, 2040)
@@ -39,39 +39,39 @@ output = Path(os.environ["PACKTRAIN_OUTPUT"])
 
 
 def train_for(duration_s, step):
-    """Steps until the time is over, and how many there were."""
-    began, done = time.monotonic(), 0
-    while time.monotonic() - began < duration_s:
+    """Train for some time and return the number of steps."""
+    started_at, n_steps = time.monotonic(), 0
+    while time.monotonic() - started_at < duration_s:
         loss = model(x).pow(2).mean()
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         optimizer.step()
-        done += 1
-    log_metrics(step=step + done, loss=loss)
-    return done
+        n_steps += 1
+    log_metrics(step=step + n_steps, loss=loss)
+    return n_steps
 
 
 ckpt = Checkpoint("checkpoint.pt", model=model, optimizer=optimizer)
-step = train_for(min(3.0, args.window), 0)  # to warm up
+step = train_for(min(3.0, args.window), 0)  # warm-up
 blocked_s, steps = [], {"without": 0, "with": 0}
 for number in range(2 * args.pairs):
     kind = ("without", "with", "with", "without")[number % 4]
-    window_ends = time.monotonic() + args.window
+    window_end = time.monotonic() + args.window
     if kind == "with":
-        began = time.monotonic()
+        save_started_at = time.monotonic()
         ckpt.save(epoch=1, step=step)
-        blocked_s.append(time.monotonic() - began)
+        blocked_s.append(time.monotonic() - save_started_at)
         print(f"save at step {step}: training waited {blocked_s[-1]:.3f} s", flush=True)
-    done = train_for(window_ends - time.monotonic(), step)
-    steps[kind] += done
-    step += done
-    print(f"window {number + 1} of {2 * args.pairs}, {kind} a checkpoint: {done} steps", flush=True)
+    n_steps = train_for(window_end - time.monotonic(), step)
+    steps[kind] += n_steps
+    step += n_steps
+    print(f"window {number + 1} of {2 * args.pairs}, {kind} a checkpoint: {n_steps} steps", flush=True)
 ckpt.close()
 
-figures = {
+metrics = {
     "checkpoint_blocked_s": statistics.median(blocked_s),
     "checkpoint_blocked_max_s": max(blocked_s),
     "checkpoint_overhead_pct": 100 * (1 - steps["with"] / steps["without"]),
     "checkpoint_mb": (output / "checkpoint.pt").stat().st_size / 1e6,
 }
-(output / "figures.json").write_text(json.dumps(figures))
+(output / "metrics.json").write_text(json.dumps(metrics))

@@ -1,4 +1,4 @@
-"""The data that is moved: noise, so that a byte at a wrong place shows, and an ImageNet-like tar of tars."""
+"""Data to transfer: random bytes, which reveal misplaced blocks, and a tar of tars like ImageNet."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ N_CLASSES, IMAGES_PER_CLASS, IMAGE_BYTES = 200, 100, 110_000
 
 
 def parse_size(text: str) -> int:
-    """`300M`, `2G` or plain bytes."""
+    """Parse `300M`, `2G` or a number of bytes."""
     return int(float(text[:-1]) * _SIZE_UNITS[text[-1]]) if text[-1] in _SIZE_UNITS else int(text)
 
 
 def write_random_file(path: Path, n_bytes: int) -> str:
-    """A file of so many random bytes; its sha256."""
+    """Write a file of random bytes and return its sha256."""
     digest = hashlib.sha256()
     with open(path, "wb") as file:
-        for place in range(0, n_bytes, _BLOCK_BYTES):
-            piece = os.urandom(min(_BLOCK_BYTES, n_bytes - place))
-            digest.update(piece)
-            file.write(piece)
+        for offset in range(0, n_bytes, _BLOCK_BYTES):
+            block = os.urandom(min(_BLOCK_BYTES, n_bytes - offset))
+            digest.update(block)
+            file.write(block)
     return digest.hexdigest()
 
 
 def file_sha256(path: Path) -> str:
     digest = hashlib.sha256()
     with open(path, "rb") as file:
-        while piece := file.read(_BLOCK_BYTES):
-            digest.update(piece)
+        while block := file.read(_BLOCK_BYTES):
+            digest.update(block)
     return digest.hexdigest()
 
 
 def write_nested_tar(path: Path, n_classes: int = N_CLASSES) -> None:
-    """A tar of class tars of images; 2.2 GB with 200 classes."""
+    """Write a tar of class tars of images; 2.2 GB with 200 classes."""
     with tarfile.open(path, "w") as outer:
         for number in range(n_classes):
             name = f"n{number:08d}"
@@ -49,10 +49,10 @@ def write_nested_tar(path: Path, n_classes: int = N_CLASSES) -> None:
 
 
 def has_all_images(folder: Path, n_classes: int) -> bool:
-    """Whether the folder is what unpacking such a tar must give."""
-    found = [path for path in folder.rglob("*") if path.is_file()]
-    right = sum(path.stat().st_size == IMAGE_BYTES + 6 - int(path.stem.partition("_")[2]) for path in found)
-    return len(found) == right == n_classes * IMAGES_PER_CLASS and len(list(folder.iterdir())) == n_classes
+    """Return True if the folder has the contents of the nested tar."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    n_right = sum(path.stat().st_size == IMAGE_BYTES + 6 - int(path.stem.partition("_")[2]) for path in files)
+    return len(files) == n_right == n_classes * IMAGES_PER_CLASS and len(list(folder.iterdir())) == n_classes
 
 
 def _make_class_tar(name: str) -> bytes:

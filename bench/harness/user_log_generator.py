@@ -1,4 +1,4 @@
-"""A user log of any length, as a pool writes one: the jobs' events are mixed, as they run beside each other."""
+"""Generate HTCondor user logs of any length, with the events of concurrent jobs interleaved."""
 
 from __future__ import annotations
 
@@ -33,10 +33,13 @@ _RESOURCE_TABLE = """\
 \t   TimeSlotBusy (s)     :     {busy:>4}                   \x20
 """
 _BYTES_TABLE = "\t8  -  Run Bytes Sent By Job\n\t137438953472  -  Run Bytes Received By Job\n"
-_EVICTED = f"Job was evicted. Code 1022 Subcode 0\n\t(0) CPU times\n{_USAGE}{_BYTES_TABLE}\tReason: Job vacated by schedd\n{_RESOURCE_TABLE}"
+_EVICTED = (
+    f"Job was evicted. Code 1022 Subcode 0\n\t(0) CPU times\n{_USAGE}{_BYTES_TABLE}"
+    f"\tReason: Job vacated by schedd\n{_RESOURCE_TABLE}"
+)
 _TERMINATED = (
-    f"Job terminated.\n\t(1) Normal termination (return value 0)\n{_USAGE}{_USAGE.replace('Run', 'Total')}{_BYTES_TABLE}"
-    f"{_BYTES_TABLE.replace('Run', 'Total')}{_RESOURCE_TABLE}"
+    f"Job terminated.\n\t(1) Normal termination (return value 0)\n{_USAGE}{_USAGE.replace('Run', 'Total')}"
+    f"{_BYTES_TABLE}{_BYTES_TABLE.replace('Run', 'Total')}{_RESOURCE_TABLE}"
 )
 _DISCONNECTED = (
     "Job disconnected, attempting to reconnect\n    Socket between submit and execute hosts closed unexpectedly\n"
@@ -48,38 +51,38 @@ _RECONNECTED = (
 
 
 def _job_events() -> list[tuple[str, str]]:
-    """Codes and texts of one job: evicted once, disconnected once, then done."""
-    begins = [("040", _INPUT_STARTED), ("040", "Finished transferring input files\n"), ("001", _EXECUTE)]
+    """Return codes and texts of one job that is evicted once, disconnected once, and then succeeds."""
+    start = [("040", _INPUT_STARTED), ("040", "Finished transferring input files\n"), ("001", _EXECUTE)]
     image = [("006", _IMAGE_SIZE)]
-    first = [("000", _SUBMIT), *begins, *image * 40, ("004", _EVICTED)]
+    first = [("000", _SUBMIT), *start, *image * 40, ("004", _EVICTED)]
     outputs = [("040", "Started transferring output files\n"), ("040", "Finished transferring output files\n")]
     last = [*outputs, ("005", _TERMINATED)]
-    middle = [*begins, *image * 20, ("022", _DISCONNECTED), ("023", _RECONNECTED)]
-    rest = EVENTS_PER_JOB - len(first) - len(middle) - len(last)
-    return [*first, *middle, *image * rest, *last]
+    middle = [*start, *image * 20, ("022", _DISCONNECTED), ("023", _RECONNECTED)]
+    n_fill = EVENTS_PER_JOB - len(first) - len(middle) - len(last)
+    return [*first, *middle, *image * n_fill, *last]
 
 
 def write_log(path: Path, n_jobs: int) -> int:
-    """How many events it has."""
-    life = _job_events()
-    began = datetime(2026, 1, 1)
+    """Write a log and return its number of events."""
+    events = _job_events()
+    started_at = datetime(2026, 1, 1)
     with open(path, "w", encoding="utf-8") as file:
         for wave in range(0, n_jobs, _CONCURRENT_JOBS):
-            file.writelines(_interleaved_events(range(wave, min(n_jobs, wave + _CONCURRENT_JOBS)), life, began))
-            began += timedelta(seconds=_EVENT_INTERVAL_S * len(life))
-    return n_jobs * len(life)
+            file.writelines(_interleaved_events(range(wave, min(n_jobs, wave + _CONCURRENT_JOBS)), events, started_at))
+            started_at += timedelta(seconds=_EVENT_INTERVAL_S * len(events))
+    return n_jobs * len(events)
 
 
 def _interleaved_events(jobs: range, job_events: list[tuple[str, str]], started_at: datetime) -> Iterator[str]:
-    slot = 0  # where the newest stay began
-    for place, (code, text) in enumerate(job_events):
-        slot = place if text is _INPUT_STARTED else slot
-        busy = _EVENT_INTERVAL_S * (place - slot)
-        when = (started_at + timedelta(seconds=_EVENT_INTERVAL_S * place)).isoformat(" ")
+    session_start = 0  # index of the event that began the current slot session
+    for number, (code, text) in enumerate(job_events):
+        session_start = number if text is _INPUT_STARTED else session_start
+        busy = _EVENT_INTERVAL_S * (number - session_start)
+        timestamp = (started_at + timedelta(seconds=_EVENT_INTERVAL_S * number)).isoformat(" ")
         for job in jobs:
             node = job % 250
             host = _HOST_ADDRESS.format(node, node, node)
-            said = text.format(
+            body = text.format(
                 5292, host=host, node=node, site=_SITES[job % 4], execute=busy - 2 * _EVENT_INTERVAL_S, busy=busy
             )
-            yield f"{code} ({794569 + job // 10000}.{job % 10000:03}.000) {when} {said}...\n"
+            yield f"{code} ({794569 + job // 10000}.{job % 10000:03}.000) {timestamp} {body}...\n"

@@ -1,8 +1,8 @@
-"""The federation of the week: a director, four caches for each site, an origin, and a host of the world with weights.
+"""The federation of the replay: a director, four caches per site, an origin, and an outside host with the weights.
 
-Who asks is told by the address that a connection comes from (see `testbed.addresses`), as a real director goes by it.
-All bytes to one machine share its line, however many connections there are. A cache that stalls for a machine begins
-its answers and falls silent, until fate lets it go on.
+Clients are identified by the source address of their connections (see `testbed.site_addresses`), as by a real director.
+All connections of a node share its link. A cache that stalls for a node begins its responses and then sends nothing,
+until the schedule lets it continue.
 """
 
 from __future__ import annotations
@@ -30,33 +30,34 @@ _NAMESPACE = "/imagenet"
 _DISCOVERY = "/.well-known/pelican-configuration"
 _DIRECTOR_API = "/api/v1.0/director/"
 _CHUNK_BYTES = 1 << 15
-_BYTES_BEFORE_STALL = 1 << 16  # what comes of an answer before it stalls
+_BYTES_BEFORE_STALL = 1 << 16  # bytes of a response before it stalls
 _POLL_INTERVAL_S = 0.2
 _RANGE_HEADER = re.compile(r"bytes=(\d+)-(\d*)$")
-_DAMAGED_BYTES = 1 << 16  # bytes of it, from the beginning
+_DAMAGED_BYTES = 1 << 16  # at the beginning of the file
 _WEIGHTS_DATA = b"weights" * 10_000
 
 Headers = Mapping[str, str]
 
 
 class NodeRateLimiter:
-    """So many bytes a second for one machine, in the order in which its connections come."""
+    """Limits the total rate of one node's connections, in order of arrival."""
 
     def __init__(self, rate: float) -> None:
         self.bytes_per_s, self._available_at = rate, 0.0
 
     async def wait_for(self, n_bytes: int) -> None:
+        """Sleep until `n_bytes` may have been sent."""
         now = time.monotonic()
         self._available_at = max(self._available_at, now) + n_bytes / self.bytes_per_s
         await asyncio.sleep(self._available_at - now)
 
 
 class ReplayFederation:
-    """`with Caches(folder, week, data, machine_of) as f:` … `f.begin(moment)` for each arm."""
+    """`with ReplayFederation(folder, week, data, node_by_address) as f:` … `f.start_week(time)` for each arm."""
 
     def __init__(self, folder: Path, week: ReplayWeek, data: bytes, node_by_address: Mapping[str, int]) -> None:
         self.week, self.data = week, data
-        self._node_by_address = node_by_address  # by the address that they have
+        self._node_by_address = node_by_address
         self._authority = CertificateAuthority(folder)
         self.ca_file = self._authority.ca
         self.ports = reserve_ports(2)
@@ -64,14 +65,14 @@ class ReplayFederation:
         self.host = f"localhost:{self._director_port}"
         self.dataset_url = f"pelican://{self.host}{DATASET_PATH}"
         self.weights_url = f"http://{OUTSIDE_ADDRESS}:{self._port}{WEIGHTS_PATH}"
-        self._sites = sorted({machine.site for machine in week.nodes})
-        self._rate_limiters = [NodeRateLimiter(len(data) / machine.transfer_s) for machine in week.nodes]
+        self._sites = sorted({node.site for node in week.nodes})
+        self._rate_limiters = [NodeRateLimiter(len(data) / node.transfer_s) for node in week.nodes]
         self._md5_base64 = base64.b64encode(hashlib.md5(data).digest()).decode()
         self._started_at = 0.0
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run_servers, daemon=True)
         self._ready = threading.Event()
-        self.bytes_by_server: dict[str, int] = {}  # bytes of the data set by server
+        self.bytes_by_server: dict[str, int] = {}  # bytes of the dataset by server address
 
     def __enter__(self) -> ReplayFederation:
         self._thread.start()
@@ -83,13 +84,13 @@ class ReplayFederation:
         self._thread.join()
 
     def _stop(self) -> None:
-        """The loop's last rounds are for conversations that are cut off."""
+        """Cancel all sessions, then stop the loop."""
         for task in asyncio.all_tasks(self._loop):
             task.cancel()
         self._loop.call_later(0.1, self._loop.stop)
 
     def start_week(self, started_at: float) -> None:
-        """The week begins at this time, since 1970."""
+        """Start the schedule at this Unix time and reset the byte counts."""
         self._started_at, self.bytes_by_server = started_at, {}
 
     @property
@@ -101,33 +102,31 @@ class ReplayFederation:
         tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         tls.load_cert_chain(*self._authority.cert_and_key)
         numbers = range(1, CACHES_PER_SITE + 1)
-        places = [
+        server_addresses = [
             OUTSIDE_ADDRESS,
             ORIGIN_ADDRESS,
             *(f"127.78.{site}.{n}" for site in range(len(self._sites)) for n in numbers),
         ]
-        begin = self._loop.run_until_complete
-        begin(asyncio.start_server(self._handle_connection, "127.0.0.1", self._director_port, ssl=tls, backlog=200))
-        begin(asyncio.start_server(self._handle_connection, places, self._port, backlog=200))
+        start = self._loop.run_until_complete
+        start(asyncio.start_server(self._handle_connection, "127.0.0.1", self._director_port, ssl=tls, backlog=200))
+        start(asyncio.start_server(self._handle_connection, server_addresses, self._port, backlog=200))
         self._ready.set()
         self._loop.run_forever()
 
     async def _handle_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         peer = self._node_by_address.get(writer.get_extra_info("peername")[0])
         server = writer.get_extra_info("sockname")[0]
-        conversation = _ClientSession(self, reader, writer, server, None if peer is None else self.week.nodes[peer])
+        session = _ClientSession(self, reader, writer, server, None if peer is None else self.week.nodes[peer])
         try:
-            while await conversation.handle_request():
+            while await session.handle_request():
                 pass
         except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
-            pass  # clients that leave are what this is about
+            pass  # clients disconnect when they give up on a stalled cache
         finally:
             writer.close()
 
-    # What a conversation asks
-
     def cache_urls(self, node: ReplayNode | None) -> list[str]:
-        """Addresses of servers, the nearest first. Who is at no site is near the origin."""
+        """Return the URLs of caches, nearest first; clients outside of all sites get the origin."""
         if node is None:
             return [f"http://{ORIGIN_ADDRESS}:{self._port}"]
         site = self._sites.index(node.site)
@@ -141,13 +140,15 @@ class ReplayFederation:
         return f"http://{ORIGIN_ADDRESS}:{self._port}"
 
     def is_director_down(self) -> bool:
-        return any(begins <= self.elapsed_s < ends for begins, ends in self.week.director_outages)
+        """Return True during an outage of the director."""
+        return any(start <= self.elapsed_s < end for start, end in self.week.director_outages)
 
     def is_stalled(self, node: ReplayNode, server: str) -> bool:
-        """Whether this cache has nothing for this machine now."""
+        """Return True if this cache stalls for this node now."""
         return server != ORIGIN_ADDRESS and self.elapsed_s < node.cache_stalls_until[self._cache_rank(node, server)]
 
     def content_for(self, node: ReplayNode | None, server: str) -> bytes:
+        """Return the dataset as a server has it for a node; its nearest cache may be damaged."""
         if node is None or not node.has_damaged_cache or server == ORIGIN_ADDRESS or self._cache_rank(node, server):
             return self.data
         return bytes(_DAMAGED_BYTES) + self.data[_DAMAGED_BYTES:]
@@ -163,7 +164,7 @@ class ReplayFederation:
 
 
 class _ClientSession:
-    """One connection."""
+    """Handles the requests on one connection."""
 
     def __init__(
         self,
@@ -177,7 +178,7 @@ class _ClientSession:
         self._server, self._node = server, node
 
     async def handle_request(self) -> bool:
-        """One request; whether another may follow."""
+        """Handle one request. Return False if the connection is closed after it."""
         first = (await self._reader.readline()).decode("latin-1").split()
         if len(first) < 3:
             return False
@@ -203,49 +204,51 @@ class _ClientSession:
             await self._respond(method, 404, {}, b"404 page not found\n")
 
     async def _handle_director(self, method: str, path: str, query: str) -> None:
-        of = self._federation
+        federation = self._federation
         if path == _DISCOVERY:
-            here = json.dumps({"director_endpoint": f"https://{of.host}"}).encode()
-            await self._respond(method, 200, {"Server": "pelican/7.18.0", "Content-Type": "application/json"}, here)
+            document = json.dumps({"director_endpoint": f"https://{federation.host}"}).encode()
+            await self._respond(method, 200, {"Server": "pelican/7.18.0", "Content-Type": "application/json"}, document)
             return
-        if of.is_director_down():
+        if federation.is_director_down():
             await self._respond(method, 404, {"Content-Type": "text/plain"}, b"404 page not found\n")
             return
         kind = path[len(_DIRECTOR_API) :].partition("/")[0] if path.startswith(_DIRECTOR_API) else "object"
         direct = kind == "origin" or "directread" in query or method in ("PUT", "PROPFIND")
-        places = [place + DATASET_PATH for place in ([of.origin_url] if direct else of.cache_urls(self._node))]
-        links = ", ".join(f'<{place}>; rel="duplicate"; pri={n}; depth=1' for n, place in enumerate(places, start=1))
-        about = f"namespace={_NAMESPACE}, require-token=false, collections-url={of.origin_url}"
-        fields = {"Location": places[0], "Link": links, "X-Pelican-Namespace": about, "Server": "pelican/7.18.0"}
-        await self._respond(method, 307, fields)
+        servers = [federation.origin_url] if direct else federation.cache_urls(self._node)
+        replicas = [server + DATASET_PATH for server in servers]
+        links = ", ".join(f'<{url}>; rel="duplicate"; pri={n}; depth=1' for n, url in enumerate(replicas, start=1))
+        namespace = f"namespace={_NAMESPACE}, require-token=false, collections-url={federation.origin_url}"
+        headers = {"Location": replicas[0], "Link": links, "X-Pelican-Namespace": namespace, "Server": "pelican/7.18.0"}
+        await self._respond(method, 307, headers)
 
     async def _handle_dataset(self, method: str, headers: Headers) -> None:
         content = self._federation.content_for(self._node, self._server)
-        asked = _RANGE_HEADER.match(headers.get("range", ""))
-        start = int(asked[1]) if asked else 0
-        stop = min(len(content), int(asked[2]) + 1) if asked and asked[2] else len(content)
-        fields = {"Content-Type": "application/x-tar", "ETag": '"imagenet"', "Accept-Ranges": "bytes"}
-        if asked:
-            fields["Content-Range"] = f"bytes {start}-{stop - 1}/{len(content)}"
+        match = _RANGE_HEADER.match(headers.get("range", ""))
+        start = int(match[1]) if match else 0
+        stop = min(len(content), int(match[2]) + 1) if match and match[2] else len(content)
+        response_headers = {"Content-Type": "application/x-tar", "ETag": '"imagenet"', "Accept-Ranges": "bytes"}
+        if match:
+            response_headers["Content-Range"] = f"bytes {start}-{stop - 1}/{len(content)}"
         if "want-digest" in headers:
-            fields["Digest"] = self._federation.digest_header()
-        self._send_head(206 if asked else 200, fields, stop - start)
+            response_headers["Digest"] = self._federation.digest_header()
+        self._send_head(206 if match else 200, response_headers, stop - start)
         if method == "GET":
             await self._send_body(memoryview(content)[start:stop])
         await self._writer.drain()
 
     async def _send_body(self, body: memoryview) -> None:
-        of, machine, done = self._federation, self._node, 0
-        while done < len(body):
-            while machine is not None and done >= _BYTES_BEFORE_STALL and of.is_stalled(machine, self._server):
+        federation, node, sent = self._federation, self._node, 0
+        while sent < len(body):
+            while node is not None and sent >= _BYTES_BEFORE_STALL and federation.is_stalled(node, self._server):
                 await asyncio.sleep(_POLL_INTERVAL_S)
-            piece = bytes(body[done : done + _CHUNK_BYTES])
-            if machine is not None:
-                await of.rate_limiter(machine).wait_for(len(piece))
-            self._writer.write(piece)
+            chunk = bytes(body[sent : sent + _CHUNK_BYTES])
+            if node is not None:
+                await federation.rate_limiter(node).wait_for(len(chunk))
+            self._writer.write(chunk)
             await self._writer.drain()
-            done += len(piece)
-            of.bytes_by_server[self._server] = of.bytes_by_server.get(self._server, 0) + len(piece)
+            sent += len(chunk)
+            total = federation.bytes_by_server.get(self._server, 0) + len(chunk)
+            federation.bytes_by_server[self._server] = total
 
     async def _respond(self, method: str, status: int, headers: Headers, body: bytes = b"") -> None:
         self._send_head(status, headers, len(body))

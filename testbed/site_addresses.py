@@ -1,6 +1,6 @@
 """Give the processes of each pool site their own source address, and block an address for some sites.
 
-All sites are on one host. A site's processes are in a control group (see `condor_network`); the kernel rewrites the
+All sites are on one host. A site's processes are in a control group (see `site_cgroups`); the kernel rewrites the
 source address of their connections to the given ports. Needs root and nf_tables.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Collection, Iterator, Sequence
 
-from testbed.condor_network import SiteCgroups, run_nft
+from testbed.site_cgroups import SiteCgroups, run_nft
 
 _BASE_MARK = 0x70616300
 _NFT_RULES = """\

@@ -1,4 +1,4 @@
-"""A data set of ImageNet's shape: a tar of class tars of images, here of a few megabytes that do not compress."""
+"""A small dataset in the format of ImageNet: a tar of class tars of images with incompressible data."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ _FIRST_WORDNET_ID = 1_440_764
 
 
 def make_archive(megabytes: float, n_classes: int = 10, seed: int = 1) -> bytes:
-    dice = random.Random(seed)
+    """Return the archive."""
+    rng = random.Random(seed)
     outer = io.BytesIO()
-    with tarfile.open(fileobj=outer, mode="w") as whole:
+    with tarfile.open(fileobj=outer, mode="w") as outer_tar:
         for number in range(n_classes):
             name = f"n{_FIRST_WORDNET_ID + 11 * number:08}"
             inner = io.BytesIO()
-            with tarfile.open(fileobj=inner, mode="w") as one:
+            with tarfile.open(fileobj=inner, mode="w") as class_tar:
                 _add_member(
-                    one, f"{name}_{number}.JPEG", b"\xff\xd8" + dice.randbytes(int(megabytes * 1e6 / n_classes))
+                    class_tar, f"{name}_{number}.JPEG", b"\xff\xd8" + rng.randbytes(int(megabytes * 1e6 / n_classes))
                 )
-            _add_member(whole, f"{name}.tar", inner.getvalue())
+            _add_member(outer_tar, f"{name}.tar", inner.getvalue())
     return outer.getvalue()
 
 
