@@ -104,7 +104,7 @@ SYMPTOMS_INTRO = """
 
 A step that fails is a `step_failed`, unless the last line of its stderr tells more; the first row that matches counts.
 A command that is not found (exit code 127) is a `program_missing`. Before all rows, a training that streams names the
-kind itself: “the samples do not come (`network_unreachable`): …”.
+kind itself: “samples cannot be read (`network_unreachable`): …”.
 
 | the last line has (a regular expression) | kind |
 | --- | --- |"""

@@ -68,4 +68,9 @@ class SecretFileResolver:
         self._folder = folder
 
     def __call__(self, text: SecretOrStr) -> str:
+        """Return the value of a secret; plain text unchanged.
+
+        Args:
+            text: A secret, or plain text.
+        """
         return read_secret(self._folder, text.name) if isinstance(text, Secret) else text

@@ -27,7 +27,7 @@ ERROR_PATTERNS: tuple[tuple[str, str], ...] = (
     (r"\[Errno 2\]|: No such file or directory$", "file_missing"),
 )
 DEFAULT_KIND = "step_failed"
-_STREAM_ERROR = re.compile(r"the samples do not come \((\w+)\): ")  # as `stream.dataset` says it, with the kind
+_STREAM_ERROR = re.compile(r"samples cannot be read \((\w+)\): ")  # the message of packtrain.stream.samples
 _COMPILED_PATTERNS = tuple((re.compile(pattern), kind) for pattern, kind in ERROR_PATTERNS)
 
 

@@ -57,10 +57,10 @@ def test_what_a_program_says_of_its_own_accord_is_no_evidence():
 
 
 def test_what_streaming_says_names_its_kind():
-    words = "packtrain.stream.samples.StreamError: the samples do not come (network_unreachable): https://h/t.tar: …"
+    words = "packtrain.stream.samples.StreamError: samples cannot be read (network_unreachable): https://h/t.tar: …"
     assert classify_error(1, words) == "network_unreachable"
     assert classify_error(1, f"train.py: {words}") == "network_unreachable"
-    assert classify_error(1, "the samples do not come (my_own_words): …") == "step_failed"
+    assert classify_error(1, "samples cannot be read (my_own_words): …") == "step_failed"
 
 
 def test_every_symptom_has_a_kind():
