@@ -128,7 +128,7 @@ def run_both(
         assert {"net", "acc", "epoch"} <= found.keys() and len(found["net"]) == 236
     listed = server.client.list_objects_v2(Bucket=testbed_s3.BUCKET)["Contents"]
     assert {one["Key"] for one in listed} == {"ckpt.pth", "ckpt.best.pth", "metrics.json"}, "nothing half-written"
-    assert "going on in epoch 2 after 0 of 2 batches" in logs
+    assert "resuming in epoch 2 after 0 of 2 batches" in logs
     assert "epoch 1:" not in logs, "the first epoch is not trained again"
 
 
