@@ -53,7 +53,7 @@ def read_epoch(index, *proxies, on_message=lambda message: None, **settings):
         Fault("reset", response_offset=30_000, max_times=3),
         Fault("status", status=404, max_times=None),
         Fault("status", status=503, max_times=4),
-        Fault("late", max_times=None),
+        Fault("delay", max_times=None),
         Fault("truncate", response_offset=30_000, max_times=2),
     ],
     ids=lambda fault: f"{fault.kind}-{fault.status}" if fault.kind == "status" else fault.kind,
@@ -65,7 +65,7 @@ def test_second_source_completes_the_epoch(folder, index, fault):
         assert stats.failures + stats.hedges >= 1
 
 
-@pytest.mark.parametrize("kind", ["stall", "close", "reset", "late"])
+@pytest.mark.parametrize("kind", ["stall", "close", "reset", "delay"])
 def test_only_source_is_retried(folder, index, kind):
     with FaultProxy(folder, [Fault(kind, response_offset=30_000, max_times=2)]) as proxy:
         read_epoch(index, proxy)
