@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from packtrain.engines.api import AttemptUpdate, Engine, SubmitRequest
-from packtrain.engines.local import LocalEngine, claim_lock
+from packtrain.engines.local import LocalEngine
+from packtrain.engines.local.local_engine import send_signal
 from packtrain.events import Event, JournalReader, kinds
 from packtrain.plan import AttemptFolder, Job, Limits, Resources, RunFolder
+from packtrain.plan import claim as claim_lock
 from tests.support.fake_engine import FakeEngine
 
 AGENT_SCRIPT = Path(__file__).with_name("stand_in_agent.py")
@@ -53,7 +55,7 @@ class FakeEngineHarness:
         for path in self.folder.root.glob("jobs/*/attempts/*/claim"):
             pid = claim_lock.holder_pid(AttemptFolder(path.parent))
             if pid is not None:
-                claim_lock.send_signal(pid, signal.SIGKILL)
+                send_signal(pid, signal.SIGKILL)
 
 
 class LocalEngineHarness(FakeEngineHarness):
