@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from packtrain import notifications
 from packtrain.engines.api import Capabilities, Engine, SubmitRequest
 from packtrain.engines.htcondor import CAPABILITIES as HTCONDOR
+from packtrain.engines.htcondor import capabilities_for
 from packtrain.engines.htcondor import HtcondorEngine, supervisor_job
 from packtrain.engines.htcondor.condor_client import CondorClient
 from packtrain.engines.htcondor.run_settings import RunSettings, SitePreferences
@@ -31,8 +32,8 @@ from packtrain.state import RunState
 from packtrain.state.site_history import SiteHistory
 from packtrain.store import Lease, RunInfo, SqliteStore, store_path
 from packtrain.supervise import Collector, Supervisor
+from packtrain.supervise.lease import is_holder_alive
 from packtrain.supervise.policies import PolicyConfig
-from packtrain.supervise.supervisor import is_holder_alive
 from packtrain.transfer.api import SecretResolver
 
 if TYPE_CHECKING:
@@ -49,11 +50,13 @@ def open_store() -> SqliteStore:
     return SqliteStore(store_path())
 
 
-def engine_capabilities(name: str) -> Capabilities:
-    """Return the capabilities of an engine. Raises UsageError for an unknown one."""
+def engine_capabilities(name: str, plan: Plan | None = None) -> Capabilities:
+    """Return the capabilities of an engine, for a plan if given. Raises UsageError for an unknown one."""
     if name not in ENGINE_NAMES:
         raise UsageError(f"there is no engine {name!r}; available are {', '.join(ENGINE_NAMES)}")
-    return HTCONDOR if name == "htcondor" else capabilities()
+    if name == "htcondor":
+        return capabilities_for(plan) if plan else HTCONDOR
+    return capabilities()
 
 
 def make_engine(run_info: RunInfo, plan: Plan) -> Engine:
@@ -89,11 +92,10 @@ def load_initially_avoided(run_info: RunInfo) -> dict[str, str]:
 def load_policy_config(run_info: RunInfo) -> PolicyConfig:
     """Return the policy configuration of a run, or the defaults if its folder is gone."""
     path = RunFolder(run_info.folder).plan
-    return (
-        PolicyConfig.from_plan(read_plan(path), engine_capabilities(run_info.engine))
-        if path.exists()
-        else PolicyConfig()
-    )
+    if not path.exists():
+        return PolicyConfig()
+    plan = read_plan(path)
+    return PolicyConfig.from_plan(plan, engine_capabilities(run_info.engine, plan))
 
 
 def start_detached_supervisor(run_info: RunInfo, store: SqliteStore, *, reopen: bool) -> int:
@@ -137,7 +139,7 @@ def _submit_supervisor_job(run_info: RunInfo, store: SqliteStore, command: list[
 
 def _secret_env_vars(folder: RunFolder) -> set[str]:
     """Return the environment variables that the workflow reads secrets from."""
-    from packtrain.planner.secret_references import read_secret_sources
+    from packtrain.planner.secret_sources import read_secret_sources
     from packtrain.spec.secret_references import find_references
 
     secret_sources, _ = read_secret_sources(folder.secret_sources)
@@ -163,8 +165,7 @@ def _last_log_line(path: Path) -> str:
 
 def reload_secrets(run_info: RunInfo) -> None:
     """Read the secrets of a run again from the sources that the workflow names, before it resumes."""
-    from packtrain.planner.secret_references import read_secret_sources
-    from packtrain.planner.secret_sources import resolve_secrets, write_secrets
+    from packtrain.planner.secret_sources import read_secret_sources, resolve_secrets, write_secrets
 
     folder = RunFolder(run_info.folder)
     secret_sources, workflow_dir = read_secret_sources(folder.secret_sources)
@@ -193,8 +194,7 @@ def delete_secrets(run_info: RunInfo, state: RunState) -> None:
 
 def make_secret_resolver(run_info: RunInfo) -> SecretResolver:
     """Return a resolver that reads secrets from the run's folder, or else from the sources that the workflow names."""
-    from packtrain.planner.secret_references import read_secret_sources
-    from packtrain.planner.secret_sources import resolve_secrets, secret_resolver
+    from packtrain.planner.secret_sources import read_secret_sources, resolve_secrets, secret_resolver
 
     folder = RunFolder(run_info.folder)
 

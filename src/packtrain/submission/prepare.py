@@ -23,8 +23,7 @@ from packtrain.plan import Input, Plan, RunFolder, write_plan
 from packtrain.planner import stream_planner
 from packtrain.planner.engine_limits import check_engine_limits, clamp_memory
 from packtrain.planner.make_plan import PlanResult, make_plan
-from packtrain.planner.secret_references import write_secret_sources
-from packtrain.planner.secret_sources import ResolvedSecrets, resolve_secrets, write_secrets
+from packtrain.planner.secret_sources import ResolvedSecrets, resolve_secrets, write_secret_sources, write_secrets
 from packtrain.services import engine_capabilities, load_site_history
 from packtrain.spec.diagnostics import WARNING, Diagnostic, SourceMap
 from packtrain.spec.load import LoadResult, load_workflow_file

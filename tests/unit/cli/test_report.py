@@ -32,10 +32,10 @@ def report(workspace, run_packtrain):
         ((), 4, "there are no runs yet"),
         (("nowhere",), 4, "there is neither a run nor a file 'nowhere'"),
         (("no/such.log",), 4, "there is no file no/such.log"),
-        (("prose.txt",), 2, "prose.txt is neither a user log of HTCondor nor a table of jobs"),
+        (("prose.txt",), 2, "prose.txt is neither an HTCondor user log nor a job table"),
         (("empty.log",), 2, "empty.log is empty"),
-        (("wrong.csv",), 2, "wrong.csv, line 3, column outcome: `splendid` is none of"),
-        ((STUDY, "prose.txt"), 2, "cannot be read together with other files"),
+        (("wrong.csv",), 2, "wrong.csv, line 3, column outcome: `splendid` is not one of"),
+        ((STUDY, "prose.txt"), 2, "is a job table, which cannot be combined with other files"),
         ((STUDY, "-o", "prose.txt/in"), 2, "the report cannot be written to prose.txt/in"),
         ((STUDY, "--compare", "*.nothing"), 4, "there is no file *.nothing"),
     ],
@@ -63,10 +63,10 @@ def test_csv_with_compare_needs_output(report, workspace):
     assert "--csv prints the jobs of one report" in err
     code, out, _ = report(STUDY, "--csv", "--compare", trials, "-o", "both")
     assert (code, out.partition(",")[0]) == (0, "job")
-    assert "Against ospool-imagenet-trials" in Path("both/index.html").read_text(encoding="utf-8")
-    against = json.loads(Path("both/report.json").read_text(encoding="utf-8"))["against"]
-    assert against == json.loads(report(STUDY, "--compare", trials, "--json")[1])["against"]
-    assert against["figures"]["success_rate"]["verdict"] == "worse"
+    assert "Compared with ospool-imagenet-trials" in Path("both/index.html").read_text(encoding="utf-8")
+    comparison = json.loads(Path("both/report.json").read_text(encoding="utf-8"))["comparison"]
+    assert comparison == json.loads(report(STUDY, "--compare", trials, "--json")[1])["comparison"]
+    assert comparison["statistics"]["success_rate"]["change"] == "worse"
 
 
 def test_dry_run_writes_nothing(report, workspace):

@@ -32,7 +32,7 @@ def test_json_is_reproducible(simulate):
     plain = result["scenarios"]["plain"]
     assert plain["seeds"] == 4
     assert plain["success"]["low"] <= plain["success"]["mean"] <= plain["success"]["high"]
-    assert plain["waste_s"]["transfer_thrown_away"]["mean"] > 0
+    assert plain["waste_s"]["wasted_transfer"]["mean"] > 0
     assert simulate(*arguments)[1] == out
 
 
@@ -47,7 +47,7 @@ def test_report_page(simulate, tmp_path):
     code, out, _ = simulate("--from", WEEK_TABLE, "--scenario", "plain", "--seeds", 1, "-o", "pages")
     assert code == 0 and "report of one run of plain: pages/plain/" in out
     folder = tmp_path / "pages" / "plain"
-    assert json.loads((folder / "report.json").read_text())["figures"]["jobs"] == 100
+    assert json.loads((folder / "report.json").read_text())["statistics"]["jobs"] == 100
     (page,) = folder.glob("*.html")
     assert "plain" in page.read_text(encoding="utf-8")
 
@@ -67,7 +67,7 @@ def test_scenario_file(simulate):
     [
         ((), 2, "Missing option '--from'"),
         (("--from", "nowhere"), 4, "there is neither a run nor a file 'nowhere'"),
-        (("--from", "prose.txt"), 2, "prose.txt is neither a user log of HTCondor nor a table of jobs"),
+        (("--from", "prose.txt"), 2, "prose.txt is neither an HTCondor user log nor a job table"),
         (("--from", "waiting.csv"), 2, "waiting: no job of it ever ran to an end; there is nothing to calibrate from"),
         (
             ("--from", WEEK_TABLE, "--scenario", "wild"),

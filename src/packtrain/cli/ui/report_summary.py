@@ -22,11 +22,11 @@ _BAR_WIDTH = 30
 _MAX_SITES_SHOWN = 8
 _LEFT_COLUMN_KEYS = (
     "success_rate", "wallclock_s", "gpu_s", "makespan_s", "useful_share", "compute_share", "transfer_overhead",
-    "lost_to_failed_s", "held_in_transfer", "held_in_compute", "held_elsewhere",
+    "failed_jobs_s", "held_in_transfer", "held_in_compute", "held_elsewhere",
 )  # fmt: skip
 _RIGHT_COLUMN_KEYS = (
-    "completion_median_s", "completion_mean_s", "completion_p95_s", "completion_max_s", "tail_p95", "tail_max",
-    "retries", "stalls",
+    "completion_median_s", "completion_mean_s", "completion_p95_s", "completion_max_s",
+    "p95_over_median", "max_over_median", "retries", "failed_transfers",
 )  # fmt: skip
 _OMIT_IF_ZERO = ("held_in_transfer", "held_in_compute", "held_elsewhere")
 _CHANGE_STYLES = {"better": "green", "worse": "red"}

@@ -16,9 +16,11 @@ from packtrain.errors import EXIT_INTERRUPTED
 from packtrain.plan import Plan, RunFolder, read_plan
 from packtrain.report.build import Report
 from packtrain.state import JobStatus, RunState
+from packtrain.state.run import run_status
 from packtrain.store import RunInfo
+from packtrain.views.job_json import job_to_json
 from packtrain.views.run_table import STATUS_STYLES, render_job_table
-from packtrain.views.summary import TimeSummary, job_to_json, run_status, summarize_times
+from packtrain.views.time_summary import TimeSummary, summarize_times
 
 _MAX_JOBS_SHOWN = 20
 _MIN_SHARE_SHOWN = 0.005

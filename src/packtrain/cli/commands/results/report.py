@@ -29,8 +29,8 @@ def command(
     """Show how slot time was used: useful compute, transfers, and time lost to failures.
 
     SOURCE is a run (default: the newest), HTCondor user logs of any jobs (folders, globs and .gz too), or one CSV file
-    with a line per job. Writes a page with charts, report.json, jobs.csv and attempts.csv to the folder of the run, or
-    to NAME-report in this folder. With --json or --csv, files are written only if -o is given.
+    with a line per job. Writes a page with charts, report.json, jobs.csv and executions.csv to the folder of the run,
+    or to NAME-report in this folder. With --json or --csv, files are written only if -o is given.
 
     The exit code is 0 if there was something to report, 2 if a file cannot be read or written, 4 if there is none.
     """

@@ -12,7 +12,7 @@ from packtrain import services
 from packtrain.errors import EXIT_INTERNAL, LeaseLostError, UnavailableError
 from packtrain.store import Lease, RunInfo, SqliteStore
 from packtrain.supervise import Supervisor
-from packtrain.supervise.supervisor import LEASE_TTL_S, acquire_lease, process_identity
+from packtrain.supervise.lease import LEASE_TTL_S, acquire_lease, process_identity
 
 _LEASE_RETRY_INTERVAL_S = 0.5
 

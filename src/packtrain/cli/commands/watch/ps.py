@@ -13,11 +13,12 @@ from rich.table import Table
 from packtrain import formatting, services
 from packtrain.cli.ui.output import console, json_option, print_next_commands, print_result
 from packtrain.state import JobStatus, RunState
+from packtrain.state.run import run_status
 from packtrain.store import RunInfo, SqliteStore
 from packtrain.views.event_feed import EventFeed
+from packtrain.views.job_json import job_to_json
 from packtrain.views.plain import PlainFormatter
 from packtrain.views.run_table import render_run, styled_status
-from packtrain.views.summary import job_to_json, run_status
 
 _MAX_RECENT_RUNS = 15
 

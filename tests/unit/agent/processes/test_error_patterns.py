@@ -1,4 +1,4 @@
-"""Steps whose last words tell whose fault their failure is; real programs."""
+"""Tests of the classification of failures by the last line, with real programs."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ import sys
 
 import pytest
 
-from packtrain.agent.steps.error_patterns import ERROR_PATTERNS, classify_error
+from packtrain.agent.processes.error_patterns import ERROR_PATTERNS, classify_error
 from packtrain.events import FAILURE_KINDS
 from tests.support.step_harness import StepHarness, make_step, run_expecting_failure
 
 
 @pytest.fixture
-def bench(tmp_path):
-    made = StepHarness(tmp_path)
-    yield made
-    made.close()
+def harness(tmp_path):
+    harness = StepHarness(tmp_path)
+    yield harness
+    harness.close()
 
 
-def python(program):
+def make_python_step(program):
     return make_step(f"{sys.executable} -c {shlex.quote(program)}", name="train")
 
 
 @pytest.mark.parametrize(
     ("program", "kind", "blame"),
     [
-        ("import scipy_of_the_published_week", "module_missing", "user"),
+        ("import missing_scipy", "module_missing", "user"),
         ("import os; raise OSError(38, os.strerror(38), 'lock')", "filesystem_unusable", "site"),
         ("open('ILSVRC2012_img_train.tar')", "file_missing", "user"),
         ("import os; raise OSError(28, os.strerror(28))", "disk_full", "site"),
@@ -37,31 +37,31 @@ def python(program):
         ("raise ValueError('the loss is not a number')", "step_failed", "user"),
     ],
 )
-def test_what_python_says_last(bench, program, kind, blame):
-    error = run_expecting_failure(bench, python(program))
+def test_python_errors(harness, program, kind, blame):
+    error = run_expecting_failure(harness, make_python_step(program))
     assert (error.kind, FAILURE_KINDS[error.kind].blame) == (kind, blame)
-    assert error.detail.startswith('step "train" ended with exit code 1; its last words: ')
+    assert error.detail.startswith('step "train" ended with exit code 1; last line on stderr: ')
     assert error.status == 1
 
 
-def test_a_command_that_is_not_installed(bench):
-    error = run_expecting_failure(bench, make_step("unzip-of-the-published-week data.zip", name="unpack"))
+def test_missing_program(harness):
+    error = run_expecting_failure(harness, make_step("missing-unzip data.zip", name="unpack"))
     assert (error.kind, error.status) == ("program_missing", 127)
-    assert "unzip-of-the-published-week" in error.detail
+    assert "missing-unzip" in error.detail
 
 
-def test_what_a_program_says_of_its_own_accord_is_no_evidence():
+def test_other_messages_are_no_evidence():
     assert classify_error(1, "could not do it: no module named scipy") == "step_failed"
     assert classify_error(127, "I give up") == "step_failed"
     assert classify_error(1, "") == "step_failed"
 
 
-def test_what_streaming_says_names_its_kind():
-    words = "packtrain.stream.samples.StreamError: the samples do not come (network_unreachable): https://h/t.tar: …"
-    assert classify_error(1, words) == "network_unreachable"
-    assert classify_error(1, f"train.py: {words}") == "network_unreachable"
-    assert classify_error(1, "the samples do not come (my_own_words): …") == "step_failed"
+def test_stream_error_names_its_kind():
+    message = "packtrain.stream.samples.StreamError: samples cannot be read (network_unreachable): https://h/t.tar: …"
+    assert classify_error(1, message) == "network_unreachable"
+    assert classify_error(1, f"train.py: {message}") == "network_unreachable"
+    assert classify_error(1, "samples cannot be read (my_own_kind): …") == "step_failed"
 
 
-def test_every_symptom_has_a_kind():
+def test_patterns_have_known_kinds():
     assert {kind for _, kind in ERROR_PATTERNS} <= set(FAILURE_KINDS)

@@ -1,10 +1,10 @@
-"""A process that outlives the agent by a moment: were the agent killed (SIGKILL), its steps must not live on.
+"""The guard: a process that outlives the agent for a moment and kills its programs if the agent dies (SIGKILL).
 
-It is forked at the agent's start and reads one line a message from a pipe:
+The agent forks it at the start and writes one message per line to a pipe:
 
-    +PGID   a process group lives        -PGID   it is gone        quit   the agent ends in good order
+    +PGID   a process group was started    -PGID   it has ended    quit   the agent ends and has ended its programs
 
-The end of the pipe without `quit` means that the agent is dead. Then every group that still lives is killed.
+If the pipe is closed without `quit`, the agent is dead, and the guard kills every group that is still alive.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from contextlib import suppress
 from typing import NoReturn
 
 _BLOCKED_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
-_KILL_TIMEOUT_S = 5.0  # for killed processes to be really gone
+_KILL_TIMEOUT_S = 5.0  # how long to wait until killed processes have ended
 
 
 class Guard:
@@ -28,10 +28,14 @@ class Guard:
 
     @classmethod
     def start(cls, keep_fds: Iterable[int] = ()) -> Guard:
-        """Fork it, before the agent has any thread. It holds the descriptors `keep` open as long as it lives:
-        the claim's lock is not free until the last step of a dead agent is gone."""
+        """Fork the guard. Call it before the agent starts any thread.
+
+        Args:
+            keep_fds: Descriptors that the guard keeps open while it lives. The lock on the claim file is among them,
+                so it is not freed before the last program of a dead agent has ended.
+        """
         reader, writer = os.pipe()
-        # Blocked before the fork, and in the guard for good: there is no moment at which they could end it.
+        # Block the signals before the fork, so that there is no moment at which they could end the guard.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, _BLOCKED_SIGNALS)
         pid = os.fork()
         if pid == 0:
@@ -47,19 +51,19 @@ class Guard:
         self._send(f"-{pgid}")
 
     def quit(self) -> None:
-        """The agent ends and has ended its steps."""
+        """End the guard. The agent must have ended its programs."""
         self._send("quit")
         os.close(self._pipe)
         os.waitpid(self._pid, 0)
 
     def _send(self, message: str) -> None:
-        # Somebody may have killed the guard. The steps go on without it.
+        # The guard may have been killed. The programs continue without it.
         with suppress(BrokenPipeError):
             os.write(self._pipe, f"{message}\n".encode())
 
 
 def _run_guard(pipe: int, keep_fds: set[int]) -> NoReturn:
-    # Never back into the agent's code, whatever happens.
+    # The guard must never return to the agent's code, whatever happens.
     try:
         _detach(keep_fds)
         _kill_groups(_read_groups_to_kill(pipe))
@@ -77,7 +81,7 @@ def _detach(keep_fds: set[int]) -> None:
 
 
 def _read_groups_to_kill(pipe: int) -> set[int]:
-    """The groups to kill when the pipe has ended."""
+    """Read messages until the pipe is closed and return the groups to kill."""
     groups: set[int] = set()
     with open(pipe, encoding="ascii") as messages:
         for message in messages:
@@ -97,12 +101,11 @@ def _kill_groups(groups: set[int]) -> None:
 
 
 def live_process_groups() -> set[int]:
-    """The process groups of this machine. Zombies do not count: they do nothing any more, and who reaps them
-    may take its time."""
-    found = set()
+    """Return the process groups of this machine, without zombies, which have ended but may be reaped much later."""
+    groups = set()
     for pid in filter(str.isdigit, os.listdir("/proc")):
         with suppress(OSError), open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
             state, _, group = file.read().rpartition(")")[2].split()[:3]
             if state not in "ZX":
-                found.add(int(group))
-    return found
+                groups.add(int(group))
+    return groups

@@ -1,4 +1,4 @@
-"""What steps say: from their pipes, redacted, into files; the last words are kept for the failure's sentence."""
+"""Capture of what programs print: from their pipes, redacted, to files, with the last line kept for messages."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ from pathlib import Path
 from packtrain.events import Redactor
 
 _READ_BYTES = 1 << 16
-_TAIL_BYTES = 4096  # bytes of which the last words are taken
+_TAIL_BYTES = 4096  # how much of the output is kept to find the last line
 _MAX_LINE_CHARS = 300
-_MAX_NAME_CHARS = 180  # file systems take 255 bytes
 _CONTROL_CHARS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f]")
 
 
 class OutputCapture:
-    """Takes a stream in pieces; forgets all but its last words. A secret cut in two is still seen."""
+    """Receives output in chunks and keeps only its end. Secrets are redacted even across chunk boundaries."""
 
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
@@ -32,11 +31,11 @@ class OutputCapture:
         self._write(ready)
 
     def close(self) -> None:
-        rest, self._pending = self._redactor.redact_bytes(self._pending), b""
-        self._write(rest)
+        remainder, self._pending = self._redactor.redact_bytes(self._pending), b""
+        self._write(remainder)
 
     def last_line(self) -> str:
-        """The last line that says something."""
+        """Return the last line that is not empty, without control characters."""
         lines = (_CONTROL_CHARS.sub("", line).strip() for line in self._tail.decode("utf-8", "replace").splitlines())
         return next((line for line in reversed(list(lines)) if line), "")[:_MAX_LINE_CHARS]
 
@@ -45,13 +44,13 @@ class OutputCapture:
 
 
 class LogFile(OutputCapture):
-    """Keeps the whole stream in a file. A disk that is full costs the log, not the step."""
+    """Writes the complete output to a file. A full disk ends the log, not the program."""
 
     def __init__(self, redactor: Redactor, path: Path) -> None:
         super().__init__(redactor)
         self.path = path
         self.write_error: OSError | None = None
-        self._file = open(path, "ab", buffering=0)  # noqa: SIM115 - closed by the pump at the stream's end
+        self._file = open(path, "ab", buffering=0)  # noqa: SIM115 - the pump closes it when the pipe ends
 
     def close(self) -> None:
         super().close()
@@ -67,7 +66,7 @@ class LogFile(OutputCapture):
 
 
 class PipePump(threading.Thread):
-    """Carries what comes out of pipes (by descriptor) to captures, until all are at their end."""
+    """Forwards data from pipes (by descriptor) to captures until all pipes are closed."""
 
     def __init__(self, captures: Mapping[int, OutputCapture]) -> None:
         super().__init__(name="pump", daemon=True)
@@ -75,12 +74,12 @@ class PipePump(threading.Thread):
         self._wake_reader, self._wake_writer = os.pipe()
 
     def wait_until_closed(self, timeout_s: float) -> bool:
-        """Whether all pipes came to their end in this time."""
+        """Wait at most `timeout_s` seconds and return whether all pipes are closed."""
         self.join(timeout_s)
         return not self.is_alive()
 
     def abort(self) -> None:
-        """Stop, though somebody still holds the pipes."""
+        """Stop, although a process still holds the pipes open."""
         with suppress(BrokenPipeError):
             os.write(self._wake_writer, b"!")
         self.join()
@@ -105,20 +104,3 @@ class PipePump(threading.Thread):
         data = os.read(pipe, _READ_BYTES)
         self._captures[pipe].feed(data)
         return bool(data)
-
-
-class LogNames:
-    """A file name for each step's path, e.g. `sweep.2.train`. No two paths get one name."""
-
-    def __init__(self) -> None:
-        self._paths_by_name: dict[str, str] = {}
-        self._lock = threading.Lock()
-
-    def name_for(self, path: str) -> str:
-        plain = re.sub(r"[^A-Za-z0-9_.-]", "_", path.replace("/", ".")).lstrip(".")[:_MAX_NAME_CHARS] or "_"
-        name, number = plain, 1
-        with self._lock:
-            while self._paths_by_name.setdefault(name, path) != path:
-                number += 1
-                name = f"{plain}-{number}"
-        return name

@@ -1,7 +1,6 @@
-"""What a program's last words tell of why it failed, as a literal table: the first row that matches counts.
+"""Classification of a failure by the last line that a program printed, as a literal table: the first match counts.
 
-Only sentences that the system, Python, CUDA or packtrain write themselves; what a program prints of its own accord is
-no evidence.
+The patterns match only messages of the system, Python, CUDA and packtrain. Other output of a program is no evidence.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import re
 
 from packtrain.events.failure import FAILURE_KINDS
 
-_STATUS_NOT_FOUND = 127  # a shell's status of a command that is not found
+_STATUS_NOT_FOUND = 127  # a shell's status for a command that is not found
 
 ERROR_PATTERNS: tuple[tuple[str, str], ...] = (
     (r"^(\w+\.)*ModuleNotFoundError: No module named ", "module_missing"),
@@ -27,15 +26,20 @@ ERROR_PATTERNS: tuple[tuple[str, str], ...] = (
     (r"\[Errno 2\]|: No such file or directory$", "file_missing"),
 )
 DEFAULT_KIND = "step_failed"
-_STREAM_ERROR = re.compile(r"the samples do not come \((\w+)\): ")  # as `stream.dataset` says it, with the kind
+_STREAM_ERROR = re.compile(r"samples cannot be read \((\w+)\): ")  # the message of packtrain.stream.samples
 _COMPILED_PATTERNS = tuple((re.compile(pattern), kind) for pattern, kind in ERROR_PATTERNS)
 
 
 def classify_error(exit_code: int, last_line: str) -> str:
-    """The kind of failure of a step that ended with this status; step_failed if nothing tells more."""
+    """Return the failure kind of a program, step_failed if no pattern matches.
+
+    Args:
+        exit_code: How the program ended.
+        last_line: The last non-empty line it printed to stderr.
+    """
     if exit_code == _STATUS_NOT_FOUND and re.search(r"not found|No such file or directory", last_line):
         return "program_missing"
-    streaming = _STREAM_ERROR.search(last_line)
-    if streaming and streaming.group(1) in FAILURE_KINDS:
-        return streaming.group(1)
+    stream_error = _STREAM_ERROR.search(last_line)
+    if stream_error and stream_error.group(1) in FAILURE_KINDS:
+        return stream_error.group(1)
     return next((kind for pattern, kind in _COMPILED_PATTERNS if pattern.search(last_line)), DEFAULT_KIND)

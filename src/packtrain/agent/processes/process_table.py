@@ -1,4 +1,4 @@
-"""Programs of steps: each in a process group of its own, ended as a whole, known to the guard."""
+"""Programs of steps: each runs in a process group of its own, ends as a whole, and is registered with the guard."""
 
 from __future__ import annotations
 
@@ -12,50 +12,50 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from packtrain.agent.steps.guard import Guard, live_process_groups
-from packtrain.agent.steps.logs import OutputCapture, PipePump
+from packtrain.agent.processes.guard import Guard, live_process_groups
+from packtrain.agent.processes.output_capture import OutputCapture, PipePump
 
-_DRAIN_TIMEOUT_S = 0.5  # for what is still in the pipes after a program's end
-_POLL_INTERVAL_S = 0.02  # how often a group that was told to end is looked at
-_KILL_TIMEOUT_S = 5.0  # for a killed group to be gone
+_DRAIN_TIMEOUT_S = 0.5  # how long to read the pipes after the program has ended
+_POLL_INTERVAL_S = 0.02  # how often to check whether a signalled group has ended
+_KILL_TIMEOUT_S = 5.0  # how long to wait until a killed group has ended
 
 
 class ProcessTreeClosedError(Exception):
-    """Nothing more is started here: the stop was requested, or the level that it belongs to has ended."""
+    """No program may be started in this tree: a stop was requested, or the level it belongs to has ended."""
 
 
 @dataclass(frozen=True)
 class ProcessSpec:
-    """What is started."""
+    """A program to start."""
 
     argv: tuple[str, ...]
-    env: Mapping[str, str] = field(repr=False)  # has secrets
+    env: Mapping[str, str] = field(repr=False)  # contains secrets
     work_dir: Path
 
 
 class ProcessTree:
-    """Programs that are ended together; those of its descendants belong to it too."""
+    """Programs that are ended together, including those of descendant trees."""
 
     def __init__(self, parent: ProcessTree | None = None) -> None:
         self._parent = parent
         self._closed = False
 
     def self_and_ancestors(self) -> Iterator[ProcessTree]:
-        member: ProcessTree | None = self
-        while member is not None:
-            yield member
-            member = member._parent
+        tree: ProcessTree | None = self
+        while tree is not None:
+            yield tree
+            tree = tree._parent
 
     def close(self) -> None:
         self._closed = True
 
     @property
     def is_closed(self) -> bool:
-        return any(member._closed for member in self.self_and_ancestors())
+        return any(tree._closed for tree in self.self_and_ancestors())
 
 
 class _GuardedPopen(subprocess.Popen[bytes]):
-    """A process that the guard knows at every moment."""
+    """A process that is registered with the guard at every moment of its life."""
 
     def __init__(self, spec: ProcessSpec, guard: Guard) -> None:
         try:
@@ -76,16 +76,19 @@ class _GuardedPopen(subprocess.Popen[bytes]):
 
 
 def _before_exec(guard: Guard) -> None:
-    """The new process itself tells the guard: whenever the agent dies, the guard knows all of its programs.
-    Between fork and exec it must touch no lock that a thread may hold: nothing else belongs here."""
+    """Register the new process with the guard, from within that process.
+
+    So the guard knows all programs whenever the agent dies. Code between fork and exec must not use a lock that a
+    thread may hold, so nothing else belongs here.
+    """
     guard.add_group(os.getpid())
-    # What `restore_signals` does; not before, or a guard that is gone would end the program by SIGPIPE.
+    # Do what `restore_signals` does, but after the message: if the guard is dead, SIGPIPE must not end the program.
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
 
 
 class ChildProcess:
-    """One program. Who started it waits for it."""
+    """A running program. The caller that started it must call `wait`."""
 
     def __init__(
         self, processes: ProcessTable, popen: subprocess.Popen[bytes], process_tree: ProcessTree, pump: PipePump
@@ -94,8 +97,8 @@ class ChildProcess:
         self._processes, self._popen, self._pump = processes, popen, pump
 
     def wait(self) -> int:
-        """Its exit code, or minus the signal's number. What it left in the background is killed."""
-        # Not reaped yet, it keeps the group's number from being given to others.
+        """Return the exit code, or minus the number of the signal. Background processes of the program are killed."""
+        # Do not reap the process yet, so that the kernel does not give its group number to another process.
         os.waitid(os.P_PID, self._popen.pid, os.WEXITED | os.WNOWAIT)
         if self.process_tree.is_closed:
             self._wait_for_group()
@@ -109,8 +112,11 @@ class ChildProcess:
         return self._popen.returncode
 
     def _wait_for_group(self) -> None:
-        """A signal ends a shell at once, while the training below it still saves: the whole group has the grace
-        period. `Processes.end` kills it afterwards."""
+        """Wait until the whole group has ended.
+
+        A signal ends a shell at once, while the training that it started still saves a checkpoint. The grace period
+        applies to the whole group; `ProcessTable.terminate` kills it afterwards.
+        """
         while self._popen.pid in live_process_groups():
             time.sleep(_POLL_INTERVAL_S)
 
@@ -120,7 +126,7 @@ class ChildProcess:
 
 
 class ProcessTable:
-    """Every process group that lives."""
+    """All process groups that are alive."""
 
     def __init__(self, guard: Guard, grace_s: float) -> None:
         self._guard, self._grace_s = guard, grace_s
@@ -131,9 +137,10 @@ class ProcessTable:
     def start(
         self, spec: ProcessSpec, out: OutputCapture, err: OutputCapture, process_tree: ProcessTree | None = None
     ) -> ChildProcess:
-        """The captures are closed when the program's pipes end, or at once if it does not start.
+        """Start a program. Raises ProcessTreeClosedError, or OSError if there is no such program or folder.
 
-        Raises EndedError, or OSError if there is no such program or folder."""
+        The captures are closed when the program's pipes end, or at once if it does not start.
+        """
         try:
             return self._start(spec, out, err, process_tree or self.root_tree)
         except BaseException:
@@ -163,7 +170,7 @@ class ProcessTable:
             self._condition.notify_all()
 
     def terminate(self, process_tree: ProcessTree, first_signal: int = signal.SIGTERM) -> None:
-        """Start nothing more of this family. The signal to each of its groups, the grace period, then KILL."""
+        """Close the tree, send `first_signal` to its groups, wait for the grace period, then send SIGKILL."""
         with self._condition:
             process_tree.close()
             self._send_signal(process_tree, first_signal)
@@ -172,7 +179,7 @@ class ProcessTable:
                 self._condition.wait_for(lambda: not self._children_in(process_tree), _KILL_TIMEOUT_S)
 
     def terminate_all(self) -> None:
-        """TERM, the grace period, KILL, for all; nothing can be started afterwards."""
+        """End all programs: SIGTERM, the grace period, SIGKILL. No program can be started afterwards."""
         self.terminate(self.root_tree)
 
     def _children_in(self, process_tree: ProcessTree) -> list[ChildProcess]:
