@@ -95,17 +95,17 @@ def _symptom_tables() -> list[str]:
     ]
 
 
-FAILURES_INTRO = """The exit code of the agent is the kind of failure; codes are grouped by blame. 0 means that every `expect`
-was fulfilled and the outputs were uploaded; 85 and 86 mean “checkpointed, resume here” and “checkpointed, resume on
-another node”. The first action of packtrain is explained [below](#first-actions). All actions respect
+FAILURES_INTRO = """The exit code of the agent is the kind of failure; codes are grouped by blame. 0 means that every
+`expect` was fulfilled and the outputs were uploaded; 85 and 86 mean “checkpointed, resume here” and “checkpointed,
+resume on another node”. The first action of packtrain is explained [below](#first-actions). All actions respect
 `limits.maxAttempts` and the other [budgets](workflow.md#recovery).
 """
 
 SYMPTOMS_INTRO = """
 ## Last line of stderr
 
-A step that fails is a `step_failed`, unless the last line of its stderr matches a row; the first match counts. A command
-that is not found (exit code 127) is a `program_missing`. A training that streams names the kind itself, which takes
+A step that fails is a `step_failed`, unless the last line of its stderr matches a row; the first match counts. A
+command that is not found (exit code 127) is a `program_missing`. A training that streams names the kind itself, which takes
 precedence: “samples cannot be read (`network_unreachable`): …”.
 
 | the last line contains (a regular expression) | kind |
