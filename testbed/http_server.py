@@ -81,7 +81,7 @@ class HttpServer:
         self.stall_started = threading.Event()  # set when an answer has begun to stall
         self._stalls_released = threading.Event()
         self._lock = threading.Lock()
-        self._server = _ThreadingServer((host, port), type("Handler", (_RequestHandler,), {"origin": self}))
+        self._server = _ThreadingServer((host, port), type("Handler", (_RequestHandler,), {"http_server": self}))
         self._scheme = "https" if tls else "http"
         if tls:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -25,10 +25,10 @@ FETCH = """
 import sys
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
-from packtrain.plan import Digest, Item, Ref
+from packtrain.plan import Digest, Location, RemoteFile
 from packtrain.transfer.fetch import fetch
-item = Item("data.bin", (Ref(sys.argv[2]),), digest=Digest("sha256", sys.argv[4]))
-fetch(item, Path(sys.argv[3]), str, patience_s=20, stop=lambda: None, progress=lambda done, total: None)
+item = RemoteFile("data.bin", (Location(sys.argv[2]),), digest=Digest("sha256", sys.argv[4]))
+fetch(item, Path(sys.argv[3]), str, retry_timeout_s=20, check_cancelled=lambda: None, on_progress=lambda *_: None)
 """
 
 

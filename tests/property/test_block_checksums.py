@@ -43,7 +43,7 @@ json_values = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=5,
 )
-keys = st.sampled_from(["version", "size", "block", "blocks", "sha256", "name", "more"])
+keys = st.sampled_from(["version", "size", "block_bytes", "block_sha256", "sha256", "name", "more"])
 
 
 @settings(max_examples=200, deadline=None)

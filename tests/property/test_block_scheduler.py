@@ -30,7 +30,7 @@ def test_every_block_is_delivered_exactly_once(count, seed, workers, failing, re
     done = {index for index in resumed if index < count}
     schedule = BlockScheduler(count, done, window, min_span_blocks=least)
     spans: list[BlockSpan] = []
-    local-input: list[int] = []
+    delivered: list[int] = []
     for _ in range(200 * (count + 1)):
         if not schedule.n_missing:
             break
@@ -54,10 +54,10 @@ def step(schedule, span, spans, delivered, chance, failing, now) -> None:
     schedule.skip_done(span)
     if schedule.is_obsolete(span) or chance.random() < failing:
         spans.remove(span)
-        schedule.give_back(span)
+        schedule.release(span)
     else:
-        index = span.at
-        if schedule.arrived(span, now):
+        index = span.next_block
+        if schedule.complete_block(span, now):
             delivered.append(index)
 
 

@@ -17,9 +17,9 @@ from testbed.http_server import HttpServer, ResponseFault
 DATA = bytes(i * 7919 % 251 for i in range(40_000))
 
 faults = st.one_of(
-    st.builds(ResponseFault, close_after=st.integers(0, len(DATA)), chunked=st.booleans(), no_range=st.booleans()),
+    st.builds(ResponseFault, close_after_bytes=st.integers(0, len(DATA)), chunked=st.booleans(), ignore_range=st.booleans()),
     st.builds(ResponseFault, status=st.sampled_from([404, 500, 503])),
-    st.builds(ResponseFault, no_range=st.just(True)),
+    st.builds(ResponseFault, ignore_range=st.just(True)),
 )
 
 

@@ -52,7 +52,7 @@ def described(folder: Path) -> dict:
 
 def ours(path: Path, folder: Path, piece: int = 0) -> None:
     """`piece`: from a stream, in pieces of so many bytes."""
-    given = {"limit_bytes": None, "stop": lambda: None, "progress": lambda done, total: None}
+    given = {"max_bytes": None, "check_cancelled": lambda: None, "on_progress": lambda done, total: None}
     with open(path, "rb", buffering=0) as file:
         if piece and can_stream(file.read(512)):
             file.seek(0)
@@ -157,7 +157,7 @@ def test_a_tar_of_tars_comes_out_as_if_each_had_been_unpacked_alone(outer, packe
         tar = made([(tarfile.TarInfo(n), data) for n, (data, _) in plain.items()], tarfile.PAX_FORMAT)
         inner[name] = (plain, gzip.compress(tar) if packed else tar)
     whole = made([(tarfile.TarInfo(f"{name}.tar"), tar) for name, (_, tar) in inner.items()], tarfile.PAX_FORMAT)
-    given = {"nested": True, "max_bytes": None, "check_cancelled": lambda: None, "progress": lambda done, total: None}
+    given = {"nested": True, "max_bytes": None, "check_cancelled": lambda: None, "on_progress": lambda done, total: None}
     with tempfile.TemporaryDirectory() as place:
         path, folder = Path(place, "archive"), Path(place, "into")
         path.write_bytes(whole)

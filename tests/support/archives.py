@@ -59,9 +59,9 @@ class ChunkedReader:
         self._data, self._sizes = memoryview(data), itertools.cycle((1, 700, 13, 66_000, 512, 4096))
 
     def read(self, size: int) -> bytes:
-        return b"".join(self.take(size))
+        return b"".join(self.read_views(size))
 
-    def take(self, size: int) -> list:
+    def read_views(self, size: int) -> list:
         views = []
         while size and len(self._data):
             piece = min(size, next(self._sizes))
@@ -93,7 +93,7 @@ CURRENT_METHOD = [unpack_from_file]
 def unpack_data(folder: Path, data: bytes, name: str = "data", **more) -> UnpackResult:
     path = folder / name
     path.write_bytes(data)
-    given = {"max_bytes": None, "check_cancelled": lambda: None, "progress": lambda d, t: None, **more}
+    given = {"max_bytes": None, "check_cancelled": lambda: None, "on_progress": lambda d, t: None, **more}
     return CURRENT_METHOD[0](path, folder / "into", **given)
 
 

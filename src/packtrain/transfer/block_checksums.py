@@ -22,7 +22,7 @@ from packtrain.plan.codec import decode, encode
 from packtrain.transfer.api import ByteRange
 
 CHECKSUMS_SUFFIX = ".checksums.json"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 MIN_BLOCK_BYTES = 1 << 20
 MAX_STREAMED_BLOCK_BYTES = 2 << 20  # the largest for what is used as it comes: some forty blocks are in memory then
 MAX_BLOCK_BYTES = 4 << 20  # a download holds up to 96 MiB of blocks, and some more: within 150 MB with all else

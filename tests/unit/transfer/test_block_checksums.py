@@ -36,7 +36,7 @@ def file(tmp_path):
 
 def document(**changes):
     digest = hashlib.sha256(b"abc").digest()
-    made = {"version": 1, "size": 3, "block": 4, "blocks": base64.b64encode(digest).decode(), **changes}
+    made = {"version": 2, "size": 3, "block_bytes": 4, "block_sha256": base64.b64encode(digest).decode(), **changes}
     return json.dumps({key: value for key, value in made.items() if value is not None})
 
 
@@ -92,7 +92,7 @@ def test_the_block_suits_the_size(size, block):
 def test_what_would_take_too_much_memory_is_refused(size, block, said):
     assert said in find_block_problem(block, size)
     with pytest.raises(FormatError, match=f"{said}.*packtrain checksums"):
-        parse_checksums(document(size=size, block=block), "x")
+        parse_checksums(document(size=size, block_bytes=block), "x")
 
 
 def test_digests_are_like_a_tuple_of_them():
@@ -105,7 +105,7 @@ def test_digests_are_like_a_tuple_of_them():
 
 
 def test_digests_of_a_large_file_take_little_memory():
-    text = document(size=(1 << 20) * 400_000, block=1 << 20, blocks=base64.b64encode(bytes(32 * 400_000)).decode())
+    text = document(size=(1 << 20) * 400_000, block_bytes=1 << 20, block_sha256=base64.b64encode(bytes(32 * 400_000)).decode())
     tracemalloc.start()
     try:
         made = parse_checksums(text, "x")
@@ -134,17 +134,17 @@ def test_a_good_document():
         ("", "no checksums file"),
         ("[]", "version"),
         ("[" * 100_000, "no checksums file"),
-        (document(version=2), "its version: 2"),
-        (document(version=True), "bool"),
+        (document(version=1), "its version: 1"),
+        (document(version=True), "its version: True"),
         (document(extra=1), "unknown key 'extra'"),
-        (document(blocks=None), "incomplete"),
+        (document(block_sha256=None), "incomplete"),
         (document(size="3"), "x.size should be int"),
         (document(size=-1), "cannot be"),
-        (document(block=0), "cannot be"),
+        (document(block_bytes=0), "cannot be"),
         (document(size=5), "2 blocks"),
-        (document(blocks="@@"), "no base64"),
-        (document(blocks="é"), "no base64"),
-        (document(blocks=""), "has 0 bytes"),
+        (document(block_sha256="@@"), "no base64"),
+        (document(block_sha256="é"), "no base64"),
+        (document(block_sha256=""), "has 0 bytes"),
         (document(sha256="ABC"), "x.sha256"),
         (document(sha256="a" * 63 + "\n"), "x.sha256"),
     ],

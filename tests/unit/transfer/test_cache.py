@@ -24,11 +24,11 @@ PATIENCE_S = 30
 ASKS = """
 import sys
 from pathlib import Path
-from packtrain.plan import Item, Ref
-from packtrain.transfer.cache import Depot
+from packtrain.plan import Location, RemoteFile
+from packtrain.transfer.cache import DownloadCache
 depot, url, name, target, size = sys.argv[1:]
-got = Depot(Path(depot)).get(Item(name, (Ref(url),), int(size)), Path(target), str,
-                             patience_s=5, stop=lambda: None, progress=lambda d, t: None)
+got = DownloadCache(Path(depot)).get(RemoteFile(name, (Location(url),), int(size)), Path(target), str,
+                             retry_timeout_s=5, check_cancelled=lambda: None, on_progress=lambda d, t: None)
 print(got.source)
 """
 
@@ -60,7 +60,7 @@ def serve(served, origin):
 
 
 def get(depot, item, target, **more):
-    given = {"patience_s": 1.0, "stop": lambda: None, "progress": lambda d, t: None, **more}
+    given = {"retry_timeout_s": 1.0, "check_cancelled": lambda: None, "on_progress": lambda d, t: None, **more}
     return depot.get(item, target, lambda text: str(text), **given)
 
 
@@ -72,7 +72,7 @@ def test_the_second_time_nothing_is_fetched(depot, serve, origin, tmp_path):
     item, told = serve("a", DATA), []
     first = get(depot, item, tmp_path / "one")
     sent = origin.sent_bytes
-    second = get(depot, item, tmp_path / "two", progress=lambda done, total: told.append((done, total)))
+    second = get(depot, item, tmp_path / "two", on_progress=lambda done, total: told.append((done, total)))
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes() == DATA
     assert origin.sent_bytes == sent
     assert first.source == f"{origin.url}/a"
@@ -138,7 +138,7 @@ def test_a_wrong_digest_leaves_nothing_behind_that_counts_as_data(depot, serve, 
     with pytest.raises(FailedError) as caught:
         get(depot, item, tmp_path / "one")
     assert caught.value.kind == "digest_mismatch"
-    assert not any(entry.complete for entry in depot.entries())
+    assert not any(entry.is_complete for entry in depot.entries())
 
 
 def test_a_depot_that_cannot_be_used_is_no_reason_to_fail(serve, tmp_path):
@@ -171,10 +171,10 @@ def test_an_entry_named_by_an_etag_holds_what_that_source_has(depot, serve, serv
     item = serve("a", DATA)
     tired = [None, *[ResponseFault(status=503)] * 4]  # the HEAD is answered
     with HttpServer(served, faults=tired) as first, HttpServer(tmp_path / "mirror") as mirror:
-        both = replace(item, sources=(Location(f"{first.url}/a"), Location(f"{mirror.url}/a")))
-        get(depot, both, tmp_path / "one", patience_s=PATIENCE_S)
+        both = replace(item, locations=(Location(f"{first.url}/a"), Location(f"{mirror.url}/a")))
+        get(depot, both, tmp_path / "one", retry_timeout_s=PATIENCE_S)
         first.faults.clear()
-        get(depot, replace(both, sources=both.sources[:1]), tmp_path / "two")
+        get(depot, replace(both, locations=both.locations[:1]), tmp_path / "two")
     assert (tmp_path / "two").read_bytes() == DATA
 
 
@@ -185,10 +185,10 @@ def test_where_the_first_source_fails_the_mirror_is_asked_past_the_depot(depot, 
     item = serve("a", DATA)
     tired = [None, *[ResponseFault(status=503)] * 9]
     with HttpServer(tmp_path / "mirror", faults=tired) as first, HttpServer(tmp_path / "mirror") as mirror:
-        both = replace(item, sources=(Location(f"{first.url}/a"), Location(f"{mirror.url}/a")))
-        get(depot, both, tmp_path / "one", patience_s=PATIENCE_S)
+        both = replace(item, locations=(Location(f"{first.url}/a"), Location(f"{mirror.url}/a")))
+        get(depot, both, tmp_path / "one", retry_timeout_s=PATIENCE_S)
     assert (tmp_path / "one").read_bytes() == DATA
-    assert not any(entry.complete for entry in depot.entries())
+    assert not any(entry.is_complete for entry in depot.entries())
 
 
 def test_what_changes_between_the_question_and_the_answer_is_not_kept_under_the_old_name(
@@ -202,7 +202,7 @@ def test_what_changes_between_the_question_and_the_answer_is_not_kept_under_the_
 
     monkeypatch.setattr(DownloadCache, "_reserve", then_it_changes)
     get(depot, item, tmp_path / "one")
-    assert not any(entry.complete for entry in depot.entries())
+    assert not any(entry.is_complete for entry in depot.entries())
 
 
 def test_an_object_is_on_the_disk_before_it_has_its_name(depot, serve, tmp_path, monkeypatch):

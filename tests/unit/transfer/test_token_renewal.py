@@ -118,7 +118,7 @@ def test_a_secret_that_is_missing_leaves_the_other_sources(folder, tmp_path):
 
     with HttpServer(folder) as first, HttpServer(folder) as second:
         locked, free = Location(f"{first.url}/a.bin", token=Secret("none")), Location(f"{second.url}/a.bin")
-        options = {"patience_s": 3600.0, "stop": lambda: None, "progress": lambda done, total: None}
+        options = {"retry_timeout_s": 3600.0, "check_cancelled": lambda: None, "on_progress": lambda done, total: None}
         fetch(RemoteFile("x.bin", (locked, free)), tmp_path / "x", reveal, **options)
         assert (tmp_path / "x").read_bytes() == DATA
         with pytest.raises(FailedError) as error:

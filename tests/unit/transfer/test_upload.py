@@ -194,7 +194,7 @@ def test_a_refused_token_is_told_at_once(folder, tmp_path):
 
 def test_a_server_that_asks_to_be_left_alone_is_left_alone(one, tmp_path, monkeypatch):
     waits = []
-    monkeypatch.setattr("packtrain.transfer.upload.pause", lambda seconds, stop: waits.append(seconds))
+    monkeypatch.setattr("packtrain.transfer.upload.cancellable_sleep", lambda seconds, stop: waits.append(seconds))
     busy = [ResponseFault(status=503, headers={"Retry-After": said}) for said in ("7", "3600")]
     with HttpServer(tmp_path / "served", writable=True, faults=busy) as origin:
         run(one, f"{origin.url}/model.pt", patience_s=1000.0)

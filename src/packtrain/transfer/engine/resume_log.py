@@ -25,7 +25,7 @@ NO_CHECKSUM = 0  # of a block that was written in pieces, and not looked at as a
 HIGH_LATENCY_BLOCK_BYTES = (
     DEFAULT_BLOCK_BYTES // 4
 )  # from a server that is far away: there the last block of a slow connection is waited for
-_FORMAT_VERSION = 2
+_FORMAT_VERSION = 3
 _RECORD_PATTERN = re.compile(rb"([0-9a-f]{8}) ([0-9a-f]{8})\n")
 _SAMPLE_BYTES, _SAMPLE_INTERVAL_BYTES = 64, 1 << 18
 _PAGE_BYTES, _ZERO_RUN = 4096, bytes(16)
@@ -59,21 +59,21 @@ class ObjectIdentity:
             "size": self.size,
             "etag": self.etag,
             "digest": digest,
-            "block": self.block_bytes,
+            "block_bytes": self.block_bytes,
         }
-        return json.dumps({**data, "boot": _boot_id()}).encode() + b"\n"
+        return json.dumps({**data, "boot_id": _boot_id()}).encode() + b"\n"
 
     @classmethod
     def from_line(cls, line: bytes) -> ObjectIdentity:
         data = json.loads(line)
         if data["version"] != _FORMAT_VERSION or not line.endswith(b"\n"):
             raise ValueError("another version, or torn")
-        return cls(int(data["size"]), data["etag"], Digest(*data["digest"]) if data["digest"] else None, data["block"])
+        return cls(int(data["size"]), data["etag"], Digest(*data["digest"]) if data["digest"] else None, data["block_bytes"])
 
 
 def is_from_this_boot(line: bytes) -> bool:
     """Whether the ledger with this first line is, for certain, of a process since the machine was started."""
-    return bool(_boot_id()) and bool(json.loads(line).get("boot") == _boot_id())
+    return bool(_boot_id()) and bool(json.loads(line).get("boot_id") == _boot_id())
 
 
 @functools.lru_cache(maxsize=1)

@@ -193,26 +193,26 @@ def zip_bomb(size: int) -> bytes:
 
 @pytest.mark.parametrize("pack", [tar_bomb, zip_bomb])
 def test_a_bomb_stops_at_the_limit(place, pack):
-    error = unpack_error(place, pack(64 << 20), limit_bytes=5 << 20)
+    error = unpack_error(place, pack(64 << 20), max_bytes=5 << 20)
     assert error.kind == "archive_too_large"
     assert str(5 << 20) in error.detail
     assert sum(p.stat().st_size for p in (place / "into").rglob("*")) <= 5 << 20
 
 
 def test_exactly_the_limit_is_allowed(place):
-    assert unpack_data(place, make_plain_tar({"z": bytes(4096)}), limit_bytes=4096).bytes == 4096
+    assert unpack_data(place, make_plain_tar({"z": bytes(4096)}), max_bytes=4096).bytes == 4096
 
 
 def test_a_bomb_of_empty_files_stops_where_no_more_of_them_were_promised(place, monkeypatch):
     """They have no bytes, but each takes room on the disk."""
     monkeypatch.setattr(space_budget, "_MIN_FILE_LIMIT", 100)
     many = make_plain_tar({f"{n}": b"" for n in range(1000)})
-    error = unpack_error(place, many, limit_bytes=200 * 4096)
+    error = unpack_error(place, many, max_bytes=200 * 4096)
     assert error.kind == "archive_too_large"
     assert "200 files" in error.detail
     assert len(list((place / "into").rglob("*"))) <= 200
-    assert unpack_data(place, make_plain_tar({f"{n}": b"" for n in range(200)}), limit_bytes=200 * 4096).files == 200
-    assert unpack_data(place, make_plain_tar({f"{n}": b"" for n in range(100)}), limit_bytes=0).files == 100, (
+    assert unpack_data(place, make_plain_tar({f"{n}": b"" for n in range(200)}), max_bytes=200 * 4096).files == 200
+    assert unpack_data(place, make_plain_tar({f"{n}": b"" for n in range(100)}), max_bytes=0).files == 100, (
         "few are no bomb"
     )
 

@@ -40,7 +40,7 @@ def test_a_tar_of_tars_becomes_folders(place):
 def test_an_inner_tar_is_never_written_itself(place):
     big = make_plain_tar({"n": bytes(3 << 20)})
     inner = {f"d/{n}.tar": big for n in range(4)}
-    assert unpack_data(place, make_plain_tar(inner), nested=True, limit_bytes=4 * (3 << 20)).files == 4
+    assert unpack_data(place, make_plain_tar(inner), nested=True, max_bytes=4 * (3 << 20)).files == 4
     assert (place / "into" / "d" / "3" / "n").stat().st_size == 3 << 20
 
 

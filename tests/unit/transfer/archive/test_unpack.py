@@ -153,7 +153,7 @@ def test_progress_grows_and_ends_with_all(place, way):
     unpack_data(
         place,
         make_plain_tar({"a": RANDOM_DATA, "b": RANDOM_DATA}),
-        progress=lambda done, total: told.append((done, total)),
+        on_progress=lambda done, total: told.append((done, total)),
     )
     assert [done for done, _ in told] == sorted(done for done, _ in told)
     assert told[-1][0] == 2 * len(RANDOM_DATA)
@@ -174,7 +174,7 @@ def test_stop_is_heard(place, kind):
             raise Leave
 
     with pytest.raises(Leave):
-        unpack_data(place, SAMPLE_ARCHIVES[kind], stop=stop)
+        unpack_data(place, SAMPLE_ARCHIVES[kind], check_cancelled=stop)
 
 
 @pytest.mark.parametrize(("magic", "tool"), [(b"7z\xbc\xaf\x27\x1c", "7z"), (b"Rar!\x1a\x07", "unrar")])

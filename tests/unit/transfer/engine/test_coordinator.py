@@ -233,18 +233,18 @@ def test_a_slow_but_steady_line_is_not_given_up(folder, target, tmp_path):
 def test_it_is_told_how_it_stands(folder, target):
     seen = []
     with HttpServer(folder, bytes_per_s=3e6) as origin:
-        run(target, origin, observe=seen.append)
-    assert seen and seen[-1].total == len(DATA)
+        run(target, origin, on_snapshot=seen.append)
+    assert seen and seen[-1].total_bytes == len(DATA)
     label, rate, _, resting = seen[-1].sources[0]
     assert label in origin.url and rate > 0 and resting is False
     assert max(one.sources[0][2] for one in seen if one.sources) >= 1, "connections"
 
 
 PROGRAM = """
-import sys; from pathlib import Path; from packtrain.plan import Item, Ref
+import sys; from pathlib import Path; from packtrain.plan import Location, RemoteFile
 from packtrain.transfer.fetch import fetch
-item = Item('data.bin', (Ref(sys.argv[1]),))
-fetch(item, Path(sys.argv[2]), str, patience_s=9, stop=lambda: None, progress=lambda d, t: None)
+item = RemoteFile('data.bin', (Location(sys.argv[1]),))
+fetch(item, Path(sys.argv[2]), str, retry_timeout_s=9, check_cancelled=lambda: None, on_progress=lambda d, t: None)
 """
 
 

@@ -34,10 +34,10 @@ class TurningLine(RateLimiter):
         super().__init__(bytes_per_s)
         self._left, self._count = crawls_after, threading.Lock()
 
-    def passed(self, count: int) -> None:
+    def wait_for(self, count: int) -> None:
         with self._count:
             self._left -= count
-            self._rate = CRAWL if self._left < 0 else self._rate
+            self._bytes_per_s = CRAWL if self._left < 0 else self._bytes_per_s
         super().wait_for(count)
 
 

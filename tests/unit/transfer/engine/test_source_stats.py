@@ -27,9 +27,9 @@ def test_who_asks_to_be_left_alone_gets_half_the_connections(standing, connectio
     fail(standing, 7.0, now=100.0)
     assert standing.max_connections == left
     assert not standing.is_usable(106.9) and standing.is_usable(107.1)
-    assert standing.room == 1, "one connection shows that it is well again"
-    standing.delivered(1 << 20, 1.0, now=108.0)
-    assert standing.room == left
+    assert standing.allowed_connections == 1, "one connection shows that it is well again"
+    standing.record_block(1 << 20, 1.0, now=108.0)
+    assert standing.allowed_connections == left
 
 
 def test_each_time_half_of_what_it_had(standing):
@@ -48,11 +48,11 @@ def test_another_failure_leaves_them(standing):
 def test_connections_that_fall_silent_together_tell_nothing_about_the_length_of_answers(standing):
     """A network that was away for a moment: without this, the rest of a download was asked for in small pieces."""
     for number in range(24):
-        standing.record_stall(100.0 + number / 50, is_only_source=True, leniency=1.0, came=(5 + number) << 20)
-    assert standing.reach.bytes is None
+        standing.record_stall(100.0 + number / 50, is_only_source=True, timeout_factor=1.0, received_bytes=(5 + number) << 20)
+    assert standing.response_limit.max_bytes is None
 
 
 def test_connections_that_fall_silent_time_and_again_do(standing):
-    standing.record_stall(100.0, is_only_source=True, leniency=1.0, came=5 << 20)
-    standing.silent(103.0, alone=True, leniency=1.0, came=4 << 20)
-    assert standing.reach.bytes == 4 << 20
+    standing.record_stall(100.0, is_only_source=True, timeout_factor=1.0, received_bytes=5 << 20)
+    standing.record_stall(103.0, is_only_source=True, timeout_factor=1.0, received_bytes=4 << 20)
+    assert standing.response_limit.max_bytes == 4 << 20

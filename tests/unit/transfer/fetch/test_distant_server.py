@@ -35,7 +35,7 @@ def distance(monkeypatch):
 
 def block_of(target: Path) -> int:
     with open(target.with_name(f"{FILENAME}.part.resume"), "rb") as ledger:
-        return int(json.loads(ledger.readline())["block"])
+        return int(json.loads(ledger.readline())["block_bytes"])
 
 
 @pytest.mark.parametrize("digest", [None, SHA256])
@@ -70,7 +70,7 @@ def test_checksums_have_the_last_word(large, target, distance):
         large, faults=[ResponseFault(close_after_bytes=2 * DEFAULT_BLOCK_BYTES), *[ResponseFault(status=503)] * 99]
     ) as origin:
         fetch_error(make_remote_file(f"{origin.url}/{FILENAME}"), target)
-    manner = {"patience_s": 5.0, "stop": lambda: None, "progress": lambda done, total: None}
+    manner = {"retry_timeout_s": 5.0, "check_cancelled": lambda: None, "on_progress": lambda done, total: None}
     with HttpServer(large) as origin:
         checksums = make_checksums(large / FILENAME)
         fetch(make_remote_file(f"{origin.url}/{FILENAME}"), target, str, checksums=checksums, **manner)

@@ -196,7 +196,7 @@ def test_a_block_that_was_lost_behind_the_ledger_is_fetched_again(folder, target
     assert "bytes=0-4194303" not in requested_ranges(origin)
 
 
-@pytest.mark.parametrize("boot", ['"boot": "another"', '"no": "boot"'])
+@pytest.mark.parametrize("boot", ['"boot_id": "another"', '"no": "boot"'])
 @pytest.mark.parametrize("hole", [(8192, 12288), (4096 * 3 + 5, 4096 * 4), (1 << 16, 1 << 16)])
 def test_a_page_that_a_crash_of_the_machine_lost_is_fetched_again(folder, target, small_blocks, boot, hole):
     """Its block's seal holds, since that is of samples. What has no hole is kept."""
@@ -205,7 +205,7 @@ def test_a_page_that_a_crash_of_the_machine_lost_is_fetched_again(folder, target
         part.seek(small_blocks + hole[0])
         part.write(bytes(hole[1] - hole[0]))
     ledger = target.parent / f"{FILENAME}.part.resume"
-    ledger.write_bytes(re.sub(b'"boot": "[^"]*"', boot.encode(), ledger.read_bytes()))
+    ledger.write_bytes(re.sub(b'"boot_id": "[^"]*"', boot.encode(), ledger.read_bytes()))
     with HttpServer(folder) as origin:
         fetch_file(make_remote_file(f"{origin.url}/{FILENAME}"), target)
     assert target.read_bytes() == DATA
@@ -383,11 +383,11 @@ def in_child(limit: int, url: str, target: Path) -> dict:
     """fetch in a process whose files may not grow past a limit: a full disk, without mounting one."""
     program = (
         "import json, resource, sys; from pathlib import Path\n"
-        "from packtrain.errors import FailedError; from packtrain.plan import Item, Ref\n"
+        "from packtrain.errors import FailedError; from packtrain.plan import Location, RemoteFile\n"
         "from packtrain.transfer.fetch import fetch\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]),) * 2)\n"
-        "try: fetch(Item('data.bin', (Ref(sys.argv[2]),)), Path(sys.argv[3]), str, patience_s=60,"
-        " stop=lambda: None, progress=lambda d, t: None)\n"
+        "try: fetch(RemoteFile('data.bin', (Location(sys.argv[2]),)), Path(sys.argv[3]), str, retry_timeout_s=60,"
+        " check_cancelled=lambda: None, on_progress=lambda d, t: None)\n"
         "except FailedError as error: print(json.dumps({'kind': error.kind, 'detail': error.detail}))\n"
     )
     words = [sys.executable, "-c", program, str(limit), url, str(target)]

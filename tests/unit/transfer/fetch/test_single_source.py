@@ -24,10 +24,10 @@ from tests.support.fetches import DATA, FILENAME, fetch_error, fetch_file, make_
 FETCH = """
 import sys
 from pathlib import Path
-from packtrain.plan import Item, Ref
+from packtrain.plan import Location, RemoteFile
 from packtrain.transfer.fetch import fetch
-fetch(Item("data.bin", (Ref(sys.argv[1]),)), Path(sys.argv[2]), str, patience_s=60, stop=lambda: None,
-      progress=lambda done, total: None)
+fetch(RemoteFile("data.bin", (Location(sys.argv[1]),)), Path(sys.argv[2]), str, retry_timeout_s=60,
+      check_cancelled=lambda: None, on_progress=lambda done, total: None)
 """
 
 

@@ -16,7 +16,7 @@ from testbed.http_server import HttpServer, ResponseFault
 from tests.support.fetches import DATA, FILENAME, make_remote_file
 
 BLOCK = 1 << 16
-UNSIZED = [{"no_range": True, "chunked": True}, {"no_range": True, "no_length": True}]
+UNSIZED = [{"ignore_range": True, "chunked": True}, {"ignore_range": True, "omit_length": True}]
 
 
 @pytest.fixture
