@@ -89,7 +89,7 @@ def test_a_second_attempt_finds_its_data_in_the_depot(attempt, data, tmp_path):
                 make_job(make_step(TRAIN), inputs=(make_input(f"{origin.url}/data.tar.gz"),)), options=options
             ).run()
             assert run.process.returncode == 0, run.stderr
-        assert run.stage("fetch")["source"] == f"the depot {tmp_path / 'depot'}"
+        assert run.stage("fetch")["source"] == f"the download cache {tmp_path / 'depot'}"
     assert (run.home.output / "model.pt").read_bytes() == b"0123456789" * 100
 
 

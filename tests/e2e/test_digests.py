@@ -72,7 +72,7 @@ def test_get_refuses_it_too_without_a_module(desk, origin, tmp_path, there):
     if there:
         (desk.folder / "data.bin").symlink_to(origin.folder / "data.bin")
     desk.run("get", f"{origin.url}/data.bin", "--crc32c", "00000000", code=18)
-    assert "would take too long without a module such as google-crc32c: give its sha256 or md5" in desk.stderr
+    assert "takes too long without a module such as google-crc32c; state its sha256 or md5" in desk.stderr
     assert [path.name for path in desk.folder.iterdir()] == (["data.bin"] if there else [])
 
 

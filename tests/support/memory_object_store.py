@@ -11,7 +11,7 @@ from urllib.parse import unquote
 from packtrain.errors import TransferError
 from packtrain.plan import Location
 from packtrain.transfer.api import FULL_RANGE, ByteRange, ListedObject, ObjectInfo
-from packtrain.transfer.http.request_body import OnBytesSent, ignore_bytes_sent
+from packtrain.transfer.progress import OnBytesSent, ignore_bytes_sent
 
 
 class MemoryStream(io.BytesIO):

@@ -10,8 +10,9 @@ from dataclasses import replace
 from packtrain.errors import TransferError
 from packtrain.plan import Location
 from packtrain.transfer.api import ByteRange, ObjectInfo, ObjectStream, SecretResolver
-from packtrain.transfer.engine.source_stats import SourceSelector, SourceStats
-from packtrain.transfer.http.connection import cancellation_scope
+from packtrain.transfer.engine.source_selector import SourceSelector
+from packtrain.transfer.engine.source_stats import SourceStats
+from packtrain.transfer.cancellation import cancellation_scope
 from packtrain.transfer.registry import find_replicas
 from packtrain.transfer.retry import cancellable_sleep, combine_errors
 from packtrain.transfer.urls import redact_url, url_scheme

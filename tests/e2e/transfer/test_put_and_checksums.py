@@ -27,7 +27,7 @@ def test_checksums_that_cannot_be(desk, served):
     desk.run("checksums", served / "nothing", code=4)
     desk.run("checksums", served / "data.bin", "--block", "0", code=2)
     desk.run("checksums", served / "data.bin", "--block", "512MiB", code=2)
-    assert "4194304 at most; choose another --block" in desk.stderr
+    assert "the maximum is 4194304; choose another --block" in desk.stderr
     desk.run("checksums", served / "data.bin", "--verify", served / "nothing", code=4)
     desk.run("checksums", served / "data.bin", "--verify", served / "data.bin", code=5)
 

@@ -131,19 +131,19 @@ def test_a_good_document():
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "no checksums file"),
+        ("", "not a checksums file"),
         ("[]", "version"),
-        ("[" * 100_000, "no checksums file"),
+        ("[" * 100_000, "not a checksums file"),
         (document(version=1), "its version: 1"),
         (document(version=True), "its version: True"),
         (document(extra=1), "unknown key 'extra'"),
         (document(block_sha256=None), "incomplete"),
         (document(size="3"), "x.size should be int"),
-        (document(size=-1), "cannot be"),
-        (document(block_bytes=0), "cannot be"),
+        (document(size=-1), "out of range"),
+        (document(block_bytes=0), "out of range"),
         (document(size=5), "2 blocks"),
-        (document(block_sha256="@@"), "no base64"),
-        (document(block_sha256="é"), "no base64"),
+        (document(block_sha256="@@"), "not base64"),
+        (document(block_sha256="é"), "not base64"),
         (document(block_sha256=""), "has 0 bytes"),
         (document(sha256="ABC"), "x.sha256"),
         (document(sha256="a" * 63 + "\n"), "x.sha256"),
@@ -156,5 +156,5 @@ def test_anything_else_is_refused_with_a_reason(text, said):
 
 def test_a_file_that_is_no_text_is_refused(tmp_path):
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(FormatError, match="binary is no checksums file"):
+    with pytest.raises(FormatError, match="binary is not a checksums file"):
         read_checksums(tmp_path / "binary")

@@ -76,7 +76,7 @@ def test_the_second_time_nothing_is_fetched(depot, serve, origin, tmp_path):
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes() == DATA
     assert origin.sent_bytes == sent
     assert first.source == f"{origin.url}/a"
-    assert second.source == f"the depot {tmp_path / 'depot'}"
+    assert second.source == f"the download cache {tmp_path / 'depot'}"
     assert second.bytes == len(DATA)
     assert told[-1] == (len(DATA), len(DATA))
 
@@ -160,7 +160,7 @@ def test_locks_suit_nfs(depot, serve, origin, tmp_path, monkeypatch):
     monkeypatch.setattr(fcntl, "flock", as_nfs_has_it)
     item = serve("a", DATA)
     get(depot, item, tmp_path / "one")
-    assert get(depot, item, tmp_path / "two").source == f"the depot {tmp_path / 'depot'}"
+    assert get(depot, item, tmp_path / "two").source == f"the download cache {tmp_path / 'depot'}"
     assert origin.sent_bytes == len(DATA)
 
 
@@ -322,7 +322,7 @@ def test_a_shelf_counts_as_if_it_were_full(tmp_path, serve):
     depot = DownloadCache(tmp_path / "depot", 1_000_000)
     with depot.dataset_dir("a" * 64, "train.tar", 700_000, "https://h/train.tar") as (folder, most):
         assert folder.is_dir() and most == 700_000
-        assert get(depot, serve("x", DATA), tmp_path / "x").source != f"the depot {tmp_path / 'depot'}"
+        assert get(depot, serve("x", DATA), tmp_path / "x").source != f"the download cache {tmp_path / 'depot'}"
         assert [entry.name for entry in depot.entries()] == ["train.tar"], "there was no room for another"
         with pytest.raises(UnavailableError, match="in use"):
             depot.remove("a" * 64)

@@ -14,7 +14,8 @@ import pytest
 
 from packtrain.errors import FailedError, TransferError
 from packtrain.plan import Digest
-from packtrain.transfer.digests import Digests, detect_error_page, detect_wrong_format, sha256_file
+from packtrain.transfer.content_checks import detect_error_page, detect_wrong_format
+from packtrain.transfer.digests import Digests, sha256_file
 from packtrain.transfer.retry import RetryTracker
 
 HTML = b"<!doctype html><html><head><title>Sign in</title></head>"
@@ -39,9 +40,9 @@ def why_not(name: str, head: bytes, content_type: str | None = None, proven: boo
         ("x.tar", b"[section]\n", None, "[section]"),
         ("x.npy", "Zugriff verweigert: Überlast".encode()[:21], None, "Zugriff verweigert"),
         ("x.tar.gz", b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a", None, "git-lfs"),
-        ("x.tar.gz", bytes(1024), None, "no archive"),
-        ("x.tar", b"\x9c" + bytes(1023), None, "no archive"),
-        ("x.tar", bytes(511), None, "no archive"),
+        ("x.tar.gz", bytes(1024), None, "not an archive"),
+        ("x.tar", b"\x9c" + bytes(1023), None, "not an archive"),
+        ("x.tar", bytes(511), None, "not an archive"),
         ("x.7z", b"\0\1\2", None, "state its sha256"),
         ("x.zip", b"<html>" + b"word " * 99, None, "word word"),
     ],

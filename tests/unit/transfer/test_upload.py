@@ -142,7 +142,7 @@ def test_a_digest_that_the_server_states_is_compared(one, tmp_path):
     wrong = {"Repr-Digest": f"sha-256=:{base64.b64encode(bytes(32)).decode()}:"}
     with HttpServer(tmp_path / "served", writable=True, headers=wrong) as origin:
         error = failure(one, f"{origin.url}/model.pt", patience_s=0)
-    assert "another sha256 than model.pt" in error.detail
+    assert "a different sha256 than model.pt" in error.detail
 
 
 @pytest.mark.parametrize(

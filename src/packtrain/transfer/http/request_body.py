@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Union
 
-OnBytesSent = Callable[[int], None]
-"""Told how many bytes more are on their way; may raise to end the upload."""
-
-
-def ignore_bytes_sent(n_bytes: int) -> None:
-    """For whoever does not want to know."""
+from packtrain.transfer.progress import OnBytesSent, ignore_bytes_sent
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,7 @@ def parse_object_info(response: Response) -> ObjectInfo:
         digest=None if coded else digest_from_headers(headers, size, partial),
         accepts_ranges=ranges and not coded,
         last_modified=headers.get("Last-Modified"),
+        round_trip_s=response.round_trip_s,
     )
 
 

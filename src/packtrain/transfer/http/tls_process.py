@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from packtrain.errors import TransferError
-from packtrain.transfer.engine.buffer_pool import allocate_page_aligned
+from packtrain.transfer.buffer_pool import allocate_page_aligned
 from packtrain.transfer.urls import redact_url
 
 if TYPE_CHECKING:

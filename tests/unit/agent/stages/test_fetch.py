@@ -350,7 +350,7 @@ def test_a_bad_block_comes_from_another_source(context, twice, tmp_path, name, w
 
 def test_a_bad_block_of_the_only_source_is_told(context, twice):
     item = twice("data.bin", LARGE)
-    with pytest.raises(FailedError, match="block 1 is not the one of the checksums") as caught:
+    with pytest.raises(FailedError, match="block 1 does not match its checksum") as caught:
         brought(context(replace(item, sources=item.locations[:1])))
     assert caught.value.kind == "digest_mismatch"
 

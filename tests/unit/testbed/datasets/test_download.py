@@ -93,7 +93,7 @@ def test_cifar10_that_is_none(tmp_path):
     with pytest.raises(FailedError, match="holds other images"):
         DatasetDownloader(get, data.make_small_cifar10(tmp_path / "small", 2).as_uri()).download_cifar10(tmp_path / "a")
     (tmp_path / "text.tgz").write_bytes(b"some bytes")
-    with pytest.raises(FailedError, match=r"a text came instead of text\.tgz"):
+    with pytest.raises(FailedError, match=r"received text instead of text\.tgz"):
         DatasetDownloader(get, (tmp_path / "text.tgz").as_uri()).download_cifar10(tmp_path / "b")
     with pytest.raises(FailedError, match="not CIFAR-10 in its published layout"):
         DatasetDownloader(get, tar_of(tmp_path / "other.tar", {"a": b"b"})).download_cifar10(tmp_path / "c")

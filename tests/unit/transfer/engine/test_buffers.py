@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 
-from packtrain.transfer.engine.buffer_pool import BufferPool, allocate_page_aligned
+from packtrain.transfer.buffer_pool import BufferPool, allocate_page_aligned
 
 
 def address(view: memoryview) -> int:

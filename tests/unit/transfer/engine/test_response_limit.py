@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from packtrain.transfer.engine.response_limit import ResponseLimit
+from packtrain.transfer.engine.source_stats import ResponseLimit
 
 MIB = 1 << 20
 

@@ -120,8 +120,8 @@ def test_a_crc32c_of_too_much_is_refused_before_anything_comes(folder, target):
         error = fetch_error(make_remote_file(f"{origin.url}/{FILENAME}", digest=CRC32C), target, 60)
     assert error.kind == "unsupported"
     assert error.detail == (
-        f"{FILENAME} has {size} bytes, and to compute a crc32c of more than 1 GiB would take too long without a module "
-        "such as google-crc32c: give its sha256 or md5"
+        f"{FILENAME} has {size} bytes, and computing a crc32c of more than 1 GiB takes too long without a module "
+        "such as google-crc32c; state its sha256 or md5 instead"
     )
     assert len(origin.requests) == 1
     assert not target.parent.exists()

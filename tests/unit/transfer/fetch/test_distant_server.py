@@ -11,9 +11,9 @@ import pytest
 
 from packtrain.plan import Digest
 from packtrain.transfer.block_checksums import make_checksums
-from packtrain.transfer.engine import worker
 from packtrain.transfer.engine.resume_log import DEFAULT_BLOCK_BYTES, HIGH_LATENCY_BLOCK_BYTES
 from packtrain.transfer.fetch import fetch
+from packtrain.transfer.http.connection import Http11Connection
 from testbed.http_server import HttpServer, ResponseFault
 from tests.support.fetches import FILENAME, fetch_error, fetch_file, make_remote_file, requested_ranges
 
@@ -30,7 +30,7 @@ def large(folder: Path) -> Path:
 
 @pytest.fixture
 def distance(monkeypatch):
-    return lambda seconds: monkeypatch.setattr(worker, "last_round_trip_s", lambda: seconds)
+    return lambda seconds: monkeypatch.setattr(Http11Connection, "_measure_round_trip_s", lambda self: seconds)
 
 
 def block_of(target: Path) -> int:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from packtrain.plan import Location, RemoteFile
-from packtrain.transfer.engine import coordinator, source_stats
+from packtrain.transfer.engine import coordinator, fetch_request, source_stats
 from packtrain.transfer.engine.part_file import PartFile
 from packtrain.transfer.engine.resume_log import ObjectIdentity
 from packtrain.transfer.http import connection
@@ -158,7 +158,7 @@ def test_when_the_first_is_gone_another_object_is_taken_whole(folder, target):
 
 @pytest.fixture
 def small_blocks(monkeypatch) -> int:
-    monkeypatch.setattr(coordinator, "DEFAULT_BLOCK_BYTES", 1 << 16)
+    monkeypatch.setattr(fetch_request, "DEFAULT_BLOCK_BYTES", 1 << 16)
     return 1 << 16
 
 

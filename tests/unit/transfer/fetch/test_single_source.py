@@ -15,9 +15,8 @@ from pathlib import Path
 import pytest
 
 from packtrain.errors import FailedError
-from packtrain.transfer.engine import coordinator
 from packtrain.transfer.engine.part_file import PartFile
-from packtrain.transfer.engine.resume_log import ObjectIdentity
+from packtrain.transfer.engine.resume_log import DEFAULT_BLOCK_BYTES, ObjectIdentity
 from testbed.http_server import HttpServer, ResponseFault
 from tests.support.fetches import DATA, FILENAME, fetch_error, fetch_file, make_remote_file
 
@@ -78,7 +77,7 @@ def test_a_process_that_was_started_meanwhile_holds_nothing(target):
         [sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE, close_fds=False
     ):
         part.close()
-        assert PartFile(target).resume(coordinator.DEFAULT_BLOCK_BYTES, None) == {0}
+        assert PartFile(target).resume(DEFAULT_BLOCK_BYTES, None) == {0}
 
 
 def test_what_stands_there_by_now_is_not_taken_for_ours(target):

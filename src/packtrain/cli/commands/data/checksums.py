@@ -19,7 +19,6 @@ from packtrain.events import FAILURE_KINDS
 from packtrain.transfer.block_checksums import (
     CHECKSUMS_SUFFIX,
     BlockChecksums,
-    ProgressCallback,
     choose_block_bytes,
     find_bad_blocks,
     find_block_problem,
@@ -27,6 +26,7 @@ from packtrain.transfer.block_checksums import (
     read_checksums,
     write_checksums,
 )
+from packtrain.transfer.progress import ProgressCallback
 
 _MAX_BLOCKS_SHOWN = 20
 
