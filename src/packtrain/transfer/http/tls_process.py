@@ -105,7 +105,7 @@ class TlsProcess:
         if self._child is None or self._child.poll() is not None or self._control_socket is None:
             self._control_socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             python = sys.executable or "/proc/self/exe"  # empty where there is no PATH
-            program = [python, "-I", "-S", "-c", _PROGRAM, str(Path(__file__).parents[2]), str(theirs.fileno())]
+            program = [python, "-I", "-S", "-c", _PROGRAM, str(Path(__file__).parents[3]), str(theirs.fileno())]
             with theirs:
                 self._child = subprocess.Popen(program, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()])
             _await_start(self._control_socket)
