@@ -97,7 +97,7 @@ class Source(Protocol):
 
         Args:
             location: The address of the object.
-            byte_range: The bytes to read. A source may ignore it; `ObjectStream.start` tells.
+            byte_range: The bytes to read. A source may ignore it, see `ObjectStream.start`.
         """
         ...
 

@@ -13,7 +13,7 @@ _RESERVED_INODES = 16
 _CLUSTER_BYTES = 4096  # disk space of a small file
 _MIN_FILE_LIMIT = 1_000_000  # this many files are always allowed
 _MAX_UNCHECKED_BYTES = 64 << 20  # between two checks of the disk; less if little is free
-_FREE_SPACE_DIVISOR = 4  # at most this part of the free space is used between two checks, since others write too
+_FREE_SPACE_DIVISOR = 4  # free space / this may be used between two checks, since others write too
 
 
 class SpaceBudget:
