@@ -1,10 +1,10 @@
-"""How light the agent and the command are: `python bench/agent.py --json` prints one line.
+"""Startup cost of the agent and the command: `python bench/agent.py --json` prints one line.
 
 first_event_s    from the start of `python3 -I -S agent.pyz` to its first event (bound: 0.3)
-agent_cpu_s      CPU of a whole attempt that runs `true`
+agent_cpu_s      CPU time of an attempt that runs `true`
 agent_kb         size of the zip (bound: 300)
 help_ms          wall time of `packtrain --help` (bound: 150)
-job_overhead_s   `packtrain run` of that job against `sh -c true`, wall time
+job_overhead_s   wall time of `packtrain run` of that job, minus `sh -c true`
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from packtrain.events import JournalReader
 from packtrain.plan import Job, Limits, Plan, Resources, RunAction, Step, write_plan
 
 N_ROUNDS = 7
-WORKFLOW = """name: nothing
+WORKFLOW = """name: empty
 resources: {tasks: 1, cpusPerTask: 1, memPerCpu: 64, gpus: 0}
 steps: [{run: {command: "true"}}]
 """
@@ -32,46 +32,54 @@ steps: [{run: {command: "true"}}]
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
-        here = Path(folder)
-        build_agent(here / "agent.pyz")
+        workdir = Path(folder)
+        build_agent(workdir / "agent.pyz")
         job = Job("0", (), Resources(mem_per_cpu_mb=16), Limits(), (Step("true", RunAction("true")),))
-        write_plan(Plan("bench", "bench", "local", (job,)), here / "plan.json")
-        attempts = [_run_attempt(here, number) for number in range(N_ROUNDS)]
-        figures = {
+        write_plan(Plan("bench", "bench", "local", (job,)), workdir / "plan.json")
+        attempts = [_run_attempt(workdir, number) for number in range(N_ROUNDS)]
+        metrics = {
             "first_event_s": round(statistics.median(first for first, _ in attempts), 3),
             "agent_cpu_s": round(statistics.median(cpu for _, cpu in attempts), 3),
-            "agent_kb": round((here / "agent.pyz").stat().st_size / 1000),
-            "help_ms": round(1000 * statistics.median(_time_packtrain(here, "--help") for _ in range(N_ROUNDS))),
-            "job_overhead_s": round(statistics.median(_time_run(here) for _ in range(N_ROUNDS)), 2),
+            "agent_kb": round((workdir / "agent.pyz").stat().st_size / 1000),
+            "help_ms": round(1000 * statistics.median(_time_packtrain(workdir, "--help") for _ in range(N_ROUNDS))),
+            "job_overhead_s": round(statistics.median(_time_run(workdir) for _ in range(N_ROUNDS)), 2),
         }
-    print(json.dumps({"bench": "agent", **figures}))
+    print(json.dumps({"bench": "agent", **metrics}))
 
 
-def _run_attempt(here: Path, number: int) -> tuple[float, float]:
-    """Seconds to the first event, and CPU seconds of the whole."""
-    home = here / f"attempt-{number}"
-    before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.time()
-    command = [sys.executable, "-I", "-S", here / "agent.pyz", here / "plan.json", "--home", home]
+def _run_attempt(workdir: Path, number: int) -> tuple[float, float]:
+    """Return the seconds to the first event, and the CPU seconds of the attempt."""
+    attempt_folder = workdir / f"attempt-{number}"
+    before, started_at = resource.getrusage(resource.RUSAGE_CHILDREN), time.time()
+    command = [
+        sys.executable,
+        "-I",
+        "-S",
+        workdir / "agent.pyz",
+        workdir / "plan.json",
+        "--attempt-folder",
+        attempt_folder,
+    ]
     subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    first = JournalReader(home / "journal.jsonl").read()[0].wall - started
+    first = JournalReader(attempt_folder / "journal.jsonl").read()[0].wall - started_at
     return first, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-def _time_packtrain(here: Path, *arguments: str) -> float:
-    environment = {**os.environ, "PACKTRAIN_STORE": str(here / "store.db")}
-    started = time.monotonic()
+def _time_packtrain(workdir: Path, *arguments: str) -> float:
+    environment = {**os.environ, "PACKTRAIN_STORE": str(workdir / "store.db")}
+    started_at = time.monotonic()
     command = [sys.executable, "-m", "packtrain", *arguments]
-    subprocess.run(command, cwd=here, env=environment, check=True, stdout=subprocess.DEVNULL)
-    return time.monotonic() - started
+    subprocess.run(command, cwd=workdir, env=environment, check=True, stdout=subprocess.DEVNULL)
+    return time.monotonic() - started_at
 
 
-def _time_run(here: Path) -> float:
-    (here / "workflow.yaml").write_text(WORKFLOW)
-    ours = _time_packtrain(here, "run", "workflow.yaml", "--offline")
-    started = time.monotonic()
+def _time_run(workdir: Path) -> float:
+    (workdir / "workflow.yaml").write_text(WORKFLOW)
+    packtrain_s = _time_packtrain(workdir, "run", "workflow.yaml", "--offline")
+    started_at = time.monotonic()
     subprocess.run(["/bin/sh", "-c", "true"], check=True)
-    return ours - (time.monotonic() - started)
+    return packtrain_s - (time.monotonic() - started_at)
 
 
 if __name__ == "__main__":

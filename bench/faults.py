@@ -1,9 +1,9 @@
-"""What each client does when the server misbehaves: seconds beyond its clean time, extra bytes, outcome.
+"""Behaviour of download programs when the server misbehaves: delay, extra bytes and outcome.
 
-    python bench/faults.py --json [--only stall,drip] [--clients curl,packtrain] [--as user|agent]
+    python bench/faults.py --json [--only stall,drip] [--clients curl,packtrain] [--client user|agent]
 
-Two mirrors serve the same file of 300 MB; the fault hits the first. packtrain and aria2c, which can use both, get
-both; "packtrain alone" gets the faulty one only. Prints one JSON line; progress and a table on stderr.
+Two mirrors serve the same file of 300 MB; the first one is faulty. packtrain and aria2c, which support mirrors, get
+both; "packtrain alone" gets only the faulty one. Prints one JSON line; progress and a table on stderr.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from harness import clients, data, measure
+from harness import clients, measure, random_files
 from harness.clients import Command, DownloadOrder
 from harness.measure import print_progress
 
@@ -26,21 +26,23 @@ from testbed.faults import Fault, FaultProxy
 from testbed.federation import CertificateAuthority
 
 FILE_BYTES = 300_000_000
-FAULT_OFFSET = 1_000_000  # of an answer: within the first block that any client asks for
+FAULT_OFFSET = 1_000_000  # in the response: within the first block that any client requests
 FAULT_DURATION_S = 8.0
 PEER_TIMEOUT_S, PACKTRAIN_TIMEOUT_S = 20.0, 60.0
 N_CLEAN_ROUNDS = 3
-# What issue 3 demands of packtrain.
+# Bounds for packtrain.
 MAX_DELAY_S, MAX_EXTRA_FRACTION = 1.5, 0.06
 
 
 @dataclass(frozen=True)
 class FaultCase:
+    """Faults of the first mirror, and what they make unavoidable."""
+
     faults: tuple[Fault, ...]
     tls: bool = False
-    verification: str = ""  # "", "sha256" or "checksums": what the client is given, if it can use it
-    unavoidable_s: float = 0.0  # a wait that the fault itself dictates to a client that has no other source
-    unavoidable_bytes: int = 0  # where it cannot be known which of the bytes are bad
+    verification: str = ""  # "", "sha256" or "checksums": passed to clients that support it
+    unavoidable_s: float = 0.0  # delay for a client without another source
+    unavoidable_bytes: int = 0  # if the client cannot know which bytes are bad
 
 
 def _status_case(status: int) -> FaultCase:
@@ -49,7 +51,7 @@ def _status_case(status: int) -> FaultCase:
 
 CASES: Mapping[str, FaultCase] = {
     "stall": FaultCase((Fault("stall", response_offset=FAULT_OFFSET),)),
-    "stall of every answer": FaultCase((Fault("stall", response_offset=3 * FAULT_OFFSET, max_times=None),)),
+    "stall of every response": FaultCase((Fault("stall", response_offset=3 * FAULT_OFFSET, max_times=None),)),
     "closed twice": FaultCase((Fault("close", response_offset=FAULT_OFFSET, max_times=2),)),
     "reset": FaultCase((Fault("reset", response_offset=FAULT_OFFSET, max_times=2),)),
     "drip": FaultCase((Fault("drip", response_offset=FAULT_OFFSET),)),
@@ -64,7 +66,7 @@ CASES: Mapping[str, FaultCase] = {
     "404 for 8 s": _status_case(404),
     "500 for 8 s": _status_case(500),
     "503 for 8 s": _status_case(503),
-    "first byte after 8 s": FaultCase((Fault("late", duration_s=FAULT_DURATION_S),), unavoidable_s=FAULT_DURATION_S),
+    "first byte after 8 s": FaultCase((Fault("delay", duration_s=FAULT_DURATION_S),), unavoidable_s=FAULT_DURATION_S),
     "redirect loop for 8 s": FaultCase(
         (Fault("redirect_loop", active_for_s=FAULT_DURATION_S),), unavoidable_s=FAULT_DURATION_S
     ),
@@ -74,6 +76,8 @@ CASES: Mapping[str, FaultCase] = {
 
 @dataclass(frozen=True)
 class BenchClient:
+    """A download program."""
+
     command: Command
     uses_mirrors: bool = False
     timeout_s: float = PEER_TIMEOUT_S
@@ -93,19 +97,21 @@ def _make_clients(packtrain: Command) -> dict[str, BenchClient]:
 
 @dataclass(frozen=True)
 class FaultResult:
-    outcome: str  # ok, failed, wrong file, hangs, not struck
-    delay_s: float | None  # beyond the clean time; None if it did not end
-    extra_bytes: int  # sent beyond the file's size; negative if it failed early
-    stderr_tail: str = ""  # the last that it said, if it failed
+    """What a client did in one case."""
+
+    outcome: str  # ok, failed, wrong file, hangs, not injected
+    delay_s: float | None  # compared with the time without faults; None if it did not finish
+    extra_bytes: int  # sent in excess of the file size; negative if it failed early
+    stderr_tail: str = ""  # last line of stderr, if it failed
 
 
 class FaultTestbed:
-    """Two mirrors of one file, over http and https, the first of each with faults."""
+    """Two mirrors of one file over http and https; the first of each is faulty."""
 
     def __init__(self, folder: Path, stack: contextlib.ExitStack) -> None:
         self._file, self._target = folder / "www/data.bin", folder / "out.bin"
         self._file.parent.mkdir()
-        self._sha256 = data.write_random_file(self._file, FILE_BYTES)
+        self._sha256 = random_files.write_random_file(self._file, FILE_BYTES)
         self._checksums = folder / "data.checksums.json"
         self._write_checksums()
         authority = CertificateAuthority(folder)
@@ -122,23 +128,23 @@ class FaultTestbed:
         write_checksums(make_checksums(self._file), self._checksums)
 
     def run_case(self, name: str, client: BenchClient, case: FaultCase) -> FaultResult:
+        """Run a client in one case."""
         clean_s = self._clean_duration_s(name, client, case)
-        bad, good = self._proxies_by_tls[case.tls]
-        bad.set_faults(case.faults)
-        good.set_faults()
+        faulty, healthy = self._proxies_by_tls[case.tls]
+        faulty.set_faults(case.faults)
+        healthy.set_faults()
         sample = measure.run_measured(
             self._command(client, case), timeout_s=client.timeout_s, env=clients.ca_environment(self._ca_file)
         )
-        outcome = self._outcome(sample, fault_injected=bool(bad.injected_faults))
-        beyond = sample.duration_s - clean_s if sample.finished_in_time else None
-        words = sample.stderr_tail.strip().splitlines()[-1:] if outcome == "failed" else []
+        outcome = self._outcome(sample, fault_injected=bool(faulty.injected_faults))
+        delay_s = round(sample.duration_s - clean_s, 2) if sample.finished_in_time else None
+        last_line = sample.stderr_tail.strip().splitlines()[-1:] if outcome == "failed" else []
         self._remove_outputs()
-        return FaultResult(
-            outcome, beyond and round(beyond, 2), bad.sent_bytes + good.sent_bytes - FILE_BYTES, "".join(words)
-        )
+        extra_bytes = faulty.sent_bytes + healthy.sent_bytes - FILE_BYTES
+        return FaultResult(outcome, delay_s, extra_bytes, "".join(last_line))
 
     def _clean_duration_s(self, name: str, client: BenchClient, case: FaultCase) -> float:
-        """The best of a few runs without a fault: what is beyond it is not hidden by a slow moment."""
+        """Return the best of a few runs without faults, so that a slow run does not hide a delay."""
         key = (name, case.tls, case.verification)
         if key not in self._clean_durations:
             for proxy in self._proxies_by_tls[case.tls]:
@@ -171,13 +177,13 @@ class FaultTestbed:
 
     def _outcome(self, sample: measure.Measurement, *, fault_injected: bool) -> str:
         if not fault_injected:
-            return "not struck"
+            return "not injected"
         if not sample.finished_in_time:
             return "hangs"
         if sample.exit_code:
             return "failed"
-        right = self._target.exists() and data.file_sha256(self._target) == self._sha256
-        return "ok" if right else "wrong file"
+        is_right = self._target.exists() and random_files.file_sha256(self._target) == self._sha256
+        return "ok" if is_right else "wrong file"
 
     def _remove_outputs(self) -> None:
         for path in self._target.parent.glob(f"*{self._target.name}*"):
@@ -192,62 +198,63 @@ def _open_testbed() -> Iterator[FaultTestbed]:
 
 
 def _parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="packtrain and its peers under faults")
-    parser.add_argument("--json", action="store_true", help="the JSON line on stdout (the table is always on stderr)")
-    parser.add_argument("--only", metavar="CASE,…", help="cases whose names begin so: " + "; ".join(CASES))
+    parser = argparse.ArgumentParser(description="packtrain and other programs under faults")
+    parser.add_argument(
+        "--json", action="store_true", help="print the JSON line to stdout (the table is always on stderr)"
+    )
+    parser.add_argument("--only", metavar="CASE,…", help="cases whose names begin with this: " + "; ".join(CASES))
     parser.add_argument("--clients", metavar="NAME,…", help="only these clients")
-    parser.add_argument("--as", dest="who", choices=clients.PACKTRAIN_COMMANDS, default="user", help="user: `packtrain get`; "
-                        "agent: the engine alone, as on a worker")  # fmt: skip
+    clients.add_client_option(parser)
     return parser.parse_args()
 
 
-def _select_names(names: Mapping[str, Any], wanted: str | None) -> list[str]:
-    return [name for name in names if wanted is None or name.startswith(tuple(wanted.split(",")))]
+def _select_names(names: Mapping[str, Any], prefixes: str | None) -> list[str]:
+    return [name for name in names if prefixes is None or name.startswith(tuple(prefixes.split(",")))]
 
 
 def _format_result(result: FaultResult) -> str:
-    beyond = "" if result.delay_s is None else f" +{max(0.0, result.delay_s):.1f} s"
-    return f"{result.outcome}{beyond} {result.extra_bytes / 1e6:+.1f} MB"
+    delay = "" if result.delay_s is None else f" +{max(0.0, result.delay_s):.1f} s"
+    return f"{result.outcome}{delay} {result.extra_bytes / 1e6:+.1f} MB"
 
 
 def _find_shortfalls(results: Mapping[str, Mapping[str, FaultResult]]) -> Iterator[str]:
-    """Where packtrain misses what issue 3 demands."""
+    """Yield where packtrain misses its bounds."""
     for case, by_client in results.items():
         for name in ("packtrain", "packtrain alone"):
             if name in by_client:
-                dictated_s = 0.0 if name == "packtrain" else CASES[case].unavoidable_s
-                most_bytes = MAX_EXTRA_FRACTION * FILE_BYTES + CASES[case].unavoidable_bytes
-                misses = _find_misses(by_client[name], MAX_DELAY_S + dictated_s, most_bytes)
-                yield from (f"{name}, {case}: {words}" for words in misses)
+                unavoidable_s = 0.0 if name == "packtrain" else CASES[case].unavoidable_s
+                max_bytes = MAX_EXTRA_FRACTION * FILE_BYTES + CASES[case].unavoidable_bytes
+                misses = _find_misses(by_client[name], MAX_DELAY_S + unavoidable_s, max_bytes)
+                yield from (f"{name}, {case}: {miss}" for miss in misses)
 
 
 def _find_misses(result: FaultResult, max_delay_s: float, max_extra_bytes: float) -> Iterator[str]:
     if result.outcome != "ok":
         yield f"{result.outcome} {result.stderr_tail}"
     elif (result.delay_s or 0.0) > max_delay_s:
-        yield f"{result.delay_s} s beyond the clean time, bound {max_delay_s}"
+        yield f"{result.delay_s} s delay, bound {max_delay_s}"
     if result.extra_bytes > max_extra_bytes:
         yield f"{result.extra_bytes / 1e6:.1f} MB extra, bound {max_extra_bytes / 1e6:.1f}"
 
 
 def main() -> None:
-    given = _parse_arguments()
+    args = _parse_arguments()
     measure.exit_on_sigterm()
-    load, known = os.getloadavg()[0], _make_clients(clients.PACKTRAIN_COMMANDS[given.who])
+    load, bench_clients = os.getloadavg()[0], _make_clients(clients.PACKTRAIN_COMMANDS[args.client])
     results: dict[str, dict[str, FaultResult]] = {}
-    with _open_testbed() as scene:
-        for case in _select_names(CASES, given.only):
+    with _open_testbed() as testbed:
+        for case in _select_names(CASES, args.only):
             results[case] = {}
-            for name in _select_names(known, given.clients):
-                results[case][name] = scene.run_case(name, known[name], CASES[case])
-                print_progress(
-                    f"{case:<26} {name:<16} {_format_result(results[case][name])}  {results[case][name].stderr_tail[:150]}"
-                )
+            for name in _select_names(bench_clients, args.clients):
+                result = results[case][name] = testbed.run_case(name, bench_clients[name], CASES[case])
+                print_progress(f"{case:<26} {name:<16} {_format_result(result)}  {result.stderr_tail[:150]}")
     for line in _find_shortfalls(results):
-        print_progress(f"FALLS SHORT: {line}")
-    if given.json:
-        cases = {case: {name: asdict(one) for name, one in by.items()} for case, by in results.items()}
-        print(json.dumps({"bench": "faults", "as": given.who, "load_before": load, "cases": cases}))
+        print_progress(f"MISSED: {line}")
+    if args.json:
+        cases = {
+            case: {name: asdict(result) for name, result in by_client.items()} for case, by_client in results.items()
+        }
+        print(json.dumps({"bench": "faults", "client": args.client, "load_before": load, "cases": cases}))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""How fast packtrain fetches, beside curl, rclone and aria2c on the same files in the same minutes.
+"""Download speed of packtrain compared with curl, rclone and aria2c, on the same files in interleaved rounds.
 
-    python bench/fetch.py --json [--rounds 5] [--only http,wan_reno] [--size 2G] [--as user|agent]
+    python bench/fetch.py --json [--rounds 5] [--only http,wan_reno] [--size 2G] [--client user|agent]
 
-Prints one JSON line (keys: BOUNDS below), medians over interleaved rounds; progress and a table on stderr.
+Prints one JSON line (keys: BOUNDS below) with medians over the rounds; progress and a table on stderr.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from harness import clients, data, measure, results
+from harness import clients, measure, random_files, results
 from harness.clients import Command, DownloadOrder
 from harness.measure import Measurement, print_progress
 from harness.memory_reserve import reserve_memory
@@ -29,7 +29,7 @@ from testbed import debian
 from testbed.competitors import Nginx
 from testbed.wan_emulator import WanEmulator
 
-# What issue 3 demands: at least (+) or at most (-).
+# Minimum (+) or maximum (-).
 BOUNDS: Bounds = {
     "verified_vs_curl_sha256sum": ("+", 1.5),
     "http_vs_curl": ("+", 2.0),
@@ -50,14 +50,14 @@ WAN_PEERS: Mapping[str, Command] = {
     "rclone x64": clients.rclone(64, chunk_size="2M"),
 }
 _WAN_TIMEOUT_S = 40.0
-_RESERVED_FILE_SIZES = 3  # the file's size
+_RESERVED_FILE_SIZES = 3  # multiples of the file size
 OutputCheck = Callable[[Path], bool]
 OutputCleanup = Callable[[Path], None]
 
 
 @dataclass(frozen=True)
 class FetchBenchmark:
-    """The manner of one call, and the folders: `www` is served, `memory` and `disk` are written to."""
+    """Settings, and folders: `www` is served; clients write to `memory_dir` and `disk_dir`."""
 
     n_rounds: int
     file_bytes: int
@@ -68,27 +68,28 @@ class FetchBenchmark:
 
     @property
     def n_classes(self) -> int:
-        """Of the nested tar, which is about as large as the file."""
-        return max(1, round(data.N_CLASSES * self.file_bytes / 2e9))
+        """Number of classes in the nested tar, which is about as large as the file."""
+        return max(1, round(random_files.N_CLASSES * self.file_bytes / 2e9))
 
     @property
     def www(self) -> Path:
         return self.memory_dir / "www"
 
     def serve_random_file(self, n_bytes: int) -> tuple[str, str]:
-        """Name and sha256 of a served file of this size; made at the first call."""
-        path = self.www / f"noise-{n_bytes}"
-        known = path.with_suffix(".sha256")
-        if not known.exists():
-            print_progress(f"making {n_bytes / 1e6:.0f} MB of noise")
-            known.write_text(data.write_random_file(path, n_bytes))
-        return path.name, known.read_text()
+        """Return name and sha256 of a served file of this size, created on the first call."""
+        path = self.www / f"random-{n_bytes}"
+        sha256_path = path.with_suffix(".sha256")
+        if not sha256_path.exists():
+            print_progress(f"creating {n_bytes / 1e6:.0f} MB of random data")
+            sha256_path.write_text(random_files.write_random_file(path, n_bytes))
+        return path.name, sha256_path.read_text()
 
     def serve_nested_tar(self) -> str:
+        """Return the name of a served tar of class tars, created on the first call."""
         path = self.www / "nested.tar"
         if not path.exists():
-            print_progress(f"making a tar of {self.n_classes} class tars")
-            data.write_nested_tar(path, self.n_classes)
+            print_progress(f"creating a tar of {self.n_classes} class tars")
+            random_files.write_nested_tar(path, self.n_classes)
         return path.name
 
 
@@ -100,16 +101,16 @@ def _make_run(
     timeout_s: float,
     clean_up: OutputCleanup,
 ) -> Callable[[], Measurement]:
-    """Runs the command on the order; the first time, what arrived is looked at."""
+    """Return a function that runs a command; the output of its first run is checked."""
     unchecked = [check_output]
 
     def run_once() -> Measurement:
-        os.sync()  # what earlier rounds left to write is not this one's load
+        os.sync()  # so that writes of earlier rounds do not slow this one down
         sample = measure.run_measured(
             [*prefix, *command(order)], env=clients.ca_environment(order.ca_file), timeout_s=timeout_s
         )
         if unchecked and sample.exit_code == 0 and not unchecked.pop()(order.target):
-            raise SystemExit(f"what arrived is wrong: {command(order)}")
+            raise SystemExit(f"the output is wrong: {command(order)}")
         clean_up(order.target)
         return sample
 
@@ -117,18 +118,18 @@ def _make_run(
 
 
 def _has_sha256(sha256: str) -> OutputCheck:
-    return lambda path: data.file_sha256(path) == sha256
+    return lambda path: random_files.file_sha256(path) == sha256
 
 
 def _remove(path: Path) -> None:
-    """The file or folder, and what a client that was cut short left beside it."""
-    for one in path.parent.glob(f"*{path.name}*"):
-        shutil.rmtree(one) if one.is_dir() else one.unlink()
+    """Remove the output, and partial files that a killed client left next to it."""
+    for match in path.parent.glob(f"*{path.name}*"):
+        shutil.rmtree(match) if match.is_dir() else match.unlink()
 
 
 def _rename_used(path: Path) -> None:
-    """Where the disk has just freed thousands of files, ext4 takes ten times as long for new ones."""
-    path.rename(path.with_name(f"spent-{time.monotonic_ns()}"))
+    """Rename the output instead of removing it: ext4 is ten times slower after freeing thousands of files."""
+    path.rename(path.with_name(f"used-{time.monotonic_ns()}"))
 
 
 def _compare(
@@ -153,16 +154,18 @@ def _compare(
 
 def measure_http(bench: FetchBenchmark) -> Metrics:
     name, sha256 = bench.serve_random_file(bench.file_bytes)
-    others = {"curl": clients.curl, "rclone x8": clients.rclone(8), "aria2 x4": clients.aria2c(4)}
+    peers = {"curl": clients.curl, "rclone x8": clients.rclone(8), "aria2 x4": clients.aria2c(4)}
     with Nginx(bench.www) as nginx:
         order = DownloadOrder((f"{nginx.http_url}/{name}",), bench.disk_dir / "out")
-        seen = _compare(bench, "http", order, others, check_output=_has_sha256(sha256))
+        measurements = _compare(bench, "http", order, peers, check_output=_has_sha256(sha256))
     return {
-        "http_vs_curl": measure.speedup(seen, "packtrain", "curl"),
-        "http_vs_rclone8": measure.speedup(seen, "packtrain", "rclone x8"),
-        "http_vs_aria2": measure.speedup(seen, "packtrain", "aria2 x4"),
-        "cpu_s_per_gb": measure.cpu_s_per_gb(seen, "packtrain", bench.file_bytes),
-        "curl_mb_per_s": bench.file_bytes / 1e6 / statistics.median(sample.duration_s for sample in seen["curl"]),
+        "http_vs_curl": measure.speedup(measurements, "packtrain", "curl"),
+        "http_vs_rclone8": measure.speedup(measurements, "packtrain", "rclone x8"),
+        "http_vs_aria2": measure.speedup(measurements, "packtrain", "aria2 x4"),
+        "cpu_s_per_gb": measure.cpu_s_per_gb(measurements, "packtrain", bench.file_bytes),
+        "curl_mb_per_s": bench.file_bytes
+        / 1e6
+        / statistics.median(sample.duration_s for sample in measurements["curl"]),
     }
 
 
@@ -170,12 +173,12 @@ def measure_verified(bench: FetchBenchmark) -> Metrics:
     name, sha256 = bench.serve_random_file(bench.file_bytes)
     with Nginx(bench.www) as nginx:
         order = DownloadOrder((f"{nginx.http_url}/{name}",), bench.disk_dir / "out", sha256=sha256)
-        seen = _compare(
+        measurements = _compare(
             bench, "verified", order, {"curl": clients.curl_and_sha256sum}, check_output=_has_sha256(sha256)
         )
     return {
-        "verified_vs_curl_sha256sum": measure.speedup(seen, "packtrain", "curl"),
-        "sha256_cpu_s_per_gb": measure.cpu_s_per_gb(seen, "packtrain", bench.file_bytes),
+        "verified_vs_curl_sha256sum": measure.speedup(measurements, "packtrain", "curl"),
+        "sha256_cpu_s_per_gb": measure.cpu_s_per_gb(measurements, "packtrain", bench.file_bytes),
     }
 
 
@@ -183,30 +186,30 @@ def measure_https(bench: FetchBenchmark) -> Metrics:
     name, sha256 = bench.serve_random_file(bench.file_bytes)
     with Nginx(bench.www) as nginx:
         order = DownloadOrder((f"{nginx.https_url}/{name}",), bench.disk_dir / "out", ca_file=nginx.ca_file)
-        seen = _compare(bench, "https", order, {"curl": clients.curl}, check_output=_has_sha256(sha256))
+        measurements = _compare(bench, "https", order, {"curl": clients.curl}, check_output=_has_sha256(sha256))
     return {
-        "https_vs_curl": measure.speedup(seen, "packtrain", "curl"),
-        "https_cpu_s_per_gb": measure.cpu_s_per_gb(seen, "packtrain", bench.file_bytes),
+        "https_vs_curl": measure.speedup(measurements, "packtrain", "curl"),
+        "https_cpu_s_per_gb": measure.cpu_s_per_gb(measurements, "packtrain", bench.file_bytes),
     }
 
 
 def _measure_wan(bench: FetchBenchmark, congestion_control: str) -> Metrics:
     name, sha256 = bench.serve_random_file(bench.wan_file_bytes)
     with (
-        WanEmulator(congestion_control=congestion_control) as line,
-        Nginx(bench.www, host=line.server_address, command_prefix=line.server_prefix) as nginx,
+        WanEmulator(congestion_control=congestion_control) as wan,
+        Nginx(bench.www, host=wan.server_address, command_prefix=wan.server_prefix) as nginx,
     ):
         order = DownloadOrder((f"{nginx.http_url}/{name}",), bench.memory_dir / "out")
-        title, prefix = f"wan {congestion_control}", tuple(line.client_prefix)
-        seen = _compare(
+        title, prefix = f"wan {congestion_control}", tuple(wan.client_prefix)
+        measurements = _compare(
             bench, title, order, WAN_PEERS, check_output=_has_sha256(sha256), prefix=prefix, timeout_s=_WAN_TIMEOUT_S
         )
-    print_progress(f"  {line.summary}")
-    best = min(WAN_PEERS, key=lambda peer: statistics.median(sample.duration_s for sample in seen[peer]))
-    middle = statistics.median(sample.duration_s for sample in seen["packtrain"])
+    print_progress(f"  {wan.summary}")
+    best = min(WAN_PEERS, key=lambda peer: statistics.median(sample.duration_s for sample in measurements[peer]))
+    median_s = statistics.median(sample.duration_s for sample in measurements["packtrain"])
     return {
-        f"wan_{congestion_control}_vs_best_peer": measure.speedup(seen, "packtrain", best),
-        f"wan_{congestion_control}_mb_per_s": bench.wan_file_bytes / 1e6 / middle,
+        f"wan_{congestion_control}_vs_best_peer": measure.speedup(measurements, "packtrain", best),
+        f"wan_{congestion_control}_mb_per_s": bench.wan_file_bytes / 1e6 / median_s,
     }
 
 
@@ -222,18 +225,18 @@ def _measure_unpack(bench: FetchBenchmark, storage: str, folder: Path, clean_up:
     name = bench.serve_nested_tar()
     with Nginx(bench.www) as nginx:
         order = DownloadOrder((f"{nginx.http_url}/{name}",), folder / "unpacked")
-        others = {"curl and tar": clients.curl_and_tar}
-        right = partial(data.has_all_images, n_classes=bench.n_classes)
-        seen = _compare(
+        peers = {"curl and tar": clients.curl_and_tar}
+        check_output = partial(random_files.has_all_images, n_classes=bench.n_classes)
+        measurements = _compare(
             bench,
             f"unpack {storage}",
             order,
-            others,
-            check_output=right,
+            peers,
+            check_output=check_output,
             packtrain_command=clients.packtrain_unpack,
             clean_up=clean_up,
         )
-    return {f"unpack_{storage}_vs_curl_tar": measure.speedup(seen, "packtrain", "curl and tar")}
+    return {f"unpack_{storage}_vs_curl_tar": measure.speedup(measurements, "packtrain", "curl and tar")}
 
 
 def measure_unpack_tmpfs(bench: FetchBenchmark) -> Metrics:
@@ -245,7 +248,7 @@ def measure_unpack_disk(bench: FetchBenchmark) -> Metrics:
 
 
 def measure_memory(bench: FetchBenchmark) -> Metrics:
-    """The largest of a verified download, one over https, and one that unpacks."""
+    """Return the largest peak of a verified download, an https download and an unpacking download."""
     (name, sha256), tar = bench.serve_random_file(bench.file_bytes), bench.serve_nested_tar()
     out = bench.memory_dir / "out"
     with Nginx(bench.www) as nginx:
@@ -275,14 +278,18 @@ BENCHMARKS: Mapping[str, Callable[[FetchBenchmark], Metrics]] = {
 
 
 def _parse_arguments() -> argparse.Namespace:
-    parser = results.make_parser("packtrain's downloads beside those of its peers", BENCHMARKS)
+    parser = results.make_parser("packtrain's downloads compared with other programs", BENCHMARKS)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--size", type=data.parse_size, default=data.parse_size("2G"), help="of the file (2G)")
     parser.add_argument(
-        "--wan-size", type=data.parse_size, default=data.parse_size("200M"), help="of the file over the bad line (200M)"
+        "--size", type=random_files.parse_size, default=random_files.parse_size("2G"), help="size of the file (2G)"
     )
-    parser.add_argument("--as", dest="who", choices=clients.PACKTRAIN_COMMANDS, default="user", help="user: `packtrain get`; "
-                        "agent: the engine alone, as on a worker")  # fmt: skip
+    parser.add_argument(
+        "--wan-size",
+        type=random_files.parse_size,
+        default=random_files.parse_size("200M"),
+        help="size of the file over the WAN emulator (200M)",
+    )
+    clients.add_client_option(parser)
     return parser.parse_args()
 
 
@@ -297,24 +304,29 @@ def _prepare_benchmark(args: argparse.Namespace) -> Iterator[FetchBenchmark]:
     ):
         Path(memory, "www").mkdir()
         yield FetchBenchmark(
-            args.rounds, args.size, args.wan_size, clients.PACKTRAIN_COMMANDS[args.who], Path(memory), Path(disk)
+            args.rounds, args.size, args.wan_size, clients.PACKTRAIN_COMMANDS[args.client], Path(memory), Path(disk)
         )
 
 
 def _tcp_congestion_control() -> str:
-    """How this machine's servers pace what they send, also to itself."""
+    """Return the congestion control of this machine, which also applies to the loopback interface."""
     return Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip()
 
 
 def main() -> None:
-    given = _parse_arguments()
+    args = _parse_arguments()
     measure.exit_on_sigterm()
-    figures: Metrics = {}
-    with _prepare_benchmark(given) as bench:
-        for part in given.only:
-            figures |= BENCHMARKS[part](bench)
-    about = {"as": given.who, "rounds": given.rounds, "size": given.size, "congestion": _tcp_congestion_control()}
-    results.report_results("fetch", given, figures, BOUNDS, **about)
+    metrics: Metrics = {}
+    with _prepare_benchmark(args) as bench:
+        for part in args.only:
+            metrics |= BENCHMARKS[part](bench)
+    metadata = {
+        "client": args.client,
+        "rounds": args.rounds,
+        "size": args.size,
+        "congestion": _tcp_congestion_control(),
+    }
+    results.report_results("fetch", args, metrics, BOUNDS, **metadata)
 
 
 if __name__ == "__main__":

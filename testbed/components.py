@@ -1,17 +1,17 @@
-"""Brings all that the tests need onto this machine: `python -m testbed.components`. Safe to call again."""
+"""Install all components that the tests need: `python -m testbed.components`. Safe to run again."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 
-from testbed import apptainer, chromium, competitors, condor, condor_network, data, python39, sevenzip, xrootd
+from testbed import apptainer, chromium, competitors, condor, data, python39, sevenzip, site_cgroups, xrootd
 
 COMPONENTS: dict[str, Callable[[], object]] = {
     "Apptainer": apptainer.apptainer_path,
     "Chromium": chromium.chromium_path,
     "HTCondor": condor.install_dir,
-    "nft": condor_network.nft_path,
+    "nft": site_cgroups.nft_path,
     "Python 3.9": python39.site_packages_dir,
     "Python 3.9 itself": python39.python_path,
     "7z": sevenzip.bin_dir,
@@ -25,9 +25,9 @@ COMPONENTS: dict[str, Callable[[], object]] = {
 
 def main() -> None:
     for name, install in COMPONENTS.items():
-        started = time.monotonic()
-        where = install()
-        print(f"{name}: {where} ({time.monotonic() - started:.1f} s)", flush=True)
+        started_at = time.monotonic()
+        path = install()
+        print(f"{name}: {path} ({time.monotonic() - started_at:.1f} s)", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The real HTCondor, daemons and commands, in a folder; see testbed/condor_pool.py for a pool of it.
+"""A real HTCondor, daemons and commands, in a folder. testbed/condor_pool.py runs a pool with it.
 
 `python -m testbed.condor condor_q ARGS…` runs one of its commands.
 """
@@ -13,37 +13,38 @@ from pathlib import Path
 
 from testbed import apptainer, debian
 
-# HTCondor runs no jobs of root. In a user namespace root is an ordinary user, and its files are that user's.
+# HTCondor refuses jobs of root. In a user namespace, root and its files appear as an ordinary user's.
 _USER_MAPPING = ("--map-user=5", "--map-group=60")
 
 
 def install_dir() -> Path:
+    """Return the folder of HTCondor, installed if needed."""
     return debian.install(debian.cache_dir() / "condor", PACKAGE_SPEC)
 
 
 def program_path(name: str) -> Path:
-    """A command, a daemon, or a tool of the daemons."""
-    found = (install_dir() / place / name for place in ("usr/bin", "usr/sbin", "usr/libexec/condor"))
-    return next(path for path in found if path.exists())
+    """Return the path of a command, a daemon or a helper program."""
+    candidates = (install_dir() / folder / name for folder in ("usr/bin", "usr/sbin", "usr/libexec/condor"))
+    return next(path for path in candidates if path.exists())
 
 
 def user_prefix() -> list[str]:
-    """What makes the command after it one of an ordinary user, the same one in every namespace made so."""
+    """Return a command prefix that runs as an ordinary user, the same user in every namespace."""
     return ["unshare", "--user", *_USER_MAPPING, "--"] if os.geteuid() == 0 else []
 
 
 def pid_namespace_prefix() -> list[str]:
-    """The same, in a process namespace: all in it end when its first process ends."""
+    """Return a prefix that also enters a PID namespace, where all processes end with the first one."""
     user = _USER_MAPPING if os.geteuid() == 0 else ("--map-current-user",)
     return ["unshare", "--user", *user, "--pid", "--fork", "--kill-child", "--mount-proc", "--"]
 
 
 def _post_install(new: Path, final: Path) -> None:
-    """Debian leaves out the image by which the execution points find out that they can run SIF files."""
+    """Build the image that execution points use to test for SIF support, which Debian does not ship."""
     tools = new / "usr/libexec/condor"
     image, content = tools / "exit_37.sif", tools / "singularity_test_sandbox"
     subprocess.run([apptainer.apptainer_path(), "-q", "build", image, content], check=True)
-    shutil.rmtree(new / "usr/lib/python3")  # its bindings come from the package htcondor
+    shutil.rmtree(new / "usr/lib/python3")  # the Python bindings come from the package htcondor
 
 
 PACKAGE_SPEC = debian.PackageSpec("forky", ("condor",), _post_install)

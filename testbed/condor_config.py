@@ -1,4 +1,4 @@
-"""The configuration of a pool on one machine: an access point and sites that differ in name, size and GPUs."""
+"""The configuration of a pool on one machine: an access point, and sites that differ in name, size and GPUs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from testbed import apptainer, condor, nvidia_smi, osdf_plugin
 
 @dataclass(frozen=True)
 class PoolSite:
-    """What one execution point says of itself; the GPUs are said, not there, and an nvidia-smi answers for them."""
+    """What one execution point advertises. Its GPUs do not exist; a fake nvidia-smi reports them."""
 
     name: str
     cpus: int
@@ -20,7 +20,7 @@ class PoolSite:
     gpu_name: str
     gpu_memory_mb: int
     cuda_capability: float
-    extra_settings: tuple[tuple[str, object], ...] = ()  # settings of its own
+    extra_settings: tuple[tuple[str, object], ...] = ()  # configuration of this site only
 
 
 SITES = (
@@ -44,13 +44,13 @@ site{n}.SITE_GPUS = {gpus}
 """
 _GPU_DISCOVERY_OUTPUT = """\
 DetectedGPUs="{ids}"
-Common=[ Capability={site.capability}; DriverVersion=12.4; DeviceName="{site.gpu}"; GlobalMemoryMb={site.gpu_mb} ]
+Common=[ Capability={capability}; DriverVersion=12.4; DeviceName="{device}"; GlobalMemoryMb={memory_mb} ]
 {each}
 """
 
 
 def write_pool_config(pool_dir: Path, port: int, sites: Sequence[PoolSite], certificate_dir: Path) -> Path:
-    """Make the pool's folder; its configuration file. `certificates` is the folder of those that its jobs trust."""
+    """Create the folder of a pool and return its configuration file. Jobs trust the CAs in `certificate_dir`."""
     for name in ("run", "log", "lock", "spool", "etc", "passwords.d", "tokens.d"):
         (pool_dir / name).mkdir(parents=True, exist_ok=True)
     head = {
@@ -68,24 +68,25 @@ def write_pool_config(pool_dir: Path, port: int, sites: Sequence[PoolSite], cert
         "DAEMON_LIST": ", ".join(["MASTER", "COLLECTOR", "NEGOTIATOR", "SCHEDD", *startds]),
         "DC_DAEMON_LIST": f"+ {' '.join(startds)}",
     }
-    each = [_site_config(pool_dir, number, site) for number, site in enumerate(sites)]
-    included = (
+    site_configs = [_site_config(pool_dir, number, site) for number, site in enumerate(sites)]
+    body = (
         f"include : {_COMMON_CONFIG}\n",
-        *each,
+        *site_configs,
         format_settings(tail),
         f"include ifexist : {dynamic_config_path(pool_dir)}\n",
     )
     config = pool_dir / "condor_config"
-    config.write_text("\n".join([format_settings(head), *included]))
+    config.write_text("\n".join([format_settings(head), *body]))
     return config
 
 
 def dynamic_config_path(pool_dir: Path) -> Path:
-    """The file of settings that change while the pool runs."""
-    return pool_dir / "knobs"
+    """Return the file of settings that change while the pool runs."""
+    return pool_dir / "overrides.config"
 
 
 def format_settings(settings: Mapping[str, object]) -> str:
+    """Return the settings as lines of a configuration file."""
     return "".join(f"{name} = {value}\n" for name, value in settings.items())
 
 
@@ -107,14 +108,20 @@ def _startd_script_path(pool_dir: Path, number: int) -> Path:
 
 
 def write_startd_script(pool_dir: Path, number: int, setup_line: str) -> None:
-    """How the master starts the site's daemon: after a line of shell."""
+    """Write the script with which the master starts the startd of a site, after a line of shell."""
     script = _startd_script_path(pool_dir, number)
     script.write_text(f'#!/bin/sh\n{setup_line}\nexec {condor.program_path("condor_startd")} "$@"\n')
     script.chmod(0o755)
 
 
 def gpu_discovery_output(number: int, site: PoolSite) -> str:
-    """What condor_gpu_discovery would print there."""
+    """Return what condor_gpu_discovery would print at the site."""
     ids = [f"GPU-{number:04x}{card:04x}" for card in range(site.gpus)]
     each = "\n".join(f'{name.replace("-", "_")}=[ id="{name}" ]' for name in ids)
-    return _GPU_DISCOVERY_OUTPUT.format(ids=", ".join(ids), site=site, each=each)
+    return _GPU_DISCOVERY_OUTPUT.format(
+        ids=", ".join(ids),
+        capability=site.cuda_capability,
+        device=site.gpu_name,
+        memory_mb=site.gpu_memory_mb,
+        each=each,
+    )

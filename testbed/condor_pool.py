@@ -1,14 +1,14 @@
-"""A real HTCondor pool of three sites on this machine, up in seconds, gone with whoever started it.
+"""A real HTCondor pool of three sites on this machine. It starts in seconds and ends with its parent process.
 
-    with Pool(folder) as pool:
-        pool.run(["condor_submit", "job.sub"], cwd=…)       as an ordinary user of the pool
-        pool.packtrain(["run", "workflow.yaml", "--on", "htcondor"], cwd=…)
-        pool.queue("ClusterId == 1")                        the jobs, as dicts
-        pool.kill("schedd"); pool.await_up()
-        with pool.configured(MAX_TRANSFER_INPUT_MB=5), pool.cut("PDX-Coeus-CE1"): …
+    with CondorPool(folder) as pool:
+        pool.run_as_user(["condor_submit", "job.sub"], cwd=…)   # as an ordinary user of the pool
+        pool.run_packtrain(["run", "workflow.yaml", "--on", "htcondor"], cwd=…)
+        pool.queue("ClusterId == 1")                            # the jobs, as dicts
+        pool.kill_daemon("schedd"); pool.wait_until_up()
+        with pool.override_config(MAX_TRANSFER_INPUT_MB=5), pool.disconnect_site("PDX-Coeus-CE1"): …
 
-The sites' jobs trust the certificates given to `trust`, and find the federation given to `federation` under osdf:///.
-`python -m testbed.condor_pool` (or `make pool`) starts one for a person.
+Jobs trust the CAs given to `trust_ca`, and osdf:/// URLs refer to the federation given to `set_federation`.
+`python -m testbed.condor_pool` (or `make pool`) starts a pool for interactive use.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from typing import Any, TypeVar
 
 from testbed import condor, condor_config, debian
 from testbed.condor_config import SCHEDD_NAME, SITES, PoolSite
-from testbed.condor_network import SiteCgroups
 from testbed.condor_security import TrustedCertificates
 from testbed.ports import reserve_ports
+from testbed.site_cgroups import SiteCgroups
 
 _TIMEOUT_S = 60.0
 T = TypeVar("T")
 
 
 class CondorPool:
-    """`folder` is the pool's own: configuration, logs, queue, sandboxes."""
+    """A pool. `folder` holds its configuration, logs, queue and sandboxes."""
 
     def __init__(self, folder: Path, *, sites: Sequence[PoolSite] = SITES, timeout_s: float = _TIMEOUT_S) -> None:
         self.folder, self.sites, self._timeout_s = folder.resolve(), tuple(sites), timeout_s
@@ -51,17 +51,17 @@ class CondorPool:
         self._trusted_certificates.create()
         for number in range(len(self.sites)):
             condor_config.write_startd_script(self.folder, number, self.site_cgroups.join_command(number))
-        keeper = [sys.executable, "-m", "testbed.condor_init", str(condor.program_path("condor_master")), "-f"]
-        more = {"X509_CERT_DIR": str(self._trusted_certificates.folder)}  # for HTCondor's own plugins
+        init = [sys.executable, "-m", "testbed.condor_init", str(condor.program_path("condor_master")), "-f"]
+        certificates = {"X509_CERT_DIR": str(self._trusted_certificates.folder)}  # for HTCondor's own plugins
         with open(self.folder / "log/master.out", "wb") as log:
             self._process = subprocess.Popen(
-                [*condor.pid_namespace_prefix(), *keeper],
+                [*condor.pid_namespace_prefix(), *init],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
                 cwd=debian.PROJECT_ROOT,
-                env=self.user_environment | more,
-                start_new_session=True,  # Ctrl-C is for whoever started it
+                env=self.user_environment | certificates,
+                start_new_session=True,  # Ctrl-C must not reach the daemons
             )
         try:
             self.wait_until_up()
@@ -72,130 +72,130 @@ class CondorPool:
 
     def __exit__(self, *exc: object) -> None:
         if self._process is not None:
-            self._process.communicate()  # the end of its input ends it
+            self._process.communicate()  # closes its standard input, which ends it
         self.site_cgroups.remove()
         self._trusted_certificates.remove()
 
-    # What a user does
-
     @property
     def user_environment(self) -> dict[str, str]:
-        """What a user's shell has there."""
+        """The environment of a user's shell."""
         path = f"{_bin_path()}:{os.environ['PATH']}"
         return {**os.environ, "CONDOR_CONFIG": str(self.config_path), "PATH": path}
 
     def user_command(self, argv: Sequence[object]) -> list[str]:
-        """The command as one of a user of the pool; it needs `environment`."""
+        """Return argv to run a command as a user of the pool. It needs `user_environment`."""
         return [*condor.user_prefix(), *map(str, argv)]
 
     def run_as_user(self, argv: Sequence[object], **kwargs: Any) -> subprocess.CompletedProcess[str]:
-        """Such a command, to its end; `more` is for subprocess.run. Unless `check=False` it must succeed."""
+        """Run a command as a user of the pool. `kwargs` go to subprocess.run; failure raises unless `check=False`."""
         check = kwargs.pop("check", True)
         options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "env": self.user_environment, **kwargs}
-        done: subprocess.CompletedProcess[str] = subprocess.run(self.user_command(argv), text=True, **options)
-        if check and done.returncode:
-            raise RuntimeError(f"{' '.join(map(str, argv))}: exit {done.returncode}\n{done.stdout}\n{done.stderr}")
-        return done
+        result: subprocess.CompletedProcess[str] = subprocess.run(self.user_command(argv), text=True, **options)
+        if check and result.returncode:
+            raise RuntimeError(
+                f"{' '.join(map(str, argv))}: exit {result.returncode}\n{result.stdout}\n{result.stderr}"
+            )
+        return result
 
     def run_packtrain(self, arguments: Sequence[object], **kwargs: Any) -> subprocess.CompletedProcess[str]:
+        """Run packtrain as a user of the pool."""
         return self.run_as_user([sys.executable, "-m", "packtrain", *arguments], **kwargs)
 
     def queue(self, constraint: str = "true", *attributes: str) -> list[dict[str, Any]]:
-        """The ads of the jobs in the queue."""
+        """Return the ads of the jobs in the queue."""
         return self._query_ads("condor_q", "-allusers", constraint, attributes)
 
     def history(self, constraint: str = "true", *attributes: str) -> list[dict[str, Any]]:
-        """The ads of jobs that left the queue; waited for, since they are written a moment after the job's log."""
+        """Wait for the ads of jobs that left the queue, which are written shortly after the job's log."""
         return self.wait_for(
             lambda: self._query_ads("condor_history", "-forwards", constraint, attributes),
             f"the history has no job with {constraint}",
         )
 
     def _query_ads(self, tool: str, option: str, constraint: str, attributes: Sequence[str]) -> list[dict[str, Any]]:
-        wanted = ["-attributes", ",".join(attributes)] if attributes else []
-        said = self.run_as_user([tool, option, "-json", "-constraint", constraint, *wanted]).stdout
-        return list(json.loads(said or "[]"))
+        projection = ["-attributes", ",".join(attributes)] if attributes else []
+        output = self.run_as_user([tool, option, "-json", "-constraint", constraint, *projection]).stdout
+        return list(json.loads(output or "[]"))
 
     def wait_for_job(self, constraint: str, *, status: int, attributes: Sequence[str] = ()) -> dict[str, Any]:
-        """The ad of the first job that fits, once it has the status (1 idle, 2 running, 5 held)."""
-        wanted = f"({constraint}) && JobStatus == {status}"
-        return self.wait_for(lambda: self.queue(wanted, *attributes), f"no job with {wanted}")[0]
+        """Wait for the first matching job with this status (1 idle, 2 running, 5 held) and return its ad."""
+        full_constraint = f"({constraint}) && JobStatus == {status}"
+        return self.wait_for(lambda: self.queue(full_constraint, *attributes), f"no job with {full_constraint}")[0]
 
     def wait_for(self, condition: Callable[[], T], message: str) -> T:
+        """Poll `condition` until it returns something true. Raises TimeoutError with `message`."""
         deadline = time.monotonic() + self._timeout_s
         while time.monotonic() < deadline:
-            if found := condition():
-                return found
+            if result := condition():
+                return result
             time.sleep(0.1)
         raise TimeoutError(f"{message}; the pool's logs are in {self.folder / 'log'}")
 
-    # What sites offer
-
     def trust_ca(self, ca_file: Path) -> None:
-        """Let transfer plugins and jobs take certificates of this CA."""
+        """Make transfer plugins and jobs trust this CA."""
         self._trusted_certificates.add(ca_file)
 
     def set_federation(self, host: str) -> None:
-        """Let osdf:///… be of this federation, for the pool's own plugin."""
+        """Make osdf:/// URLs refer to this federation, for the pool's own plugin."""
         (self.folder / "etc/federation").write_text(host)
 
     @contextlib.contextmanager
     def override_config(self, **settings: object) -> Iterator[None]:
-        """Other settings of the daemons for a while."""
-        knobs = condor_config.dynamic_config_path(self.folder)
+        """Change settings of the daemons, in a `with` block."""
+        overrides = condor_config.dynamic_config_path(self.folder)
         before = {name: self.get_setting(name) for name in settings}
-        knobs.write_text(condor_config.format_settings(settings))
+        overrides.write_text(condor_config.format_settings(settings))
         self._reconfigure({name: str(value) for name, value in settings.items()})
         try:
             yield
         finally:
-            knobs.unlink()
+            overrides.unlink()
             self._reconfigure(before)
 
     def get_setting(self, name: str) -> str | None:
-        """A setting as the schedd has it now."""
-        told = self.run_as_user(["condor_config_val", "-schedd", "-name", SCHEDD_NAME, name], check=False)
-        return told.stdout.strip() if told.returncode == 0 else None
+        """Return a setting of the running schedd, or None if it is not set."""
+        result = self.run_as_user(["condor_config_val", "-schedd", "-name", SCHEDD_NAME, name], check=False)
+        return result.stdout.strip() if result.returncode == 0 else None
 
     def _reconfigure(self, expected: dict[str, str | None]) -> None:
-        self.kill_daemon("master", signum=signal.SIGHUP)  # which tells all others
+        self.kill_daemon("master", signum=signal.SIGHUP)  # it reconfigures all other daemons
         self.wait_for(
-            lambda: all(self.get_setting(n) == v for n, v in expected.items()), f"the schedd has not {expected}"
+            lambda: all(self.get_setting(n) == v for n, v in expected.items()),
+            f"the schedd does not have the settings {expected}",
         )
 
-    # What befalls it
-
     def disconnect_site(self, site: str) -> contextlib.AbstractContextManager[None]:
-        """`with`: nothing comes to the site nor leaves it; all that runs there goes on."""
+        """Disconnect a site from the network in a `with` block. Its processes keep running."""
         return self.site_cgroups.disconnect(self._site_index(site))
 
     def kill_daemon(self, daemon: str, site: str | None = None, signum: int = signal.SIGKILL) -> int:
-        """A signal to all masters, schedds, shadows, starters or startds (of the site); how many there were."""
-        found = list(self.find_processes(daemon, site))
-        for pid in found:
+        """Send a signal to all masters, schedds, shadows, starters or startds (of a site). Return their number."""
+        pids = list(self.find_processes(daemon, site))
+        for pid in pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signum)
-        return len(found)
+        return len(pids)
 
     def find_processes(self, daemon: str, site: str | None = None) -> Iterator[int]:
-        mine = f"site{self._site_index(site)}" if site else None
-        for pid, words, parents in self._process_tree():
-            if words[0].endswith(f"condor_{daemon}") and (mine is None or any(mine in line for line in parents)):
+        """Yield the process ids of a daemon, of one site if given."""
+        name = f"site{self._site_index(site)}" if site else None
+        for pid, argv, lineage in self._process_tree():
+            if argv[0].endswith(f"condor_{daemon}") and (name is None or any(name in other for other in lineage)):
                 yield pid
 
     def process_commands(self) -> Iterator[tuple[int, list[str]]]:
-        """All that runs in the pool, daemons and jobs."""
-        return ((pid, words) for pid, words, _ in self._process_tree())
+        """Yield the process id and argv of everything that runs in the pool, daemons and jobs."""
+        return ((pid, argv) for pid, argv, _ in self._process_tree())
 
     def _process_tree(self) -> Iterator[tuple[int, list[str], list[list[str]]]]:
         assert self._process is not None
         return _iter_descendants(self._process.pid, [])
 
     def _site_index(self, site: str) -> int:
-        return [known.name for known in self.sites].index(site)
+        return [pool_site.name for pool_site in self.sites].index(site)
 
     def wait_until_up(self) -> None:
-        """Until all daemons have told the collector of themselves and the schedd answers."""
+        """Wait until all daemons have registered with the collector and the schedd responds."""
         assert self._process is not None
         process = self._process
         self.wait_for(lambda: process.poll() is not None or self._is_up(), "the pool did not start")
@@ -203,19 +203,19 @@ class CondorPool:
             raise RuntimeError(f"the pool did not start:\n{(self.folder / 'log/master.out').read_text()[-2000:]}")
 
     def _is_up(self) -> bool:
-        seen = self.run_as_user(["condor_status", "-any", "-af", "MyType"], check=False).stdout.split()
-        enough = seen.count("Machine") >= len(self.sites) and "Scheduler" in seen
-        return enough and self.run_as_user(["condor_q", "-totals"], check=False).returncode == 0
+        types = self.run_as_user(["condor_status", "-any", "-af", "MyType"], check=False).stdout.split()
+        is_complete = types.count("Machine") >= len(self.sites) and "Scheduler" in types
+        return is_complete and self.run_as_user(["condor_q", "-totals"], check=False).returncode == 0
 
 
-def _iter_descendants(pid: int, parents: list[list[str]]) -> Iterator[tuple[int, list[str], list[list[str]]]]:
-    """Every process below this one: its command, and those of itself and its parents."""
+def _iter_descendants(pid: int, ancestors: list[list[str]]) -> Iterator[tuple[int, list[str], list[list[str]]]]:
+    """Yield every process below this one: pid, argv, and the argvs of its ancestors and itself."""
     with contextlib.suppress(OSError):
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
-        line = [*parents, words]
-        yield pid, words, line
+        argv = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+        lineage = [*ancestors, argv]
+        yield pid, argv, lineage
         for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
-            yield from _iter_descendants(int(child), line)
+            yield from _iter_descendants(int(child), lineage)
 
 
 def _bin_path() -> str:
@@ -224,16 +224,16 @@ def _bin_path() -> str:
 
 USAGE = """\
 {version}
-A pool is up, with the sites {sites}. In another shell:
+A pool with the sites {sites} is running. In another shell:
 
-    export CONDOR_CONFIG={pool.config}
+    export CONDOR_CONFIG={pool.config_path}
     export PATH={path}:$PATH
     {shell}
     condor_status
     packtrain run workflow.yaml --on htcondor
     condor_q
 
-Its logs are in {pool.folder}/log. Ctrl-C ends it, with all its jobs.
+Its logs are in {pool.folder}/log. Ctrl-C stops it with all its jobs.
 """
 
 
@@ -252,7 +252,7 @@ def _format_usage(pool: CondorPool) -> str:
     names = ", ".join(site.name for site in pool.sites)
     version = pool.run_as_user(["condor_version"]).stdout.splitlines()[0].strip("$ ")
     user = " ".join(condor.user_prefix())
-    shell = f"{user} bash    # an ordinary user: HTCondor runs no jobs of root" if user else ""
+    shell = f"{user} bash    # as an ordinary user: HTCondor refuses jobs of root" if user else ""
     return USAGE.format(version=version, sites=names, pool=pool, path=_bin_path(), shell=shell)
 
 

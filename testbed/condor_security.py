@@ -1,6 +1,6 @@
-"""The CA certificates that a pool's sites trust: a folder as OpenSSL wants it, and one file of all.
+"""The CA certificates that the sites of a pool trust: an OpenSSL folder, and one bundle file.
 
-It is in the cache, not in the pool's folder: containers see it under the same path, and under /tmp they have their own.
+They are in the cache folder, not in the pool's folder, because containers mount their own /tmp.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ _SYSTEM_CA_BUNDLE = Path("/etc/ssl/certs/ca-certificates.crt")
 
 
 class TrustedCertificates:
+    """The CA certificates that one pool trusts."""
+
     def __init__(self) -> None:
         self.folder = debian.cache_dir() / "pools" / f"{os.getpid()}-{id(self):x}"
         self.bundle = self.folder / "bundle.pem"
@@ -27,10 +29,11 @@ class TrustedCertificates:
         self.bundle.write_bytes(_SYSTEM_CA_BUNDLE.read_bytes() if _SYSTEM_CA_BUNDLE.exists() else b"")
 
     def add(self, ca_file: Path) -> None:
-        named = ["openssl", "x509", "-noout", "-hash", "-in", str(ca_file)]
-        digest = subprocess.run(named, check=True, capture_output=True, text=True).stdout.strip()
+        """Trust another CA."""
+        command = ["openssl", "x509", "-noout", "-hash", "-in", str(ca_file)]
+        digest = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
         text = ca_file.read_text()
-        number = len(list(self.folder.glob(f"{digest}.*")))  # several authorities may have one name
+        number = len(list(self.folder.glob(f"{digest}.*")))  # several CAs may have the same name
         (self.folder / f"{digest}.{number}").write_text(text)
         with open(self.bundle, "a") as bundle:
             bundle.write(text)
@@ -40,7 +43,7 @@ class TrustedCertificates:
 
 
 def _remove_stale_folders(parent: Path) -> None:
-    """What pools left whose process was killed."""
+    """Remove the folders of pools whose process was killed."""
     with contextlib.suppress(FileNotFoundError):
         for folder in parent.iterdir():
             if not Path(f"/proc/{folder.name.partition('-')[0]}").exists():

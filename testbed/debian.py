@@ -1,11 +1,11 @@
-"""Debian packages of any suite in a folder of their own, made to run from there. Needs no root.
+"""Install Debian packages of any suite into a folder and make them run from there. Needs no root.
 
-The mirror is the one that this machine's apt uses. A suite's index is checked against its signature, every
-package against the index. Unpacked programs are pointed at the folder's own loader and libraries with patchelf,
-so they run on any x86-64 Linux, whatever its libc; the folder's path is baked in.
+The mirror is the one that apt uses on this machine. The index of a suite is checked against its signature, and every
+package against the index. patchelf points the programs to the loader and libraries in the folder, so that they run on
+any x86-64 Linux with any libc. The path of the folder is fixed at installation.
 
-    install(folder, Recipe(...))    the whole way, once; later calls only look
-    index, closure, fetch, unpack, relocate     its parts
+    install(folder, PackageSpec(...))    everything, once; later calls only check that the folder exists
+    load_package_index, resolve_dependencies, download_packages, unpack_deb, relocate     the steps
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LIBRARY_DIR = "usr/lib/x86_64-linux-gnu"
 LOADER_PATH = f"{LIBRARY_DIR}/ld-linux-x86-64.so.2"
 _PACKAGE_FIELDS = re.compile(r"^(Package|Version|Depends|Pre-Depends|Filename|SHA256): (.*)$", re.MULTILINE)
 _APT_MIRROR = re.compile(r"^(?:URIs:|deb(?:\s+\[[^]]*\])?)\s*(https?://\S+/debian)/?\s", re.MULTILINE)
-# Libraries of the host's own services: nothing that we start here needs them.
+# Libraries of system services, which none of our programs needs.
 _SKIPPED_PACKAGES = re.compile(
     r"lib(perl|python|js-|pam|systemd|audit|apt|devmapper|cryptsetup|debconf|selinux|semanage|c-bin|c-gconv)|lib.*-perl$"
 )
@@ -49,12 +49,14 @@ _SKIPPED_PATHS = tuple(
         f"{LIBRARY_DIR}/gconv",
     )
 )
-# Since Debian's merged /usr these are links; packages still name files by either path.
+# With merged /usr these are links; packages still use either path.
 _MERGED_USR_LINKS = {"lib": "usr/lib", "lib64": "usr/lib64", "bin": "usr/bin", "sbin": "usr/sbin"}
 
 
 @dataclass(frozen=True)
 class Package:
+    """One entry of a package index."""
+
     name: str
     version: str
     depends: tuple[str, ...]
@@ -64,9 +66,10 @@ class Package:
 
 @dataclass(frozen=True)
 class PackageSpec:
-    """What to take from which suite, and what is left to do in the folder once its programs run.
+    """Packages of a suite, and a function that completes the installation.
 
-    `finish` gets the folder as it is now and the path where it will be."""
+    `post_install` gets the current path of the folder and its final path.
+    """
 
     suite: str
     packages: tuple[str, ...]
@@ -74,12 +77,12 @@ class PackageSpec:
 
 
 def cache_dir() -> Path:
-    """Where everything that tests install or download is kept."""
+    """Return the folder for everything that the testbed installs or downloads."""
     return Path(os.environ.get("PACKTRAIN_TESTBED_CACHE") or PROJECT_ROOT / ".cache").resolve()
 
 
 def install(folder: Path, spec: PackageSpec) -> Path:
-    """The folder, complete; made if it is not there. Safe for processes that ask at the same time."""
+    """Return the folder, installed if it does not exist. Safe to call from several processes."""
     with file_lock(folder.with_name(folder.name + ".lock")):
         if not folder.exists():
             _build(folder, spec)
@@ -103,7 +106,7 @@ def _build(folder: Path, spec: PackageSpec) -> None:
 
 @contextmanager
 def file_lock(path: Path) -> Iterator[None]:
-    """One process at a time."""
+    """Hold an exclusive lock on a file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -111,57 +114,57 @@ def file_lock(path: Path) -> Iterator[None]:
 
 
 def apt_mirror() -> str:
-    """The Debian mirror that this machine's apt is set up with; DEBIAN_MIRROR names another."""
-    if named := os.environ.get("DEBIAN_MIRROR"):
-        return named.rstrip("/")
+    """Return $DEBIAN_MIRROR, or the mirror in the apt configuration of this machine."""
+    if mirror := os.environ.get("DEBIAN_MIRROR"):
+        return mirror.rstrip("/")
     apt = Path("/etc/apt")
     for file in (apt / "sources.list", *sorted((apt / "sources.list.d").glob("*"))):
-        if file.is_file() and (found := _APT_MIRROR.search(file.read_text(errors="replace"))):
-            return found.group(1)
-    raise RuntimeError("no Debian mirror stands in the apt configuration: set DEBIAN_MIRROR to one")
+        if file.is_file() and (match := _APT_MIRROR.search(file.read_text(errors="replace"))):
+            return match.group(1)
+    raise RuntimeError("the apt configuration has no Debian mirror; set DEBIAN_MIRROR")
 
 
 def load_package_index(mirror: str, suite: str) -> dict[str, Package]:
-    """All packages of a suite's main part, by name."""
+    """Return all packages in `main` of a suite, by name."""
     release = _download(f"{mirror}/dists/{suite}/InRelease")
     _check_signature(release, suite)
     packed = _download(f"{mirror}/dists/{suite}/main/binary-amd64/Packages.xz")
     if f" {hashlib.sha256(packed).hexdigest()} " not in release.decode():
-        raise RuntimeError(f"the package index of {suite} does not match its signed release file: try again")
+        raise RuntimeError(f"the package index of {suite} does not match its signed release file; try again")
     return {p.name: p for p in map(_parse_package, lzma.decompress(packed).decode().split("\n\n")) if p}
 
 
 def _check_signature(release: bytes, suite: str) -> None:
     if not shutil.which("gpgv") or not KEYRING_PATH.exists():
-        raise RuntimeError("gpgv or Debian's archive keyring is missing: apt install gpgv debian-archive-keyring")
-    seen = subprocess.run(["gpgv", "-q", "--keyring", str(KEYRING_PATH), "-"], input=release, capture_output=True)
-    if seen.returncode:
-        raise RuntimeError(f"the release file of {suite} is not signed by Debian: {seen.stderr.decode().strip()}")
+        raise RuntimeError("gpgv or Debian's archive keyring is missing; apt install gpgv debian-archive-keyring")
+    result = subprocess.run(["gpgv", "-q", "--keyring", str(KEYRING_PATH), "-"], input=release, capture_output=True)
+    if result.returncode:
+        raise RuntimeError(f"the release file of {suite} is not signed by Debian: {result.stderr.decode().strip()}")
 
 
 def _parse_package(paragraph: str) -> Package | None:
     fields = dict(_PACKAGE_FIELDS.findall(paragraph))
     if not fields:
         return None
-    wanted = f"{fields.get('Depends', '')},{fields.get('Pre-Depends', '')}".split(",")
-    # Of alternatives the first is Debian's default.
-    names = (re.split(r"[ :(|]", entry.strip())[0] for entry in wanted)
+    depends = f"{fields.get('Depends', '')},{fields.get('Pre-Depends', '')}".split(",")
+    # The first of several alternatives is Debian's default.
+    names = (re.split(r"[ :(|]", entry.strip())[0] for entry in depends)
     return Package(
         fields["Package"], fields["Version"], tuple(filter(None, names)), fields["Filename"], fields["SHA256"]
     )
 
 
 def resolve_dependencies(package_index: Mapping[str, Package], names: Iterable[str]) -> dict[str, Package]:
-    """The packages named, and the shared libraries (nothing else) that they need."""
-    todo, found = list(names), {}
+    """Return the named packages and the shared libraries that they need, and no other dependencies."""
+    todo, resolved = list(names), {}
     while todo:
         package = package_index.get(todo.pop())
-        if package and package.name not in found:
-            found[package.name] = package
+        if package and package.name not in resolved:
+            resolved[package.name] = package
             todo += filter(_is_library, package.depends)
-    if missing := set(names) - set(found):
+    if missing := set(names) - set(resolved):
         raise RuntimeError(f"the suite does not have {', '.join(sorted(missing))}")
-    return found
+    return resolved
 
 
 def _is_library(name: str) -> bool:
@@ -169,7 +172,7 @@ def _is_library(name: str) -> bool:
 
 
 def download_packages(mirror: str, packages: Iterable[Package], folder: Path) -> list[Path]:
-    """The packages' files, kept in the folder: suites move on, and then the mirror has them no more."""
+    """Download package files to a folder that keeps them, because mirrors drop old versions."""
     folder.mkdir(parents=True, exist_ok=True)
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         return list(pool.map(lambda package: _download_package(mirror, package, folder), packages))
@@ -181,26 +184,26 @@ def _download_package(mirror: str, package: Package, folder: Path) -> Path:
         return path
     data = _download(f"{mirror}/{package.filename}")
     if hashlib.sha256(data).hexdigest() != package.sha256:
-        raise RuntimeError(f"{package.filename} differs from its hash in the index: try again")
+        raise RuntimeError(f"{package.filename} does not match its hash in the index; try again")
     new = path.with_name(f"{path.name}.{os.getpid()}.new")
     new.write_bytes(data)
     return new.rename(path)
 
 
 def _download(url: str, max_tries: int = 3) -> bytes:
-    for left in reversed(range(max_tries)):
+    for tries_left in reversed(range(max_tries)):
         try:
-            with urllib.request.urlopen(url, timeout=60) as answer:
-                return bytes(answer.read())
+            with urllib.request.urlopen(url, timeout=60) as response:
+                return bytes(response.read())
         except OSError:
-            if not left:
+            if not tries_left:
                 raise
-            time.sleep(max_tries - left)
+            time.sleep(max_tries - tries_left)
     raise AssertionError("unreachable")
 
 
 def unpack_deb(deb: Path, folder: Path) -> None:
-    """What `dpkg-deb -x` does, for machines that have no dpkg."""
+    """Unpack a package like `dpkg-deb -x`, for machines without dpkg."""
     name, body = next(member for member in _ar_members(deb.read_bytes()) if member[0].startswith("data.tar"))
     if name.endswith(".zst"):
         raise RuntimeError(f"{deb.name} is packed with zstd, which Python cannot unpack")
@@ -229,15 +232,15 @@ def _ar_members(data: bytes) -> Iterator[tuple[str, bytes]]:
 
 
 def relocate(folder: Path, final: Path) -> None:
-    """Let the programs in `folder` find loader and libraries in `final`, where the folder will be."""
+    """Make the programs in `folder` use the loader and libraries in `final`, the later path of the folder."""
     paths = f"{final / LIBRARY_DIR}:{final / 'usr/lib'}"
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(lambda program: _relocate(program, final / LOADER_PATH, paths), _dynamic_programs(folder)))
 
 
 def _relocate(program: Path, loader: Path, paths: str) -> None:
-    # RPATH, not RUNPATH: it also holds for the libraries of the libraries. In one pass, or in the other
-    # order, patchelf 0.19 makes Debian's python3.9 (no PIE) crash.
+    # RPATH, not RUNPATH, because it also applies to indirect libraries. In one pass or in the other order,
+    # patchelf 0.19 breaks Debian's python3.9 (no PIE).
     _patchelf("--force-rpath", "--set-rpath", paths, str(program))
     _patchelf("--set-interpreter", str(loader), str(program))
 

@@ -1,8 +1,8 @@
-"""What `make demo` runs: a person's first quarter of an hour with packtrain, in two minutes.
+"""The program behind `make demo`: a first session with packtrain, in two minutes.
 
-Real CIFAR-10 on a local server that demands a token; `packtrain init cifar10-resnet demo`; the few
-edits that a person would make; `packtrain run demo/workflow.yaml`. Nothing here is magic: each command is
-shown before it is run, and the folder ./demo stays for a look.
+It serves the real CIFAR-10 on a local server that requires a token, runs `packtrain init cifar10-resnet demo`, makes
+the edits that a user would make, and runs `packtrain run demo/workflow.yaml`. Each command is printed before it runs.
+The folder ./demo remains for inspection.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from testbed import data
 from testbed.http_server import HttpServer
 
 PROJECT_ROOT = Path(__file__).resolve().parent.parent
-DEMO_DIR = Path("demo")  # below PROJECT, git-ignored
+DEMO_DIR = Path("demo")  # in PROJECT_ROOT, ignored by git
 WORKFLOW_PATH = DEMO_DIR / "workflow.yaml"
 BIN_DIR = Path(sys.executable).parent
 TOKEN_ENV_VAR = "PACKTRAIN_DEMO_TOKEN"
 
 SHORT_TRAINING_FLAGS = (
-    "--epochs 2 --batch-size 64 --limit-train 10000 --limit-test 2000"  # 46% after less than a minute on two cores
+    "--epochs 2 --batch-size 64 --limit-train 10000 --limit-test 2000"  # 46% accuracy in a minute on two cores
 )
 
 NEXT_STEPS = """
-Look around:
+Inspect the results:
   cat demo/workflow.yaml                   the workflow
-  ls demo/results                          what came home
+  ls demo/results                          the outputs
   .venv/bin/packtrain ps                   the run
-  .venv/bin/packtrain logs                 what the training program said
+  .venv/bin/packtrain logs                 the output of the training program
 Then start your own:
-  .venv/bin/packtrain init cifar10-resnet  the same with the whole data set, from its published address
+  .venv/bin/packtrain init cifar10-resnet  the same with the full dataset from its published URL
 """
 
 
@@ -47,10 +47,10 @@ def main() -> int:
         "PATH": f"{BIN_DIR}{os.pathsep}{os.environ['PATH']}",
         TOKEN_ENV_VAR: secrets.token_urlsafe(24),
     }
-    shutil.rmtree(PROJECT_ROOT / DEMO_DIR, ignore_errors=True)  # of an earlier demo
-    with HttpServer(archive.parent, token=environment[TOKEN_ENV_VAR]) as origin:
-        url = f"{origin.url.rstrip('/')}/{archive.name}"
-        _print_message(f"a server on this machine has the images: {url}\n(it wants the token in ${TOKEN_ENV_VAR})")
+    shutil.rmtree(PROJECT_ROOT / DEMO_DIR, ignore_errors=True)  # from an earlier demo
+    with HttpServer(archive.parent, token=environment[TOKEN_ENV_VAR]) as server:
+        url = f"{server.url.rstrip('/')}/{archive.name}"
+        _print_message(f"a local server has the images: {url}\n(it requires the token in ${TOKEN_ENV_VAR})")
         code = _run_packtrain("init", "cifar10-resnet", str(DEMO_DIR), environment=environment)
         if code == 0:
             _edit_workflow(workflow_edits(url, data.file_sha256(archive)))
@@ -61,7 +61,7 @@ def main() -> int:
 
 
 def workflow_edits(url: str, sha256: str) -> dict[str, str]:
-    """What a person would change in the recipe: the address, the token, a short training."""
+    """Return the edits that a user would make in the recipe: URL, token, short training."""
     return {
         data.CIFAR10_URL: url,
         data.CIFAR10_SHA256: sha256,
@@ -71,10 +71,12 @@ def workflow_edits(url: str, sha256: str) -> dict[str, str]:
 
 
 def apply_edits(text: str, changes: Mapping[str, str]) -> str:
-    """Raises ValueError if the recipe no longer has exactly one place for a change."""
+    """Apply the edits. Raises ValueError if the recipe does not contain each old text exactly once."""
     for old, new in changes.items():
         if text.count(old) != 1:
-            raise ValueError(f"the recipe's workflow should have {old!r} once, but has it {text.count(old)} times")
+            raise ValueError(
+                f"the recipe's workflow should contain {old!r} once, but contains it {text.count(old)} times"
+            )
         text = text.replace(old, new)
     return text
 
@@ -86,9 +88,9 @@ def _edit_workflow(changes: Mapping[str, str]) -> None:
 
 
 def _run_packtrain(*arguments: str, environment: Mapping[str, str]) -> int:
-    """Run the command in this terminal. Ctrl-C is its business: it stops cleanly, and we wait for that."""
+    """Run a command in this terminal. It handles Ctrl-C itself; this process only waits for it."""
     _print_message(f"$ packtrain {' '.join(arguments)}")
-    # A handler, since SIG_IGN would be inherited.
+    # A handler, because the child would inherit SIG_IGN.
     before = signal.signal(signal.SIGINT, lambda number, frame: None)
     try:
         return subprocess.Popen([BIN_DIR / "packtrain", *arguments], cwd=PROJECT_ROOT, env=environment).wait()

@@ -1,10 +1,10 @@
-"""Pelican federations: discovery and director over https with a CA of their own, in front of real servers.
+"""Pelican federations: discovery and director over https with their own CA, in front of real servers.
 
-    with Federation(folder, token="t") as f:    one origin of ours, `f.origin`, that demands a token
-    with RealFederation(folder) as f:           XRootD: `f.origin`, and `f.caches`, two of them
+    with Federation(folder, token="t") as f:    one HttpServer, `f.origin`, that requires a token
+    with XRootDFederation(folder) as f:         an XRootD origin, `f.origin`, and two caches, `f.caches`
 
-`f.host` is the federation's name, `f.ca` the CA's file (for SSL_CERT_FILE), `f.director` answers as a real one does and
-can be told to be in trouble.
+`f.host` is the name of the federation and `f.ca` the file of its CA (for SSL_CERT_FILE). `f.director` responds like a
+real director and can be made to fail.
 """
 
 from __future__ import annotations
@@ -25,16 +25,14 @@ from testbed.http_server import HttpServer, RecordedRequest
 from testbed.xrootd import NAMESPACE, XRootDCache, XRootDOrigin
 
 DISCOVERY = "/.well-known/pelican-configuration"
-DIRECTOR_BUSY, DIRECTOR_UNREACHABLE = (
-    "busy",
-    "foreign",
-)  # what troubles a director: it has just started; another server answers in its place
+# Faults of a director: it was just restarted; another server responds instead of it.
+DIRECTOR_BUSY, DIRECTOR_UNREACHABLE = "busy", "unreachable"
 _DIRECTOR_API = "/api/v1.0/director/"
 _ORIGIN_ONLY_METHODS = ("PUT", "DELETE", "PROPFIND")
 
 
 class CertificateAuthority:
-    """A CA, and a certificate of it for localhost, made by the `openssl` command."""
+    """A CA and a certificate for localhost, created with the `openssl` command."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -55,13 +53,14 @@ class CertificateAuthority:
 
 
 def _run(*command: str | Path) -> None:
-    subprocess.run([str(word) for word in command], check=True, capture_output=True)
+    subprocess.run([str(argument) for argument in command], check=True, capture_output=True)
 
 
 class Director:
-    """Discovery and director at once. `caches` and `origin` are addresses of servers, the caches ranked.
+    """Discovery and director in one server. `origin` and `caches` are URLs of servers, the nearest cache first.
 
-    Each request to the director takes the next of `troubles`, if there is one."""
+    Each request to the director takes the next entry of `queued_faults`, if there is one.
+    """
 
     def __init__(
         self, cert_and_key: tuple[Path, Path], origin: str, caches: list[str], *, require_token: bool = False
@@ -85,23 +84,27 @@ class Director:
         self._server.server_close()
 
     def record_request(self, request: RecordedRequest) -> str | None:
-        """Remember the request; the trouble that it meets."""
+        """Record a request and return its fault."""
         with self._lock:
             self.requests.append(request)
             return self.queued_faults.pop(0) if self.queued_faults and request.path != DISCOVERY else None
 
     def servers_for(self, method: str, kind: str, query: str) -> list[str]:
-        """Who has the object, the nearest first."""
+        """Return the servers that have the object, nearest first."""
         direct = kind == "origin" or "directread" in parse_qs(query, keep_blank_values=True)
         return [self.origin] if direct or method in _ORIGIN_ONLY_METHODS or not self.caches else self.caches
 
     def namespace_headers(self) -> dict[str, str]:
-        needed = str(self.require_token).lower()
-        about = {"X-Pelican-Namespace": f"namespace={NAMESPACE}, require-token={needed}, collections-url={self.origin}"}
+        """Return the headers that describe the namespace."""
+        require_token = str(self.require_token).lower()
+        headers = {
+            "X-Pelican-Namespace": f"namespace={NAMESPACE}, require-token={require_token}, "
+            f"collections-url={self.origin}"
+        }
         if self.require_token:
-            about["X-Pelican-Authorization"] = f"issuer=https://{self.host}"
-            about["X-Pelican-Token-Generation"] = f"issuer=https://{self.host}, max-scope-depth=3, strategy=OAuth2"
-        return about
+            headers["X-Pelican-Authorization"] = f"issuer=https://{self.host}"
+            headers["X-Pelican-Token-Generation"] = f"issuer=https://{self.host}, max-scope-depth=3, strategy=OAuth2"
+        return headers
 
 
 class _DirectorHandler(BaseHTTPRequestHandler):
@@ -109,17 +112,17 @@ class _DirectorHandler(BaseHTTPRequestHandler):
     director: Director
 
     def log_message(self, *args: Any) -> None:
-        """Silence: tests read `director.seen`."""
+        """Log nothing: tests read `Director.requests`."""
 
     def version_string(self) -> str:
         return "pelican/7.18.0"
 
     def handle_request(self) -> None:
         headers = {name.lower(): value for name, value in self.headers.items()}
-        trouble = self.director.record_request(RecordedRequest(self.command, self.path, headers, self.client_address))
-        if trouble == DIRECTOR_UNREACHABLE:
+        fault = self.director.record_request(RecordedRequest(self.command, self.path, headers, self.client_address))
+        if fault == DIRECTOR_UNREACHABLE:
             self._respond_as_proxy(b"404 page not found\n")
-        elif trouble == DIRECTOR_BUSY:
+        elif fault == DIRECTOR_BUSY:
             self._respond(429, {}, b'{"status":"error","msg":"The director was just restarted"}')
         elif self.path == DISCOVERY:
             self._respond(200, {"Content-Type": "application/json"}, json.dumps(self._discovery_document()).encode())
@@ -129,34 +132,34 @@ class _DirectorHandler(BaseHTTPRequestHandler):
     do_GET = do_HEAD = do_PUT = do_DELETE = do_PROPFIND = handle_request  # noqa: N815 - names of the base class
 
     def _discovery_document(self) -> dict[str, str]:
-        here = f"https://{self.director.host}"
+        url = f"https://{self.director.host}"
         return {
-            "director_endpoint": here,
-            "namespace_registration_endpoint": here,
-            "broker_endpoint": here,
-            "jwks_uri": f"{here}/.well-known/issuer.jwks",
+            "director_endpoint": url,
+            "namespace_registration_endpoint": url,
+            "broker_endpoint": url,
+            "jwks_uri": f"{url}/.well-known/issuer.jwks",
         }
 
     def _redirect(self) -> None:
-        asked = urlsplit(self.path)
-        kind, path = "object", asked.path
+        url = urlsplit(self.path)
+        kind, path = "object", url.path
         if path.startswith(_DIRECTOR_API):
             kind, _, rest = path[len(_DIRECTOR_API) :].partition("/")
             path = f"/{rest.lstrip('/')}"
         if not f"{path}/".startswith(f"{NAMESPACE}/"):
             self._respond(404, {}, b'{"status":"error","msg":"No namespace found for path"}')
             return
-        tail = f"{path}?{asked.query}" if asked.query else path
-        places = [server + tail for server in self.director.servers_for(self.command, kind, asked.query)]
-        links = (f'<{place}>; rel="duplicate"; pri={rank}; depth=1' for rank, place in enumerate(places, start=1))
-        self._respond(307, {"Location": places[0], "Link": ", ".join(links), **self.director.namespace_headers()})
+        path_and_query = f"{path}?{url.query}" if url.query else path
+        replicas = [server + path_and_query for server in self.director.servers_for(self.command, kind, url.query)]
+        links = (f'<{replica}>; rel="duplicate"; pri={rank}; depth=1' for rank, replica in enumerate(replicas, start=1))
+        self._respond(307, {"Location": replicas[0], "Link": ", ".join(links), **self.director.namespace_headers()})
 
     def _respond(self, status: int, headers: Mapping[str, str], body: bytes = b"") -> None:
         self.send_response(status)
         self._finish_response(headers, body)
 
     def _respond_as_proxy(self, body: bytes) -> None:
-        """As a proxy in front of a director that is away says it: no Server, no JSON."""
+        """Respond like the proxy in front of a director that is down: without Server header and JSON."""
         self.send_response_only(404)
         self._finish_response({"Content-Type": "text/plain"}, body)
 
@@ -169,7 +172,7 @@ class _DirectorHandler(BaseHTTPRequestHandler):
 
 
 class Federation:
-    """One origin of ours, without caches; with a token, it demands it."""
+    """A federation of one HttpServer without caches. With a token, the server requires it."""
 
     def __init__(self, folder: Path, *, token: str | None = None) -> None:
         self._temp_dir = tempfile.TemporaryDirectory(prefix="testbed-federation-")
@@ -191,19 +194,20 @@ class Federation:
 
 
 class XRootDFederation:
-    """An XRootD origin and two XRootD caches, all over https."""
+    """A federation of an XRootD origin and two XRootD caches, all with https."""
 
     def __init__(self, folder: Path, *, require_token: bool = False) -> None:
         authority = CertificateAuthority(folder)
         self.ca = authority.ca
         self.origin = XRootDOrigin(folder / "origin", authority.cert_and_key)
         self.caches = [XRootDCache(folder / f"cache{number}", self.origin, authority.cert_and_key) for number in (1, 2)]
-        addresses = [cache.url for cache in self.caches]
-        self.director = Director(authority.cert_and_key, self.origin.url, addresses, require_token=require_token)
+        cache_urls = [cache.url for cache in self.caches]
+        self.director = Director(authority.cert_and_key, self.origin.url, cache_urls, require_token=require_token)
         self.host = self.director.host
         self._exit_stack = contextlib.ExitStack()
 
     def url(self, name: str) -> str:
+        """Return the pelican:// URL of an object."""
         return f"pelican://{self.host}{NAMESPACE}/{name}"
 
     def __enter__(self) -> XRootDFederation:

@@ -1,10 +1,9 @@
-"""A real HTTP/1.1 origin that serves a folder: ranges, ETags, tokens, PUT, a throttle, and faults on demand.
+"""A real HTTP/1.1 server for a folder, with ranges, ETags, tokens, PUT, a rate limit and faults.
 
-In a test:      with Origin(folder, token="t") as origin: … origin.url …
+In a test:      with HttpServer(folder, token="t") as server: … server.url …
 On its own:     python -m testbed.http_server FOLDER --port 0 --token-env NAME     (prints its URL)
 
-Faults are a script: each request takes the next one of `origin.faults`; None is a good answer, and so is
-whatever comes after the last.
+Each request takes the next entry of `server.faults`; None means a normal response, as does an empty list.
 """
 
 from __future__ import annotations
@@ -31,31 +30,33 @@ _MAX_STALL_S = 60.0
 
 @dataclass(frozen=True)
 class ResponseFault:
-    """One bad answer. Offsets count the bytes of this answer's body."""
+    """One faulty response. Offsets are bytes of its body."""
 
-    status: int | None = None  # this status instead of the object
-    headers: Mapping[str, str] | None = None  # sent with it, e.g. Location
-    html_body: bytes | None = None  # this body, as an HTML page; with status 200 unless `status` says otherwise
-    close_after_bytes: int | None = None  # the connection ends after so many bytes
-    truncate_to_bytes: int | None = None  # so many bytes, and a Content-Length to match
-    stall_after_bytes: int | None = None  # nothing more after so many bytes, until `origin.release()`
-    corrupt_offset: int | None = None  # the byte at this offset is changed
-    ignore_range: bool = False  # the whole object, whatever was asked
-    omit_length: bool = False  # neither Content-Length nor chunks: the end of the connection is the end
+    status: int | None = None  # respond with this status instead of the object
+    headers: Mapping[str, str] | None = None  # sent with the status, e.g. Location
+    html_body: bytes | None = None  # respond with this HTML page; status 200 unless `status` is set
+    close_after_bytes: int | None = None  # close the connection after this many bytes
+    truncate_to_bytes: int | None = None  # send this many bytes, with a matching Content-Length
+    stall_after_bytes: int | None = None  # stall after this many bytes, until release_stalls()
+    corrupt_offset: int | None = None  # change the byte at this offset
+    ignore_range: bool = False  # send the complete object
+    omit_length: bool = False  # no Content-Length and no chunks: the body ends with the connection
     chunked: bool = False
 
 
 @dataclass(frozen=True)
 class RecordedRequest:
-    """A request as it arrived; header names in lower case."""
+    """A received request; header names are in lower case."""
 
     method: str
     path: str
     headers: Mapping[str, str]
-    client_address: tuple[object, ...]  # its address: the same for all requests of a connection
+    client_address: tuple[object, ...]  # the same for all requests on a connection
 
 
 class HttpServer:
+    """The server. `rejected_methods` get status 405; `tls` is a certificate and its key."""
+
     def __init__(
         self,
         folder: Path,
@@ -77,8 +78,8 @@ class HttpServer:
             frozenset(rejected_methods),
         )
         self.requests: list[RecordedRequest] = []
-        self.sent_bytes = 0  # bytes of bodies handed to clients
-        self.stall_started = threading.Event()  # set when an answer has begun to stall
+        self.sent_bytes = 0  # body bytes sent to clients
+        self.stall_started = threading.Event()  # set when a response begins to stall
         self._stalls_released = threading.Event()
         self._lock = threading.Lock()
         self._server = _ThreadingServer((host, port), type("Handler", (_RequestHandler,), {"http_server": self}))
@@ -107,11 +108,11 @@ class HttpServer:
         self._server.serve_forever()
 
     def release_stalls(self) -> None:
-        """Let every stalled answer go on."""
+        """Resume every stalled response."""
         self._stalls_released.set()
 
     def record_request(self, request: RecordedRequest) -> ResponseFault:
-        """Remember the request; the fault that it gets."""
+        """Record a request and return its fault."""
         with self._lock:
             self.requests.append(request)
             return (self.faults.pop(0) if self.faults else None) or ResponseFault()
@@ -136,7 +137,7 @@ class _ThreadingServer(ThreadingHTTPServer):
         super().__init__(address, handler)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Clients that leave in mid-answer are what this server is for."""
+        """Ignore clients that disconnect during a response, as tests do on purpose."""
         if not isinstance(sys.exc_info()[1], (ConnectionError, ssl.SSLError)):
             super().handle_error(request, client_address)
 
@@ -146,14 +147,14 @@ class _RequestHandler(BaseHTTPRequestHandler):
     http_server: HttpServer
 
     def log_message(self, *args: Any) -> None:
-        """Silence: tests read `origin.seen`."""
+        """Log nothing: tests read `HttpServer.requests`."""
 
     def handle_request(self) -> None:
         headers = {name.lower(): value for name, value in self.headers.items()}
         fault = self.http_server.record_request(RecordedRequest(self.command, self.path, headers, self.client_address))
-        refusal = self._error_response(fault)
-        if refusal is not None:
-            self._respond(*refusal, fault.headers or {})
+        error = self._error_response(fault)
+        if error is not None:
+            self._respond(*error, fault.headers or {})
         elif self.command == "PUT":
             self._handle_put()
         elif self.command == "DELETE":
@@ -178,13 +179,13 @@ class _RequestHandler(BaseHTTPRequestHandler):
         return None
 
     def _target_path(self) -> Path:
-        """Below the folder, whatever `..` the address has."""
+        """Return the requested path; `..` cannot leave the folder."""
         parts = [part for part in unquote(urlsplit(self.path).path).split("/") if part not in ("", ".", "..")]
         return self.http_server.folder.joinpath(*parts)
 
     def _respond(self, status: int, body: bytes = b"", headers: Mapping[str, str] | None = None) -> None:
         if self.command == "PUT" and not body:
-            self.close_connection = True  # its body was not read
+            self.close_connection = True  # the request body was not read
         self.send_response(status)
         for name, value in {"Content-Type": "text/html", **(headers or {})}.items():
             self.send_header(name, value)
@@ -194,17 +195,17 @@ class _RequestHandler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def _handle_put(self) -> None:
-        path, left = self._target_path(), int(self.headers.get("Content-Length") or 0)
+        path, remaining = self._target_path(), int(self.headers.get("Content-Length") or 0)
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(f".{path.name}.{threading.get_ident()}.new")
         with open(temporary, "wb") as file:
-            while left:
-                block = self.rfile.read(min(_BLOCK_BYTES, left))
+            while remaining:
+                block = self.rfile.read(min(_BLOCK_BYTES, remaining))
                 if not block:
                     temporary.unlink()
                     return
                 file.write(block)
-                left -= len(block)
+                remaining -= len(block)
         temporary.replace(path)
         self._respond(201)
 
@@ -222,15 +223,15 @@ class _RequestHandler(BaseHTTPRequestHandler):
             self._respond(404, b"404 page not found\n")
 
     def _send_file(self, file: BinaryIO, fault: ResponseFault) -> None:
-        status = os.fstat(file.fileno())
-        size, etag = status.st_size, f'"{status.st_mtime_ns:x}-{status.st_size:x}"'
-        asked = None if fault.ignore_range else _RANGE_HEADER.match(self.headers.get("Range") or "")
-        start = int(asked.group(1)) if asked else 0
-        stop = min(size, int(asked.group(2)) + 1) if asked and asked.group(2) else size
-        if asked and start >= stop:  # as nginx does, also where the last byte stands before the first
+        file_status = os.fstat(file.fileno())
+        size, etag = file_status.st_size, f'"{file_status.st_mtime_ns:x}-{file_status.st_size:x}"'
+        match = None if fault.ignore_range else _RANGE_HEADER.match(self.headers.get("Range") or "")
+        start = int(match.group(1)) if match else 0
+        stop = min(size, int(match.group(2)) + 1) if match and match.group(2) else size
+        if match and start >= stop:  # like nginx, also if the last byte is before the first
             return self._respond(416, b"", {"Content-Range": f"bytes */{size}", "ETag": etag})
         length = stop - start if fault.truncate_to_bytes is None else min(fault.truncate_to_bytes, stop - start)
-        self._send_head(206 if asked else 200, f"bytes {start}-{stop - 1}/{size}", length, etag, fault)
+        self._send_head(206 if match else 200, f"bytes {start}-{stop - 1}/{size}", length, etag, fault)
         if self.command == "GET":
             file.seek(start)
             self._send_body(_read_blocks(file, length), fault)
@@ -238,16 +239,16 @@ class _RequestHandler(BaseHTTPRequestHandler):
 
     def _send_head(self, status: int, content_range: str, length: int, etag: str, fault: ResponseFault) -> None:
         self.send_response(status)
-        fields = {"Content-Type": "application/octet-stream", "ETag": etag, "Accept-Ranges": "bytes"}
+        headers = {"Content-Type": "application/octet-stream", "ETag": etag, "Accept-Ranges": "bytes"}
         if fault.ignore_range:
-            del fields["Accept-Ranges"]
+            del headers["Accept-Ranges"]
         if status == 206:
-            fields["Content-Range"] = content_range
+            headers["Content-Range"] = content_range
         if fault.chunked:
-            fields["Transfer-Encoding"] = "chunked"
+            headers["Transfer-Encoding"] = "chunked"
         elif not fault.omit_length:
-            fields["Content-Length"] = str(length)
-        for name, value in {**fields, **self.http_server.headers}.items():
+            headers["Content-Length"] = str(length)
+        for name, value in {**headers, **self.http_server.headers}.items():
             self.send_header(name, value)
         self.end_headers()
         self.close_connection |= fault.omit_length or fault.close_after_bytes is not None
@@ -255,18 +256,18 @@ class _RequestHandler(BaseHTTPRequestHandler):
     def _send_body(self, blocks: Iterator[bytes], fault: ResponseFault) -> None:
         sent = 0
         for block in blocks:
-            for piece in _split_at_faults(block, sent, fault):
+            for chunk in _split_at_faults(block, sent, fault):
                 if fault.stall_after_bytes == sent:
                     self.http_server.wait_in_stall()
                 if fault.close_after_bytes == sent:
                     return
-                self._send_chunk(_corrupt(piece, sent, fault), fault)
-                sent += len(piece)
+                self._send_chunk(_corrupt(chunk, sent, fault), fault)
+                sent += len(chunk)
         if fault.chunked:
             self.wfile.write(b"0\r\n\r\n")
 
     def _send_chunk(self, chunk: bytes, fault: ResponseFault) -> None:
-        self.http_server.count_sent_bytes(len(chunk))  # before the client has it, who may look at the count at once
+        self.http_server.count_sent_bytes(len(chunk))  # before sending: the test may read the count at once
         self.wfile.write(b"%x\r\n%s\r\n" % (len(chunk), chunk) if fault.chunked else chunk)
         if self.http_server.bytes_per_s:
             time.sleep(len(chunk) / self.http_server.bytes_per_s)
@@ -282,9 +283,9 @@ def _read_blocks(file: BinaryIO, length: int) -> Iterator[bytes]:
 
 
 def _split_at_faults(block: bytes, offset: int, fault: ResponseFault) -> Iterator[bytes]:
-    """The block, divided where a fault happens."""
-    faults = (at - offset for at in (fault.stall_after_bytes, fault.close_after_bytes) if at is not None)
-    edges = [0, *sorted({at for at in faults if 0 < at < len(block)}), len(block)]
+    """Split a block at the offsets of faults."""
+    offsets = (at - offset for at in (fault.stall_after_bytes, fault.close_after_bytes) if at is not None)
+    edges = [0, *sorted({at for at in offsets if 0 < at < len(block)}), len(block)]
     for begin, end in ((edges[i], edges[i + 1]) for i in range(len(edges) - 1)):
         yield block[begin:end]
 
@@ -299,22 +300,22 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=0)
-    parser.add_argument("--token-env", help="the name of a variable that holds the bearer token to demand")
+    parser.add_argument("--token-env", help="environment variable with the bearer token that clients must send")
     parser.add_argument("--writable", action="store_true", help="allow PUT and DELETE")
-    parser.add_argument("--bytes-per-s", type=float, help="throttle each answer")
-    given = parser.parse_args()
-    token = os.environ[given.token_env] if given.token_env else None
-    origin = HttpServer(
-        given.folder,
-        host=given.host,
-        port=given.port,
+    parser.add_argument("--bytes-per-s", type=float, help="limit the rate of each response")
+    args = parser.parse_args()
+    token = os.environ[args.token_env] if args.token_env else None
+    server = HttpServer(
+        args.folder,
+        host=args.host,
+        port=args.port,
         token=token,
-        writable=given.writable,
-        bytes_per_s=given.bytes_per_s,
+        writable=args.writable,
+        bytes_per_s=args.bytes_per_s,
     )
-    print(origin.url, flush=True)
+    print(server.url, flush=True)
     with contextlib.suppress(KeyboardInterrupt):
-        origin.serve_forever()
+        server.serve_forever()
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""What answers for the sites' GPUs, which are there in name only: an nvidia-smi that tells what the slot's ad says.
+"""A fake nvidia-smi for the GPUs of the pool's sites, which do not exist. It prints what the slot's ad contains.
 
-A shell script, so that it also runs in images, where sites with real GPUs show theirs, too.
+It is a shell script, so that it also runs in images, where real sites mount theirs.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ _SCRIPT = """\
 #!/bin/sh
 ad=${_CONDOR_MACHINE_AD:-.machine.ad}
 fields=
-for word in "$@"; do
-    case $word in --query-gpu=*) fields=$(echo "${word#*=}" | tr , ' ') ;; esac
+for option in "$@"; do
+    case $option in --query-gpu=*) fields=$(echo "${option#*=}" | tr , ' ') ;; esac
 done
 if [ -z "$fields" ]; then
     echo "| NVIDIA-SMI 550.54.14    Driver Version: 550.54.14    CUDA Version: 12.4 |"
@@ -20,15 +20,15 @@ if [ -z "$fields" ]; then
 fi
 index=0
 grep '^GPUs_GPU_' "$ad" | while read -r line; do
-    of() { echo "$line" | sed -n "s/.*[[ ]$1 = \\"\\{0,1\\}\\([^;\\"]*[^;\\" ]\\)[\\"; ].*/\\1/p"; }
+    attribute() { echo "$line" | sed -n "s/.*[[ ]$1 = \\"\\{0,1\\}\\([^;\\"]*[^;\\" ]\\)[\\"; ].*/\\1/p"; }
     row=
     for field in $fields; do
         case $field in
             index) value=$index ;;
-            uuid) value=$(of Id) ;;
-            name) value=$(of DeviceName) ;;
-            memory.total) value=$(of GlobalMemoryMb) ;;
-            compute_cap) value=$(of Capability) ;;
+            uuid) value=$(attribute Id) ;;
+            name) value=$(attribute DeviceName) ;;
+            memory.total) value=$(attribute GlobalMemoryMb) ;;
+            compute_cap) value=$(attribute Capability) ;;
             driver_version) value=550.54.14 ;;
             *) echo "Field \\"$field\\" is not a valid field to query."; exit 2 ;;
         esac
@@ -46,7 +46,7 @@ exec "$@"
 
 
 def write_fake_nvidia_smi(pool_dir: Path) -> None:
-    """The program, in the folder `etc/tools`, and `etc/with_tools`, which starts a job so that it finds it."""
+    """Write the script to `etc/tools`, and `etc/with_tools`, a wrapper that puts it on the PATH of a job."""
     tools = pool_dir / "etc/tools"
     tools.mkdir(parents=True, exist_ok=True)
     for path, text in ((tools / "nvidia-smi", _SCRIPT), (pool_dir / "etc/with_tools", _WRAPPER.format(tools=tools))):

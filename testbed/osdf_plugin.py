@@ -1,7 +1,6 @@
-"""A transfer plugin of HTCondor for osdf:///… and pelican://HOST/…, as sites of the OSPool have one: one plain GET
-through the director.
+"""A HTCondor transfer plugin for osdf:/// and pelican:// URLs, like those on the OSPool: one GET through the director.
 
-The pool's folder has a program `osdf_plugin` that calls this one with the file that names the federation.
+The pool's folder has a script `osdf_plugin` that calls this program with the file that names the federation.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ exec {python} {program} {federation} {certificates} "$@"
 
 
 def write_plugin(pool_dir: Path, ca_file: Path) -> Path:
-    """The program for this pool. It answers what it can do itself: every starter asks."""
+    """Write the script of a pool. It handles -classad itself, because every starter calls that."""
     script = pool_dir / "etc/osdf_plugin"
     script.write_text(
         _WRAPPER_SCRIPT.format(
@@ -46,26 +45,26 @@ def write_plugin(pool_dir: Path, ca_file: Path) -> Path:
 
 def main(argv: Sequence[str]) -> int:
     federation, certificates, *options = argv
-    named = dict(zip(options[::2], options[1::2], strict=False))
+    arguments = dict(zip(options[::2], options[1::2], strict=False))
     context = ssl.create_default_context(cafile=certificates)
-    asked = classad2.parseAds(Path(named["-infile"]).read_text())
-    results = [_download(str(ad["Url"]), str(ad["LocalFileName"]), federation, context) for ad in asked]
-    Path(named["-outfile"]).write_text("".join(f"{result}\n" for result in results))
+    requests = classad2.parseAds(Path(arguments["-infile"]).read_text())
+    results = [_download(str(ad["Url"]), str(ad["LocalFileName"]), federation, context) for ad in requests]
+    Path(arguments["-outfile"]).write_text("".join(f"{result}\n" for result in results))
     return 0 if all(result["TransferSuccess"] for result in results) else 1
 
 
 def _download(url: str, local_path: str, federation: str, context: ssl.SSLContext) -> classad2.ClassAd:
-    started, error = time.time(), ""
+    started_at, error = time.time(), ""
     try:
         host = urlsplit(url).netloc if url.startswith("pelican:") else Path(federation).read_text()
         with (
-            urllib.request.urlopen(f"https://{host}{DIRECTOR_API}{urlsplit(url).path}", context=context) as answer,
+            urllib.request.urlopen(f"https://{host}{DIRECTOR_API}{urlsplit(url).path}", context=context) as response,
             open(local_path, "wb") as file,
         ):
-            shutil.copyfileobj(answer, file)
-    except OSError as problem:
-        error = str(problem)
-    return classad2.ClassAd(_result_ad(url, local_path, started, error))
+            shutil.copyfileobj(response, file)
+    except OSError as exception:
+        error = str(exception)
+    return classad2.ClassAd(_result_ad(url, local_path, started_at, error))
 
 
 def _result_ad(url: str, local_path: str, started_at: float, error: str) -> dict[str, object]:

@@ -1,7 +1,7 @@
-"""Ports for servers that cannot choose one themselves, given to nobody else meanwhile.
+"""Free ports for servers that cannot choose one themselves, reserved against other test processes.
 
-They lie below those that the kernel gives to outgoing connections, which would take one before its server does; and
-a name that only one process can have, until it ends, keeps other tests of ours away from each.
+Ports are below the range that the kernel uses for outgoing connections. An abstract socket name, which only one process
+can hold, reserves each port until the process ends.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ _reservations: list[socket.socket] = []
 
 
 def reserve_ports(count: int, *, extra_offset: int = 0) -> list[int]:
-    """`also`: how far above each the server opens one more, which is then as free."""
-    found: list[int] = []
-    while len(found) < count:
+    """Return `count` free ports. With `extra_offset`, the port that far above each one is free, too."""
+    ports: list[int] = []
+    while len(ports) < count:
         port = random.randrange(_MIN_PORT, _MAX_PORT - extra_offset)
         if _try_reserve(port) and (not extra_offset or _try_reserve(port + extra_offset)):
-            found.append(port)
-    return found
+            ports.append(port)
+    return ports
 
 
 def _try_reserve(port: int) -> bool:
-    mark = socket.socket(socket.AF_UNIX)
+    reservation = socket.socket(socket.AF_UNIX)
     try:
-        mark.bind(f"\0packtrain-testbed-port-{port}")
+        reservation.bind(f"\0packtrain-testbed-port-{port}")
         socket.create_server(("", port)).close()
     except OSError:
-        mark.close()
+        reservation.close()
         return False
-    _reservations.append(mark)
+    _reservations.append(reservation)
     return True

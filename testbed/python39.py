@@ -1,4 +1,4 @@
-"""A real Python 3.9, the oldest that the agent runs on, from Debian 11's packages.
+"""A real Python 3.9, the oldest version that the agent supports, from Debian 11.
 
 `python -m testbed.python39 -m pytest tests/unit/agent` runs tests with it.
 """
@@ -14,8 +14,8 @@ from pathlib import Path
 from testbed import debian
 
 PACKAGE_SPEC = debian.PackageSpec("bullseye", ("python3.9-minimal", "libpython3.9-minimal", "libpython3.9-stdlib"))
-# The last versions that support Python 3.9, and all that they need: not every index says which Python a version
-# is for, and pip judges markers such as `python_version < "3.11"` by the Python that it runs on itself.
+# The last versions that support Python 3.9, with all dependencies: not every index lists the supported Python versions,
+# and pip evaluates markers such as `python_version < "3.11"` for the Python it runs on.
 TOOL_REQUIREMENTS = (
     "pytest==8.3.*",
     "pytest-timeout==2.3.*",
@@ -34,25 +34,25 @@ TOOL_REQUIREMENTS = (
 
 
 def python_path() -> Path:
-    """The interpreter; it needs no variables to run."""
+    """Return the interpreter, installed if needed. It needs no environment variables."""
     return debian.install(debian.cache_dir() / "python3.9", PACKAGE_SPEC) / "usr/bin/python3.9"
 
 
 def site_packages_dir() -> Path:
-    """A folder for PYTHONPATH with pytest and hypothesis for it."""
+    """Return a folder for PYTHONPATH with pytest and hypothesis for Python 3.9."""
     folder = debian.cache_dir() / f"python3.9-site-{zlib.crc32(' '.join(TOOL_REQUIREMENTS).encode()):08x}"
     with debian.file_lock(folder.with_name(folder.name + ".lock")):
         if not folder.exists():
             new = folder.with_name(folder.name + ".new")
-            where = ["--target", str(new), "--upgrade", "--python-version", "3.9", "--only-binary=:all:"]
-            quietly = ["-qq", "--no-deps", "--no-warn-conflicts"]
-            subprocess.run([sys.executable, "-m", "pip", "install", *quietly, *where, *TOOL_REQUIREMENTS], check=True)
+            target = ["--target", str(new), "--upgrade", "--python-version", "3.9", "--only-binary=:all:"]
+            options = ["-qq", "--no-deps", "--no-warn-conflicts"]
+            subprocess.run([sys.executable, "-m", "pip", "install", *options, *target, *TOOL_REQUIREMENTS], check=True)
             new.rename(folder)
     return folder
 
 
 def python_command() -> tuple[list[str], dict[str, str]]:
-    """How to start it with pytest, hypothesis and this project's sources: argv, and variables to add."""
+    """Return argv and environment variables to run it with pytest, hypothesis and this project's sources."""
     return [str(python_path())], {"PYTHONPATH": f"{site_packages_dir()}:{debian.PROJECT_ROOT / 'src'}"}
 
 

@@ -1,7 +1,6 @@
-"""An image for Apptainer with this machine's Python, torch and curl in it, as DeepSquare's example has: `/.venv` and
-`/app`.
+"""An Apptainer image with this machine's Python, torch and curl, laid out like DeepSquare's example: `/.venv`, `/app`.
 
-It is a folder of hard links where the file system allows, so that it is made in seconds and takes no room.
+It is a folder of hard links if the file system allows, so it is built in seconds and takes no disk space.
 """
 
 from __future__ import annotations
@@ -22,26 +21,28 @@ _EXCLUDED_FILES = re.compile(r"torch/(include|test)/|/(test|tests|site-packages|
 
 
 def build_image(folder: Path) -> Path:
-    """The image. /app is empty; what the test puts there must be in place before a container starts."""
+    """Build the image. /app is empty; fill it before a container starts."""
     tree = apptainer.build_sandbox(folder)
     (tree / "app").mkdir()
-    linked = [*_link_python(tree), *_link_torch(tree)]
+    linked_files = [*_link_python(tree), *_link_torch(tree)]
     _link_curl(tree)
-    for library in _shared_libraries(path for path in linked if ".so" in path.name or path.name.startswith("python")):
+    for library in _shared_libraries(
+        path for path in linked_files if ".so" in path.name or path.name.startswith("python")
+    ):
         _link_or_copy(library, _path_in_image(tree, library))
     return tree
 
 
 def _link_python(image_root: Path) -> Iterator[Path]:
-    """At its own path, with a virtual environment that refers to it."""
+    """Link Python at its own path, and create a virtual environment that refers to it."""
     base = Path(sys.base_prefix)
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     program = Path(sys.base_exec_prefix) / "bin" / version
-    found = [path for path in (base / "lib" / version).rglob("*") if path.is_file()]
+    library_files = [path for path in (base / "lib" / version).rglob("*") if path.is_file()]
     for path in [
         program,
         *base.glob("lib/libpython*"),
-        *(path for path in found if not _EXCLUDED_FILES.search(str(path))),
+        *(path for path in library_files if not _EXCLUDED_FILES.search(str(path))),
     ]:
         yield _link_or_copy(path.resolve(), _path_in_image(image_root, path))
     (image_root / VENV_DIR / "bin").mkdir(parents=True)
@@ -54,29 +55,29 @@ def _link_python(image_root: Path) -> Iterator[Path]:
 def _link_torch(image_root: Path) -> Iterator[Path]:
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     packages = image_root / VENV_DIR / "lib" / version / "site-packages"
-    for one in _iter_dependencies("torch", set()):
-        for file in one.files or ():
-            path = Path(str(one.locate_file(file)))
+    for package in _iter_dependencies("torch", set()):
+        for file in package.files or ():
+            path = Path(str(package.locate_file(file)))
             if ".." not in file.parts and path.is_file() and not _EXCLUDED_FILES.search(str(file)):
                 yield _link_or_copy(path, packages / file)
 
 
 def _iter_dependencies(name: str, seen: set[str]) -> Iterator[Distribution]:
-    """The package and what it needs in turn, as far as it is installed."""
+    """Yield a package and its dependencies that are installed."""
     try:
-        found = distribution(name)
+        package = distribution(name)
     except PackageNotFoundError:
         return
     seen.add(name)
-    yield found
-    for wanted in found.requires or ():
-        other = re.split(r"[^A-Za-z0-9._-]", wanted)[0]
-        if other not in seen and "extra ==" not in wanted:
-            yield from _iter_dependencies(other, seen)
+    yield package
+    for requirement in package.requires or ():
+        required_name = re.split(r"[^A-Za-z0-9._-]", requirement)[0]
+        if required_name not in seen and "extra ==" not in requirement:
+            yield from _iter_dependencies(required_name, seen)
 
 
 def _link_curl(image_root: Path) -> None:
-    """Debian's, of the testbed: it has its libraries beside it and knows them by their paths."""
+    """Link the testbed's curl with its libraries, which it loads by absolute path."""
     program = competitors.program_path("curl")
     prefix = program.parents[2]
     for path in prefix.rglob("*"):
@@ -90,11 +91,11 @@ def _link_curl(image_root: Path) -> None:
 
 
 def _shared_libraries(paths: Iterable[Path]) -> set[Path]:
-    """What the loader would load for them, and the loader."""
-    told = subprocess.run(["ldd", *map(str, paths)], capture_output=True, text=True, check=False).stdout
-    found = re.findall(r"(?:=> |^\s+)(/\S+) \(0x", told, re.MULTILINE)
+    """Return the libraries that the loader would load for the files, and the loader itself."""
+    output = subprocess.run(["ldd", *map(str, paths)], capture_output=True, text=True, check=False).stdout
+    libraries = re.findall(r"(?:=> |^\s+)(/\S+) \(0x", output, re.MULTILINE)
     own = (sys.prefix, sys.base_prefix) if sys.base_prefix != "/usr" else (sys.prefix,)
-    return {Path(path) for path in found if not path.startswith(own)}
+    return {Path(path) for path in libraries if not path.startswith(own)}
 
 
 def _path_in_image(image_root: Path, path: Path) -> Path:
@@ -102,7 +103,7 @@ def _path_in_image(image_root: Path, path: Path) -> Path:
 
 
 def _link_or_copy(source: Path, target: Path) -> Path:
-    """Returns the source."""
+    """Hard-link a file, or copy it to another file system. Return the source."""
     target.parent.mkdir(parents=True, exist_ok=True)
     if not target.exists():
         try:

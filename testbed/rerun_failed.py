@@ -1,8 +1,8 @@
-"""Runs tests, and those that failed once more, alone: `python -m testbed.rerun_failed COMMAND… -- WHAT…`.
+"""Run tests, and rerun those that failed, alone: `python -m testbed.rerun_failed COMMAND… -- TESTS…`.
 
-Pools, servers and trainings share the cores of one machine here, and now and then one of them is starved. Its test
-passes alone; one that is broken fails again. Both runs are printed in full, and what failed only beside others is
-named at the end, so that somebody mends it. More than a few are no accident and get no second run.
+Pools, servers and trainings share the cores of one machine, and sometimes a test times out because of the others. Such
+a test passes alone; a broken one fails again. Both runs are printed in full, and tests that passed only alone are
+listed at the end, so that they get fixed. If many tests fail, nothing is rerun.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 MAX_RERUNS = 8
-_PYTEST_TESTS_FAILED = 1  # pytest's exit code; others mean that not all were run
-_XDIST_GROUP_SUFFIX = re.compile(r"@[\w-]+$")  # xdist's addition to names
+_PYTEST_TESTS_FAILED = 1  # exit code of pytest; others mean that not all tests ran
+_XDIST_GROUP_SUFFIX = re.compile(r"@[\w-]+$")  # xdist appends the group to test names
 
 
 def main(argv: Sequence[str]) -> int:
     split = argv.index("--")
-    with tempfile.TemporaryDirectory(prefix="testbed-twice-") as cache:
+    with tempfile.TemporaryDirectory(prefix="testbed-rerun-") as cache:
         command = [*argv[:split], "-o", f"cache_dir={cache}"]
         code = subprocess.run([*command, *argv[split + 1 :]]).returncode
         failed = _read_failed_tests(Path(cache)) if code == _PYTEST_TESTS_FAILED else []
@@ -32,15 +32,15 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _read_failed_tests(cache: Path) -> list[str]:
-    found: dict[str, bool] = json.loads((cache / "v/cache/lastfailed").read_text(encoding="utf-8"))
-    return [_XDIST_GROUP_SUFFIX.sub("", name) for name in found]
+    last_failed: dict[str, bool] = json.loads((cache / "v/cache/lastfailed").read_text(encoding="utf-8"))
+    return [_XDIST_GROUP_SUFFIX.sub("", name) for name in last_failed]
 
 
 def _rerun_alone(command: Sequence[str], failed: Sequence[str]) -> int:
-    print(f"{len(failed)} failed beside others; once more, alone:", *failed, sep="\n  ", flush=True)
+    print(f"{len(failed)} failed; running them again, alone:", *failed, sep="\n  ", flush=True)
     code = subprocess.run([*command, *failed]).returncode
     if code == 0:
-        print("failed beside others and passed alone, to be mended:", *failed, sep="\n  ", flush=True)
+        print("failed in the full run and passed alone; please fix:", *failed, sep="\n  ", flush=True)
     return code
 
 

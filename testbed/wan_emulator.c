@@ -1,9 +1,9 @@
-/* A long bad line between two network namespaces, through a TUN device in each; for kernels without netem.
+/* Emulate a wide-area link between two network namespaces with a TUN device in each; for kernels without netem.
 
-     badline NEAR FAR RATE_MBIT ONE_WAY_MS LOSS_PERCENT QUEUE_MS
+     wan_emulator CLIENT SERVER RATE_MBIT ONE_WAY_MS LOSS_PERCENT QUEUE_MS
 
-   Both directions have the rate, the delay and the queue; packets are lost at random from FAR (the server) to NEAR
-   (the client) only. Prints "up" once both devices exist, and at SIGTERM one line of counts. */
+   Both directions have the given rate, delay and queue. Packets are lost at random only from SERVER to CLIENT. Prints
+   "up" once both devices exist, and one line of counts on SIGTERM. The arguments name network namespaces. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <linux/if.h>
@@ -19,37 +19,37 @@
 #include <unistd.h>
 
 enum {
-    PLACES = 1 << 15,      /* packets under way in one direction */
-    LARGEST_PACKET = 1600, /* the devices' MTU is 1500 */
-    BURST = 64,            /* packets read before the other direction has its turn */
+    RING_SIZE = 1 << 15,     /* packets in flight in one direction */
+    MAX_PACKET_BYTES = 1600, /* the MTU of the devices is 1500 */
+    MAX_BURST = 64,          /* packets read before the other direction is served */
 };
 
-static const long long MS = 1000000, LONGEST_SLEEP = 2 * 1000000, SHORTEST_SLEEP = 50 * 1000; /* ns */
+static const long long MS = 1000000, MAX_SLEEP = 2 * 1000000, MIN_SLEEP = 50 * 1000; /* ns */
 
 typedef long long Time; /* ns on the monotonic clock */
 
 typedef struct {
     Time due;
     int length;
-    char bytes[LARGEST_PACKET];
+    char bytes[MAX_PACKET_BYTES];
 } Packet;
 
 typedef struct {
     int from, to;        /* TUN devices */
     double ns_per_byte;  /* the rate */
-    Time delay, longest_queue;
-    double loss;         /* chance, 0 to 1 */
+    Time delay, max_queue;
+    double loss;         /* probability, 0 to 1 */
     Packet *ring;
-    unsigned head, tail; /* packets head..tail are under way */
+    unsigned head, tail; /* packets head..tail are in flight */
     Time line_free_at;
-    unsigned long taken, lost, overflowed;
+    unsigned long received, lost, overflowed;
 } Direction;
 
-static volatile sig_atomic_t ended;
+static volatile sig_atomic_t stopped;
 
-static void end(int signal) {
+static void stop(int signal) {
     (void)signal;
-    ended = 1;
+    stopped = 1;
 }
 
 static Time now(void) {
@@ -58,18 +58,18 @@ static Time now(void) {
     return t.tv_sec * 1000 * MS + t.tv_nsec;
 }
 
-static void die(const char *what) {
-    perror(what);
+static void die(const char *message) {
+    perror(message);
     exit(1);
 }
 
-/* Leaves this process in the namespace, which nothing else here minds. */
+/* Open a TUN device in a namespace. This process remains in that namespace. */
 static int open_tun(const char *namespace) {
     char path[256];
     snprintf(path, sizeof path, "/var/run/netns/%s", namespace);
-    int inside = open(path, O_RDONLY | O_CLOEXEC);
-    if (inside < 0 || setns(inside, CLONE_NEWNET)) die(path);
-    close(inside);
+    int netns = open(path, O_RDONLY | O_CLOEXEC);
+    if (netns < 0 || setns(netns, CLONE_NEWNET)) die(path);
+    close(netns);
     int device = open("/dev/net/tun", O_RDWR | O_NONBLOCK | O_CLOEXEC);
     struct ifreq request = {.ifr_flags = IFF_TUN | IFF_NO_PI};
     strcpy(request.ifr_name, "wan0");
@@ -77,21 +77,21 @@ static int open_tun(const char *namespace) {
     return device;
 }
 
-/* Read what waits at the entry; each packet is lost, refused by the full queue, or gets its time of arrival. */
-static void take_in(Direction *d) {
-    for (int i = 0; i < BURST; i++) {
+/* Read the waiting packets. Each one is lost, dropped by the full queue, or gets its time of arrival. */
+static void receive_packets(Direction *d) {
+    for (int i = 0; i < MAX_BURST; i++) {
         static Packet spare;
-        int full = d->tail - d->head >= PLACES;
-        Packet *p = full ? &spare : &d->ring[d->tail % PLACES];
-        p->length = read(d->from, p->bytes, LARGEST_PACKET);
+        int full = d->tail - d->head >= RING_SIZE;
+        Packet *p = full ? &spare : &d->ring[d->tail % RING_SIZE];
+        p->length = read(d->from, p->bytes, MAX_PACKET_BYTES);
         if (p->length <= 0) return;
-        d->taken++;
+        d->received++;
         if (d->loss > 0 && drand48() < d->loss) {
             d->lost++;
             continue;
         }
         Time t = now(), begin = d->line_free_at > t ? d->line_free_at : t;
-        if (full || begin - t > d->longest_queue) {
+        if (full || begin - t > d->max_queue) {
             d->overflowed++;
             continue;
         }
@@ -101,57 +101,57 @@ static void take_in(Direction *d) {
     }
 }
 
-static void hand_out(Direction *d) {
+static void deliver_packets(Direction *d) {
     Time t = now();
-    while (d->head != d->tail && d->ring[d->head % PLACES].due <= t) {
-        Packet *p = &d->ring[d->head++ % PLACES];
+    while (d->head != d->tail && d->ring[d->head % RING_SIZE].due <= t) {
+        Packet *p = &d->ring[d->head++ % RING_SIZE];
         if (write(d->to, p->bytes, p->length) < 0) d->overflowed++;
     }
 }
 
-static Time time_to_next(const Direction *d, Time otherwise) {
-    if (d->head == d->tail) return otherwise;
-    Time left = d->ring[d->head % PLACES].due - now();
-    return left < otherwise ? left : otherwise;
+static Time time_to_next(const Direction *d, Time default_time) {
+    if (d->head == d->tail) return default_time;
+    Time remaining = d->ring[d->head % RING_SIZE].due - now();
+    return remaining < default_time ? remaining : default_time;
 }
 
-static void sleep_until_needed(const Direction *there, const Direction *back) {
-    Time left = time_to_next(there, time_to_next(back, LONGEST_SLEEP));
-    if (left <= 0) return;
-    struct timespec timeout = {0, left < SHORTEST_SLEEP ? SHORTEST_SLEEP : left};
-    struct pollfd entries[2] = {{there->from, POLLIN, 0}, {back->from, POLLIN, 0}};
-    ppoll(entries, 2, &timeout, NULL);
+static void sleep_until_due(const Direction *upload, const Direction *download) {
+    Time remaining = time_to_next(upload, time_to_next(download, MAX_SLEEP));
+    if (remaining <= 0) return;
+    struct timespec timeout = {0, remaining < MIN_SLEEP ? MIN_SLEEP : remaining};
+    struct pollfd devices[2] = {{upload->from, POLLIN, 0}, {download->from, POLLIN, 0}};
+    ppoll(devices, 2, &timeout, NULL);
 }
 
-static Direction direction(int from, int to, char **settings, double loss) {
+static Direction make_direction(int from, int to, char **settings, double loss) {
     Direction d = {.from = from, .to = to, .loss = loss};
     d.ns_per_byte = 8000.0 / atof(settings[0]);
     d.delay = atof(settings[1]) * MS;
-    d.longest_queue = atof(settings[3]) * MS;
-    d.ring = malloc(sizeof(Packet) * PLACES);
+    d.max_queue = atof(settings[3]) * MS;
+    d.ring = malloc(sizeof(Packet) * RING_SIZE);
     if (!d.ring) die("malloc");
     return d;
 }
 
-int main(int count, char **words) {
-    if (count != 7) {
-        fprintf(stderr, "usage: badline NEAR FAR RATE_MBIT ONE_WAY_MS LOSS_PERCENT QUEUE_MS\n");
+int main(int argc, char **argv) {
+    if (argc != 7) {
+        fprintf(stderr, "usage: wan_emulator CLIENT SERVER RATE_MBIT ONE_WAY_MS LOSS_PERCENT QUEUE_MS\n");
         return 2;
     }
-    signal(SIGTERM, end);
+    signal(SIGTERM, stop);
     srand48(42);
-    int near = open_tun(words[1]), far = open_tun(words[2]);
-    Direction there = direction(near, far, words + 3, 0);
-    Direction back = direction(far, near, words + 3, atof(words[5]) / 100);
+    int client = open_tun(argv[1]), server = open_tun(argv[2]);
+    Direction upload = make_direction(client, server, argv + 3, 0);
+    Direction download = make_direction(server, client, argv + 3, atof(argv[5]) / 100);
     puts("up");
     fflush(stdout);
-    while (!ended) {
-        take_in(&there);
-        take_in(&back);
-        hand_out(&there);
-        hand_out(&back);
-        sleep_until_needed(&there, &back);
+    while (!stopped) {
+        receive_packets(&upload);
+        receive_packets(&download);
+        deliver_packets(&upload);
+        deliver_packets(&download);
+        sleep_until_due(&upload, &download);
     }
-    printf("%lu packets to the client, %lu lost, %lu overflowed\n", back.taken, back.lost, back.overflowed);
+    printf("%lu packets to the client, %lu lost, %lu overflowed\n", download.received, download.lost, download.overflowed);
     return 0;
 }

@@ -1,10 +1,10 @@
-"""A long bad line: 50 ms there and back, 0.1% loss, 1 Gbit/s, between two network namespaces of our own. Needs root.
+"""An emulated wide-area link between two network namespaces: 50 ms RTT, 0.1% loss, 1 Gbit/s. Needs root.
 
-    with BadLine(congestion="reno") as line:
-        Nginx(folder, host=line.server, inside=line.at_server)     a server at the far end
-        subprocess.run([*line.at_client, "curl", …])               a client at the near end
+    with WanEmulator(congestion_control="reno") as wan:
+        Nginx(folder, host=wan.server_address, command_prefix=wan.server_prefix)
+        subprocess.run([*wan.client_prefix, "curl", …])
 
-The line itself is wan_emulator.c (this kernel may have no netem), compiled at the first use.
+The link itself is wan_emulator.c, since not every kernel has netem. It is compiled on first use.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ SOURCE = Path(__file__).with_name("wan_emulator.c")
 
 
 class WanEmulator:
+    """The link and its namespaces. `queue_ms` is the size of the queue at the given rate."""
+
     client_address, server_address = "10.209.0.1", "10.209.0.2"
 
     def __init__(
@@ -34,16 +36,18 @@ class WanEmulator:
     ) -> None:
         self._congestion_control = congestion_control
         self._program_arguments = [str(number) for number in (rate_mbit, rtt_ms / 2, loss_percent, queue_ms)]
-        self._client_netns, self._server_netns = (f"wan-emulator-{os.getpid()}-{end}" for end in ("near", "far"))
+        self._client_netns, self._server_netns = (f"wan-emulator-{os.getpid()}-{end}" for end in ("client", "server"))
         self._process: subprocess.Popen[str] | None = None
-        self.summary = ""  # at the end: packets sent, lost, refused by the full queue
+        self.summary = ""  # after the end: packets sent, lost, dropped by the full queue
 
     @property
     def client_prefix(self) -> list[str]:
+        """Command prefix that runs at the client."""
         return ["ip", "netns", "exec", self._client_netns]
 
     @property
     def server_prefix(self) -> list[str]:
+        """Command prefix that runs at the server."""
         return ["ip", "netns", "exec", self._server_netns]
 
     def __enter__(self) -> WanEmulator:
@@ -62,13 +66,13 @@ class WanEmulator:
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
         if self._process.stdout.readline() != "up\n":
-            raise RuntimeError("the bad line did not come up: it needs root and /dev/net/tun")
-        for namespace, mine, other in (
+            raise RuntimeError("the WAN emulator did not start; it needs root and /dev/net/tun")
+        for namespace, address, peer in (
             (self._client_netns, self.client_address, self.server_address),
             (self._server_netns, self.server_address, self.client_address),
         ):
             _ip("-n", namespace, "link", "set", "lo", "up")
-            _ip("-n", namespace, "addr", "add", mine, "peer", other, "dev", "wan0")
+            _ip("-n", namespace, "addr", "add", address, "peer", peer, "dev", "wan0")
             _ip("-n", namespace, "link", "set", "wan0", "up", "txqueuelen", "10000")
             setting = f"net.ipv4.tcp_congestion_control={self._congestion_control}"
             _ip("netns", "exec", namespace, "sysctl", "-qw", setting)
@@ -82,9 +86,9 @@ class WanEmulator:
 
 
 def build_program() -> Path:
-    """The program, made of the source as it is now."""
+    """Return the program, compiled from the current source."""
     program = debian.cache_dir() / f"wan-emulator-{hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:12]}"
-    with debian.file_lock(program.with_name("badline.lock")):
+    with debian.file_lock(program.with_name("wan-emulator.lock")):
         if not program.exists():
             new = program.with_name(program.name + ".new")
             _run(["gcc", "-O2", "-Wall", "-Wextra", "-o", str(new), str(SOURCE)])
@@ -97,6 +101,6 @@ def _ip(*arguments: str) -> None:
 
 
 def _run(command: Sequence[str]) -> None:
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        raise RuntimeError(f"{' '.join(command)} failed: {done.stderr.strip()}")
+    result = subprocess.run(command, capture_output=True, text=True)
+    if result.returncode:
+        raise RuntimeError(f"{' '.join(command)} failed: {result.stderr.strip()}")

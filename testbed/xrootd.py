@@ -1,11 +1,11 @@
-"""Real XRootD servers, the software behind every origin and cache of the OSDF, each up in a fraction of a second.
+"""Real XRootD servers, the software behind every origin and cache of the OSDF. They start in a fraction of a second.
 
     with XRootDOrigin(folder / "origin", pair) as origin, XRootDCache(folder / "cache", origin, pair) as cache:
-        (origin.objects / "x").write_bytes(…); … cache.url + "/data/x" …
-        origin.stop()      # SIGSTOP: connections stay open, and nothing comes any more
-        origin.cont()
+        (origin.object_dir / "x").write_bytes(…); … cache.url + "/data/x" …
+        origin.pause()      # SIGSTOP: connections remain open, but nothing is sent
+        origin.resume()
 
-`pair` is a certificate and its key: then the servers speak https on the same port as http. What they say is in `log`.
+`pair` is a certificate and its key; with it, the servers use https on the port of http. Their output is in `log`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NAMESPACE = "/data"
 PACKAGE_SPEC = debian.PackageSpec("bookworm", ("xrootd-server", "xrootd-plugins", "xrootd-server-plugins"))
 _READY_TIMEOUT_S = 30.0
 _READY_MESSAGE = "initialization completed."
-# XRootD refuses to run as root; here it is nobody, who may do with root's files what root may.
+# XRootD refuses to run as root. In a user namespace it runs as nobody, with root's permissions on files.
 _AS_NOBODY_PREFIX = ("unshare", "--user", "--map-user=65534", "--map-group=65534")
 _COMMON_CONFIG = """\
 all.role server
@@ -43,7 +43,7 @@ _TLS_CONFIG = """\
 xrd.tls {certificate} {key}
 xrd.tlsca noverify
 """
-# An upload that is cut off vanishes (ofs.persist), as at the origins of the OSDF.
+# An interrupted upload is removed (ofs.persist), as on the origins of the OSDF.
 _ORIGIN_CONFIG = """\
 xrootd.chksum max 2 md5 adler32 crc32c
 ofs.persist auto hold 0
@@ -61,11 +61,12 @@ XRootDT = TypeVar("XRootDT", bound="XRootDServer")
 
 
 def xrootd_path() -> Path:
+    """Return the path of `xrootd`, installed if needed."""
     return debian.install(debian.cache_dir() / "xrootd", PACKAGE_SPEC) / "usr/bin/xrootd"
 
 
 class XRootDServer:
-    """One server; `folder` is its own."""
+    """One server. `folder` holds its files."""
 
     def __init__(self, folder: Path, tls: tuple[Path, Path] | None, directives: str) -> None:
         self.log = folder / "log"
@@ -73,7 +74,7 @@ class XRootDServer:
         self.url = f"{'https' if tls else 'http'}://localhost:{self.http_port}"
         self._config = folder / "xrootd.cfg"
         self._process: subprocess.Popen[bytes] | None = None
-        # Its sockets lie in the admin path, and the path of a socket has at most 107 bytes.
+        # Sockets are in the admin path, and socket paths have at most 107 bytes.
         self._admin_dir = tempfile.mkdtemp(prefix="xrd-")
         (folder / "store").mkdir(parents=True)
         ports = {"root_port": self.root_port, "http_port": self.http_port}
@@ -105,9 +106,11 @@ class XRootDServer:
         shutil.rmtree(self._admin_dir, ignore_errors=True)
 
     def pause(self) -> None:
+        """Stop the process; connections remain open."""
         self._send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
+        """Continue the process."""
         self._send_signal(signal.SIGCONT)
 
     def _send_signal(self, signum: signal.Signals) -> None:
@@ -116,18 +119,18 @@ class XRootDServer:
 
     def _wait_until_ready(self) -> None:
         assert self._process is not None
-        ready = f":{self.http_port} {_READY_MESSAGE}", f":{self.root_port} {_READY_MESSAGE}"
+        ready_messages = f":{self.http_port} {_READY_MESSAGE}", f":{self.root_port} {_READY_MESSAGE}"
         deadline = time.monotonic() + _READY_TIMEOUT_S
         while time.monotonic() < deadline and self._process.poll() is None:
-            said = self.log.read_text(errors="replace")
-            if any(words in said for words in ready):
+            log = self.log.read_text(errors="replace")
+            if any(message in log for message in ready_messages):
                 return
             time.sleep(0.02)
         raise TimeoutError(f"XRootD did not start:\n{self.log.read_text(errors='replace')[-3000:]}")
 
 
 class XRootDOrigin(XRootDServer):
-    """Has the objects as files in `objects`, which is the namespace /data."""
+    """An origin. Its objects are files in `object_dir`, which is the namespace /data."""
 
     def __init__(self, folder: Path, tls: tuple[Path, Path] | None = None) -> None:
         super().__init__(folder, tls, _ORIGIN_CONFIG)
@@ -136,7 +139,7 @@ class XRootDOrigin(XRootDServer):
 
 
 class XRootDCache(XRootDServer):
-    """Fetches from the origin what it is asked for, in blocks of 1 MiB, and keeps it."""
+    """A cache. It downloads requested objects from the origin, in blocks of 1 MiB, and keeps them."""
 
     def __init__(self, folder: Path, origin: XRootDOrigin, tls: tuple[Path, Path] | None = None) -> None:
         super().__init__(folder, tls, _CACHE_CONFIG.format(origin_port=origin.root_port))

@@ -1,7 +1,8 @@
-"""What the benches share: how clients are called (`clients`), measured (`measure`) and judged (`verdict`); `data`.
+"""Shared code of the benchmarks.
 
-`as_agent` is a program: the fetch engine as the agent on a worker calls it. Not here: servers, faults and lines,
-which are in `testbed`.
+`clients` has the command lines of download programs, `measure` runs and measures processes, `results` prints metrics
+and bounds, `random_files` creates data, `pool_user` uses a test pool. `agent_fetch` and `agent_group` are programs that
+fetch like the agent on a worker. Servers, faults and links are in `testbed`.
 """
 
 import sys

@@ -1,7 +1,8 @@
-"""The command lines of packtrain and its peers, each as a person who knows the program would write it."""
+"""Command lines of packtrain and other download programs, as an experienced user would write them."""
 
 from __future__ import annotations
 
+import argparse
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +18,7 @@ FSSPEC_SCRIPT = "import fsspec, sys; fsspec.filesystem('http').get_file(*sys.arg
 
 @dataclass(frozen=True)
 class DownloadOrder:
-    """One file from one or several addresses to a place."""
+    """One file to download: its URLs, the target path, and how to verify it."""
 
     urls: tuple[str, ...]
     target: Path
@@ -63,15 +64,15 @@ def wget(order: DownloadOrder) -> list[object]:
 
 def aria2c(n_connections: int) -> Command:
     def command(order: DownloadOrder) -> list[object]:
-        many = [f"-x{n_connections}", f"-s{n_connections}", "-k1M", "--file-allocation=none", "-q", "--no-conf"]
+        parallel = [f"-x{n_connections}", f"-s{n_connections}", "-k1M", "--file-allocation=none", "-q", "--no-conf"]
         digest = [f"--checksum=sha-256={order.sha256}"] if order.sha256 else []
-        where = ["-d", order.target.parent, "-o", order.target.name]
+        target = ["-d", order.target.parent, "-o", order.target.name]
         return [
             competitors.program_path("aria2c"),
-            *many,
+            *parallel,
             *digest,
             *_optional_flag(order.ca_file, "--ca-certificate"),
-            *where,
+            *target,
             *order.urls,
         ]
 
@@ -79,11 +80,11 @@ def aria2c(n_connections: int) -> Command:
 
 
 def rclone(n_streams: int, chunk_size: str = "64M") -> Command:
-    """`chunk` is rclone's own default; a file of few chunks leaves most of many streams idle."""
+    """Return the command; the default chunk size is rclone's. With few chunks, most of many streams are idle."""
 
     def command(order: DownloadOrder) -> list[object]:
-        at = urlsplit(order.url)
-        many = [
+        url = urlsplit(order.url)
+        parallel = [
             "--multi-thread-streams",
             n_streams,
             "--multi-thread-chunk-size",
@@ -91,15 +92,15 @@ def rclone(n_streams: int, chunk_size: str = "64M") -> Command:
             "--multi-thread-cutoff",
             "1M",
         ]
-        where = ["--http-url", f"{at.scheme}://{at.netloc}", f":http:{at.path.lstrip('/')}", order.target]
+        locations = ["--http-url", f"{url.scheme}://{url.netloc}", f":http:{url.path.lstrip('/')}", order.target]
         return [
             competitors.program_path("rclone"),
             "copyto",
             "--config",
             "",
-            *many,
+            *parallel,
             *_optional_flag(order.ca_file, "--ca-cert"),
-            *where,
+            *locations,
         ]
 
     return command
@@ -118,16 +119,16 @@ def fsspec(order: DownloadOrder) -> list[object]:
 
 
 def packtrain_get(order: DownloadOrder) -> list[object]:
-    """As a person calls it."""
-    mirrors = [word for url in order.urls[1:] for word in ("--mirror", url)]
-    known = [*_optional_flag(order.sha256, "--sha256"), *_optional_flag(order.checksums, "--checksums")]
-    return [Path(sys.executable).with_name("packtrain"), "get", order.url, *mirrors, *known, "-o", order.target]
+    """Return `packtrain get`."""
+    mirrors = [argument for url in order.urls[1:] for argument in ("--mirror", url)]
+    digests = [*_optional_flag(order.sha256, "--sha256"), *_optional_flag(order.checksums, "--checksums")]
+    return [Path(sys.executable).with_name("packtrain"), "get", order.url, *mirrors, *digests, "-o", order.target]
 
 
 def packtrain_agent(order: DownloadOrder) -> list[object]:
-    """As the agent on a worker fetches: the engine alone, in a bare interpreter."""
-    known = [*_optional_flag(order.sha256, "--sha256"), *_optional_flag(order.checksums, "--checksums")]
-    return [*_agent_prefix(), *order.urls, *known, "-o", order.target]
+    """Return a fetch like that of the agent: the engine alone, in a bare interpreter."""
+    digests = [*_optional_flag(order.sha256, "--sha256"), *_optional_flag(order.checksums, "--checksums")]
+    return [*_agent_prefix(), *order.urls, *digests, "-o", order.target]
 
 
 def packtrain_unpack(order: DownloadOrder) -> list[object]:
@@ -135,11 +136,11 @@ def packtrain_unpack(order: DownloadOrder) -> list[object]:
 
 
 def curl_and_tar(order: DownloadOrder) -> list[object]:
-    """Download, unpack, unpack each class into a folder of its name."""
+    """Return a script that downloads and unpacks a tar, and unpacks each class to a folder with its name."""
     script = """
 set -e; mkdir "$2"; cd "$2"
 "$0" -sSf -o all.tar "$1"; tar xf all.tar; rm all.tar
-for each in *.tar; do mkdir "${each%.tar}"; tar xf "$each" -C "${each%.tar}"; rm "$each"; done
+for class in *.tar; do mkdir "${class%.tar}"; tar xf "$class" -C "${class%.tar}"; rm "$class"; done
 """
     return ["sh", "-c", script, competitors.program_path("curl"), order.url, order.target]
 
@@ -147,8 +148,14 @@ for each in *.tar; do mkdir "${each%.tar}"; tar xf "$each" -C "${each%.tar}"; rm
 PACKTRAIN_COMMANDS: Mapping[str, Command] = {"user": packtrain_get, "agent": packtrain_agent}
 
 
+def add_client_option(parser: argparse.ArgumentParser) -> None:
+    """Add --client, which chooses one of PACKTRAIN_COMMANDS."""
+    help_text = "user: `packtrain get`; agent: the engine alone, as on a worker"
+    parser.add_argument("--client", choices=PACKTRAIN_COMMANDS, default="user", help=help_text)
+
+
 def ca_environment(ca_file: Path | None) -> dict[str, str]:
-    """For those that have no option for a CA."""
+    """Return the environment for programs without an option for a CA."""
     return {"SSL_CERT_FILE": str(ca_file)} if ca_file else {}
 
 
@@ -157,4 +164,4 @@ def _optional_flag(value: object, option: str) -> Sequence[object]:
 
 
 def _agent_prefix() -> list[object]:
-    return [sys.executable, "-I", "-S", PROJECT_ROOT / "bench/harness/as_agent.py"]
+    return [sys.executable, "-I", "-S", PROJECT_ROOT / "bench/harness/agent_fetch.py"]

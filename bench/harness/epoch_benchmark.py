@@ -1,9 +1,9 @@
-"""One pass over the samples by one system, in a process of its own; what it saw is one JSON line on stdout.
+"""One epoch of one data loading system in a process of its own; prints its metrics as one JSON line.
 
     python epoch_benchmark.py SYSTEM --www URL --folder DIR --index FILE [--mode raw|decoded] [--samples N] [--keep DIR]
 
-Every system gets the same two workers, batches of 64 and the same `collate`. The clock starts at iter(loader): torch
-is imported, the index at hand, datasets and loaders are made. With `--gradient` it stops at the first gradient.
+Every system uses two workers, batches of 64 and the same `collate`. The clock starts at iter(loader), after imports,
+index and loaders are ready. With `--gradient` it stops at the first gradient.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def collate_decoded(samples: list[Any]) -> tuple[torch.Tensor, list[int]]:
 
 
 def _to_pair(sample: Any) -> tuple[bytes, int]:
-    """The peers that were repacked give dicts; litdata's bytes are a view, which no worker can hand over."""
+    """Convert a sample to (bytes, label). Some systems yield dicts; litdata's views cannot be pickled, so copy them."""
     return (bytes(sample["jpg"]), sample["cls"]) if isinstance(sample, dict) else sample
 
 
@@ -72,7 +72,7 @@ def packtrain_loader(args: Arguments, collate: Callable[..., Any]) -> Iterable[A
 
 
 def packtrain_pipe_loader(args: Arguments, collate: Callable[..., Any]) -> Iterable[Any]:
-    """Samples in tuples are handed over as torch does it, which takes most of the time of all systems here."""
+    """Return a loader whose samples are in tuples, which torch sends through a pipe instead of shared memory."""
 
     def as_tuple(samples: list[Any]) -> tuple[Any, list[int]]:
         data, labels = collate(samples)
@@ -82,6 +82,8 @@ def packtrain_pipe_loader(args: Arguments, collate: Callable[..., Any]) -> Itera
 
 
 class _FolderDataset(Dataset[Any]):
+    """Files in class folders."""
+
     def __init__(self, folder: Path) -> None:
         classes = {name: number for number, name in enumerate(sorted(os.listdir(folder)))}
         self._files = [(str(path), classes[path.parent.name]) for path in sorted(folder.glob("*/*"))]
@@ -127,8 +129,8 @@ def litdata_loader(args: Arguments, collate: Callable[..., Any]) -> Iterable[Any
         "aws_secret_access_key": "x",
         "region_name": "us-east-1",
     }
-    where = Dir(path=args.scratch, url="s3://lit/train")
-    data = lit.StreamingDataset(input_dir=where, shuffle=True, storage_options=options)
+    input_dir = Dir(path=args.scratch, url="s3://lit/train")
+    data = lit.StreamingDataset(input_dir=input_dir, shuffle=True, storage_options=options)
     return lit.StreamingDataLoader(data, batch_size=BATCH_SIZE, num_workers=N_WORKERS, collate_fn=collate, shuffle=True)
 
 
@@ -143,50 +145,49 @@ LOADERS = {
 
 
 def _run_epoch(batches: Iterable[Any], max_samples: int | None) -> dict[str, float]:
-    began, count, first, labels, size = time.perf_counter(), 0, 0.0, [], 0
-    for data, some in batches:
+    started_at, count, first_at, labels, size = time.perf_counter(), 0, 0.0, [], 0
+    for data, batch_labels in batches:
         if not count:
-            first, begun = time.perf_counter(), len(some)
-        count += len(some)
-        labels += some
+            first_at, first_count = time.perf_counter(), len(batch_labels)
+        count += len(batch_labels)
+        labels += batch_labels
         size += sum(map(len, data)) if isinstance(data, (list, tuple)) else 0
         if max_samples is not None and count >= max_samples:
             break
-    ended = time.perf_counter()
-    groups = [len(set(labels[at : at + BATCH_SIZE])) for at in range(0, len(labels) - BATCH_SIZE, BATCH_SIZE)]
+    ended_at = time.perf_counter()
+    classes = [len(set(labels[i : i + BATCH_SIZE])) for i in range(0, len(labels) - BATCH_SIZE, BATCH_SIZE)]
     return {
         "samples": count,
-        "first_batch_s": first - began,
-        "seconds": ended - began,
-        "rate": (count - begun) / (ended - first) if count > begun else 0.0,
+        "first_batch_s": first_at - started_at,
+        "seconds": ended_at - started_at,
+        "rate": (count - first_count) / (ended_at - first_at) if count > first_count else 0.0,
         "mb": size / 1e6,
-        "classes_per_64": statistics.fmean(groups) if groups else 0.0,
+        "classes_per_64": statistics.fmean(classes) if classes else 0.0,
         "distinct": len(set(labels)),
     }
 
 
 def _time_first_gradient(batches: Iterable[Any]) -> dict[str, float]:
-    """Until the first gradient is there, of a network so small that the data is what takes the time."""
+    """Measure the time to the first gradient of a network so small that loading dominates."""
     model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 7, stride=4), torch.nn.Flatten(), torch.nn.LazyLinear(200))
 
     def step(images: torch.Tensor, labels: list[int]) -> float:
-        began = time.perf_counter()
+        started_at = time.perf_counter()
         scores = model(images[:, ::4, ::4].permute(0, 3, 1, 2).float() / 255)
         torch.nn.functional.cross_entropy(scores, torch.tensor(labels)).backward()
-        return time.perf_counter() - began
+        return time.perf_counter() - started_at
 
-    step(
-        torch.zeros(BATCH_SIZE, IMAGE_SIDE, IMAGE_SIDE, 3, dtype=torch.uint8), [0] * BATCH_SIZE
-    )  # torch's own first time takes long
-    began = time.perf_counter()
+    # The first step of torch takes long.
+    step(torch.zeros(BATCH_SIZE, IMAGE_SIDE, IMAGE_SIDE, 3, dtype=torch.uint8), [0] * BATCH_SIZE)
+    started_at = time.perf_counter()
     step_s = step(*next(iter(batches)))
-    return {"first_gradient_s": time.perf_counter() - began, "step_s": step_s}
+    return {"first_gradient_s": time.perf_counter() - started_at, "step_s": step_s}
 
 
 def _cpu_s() -> float:
-    """Of this process and its workers that have ended."""
-    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(one.ru_utime + one.ru_stime for one in used)
+    """Return the CPU time of this process and its finished workers."""
+    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
 def main() -> None:
@@ -200,29 +201,27 @@ def main() -> None:
     parser.add_argument("--keep", type=Path)
     parser.add_argument("--epochs", type=int, default=1)
     parser.add_argument("--gradient", action="store_true")
-    given = parser.parse_args()
+    args = parser.parse_args()
     warnings.filterwarnings("ignore")
     logging.disable(logging.WARNING)
     torch.set_num_threads(1)
-    os.environ.update(_S3_ENVIRONMENT, S3_ENDPOINT_URL=given.www, AWS_ENDPOINT_URL=given.www, AWS_ALLOW_HTTP="true")
-    given.scratch = tempfile.mkdtemp(prefix=f"{given.system}-")
-    batches = LOADERS[given.system](
-        given, collate_decoded if given.mode == "decoded" or given.gradient else collate_raw
-    )
+    os.environ.update(_S3_ENVIRONMENT, S3_ENDPOINT_URL=args.www, AWS_ENDPOINT_URL=args.www, AWS_ALLOW_HTTP="true")
+    args.scratch = tempfile.mkdtemp(prefix=f"{args.system}-")
+    batches = LOADERS[args.system](args, collate_decoded if args.mode == "decoded" or args.gradient else collate_raw)
     before = _cpu_s()
-    passes = [
-        _time_first_gradient(batches) if given.gradient else _run_epoch(batches, given.samples)
-        for _ in range(given.epochs)
+    epochs = [
+        _time_first_gradient(batches) if args.gradient else _run_epoch(batches, args.samples)
+        for _ in range(args.epochs)
     ]
-    seen = {**passes[-1], "first_pass_s": passes[0].get("seconds", 0.0)}
-    seen["cpu_s"] = _cpu_s() - before
-    files = [file for file in Path(given.scratch).rglob("*") if file.is_file()]
-    seen["extra_disk_mb"] = sum(file.stat().st_blocks for file in files) / 2e3
-    seen["peak_rss_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
-    shutil.rmtree(given.scratch, ignore_errors=True)
-    print(json.dumps(seen), flush=True)
+    metrics = {**epochs[-1], "first_pass_s": epochs[0].get("seconds", 0.0)}
+    metrics["cpu_s"] = _cpu_s() - before
+    files = [file for file in Path(args.scratch).rglob("*") if file.is_file()]
+    metrics["extra_disk_mb"] = sum(file.stat().st_blocks for file in files) / 2e3
+    metrics["peak_rss_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+    shutil.rmtree(args.scratch, ignore_errors=True)
+    print(json.dumps(metrics), flush=True)
     sys.stderr.flush()
-    os._exit(0)  # some peers never end by themselves
+    os._exit(0)  # some systems never exit on their own
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""The same samples as the peers want them: `python repacked.py SYSTEM TAR FOLDER`, run where the peers are installed.
+"""Repack the samples for other systems: `python repack.py SYSTEM TAR FOLDER`, run in their environment.
 
-webdataset and mosaicml's streaming get shards of 64 MB and more; litdata chunks of 64 MB, each its documented way.
+webdataset and MosaicML's streaming get shards of 64 MB or more, litdata chunks of 64 MB, as their documentation says.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ _N_SHARDS = 20
 
 
 def read_shuffled_samples(path: Path) -> Iterator[tuple[bytes, int]]:
-    """Of a tar of class tars, shuffled well: their shards are mixed when they are made."""
+    """Yield the samples of a tar of class tars in random order, since these systems shuffle when they write shards."""
     import random
 
-    found = []
+    samples = []
     with tarfile.open(path) as outer:
         for label, member in enumerate(outer):
             with tarfile.open(fileobj=outer.extractfile(member)) as inner:
-                found += [(member.offset_data + image.offset_data, image.size, label) for image in inner]
-    random.Random(1).shuffle(found)
+                samples += [(member.offset_data + image.offset_data, image.size, label) for image in inner]
+    random.Random(1).shuffle(samples)
     with open(path, "rb") as file:
-        for offset, size, label in found:
+        for offset, size, label in samples:
             file.seek(offset)
             yield file.read(size), label
 
@@ -36,8 +36,8 @@ def write_webdataset(path: Path, folder: Path) -> None:
     with contextlib.ExitStack() as opened:
         shards = [opened.enter_context(tarfile.open(folder / f"s-{n:06}.tar", "w")) for n in range(_N_SHARDS)]
         for number, (data, label) in enumerate(read_shuffled_samples(path)):
-            for ending, content in (("jpg", data), ("cls", str(label).encode())):
-                member = tarfile.TarInfo(f"{number:08}.{ending}")
+            for extension, content in (("jpg", data), ("cls", str(label).encode())):
+                member = tarfile.TarInfo(f"{number:08}.{extension}")
                 member.size = len(content)
                 shards[number % _N_SHARDS].addfile(member, io.BytesIO(content))
 
@@ -62,5 +62,5 @@ def write_litdata(path: Path, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    makers = {"webdataset": write_webdataset, "mosaicml": write_mosaicml, "litdata": write_litdata}
-    makers[sys.argv[1]](Path(sys.argv[2]), Path(sys.argv[3]))
+    writers = {"webdataset": write_webdataset, "mosaicml": write_mosaicml, "litdata": write_litdata}
+    writers[sys.argv[1]](Path(sys.argv[2]), Path(sys.argv[3]))

@@ -1,4 +1,4 @@
-"""webdataset, litdata and MosaicML's streaming, in an environment of their own beside the project's torch."""
+"""A virtual environment with webdataset, litdata and MosaicML's streaming, which shares the project's torch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ WHEEL_REQUIREMENTS = ("webdataset==1.0.2", "litdata==0.2.76", "mosaicml-streamin
 
 
 def peers_python() -> Path:
-    """An interpreter that has the peers, and whatever this one has; made at the first call."""
+    """Return an interpreter with these systems and the packages of this one, installed on the first call."""
     folder = debian.cache_dir() / "stream-peers"
     with debian.file_lock(folder.with_name(folder.name + ".lock")):
         if not (folder / "complete").exists():

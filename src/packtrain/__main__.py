@@ -1,4 +1,4 @@
-"""`python -m packtrain` is the `packtrain` command."""
+"""Entry point of `python -m packtrain`."""
 
 from packtrain.cli.main import main
 

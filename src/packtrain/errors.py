@@ -1,16 +1,16 @@
-"""The exception tree, and the exit codes of the `packtrain` command.
+"""Exceptions, and the exit codes of the `packtrain` command.
 
     PacktrainError
-    ├── UsageError         a person asked for something that cannot be done        exit 2
-    │   └── NotFoundError  no such run, job, file, recipe                          exit 4
-    ├── RefusedError       it could be done, but not now (another supervisor)      exit 3
-    │   └── LeaseLostError a newer supervisor took over: stop acting
-    ├── FormatError        a document of ours (plan, journal) that cannot be read  exit 5
-    └── FailedError        work that failed, with the kind of failure              exit by kind
-        └── TransferError  bytes that did not arrive, or not rightly
+    ├── UsageError         the request cannot be carried out                       exit 2
+    │   └── NotFoundError  no such run, job, file or recipe                        exit 4
+    ├── UnavailableError   possible, but not now (another supervisor is running)   exit 3
+    │   └── LeaseLostError a newer supervisor holds the lease; this one must stop
+    ├── FormatError        a packtrain file (plan, journal) cannot be read         exit 5
+    └── FailedError        work failed; `kind` names the failure                   exit by kind
+        └── TransferError  a transfer failed or delivered wrong bytes
 
-Exceptions are for code; what is recorded and judged is `events.failure.Failure`, made from a
-FailedError by its kind. The agent's exit codes stand in the table there.
+Code raises exceptions; events record an `events.failure.Failure`, which is made from a FailedError by its kind.
+The failure table there also lists the agent's exit codes.
 """
 
 from __future__ import annotations
@@ -23,47 +23,52 @@ EXIT_NOT_FOUND = 4
 EXIT_FORMAT = 5
 EXIT_INTERRUPTED = 130
 
-# Of the agent only: it left on purpose, and another attempt goes on where it stopped.
+# Exit codes of the agent only: it saved a checkpoint and another execution continues from it.
 EXIT_RESUME_IN_PLACE = 85
 EXIT_REQUEUE = 86
 
 
 class PacktrainError(Exception):
-    """Base of all; `str(error)` is one sentence: what failed, on what, what to do."""
+    """The base class. `str(error)` is one sentence: what failed, on what, and what to do."""
 
     exit_code = EXIT_INTERNAL
 
 
 class UsageError(PacktrainError):
-    """A person asked for something that cannot be done."""
+    """A request that cannot be carried out."""
 
     exit_code = EXIT_USAGE
 
 
 class NotFoundError(UsageError):
-    """No such run, job, file or recipe."""
+    """A run, job, file or recipe that does not exist."""
 
     exit_code = EXIT_NOT_FOUND
 
 
 class UnavailableError(PacktrainError):
-    """Possible in general, but not now."""
+    """A request that is possible in general, but not now."""
 
     exit_code = EXIT_UNAVAILABLE
 
 
 class LeaseLostError(UnavailableError):
-    """A supervisor with a newer epoch exists; this one must stop acting."""
+    """A supervisor with a newer epoch exists; this one must stop."""
 
 
 class FormatError(PacktrainError):
-    """A document of ours that cannot be read: broken, or from a newer version."""
+    """A file written by packtrain that is damaged or has an unknown version."""
 
     exit_code = EXIT_FORMAT
 
 
 class FailedError(PacktrainError):
-    """Work that failed. `kind` is a key of `events.failure.KINDS`."""
+    """Work that failed.
+
+    Args:
+        kind: A key of `events.failure.FAILURE_KINDS`.
+        detail: One sentence: what failed, on what, and what was seen.
+    """
 
     def __init__(self, kind: str, detail: str) -> None:
         super().__init__(detail)
@@ -72,9 +77,14 @@ class FailedError(PacktrainError):
 
 
 class TransferError(FailedError):
-    """Bytes that did not arrive, or not rightly. `source` is the address without secrets.
+    """A transfer that failed or delivered wrong bytes.
 
-    `retry_after_s` is how long the server asked to be left alone, `status` what it answered over HTTP.
+    Args:
+        kind: A key of `events.failure.FAILURE_KINDS`.
+        detail: One sentence: what failed, on what, and what was seen.
+        redacted_url: The URL without secrets.
+        retry_after_s: How long the server asked clients to wait.
+        http_status: The status code of the response, if there was one.
     """
 
     def __init__(

@@ -1,6 +1,7 @@
-"""Telling somebody that a run has ended: a command is run, or an address gets a POST with JSON.
+"""Notifications that a run has ended: `--notify` runs a command or sends JSON to a URL.
 
-`text` says it in one sentence, so that a webhook of Slack or Mattermost shows it as it is."""
+The key `text` of the JSON is one sentence, so that webhooks of Slack and Mattermost show it as it is.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from packtrain.state import JobStatus, RunState
-from packtrain.views.summary import run_status
+from packtrain.state.run import run_status
 
 _HTTP_TIMEOUT_S = 10.0
 _COMMAND_TIMEOUT_S = 60.0
@@ -26,17 +27,18 @@ _CONSEQUENTIAL_KINDS = ("run_stopped", "budget_exceeded")
 
 
 def is_url(target: str) -> bool:
+    """Return whether a target is a URL and not a command."""
     return target.startswith(("http://", "https://"))
 
 
 def validate_target(target: str) -> str:
-    """Raises ValueError with a sentence."""
+    """Return the target of `--notify` unchanged, or raise ValueError with a message for the user."""
     if not target.strip():
-        raise ValueError("should be a command, or an address that starts with https://")
+        raise ValueError("should be a command, or a URL that starts with https://")
     if is_url(target) and not _url_host(target):
-        raise ValueError("should be a command, or an address with a host; this one has none")
+        raise ValueError("should be a command, or a URL with a host; this URL has none")
     if not is_url(target) and "://" in target.split()[0]:
-        raise ValueError(f"should be a command or an http address, but begins with {target.split('://')[0]}://")
+        raise ValueError(f"should be a command or an http URL, but starts with {target.split('://')[0]}://")
     return target
 
 
@@ -47,78 +49,91 @@ def _url_host(url: str) -> str:
         return ""
 
 
-# What is told
+# The message
 
 
 def build_message(state: RunState, run_name: str, run_dir: Path) -> dict[str, Any]:
-    """How the run ended, with its most frequent failures."""
+    """Return the JSON of a notification: how the run ended, and its most frequent failures."""
     status = run_status(state, has_live_supervisor=False)
     failures = _count_failures(state)
-    done, first = state.count_jobs(JobStatus.SUCCEEDED), f": {failures[0][0][1]}" if failures else ""
+    n_succeeded = state.count_jobs(JobStatus.SUCCEEDED)
+    first_failure = f": {failures[0][0][1]}" if failures else ""
     return {
-        "text": f"{state.run} {status}: {done} of {len(state.jobs)} jobs succeeded{first}",
+        "text": f"{state.run} {status}: {n_succeeded} of {len(state.jobs)} jobs succeeded{first_failure}",
         "run": state.run,
         "name": run_name,
         "status": status,
-        "folder": str(run_dir),
+        "run_dir": str(run_dir),
         "jobs": len(state.jobs),
-        "succeeded": done,
+        "succeeded": n_succeeded,
         "failed": state.count_jobs(JobStatus.FAILED),
         "cancelled": state.count_jobs(JobStatus.CANCELLED),
-        "failures": [{"kind": kind, "detail": detail, "jobs": jobs} for (kind, detail), jobs in failures],
+        "failures": [{"kind": kind, "detail": detail, "jobs": n_jobs} for (kind, detail), n_jobs in failures],
     }
 
 
 def _count_failures(state: RunState) -> list[tuple[tuple[str, str], int]]:
-    """The most frequent first; what others of the run had to suffer for it last."""
-    verdicts = (job.result for job in state.jobs.values() if job.result)
-    counted = Counter((v.failure.kind, v.failure.detail) for v in verdicts if v.failure)
-    return sorted(counted.most_common(), key=lambda one: one[0][0] in _CONSEQUENTIAL_KINDS)[:_MAX_FAILURES]
+    """Return the failures by frequency. Jobs that were not started because of other failures come last."""
+    results = (job.result for job in state.jobs.values() if job.result)
+    counts = Counter((result.failure.kind, result.failure.detail) for result in results if result.failure)
+    return sorted(counts.most_common(), key=lambda item: item[0][0] in _CONSEQUENTIAL_KINDS)[:_MAX_FAILURES]
 
 
-# Telling it
+# Sending it
 
 
 def send(target: str, payload: Mapping[str, Any], retry_delays_s: Sequence[float] = _RETRY_DELAYS_S) -> str:
-    """ "" when it was told, else a sentence. Never raises: a run is not spoilt by that."""
+    """Send a notification. Never raises, because a failed notification must not fail the run.
+
+    Args:
+        target: A URL or a command.
+        payload: The JSON to send.
+        retry_delays_s: Delays before each retry of an HTTP request, in seconds.
+
+    Returns:
+        "" if it was sent, else an error message.
+    """
     return _post(target, payload, retry_delays_s) if is_url(target) else _run_command(target, payload)
 
 
 def _post(url: str, payload: Mapping[str, Any], retry_delays_s: Sequence[float]) -> str:
-    """What may pass is tried again. The address itself is not shown: the paths of webhooks are secrets."""
+    """Send a POST request and retry transient errors.
+
+    The error message contains only the host, because the paths of webhooks are secret.
+    """
     from http.client import HTTPException
     from urllib.error import HTTPError
 
-    trouble = ""
-    for wait in (*retry_delays_s, None):
+    problem = ""
+    for delay_s in (*retry_delays_s, None):
         try:
             _post_once(url, payload)
             return ""
         except HTTPError as error:
-            trouble = f"it answered {error.code} {error.reason}"
+            problem = f"the server responded with {error.code} {error.reason}"
             if error.code < 500 and error.code != 429:
                 break
         except (OSError, ValueError, HTTPException) as error:
-            trouble = f"there was no answer ({getattr(error, 'reason', error)})"
-        if wait is not None:
-            time.sleep(wait)
-    return f"{_url_host(url)} could not be told that the run has ended: {trouble}"
+            problem = f"the server did not respond ({getattr(error, 'reason', error)})"
+        if delay_s is not None:
+            time.sleep(delay_s)
+    return f"cannot send the notification to {_url_host(url)}: {problem}"
 
 
 def _post_once(url: str, payload: Mapping[str, Any]) -> None:
     from urllib.request import Request, urlopen
 
-    body, kind = json.dumps(dict(payload)).encode(), {"Content-Type": "application/json"}
-    with urlopen(Request(url, body, kind, method="POST"), timeout=_HTTP_TIMEOUT_S):
+    body, headers = json.dumps(dict(payload)).encode(), {"Content-Type": "application/json"}
+    with urlopen(Request(url, body, headers, method="POST"), timeout=_HTTP_TIMEOUT_S):
         pass
 
 
 def _run_command(command: str, payload: Mapping[str, Any]) -> str:
-    """In a shell, with the figures in variables and as JSON on its standard input."""
-    names = {"run": "RUN", "status": "STATUS", "text": "TEXT", "folder": "FOLDER"}
+    """Run a command in a shell, with parts of the payload as environment variables and all of it on standard input."""
+    names = {"run": "RUN", "status": "STATUS", "text": "TEXT", "run_dir": "RUN_DIR"}
     variables = {f"PACKTRAIN_{name}": str(payload[key]).replace("\0", "") for key, name in names.items()}
     try:
-        done = subprocess.run(  # noqa: S602 - the command is the user's own
+        process = subprocess.run(  # noqa: S602 - the command is the user's own
             command,
             shell=True,
             input=json.dumps(dict(payload)).encode(),
@@ -129,42 +144,46 @@ def _run_command(command: str, payload: Mapping[str, Any]) -> str:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return f"the command of --notify did not end within {_COMMAND_TIMEOUT_S:g} s"
+        return f"the --notify command did not finish within {_COMMAND_TIMEOUT_S:g} s"
     except (OSError, ValueError) as error:
-        return f"the command of --notify could not be started: {error}"
-    words = done.stdout.decode("utf-8", "replace").strip().splitlines()
-    said = f": {words[-1]}" if words else ""
-    return f"the command of --notify ended with exit code {done.returncode}{said}" if done.returncode else ""
+        return f"cannot start the --notify command: {error}"
+    lines = process.stdout.decode("utf-8", "replace").strip().splitlines()
+    last_line = f": {lines[-1]}" if lines else ""
+    return f"the --notify command failed with exit code {process.returncode}{last_line}" if process.returncode else ""
 
 
-# Once for each end
+# Once for each end of a run
 
 
 def write_target(target_path: Path, target: str) -> None:
-    """Only for its owner: the address of a webhook is a secret."""
-    _write_private_json(target_path, {"to": target, "told": ""})
+    """Store the target of a run. Only the owner may read the file, because the URL of a webhook is secret."""
+    _write_private_json(target_path, {"target": target, "notified_end": ""})
 
 
 def notify_run_ended(target_path: Path, state: RunState, run_name: str, run_dir: Path) -> str:
-    """Tell it if somebody wants to know and has not been told of this very end. A sentence if that failed."""
+    """Send the notification of a finished run, unless it has no target or this end was already notified.
+
+    Returns:
+        "" if it succeeded, else an error message.
+    """
     try:
-        known = json.loads(target_path.read_text(encoding="utf-8"))
-        target, told = str(known["to"]), known.get("told")
+        stored = json.loads(target_path.read_text(encoding="utf-8"))
+        target, notified_end = str(stored["target"]), stored.get("notified_end")
     except FileNotFoundError:
         return ""
     except (OSError, ValueError, KeyError, TypeError) as error:
-        return f"nobody was told that the run has ended: {target_path.name} cannot be read ({error})"
+        return f"cannot send the notification that the run has ended: cannot read {target_path.name} ({error})"
     end = _end_id(state)
-    if not state.is_finished or told == end:
+    if not state.is_finished or notified_end == end:
         return ""
-    trouble = send(target, build_message(state, run_name, run_dir))
-    if not trouble:
-        _write_private_json(target_path, {"to": target, "told": end})
-    return trouble
+    problem = send(target, build_message(state, run_name, run_dir))
+    if not problem:
+        _write_private_json(target_path, {"target": target, "notified_end": end})
+    return problem
 
 
 def _end_id(state: RunState) -> str:
-    """A name for this end: a run that was resumed has another one."""
+    """Return an id of this end of the run. A run that is resumed ends again, with another id."""
     orders = [job.result.order for job in state.jobs.values() if job.result]
     return hashlib.sha256(json.dumps(sorted(orders)).encode()).hexdigest()[:16]
 

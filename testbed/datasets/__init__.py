@@ -1,6 +1,6 @@
-"""Data sets to try things with: real CIFAR-10 and MNIST in their published forms, and archives of ImageNet's shape.
+"""Datasets for demos and tests: real CIFAR-10 and MNIST in their published formats, and synthetic ImageNet archives.
 
-`published` says what their authors published and where it lies; `obtain` brings it into a folder, from there or
-repacked from another packing of the same images; `like_imagenet` makes a tar of class tars out of CIFAR-10.
-Not here: how training programs read them (each recipe does that for itself). Start with obtain.py.
+`catalog` lists the published files and their URLs. `download` gets them, or repacks the same images from another
+archive. `synthetic_imagenet` builds a tar of class tars from CIFAR-10. Each recipe reads the data in its own way.
+Start reading at download.py; `python -m testbed.datasets` is the command.
 """

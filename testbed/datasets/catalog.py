@@ -1,4 +1,4 @@
-"""What the authors of the data sets published: names, sizes, digests, and the addresses that have them."""
+"""The files that the authors of the datasets published: names, sizes, digests and URLs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from packtrain.plan import Digest, Location, RemoteFile
 
 @dataclass(frozen=True)
 class PublishedFile:
-    """One file. Every address has the same bytes."""
+    """One published file. All URLs have the same bytes."""
 
     name: str
     size: int
@@ -18,9 +18,9 @@ class PublishedFile:
     urls: tuple[str, ...]
 
     def to_remote_file(self, mirror_url: str | None = None) -> RemoteFile:
-        """`mirror`: the address of a folder, ending in /, that has the file under its own name."""
-        addresses = (mirror_url + self.name,) if mirror_url else self.urls
-        return RemoteFile(self.name, tuple(map(Location, addresses)), self.size, Digest("sha256", self.sha256))
+        """Return the file at its URLs, or below `mirror_url`, the URL of a folder (ends in /)."""
+        urls = (mirror_url + self.name,) if mirror_url else self.urls
+        return RemoteFile(self.name, tuple(map(Location, urls)), self.size, Digest("sha256", self.sha256))
 
 
 def _published_file(base_urls: Sequence[str], name: str, size: int, sha256: str) -> PublishedFile:
@@ -40,7 +40,7 @@ CIFAR10 = _published_file(
     170_498_071,
     "6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce",
 )
-# Of its labels and pixels, batch after batch: whoever packed them, the images are the same.
+# Digest of the labels and pixels of all batches; it does not depend on how they are packed.
 CIFAR10_CONTENT_SHA256 = "3820f26998d62e7fcba696445a1503f684c497bc1f052f1cfa6445b9d2629b68"
 MNIST = (
     _published_file(
@@ -68,7 +68,7 @@ MNIST = (
         "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
     ),
 )
-# Of what the four files hold, uncompressed.
+# Digests of the uncompressed contents.
 MNIST_CONTENT_SHA256 = {
     "train-images-idx3-ubyte": "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
     "train-labels-idx1-ubyte": "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",

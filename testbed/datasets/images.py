@@ -1,4 +1,4 @@
-"""What Pillow does for the data sets. It is an extra: `pip install 'packtrain[images]'`."""
+"""Image functions that need Pillow, an optional dependency: `pip install 'packtrain[images]'`."""
 
 from __future__ import annotations
 
@@ -9,22 +9,23 @@ from packtrain.errors import UsageError
 
 
 def import_pillow() -> Any:
-    """The module PIL.Image."""
+    """Return the module PIL.Image. Raises UsageError if it is not installed."""
     try:
         from PIL import Image
     except ImportError:
-        raise UsageError("making images needs Pillow: pip install 'packtrain[images]'") from None
+        raise UsageError("creating images needs Pillow; pip install 'packtrain[images]'") from None
     return Image
 
 
 def png_to_planes(png: bytes, pixels_per_image: int) -> bytes:
-    """A picture with one image of so many RGB pixels in each row → for each image its reds, greens and blues.
+    """Convert a PNG that has one image per row to the red, green and blue bytes of each image.
 
-    Raises ValueError or OSError for what is no such picture."""
+    Raises ValueError or OSError if the PNG is not readable or has another width.
+    """
     with import_pillow().open(io.BytesIO(png)) as opened:
-        picture = opened.convert("RGB")
-    if picture.width != pixels_per_image:
-        raise ValueError(f"the picture is {picture.width} pixels wide, not {pixels_per_image}")
-    planes = [plane.tobytes() for plane in picture.split()]
+        sheet = opened.convert("RGB")
+    if sheet.width != pixels_per_image:
+        raise ValueError(f"the image is {sheet.width} pixels wide, not {pixels_per_image}")
+    planes = [plane.tobytes() for plane in sheet.split()]
     starts = range(0, len(planes[0]), pixels_per_image)
     return b"".join(plane[start : start + pixels_per_image] for start in starts for plane in planes)

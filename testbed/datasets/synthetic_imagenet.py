@@ -1,8 +1,8 @@
-"""A tar of class tars of JPEGs, of ImageNet's shape and any size, made from CIFAR-10's training images.
+"""A tar of class tars of JPEGs in the format of ImageNet, of any size, built from CIFAR-10's training images.
 
-Class n01440764 and its like: class k shows CIFAR-10's class k mod 10, in a hue of its own, so that there is something
-to learn however many classes there are. Scaled up with some grain, an image of 500×375 takes about 110 kB, as
-ImageNet's do. The seed decides every byte (and the version of Pillow, which compresses).
+Classes are named like n01440764. Class k shows CIFAR-10's class k mod 10 with a hue of its own, so that any number of
+classes can be learned. Scaled up with added noise, an image of 500×375 pixels takes about 110 kB, as in ImageNet. The
+bytes depend only on the seed and the version of Pillow.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from testbed.datasets import cifar10
 from testbed.datasets.images import import_pillow
 
 ARCHIVE_FILENAME = "imagenet-like.tar"
-BYTES_PER_IMAGE = 110_000  # about, at 500×375
+BYTES_PER_IMAGE = 110_000  # approximately, at 500×375 pixels
 
-_FIRST_WORDNET_ID = 1_440_764  # ImageNet's first: n01440764, the tench
+_FIRST_WORDNET_ID = 1_440_764  # the first class of ImageNet: n01440764, tench
 _NOISE_SIDE = 256
-_NOISE_FRACTION = 0.16  # how much of the image is grain
+_NOISE_FRACTION = 0.16  # weight of the noise in the image
 _JPEG_QUALITY = 95
-_IMAGES_PER_CHUNK = 64  # images that are made before they are written
+_IMAGES_PER_CHUNK = 64  # images rendered in parallel before they are written
 
 ProgressCallback = Callable[[int, "int | None"], None]
 CancelCheck = Callable[[], None]
@@ -36,6 +36,8 @@ CancelCheck = Callable[[], None]
 
 @dataclass(frozen=True)
 class DatasetShape:
+    """Size of a dataset, image size in pixels, and seed."""
+
     n_classes: int = 10
     images_per_class: int = 100
     width: int = 500
@@ -48,14 +50,14 @@ class DatasetShape:
 
 
 def class_name(number: int) -> str:
-    """Sorted as the numbers are."""
+    """Return the name of a class; names sort like their numbers."""
     return f"n{_FIRST_WORDNET_ID + 11 * number:08}"
 
 
 def write_archive(
     path: Path, cifar10_archive: Path, shape: DatasetShape, on_progress: ProgressCallback, check_cancelled: CancelCheck
 ) -> None:
-    """Complete or invisible. `cifar` is CIFAR-10's archive."""
+    """Write the archive; `path` appears only when it is complete."""
     part = path.with_name(f".{path.name}.tmp-{os.getpid()}")
     try:
         with open(part, "wb") as file, ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -68,13 +70,13 @@ def write_archive(
 
 
 def _load_images_by_label(cifar10_archive: Path) -> list[list[bytes]]:
-    """The training images of each of CIFAR-10's classes."""
-    found: list[list[bytes]] = [[] for _ in cifar10.CLASS_NAMES]
+    """Return the training images of each class of CIFAR-10."""
+    images: list[list[bytes]] = [[] for _ in cifar10.CLASS_NAMES]
     for name, batch in zip(cifar10.BATCHES, cifar10.read_batches(cifar10_archive), strict=True):
         if name != "test_batch":
             for row, label in enumerate(batch[b"labels"]):
-                found[label].append(batch[b"data"][row : row + 1].data)
-    return found
+                images[label].append(batch[b"data"][row : row + 1].data)
+    return images
 
 
 class _ArchiveWriter:
@@ -110,11 +112,11 @@ class _ArchiveWriter:
             yield from self._pool.map(lambda index: self._make_jpeg(number, index), indices)
 
     def _make_jpeg(self, number: int, index: int) -> bytes:
-        """Its own dice for each image: the order in which they are made does not matter."""
-        dice = random.Random(f"{self._shape.seed}/{number}/{index}")
-        source = dice.choice(self._sources[number % len(self._sources)])
+        """Render an image with its own random generator, so that the order of rendering does not matter."""
+        rng = random.Random(f"{self._shape.seed}/{number}/{index}")
+        source = rng.choice(self._sources[number % len(self._sources)])
         hues = -(-self._shape.n_classes // len(self._sources))
-        return self._image_synthesizer.render_jpeg(source, number // len(self._sources) / hues, dice)
+        return self._image_synthesizer.render_jpeg(source, number // len(self._sources) / hues, rng)
 
     def _count_image(self, n_bytes: int) -> None:
         self._check_cancelled()
@@ -131,13 +133,13 @@ def _add_member(tar: tarfile.TarFile, name: str, file: IO[bytes]) -> None:
 
 
 class _ImageSynthesizer:
-    """Turns 32×32 pixels into a photograph's worth of bytes."""
+    """Scales 32×32 pixels up to a JPEG with the size of a photograph."""
 
     def __init__(self, shape: DatasetShape) -> None:
         self._pillow, self._image_size = import_pillow(), (shape.width, shape.height)
-        dice = random.Random(shape.seed)
+        rng = random.Random(shape.seed)
         side = (_NOISE_SIDE, _NOISE_SIDE)
-        tile = self._pillow.frombytes("RGB", side, dice.randbytes(3 * _NOISE_SIDE * _NOISE_SIDE))
+        tile = self._pillow.frombytes("RGB", side, rng.randbytes(3 * _NOISE_SIDE * _NOISE_SIDE))
         self._noise = self._tile(tile)
 
     def render_jpeg(self, planes: bytes, hue: float, rng: random.Random) -> bytes:
@@ -145,26 +147,26 @@ class _ImageSynthesizer:
         box = (left, top, left + cifar10.IMAGE_SIDE - 3, top + cifar10.IMAGE_SIDE - 3)
         image = self._shift_hue(planes, hue).resize(self._image_size, self._pillow.Resampling.BICUBIC, box)
         across, down = rng.randrange(_NOISE_SIDE), rng.randrange(_NOISE_SIDE)
-        grain = self._noise.crop((across, down, across + self._image_size[0], down + self._image_size[1]))
+        noise = self._noise.crop((across, down, across + self._image_size[0], down + self._image_size[1]))
         out = io.BytesIO()
-        self._pillow.blend(image, grain, _NOISE_FRACTION).save(out, "JPEG", quality=_JPEG_QUALITY)
+        self._pillow.blend(image, noise, _NOISE_FRACTION).save(out, "JPEG", quality=_JPEG_QUALITY)
         return out.getvalue()
 
     def _shift_hue(self, planes: bytes, hue: float) -> Any:
-        """`hue`: how far around the circle of colours, from 0 to 1."""
+        """Rotate the hue by a fraction of the colour circle, 0 to 1."""
         side, area = (cifar10.IMAGE_SIDE, cifar10.IMAGE_SIDE), cifar10.IMAGE_SIDE**2
-        bands = [self._pillow.frombytes("L", side, planes[at : at + area]) for at in (0, area, 2 * area)]
+        bands = [self._pillow.frombytes("L", side, planes[start : start + area]) for start in (0, area, 2 * area)]
         image = self._pillow.merge("RGB", bands)
         if not hue:
             return image
         h, s, v = image.convert("HSV").split()
-        turned = h.point([(value + round(256 * hue)) % 256 for value in range(256)])
-        return self._pillow.merge("HSV", (turned, s, v)).convert("RGB")
+        shifted = h.point([(value + round(256 * hue)) % 256 for value in range(256)])
+        return self._pillow.merge("HSV", (shifted, s, v)).convert("RGB")
 
     def _tile(self, tile: Any) -> Any:
         width, height = (side + _NOISE_SIDE for side in self._image_size)
-        whole = self._pillow.new("RGB", (width, height))
+        canvas = self._pillow.new("RGB", (width, height))
         for x in range(0, width, _NOISE_SIDE):
             for y in range(0, height, _NOISE_SIDE):
-                whole.paste(tile, (x, y))
-        return whole
+                canvas.paste(tile, (x, y))
+        return canvas

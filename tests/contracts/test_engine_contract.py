@@ -1,5 +1,7 @@
-"""What every engine promises: run against the local engine and against the fake that other tests use; on a real pool
-by tests/pool/test_engine_contract_on_the_pool.py."""
+"""The contract of every engine, checked on the local engine and on the fake that other tests use.
+
+tests/pool/test_engine_contract.py checks it on a real pool.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +15,9 @@ from tests.support.pool_updates import FakeEngineHarness, LocalEngineHarness, al
 
 @pytest.fixture(params=[FakeEngineHarness, pytest.param(LocalEngineHarness, marks=pytest.mark.slow)])
 def pool(request, tmp_path):
-    made = request.param(tmp_path)
-    yield made
-    made.end_agents()
+    harness = request.param(tmp_path)
+    yield harness
+    harness.kill_agents()
 
 
 @pytest.fixture
@@ -23,150 +25,150 @@ def engine(pool):
     return pool.make_engine()
 
 
-def started(pool, ticket):
-    return lambda seen: pool.read_events(ticket)
+def has_started(pool, request):
+    return lambda updates: pool.read_events(request)
 
 
-def test_an_attempt_runs_and_is_gone_with_its_exit_code(pool, engine):
-    ticket = pool.make_request("0-1", "succeed")
-    engine.submit([ticket])
+def test_attempt_ends_with_exit_code(pool, engine):
+    request = pool.make_request("0-1", "succeed")
+    engine.submit([request])
     last = poll_until(engine, all_gone("0-1"))[-1]
     assert (last.attempt_id, last.job_id, last.status, last.exit_code) == ("0-1", "0", "gone", 0)
     assert last.detail
-    assert pool.read_events(ticket, kinds.AGENT_ENDED), "its journal was complete when it was told gone"
+    assert pool.read_events(request, kinds.AGENT_ENDED), "the journal is complete when the attempt is reported as gone"
 
 
-def test_a_gone_one_is_told_once(pool, engine):
+def test_gone_is_reported_once(pool, engine):
     engine.submit([pool.make_request("0-1", "succeed")])
     poll_until(engine, all_gone("0-1"))
     assert list(engine.poll()) == []
     assert list(engine.poll()) == []
 
 
-def test_submitting_twice_starts_once(pool, engine):
-    ticket = pool.make_request("0-1", "hang")
-    engine.submit([ticket, ticket])
-    engine.submit([ticket])
-    poll_until(engine, started(pool, ticket))
-    engine.submit([ticket])
+def test_submit_is_repeatable(pool, engine):
+    request = pool.make_request("0-1", "hang")
+    engine.submit([request, request])
+    engine.submit([request])
+    poll_until(engine, has_started(pool, request))
+    engine.submit([request])
     engine.cancel(["0-1"])
     poll_until(engine, all_gone("0-1"))
-    assert len(pool.read_events(ticket)) == 1
+    assert len(pool.read_events(request)) == 1
 
 
-def test_two_engines_that_submit_one_decision_start_it_once(pool):
-    ticket = pool.make_request("0-1", "hang")
+def test_two_engines_start_an_attempt_once(pool):
+    request = pool.make_request("0-1", "hang")
     engines = [pool.make_engine(), pool.make_engine()]
     for engine in engines:
-        engine.submit([ticket])
-    poll_until(engines[0], started(pool, ticket))
-    engines[1].look([ticket])
+        engine.submit([request])
+    poll_until(engines[0], has_started(pool, request))
+    engines[1].recover([request])
     for engine in engines:
         engine.cancel(["0-1"])
     poll_until(engines[0], all_gone("0-1"))
-    assert len(pool.read_events(ticket)) == 1
+    assert len(pool.read_events(request)) == 1
 
 
-def test_submitting_what_is_over_does_not_start_it_again(pool, engine):
-    ticket = pool.make_request("0-1", "succeed")
-    engine.submit([ticket])
+def test_finished_attempt_is_not_started_again(pool, engine):
+    request = pool.make_request("0-1", "succeed")
+    engine.submit([request])
     poll_until(engine, all_gone("0-1"))
-    other, again = pool.make_engine(), pool.make_request("1-1", "succeed")
-    other.submit([ticket, again])
-    poll_until(other, all_gone("1-1"))
-    assert len(pool.read_events(ticket)) == 1
+    later_engine, other_request = pool.make_engine(), pool.make_request("1-1", "succeed")
+    later_engine.submit([request, other_request])
+    poll_until(later_engine, all_gone("1-1"))
+    assert len(pool.read_events(request)) == 1
 
 
-def test_an_earlier_engines_attempt_is_found_followed_and_cancelled(pool, engine):
-    ticket = pool.make_request("0-1", "hang")
-    engine.submit([ticket])
-    poll_until(engine, started(pool, ticket))
-    later = pool.make_engine()
-    (found,) = later.look([ticket])
-    assert (found.decision, found.job, found.status) == ("0-1", "0", "running")
-    assert [s.status for s in later.poll()] == ["running"]
-    later.cancel(["0-1"])
-    poll_until(later, all_gone("0-1"))
-    assert pool.read_events(ticket, kinds.AGENT_ENDED)[0].data["failure"]["kind"] == "terminated"
+def test_running_attempt_is_recovered_and_cancelled(pool, engine):
+    request = pool.make_request("0-1", "hang")
+    engine.submit([request])
+    poll_until(engine, has_started(pool, request))
+    later_engine = pool.make_engine()
+    (update,) = later_engine.recover([request])
+    assert (update.attempt_id, update.job_id, update.status) == ("0-1", "0", "running")
+    assert [update.status for update in later_engine.poll()] == ["running"]
+    later_engine.cancel(["0-1"])
+    poll_until(later_engine, all_gone("0-1"))
+    assert pool.read_events(request, kinds.AGENT_ENDED)[0].data["failure"]["kind"] == "terminated"
 
 
-def test_an_attempt_that_ended_in_between_is_found_gone(pool, engine):
-    ticket = pool.make_request("0-1", "succeed")
-    engine.submit([ticket])
+def test_finished_attempt_is_recovered_as_gone(pool, engine):
+    request = pool.make_request("0-1", "succeed")
+    engine.submit([request])
     poll_until(engine, all_gone("0-1"))
-    later = pool.make_engine()
-    told = later.look([ticket])
-    assert {s.decision for s in told} == {"0-1"}
-    assert [s.status for s in told].count("gone") == 1 and told[-1].status == "gone"
-    assert list(later.poll()) == [], "told once, by look"
+    later_engine = pool.make_engine()
+    updates = later_engine.recover([request])
+    assert {update.attempt_id for update in updates} == {"0-1"}
+    assert [update.status for update in updates].count("gone") == 1 and updates[-1].status == "gone"
+    assert list(later_engine.poll()) == [], "recover has reported it"
 
 
-def test_looking_leaves_out_what_is_not_known(pool, engine):
+def test_recover_leaves_out_unknown_attempts(pool, engine):
     known, unknown = pool.make_request("0-1", "hang"), pool.make_request("1-1", "hang")
     engine.submit([known])
-    poll_until(engine, started(pool, known))
-    later = pool.make_engine()
-    assert {s.decision for s in later.look([unknown, known])} == {"0-1"}
+    poll_until(engine, has_started(pool, known))
+    later_engine = pool.make_engine()
+    assert {update.attempt_id for update in later_engine.recover([unknown, known])} == {"0-1"}
     assert not pool.attempt_folder(unknown).claim.exists()
-    later.cancel(["0-1"])
-    poll_until(later, all_gone("0-1"))
+    later_engine.cancel(["0-1"])
+    poll_until(later_engine, all_gone("0-1"))
 
 
-def test_looking_for_one_does_not_swallow_the_end_of_another(pool, engine):
-    ticket = pool.make_request("0-1", "succeed")
-    engine.submit([ticket])
+def test_recover_keeps_updates_of_others(pool, engine):
+    request = pool.make_request("0-1", "succeed")
+    engine.submit([request])
     engine.wait(30.0)  # until it has ended
-    engine.look([pool.make_request("1-1", "succeed")])
+    engine.recover([pool.make_request("1-1", "succeed")])
     poll_until(engine, all_gone("0-1"))
 
 
-def test_cancelling_what_is_unknown_or_gone_is_ignored(pool, engine):
-    ticket = pool.make_request("0-1", "succeed")
-    engine.cancel(["0-1", "never heard of"])
-    engine.submit([ticket])
+def test_cancel_ignores_unknown_and_gone(pool, engine):
+    request = pool.make_request("0-1", "succeed")
+    engine.cancel(["0-1", "unknown"])
+    engine.submit([request])
     poll_until(engine, all_gone("0-1"))
     engine.cancel(["0-1", "0-1"])
     assert list(engine.poll()) == []
-    assert pool.read_events(ticket, kinds.AGENT_ENDED)[0].data["outcome"] == "succeeded"
+    assert pool.read_events(request, kinds.AGENT_ENDED)[0].data["outcome"] == "succeeded"
 
 
-def test_a_running_attempt_is_cancelled(pool, engine):
-    ticket = pool.make_request("0-1", "hang")
-    engine.submit([ticket])
-    poll_until(engine, started(pool, ticket))
+def test_cancel_running_attempt(pool, engine):
+    request = pool.make_request("0-1", "hang")
+    engine.submit([request])
+    poll_until(engine, has_started(pool, request))
     engine.cancel(["0-1"])
     engine.cancel(["0-1"])
     last = poll_until(engine, all_gone("0-1"))[-1]
     assert last.exit_code == 60
-    assert pool.read_events(ticket, kinds.AGENT_ENDED)[0].data["failure"]["kind"] == "terminated"
+    assert pool.read_events(request, kinds.AGENT_ENDED)[0].data["failure"]["kind"] == "terminated"
 
 
-def test_a_queued_attempt_is_cancelled_before_it_starts(pool, engine):
+def test_cancel_queued_attempt(pool, engine):
     first, queued, last = (pool.make_request(f"{n}-1", "hang") for n in range(3))
     engine.submit([first, queued, last])
-    poll_until(engine, started(pool, first))
-    assert [s.decision for s in engine.poll()] == ["0-1"], "what has not started is not told of"
+    poll_until(engine, has_started(pool, first))
+    assert [update.attempt_id for update in engine.poll()] == ["0-1"], "attempts that have not started are not reported"
     engine.cancel(["1-1"])
-    seen = poll_until(engine, all_gone("1-1"))
-    assert [s.exit_code for s in seen if s.attempt_id == "1-1"] == [None]
+    updates = poll_until(engine, all_gone("1-1"))
+    assert [update.exit_code for update in updates if update.attempt_id == "1-1"] == [None]
     engine.cancel(["0-1"])
-    poll_until(engine, started(pool, last))
+    poll_until(engine, has_started(pool, last))
     assert not pool.attempt_folder(queued).claim.exists()
     engine.cancel(["2-1"])
     poll_until(engine, all_gone("2-1"))
 
 
 def test_first_come_first_served(pool, engine):
-    tickets = [pool.make_request(f"{n}-1", "succeed") for n in range(4)]
-    engine.submit(tickets[:2])
-    engine.submit(tickets[2:])
-    seen = poll_until(engine, all_gone("0-1", "1-1", "2-1", "3-1"))
-    assert [s.attempt_id for s in seen if s.status == "gone"] == ["0-1", "1-1", "2-1", "3-1"]
+    requests = [pool.make_request(f"{n}-1", "succeed") for n in range(4)]
+    engine.submit(requests[:2])
+    engine.submit(requests[2:])
+    updates = poll_until(engine, all_gone("0-1", "1-1", "2-1", "3-1"))
+    assert [update.attempt_id for update in updates if update.status == "gone"] == ["0-1", "1-1", "2-1", "3-1"]
 
 
-def test_waiting_ends_early_when_something_happened(pool, engine):
+def test_wait_returns_early(pool, engine):
     engine.submit([pool.make_request("0-1", "succeed")])
-    before = time.monotonic()
+    started_at = time.monotonic()
     engine.wait(60.0)
-    assert time.monotonic() - before < 30
+    assert time.monotonic() - started_at < 30
     poll_until(engine, all_gone("0-1"))

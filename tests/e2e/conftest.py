@@ -1,4 +1,4 @@
-"""Attempts of real agents, for the tests of the agent."""
+"""Fixtures that run real agents."""
 
 import pytest
 
@@ -16,15 +16,15 @@ def agent(tmp_path_factory):
 
 @pytest.fixture
 def attempt(agent, tmp_path):
-    """Makes attempts; ends what a failed test left running."""
-    made = []
+    """Return a function that makes agent runs; agents that still run after the test are killed."""
+    runs = []
 
-    def make(job, **more):
-        made.append(AgentRun(agent, tmp_path / f"attempt{len(made)}", job, **more))
-        return made[-1]
+    def make_run(job, **options):
+        runs.append(AgentRun(agent, tmp_path / f"attempt{len(runs)}", job, **options))
+        return runs[-1]
 
-    yield make
-    for run in made:
+    yield make_run
+    for run in runs:
         if run.process is not None and run.process.poll() is None:
             run.process.kill()
             run.process.communicate()
@@ -32,7 +32,7 @@ def attempt(agent, tmp_path):
 
 @pytest.fixture
 def data(tmp_path):
-    """A folder of inputs, by file:// address."""
+    """Create a folder with an input archive, for file:// addresses."""
     folder = tmp_path / "data"
     folder.mkdir()
     make_tar(folder / "data.tar.gz", {"data.txt": b"0123456789" * 100})

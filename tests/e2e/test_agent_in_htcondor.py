@@ -1,4 +1,4 @@
-"""What an agent makes of the surroundings that HTCondor gives a job, without a pool."""
+"""The agent in the environment that HTCondor gives a job, without a pool."""
 
 from __future__ import annotations
 
@@ -15,76 +15,80 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def slot(tmp_path):
-    """Variables of a job's environment, with the ads that they name."""
+    """The environment variables of a job, with the ClassAd files that they name."""
     (tmp_path / "machine.ad").write_text('Machine = "node1"\nGLIDEIN_ResourceName = "CHTC-Spark-CE1"\n')
     (tmp_path / "job.ad").write_text("ClusterId = 1\n")
     ads = {"_CONDOR_JOB_AD": str(tmp_path / "job.ad"), "_CONDOR_MACHINE_AD": str(tmp_path / "machine.ad")}
     return {**os.environ, **ads}
 
 
-def test_the_site_is_the_ads(attempt, slot):
-    run = attempt(make_job(make_step("true")), environ=slot, options=("--site", "auto", "--deadline", "auto")).run()
+def test_site_from_machine_ad(attempt, slot):
+    run = attempt(
+        make_job(make_step("true")), environ=slot, options=("--site", "auto", "--deadline", "auto")
+    ).start_and_wait()
     assert run.process.returncode == 0, run.stderr
     assert run.events("agent.started")[0].data["site"] == "CHTC-Spark-CE1"
 
 
-def test_inside_of_the_image_steps_run_directly(attempt, slot):
+def test_steps_in_container_run_directly(attempt, slot):
     image = Container("/no/such/image.sif")
-    planned = make_job(
+    job = make_job(
         make_step("echo one", "a"),
         make_step("echo two", "b", container=image),
         environment=EnvironmentConfig(container=image),
     )
-    run = attempt(planned, environ=slot, options=("--in-container",)).run()
+    run = attempt(job, environ=slot, options=("--in-container",)).start_and_wait()
     assert run.process.returncode == 0, run.stderr
-    assert (run.home.logs / "a.out").read_text() + (run.home.logs / "b.out").read_text() == "one\ntwo\n"
+    assert (run.attempt_folder.logs / "a.out").read_text() + (
+        run.attempt_folder.logs / "b.out"
+    ).read_text() == "one\ntwo\n"
 
 
-def test_gpus_are_left_as_they_were_given(attempt, slot):
-    given = {"CUDA_VISIBLE_DEVICES": "GPU-abcd", "_CONDOR_AssignedGPUs": "GPU-abcd"}
+def test_gpu_variables_are_unchanged(attempt, slot):
+    gpus = {"CUDA_VISIBLE_DEVICES": "GPU-abcd", "_CONDOR_AssignedGPUs": "GPU-abcd"}
     run = attempt(
-        make_job(make_step("echo $CUDA_VISIBLE_DEVICES $_CONDOR_AssignedGPUs", "a")), environ={**slot, **given}
-    ).run()
-    assert (run.home.logs / "a.out").read_text() == "GPU-abcd GPU-abcd\n"
+        make_job(make_step("echo $CUDA_VISIBLE_DEVICES $_CONDOR_AssignedGPUs", "a")), environ={**slot, **gpus}
+    ).start_and_wait()
+    assert (run.attempt_folder.logs / "a.out").read_text() == "GPU-abcd GPU-abcd\n"
 
 
-def test_tokens_of_the_job_are_in_no_log(attempt, slot, tmp_path):
+def test_tokens_are_redacted_in_logs(attempt, slot, tmp_path):
     (tmp_path / "creds").mkdir()
     (tmp_path / "creds" / "scitokens.use").write_text(json.dumps({"access_token": "tok-0123456789"}))
     environ = {**slot, "_CONDOR_CREDS": str(tmp_path / "creds")}
-    run = attempt(make_job(make_step("cat $_CONDOR_CREDS/scitokens.use", "a")), environ=environ).run()
+    run = attempt(make_job(make_step("cat $_CONDOR_CREDS/scitokens.use", "a")), environ=environ).start_and_wait()
     assert run.process.returncode == 0, run.stderr
-    assert (run.home.logs / "a.out").read_text() == '{"access_token": "***"}'
+    assert (run.attempt_folder.logs / "a.out").read_text() == '{"access_token": "***"}'
 
 
-def test_a_journal_that_was_cut_off_is_gone_on_with(attempt, slot):
+def test_truncated_journal_is_continued(attempt, slot):
     run = attempt(make_job(make_step("true")), environ=slot)
-    run.home.root.mkdir()
-    run.home.journal.write_text('{"v": 1, "run": "run-1", "jo')
-    run.run()
+    run.attempt_folder.root.mkdir()
+    run.attempt_folder.journal.write_text('{"v": 1, "run": "run-1", "jo')
+    run.start_and_wait()
     assert run.process.returncode == 0, run.stderr
     assert [event.seq for event in run.events()] == list(range(1, len(run.events()) + 1))
 
 
-def test_live_without_a_proxy_is_no_trouble(attempt, slot):
-    run = attempt(make_job(make_step("true")), environ=slot, options=("--live-interval", "2")).run()
+def test_live_updates_without_proxy(attempt, slot):
+    run = attempt(make_job(make_step("true")), environ=slot, options=("--live-interval", "2")).start_and_wait()
     assert run.process.returncode == 0, run.stderr
-    assert "no Chirp proxy" in run.home.agent_log.read_text()
+    assert "no Chirp proxy" in run.attempt_folder.agent_log.read_text()
 
 
-LISTEN = """python3 -c '
+PRINT_TMPDIR = """python3 -c '
 import os, tempfile
 from multiprocessing.connection import Listener
 Listener(family="AF_UNIX").close()
 print(tempfile.gettempdir(), os.path.realpath(tempfile.gettempdir()))'"""
 
 
-def test_a_deep_scratch_folder_leaves_room_for_sockets(attempt, slot, tmp_path):
-    """As data loaders of PyTorch use them."""
+def test_short_tmpdir_in_deep_scratch_folder(attempt, slot, tmp_path):
+    """PyTorch data loaders create Unix sockets there, whose paths are limited in length."""
     deep = tmp_path / "/".join(["deep"] * 20)
     deep.mkdir(parents=True)
-    run = attempt(make_job(make_step(LISTEN, "a")), environ={**slot, "TMPDIR": str(deep)}).run()
-    assert run.process.returncode == 0, (run.home.logs / "a.err").read_text()
-    short, real = (run.home.logs / "a.out").read_text().split()
-    assert len(short) < 30 and real.startswith(str(run.scratch)), "it goes with the sandbox"
+    run = attempt(make_job(make_step(PRINT_TMPDIR, "a")), environ={**slot, "TMPDIR": str(deep)}).start_and_wait()
+    assert run.process.returncode == 0, (run.attempt_folder.logs / "a.err").read_text()
+    short, real = (run.attempt_folder.logs / "a.out").read_text().split()
+    assert len(short) < 30 and real.startswith(str(run.scratch)), "it is inside the sandbox"
     assert not os.path.lexists(short)

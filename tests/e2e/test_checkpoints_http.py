@@ -1,4 +1,4 @@
-"""Checkpoints at one address of an http server: the file, its record beside it, and what comes between the two."""
+"""Checkpoints on an http server, which holds a single file and its sidecar record."""
 
 from __future__ import annotations
 
@@ -20,74 +20,74 @@ pytestmark = pytest.mark.slow
 PROGRAM = Path(counting_trainer.__file__)
 
 
-class Place:
-    """What stands at the address."""
+class Destination:
+    """The files that the server serves."""
 
     def __init__(self, folder):
         self.folder, self.file = folder, folder / "ckpt.bin"
-        self.beside = folder / f"ckpt.bin{RECORD_SUFFIX}"
+        self.record_file = folder / f"ckpt.bin{RECORD_SUFFIX}"
         folder.mkdir()
 
     @property
     def record(self):
-        return CheckpointRecord.from_json(self.beside.read_text())
+        return CheckpointRecord.from_json(self.record_file.read_text())
 
     @property
     def step(self):
         return counting_trainer.parse_checkpoint_step(self.file.read_bytes())
 
 
-class Refusing(HttpServer):
-    """Answers with a status whatever is asked of records by one method."""
+class RecordRejectingServer(HttpServer):
+    """Answers requests for records with an error status, for one HTTP method."""
 
     method, status = "PUT", 403
 
-    def note(self, seen):
-        fault = super().record_request(seen)
-        refused = seen.method == self.method and seen.path.endswith(RECORD_SUFFIX)
-        return ResponseFault(status=self.status) if refused else fault
+    def record_request(self, request):
+        fault = super().record_request(request)
+        rejected = request.method == self.method and request.path.endswith(RECORD_SUFFIX)
+        return ResponseFault(status=self.status) if rejected else fault
 
 
 @pytest.fixture
-def place(tmp_path):
-    return Place(tmp_path / "web")
+def destination(tmp_path):
+    return Destination(tmp_path / "web")
 
 
 @pytest.fixture
-def origin(place):
-    with HttpServer(place.folder, writable=True) as origin:
-        yield origin
+def server(destination):
+    with HttpServer(destination.folder, writable=True) as server:
+        yield server
 
 
 @pytest.fixture
-def refusing(place):
-    with Refusing(place.folder, writable=True) as origin:
-        yield origin
+def rejecting_server(destination):
+    with RecordRejectingServer(destination.folder, writable=True) as server:
+        yield server
 
 
-def training(origin, *options, grace_s=10):
+def make_training(server, *options):
     command = " ".join([sys.executable, "-S", str(PROGRAM), *map(str, options)])
-    output = Output(Location(f"{origin.url}/ckpt.bin"))
+    output = Output(Location(f"{server.url}/ckpt.bin"))
     return make_job(
         make_step(command, name="train"),
         checkpoint=CheckpointConfig("ckpt.bin"),
         output=output,
-        limits=Limits(grace_s=grace_s),
+        limits=Limits(grace_s=10),
     )
 
 
-def killed(run):
-    """After a save, where it waits: what stands there is whole."""
+def kill_after_save(run):
+    """Kill the agent while its program waits after a save, so that no upload is in progress."""
     run.wait_for_event("checkpoint.saved")
     run.process.kill()
     run.wait()
 
 
-def test_a_killed_training_goes_on(attempt, place, origin):
-    killed(attempt(training(origin, "--steps", 1000, "--every", 20, "--wait-at", 20)).start())
-    record = place.record
-    assert (record.step, place.step) == (20, 20)
-    second = attempt(training(origin, "--steps", 30)).run()
+def test_resume_after_kill(attempt, destination, server):
+    kill_after_save(attempt(make_training(server, "--steps", 1000, "--every", 20, "--wait-at", 20)).start())
+    record = destination.record
+    assert (record.step, destination.step) == (20, 20)
+    second = attempt(make_training(server, "--steps", 30)).start_and_wait()
     assert second.process.returncode == 0, second.stderr
     (restored,) = second.events("checkpoint.restored")
     assert (restored.data["step"], restored.data["emitter"]) == (20, record.emitter)
@@ -95,93 +95,95 @@ def test_a_killed_training_goes_on(attempt, place, origin):
     assert second.notices == []
 
 
-def test_it_is_left_in_time(attempt, place, origin):
-    run = attempt(training(origin, "--steps", 100000, "--every", 100000)).start()
-    run.await_event("metric")
+def test_requeue(attempt, destination, server):
+    run = attempt(make_training(server, "--steps", 100000, "--every", 100000)).start()
+    run.wait_for_event("metric")
     run.process.send_signal(signal.SIGTERM)
-    assert run.finish() == 86, run.stderr
-    assert run.ended["step"] == place.record.step == place.step
-    second = attempt(training(origin, "--steps", 100000, "--leave-at", place.step + 3)).run()
+    assert run.wait() == 86, run.stderr
+    assert run.end_data["step"] == destination.record.step == destination.step
+    second = attempt(make_training(server, "--steps", 100000, "--exit-at", destination.step + 3)).start_and_wait()
     assert second.process.returncode == 85, second.stderr
-    assert read_start_step(second) == run.ended["step"]
-    assert second.ended["step"] == run.ended["step"] + 3
-    assert not [seen.path for seen in origin.requests if "/ckpt.bin/" in seen.path], "there is nothing below a file"
+    assert read_start_step(second) == run.end_data["step"]
+    assert second.end_data["step"] == run.end_data["step"] + 3
+    assert not [request.path for request in server.requests if "/ckpt.bin/" in request.path], "nothing below the file"
 
 
-def test_other_outputs_stay_in_the_attempts_folder(attempt, place, origin):
-    plan = training(origin, "--steps", 40, "--leave-at", 20)
-    note = make_step('echo 1 >> "$PACKTRAIN_OUTPUT/log.txt"', name="note")
-    run = attempt(make_job(note, *plan.steps, checkpoint=plan.checkpoint, output=plan.output)).run()
+def test_other_outputs_are_kept_in_the_attempt_folder(attempt, destination, server):
+    training = make_training(server, "--steps", 40, "--exit-at", 20)
+    write_log = make_step('echo 1 >> "$PACKTRAIN_OUTPUT/log.txt"', name="write-log")
+    job = make_job(write_log, *training.steps, checkpoint=training.checkpoint, output=training.output)
+    run = attempt(job).start_and_wait()
     assert run.process.returncode == 85, run.stderr
-    assert [path.name for path in run.home.output.rglob("*") if path.is_file()] == ["log.txt"]
+    assert [path.name for path in run.attempt_folder.output.rglob("*") if path.is_file()] == ["log.txt"]
     assert run.notices == []
 
 
-def test_what_is_not_whole_is_told_and_does_not_hold_up_the_next(attempt, place, origin):
-    """As when an attempt dies between the file and its record."""
-    killed(attempt(training(origin, "--steps", 1000, "--every", 20, "--wait-at", 20)).start())
-    place.file.write_bytes(counting_trainer.checkpoint_content(40, 1000))
-    second = attempt(training(origin, "--steps", 1000, "--every", 3, "--wait-at", 3)).start()
-    second.await_event("checkpoint.saved", step=3)
+def test_file_that_does_not_match_its_record(attempt, destination, server):
+    """It happens when an attempt dies after the upload of the file and before that of its record."""
+    kill_after_save(attempt(make_training(server, "--steps", 1000, "--every", 20, "--wait-at", 20)).start())
+    destination.file.write_bytes(counting_trainer.checkpoint_content(40, 1000))
+    second = attempt(make_training(server, "--steps", 1000, "--every", 3, "--wait-at", 3)).start()
+    second.wait_for_event("checkpoint.saved", step=3)
     second.process.kill()
-    second.finish()
+    second.wait()
     assert read_start_step(second) == 0
-    assert any("step 20" in text and "not whole and is not used" in text for text in second.notices)
-    assert (place.record.step, place.step) == (3, 3), "although the record said 20"
+    assert any("step 20" in text and "incomplete or damaged and is ignored" in text for text in second.notices)
+    assert (destination.record.step, destination.step) == (3, 3), "although the broken record has step 20"
 
 
 @pytest.mark.parametrize("status", [403, 405, 409])
-def test_a_server_that_refuses_the_record(attempt, place, refusing, status):
-    refusing.status = status
-    run = attempt(training(refusing, "--steps", 100000)).start()
-    wait_until(lambda: place.file.exists() and place.step > 40)
+def test_server_rejects_record(attempt, destination, rejecting_server, status):
+    rejecting_server.status = status
+    run = attempt(make_training(rejecting_server, "--steps", 100000)).start()
+    wait_until(lambda: destination.file.exists() and destination.step > 40)
     run.process.send_signal(signal.SIGTERM)
-    assert run.finish() == 60, "nobody could go on from it"
-    told = [text for text in run.notices if "nobody can go on from it" in text]
-    assert len(told) == 1, "once"
-    assert f"answered {status}" in told[0]
+    assert run.wait() == 60, "the checkpoint cannot be used to resume"
+    (notice,) = [text for text in run.notices if "cannot be used to resume" in text]
+    assert f"answered {status}" in notice
     assert run.events("checkpoint.saved") == []
-    assert not place.beside.exists()
+    assert not destination.record_file.exists()
 
 
 @pytest.mark.parametrize("status", [403, 404, 405])
-def test_a_server_that_does_not_give_the_record_back(attempt, place, refusing, status):
-    refusing.method, refusing.status = "GET", status
-    run = attempt(training(refusing, "--steps", 100000, "--leave-at", 30)).run()
-    assert_failed(run, run.process.returncode, "upload_failed", "steps", "its record was refused", f"answered {status}")
-    assert place.step == 30
+def test_server_does_not_return_record(attempt, destination, rejecting_server, status):
+    rejecting_server.method, rejecting_server.status = "GET", status
+    run = attempt(make_training(rejecting_server, "--steps", 100000, "--exit-at", 30)).start_and_wait()
+    assert_failed(
+        run, run.process.returncode, "upload_failed", "steps", "the server rejected its record", f"answered {status}"
+    )
+    assert destination.step == 30
     assert run.events("checkpoint.saved") == []
 
 
-def test_of_two_attempts_the_further_one_stands(attempt, place, origin):
-    fast = attempt(training(origin, "--steps", 100000, "--every", 50)).start()
-    slow = attempt(training(origin, "--steps", 100000, "--pace", 0.3)).start()
-    slow.await_event("checkpoint.saved")
-    fast.await_event("checkpoint.saved", step=50)
-    wait_until(lambda: any("has carried a later step" in text for text in slow.notices))
-    fast.await_event("checkpoint.saved", step=100)
+def test_later_step_of_two_attempts_wins(attempt, destination, server):
+    fast = attempt(make_training(server, "--steps", 100000, "--every", 50)).start()
+    slow = attempt(make_training(server, "--steps", 100000, "--pace", 0.3)).start()
+    slow.wait_for_event("checkpoint.saved")
+    fast.wait_for_event("checkpoint.saved", step=50)
+    wait_until(lambda: any("already uploaded a later step" in text for text in slow.notices))
+    fast.wait_for_event("checkpoint.saved", step=100)
     for run in (slow, fast):
         run.process.send_signal(signal.SIGTERM)
-        run.finish()
-    assert place.record.emitter == fast.events()[0].emitter
-    assert place.record.step == place.step == fast.ended["step"]
+        run.wait()
+    assert destination.record.emitter == fast.events()[0].emitter
+    assert destination.record.step == destination.step == fast.end_data["step"]
     assert slow.process.returncode in (60, 86)
 
 
 @pytest.mark.parametrize("change", [{"run": "run-0"}, {"job": "1"}])
-def test_the_record_of_another_run_or_job_is_not_ours(attempt, place, origin, change):
+def test_record_of_another_run_or_job_is_ignored(attempt, destination, server, change):
     record = CheckpointRecord("run-1", "0", "agent-x", 1, 900, None, "ckpt.bin", (), 0.0)
     raw = {**json.loads(record.to_json()), "files": [{"name": "ckpt.bin", "size": 1, "sha256": "0"}], **change}
-    place.beside.write_text(json.dumps(raw))
-    run = attempt(training(origin, "--steps", 1000, "--leave-at", 5)).run()
+    destination.record_file.write_text(json.dumps(raw))
+    run = attempt(make_training(server, "--steps", 1000, "--exit-at", 5)).start_and_wait()
     assert run.process.returncode == 85, run.stderr
     assert (run.notices, read_start_step(run)) == ([], 0)
-    assert place.record.step == 5
+    assert destination.record.step == 5
 
 
-def test_what_is_no_record_is_told(attempt, place, origin):
-    place.beside.write_text("<html>")
-    run = attempt(training(origin, "--steps", 1000, "--leave-at", 5)).run()
+def test_invalid_record_is_reported(attempt, destination, server):
+    destination.record_file.write_text("<html>")
+    run = attempt(make_training(server, "--steps", 1000, "--exit-at", 5)).start_and_wait()
     assert run.process.returncode == 85, run.stderr
-    assert any("no good record" in text for text in run.notices)
-    assert place.record.step == 5
+    assert any("an invalid record" in text for text in run.notices)
+    assert destination.record.step == 5

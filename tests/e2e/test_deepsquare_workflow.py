@@ -1,4 +1,4 @@
-"""A workflow in DeepSquare's own form: http in, S3 out, continuousOutputSync; and the one that resumes from S3."""
+"""Workflows in DeepSquare's format: http input and S3 output with continuousOutputSync; then a resume from S3."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ steps:
 
 
 @pytest.fixture
-def desk(tmp_path):
+def workspace(tmp_path):
     return Workspace(tmp_path, S3_SECRET=testbed_s3.SECRET_KEY)
 
 
@@ -57,33 +57,33 @@ def s3_text(server, secret=testbed_s3.SECRET_KEY):
     return S3.format(endpoint=server.endpoint, **keys)
 
 
-def objects(server):
-    found = server.client.list_objects_v2(Bucket=testbed_s3.BUCKET, Prefix="models/").get("Contents", [])
-    return {o["Key"]: server.client.get_object(Bucket=testbed_s3.BUCKET, Key=o["Key"])["Body"].read() for o in found}
+def read_objects(server):
+    contents = server.client.list_objects_v2(Bucket=testbed_s3.BUCKET, Prefix="models/").get("Contents", [])
+    return {o["Key"]: server.client.get_object(Bucket=testbed_s3.BUCKET, Key=o["Key"])["Body"].read() for o in contents}
 
 
-def test_an_empty_prefix_is_no_error_and_a_checkpoint_comes_while_the_job_runs(s3_server, desk):
-    desk.write_file(SECOND.format(s3=s3_text(s3_server, "${env:S3_SECRET}")), "second.yaml")
-    desk.run("run", "second.yaml")  # the workflow that resumes can also be the first
-    served = desk.folder / "served"
+def test_sync_and_resume(s3_server, workspace):
+    workspace.write_file(SECOND.format(s3=s3_text(s3_server, "${env:S3_SECRET}")), "second.yaml")
+    workspace.run("run", "second.yaml")  # the prefix is empty: the resuming workflow also works as the first one
+    served = workspace.folder / "served"
     served.mkdir()
     with tarfile.open(served / "cifar-10-python.tar.gz", "w:gz") as archive:
         member = tarfile.TarInfo("batch")
         member.size = 9
-        (archive.addfile(member, io.BytesIO(b"images...")))
-    gate = desk.folder / "go"
-    with HttpServer(served) as origin:
-        desk.write_file(FIRST.format(url=origin.url, s3=s3_text(s3_server), gate=gate), "first.yaml")
-        packtrain = desk.start("run", "first.yaml")
-        desk.wait_for(lambda: objects(s3_server).get("models/ckpt.pth") == b"images...")
-        assert packtrain.poll() is None, "the job still runs, its checkpoint is already outside"
+        archive.addfile(member, io.BytesIO(b"images..."))
+    gate = workspace.folder / "go"
+    with HttpServer(served) as http_server:
+        workspace.write_file(FIRST.format(url=http_server.url, s3=s3_text(s3_server), gate=gate), "first.yaml")
+        process = workspace.start("run", "first.yaml")
+        workspace.wait_for(lambda: read_objects(s3_server).get("models/ckpt.pth") == b"images...")
+        assert process.poll() is None, "the job is still running when its checkpoint is in S3"
         gate.touch()
-        out, err = packtrain.communicate(timeout=60)
-    assert packtrain.returncode == 0, out + err
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, out + err
     assert testbed_s3.SECRET_KEY not in out + err
-    desk.run("outputs", code=2)
-    assert "was written in the workflow itself" in desk.stderr
-    desk.run("run", "second.yaml")
-    assert objects(s3_server)["models/again.pth"] == b"images..."
-    names = {entry["name"] for entry in desk.run_json("outputs")}
+    workspace.run("outputs", exit_code=2)
+    assert "was written in the workflow itself" in workspace.stderr
+    workspace.run("run", "second.yaml")
+    assert read_objects(s3_server)["models/again.pth"] == b"images..."
+    names = {entry["name"] for entry in workspace.run_json("outputs")}
     assert {"again.pth", "ckpt.pth"} <= names

@@ -1,4 +1,4 @@
-"""Each way to fail ends with its own exit code, one clear sentence in `why`, and a cleaned sandbox."""
+"""Each failure has its own exit code, a clear message in `why`, and leaves no sandbox."""
 
 from __future__ import annotations
 
@@ -43,78 +43,80 @@ def run(tmp_path, content, kind, *, command=GOOD, token=True, url="", limits="",
     served.mkdir()
     (served / ARCHIVE).write_bytes(content)
     with HttpServer(served, token=TOKEN) as origin:
-        desk = Workspace(tmp_path, DEMO_TOKEN=TOKEN)
-        said = ", token: '${env:DEMO_TOKEN}'" if token else ""
+        workspace = Workspace(tmp_path, DEMO_TOKEN=TOKEN)
+        token_line = ", token: '${env:DEMO_TOKEN}'" if token else ""
         address = url or f"{origin.url}/{ARCHIVE}"
-        desk.write_file(WORKFLOW.format(url=address, token=said, command=command, limits=limits))
-        desk.run("run", "workflow.yaml", "--offline", exit_code=FAILURE_KINDS[kind].exit_code)
-    (told,) = desk.run_json("why")["jobs"]
-    assert kind in told["what"]
-    assert FAILURE_KINDS[kind].remedy == told["remedy"]
-    assert told["exit_code"] == FAILURE_KINDS[kind].exit_code
-    assert not list(desk.run_folder().glob("jobs/*/attempts/*/sandbox"))
-    assert not (desk.run_folder() / "secrets").exists()
-    assert not (desk.run_folder() / "jobs/0/output/model.pt").exists()
-    return told["what"], desk
+        workspace.write_file(WORKFLOW.format(url=address, token=token_line, command=command, limits=limits))
+        workspace.run("run", "workflow.yaml", "--offline", exit_code=FAILURE_KINDS[kind].exit_code)
+    (explanation,) = workspace.run_json("why")["jobs"]
+    assert kind in explanation["summary"]
+    assert FAILURE_KINDS[kind].remedy == explanation["remedy"]
+    assert explanation["exit_code"] == FAILURE_KINDS[kind].exit_code
+    assert not list(workspace.run_folder().glob("jobs/*/attempts/*/sandbox"))
+    assert not (workspace.run_folder() / "secrets").exists()
+    assert not (workspace.run_folder() / "jobs/0/output/model.pt").exists()
+    return explanation["summary"], workspace
 
 
-def test_html_page_instead_of_the_archive(tmp_path):
+def test_html_page_instead_of_archive(tmp_path):
     page = b"<!DOCTYPE html><html><head><title>Login required</title></head></html>"
-    what, _ = run(tmp_path, page, "unexpected_content")
-    assert "Login required" in what
-    assert ARCHIVE in what
+    summary, _ = run(tmp_path, page, "unexpected_content")
+    assert "Login required" in summary
+    assert ARCHIVE in summary
 
 
 def test_truncated_archive(tmp_path):
     import os
 
-    whole = tar_of("data.bin", os.urandom(200_000))
-    what, _ = run(tmp_path, whole[: len(whole) // 2], "truncated")
-    assert ARCHIVE in what
+    complete = tar_of("data.bin", os.urandom(200_000))
+    summary, _ = run(tmp_path, complete[: len(complete) // 2], "truncated")
+    assert ARCHIVE in summary
 
 
-def test_member_that_leaves_the_folder(tmp_path):
-    what, _ = run(tmp_path, tar_of("../../x"), "archive_unsafe")
-    assert "../../x" in what
+def test_member_outside_of_folder(tmp_path):
+    summary, _ = run(tmp_path, tar_of("../../x"), "archive_unsafe")
+    assert "../../x" in summary
     assert not (tmp_path / "x").exists()
 
 
-def test_more_than_the_promised_disk(tmp_path):
-    what, _ = run(tmp_path, tar_of("zeros", bytes(50_000_000)), "archive_too_large", limits=", disk: 10MB")
-    assert "10" in what
+def test_archive_larger_than_disk_limit(tmp_path):
+    summary, _ = run(tmp_path, tar_of("zeros", bytes(50_000_000)), "archive_too_large", limits=", disk: 10MB")
+    assert "10" in summary
 
 
 def test_missing_token(tmp_path):
-    what, _ = run(tmp_path, tar_of("data.bin"), "access_denied", token=False)
-    assert "401" in what
-    assert "no token" in what
+    summary, _ = run(tmp_path, tar_of("data.bin"), "access_denied", token=False)
+    assert "401" in summary
+    assert "no token" in summary
 
 
 def test_unknown_host(tmp_path):
-    what, _ = run(tmp_path, tar_of("data.bin"), "host_unknown", url=f"http://nohost.invalid/{ARCHIVE}", token=False)
-    assert "nohost.invalid" in what
+    summary, _ = run(tmp_path, tar_of("data.bin"), "host_unknown", url=f"http://nohost.invalid/{ARCHIVE}", token=False)
+    assert "nohost.invalid" in summary
 
 
-def test_step_that_fails(tmp_path):
-    what, desk = run(tmp_path, tar_of("data.bin"), "step_failed", command="echo no module named scipy >&2; exit 3")
-    assert "train" in what
-    assert "3" in what
-    assert "no module named scipy" in desk.run("why")
+def test_failed_step(tmp_path):
+    summary, workspace = run(
+        tmp_path, tar_of("data.bin"), "step_failed", command="echo no module named scipy >&2; exit 3"
+    )
+    assert "train" in summary
+    assert "3" in summary
+    assert "no module named scipy" in workspace.run("why")
 
 
 def test_expected_file_missing(tmp_path):
-    what, _ = run(tmp_path, tar_of("data.bin"), "output_missing", command="touch $PACKTRAIN_OUTPUT/other")
-    assert "model.pt" in what
-    assert "other" in what
+    summary, _ = run(tmp_path, tar_of("data.bin"), "output_missing", command="touch $PACKTRAIN_OUTPUT/other")
+    assert "model.pt" in summary
+    assert "other" in summary
 
 
-def test_a_script_that_hides_why_its_program_failed(tmp_path):
-    """Two of the published jobs: no network for the weights, and an exit code of `rm`."""
+def test_script_that_hides_failure(tmp_path):
+    """As in two of the published jobs: the download of weights failed, and `rm` set the exit code."""
     command = "echo 'OSError: [Errno 101] Network is unreachable' >&2; rm -rf data"
-    what, _ = run(tmp_path, tar_of("data.bin"), "network_unreachable", command=command)
-    assert "model.pt" in what and "Network is unreachable" in what
+    summary, _ = run(tmp_path, tar_of("data.bin"), "network_unreachable", command=command)
+    assert "model.pt" in summary and "Network is unreachable" in summary
 
 
 def test_expected_file_empty(tmp_path):
-    what, _ = run(tmp_path, tar_of("data.bin"), "output_empty", command="touch $PACKTRAIN_OUTPUT/model.pt")
-    assert "model.pt" in what
+    summary, _ = run(tmp_path, tar_of("data.bin"), "output_empty", command="touch $PACKTRAIN_OUTPUT/model.pt")
+    assert "model.pt" in summary

@@ -1,4 +1,4 @@
-"""“Finished without a model” is impossible: real trainings that go wrong, each told with the file and the reason."""
+"""Output checks of real trainings: a training without a valid model fails, and the message names file and reason."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 MODELS = TESTS_DIR / "golden" / "models"
 TRAIN = """
 import json, os, shutil, sys
-case, out = sys.argv[1], os.environ["PACKTRAIN_OUTPUT"]
+case, out = sys.argv[1], os.environment["PACKTRAIN_OUTPUT"]
 model, loss = os.path.join(out, "model.pt"), 0.5
 if case == "nanloss":
     shutil.copy("MODELS/good.pt", model)
@@ -34,7 +34,7 @@ elif case != "absent":
 json.dump({"test": {"loss": loss}}, open(os.path.join(out, "metrics.json"), "w"))
 """
 WORKFLOW = """
-name: judged
+name: checked
 resources: {{tasks: 1, cpusPerTask: 1, memPerCpu: 64, gpus: 0}}
 limits: {{maxAttempts: 3}}
 matrix: {{case: [good, nan, nanloss, empty, absent]}}
@@ -47,35 +47,35 @@ steps:
   - name: train
     run: {{command: "{python} $PACKTRAIN_INPUTS/code/train.py {{case}}"}}
 """
-SAID = {
+EXPECTED_FAILURES = {
     "nan": (
         "output_invalid",
         "model.pt did not pass its check `torch`: the tensor weight has 8 values that are not finite",
     ),
     "nanloss": (
         "output_invalid",
-        "metrics.json did not pass its check `json`: test.loss is nan, which is no finite number",
+        "metrics.json did not pass its check `json`: test.loss is nan, which is not finite",
     ),
-    "empty": ("output_invalid", "model.pt did not pass its check `torch`: it holds no tensors: the model is empty"),
+    "empty": ("output_invalid", "model.pt did not pass its check `torch`: it contains no tensors"),
     "absent": ("output_missing", "'model.pt' is missing: 0 files match, it should exist; the output folder contains"),
 }
 
 
 @pytest.mark.timeout(300)
-def test_each_training_that_went_wrong_fails_with_its_own_sentence(tmp_path):
-    desk = Workspace(tmp_path)
+def test_invalid_outputs_fail_the_job(tmp_path):
+    workspace = Workspace(tmp_path)
     (tmp_path / "train.py").write_text(TRAIN.replace("MODELS", str(MODELS)))
-    desk.write_file(WORKFLOW.format(python=sys.executable))
-    run = desk.start("run", "workflow.yaml")
+    workspace.write_file(WORKFLOW.format(python=sys.executable))
+    run = workspace.start("run", "workflow.yaml")
     out, err = run.communicate(timeout=240)
     assert run.returncode == FAILURE_KINDS["output_invalid"].exit_code, out + err
-    by_case = {job["point"]["case"]: job for job in desk.run_json("ps", desk.run_folder().name)["jobs"]}
+    by_case = {job["point"]["case"]: job for job in workspace.run_json("ps", workspace.run_folder().name)["jobs"]}
     assert by_case.pop("good")["status"] == "succeeded"
     for case, job in by_case.items():
-        kind, words = SAID[case]
+        kind, message = EXPECTED_FAILURES[case]
         assert (job["status"], job["failure"]["kind"]) == ("failed", kind)
-        assert words in job["failure"]["detail"]
-        assert len(job["attempts"]) == 1, "another attempt would end in the same way"
-        assert not (desk.run_folder() / "jobs" / job["job"] / "output" / "model.pt").exists()
-    told = desk.run("why")
-    assert all(words.partition("`")[0] in told for _, words in SAID.values())
+        assert message in job["failure"]["detail"]
+        assert len(job["attempts"]) == 1, "a retry would fail in the same way"
+        assert not (workspace.run_folder() / "jobs" / job["job"] / "output" / "model.pt").exists()
+    explanation = workspace.run("why")
+    assert all(message.partition("`")[0] in explanation for _, message in EXPECTED_FAILURES.values())

@@ -1,4 +1,4 @@
-"""A run ends with a picture of its training; attempts that went on continue the line; `plot` draws it at any time."""
+"""The training plot at the end of a run, and `packtrain plot`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from tests.support.cli_runs import Workspace
 
 pytestmark = pytest.mark.slow
 
-# The first attempt reports the steps 1 to 8 and hangs; the second goes on from 6.
+# The first attempt reports steps 1 to 8 and hangs; the second resumes at step 6.
 WORKFLOW = """
-name: drawn
+name: plotted
 resources: {tasks: 1, cpusPerTask: 1, memPerCpu: 64, gpus: 0}
 limits: {maxAttempts: 2, grace: 1s}
 steps:
@@ -33,48 +33,48 @@ steps: [{name: nothing, run: {command: "true"}}]
 """
 
 
-def test_a_resumed_training_is_one_line(tmp_path):
-    desk = Workspace(tmp_path)
-    desk.write_file(WORKFLOW.replace("MARK", str(tmp_path / "mark")))
-    run = desk.start("run", "workflow.yaml")
-    desk.wait_for((tmp_path / "mark").exists)
-    desk.kill_agent()
+def test_resumed_training(tmp_path):
+    workspace = Workspace(tmp_path)
+    workspace.write_file(WORKFLOW.replace("MARK", str(tmp_path / "mark")))
+    run = workspace.start("run", "workflow.yaml")
+    workspace.wait_for((tmp_path / "mark").exists)
+    workspace.kill_agent()
     out, err = run.communicate(timeout=120)
     assert run.returncode == 0, out + err
-    picture = desk.run_folder() / "training.png"
-    assert picture.read_bytes().startswith(b"\x89PNG")
-    assert f"training: {picture}" in out
+    plot = workspace.run_folder() / "training.png"
+    assert plot.read_bytes().startswith(b"\x89PNG")
+    assert f"training: {plot}" in out
     assert "step 1/100 · loss 199 · 1%" in out
     assert "step 100/100 · accuracy 75.0% · 100%" in out
-    found = desk.run_json("plot", "-o", "mine.svg")
-    assert (found["jobs"], found["metrics"]) == (1, ["loss", "accuracy"])
-    words = (tmp_path / "mine.svg").read_text()
-    assert "lost, done again" in words
-    assert "went on here" in words
-    assert len(desk.read_events(kinds.AGENT_STARTED)) == 2
-    assert "would draw 1 job" in desk.run("plot", "--dry-run", "-o", "no/where.png")
-    assert "cannot be written" in desk.run_json("plot", "-o", "no/where.png", exit_code=2)["error"]
+    result = workspace.run_json("plot", "-o", "mine.svg")
+    assert (result["jobs"], result["metrics"]) == (1, ["loss", "accuracy"])
+    svg = (tmp_path / "mine.svg").read_text()
+    assert "discarded, repeated" in svg
+    assert "resumed" in svg
+    assert len(workspace.read_events(kinds.AGENT_STARTED)) == 2
+    assert "would plot 1 job" in workspace.run("plot", "--dry-run", "-o", "no/where.png")
+    assert "cannot write no/where.png" in workspace.run_json("plot", "-o", "no/where.png", exit_code=2)["error"]
 
 
-def test_a_run_that_reports_nothing_has_no_picture(tmp_path):
-    desk = Workspace(tmp_path)
-    desk.write_file(SILENT)
-    summary = desk.run_json("run", "workflow.yaml")
-    assert summary["picture"] is None
-    assert not (desk.run_folder() / "training.png").exists()
-    assert "packtrain.torch.metrics" in desk.run_json("plot", exit_code=4)["error"]
+def test_run_without_metrics(tmp_path):
+    workspace = Workspace(tmp_path)
+    workspace.write_file(SILENT)
+    summary = workspace.run_json("run", "workflow.yaml")
+    assert summary["training_chart"] is None
+    assert not (workspace.run_folder() / "training.png").exists()
+    assert "packtrain.torch.log_metrics" in workspace.run_json("plot", exit_code=4)["error"]
 
 
-def test_a_picture_that_cannot_be_drawn_spoils_nothing(tmp_path):
-    desk = Workspace(tmp_path)
-    desk.write_file(
+def test_unwritable_plot_does_not_fail_the_run(tmp_path):
+    workspace = Workspace(tmp_path)
+    workspace.write_file(
         SILENT.replace('"true"', f"""'echo "{{\\"loss\\": 1}}" >> $PACKTRAIN_METRICS; cat {tmp_path}/gate'""")
     )
     os.mkfifo(tmp_path / "gate")
-    run = desk.start("run", "workflow.yaml")
-    (desk.run_folder() / "training.png" / "in the way").mkdir(parents=True)
+    run = workspace.start("run", "workflow.yaml")
+    (workspace.run_folder() / "training.png" / "in the way").mkdir(parents=True)
     (tmp_path / "gate").write_text("go")
     out, err = run.communicate(timeout=120)
     assert run.returncode == 0, out + err
-    assert "the picture training.png could not be drawn: [Errno 21] Is a directory" in err
-    assert not list(desk.run_folder().glob(".training*"))
+    assert "could not write the chart training.png: [Errno 21] Is a directory" in err
+    assert not list(workspace.run_folder().glob(".training*"))

@@ -1,4 +1,4 @@
-"""Looking at a run while it runs: `logs -f` from another shell, and the live picture on a real terminal."""
+"""`logs -f` and the live view of `run` and `ps -w` in a real terminal."""
 
 from __future__ import annotations
 
@@ -23,67 +23,67 @@ steps:
   - name: talk
     run:
       command: |
-        echo first words; echo trouble >&2
+        echo first line; echo trouble >&2
         echo '{"step": 1, "total_steps": 4, "epoch": 1, "epochs": 2, "loss": 0.5}' >> $PACKTRAIN_METRICS
         until [ -e GATE ]; do sleep 0.05; done
         echo '{"step": 4, "total_steps": 4, "epoch": 2, "epochs": 2, "accuracy": 0.75}' >> $PACKTRAIN_METRICS
-        echo -n last words
+        echo -n last line
 """
 
 
 @pytest.fixture
-def desk(tmp_path):
-    desk = Workspace(tmp_path, TERM="xterm-256color")
-    desk.write_file(WORKFLOW.replace("GATE", str(tmp_path / "go")))
-    return desk
+def workspace(tmp_path):
+    workspace = Workspace(tmp_path, TERM="xterm-256color")
+    workspace.write_file(WORKFLOW.replace("GATE", str(tmp_path / "go")))
+    return workspace
 
 
-def test_logs_follow_a_job_to_its_end(desk):
-    run = desk.run_json("run", "workflow.yaml", "--detach")["run"]
-    desk.wait_for(lambda: desk.read_events(kinds.METRIC))
-    following = desk.start("logs", "-f", run, "--json")
-    assert json.loads(following.stdout.readline())["line"] in ("first words", "trouble")
-    (desk.folder / "go").touch()
+def test_logs_follow(workspace):
+    run = workspace.run_json("run", "workflow.yaml", "--detach")["run"]
+    workspace.wait_for(lambda: workspace.read_events(kinds.METRIC))
+    following = workspace.start("logs", "-f", run, "--json")
+    assert json.loads(following.stdout.readline())["line"] in ("first line", "trouble")
+    (workspace.folder / "go").touch()
     out, err = following.communicate(timeout=60)
     assert following.returncode == 0, err
-    assert json.loads(out.splitlines()[-1])["line"] == "last words"
+    assert json.loads(out.splitlines()[-1])["line"] == "last line"
 
 
-def on_terminal(desk, *arguments):
-    """All that a terminal of 100 × 30 was sent, and the exit code."""
+def run_in_terminal(workspace, *args):
+    """Run a command in a terminal of 100 × 30 and return its output and exit code."""
     leader, follower = pty.openpty()
-    command = [sys.executable, "-m", "packtrain", *arguments]
-    environment = {**desk.environment, "COLUMNS": "100", "LINES": "30"}
+    command = [sys.executable, "-m", "packtrain", *args]
+    environment = {**workspace.environment, "COLUMNS": "100", "LINES": "30"}
     process = subprocess.Popen(
-        command, cwd=desk.folder, env=environment, stdin=follower, stdout=follower, stderr=follower
+        command, cwd=workspace.folder, env=environment, stdin=follower, stdout=follower, stderr=follower
     )
     os.close(follower)
-    sent = b""
+    output = b""
     while True:
         try:
-            piece = os.read(leader, 65536)
+            data = os.read(leader, 65536)
         except OSError:  # the terminal has no more writers
             break
-        sent += piece
-        if b"step 1/4" in sent:
-            (desk.folder / "go").touch()
-    return sent.decode(), process.wait(timeout=60)
+        output += data
+        if b"step 1/4" in output:
+            (workspace.folder / "go").touch()
+    return output.decode(), process.wait(timeout=60)
 
 
-def test_the_live_picture(desk):
-    sent, code = on_terminal(desk, "run", "workflow.yaml")
-    assert code == 0, sent
-    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", sent)
+def test_live_view(workspace):
+    output, code = run_in_terminal(workspace, "run", "workflow.yaml")
+    assert code == 0, output
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", output)
     assert "talk · epoch 1/2 · step 1/4 · loss 0.5" in plain
-    assert "━" in plain, "a bar"
+    assert "━" in plain, "a progress bar"
     assert "✓ probe" in plain
     assert "accuracy 75.0% · loss 0.5 · epoch 2/2" in plain
     assert "where the time went" in plain
     assert "Traceback" not in plain
 
 
-def test_watching_from_another_terminal(desk):
-    desk.run_json("run", "workflow.yaml", "--detach")
-    sent, code = on_terminal(desk, "ps", "-w")
+def test_ps_watch(workspace):
+    workspace.run_json("run", "workflow.yaml", "--detach")
+    output, code = run_in_terminal(workspace, "ps", "-w")
     assert code == 0
-    assert "succeeded" in sent
+    assert "succeeded" in output

@@ -1,5 +1,7 @@
-"""Both workflows of DeepSquare's storage tutorial run the recipe cifar10-dla: in a real Apptainer image that has it as
-/app/main.py, and with --no-container on a host that has it there. Nothing in them is changed but endpoints and image.
+"""Both workflows of DeepSquare's storage tutorial run the recipe cifar10-dla.
+
+Once in a real Apptainer image that has the recipe as /app/main.py, and once with --no-container on a host that has it
+there. Only endpoints and image differ from the published files.
 """
 
 from __future__ import annotations
@@ -24,15 +26,15 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("torch"), pytest.mark.ti
 
 PUBLISHED = TESTS_DIR / "golden" / "workflows"
 RECIPE = Path(recipes.__file__).parent / "cifar10-dla" / "train.py"
-# The program as the image has it: the recipe, for so many epochs as a file beside it says (published are 200).
+# The program in the image: the recipe, with the number of epochs from a file next to it (published: 200).
 MAIN = """
 import pathlib, runpy, sys
-few = ["--limit-train=4", "--limit-test=2", "--batch-size=2"]
-sys.argv += ["--epochs=" + pathlib.Path("/app/epochs").read_text(), *few]
+small = ["--limit-train=4", "--limit-test=2", "--batch-size=2"]
+sys.argv += ["--epochs=" + pathlib.Path("/app/epochs").read_text(), *small]
 runpy.run_path("/app/train.py", run_name="__main__")
 """
-# Runs a command with /app and /.venv on the machine, as root of a namespace of its own.
-HOST_WITH = """
+# Runs a command with /app and /.venv on the host, as root of its own mount namespace.
+HOST_SCRIPT = """
 set -e
 root=$1 app=$2; shift 2
 mount -t tmpfs none "$root"
@@ -49,8 +51,8 @@ exec chroot "$root" /bin/sh -c 'cd "$0" && exec "$@"' "$PWD" "$@"
 """
 
 
-class HostDesk(Workspace):
-    """On a machine that has the program at /app and its Python at /.venv."""
+class HostWorkspace(Workspace):
+    """A workspace on a host that has the program at /app and its Python at /.venv."""
 
     def __init__(self, folder: Path, app: Path, **environment: str) -> None:
         super().__init__(folder, VENV=sys.prefix, **environment)
@@ -60,7 +62,7 @@ class HostDesk(Workspace):
     def start(self, *arguments: object) -> subprocess.Popen:
         inside = [sys.executable, "-m", "packtrain", *map(str, arguments)]
         return subprocess.Popen(
-            ["unshare", "--map-root-user", "--mount", "sh", "-c", HOST_WITH, "sh", self._root, self._app, *inside],
+            ["unshare", "--map-root-user", "--mount", "sh", "-c", HOST_SCRIPT, "sh", self._root, self._app, *inside],
             cwd=self.folder, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
 
@@ -75,7 +77,7 @@ def app(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def origin(tmp_path_factory):
+def http_server(tmp_path_factory):
     folder = tmp_path_factory.mktemp("served")
     data.make_small_cifar10(folder, per_batch=2)
     with HttpServer(folder) as running:
@@ -84,16 +86,16 @@ def origin(tmp_path_factory):
 
 @pytest.fixture
 def server():
-    """Of each test: its bucket is empty at first, and there is room for all checkpoints of one test."""
+    """One server per test, so that its bucket is empty at first."""
     with testbed_s3.S3Server() as running:
         yield running
 
 
-def published(name: str, origin: HttpServer, server: testbed_s3.S3Server, image: Path) -> str:
-    """The published text with other endpoints and images; each change is one that is there to be made."""
+def published_text(name: str, http_server: HttpServer, server: testbed_s3.S3Server, image: Path) -> str:
+    """Return the published text with other endpoints and images."""
     text = (PUBLISHED / name).read_text(encoding="utf-8")
     for old, new in {
-        "https://www.cs.toronto.edu/~kriz": origin.url.rstrip("/"),
+        "https://www.cs.toronto.edu/~kriz": http_server.url.rstrip("/"),
         "https://sos-at-vie-1.exo.io": server.endpoint,
         "at-vie-1": testbed_s3.REGION,
         "s3://cifar10": f"s3://{testbed_s3.BUCKET}",
@@ -107,40 +109,42 @@ def published(name: str, origin: HttpServer, server: testbed_s3.S3Server, image:
     return text
 
 
-def in_bucket(server, folder: Path):
-    """ckpt.pth as it stands at the user's own path."""
-    server.client.download_file(testbed_s3.BUCKET, "ckpt.pth", str(folder / "seen.pth"))
-    return torch.load(folder / "seen.pth", weights_only=True)
+def load_checkpoint(server, folder: Path):
+    """Load ckpt.pth from the bucket."""
+    server.client.download_file(testbed_s3.BUCKET, "ckpt.pth", str(folder / "downloaded.pth"))
+    return torch.load(folder / "downloaded.pth", weights_only=True)
 
 
 def run_both(
-    desk: Workspace, app: Path, image: Path, origin: HttpServer, server: testbed_s3.S3Server, *flags: str
+    workspace: Workspace, app: Path, image: Path, http_server: HttpServer, server: testbed_s3.S3Server, *flags: str
 ) -> None:
     for number, name in enumerate(["cifar10.yaml", "cifar10-resume.yaml"], 1):
         (app / "epochs").write_text(str(number))
-        desk.write_file(published(name, origin, server, image), name)
-        packtrain = desk.start("run", name, "--no-gpu", *flags)
-        out, err = packtrain.communicate()  # a busy machine may take minutes
-        assert packtrain.returncode == 0, out + err
-        logs = desk.run("logs")
-        found = in_bucket(server, desk.folder)
-        assert found["epoch"] == number - 1, "DeepSquare counts from 0"
-        assert {"net", "acc", "epoch"} <= found.keys() and len(found["net"]) == 236
+        workspace.write_file(published_text(name, http_server, server, image), name)
+        process = workspace.start("run", name, "--no-gpu", *flags)
+        out, err = process.communicate()  # a busy machine may take minutes
+        assert process.returncode == 0, out + err
+        logs = workspace.run("logs")
+        checkpoint = load_checkpoint(server, workspace.folder)
+        assert checkpoint["epoch"] == number - 1, "DeepSquare counts from 0"
+        assert {"net", "acc", "epoch"} <= checkpoint.keys() and len(checkpoint["net"]) == 236
     listed = server.client.list_objects_v2(Bucket=testbed_s3.BUCKET)["Contents"]
-    assert {one["Key"] for one in listed} == {"ckpt.pth", "ckpt.best.pth", "metrics.json"}, "nothing half-written"
+    assert {entry["Key"] for entry in listed} == {"ckpt.pth", "ckpt.best.pth", "metrics.json"}, (
+        "there are no partial uploads"
+    )
     assert "going on in epoch 2 after 0 of 2 batches" in logs
     assert "epoch 1:" not in logs, "the first epoch is not trained again"
 
 
-def test_in_an_image(tmp_path, app, origin, server):
+def test_in_image(tmp_path, app, http_server, server):
     image = pytorch_image.build_image(tmp_path / "cifar-10-example")
     (image / "app").rmdir()
     shutil.copytree(app, image / "app")
-    desk = Workspace(tmp_path, PATH=f"{apptainer.install_dir()}/usr/bin:{os.environ['PATH']}")
-    run_both(desk, image / "app", image, origin, server)
+    workspace = Workspace(tmp_path, PATH=f"{apptainer.install_dir()}/usr/bin:{os.environ['PATH']}")
+    run_both(workspace, image / "app", image, http_server, server)
 
 
-def test_on_a_host_that_has_the_program(tmp_path, app, origin, server):
+def test_on_host(tmp_path, app, http_server, server):
     path = f"{competitors.program_path('curl').parent}:{os.environ['PATH']}"
-    desk = HostDesk(tmp_path, app, PATH=path)
-    run_both(desk, app, tmp_path / "no-image.sif", origin, server, "--no-container")
+    workspace = HostWorkspace(tmp_path, app, PATH=path)
+    run_both(workspace, app, tmp_path / "no-image.sif", http_server, server, "--no-container")

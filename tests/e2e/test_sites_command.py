@@ -1,4 +1,4 @@
-"""`packtrain sites`: what runs learned, as a table and as JSON."""
+"""`packtrain sites` as a table and as JSON."""
 
 from __future__ import annotations
 
@@ -21,83 +21,95 @@ steps: [{{run: {{command: "true"}}}}]
 """
 
 
-def fared(number, site, **more):
-    more = {"steps_s": 3600.0, "fetch_s": 60.0, "fetched": 10**9, "source": f"cache.{site.lower()}.org", **more}
+def make_observation(number, site, **fields):
+    fields = {
+        "steps_s": 3600.0,
+        "fetch_s": 60.0,
+        "fetched_bytes": 10**9,
+        "source_host": f"cache.{site.lower()}.org",
+        **fields,
+    }
     return SiteObservation(
-        "old", str(number), time.time() - 100 + number, "htcondor", site, f"{site.lower()}{number}", **more
+        "old", str(number), time.time() - 100 + number, "htcondor", site, f"{site.lower()}{number}", **fields
     )
 
 
 @pytest.fixture
-def desk(tmp_path):
+def workspace(tmp_path):
     return Workspace(tmp_path)
 
 
 @pytest.fixture
-def learned(desk):
-    failed = {"kind": "gpu_unusable", "fault": True, "steps_s": 0.0, "fetched": 0}
-    store = SqliteStore(desk.folder / "store.db")
-    store.add_observations([fared(n, "Ada") for n in range(6)])
-    store.add_observations([fared(n, "Bob", **failed) for n in range(10, 13)])
+def workspace_with_history(workspace):
+    failed = {"failure_kind": "gpu_unusable", "is_site_fault": True, "steps_s": 0.0, "fetched_bytes": 0}
+    store = SqliteStore(workspace.folder / "store.db")
+    store.add_observations([make_observation(n, "Ada") for n in range(6)])
+    store.add_observations([make_observation(n, "Bob", **failed) for n in range(10, 13)])
     store.close()
-    return desk
+    return workspace
 
 
-def test_nothing_is_known_at_first(desk):
-    assert "nothing is known yet" in desk.run("sites")
-    assert desk.run_json("sites")["sites"] == []
+def test_no_history(workspace):
+    assert "nothing is known yet" in workspace.run("sites")
+    assert workspace.run_json("sites")["sites"] == []
 
 
-def test_a_table_and_the_reason_of_each_exclusion(learned):
-    text = learned.call("sites")
+def test_table_with_reasons(workspace_with_history):
+    text = workspace_with_history.run("sites")
     assert "██████" in text and "▁▁▁" in text and "16.7 MB/s" in text and "1 h 00 min" in text
-    assert "Bob is avoided by new runs: 100% of its attempts failed there (gpu_unusable 3 times)" in text
+    assert "Bob is avoided by new runs: 100% of the executions there failed (gpu_unusable 3 times)" in text
     assert "7 days old counts half" in text
 
 
-def test_json_has_all_figures(learned):
-    ada, bob = learned.json("sites")["sites"]
-    assert (ada["name"], ada["attempts"], ada["failed"], ada["slowness"], ada["avoided"]) == ("Ada", 6, 0.0, 1.0, "")
-    assert (bob["name"], bob["failed"], bob["rank"]) == ("Bob", 1.0, -75) and bob["avoided"]
+def test_json(workspace_with_history):
+    ada, bob = workspace_with_history.run_json("sites")["sites"]
+    assert (ada["name"], ada["executions"], ada["failed"], ada["slowness"], ada["avoided"]) == ("Ada", 6, 0.0, 1.0, "")
+    assert (bob["name"], bob["failure_rate"], bob["score_percent"]) == ("Bob", 1.0, -75) and bob["avoid_reason"]
 
 
-def test_machines_and_caches(learned):
-    assert {row["name"] for row in learned.json("sites", "--machines")["machines"]} > {"ada0", "bob10"}
-    first, second = learned.json("sites", "--caches")["caches"]
-    assert (first["name"], first["attempts"], second["name"]) == ("cache.ada.org", 6, "cache.bob.org")
-    assert "failed" not in first, "what fails on a machine says nothing of the cache"
-    assert "16.7 MB/s" in learned.call("sites", "--caches")
+def test_nodes_and_caches(workspace_with_history):
+    assert {row["name"] for row in workspace_with_history.run_json("sites", "--machines")["machines"]} > {
+        "ada0",
+        "bob10",
+    }
+    first, second = workspace_with_history.run_json("sites", "--caches")["caches"]
+    assert (first["name"], first["executions"], second["name"]) == ("cache.ada.org", 6, "cache.bob.org")
+    assert "failure_rate" not in first, "failures on a node show nothing about the cache"
+    assert "16.7 MB/s" in workspace_with_history.run("sites", "--caches")
 
 
 @pytest.mark.parametrize("columns", ["40", "80", "100"])
-def test_a_narrow_terminal_loses_columns_not_lines(learned, columns):
-    learned.environment["COLUMNS"] = columns
-    lines = learned.call("sites").splitlines()
+def test_narrow_terminal_drops_columns(workspace_with_history, columns):
+    workspace_with_history.environment["COLUMNS"] = columns
+    lines = workspace_with_history.run("sites").splitlines()
     assert [line.split()[0] for line in lines[:3]] == ["site", "Ada", "Bob"]
     assert max(map(len, lines[:3])) <= int(columns)
 
 
-def test_runs_on_this_machine_are_learned_from_too(desk):
+def test_local_runs_are_recorded(workspace):
     needs = "resources: {tasks: 1, cpusPerTask: 1, memPerCpu: 64, gpus: 0}\n"
-    desk.write_file(f"{needs}steps: [{{run: {{command: 'true'}}}}]\n")
-    desk.run("run", "workflow.yaml")
-    (row,) = desk.run_json("sites")["sites"]
-    assert (row["name"], row["attempts"], row["outcomes"]) == ("local", 1, "█")
+    workspace.write_file(f"{needs}steps: [{{run: {{command: 'true'}}}}]\n")
+    workspace.run("run", "workflow.yaml")
+    (row,) = workspace.run_json("sites")["sites"]
+    assert (row["name"], row["executions"], row["outcome_sparkline"]) == ("local", 1, "█")
 
 
-def test_agents_ask_the_host_first_that_was_quicker_in_earlier_runs(desk, tmp_path):
-    """Where the workflow names the other one first."""
+def test_faster_host_of_earlier_runs_comes_first(workspace, tmp_path):
+    """Even if the workflow lists the other host first."""
     served = tmp_path / "served"
     served.mkdir()
     (served / "data.bin").write_bytes(bytes(1_000_000))
-    store = SqliteStore(desk.folder / "store.db")
+    store = SqliteStore(workspace.folder / "store.db")
     speeds = {"127.0.0.1": 10**7, "127.0.0.2": 10**9}
     store.add_observations(
-        [replace(fared(n, "local", fetched=speeds[h], source=h), engine="local") for n, h in enumerate(speeds)]
+        [
+            replace(make_observation(n, "local", fetched_bytes=speeds[h], source_host=h), engine="local")
+            for n, h in enumerate(speeds)
+        ]
     )
     store.close()
     with HttpServer(served) as slow, HttpServer(served, host="127.0.0.2") as quick:
         urls = ", ".join(f"{origin.url}/data.bin" for origin in (slow, quick))
-        desk.write_file(WORKFLOW.format(urls=urls))
-        desk.run("run", "workflow.yaml")
+        workspace.write_file(WORKFLOW.format(urls=urls))
+        workspace.run("run", "workflow.yaml")
         assert (slow.sent_bytes, quick.sent_bytes) == (0, 1_000_000)

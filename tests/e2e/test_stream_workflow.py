@@ -174,7 +174,7 @@ def test_a_network_that_went_away(desk, tmp_path):
     found = failure(desk)
     assert found["blame"] in ("data", "site"), out + err
     assert found["kind"] in ("service_unavailable", "network_unreachable")
-    assert "the samples do not come" in found["detail"]
+    assert "samples cannot be read" in found["detail"]
 
 
 def test_a_compressed_tar_makes_no_run(desk, origin):

@@ -1,4 +1,4 @@
-"""HTCondor's submit files as they are: `packtrain run job.sub` on this machine, and `packtrain convert`."""
+"""HTCondor submit files on this machine: `packtrain run job.sub`, and `packtrain convert`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ words = pathlib.Path("data/words.txt").read_text()
 print("trained with", sys.argv[1:], os.environ["NOTE"], os.environ["_CONDOR_SCRATCH_DIR"] == os.getcwd())
 pathlib.Path("model.txt").write_text(words + " ".join(sys.argv[1:]))
 """
-SUBMIT = """# in the style of the published ones
+SUBMIT = """# like the published submit files
 +JOB_Site = "$$(GLIDEIN_Site:Unknown)"
 log    = job_$(Cluster).log
 error  = job_$(Cluster)_$(Process).err
@@ -53,54 +53,56 @@ def served(tmp_path):
 
 @pytest.fixture
 def desk(tmp_path):
-    made = Workspace(tmp_path)
-    made.write_file(WRAPPER, "run.sh")
-    made.write_file(TRAIN, "train.py")
-    return made
+    workspace = Workspace(tmp_path)
+    workspace.write_file(WRAPPER, "run.sh")
+    workspace.write_file(TRAIN, "train.py")
+    return workspace
 
 
-def submit(desk, origin, more="", count=""):
+def write_submit_file(desk, origin, more="", count=""):
     desk.write_file(SUBMIT.format(url=origin.url, more=more, count=count), "job.sub")
 
 
-def test_one_job_brings_its_outputs_to_where_htcondor_would(desk, served):
+def test_one_job(desk, served):
     with HttpServer(served, faults=[ResponseFault(status=503)]) as origin:
-        submit(desk, origin)
+        write_submit_file(desk, origin)
         desk.run("run", "job.sub", "--expect", "model.txt")
     assert (desk.folder / "model.txt").read_text() == "hello --epochs 5 --note a b --seed 0"
     run = desk.run_folder().name
-    said = (desk.folder / f"job_{run}_0.out").read_text()
-    assert said == "trained with ['--epochs', '5', '--note', 'a b', '--seed', '0'] x y True\n"
+    stdout = (desk.folder / f"job_{run}_0.out").read_text()
+    assert stdout == "trained with ['--epochs', '5', '--note', 'a b', '--seed', '0'] x y True\n"
     assert (desk.folder / f"job_{run}_0.err").read_text() == ""
     assert (desk.folder / "run.sh").read_text() == WRAPPER
     assert "trained with" in desk.run("logs")
 
 
-def test_many_jobs_keep_their_outputs_apart(desk, served):
+def test_jobs_have_their_own_output_folders(desk, served):
     with HttpServer(served) as origin:
-        submit(desk, origin, count="3")
+        write_submit_file(desk, origin, count="3")
         desk.run("run", "job.sub", "--offline")
-    assert "3 jobs would write to ., where the last one wins: outputs are kept apart" in desk.stderr
+    assert "3 jobs would overwrite each other's outputs in ." in desk.stderr
     assert "run.sh:5:1: warning: the exit code is that of `rm -rf data words.tar`" in desk.stderr
     models = [(desk.run_folder() / f"jobs/{n}/output/model.txt").read_text() for n in range(3)]
     assert models == [f"hello --epochs 5 --note a b --seed {n}" for n in range(3)]
     assert not (desk.folder / "model.txt").exists()
 
 
-def test_a_failure_that_the_wrapper_hides_is_found_by_expect(desk, served):
+def test_expect_finds_masked_failure(desk, served):
     desk.write_file("raise SystemExit('out of luck')", "train.py")
     with HttpServer(served) as origin:
-        submit(desk, origin, more="max_retries = 0")
-        desk.run("run", "job.sub", "--expect", "model.txt", code=None)
+        write_submit_file(desk, origin, more="max_retries = 0")
+        desk.run("run", "job.sub", "--expect", "model.txt", exit_code=None)
     assert desk.exit_code not in (0, 1, 2)
     assert "the expected output 'model.txt' is missing" in desk.run("why")
     assert not (desk.folder / "model.txt").exists()
 
 
-def test_declared_outputs_are_expected_and_renamed(desk, served):
+def test_remapped_outputs(desk, served):
     remap = 'transfer_output_files = model.txt\ntransfer_output_remaps = "model.txt = models/m-$(Process).txt"'
     with HttpServer(served) as origin:
-        submit(desk, origin, more=remap + "\ninitialdir = runs/$(Process)\ntransfer_executable = true", count="2")
+        write_submit_file(
+            desk, origin, more=remap + "\ninitialdir = runs/$(Process)\ntransfer_executable = true", count="2"
+        )
         (desk.folder / "runs/0").mkdir(parents=True)
         (desk.folder / "runs/1").mkdir(parents=True)
         for number in (0, 1):
@@ -109,42 +111,42 @@ def test_declared_outputs_are_expected_and_renamed(desk, served):
     assert (desk.folder / "runs/1/models/m-1.txt").read_text().endswith("--seed 1")
 
 
-def test_what_cannot_be_honoured_stops_it_before_anything_is_fetched(desk, served):
+def test_unsupported_commands(desk, served):
     with HttpServer(served) as origin:
-        submit(desk, origin, more="checkpoint_exit_code = 85\nsuccess_exit_code = 4")
-        desk.run("run", "job.sub", code=2)
+        write_submit_file(desk, origin, more="checkpoint_exit_code = 85\nsuccess_exit_code = 4")
+        desk.run("run", "job.sub", exit_code=2)
         assert origin.requests == []
     assert "job.sub:14:1: checkpoint_exit_code is not supported" in desk.stderr
     assert "job.sub:15:1: success_exit_code is not supported" in desk.stderr
     assert not (desk.folder / ".packtrain").exists()
 
 
-def test_a_missing_local_file_is_told_with_its_line(desk, served):
+def test_missing_local_file(desk, served):
     (desk.folder / "train.py").unlink()
     with HttpServer(served) as origin:
-        submit(desk, origin)
-        desk.run("check", "job.sub", code=2)
+        write_submit_file(desk, origin)
+        desk.run("check", "job.sub", exit_code=2)
     assert "job.sub:9:1: " in desk.stderr
     assert "train.py does not exist" in desk.stderr
 
 
-def test_adopt_prints_a_workflow_that_does_the_same(desk, served):
+def test_convert(desk, served):
     with HttpServer(served) as origin:
-        submit(desk, origin)
+        write_submit_file(desk, origin)
         desk.write_file(desk.run("convert", "job.sub", "--expect", "model.txt"), "job.yaml")
         desk.run("check", "job.yaml")
         desk.run("run", "job.yaml")
     assert (desk.folder / "model.txt").read_text().startswith("hello ")
     data = desk.run_json("convert", "job.sub")
     assert data["workflow"]["name"] == "job"
-    assert any("log is left out" in problem["message"] for problem in data["problems"])
+    assert any("log is ignored" in diagnostic["message"] for diagnostic in data["diagnostics"])
 
 
-def test_adopt_of_a_bad_file(desk):
+def test_convert_invalid_file(desk):
     desk.write_file("executable = x\nuniverse = grid\nqueue\n", "job.sub")
-    desk.run("convert", "job.sub", code=2)
+    desk.run("convert", "job.sub", exit_code=2)
     assert "job.sub:2:1: the universe grid is not supported" in desk.stderr
-    assert desk.run_json("convert", "none.sub", code=2)["workflow"] == {}
+    assert desk.run_json("convert", "none.sub", exit_code=2)["workflow"] == {}
 
 
 def test_in_a_container(tmp_path):

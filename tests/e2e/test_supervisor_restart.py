@@ -1,4 +1,4 @@
-"""A detached supervisor as a schedd starts it: again and again, with the same command, whatever befell it."""
+"""A detached supervisor as the schedd starts it: repeatedly, with the same command."""
 
 from __future__ import annotations
 
@@ -12,60 +12,60 @@ from packtrain.supervise import Supervisor
 from tests.support.cli_runs import Workspace
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
-FAILS = "resources: {tasks: 1, cpusPerTask: 1, memPerCpu: 10, gpus: 0}\nsteps: [{run: {command: exit 3}}]\n"
+WORKFLOW = "resources: {tasks: 1, cpusPerTask: 1, memPerCpu: 10, gpus: 0}\nsteps: [{run: {command: exit 3}}]\n"
 
 
 @pytest.fixture
-def desk(tmp_path):
-    made = Workspace(tmp_path)
-    made.write_file(FAILS)
-    return made
+def workspace(tmp_path):
+    created = Workspace(tmp_path)
+    created.write_file(WORKFLOW)
+    return created
 
 
-def decisions(desk, run: str) -> list[str]:
-    return [attempt["attempt"] for attempt in desk.run_json("ps", run)["jobs"][0]["attempts"]]
+def attempt_ids(workspace, run: str) -> list[str]:
+    return [execution["attempt"] for execution in workspace.run_json("ps", run)["jobs"][0]["executions"]]
 
 
-def test_a_resumed_run_is_reopened_once_however_often_its_supervisor_starts(desk):
-    run = desk.run_json("run", "workflow.yaml", code=10)["run"]
-    before = SqliteStore(desk.folder / "store.db").get_lease(run).epoch
-    again = ("supervise", run, "--reopen-after", before, "--in-schedd")
-    desk.run(*again)
-    desk.run(*again)
-    assert decisions(desk, run) == ["0-1", "0-2"]
+def test_restarted_supervisor_reopens_once(workspace):
+    run = workspace.run_json("run", "workflow.yaml", exit_code=10)["run"]
+    epoch = SqliteStore(workspace.folder / "store.db").get_lease(run).epoch
+    command = ("supervise", run, "--reopen-after", epoch, "--in-schedd")
+    workspace.run(*command)
+    workspace.run(*command)
+    assert attempt_ids(workspace, run) == ["0-1", "0-2"]
 
 
-def test_a_predecessor_that_cannot_be_seen_is_waited_for(desk):
-    run = desk.run_json("run", "workflow.yaml", code=10)["run"]
-    store = SqliteStore(desk.folder / "store.db")
+def test_waits_for_lease_of_remote_supervisor(workspace):
+    run = workspace.run_json("run", "workflow.yaml", exit_code=10)["run"]
+    store = SqliteStore(workspace.folder / "store.db")
     store.acquire_lease(run, "1/2/3/4", "elsewhere", 1, 3600.0, lambda lease: False)
-    desk.run("supervise", run, code=3)
+    workspace.run("supervise", run, exit_code=3)
     store.acquire_lease(run, "1/2/3/4", "elsewhere", 1, 5.0, lambda lease: False)
-    desk.run("supervise", run, "--in-schedd")
+    workspace.run("supervise", run, "--in-schedd")
 
 
-def test_another_supervisor_is_a_reason_to_leave_for_good(desk, monkeypatch):
-    run, store = ended(desk, monkeypatch)
+def test_other_supervisor_is_final(workspace, monkeypatch):
+    run, store = finish_run(workspace, monkeypatch)
     store.acquire_lease(run, "1/2/3/4", "elsewhere", 1, 3600.0, lambda lease: False)
-    monkeypatch.setattr(supervise, "LEASE_S", 0.1)
-    done = CliRunner().invoke(supervise.command, [run, "--in-schedd"])
-    assert isinstance(done.exception, UnavailableError) and "already has a supervisor" in str(done.exception)
+    monkeypatch.setattr(supervise, "LEASE_TTL_S", 0.1)
+    result = CliRunner().invoke(supervise.command, [run, "--in-schedd"])
+    assert isinstance(result.exception, UnavailableError) and "already has a supervisor" in str(result.exception)
 
 
-@pytest.mark.parametrize("where", ["take_lease", "run"])
-def test_what_is_refused_for_now_makes_the_schedd_start_it_again(desk, monkeypatch, where):
-    """A store that cannot be written, or a queue that gives no answer: exit code 1."""
-    run, _ = ended(desk, monkeypatch)
+@pytest.mark.parametrize("where", ["acquire_lease", "run"])
+def test_temporary_error_makes_schedd_retry(workspace, monkeypatch, where):
+    """A store that cannot be written, or a schedd that does not respond: exit code 1."""
+    run, _ = finish_run(workspace, monkeypatch)
 
     def refuse(*_, **__):
         raise UnavailableError("not now")
 
-    monkeypatch.setattr(*((supervise, where) if where == "take_lease" else (Supervisor, where)), refuse)
+    monkeypatch.setattr(*((supervise, where) if where == "acquire_lease" else (Supervisor, where)), refuse)
     assert CliRunner().invoke(supervise.command, [run, "--in-schedd"]).exit_code == 1
     assert isinstance(CliRunner().invoke(supervise.command, [run]).exception, UnavailableError)
 
 
-def ended(desk, monkeypatch) -> tuple[str, SqliteStore]:
-    monkeypatch.setenv("PACKTRAIN_STORE", str(desk.folder / "store.db"))
-    monkeypatch.setattr(supervise, "_listen", lambda *_: None)  # signals are this process's own
-    return desk.run_json("run", "workflow.yaml", code=10)["run"], SqliteStore(desk.folder / "store.db")
+def finish_run(workspace, monkeypatch) -> tuple[str, SqliteStore]:
+    monkeypatch.setenv("PACKTRAIN_STORE", str(workspace.folder / "store.db"))
+    monkeypatch.setattr(supervise, "_listen", lambda *_: None)  # the signal handlers belong to pytest
+    return workspace.run_json("run", "workflow.yaml", exit_code=10)["run"], SqliteStore(workspace.folder / "store.db")

@@ -1,5 +1,7 @@
-"""A real HTCondor pool for all tests that ask for it. They mostly wait, so there are two groups of xdist, each of which
-one process runs with a pool of its own."""
+"""A real HTCondor pool for tests.
+
+The tests mostly wait, so there are two xdist groups; each runs in its own process with its own pool.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +19,10 @@ def session_pool(tmp_path_factory):
 
 @pytest.fixture
 def pool(session_pool):
-    session_pool.await_up()
+    session_pool.wait_until_up()
     yield session_pool
-    session_pool.run(["condor_rm", "-constraint", "true"], check=False)
-    session_pool.run(["condor_rm", "-forcex", "-constraint", "true"], check=False)
+    session_pool.run_as_user(["condor_rm", "-constraint", "true"], check=False)
+    session_pool.run_as_user(["condor_rm", "-forcex", "-constraint", "true"], check=False)
 
 
 @pytest.fixture

@@ -1,5 +1,7 @@
-"""What every engine promises (tests/contracts), kept by the HTCondor engine on a real pool. What cannot be the same
-there is told here: a job that is removed brings nothing home, and jobs that wait are not told of again and again."""
+"""The contract of every engine (tests/contracts), checked for the HTCondor engine on a real pool.
+
+Two tests differ here: a removed job returns no files, and waiting jobs are not reported repeatedly.
+"""
 
 from __future__ import annotations
 
@@ -18,18 +20,18 @@ from packtrain.engines.htcondor.run_setup import write_run_files
 from packtrain.events import Event, JournalReader, kinds
 from packtrain.plan import Job, Limits, Plan, Resources, write_plan
 from tests.contracts.test_engine_contract import (  # noqa: F401
-    started,
-    test_a_gone_one_is_told_once,
-    test_an_attempt_runs_and_is_gone_with_its_exit_code,
-    test_an_attempt_that_ended_in_between_is_found_gone,
-    test_cancelling_what_is_unknown_or_gone_is_ignored,
+    has_started,
+    test_attempt_ends_with_exit_code,
+    test_cancel_ignores_unknown_and_gone,
+    test_finished_attempt_is_not_started_again,
+    test_finished_attempt_is_recovered_as_gone,
     test_first_come_first_served,
-    test_looking_for_one_does_not_swallow_the_end_of_another,
-    test_looking_leaves_out_what_is_not_known,
-    test_submitting_twice_starts_once,
-    test_submitting_what_is_over_does_not_start_it_again,
-    test_two_engines_that_submit_one_decision_start_it_once,
-    test_waiting_ends_early_when_something_happened,
+    test_gone_is_reported_once,
+    test_recover_keeps_updates_of_others,
+    test_recover_leaves_out_unknown_attempts,
+    test_submit_is_repeatable,
+    test_two_engines_start_an_attempt_once,
+    test_wait_returns_early,
 )
 from tests.support.engine_server import __file__ as SERVER
 from tests.support.pool_updates import AGENT_SCRIPT, FakeEngineHarness, all_gone, poll_until
@@ -38,7 +40,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("pool-2"), pytest.mark.t
 
 
 class RemoteEngine:
-    """An engine in a process of a user of the pool."""
+    """An engine in a process that runs as a user of the pool."""
 
     def __init__(self, process: subprocess.Popen) -> None:
         self._process = process
@@ -47,23 +49,22 @@ class RemoteEngine:
         def call(*arguments: Any) -> Any:
             pickle.dump((name, arguments), self._process.stdin)
             self._process.stdin.flush()
-            good, answer = pickle.load(self._process.stdout)
-            assert good, answer
-            return answer
+            is_ok, result = pickle.load(self._process.stdout)
+            assert is_ok, result
+            return result
 
         return call
 
 
-class CondorPool(FakeEngineHarness):
-    """A run's folder on the access point; its jobs are so large that one fits into the pool at a time."""
+class CondorEngineHarness(FakeEngineHarness):
+    """A run folder on the access point. Its jobs are so large that only one at a time fits into the pool."""
 
     def __init__(self, root: Path, pool: Any) -> None:
         super().__init__(root)
-        self._pool, self._engines = pool, []
-        self._heard: dict[str, Event] = {}
-        largest = max(site.memory_mb for site in pool.sites)
-        self._whole = Resources(mem_per_cpu_mb=largest * 2 // 3)
-        jobs = tuple(Job(str(n), (), self._whole, Limits(grace_s=1.0), ()) for n in range(9))
+        self._pool, self._processes = pool, []
+        self._events: dict[str, Event] = {}
+        self._resources = Resources(mem_per_cpu_mb=max(site.memory_mb for site in pool.sites) * 2 // 3)
+        jobs = tuple(Job(str(n), (), self._resources, Limits(grace_s=1.0), ()) for n in range(9))
         plan = Plan("run-1", "run", "htcondor", jobs)
         write_plan(plan, self.folder.plan)
         write_run_files(plan, self.folder, RunSettings(disk_mb=1))
@@ -72,42 +73,42 @@ class CondorPool(FakeEngineHarness):
         self.folder.launcher.chmod(0o755)
         self.folder.agent.touch()
 
-    def engine(self) -> Any:
-        command = self._pool.command([sys.executable, SERVER, str(self.folder.root)])
+    def make_engine(self) -> Any:
+        command = self._pool.user_command([sys.executable, SERVER, str(self.folder.root)])
         process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=self._pool.environment, bufsize=0
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=self._pool.user_environment, bufsize=0
         )
-        self._engines.append(process)
+        self._processes.append(process)
         return RemoteEngine(process)
 
-    def ticket(self, decision: str, behaviour: str, **limits: Any) -> SubmitRequest:
-        return super().make_request(decision, behaviour, self._whole, **{"grace_s": 1.0, **limits})
+    def make_request(self, attempt_id: str, behavior: str, **limits: Any) -> SubmitRequest:
+        return super().make_request(attempt_id, behavior, self._resources, **{"grace_s": 1.0, **limits})
 
-    def tell(self, job: str, behaviour: str) -> None:
-        self.folder.job_plan(job).write_text(behaviour)
+    def set_behavior(self, job: str, behavior: str) -> None:
+        self.folder.job_plan(job).write_text(behavior)
 
-    def heard(self, ticket: SubmitRequest, kind: str = kinds.AGENT_STARTED) -> list[Event]:
-        """What came home, and what stands in sandboxes that live."""
-        paths = [self.attempt_folder(ticket).journal, *self._pool.folder.glob("execute/*/dir_*/scratch/journal.jsonl")]
+    def read_events(self, request: SubmitRequest, kind: str = kinds.AGENT_STARTED) -> list[Event]:
+        """Return events of the attempt's journal, and of journals in sandboxes that exist or have existed."""
+        paths = [self.attempt_folder(request).journal, *self._pool.folder.glob("execute/*/dir_*/scratch/journal.jsonl")]
         events = {event.emitter + event.kind: event for path in paths for event in JournalReader(path).read()}
-        mine = {e.emitter for e in events.values() if e.data.get("attempt") == ticket.attempt_id}
-        self._heard.update({key: event for key, event in events.items() if event.emitter in mine})
-        owners = {e.emitter for e in self._heard.values() if e.data.get("attempt") == ticket.attempt_id}
-        return [event for event in self._heard.values() if event.kind == kind and event.emitter in owners]
+        emitters = {e.emitter for e in events.values() if e.data.get("attempt") == request.attempt_id}
+        self._events.update({key: event for key, event in events.items() if event.emitter in emitters})
+        emitters = {e.emitter for e in self._events.values() if e.data.get("attempt") == request.attempt_id}
+        return [event for event in self._events.values() if event.kind == kind and event.emitter in emitters]
 
-    def end_agents(self) -> None:
-        for process in self._engines:
+    def kill_agents(self) -> None:
+        for process in self._processes:
             process.stdin.close()
             process.wait(30)
 
 
 @pytest.fixture
 def pool(session_pool, tmp_path):
-    session_pool.await_up()
-    made = CondorPool(tmp_path, session_pool)
-    yield made
-    made.end_agents()
-    session_pool.run(["condor_rm", "-constraint", "true"], check=False)
+    session_pool.wait_until_up()
+    harness = CondorEngineHarness(tmp_path, session_pool)
+    yield harness
+    harness.kill_agents()
+    session_pool.run_as_user(["condor_rm", "-constraint", "true"], check=False)
 
 
 @pytest.fixture
@@ -115,34 +116,34 @@ def engine(pool):
     return pool.make_engine()
 
 
-def test_an_earlier_engines_attempt_is_found_followed_and_cancelled(pool, engine):
-    ticket = pool.make_request("0-1", "hang")
-    engine.submit([ticket])
-    poll_until(engine, started(pool, ticket))
-    later = pool.make_engine()
-    assert later.look([ticket])[-1].status == "running"
-    later.cancel(["0-1"])
-    poll_until(later, all_gone("0-1"))
+def test_running_attempt_is_recovered_and_cancelled(pool, engine):
+    request = pool.make_request("0-1", "hang")
+    engine.submit([request])
+    poll_until(engine, has_started(pool, request))
+    later_engine = pool.make_engine()
+    assert later_engine.recover([request])[-1].status == "running"
+    later_engine.cancel(["0-1"])
+    poll_until(later_engine, all_gone("0-1"))
 
 
-def test_a_queued_attempt_is_cancelled_before_it_starts(pool, engine):
+def test_cancel_queued_attempt(pool, engine):
     first, queued, last = (pool.make_request(f"{n}-1", "hang") for n in range(3))
     engine.submit([first, queued, last])
-    poll_until(engine, started(pool, first))
+    poll_until(engine, has_started(pool, first))
     engine.cancel(["1-1"])
     engine.cancel(["0-1"])
     poll_until(engine, all_gone("0-1", "1-1"))
-    poll_until(engine, started(pool, last))
+    poll_until(engine, has_started(pool, last))
     engine.cancel(["2-1"])
     poll_until(engine, all_gone("2-1"))
     assert pool.read_events(queued) == []
 
 
-def test_a_later_attempt_is_a_cluster_of_its_own(pool, engine):
+def test_second_attempt_has_its_own_cluster(pool, engine):
     first, second = pool.make_request("0-1", "succeed"), pool.make_request("0-2", "succeed")
-    names = engine.submit([first])
+    native_ids = engine.submit([first])
     poll_until(engine, all_gone("0-1"))
-    names |= engine.submit([second])
+    native_ids |= engine.submit([second])
     poll_until(engine, all_gone("0-2"))
-    assert names["0-1"].partition(".")[0] != names["0-2"].partition(".")[0]
-    assert sorted(path.name for path in (pool.folder.htcondor).glob("*.sub")) == ["0-1.sub", "0-2.sub"]
+    assert native_ids["0-1"].partition(".")[0] != native_ids["0-2"].partition(".")[0]
+    assert sorted(path.name for path in pool.folder.htcondor.glob("*.sub")) == ["0-1.sub", "0-2.sub"]

@@ -1,5 +1,7 @@
-"""A secret reaches the job as a file of mode 0600, and stands nowhere else: not in the queue, history, log, spool,
-store or the run's folder afterwards."""
+"""Tests that a secret reaches the job as a file of mode 0600 and is stored nowhere else.
+
+The test searches the queue, history, log, spool, store, and the run folder afterwards.
+"""
 
 from __future__ import annotations
 
@@ -28,16 +30,16 @@ steps:
 """
 
 
-def holding(folder: Path) -> list[str]:
-    """The files below the folder that have the secret in them."""
-    found = []
+def files_with_secret(folder: Path) -> list[str]:
+    """Return the files below the folder that contain the secret."""
+    matches = []
     for path in folder.rglob("*"):
         if path.is_file() and SECRET.encode() in path.read_bytes():
-            found.append(str(path.relative_to(folder)))
-    return found
+            matches.append(str(path.relative_to(folder)))
+    return matches
 
 
-def test_a_secret_is_a_file_of_the_job_and_nothing_else(desk):
+def test_secret_is_only_a_file_of_the_job(desk):
     gate = desk.folder / "gate"
     desk.environment["PACKTRAIN_DATA_TOKEN"] = SECRET
     (desk.folder / "origin").mkdir()
@@ -45,24 +47,24 @@ def test_a_secret_is_a_file_of_the_job_and_nothing_else(desk):
     with HttpServer(desk.folder / "origin", token=SECRET) as origin:
         desk.write_file(WORKFLOW.replace("URL", origin.url).replace("GATE", str(gate)))
         run = desk.run_json("run", "workflow.yaml", "--on", "htcondor", "--detach")["run"]
-        desk.wait_for(lambda: "steps" in str(desk.run_json("ps", run)["jobs"][0]["attempts"]))
+        desk.wait_for(lambda: "steps" in str(desk.run_json("ps", run)["jobs"][0]["executions"]))
         desk.wait_for(lambda: "train" in str(desk.pool.queue("JobUniverse == 5", "PacktrainLogTail")))
-        queue = desk.pool.run(["condor_q", "-l", "-allusers"]).stdout
-        vacated = desk.run_json("ps", run)["jobs"][0]["attempts"][0]["native"]
-        desk.pool.run(["condor_vacate_job", vacated])
-        desk.wait_for(lambda: len(desk.run_json("ps", run)["jobs"][0]["attempts"]) == 2)
-        spool = holding(desk.pool.folder / "spool")
+        queue = desk.pool.run_as_user(["condor_q", "-l", "-allusers"]).stdout
+        vacated = desk.run_json("ps", run)["jobs"][0]["executions"][0]["native_id"]
+        desk.pool.run_as_user(["condor_vacate_job", vacated])
+        desk.wait_for(lambda: len(desk.run_json("ps", run)["jobs"][0]["executions"]) == 2)
+        spool = files_with_secret(desk.pool.folder / "spool")
         gate.touch()
         desk.wait_for(lambda: desk.run_json("ps", run)["status"] == "succeeded")
-    history = desk.pool.run(["condor_history", "-l", "-limit", "5"]).stdout
-    assert "PacktrainRun" in queue and "PacktrainRun" in history, "looked at the right thing"
+    history = desk.pool.run_as_user(["condor_history", "-l", "-limit", "5"]).stdout
+    assert "PacktrainRun" in queue and "PacktrainRun" in history, "the job is in both listings"
     assert SECRET not in queue
     assert SECRET not in history
     assert spool == []
     output = desk.run_folder() / "jobs/0/output"
     assert (output / "modes.txt").read_text().split() == ["600"]
-    assert (output / "start.txt").read_text().strip() == SECRET[:3], "the program had it"
+    assert (output / "start.txt").read_text().strip() == SECRET[:3], "the program had the secret"
     assert "says" in desk.run("logs", run) and SECRET not in desk.run("logs", run)
-    assert holding(desk.run_folder()) == []
-    assert holding(desk.folder) == []
-    assert holding(desk.pool.folder / "log") == []
+    assert files_with_secret(desk.run_folder()) == []
+    assert files_with_secret(desk.folder) == []
+    assert files_with_secret(desk.pool.folder / "log") == []

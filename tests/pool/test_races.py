@@ -1,4 +1,4 @@
-"""Between an agent's last word and the pool's: nothing is lost, and nothing is called what it is not."""
+"""Evictions between the end of an agent and the end of the job: nothing is lost, and the result is correct."""
 
 from __future__ import annotations
 
@@ -15,54 +15,56 @@ from tests.support.pool_trainings import PoolTraining
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("pool-1"), pytest.mark.timeout(600)]
 
 JOBS = 4
-SIZE = 20_000_000  # of an output: it takes a moment until it is home
+OUTPUT_BYTES = 20_000_000  # large enough that its transfer takes a moment
 WORKFLOW = f"""
 count: {JOBS}
 resources: {{tasks: 1, cpusPerTask: 1, memPerCpu: 100, gpus: 0}}
 limits: {{grace: 2s, disk: 100MB}}
-steps: [{{run: {{command: "truncate -s {SIZE} $PACKTRAIN_OUTPUT/model.bin; exit CODE"}}}}]
+steps: [{{run: {{command: "truncate -s {OUTPUT_BYTES} $PACKTRAIN_OUTPUT/model.bin; exit CODE"}}}}]
 """
-LAST_WORD = re.compile(r"^008 \((\d+)\.(\d+)\.\d+\)(?:(?!^\.\.\.$).)*attempt\.ended", re.MULTILINE | re.DOTALL)
+AGENT_ENDED = re.compile(r"^008 \((\d+)\.(\d+)\.\d+\)(?:(?!^\.\.\.$).)*agent\.ended", re.MULTILINE | re.DOTALL)
 EXECUTE = re.compile(r"^001 \(", re.MULTILINE)
 
 
-def vacate_at_last_words(desk, fast=(), jobs=JOBS):
-    """Each job once, as soon as its agent has said how it ended; whether all have."""
+def vacate_at_agent_end(desk, fast=(), jobs=JOBS):
+    """Vacate each job once, as soon as its agent has reported its end."""
     log, vacated = desk.run_folder() / "htcondor/event.log", set()
 
-    def look():
+    def vacate_ended():
         with contextlib.suppress(FileNotFoundError):
-            for cluster, proc in LAST_WORD.findall(log.read_text()):
+            for cluster, proc in AGENT_ENDED.findall(log.read_text()):
                 name = f"{int(cluster)}.{int(proc)}"
                 if name not in vacated:
                     vacated.add(name)
                     desk.pool.run(["condor_vacate_job", *fast, name], check=False)
         return len(vacated) == jobs
 
-    desk.wait_for(look)
+    desk.wait_for(vacate_ended)
 
 
 @pytest.mark.parametrize("fast", [[], ["-fast"]])
 @pytest.mark.parametrize(("code", "status", "expected"), [(0, "succeeded", 0), (3, "failed", 10)])
-def test_evicted_after_its_last_word(desk, fast, code, status, expected):
+def test_evicted_after_agent_end(desk, fast, code, status, expected):
     desk.write_file(WORKFLOW.replace("CODE", str(code)))
     process = desk.start("run", "workflow.yaml", "--on", "htcondor")
-    vacate_at_last_words(desk, fast)
+    vacate_at_agent_end(desk, fast)
     out, err = process.communicate(timeout=TIMEOUT_S)
     assert process.returncode == expected, out + err
     run = desk.run_json("ps", desk.run_folder().name)
     assert [job["status"] for job in run["jobs"]] == [status] * JOBS
     log = (desk.run_folder() / "htcondor/event.log").read_text()
     if code:
-        assert sum(len(job["attempts"]) for job in run["jobs"]) == len(EXECUTE.findall(log)), "every start is shown"
+        assert sum(len(job["executions"]) for job in run["jobs"]) == len(EXECUTE.findall(log)), (
+            "every execution is shown"
+        )
     else:
         models = list(desk.run_folder().glob("jobs/*/output/model.bin"))
-        assert [path.stat().st_size for path in models] == [SIZE] * JOBS
+        assert [path.stat().st_size for path in models] == [OUTPUT_BYTES] * JOBS
     desk.wait_for(lambda: desk.pool.queue("true") == [])
 
 
-def test_a_checkpoint_goes_on_in_another_cluster(desk):
-    """Its agent dies, so the attempt has failed; what it had saved until then came home with it."""
+def test_resume_in_other_cluster(desk):
+    """The agent is killed, so the attempt fails; the next attempt resumes from its checkpoint."""
     training = PoolTraining(desk, max_attempts=2, wait_at=20)
     training.wait_for_step(10)
     training.wait_for_log("checkpoint.saved")
@@ -71,21 +73,20 @@ def test_a_checkpoint_goes_on_in_another_cluster(desk):
     training.wait_for_exit()
     training.assert_succeeded()
     (job,) = desk.run_json("ps", desk.run_folder().name)["jobs"]
-    first, second = job["attempts"]
+    first, second = job["executions"]
     assert (first["attempt"], second["attempt"]) == ("0-1", "0-2")
-    assert first["native"].partition(".")[0] != second["native"].partition(".")[0]
+    assert first["native_id"].partition(".")[0] != second["native_id"].partition(".")[0]
     assert training.start_steps()[0] == 0 and training.start_steps()[1] > 0
 
 
 def agent_pid(pool):
-    return next(pid for pid, words in pool.process_commands() if any(word.endswith("agent.pyz") for word in words))
+    return next(pid for pid, argv in pool.process_commands() if any(arg.endswith("agent.pyz") for arg in argv))
 
 
-def test_a_training_that_is_evicted_after_its_last_word_does_not_begin_anew(desk):
-    """Either all that it made was home when the pool broke it off, or it goes on from its checkpoint: a race of two
-    things that the pool does."""
+def test_training_evicted_after_agent_end(desk):
+    """Either all outputs had been transferred when the pool evicted it, or it resumes from its checkpoint."""
     training = PoolTraining(desk, n_steps=30)
-    vacate_at_last_words(desk, jobs=1)
+    vacate_at_agent_end(desk, jobs=1)
     training.wait_for_exit()
     training.assert_succeeded()
     first, *later = training.start_steps()

@@ -1,4 +1,4 @@
-"""Failures on a real pool: looked at elsewhere, more memory, another way for the data; and `why` tells all of it."""
+"""Failures on a real pool: retried at another site, with more memory, or with another transfer method."""
 
 from __future__ import annotations
 
@@ -12,53 +12,58 @@ import pytest
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("pool-1"), pytest.mark.timeout(360)]
 
 HEAD = "resources: {tasks: 1, cpusPerTask: 1, memPerCpu: 100, gpus: 0}\nlimits: {grace: 2s, disk: 10MB}\n"
-WORDS = "ModuleNotFoundError: No module named scipy"
+MESSAGE = "ModuleNotFoundError: No module named scipy"
 STEP = "steps: [{name: train, run: {command: '%s'}}]\n"
-# All sites are on this machine: a mark is seen by the second attempt.
-ONCE = STEP % "[ -e MARK ] || { touch MARK; echo no luck here >&2; exit 3; }; echo ok > $PACKTRAIN_OUTPUT/model.txt"
+# All sites are on this machine, so the second attempt finds the mark.
+FAIL_ONCE = (
+    STEP % "[ -e MARK ] || { touch MARK; echo no luck here >&2; exit 3; }; echo ok > $PACKTRAIN_OUTPUT/model.txt"
+)
 
 
-def attempts(desk):
+def read_executions(desk):
     run = desk.run_json("ps")[-1]["run"]
-    return [attempt for job in desk.run_json("ps", run)["jobs"] for attempt in job["attempts"]]
+    return [execution for job in desk.run_json("ps", run)["jobs"] for execution in job["executions"]]
 
 
-def submitted(desk, decision):
-    return (desk.run_folder() / "htcondor" / f"{decision}.sub").read_text()
+def read_submit_file(desk, attempt_id):
+    return (desk.run_folder() / "htcondor" / f"{attempt_id}.sub").read_text()
 
 
-def test_a_step_that_fails_is_tried_once_at_another_site(desk):
-    desk.write_file(HEAD + ONCE.replace("MARK", str(desk.folder / "mark")))
+def test_failed_step_is_retried_at_other_site(desk):
+    desk.write_file(HEAD + FAIL_ONCE.replace("MARK", str(desk.folder / "mark")))
     desk.run("run", "workflow.yaml", "--on", "htcondor")
-    first, second = attempts(desk)
+    first, second = read_executions(desk)
     assert (first["status"], second["status"]) == ("failed", "succeeded")
     assert first["site"] != second["site"]
-    assert f'GLIDEIN_ResourceName =!= "{first["site"]}"' in submitted(desk, "0-2")
+    assert f'GLIDEIN_ResourceName =!= "{first["site"]}"' in read_submit_file(desk, "0-2")
 
 
-def test_a_program_that_had_too_little_memory_gets_twice_as_much(desk):
-    desk.write_file(HEAD + ONCE.replace("MARK", str(desk.folder / "mark")).replace("no luck here", "MemoryError"))
+def test_out_of_memory_doubles_memory(desk):
+    desk.write_file(HEAD + FAIL_ONCE.replace("MARK", str(desk.folder / "mark")).replace("no luck here", "MemoryError"))
     desk.run("run", "workflow.yaml", "--on", "htcondor")
-    first, second = attempts(desk)
+    first, second = read_executions(desk)
     assert (first["failure"]["kind"], second["status"]) == ("out_of_memory", "succeeded")
-    assert [re.search(r"request_memory += (\w+)", submitted(desk, d))[1] for d in ("0-1", "0-2")] == ["100MB", "200MB"]
-    assert "attempt 2: with 2 times the memory" in desk.run("why")
+    assert [re.search(r"request_memory += (\w+)", read_submit_file(desk, d))[1] for d in ("0-1", "0-2")] == [
+        "100MB",
+        "200MB",
+    ]
+    assert "attempt 0-2 was submitted with 2 times the memory" in desk.run("why")
 
 
-def test_the_same_mistake_at_two_sites_stops_the_run(desk):
-    # Each takes half of the largest site, so that few run at once.
+def test_identical_failures_stop_run(desk):
+    # Each job takes half of the largest site, so that few run at once.
     head = HEAD.replace("cpusPerTask: 1", "cpusPerTask: 8")
-    desk.write_file(head + "count: 40\n" + STEP % f"echo {WORDS} >&2; exit 1")
-    told = desk.run_json("run", "workflow.yaml", "--on", "htcondor", code=21)
-    kinds = [job["failure"]["kind"] for job in told["jobs"]]
+    desk.write_file(head + "count: 40\n" + STEP % f"echo {MESSAGE} >&2; exit 1")
+    result = desk.run_json("run", "workflow.yaml", "--on", "htcondor", exit_code=21)
+    kinds = [job["failure"]["kind"] for job in result["jobs"]]
     assert set(kinds) == {"module_missing", "run_stopped"}
     why = desk.run("why")
     assert re.search(r"stopped after \d+ identical failures on [2-9] sites; \d+ jobs were not started", why)
     assert "No module named scipy" in why and "the workflow or its program" in why
 
 
-class NotForPlugins(SimpleHTTPRequestHandler):
-    """A server that has no answer for HTCondor's own client."""
+class RejectCurlHandler(SimpleHTTPRequestHandler):
+    """A server that rejects HTCondor's own client."""
 
     def do_GET(self):
         if "curl" in self.headers.get("User-Agent", "").lower():
@@ -66,25 +71,25 @@ class NotForPlugins(SimpleHTTPRequestHandler):
         else:
             super().do_GET()
 
-    def log_message(self, *arguments):
+    def log_message(self, *args):
         pass
 
 
-def test_what_the_pools_plugin_does_not_bring_the_agent_fetches(desk, tmp_path):
+def test_agent_fetches_after_plugin_failure(desk, tmp_path):
     (tmp_path / "x.bin").write_bytes(b"seven!!")
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(NotForPlugins, directory=str(tmp_path)))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(RejectCurlHandler, directory=str(tmp_path)))
     threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
     try:
         address = f"http://127.0.0.1:{server.server_port}/x.bin"
-        given = (
+        inputs = (
             f"recovery: {{retryDelay: 1s}}\ninput: {{http: {{url: '{address}'}}, unpack: never, transfer: plugin}}\n"
         )
-        desk.write_file(HEAD + given + STEP % "cp $PACKTRAIN_INPUT/x.bin $PACKTRAIN_OUTPUT")
+        desk.write_file(HEAD + inputs + STEP % "cp $PACKTRAIN_INPUT/x.bin $PACKTRAIN_OUTPUT")
         desk.run("run", "workflow.yaml", "--on", "htcondor", "--offline")
     finally:
         server.shutdown()
         server.server_close()
     assert (desk.run_folder() / "jobs/0/output/x.bin").read_bytes() == b"seven!!"
-    assert address in submitted(desk, "0-1") + (desk.run_folder() / "htcondor/0-1.items").read_text()
-    assert address not in submitted(desk, "0-2") + (desk.run_folder() / "htcondor/0-2.items").read_text()
-    assert "attempt 2: with its data fetched by the agent" in desk.run("why")
+    assert address in read_submit_file(desk, "0-1") + (desk.run_folder() / "htcondor/0-1.items").read_text()
+    assert address not in read_submit_file(desk, "0-2") + (desk.run_folder() / "htcondor/0-2.items").read_text()
+    assert "attempt 0-2 was submitted with its inputs fetched by the agent" in desk.run("why")

@@ -1,4 +1,4 @@
-"""Reports of what really happened on a pool, held against what HTCondor itself has written down of it."""
+"""Histories of jobs on a real pool, compared with HTCondor's own records."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from packtrain.store import SqliteStore
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("pool-2"), pytest.mark.timeout(180)]
 
-# Each job tells that it started, waits until the test says `go`, and sends 20 MB back.
+# Each job creates a file when it starts, waits for the file `go`, and returns 20 MB.
 SUBMIT = """\
 executable = /bin/sh
 transfer_executable = false
@@ -25,68 +25,68 @@ transfer_output_remaps = "made = made-$(Process)"
 ulog_execute_attrs = GLIDEIN_ResourceName
 queue 2
 """
-WITHIN_S = 1.0
+TOLERANCE_S = 1.0
 
 
-def started(desk, pattern, times):
-    desk.wait_for(lambda: len(list(desk.folder.glob(f"started-{pattern}"))) >= times)
+def wait_for_starts(desk, pattern, count):
+    desk.wait_for(lambda: len(list(desk.folder.glob(f"started-{pattern}"))) >= count)
 
 
-def epochs(desk, job, count):
-    """What HTCondor wrote down at the end of each start of a job: some time after its log told of it."""
-    return desk.wait_for(lambda: len(found := _epochs(desk.pool, job)) == count and found)
+def wait_for_epochs(desk, job, count):
+    """Wait for the records of all executions of a job. HTCondor writes them some time after the log."""
+    return desk.wait_for(lambda: len(ads := _epochs(desk.pool, job)) == count and ads)
 
 
 def _epochs(pool, job):
-    said = pool.run_as_user(["condor_history", "-epochs", "-json", job]).stdout
-    ads = [ad for ad in json.loads(said or "[]") if "JobCurrentStartDate" in ad]
+    output = pool.run_as_user(["condor_history", "-epochs", "-json", job]).stdout
+    ads = [ad for ad in json.loads(output or "[]") if "JobCurrentStartDate" in ad]
     return sorted(ads, key=lambda ad: ad["JobCurrentStartDate"])
 
 
-def kept_of(desk, jobs, count):
-    """What HTCondor keeps of jobs that ended, by their process; it comes some time after the log told of it."""
+def wait_for_history(desk, jobs, count):
+    """Wait for the history of all jobs, by process id. HTCondor writes it some time after the log."""
     ads = desk.wait_for(lambda: len(found := desk.pool.history(jobs)) == count and found)
     return {int(ad["ProcId"]): ad for ad in ads}
 
 
-def compare(attempt, ad):
-    """With an ad of HTCondor's; one of an eviction has no durations."""
+def compare(execution, ad):
+    """Compare with an ad of HTCondor. The ad of an eviction has no durations."""
 
     def span(name):
         return ad[f"{name}Finished"] - ad[f"{name}Started"]
 
-    assert attempt.site == ad["MachineAttrGLIDEIN_ResourceName0"]
-    assert attempt.moves[-1].seconds == pytest.approx(span("TransferIn"), abs=WITHIN_S)
+    assert execution.site == ad["MachineAttrGLIDEIN_ResourceName0"]
+    assert execution.input_transfers[-1].duration_s == pytest.approx(span("TransferIn"), abs=TOLERANCE_S)
     if "ActivationDuration" in ad:
-        assert attempt.seconds == pytest.approx(ad["ActivationDuration"], abs=WITHIN_S)
-        assert attempt.of(Phase.EXECUTE) == pytest.approx(ad["ActivationExecutionDuration"], abs=WITHIN_S)
-        assert attempt.of(Phase.TRANSFER_OUT) == pytest.approx(span("TransferOut"), abs=WITHIN_S)
+        assert execution.duration_s == pytest.approx(ad["ActivationDuration"], abs=TOLERANCE_S)
+        assert execution.seconds_in(Phase.EXECUTE) == pytest.approx(ad["ActivationExecutionDuration"], abs=TOLERANCE_S)
+        assert execution.seconds_in(Phase.TRANSFER_OUT) == pytest.approx(span("TransferOut"), abs=TOLERANCE_S)
 
 
-def test_a_log_tells_the_seconds_of_htcondors_own_history(desk):
+def test_log_matches_condor_history(desk):
     (desk.folder / "given").write_bytes(bytes(30_000_000))
     jobs = desk.condor_submit(SUBMIT.format(desk.folder))
     cluster = jobs.split()[-1]
-    started(desk, "*", 2)
-    desk.pool.run(["condor_vacate_job", "-fast", f"{cluster}.1"])
-    started(desk, "1-*", 2)
+    wait_for_starts(desk, "*", 2)
+    desk.pool.run_as_user(["condor_vacate_job", "-fast", f"{cluster}.1"])
+    wait_for_starts(desk, "1-*", 2)
     (desk.folder / "go").touch()
     desk.wait_for(lambda: desk.read_user_log().count("\n005 (") == 2)
     history = read_history([str(desk.folder / "log")])
     assert (history.n_skipped, history.problems) == (0, ())
-    straight, evicted = history.jobs
-    assert [a.outcome for a in straight.executions] == [Outcome.SUCCEEDED]
-    assert [(a.outcome, a.category) for a in evicted.executions] == [
+    uninterrupted, evicted = history.jobs
+    assert [execution.outcome for execution in uninterrupted.executions] == [Outcome.SUCCEEDED]
+    assert [(execution.outcome, execution.category) for execution in evicted.executions] == [
         (Outcome.EVICTED, FailureCategory.EVICTION),
         (Outcome.SUCCEEDED, FailureCategory.NONE),
     ]
-    kept = kept_of(desk, jobs, len(history.jobs))
+    ads = wait_for_history(desk, jobs, len(history.jobs))
     for number, job in enumerate(history.jobs):
-        compare(job.executions[-1], kept[number])
+        compare(job.executions[-1], ads[number])
         assert (job.executions[-1].input_bytes, job.executions[-1].output_bytes) == (30_000_000, 20_000_000)
-        starts = epochs(desk, f"{cluster}.{number}", len(job.executions))
-        for attempt, ad in zip(job.executions, starts, strict=True):
-            compare(attempt, ad)
+        epochs = wait_for_epochs(desk, f"{cluster}.{number}", len(job.executions))
+        for execution, ad in zip(job.executions, epochs, strict=True):
+            compare(execution, ad)
 
 
 WORKFLOW = """\
@@ -106,21 +106,19 @@ def history_from_store(desk):
     return read_run_history(fold(row.run, events), events)
 
 
-def test_a_run_and_the_log_of_its_jobs_tell_the_same(desk):
-    """The slot by the pool's log, what was done in it by the agent's own words; nothing is counted twice."""
+def test_run_matches_its_log(desk):
+    """Slot times come from the pool's log and phases from the agent; nothing is counted twice."""
     desk.write_file(WORKFLOW)
     assert desk.run_json("run", "workflow.yaml", "--on", "htcondor")["status"] == "succeeded"
-    (ours,) = history_from_store(desk).jobs
-    (theirs,) = read_history([str(desk.run_folder() / "htcondor/*.log")]).jobs
-    assert (ours.outcome, ours.outputs_checked, theirs.outputs_checked) == (Outcome.SUCCEEDED, True, None)
-    (mine,), (other,) = ours.executions, theirs.executions
-    assert mine.site == other.site
-    assert mine.duration_s == pytest.approx(other.duration_s, abs=2 * WITHIN_S)
-    ran, told = (
-        mine.seconds_in(Phase.EXECUTE),
-        other.seconds_in(Phase.EXECUTE),
-    )  # both fitted into the log's whole seconds
-    assert ran >= 3.0 - WITHIN_S
-    assert told == pytest.approx(ran, abs=2 * WITHIN_S)
-    assert ours.submitted_at <= mine.start
-    assert ours.ended_at == mine.end
+    (job,) = history_from_store(desk).jobs
+    (logged_job,) = read_history([str(desk.run_folder() / "htcondor/*.log")]).jobs
+    assert (job.outcome, job.outputs_checked, logged_job.outputs_checked) == (Outcome.SUCCEEDED, True, None)
+    (execution,), (logged,) = job.executions, logged_job.executions
+    assert execution.site == logged.site
+    assert execution.duration_s == pytest.approx(logged.duration_s, abs=2 * TOLERANCE_S)
+    # Both are fitted into the whole seconds of the log.
+    executed_s, logged_s = execution.seconds_in(Phase.EXECUTE), logged.seconds_in(Phase.EXECUTE)
+    assert executed_s >= 3.0 - TOLERANCE_S
+    assert logged_s == pytest.approx(executed_s, abs=2 * TOLERANCE_S)
+    assert job.submitted_at <= execution.start
+    assert job.ended_at == execution.end

@@ -1,4 +1,4 @@
-"""Jobs without a place for their checkpoints: HTCondor carries the folder, to the same place or to another."""
+"""Self-checkpointing jobs in a real pool: HTCondor transfers the checkpoint folder to the same or another machine."""
 
 from __future__ import annotations
 
@@ -16,55 +16,57 @@ from tests.support.programs import counting_trainer
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("pool-2"), pytest.mark.timeout(600)]
 
-CARRIED = """transfer_output_files = journal.jsonl, logs, output, checkpoint
+SUBMIT_LINES = """transfer_output_files = journal.jsonl, logs, output, checkpoint
 checkpoint_exit_code = 85
 transfer_checkpoint_files = checkpoint, journal.jsonl, logs
 +JobMaxVacateTime = 20
 """
 
 
-def training(desk, *options, every_s):
+def make_training(desk, *options, min_interval_s):
     program = Path(shutil.copy(counting_trainer.__file__, desk.folder))
     program.chmod(0o644)
     command = " ".join([sys.executable, "-S", str(program), *map(str, options)])
     return make_job(
-        make_step(command, name="train"), checkpoint=CheckpointConfig("ckpt.bin", every_s), limits=Limits(grace_s=5)
+        make_step(command, name="train"),
+        checkpoint=CheckpointConfig("ckpt.bin", min_interval_s),
+        limits=Limits(grace_s=5),
     )
 
 
-def reached(desk):
+def final_step(desk):
     return counting_trainer.parse_checkpoint_step((desk.folder / "output" / "ckpt.bin").read_bytes())
 
 
-def test_it_goes_on_in_place_after_each_85(desk):
-    planned = training(desk, "--steps", 60, "--pace", 0.1, every_s=2.0)
+def test_resume_in_place_after_each_exit_85(desk):
+    job = make_training(desk, "--steps", 60, "--pace", 0.1, min_interval_s=2.0)
     agent = AgentJob(
-        desk, planned, submit_lines=CARRIED, when_to_transfer_output="ON_EXIT_OR_EVICT", options="--live-interval 2"
+        desk, job, submit_lines=SUBMIT_LINES, when_to_transfer_output="ON_EXIT_OR_EVICT", options="--live-interval 2"
     )
     agent.wait_for_stderr()
-    assert reached(desk) == 60
-    starts = agent.events("agent.started")
-    assert len(starts) > 1 and len({event.emitter for event in starts}) == len(starts)
-    assert len({event.data["host"] for event in starts}) == 1
+    assert final_step(desk) == 60
+    executions = agent.events("agent.started")
+    assert len(executions) > 1 and len({event.emitter for event in executions}) == len(executions)
+    assert len({event.data["host"] for event in executions}) == 1
     outcomes = [event.data["outcome"] for event in agent.events("agent.ended")]
-    assert outcomes == ["continue"] * (len(starts) - 1) + ["succeeded"]
+    assert outcomes == ["requeued"] * (len(executions) - 1) + ["succeeded"]
     restored = [event.data["step"] for event in agent.events("checkpoint.restored")]
-    assert len(restored) == len(starts) - 1 and restored == sorted(set(restored))
+    assert len(restored) == len(executions) - 1 and restored == sorted(set(restored))
 
 
-def test_evicted_it_goes_on_elsewhere_from_its_newest_checkpoint(desk):
+def test_resume_elsewhere_after_eviction(desk):
     gate = desk.folder / "gate"
-    planned = training(desk, "--steps", 30, "--pace", 0.05, "--wait-at", 20, "--gate", gate, every_s=3600.0)
+    job = make_training(desk, "--steps", 30, "--pace", 0.05, "--wait-at", 20, "--gate", gate, min_interval_s=3600.0)
     agent = AgentJob(
-        desk, planned, submit_lines=CARRIED, when_to_transfer_output="ON_EXIT_OR_EVICT", options="--live-interval 2"
+        desk, job, submit_lines=SUBMIT_LINES, when_to_transfer_output="ON_EXIT_OR_EVICT", options="--live-interval 2"
     )
     saved = agent.wait_for_user_log_event("checkpoint.saved")[0].data["step"]
-    desk.pool.run(["condor_vacate_job", "-constraint", agent.constraint])
+    desk.pool.run_as_user(["condor_vacate_job", "-constraint", agent.constraint])
     (restored, *_) = agent.wait_for_user_log_event("checkpoint.restored")
     assert restored.data["step"] >= saved
     gate.touch()
     agent.wait_for_stderr()
-    assert reached(desk) == 30
+    assert final_step(desk) == 30
     assert "\n004 (" in desk.read_user_log()
     assert {event.data["site"] for event in agent.events("agent.started")} <= {site.name for site in SITES}
-    assert len(agent.events("agent.started")) == 2, "the journal of the first start was carried, too"
+    assert len(agent.events("agent.started")) == 2, "the journal of the first execution was transferred as well"

@@ -1,4 +1,4 @@
-"""ClassAds: what is written is read again, and nothing that is read breaks the reader."""
+"""ClassAds survive a round trip, and no text crashes the parser."""
 
 import math
 
@@ -27,21 +27,21 @@ values = st.recursive(
 ads = st.dictionaries(names | texts.filter(bool), values, max_size=6)
 
 
-@given(st.lists(ads, max_size=4), st.sampled_from(["", "\n", "  // words\n", " /* words */ ", ",\n"]))
-def test_the_new_form_comes_back(written, between):
-    assert parse_new_classads(between.join(map(format_new_classad, written))) == written
+@given(st.lists(ads, max_size=4), st.sampled_from(["", "\n", "  // comment\n", " /* comment */ ", ",\n"]))
+def test_new_form_round_trip(written, separator):
+    assert parse_new_classads(separator.join(map(format_new_classad, written))) == written
 
 
 lines = st.text(st.characters(blacklist_categories=("Cs", "Cc", "Zl", "Zp")), max_size=30)
 
 
 @given(st.dictionaries(names, plain | lines.filter(lambda line: not line.endswith("\\")), max_size=6))
-def test_the_old_form_comes_back(ad):
+def test_old_form_round_trip(ad):
     assert parse_old_classad(format_old_classad(ad)) == ad
 
 
 @given(st.text(max_size=60) | st.text("[]{}();,=\"\\'/*ab1 .\n", max_size=40))
-def test_any_text_is_read_or_refused(text):
+def test_any_text(text):
     parse_old_classad(text)
     try:
         for ad in parse_new_classads(text):
@@ -50,7 +50,7 @@ def test_any_text_is_read_or_refused(text):
         assert "\n" not in str(error)
 
 
-def test_what_htcondor_writes():
+def test_ads_of_htcondor():
     text = (
         '[ LocalFileName = "/x/data \\"1\\".bin"; Url = "osdf:///a;b]c"; Size = 12 ]'
         '[ PluginData = [ Caches = { "a", "b" }; Wait = 1.5E+01; Rank = Speed * 2 + f("]") ] ]'
@@ -63,7 +63,7 @@ def test_what_htcondor_writes():
     assert isinstance(inner["Rank"], Expression)
 
 
-def test_the_ad_of_a_job():
+def test_job_ad():
     lines = ['Cmd = "C:\\tools\\run"', 'Args = "say \\"hi\\""', "RequestDisk = DiskUsage", "JobPrio = 0", "On = TRUE"]
     text = "\n".join([*lines, "", "Other = 1"])
     assert parse_old_classad(text) == {
@@ -75,12 +75,12 @@ def test_the_ad_of_a_job():
     }
 
 
-def test_numbers_that_are_none():
+def test_infinity():
     assert format_new_classad({"A": math.inf}) == '[ A = real("inf") ]'
     assert isinstance(parse_new_classads('[ A = real("inf") ]')[0]["A"], Expression)
 
 
 @pytest.mark.parametrize("text", ["[", "[ A = ]", "[ A 1 ]", "x", '[ A = "x ]', "[ A = (1 ]", "[" * 5000, "[A=" * 5000])
-def test_what_is_none_is_refused(text):
+def test_invalid_ads(text):
     with pytest.raises(FormatError):
         parse_new_classads(text)

@@ -1,4 +1,4 @@
-"""User logs that were cut, spoiled or read while they grew: nothing raises, and no complete event is lost."""
+"""Event logs that are truncated, damaged or read while they grow: nothing raises, and no complete event is lost."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ TEXTS = [path.read_bytes() for path in sorted((DATA / "condor-logs").glob("*.log
 TEXTS += [
     (DATA / f"condor-forms/{name}.log").read_bytes() for name in ("old", "fractions", "utc", "job-ad", "suspended")
 ]
-FORMS = [(TextLogParser, text) for text in TEXTS]
-FORMS += [(JsonLogParser, (DATA / "condor-forms/json.log").read_bytes())]
-FORMS += [(XmlLogParser, (DATA / "condor-forms/xml.log").read_bytes())]
-AGENT = [
+LOGS = [(TextLogParser, text) for text in TEXTS]
+LOGS += [(JsonLogParser, (DATA / "condor-forms/json.log").read_bytes())]
+LOGS += [(XmlLogParser, (DATA / "condor-forms/xml.log").read_bytes())]
+AGENT_EVENTS = [
     (kinds.AGENT_STARTED, {"attempt": "0-1"}),
     (kinds.STAGE_STARTED, {"stage": "fetch"}),
     (kinds.STAGE_ENDED, {"stage": "fetch", "seconds": 10.0, "bytes": 500, "source": "http://a/b"}),
@@ -39,74 +39,78 @@ AGENT = [
     (kinds.AGENT_ENDED, {"outcome": "requeued", "reason": "the limit is near", "seconds": 41.0}),
 ]
 HEAD = "{:03} (007.000.000) 2026-11-16 02:00:{:02} {}\n...\n"
-WORDS = [
-    f"packtrain {Event('run-1', '0', 'agent-1', n, kind, 5.0 + n, float(n), said).to_json()}"
-    for n, (kind, said) in enumerate(AGENT, 1)
+AGENT_LINES = [
+    f"packtrain {Event('run-1', '0', 'agent-1', n, kind, 5.0 + n, float(n), data).to_json()}"
+    for n, (kind, data) in enumerate(AGENT_EVENTS, 1)
 ]
-LINES = [(0, "Job submitted from host: <a>"), (1, "Job executing on host: <a>"), *((8, word) for word in WORDS)]
+LINES = [(0, "Job submitted from host: <a>"), (1, "Job executing on host: <a>"), *((8, line) for line in AGENT_LINES)]
 LINES += [(5, "Job terminated.\n\t(1) Normal termination (return value 86)")]
-SPOKEN = [(TextLogParser, "".join(HEAD.format(code, n, text) for n, (code, text) in enumerate(LINES)).encode())]
-KNOWN = [JobEvent(*raw) for text in TEXTS for raw in TextLogParser(TimestampParser(2e9)).feed(text)]
+AGENT_LOGS = [(TextLogParser, "".join(HEAD.format(code, n, text) for n, (code, text) in enumerate(LINES)).encode())]
+REAL_EVENTS = [JobEvent(*fields) for text in TEXTS for fields in TextLogParser(TimestampParser(2e9)).feed(text)]
 WAITING = (Phase.QUEUED, Phase.HELD)
 
 
-def read(reader, *pieces):
-    found = [raw for piece in pieces for raw in reader.feed(piece)]
-    return [JobEvent(*raw) for raw in found + reader.finish()]
+def read(parser, *chunks):
+    events = [fields for chunk in chunks for fields in parser.feed(chunk)]
+    return [JobEvent(*fields) for fields in events + parser.finish()]
 
 
-def told(kind, *pieces):
-    """The events, whatever their places."""
-    return [record._replace(offset=0) for record in read(kind(TimestampParser(2e9)), *pieces)]
+def read_without_offsets(parser_type, *chunks):
+    return [event._replace(offset=0) for event in read(parser_type(TimestampParser(2e9)), *chunks)]
 
 
-def complete(kind, data, cut):
-    """How many events of the log end within its first `cut` bytes; the last line needs no end."""
-    end, count, at = kind.END_MARKER, 0, 0
-    while (at := data.find(end, at)) >= 0 and at + len(end) - 1 <= cut:
-        count, at = count + 1, at + len(end) - 1
+def count_complete(parser_type, data, cut):
+    """Return how many events end within the first `cut` bytes of a log. The last line needs no newline."""
+    marker, count, position = parser_type.END_MARKER, 0, 0
+    while (position := data.find(marker, position)) >= 0 and position + len(marker) - 1 <= cut:
+        count, position = count + 1, position + len(marker) - 1
     return count
+
+
+def heads(events):
+    return [(event.event_type, event.job_id, event.timestamp) for event in events]
 
 
 @st.composite
 def logs(draw):
-    return draw(st.sampled_from(FORMS))
+    return draw(st.sampled_from(LOGS))
 
 
 @given(logs(), st.data())
 @settings(max_examples=150, deadline=None)
-def test_cut_at_any_byte(log, data):
-    kind, text = log
+def test_truncated_at_any_byte(log, data):
+    parser_type, text = log
     cut = data.draw(st.integers(0, len(text)))
-    whole = told(kind, text)
-    assert told(kind, text[:cut]) == whole[: complete(kind, text, cut)]
+    all_events = read_without_offsets(parser_type, text)
+    assert read_without_offsets(parser_type, text[:cut]) == all_events[: count_complete(parser_type, text, cut)]
 
 
 @given(logs(), st.data())
 @settings(max_examples=100, deadline=None)
-def test_cut_off_at_its_beginning(log, data):
-    """What follows the first whole event is there."""
-    kind, text = log
+def test_beginning_is_missing(log, data):
+    """All events after the first complete one are found."""
+    parser_type, text = log
     cut = data.draw(st.integers(0, len(text)))
-    whole, rest = told(kind, text), told(kind, text[cut:])
-    behind = complete(kind, text, cut)
-    assert rest[-(len(whole) - behind - 1) :] == whole[behind + 1 :] or len(whole) - behind <= 1
+    all_events, events = read_without_offsets(parser_type, text), read_without_offsets(parser_type, text[cut:])
+    n_missing = count_complete(parser_type, text, cut)
+    n_found = len(all_events) - n_missing - 1
+    assert n_found <= 0 or events[-n_found:] == all_events[n_missing + 1 :]
 
 
 @given(logs(), st.data())
 @settings(max_examples=100, deadline=None)
-def test_read_in_pieces_as_it_grows(log, data):
-    kind, text = log
+def test_read_in_chunks(log, data):
+    parser_type, text = log
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=20)))
-    pieces = [text[a:b] for a, b in pairwise([0, *cuts, len(text)])]
-    one, other = kind(TimestampParser(2e9)), kind(TimestampParser(2e9))
-    assert read(one, *pieces) == read(other, text)
-    assert one.unreadable == other.unreadable
-    assert one.offset == other.offset == len(text)
+    chunks = [text[start:end] for start, end in pairwise([0, *cuts, len(text)])]
+    chunk_parser, parser = parser_type(TimestampParser(2e9)), parser_type(TimestampParser(2e9))
+    assert read(chunk_parser, *chunks) == read(parser, text)
+    assert chunk_parser.unreadable == parser.unreadable
+    assert chunk_parser.offset == parser.offset == len(text)
 
 
 def is_noise(line):
-    """No event, no end of one, no beginning; and nothing that says it is an attribute."""
+    """Return whether a line cannot begin or end an event, or be an attribute."""
     return not line.strip().startswith((b".", b"0", b"{", b"}", b"<", b'"'))
 
 
@@ -115,70 +119,69 @@ noise = st.binary(max_size=60).map(lambda line: line.replace(b"\n", b" ").replac
 
 @given(st.sampled_from(TEXTS), st.data())
 @settings(max_examples=150, deadline=None)
-def test_lines_of_noise(text, data):
-    """Anywhere: between events, and inside of them."""
+def test_noise_in_text(text, data):
+    """Lines of noise between events and inside them."""
     lines = text.split(b"\n")
-    for at, line in data.draw(st.lists(st.tuples(st.integers(0, len(lines) - 1), noise), max_size=8)):
-        lines.insert(at, line)
-    heads = [(r.event_type, r.job_id, r.timestamp) for r in told(TextLogParser, text)]
-    reader = TextLogParser(TimestampParser(2e9))
-    found = read(reader, b"\n".join(lines))
-    assert [(r.event_type, r.job_id, r.timestamp) for r in found] == heads
+    for index, line in data.draw(st.lists(st.tuples(st.integers(0, len(lines) - 1), noise), max_size=8)):
+        lines.insert(index, line)
+    assert heads(read_without_offsets(TextLogParser, b"\n".join(lines))) == heads(
+        read_without_offsets(TextLogParser, text)
+    )
 
 
-@given(st.sampled_from(FORMS[-2:]), st.data())
+@given(st.sampled_from(LOGS[-2:]), st.data())
 @settings(max_examples=60, deadline=None)
-def test_lines_of_noise_among_ads(log, data):
-    kind, text = log
+def test_noise_in_json_and_xml(log, data):
+    parser_type, text = log
     lines = text.split(b"\n")
-    for at, line in data.draw(st.lists(st.tuples(st.integers(0, len(lines) - 1), noise), max_size=4)):
-        lines.insert(at, line)
-    assert [(r.event_type, r.job_id, r.timestamp) for r in told(kind, b"\n".join(lines))] == [
-        (r.event_type, r.job_id, r.timestamp) for r in told(kind, text)
-    ]
+    for index, line in data.draw(st.lists(st.tuples(st.integers(0, len(lines) - 1), noise), max_size=4)):
+        lines.insert(index, line)
+    assert heads(read_without_offsets(parser_type, b"\n".join(lines))) == heads(read_without_offsets(parser_type, text))
 
 
 @given(st.binary(max_size=400), st.sampled_from((TextLogParser, JsonLogParser, XmlLogParser)))
 @settings(max_examples=150, deadline=None)
-def test_any_bytes(data, kind):
-    for record in read(kind(TimestampParser(2e9)), data):
-        assert math.isfinite(record.timestamp)
+def test_any_bytes(data, parser_type):
+    for event in read(parser_type(TimestampParser(2e9)), data):
+        assert math.isfinite(event.timestamp)
 
 
 @given(st.data())
 @settings(max_examples=150, deadline=None)
-def test_any_order_of_events_makes_a_history(data):
-    """Of real logs, dropped, repeated, shuffled: times never run backwards, attempts neither overlap nor have gaps in
-    them, and waits lie outside of them."""
-    events = data.draw(st.lists(st.sampled_from(KNOWN), max_size=40))
+def test_any_order_of_events_gives_a_history(data):
+    """Events of real logs, dropped, repeated and shuffled.
+
+    Times never run backwards, executions do not overlap and have no gaps, and waits are outside executions.
+    """
+    events = data.draw(st.lists(st.sampled_from(REAL_EVENTS), max_size=40))
     steps = data.draw(st.lists(st.integers(-5, 100), min_size=len(events), max_size=len(events)))
-    now, fold = 1000.0, LogHistoryBuilder()
+    now, builder = 1000.0, LogHistoryBuilder()
     for event, step in zip(events, steps, strict=True):
         now += step
-        fold.add_records([event._replace(key=(7, 0), when=now)])
-    for job, _ in fold.finish():
-        check(job)
+        builder.add_records([event._replace(job_id=(7, 0), timestamp=now)])
+    for job, _ in builder.finish():
+        check_job(job)
 
 
-def check(job):
-    previous = -math.inf
-    for number, attempt in enumerate(job.executions, 1):
-        assert attempt.number == number
-        assert attempt.spans
-        assert attempt.start >= previous
-        assert all(one.end == other.start for one, other in pairwise(attempt.spans))
-        assert all(span.end >= span.start and span.phase not in WAITING for span in attempt.spans)
-        assert 0 <= attempt.kept_s <= attempt.of(Phase.EXECUTE) + 1e-6
-        assert all(move.seconds >= 0 for move in attempt.moves)
-        previous = attempt.end
+def check_job(job):
+    previous_end = -math.inf
+    for number, execution in enumerate(job.executions, 1):
+        assert execution.number == number
+        assert execution.spans
+        assert execution.start >= previous_end
+        assert all(span.end == next_span.start for span, next_span in pairwise(execution.spans))
+        assert all(span.end >= span.start and span.phase not in WAITING for span in execution.spans)
+        assert 0 <= execution.retained_compute_s <= execution.seconds_in(Phase.EXECUTE) + 1e-6
+        assert all(transfer.duration_s >= 0 for transfer in execution.input_transfers)
+        previous_end = execution.end
     for wait in job.waits:
         assert wait.phase in WAITING
         assert wait.end > wait.start
-        assert all(wait.end <= a.start or wait.start >= a.end for a in job.attempts), (wait, job.attempts)
-    assert all(one.end <= other.start for one, other in pairwise(job.waits))
+        assert all(wait.end <= e.start or wait.start >= e.end for e in job.executions), (wait, job.executions)
+    assert all(wait.end <= next_wait.start for wait, next_wait in pairwise(job.waits))
 
 
-ODD_WORDS = st.sampled_from(
+ODD_VALUES = st.sampled_from(
     [
         *(
             b"abc",
@@ -203,22 +206,20 @@ ODD_WORDS = st.sampled_from(
 NUMBER = re.compile(rb"(?<![\w.:/-])-?\d+(?:\.\d+)?(?![\w.:/-])")
 
 
-@given(st.sampled_from([*FORMS, *SPOKEN]), st.data())
+@given(st.sampled_from([*LOGS, *AGENT_LOGS]), st.data())
 @settings(max_examples=200, deadline=None)
-def test_odd_values_make_a_report(log, data):
-    """In place of any number of a log, in any of its forms: nothing raises, and all of it can be told."""
-    kind, text = log
-    places = [found.span() for found in NUMBER.finditer(text)]
-    for start, end in sorted(data.draw(st.lists(st.sampled_from(places), max_size=6, unique=True)), reverse=True):
-        text = text[:start] + data.draw(ODD_WORDS) + text[end:]
-    fold = LogHistoryBuilder()
-    fold.add_records(read(kind(TimestampParser(2e9)), text))
-    jobs = tuple(job for job, _ in fold.finish())
+def test_odd_values(log, data):
+    """Odd values in place of numbers, in all formats: nothing raises, and the report is valid JSON."""
+    parser_type, text = log
+    spans = [match.span() for match in NUMBER.finditer(text)]
+    for start, end in sorted(data.draw(st.lists(st.sampled_from(spans), max_size=6, unique=True)), reverse=True):
+        text = text[:start] + data.draw(ODD_VALUES) + text[end:]
+    builder = LogHistoryBuilder()
+    builder.add_records(read(parser_type(TimestampParser(2e9)), text))
+    jobs = tuple(job for job, _ in builder.finish())
     for job in jobs:
-        check(job)
+        check_job(job)
     history = JobHistory("odd", "log", jobs)
-    figures = compute_stats(history)
-    told = json.dumps(
-        report_to_json(history, figures, find_insights(history, figures)), allow_nan=False, ensure_ascii=False
-    )
-    assert not re.search(r"[\x00-\x1f\x7f-\x9f]", told)
+    stats = compute_stats(history)
+    report = report_to_json(history, stats, find_insights(history, stats))
+    assert not re.search(r"[\x00-\x1f\x7f-\x9f]", json.dumps(report, allow_nan=False, ensure_ascii=False))

@@ -1,4 +1,4 @@
-"""The record of places and mistakes depends on the set of events only, whenever it is asked for."""
+"""The index of outcomes depends only on the set of events, not on when it is read."""
 
 from __future__ import annotations
 
@@ -13,40 +13,45 @@ from tests.property.test_state_fold import histories
 from tests.support.event_builder import RUN
 
 
-def arrived(event: Event) -> float:
-    """The store knows it for ever, too."""
+def receive_time(event: Event) -> float:
+    """Return a time that depends only on the event, as in the store."""
     return float(sum(map(ord, event.emitter)) % 50 + event.seq)
 
 
-def told(events: list[Event], ask_every: int = 0) -> RunState:
+def build_state(events: list[Event], read_every: int = 0) -> RunState:
     state = RunState(RUN)
     for number, event in enumerate(events):
-        state.apply(event, arrived(event))
-        if ask_every and number % ask_every == 0:
+        state.apply(event, receive_time(event))
+        if read_every and number % read_every == 0:
             assert state.stats is not None
     return state
 
 
-def picture(state: RunState) -> object:
-    record = state.stats
-    places = [
+def summarize_index(state: RunState) -> object:
+    index = state.stats
+    locations = [
         {
-            name: (place.success_times, place.faults)
-            for name, place in found.items()
-            if place.success_times or place.faults
+            name: (location.success_times, location.faults)
+            for name, location in by_name.items()
+            if location.success_times or location.faults
         }
-        for found in (record.sites, record.nodes)
+        for by_name in (index.sites, index.nodes)
     ]
-    mistakes = {name: found for name, found in record.user_errors.items() if found}
-    costs = (record.n_successes, record.n_failures, round(record.wasted_s, 3))
-    return places, mistakes, costs, {job: step for job, step in record.furthest_steps.items() if step >= 0}
+    user_errors = {signature: outcomes for signature, outcomes in index.user_errors.items() if outcomes}
+    costs = (index.n_successes, index.n_failures, round(index.wasted_s, 3))
+    return (
+        locations,
+        user_errors,
+        costs,
+        {job: step for job, step in index.furthest_steps.items() if step >= 0},
+    )
 
 
 @settings(max_examples=60, deadline=None)
 @given(histories(), st.randoms(use_true_random=False), st.integers(1, 5))
-def test_order_repetition_and_questions_change_nothing(events: list[Event], chance: Random, every: int) -> None:
-    expected = picture(told(events))
-    assert picture(told(events, every)) == expected
-    shuffled = events + chance.choices(events, k=10)
-    chance.shuffle(shuffled)
-    assert picture(told(shuffled, every)) == expected
+def test_order_duplicates_and_reads_change_nothing(events: list[Event], rng: Random, read_every: int) -> None:
+    expected = summarize_index(build_state(events))
+    assert summarize_index(build_state(events, read_every)) == expected
+    shuffled = events + rng.choices(events, k=10)
+    rng.shuffle(shuffled)
+    assert summarize_index(build_state(shuffled, read_every)) == expected

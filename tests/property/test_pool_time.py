@@ -1,4 +1,4 @@
-"""Whatever a pool's log tells of a decision: every second of it is counted once."""
+"""For any pool log, every second of an attempt is counted once."""
 
 from __future__ import annotations
 
@@ -7,25 +7,27 @@ from hypothesis import strategies as st
 
 from packtrain.state.pool_time import PhaseChange, PoolPhase, compute_pool_times
 
-MARKS = st.lists(
+CHANGES = st.lists(
     st.tuples(st.integers(0, 9), st.sampled_from(list(PoolPhase)[:-1]), st.integers(1, 3), st.booleans()), max_size=20
 )
 
 
-@given(MARKS, st.integers(0, 9))
-def test_every_second_is_counted_once(drawn: list[tuple[int, PoolPhase, int, bool]], last: int) -> None:
-    now, marks, placed = 100.0, {}, {}
-    for place, (later, doing, start, begins) in enumerate(drawn):
-        now += later
-        away = doing in (PoolPhase.QUEUE, PoolPhase.HELD)
-        marks[place] = PhaseChange(now, doing, 0 if away else start)
-        if doing is PoolPhase.SLOT and begins:
-            placed.setdefault(start, place)
-    now += last
-    marks[len(drawn)] = PhaseChange(now, PoolPhase.ENDED)
-    found = compute_pool_times(100.0, sorted(marks.items()), placed)
-    parts = [found.queue_s, found.held_s, found.wasted_transfer_s]
-    parts += [seconds for stretch in found.slot_times.values() for seconds in (stretch.transfer_s, stretch.slot_s)]
+@given(CHANGES, st.integers(0, 9))
+def test_every_second_is_counted_once(generated: list[tuple[int, PoolPhase, int, bool]], last_delay_s: int) -> None:
+    now, changes, start_positions = 100.0, {}, {}
+    for position, (delay_s, phase, number, is_start) in enumerate(generated):
+        now += delay_s
+        has_no_slot = phase in (PoolPhase.QUEUE, PoolPhase.HELD)
+        changes[position] = PhaseChange(now, phase, 0 if has_no_slot else number)
+        if phase is PoolPhase.SLOT and is_start:
+            start_positions.setdefault(number, position)
+    now += last_delay_s
+    changes[len(generated)] = PhaseChange(now, PoolPhase.ENDED)
+    times = compute_pool_times(100.0, sorted(changes.items()), start_positions)
+    parts = [times.queue_s, times.held_s, times.wasted_transfer_s]
+    parts += [
+        seconds for slot_time in times.slot_times.values() for seconds in (slot_time.transfer_s, slot_time.slot_s)
+    ]
     assert all(part >= 0 for part in parts)
     assert sum(parts) == now - 100.0
-    assert all(stretch.has_ended for stretch in found.slot_times.values())
+    assert all(slot_time.has_ended for slot_time in times.slot_times.values())

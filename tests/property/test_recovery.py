@@ -1,5 +1,8 @@
-"""Whatever a pool does, and whenever supervisors die: no job is lost, none has two accepted outputs, budgets are kept,
-and every run ends."""
+"""Chaos tests of the supervisor.
+
+For any behavior of the pool and any death of supervisors, no job is lost, no job has two committed outputs, budgets
+are kept, and every run ends.
+"""
 
 from __future__ import annotations
 
@@ -25,27 +28,27 @@ from packtrain.supervise.policies.stragglers import _total_slot_s
 from tests.support.chaos_pool import FAILURE_KINDS, RUN, ChaosEngine, ChaosPool, SupervisorDied
 
 pytestmark = pytest.mark.slow
-MOST_SUPERVISORS = 400
-SAVES = CheckpointConfig("ckpt.pt")
+MAX_SUPERVISORS = 400
+CHECKPOINT = CheckpointConfig("ckpt.pt")
 
 
-class Mortal(Supervisor):
-    """One that dies without a word."""
+class MortalSupervisor(Supervisor):
+    """A supervisor that dies without releasing its lease."""
 
-    def _leave(self, reason: str) -> None:
+    def _release_lease(self, reason: str) -> None:
         if reason != "error":
             super()._release_lease(reason)
 
 
 def limits():
-    return st.builds(Limits, attempts=st.integers(1, 4), wasted_s=st.none() | st.floats(1.0, 300.0))
+    return st.builds(Limits, max_attempts=st.integers(1, 4), max_wasted_time_s=st.none() | st.floats(1.0, 300.0))
 
 
 @st.composite
 def plans(draw):
-    place = draw(st.none() | st.just(Output(Location("s3://bucket/place"))))
+    output = draw(st.none() | st.just(Output(Location("s3://bucket/path"))))
     jobs = tuple(
-        Job(str(n), (), Resources(), draw(limits()), (), output=place, checkpoint=SAVES)
+        Job(str(n), (), Resources(), draw(limits()), (), output=output, checkpoint=CHECKPOINT)
         for n in range(draw(st.integers(1, 8)))
     )
     recovery = Recovery(
@@ -62,23 +65,23 @@ def plans(draw):
 def supervise(
     plan: Plan, pool: ChaosPool, root: Path, store: SqliteStore, many_sites: bool, reopen: bool = False
 ) -> RunState:
-    """One supervisor after the other, until the run has ended. One of them opens its jobs again."""
-    for _ in range(MOST_SUPERVISORS):
+    """Run one supervisor after another until the run has ended. One of them reopens its jobs."""
+    for _ in range(MAX_SUPERVISORS):
         engine = ChaosEngine(pool, many_sites)
-        supervisor = Mortal(plan, RunFolder(root), store, engine, clock=lambda: pool.now)
+        supervisor = MortalSupervisor(plan, RunFolder(root), store, engine, clock=lambda: pool.now)
         try:
             return supervisor.run(reopen=reopen and not is_reopened(store))
         except SupervisorDied:
-            pool.now += 60.0  # its lease runs out
+            pool.now += 60.0  # its lease expires
     raise AssertionError("the run does not end")
 
 
 def is_reopened(store: SqliteStore) -> bool:
-    return any(one.event.data.get("action") == "reopen" for one in store.events(RUN))
+    return any(stored_event.event.data.get("action") == "reopen" for stored_event in store.events(RUN))
 
 
-class Person:
-    """Cancels a job now and then, while somebody supervises."""
+class User:
+    """Cancels a random job now and then."""
 
     def __init__(self, plan: Plan, pool: ChaosPool, store: SqliteStore) -> None:
         self._jobs, self._pool, self._store = [job.id for job in plan.jobs], pool, store
@@ -87,26 +90,26 @@ class Person:
     def __call__(self) -> None:
         job, emitter = self._pool.rng.choice(self._jobs), f"cli-{len(self.cancelled)}"
         self.cancelled.append(job)
-        about = {"action": "cancel", "reason": "enough"}
-        self._store.append([Event(RUN, job, emitter, 1, kinds.USER_REQUESTED, self._pool.now, 1.0, about)])
+        data = {"action": "cancel", "reason": "enough"}
+        self._store.append([Event(RUN, job, emitter, 1, kinds.USER_REQUESTED, self._pool.now, 1.0, data)])
 
 
-def played(plan: Plan, pool: ChaosPool, many_sites: bool, people: bool = False, reopen: bool = False):
-    """The state at the end, everything that was stored, and which jobs a person cancelled."""
+def play(plan: Plan, pool: ChaosPool, many_sites: bool, has_user: bool = False, reopen: bool = False):
+    """Return the state at the end, all stored events, and the jobs that the user cancelled."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         store = SqliteStore(root / "store.db", clock=lambda: pool.now)
         created = Event(RUN, "", "cli", 1, kinds.RUN_CREATED, 1.0, 1.0, {"points": {job.id: {} for job in plan.jobs}})
         store.add_run(RunInfo(RUN, "name", "chaos", root, 1.0), created)
-        person = Person(plan, pool, store)
-        pool.on_user_action = person if people else pool.on_user_action
+        user = User(plan, pool, store)
+        pool.on_user_action = user if has_user else pool.on_user_action
         state = supervise(plan, pool, root, store, many_sites)
         done = {job.id: job.result.emitter for job in state.jobs.values() if job.status is JobStatus.SUCCEEDED}
         if reopen:
-            person.cancelled.clear()
+            user.cancelled.clear()
             state = supervise(plan, pool, root, store, many_sites, reopen=True)
-            assert {job: state.jobs[job].result.emitter for job in done} == done, "what has succeeded stays so"
-        return state, store.events(RUN), set(person.cancelled)
+            assert {job: state.jobs[job].result.emitter for job in done} == done, "succeeded jobs do not change"
+        return state, store.events(RUN), set(user.cancelled)
 
 
 @settings(max_examples=60, deadline=None)
@@ -119,28 +122,30 @@ def played(plan: Plan, pool: ChaosPool, many_sites: bool, people: bool = False, 
     st.booleans(),
     st.booleans(),
 )
-def test_whatever_happens(
-    plan: Plan, seed: int, calm_after: int, many_sites: bool, born_to_fail, people: bool, reopen: bool
+def test_invariants_under_chaos(
+    plan: Plan, seed: int, calm_after_polls: int, many_sites: bool, failure_by_job, has_user: bool, reopen: bool
 ) -> None:
-    pool = ChaosPool(Random(seed), calm_after, born_to_fail)
-    state, stored, cancelled = played(plan, pool, many_sites, people, reopen)
+    pool = ChaosPool(Random(seed), calm_after_polls, failure_by_job)
+    state, stored, cancelled = play(plan, pool, many_sites, has_user, reopen)
     assert set(state.jobs) == {job.id for job in plan.jobs}
     assert state.is_finished
-    assert_outputs_are_accepted_once(state, pool)
+    assert_outputs_committed_once(state, pool)
     assert {job.id for job in state.jobs.values() if job.status is JobStatus.CANCELLED} <= cancelled
-    assert not any(job.open_requests for job in state.jobs.values()), "everybody gets an answer"
-    assert_budgets_are_kept(plan, many_sites, stored)
+    assert not any(job.open_requests for job in state.jobs.values()), "every request is handled"
+    assert_budgets_kept(plan, many_sites, stored)
     assert not pool.jobs_with_concurrent_attempts or plan.jobs[0].output is None, (
-        "nobody writes to the user's place beside another"
+        "two attempts never write to the same storage"
     )
-    assert not [d for d, task in pool.tasks.items() if task.status != "gone" and not task.cancelled], "none is left"
+    assert not [d for d, task in pool.tasks.items() if task.status != "gone" and not task.cancelled], (
+        "no attempt is left"
+    )
 
 
-@pytest.mark.parametrize("saves", [False, True])
-def test_late_jobs_are_moved_or_copied_meanwhile(saves: bool) -> None:
-    """What the test above is about does happen: two copies of a job alive, both of which end well; and moves."""
-    place = Output(Location("s3://bucket/place")) if saves else None
-    jobs = tuple(Job(str(n), (), Resources(), Limits(9), (), output=place, checkpoint=SAVES) for n in range(8))
+@pytest.mark.parametrize("can_move", [False, True])
+def test_slow_jobs_are_moved_or_copied(can_move: bool) -> None:
+    """Check that the situations of the test above do occur: moves, and two copies that both succeed."""
+    output = Output(Location("s3://bucket/path")) if can_move else None
+    jobs = tuple(Job(str(n), (), Resources(), Limits(9), (), output=output, checkpoint=CHECKPOINT) for n in range(8))
     plan = Plan(
         RUN,
         "name",
@@ -148,71 +153,79 @@ def test_late_jobs_are_moved_or_copied_meanwhile(saves: bool) -> None:
         jobs,
         recovery=Recovery(straggler_budget=1.0, min_gain_s=1.0, stop_after_identical_failures=0),
     )
-    decided, beside, twice = set(), set(), 0
+    actions, concurrent_jobs, n_double_successes = set(), set(), 0
     for seed in range(8):
         pool = ChaosPool(Random(seed), 40, {}, frozenset("01"))
-        state, stored, _ = played(plan, pool, True)
-        assert_outputs_are_accepted_once(state, pool)
-        beside |= pool.jobs_with_concurrent_attempts
-        decided |= {one.event.data["action"] for one in stored if one.event.kind == kinds.DECISION_MADE}
-        twice += sum(len(done) > 1 for job in state.jobs.values() if (done := succeeded(job)))
-    assert ({"move"} if saves else {"accept"}) <= decided
-    assert saves or twice > 3
-    assert bool(beside) != saves, "only what comes home apart is ever done by two at once"
+        state, stored, _ = play(plan, pool, True)
+        assert_outputs_committed_once(state, pool)
+        concurrent_jobs |= pool.jobs_with_concurrent_attempts
+        actions |= {
+            stored_event.event.data["action"]
+            for stored_event in stored
+            if stored_event.event.kind == kinds.DECISION_MADE
+        }
+        n_double_successes += sum(len(done) > 1 for job in state.jobs.values() if (done := succeeded(job)))
+    assert ({"move"} if can_move else {"accept"}) <= actions
+    assert can_move or n_double_successes > 3
+    assert bool(concurrent_jobs) != can_move, "only jobs with staged outputs are copied"
 
 
 def succeeded(job: JobState) -> set[str]:
-    return {attempt.attempt_id for attempt in job.executions if attempt.status is ExecutionStatus.SUCCEEDED}
+    return {execution.attempt_id for execution in job.executions if execution.status is ExecutionStatus.SUCCEEDED}
 
 
-def assert_outputs_are_accepted_once(state: RunState, pool: ChaosPool) -> None:
+def assert_outputs_committed_once(state: RunState, pool: ChaosPool) -> None:
     for job in state.jobs.values():
         accepted = pool.committed_attempts.get(job.id, set())
         assert len(accepted) <= 1
         if job.status is JobStatus.SUCCEEDED:
-            (winner,) = [a for a in job.executions if a.emitter == job.result.emitter]
+            (winner,) = [e for e in job.executions if e.emitter == job.result.emitter]
             assert accepted == {winner.attempt_id}
         elif job.status is JobStatus.CANCELLED:
             assert job.result.reason == "enough"
         else:
-            assert job.result.reason and job.result.failure, "given up with a reason"
+            assert job.result.reason and job.result.failure, "a failed job has a reason"
 
 
-def assert_budgets_are_kept(plan: Plan, many_sites: bool, stored) -> None:
-    """What a supervisor knew when it decided is what was in the store by then. What a pool starts again by itself while
-    nobody looks is not decided here."""
-    rules = PolicyConfig.from_plan(plan, Capabilities("chaos", False, 1, 1, 0, has_multiple_sites=many_sites))
-    state, decided = RunState(RUN, {job.id: JobState(job.id) for job in plan.jobs}), set()
-    for one in stored:
-        action = one.event.data["action"] if one.event.kind == kinds.DECISION_MADE else ""
+def assert_budgets_kept(plan: Plan, many_sites: bool, stored) -> None:
+    """Check each decision against the events that were stored before it.
+
+    Executions that the pool itself starts again are not decided by a supervisor.
+    """
+    config = PolicyConfig.from_plan(plan, Capabilities("chaos", False, 1, 1, 0, has_multiple_sites=many_sites))
+    state, submitted = RunState(RUN, {job.id: JobState(job.id) for job in plan.jobs}), set()
+    for stored_event in stored:
+        action = stored_event.event.data["action"] if stored_event.event.kind == kinds.DECISION_MADE else ""
         if action in ("submit", "release"):
-            assert_job_may_go_on(state.jobs[one.event.job], rules.limits(one.event.job), action)
-        if action == "move" or one.event.data.get("copy_of"):
-            assert_little_is_done_twice(state, one.event, plan.recovery.straggler_budget)
+            assert_job_has_budget(state.jobs[stored_event.event.job], config.limits(stored_event.event.job), action)
+        if action == "move" or stored_event.event.data.get("copy_of"):
+            assert_lost_work_within_budget(state, stored_event.event, plan.recovery.straggler_budget)
         if action == "submit":
-            assert one.event.data["id"] not in decided, "a decision is made once"
-            decided.add(one.event.data["id"])
-            assert find_stop_reason(state, rules) == ("", "")
-        state.apply(one.event, one.arrived)
+            assert stored_event.event.data["attempt"] not in submitted, "an attempt is submitted once"
+            submitted.add(stored_event.event.data["attempt"])
+            assert find_stop_reason(state, config) == ("", "")
+        state.apply(stored_event.event, stored_event.received_at)
 
 
-def assert_job_may_go_on(job: JobState, given: Limits, action: str) -> None:
-    assert len(job.counted_failures) < given.max_attempts
-    wasted = sum(slot_seconds(job, attempt) for attempt in job.counted_failures)
-    assert action == "release" or given.max_wasted_time_s is None or wasted < given.max_wasted_time_s
+def assert_job_has_budget(job: JobState, limits: Limits, action: str) -> None:
+    assert len(job.counted_failures) < limits.max_attempts
+    wasted_s = sum(slot_seconds(job, execution) for execution in job.counted_failures)
+    assert action == "release" or limits.max_wasted_time_s is None or wasted_s < limits.max_wasted_time_s
 
 
-def assert_little_is_done_twice(state: RunState, event: Event, share: float) -> None:
-    """What attempts lose that were, or are now, moved before they saved anything, counted here by itself."""
-    now, moved = event.wall, [(job, decision) for job in state.jobs.values() for decision in job.moves]
+def assert_lost_work_within_budget(state: RunState, event: Event, share: float) -> None:
+    """Compute the work that is lost by moves without a checkpoint independently, and compare it with the budget."""
+    now, moved = event.wall, [(job, attempt_id) for job in state.jobs.values() for attempt_id in job.moves]
     moved += [(state.jobs[event.job], event.data["attempt"])] if event.data["action"] == "move" else []
-    lost = sum(lost_by(job, decision, now) for job, decision in moved)
-    assert lost <= share * _total_slot_s(state, Forecast.from_state(state, now)) + 1e-6
+    lost_s = sum(lost_work_s(job, attempt_id, now) for job, attempt_id in moved)
+    assert lost_s <= share * _total_slot_s(state, Forecast.from_state(state, now)) + 1e-6
 
 
-def lost_by(job: JobState, decision: str, now: float) -> float:
-    last = [attempt for attempt in job.executions if attempt.attempt_id == decision][-1]
+def lost_work_s(job: JobState, attempt_id: str, now: float) -> float:
+    last = [e for e in job.executions if e.attempt_id == attempt_id][-1]
     ran = last.started_at and not (
         last.checkpoint or last.restored_checkpoint or last.status is ExecutionStatus.SUCCEEDED
     )
-    return min(last.ended_at or now, job.changed_at if decision in job.moves else now) - last.started_at if ran else 0.0
+    return (
+        min(last.ended_at or now, job.changed_at if attempt_id in job.moves else now) - last.started_at if ran else 0.0
+    )

@@ -58,7 +58,7 @@ def test_any_pool(world, policy: str, jobs: int, seed: int) -> None:
     history = simulate_run(world, SCENARIOS[policy], jobs, seed)
     assert [job.id for job in history.jobs] == [str(number) for number in range(jobs)]
     assert all(job.outcome not in (Outcome.RUNNING, Outcome.LOST) for job in history.jobs), "every job has its end"
-    assert_slots_are_used_once(history, {site.name: site.slots for site in world.sites})
+    assert_slots_are_used_once(history, {site.name: site.n_slots for site in world.sites})
     figures = compute_stats(history)
     assert figures.wallclock_s == pytest.approx(sum(attempt.duration_s for attempt in history.executions()), abs=1e-3)
     assert pickle.dumps(simulate_run(world, SCENARIOS[policy], jobs, seed)) == pickle.dumps(history)

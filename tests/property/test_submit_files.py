@@ -1,4 +1,4 @@
-"""Any text in: problems or a workflow, never an exception. What HTCondor reads too, it reads in the same way."""
+"""Any text gives diagnostics or a workflow, never an exception, and values are the same as those of HTCondor."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from packtrain.condor.submitfile.queue_statement import parse_queue
 from packtrain.condor.submitfile.quoting import QuotingError, split_arguments, split_environment
 from packtrain.spec.load import load_workflow_text
 
-AROUND = SubmitContext(Path("/nonexistent"), {"HOME": "/home/me"})
-WORDS = """
+CONTEXT = SubmitContext(Path("/nonexistent"), {"HOME": "/home/me"})
+TOKENS = """
 executable arguments transfer_input_files transfer_output_files transfer_output_remaps environment request_memory
 request_cpus request_gpus queue output error log initialdir +Attr MY.Attr universe container_image requirements if else
 elif endif include defined version true from in matching $(Process) $(Cluster) $(x) $(x:1) $INT(x) $F(x) $ENV(HOME)
 $(Step) $$(a) osdf:///a/b https://h/x ( ) [1:2] " ' = , ; \\ # @=e @e + - : { {job} ${env:X} x 1 4GB ../a /a/ data/ *
 """
 PIECES = st.sampled_from(
-    [*WORDS.split(), " ", "\n", "\n", " = ", "\t", "\\\n", "queue 2\n", "executable = a\n", "é", "\x01"]
+    [*TOKENS.split(), " ", "\n", "\n", " = ", "\t", "\\\n", "queue 2\n", "executable = a\n", "é", "\x01"]
 )
 ANYTHING = st.lists(PIECES, max_size=40).map("".join)
 
 
 def check(text: str) -> None:
-    adopted = convert_text(text, "j.sub", AROUND)
-    found = adopted.load_result
-    assert (found.workflow is None) == any(problem.is_error for problem in found.diagnostics)
-    assert all(problem.line >= 1 and problem.message for problem in found.diagnostics)
-    if found.workflow is not None:
-        printed = load_workflow_text(adopted.to_workflow_text("j.sub"))
+    converted = convert_text(text, "j.sub", CONTEXT)
+    result = converted.load_result
+    assert (result.workflow is None) == any(problem.is_error for problem in result.diagnostics)
+    assert all(problem.line >= 1 and problem.message for problem in result.diagnostics)
+    if result.workflow is not None:
+        printed = load_workflow_text(converted.to_workflow_text("j.sub"))
         assert printed.workflow is not None, printed.diagnostics
-        assert printed.workflow.model_dump() == found.workflow.model_dump()
+        assert printed.workflow.model_dump() == result.workflow.model_dump()
 
 
 @given(st.text(max_size=200))
@@ -49,19 +49,19 @@ def test_any_text(text):
 
 @given(ANYTHING)
 @settings(max_examples=500, deadline=None)
-def test_anything_like_a_submit_file(text):
+def test_random_tokens(text):
     check(text)
 
 
 @given(ANYTHING)
 @settings(max_examples=300, deadline=None)
-def test_anything_that_is_nearly_good(text):
+def test_random_tokens_in_a_valid_file(text):
     check(f"executable = run.sh\n{text}\nqueue x in (a b)\n")
 
 
 @given(st.text(alphabet=" ab'\"\\;=\t$", max_size=30))
 @settings(deadline=None)
-def test_any_arguments_and_variables(text):
+def test_arguments_and_variables(text):
     for split in (split_arguments, split_environment):
         try:
             split(text)
@@ -74,8 +74,8 @@ VALUES = st.sampled_from(["", "x", "two words", "/p/q.tar.gz", "3", "a=b", "x # 
 
 
 @st.composite
-def settings_of(draw):
-    """Lines in which a name refers to names before it only: HTCondor itself hangs on circles."""
+def submit_lines(draw):
+    """Lines in which a name refers only to earlier names: HTCondor itself hangs on cycles."""
     lines = []
     for _ in range(draw(st.integers(0, 8))):
         name = draw(st.sampled_from(NAMES))
@@ -88,25 +88,25 @@ def settings_of(draw):
 
 
 def _references(names):
-    # $F… and its kind corrupt the memory of htcondor2 25.14 now and then; a table of the unit tests has those.
+    # $F… functions sometimes corrupt the memory of htcondor2 25.14; unit tests cover them.
     forms = ["$({})", "$({}:or)", "$({}:)", "$({}:$(nothing:x))", "$ENV(HOME)", "$(Process)"]
     return st.builds(lambda form, name: form.format(name), st.sampled_from(forms), st.sampled_from(names))
 
 
-@given(settings_of())
+@given(submit_lines())
 @settings(max_examples=300, deadline=None)
-def test_keys_mean_what_they_mean_to_htcondor(lines):
+def test_values_as_in_htcondor(lines):
     text = "\n".join([*lines, "queue\n"])
     theirs = htcondor2.Submit(text)
-    ours = parse_submit_description(text, "j.sub", AROUND)
+    ours = parse_submit_description(text, "j.sub", CONTEXT)
     assert ours.problems == []
-    jobs = JobTable(ours, os.environ)
+    table = JobTable(ours, os.environ)
     for name in dict(theirs):
-        assert jobs.value_for_job(ours.commands[name].value, 0).strip() == _expanded(theirs, name).strip(), text
+        assert table.value_for_job(ours.commands[name].value, 0).strip() == _expand(theirs, name).strip(), text
 
 
-def _expanded(submit, name):
-    """What is empty is no key to them."""
+def _expand(submit, name):
+    """Return the value of a key; HTCondor has no key for empty values."""
     try:
         return submit.expand(name)
     except KeyError:
@@ -120,15 +120,14 @@ CONDITIONS = st.sampled_from(
 
 @given(st.lists(st.tuples(CONDITIONS, CONDITIONS, st.booleans()), max_size=3), st.booleans())
 @settings(deadline=None)
-def test_conditions_hold_when_they_hold_for_htcondor(branches, defined):
+def test_conditions_as_in_htcondor(branches, defined):
     lines = ["a = 1"] if defined else ["z = 1"]
     for number, (first, second, nested) in enumerate(branches):
         inner = [f"if {second}", f"n{number} = 1", "endif"] if nested else []
         lines += [f"if {first}", f"x{number} = 1", *inner, f"elif {second}", f"y{number} = 1", "else", "b = 1", "endif"]
     text = "\n".join([*lines, "queue\n"])
-    assert sorted(parse_submit_description(text, "j.sub", AROUND).commands) == sorted(dict(htcondor2.Submit(text))), (
-        text
-    )
+    ours = parse_submit_description(text, "j.sub", CONTEXT)
+    assert sorted(ours.commands) == sorted(dict(htcondor2.Submit(text))), text
 
 
 ITEMS = st.lists(st.text(alphabet="ab ,\t.", min_size=1, max_size=8), min_size=1, max_size=1)
@@ -137,10 +136,10 @@ HEADS = st.sampled_from(["a", "a,b", "a b", "a, b, c", "3 a,b", ""])
 
 @given(HEADS, st.sampled_from(["in", "from"]), ITEMS)
 @settings(max_examples=300, deadline=None)
-def test_items_are_those_of_htcondor(head, keyword, items):
+def test_items_as_in_htcondor(head, keyword, items):
     arguments = f"{head} {keyword} ({items[0]})"
     if not items[0].strip(" ,\t"):
         return
     theirs = [dict(row) for row in htcondor2.Submit(f"queue {arguments}").itemdata(arguments)]
-    ours = parse_queue(arguments, 1, AROUND, lambda end: None)
+    ours = parse_queue(arguments, 1, CONTEXT, lambda end: None)
     assert [dict(zip(ours.variables, row, strict=True)) for row in ours.rows] == theirs, arguments

@@ -1,4 +1,4 @@
-"""What is known of a training, and its lines in a picture, depend on what was reported, not on how it was read."""
+"""The progress of a training depends only on the set of reports; charts keep the shape of its lines."""
 
 import math
 import random
@@ -12,7 +12,7 @@ from packtrain.report.charts.smoothing import downsample, smooth_line
 from packtrain.report.charts.training import spread_labels
 from packtrain.state.training_progress import TrainingProgress
 
-VALUES = st.one_of(st.integers(-5, 200), st.floats(), st.sampled_from(["nan", "inf", "-inf", "words"]), st.booleans())
+VALUES = st.one_of(st.integers(-5, 200), st.floats(), st.sampled_from(["nan", "inf", "-inf", "text"]), st.booleans())
 NAMES = st.sampled_from(["step", "total_steps", "epoch", "epochs", "loss", "accuracy"])
 REPORTS = st.lists(st.dictionaries(NAMES, VALUES), max_size=12)
 LINES = st.lists(
@@ -20,7 +20,7 @@ LINES = st.lists(
 ).map(lambda values: [(float(step), value) for step, value in enumerate(values)])  # fmt: skip
 
 
-def training_of(events):
+def build_training(events):
     training = TrainingProgress()
     for event in events:
         training.add(event)
@@ -28,40 +28,40 @@ def training_of(events):
 
 
 @given(REPORTS, st.randoms(use_true_random=False))
-def test_order_and_repetition_change_nothing(reports, rnd: random.Random):
+def test_order_and_duplicates_change_nothing(reports, rng: random.Random):
     events = [Event("r", "0", "a", seq, kinds.METRIC, 0.0, seq * 0.5, data) for seq, data in enumerate(reports, 1)]
-    once = training_of(events)
-    again = training_of(rnd.sample(events, len(events)) + events)
-    assert repr((again.values, again.fraction, again.remaining_s)) == repr(
-        (once.values, once.fraction, once.remaining_s)
+    expected = build_training(events)
+    repeated = build_training(rng.sample(events, len(events)) + events)
+    assert repr((repeated.values, repeated.fraction, repeated.remaining_s)) == repr(
+        (expected.values, expected.fraction, expected.remaining_s)
     )
-    assert once.fraction is None or 0 <= once.fraction <= 1
-    assert once.remaining_s is None or once.remaining_s >= 0
+    assert expected.fraction is None or 0 <= expected.fraction <= 1
+    assert expected.remaining_s is None or expected.remaining_s >= 0
 
 
 @given(st.lists(st.floats(0, 1), max_size=20), st.floats(0.001, 0.2))
-def test_names_are_spread_in_order_and_apart(places, apart):
-    spots = spread_labels(places, apart)
-    order = sorted(range(len(places)), key=lambda number: places[number])
-    ordered = [spots[number] for number in order]
-    assert all(high - low >= apart - 1e-9 for low, high in pairwise(ordered))
-    assert math.isclose(sum(spots), sum(places), abs_tol=1e-6), "they move no further than they must"
+def test_labels_are_spread_in_order(positions, distance):
+    spread = spread_labels(positions, distance)
+    order = sorted(range(len(positions)), key=lambda number: positions[number])
+    ordered = [spread[number] for number in order]
+    assert all(high - low >= distance - 1e-9 for low, high in pairwise(ordered))
+    assert math.isclose(sum(spread), sum(positions), abs_tol=1e-6), "labels move no further than necessary"
 
 
 @given(LINES, st.integers(1, 50))
-def test_thinned_lines_keep_their_ends_and_bounds(line, most):
-    thin = downsample(line, most)
-    assert len(thin) <= most or thin == line
-    assert bool(thin) == bool(line)
+def test_downsampled_lines_keep_ends_and_bounds(line, max_points):
+    thinned = downsample(line, max_points)
+    assert len(thinned) <= max_points or thinned == line
+    assert bool(thinned) == bool(line)
     finite = [value for _, value in line if math.isfinite(value)]
-    kept = [value for _, value in thin if math.isfinite(value)]
-    assert bool(kept) == bool(finite)
-    assert all(min(finite) - 1e-6 <= value <= max(finite) + 1e-6 for value in kept)
-    assert [step for step, _ in thin] == sorted(step for step, _ in thin)
+    kept_values = [value for _, value in thinned if math.isfinite(value)]
+    assert bool(kept_values) == bool(finite)
+    assert all(min(finite) - 1e-6 <= value <= max(finite) + 1e-6 for value in kept_values)
+    assert [step for step, _ in thinned] == sorted(step for step, _ in thinned)
 
 
 @given(LINES)
-def test_smoothed_lines_keep_their_steps_gaps_and_bounds(line):
+def test_smoothed_lines_keep_steps_gaps_and_bounds(line):
     smooth = smooth_line(line)
     assert [step for step, _ in smooth] == [step for step, _ in line]
     finite = [value for _, value in line if math.isfinite(value)]

@@ -1,4 +1,4 @@
-"""Agents as jobs of the pool, submitted by hand: what the engine does, as far as the agent can tell."""
+"""Agents as jobs of the pool, submitted without the engine."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ queue
 
 
 class AgentJob:
+    """One agent that runs as an HTCondor job."""
+
     def __init__(self, desk, job, options="", submit_lines="", when_to_transfer_output="ON_EXIT", want_io_proxy="true"):
         self.desk, self.attempt_folder = desk, AttemptFolder(desk.folder)
         build_agent(desk.folder / "agent.pyz")
@@ -35,20 +37,24 @@ class AgentJob:
         )
 
     def job_attribute(self, name):
-        """Its value, if the queue has the job and the job has it."""
-        found = self.desk.pool.queue(self.constraint, name)
-        return found[0].get(name) if found else None
+        """Return an attribute of the job in the queue, None if there is no such job or attribute."""
+        matches = self.desk.pool.queue(self.constraint, name)
+        return matches[0].get(name) if matches else None
 
     def user_log_events(self):
-        """Events that came by the user log."""
-        lines = [line for line in self.desk.log().splitlines() if line.startswith("008 ") and " packtrain {" in line]
+        """Return the events that the agent wrote to the user log."""
+        lines = [
+            line
+            for line in self.desk.read_user_log().splitlines()
+            if line.startswith("008 ") and " packtrain {" in line
+        ]
         return [Event.from_json(line.partition(" packtrain ")[2]) for line in lines]
 
     def wait_for_user_log_event(self, kind, **data):
-        def found():
+        def find_events():
             return [e for e in self.user_log_events() if e.kind == kind and data.items() <= e.data.items()]
 
-        return self.desk.await_some(found)
+        return self.desk.wait_for(find_events)
 
     def events(self, kind=None):
         return [e for e in JournalReader(self.attempt_folder.journal).read() if kind is None or e.kind == kind]
@@ -58,6 +64,6 @@ class AgentJob:
         return json.loads(text) if text else {}
 
     def wait_for_stderr(self):
-        """What the agent said at its end."""
-        self.desk.wait()
+        """Wait for the end of the job and return what the agent printed to stderr."""
+        self.desk.wait_for_end()
         return (self.desk.folder / "agent.err").read_text()

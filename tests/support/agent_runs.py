@@ -1,4 +1,4 @@
-"""Starts real agents from a built agent.pyz and reads what they leave behind."""
+"""Runs of real agents from a built agent.pyz, with access to their journals and outputs."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from packtrain.plan import (
     write_plan,
 )
 
-TIMEOUT_S = 90  # as long as anything may take on a machine with load: nothing waits that long when all is well
+TIMEOUT_S = 90  # generous, for a machine under load; a passing test never waits this long
 
 
-def make_step(command, name="step", **more):
-    return Step(name, RunAction(command, **more))
+def make_step(command, name="step", **fields):
+    return Step(name, RunAction(command, **fields))
 
 
-def make_job(*steps, inputs=(), retry_timeout_s=0.5, resources=None, limits=None, **more):
+def make_job(*steps, inputs=(), retry_timeout_s=0.5, resources=None, limits=None, **fields):
     small = Resources(mem_per_cpu_mb=16)
     return Job(
         "0",
@@ -41,33 +41,33 @@ def make_job(*steps, inputs=(), retry_timeout_s=0.5, resources=None, limits=None
         steps,
         inputs=inputs,
         retry_timeout_s=retry_timeout_s,
-        **more,
+        **fields,
     )
 
 
-def make_input(*urls, name="", token=None, size=None, digest=None, **more):
-    items = tuple(RemoteFile(url.rsplit("/", 1)[-1], (Location(url, token=token),), size, digest) for url in urls)
-    return Input(name, f"inputs/{name}" if name else "input", items, **more)
+def make_input(*urls, name="", token=None, size=None, digest=None, **fields):
+    files = tuple(RemoteFile(url.rsplit("/", 1)[-1], (Location(url, token=token),), size, digest) for url in urls)
+    return Input(name, f"inputs/{name}" if name else "input", files, **fields)
 
 
 def wait_until(condition):
     deadline = time.monotonic() + TIMEOUT_S
     while not condition():
-        assert time.monotonic() < deadline, "it never came"
+        assert time.monotonic() < deadline, "timed out"
         time.sleep(0.02)
 
 
 def read_start_step(run):
-    """The training step at which `counting` began."""
+    """Return the training step at which the counting trainer started."""
     return int((run.attempt_folder.logs / "train.out").read_text().split()[2])
 
 
 class AgentRun:
-    """One attempt, in a folder of its own."""
+    """One agent process with a folder of its own."""
 
     def __init__(self, agent, folder, job, secrets=None, environ=None, options=()):
         self.folder, self.agent, self.environment, self.options = Path(folder), agent, environ, options
-        self.attempt_folder = AttemptFolder(self.folder / "home")
+        self.attempt_folder = AttemptFolder(self.folder / "attempt")
         self.scratch = self.folder / "scratch"
         self.secrets = self.folder / "secrets"
         self.folder.mkdir(exist_ok=True)
@@ -79,7 +79,7 @@ class AgentRun:
         self.stderr = ""
 
     def start(self):
-        arguments = [
+        options = [
             "--attempt-id",
             "d1",
             "--attempt-folder",
@@ -89,12 +89,12 @@ class AgentRun:
             "--secrets",
             self.secrets,
         ]
-        command = [sys.executable, "-I", "-S", self.agent, self.folder / "plan.json", *arguments, *self.options]
+        command = [sys.executable, "-I", "-S", self.agent, self.folder / "plan.json", *options, *self.options]
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=self.environment)
         return self
 
     def wait(self):
-        """Wait for the end; the exit code."""
+        """Wait for the agent to end and return its exit code."""
         _, self.stderr = self.process.communicate(timeout=TIMEOUT_S)
         return self.process.returncode
 
@@ -116,19 +116,19 @@ class AgentRun:
         raise AssertionError(f"no {kind} {data} within {TIMEOUT_S} s")
 
     def wait_for_file(self, name):
-        """A file that a step makes in the sandbox."""
+        """Wait until a step has created a file in the sandbox, and return its path."""
         deadline = time.monotonic() + TIMEOUT_S
         while time.monotonic() < deadline:
-            found = list(self.scratch.glob(f"*/{name}"))
-            if found:
-                return found[0]
+            matches = list(self.scratch.glob(f"*/{name}"))
+            if matches:
+                return matches[0]
             time.sleep(0.01)
         raise AssertionError(f"no {name} in the sandbox within {TIMEOUT_S} s")
 
     @property
     def end_data(self):
         (event,) = self.events("agent.ended")
-        assert event is self.events()[-1] or event == self.events()[-1], "it is the last word"
+        assert event is self.events()[-1] or event == self.events()[-1], "agent.ended must be the last event"
         return event.data
 
     @property
@@ -153,8 +153,8 @@ def assert_failed(run, exit_code, kind, stage, *expected_texts):
     assert run.end_data["exit_code"] == exit_code
     assert run.end_data["outcome"] == "failed"
     assert (run.failure["kind"], run.failure["stage"]) == (kind, stage)
-    for word in expected_texts:
-        assert word in run.failure["detail"]
+    for text in expected_texts:
+        assert text in run.failure["detail"]
     assert "\n" not in run.failure["detail"]
     assert run.failure["detail"] in run.stderr
     assert run.is_sandbox_removed

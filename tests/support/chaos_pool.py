@@ -1,5 +1,8 @@
-"""A pool in memory that outlives its supervisors and does what pools do, by chance: it starts attempts late, ends them,
-holds them, loses their words, tells things twice; and the supervisor dies at the worst moments."""
+"""A random pool in memory that outlives its supervisors.
+
+The pool starts attempts late, ends them, holds them, loses their events and reports updates twice. It also kills the
+supervisor at the worst moments.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ HOLDS = (("transfer_failed", "release"), ("policy_hold", "give_up"), ("held", "w
 
 
 class SupervisorDied(Exception):
-    """The supervisor is gone."""
+    """Raised to simulate the death of the supervisor."""
 
 
 @dataclass
@@ -37,22 +40,23 @@ class PoolTask:
 
 @dataclass
 class ChaosPool:
-    """What happens is drawn from `chance` until `calm_after` looks; then every attempt ends soon, and well or badly as
-    its job was born to."""
+    """The pool and everything that happened in it.
+
+    Events are random until `calm_after_polls` polls have been made. After that every attempt ends soon; it fails if its
+    job is in `failure_by_job`.
+    """
 
     rng: Random
     calm_after_polls: int
-    failure_by_job: Mapping[str, str]  # job: kind of failure
-    slow_jobs: frozenset[str] = frozenset()  # jobs whose attempts do not end before it is calm, and then all at once
+    failure_by_job: Mapping[str, str]  # failure kind by job
+    slow_jobs: frozenset[str] = frozenset()  # their attempts end only when the pool is calm
     now: float = 1000.0
     n_polls: int = 0
     last_seq: int = 0
     tasks: dict[str, PoolTask] = field(default_factory=dict)
     committed_attempts: dict[str, set[str]] = field(default_factory=dict)
-    jobs_with_concurrent_attempts: set[str] = field(
-        default_factory=set
-    )  # jobs of which two attempts were there at once
-    on_user_action: Callable[[], None] = lambda: None  # does something meanwhile
+    jobs_with_concurrent_attempts: set[str] = field(default_factory=set)  # two attempts existed at the same time
+    on_user_action: Callable[[], None] = lambda: None  # called at random polls
 
     @property
     def is_calm(self) -> bool:
@@ -63,16 +67,16 @@ class ChaosPool:
 
     def add_update(self, task: PoolTask, status: str, **fields: object) -> AttemptUpdate:
         self.last_seq += 1
-        about = {"serial": self.last_seq, "when": self.now, "start": task.n_executions, **fields}
-        seen = AttemptUpdate(task.request.attempt_id, task.request.job.id, status, "1.0", **about)  # type: ignore[arg-type]
-        task.updates.append(seen)
-        return seen
+        data = {"seq": self.last_seq, "occurred_at": self.now, "execution": task.n_executions, **fields}
+        update = AttemptUpdate(task.request.attempt_id, task.request.job.id, status, "1.0", **data)  # type: ignore[arg-type]
+        task.updates.append(update)
+        return update
 
     def make_agent_event(self, task: PoolTask, kind: str, **data: object) -> tuple[Event, ...]:
         task.seq += 1
         return (Event(RUN, task.request.job.id, task.emitter, task.seq, kind, self.now, self.now, data),)
 
-    # What may happen to a task
+    # Random steps of a task
 
     def step(self, task: PoolTask) -> list[AttemptUpdate]:
         if task.status == "gone":
@@ -94,14 +98,16 @@ class ChaosPool:
         task.emitter, task.seq = f"agent-{task.request.attempt_id}-{task.n_executions}", 0
         site = self.rng.choice(SITE_NAMES)
         host = f"{site.lower()}-{self.rng.randrange(3)}"
-        about = {"attempt": task.request.attempt_id, "host": host, "pid": 1, "site": site}
-        woke = self.make_agent_event(task, kinds.AGENT_STARTED, **about)
+        data = {"attempt": task.request.attempt_id, "host": host, "pid": 1, "site": site}
+        events = self.make_agent_event(task, kinds.AGENT_STARTED, **data)
         if self.happens(0.5):
-            woke += self.make_agent_event(task, kinds.STAGE_STARTED, stage="steps")
-            woke += self.make_agent_event(task, kinds.METRIC, step=self.rng.randrange(100), total_steps=100)
+            events += self.make_agent_event(task, kinds.STAGE_STARTED, stage="steps")
+            events += self.make_agent_event(task, kinds.METRIC, step=self.rng.randrange(100), total_steps=100)
         if self.happens(0.3):
-            woke += self.make_agent_event(task, kinds.CHECKPOINT_SAVED, generation=1, step=self.rng.randrange(100))
-        return [self.add_update(task, "placed", site=site, host=host, events=() if self.happens(0.2) else woke)]
+            events += self.make_agent_event(task, kinds.CHECKPOINT_SAVED, generation=1, step=self.rng.randrange(100))
+        return [
+            self.add_update(task, "started", site=site, host=host, agent_events=() if self.happens(0.2) else events)
+        ]
 
     def step_running(self, task: PoolTask) -> list[AttemptUpdate]:
         if self.happens(0.3) or (task.request.job.id in self.slow_jobs and not self.is_calm):
@@ -109,7 +115,9 @@ class ChaosPool:
         if self.happens(0.15):
             task.status = "queued"
             kind = self.rng.choice(("evicted", "lease_expired", "container_failed"))
-            return [self.add_update(task, "stopped", kind=kind, detail="it stopped", emitters=(task.emitter,))]
+            return [
+                self.add_update(task, "interrupted", failure_kind=kind, detail="it stopped", emitters=(task.emitter,))
+            ]
         if self.happens(0.1):
             return [self.hold(task, task.n_executions)]
         if self.happens(0.1):
@@ -120,12 +128,18 @@ class ChaosPool:
         task.status = "held"
         kind, action = self.rng.choice(HOLDS)
         return self.add_update(
-            task, "held", start=execution, kind=kind, action=action, code=(13, 0), detail="it is held"
+            task,
+            "held",
+            execution=execution,
+            failure_kind=kind,
+            hold_action=action,
+            hold_code=(13, 0),
+            detail="it is held",
         )
 
     def release(self, task: PoolTask) -> AttemptUpdate:
         task.status = "queued"
-        return self.add_update(task, "released", start=0)
+        return self.add_update(task, "released", execution=0)
 
     def finish(self, task: PoolTask) -> AttemptUpdate:
         if self.happens(0.15):
@@ -134,19 +148,19 @@ class ChaosPool:
         kind = self.rng.choice(FAILURE_KINDS) if self.happens(0.4) else kind
         failure = Failure.from_kind(kind, "steps", "by chance") if kind else None
         code = failure.exit_code if failure else 0
-        about = {"outcome": "failed" if failure else "succeeded", "exit_code": code, "seconds": 60.0}
-        said = self.make_agent_event(task, kinds.AGENT_ENDED, failure=failure.to_data() if failure else None, **about)
-        lost = failure is not None and self.happens(0.2)
-        return self.end(task, "it ended", exit_code=code, events=() if lost else said)
+        data = {"outcome": "failed" if failure else "succeeded", "exit_code": code, "seconds": 60.0}
+        events = self.make_agent_event(task, kinds.AGENT_ENDED, failure=failure.to_data() if failure else None, **data)
+        is_lost = failure is not None and self.happens(0.2)
+        return self.end(task, "it ended", exit_code=code, agent_events=() if is_lost else events)
 
     def exit_with_checkpoint(self, task: PoolTask) -> AttemptUpdate:
-        """In time, and perhaps with something to go on from."""
-        saved = {"generation": 2, "step": self.rng.randrange(100)}
-        said = self.make_agent_event(task, kinds.CHECKPOINT_SAVED, **saved) if self.happens(0.7) else ()
-        said += self.make_agent_event(
+        """End the attempt with exit code 85, in most cases with a new checkpoint."""
+        checkpoint = {"generation": 2, "step": self.rng.randrange(100)}
+        events = self.make_agent_event(task, kinds.CHECKPOINT_SAVED, **checkpoint) if self.happens(0.7) else ()
+        events += self.make_agent_event(
             task, kinds.AGENT_ENDED, outcome="requeued", exit_code=85, failure=None, seconds=60.0
         )
-        return self.end(task, "it left", exit_code=85, events=said)
+        return self.end(task, "it exited", exit_code=85, agent_events=events)
 
     def end(self, task: PoolTask, detail: str, **fields: object) -> AttemptUpdate:
         task.status = "gone"
@@ -154,7 +168,7 @@ class ChaosPool:
 
 
 class ChaosEngine:
-    """One supervisor's view of the pool."""
+    """The engine of one supervisor on the pool."""
 
     def __init__(self, pool: ChaosPool, has_multiple_sites: bool) -> None:
         self.capabilities = Capabilities(
@@ -169,12 +183,12 @@ class ChaosEngine:
 
     def submit(self, requests: Sequence[SubmitRequest]) -> Mapping[str, str]:
         self._maybe_die()
-        for ticket in requests:
-            mine = (task for task in self._pool.tasks.values() if task.request.job.id == ticket.job.id)
-            if any(task.status != "gone" and task.request.attempt_id != ticket.attempt_id for task in mine):
-                self._pool.jobs_with_concurrent_attempts.add(ticket.job.id)
-            self._pool.tasks.setdefault(ticket.attempt_id, PoolTask(ticket))
-            self._tracked.add(ticket.attempt_id)
+        for request in requests:
+            tasks = (task for task in self._pool.tasks.values() if task.request.job.id == request.job.id)
+            if any(task.status != "gone" and task.request.attempt_id != request.attempt_id for task in tasks):
+                self._pool.jobs_with_concurrent_attempts.add(request.job.id)
+            self._pool.tasks.setdefault(request.attempt_id, PoolTask(request))
+            self._tracked.add(request.attempt_id)
             self._maybe_die()
         return {}
 
@@ -182,41 +196,43 @@ class ChaosEngine:
         known = [self._pool.tasks[t.attempt_id] for t in requests if t.attempt_id in self._pool.tasks]
         self._tracked.update(task.request.attempt_id for task in known)
         self._maybe_die()
-        return [seen for task in known for seen in task.updates] + [_current_update(task) for task in known]
+        return [update for task in known for update in task.updates] + [_current_update(task) for task in known]
 
     def cancel(self, attempt_ids: Sequence[str]) -> None:
-        for decision in attempt_ids:
+        for attempt_id in attempt_ids:
             self._maybe_die()
-            if decision in self._pool.tasks:
-                self._pool.tasks[decision].cancelled = True
+            if attempt_id in self._pool.tasks:
+                self._pool.tasks[attempt_id].cancelled = True
 
     def release(self, attempt_ids: Sequence[str]) -> None:
-        for decision in attempt_ids:
+        for attempt_id in attempt_ids:
             self._maybe_die()
-            task = self._pool.tasks[decision]
+            task = self._pool.tasks[attempt_id]
             if task.status == "held":
-                self._pool.release(task)  # told by the next look or repetition
+                self._pool.release(task)  # reported by the next poll
 
     def commit_outputs(self, requests: Sequence[SubmitRequest]) -> None:
-        for ticket in requests:
-            self._pool.committed_attempts.setdefault(ticket.job.id, set()).add(ticket.attempt_id)
+        for request in requests:
+            self._pool.committed_attempts.setdefault(request.job.id, set()).add(request.attempt_id)
             self._maybe_die()
 
     def poll(self) -> Sequence[AttemptUpdate]:
-        """News, and now and then all that was ever told, again and in another order."""
+        """Return new updates, and at random polls also all earlier ones, in another order."""
         self._pool.n_polls += 1
         if self._pool.happens(0.05):
             self._pool.on_user_action()
         assert self._pool.n_polls < MAX_POLLS, "the run does not end"
-        followed = [self._pool.tasks[decision] for decision in sorted(self._tracked)]
-        before = [len(task.updates) for task in followed]
-        seen = [one for task in followed for one in self._pool.step(task)]
-        seen += [one for task in followed for one in task.updates if one.status == "released"]
+        tasks = [self._pool.tasks[attempt_id] for attempt_id in sorted(self._tracked)]
+        n_before = [len(task.updates) for task in tasks]
+        updates = [update for task in tasks for update in self._pool.step(task)]
+        updates += [update for task in tasks for update in task.updates if update.status == "released"]
         if self._pool.happens(0.2):
-            seen += [one for task, told in zip(followed, before, strict=True) for one in task.updates[:told]]
-            self._pool.rng.shuffle(seen)
+            updates += [
+                update for task, n_reported in zip(tasks, n_before, strict=True) for update in task.updates[:n_reported]
+            ]
+            self._pool.rng.shuffle(updates)
         self._maybe_die()
-        return seen
+        return updates
 
     def wait(self, timeout_s: float) -> None:
         self._pool.now += self._pool.rng.choice((0.5, 5.0, 60.0, 900.0, 90_000.0))
@@ -225,5 +241,5 @@ class ChaosEngine:
 
 def _current_update(task: PoolTask) -> AttemptUpdate:
     if task.status == "gone":
-        return next(replace(seen) for seen in task.updates if seen.status == "gone")
+        return next(replace(update) for update in task.updates if update.status == "gone")
     return AttemptUpdate(task.request.attempt_id, task.request.job.id, task.status, "1.0")

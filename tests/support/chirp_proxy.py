@@ -1,6 +1,6 @@
-"""A Chirp proxy as HTCondor's starter runs one: a cookie first, then a line a request and a line an answer.
+"""A fake of the Chirp proxy that HTCondor's starter runs: a cookie authenticates, then each request is one line.
 
-It keeps what it was told, and can be slow, silent, forgetful of requests, or gone.
+It records what it receives, and can be slow, silent, or reject requests.
 """
 
 from __future__ import annotations
@@ -10,25 +10,28 @@ import socketserver
 import threading
 
 COOKIE = "c0ffee"
-_ESCAPED_WORD = re.compile(rb"((?:\\.|[^\\\s])+)", re.DOTALL)
+_ESCAPED_ARGUMENT = re.compile(rb"((?:\\.|[^\\\s])+)", re.DOTALL)
 SUPPORTED_COMMANDS = ("set_job_attr", "set_job_attr_delayed", "ulog")
 
 
 class _ChirpHandler(socketserver.StreamRequestHandler):
     def handle(self) -> None:
-        trusted = False
+        authenticated = False
         for line in self._read_lines():
-            words = [re.sub(rb"\\(.)", rb"\1", word, flags=re.DOTALL).decode() for word in _ESCAPED_WORD.findall(line)]
-            self.server.proxy.opened.wait()
-            if not trusted:
-                trusted = words == ["cookie", COOKIE]
-                code = 0 if trusted else -1
+            arguments = [
+                re.sub(rb"\\(.)", rb"\1", argument, flags=re.DOTALL).decode()
+                for argument in _ESCAPED_ARGUMENT.findall(line)
+            ]
+            self.server.proxy.is_responding.wait()
+            if not authenticated:
+                authenticated = arguments == ["cookie", COOKIE]
+                code = 0 if authenticated else -1
             else:
-                code = self.server.proxy.took(words)
+                code = self.server.proxy.handle_command(arguments)
             self.wfile.write(b"%d\n" % code)
 
     def _read_lines(self):
-        """An escaped end of line does not end the line."""
+        """Yield requests; an escaped line break does not end a request."""
         line = b""
         while piece := self.rfile.readline():
             line += piece
@@ -43,13 +46,13 @@ class _ChirpServer(socketserver.ThreadingTCPServer):
 
 
 class ChirpProxy:
-    """`with ChirpProxy(folder) as proxy:` its `config` is what $_CONDOR_CHIRP_CONFIG names."""
+    """`with ChirpProxy(folder) as proxy:`; `proxy.config_path` is the file that $_CONDOR_CHIRP_CONFIG names."""
 
     def __init__(self, folder, supported_commands=SUPPORTED_COMMANDS):
         self.config_path = folder / "chirp.config"
         self.attributes, self.updates, self.log_lines = {}, [], []
         self.supported_commands = set(supported_commands)
-        self.is_responding = threading.Event()  # while it is not set, nothing is answered
+        self.is_responding = threading.Event()  # while it is not set, the proxy sends no responses
         self.is_responding.set()
         self._changed = threading.Condition()
 
@@ -65,16 +68,17 @@ class ChirpProxy:
         self._server.shutdown()
         self._server.server_close()
 
-    def handle_command(self, words):
-        verb, *rest = words
-        if verb not in self.supported_commands:
+    def handle_command(self, arguments):
+        """Record a request and return the response code."""
+        command, *values = arguments
+        if command not in self.supported_commands:
             return -8
         with self._changed:
-            if verb == "ulog":
-                self.log_lines.append(rest[0])
+            if command == "ulog":
+                self.log_lines.append(values[0])
             else:
-                self.attributes[rest[0]] = rest[1]
-                self.updates.append(rest[0])
+                self.attributes[values[0]] = values[1]
+                self.updates.append(values[0])
             self._changed.notify_all()
         return 0
 

@@ -1,4 +1,4 @@
-"""Runs the real `packtrain` command in a folder of its own, with a store of its own, and looks at what it leaves."""
+"""Run the real `packtrain` command in a temporary folder with its own store, and inspect the results."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from pathlib import Path
 
 from packtrain.events import JournalReader, kinds
 
-TIMEOUT_S = 300  # of a machine with load: it costs nothing when all is well
+TIMEOUT_S = 300  # generous, for a machine under load
 
 
 class Workspace:
-    """A person's folder: workflow files, runs and the store."""
+    """A user's folder with workflow files, runs and the store."""
 
     def __init__(self, folder: Path, **environment: str) -> None:
         self.folder = folder
-        kept = {k: v for k, v in os.environ.items() if not k.startswith("PACKTRAIN")}
-        self.environment = {**kept, "PACKTRAIN_STORE": str(folder / "store.db"), "COLUMNS": "200", **environment}
+        inherited = {k: v for k, v in os.environ.items() if not k.startswith("PACKTRAIN")}
+        self.environment = {**inherited, "PACKTRAIN_STORE": str(folder / "store.db"), "COLUMNS": "200", **environment}
 
     def write_file(self, text: str, name: str = "workflow.yaml") -> Path:
         path = self.folder / name
@@ -35,7 +35,7 @@ class Workspace:
         )
 
     def run(self, *arguments: object, exit_code: int | None = 0) -> str:
-        """Standard output; fails unless the exit code is the expected one (None: any)."""
+        """Run a command and return its standard output. Fail if the exit code is not `exit_code` (None: any)."""
         process = self.start(*arguments)
         out, err = process.communicate(timeout=TIMEOUT_S)
         assert exit_code in (None, process.returncode), f"{arguments}: exit {process.returncode}\n{out}\n{err}"
@@ -43,28 +43,33 @@ class Workspace:
         return out
 
     def run_json(self, *arguments: object, exit_code: int | None = 0):
+        """Run a command with --json and return the parsed output."""
         return json.loads(self.run(*arguments, "--json", exit_code=exit_code))
 
     def run_folder(self) -> Path:
-        (found,) = self.wait_for(lambda: list((self.folder / ".packtrain" / "runs").glob("*/plan.json")))
-        return found.parent
+        """Wait for the only run and return its folder."""
+        (plan,) = self.wait_for(lambda: list((self.folder / ".packtrain" / "runs").glob("*/plan.json")))
+        return plan.parent
 
     def attempt_folders(self) -> list[Path]:
+        """Return the attempt folders of the only run, oldest first."""
         return sorted(self.run_folder().glob("jobs/*/attempts/*"), key=lambda path: path.stat().st_mtime)
 
     def wait_for(self, condition, timeout_s=TIMEOUT_S):
+        """Poll `condition` until it returns something true, and return that."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
-            found = condition()
-            if found:
-                return found
+            result = condition()
+            if result:
+                return result
             time.sleep(0.005)
-        raise AssertionError("nothing came")
+        raise AssertionError(f"the condition did not become true within {timeout_s} s")
 
     def read_events(self, kind: str | None = None):
+        """Return the events in all journals, of one kind if given."""
         paths = (self.folder / ".packtrain" / "runs").glob("*/jobs/*/attempts/*/journal.jsonl")
-        found = [event for path in paths for event in JournalReader(path).read()]
-        return [event for event in found if kind in (None, event.kind)]
+        events = [event for path in paths for event in JournalReader(path).read()]
+        return [event for event in events if kind in (None, event.kind)]
 
     def wait_for_stage(self, stage: str):
         return self.wait_for(lambda: [e for e in self.read_events(kinds.STAGE_STARTED) if e.data["stage"] == stage])[0]

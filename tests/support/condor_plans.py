@@ -23,8 +23,8 @@ STEP = Step("train", RunAction("python3 train.py"))
 
 
 def make_job(number: int = 0, **more) -> Job:
-    given = {"resources": Resources(mem_per_cpu_mb=2000), "limits": Limits(), "steps": (STEP,), **more}
-    return Job(str(number), (), **given)
+    fields = {"resources": Resources(mem_per_cpu_mb=2000), "limits": Limits(), "steps": (STEP,), **more}
+    return Job(str(number), (), **fields)
 
 
 def make_plan(*jobs: Job, **more) -> Plan:

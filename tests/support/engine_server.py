@@ -1,5 +1,8 @@
-"""Runs an HTCondor engine for a test in a process of its own: HTCondor takes jobs of ordinary users only, and the tests
-run as root. Speaks pickles over its standard input and output, since both ends are ours."""
+"""Runs an HTCondor engine in a process of its own, for tests.
+
+HTCondor does not accept jobs of root, and the tests run as root. Requests and responses are pickles on the standard
+input and output; both ends are part of the tests.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tells the events of a run in few words, as its supervisors, agents, engine and people would write them."""
+"""Build the events of a run in few lines, as supervisors, agents, the engine and users would write them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ RUN = "run-1"
 
 
 class RunBuilder:
-    """A run of one or more jobs. Every method adds events; `state` folds what was told so far."""
+    """The events of a run with one or more jobs. Every method adds events; `state` folds all events so far."""
 
     def __init__(self, *jobs: str) -> None:
         self.events: list[Event] = []
@@ -41,28 +41,28 @@ class RunBuilder:
         self.add_supervisor_event(kinds.SUPERVISOR_STARTED, "", host="h", pid=1)
 
     def replace_supervisor(self) -> None:
-        """The supervisor vanishes; another one goes on with the next epoch."""
+        """Let the supervisor vanish and another one take over with the next epoch."""
         self.epoch += 1
         self.start_supervisor()
 
     def submit(self, attempt_id: str = "0-1", job: str = "0", is_confirmed: bool = True) -> None:
-        self.add_supervisor_event(kinds.DECISION_MADE, job, action="submit", id=attempt_id, reason="r")
+        self.add_supervisor_event(kinds.DECISION_MADE, job, action="submit", attempt=attempt_id, reason="r")
         if is_confirmed:
             self.confirm(attempt_id, job)
 
     def confirm(self, attempt_id: str = "0-1", job: str = "0") -> None:
         self.add_supervisor_event(
-            kinds.ATTEMPT_SUBMITTED, job, id=attempt_id, native=f"of epoch {self.epoch}", site="local"
+            kinds.ATTEMPT_SUBMITTED, job, attempt=attempt_id, native_id=f"of epoch {self.epoch}", site="local"
         )
 
     def cancel(self, attempt_id: str = "0-1", job: str = "0") -> None:
-        self.add_supervisor_event(kinds.DECISION_MADE, job, action="cancel", target=attempt_id, reason="r")
+        self.add_supervisor_event(kinds.DECISION_MADE, job, action="cancel", attempt=attempt_id, reason="r")
 
     def reopen(self, job: str = "0", requests: tuple[str, ...] = ()) -> None:
         self.add_supervisor_event(kinds.DECISION_MADE, job, action="reopen", reason="r", requests=list(requests))
 
     def start_agent(self, agent: str = "agent-1", attempt_id: str = "0-1", job: str = "0") -> None:
-        self.add_event(agent, kinds.AGENT_STARTED, job, decision=attempt_id, host="w1", pid=7, site="here")
+        self.add_event(agent, kinds.AGENT_STARTED, job, attempt=attempt_id, host="w1", pid=7, site="here")
 
     def add_stage(
         self, name: str, agent: str = "agent-1", job: str = "0", duration_s: float | None = 1.0, **data: Any
@@ -84,12 +84,12 @@ class RunBuilder:
         self, attempt_id: str = "0-1", job: str = "0", exit_code: int | None = None, detail: str = "it went"
     ) -> None:
         self.add_event(
-            f"engine-{attempt_id}", kinds.ATTEMPT_GONE, job, decision=attempt_id, exit_code=exit_code, detail=detail
+            f"engine-{attempt_id}", kinds.ATTEMPT_GONE, job, attempt=attempt_id, exit_code=exit_code, detail=detail
         )
 
     def place(self, execution: int = 1, attempt_id: str = "0-1", job: str = "0", site: str = "Site") -> None:
         self.add_event(
-            "engine-log", kinds.EXECUTION_STARTED, job, decision=attempt_id, start=execution, site=site, host="w9"
+            "engine-log", kinds.EXECUTION_STARTED, job, attempt=attempt_id, execution=execution, site=site, host="w9"
         )
 
     def stop_execution(
@@ -100,14 +100,14 @@ class RunBuilder:
         kind: str = "evicted",
         emitters: tuple[str, ...] = (),
     ) -> None:
-        about = {
+        data = {
             "attempt": attempt_id,
-            "start": execution,
+            "execution": execution,
             "kind": kind,
             "detail": "it stopped",
             "emitters": list(emitters),
         }
-        self.add_event("engine-log", kinds.EXECUTION_INTERRUPTED, job, **about)
+        self.add_event("engine-log", kinds.EXECUTION_INTERRUPTED, job, **data)
 
     def hold(
         self,
@@ -117,32 +117,34 @@ class RunBuilder:
         job: str = "0",
         kind: str = "transfer_failed",
     ) -> int:
-        about = {"attempt": attempt_id, "action": action, "kind": kind, "detail": "it is held", "code": 13}
+        data = {"attempt": attempt_id, "action": action, "kind": kind, "detail": "it is held", "code": 13}
         return self.add_event(
-            "engine-log", kinds.ATTEMPT_HELD, job, **about, **({"start": execution} if execution else {})
+            "engine-log", kinds.ATTEMPT_HELD, job, **data, **({"execution": execution} if execution else {})
         ).seq
 
     def release(self, attempt_id: str = "0-1", job: str = "0") -> None:
-        self.add_event("engine-log", kinds.ATTEMPT_RELEASED, job, decision=attempt_id)
+        self.add_event("engine-log", kinds.ATTEMPT_RELEASED, job, attempt=attempt_id)
 
     def add_transfer(
         self, direction: str, state: str, execution: int = 1, attempt_id: str = "0-1", job: str = "0"
     ) -> None:
-        about = {"attempt": attempt_id, "start": execution, "direction": direction, "what": state}
-        self.add_event("engine-log", kinds.ATTEMPT_TRANSFER, job, **about)
+        data = {"attempt": attempt_id, "execution": execution, "direction": direction, "phase": state}
+        self.add_event("engine-log", kinds.ATTEMPT_TRANSFER, job, **data)
 
     def answer_hold(self, action: str, hold_seq: int, attempt_id: str = "0-1", job: str = "0") -> None:
-        self.add_supervisor_event(kinds.DECISION_MADE, job, action=action, target=attempt_id, hold=hold_seq, reason="r")
+        self.add_supervisor_event(
+            kinds.DECISION_MADE, job, action=action, attempt=attempt_id, hold=hold_seq, reason="r"
+        )
 
     def request_cancel(self, job: str = "0", reason: str = "") -> str:
         event = self.add_event(f"cli-{len(self.events)}", kinds.USER_REQUESTED, job, action="cancel", reason=reason)
         return f"{event.emitter}:{event.seq}"
 
     def end_job(self, status: str, job: str = "0", requests: tuple[str, ...] = (), **more: Any) -> None:
-        self.add_supervisor_event(kinds.JOB_ENDED, job, verdict=status, reason="r", requests=list(requests), **more)
+        self.add_supervisor_event(kinds.JOB_ENDED, job, result=status, reason="r", requests=list(requests), **more)
 
     def add_failed_attempt(self, number: int, failure: str, job: str = "0") -> None:
-        """A whole attempt that ends with a failure."""
+        """Add a complete attempt that ends with a failure."""
         self.submit(f"{job}-{number}", job)
         self.start_agent(f"agent-{job}-{number}", f"{job}-{number}", job)
         self.end_agent("failed", f"agent-{job}-{number}", job, failure)
@@ -158,34 +160,39 @@ class RunBuilder:
         detail: str = "d",
         duration_s: float = 9.0,
     ) -> None:
-        """A whole attempt that ends with a failure at a site."""
-        decision, agent = f"{job}-{number}", f"agent-{job}-{number}"
-        self.submit(decision, job)
-        self.add_event(agent, kinds.AGENT_STARTED, job, decision=decision, host=host, pid=7, site=site)
-        told = Failure.from_kind(failure, "steps", detail)
-        about = {"outcome": "failed", "exit_code": told.exit_code, "failure": told.to_data(), "seconds": duration_s}
-        self.add_event(agent, kinds.AGENT_ENDED, job, **about)
-        self.end_attempt(decision, job, told.exit_code)
+        """Add a complete attempt that ends with a failure at a site."""
+        attempt_id, agent = f"{job}-{number}", f"agent-{job}-{number}"
+        self.submit(attempt_id, job)
+        self.add_event(agent, kinds.AGENT_STARTED, job, attempt=attempt_id, host=host, pid=7, site=site)
+        recorded = Failure.from_kind(failure, "steps", detail)
+        data = {
+            "outcome": "failed",
+            "exit_code": recorded.exit_code,
+            "failure": recorded.to_data(),
+            "seconds": duration_s,
+        }
+        self.add_event(agent, kinds.AGENT_ENDED, job, **data)
+        self.end_attempt(attempt_id, job, recorded.exit_code)
 
     def add_succeeded_attempt_at(self, site: str, number: int, job: str = "0", host: str = "w1") -> None:
-        decision, agent = f"{job}-{number}", f"agent-{job}-{number}"
-        self.submit(decision, job)
-        self.add_event(agent, kinds.AGENT_STARTED, job, decision=decision, host=host, pid=7, site=site)
+        attempt_id, agent = f"{job}-{number}", f"agent-{job}-{number}"
+        self.submit(attempt_id, job)
+        self.add_event(agent, kinds.AGENT_STARTED, job, attempt=attempt_id, host=host, pid=7, site=site)
         self.end_agent("succeeded", agent, job)
 
     def add_checkpointed_attempt(self, number: int, step: int | None = None, job: str = "0") -> None:
-        """A whole attempt that leaves in time, with a checkpoint of this training step."""
+        """Add a complete attempt that requeues itself, with a checkpoint of this training step."""
         self.submit(f"{job}-{number}", job)
         self.start_agent(f"agent-{job}-{number}", f"{job}-{number}", job)
         if step is not None:
             self.save_checkpoint(step, f"agent-{job}-{number}", job)
-        self.end_agent("continue", f"agent-{job}-{number}", job)
+        self.end_agent("requeued", f"agent-{job}-{number}", job)
 
     @property
     def state(self) -> RunState:
         state = RunState(RUN)
-        for event, arrived in zip(self.events, self.received_at, strict=True):
-            state.apply(event, arrived)
+        for event, received_at in zip(self.events, self.received_at, strict=True):
+            state.apply(event, received_at)
         return state
 
     @property

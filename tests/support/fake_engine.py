@@ -1,6 +1,7 @@
-"""An Engine without processes: it plays agents by a script and writes real journals into the attempts' folders.
+"""An engine without processes that follows a script and writes real journals into the attempt folders.
 
-What an attempt did lies in its folder (`claim`, `over`), so that a new object finds what an earlier one started.
+The state of an attempt is stored in its folder (`claim`, `exit-code`), so a new engine object finds what an earlier one
+started.
 """
 
 from __future__ import annotations
@@ -13,11 +14,18 @@ from packtrain.engines.api import AttemptUpdate, Capabilities, SubmitRequest
 from packtrain.events import Event, Failure, JournalReader, kinds
 from packtrain.plan import AttemptFolder, RunFolder
 
-SUCCEED, LOST, HANG = "succeed", "lost", "hang"  # every other word of a script is the kind of a failure
+SUCCEED, LOST, HANG = "succeed", "lost", "hang"  # any other entry of a script is a failure kind
 
 
 class FakeEngine:
-    """`script`: by job, how its attempts end, one after the other; the last word holds for all that follow."""
+    """An engine whose attempts end as a script says.
+
+    Args:
+        folder: The run folder.
+        script: For each job, how its attempts end, in order. The last entry applies to all later attempts.
+        capacity: Number of attempts that run at the same time.
+        on_wait: Called instead of waiting.
+    """
 
     def __init__(
         self,
@@ -35,77 +43,77 @@ class FakeEngine:
 
     def submit(self, requests: Sequence[SubmitRequest]) -> Mapping[str, str]:
         self._log_submits(requests)
-        for ticket in requests:
-            if ticket.attempt_id not in self._running and not self._attempt_folder(ticket).claim.exists():
-                self._queued[ticket.attempt_id] = ticket
+        for request in requests:
+            if request.attempt_id not in self._running and not self._attempt_folder(request).claim.exists():
+                self._queued[request.attempt_id] = request
         self._start_queued()
-        return {ticket.attempt_id: "native" for ticket in requests}
+        return {request.attempt_id: "native" for request in requests}
 
     def recover(self, requests: Sequence[SubmitRequest]) -> Sequence[AttemptUpdate]:
-        known = [ticket for ticket in requests if self._attempt_folder(ticket).claim.exists()]
+        known = [request for request in requests if self._attempt_folder(request).claim.exists()]
         self._running.update({t.attempt_id: t for t in known if not _exit_code_path(self._attempt_folder(t)).exists()})
-        return [self._make_update(ticket) for ticket in known]
+        return [self._make_update(request) for request in known]
 
     def cancel(self, attempt_ids: Sequence[str]) -> None:
         self._cancelled.update(d for d in attempt_ids if d in self._queued or d in self._running)
 
     def release(self, attempt_ids: Sequence[str]) -> None:
-        self.released_ids = [*getattr(self, "released", []), *attempt_ids]
+        self.released_ids = [*getattr(self, "released_ids", []), *attempt_ids]
 
     def commit_outputs(self, requests: Sequence[SubmitRequest]) -> None:
-        self.committed_ids = [*getattr(self, "accepted", []), *(ticket.attempt_id for ticket in requests)]
+        self.committed_ids = [*getattr(self, "committed_ids", []), *(request.attempt_id for request in requests)]
 
     def poll(self) -> Sequence[AttemptUpdate]:
         before_start = [self._queued.pop(d) for d in sorted(self._cancelled & set(self._queued))]
         gone = [
             AttemptUpdate(t.attempt_id, t.job.id, "gone", detail="cancelled before it started") for t in before_start
         ]
-        for ticket in self._running.values():
-            self._run_script(ticket)
-        seen = [self._make_update(ticket) for ticket in self._running.values()]
-        for sighting in seen:
-            if sighting.status == "gone":
-                del self._running[sighting.attempt_id]
+        for request in self._running.values():
+            self._run_script(request)
+        updates = [self._make_update(request) for request in self._running.values()]
+        for update in updates:
+            if update.status == "gone":
+                del self._running[update.attempt_id]
         self._start_queued()
-        return gone + seen
+        return gone + updates
 
     def wait(self, timeout_s: float) -> None:
         self._on_wait()
 
     def read_submitted_ids(self) -> list[str]:
-        """The decisions of every `submit`, by whichever object and process."""
+        """Return the attempt ids of every `submit` call, made by any engine object."""
         path = self._folder.root / "pool.log"
         return path.read_text().split() if path.exists() else []
 
     def _log_submits(self, requests: Sequence[SubmitRequest]) -> None:
         self._folder.root.mkdir(parents=True, exist_ok=True)
         with open(self._folder.root / "pool.log", "a") as log:
-            log.writelines(f"{ticket.attempt_id}\n" for ticket in requests)
+            log.writelines(f"{request.attempt_id}\n" for request in requests)
 
     def _attempt_folder(self, request: SubmitRequest) -> AttemptFolder:
         return self._folder.attempt_folder(request.job.id, request.attempt_id)
 
     def _start_queued(self) -> None:
-        for decision in list(self._queued):
+        for attempt_id in list(self._queued):
             if len(self._running) >= self._capacity:
                 return
-            ticket = self._running[decision] = self._queued.pop(decision)
-            self._attempt_folder(ticket).root.mkdir(parents=True)
-            self._attempt_folder(ticket).claim.touch()
-            self._write_event(ticket, kinds.AGENT_STARTED, decision=decision, host="fake", pid=1, site="fake")
+            request = self._running[attempt_id] = self._queued.pop(attempt_id)
+            self._attempt_folder(request).root.mkdir(parents=True)
+            self._attempt_folder(request).claim.touch()
+            self._write_event(request, kinds.AGENT_STARTED, attempt=attempt_id, host="fake", pid=1, site="fake")
 
     def _run_script(self, request: SubmitRequest) -> None:
-        words = self._script.get(request.job.id, (SUCCEED,))
+        endings = self._script.get(request.job.id, (SUCCEED,))
         number = int(request.attempt_id.rpartition("-")[2])
-        word = words[min(number, len(words)) - 1]
+        ending = endings[min(number, len(endings)) - 1]
         if request.attempt_id in self._cancelled:
             self._end_attempt(request, "failed", "terminated")
-        elif word == SUCCEED:
+        elif ending == SUCCEED:
             self._end_attempt(request, "succeeded")
-        elif word == LOST:
+        elif ending == LOST:
             _exit_code_path(self._attempt_folder(request)).write_text("-9")
-        elif word != HANG:
-            self._end_attempt(request, "failed", word)
+        elif ending != HANG:
+            self._end_attempt(request, "failed", ending)
 
     def _end_attempt(self, request: SubmitRequest, outcome: str, kind: str = "") -> None:
         failure = Failure.from_kind(kind, "steps", "by the script") if kind else None
@@ -115,11 +123,11 @@ class FakeEngine:
         _exit_code_path(self._attempt_folder(request)).write_text(str(code))
 
     def _make_update(self, request: SubmitRequest) -> AttemptUpdate:
-        over = _exit_code_path(self._attempt_folder(request))
-        if not over.exists():
+        path = _exit_code_path(self._attempt_folder(request))
+        if not path.exists():
             return AttemptUpdate(request.attempt_id, request.job.id, "running", "native", "fake")
         return AttemptUpdate(
-            request.attempt_id, request.job.id, "gone", "native", "fake", int(over.read_text()), "it ended"
+            request.attempt_id, request.job.id, "gone", "native", "fake", int(path.read_text()), "it ended"
         )
 
     def _write_event(self, request: SubmitRequest, kind: str, **data: Any) -> None:
@@ -131,4 +139,4 @@ class FakeEngine:
 
 
 def _exit_code_path(attempt_folder: AttemptFolder) -> Path:
-    return attempt_folder.root / "over"
+    return attempt_folder.root / "exit-code"

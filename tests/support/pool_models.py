@@ -15,9 +15,9 @@ HOUR_S = 3600.0
 def make_site(name="Ada", slots=2, **more):
     """A job takes an hour there, its transfer ten minutes."""
     usual = {
-        "compute": EmpiricalDistribution.from_values([HOUR_S]),
-        "cold": EmpiricalDistribution.from_values([600.0]),
-        "warm": EmpiricalDistribution.from_values([600.0]),
+        "compute_s": EmpiricalDistribution.from_values([HOUR_S]),
+        "cold_transfer_s": EmpiricalDistribution.from_values([600.0]),
+        "warm_transfer_s": EmpiricalDistribution.from_values([600.0]),
     }
     return SiteModel(name, slots, **{**usual, **more})
 

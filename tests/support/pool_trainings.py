@@ -1,4 +1,4 @@
-"""Trainings of packtrain on the pool, to which things happen."""
+"""Trainings on the test pool, for tests of evictions, holds and other faults."""
 
 from __future__ import annotations
 
@@ -23,8 +23,10 @@ steps: [{{name: train, run: {{command: "exec {python} -S {program} --steps {step
 
 
 class PoolTraining:
-    """One job that counts and saves each step, started by `packtrain run`. With `wait_at` it gets no further than that
-    step before `go_on`, however slow whatever happens to it meanwhile is."""
+    """One job that counts and saves each step, started by `packtrain run`.
+
+    With `wait_at` it does not get past that step before `open_gate`, so that a test has time for its faults.
+    """
 
     def __init__(
         self,
@@ -47,7 +49,7 @@ class PoolTraining:
         self.process: subprocess.Popen = desk.start("run", "workflow.yaml", "--on", "htcondor")
 
     def wait_for_step(self, step: int) -> None:
-        """Until it has got so far, at whatever site."""
+        """Wait until the training has reached a step, at any site."""
         self.desk.wait_for(lambda: self.current_step() >= step)
 
     def wait_for_log(self, text: str, timeout_s: float = TIMEOUT_S) -> None:
@@ -57,26 +59,27 @@ class PoolTraining:
         self.gate.touch()
 
     def current_step(self) -> int:
-        boxes = filter(self._is_mine, self.desk.pool.folder.glob("execute/*/dir_*/scratch"))
-        return max((_checkpoint_step(box / "sandbox/output/ckpt.bin") for box in boxes), default=0)
+        """Return the step of the newest checkpoint in any sandbox of this run."""
+        sandboxes = filter(self._is_mine, self.desk.pool.folder.glob("execute/*/dir_*/scratch"))
+        return max((_checkpoint_step(path / "sandbox/output/ckpt.bin") for path in sandboxes), default=0)
 
     def _is_mine(self, sandbox: Path) -> bool:
-        """A starter that was killed leaves its sandbox behind."""
+        """Return whether a sandbox belongs to this run: a starter that was killed leaves its sandbox behind."""
         with contextlib.suppress(OSError):
             return self.desk.run_folder().name in (sandbox / "plan.json").read_text()
         return False
 
     @property
     def constraint(self) -> str:
-        """A constraint for it."""
+        """A constraint for the job."""
         return "JobUniverse == 5"
 
     def wait_for_exit(self, exit_code: int = 0, timeout_s: float = TIMEOUT_S) -> str:
-        """What the command said at its end, which must have this exit code."""
+        """Wait for the command, check its exit code, and return its output."""
         try:
             out, err = self.process.communicate(timeout=timeout_s)
         except subprocess.TimeoutExpired:
-            self.process.kill()  # it would go on during the tests that follow
+            self.process.kill()  # it would continue during the next tests
             out, err = self.process.communicate()
         assert self.process.returncode == exit_code, (
             f"exit {self.process.returncode}\n{out}\n{err}\n{self.read_user_log()}"
@@ -84,23 +87,23 @@ class PoolTraining:
         return out + err
 
     def read_user_log(self) -> str:
-        """HTCondor's; empty before it was submitted."""
-        path = self.desk.run_folder() / "htcondor/user.log"
+        """Return HTCondor's log of the run; empty before the job is submitted."""
+        path = self.desk.run_folder() / "htcondor/event.log"
         return path.read_text() if path.exists() else ""
 
     def status(self) -> str:
-        """As `ps` has it."""
+        """Return the status of the job in `packtrain ps`."""
         (job,) = self.desk.run_json("ps", self.desk.run_folder().name)["jobs"]
         return job["status"]
 
     def start_steps(self) -> list[int]:
-        """At which step each life of the program began."""
+        """Return the step at which each execution of the program started."""
         logs = sorted(self.desk.run_folder().glob("jobs/0/attempts/*/logs/train.out"))
         lines = [line for log in logs for line in log.read_text().splitlines()]
         return [int(line.rpartition(" ")[2]) for line in lines if line.startswith("starts at ")]
 
     def assert_succeeded(self) -> None:
-        """It reached its end, and `ps` says so."""
+        """Check that the training finished, and that `packtrain ps` reports it."""
         model = self.desk.run_folder() / "jobs/0/output/model.bin"
         assert counting_trainer.parse_checkpoint_step(model.read_bytes()) == self.n_steps
         assert self.status() == "succeeded"
@@ -110,4 +113,4 @@ def _checkpoint_step(path: Path) -> int:
     try:
         return counting_trainer.parse_checkpoint_step(path.read_bytes())
     except (OSError, ValueError, IndexError):
-        return 0  # gone, or not there yet
+        return 0  # the checkpoint was removed, or does not exist yet

@@ -1,4 +1,4 @@
-"""What a test of an engine needs, for each engine alike: a run's folder, jobs that behave as told, and patience."""
+"""Helpers to test an engine: a run folder, jobs with a given behavior, and polling with a timeout."""
 
 from __future__ import annotations
 
@@ -11,17 +11,21 @@ from pathlib import Path
 from typing import Any
 
 from packtrain.engines.api import AttemptUpdate, Engine, SubmitRequest
-from packtrain.engines.local import LocalEngine, claim_lock
+from packtrain.engines.local import LocalEngine
+from packtrain.engines.local.local_engine import send_signal
 from packtrain.events import Event, JournalReader, kinds
 from packtrain.plan import AttemptFolder, Job, Limits, Resources, RunFolder
+from packtrain.plan import claim as claim_lock
 from tests.support.fake_engine import FakeEngine
 
 AGENT_SCRIPT = Path(__file__).with_name("stand_in_agent.py")
-WHOLE_NODE = Resources(cpus_per_task=100_000)  # a job that needs the whole machine, so that others queue
-_TIMEOUT_S = 300.0  # of a machine with load: it costs nothing when all is well
+WHOLE_NODE = Resources(cpus_per_task=100_000)  # only one such job runs at a time
+_TIMEOUT_S = 300.0  # long enough for a machine under load
 
 
 class FakeEngineHarness:
+    """Creates fake engines and requests for one run."""
+
     def __init__(self, root: Path) -> None:
         self.folder = RunFolder(root / "run-1")
         self.folder.root.mkdir()
@@ -47,15 +51,15 @@ class FakeEngineHarness:
         return [event for event in JournalReader(self.attempt_folder(request).journal).read() if event.kind == kind]
 
     def kill_agents(self) -> None:
-        """So that a test that failed leaves no process behind."""
+        """Kill all agents, so that a failed test leaves no process behind."""
         for path in self.folder.root.glob("jobs/*/attempts/*/claim"):
             pid = claim_lock.holder_pid(AttemptFolder(path.parent))
             if pid is not None:
-                claim_lock.send_signal(pid, signal.SIGKILL)
+                send_signal(pid, signal.SIGKILL)
 
 
 class LocalEngineHarness(FakeEngineHarness):
-    """Real processes: the launcher starts the stand-in agent."""
+    """The same for the local engine, whose launcher starts a stand-in agent in a real process."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
@@ -71,15 +75,15 @@ class LocalEngineHarness(FakeEngineHarness):
 
 
 def poll_until(engine: Engine, condition: Callable[[list[AttemptUpdate]], Any]) -> list[AttemptUpdate]:
-    """Poll until what was seen so far is as expected; everything that was seen."""
-    seen: list[AttemptUpdate] = []
+    """Poll until the condition is true for all updates so far, and return them."""
+    updates: list[AttemptUpdate] = []
     deadline = time.monotonic() + _TIMEOUT_S
-    while not condition(seen):
-        assert time.monotonic() < deadline, seen[-3:]
-        seen += engine.poll()
+    while not condition(updates):
+        assert time.monotonic() < deadline, updates[-3:]
+        updates += engine.poll()
         engine.wait(0.05)
-    return seen
+    return updates
 
 
 def all_gone(*attempt_ids: str) -> Callable[[list[AttemptUpdate]], bool]:
-    return lambda seen: set(attempt_ids) <= {s.attempt_id for s in seen if s.status == "gone"}
+    return lambda updates: set(attempt_ids) <= {u.attempt_id for u in updates if u.status == "gone"}

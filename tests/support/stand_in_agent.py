@@ -1,6 +1,7 @@
-"""Plays the agent for tests of an engine: claims the attempt as the real one does, writes a journal, obeys TERM.
+"""A stand-in for the agent in tests of engines: claims the attempt, writes a journal and exits on SIGTERM.
 
-The "plan" that it is given holds one word: succeed, hang, stubborn (TERM does not end it), mute (it never claims).
+The "plan" that it gets contains its behavior: `succeed`, `hang` (until SIGTERM), `stubborn` (ignores SIGTERM) or `mute`
+(exits without a claim).
 """
 
 from __future__ import annotations
@@ -17,17 +18,17 @@ from packtrain.plan.claim import acquire_claim
 
 def main() -> int:
     options = dict(zip(sys.argv[2::2], sys.argv[3::2], strict=True))
-    home, word = Path(options["--attempt-folder"]), Path(sys.argv[1]).read_text().strip()
+    folder, behavior = Path(options["--attempt-folder"]), Path(sys.argv[1]).read_text().strip()
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-    if word == "mute":
+    if behavior == "mute":
         return FAILURE_KINDS["python_missing"].exit_code
-    if acquire_claim(home / "claim") is None:
+    if acquire_claim(folder / "claim") is None:
         return FAILURE_KINDS["already_claimed"].exit_code
-    (home / "sandbox").mkdir()
-    (home / "environment.json").write_text(json.dumps(dict(os.environ)))
-    journal = Journal(home / "journal.jsonl", "run-1", "0", f"agent-{os.getpid()}", Redactor())
-    journal.emit(kinds.AGENT_STARTED, decision=options["--attempt-id"], pid=os.getpid(), site=options["--site"])
-    return _end_attempt(journal, word)
+    (folder / "sandbox").mkdir()
+    (folder / "environment.json").write_text(json.dumps(dict(os.environ)))
+    journal = Journal(folder / "journal.jsonl", "run-1", "0", f"agent-{os.getpid()}", Redactor())
+    journal.emit(kinds.AGENT_STARTED, attempt=options["--attempt-id"], pid=os.getpid(), site=options["--site"])
+    return _end_attempt(journal, behavior)
 
 
 def _end_attempt(journal: Journal, behavior: str) -> int:
@@ -36,9 +37,9 @@ def _end_attempt(journal: Journal, behavior: str) -> int:
         return 0
     signal.sigwait({signal.SIGTERM})
     if behavior == "stubborn":
-        journal.emit(kinds.NOTICE, text="TERM is not for me")
+        journal.emit(kinds.NOTICE, text="SIGTERM is ignored")
         signal.sigwait({signal.SIGUSR1})
-    failure = Failure.from_kind("terminated", "steps", "TERM")
+    failure = Failure.from_kind("terminated", "steps", "SIGTERM")
     journal.emit(kinds.AGENT_ENDED, outcome="failed", exit_code=failure.exit_code, failure=failure.to_data())
     return failure.exit_code
 

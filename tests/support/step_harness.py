@@ -7,9 +7,9 @@ import signal
 import time
 from pathlib import Path
 
+from packtrain.agent.processes.guard import Guard
+from packtrain.agent.processes.process_table import ProcessTable
 from packtrain.agent.sandbox import Sandbox
-from packtrain.agent.steps.guard import Guard
-from packtrain.agent.steps.processes import ProcessTable
 from packtrain.agent.steps.runner import StepRunner
 from packtrain.agent.stop_request import StopRequest
 from packtrain.errors import FailedError
@@ -20,6 +20,8 @@ HOST_ENVIRONMENT = {"PATH": os.environ["PATH"], "FROM_HOST": "host"}
 
 
 class StepHarness:
+    """Runs steps in a sandbox, as the agent does, and reads their logs and events."""
+
     def __init__(self, folder: Path, secrets=None, grace_s: float = 5.0, host_environment=HOST_ENVIRONMENT) -> None:
         self.sandbox = Sandbox(folder / "sandbox", AttemptFolder(folder))
         self.sandbox.create()
@@ -39,9 +41,9 @@ class StepHarness:
         return self.secrets[value.name] if isinstance(value, Secret) else value
 
     def run(self, *steps: Step, **job) -> None:
-        planned = Job("7", job.pop("point", ()), Resources(), Limits(), steps, **job)
+        planned_job = Job("7", job.pop("point", ()), Resources(), Limits(), steps, **job)
         StepRunner(
-            planned,
+            planned_job,
             self.sandbox,
             self.journal,
             self.redactor,
@@ -62,20 +64,22 @@ class StepHarness:
         return (self.sandbox.attempt_folder.logs / name).read_text()
 
     def read_trace(self):
-        """The words that steps added to the file `trace`, in order."""
+        """Return the words that steps appended to the file `trace`, in order."""
         path = self.sandbox.root / "trace"
         return path.read_text().split() if path.exists() else []
 
 
-def make_step(command: str, name: str = "", shell: str = "/bin/sh", **rest) -> Step:
-    """A step that runs a command; `rest` goes to the Step, and env, resources, container, work_dir to its Run."""
-    for_run = {key: rest.pop(key) for key in ("env", "resources", "container", "work_dir") if key in rest}
-    return Step(name, RunAction(command, shell, **for_run), **rest)
+def make_step(command: str, name: str = "", shell: str = "/bin/sh", **step_fields) -> Step:
+    """Make a step that runs a command. env, resources, container and work_dir are fields of its RunAction."""
+    run_fields = {
+        key: step_fields.pop(key) for key in ("env", "resources", "container", "work_dir") if key in step_fields
+    }
+    return Step(name, RunAction(command, shell, **run_fields), **step_fields)
 
 
-def make_trace_step(word: str, **rest) -> Step:
-    """A step that leaves a word in the trace."""
-    return make_step(f"echo {word} >> trace", **rest)
+def make_trace_step(text: str, **step_fields) -> Step:
+    """Make a step that appends a line to the trace."""
+    return make_step(f"echo {text} >> trace", **step_fields)
 
 
 def make_env_vars(**variables):
@@ -87,7 +91,7 @@ def run_expecting_failure(harness, *steps, **job):
         harness.run(*steps, **job)
     except FailedError as error:
         return error
-    raise AssertionError("it did not fail")
+    raise AssertionError("the steps did not fail")
 
 
 def make_launch_step(name, *steps, handle="", signal_at_exit=signal.SIGTERM):
@@ -104,4 +108,4 @@ def assert_process_ended(pid: int) -> None:
         except (FileNotFoundError, ProcessLookupError):
             return
         time.sleep(0.01)
-    raise AssertionError(f"process {pid} still lives")
+    raise AssertionError(f"process {pid} is still alive")

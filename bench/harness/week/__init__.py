@@ -1,6 +1,7 @@
 """The published week, replayed on a real pool in scaled time.
 
-`fate` draws from the published table what every machine, line and cache is like and when it fails; `caches` is the
-federation that acts so, `site` the pool; `arms` are three ways to run the same hundred jobs on it; `account` has their
-figures. Start with `fate`: all arms meet the same fate, and nothing in it knows of arms.
+`fault_schedule` derives from the published table the properties of every node, link and cache, and when they fail.
+`replay_federation` is the federation that behaves accordingly, `replay_pool` the pool. `arms` are three ways to run the
+same hundred jobs on it; `arm_metrics` computes their metrics. Start reading at `fault_schedule`: all arms get the same
+schedule, and it does not depend on them.
 """

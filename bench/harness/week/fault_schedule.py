@@ -1,9 +1,9 @@
-"""What the week does to whoever runs in it, drawn from the published table with a seed. Pure.
+"""The faults of the replayed week, derived from the published table with a seed. Pure functions.
 
-Each published job that got further than a 404 becomes one machine: with the time that it took to compute, the time of
-its one good transfer, how long its nearest cache stalled, how often it was taken away, and what else was wrong with it.
-The machines come up one after another, in an order that the seed decides; the sixteen jobs that met the 404 have
-machines drawn from all others, which come up while the director is away.
+Each published job that got further than a 404 becomes one node, with its compute time, the time of its one good
+transfer, how long its nearest cache stalled, how often it was evicted, and other problems. Nodes come up one after
+another, in an order that depends on the seed. The sixteen jobs that got a 404 have nodes sampled from all others, which
+come up while the director is down.
 """
 
 from __future__ import annotations
@@ -16,25 +16,23 @@ from pathlib import Path
 
 TABLE_PATH = Path(__file__).resolve().parents[3] / "tests/data/study/ospool-imagenet-100-jobs.csv"
 HOUR_S = 3600.0
-CACHES_PER_SITE = 4  # of each site, as many as a director names
-EXECUTE_LIMIT_S = 20 * HOUR_S  # of executing
-TRANSFER_TIMEOUT_S = 62 / 60 * HOUR_S  # of a transfer by HTCondor itself: what a stall cost at least
-SETUP_FRACTION = 977 / 14846  # of computing: what passed before the program wanted its weights, at PDX
+CACHES_PER_SITE = 4  # as many as a director lists
+EXECUTE_LIMIT_S = 20 * HOUR_S  # maximum execution time
+TRANSFER_TIMEOUT_S = 62 / 60 * HOUR_S  # HTCondor's transfer timeout: the minimum cost of a stall
+SETUP_FRACTION = 977 / 14846  # share of compute before the program needs its weights, at PDX
 
-_NODE_INTERVAL_S = HOUR_S / 33  # about one a second, if an hour takes 30
+_NODE_INTERVAL_S = HOUR_S / 33  # about one per second, if an hour takes 30 s
 _DIRECTOR_OUTAGE_S = HOUR_S / 5
-_IDLE_BEFORE_OUTAGE_S = HOUR_S / 6  # before it: machines that came up are at work by then
-_UNFINISHED_FACTOR = 1.25  # jobs that were stopped at the limit would have taken so much longer
-_SMALL_OUTAGE_POSITION, _LARGE_OUTAGE_POSITION = (
-    49 / 84,
-    63 / 84,
-)  # where among the machines the director was away: for one job, and for fifteen
-_EVICTION_OUTAGE_S = HOUR_S  # how long a machine is gone after an eviction
+_IDLE_BEFORE_OUTAGE_S = HOUR_S / 6  # so that earlier nodes have started before the outage
+_UNFINISHED_FACTOR = 1.25  # how much longer jobs would have run that reached the time limit
+# Positions of the director's outages among the nodes: one that hit one job, and one that hit fifteen.
+_SMALL_OUTAGE_POSITION, _LARGE_OUTAGE_POSITION = 49 / 84, 63 / 84
+_EVICTION_OUTAGE_S = HOUR_S  # how long a node is unavailable after an eviction
 
 
 @dataclass(frozen=True)
 class PublishedJob:
-    """A published job, as far as it tells of a machine."""
+    """What a published job reveals about its node."""
 
     site: str
     outcome: str
@@ -52,17 +50,17 @@ class PublishedJob:
 
 @dataclass(frozen=True)
 class ReplayNode:
-    """All times in the replay's seconds; moments since its beginning."""
+    """A node. Times are seconds of the replay, since its start."""
 
     number: int
     site: str
     opens_at: float
-    compute_s: float  # one whole training
-    transfer_s: float  # the data set, over its line
-    cache_stalls_until: tuple[float, ...]  # by cache of the site, its nearest first; 0: that one is well
-    evicted_periods: tuple[tuple[float, float], ...]  # taken back by its owner, from and until
-    has_outbound_network: bool  # whether programs get an answer from hosts of the world
-    has_damaged_cache: bool  # what its nearest cache holds
+    compute_s: float  # of a complete training
+    transfer_s: float  # of the dataset over its link
+    cache_stalls_until: tuple[float, ...]  # per cache of the site, nearest first; 0: no stall
+    evicted_periods: tuple[tuple[float, float], ...]  # (from, until): the owner evicts the job
+    has_outbound_network: bool  # False: hosts outside of the site do not respond
+    has_damaged_cache: bool  # its nearest cache has a damaged copy
 
     @property
     def name(self) -> str:
@@ -71,9 +69,11 @@ class ReplayNode:
 
 @dataclass(frozen=True)
 class ReplayWeek:
-    hour_s: float  # seconds that an hour takes
+    """The nodes and outages of one replay."""
+
+    hour_s: float  # seconds per replayed hour
     nodes: tuple[ReplayNode, ...]
-    director_outages: tuple[tuple[float, float], ...]  # when the director is
+    director_outages: tuple[tuple[float, float], ...]  # (from, until)
 
     @property
     def execute_limit_s(self) -> int:
@@ -81,26 +81,26 @@ class ReplayWeek:
 
     @property
     def transfer_timeout_s(self) -> int:
-        """With a second for what it takes to start a transfer, which is no part of what was scaled."""
+        """The scaled transfer timeout, plus a second for the start of a transfer, which is not scaled."""
         return 1 + round(TRANSFER_TIMEOUT_S / HOUR_S * self.hour_s)
 
 
 def read_published_jobs(table: Path = TABLE_PATH) -> list[PublishedJob]:
-    """Of jobs that got as far as a machine."""
+    """Return the published jobs that started on a node."""
     with open(table, newline="") as file:
-        return [_parse_published_job(told) for told in csv.DictReader(file) if told["outcome"] != "held_transfer"]
+        return [_parse_published_job(record) for record in csv.DictReader(file) if record["outcome"] != "held_transfer"]
 
 
 def _parse_published_job(record: dict[str, str]) -> PublishedJob:
     sites = record["sites"].split(";")
-    last, busy = float(record["transfer_last_s"]), float(record["transfer_busy_s"])
-    stalled = int(record["stalls"]) or int(record["holds"])
+    last_s, busy_s = float(record["transfer_last_s"]), float(record["transfer_busy_s"])
+    has_stalled = int(record["stalls"]) or int(record["holds"])
     return PublishedJob(
         site=sites[0],
         outcome=record["outcome"],
         execute_s=float(record["execute_s"]) * (_UNFINISHED_FACTOR if record["outcome"] == "held_compute" else 1.0),
-        transfer_s=last,
-        stalled_s=busy - last if stalled else 0.0,
+        transfer_s=last_s,
+        stalled_s=busy_s - last_s if has_stalled else 0.0,
         n_evictions=int(record["evictions"]),
         note=record["note"],
         changed_site=len(set(sites)) > 1,
@@ -110,44 +110,44 @@ def _parse_published_job(record: dict[str, str]) -> PublishedJob:
 def generate_week(
     seed: int, n_jobs: int = 100, hour_s: float = 30.0, published_jobs: Sequence[PublishedJob] = ()
 ) -> ReplayWeek:
-    """A week for so many jobs: a machine for each."""
-    dice = random.Random(seed)
-    known = list(published_jobs or read_published_jobs())
-    unlucky = max(1, round(n_jobs * 16 / 100))
-    chosen = _sample_evenly(dice, known, n_jobs - unlucky)
-    lucky_ones, late = iter(chosen), [dice.choice(known) for _ in range(unlucky)]
-    made: list[ReplayNode] = []
-    away: list[tuple[float, float]] = []
+    """Return a week with one node per job."""
+    rng = random.Random(seed)
+    all_jobs = list(published_jobs or read_published_jobs())
+    n_during_outage = max(1, round(n_jobs * 16 / 100))
+    regular_jobs = _sample_evenly(rng, all_jobs, n_jobs - n_during_outage)
+    regular, during_outage = iter(regular_jobs), [rng.choice(all_jobs) for _ in range(n_during_outage)]
+    nodes: list[ReplayNode] = []
+    outages: list[tuple[float, float]] = []
     scale = hour_s / HOUR_S
     now = 0.0
-    for group in _arrival_groups(len(chosen), unlucky):
+    for group in _arrival_groups(len(regular_jobs), n_during_outage):
         if group == 1:
             now += _NODE_INTERVAL_S
-            made.append(_make_node(dice, len(made), next(lucky_ones), known, now, scale))
+            nodes.append(_make_node(rng, len(nodes), next(regular), all_jobs, now, scale))
             continue
         now += _IDLE_BEFORE_OUTAGE_S
-        away.append((now * scale, (now + _DIRECTOR_OUTAGE_S) * scale))
-        for row in (late.pop() for _ in range(-group)):
-            made.append(_make_node(dice, len(made), row, known, now, scale))
+        outages.append((now * scale, (now + _DIRECTOR_OUTAGE_S) * scale))
+        for job in (during_outage.pop() for _ in range(-group)):
+            nodes.append(_make_node(rng, len(nodes), job, all_jobs, now, scale))
         now += _DIRECTOR_OUTAGE_S
-    return ReplayWeek(hour_s, tuple(made), tuple(away))
+    return ReplayWeek(hour_s, tuple(nodes), tuple(outages))
 
 
 def _sample_evenly(rng: random.Random, published_jobs: Sequence[PublishedJob], count: int) -> list[PublishedJob]:
-    """All of them before any comes again."""
-    chosen: list[PublishedJob] = []
-    while len(chosen) < count:
-        chosen += rng.sample(published_jobs, min(len(published_jobs), count - len(chosen)))
-    return chosen
+    """Sample every job once before any is sampled again."""
+    sampled: list[PublishedJob] = []
+    while len(sampled) < count:
+        sampled += rng.sample(published_jobs, min(len(published_jobs), count - len(sampled)))
+    return sampled
 
 
 def _arrival_groups(n_regular: int, n_during_outage: int) -> Iterator[int]:
-    """1: a machine comes up; -n: so many do at once, while the director is away."""
-    lone, many = int(n_regular * _SMALL_OUTAGE_POSITION), int(n_regular * _LARGE_OUTAGE_POSITION)
-    for place in range(n_regular):
-        if place == lone:
+    """Yield 1 if one node comes up, and -n if n nodes come up at once during an outage of the director."""
+    small_outage, large_outage = int(n_regular * _SMALL_OUTAGE_POSITION), int(n_regular * _LARGE_OUTAGE_POSITION)
+    for number in range(n_regular):
+        if number == small_outage:
             yield -1
-        if place == many and n_during_outage > 1:
+        if number == large_outage and n_during_outage > 1:
             yield -(n_during_outage - 1)
         yield 1
 
@@ -160,21 +160,23 @@ def _make_node(
     opens_at: float,
     scale: float,
 ) -> ReplayNode:
-    there = [other for other in published_jobs if other.site == published_job.site]
-    steady = [other for other in there if other.has_speed]
-    like = published_job if published_job.has_speed else rng.choice(steady)
-    others = [rng.choice(there).stalled_s for _ in range(CACHES_PER_SITE - 1)]
-    stalls = [(opens_at + span) * scale if span else 0.0 for span in (published_job.stalled_s, *others)]
-    lifetime = like.transfer_s + like.execute_s
-    ends = sorted(opens_at + rng.uniform(0.2, 0.95) * lifetime for _ in range(published_job.n_evictions))
+    same_site = [other for other in published_jobs if other.site == published_job.site]
+    with_speed = [other for other in same_site if other.has_speed]
+    speed_job = published_job if published_job.has_speed else rng.choice(with_speed)
+    other_stalls = [rng.choice(same_site).stalled_s for _ in range(CACHES_PER_SITE - 1)]
+    stalls = [
+        (opens_at + stalled_s) * scale if stalled_s else 0.0 for stalled_s in (published_job.stalled_s, *other_stalls)
+    ]
+    lifetime_s = speed_job.transfer_s + speed_job.execute_s
+    evictions = sorted(opens_at + rng.uniform(0.2, 0.95) * lifetime_s for _ in range(published_job.n_evictions))
     return ReplayNode(
         number=number,
         site=published_job.site,
         opens_at=opens_at * scale,
-        compute_s=like.execute_s * scale,
-        transfer_s=like.transfer_s * scale,
+        compute_s=speed_job.execute_s * scale,
+        transfer_s=speed_job.transfer_s * scale,
         cache_stalls_until=tuple(stalls),
-        evicted_periods=tuple((end * scale, (end + _EVICTION_OUTAGE_S) * scale) for end in ends),
+        evicted_periods=tuple((start * scale, (start + _EVICTION_OUTAGE_S) * scale) for start in evictions),
         has_outbound_network="network unreachable" not in published_job.note,
         has_damaged_cache="not a valid tar" in published_job.note,
     )

@@ -1,4 +1,4 @@
-"""What the simulator makes of `plain`'s user log alone, beside what the `packtrain` arm then measured."""
+"""What the simulator predicts from `plain`'s user log alone, compared with the `packtrain` arm."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ COMPARED_METRICS = (
 
 
 def predict_metrics(user_log: Path, week: ReplayWeek) -> dict[str, float]:
-    """As a person asks for it: the waits and checkpoints of this replay as the policy, the log as all that is known."""
-    policy = user_log.with_name("foresight.yaml")
-    policy.write_text(_scenario_yaml(week))
+    """Run `packtrain simulate` on the log, with the waits and checkpoints of this replay as the scenario."""
+    scenario = user_log.with_name("prediction.yaml")
+    scenario.write_text(_scenario_yaml(week))
     command = [
         sys.executable,
         "-m",
@@ -37,23 +37,24 @@ def predict_metrics(user_log: Path, week: ReplayWeek) -> dict[str, float]:
         "simulate",
         "--from",
         user_log,
-        "--policy",
-        policy,
+        "--scenario",
+        scenario,
         "--seeds",
         str(N_SEEDS),
     ]
     out = subprocess.run([*command, "--json"], check=True, stdout=subprocess.PIPE, text=True).stdout
-    told = json.loads(out)["policies"]["foresight"]
-    return {f"foreseen_{name}": told[name]["mean"] for name in COMPARED_METRICS}
+    result = json.loads(out)["scenarios"]["prediction"]
+    return {f"predicted_{name}": result[name]["mean"] for name in COMPARED_METRICS}
 
 
 def _scenario_yaml(week: ReplayWeek) -> str:
-    between = statistics.median(machine.compute_s for machine in week.nodes) / N_CHECKPOINTS
-    return f"checkpoint: {between:.0f}s\nlimits: {{maxAttempts: {MAX_ATTEMPTS}}}\n{scaled_recovery(week.hour_s)}"
+    interval_s = statistics.median(node.compute_s for node in week.nodes) / N_CHECKPOINTS
+    limits = f"limits: {{maxAttempts: {MAX_ATTEMPTS}}}"
+    return f"checkpointInterval: {interval_s:.0f}s\n{limits}\n{scaled_recovery(week.hour_s)}"
 
 
 def prediction_errors(metrics: Mapping[str, float]) -> dict[str, float]:
-    """By how much each was missed, as a part of what was measured; and the worst of all."""
-    known = [name for name in COMPARED_METRICS if metrics.get(f"packtrain_{name}") and f"foreseen_{name}" in metrics]
-    missed = {f"foreseen_{n}_off": abs(metrics[f"foreseen_{n}"] / metrics[f"packtrain_{n}"] - 1) for n in known}
-    return missed | ({"foresight_off": max(missed.values())} if missed else {})
+    """Return the relative error of each prediction, and the largest one."""
+    names = [name for name in COMPARED_METRICS if metrics.get(f"packtrain_{name}") and f"predicted_{name}" in metrics]
+    errors = {f"predicted_{n}_error": abs(metrics[f"predicted_{n}"] / metrics[f"packtrain_{n}"] - 1) for n in names}
+    return errors | ({"max_prediction_error": max(errors.values())} if errors else {})

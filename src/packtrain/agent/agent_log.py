@@ -1,4 +1,4 @@
-"""The agent's own log: lines for people, redacted like everything that is written."""
+"""The agent's own log: redacted lines for people to read."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from packtrain.events import Redactor
 
 
 class AgentLog:
-    """Appends lines to a file. A log that cannot be written never ends an attempt."""
+    """Appends lines to a file. A write error never ends an attempt."""
 
     def __init__(self, path: Path, redactor: Redactor) -> None:
         self._redactor = redactor

@@ -1,4 +1,4 @@
-"""What HTCondor tells a job of the slot that it runs in: two ads, in files that the environment names."""
+"""The HTCondor slot that the agent runs in, read from the ClassAd files that the environment names."""
 
 from __future__ import annotations
 
@@ -14,50 +14,51 @@ from packtrain.condor.classads import ClassAd, get_attribute, parse_old_classad
 
 _JOB_AD_VARIABLE, _MACHINE_AD_VARIABLE = "_CONDOR_JOB_AD", "_CONDOR_MACHINE_AD"
 _SITE_ATTRIBUTES = ("GLIDEIN_ResourceName", "GLIDEIN_Site", "Machine", "Name")
-# Of the Open Science Pool: what is executing for longer is held.
+# The Open Science Pool holds jobs that execute for longer than their category allows.
 _DURATION_CATEGORIES_S = {"medium": 20 * 3600.0, "long": 40 * 3600.0}
-_GRACE_VACATE_SHARE = 0.4  # of the time to vacate: the steps have the grace period, and all copying has it once more
+_GRACE_VACATE_SHARE = 0.4  # of the vacate time: the steps get the grace period, and the upload of outputs gets it again
 _MIN_GRACE_S = 1.0
 
 
 class CondorSlot:
-    """Ads that are not there, or cannot be read, say nothing."""
+    """The job's and the machine's ClassAd. A missing or unreadable ad counts as empty."""
 
     def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
-        self._job_ad, self._machine_ad = (
-            _read_ad(environ.get(_JOB_AD_VARIABLE)),
-            _read_ad(environ.get(_MACHINE_AD_VARIABLE)),
-        )
+        self._job_ad = _read_ad(environ.get(_JOB_AD_VARIABLE))
+        self._machine_ad = _read_ad(environ.get(_MACHINE_AD_VARIABLE))
 
     @property
     def site(self) -> str:
-        found = (get_attribute(self._machine_ad, name) for name in _SITE_ATTRIBUTES)
-        return next((name for name in found if isinstance(name, str) and name), os.uname().nodename)
+        values = (get_attribute(self._machine_ad, name) for name in _SITE_ATTRIBUTES)
+        return next((value for value in values if isinstance(value, str) and value), os.uname().nodename)
 
     def deadline_at(self) -> float | None:
-        """When the pool ends the job, in seconds since 1970. HTCondor counts from the start of the job's program, and
-        anew after each checkpoint that it carried away: from now."""
+        """Return when the pool ends the job, in seconds since 1970.
+
+        HTCondor counts from the start of the job's program and restarts the count after each checkpoint transfer, so
+        the limit counts from now.
+        """
         category = str(get_attribute(self._job_ad, "JobDurationCategory") or "").lower()
-        allowed = [
+        limits_s = [
             _DURATION_CATEGORIES_S.get(category),
             _positive_seconds(get_attribute(self._job_ad, "AllowedExecuteDuration")),
         ]
-        return min((time.time() + limit for limit in allowed if limit is not None), default=None)
+        return min((time.time() + limit_s for limit_s in limits_s if limit_s is not None), default=None)
 
     @property
     def transfers_checkpoints(self) -> bool:
-        """Whether it brings the folder `checkpoint` to where the job is started next."""
-        named = str(get_attribute(self._job_ad, "TransferCheckpoint") or "").split(",")
-        return TRANSFERRED_CHECKPOINT in {name.strip().rstrip("/") for name in named}
+        """HTCondor moves the folder `checkpoint` to the next execution of the job."""
+        names = str(get_attribute(self._job_ad, "TransferCheckpoint") or "").split(",")
+        return TRANSFERRED_CHECKPOINT in {name.strip().rstrip("/") for name in names}
 
     def grace_s(self, requested_s: float) -> float:
-        """The job's own grace period, or what the slot's time between TERM and KILL leaves of it."""
-        vacate = [
+        """Return the job's grace period, shortened if the slot allows less time between SIGTERM and SIGKILL."""
+        vacate_times_s = [
             _positive_seconds(get_attribute(self._job_ad, "JobMaxVacateTime")),
             _positive_seconds(get_attribute(self._machine_ad, "MachineMaxVacateTime")),
         ]
-        given = min((limit for limit in vacate if limit is not None), default=math.inf)
-        return min(requested_s, max(_MIN_GRACE_S, _GRACE_VACATE_SHARE * given))
+        vacate_s = min((limit_s for limit_s in vacate_times_s if limit_s is not None), default=math.inf)
+        return min(requested_s, max(_MIN_GRACE_S, _GRACE_VACATE_SHARE * vacate_s))
 
 
 def _read_ad(path: str | None) -> ClassAd:

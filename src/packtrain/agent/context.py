@@ -1,4 +1,4 @@
-"""What every stage of one attempt is given."""
+"""The objects and options that every stage of one execution receives."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from packtrain.agent.agent_log import AgentLog
-from packtrain.agent.file_versions import FileVersion
+from packtrain.agent.processes.process_table import ProcessTable
 from packtrain.agent.sandbox import Sandbox
 from packtrain.agent.secrets import Secrets
-from packtrain.agent.steps.processes import ProcessTable
 from packtrain.agent.stop_request import StopRequest
+from packtrain.agent.watched_files import FileVersion
 from packtrain.errors import FailedError
 from packtrain.events import Journal, Redactor, kinds
 from packtrain.plan import Job
@@ -22,52 +22,52 @@ if TYPE_CHECKING:
     from packtrain.transfer.cache import DownloadCache
 
 StageStats = dict[str, Any]
-"""What a stage counted (`bytes`, `files`, …). It goes into the event that ends the stage."""
+"""Statistics of a stage (`bytes`, `files`, …), written to its `stage.ended` event."""
 
 
 @dataclass
 class StreamedArchives:
-    """What the stage fetch unpacked behind its downloads, for the stage unpack to tell."""
+    """The archives that the stage fetch unpacked while it downloaded them, for the report of the stage unpack."""
 
     paths: set[Path] = field(default_factory=set)
     unpacked_files: int = 0
     unpacked_bytes: int = 0
-    error: FailedError | None = None  # an archive that may not be unpacked
+    error: FailedError | None = None  # an archive was rejected
 
 
 @dataclass
 class CheckpointState:
-    """What this attempt has of the one before, and leaves to the next."""
+    """The checkpoint that this execution resumed from, and the progress of its own checkpoints."""
 
-    restored_step: int = -1  # of the one that was restored
-    last_saved_step: int = -1  # of the newest save that was noticed, whether it was carried away or not
-    restored_path: Path | None = None  # where the restored one lies; None if there was none
+    restored_step: int = -1  # training step of the restored checkpoint; -1: none
+    last_saved_step: int = -1  # training step of the newest save that was detected, uploaded or not
+    restored_path: Path | None = None  # the restored checkpoint in the sandbox; None: none
     restored_versions: dict[str, FileVersion] = field(default_factory=dict)  # of the restored files
-    broken_generations: set[str] = field(default_factory=set)  # generations that have a record but are not whole
-    uploaded_versions: dict[str, FileVersion] = field(
-        default_factory=dict
-    )  # files that stand complete at the destination
-    upload_s: float = 0.0  # what the newest generation took from its notice to its record
-    committed_at: float | None = None  # when the newest generation further than the start was complete
-    inputs_fingerprint: str = ""  # what the inputs looked like before the steps
-    inputs_reused: bool = False  # they are those of the attempt before
+    broken_generations: set[str] = field(default_factory=set)  # generations with a record but missing or wrong files
+    uploaded_versions: dict[str, FileVersion] = field(default_factory=dict)  # output files uploaded completely
+    upload_s: float = 0.0  # seconds from the detection of the newest generation to its record
+    committed_at: float | None = None  # monotonic time when the newest generation beyond the restored one was committed
+    inputs_fingerprint: str = ""  # fingerprint of the inputs before the steps ran
+    inputs_reused: bool = False  # the inputs are those of the previous execution
 
 
 @dataclass(frozen=True)
 class EngineOptions:
-    """What the engine offers an attempt, and demands of it."""
+    """What the engine provides to an attempt, and the limits it imposes."""
 
     download_cache: DownloadCache | None = None
-    reuse_folder: Path | None = None  # where inputs stay when the job goes on in place
-    deadline_at: float | None = None  # its own limit, in seconds since 1970
-    transfers_checkpoints: bool = False  # it brings the folder `checkpoint` to where the job is started next
-    in_container: bool = False
-    live_interval_s: float = 0.0  # the least time between two live updates; 0: none
-    host_speeds: Mapping[str, float] = field(default_factory=dict)  # what is expected of hosts that data come from
+    reuse_folder: Path | None = None  # keeps the inputs while the job resumes in place
+    deadline_at: float | None = None  # the engine's time limit, in seconds since 1970
+    transfers_checkpoints: bool = False  # the engine moves the folder `checkpoint` to the next execution
+    in_container: bool = False  # the agent runs inside the image that the steps name
+    live_interval_s: float = 0.0  # minimum time between two progress reports; 0: no reports
+    host_speeds: Mapping[str, float] = field(default_factory=dict)  # expected bytes per second, by source host
 
 
 @dataclass(frozen=True)
 class AttemptContext:
+    """Everything a stage needs to know about the execution it belongs to."""
+
     job: Job
     sandbox: Sandbox
     journal: Journal
@@ -79,13 +79,13 @@ class AttemptContext:
     download_cache: DownloadCache | None = None
     streamed_archives: StreamedArchives = field(default_factory=StreamedArchives)
     checkpoint_state: CheckpointState = field(default_factory=CheckpointState)
-    reuse_folder: Path | None = None  # where inputs stay when the job goes on in place
-    deadline_at: float | None = None  # the engine's own limit, in seconds since 1970
-    transferred_checkpoint: Path | None = None  # a folder for checkpoints that the engine carries from start to start
-    in_container: bool = False  # the agent runs inside of the image that the steps name
-    started_at: float = field(default_factory=time.monotonic)  # its work, by the monotonic clock
+    reuse_folder: Path | None = None  # keeps the inputs while the job resumes in place
+    deadline_at: float | None = None  # the engine's time limit, in seconds since 1970
+    transferred_checkpoint: Path | None = None  # checkpoint folder that the engine moves to the next execution
+    in_container: bool = False  # the agent runs inside the image that the steps name
+    started_at: float = field(default_factory=time.monotonic)  # when the stages began, by the monotonic clock
 
     def emit_notice(self, stage: str, text: str) -> None:
-        """Something worth knowing that is no failure."""
+        """Report something worth knowing that is not a failure."""
         self.log.write(f"{stage}: {text}")
         self.journal.emit(kinds.NOTICE, stage=stage, text=text)

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Starts the agent in whatever image it wakes up in: finds a Python and a CA bundle.
-# Uses nothing but the shell itself, for PATH may be empty and the image bare.
+# Find a Python and a CA bundle in the image, and start the agent.
+# Uses only the shell's builtins, because PATH may be empty and the image may have no other tools.
 
 case $0 in
 */*) here=${0%/*} ;;
@@ -17,17 +17,17 @@ find_python() {
         /usr/bin/python3 /usr/local/bin/python3 /opt/conda/bin/python3 /opt/venv/bin/python3 \
         /usr/bin/python3.12 /usr/bin/python3.11 /usr/bin/python3.10 /usr/bin/python3.9; do
         if usable "$name" "$1"; then
-            found=$name
+            python=$name
             return 0
         fi
     done
     return 1
 }
 
-# One that can speak TLS is preferred; without it plain http and file inputs still work.
-found=
+# Prefer a Python with TLS; without it http:// and file:// inputs still work.
+python=
 find_python "zlib, _ssl" || find_python "zlib" || {
-    if [ -r "$here/bare.sh" ]; then exec /bin/sh "$here/bare.sh" "$@"; fi
+    if [ -r "$here/shell_runner.sh" ]; then exec /bin/sh "$here/shell_runner.sh" "$@"; fi
     echo "packtrain: no Python 3.9 or newer was found on this machine;" \
         "use an image that has one, or name it in PACKTRAIN_PYTHON" >&2
     exit 50
@@ -46,6 +46,6 @@ for bundle in \
     fi
 done
 
-# By its whole path: without a PATH (HTCondor sets none) Python does not know where it is itself.
-found=$(command -v "$found")
-exec "$found" -I -S "$here/agent.pyz" "$@"
+# Use the full path: without PATH (HTCondor sets none) Python cannot find its own location.
+python=$(command -v "$python")
+exec "$python" -I -S "$here/agent.pyz" "$@"

@@ -1,8 +1,9 @@
-"""The agent's command line. Imports little: the first event is out a moment after the start.
+"""The agent's command line. It imports little, so that the first event is written right after the start.
 
 python3 -I -S agent.pyz PLAN.json [--job ID] [--attempt-id ID] [--attempt-folder FOLDER] [--scratch FOLDER]
-                                  [--secrets FOLDER] [--site NAME] [--cache FOLDER [--cache-limit BYTES]]
-                                  [--reuse-folder FOLDER] [--deadline UNIX_TIME|auto] [--live-interval SECONDS] [--in-container]
+                                  [--secrets FOLDER] [--site NAME|auto] [--cache FOLDER [--cache-limit BYTES]]
+                                  [--reuse-folder FOLDER] [--deadline UNIX_TIME|auto] [--live-interval SECONDS]
+                                  [--in-container]
 """
 
 from __future__ import annotations
@@ -35,42 +36,50 @@ _AUTO = "auto"
 
 
 def main(argv: list[str]) -> int:
-    started = time.monotonic()
+    """Run the job that the arguments name and return the agent's exit code."""
+    started_at = time.monotonic()
     options = _parse_arguments(argv)
-    home = AttemptFolder(options.home.absolute())
-    claim = acquire_claim(home.claim)
-    if claim is None:
-        return _report_failure("already_claimed", f"the attempt {home.root} was already started by another process")
+    attempt_folder = AttemptFolder(options.attempt_folder.absolute())
+    claim_fd = acquire_claim(attempt_folder.claim)
+    if claim_fd is None:
+        return _report_failure(
+            "already_claimed", f"the attempt {attempt_folder.root} was already started by another process"
+        )
     stop = StopRequest()
     stop.install_signal_handlers()
     try:
         plan = read_plan(options.plan)
-        job = resolve_local_inputs(choose_job(plan, options.job), home.root)
+        job = resolve_local_inputs(choose_job(plan, options.job), attempt_folder.root)
     except FormatError as error:
         return _report_failure("plan_unreadable", str(error))
     secrets = Secrets((options.secrets or options.plan.parent / "secrets").absolute())
-    journal = Journal(home.journal, plan.run, job.id, new_emitter_id("agent"), secrets.redactor)
+    journal = Journal(attempt_folder.journal, plan.run, job.id, new_emitter_id("agent"), secrets.redactor)
     slot = _read_slot()
-    first = _emit_started(journal, options, slot)
+    start_event = _emit_started(journal, options, slot)
     secrets.redact_condor_tokens(os.environ)
-    # Compiling the rest takes longer than all of the above: the first event does not wait for it.
+    # Importing the other modules takes longer than everything above, so the first event does not wait for it.
     from packtrain.agent.attempt import run_attempt
 
     gc.freeze()
     gc.enable()
-    box = Sandbox(_sandbox_root(options, home, journal.emitter), home)
+    sandbox = Sandbox(_sandbox_root(options, attempt_folder, journal.emitter), attempt_folder)
     job = job if slot is None else _limit_grace(job, slot)
-    terms = _engine_options(options, slot, _host_speeds(plan, str(first.data["site"])))
-    return run_attempt(job, box, journal, secrets, stop, claim, started, terms, first)
+    engine_options = _engine_options(options, slot, _host_speeds(plan, str(start_event.data["site"])))
+    return run_attempt(job, sandbox, journal, secrets, stop, claim_fd, started_at, engine_options, start_event)
 
 
 def _host_speeds(plan: Plan, site: str) -> dict[str, float]:
-    """As they were seen at this site, else anywhere."""
-    return {speed.host: speed.bytes_per_s for where in ("", site) for speed in plan.host_speeds if speed.site == where}
+    """Return bytes per second by host: as measured at this site, or at any site where this one has no figure."""
+    return {
+        speed.host: speed.bytes_per_s
+        for measured_at in ("", site)
+        for speed in plan.host_speeds
+        if speed.site == measured_at
+    }
 
 
 def _read_slot() -> CondorSlot | None:
-    """None outside of HTCondor."""
+    """Return the HTCondor slot that the agent runs in, or None outside of HTCondor."""
     if "_CONDOR_JOB_AD" not in os.environ and "_CONDOR_MACHINE_AD" not in os.environ:
         return None
     from packtrain.agent.condor_slot import CondorSlot
@@ -90,21 +99,21 @@ def _engine_options(
     deadline = options.deadline
     return EngineOptions(
         download_cache=_open_download_cache(options),
-        reuse_folder=options.keep.absolute() if options.keep else None,
+        reuse_folder=options.reuse_folder.absolute() if options.reuse_folder else None,
         deadline_at=(slot.deadline_at() if slot else None) if deadline == _AUTO else deadline,
         transfers_checkpoints=slot is not None and slot.transfers_checkpoints,
         in_container=options.in_container,
-        live_interval_s=options.live,
+        live_interval_s=options.live_interval,
         host_speeds=host_speeds,
     )
 
 
 def _open_download_cache(options: argparse.Namespace) -> DownloadCache | None:
-    if not options.depot:
+    if not options.cache:
         return None
     from packtrain.transfer.cache import DEFAULT_MAX_BYTES, DownloadCache
 
-    return DownloadCache(options.depot.absolute(), options.depot_cap or DEFAULT_MAX_BYTES)
+    return DownloadCache(options.cache.absolute(), options.cache_limit or DEFAULT_MAX_BYTES)
 
 
 def _sandbox_root(options: argparse.Namespace, attempt_folder: AttemptFolder, emitter: str) -> Path:
@@ -113,26 +122,36 @@ def _sandbox_root(options: argparse.Namespace, attempt_folder: AttemptFolder, em
 
 
 def _parse_arguments(argv: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="agent.pyz", description="Runs one attempt of one job of a packtrain plan.")
+    parser = argparse.ArgumentParser(prog="agent.pyz", description="Run one job of a packtrain plan.")
     parser.add_argument("plan", type=Path, help="the plan, a JSON file")
-    parser.add_argument("--job", help="which job of the plan; may be left out if it has one only")
-    parser.add_argument("--attempt-id", default="manual", help="the id of the decision that asked for this attempt")
+    parser.add_argument("--job", help="id of the job to run; optional if the plan has only one job")
+    parser.add_argument("--attempt-id", default="manual", help="id of the attempt, JOB-N")
     parser.add_argument(
-        "--attempt-folder", type=Path, default=Path("packtrain-attempt"), help="the attempt's folder; it stays"
+        "--attempt-folder",
+        type=Path,
+        default=Path("packtrain-attempt"),
+        help="folder for the journal, logs and outputs; it is not removed",
     )
-    parser.add_argument("--scratch", type=Path, help="where the sandbox is made; by default in the attempt's folder")
-    parser.add_argument("--secrets", type=Path, help="the folder of secrets; by default beside the plan")
-    parser.add_argument("--site", default="", help="where the pool put this attempt; auto: as its ad says")
-    parser.add_argument("--cache", type=Path, help="a folder of fetched data that jobs share")
-    parser.add_argument("--cache-limit", type=int, help="how many bytes the depot may hold")
     parser.add_argument(
-        "--reuse-folder", type=Path, help="a folder where inputs stay when the job goes on in place (85)"
+        "--scratch", type=Path, help="folder in which to create the sandbox (default: the attempt folder)"
+    )
+    parser.add_argument("--secrets", type=Path, help="folder of secret files (default: `secrets` next to the plan)")
+    parser.add_argument(
+        "--site", default="", help="name of the site that runs the attempt; auto: read it from the machine's ClassAd"
+    )
+    parser.add_argument("--cache", type=Path, help="download cache that jobs on this machine share")
+    parser.add_argument("--cache-limit", type=int, help="maximum size of the download cache, in bytes")
+    parser.add_argument(
+        "--reuse-folder", type=Path, help="folder that keeps the inputs when the job resumes in place (exit code 85)"
     )
     parser.add_argument(
         "--deadline", type=_parse_deadline, help="when the engine ends the attempt: seconds since 1970, or auto"
     )
     parser.add_argument(
-        "--live-interval", type=float, default=0.0, help="tell how it goes by Chirp, every so many seconds"
+        "--live-interval",
+        type=float,
+        default=0.0,
+        help="minimum time between progress reports over Chirp, in seconds (default: 0, no reports)",
     )
     parser.add_argument("--in-container", action="store_true", help="the agent itself runs in the steps' image")
     parser.add_argument("--version", action="version", version=__version__)
@@ -144,14 +163,14 @@ def _parse_deadline(text: str) -> float | str:
 
 
 def choose_job(plan: Plan, job_id: str | None) -> Job:
-    """Raises FormatError."""
-    found = [job for job in plan.jobs if job_id is None or job.id == job_id]
-    if len(found) != 1:
-        ids = ", ".join(job.id for job in plan.jobs[:10])
+    """Return the job with this id, or the only job of the plan. Raises FormatError."""
+    matches = [job for job in plan.jobs if job_id is None or job.id == job_id]
+    if len(matches) != 1:
+        first_ids = ", ".join(job.id for job in plan.jobs[:10])
         raise FormatError(
-            f"the plan has {len(found)} jobs for `--job {job_id or ''}`, not one; its first jobs are {ids}"
+            f"the plan has {len(matches)} jobs for `--job {job_id or ''}`, not one; its first jobs are {first_ids}"
         )
-    return found[0]
+    return matches[0]
 
 
 def _report_failure(kind: str, detail: str) -> int:
@@ -163,7 +182,7 @@ def _emit_started(journal: Journal, options: argparse.Namespace, slot: CondorSlo
     site = (slot.site if slot else "") if options.site == _AUTO else options.site
     return journal.emit(
         kinds.AGENT_STARTED,
-        decision=options.decision,
+        attempt=options.attempt_id,
         host=os.uname().nodename,
         pid=os.getpid(),
         site=site,

@@ -1,4 +1,4 @@
-"""Several things at once, in threads, and the error that came first."""
+"""Run several tasks at once, in threads."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from typing import Callable
 
 
 def run_parallel(tasks: Sequence[Callable[[], None]], on_error: Callable[[], None] = lambda: None) -> None:
-    """Run all at once and wait for all. Raises the error that came first; others are mostly its consequence.
+    """Run all tasks at once, wait for them, and raise the first error; later ones are mostly its consequence.
 
-    `on_error` is called after each error, in the thread that had it."""
+    Args:
+        tasks: One thread runs each of them.
+        on_error: Called after each error, in the thread where it occurred.
+    """
     errors: list[BaseException] = []
 
     def run(task: Callable[[], None]) -> None:
@@ -20,7 +23,7 @@ def run_parallel(tasks: Sequence[Callable[[], None]], on_error: Callable[[], Non
             errors.append(error)
             on_error()
 
-    threads = [threading.Thread(target=run, args=(body,), daemon=True) for body in tasks]
+    threads = [threading.Thread(target=run, args=(task,), daemon=True) for task in tasks]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -1,4 +1,4 @@
-"""Every path that an attempt uses on the worker. Nothing outside is touched."""
+"""Every path that an execution uses on the worker. The agent writes nowhere else."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from pathlib import Path
 
 from packtrain.plan import AttemptFolder, Input
 
-TRANSFERRED_CHECKPOINT = "checkpoint"  # the folder that HTCondor carries from one start of a job to the next
+TRANSFERRED_CHECKPOINT = "checkpoint"  # the folder that HTCondor moves from one execution of a job to the next
 _DISK_RESERVE_BYTES = 1 << 16
 
 
 @dataclass(frozen=True)
 class Sandbox:
-    """`root` is STORAGE_PATH and disappears at the end; `home` is the attempt's folder and stays."""
+    """The folders of one execution. `root` (STORAGE_PATH) is removed at the end, `attempt_folder` is not."""
 
     root: Path
     attempt_folder: AttemptFolder
@@ -36,53 +36,54 @@ class Sandbox:
 
     @property
     def env_file(self) -> Path:
-        """DEEPSQUARE_ENV: steps append KEY=VALUE lines, later steps get them."""
+        """DEEPSQUARE_ENV: steps append KEY=VALUE lines, which become variables of later steps."""
         return self.root / "env"
 
     @property
     def metrics_file(self) -> Path:
-        """PACKTRAIN_METRICS: training programs append JSON lines, the agent makes events of them."""
+        """PACKTRAIN_METRICS: training programs append JSON lines, which the agent converts to events."""
         return self.root / "metrics.jsonl"
 
     @property
     def checkpoints_file(self) -> Path:
-        """PACKTRAIN_CHECKPOINTS: training programs announce what they have saved."""
+        """PACKTRAIN_CHECKPOINTS: training programs announce the checkpoints they saved."""
         return self.root / "checkpoints.jsonl"
 
     @property
     def stop_file(self) -> Path:
-        """PACKTRAIN_STOP: exists when the program should save and leave."""
+        """PACKTRAIN_STOP: exists when the program should save a checkpoint and exit."""
         return self.root / "stop"
 
     @property
     def streams(self) -> Path:
-        """What the program is told of inputs that it streams, and what it keeps of them."""
+        """Configuration of streamed inputs, and the blocks that the program caches."""
         return self.root / "streams"
 
     @property
     def checkpoint_staging(self) -> Path:
-        """Checkpoints on their way out, on the same disk as the outputs."""
-        return self.root / ".checkpoints"
+        """Checkpoints being uploaded, on the same disk as the outputs."""
+        return self.root / ".checkpoint-staging"
 
     @property
     def disk_reserve(self) -> Path:
-        """Goes with the sandbox: on a full disk, the room for the journal's last words."""
-        return self.root / ".ballast"
+        """A file that is removed with the sandbox, so that the last events fit on a full disk."""
+        return self.root / ".disk-reserve"
 
     @property
     def transferred_checkpoint(self) -> Path:
-        """Checkpoints of a job without another place for them, if the engine carries the folder."""
+        """Checkpoints of a job without a checkpoint store, if the engine transfers the folder."""
         return self.attempt_folder.root / TRANSFERRED_CHECKPOINT
 
     @property
     def reuse_folder(self) -> Path:
-        """Inputs for the next start in this place, if the engine names no other folder."""
+        """Inputs for the next execution on this machine, if the engine names no other folder."""
         return self.attempt_folder.root / "reusable-inputs"
 
     def input_folder(self, job_input: Input) -> Path:
         return self.root / job_input.folder
 
     def create(self) -> None:
+        """Create the folders and files that every execution needs."""
         for folder in (
             self.input,
             self.inputs,

@@ -1,4 +1,4 @@
-"""Secrets on the worker: files in one folder, read anew for each use, since they may be renewed."""
+"""Secrets on the worker: files in one folder, read again for each use, because they may be renewed."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from packtrain.plan.secret_files import read_secret, read_secret_file
 
 
 class Secrets:
+    """Resolves secrets of the plan. Its `redactor` hides the values in the folder and every value resolved later."""
+
     def __init__(self, folder: Path) -> None:
-        """The redactor knows every value that lies in the folder now, and those that are revealed later."""
         self.folder = folder.absolute()
         files = sorted(folder.iterdir()) if folder.is_dir() else []
         self.redactor = Redactor(read_secret_file(file) for file in files if file.is_file())
 
     def redact_condor_tokens(self, environ: Mapping[str, str]) -> None:
-        """The tokens that HTCondor gives the job are not in the plan, but no more for others' eyes."""
+        """Also hide the tokens that HTCondor gives the job, which are not in the folder of secrets."""
         if environ.get("_CONDOR_CREDS"):
             from packtrain.transfer.bearer_tokens import read_condor_tokens
 
@@ -26,7 +27,7 @@ class Secrets:
                 self.redactor.add_secret(token)
 
     def resolve_secret(self, text: SecretOrStr) -> str:
-        """A text of the plan as it is to be used. Raises FailedError("secret_missing")."""
+        """Return a text of the plan, or the value of the secret it names. Raises FailedError("secret_missing")."""
         if not isinstance(text, Secret):
             return text
         value = read_secret(self.folder, text.name)

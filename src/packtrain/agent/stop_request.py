@@ -1,8 +1,8 @@
-"""When to leave: TERM, INT or a limit set it once; whoever works asks it.
+"""The request to stop: set once by SIGTERM, SIGINT or a time limit, and checked by every thread that works.
 
-Python calls a handler in the main thread only, between two of its own operations. A signal that comes just before that
-thread waits for a program would be heard at the program's end; but the pipe of `listen` has it at once, and any thread
-that asks looks there.
+Python runs a signal handler only in the main thread, between two bytecode instructions. A signal that arrives just
+before the main thread waits for a program would be handled only after that program ends. The wakeup pipe receives the
+signal at once, so every check also reads the pipe, in whichever thread it runs.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class StopRequest:
-    """Set once. The first reason counts."""
+    """A request to stop the attempt. It is set once; the first reason counts."""
 
     def __init__(self) -> None:
         self._event = threading.Event()
-        self._lock = threading.RLock()  # a signal's handler may come while its own thread holds it
+        self._lock = threading.RLock()  # a signal handler may run while its own thread holds the lock
         self._error: FailedError | None = None
         self.requested_at: float | None = None  # by the monotonic clock
-        self.deadline = 0.0  # the same clock: the limit that a gentle request is ahead of
-        self.resume_in_place = True  # whether the job may go on in this place; True also while there is no request
+        self.deadline = 0.0  # monotonic time of the limit that a graceful request precedes; 0: none
+        self.resume_in_place = True  # the job may resume on this machine; True also while there is no request
         self.graceful = False
         self.steps_finished = False
         self._signal_pipe: int | None = None
@@ -36,31 +36,33 @@ class StopRequest:
     def request(
         self, kind: str, detail: str, resume_in_place: bool = False, graceful: bool = False, deadline: float = 0.0
     ) -> None:
-        """`gentle`: the steps are asked to leave, ahead of time (of `by`, if there is a limit); who has come to the end
-        of them goes on, and once they are done it means nothing."""
+        """Request a stop.
+
+        Args:
+            kind: Failure kind of the request, "terminated" or "wall_time".
+            detail: The reason, for the failure message.
+            resume_in_place: The job may resume on this machine.
+            graceful: Ask the steps to checkpoint and exit before `deadline`. Ignored once all steps have finished.
+            deadline: When the limit is reached, by the monotonic clock; 0 if there is none.
+        """
         with self._lock:
             if graceful and self.steps_finished:
                 return
             if self._error is None:
                 self._error, self.resume_in_place, self.graceful = FailedError(kind, detail), resume_in_place, graceful
                 self.requested_at, self.deadline = time.monotonic(), deadline
-            elif self.graceful and not graceful:  # from now on time is short
+            elif self.graceful and not graceful:  # the grace period starts now
                 self.requested_at, self.deadline, self.graceful = time.monotonic(), 0.0, False
             self._event.set()
 
     def mark_steps_finished(self) -> None:
-        """They came to their end: a gentle request has no meaning any more."""
+        """Record that all steps have finished, and withdraw a graceful request."""
         with self._lock:
             self.steps_finished = True
             if self.graceful:
                 self._event.clear()
-                self._error, self.requested_at, self.deadline, self.resume_in_place, self.graceful = (
-                    None,
-                    None,
-                    0.0,
-                    True,
-                    False,
-                )
+                self._error, self.requested_at, self.deadline = None, None, 0.0
+                self.resume_in_place, self.graceful = True, False
 
     @property
     def is_requested(self) -> bool:
@@ -69,25 +71,25 @@ class StopRequest:
 
     @property
     def kind(self) -> str:
-        """Of the request; "" while there is none."""
+        """The failure kind of the request, "" if there is none."""
         return self._error.kind if self._error else ""
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait at most so long; whether a stop was requested."""
+        """Wait at most `timeout_s` seconds and return whether a stop is requested."""
         return self._event.wait(timeout_s) or self.is_requested
 
     def check(self) -> None:
-        """Raises the FailedError of the request, if there was one."""
+        """Raise the FailedError of the request, if there is one."""
         self._read_signal_pipe()
         if self._error is not None:
             raise self._error
 
     def install_signal_handlers(self) -> None:
-        """Let TERM and INT request a stop. Main thread only."""
-        self._signal_pipe, entry = os.pipe()
-        for end in (self._signal_pipe, entry):
+        """Let SIGTERM and SIGINT request a stop. Call it in the main thread."""
+        self._signal_pipe, write_end = os.pipe()
+        for end in (self._signal_pipe, write_end):
             os.set_blocking(end, False)
-        signal.set_wakeup_fd(entry, warn_on_full_buffer=False)
+        signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
         for number in _STOP_SIGNALS:
             signal.signal(number, self._on_signal)
 

@@ -1,9 +1,10 @@
-"""Leaving in time: when to ask the steps to save and go, and what an attempt that left is worth.
+"""Time limits: when to ask the steps to checkpoint and exit, and how to classify an attempt that did.
 
-The workflow's `limits.wallTime`, after which the job goes on here (exit code 85); the engine's own limit
-(`--deadline`), after which it goes on elsewhere (86), as it does after TERM.
-Where the engine carries the checkpoints, which it does whenever the job leaves with 85 and starts it again in place,
-the job leaves so in time for both limits, and after each hour (or `checkpoint.minInterval`) that has a new checkpoint.
+There are two limits. After the workflow's `limits.wallTime` the job resumes in place (exit code 85). After the engine's
+own limit (`--deadline`) it resumes elsewhere (exit code 86), as it does after SIGTERM.
+An engine that transfers checkpoints does so whenever the job exits with 85, and then starts the job again in place.
+There the agent exits with 85 before either limit, and as soon as there is a new checkpoint after each
+`checkpoint.minInterval` (one hour by default).
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from packtrain.agent.context import AttemptContext
-from packtrain.agent.file_versions import file_version
-from packtrain.agent.steps.exit_status import is_checkpoint_exit
+from packtrain.agent.processes.exit_status import is_checkpoint_exit
+from packtrain.agent.watched_files import file_version
 from packtrain.errors import EXIT_REQUEUE, EXIT_RESUME_IN_PLACE, FailedError
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ _CHECKPOINT_TRANSFER_INTERVAL_S = 3600.0
 
 
 class RequeueRequested(Exception):
-    """No failure: the attempt ends on purpose, and another one goes on from training step `step`."""
+    """The execution ends on purpose and another one resumes from training step `step`. This is not a failure."""
 
     def __init__(self, exit_code: int, step: int, detail: str) -> None:
         super().__init__(detail)
@@ -38,34 +39,46 @@ class RequeueRequested(Exception):
 
 @dataclass(frozen=True)
 class TimeLimit:
+    """A point in time by which the job must have ended."""
+
     expires_at: float  # by the monotonic clock
-    limit_s: float  # from the agent's start
-    stop_kind: str
-    detail: str
-    resume_in_place: bool = False  # where the job goes on afterwards
+    limit_s: float  # seconds from the agent's start to the limit
+    stop_kind: str  # failure kind of the stop request
+    detail: str  # reason given with the stop request
+    resume_in_place: bool = False  # the job resumes on this machine afterwards
 
     def stop_request_at(self, reserve_s: float) -> float:
-        """So much earlier; but a short limit is not spent on leaving."""
+        """Return when to request the stop: `reserve_s` before the limit, but not before half of it has passed."""
         return self.expires_at - min(reserve_s, self.limit_s / 2)
 
 
 def time_limits(context: AttemptContext) -> list[TimeLimit]:
-    found, started = [], context.started_at
-    wall = context.job.limits.wall_time_s
-    if wall is not None:
-        detail = f"the job was stopped at its `limits.wallTime` of {wall:g} s"
-        found.append(TimeLimit(started + wall, wall, "wall_time", detail, resume_in_place=True))
+    limits, started_at = [], context.started_at
+    wall_time_s = context.job.limits.wall_time_s
+    if wall_time_s is not None:
+        detail = f"the job was stopped at its `limits.wallTime` of {wall_time_s:g} s"
+        limits.append(TimeLimit(started_at + wall_time_s, wall_time_s, "wall_time", detail, resume_in_place=True))
     if context.deadline_at is not None:
-        at = time.monotonic() + context.deadline_at - time.time()
-        detail, carried = "the engine's own time limit was near", context.transferred_checkpoint is not None
-        found.append(TimeLimit(at, max(0.0, at - started), "terminated", detail, resume_in_place=carried))
-    return found
+        expires_at = time.monotonic() + context.deadline_at - time.time()
+        limits.append(
+            TimeLimit(
+                expires_at,
+                max(0.0, expires_at - started_at),
+                "terminated",
+                "the engine's own time limit was near",
+                resume_in_place=context.transferred_checkpoint is not None,
+            )
+        )
+    return limits
 
 
 def shutdown_reserve_s(context: AttemptContext, limit: TimeLimit, steps_running: bool) -> float:
-    """The grace period to save in, twice what the last generation took to be carried away, and some to spare.
-    A program that saves nothing, and the other stages, have the wall time to its last second; a training that has ended
-    is brought home until the engine's limit is very near."""
+    """Return how long before the limit to request a stop, in seconds.
+
+    A program that saves checkpoints gets the grace period, twice the time that the last upload took, and a margin.
+    Other programs and stages may use the wall time to its last second. Once the steps have finished, only a margin
+    before the engine's limit is reserved, so that the outputs can still be uploaded.
+    """
     if context.stop.steps_finished:
         return 0.0 if limit.stop_kind == "wall_time" else _SAFETY_MARGIN_S
     if limit.stop_kind == "wall_time" and not (steps_running and context.job.checkpoint):
@@ -74,8 +87,10 @@ def shutdown_reserve_s(context: AttemptContext, limit: TimeLimit, steps_running:
 
 
 class TimeLimitMonitor:
-    """Requests a stop before the first limit is reached, for as long as the attempt runs: also after a request that the
-    steps had no need to heed."""
+    """Requests a stop before the first limit is reached.
+
+    It runs until the attempt ends, because the steps may finish in spite of a graceful request, which withdraws it.
+    """
 
     def __init__(self, context: AttemptContext) -> None:
         self._context, self._limits = context, time_limits(context)
@@ -95,85 +110,81 @@ class TimeLimitMonitor:
 
     def _check_limits(self, now: float) -> None:
         stop = self._context.stop
-        reached = [limit for limit in self._limits if self._stop_request_at(limit) <= now]
-        if reached:
-            first = min(reached, key=self._stop_request_at)
-            gentle = now < first.expires_at and not stop.steps_finished
-            stop.request(
-                first.stop_kind,
-                first.detail,
-                first.resume_in_place,
-                gentle,
-                deadline=first.expires_at if gentle else 0.0,
-            )
+        due = [limit for limit in self._limits if self._stop_request_at(limit) <= now]
+        if due:
+            limit = min(due, key=self._stop_request_at)
+            graceful = now < limit.expires_at and not stop.steps_finished
+            deadline = limit.expires_at if graceful else 0.0
+            stop.request(limit.stop_kind, limit.detail, limit.resume_in_place, graceful, deadline)
         elif self.steps_running and is_checkpoint_transfer_due(self._context):
-            stop.request(
-                "wall_time", "its checkpoint is carried away by the engine", resume_in_place=True, graceful=True
-            )
+            stop.request("wall_time", "the engine transfers its checkpoint", resume_in_place=True, graceful=True)
 
     def _poll_delay_s(self) -> float:
         if self._context.stop.is_requested:
             return _POLL_INTERVAL_S
-        left = [self._stop_request_at(limit) - time.monotonic() for limit in self._limits]
-        return max(0.0, min([*left, _POLL_INTERVAL_S]))
+        remaining_s = [self._stop_request_at(limit) - time.monotonic() for limit in self._limits]
+        return max(0.0, min([*remaining_s, _POLL_INTERVAL_S]))
 
     def _stop_request_at(self, limit: TimeLimit) -> float:
         return limit.stop_request_at(shutdown_reserve_s(self._context, limit, self.steps_running))
 
 
 def is_checkpoint_transfer_due(context: AttemptContext) -> bool:
-    """Whether it is time to leave for the engine to carry the checkpoint: no sooner than when there is a new one, so
-    that leaving costs the training little, and always brings it further."""
-    wanted, sealed = context.job.checkpoint, context.checkpoint_state.committed_at
-    if context.transferred_checkpoint is None or wanted is None or sealed is None:
+    """Return whether to exit so that the engine transfers the checkpoint.
+
+    The agent waits for a new checkpoint after the interval, so that the restart loses little of the training.
+    """
+    checkpoint, committed_at = context.job.checkpoint, context.checkpoint_state.committed_at
+    if context.transferred_checkpoint is None or checkpoint is None or committed_at is None:
         return False
-    every_s = _CHECKPOINT_TRANSFER_INTERVAL_S if wanted.min_interval_s is None else wanted.min_interval_s
-    return sealed >= context.started_at + every_s
+    interval_s = _CHECKPOINT_TRANSFER_INTERVAL_S if checkpoint.min_interval_s is None else checkpoint.min_interval_s
+    return committed_at >= context.started_at + interval_s
 
 
 def attempt_variables(context: AttemptContext) -> Mapping[str, str]:
-    """What the steps are told: where the restored checkpoint lies, and by when they must have left."""
-    found = (
-        {"PACKTRAIN_RESUME": str(context.checkpoint_state.restored_path)}
-        if context.checkpoint_state.restored_path
-        else {}
-    )
-    ends = [limit.expires_at - min(_SAFETY_MARGIN_S, limit.limit_s / 10) for limit in time_limits(context)]
-    if ends:
-        found["PACKTRAIN_DEADLINE"] = f"{time.time() + min(ends) - time.monotonic():.3f}"
-    return found
+    """Return the variables that name the restored checkpoint and the time by which the steps must have exited."""
+    variables: dict[str, str] = {}
+    if context.checkpoint_state.restored_path:
+        variables["PACKTRAIN_RESUME"] = str(context.checkpoint_state.restored_path)
+    deadlines = [limit.expires_at - min(_SAFETY_MARGIN_S, limit.limit_s / 10) for limit in time_limits(context)]
+    if deadlines:
+        variables["PACKTRAIN_DEADLINE"] = f"{time.time() + min(deadlines) - time.monotonic():.3f}"
+    return variables
 
 
 def classify_exit(context: AttemptContext, uploader: CheckpointUploader | None, error: FailedError) -> Exception:
-    """What the end of the steps means: they left in time if they were asked to, or said so by exit code 85, and the
-    training is further now, safely, than it was at the start."""
-    left = is_checkpoint_exit(error)
-    if uploader is None or not (left or context.stop.is_requested):
+    """Return RequeueRequested if the steps checkpointed and exited, or else the failure.
+
+    The steps must have been asked to stop or have exited with code 85, and an uploaded checkpoint must be beyond the
+    one that the execution resumed from.
+    """
+    checkpoint_exit = is_checkpoint_exit(error)
+    if uploader is None or not (checkpoint_exit or context.stop.is_requested):
         return error
     step = uploader.max_step
     if step is not None and step > context.checkpoint_state.restored_step:
         return _make_requeue(context, step, error)
-    if uploader.last_error is not None and left:
-        words = f"the steps left with a checkpoint, which could not be carried away: {uploader.last_error}"
-        return FailedError("upload_failed", words)
+    if uploader.last_error is not None and checkpoint_exit:
+        detail = f"the steps checkpointed and exited, but the checkpoint could not be uploaded: {uploader.last_error}"
+        return FailedError("upload_failed", detail)
     return error if context.stop.is_requested else _no_progress_error(context, error)
 
 
 def _make_requeue(context: AttemptContext, step: int, error: FailedError) -> RequeueRequested:
-    here = context.stop.resume_in_place
-    why = error.detail if context.stop.is_requested else "the program asked to go on later"
-    words = f"left at training step {step}, to go on {'here' if here else 'elsewhere'}: {why}"
-    return RequeueRequested(EXIT_RESUME_IN_PLACE if here else EXIT_REQUEUE, step, words)
+    in_place = context.stop.resume_in_place
+    reason = error.detail if context.stop.is_requested else "the program asked to be requeued"
+    detail = f"checkpointed at training step {step}, to resume {'in place' if in_place else 'elsewhere'}: {reason}"
+    return RequeueRequested(EXIT_RESUME_IN_PLACE if in_place else EXIT_REQUEUE, step, detail)
 
 
 def _no_progress_error(context: AttemptContext, error: FailedError) -> FailedError:
-    start = context.checkpoint_state.restored_step
-    words = f"{error.detail}; that means “checkpointed”, but no checkpoint beyond "
-    return FailedError(error.kind, words + (f"step {start} was saved" if start >= 0 else "the beginning was saved"))
+    restored_step = context.checkpoint_state.restored_step
+    progress = f"beyond step {restored_step} was saved" if restored_step >= 0 else "was saved"
+    return FailedError(error.kind, f"{error.detail}; this code means “checkpointed”, but no checkpoint {progress}")
 
 
 def discard_uploaded_files(context: AttemptContext) -> None:
-    """What stands complete at the destination need not be copied once more."""
+    """Remove outputs that were uploaded completely and have not changed since."""
     for name, version in context.checkpoint_state.uploaded_versions.items():
         path = context.sandbox.output / name
         with suppress(OSError):

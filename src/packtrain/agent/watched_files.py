@@ -1,18 +1,32 @@
-"""New lines of a file that a program writes while it runs."""
+"""Files that a program writes while the agent watches them: their versions, new lines and temporary names."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-MAX_LINE_BYTES = 1 << 16  # of an unfinished line no more is kept
+FileVersion = tuple[int, int]  # size in bytes and modification time in nanoseconds
+MAX_LINE_BYTES = 1 << 16  # longer unfinished lines lose their beginning
+
+
+def file_version(path: Path) -> FileVersion:
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns
+
+
+def is_temporary_name(name: str) -> bool:
+    """Return True for `.NAME.tmp-PID`, a file that a program is still writing."""
+    last_part = name.rpartition("/")[2]
+    return last_part.startswith(".") and ".tmp-" in last_part
 
 
 class TailedFile:
+    """Reads the lines that a program appends to a file."""
+
     def __init__(self, path: Path) -> None:
         self._path, self._offset, self._partial_line = path, 0, b""
 
     def read_lines(self, final: bool = False) -> list[bytes]:
-        """Those that were completed since the last call, empty ones left out; `last` takes an unfinished one, too."""
+        """Return the non-empty lines completed since the last call; with `final`, also an unfinished last line."""
         lines = (self._partial_line + self._read_new_bytes()).split(b"\n")
         self._partial_line = b"" if final else lines.pop()[-MAX_LINE_BYTES:]
         return [line for line in lines if line.strip()]

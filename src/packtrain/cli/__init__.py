@@ -1,2 +1,6 @@
-"""The command line: `main` finds the commands, one file each; `output` gives every result its text
-and its JSON form. Commands only talk to `app` and to views."""
+"""The `packtrain` command line.
+
+`main` finds a command by name and imports only its module. `commands` holds one module per command, in one package
+per section of the help (start, watch, results, data, tools). `ui` holds what several commands share: options, output
+as text or JSON, progress displays. A command never imports another command; import-linter enforces this.
+"""

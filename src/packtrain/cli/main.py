@@ -1,4 +1,4 @@
-"""The `packtrain` command. Commands are imported when they are called, so that --help answers at once."""
+"""The `packtrain` command. It imports a command only when it is called, so that --help prints at once."""
 
 from __future__ import annotations
 
@@ -6,49 +6,49 @@ import gc
 import importlib
 import json
 import sys
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
 from packtrain import __version__
 from packtrain.errors import EXIT_INTERRUPTED, FailedError, PacktrainError
 
-# By section of the help and package of `commands`.
+# Section of the help, which is also the package below `commands` -> command -> one line of help.
 COMMAND_GROUPS = {
     "start": {
-        "init": "Start a workflow file, or copy out a recipe.",
-        "check": "Check a workflow file: all problems at once, with their lines.",
-        "plan": "Show what would be done: jobs, data and sizes, steps, outputs.",
-        "run": "Run a workflow file, or a submit file of HTCondor as it is.",
-        "resume": "Go on with a run.",
-        "cancel": "End a run or a job.",
+        "init": "Create a workflow file from a recipe.",
+        "check": "Check a workflow file and list every problem with its line.",
+        "plan": "Show the jobs, data, resources and outputs of a workflow.",
+        "run": "Run a workflow file or an HTCondor submit file.",
+        "resume": "Resume a run and retry the jobs that have not succeeded.",
+        "cancel": "Cancel a run or a job.",
     },
     "watch": {
         "ps": "List runs, or the jobs of a run; -w watches.",
-        "logs": "Show what the steps of a job wrote; -f follows.",
-        "why": "Explain what happened, whose fault it was and what to do.",
-        "sites": "Show what earlier runs learned of sites: failures, speed, which are avoided.",
+        "logs": "Show the output of a job's steps; -f follows.",
+        "why": "Explain what happened, what caused it and what to do.",
+        "sites": "Show failure rates and speeds of sites in earlier runs.",
     },
     "results": {
-        "outputs": "List what a run brought home, or copy it.",
-        "report": "Show where every hour went: of a run, of HTCondor's logs, of a table of jobs.",
-        "plot": "Draw the training of a run: loss and metric of every job.",
+        "outputs": "List or copy the outputs of a run.",
+        "report": "Show how slot time was used by a run, HTCondor logs or a table.",
+        "plot": "Plot the loss and metrics of every job of a run.",
     },
     "data": {
-        "get": "Fetch files: several sources, resumed, verified, unpacked.",
-        "put": "Upload files or folders, verified.",
-        "checksums": "Write or verify the checksums file of a data file.",
-        "index": "List the samples of an archive, to train from where they are.",
-        "preview": "Show some samples of a dataset as one picture.",
-        "cache": "List or remove fetched data that jobs share.",
+        "get": "Download files from several sources, verify and unpack them.",
+        "put": "Upload files or folders and verify them.",
+        "checksums": "Write or verify the block checksums of a file.",
+        "index": "Index the samples of an archive so that jobs can stream them.",
+        "preview": "Save some samples of a dataset as one image.",
+        "cache": "List or remove files in the download cache.",
     },
     "tools": {
         "convert": "Convert an HTCondor submit file to a workflow file.",
-        "doctor": "Is this machine ready? Versions, disk, engines, tokens, file system.",
-        "simulate": "Play runs in a pool like the one that was seen, and compare policies.",
-        "plugin": "Write HTCondor's transfer plugin for osdf, http and s3, in one file.",
+        "doctor": "Check this machine's setup: versions, disk, engines, tokens.",
+        "simulate": "Simulate runs on a model of your pool; compare retry policies.",
+        "plugin": "Write the HTCondor transfer plugin for osdf, http and s3.",
         "schema": "Print the JSON Schema of workflow files.",
-        "completion": "Print the completion script of a shell.",
+        "completion": "Print a shell completion script.",
     },
 }
 GROUP_BY_COMMAND = {name: group for group, commands in COMMAND_GROUPS.items() for name in commands}
@@ -56,6 +56,8 @@ HIDDEN_COMMANDS = {"supervise": "start"}
 
 
 class LazyGroup(click.Group):
+    """The top-level command: lists commands by section and imports a command when it is called."""
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(GROUP_BY_COMMAND)
 
@@ -75,14 +77,14 @@ class LazyGroup(click.Group):
         if args and self.get_command(ctx, args[0]) is None:
             import difflib
 
-            close = difflib.get_close_matches(args[0], GROUP_BY_COMMAND, n=1)
-            hint = f"; did you mean {close[0]!r}?" if close else "; see `packtrain --help`"
+            matches = difflib.get_close_matches(args[0], GROUP_BY_COMMAND, n=1)
+            hint = f"; did you mean {matches[0]!r}?" if matches else "; `packtrain --help` lists the commands"
             raise click.UsageError(f"there is no command {args[0]!r}{hint}", ctx)
         return super().resolve_command(ctx, args)
 
 
 def _import_command_module(module_name: str) -> Any:
-    """What modules make while they load stays: to look for garbage among it takes a tenth of the time."""
+    """Import a module with garbage collection off; collecting what imports allocate would cost 10% of the time."""
     gc.disable()
     try:
         return importlib.import_module(module_name)
@@ -94,15 +96,22 @@ def _import_command_module(module_name: str) -> Any:
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, "--version", message="packtrain %(version)s")
 def cli() -> None:
-    """Carry a dataset and a training program to any machine, keep it alive there, bring every run home.
+    """Run PyTorch trainings on HTCondor pools and on this machine: download the data, restart after failures, retrieve
+    the outputs.
 
     Start with `packtrain init`, then `packtrain run workflow.yaml`.
     """
 
 
 def main() -> None:
+    """Run the command line and exit with its exit code."""
+    run_command(cli, "packtrain")
+
+
+def run_command(command: click.Command, prog_name: str) -> NoReturn:
+    """Run a click command with the arguments of this process, print its errors, and exit with its exit code."""
     try:
-        code = cli.main(prog_name="packtrain", standalone_mode=False)  # what ctx.exit() was given, if anything
+        code = command.main(prog_name=prog_name, standalone_mode=False)  # the argument of ctx.exit(), or None
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
@@ -112,13 +121,13 @@ def main() -> None:
         _print_error(error)
         sys.exit(_exit_code(error))
     except BrokenPipeError:
-        sys.stderr.close()  # the reader has left, e.g. `packtrain logs | head`
+        sys.stderr.close()  # the reader closed the pipe, e.g. `packtrain logs | head`
         code = 0
     sys.exit(code if isinstance(code, int) else 0)
 
 
 def _exit_code(error: PacktrainError) -> int:
-    """Of work that failed, the code of its kind."""
+    """Return the exit code of an error; a FailedError has the one of its failure kind."""
     from packtrain.events import Failure  # not needed for --help
 
     return Failure.from_error(error, "").exit_code if isinstance(error, FailedError) else error.exit_code

@@ -1,9 +1,9 @@
-"""ClassAds, HTCondor's form of attributes, as far as the ads of a job and of a transfer plugin need it. Rides along.
+"""Parses and formats ClassAds, as far as the ads of jobs and of transfer plugins need it. Sent to workers.
 
-    old form    Name = value, one a line        the ads of job and machine, what a plugin says of itself
-    new form    [ Name = value; … ], in a row   what a plugin is asked for, and what it answers
+    old form    Name = value, one per line      ads of jobs and machines, and the capabilities of a plugin
+    new form    [ Name = value; … ], repeated   requests to a plugin, and its results
 
-Names do not tell upper from lower case (`find`). Expressions are kept as text: nothing is evaluated here.
+Attribute names are case-insensitive (`get_attribute`). Expressions are kept as text and never evaluated.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from packtrain.errors import FormatError
 
 ClassAd = dict[str, Any]
-"""Values: None (undefined), bool, int, float, str, Expression, list, Ad."""
+"""Values are None (undefined), bool, int, float, str, Expression, list and ClassAd."""
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 _QUOTED_NAME = re.compile(r"'((?:[^'\\]|\\.)*)'", re.DOTALL)
@@ -26,7 +26,7 @@ _REAL = re.compile(r"[-+]?(?:\d+\.\d*|\.\d+|\d+(?=[eE]))(?:[eE][-+]?\d+)?")
 _INTEGER = re.compile(r"[-+]?(?:0|[1-9]\d*)")
 _ESCAPE = re.compile(r"\\([0-3][0-7]{2}|[0-7]{1,2}|.)", re.DOTALL)
 _MUST_ESCAPE = re.compile(r"[\\\"\x01-\x1f\x7f]")
-# What may stand inside of a value without ending it.
+# Tokens inside a value that do not end it.
 _TOKEN = re.compile(r"\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|//[^\n]*|/\*.*?\*/|[^\[\](){};,\"'/]+|/", re.DOTALL)
 _BRACKETS = {"[": "]", "{": "}", "(": ")"}
 _UNESCAPE_TABLE = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "v": "\v", "a": "\a"}
@@ -36,22 +36,22 @@ _MAX_DEPTH = 50
 
 
 class Expression(str):
-    """The text of what is no plain value."""
+    """The text of a value that is not a literal."""
 
     __slots__ = ()
 
 
 def get_attribute(ad: Mapping[str, Any], name: str) -> Any:
-    """The value of an attribute; None where there is none."""
+    """Return the value of an attribute, or None if the ad does not have it."""
     wanted = name.lower()
     return next((value for key, value in ad.items() if key.lower() == wanted), None)
 
 
-# Reading
+# Parsing
 
 
 def parse_old_classad(text: str) -> ClassAd:
-    """Lines that are no attributes are skipped, and those behind an empty one: one ad is read."""
+    """Parse one ad in the old form. Lines that are not attributes, and all lines after an empty one, are skipped."""
     ad: ClassAd = {}
     for line in text.lstrip().splitlines():
         if not line.strip():
@@ -63,7 +63,7 @@ def parse_old_classad(text: str) -> ClassAd:
 
 
 def _parse_old_value(text: str) -> Any:
-    """In the old form a backslash says something before a quotation mark only."""
+    """Parse a value in the old form, where a backslash escapes only a quotation mark."""
     inner = text[1:-1]
     if len(text) >= 2 and text[0] == text[-1] == '"' and '"' not in inner.replace('\\"', ""):
         return inner.replace('\\"', '"')
@@ -74,7 +74,7 @@ def _parse_old_value(text: str) -> Any:
 
 
 def parse_new_classads(text: str) -> list[ClassAd]:
-    """All ads, one behind the other. Raises FormatError."""
+    """Parse all ads of a text in the new form. Raises FormatError."""
     ads, position = [], _skip_whitespace(text, 0)
     while position < len(text):
         if text[position] != "[":
@@ -88,12 +88,11 @@ def parse_new_classads(text: str) -> list[ClassAd]:
 
 
 def _parse_ad(text: str, depth: int) -> ClassAd:
-    """`text` is from bracket to bracket."""
+    """Parse an ad, from its opening to its closing bracket."""
     if not text.endswith("]") or depth > _MAX_DEPTH:
-        raise FormatError(f"a ClassAd has no end, or is nested too deeply: {text[:40]!r}")
+        raise FormatError(f"a ClassAd has no closing bracket, or is nested too deeply: {text[:40]!r}")
     ad: ClassAd = {}
-    inside = text[1:-1]
-    for part in _split_parts(inside, ";"):
+    for part in _split_parts(text[1:-1], ";"):
         name, position = _parse_name(part)
         position = _skip_whitespace(part, position)
         if part[position : position + 1] != "=":
@@ -104,10 +103,10 @@ def _parse_ad(text: str, depth: int) -> ClassAd:
 
 def _parse_name(part: str) -> tuple[str, int]:
     quoted = _QUOTED_NAME.match(part)
-    found = quoted or _NAME.match(part)
-    if found is None:
-        raise FormatError(f"not the name of an attribute: {part[:40]!r}")
-    return _unescape(quoted.group(1)) if quoted else found.group(), found.end()
+    match = quoted or _NAME.match(part)
+    if match is None:
+        raise FormatError(f"not an attribute name: {part[:40]!r}")
+    return _unescape(quoted.group(1)) if quoted else match.group(), match.end()
 
 
 def _split_parts(text: str, separator: str) -> Iterator[str]:
@@ -117,14 +116,16 @@ def _split_parts(text: str, separator: str) -> Iterator[str]:
         if end > position:
             yield text[position:end]
         if end < len(text) and text[end] != separator:
-            raise FormatError(f"a bracket too many: {text[position : end + 1][-40:]!r}")
+            raise FormatError(f"unexpected closing bracket: {text[position : end + 1][-40:]!r}")
         position = _skip_whitespace(text, end + 1)
 
 
 def _find_end(text: str, position: int, separator: str) -> int:
-    """Where the value ends that begins here: at a separator or a bracket that is not its own. Without a separator: the
-    end of the brackets that it begins with."""
-    awaited: list[str] = []
+    """Return where the value at `position` ends: at the separator, or at a closing bracket that is not its own.
+
+    With an empty separator, return the end of the bracketed value at `position`.
+    """
+    awaited: list[str] = []  # closing brackets
     while position < len(text):
         letter = text[position]
         if letter in _BRACKETS:
@@ -139,15 +140,15 @@ def _find_end(text: str, position: int, separator: str) -> int:
             position = _skip_token(text, position) - 1
         position += 1
     if awaited:
-        raise FormatError(f"brackets that do not match: {text[:40]!r}")
+        raise FormatError(f"unbalanced brackets: {text[:40]!r}")
     return position
 
 
 def _skip_token(text: str, position: int) -> int:
-    found = _TOKEN.match(text, position)
-    if found is None:
-        raise FormatError(f"a text without an end: {text[position : position + 40]!r}")
-    return found.end()
+    match = _TOKEN.match(text, position)
+    if match is None:
+        raise FormatError(f"unterminated string: {text[position : position + 40]!r}")
+    return match.end()
 
 
 def _parse_value(text: str, depth: int) -> Any:
@@ -162,7 +163,7 @@ def _parse_value(text: str, depth: int) -> Any:
 
 
 def _is_bracketed(text: str) -> bool:
-    """Whether its first bracket is closed by its last."""
+    """Return whether the last bracket of a text closes its first one."""
     return _find_end(text, 0, "") == len(text)
 
 
@@ -182,33 +183,37 @@ def _unescape(text: str) -> str:
 
 
 def _decode_escape(match: re.Match[str]) -> str:
-    said = match.group(1)
-    return chr(int(said, 8)) if said.isdigit() and int(said[:1]) < 8 else _UNESCAPE_TABLE.get(said, said)
+    escape = match.group(1)
+    return chr(int(escape, 8)) if escape.isdigit() and int(escape[:1]) < 8 else _UNESCAPE_TABLE.get(escape, escape)
 
 
 def _skip_whitespace(text: str, position: int) -> int:
-    found = _WHITESPACE.match(text, position)
-    assert found is not None  # it matches nothing, too
-    return found.end()
+    match = _WHITESPACE.match(text, position)
+    assert match is not None  # the pattern also matches the empty string
+    return match.end()
 
 
-# Writing
+# Formatting
 
 
 def format_new_classad(ad: Mapping[str, Any]) -> str:
+    """Return an ad in the new form."""
     return "[ " + "; ".join(f"{_format_name(name)} = {_format_value(value)}" for name, value in ad.items()) + " ]"
 
 
 def format_old_classad(ad: Mapping[str, Any]) -> str:
-    """Only plain values, of one line each."""
+    """Return an ad in the old form, one attribute per line. All values must be literals."""
     return "".join(f"{name} = {format_old_value(value)}\n" for name, value in ad.items())
 
 
 def format_old_value(value: Any) -> str:
-    """As `set_job_attr` of Chirp takes it. Lines become one: the old form has no sign for their end."""
+    """Return a value in the old form, as Chirp's `set_job_attr` expects it.
+
+    Newlines and other control characters become spaces, because the old form cannot represent them.
+    """
     if type(value) is str:
         line = re.sub(r"[\x00-\x1f\x7f]+", " ", value)
-        line = line + " " if line.endswith("\\") else line  # else the quotation mark behind it would belong to it
+        line = line + " " if line.endswith("\\") else line  # a trailing backslash would escape the quotation mark
         return '"' + line.replace('"', '\\"') + '"'
     return _format_value(value)
 

@@ -1,6 +1,6 @@
-"""What a hold means: whose fault it is, and whether letting the job go again may help.
+"""The meaning of HTCondor's hold codes: the kind of failure, and whether to release the job.
 
-Codes: https://htcondor.readthedocs.io, "Job ClassAd Attributes", HoldReasonCode.
+The codes are documented at https://htcondor.readthedocs.io, "Job ClassAd Attributes", HoldReasonCode.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ import re
 from dataclasses import dataclass
 
 RELEASE, WAIT, GIVE_UP = "release", "wait", "give_up"
-TOO_MANY_EXECUTIONS_SUBCODE = 5501  # our own subcode, see `text`
+TOO_MANY_EXECUTIONS_SUBCODE = 5501  # set by engines.htcondor.submit_description
 
 _MISSING_FILE = re.compile(r"No such file or directory|Permission denied|does not exist", re.IGNORECASE)
 _STALLED = re.compile(r"stall|timed? ?out|no progress|took too long", re.IGNORECASE)
-# What the server said to a transfer plugin: "The requested URL returned error: 404", "HTTP status code 503".
+# The answer of a server to a transfer plugin: "The requested URL returned error: 404", "HTTP status code 503".
 _SERVER_ERROR = re.compile(
     r"\b(error|status|code|answered|returned|HTTP(/[\d.]+)?)\W{1,3}(404|410|429|50\d|51[01])\b"
     r"|\b404:? (page )?not found\b|(No such file or directory|does not exist).*\bURL file\b",
@@ -24,11 +24,13 @@ _DISK = re.compile(r"\bdisk\b", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class HoldMeaning:
-    failure_kind: str  # of failure
-    action: str
+    """The meaning of a hold code."""
+
+    failure_kind: str
+    action: str  # RELEASE, WAIT (for the user) or GIVE_UP (submit another attempt)
 
 
-# Policies (3, 26) and a machine's own reasons (21) are somebody's rule: another attempt elsewhere may well keep it.
+# Policies (3, 26) and a node's own reasons (21) may not apply at another site, so another attempt can succeed.
 HOLD_CODES: dict[int, HoldMeaning] = {
     1: HoldMeaning("held", WAIT),
     3: HoldMeaning("policy_hold", GIVE_UP),
@@ -56,27 +58,28 @@ HOLD_CODES: dict[int, HoldMeaning] = {
     46: HoldMeaning("pool_time_limit", GIVE_UP),
     47: HoldMeaning("pool_time_limit", GIVE_UP),
 }
-UNKNOWN_HOLD = HoldMeaning("policy_hold", GIVE_UP)  # of any other code
+UNKNOWN_HOLD = HoldMeaning("policy_hold", GIVE_UP)  # for any other code
 
-# Ends that are no holds, as the docs tell them; `tracker` and `state.attempt` know them.
+# Ends of executions that are not holds, for the documentation; `engines.htcondor.job_tracker` implements them.
 NON_HOLD_ENDS: tuple[tuple[str, str], ...] = (
-    ("the pool took the machine back (004)", "evicted"),
-    ("the same with code 45: the container could not be started", "container_failed"),
-    ("the pool lost it (007), e.g. because a socket was closed", "evicted"),
-    ("the machine was not heard of within the job's lease (024)", "lease_expired"),
-    ("a person removed it (009)", "cancelled"),
+    ("the pool evicted the job (004)", "evicted"),
+    ("the pool evicted the job with code 45: the container could not be started", "container_failed"),
+    ("the pool lost the connection to the job (007), for example because a socket was closed", "evicted"),
+    ("the pool lost contact with the node until the job lease expired (024)", "lease_expired"),
+    ("a user removed the job (009)", "cancelled"),
     (
-        "an agent that is gone without a word: killed by a signal, or with an exit code that is not in the table",
+        "the agent ended without an end event: killed by a signal, or with an exit code that is not in the table",
         "agent_lost",
     ),
 )
 
 
 def classify_hold(code: int, subcode: int, reason: str) -> HoldMeaning:
+    """Return the meaning of a hold by its code, its subcode and the text of its reason."""
     if code == 3 and subcode == TOO_MANY_EXECUTIONS_SUBCODE:
         return HoldMeaning("restart_loop", GIVE_UP)
     if code == 13 and _MISSING_FILE.search(reason) and "SHADOW" in reason.upper():
-        return HoldMeaning("submit_rejected", GIVE_UP)  # a file of the access point itself: waiting brings nothing
+        return HoldMeaning("submit_rejected", GIVE_UP)  # a file of the access point is missing: a release does not help
     if code in (12, 13) and _STALLED.search(reason):
         return HoldMeaning("transfer_stalled", RELEASE)
     if code in (12, 13) and _SERVER_ERROR.search(reason):

@@ -1,9 +1,8 @@
-"""Makes what rides to the worker: `agent.pyz`, one zip of the packages that the agent needs, and its
-launcher; and the transfer plugin, a zip that is a program. The same sources always give the same bytes, so that a
-pool's caches can keep them.
+"""Builds the files that are sent to workers: `agent.pyz`, its launcher script and the transfer plugin.
 
-Reads the sources of the installed packtrain as files, and leaves out comments and docstrings (`stripped`); never
-imports agent or plugin.
+The agent is one zip of the packages that it needs; the plugin is an executable zip. The same sources always give the
+same bytes, so that the caches of a pool can store them. The sources of the installed packtrain are read as files, never
+imported, and comments and docstrings are removed (`strip_source`).
 """
 
 from __future__ import annotations
@@ -25,35 +24,35 @@ PLUGIN_PACKAGES = ("plan", "events", "transfer", "plugin")
 
 _SOURCE_ROOT = Path(packtrain.__file__).parent
 _LAUNCHER_PATH = _SOURCE_ROOT / "agent" / "launch.sh"
-_ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time that a zip can tell
-# The standard importer compiles each module twice: once to say under which name it would be loaded.
+_ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time that a zip can store
+# The standard importer compiles each module twice: once more to find its file name.
 _ZIP_IMPORTER = """import zipimport
 
 
-class Once(zipimport.zipimporter):
+class SingleCompileImporter(zipimport.zipimporter):
     def get_filename(self, fullname):
         path = "/".join((self.archive, self.prefix + fullname.rpartition(".")[2]))
         return path + ("/__init__.py" if self.is_package(fullname) else ".py")
 
 
-def once(path):
+def path_hook(path):
     if not path.startswith(archive):
         raise ImportError(path)
-    return Once(path)
+    return SingleCompileImporter(path)
 
 
 archive = sys.path[0]
-sys.path_hooks.insert(0, once)
+sys.path_hooks.insert(0, path_hook)
 sys.path_importer_cache.pop(archive, None)
 """
-# What is loaded stays: to look for garbage among it costs a twentieth of the start.
-# Once the attempt is over nothing keeps the process: a thread may still hang in a dead connection.
+# Loaded modules are never garbage: without the collector, the agent starts 5% faster.
+# os._exit ends the process even if a thread still waits for a dead connection.
 _AGENT_MAIN = """import gc
 import os
 import sys
 
 gc.disable()
-{once}
+{zip_importer}
 from packtrain.agent.main import main
 
 code = main(sys.argv[1:])
@@ -61,7 +60,7 @@ sys.stdout.flush()
 sys.stderr.flush()
 os._exit(code)
 """
-# What `env` finds may be too old even to read our sources: this part is written for any Python 3.
+# The Python that `env` finds may be too old for our sources: this part runs on any Python 3.
 _PLUGIN_MAIN = """import os
 import sys
 
@@ -71,9 +70,9 @@ if sys.version_info < (3, 9):
             path = os.path.join(folder, "python3.%d" % minor)
             if os.access(path, os.X_OK):
                 os.execv(path, [path] + sys.argv)
-    sys.exit("packtrain: the transfer plugin needs Python 3.9 or newer, and there is none on this machine")
+    sys.exit("packtrain: the transfer plugin needs Python 3.9 or newer, but this machine has none")
 
-{once}
+{zip_importer}
 from packtrain.plugin.main import main
 
 code = main(sys.argv[1:])
@@ -85,17 +84,15 @@ _SHEBANG = b"#!/usr/bin/env python3\n"
 
 
 def build_agent(target: Path) -> None:
-    """Write the agent's zip, complete or not at all."""
+    """Write the agent's zip atomically. Raises PacktrainError if it is larger than `MAX_AGENT_BYTES`."""
     data = _build_zip(_zip_members(_AGENT_MAIN, worker_files()))
     if len(data) > MAX_AGENT_BYTES:
-        raise PacktrainError(
-            f"the agent has {len(data)} bytes, more than the {MAX_AGENT_BYTES} that every job may carry"
-        )
+        raise PacktrainError(f"the agent has {len(data)} bytes, more than the maximum of {MAX_AGENT_BYTES}")
     _write_atomic(target, data, 0o644)
 
 
 def build_plugin(target: Path) -> None:
-    """Write the transfer plugin, a program."""
+    """Write the transfer plugin, an executable zip, atomically."""
     _write_atomic(target, _SHEBANG + _build_zip(_zip_members(_PLUGIN_MAIN, worker_files(PLUGIN_PACKAGES))), 0o755)
 
 
@@ -104,16 +101,16 @@ def _zip_members(main: str, files: Iterable[Path]) -> dict[str, bytes]:
         f"packtrain/{path.relative_to(_SOURCE_ROOT).as_posix()}": path.read_text(encoding="utf-8") for path in files
     }
     sources = {name: strip_source(text).encode() for name, text in texts.items()}
-    return {"__main__.py": main.replace("{once}", _ZIP_IMPORTER).encode(), **sources}
+    return {"__main__.py": main.replace("{zip_importer}", _ZIP_IMPORTER).encode(), **sources}
 
 
 def write_launcher(target: Path) -> None:
-    """Write the shell script that finds a Python and starts `agent.pyz`, which lies beside it."""
+    """Write the shell script that finds a Python and starts `agent.pyz` from its own folder."""
     _write_atomic(target, _LAUNCHER_PATH.read_bytes(), 0o755)
 
 
 def worker_files(packages: Iterable[str] = WORKER_PACKAGES) -> Iterator[Path]:
-    """The sources that ride along, in a fixed order."""
+    """Yield the source files that are sent to workers, in a fixed order."""
     yield from (_SOURCE_ROOT / name for name in WORKER_MODULES)
     for package in packages:
         yield from sorted((_SOURCE_ROOT / package).rglob("*.py"))
@@ -125,7 +122,7 @@ def _build_zip(members: dict[str, bytes]) -> bytes:
         for name, data in members.items():
             info = zipfile.ZipInfo(name, _ZIP_EPOCH)
             info.external_attr = 0o644 << 16
-            info.create_system = 3  # Unix, whatever wrote it
+            info.create_system = 3  # Unix, on every system, so that the bytes are the same
             archive.writestr(info, data, zipfile.ZIP_DEFLATED, 9)
     return buffer.getvalue()
 

@@ -1,8 +1,8 @@
-"""Sources without comments and docstrings: less to carry, and less to compile on the worker.
+"""Removes comments and docstrings from Python sources, so that less is sent to and compiled on workers.
 
-Every line stays where it is, so that tracebacks are true. Not for any Python: a line that begins with three quotes is
-taken for a docstring, and no f-string may have its own kind of quotes inside of its braces. A test compiles all that
-rides to the worker both ways.
+Every line keeps its number, so tracebacks stay correct. This is not a general Python parser: a line that begins with
+three quotes is taken for a docstring, and no f-string may use its own kind of quotes inside its braces. A test compiles
+all files that are sent to workers both ways.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _INDENT = re.compile(r"\s*^([ \t]*)\S", re.MULTILINE)
 
 
 def strip_source(source: str) -> str:
-    """The same program, but for `__doc__`."""
+    """Return the same program without comments and docstrings."""
     return _TOKENS.sub(_replacement, source)
 
 
@@ -31,8 +31,8 @@ def _replacement(match: re.Match[str]) -> str:
     doc = match["doc"]
     if not doc:
         return ""
-    lines = "\n" * doc.count("\n")
+    newlines = "\n" * doc.count("\n")
     indent = doc[: doc.index('"')]
-    behind = _INDENT.match(match.string, match.end())
-    alone = indent and (behind is None or len(behind[1]) < len(indent))
-    return f"{indent}pass{lines}" if alone else lines
+    next_line = _INDENT.match(match.string, match.end())
+    is_whole_body = indent and (next_line is None or len(next_line[1]) < len(indent))
+    return f"{indent}pass{newlines}" if is_whole_body else newlines

@@ -1,7 +1,11 @@
-"""What happened: events, failures and the journal that keeps them. Rides to the worker.
+"""Events, failures and the journal. Shipped to the worker.
 
-Start with `kinds` (every kind of event and its fields) and `failure` (every way to fail: whose
-fault, whether it passes, which exit code). Not here: what follows from events (`state`).
+An *event* is one entry in the history of a run, unique by (run, job, emitter, seq). An *emitter* is a process that
+writes events: a supervisor, an engine or an agent. A *journal* is an emitter's append-only file of events. A *failure*
+has a kind; one table says who is to blame for each kind, whether it is transient and what packtrain does about it.
+
+Start with `kinds` (every event and its data) and `failure` (the failure table). The package `state` derives the state
+of a run from events.
 """
 
 from packtrain.events.event import Event, new_emitter_id

@@ -1,5 +1,7 @@
-"""One event: what happened, said by whom. Unique by (run, job, emitter, seq), so that reading
-anything twice changes nothing. docs/formats/events.md describes the JSON form."""
+"""The event type and its JSON form, which docs/formats/events.md describes.
+
+An event is unique by (run, job, emitter, seq), so reading anything twice changes nothing.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +13,7 @@ from typing import Any, NamedTuple
 
 from packtrain.errors import FormatError
 
-EVENTS_VERSION = 1
-_JSON_KEYS = {
-    "run": "run",
-    "job": "job",
-    "emitter": "by",
-    "seq": "seq",
-    "kind": "kind",
-    "wall": "wall",
-    "mono": "mono",
-}
+EVENTS_VERSION = 2
 _HEADER_TYPES: dict[str, tuple[type, ...]] = {
     "run": (str,),
     "job": (str,),
@@ -30,22 +23,24 @@ _HEADER_TYPES: dict[str, tuple[type, ...]] = {
     "wall": (int, float),
     "mono": (int, float),
 }
-_MAX_EXACT_INT = 2**53  # what every reader of JSON keeps exactly
+_MAX_EXACT_INT = 2**53  # every JSON reader represents smaller integers exactly
 
 
 def new_emitter_id(role: str) -> str:
-    """A fresh id for a process that emits, e.g. `agent-5f0c2a9e41d7`."""
+    """Return a new id for a process that emits events, e.g. `agent-5f0c2a9e41d7`."""
     return f"{role}-{os.urandom(6).hex()}"
 
 
 class Event(NamedTuple):
+    """One entry in the history of a run."""
+
     run: str
-    job: str  # "" for what concerns the whole run
+    job: str  # "" if the event concerns the whole run
     emitter: str
-    seq: int  # counts up from 1 for each emitter
-    kind: str  # a key of kinds.KINDS; others are kept and skipped
-    wall: float  # the emitter's clock, for people; never compared across machines
-    mono: float  # the emitter's monotonic clock, for durations
+    seq: int  # 1, 2, … per emitter
+    kind: str  # a key of kinds.EVENT_KINDS; unknown kinds are stored and ignored
+    wall: float  # the emitter's clock (Unix time), for display; never compared across machines
+    mono: float  # the emitter's monotonic clock, in seconds, for durations
     data: Mapping[str, Any] = MappingProxyType({})
 
     @property
@@ -53,25 +48,25 @@ class Event(NamedTuple):
         return (self.run, self.job, self.emitter, self.seq)
 
     def to_json(self) -> str:
-        head = {short: getattr(self, name) for name, short in _JSON_KEYS.items()}
-        return json.dumps({"v": EVENTS_VERSION, **head, "data": dict(self.data)}, ensure_ascii=False)
+        header = {name: getattr(self, name) for name in _HEADER_TYPES}
+        return json.dumps({"v": EVENTS_VERSION, **header, "data": dict(self.data)}, ensure_ascii=False)
 
     @classmethod
     def from_json(cls, line: str) -> Event:
-        """Raises FormatError unless the line is an event of a version we know."""
+        """Parse a line of a journal. Raises FormatError if it is not an event of a known version."""
         try:
             raw = json.loads(line)
-            values = {name: raw[short] for name, short in _JSON_KEYS.items()}
-            good = raw["v"] == EVENTS_VERSION and isinstance(raw["data"], dict) and _is_valid_header(values)
+            header = {name: raw[name] for name in _HEADER_TYPES}
+            is_valid = raw["v"] == EVENTS_VERSION and isinstance(raw["data"], dict) and _is_valid_header(header)
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise FormatError(f"not an event: {line[:80]!r} ({error})") from None
-        if not good:
+        if not is_valid:
             raise FormatError(f"not an event of version {EVENTS_VERSION}: {line[:80]!r}")
-        return cls(**values, data=raw["data"])
+        return cls(**header, data=raw["data"])
 
 
 def _is_valid_header(values: Mapping[str, Any]) -> bool:
-    """Whether a store can hold it: exact types (a bool is no int), numbers within reason, whole characters."""
+    """Return whether a store can hold the header: exact types (a bool is no int), exact numbers, valid Unicode."""
     if not all(type(values[name]) in allowed for name, allowed in _HEADER_TYPES.items()):
         return False
     texts = [value for value in values.values() if isinstance(value, str)]
@@ -80,5 +75,5 @@ def _is_valid_header(values: Mapping[str, Any]) -> bool:
 
 
 def _is_valid_unicode(text: str) -> bool:
-    """JSON can spell half of a surrogate pair, which is no character."""
-    return not any("\ud800" <= letter <= "\udfff" for letter in text)
+    """Return False for unpaired surrogates, which JSON can express but UTF-8 cannot."""
+    return not any("\ud800" <= character <= "\udfff" for character in text)

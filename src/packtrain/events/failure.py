@@ -1,10 +1,10 @@
-"""Every way to fail, in one table: whose fault it is, whether it passes by itself, what packtrain does first, the
-agent's exit code, what it means and what a person can do. Exit codes go by blame:
+"""The failure table: for every kind of failure who is to blame, whether it is transient, what packtrain does first,
+the agent's exit code, its meaning and a remedy for users. Exit codes are grouped by blame:
 
     10-29 user   30-44 data   45-59 site   60-69 pool   70-79 packtrain
 
-What an engine sees from outside (holds, evictions, signals) and what a program says last is mapped to these kinds
-once: `engines.htcondor.holds`, `agent.symptoms`. docs/reference/failures.md is made from these tables.
+`condor.hold_codes` maps what HTCondor reports to these kinds, `agent.steps.error_patterns` what programs print.
+docs/reference/failures.md is generated from these tables.
 """
 
 from __future__ import annotations
@@ -17,28 +17,31 @@ from packtrain.errors import FailedError
 
 USER, DATA, SITE, POOL, PACKTRAIN = "user", "data", "site", "pool", "packtrain"
 
-# What is done first; `supervise.policies` do it.
-RETRY_NOW, RETRY, MOVE, SWITCH_TRANSFER = "again", "retry", "move", "redeliver"
+# What packtrain does first; `supervise.policies` carry it out.
+RETRY_NOW, RETRY, MOVE, SWITCH_TRANSFER = "retry now", "retry", "move", "switch transfer"
 MORE_MEMORY, MORE_DISK = "more memory", "more disk"
-CONFIRM_ELSEWHERE, STOP_RUN, FAIL_JOB = "confirm", "stop", "end"
+CONFIRM_ELSEWHERE, STOP_RUN, FAIL_JOB = "confirm elsewhere", "stop run", "fail job"
 
 ACTIONS: dict[str, str] = {
-    RETRY_NOW: "another attempt, at once",
-    RETRY: "another attempt after a wait that grows each time; what is not transient only in a pool",
-    MOVE: "another attempt; the machine is avoided for a while, and a site where that happens again",
-    SWITCH_TRANSFER: "as move; the second time the agent fetches what the pool's plugins did not bring",
-    MORE_MEMORY: "another attempt with twice the memory, up to `recovery.maxMemoryFactor`",
-    MORE_DISK: "another attempt elsewhere with twice the disk, up to `recovery.maxDiskFactor`",
-    CONFIRM_ELSEWHERE: "the job fails; in a pool it is tried once at another site before that; else as stop",
-    STOP_RUN: "the job fails; when `recovery.stopAfterIdenticalFailures` jobs failed alike at two sites, those not started are not",
-    FAIL_JOB: "the job fails, the others go on",
+    RETRY_NOW: "submit another attempt at once",
+    RETRY: "submit another attempt after a growing delay (failures that are not transient: only in a pool)",
+    MOVE: "submit another attempt; avoid the node for a while, and the site if it happens there again",
+    SWITCH_TRANSFER: "as move; after the second failure the agent fetches the inputs instead of the pool's plugins",
+    MORE_MEMORY: "submit another attempt with twice the memory, up to `recovery.maxMemoryFactor`",
+    MORE_DISK: "submit another attempt elsewhere with twice the disk, up to `recovery.maxDiskFactor`",
+    CONFIRM_ELSEWHERE: "fail the job; in a pool, try it once at another site first; otherwise as stop run",
+    STOP_RUN: "fail the job; once `recovery.stopAfterIdenticalFailures` jobs failed in the same way at two sites, "
+    "start no further jobs",
+    FAIL_JOB: "fail the job; the other jobs continue",
 }
 
 
 @dataclass(frozen=True)
 class FailureKind:
-    blame: str
-    transient: bool  # another attempt, unchanged, may well succeed
+    """One row of the failure table."""
+
+    blame: str  # USER, DATA, SITE, POOL or PACKTRAIN
+    transient: bool  # an unchanged attempt may succeed later
     action: str  # a key of ACTIONS
     exit_code: int
     meaning: str
@@ -52,7 +55,7 @@ FAILURE_KINDS: dict[str, FailureKind] = {
         CONFIRM_ELSEWHERE,
         10,
         "a step's command ended with an error",
-        "read `packtrain logs`, mend the program",
+        "read `packtrain logs` and fix the program",
     ),
     "output_missing": FailureKind(
         USER,
@@ -60,10 +63,10 @@ FAILURE_KINDS: dict[str, FailureKind] = {
         CONFIRM_ELSEWHERE,
         11,
         "an expected output does not exist",
-        "write it below $PACKTRAIN_OUTPUT, or mend `expect`",
+        "write it below $PACKTRAIN_OUTPUT, or correct `expect`",
     ),
     "output_empty": FailureKind(
-        USER, False, CONFIRM_ELSEWHERE, 12, "an expected output is empty or too small", "look at what the program wrote"
+        USER, False, CONFIRM_ELSEWHERE, 12, "an expected output is empty or too small", "check what the program writes"
     ),
     "output_invalid": FailureKind(
         USER,
@@ -71,14 +74,14 @@ FAILURE_KINDS: dict[str, FailureKind] = {
         CONFIRM_ELSEWHERE,
         13,
         "an expected output failed its check",
-        "look at the file and at its `expect` entry",
+        "compare the file with its `expect` entry",
     ),
     "access_denied": FailureKind(
         USER,
         False,
         STOP_RUN,
         14,
-        "a server refused the credentials, or got none (401, 403)",
+        "a server rejected the credentials, or received none (401, 403)",
         "set or renew the token that the workflow names",
     ),
     "secret_missing": FailureKind(
@@ -86,8 +89,8 @@ FAILURE_KINDS: dict[str, FailureKind] = {
         False,
         STOP_RUN,
         15,
-        "a secret that the plan names is not in the run's secrets folder",
-        "`packtrain resume` fills it again from ${env:…} or ${file:…}",
+        "a secret of the plan is missing in the run's secrets folder",
+        "`packtrain resume` reads it again from ${env:…} or ${file:…}",
     ),
     "wall_time": FailureKind(
         USER,
@@ -95,53 +98,54 @@ FAILURE_KINDS: dict[str, FailureKind] = {
         FAIL_JOB,
         16,
         "the job reached its own `limits.wallTime`",
-        "raise the limit, or checkpoint and resume",
+        "raise the limit, or save checkpoints and resume",
     ),
     "condition_invalid": FailureKind(
-        USER, False, STOP_RUN, 17, "an `if` condition is not valid in bash's [[ ]]", "mend the condition"
+        USER, False, STOP_RUN, 17, "an `if` condition is not valid in bash's [[ ]]", "correct the condition"
     ),
     "unsupported": FailureKind(
-        USER, False, STOP_RUN, 18, "the plan asks for something this packtrain cannot do yet", "see the message"
+        USER, False, STOP_RUN, 18, "the plan needs a feature that this version of packtrain lacks", "see the message"
     ),
     "transfer_too_large": FailureKind(
         USER,
         False,
         STOP_RUN,
         19,
-        "the files that the access point would have to send are larger than it allows",
-        "put the data where an address leads to it, or say `transfer: agent`",
+        "the access point does not allow transfers as large as the job's files",
+        "store the data on a server and use its URL, or set `transfer: agent`",
     ),
     "submit_rejected": FailureKind(
         USER,
         False,
         STOP_RUN,
         20,
-        "the pool does not take the job as it is described",
-        "see the message; mend the `htcondor` lines",
+        "the pool rejected the job description",
+        "see the message; correct the `htcondor` submit commands",
     ),
     "module_missing": FailureKind(
         USER,
         False,
         CONFIRM_ELSEWHERE,
         21,
-        "a Python module that the program needs is not installed there",
-        "install it where the job runs, or put it into the image",
+        "a Python module that the program needs is not installed on the node",
+        "install it where the job runs, or add it to the image",
     ),
     "program_missing": FailureKind(
         USER,
         False,
         CONFIRM_ELSEWHERE,
         22,
-        "a command of a step is not installed there, such as unzip or wget",
-        "put it into the image; archives of `inputs` are unpacked without it",
+        "a command that a step needs, such as unzip or wget, is not installed on the node",
+        "add it to the image; packtrain unpacks the archives of `inputs` itself",
     ),
     "file_missing": FailureKind(
         USER,
         False,
         CONFIRM_ELSEWHERE,
         23,
-        "the program did not find a file, such as its archive of data",
-        "compare its path with $PACKTRAIN_INPUT and `packtrain plan`; inputs are unpacked unless `unpack: never`",
+        "the program did not find a file, such as its data archive",
+        "compare its path with $PACKTRAIN_INPUT and `packtrain plan`; archives are unpacked unless `unpack: never` is "
+        "set",
     ),
     "gpu_out_of_memory": FailureKind(
         USER,
@@ -149,54 +153,54 @@ FAILURE_KINDS: dict[str, FailureKind] = {
         CONFIRM_ELSEWHERE,
         24,
         "the program needs more memory than the GPU has",
-        "make the batch smaller, or ask for a larger GPU with `resources.gpu.minMemory`",
+        "reduce the batch size, or request a larger GPU with `resources.gpu.minMemory`",
     ),
     "run_stopped": FailureKind(
         USER,
         False,
         FAIL_JOB,
         25,
-        "the run was stopped before this job was started, since others failed alike",
-        "mend what they have in common, then `packtrain resume`",
+        "the run was stopped before this job started, because other jobs failed in the same way",
+        "fix their common cause, then `packtrain resume`",
     ),
     "budget_exceeded": FailureKind(
         USER,
         False,
         FAIL_JOB,
         26,
-        "failed attempts have cost as much as the workflow allows",
-        "`packtrain why` shows what failed; `packtrain resume` gives a fresh budget",
+        "failed attempts used up the time that the workflow allows for them",
+        "`packtrain why` shows what failed; `packtrain resume` starts a new budget",
     ),
     "object_missing": FailureKind(
         DATA,
         False,
         RETRY,
         30,
-        "every source says for the whole patience that the object does not exist",
-        "check the address; was the object renamed?",
+        "every source returned 404 until the retry timeout expired",
+        "check the URL; was the object renamed?",
     ),
     "unexpected_content": FailureKind(
         DATA,
         True,
         RETRY,
         31,
-        "something else than the data arrived, such as an HTML error page",
-        "open the address in a browser; is a login or a token needed?",
+        "a source returned something else than the data, such as an HTML error page",
+        "open the URL in a browser; does it need a login or a token?",
     ),
     "truncated": FailureKind(
         DATA,
         True,
         RETRY,
         32,
-        "the data ended before its promised size, or the archive before its end",
-        "compare the size at the source; upload it again if it is short there too",
+        "the data is shorter than its declared size, or the archive is incomplete",
+        "compare the size at the source; upload it again if it is truncated there too",
     ),
     "digest_mismatch": FailureKind(
         DATA,
         True,
         RETRY,
         33,
-        "the bytes differ from the digest",
+        "the data does not match its digest",
         "check the digest in the workflow against the source",
     ),
     "archive_unsafe": FailureKind(
@@ -204,32 +208,32 @@ FAILURE_KINDS: dict[str, FailureKind] = {
         False,
         FAIL_JOB,
         34,
-        "an archive member would leave the folder, or is a device",
-        "make the archive again with relative names",
+        "an archive member would be written outside the folder, or is a device",
+        "create the archive again with relative names",
     ),
     "archive_too_large": FailureKind(
         DATA,
         False,
         FAIL_JOB,
         35,
-        "an archive grows past the disk that was promised",
-        "raise `limits.disk`, or look at the archive",
+        "an archive needs more disk space than the job requested",
+        "raise `limits.disk`, or check the archive",
     ),
     "archive_broken": FailureKind(
         DATA,
         False,
         FAIL_JOB,
         36,
-        "an archive cannot be read, or has a form that packtrain does not unpack",
-        "use `unpack: never`, or make the archive again",
+        "an archive cannot be read, or has a format that packtrain does not unpack",
+        "set `unpack: never`, or create the archive again",
     ),
     "service_unavailable": FailureKind(
         DATA,
         True,
         RETRY,
         37,
-        "a server answered 5xx or 429, or dropped connections, for the whole patience",
-        "wait, or add a mirror",
+        "a server returned 5xx or 429, or dropped connections, until the retry timeout expired",
+        "try again later, or add a mirror",
     ),
     "upload_failed": FailureKind(
         DATA,
@@ -237,31 +241,31 @@ FAILURE_KINDS: dict[str, FailureKind] = {
         RETRY,
         38,
         "the outputs could not be written to their destination",
-        "check the destination; the outputs are kept in the attempt's folder",
+        "check the destination; the outputs are still in the attempt's folder",
     ),
     "transfer_stalled": FailureKind(
         DATA,
         True,
         SWITCH_TRANSFER,
         39,
-        "the pool's own transfer got no further and was ended",
-        "say `transfer: agent`: it resumes, and takes other sources",
+        "the pool's own transfer stalled and was aborted",
+        "set `transfer: agent`: the agent resumes transfers and uses other sources",
     ),
     "transfer_refused": FailureKind(
         DATA,
         True,
         SWITCH_TRANSFER,
         40,
-        "a server told the pool's own transfer that the data is not there, or that it cannot give it (404, 5xx)",
-        "check the address; if it is right, say `transfer: agent`: it takes other sources",
+        "a server returned an error (404, 5xx) to the pool's own transfer",
+        "check the URL; if it is right, set `transfer: agent`: the agent uses other sources",
     ),
     "disk_full": FailureKind(
         SITE,
         True,
         MORE_DISK,
         45,
-        "the disk is full, or has less room than the plan needs",
-        "state `limits.disk`, or free room",
+        "the disk is full, or has less free space than the plan needs",
+        "set `limits.disk`, or free disk space",
     ),
     "host_unknown": FailureKind(
         SITE,
@@ -269,7 +273,7 @@ FAILURE_KINDS: dict[str, FailureKind] = {
         MOVE,
         46,
         "a host name does not resolve",
-        "check the address; if it is right, the site's DNS is not",
+        "check the URL; if it is right, the DNS of the site is at fault",
     ),
     "network_unreachable": FailureKind(
         SITE, True, MOVE, 47, "no connection to any source", "check the network of the site"
@@ -279,16 +283,16 @@ FAILURE_KINDS: dict[str, FailureKind] = {
         True,
         MOVE,
         48,
-        "the promised GPU is missing, too small or its driver too old",
-        "see the probe's figures",
+        "the requested GPU is missing, too small, or its driver is too old",
+        "see the results of the probe",
     ),
     "insufficient_memory": FailureKind(
         SITE,
         True,
         MOVE,
         49,
-        "the machine has less memory than the plan needs",
-        "lower `memPerCpu`, or try elsewhere",
+        "the node has less memory than the plan needs",
+        "lower `memPerCpu`, or run elsewhere",
     ),
     "python_missing": FailureKind(
         SITE, True, MOVE, 50, "no Python 3.9 or newer on the worker", "use an image or a site that has one"
@@ -304,40 +308,40 @@ FAILURE_KINDS: dict[str, FailureKind] = {
         True,
         MOVE,
         53,
-        "a server's TLS certificate cannot be verified here",
-        "set SSL_CERT_FILE to a CA bundle that knows the server; check the machine's clock",
+        "the node cannot verify a server's TLS certificate",
+        "set SSL_CERT_FILE to a CA bundle that includes the server; check the node's clock",
     ),
     "transfer_failed": FailureKind(
         SITE,
         True,
         SWITCH_TRANSFER,
         54,
-        "the pool could not bring the job's files there or back",
-        "see the message; does every file that the job names exist?",
+        "the pool could not transfer the job's files",
+        "see the message; do all files of the job exist?",
     ),
     "restart_loop": FailureKind(
         SITE,
         True,
         MOVE,
         55,
-        "the pool started the job again and again, and it never got anywhere",
-        "see where it ran; try the image by hand; exclude the site with `requirements`",
+        "the pool restarted the job too often without progress",
+        "check where it ran; try the image by hand; exclude the site with `requirements`",
     ),
     "filesystem_unusable": FailureKind(
         SITE,
         True,
         MOVE,
         56,
-        "the file system there cannot do what the program asks of it, or does not answer (errno 38, 5, 116)",
-        "nothing: another machine is tried; let the program write below $STORAGE_PATH",
+        "the node's file system lacks a feature that the program needs, or does not respond (errno 38, 5, 116)",
+        "none needed: packtrain tries another node; let the program write below $STORAGE_PATH",
     ),
     "too_slow": FailureKind(
         SITE,
         True,
         MOVE,
         57,
-        "the attempt was late, and would end sooner elsewhere",
-        "nothing: it goes on elsewhere, from its newest checkpoint",
+        "the attempt was a straggler and is expected to finish sooner elsewhere",
+        "none needed: it resumes elsewhere from its newest checkpoint",
     ),
     "superseded": FailureKind(
         SITE,
@@ -345,38 +349,45 @@ FAILURE_KINDS: dict[str, FailureKind] = {
         RETRY_NOW,
         58,
         "another attempt of the job succeeded first",
-        "nothing: the job has succeeded",
+        "none needed: the job has succeeded",
     ),
     "target_busy": FailureKind(
         SITE,
         True,
         RETRY,
         59,
-        "another process fetches the same file to the same place",
-        "wait until that is done, or choose another place",
+        "another process is downloading the same file to the same path",
+        "wait for it, or choose another path",
     ),
     "terminated": FailureKind(
-        POOL, True, RETRY_NOW, 60, "the pool or a person ended the attempt (TERM)", "nothing: it is tried again"
+        POOL,
+        True,
+        RETRY_NOW,
+        60,
+        "the pool or a user terminated the attempt (SIGTERM)",
+        "none needed: packtrain retries",
     ),
     "agent_lost": FailureKind(
         POOL,
         True,
         RETRY_NOW,
         61,
-        "the agent vanished without a word (killed, or the machine is gone)",
-        "nothing: it is tried again",
+        "the agent disappeared without a report (killed, or the node failed)",
+        "none needed: packtrain retries",
     ),
-    "cancelled": FailureKind(POOL, False, FAIL_JOB, 62, "cancelled by a person", "`packtrain resume` starts it again"),
+    "cancelled": FailureKind(
+        POOL, False, FAIL_JOB, 62, "a user cancelled the job", "`packtrain resume` starts it again"
+    ),
     "evicted": FailureKind(
-        POOL, True, RETRY_NOW, 63, "the pool took the machine back, or lost it", "nothing: it is started again"
+        POOL, True, RETRY_NOW, 63, "the pool preempted the job or lost the node", "none needed: it is restarted"
     ),
     "held": FailureKind(
         POOL,
         False,
         FAIL_JOB,
         64,
-        "the pool keeps the job back and says why",
-        "mend what it says, then `packtrain resume`",
+        "the pool holds the job and states a reason",
+        "fix the stated reason, then `packtrain resume`",
     ),
     "pool_time_limit": FailureKind(
         POOL,
@@ -384,34 +395,34 @@ FAILURE_KINDS: dict[str, FailureKind] = {
         MOVE,
         65,
         "the job ran longer than the pool allows",
-        "save checkpoints, ask for a longer duration category, or make the job shorter",
+        "save checkpoints, request a longer duration category, or shorten the job",
     ),
     "lease_expired": FailureKind(
         POOL,
         True,
         RETRY_NOW,
         66,
-        "the pool had no contact with the machine for longer than the job's lease",
-        "nothing: it is started again; settings `htcondor.lease` makes the lease longer",
+        "the pool lost contact with the node for longer than the job lease",
+        "none needed: it is restarted; `htcondor.jobLeaseDuration` in config.yaml makes the lease longer",
     ),
     "policy_hold": FailureKind(
         POOL,
         True,
         RETRY,
         67,
-        "a rule of the pool keeps the job back",
-        "see what the rule says; ask those who run the pool",
+        "a policy of the pool holds the job",
+        "read the hold reason; ask the pool's administrators",
     ),
     "no_matching_node": FailureKind(
         POOL,
         False,
         FAIL_JOB,
         68,
-        "no machine of the pool took the job for as long as `recovery.maxQueueTime` allows",
-        "`condor_q -better-analyze` says which of its wishes no machine meets; ask for less, then `packtrain resume`",
+        "no node of the pool accepted the job within `recovery.maxQueueTime`",
+        "`condor_q -better-analyze` shows which requirement no node meets; request less, then `packtrain resume`",
     ),
     "internal": FailureKind(
-        PACKTRAIN, True, RETRY, 70, "a defect of packtrain", "please report it, with the attempt's journal"
+        PACKTRAIN, True, RETRY, 70, "a bug in packtrain", "please report it together with the attempt's journal"
     ),
     "plan_unreadable": FailureKind(
         PACKTRAIN, False, FAIL_JOB, 71, "the agent cannot read its plan", "use one version of packtrain throughout"
@@ -422,14 +433,14 @@ FAILURE_KINDS: dict[str, FailureKind] = {
         FAIL_JOB,
         72,
         "this attempt was already started by another process",
-        "nothing: the other one counts",
+        "none needed: the other process continues",
     ),
 }
 
 
 @dataclass(frozen=True)
 class Failure:
-    """What is recorded, and what policies read."""
+    """A failure as events record it and policies read it."""
 
     kind: str
     stage: str
@@ -439,18 +450,20 @@ class Failure:
 
     @classmethod
     def from_kind(cls, kind: str, stage: str, detail: str) -> Failure:
+        """Return a failure of a kind in the table."""
         row = FAILURE_KINDS[kind]
         return cls(kind, stage, row.blame, row.transient, detail)
 
     @classmethod
     def from_error(cls, error: BaseException, stage: str) -> Failure:
+        """Return the failure for an exception; unknown exceptions are of kind `internal`."""
         if isinstance(error, FailedError):
             return cls.from_kind(error.kind, stage, error.detail)
         return cls.from_kind("internal", stage, f"{type(error).__name__}: {error}")
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> Failure:
-        """From an event; a kind of a newer version is kept with what it says of itself."""
+        """Return the failure recorded in an event; kinds of newer versions keep their recorded attributes."""
         return cls(*(data.get(name, "") for name in ("kind", "stage", "blame", "transient", "detail")))
 
     def to_data(self) -> dict[str, Any]:
@@ -458,14 +471,14 @@ class Failure:
 
     @property
     def action(self) -> str:
-        """What is done first about it."""
+        """The key of ACTIONS that packtrain applies first."""
         if self.kind in FAILURE_KINDS:
             return FAILURE_KINDS[self.kind].action
         return RETRY if self.transient else FAIL_JOB
 
     @property
     def is_site_fault(self) -> bool:
-        """Whether the place where it happened is avoided for it: not where the job only asked for too little memory."""
+        """Whether packtrain avoids the site for it; not if the job only requested too little memory."""
         if self.kind not in FAILURE_KINDS:
             return self.blame == SITE
         return self.action == MOVE or (self.blame == SITE and self.action in (SWITCH_TRANSFER, MORE_DISK))

@@ -1,4 +1,4 @@
-"""The journal: an emitter's events as JSON lines in a file of its own, appended, never rewritten."""
+"""The journal: one emitter's events as JSON lines in an append-only file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _UNSYNCED_KINDS = frozenset({kinds.PROGRESS, kinds.METRIC, kinds.STEP_STARTED})
 
 
 class Journal:
-    """Writes one emitter's events; safe for threads. What matters is on the disk when `emit` returns."""
+    """Writes the events of one emitter; thread-safe. Important events are on disk when `emit` returns."""
 
     def __init__(self, path: Path, run: str, job: str, emitter: str, redactor: Redactor) -> None:
         self.path, self.run, self.job, self.emitter = path, run, job, emitter
@@ -28,19 +28,20 @@ class Journal:
         self._seq = 0
         self._listener: Callable[[Event], None] | None = None
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._has_partial_line = _ends_mid_line(path)  # by an emitter before, that was killed
+        self._has_partial_line = _ends_mid_line(path)  # written by an earlier emitter that was killed
         self._file = open(path, "ab", buffering=0)  # noqa: SIM115
 
     def set_listener(self, listener: Callable[[Event], None]) -> None:
-        """It hears every event from now on, in their order, from any thread; it must not wait."""
+        """Call `listener` with every event from now on, in order, from any thread. It must not block."""
         self._listener = listener
 
     def emit(self, kind: str, /, **data: Any) -> Event:
+        """Append an event with redacted data. Raises OSError if it cannot be written."""
         with self._lock:
             self._seq += 1
-            clean = self._redactor.redact_value(data)
-            event = Event(self.run, self.job, self.emitter, self._seq, kind, time.time(), time.monotonic(), clean)
-            if self._listener is not None:  # before the disk, which may be full
+            redacted = self._redactor.redact_value(data)
+            event = Event(self.run, self.job, self.emitter, self._seq, kind, time.time(), time.monotonic(), redacted)
+            if self._listener is not None:  # first, because writing fails on a full disk
                 self._listener(event)
             self._write((event.to_json() + "\n").encode("utf-8", "replace"))
             if kind not in _UNSYNCED_KINDS:
@@ -51,7 +52,7 @@ class Journal:
         self._file.close()
 
     def _write(self, line: bytes) -> None:
-        """A full disk may take half a line; the next one then starts afresh, lest both be lost."""
+        """Write a line. After a partial write (full disk) the next event starts a new line, so only one is lost."""
         line = b"\n" + line if self._has_partial_line else line
         self._has_partial_line = (self._file.write(line) or 0) < len(line)
         if self._has_partial_line:
@@ -59,24 +60,24 @@ class Journal:
 
 
 def _ends_mid_line(path: Path) -> bool:
-    """Whether its last line has no end."""
+    """Return whether the last line of the file lacks a newline."""
     try:
         with open(path, "rb") as file:
             file.seek(-1, os.SEEK_END)
             return file.read(1) != b"\n"
-    except OSError:  # it does not exist, or is empty
+    except OSError:  # the file is missing or empty
         return False
 
 
 class JournalReader:
-    """Reads a journal that may still grow; `offset` is where to go on, in this process or the next."""
+    """Reads a journal that may still grow. `offset` is where the next read starts, also in a later process."""
 
     def __init__(self, path: Path, offset: int = 0) -> None:
         self.path, self.offset = path, offset
-        self.n_invalid_lines = 0  # lines that are no events: counted and skipped
+        self.n_invalid_lines = 0  # skipped lines that are not events
 
     def read(self) -> list[Event]:
-        """The new complete lines; an unfinished last line waits for its end."""
+        """Return the events of all new complete lines; an incomplete last line is read later."""
         try:
             with open(self.path, "rb") as file:
                 file.seek(self.offset)

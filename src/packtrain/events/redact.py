@@ -1,4 +1,4 @@
-"""Replaces secret values by `***` in whatever is about to be written."""
+"""Replace secret values by `***` in text, bytes and JSON values before they are written."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import Any
 from urllib.parse import quote, quote_plus
 
 MASK = "***"
-_MIN_SECRET_CHARS = 4  # shorter values would blot out ordinary text
+_MIN_SECRET_CHARS = 4  # redacting shorter values would mask ordinary text
 
 
 class Redactor:
-    """Knows secret values in the forms in which they leak: plain, quoted for URLs or JSON, base64."""
+    """Masks secret values in the forms in which they leak: plain, quoted for URLs or JSON, and base64."""
 
     def __init__(self, values: Iterable[str] = ()) -> None:
         self._secrets = frozenset(values)
         self._compile()
 
     def add_secret(self, value: str) -> None:
-        """A secret that was renewed while the job runs: the old value stays known, too."""
+        """Also mask this value, for example a renewed token; earlier values stay masked."""
         if value not in self._secrets:
             self._secrets |= {value}
             self._compile()
@@ -42,24 +42,30 @@ class Redactor:
         return self._bytes_pattern.sub(MASK.encode(), data) if self._bytes_pattern else data
 
     def redact_partial(self, data: bytes) -> tuple[bytes, bytes]:
-        """For bytes that arrive piecemeal: what can be written now, redacted, and the end that must wait for
-        what follows, because it may be the beginning of a secret. The pieces add up to `data` of the whole."""
+        """Redact a chunk of a byte stream.
+
+        Returns:
+            The redacted bytes that can be written now, and the unredacted rest, which may be the beginning of a
+            secret and has to be prepended to the next chunk.
+        """
         if self._bytes_pattern is None:
             return data, b""
-        ready, position, wait = [], 0, self._partial_secret_start(data, 0)
-        while (found := self._bytes_pattern.search(data, position)) and found.start() < wait:
-            ready += [data[position : found.start()], MASK.encode()]
-            position = found.end()
-            wait = wait if position <= wait else self._partial_secret_start(data, position)
-        return b"".join([*ready, data[position:wait]]), data[wait:]
+        ready, position, rest = [], 0, self._partial_secret_start(data, 0)
+        while (match := self._bytes_pattern.search(data, position)) and match.start() < rest:
+            ready += [data[position : match.start()], MASK.encode()]
+            position = match.end()
+            rest = rest if position <= rest else self._partial_secret_start(data, position)
+        return b"".join([*ready, data[position:rest]]), data[rest:]
 
     def _partial_secret_start(self, data: bytes, start: int) -> int:
-        """Where the first secret begins that the data cuts off; the data's length if there is none."""
+        """Return where the first secret starts that the end of the data cuts off, or `len(data)`."""
         return min((_find_partial_match(form, data, start) for form in self._encoded_secrets), default=len(data))
 
     def redact_value(self, value: Any) -> Any:
-        """Every text inside a JSON value. Keys and numbers stay, so that a secret such as `1234` or
-        `data` does not break the document that it stands in."""
+        """Redact every string inside a JSON value.
+
+        Keys and numbers are unchanged, so that a secret such as `1234` or `data` does not break the document.
+        """
         if isinstance(value, str):
             return self.redact_text(value)
         if isinstance(value, dict):
@@ -70,7 +76,7 @@ class Redactor:
 
 
 def _to_bytes(text: str) -> bytes:
-    """Secrets are read with `surrogateescape`: bytes that are no UTF-8 come back as they were."""
+    """Encode a secret. Secrets are read with `surrogateescape`, so bytes that are not UTF-8 are restored."""
     return text.encode("utf-8", "surrogateescape")
 
 
@@ -90,8 +96,10 @@ def _encodings(value: str) -> set[str]:
 
 
 def _base64_stems(value: bytes) -> Iterator[str]:
-    """What base64 makes of the secret wherever it stands, as in `user:secret`: three alignments, and of
-    each the part that does not depend on what surrounds the secret."""
+    """Yield the base64 forms of a secret inside longer text such as `user:secret`.
+
+    There are three alignments; of each, the part that does not depend on the surrounding text.
+    """
     for shift, first in enumerate((0, 2, 3)):
         text = base64.b64encode(bytes(shift) + value).decode()[first : (shift + len(value)) * 8 // 6]
         yield text

@@ -1,8 +1,11 @@
-"""The plan: all that will be done, complete, in plain JSON. Rides to the worker.
+"""The plan of a run: complete, versioned JSON that describes every job. Shipped to the worker.
 
-`model` has the frozen dataclasses, `codec` turns them to JSON and back (docs/formats/plan.md),
-`layout` owns the paths of a run's folder.
-Not here: how a workflow becomes a plan (`planner`), and doing what it says (`agent`).
+A *plan* has *jobs*; a job has inputs, steps, expected outputs and limits. A *location* is a URL with the credentials
+that it needs; a *secret* is the name of a file, never a value.
+
+Start with `model` (the frozen dataclasses, whose field names are the JSON keys), then `codec` (dataclasses to JSON and
+back, docs/formats/plan.md) and `run_folder` (the paths of a run). The package `planner` makes plans from workflow
+files, `agent` carries them out.
 """
 
 from packtrain.plan.codec import decode, encode, read_plan, write_plan

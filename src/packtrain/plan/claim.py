@@ -1,10 +1,14 @@
-"""Who runs an attempt: the process that made its claim file, and no other.
+"""The claim file of an attempt, which lets exactly one agent run it.
 
-The lock tells from outside whether the agent or its guard still lives; the file alone tells that
-somebody once started. It appears already locked, so that nobody finds it free while its maker lives.
+The agent that creates the file *holds* the claim. It keeps the file locked, and the kernel frees the lock when the
+agent and its guard have ended. So the existence of the file shows that the attempt was started once, and the lock shows
+that it still runs. The file appears already locked, so that no other process can find it free while its holder lives.
 
-One exception: an agent that left to go on in place (exit code 85) hands the claim on. Whoever gets its lock then, which
-is free only when the former holder and its programs are gone, is the next.
+There is one exception: an agent that exits to resume in place (exit code 85) *hands over* the claim. The next agent
+that gets the lock, which is free once the previous holder and its programs have ended, becomes the holder.
+
+The first line of the file is `PID HOSTNAME` of the holder; `handed over` follows when the claim is free to take.
+Agents call `acquire_claim` and `hand_over_claim`. Engines call `exists`, `is_held` and `holder_pid`.
 """
 
 from __future__ import annotations
@@ -15,53 +19,89 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-_HANDED_OVER = b"handed on\n"
+from packtrain.plan.run_folder import AttemptFolder
+
+_HANDED_OVER = b"handed over\n"
 
 
 def acquire_claim(path: Path) -> int | None:
-    """The locked file's descriptor, to be kept open; None if somebody was here before."""
+    """Return the descriptor of the locked claim file, or None if another process started the attempt before.
+
+    The caller must keep the descriptor open until it ends.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    mine = path.with_name(f"{path.name}.{os.uname().nodename}.{os.getpid()}")
-    claim = os.open(mine, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o644)
-    with suppress(OSError):  # a file system without locks: the probe says so
-        fcntl.flock(claim, fcntl.LOCK_EX)
-    os.write(claim, _holder_line())
-    won = _publish_claim(mine, path)
-    mine.unlink(missing_ok=True)
-    if won:
-        return claim
-    os.close(claim)
+    own_file = path.with_name(f"{path.name}.{os.uname().nodename}.{os.getpid()}")
+    claim_fd = os.open(own_file, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o644)
+    with suppress(OSError):  # the file system has no locks, which the agent's probe reports
+        fcntl.flock(claim_fd, fcntl.LOCK_EX)
+    os.write(claim_fd, _holder_line())
+    is_first = _publish_claim(own_file, path)
+    own_file.unlink(missing_ok=True)
+    if is_first:
+        return claim_fd
+    os.close(claim_fd)
     return _take_over(path)
 
 
 def hand_over_claim(claim_fd: int) -> None:
-    """The agent goes, and its successor may have the claim."""
+    """Allow another agent to take the claim once this one has ended."""
     os.write(claim_fd, _HANDED_OVER)
 
 
+def exists(attempt_folder: AttemptFolder) -> bool:
+    """Return True if an agent has started the attempt, even if it has ended since."""
+    return attempt_folder.claim.exists()
+
+
+def is_held(attempt_folder: AttemptFolder) -> bool:
+    """Return True while the agent, or the guard that ends its steps, is alive."""
+    try:
+        with open(attempt_folder.claim, "rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    except OSError:  # the file system has no locks
+        return holder_pid(attempt_folder) is not None
+    return False
+
+
+def holder_pid(attempt_folder: AttemptFolder) -> int | None:
+    """Return the process id of the live agent that holds the claim, or None if that is not certain."""
+    try:
+        pid = int(attempt_folder.claim.read_text(encoding="utf-8").split()[0])
+        argv = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except (OSError, ValueError, IndexError):
+        return None
+    # Another program may have got the same process id since.
+    return pid if os.fsencode(attempt_folder.root) in argv else None
+
+
 def _take_over(path: Path) -> int | None:
-    claim = os.open(path, os.O_RDWR)
+    claim_fd = os.open(path, os.O_RDWR)
     try:
         with _ignore_missing_locks():
-            fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.pread(claim, 1 << 10, 0).endswith(_HANDED_OVER):
-            os.ftruncate(claim, 0)
-            os.pwrite(claim, _holder_line(), 0)
-            os.lseek(claim, 0, os.SEEK_END)
-            return claim
+            fcntl.flock(claim_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.pread(claim_fd, 1 << 10, 0).endswith(_HANDED_OVER):
+            os.ftruncate(claim_fd, 0)
+            os.pwrite(claim_fd, _holder_line(), 0)
+            os.lseek(claim_fd, 0, os.SEEK_END)
+            return claim_fd
     except BlockingIOError:
         pass
-    os.close(claim)
+    os.close(claim_fd)
     return None
 
 
 @contextmanager
 def _ignore_missing_locks() -> Iterator[None]:
+    """Ignore that a file system has no locks. The content of the claim file then decides alone."""
     try:
         yield
     except BlockingIOError:
         raise
-    except OSError:  # a file system without them: what the file says must do
+    except OSError:
         pass
 
 
@@ -70,7 +110,7 @@ def _holder_line() -> bytes:
 
 
 def _publish_claim(own_file: Path, path: Path) -> bool:
-    """False if somebody was here before."""
+    """Give the file its final name. Return False if another process was first."""
     try:
         os.link(own_file, path)
     except FileExistsError:

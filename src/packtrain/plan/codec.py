@@ -1,4 +1,4 @@
-"""Plans <-> JSON. Strict: an unknown key or a wrong type is a FormatError that names its place."""
+"""Convert plans to JSON and back. An unknown key or a wrong type is a FormatError that names its JSON path."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NO_DEFAULT = object()
 
 
 def encode(value: Any) -> Any:
-    """Dataclasses to plain JSON values; fields that hold their default are left out, except kind and version."""
+    """Convert dataclasses to JSON values. Fields with their default value are omitted, except `kind` and `version`."""
     kind = type(value)
     if kind is tuple:
         return [encode(item) for item in value]
@@ -36,15 +36,15 @@ def encode(value: Any) -> Any:
 
 @functools.cache
 def _encoded_fields(type_: Any) -> tuple[tuple[str, Any, bool], ...]:
-    """Name, default and whether it is always written; a default that no value is, for those."""
-    found = dataclasses.fields(type_)
+    """Return (name, default, always encoded) of each field."""
+    fields = dataclasses.fields(type_)
     return tuple(
-        (f.name, _NO_DEFAULT if f.name in _ALWAYS_ENCODED else f.default, f.name in _ALWAYS_ENCODED) for f in found
+        (f.name, _NO_DEFAULT if f.name in _ALWAYS_ENCODED else f.default, f.name in _ALWAYS_ENCODED) for f in fields
     )
 
 
 def decode(type_: type[T], value: Any, json_path: str = "plan") -> T:
-    """The inverse of `encode`. Raises FormatError with the place, e.g. `plan.jobs[3].limits`."""
+    """Convert JSON values to dataclasses. Raises FormatError with the JSON path, e.g. `plan.jobs[3].limits`."""
     try:
         return typing.cast(T, _decode(type_, value, json_path))
     except RecursionError:
@@ -88,14 +88,14 @@ def _decode_union(types: tuple[Any, ...], value: Any, json_path: str) -> Any:
     if value is None and type(None) in types:
         return None
     if not isinstance(value, dict):
-        plain = [k for k in types if not dataclasses.is_dataclass(k) and k is not type(None)]
-        return _decode(plain[0] if plain else dict, value, json_path)
-    made = [k for k in types if dataclasses.is_dataclass(k)]
-    if len(made) > 1:
-        made = [k for k in made if k.__dataclass_fields__["kind"].default == value.get("kind")]
-    if not made:
+        scalars = [k for k in types if not dataclasses.is_dataclass(k) and k is not type(None)]
+        return _decode(scalars[0] if scalars else dict, value, json_path)
+    candidates = [k for k in types if dataclasses.is_dataclass(k)]
+    if len(candidates) > 1:
+        candidates = [k for k in candidates if k.__dataclass_fields__["kind"].default == value.get("kind")]
+    if not candidates:
         raise FormatError(f"{json_path} has the unknown kind {value.get('kind')!r}")
-    return _decode_dataclass(made[0], value, json_path)
+    return _decode_dataclass(candidates[0], value, json_path)
 
 
 @functools.cache
@@ -105,41 +105,40 @@ def _resolve_type_hints(type_: Any) -> dict[str, Any]:
 
 def _decode_dataclass(type_: Any, value: Any, json_path: str) -> Any:
     hints = _resolve_type_hints(type_)
-    given = {k: v for k, v in _require_type(dict, value, json_path).items() if k != "kind" or "kind" not in hints}
-    unknown = sorted(set(given) - set(hints))
+    values = {k: v for k, v in _require_type(dict, value, json_path).items() if k != "kind" or "kind" not in hints}
+    unknown = sorted(set(values) - set(hints))
     if unknown:
         raise FormatError(f"{json_path} has the unknown key {unknown[0]!r}")
     try:
-        return type_(**{name: _decode(hints[name], v, f"{json_path}.{name}") for name, v in given.items()})
+        return type_(**{name: _decode(hints[name], v, f"{json_path}.{name}") for name, v in values.items()})
     except TypeError as error:
         raise FormatError(f"{json_path} is incomplete: {error}") from None
 
 
 def write_plan(plan: model.Plan, path: Path) -> None:
-    """Write a temporary file, then rename: a plan is complete or absent. Of many jobs each has a line of its own,
-    since indenting takes ten times as long."""
+    """Write the plan to a temporary file and rename it, so that it is complete or absent."""
     temporary = path.with_name(path.name + ".new")
     temporary.write_text(format_plan(plan), encoding="utf-8")
     temporary.replace(path)
 
 
 def format_plan(plan: model.Plan) -> str:
-    """The plan as JSON, for people to read."""
+    """Return the plan as readable JSON. With many jobs each one is a line, because indenting is ten times slower."""
     raw = encode(plan)
     if len(plan.jobs) <= _MAX_INDENTED_JOBS:
         return json.dumps(raw, indent=1, ensure_ascii=False) + "\n"
     jobs = ",\n  ".join(json.dumps(job, ensure_ascii=False) for job in raw.pop("jobs"))
-    head = json.dumps(raw, ensure_ascii=False)[1:-1]
-    return f'{{{head},\n "jobs": [\n  {jobs}\n ]}}\n'
+    header = json.dumps(raw, ensure_ascii=False)[1:-1]
+    return f'{{{header},\n "jobs": [\n  {jobs}\n ]}}\n'
 
 
 def read_plan(path: Path) -> model.Plan:
-    """Read and check a plan file. Raises FormatError."""
+    """Read and validate a plan file. Raises FormatError."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise FormatError(f"the plan {path} cannot be read: {error}") from error
     version = data.get("version") if isinstance(data, dict) else None
     if version != model.PLAN_VERSION:
-        raise FormatError(f"the plan {path} has version {version}; this packtrain reads {model.PLAN_VERSION}")
+        raise FormatError(f"the plan {path} has version {version}; this packtrain reads version {model.PLAN_VERSION}")
     return decode(model.Plan, data)

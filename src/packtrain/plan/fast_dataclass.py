@@ -1,6 +1,6 @@
-"""`dataclasses.dataclass(frozen=True)`, made in no time: a plan has many classes, and every agent makes them.
+"""A fast replacement for `dataclasses.dataclass(frozen=True)`: every agent creates the plan's many classes at start.
 
-The standard one compiles six methods for each class; here they are written once for all.
+The standard decorator compiles six methods for each class; here all classes share them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ T = TypeVar("T")
 
 
 def dataclass(*, frozen: bool) -> Any:
-    assert frozen, "what a plan says does not change"
+    """Return a decorator that makes a class a frozen dataclass."""
+    assert frozen, "classes of a plan are frozen"
 
     def decorate(cls: type[T]) -> type[T]:
         one: Any = dataclasses.dataclass(init=False, repr=False, eq=False)(cls)
@@ -27,19 +28,19 @@ def dataclass(*, frozen: bool) -> Any:
 def _make_init(fields: tuple[dataclasses.Field[Any], ...]) -> Callable[..., None]:
     names = tuple(field.name for field in fields)
     values = {field.name: field.default for field in fields}
-    makers = {field.name: field.default_factory for field in fields if field.default is dataclasses.MISSING}
+    factories = {field.name: field.default_factory for field in fields if field.default is dataclasses.MISSING}
 
-    def init(self: Any, *args: Any, **given: Any) -> None:
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
         own = self.__dict__
         own.update(values)
         own.update(zip(names, args))
-        own.update(given)
-        for name, make in makers.items():
+        own.update(kwargs)
+        for name, factory in factories.items():
             if own[name] is dataclasses.MISSING:
-                own[name] = _call_factory(make, type(self), name)
+                own[name] = _call_factory(factory, type(self), name)
         if len(own) > len(names) or len(args) > len(names):
-            strange = [*args[len(names) :], *list(own)[len(names) :]]
-            raise TypeError(f"{type(self).__name__} has no field for {strange[0]!r}")
+            unknown = [*args[len(names) :], *list(own)[len(names) :]]
+            raise TypeError(f"{type(self).__name__} has no field for {unknown[0]!r}")
 
     return init
 

@@ -1,6 +1,6 @@
-"""Frozen dataclasses of the plan. Field names are the JSON keys; docs/formats/plan.md explains them.
+"""The frozen dataclasses of a plan. Field names are the JSON keys, which docs/formats/plan.md lists.
 
-Types use Optional and Union because the codec resolves them at run time on Python 3.9.
+Types use Optional and Union, because the codec resolves them at run time on Python 3.9.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 else:
     from packtrain.plan.fast_dataclass import dataclass
 
-PLAN_VERSION = 1
+PLAN_VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -28,102 +28,116 @@ SecretOrStr = Union[str, Secret]
 
 @dataclass(frozen=True)
 class Digest:
+    """A checksum of a file."""
+
     algorithm: str  # sha256, md5, crc32c
     value: str  # lower-case hex
 
 
 @dataclass(frozen=True)
 class HttpHeader:
+    """An HTTP header whose value may be secret."""
+
     name: str
     value: SecretOrStr
 
 
 @dataclass(frozen=True)
 class S3Access:
+    """Region, endpoint and credentials of an S3 bucket."""
+
     region: str
     endpoint: str  # https://host[:port]
-    access_key: Optional[SecretOrStr] = None  # none = unsigned requests
+    access_key: Optional[SecretOrStr] = None  # None: unsigned requests
     secret_key: Optional[SecretOrStr] = None
     session_token: Optional[SecretOrStr] = None
 
 
 @dataclass(frozen=True)
 class Location:
-    """An address and what it takes to be let in: file://, http(s)://, s3://bucket/key, osdf:///path."""
+    """A URL (file://, http(s)://, s3://bucket/key, osdf:///path) and the credentials for it."""
 
     url: str
     headers: tuple[HttpHeader, ...] = ()
-    token: Optional[SecretOrStr] = None  # sent as `Authorization: Bearer`, to this URL's host only
+    token: Optional[SecretOrStr] = None  # sent as `Authorization: Bearer` to this URL's host only
     s3: Optional[S3Access] = None
 
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """One file of an input, with every place it can be had from."""
+    """One file of an input and all locations that serve it."""
 
-    name: str  # file name below the input's folder
+    name: str  # relative to the input's folder
     locations: tuple[Location, ...]
-    size: Optional[int] = None  # as seen when planned
-    digest: Optional[Digest] = None  # what the user demands
-    checksums: Optional[Location] = None  # where its checksums file is: bad blocks alone are fetched again
+    size: Optional[int] = None  # in bytes, as seen by the planner
+    digest: Optional[Digest] = None  # required by the workflow
+    checksums: Optional[Location] = None  # its block checksums file, with which only bad blocks are fetched again
 
 
 @dataclass(frozen=True)
 class Input:
+    """A set of files that the job needs."""
+
     name: str  # "" for the workflow's `input`
     folder: str  # relative to the sandbox: "input", "inputs/NAME"
     files: tuple[RemoteFile, ...] = ()
-    prefix: Optional[Location] = None  # instead of items: everything below this address
+    prefix: Optional[Location] = None  # instead of files: everything below this URL
     unpack: str = "auto"  # auto, never
     nested: bool = False  # a tar of tars: each inner tar becomes a folder
     mode: str = "stage"  # stage, stream
-    transfer: str = "auto"  # auto, native, plugin, agent
+    transfer: str = "auto"  # auto, condor, plugin, agent
     chmod: Optional[int] = None
-    index: Optional[RemoteFile] = None  # with `mode: stream`: where the samples lie in `items`, which are its archives
+    index: Optional[RemoteFile] = (
+        None  # with `mode: stream`: the index of the samples in `files`, which are the archives
+    )
 
 
 @dataclass(frozen=True)
 class Output:
-    """Where the output folder goes: a prefix (file, s3, osdf) or, for http, one URL."""
+    """The destination of the output folder: a prefix (file, s3, osdf) or, for http, one URL."""
 
     location: Location
-    continuous_sync: bool = False  # copy finished files while the job runs
-    delete_sync: bool = False  # remove at the destination what is gone here
-    retry_timeout_s: Optional[float] = None  # how long the last copy is tried without getting further; none: the job's
+    continuous_sync: bool = False  # upload finished files while the job runs
+    delete_sync: bool = False  # delete files at the destination that were deleted here
+    retry_timeout_s: Optional[float] = None  # how long the final upload is retried without progress; None: the job's
 
 
 @dataclass(frozen=True)
 class CheckpointConfig:
-    path: str  # relative to the output folder, may be a glob
-    min_interval_s: Optional[float] = None  # least time between the beginnings of two generations
+    """The checkpoint files that the program saves."""
+
+    path: str  # relative to the output folder; may be a glob
+    min_interval_s: Optional[float] = None  # minimum time between the starts of two uploads
 
 
 @dataclass(frozen=True)
 class Bound:
-    """A finite number that a JSON file must have."""
+    """A finite number that a JSON file must contain."""
 
-    key: str  # keys that lead to it, joined by dots; in a list a number, from the end if negative
+    key: str  # keys joined by dots; a number indexes a list, from the end if negative
     min: Optional[float] = None
     max: Optional[float] = None
 
 
 @dataclass(frozen=True)
 class ExpectedOutput:
-    """What must exist in the output folder at the end."""
+    """Files that must exist in the output folder at the end."""
 
     path: str  # a glob relative to the output folder
     min_bytes: int = 1
     max_bytes: Optional[int] = None
     min_count: int = 1
     max_count: Optional[int] = None
-    command: str = ""  # run with $PACKTRAIN_FILE set, once a file; must exit 0
-    torch: bool = False  # loads with weights_only, has tensors, all values are finite
-    json_bounds: Optional[tuple[Bound, ...]] = None  # is JSON, with these numbers
-    archive: bool = False  # can be read to its end: tar, zip, gz, bz2, xz
+    command: str = ""  # run once per file with $PACKTRAIN_FILE set; must exit with 0
+    torch: bool = False  # loads with weights_only, has tensors, and all values are finite
+    json_bounds: Optional[tuple[Bound, ...]] = None  # is JSON and contains these numbers
+    archive: bool = False  # a complete tar, zip, gz, bz2 or xz file
 
 
 @dataclass(frozen=True)
 class GpuRequirements:
+    """Minimum properties of each GPU."""
+
     min_memory_mb: Optional[int] = None
     min_capability: Optional[str] = None  # "8.0"
     min_driver: Optional[str] = None  # "525.60"
@@ -132,10 +146,12 @@ class GpuRequirements:
 
 @dataclass(frozen=True)
 class Resources:
+    """What the job requests from the engine."""
+
     tasks: int = 1
     cpus_per_task: int = 1
     mem_per_cpu_mb: int = 1024
-    gpus: int = 0  # of the whole job
+    gpus: int = 0  # for the whole job
     gpu: GpuRequirements = GpuRequirements()
 
     @property
@@ -149,21 +165,27 @@ class Resources:
 
 @dataclass(frozen=True)
 class Limits:
+    """Limits of a job."""
+
     wall_time_s: Optional[float] = None
     disk_bytes: Optional[int] = None
     max_attempts: int = 3
-    grace_s: float = 30.0  # between TERM and KILL
-    max_wasted_time_s: Optional[float] = None  # what failed attempts may take together
+    grace_s: float = 30.0  # between SIGTERM and SIGKILL
+    max_wasted_time_s: Optional[float] = None  # slot time that failed attempts may use in total
 
 
 @dataclass(frozen=True)
 class EnvVar:
+    """An environment variable."""
+
     key: str
     value: SecretOrStr
 
 
 @dataclass(frozen=True)
 class Mount:
+    """A host folder mounted into a container."""
+
     host_dir: str
     container_dir: str
     options: str = "rw"
@@ -171,7 +193,9 @@ class Mount:
 
 @dataclass(frozen=True)
 class Container:
-    image: str  # what Apptainer takes: /path.sif, docker://registry/image:tag, oras://…
+    """A container image and how to run it."""
+
+    image: str  # as Apptainer accepts it: /path.sif, docker://registry/image:tag, oras://…
     username: Optional[SecretOrStr] = None
     password: Optional[SecretOrStr] = None
     mount_home: bool = False
@@ -181,15 +205,17 @@ class Container:
 
 @dataclass(frozen=True)
 class EnvironmentConfig:
-    """What surrounds every `run` that says nothing else."""
+    """The default environment of `run` steps."""
 
     container: Optional[Container] = None
     setup: str = ""  # shell lines before each command, e.g. `module load`
-    path: tuple[str, ...] = ()  # in front of PATH
+    path: tuple[str, ...] = ()  # prepended to PATH
 
 
 @dataclass(frozen=True)
 class StepResources:
+    """Resources of one `run` step."""
+
     tasks: int = 1
     cpus_per_task: int = 1
     mem_per_cpu_mb: int = 1024
@@ -198,32 +224,40 @@ class StepResources:
 
 @dataclass(frozen=True)
 class CollectedOutput:
-    path: str  # below the working folder; a glob means files that are new or changed
-    to: str = ""  # below the output folder; empty: the last part of the path
+    """A file of a working folder that becomes an output."""
+
+    path: str  # relative to the working folder; a glob matches new and changed files
+    to: str = ""  # relative to the output folder; empty: the last component of the path
 
 
 @dataclass(frozen=True)
 class RunAction:
+    """A command."""
+
     command: str  # empty: the image's entrypoint
     shell: str = "/bin/sh"  # a path, or ENTRYPOINT
     resources: StepResources = StepResources()
     container: Optional[Container] = None
     env: tuple[EnvVar, ...] = ()
-    work_dir: str = ""  # absolute, or below the sandbox; empty: the sandbox
-    stdout: str = ""  # file below the output folder that also gets what it prints
+    work_dir: str = ""  # absolute, or relative to the sandbox; empty: the sandbox
+    stdout: str = ""  # file below the output folder that also receives the output
     stderr: str = ""
-    collect: tuple[CollectedOutput, ...] = ()  # what becomes an output when it has ended
+    collect: tuple[CollectedOutput, ...] = ()  # files that become outputs when the command has ended
     kind: str = field(default="run", init=False)
 
 
 @dataclass(frozen=True)
 class GroupAction:
+    """Nested steps."""
+
     steps: tuple[Step, ...]
     kind: str = field(default="steps", init=False)
 
 
 @dataclass(frozen=True)
 class ForAction:
+    """Steps repeated for each value."""
+
     variable: str  # "item" or "index"
     values: tuple[str, ...]
     parallel: bool
@@ -233,38 +267,42 @@ class ForAction:
 
 @dataclass(frozen=True)
 class LaunchAction:
-    """Steps in the background; `handle` lets later steps of the level wait for them."""
+    """Steps that run in the background; later steps of the same level can wait for `handle`."""
 
     handle: str
-    signal_on_parent_exit: int  # sent when the level above ends; 0 = none, they are awaited
+    signal_on_parent_exit: int  # sent when the parent level ends; 0: wait for the steps
     steps: tuple[Step, ...]
     kind: str = field(default="launch", init=False)
 
 
 @dataclass(frozen=True)
 class UseAction:
-    """A module: a folder or git repository with a `module.yaml`, read when planned."""
+    """A module: a folder or git repository with a `module.yaml`, read by the planner."""
 
     source: str
     args: tuple[EnvVar, ...]
-    export_prefix: str  # outputs of the module become PREFIX_NAME
-    steps: tuple[Step, ...]  # the module's own, the user's children in their place
+    export_prefix: str  # outputs of the module are exported as PREFIX_NAME
+    steps: tuple[Step, ...]  # the module's steps, with the user's child steps inserted
     outputs: tuple[str, ...] = ()  # variables that the module exports
     kind: str = field(default="use", init=False)
 
 
 @dataclass(frozen=True)
 class Step:
+    """One step of a job."""
+
     name: str
     action: Union[RunAction, GroupAction, ForAction, LaunchAction, UseAction]
     depends_on: tuple[str, ...] = ()
-    condition: str = ""  # inside bash's [[ ]]; empty: always
+    condition: str = ""  # evaluated in bash's [[ ]]; empty: always
     catch: tuple[Step, ...] = ()
     finally_: tuple[Step, ...] = ()
 
 
 @dataclass(frozen=True)
 class Job:
+    """One matrix point of the workflow."""
+
     id: str  # "0", "1", …
     point: tuple[EnvVar, ...]  # the matrix point, e.g. lr=0.1
     resources: Resources
@@ -272,52 +310,50 @@ class Job:
     steps: tuple[Step, ...]
     env: tuple[EnvVar, ...] = ()
     inputs: tuple[Input, ...] = ()
-    output: Optional[Output] = None  # none: the run's folder
+    output: Optional[Output] = None  # None: the run's folder
     expect: tuple[ExpectedOutput, ...] = ()
     checkpoint: Optional[CheckpointConfig] = None
     environment: EnvironmentConfig = EnvironmentConfig()
-    retry_timeout_s: float = 300.0  # how long all sources must agree before a 404 or 5xx is believed
+    retry_timeout_s: float = 300.0  # how long to retry before a 404 or 5xx is final
 
 
 @dataclass(frozen=True)
 class Recovery:
-    """What a run does about failures."""
+    """How a run reacts to failures."""
 
-    retry_delay_s: float = 2.0  # before another attempt; three times as long after each further failure
+    retry_delay_s: float = 2.0  # delay before the next attempt; triples after each further failure
     max_wait_s: float = 120.0
-    max_failures: Optional[int] = None  # failed attempts that the whole run may have
-    max_wasted_time_s: Optional[float] = None  # what failed attempts of the whole run may take together
-    stop_after_identical_failures: int = (
-        3  # jobs that failed alike by the user's fault, before no more are started; 0: never
-    )
-    avoid_for_s: float = 3600.0  # how long a machine that failed is avoided; a site's failures weigh half after it
-    max_memory_factor: float = 4.0  # times what is planned; 1: never more
+    max_failures: Optional[int] = None  # maximum number of failed attempts of the run
+    max_wasted_time_s: Optional[float] = None  # slot time that failed attempts of the run may use in total
+    stop_after_identical_failures: int = 3  # stop the run after as many jobs with the same user error; 0: never
+    avoid_for_s: float = 3600.0  # how long a failed node is avoided; also the half-life of a site's failures
+    max_memory_factor: float = 4.0  # maximum multiple of the planned memory; 1: never more
     max_disk_factor: float = 4.0
-    fallback_to_agent: bool = True  # let the agent fetch what the pool's plugins fail to bring
-    straggler_budget: float = (
-        0.05  # of the run's time on machines: what may be done twice for late jobs; 0: they are let be
-    )
-    min_gain_s: float = 300.0  # how much sooner a late job has to end elsewhere
-    max_queue_time_s: float = 604800.0  # how long no machine of a pool may take anything of the run
+    fallback_to_agent: bool = True  # the agent fetches inputs that the pool's plugins failed to fetch
+    straggler_budget: float = 0.05  # share of the run's slot time for moving or copying stragglers; 0: never
+    min_gain_s: float = 300.0  # minimum time that a straggler must be expected to gain elsewhere
+    max_queue_time_s: float = 604800.0  # give up if no node accepts a job of the run for this long
 
 
 @dataclass(frozen=True)
 class HostSpeed:
-    """What came from a host in earlier runs, in bytes a second."""
+    """Transfer speed from a host in earlier runs."""
 
     host: str
     bytes_per_s: int
-    site: str = ""  # where the jobs ran; "": anywhere
+    site: str = ""  # the site where the jobs ran; "": any
 
 
 @dataclass(frozen=True)
 class Plan:
+    """Everything a run does."""
+
     run: str
     name: str
     engine: str
     jobs: tuple[Job, ...]
-    htcondor: tuple[EnvVar, ...] = ()  # lines passed through
+    htcondor: tuple[EnvVar, ...] = ()  # extra submit commands
     slurm: tuple[EnvVar, ...] = ()
     recovery: Recovery = Recovery()
-    host_speeds: tuple[HostSpeed, ...] = ()  # agents ask the quicker sources first
+    host_speeds: tuple[HostSpeed, ...] = ()  # agents prefer faster sources
     version: int = PLAN_VERSION

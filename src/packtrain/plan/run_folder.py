@@ -1,26 +1,27 @@
-"""Who owns every path: the run's folder on the submit side, an attempt's folder on either side.
+"""The paths of a run: its folder on the submit side, and an attempt's folder on either side.
 
 .packtrain/runs/RUN/
   plan.json  agent.pyz  launch.sh  supervisor.log
-  notify.json                       0600: whom to tell of the end, and of which end that was told
-  training.png                      loss and metric of its jobs, once it is finished
-  htcondor/                         of a run on HTCondor: settings.json, DECISION.sub and .items (what was submitted,
-                                    named by its first attempt), event.log, empty/ (what every job starts with),
-                                    native/ (inputs that the access point sends)
-  indexes/                          of inputs with `mode: stream`
-  secrets/NAME                      0700, files 0600; gone when the run ends
+  notify.json                       0600: whom to notify when the run ends, and which end was notified
+  secret-sources.json               where the secrets come from, without their values
+  training.png                      loss and metrics of the jobs, written when the run has finished
+  htcondor/                         runs on HTCondor only: run_settings.json, ATTEMPT.sub and .items (what was
+                                    submitted, named by its first attempt), event.log, skeleton/ (empty copies of all
+                                    outputs), inputs/ (inputs that the access point sends)
+  indexes/                          indexes of inputs with `mode: stream`
+  secrets/NAME                      0700, files 0600; removed when the run ends
   jobs/JOB/
-    plan.json                       the plan with this job only: what its agents read
-    kept/                           inputs of an attempt that left (exit code 85), for the next one
-    output/                         where outputs go when the workflow names no other place
-    attempts/DECISION/
-      plan.json                     only of an attempt whose data come another way than planned
-      claim                         made once, locked while an agent or its guard lives
+    plan.json                       the plan with this job only, for its agents
+    reusable-inputs/                inputs of an execution that exited with code 85, for the next one
+    output/                         the outputs, if the workflow names no other destination
+    attempts/ATTEMPT/
+      plan.json                     only for an attempt with overrides
+      claim                         created once, locked while an agent or its guard is alive
       journal.jsonl  agent.log      agent.out: what the launcher and the agent printed, in a pool
       logs/STEP.out  logs/STEP.err
-      output/                       what an attempt brought home: no other destination, or not reached
-      checkpoint/                   where the pool itself carries checkpoints
-      sandbox/                      removed when the attempt is over
+      output/                       outputs without another destination, or that did not reach it
+      checkpoint/                   checkpoints that the pool itself transfers
+      sandbox/                      removed when the execution ends
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ PACKTRAIN_FOLDER = ".packtrain"
 
 @dataclass(frozen=True)
 class AttemptFolder:
+    """The paths of one attempt."""
+
     root: Path
 
     @property
@@ -41,7 +44,7 @@ class AttemptFolder:
 
     @property
     def plan(self) -> Path:
-        """What its agent reads, if that is not what the job's other agents read."""
+        """The plan of an attempt with overrides."""
         return self.root / "plan.json"
 
     @property
@@ -66,11 +69,11 @@ class AttemptFolder:
 
     @property
     def output(self) -> Path:
-        """Outputs that have no other destination, or did not get there."""
+        """Outputs that have no other destination, or did not reach it."""
         return self.root / "output"
 
     def output_listing(self, emitter: str) -> Path:
-        """The names of many outputs, one JSON object a line; fewer are in the agent's last event."""
+        """The full list of outputs as JSON lines; short lists are in the agent's last event."""
         return self.output / ".packtrain" / emitter / "outputs.jsonl"
 
     @property
@@ -80,11 +83,13 @@ class AttemptFolder:
 
 @dataclass(frozen=True)
 class RunFolder:
+    """The paths of one run."""
+
     root: Path
 
     @classmethod
     def for_run(cls, base_dir: Path, run: str) -> RunFolder:
-        """The folder of a run that is started in the folder `where`."""
+        """Return the folder of a run that is started in `base_dir`."""
         return cls(base_dir / PACKTRAIN_FOLDER / "runs" / run)
 
     @property
@@ -105,8 +110,8 @@ class RunFolder:
 
     @property
     def secret_sources(self) -> Path:
-        """Where the secrets came from, without their values."""
-        return self.root / "secrets.json"
+        """Where the secrets come from, without their values."""
+        return self.root / "secret-sources.json"
 
     @property
     def indexes(self) -> Path:

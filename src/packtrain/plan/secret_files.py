@@ -1,4 +1,4 @@
-"""Secrets on the worker are files in one folder, read anew for each use, since they may be renewed."""
+"""Read secrets on the worker: files in one folder, read for each use because they may be renewed."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from packtrain.errors import FailedError
 
 
 def read_secret_file(path: Path) -> str:
+    """Return the content of a secret file without its final newline."""
     text = path.read_bytes().decode("utf-8", "surrogateescape")
     return text[:-1] if text.endswith("\n") else text
 
 
 def read_secret(folder: Path, name: str) -> str:
-    """Raises FailedError("secret_missing")."""
+    """Return the secret `name`. Raises FailedError("secret_missing")."""
     try:
         return read_secret_file(folder / Path(name).name)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What a program is given of an input with `mode: stream`: a small JSON file, which PACKTRAIN_STREAM names.
+"""The JSON file, named by $PACKTRAIN_STREAM, that describes an input with `mode: stream` to the program.
 
 The agent writes it, `packtrain.stream` reads it (docs/formats/stream.md).
 """
@@ -15,17 +15,17 @@ from packtrain.plan.model import Location
 
 STREAM_CONFIG_VARIABLE = "PACKTRAIN_STREAM"
 STREAM_CONFIG_SUFFIX = ".packtrain-stream"
-STREAM_CONFIG_VERSION = 1
+STREAM_CONFIG_VERSION = 2
 
 
 @dataclass(frozen=True)
 class StreamConfig:
-    index_path: str  # its path
-    archives: tuple[
-        tuple[Location, ...], ...
-    ] = ()  # addresses of each, in the order of the index; the first is asked first
-    secrets_dir: str = ""  # the folder with those that the addresses name; they may be renewed
-    cache_dir: str = ""  # a folder for what was read; empty: nothing is kept
+    """How a program reads the samples of a streamed input."""
+
+    index_path: str
+    archives: tuple[tuple[Location, ...], ...] = ()  # the sources of each archive of the index, preferred ones first
+    secrets_dir: str = ""  # the folder of the secrets that the locations refer to; they may be renewed
+    cache_dir: str = ""  # where samples that were read are cached; "": no cache
     cache_limit_bytes: int = 0
     version: int = STREAM_CONFIG_VERSION
 
@@ -34,13 +34,13 @@ class StreamConfig:
 
     @classmethod
     def read(cls, path: Path) -> StreamConfig:
-        """Raises FormatError and OSError."""
+        """Read and validate the file. Raises FormatError and OSError."""
         try:
             data = json.loads(path.read_bytes())
         except ValueError as error:
-            raise FormatError(f"{path} is no JSON: {error}") from None
+            raise FormatError(f"{path} is not JSON: {error}") from None
         if isinstance(data, dict) and data.get("version") != STREAM_CONFIG_VERSION:
             raise FormatError(
-                f"{path} has version {data.get('version')!r}, and this packtrain reads {STREAM_CONFIG_VERSION}"
+                f"{path} has version {data.get('version')!r}, but this packtrain reads version {STREAM_CONFIG_VERSION}"
             )
         return decode(cls, data, path.name)

@@ -1,6 +1,8 @@
-"""From a workflow to a plan. Submit side only.
+"""Make a plan from a workflow. Submit side only.
 
-Start with `make_plan`. `survey` asks the inputs for their sizes, `explain` makes of a plan what a
-table shows, `fit` compares it with what an engine has, `secrets` carries secrets from where they are
-to the run's folder. Not here: reading the workflow (`spec`), and doing what the plan says (`engines`, `agent`).
+*Preflight* checks sizes and access of all inputs. A *secret source* says where a secret comes from; its value never
+enters the plan. A *plan summary* is what `packtrain plan` shows.
+
+Start with `make_plan`. `preflight` contacts the servers, `engine_limits` compares the plan with an engine,
+`plan_summary` describes it. The package `spec` reads the workflow file; `engines` and `agent` carry out the plan.
 """

@@ -1,8 +1,9 @@
-"""S3 keys that the workflow does not name: those of this user, as boto3 finds them.
+"""The user's own S3 credentials, as boto3 finds them, for workflows without keys.
 
-Looked for in the environment, in the profiles of ~/.aws, and in SSO sessions; not at the machine's metadata
-service, which would cost every other machine seconds. The plan gets references, `${aws:…}`, that are read when the
-run starts and again when it is resumed."""
+boto3 reads the environment, the profiles of ~/.aws and SSO sessions; the metadata service is not asked, because that
+takes seconds on machines without one. The plan contains references, `${aws:…}`, which are read when the run starts and
+when it is resumed.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +22,8 @@ _HINT = "run `aws configure` or `aws sso login`, or name the keys in the workflo
 
 
 def credential_references() -> tuple[str | None, str | None, str | None]:
-    """References to this user's access key, secret key and session token; None for what there is not."""
-    # Asked for each of many jobs, while looking takes a tenth of a second.
+    """Return references to the user's access key, secret key and session token; None for missing ones."""
+    # Cached, because every job asks and boto3 takes a tenth of a second.
     return _cached_credential_references(
         tuple(sorted(item for item in os.environ.items() if item[0].startswith(_RELEVANT_VARIABLE_PREFIXES)))
     )
@@ -30,24 +31,24 @@ def credential_references() -> tuple[str | None, str | None, str | None]:
 
 @functools.lru_cache(maxsize=1)
 def _cached_credential_references(environ: tuple[tuple[str, str], ...]) -> tuple[str | None, str | None, str | None]:
-    found = _load_credentials()
-    if found is None:
+    credentials = _load_credentials()
+    if credentials is None:
         return None, None, None
-    return ACCESS_KEY_REFERENCE, SECRET_KEY_REFERENCE, SESSION_TOKEN_REFERENCE if found.token else None
+    return ACCESS_KEY_REFERENCE, SECRET_KEY_REFERENCE, SESSION_TOKEN_REFERENCE if credentials.token else None
 
 
 def resolve_credential(name: str) -> str:
-    """The value of `${aws:name}`. Raises LookupError with a sentence and a hint."""
+    """Return the value of `${aws:name}`. Raises LookupError with a reason and a hint."""
     if name not in _BOTO_ATTRIBUTES:
-        raise LookupError(f"${{aws:{name}}}, which is none of {', '.join(_BOTO_ATTRIBUTES)}", "mend the name")
+        raise LookupError(f"${{aws:{name}}}, which is none of {', '.join(_BOTO_ATTRIBUTES)}", "correct the name")
     value = getattr(_load_credentials(), _BOTO_ATTRIBUTES[name], None)
     if not value:
-        raise LookupError(f"the {name} of your AWS credentials, which boto3 does not find", _HINT)
+        raise LookupError(f"the {name} of your AWS credentials, which boto3 cannot find", _HINT)
     return str(value)
 
 
 def _load_credentials() -> Any:
-    """Frozen, so that its parts belong together; None without boto3 or without credentials."""
+    """Return a consistent set of credentials, or None without boto3 or credentials."""
     try:
         import boto3  # type: ignore[import-untyped]
         from botocore.exceptions import BotoCoreError  # type: ignore[import-untyped]
@@ -57,7 +58,7 @@ def _load_credentials() -> Any:
     try:
         session = Session()
         session.get_component("credential_provider").remove("iam-role")
-        found = boto3.Session(botocore_session=session).get_credentials()
-        return found.get_frozen_credentials() if found else None
+        credentials = boto3.Session(botocore_session=session).get_credentials()
+        return credentials.get_frozen_credentials() if credentials else None
     except BotoCoreError as error:
         raise LookupError(f"AWS credentials, which boto3 cannot get ({error})", _HINT) from error

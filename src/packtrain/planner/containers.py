@@ -1,4 +1,4 @@
-"""Images as Apptainer takes them."""
+"""Plan containers: resolve images to what Apptainer accepts."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from pathlib import Path
 from packtrain import plan
 from packtrain.planner.local_paths import resolve_path
 from packtrain.planner.plan_context import JobContext
-from packtrain.spec.diagnostics import KeyPath as Keys
+from packtrain.spec.diagnostics import KeyPath
 from packtrain.spec.models.steps import Container
 
 _DOCKER_HUB_HOSTS = ("registry-1.docker.io", "docker.io", "index.docker.io")
 _IMAGE_FILE_SUFFIXES = (".sif", ".sqsh")
 
 
-def plan_container(container: Container | None, key_path: Keys, context: JobContext) -> plan.Container | None:
+def plan_container(container: Container | None, key_path: KeyPath, context: JobContext) -> plan.Container | None:
+    """Plan a container, or return None if there is none or `--no-container` is set."""
     if container is None or context.plan_context.no_container:
         return None
     return plan.Container(
@@ -28,11 +29,11 @@ def plan_container(container: Container | None, key_path: Keys, context: JobCont
 
 
 def resolve_image(image: str, registry: str, base_dir: Path) -> str:
-    """A file by its absolute path, an address as it is, else the image of the registry."""
+    """Return the absolute path of an image file, a URL unchanged, else the docker:// URL of the image."""
     if image.startswith("/") or "://" in image:
         return image
     if image.endswith(_IMAGE_FILE_SUFFIXES):
         return str(resolve_path(base_dir, image))
-    # Only Docker's own client knows that `ubuntu` there means `library/ubuntu`.
+    # Only Docker's own client expands `ubuntu` to `library/ubuntu`.
     official = "library/" if registry in _DOCKER_HUB_HOSTS and "/" not in image else ""
     return f"docker://{registry}/{official}{image}"

@@ -1,4 +1,4 @@
-"""Whether a plan fits what an engine has."""
+"""Check whether a plan fits an engine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _BYTES_PER_MB = 1_000_000
 
 
 class EngineLimits(Protocol):
-    """The part of an engine's capabilities that matters here."""
+    """The capabilities of an engine that limit a plan."""
 
     @property
     def name(self) -> str: ...
@@ -31,11 +31,18 @@ class EngineLimits(Protocol):
 def check_engine_limits(
     plan: Plan, engine: EngineLimits, source_map: SourceMap | None = None
 ) -> tuple[Diagnostic, ...]:
-    """What the machine cannot give. `origin` is the workflow's, for line numbers.
+    """Report what the engine cannot provide.
 
-    CPUs and memory are warnings, since the job still runs, alone; GPUs and containers are errors."""
+    Too few CPUs or too little memory are warnings, because jobs then run one at a time; missing GPUs and container
+    support are errors.
+
+    Args:
+        plan: The plan.
+        engine: The engine's capabilities.
+        source_map: The positions of the workflow's keys.
+    """
     report = DiagnosticReport(source_map or SourceMap(plan.name))
-    for job in plan.jobs[:1]:  # resources and steps of all jobs are the same
+    for job in plan.jobs[:1]:  # all jobs have the same resources and steps
         _check_resources(job, engine, report)
         if not engine.supports_containers and any(_iter_containers(job)):
             message = f"{engine.name} cannot run the workflow's containers: Apptainer is not installed"
@@ -44,31 +51,31 @@ def check_engine_limits(
 
 
 def clamp_memory(plan: Plan, engine: EngineLimits) -> Plan:
-    """The plan with no more memory than there is, as the warning says: the agent's probe asks for no more."""
+    """Return the plan with at most the engine's memory, so that the agent's probe accepts the node."""
     return replace(plan, jobs=tuple(_clamp_job_memory(job, engine) for job in plan.jobs))
 
 
 def _clamp_job_memory(job: Job, engine: EngineLimits) -> Job:
-    wanted = job.resources
-    if wanted.memory_mb <= engine.memory_mb:
+    resources = job.resources
+    if resources.memory_mb <= engine.memory_mb:
         return job
-    return replace(job, resources=replace(wanted, mem_per_cpu_mb=engine.memory_mb // wanted.cpus))
+    return replace(job, resources=replace(resources, mem_per_cpu_mb=engine.memory_mb // resources.cpus))
 
 
 def _check_resources(job: Job, engine: EngineLimits, report: DiagnosticReport) -> None:
-    wanted = job.resources
-    alone = "jobs run one at a time with what there is"
-    if wanted.cpus > engine.cpus:
-        message = f"each job asks for {wanted.cpus} CPUs, {engine.name} has {engine.cpus}: {alone}"
+    resources = job.resources
+    consequence = "jobs run one at a time"
+    if resources.cpus > engine.cpus:
+        message = f"each job requests {resources.cpus} CPUs, {engine.name} has {engine.cpus}: {consequence}"
         report.warning(("resources", "cpusPerTask"), message)
-    if wanted.memory_mb > engine.memory_mb:
-        asked, has = format_size(wanted.memory_mb * _BYTES_PER_MB), format_size(engine.memory_mb * _BYTES_PER_MB)
-        report.warning(
-            ("resources", "memPerCpu"), f"each job asks for {asked} of memory, {engine.name} has {has}: {alone}"
-        )
-    if wanted.gpus > engine.gpus:
-        message = f"each job asks for {wanted.gpus} GPUs, {engine.name} has {engine.gpus}"
-        report.error(("resources", "gpus"), message, "run without any with --no-gpu")
+    if resources.memory_mb > engine.memory_mb:
+        requested = format_size(resources.memory_mb * _BYTES_PER_MB)
+        available = format_size(engine.memory_mb * _BYTES_PER_MB)
+        message = f"each job requests {requested} of memory, {engine.name} has {available}: {consequence}"
+        report.warning(("resources", "memPerCpu"), message)
+    if resources.gpus > engine.gpus:
+        message = f"each job requests {resources.gpus} GPUs, {engine.name} has {engine.gpus}"
+        report.error(("resources", "gpus"), message, "--no-gpu runs without GPUs")
 
 
 def _iter_containers(job: Job) -> Iterator[Container]:
@@ -82,5 +89,5 @@ def _iter_containers(job: Job) -> Iterator[Container]:
 def _iter_steps(steps: tuple[Step, ...]) -> Iterator[Step]:
     for step in steps:
         yield step
-        below = () if isinstance(step.action, RunAction) else step.action.steps
-        yield from _iter_steps(below + step.catch + step.finally_)
+        nested = () if isinstance(step.action, RunAction) else step.action.steps
+        yield from _iter_steps(nested + step.catch + step.finally_)

@@ -1,4 +1,4 @@
-"""Inputs and outputs of one job: every address complete, every local path absolute."""
+"""Plan the inputs and outputs of a job: all URLs complete, all local paths absolute."""
 
 from __future__ import annotations
 
@@ -12,31 +12,35 @@ from packtrain.planner import stream_planner
 from packtrain.planner.aws_credentials import credential_references
 from packtrain.planner.local_paths import FILE, FOLDER, OTHER, classify_path, resolve_path
 from packtrain.planner.plan_context import JobContext
-from packtrain.spec.diagnostics import KeyPath as Keys
-from packtrain.spec.diagnostics import format_key_path
+from packtrain.spec.diagnostics import KeyPath, format_key_path
 from packtrain.spec.models import inputs_outputs
 from packtrain.spec.models.workflow import Workflow
 from packtrain.spec.secret_references import is_secret_header
 from packtrain.transfer.urls import filename_from_url, is_folder_url, normalize_osdf_url
 
-_RESERVED_FOLDERS = ("output", "tmp", "reusable-inputs", "streams")  # the agent's own folders of the sandbox
+_RESERVED_FOLDERS = ("output", "tmp", "reusable-inputs", "streams")  # used by the agent in the sandbox
 _ARCHIVE_TOOLS = {".7z": "7z", ".rar": "unrar"}
 
 
 @dataclass(frozen=True)
 class _InputContents:
+    """The files of an input, or the prefix that contains them."""
+
     files: tuple[plan.RemoteFile, ...] = ()
     prefix: plan.Location | None = None
 
 
 def plan_inputs(workflow: Workflow, context: JobContext) -> tuple[plan.Input, ...]:
-    given: list[tuple[str, inputs_outputs.Input, Keys]] = [("", workflow.input, ("input",))] if workflow.input else []
-    given += [(name, source, ("inputs", name)) for name, source in workflow.inputs.items()]
-    return tuple(_plan_input(name, source, keys, workflow.input_mode, context) for name, source, keys in given)
+    """Plan `input` and `inputs`."""
+    specs: list[tuple[str, inputs_outputs.Input, KeyPath]] = (
+        [("", workflow.input, ("input",))] if workflow.input else []
+    )
+    specs += [(name, spec, ("inputs", name)) for name, spec in workflow.inputs.items()]
+    return tuple(_plan_input(name, spec, key_path, workflow.input_mode, context) for name, spec, key_path in specs)
 
 
 def _plan_input(
-    name: str, spec: inputs_outputs.Input, key_path: Keys, chmod: int | None, context: JobContext
+    name: str, spec: inputs_outputs.Input, key_path: KeyPath, chmod: int | None, context: JobContext
 ) -> plan.Input:
     kind = next(kind for kind in _CONTENT_PLANNERS if getattr(spec, kind) is not None)
     contents = _CONTENT_PLANNERS[kind](getattr(spec, kind), (*key_path, kind), context)
@@ -58,52 +62,54 @@ def _plan_input(
     )
 
 
-def _input_folder(name: str, spec: inputs_outputs.Input, key_path: Keys, context: JobContext) -> str:
-    """In the sandbox. What the agent keeps there itself is not for inputs."""
+def _input_folder(name: str, spec: inputs_outputs.Input, key_path: KeyPath, context: JobContext) -> str:
+    """Return the input's folder in the sandbox; folders of the agent are rejected."""
     if spec.folder is None:
         return f"inputs/{name}" if name else "input"
     filled = PurePosixPath(context.fill_placeholders(spec.folder))
     if filled.is_absolute() or ".." in filled.parts or not filled.parts or filled.parts[0] in _RESERVED_FOLDERS:
-        message = f"{format_key_path((*key_path, 'folder'))}: {filled} is no folder for inputs"
-        context.report.error((*key_path, "folder"), message, "give it a name of its own, for example work")
+        message = f"{format_key_path((*key_path, 'folder'))}: {filled} cannot be the folder of an input"
+        context.report.error((*key_path, "folder"), message, "choose another name, for example work")
     return str(filled)
 
 
-def _plan_stream_contents(contents: _InputContents, key_path: Keys, context: JobContext) -> _InputContents:
-    """Archives, or a folder, whose samples a training reads."""
-    for ref in [contents.prefix] if contents.prefix else [item.locations[0] for item in contents.files]:
-        if stream_planner.is_compressed(ref.url):
-            message = f"{filename_from_url(ref.url)} is compressed, so that samples cannot be read out of its middle"
-            context.report.error((*key_path, "mode"), message, "use `mode: stage`, or pack it anew as a plain tar")
-    for item in contents.files:
-        if item.digest is not None:
-            message = f"with `mode: stream` {item.name} never comes whole: its {item.digest.algorithm} is not checked"
-            context.report.warning(key_path, message, "leave it out, or use `mode: stage`")
-        if item.checksums is not None:
-            message = f"with `mode: stream` the checksums file of {item.name} is looked for beside it"
-            context.report.warning(key_path, message, "leave `checksums` out, or use `mode: stage`")
+def _plan_stream_contents(contents: _InputContents, key_path: KeyPath, context: JobContext) -> _InputContents:
+    """Return the archives or the folder that a training streams from."""
+    for location in [contents.prefix] if contents.prefix else [file.locations[0] for file in contents.files]:
+        if stream_planner.is_compressed(location.url):
+            message = f"{filename_from_url(location.url)} is compressed, so single samples cannot be read from it"
+            context.report.error((*key_path, "mode"), message, "use `mode: stage`, or repack it as a plain tar")
+    for file in contents.files:
+        if file.digest is not None:
+            message = (
+                f"with `mode: stream` {file.name} is not read completely, so its {file.digest.algorithm} is not checked"
+            )
+            context.report.warning(key_path, message, "remove it, or use `mode: stage`")
+        if file.checksums is not None:
+            message = f"with `mode: stream` the checksums file of {file.name} is expected next to it"
+            context.report.warning(key_path, message, "remove `checksums`, or use `mode: stage`")
     try:
         if contents.prefix is not None:
             return _InputContents(*stream_planner.resolve_stream_prefix(contents.prefix))
-        return _InputContents(tuple(one for item in contents.files for one in stream_planner.expand_shards(item)))
+        return _InputContents(tuple(shard for file in contents.files for shard in stream_planner.expand_shards(file)))
     except UsageError as error:
         context.report.error(key_path, str(error))
         return contents
 
 
-def _warn_about_archive_tools(contents: _InputContents, key_path: Keys, context: JobContext) -> None:
-    for item in contents.files:
-        tool = _ARCHIVE_TOOLS.get(PurePosixPath(item.name).suffix.lower())
+def _warn_about_archive_tools(contents: _InputContents, key_path: KeyPath, context: JobContext) -> None:
+    for file in contents.files:
+        tool = _ARCHIVE_TOOLS.get(PurePosixPath(file.name).suffix.lower())
         if tool:
-            message = f"{item.name} can be unpacked only where the worker has the program {tool}"
-            context.report.warning(key_path, message, "make it a tar or zip, or say `unpack: never`")
+            message = f"{file.name} can be unpacked only on nodes that have the program {tool}"
+            context.report.warning(key_path, message, "convert it to a tar or zip, or set `unpack: never`")
 
 
-def _http_contents(spec: inputs_outputs.HttpInput, key_path: Keys, context: JobContext) -> _InputContents:
+def _http_contents(spec: inputs_outputs.HttpInput, key_path: KeyPath, context: JobContext) -> _InputContents:
     if spec.files:
-        items = tuple(_http_file((f.url,), f.name, f, spec, key_path, context) for f in spec.files)
-        _check_unique_names(items, key_path, context)
-        return _InputContents(items)
+        files = tuple(_http_file((f.url,), f.name, f, spec, key_path, context) for f in spec.files)
+        _check_unique_names(files, key_path, context)
+        return _InputContents(files)
     urls = spec.urls or (spec.url or "",)
     return _InputContents((_http_file(urls, None, spec, spec, key_path, context),))
 
@@ -113,22 +119,22 @@ def _http_file(
     name: str | None,
     digest_spec: inputs_outputs.HttpFile | inputs_outputs.HttpInput,
     access: inputs_outputs.HttpInput,
-    key_path: Keys,
+    key_path: KeyPath,
     context: JobContext,
 ) -> plan.RemoteFile:
-    sources = tuple(_http_location(url, access, key_path, context) for url in urls)
-    sums = _http_location(digest_spec.checksums, access, key_path, context) if digest_spec.checksums else None
+    locations = tuple(_http_location(url, access, key_path, context) for url in urls)
+    checksums = _http_location(digest_spec.checksums, access, key_path, context) if digest_spec.checksums else None
     return plan.RemoteFile(
-        context.fill_placeholders(name) if name else filename_from_url(sources[0].url),
-        sources,
+        context.fill_placeholders(name) if name else filename_from_url(locations[0].url),
+        locations,
         None,
         _find_digest(digest_spec),
-        sums,
+        checksums,
     )
 
 
 def _http_location(
-    url: str, access: inputs_outputs.HttpInput | inputs_outputs.HttpOutput, key_path: Keys, context: JobContext
+    url: str, access: inputs_outputs.HttpInput | inputs_outputs.HttpOutput, key_path: KeyPath, context: JobContext
 ) -> plan.Location:
     headers = tuple(
         plan.HttpHeader(name, context.register_secret(value, (*key_path, "headers", name), is_secret_header(name)))
@@ -141,13 +147,13 @@ def _http_location(
     )
 
 
-def _check_unique_names(files: tuple[plan.RemoteFile, ...], key_path: Keys, context: JobContext) -> None:
+def _check_unique_names(files: tuple[plan.RemoteFile, ...], key_path: KeyPath, context: JobContext) -> None:
     seen: set[str] = set()
-    for position, item in enumerate(files):
-        if item.name in seen:
-            message = f"two files of {format_key_path(key_path)} would be named {item.name}"
+    for position, file in enumerate(files):
+        if file.name in seen:
+            message = f"two files of {format_key_path(key_path)} have the name {file.name}"
             context.report.error((*key_path, "files", position), message, "give one of them a `name`")
-        seen.add(item.name)
+        seen.add(file.name)
 
 
 def _find_digest(
@@ -158,13 +164,13 @@ def _find_digest(
     )
 
 
-def _s3_contents(spec: inputs_outputs.S3Location, key_path: Keys, context: JobContext) -> _InputContents:
+def _s3_contents(spec: inputs_outputs.S3Location, key_path: KeyPath, context: JobContext) -> _InputContents:
     return _InputContents(prefix=_s3_location(spec, key_path, context))
 
 
-def _s3_location(spec: inputs_outputs.S3Location, key_path: Keys, context: JobContext) -> plan.Location:
-    given = (spec.access_key_id, spec.secret_access_key, spec.session_token)
-    access, secret, session = given if any(given) else _user_credentials(key_path, context)
+def _s3_location(spec: inputs_outputs.S3Location, key_path: KeyPath, context: JobContext) -> plan.Location:
+    credentials = (spec.access_key_id, spec.secret_access_key, spec.session_token)
+    access, secret, session = credentials if any(credentials) else _user_credentials(key_path, context)
     s3 = plan.S3Access(
         region=spec.region,
         endpoint=spec.endpoint_url.rstrip("/"),
@@ -175,76 +181,79 @@ def _s3_location(spec: inputs_outputs.S3Location, key_path: Keys, context: JobCo
     return plan.Location(context.fill_placeholders(spec.bucket_url + spec.path), s3=s3)
 
 
-def _user_credentials(key_path: Keys, context: JobContext) -> tuple[str | None, str | None, str | None]:
+def _user_credentials(key_path: KeyPath, context: JobContext) -> tuple[str | None, str | None, str | None]:
     try:
         return credential_references()
     except LookupError as error:
-        sentence, hint = error.args
+        reason, hint = error.args
         context.report.warning(
-            key_path, f"{format_key_path(key_path)} would use {sentence}; requests are not signed", hint
+            key_path, f"{format_key_path(key_path)} would use {reason}; requests are not signed", hint
         )
         return None, None, None
 
 
-def _osdf_contents(spec: inputs_outputs.OsdfInput, key_path: Keys, context: JobContext) -> _InputContents:
-    ref, digest = _osdf_location(spec, key_path, context), _find_digest(spec)
-    if not is_folder_url(ref.url):
-        sums = (
-            replace(ref, url=normalize_osdf_url(context.fill_placeholders(spec.checksums))) if spec.checksums else None
+def _osdf_contents(spec: inputs_outputs.OsdfInput, key_path: KeyPath, context: JobContext) -> _InputContents:
+    location, digest = _osdf_location(spec, key_path, context), _find_digest(spec)
+    if not is_folder_url(location.url):
+        checksums = (
+            replace(location, url=normalize_osdf_url(context.fill_placeholders(spec.checksums)))
+            if spec.checksums
+            else None
         )
-        return _InputContents((plan.RemoteFile(filename_from_url(ref.url), (ref,), None, digest, sums),))
+        return _InputContents((plan.RemoteFile(filename_from_url(location.url), (location,), None, digest, checksums),))
     if spec.checksums is not None:
         context.report.error(
-            (*key_path, "checksums"), "a checksums file is that of one object, but the address is of a folder"
+            (*key_path, "checksums"), "a checksums file belongs to one object, but the URL is a folder"
         )
     if digest is not None:
-        message = f"{digest.algorithm} is the digest of one object, but the address is of a folder"
+        message = f"{digest.algorithm} is the digest of one object, but the URL is a folder"
         context.report.error((*key_path, digest.algorithm), message)
-    return _InputContents(prefix=ref)
+    return _InputContents(prefix=location)
 
 
-def _osdf_location(spec: inputs_outputs.OsdfLocation, key_path: Keys, context: JobContext) -> plan.Location:
+def _osdf_location(spec: inputs_outputs.OsdfLocation, key_path: KeyPath, context: JobContext) -> plan.Location:
     url = normalize_osdf_url(context.fill_placeholders(spec.url or f"osdf://{spec.path}"))
     return plan.Location(url, token=context.register_optional_secret(spec.token, (*key_path, "token")))
 
 
-def _file_contents(spec: inputs_outputs.LocalPath, key_path: Keys, context: JobContext) -> _InputContents:
+def _file_contents(spec: inputs_outputs.LocalPath, key_path: KeyPath, context: JobContext) -> _InputContents:
     path = resolve_path(context.base_dir, context.fill_placeholders(spec.path))
-    ref = plan.Location(path.as_uri())
+    location = plan.Location(path.as_uri())
     kind, reason = classify_path(path)
     if kind == FOLDER:
-        return _InputContents(prefix=ref)
+        return _InputContents(prefix=location)
     if kind != FILE:
         message = f"{path} {reason or 'is neither a file nor a folder'}"
         context.report.error((*key_path, "path"), message, "paths are relative to the workflow file")
-    return _InputContents((plan.RemoteFile(path.name or "data", (ref,)),))
+    return _InputContents((plan.RemoteFile(path.name or "data", (location,)),))
 
 
 def plan_output(workflow: Workflow, context: JobContext) -> plan.Output | None:
+    """Plan `output`; without one, the run's folder."""
     if workflow.output is None:
         return _default_output(context)
     output = workflow.output
     kind = next(kind for kind in _OUTPUT_PLANNERS if getattr(output, kind) is not None)
-    ref = _OUTPUT_PLANNERS[kind](getattr(output, kind), ("output", kind), context)
+    location = _OUTPUT_PLANNERS[kind](getattr(output, kind), ("output", kind), context)
     delete = bool(output.s3 and output.s3.delete_sync)
     continuous = workflow.continuous_output_sync
-    return plan.Output(ref, continuous_sync=continuous, delete_sync=delete, retry_timeout_s=output.retry_timeout)
+    return plan.Output(location, continuous_sync=continuous, delete_sync=delete, retry_timeout_s=output.retry_timeout)
 
 
 def _default_output(context: JobContext) -> plan.Output | None:
-    """The run's folder: written by the agent where it is at hand, else by whoever brings outputs home."""
+    """Return the run's folder, which the agent writes to if it is shared, else the engine after retrieval."""
     folder = context.plan_context.run_folder.job_output(context.template_values["job"])
     return plan.Output(plan.Location(folder.absolute().as_uri()))
 
 
-def _file_output_location(spec: inputs_outputs.LocalPath, key_path: Keys, context: JobContext) -> plan.Location:
+def _file_output_location(spec: inputs_outputs.LocalPath, key_path: KeyPath, context: JobContext) -> plan.Location:
     path = resolve_path(context.base_dir, context.fill_placeholders(spec.path))
     if classify_path(path)[0] in (FILE, OTHER):
-        context.report.error((*key_path, "path"), f"{path} is a file; outputs go into a folder")
+        context.report.error((*key_path, "path"), f"{path} is a file; outputs need a folder")
     return plan.Location(path.as_uri())
 
 
-def _http_output_location(spec: inputs_outputs.HttpOutput, key_path: Keys, context: JobContext) -> plan.Location:
+def _http_output_location(spec: inputs_outputs.HttpOutput, key_path: KeyPath, context: JobContext) -> plan.Location:
     return _http_location(spec.url, spec, key_path, context)
 
 

@@ -1,4 +1,4 @@
-"""The way in: `make_plan`, from a workflow to all that will be done."""
+"""Make the plan of a run from a workflow."""
 
 from __future__ import annotations
 
@@ -15,22 +15,21 @@ from packtrain.planner.plan_context import JobContext, PlanContext
 from packtrain.planner.secret_sources import SecretRegistry, SecretSource
 from packtrain.planner.step_planner import StepPlanner
 from packtrain.spec import matrix
-from packtrain.spec.diagnostics import Diagnostic, DiagnosticReport, format_key_path
-from packtrain.spec.diagnostics import KeyPath as Keys
+from packtrain.spec.diagnostics import Diagnostic, DiagnosticReport, KeyPath, format_key_path
 from packtrain.spec.models.field_types import check_relative_path
 from packtrain.spec.models.inputs_outputs import Bound
 from packtrain.spec.models.workflow import Limits, Recovery, Workflow
 
-# How long all sources must agree before a 404 or 5xx is believed: somebody waits at this terminal.
+# How long 404 and 5xx are retried; locally a user is waiting at the terminal.
 _LOCAL_RETRY_TIMEOUT_S = 15.0
 _POOL_RETRY_TIMEOUT_S = 300.0
-# Before another attempt: the first wait and the longest.
+# The first and the longest delay before another attempt.
 _LOCAL_RETRY_DELAYS_S, _POOL_RETRY_DELAYS_S = (2.0, 120.0), (30.0, 600.0)
 
 
 @dataclass(frozen=True)
 class PlanResult:
-    """The plan is complete only if none of the problems is an error."""
+    """A plan and its diagnostics. The plan is complete only if none of them is an error."""
 
     plan: plan.Plan
     secrets: Mapping[str, SecretSource] = field(repr=False)
@@ -38,7 +37,7 @@ class PlanResult:
 
     @property
     def has_errors(self) -> bool:
-        return any(problem.is_error for problem in self.diagnostics)
+        return any(diagnostic.is_error for diagnostic in self.diagnostics)
 
 
 def make_plan(
@@ -51,23 +50,33 @@ def make_plan(
     no_container: bool = False,
     no_gpu: bool = False,
 ) -> PlanResult:
-    """Plan a run of a workflow whose file lies in the folder `where`. Looks at local files and modules only."""
+    """Plan a run of a workflow. Reads local files and modules, but contacts no server.
+
+    Args:
+        workflow: The validated workflow.
+        run: The id of the run.
+        engine: The name of the engine.
+        workflow_dir: The folder of the workflow file, to which paths are relative.
+        run_folder: The folder of the run.
+        no_container: Run every command on the host.
+        no_gpu: Request no GPUs.
+    """
     report = DiagnosticReport(workflow.source_map)
     name = workflow.name or Path(workflow.source_map.filename).stem
-    with module_resolver.open_module_resolver() as opened:
-        setting = PlanContext(engine, run_folder, SecretRegistry(), opened, no_container, no_gpu)
+    with module_resolver.open_module_resolver() as modules:
+        plan_context = PlanContext(engine, run_folder, SecretRegistry(), modules, no_container, no_gpu)
         points = matrix.expand_matrix(workflow.matrix, workflow.count)
         jobs = tuple(
             _plan_job(
                 workflow,
                 _make_job_context(
-                    workflow, setting, report, workflow_dir, {"job": str(i), "run": run, "name": name, **point}
+                    workflow, plan_context, report, workflow_dir, {"job": str(i), "run": run, "name": name, **point}
                 ),
                 point,
             )
             for i, point in enumerate(points)
         )
-    made = plan.Plan(
+    planned = plan.Plan(
         run=run,
         name=name,
         engine=engine,
@@ -76,7 +85,7 @@ def make_plan(
         slurm=_to_env_vars(workflow.slurm),
         recovery=plan_recovery(workflow.recovery, engine),
     )
-    return PlanResult(made, setting.secret_registry.sources, report.diagnostics)
+    return PlanResult(planned, plan_context.secret_registry.sources, report.diagnostics)
 
 
 def _make_job_context(
@@ -86,14 +95,14 @@ def _make_job_context(
     workflow_dir: Path,
     template_values: Mapping[str, str],
 ) -> JobContext:
-    # A DeepSquare file has one job and may well hold `{name}` in a command, e.g. a line of Python.
-    many = workflow.matrix is not None or workflow.count > 1
+    # Single-job DeepSquare files may contain `{name}` in a command, for example in Python code.
+    has_many_jobs = workflow.matrix is not None or workflow.count > 1
     return JobContext(
         plan_context=plan_context,
         report=report,
         base_dir=workflow_dir.absolute(),
         template_values=template_values,
-        command_values=template_values if many else {},
+        command_values=template_values if has_many_jobs else {},
         resources=_plan_resources(workflow, plan_context.no_gpu),
         has_container=workflow.environment.container is not None,
     )
@@ -122,28 +131,30 @@ def _to_env_vars(values: Mapping[str, str]) -> tuple[plan.EnvVar, ...]:
 
 
 def _plan_resources(workflow: Workflow, no_gpu: bool) -> plan.Resources:
-    wanted = workflow.resources
+    resources = workflow.resources
     gpu = plan.GpuRequirements(
-        wanted.gpu.min_memory, wanted.gpu.min_capability, wanted.gpu.min_driver, wanted.gpu.min_cuda
+        resources.gpu.min_memory, resources.gpu.min_capability, resources.gpu.min_driver, resources.gpu.min_cuda
     )
     return plan.Resources(
-        tasks=wanted.tasks,
-        cpus_per_task=wanted.cpus_per_task,
-        mem_per_cpu_mb=wanted.mem_per_cpu,
-        gpus=0 if no_gpu else wanted.gpus,
+        tasks=resources.tasks,
+        cpus_per_task=resources.cpus_per_task,
+        mem_per_cpu_mb=resources.mem_per_cpu,
+        gpus=0 if no_gpu else resources.gpus,
         gpu=plan.GpuRequirements() if no_gpu else gpu,
     )
 
 
 def plan_limits(spec: Limits) -> plan.Limits:
+    """Convert `limits`."""
     return plan.Limits(spec.wall_time, spec.disk, spec.max_attempts, spec.grace, spec.max_wasted_time)
 
 
 def plan_recovery(spec: Recovery, engine: str) -> plan.Recovery:
-    wait_s, longest_wait_s = _LOCAL_RETRY_DELAYS_S if engine == "local" else _POOL_RETRY_DELAYS_S
+    """Convert `recovery`, with the engine's default delays."""
+    first_delay_s, max_delay_s = _LOCAL_RETRY_DELAYS_S if engine == "local" else _POOL_RETRY_DELAYS_S
     return plan.Recovery(
-        retry_delay_s=spec.retry_delay or wait_s,
-        max_wait_s=max(spec.max_wait or longest_wait_s, spec.retry_delay or 0.0),
+        retry_delay_s=spec.retry_delay or first_delay_s,
+        max_wait_s=max(spec.max_wait or max_delay_s, spec.retry_delay or 0.0),
         max_failures=spec.max_failures,
         max_wasted_time_s=spec.max_wasted_time,
         stop_after_identical_failures=spec.stop_after_identical_failures,
@@ -181,16 +192,14 @@ def _plan_bounds(numbers: Mapping[str, Bound] | None) -> tuple[plan.Bound, ...] 
 
 
 def _plan_checkpoint(workflow: Workflow, context: JobContext) -> plan.CheckpointConfig | None:
-    wanted = workflow.checkpoint
-    return (
-        plan.CheckpointConfig(_fill_output_path(wanted.path, ("checkpoint", "path"), context), wanted.min_interval)
-        if wanted
-        else None
-    )
+    spec = workflow.checkpoint
+    if spec is None:
+        return None
+    return plan.CheckpointConfig(_fill_output_path(spec.path, ("checkpoint", "path"), context), spec.min_interval)
 
 
-def _fill_output_path(path: str, key_path: Keys, context: JobContext) -> str:
-    """A value of the matrix must not lead out of the output folder either."""
+def _fill_output_path(path: str, key_path: KeyPath, context: JobContext) -> str:
+    """Fill placeholders and check that the path stays below the output folder."""
     filled = context.fill_placeholders(path)
     try:
         return check_relative_path(filled)
@@ -200,9 +209,9 @@ def _fill_output_path(path: str, key_path: Keys, context: JobContext) -> str:
 
 
 def _plan_environment(workflow: Workflow, context: JobContext) -> plan.EnvironmentConfig:
-    around = workflow.environment
+    spec = workflow.environment
     return plan.EnvironmentConfig(
-        container=plan_container(around.container, ("environment", "container"), context),
-        setup=context.fill_command(around.setup),
-        path=tuple(map(context.fill_placeholders, around.path)),
+        container=plan_container(spec.container, ("environment", "container"), context),
+        setup=context.fill_command(spec.setup),
+        path=tuple(map(context.fill_placeholders, spec.path)),
     )

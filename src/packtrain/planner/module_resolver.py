@@ -1,4 +1,4 @@
-"""Modules that `use` names: found in a folder, or cloned from a git address at a tag, when planned."""
+"""Resolve the modules of `use` steps: a local folder, or a git repository cloned at a tag."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TAG_PATTERN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./+-]*")
 
 @dataclass(frozen=True)
 class ResolvedModule:
-    """`module` is None when its file has errors; they are among the problems."""
+    """A module and its diagnostics. `module` is None if its file has errors."""
 
     folder: Path
     module: WorkflowModule | None
@@ -32,14 +32,14 @@ class ResolvedModule:
 
 
 class ModuleResolver:
-    """Each source is fetched and read once for a plan."""
+    """Resolves modules; each source is cloned and read once per plan."""
 
     def __init__(self, clones_dir: Path) -> None:
         self._clones_dir = clones_dir
         self._resolved: dict[tuple[str, Path], ResolvedModule] = {}
 
     def resolve(self, source: str, base_dir: Path) -> ResolvedModule:
-        """The module of a source, relative to the folder `where`. Raises UsageError if there is none."""
+        """Return the module of a source, relative to `base_dir`. Raises UsageError."""
         key = (source, base_dir)
         if key not in self._resolved:
             folder = resolve_path(base_dir, source) if is_local_source(source, base_dir) else self._clone(source)
@@ -50,11 +50,11 @@ class ModuleResolver:
         return self._resolved[key]
 
     def _clone(self, source: str) -> Path:
-        address, tag = split_source(source)
+        url, tag = split_source(source)
         folder = self._clones_dir / str(len(list(self._clones_dir.iterdir())))
-        command = ["git", "clone", "--quiet", "--depth", "1", "--branch", tag, "--", address, str(folder)]
+        command = ["git", "clone", "--quiet", "--depth", "1", "--branch", tag, "--", url, str(folder)]
         try:
-            done = subprocess.run(
+            completed = subprocess.run(
                 command,
                 capture_output=True,
                 text=True,
@@ -64,8 +64,8 @@ class ModuleResolver:
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             raise UsageError(f"the module {source} cannot be fetched: {error}") from error
-        if done.returncode:
-            raise UsageError(f"the module {source} cannot be fetched: {_last_line(done.stderr)}")
+        if completed.returncode:
+            raise UsageError(f"the module {source} cannot be fetched: {_last_line(completed.stderr)}")
         return folder
 
 
@@ -78,13 +78,13 @@ def split_source(source: str) -> tuple[str, str]:
     address, mark, tag = source.rpartition("@")
     # The @ of user@host is no tag's: what stands before a tag's names more than a host.
     if not mark or "/" not in address.rpartition("://")[2] or not _TAG_PATTERN.fullmatch(tag):
-        raise UsageError(f"the module {source} should be a folder, or a git address with a tag: ADDRESS@TAG")
+        raise UsageError(f"the module {source} should be a folder, or a git URL with a tag: URL@TAG")
     bare = "://" not in address and not address.startswith("git@")
     return (f"https://{address}" if bare else address), tag
 
 
 def _noninteractive_env() -> dict[str, str]:
-    """Never ask at the terminal: planning may happen without one."""
+    """Return an environment in which git never prompts."""
     return {**os.environ, "GIT_TERMINAL_PROMPT": "0", "GIT_SSH_COMMAND": "ssh -o BatchMode=yes"}
 
 
@@ -95,6 +95,6 @@ def _last_line(text: str) -> str:
 
 @contextlib.contextmanager
 def open_module_resolver() -> Iterator[ModuleResolver]:
-    """Modules whose clones are gone afterwards."""
+    """Yield a resolver; its clones are removed afterwards."""
     with tempfile.TemporaryDirectory(prefix="packtrain-modules-") as folder:
         yield ModuleResolver(Path(folder))

@@ -1,4 +1,4 @@
-"""What surrounds the planning of one job: its matrix point, its folder, and where problems go."""
+"""The context in which a job is planned: its matrix point, folders and diagnostics."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from packtrain.plan import Resources, RunFolder, SecretOrStr
 from packtrain.planner.module_resolver import ModuleResolver
 from packtrain.planner.secret_sources import SecretRegistry
 from packtrain.spec import placeholders
-from packtrain.spec.diagnostics import DiagnosticReport
-from packtrain.spec.diagnostics import KeyPath as Keys
+from packtrain.spec.diagnostics import DiagnosticReport, KeyPath
 from packtrain.spec.secret_references import has_reference
 
 
 @dataclass(frozen=True)
 class PlanContext:
-    """The same for all jobs of a plan."""
+    """What all jobs of a plan share."""
 
     engine: str
     run_folder: RunFolder
@@ -29,13 +28,15 @@ class PlanContext:
 
 @dataclass(frozen=True)
 class JobContext:
+    """What the planning of one job needs."""
+
     plan_context: PlanContext
-    report: DiagnosticReport  # of the file that is being planned: the workflow, or a module
-    base_dir: Path  # that file's folder
-    template_values: Mapping[str, str]  # for templates: job, run, name and the matrix point
-    command_values: Mapping[str, str]  # those of them that are filled into commands, too
+    report: DiagnosticReport  # for the file that is being planned: the workflow, or a module
+    base_dir: Path  # the folder of that file
+    template_values: Mapping[str, str]  # values of placeholders: job, run, name and the matrix point
+    command_values: Mapping[str, str]  # those that are also replaced in commands
     resources: Resources
-    has_container: bool = False  # whether `environment` gives one to commands without their own
+    has_container: bool = False  # whether `environment` has a container
 
     def fill_placeholders(self, text: str) -> str:
         return placeholders.fill_placeholders(text, self.template_values)
@@ -43,18 +44,18 @@ class JobContext:
     def fill_command(self, text: str) -> str:
         return placeholders.fill_placeholders(text, self.command_values)
 
-    def register_secret(self, text: str, key_path: Keys, confidential: bool = True) -> SecretOrStr:
-        """A name in the vault for what is secret; other text as it is."""
+    def register_secret(self, text: str, key_path: KeyPath, confidential: bool = True) -> SecretOrStr:
+        """Return text, or a registered secret if it is confidential or contains a reference."""
         filled = self.fill_placeholders(text)
         if not confidential and not has_reference(filled):
             return filled
         return self.plan_context.secret_registry.register(filled, self.report.source_map, key_path)
 
     def register_optional_secret(
-        self, text: str | None, key_path: Keys, confidential: bool = True
+        self, text: str | None, key_path: KeyPath, confidential: bool = True
     ) -> SecretOrStr | None:
         return None if text is None else self.register_secret(text, key_path, confidential)
 
     def for_module(self, report: DiagnosticReport, base_dir: Path) -> JobContext:
-        """The context of a module's file."""
+        """Return the context of a module's file."""
         return replace(self, report=report, base_dir=base_dir)

@@ -1,4 +1,4 @@
-"""Asks the inputs of a plan for their size and whether they can be had; each once, all at the same time."""
+"""Check size and access of all inputs of a plan before anything is submitted, each once and in parallel."""
 
 from __future__ import annotations
 
@@ -19,11 +19,8 @@ from packtrain.transfer.urls import redact_url
 TIMEOUT_S = 10.0
 _MAX_WORKERS = 16
 _MISSING_KIND, _REFUSED_KIND = "object_missing", "access_denied"
-_RETRY_DELAYS_S = (1.0, 2.0)  # before what is said to be missing is asked for again
-_TOKEN_SUBMIT_COMMANDS = (
-    "use_oauth_services",
-    "use_scitokens",
-)  # HTCondor gives the job a token that this machine has not
+_RETRY_DELAYS_S = (1.0, 2.0)  # before a missing object is checked again
+_TOKEN_SUBMIT_COMMANDS = ("use_oauth_services", "use_scitokens")  # HTCondor gives the job its own token
 
 Locations = tuple[Location, ...]
 OpenSource = Callable[[Location, SecretResolver], Source]
@@ -31,13 +28,13 @@ OpenSource = Callable[[Location, SecretResolver], Source]
 
 @dataclass(frozen=True)
 class InputStat:
-    """What is known of one file, or of all below one address."""
+    """The stat of one file, or of all files below one URL."""
 
     url: str  # without secrets
     size: int | None = None
     n_files: int | None = None
-    error: str = ""  # why it could not be reached; empty: it could
-    failure_kind: str = ""  # of that failure
+    error: str = ""  # why it is not reachable; "": it is
+    failure_kind: str = ""  # of the error
 
     @property
     def is_reachable(self) -> bool:
@@ -46,6 +43,8 @@ class InputStat:
 
 @dataclass(frozen=True)
 class PreflightResult:
+    """The stats of all inputs."""
+
     input_stats: Mapping[Locations, InputStat] = field(default_factory=dict)
 
     def file_stat(self, file: RemoteFile) -> InputStat | None:
@@ -58,21 +57,28 @@ class PreflightResult:
 def run_preflight(
     plan: Plan, secret_values: Mapping[str, str], *, timeout_s: float = TIMEOUT_S, open_source: OpenSource = get_source
 ) -> PreflightResult:
-    """Ask every input of the plan. `values` are the secrets' values by name."""
-    questions = _stat_requests(plan)
-    asker = _InputChecker(open_source, secret_resolver(secret_values))
-    answers = asker.stat_all(questions, time.monotonic() + timeout_s)
-    late = f"gave no answer within {timeout_s:g} seconds"
+    """Stat every input of the plan.
+
+    Args:
+        plan: The plan.
+        secret_values: Values of the plan's secrets by name.
+        timeout_s: Inputs that do not respond within this time count as unreachable.
+        open_source: Returns the source of a location.
+    """
+    requests = _stat_requests(plan)
+    checker = _InputChecker(open_source, secret_resolver(secret_values))
+    stats = checker.stat_all(requests, time.monotonic() + timeout_s)
+    timed_out = f"did not respond within {timeout_s:g} seconds"
     return PreflightResult(
-        {key: answers.get(key) or InputStat(redact_url(key[0].url), error=late) for key in questions}
+        {key: stats.get(key) or InputStat(redact_url(key[0].url), error=timed_out) for key in requests}
     )
 
 
 def _stat_requests(plan: Plan) -> dict[Locations, bool]:
-    """Each set of sources once, and whether it is a prefix."""
-    inputs = [source for job in plan.jobs for source in job.inputs]
-    prefixes: dict[Locations, bool] = {(source.prefix,): True for source in inputs if source.prefix}
-    return {**prefixes, **{item.locations: False for source in inputs for item in source.files}}
+    """Return each set of locations once, with whether it is a prefix."""
+    inputs = [input_ for job in plan.jobs for input_ in job.inputs]
+    prefixes: dict[Locations, bool] = {(input_.prefix,): True for input_ in inputs if input_.prefix}
+    return {**prefixes, **{file.locations: False for input_ in inputs for file in input_.files}}
 
 
 class _InputChecker:
@@ -81,14 +87,14 @@ class _InputChecker:
         self._resolve_secret = resolve_secret
 
     def stat_all(self, requests: Mapping[Locations, bool], deadline: float) -> dict[Locations, InputStat]:
-        """Whatever was answered in time. Threads that hang are left behind; they end with the process."""
-        waiting: queue.SimpleQueue[tuple[Locations, bool]] = queue.SimpleQueue()
-        answered: queue.SimpleQueue[tuple[Locations, InputStat]] = queue.SimpleQueue()
-        for question in requests.items():
-            waiting.put(question)
+        """Return the stats that arrive before the deadline. Hanging threads end with the process."""
+        pending: queue.SimpleQueue[tuple[Locations, bool]] = queue.SimpleQueue()
+        results: queue.SimpleQueue[tuple[Locations, InputStat]] = queue.SimpleQueue()
+        for request in requests.items():
+            pending.put(request)
         for _ in range(min(_MAX_WORKERS, len(requests))):
-            threading.Thread(target=self._run_worker, args=(waiting, answered, deadline), daemon=True).start()
-        return dict(_collect_results(answered, len(requests), deadline))
+            threading.Thread(target=self._run_worker, args=(pending, results, deadline), daemon=True).start()
+        return dict(_collect_results(results, len(requests), deadline))
 
     def _run_worker(
         self,
@@ -98,30 +104,30 @@ class _InputChecker:
     ) -> None:
         while time.monotonic() < deadline:
             try:
-                sources, is_prefix = pending.get_nowait()
+                locations, is_prefix = pending.get_nowait()
             except queue.Empty:
                 return
-            results.put((sources, self._stat_with_retries(sources, is_prefix, deadline)))
+            results.put((locations, self._stat_with_retries(locations, is_prefix, deadline)))
 
     def _stat_with_retries(self, locations: Locations, is_prefix: bool, deadline: float) -> InputStat:
-        """A cache or a director may say once that something does not exist."""
-        found = self._stat_any(locations, is_prefix)
-        for pause in _RETRY_DELAYS_S:
-            passes = found.failure_kind == _MISSING_KIND and not locations[0].url.startswith("file:")
-            if not passes or time.monotonic() + pause > deadline:
+        """Stat a file or prefix; retry if it is missing, because caches and directors return spurious 404s."""
+        stat = self._stat_any(locations, is_prefix)
+        for delay_s in _RETRY_DELAYS_S:
+            is_retryable = stat.failure_kind == _MISSING_KIND and not locations[0].url.startswith("file:")
+            if not is_retryable or time.monotonic() + delay_s > deadline:
                 break
-            time.sleep(pause)
-            found = self._stat_any(locations, is_prefix)
-        return found
+            time.sleep(delay_s)
+            stat = self._stat_any(locations, is_prefix)
+        return stat
 
     def _stat_any(self, locations: Locations, is_prefix: bool) -> InputStat:
-        """The first source that answers; if none does, what the first one said."""
-        findings = []
-        for ref in locations:
-            findings.append(self._stat_prefix(ref) if is_prefix else self._stat_file(ref))
-            if findings[-1].is_reachable:
-                return findings[-1]
-        return findings[0]
+        """Return the stat of the first reachable location, or the error of the first one."""
+        stats = []
+        for location in locations:
+            stats.append(self._stat_prefix(location) if is_prefix else self._stat_file(location))
+            if stats[-1].is_reachable:
+                return stats[-1]
+        return stats[0]
 
     def _stat_file(self, location: Location) -> InputStat:
         try:
@@ -136,8 +142,9 @@ class _InputChecker:
             sizes = [entry.size for entry in self._open_source(location, self._resolve_secret).list(location)]
         except FailedError as error:
             return InputStat(redact_url(location.url), error=error.detail, failure_kind=error.kind)
-        known = [size for size in sizes if size is not None]
-        return InputStat(redact_url(location.url), sum(known) if len(known) == len(sizes) else None, len(sizes))
+        known_sizes = [size for size in sizes if size is not None]
+        total = sum(known_sizes) if len(known_sizes) == len(sizes) else None
+        return InputStat(redact_url(location.url), total, len(sizes))
 
 
 def _collect_results(
@@ -153,18 +160,26 @@ def _collect_results(
 def check_input_access(
     plan: Plan, preflight: PreflightResult, source_map: SourceMap, submit_commands: Mapping[str, str] | None = None
 ) -> tuple[Diagnostic, ...]:
-    """Inputs that are not there, or not for us: a pool would only find that out a hundred times. What may pass by
-    itself is no reason to refuse, nor is a token that only the job will have. `settings` are the person's own lines."""
+    """Report inputs that are missing or not accessible.
+
+    Transient errors are not reported. A denied input is only a warning if the job will have its own token.
+
+    Args:
+        plan: The plan.
+        preflight: The stats of its inputs.
+        source_map: The positions of the workflow's keys.
+        submit_commands: Submit commands of the user's configuration.
+    """
     report = DiagnosticReport(source_map)
-    has_token = _has_job_token((*(submit_commands or {}), *(line.key for line in plan.htcondor)))
-    for source in (source for job in plan.jobs for source in job.inputs):
-        asked = (
-            [preflight.prefix_stat(source.prefix)]
-            if source.prefix
-            else [preflight.file_stat(item) for item in source.files]
+    has_token = _has_job_token((*(submit_commands or {}), *(command.key for command in plan.htcondor)))
+    for input_ in (input_ for job in plan.jobs for input_ in job.inputs):
+        stats = (
+            [preflight.prefix_stat(input_.prefix)]
+            if input_.prefix
+            else [preflight.file_stat(file) for file in input_.files]
         )
-        for found in filter(None, asked):
-            _report_inaccessible(report, ("inputs", source.name) if source.name else ("input",), found, has_token)
+        for stat in filter(None, stats):
+            _report_inaccessible(report, ("inputs", input_.name) if input_.name else ("input",), stat, has_token)
     return report.diagnostics
 
 
@@ -176,22 +191,22 @@ def _report_inaccessible(
     report: DiagnosticReport, keys: tuple[str, ...], input_stat: InputStat, has_job_token: bool
 ) -> None:
     if input_stat.failure_kind == _REFUSED_KIND and has_job_token:
-        report.warning(keys, f"this machine may not read it, a job with its own token perhaps: {input_stat.error}")
+        report.warning(keys, f"this machine cannot read it, but the job has its own token: {input_stat.error}")
     elif input_stat.failure_kind in (_MISSING_KIND, _REFUSED_KIND):
-        report.error(keys, f"no job would get this input: {input_stat.error}", "--offline submits it all the same")
+        report.error(keys, f"no job could fetch this input: {input_stat.error}", "--offline submits the run anyway")
 
 
 def add_sizes(plan: Plan, preflight: PreflightResult) -> Plan:
-    """The plan with the sizes that were seen."""
+    """Return the plan with the sizes from the preflight."""
     return replace(plan, jobs=tuple(replace(job, inputs=_add_input_sizes(job.inputs, preflight)) for job in plan.jobs))
 
 
 def _add_input_sizes(inputs: tuple[Input, ...], preflight: PreflightResult) -> tuple[Input, ...]:
     return tuple(
-        replace(source, files=tuple(_add_file_size(item, preflight) for item in source.files)) for source in inputs
+        replace(input_, files=tuple(_add_file_size(file, preflight) for file in input_.files)) for input_ in inputs
     )
 
 
 def _add_file_size(file: RemoteFile, preflight: PreflightResult) -> RemoteFile:
-    found = preflight.file_stat(file)
-    return replace(file, size=found.size) if found and found.size is not None else file
+    stat = preflight.file_stat(file)
+    return replace(file, size=stat.size) if stat and stat.size is not None else file

@@ -1,5 +1,4 @@
-"""Inputs that a training reads where they are (`mode: stream`): what their addresses mean, and how the index of each,
-made when the run is started, becomes part of the plan."""
+"""Plan streamed inputs (`mode: stream`): interpret their URLs and add their indexes to the plan."""
 
 from __future__ import annotations
 
@@ -22,33 +21,35 @@ _COMPRESSED_SUFFIXES = (".gz", ".tgz", ".bz2", ".tbz", ".tbz2", ".xz", ".txz", "
 
 
 def is_compressed(url: str) -> bool:
-    """By its name. What is inside decides when the index is made."""
+    """Return whether the URL's suffix is that of a compressed file; indexing checks the content."""
     return urlsplit(url).path.lower().endswith(_COMPRESSED_SUFFIXES)
 
 
 def is_indexable_archive(url: str) -> bool:
-    """One that samples can be read out of, by its name."""
+    """Return whether the URL's suffix is that of an archive with random access."""
     return urlsplit(url).path.lower().endswith(_INDEXABLE_SUFFIXES)
 
 
 def expand_shards(file: RemoteFile) -> tuple[RemoteFile, ...]:
-    """Addresses with braces (`train-{000..146}.tar`) mean several archives. Raises UsageError."""
-    lists = [expand_braces(ref.url) for ref in file.locations]
-    if {len(urls) for urls in lists} == {1}:
+    """Expand URLs with braces (`train-{000..146}.tar`) to several archives. Raises UsageError."""
+    url_lists = [expand_braces(location.url) for location in file.locations]
+    if {len(urls) for urls in url_lists} == {1}:
         return (file,)
-    if len({len(urls) for urls in lists}) > 1:
-        raise UsageError(f"the mirrors of {file.name} mean different numbers of archives")
-    refs = [[replace(ref, url=url) for url in urls] for ref, urls in zip(file.locations, lists, strict=True)]
-    return tuple(RemoteFile(url_basename(sources[0].url), sources) for sources in zip(*refs, strict=True))
+    if len({len(urls) for urls in url_lists}) > 1:
+        raise UsageError(f"the mirrors of {file.name} expand to different numbers of archives")
+    mirrors = [
+        [replace(location, url=url) for url in urls] for location, urls in zip(file.locations, url_lists, strict=True)
+    ]
+    return tuple(RemoteFile(url_basename(shard[0].url), shard) for shard in zip(*mirrors, strict=True))
 
 
 def url_basename(url: str) -> str:
-    """The last part of an address, without a query."""
+    """Return the last part of a URL, without the query."""
     return unquote(urlsplit(url).path.rstrip("/").rpartition("/")[2]) or "data"
 
 
 def resolve_stream_prefix(prefix: Location) -> tuple[tuple[RemoteFile, ...], Location | None]:
-    """An address whose end does not tell whether it means an archive or a folder, as S3 has them. Raises UsageError."""
+    """Return the archives, or the folder, that a prefix such as an S3 path refers to. Raises UsageError."""
     path, _, flags = prefix.url.partition("?") if url_scheme(prefix.url) != "s3" else (prefix.url, "", "")
     others = "&".join(flag for flag in flags.split("&") if flag and flag.partition("=")[0] != "recursive")
     if path.lower().endswith(_INDEXABLE_SUFFIXES):
@@ -58,39 +59,40 @@ def resolve_stream_prefix(prefix: Location) -> tuple[tuple[RemoteFile, ...], Loc
 
 
 def streamed_inputs(plan: Plan) -> list[Input]:
-    """Each different one once."""
-    return list(dict.fromkeys(source for job in plan.jobs for source in job.inputs if source.mode == STREAM))
+    """Return the distinct streamed inputs of a plan."""
+    return list(dict.fromkeys(input_ for job in plan.jobs for input_ in job.inputs if input_.mode == STREAM))
 
 
 def make_index_request(input_: Input, resolve_secret: SecretResolver, retry_timeout_s: float) -> IndexRequest:
-    return IndexRequest([list(sources) for sources in _location_groups(input_)], resolve_secret, retry_timeout_s)
+    """Return the request to index a streamed input."""
+    return IndexRequest([list(group) for group in _location_groups(input_)], resolve_secret, retry_timeout_s)
 
 
 def _location_groups(input_: Input) -> Sequence[tuple[Location, ...]]:
-    return [(input_.prefix,)] if input_.prefix else [item.locations for item in input_.files]
+    return [(input_.prefix,)] if input_.prefix else [file.locations for file in input_.files]
 
 
 def add_indexes(plan: Plan, indexes: Mapping[Input, Index], folder: Path) -> Plan:
-    """The plan with the indexes that will lie in `folder` under their present names."""
-    made = {source: _add_index(source, index, folder) for source, index in indexes.items()}
-    jobs = (replace(job, inputs=tuple(made.get(source, source) for source in job.inputs)) for job in plan.jobs)
+    """Return the plan with the indexes, which will be stored in `folder` under their present names."""
+    indexed = {input_: _add_index(input_, index, folder) for input_, index in indexes.items()}
+    jobs = (replace(job, inputs=tuple(indexed.get(input_, input_) for input_ in job.inputs)) for job in plan.jobs)
     return replace(plan, jobs=tuple(jobs))
 
 
 def _add_index(input_: Input, index: Index, folder: Path) -> Input:
-    place = Location((folder.absolute() / index.path.name).as_uri())
-    given = _location_groups(input_)
-    items = []
-    for archive in index.archives:
-        sources = _archive_locations(given, archive.url)
-        items.append(RemoteFile(url_basename(archive.url), sources, archive.size))
-    item = RemoteFile(url_basename(given[0][0].url) + INDEX_SUFFIX, (place,), index.path.stat().st_size)
-    return replace(input_, files=tuple(items), prefix=None, index=item)
+    location = Location((folder.absolute() / index.path.name).as_uri())
+    groups = _location_groups(input_)
+    archives = tuple(
+        RemoteFile(url_basename(archive.url), _archive_locations(groups, archive.url), archive.size)
+        for archive in index.archives
+    )
+    index_file = RemoteFile(url_basename(groups[0][0].url) + INDEX_SUFFIX, (location,), index.path.stat().st_size)
+    return replace(input_, files=archives, prefix=None, index=index_file)
 
 
 def _archive_locations(location_groups: Iterable[tuple[Location, ...]], url: str) -> tuple[Location, ...]:
-    """Where to have an archive of the index: it is one of those given, or lies in a folder that was."""
-    fitting = [refs for refs in location_groups if url.startswith(strip_credentials(refs[0].url))]
-    refs = max(fitting, key=lambda refs: len(refs[0].url))
-    rest = url[len(strip_credentials(refs[0].url)) :]
-    return tuple(replace(ref, url=ref.url + rest) for ref in refs)
+    """Return the locations of an archive of the index: an input's own URL, or one below its folder."""
+    matching = [group for group in location_groups if url.startswith(strip_credentials(group[0].url))]
+    group = max(matching, key=lambda group: len(group[0].url))
+    suffix = url[len(strip_credentials(group[0].url)) :]
+    return tuple(replace(location, url=location.url + suffix) for location in group)

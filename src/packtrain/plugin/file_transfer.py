@@ -1,4 +1,4 @@
-"""Moves what was asked for: one file, or all below a folder, with the patience of a job."""
+"""Transfer one file, or all files below a folder, with the job's retry timeout."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PACK_OPTION = re.compile(r"[?&]pack=")
 
 @dataclass
 class TransferResult:
-    """What became of one pair. `error` is None if all is there, complete and verified."""
+    """The result of one request. `error` is None if all files are complete and verified."""
 
     request: TransferRequest
     started_at: float = field(default_factory=time.time)
@@ -39,29 +39,31 @@ class TransferResult:
 def run_transfer(
     request: TransferRequest, credentials: JobCredentials, retry_timeout_s: float, check_cancelled: CancelCheck
 ) -> TransferResult:
-    """Never raises: what went wrong is part of the answer."""
-    moved = TransferResult(request)
+    """Carry out one request. Errors become part of the result."""
+    result = TransferResult(request)
     try:
-        ref = credentials.location_from_url(request.url)
-        _reject_pack_option(ref, request.is_upload)
+        location = credentials.location_from_url(request.url)
+        _reject_pack_option(location, request.is_upload)
         if request.is_upload:
-            moved.transferred_bytes = _upload(ref, request.local_path, credentials, retry_timeout_s, check_cancelled)
+            result.transferred_bytes = _upload(
+                location, request.local_path, credentials, retry_timeout_s, check_cancelled
+            )
         else:
-            _download(ref, moved, credentials, retry_timeout_s, check_cancelled)
+            _download(location, result, credentials, retry_timeout_s, check_cancelled)
     except FailedError as error:
-        moved.error = error
+        result.error = error
     except OSError as error:
-        moved.error = FailedError("internal", f"{request.local_name}: {error.strerror or error}")
+        result.error = FailedError("internal", f"{request.local_name}: {error.strerror or error}")
     except Exception as error:
-        moved.error = FailedError("internal", f"a defect of packtrain: {type(error).__name__}: {error}")
-    moved.ended_at = time.time()
-    return moved
+        result.error = FailedError("internal", f"a bug in packtrain: {type(error).__name__}: {error}")
+    result.ended_at = time.time()
+    return result
 
 
 def _reject_pack_option(location: Location, is_upload: bool) -> None:
     if url_scheme(location.url) in _FEDERATED_SCHEMES and _PACK_OPTION.search(location.url):
         verb = "pack" if is_upload else "unpack"
-        raise FailedError("unsupported", f"packtrain's plugin does not {verb} (`?pack=`): {verb} it in the job")
+        raise FailedError("unsupported", f"packtrain's plugin does not {verb} (`?pack=`); {verb} it in the job")
 
 
 def _download(
@@ -74,17 +76,16 @@ def _download(
     for name, source in _list_sources(location, result.request, credentials, retry_timeout_s, check_cancelled):
         target = result.request.local_path / name if name else result.request.local_path
         target.parent.mkdir(parents=True, exist_ok=True)
-        item = RemoteFile(name or target.name, (source,))
-        got = fetch(
-            item,
+        fetched = fetch(
+            RemoteFile(name or target.name, (source,)),
             target,
             credentials.resolve_secret,
             retry_timeout_s=retry_timeout_s,
             check_cancelled=check_cancelled,
             on_progress=lambda done, total: None,
         )
-        result.fetch_results.append(got)
-        result.transferred_bytes += got.bytes
+        result.fetch_results.append(fetched)
+        result.transferred_bytes += fetched.bytes
 
 
 def _list_sources(
@@ -94,23 +95,26 @@ def _list_sources(
     retry_timeout_s: float,
     check_cancelled: CancelCheck,
 ) -> list[tuple[str, Location]]:
-    """Names below the target, and where they come from; the empty name is the target itself."""
+    """Return (name below the target, location) of all files; the empty name is the target itself."""
     if not request.is_recursive:
         return [("", location)]
     top = replace(location, url=location.url.partition("?")[0])
-    found = retry(lambda: list(get_source(top, credentials.resolve_secret).list(top)), retry_timeout_s, check_cancelled)
-    return [(check_listed_name(entry.name, entry.location.url), entry.location) for entry in found]
+    entries = retry(
+        lambda: list(get_source(top, credentials.resolve_secret).list(top)), retry_timeout_s, check_cancelled
+    )
+    return [(check_listed_name(entry.name, entry.location.url), entry.location) for entry in entries]
 
 
 def _upload(
     location: Location, path: Path, credentials: JobCredentials, retry_timeout_s: float, check_cancelled: CancelCheck
 ) -> int:
-    """The bytes that stand there now. HTCondor writes `folder//name`."""
+    """Upload a file or folder and return the number of bytes."""
+    # HTCondor writes URLs such as `folder//name`.
     if url_scheme(location.url) not in ("http", "https"):
         head, slashes, rest = location.url.partition("://")
         location = replace(location, url=head + slashes + _collapse_slashes(rest))
     if path.is_dir():
-        done = upload_folder(
+        uploaded = upload_folder(
             path,
             Output(location),
             credentials.resolve_secret,
@@ -118,9 +122,9 @@ def _upload(
             on_progress=lambda done, total: None,
             retry_timeout_s=retry_timeout_s,
         )
-        return done.bytes
+        return uploaded.bytes
     if not path.is_file():
-        raise FailedError("output_missing", f"the file {path.name} does not exist: the job did not make it")
+        raise FailedError("output_missing", f"the file {path.name} does not exist; the job did not create it")
     upload_file(
         path,
         Output(location),
@@ -133,5 +137,5 @@ def _upload(
 
 
 def _collapse_slashes(path: str) -> str:
-    """An osdf address begins with one that stays."""
+    """Collapse repeated slashes except the leading one of an osdf URL."""
     return re.sub(r"(?<=.)/{2,}", "/", path)

@@ -1,4 +1,4 @@
-"""What an address of a submit file stands for, and what lets one in there.
+"""Convert the URLs of a submit file to locations with credentials.
 
 osdf:///path   pelican://federation/path   http(s)://…   s3://bucket/key   s3://endpoint/bucket/key
 NAME+SCHEME://…      with the credential NAME of the job ($_CONDOR_CREDS/NAME.use)
@@ -25,23 +25,26 @@ _DEFAULT_REGION = "us-east-1"
 
 
 class JobCredentials:
-    """Makes refs of addresses, and reveals their secrets anew for each connection: HTCondor renews them."""
+    """Makes locations from URLs and reads their secrets for each connection, because HTCondor renews them."""
 
     def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
         self._environ = environ
 
     def location_from_url(self, url: str) -> Location:
-        """Raises FailedError: unsupported."""
+        """Return the location of a URL. Raises FailedError("unsupported")."""
         scheme, colon, rest = url.partition("://")
         name, _, scheme = scheme.rpartition("+")
         if not colon or scheme.lower() not in SCHEMES:
-            raise FailedError("unsupported", f"{redact_url(url)} is no address of {', '.join(SCHEMES)}")
+            raise FailedError(
+                "unsupported", f"{redact_url(url)} is not a URL with one of the schemes {', '.join(SCHEMES)}"
+            )
         plain = f"{scheme.lower()}://{rest}"
         if scheme.lower() == "s3":
             return self._s3_location(rest, name)
         return Location(plain, token=Secret(name) if name else None)
 
     def resolve_secret(self, value: SecretOrStr) -> str:
+        """Return the value of a secret, or the text unchanged."""
         if not isinstance(value, Secret):
             return value
         name, slash, key = value.name.partition("/")
@@ -53,22 +56,22 @@ class JobCredentials:
         host, _, path = host_and_path.partition("/")
         region = self._environ.get("AWS_REGION") or self._environ.get("AWS_DEFAULT_REGION") or _DEFAULT_REGION
         endpoint = self._environ.get("AWS_ENDPOINT_URL_S3") or self._environ.get("AWS_ENDPOINT_URL") or ""
-        amazon = _AWS_S3_HOST.fullmatch(host)
-        if amazon:
-            region = amazon.group("region") or region
-            host, _, path = (amazon.group("bucket"), "", path) if amazon.group("bucket") else path.partition("/")
+        match = _AWS_S3_HOST.fullmatch(host)
+        if match:
+            region = match.group("region") or region
+            host, _, path = (match.group("bucket"), "", path) if match.group("bucket") else path.partition("/")
             endpoint = ""
-        elif not endpoint and "." in host:  # as HTCondor reads it: the service comes first
+        elif not endpoint and "." in host:  # HTCondor's form: s3://endpoint/bucket/key
             endpoint = f"https://{host}"
             host, _, path = path.partition("/")
         endpoint = (endpoint or f"https://s3.{region}.amazonaws.com").rstrip("/")
         return Location(f"s3://{host}/{path}", s3=S3Access(region, endpoint, *self._s3_keys(service)))
 
     def _s3_keys(self, service: str) -> list[Secret | None]:
-        """None: requests are not signed."""
+        """Return the S3 keys; None for missing ones, in which case requests are not signed."""
         if service:
-            given = _read_credential(credential_path(service, self._environ))
-            return [Secret(f"{service}/{key}") if key in given else None for key in _S3_KEY_FIELDS]
+            fields = _read_credential(credential_path(service, self._environ))
+            return [Secret(f"{service}/{key}") if key in fields else None for key in _S3_KEY_FIELDS]
         return [Secret(f"/{variable}") if self._environ.get(variable) else None for variable in _S3_KEY_VARIABLES]
 
 
@@ -80,11 +83,11 @@ def _read_credential_field(file: Path, field: str) -> str:
 
 
 def _read_credential(file: Path) -> Mapping[str, object]:
-    """A JSON object; HTCondor's oauth files are some, and so is what a user stores with condor_store_cred."""
+    """Read a JSON object, as HTCondor's OAuth files and condor_store_cred credentials are."""
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-        if not isinstance(found, dict):
-            raise ValueError("it is no JSON object")
-        return found
+        credential = json.loads(file.read_text(encoding="utf-8"))
+        if not isinstance(credential, dict):
+            raise ValueError("it is not a JSON object")
+        return credential
     except (OSError, ValueError, RecursionError) as error:
         raise FailedError("secret_missing", f"the credential {file.name} of the job cannot be read: {error}") from None

@@ -1,7 +1,7 @@
-"""The plugin's command line, as HTCondor calls it:
+"""The command line that HTCondor calls.
 
-packtrain-plugin.pyz -classad                                   say what it can do
-packtrain-plugin.pyz -infile FILE -outfile FILE [-upload]       transfer what FILE asks for
+packtrain-plugin.pyz -classad                                   print the capabilities
+packtrain-plugin.pyz -infile FILE -outfile FILE [-upload]       carry out the requests in FILE
 """
 
 from __future__ import annotations
@@ -31,12 +31,13 @@ CAPABILITIES = {
     "SupportedMethods": ",".join(SCHEMES),
 }
 _USAGE = "use: packtrain-plugin.pyz -classad | -infile FILE -outfile FILE [-upload]"
-_MAX_PARALLEL_FILES = 4  # files; each has connections of its own
+_MAX_PARALLEL_FILES = 4  # each has its own connections
 _DEFAULT_RETRY_TIMEOUT_S = 300.0
-_RETRY_TIMEOUT_ATTRIBUTE = "PacktrainRetryTimeout"  # an attribute of the job
+_RETRY_TIMEOUT_ATTRIBUTE = "PacktrainRetryTimeout"  # of the job ad, in seconds
 
 
 def main(arguments: Sequence[str]) -> int:
+    """Run the plugin and return its exit code."""
     if arguments and arguments[0] == "-classad":
         sys.stdout.write(format_old_classad(CAPABILITIES))
         return transfer_results.EXIT_SUCCESS
@@ -48,38 +49,39 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _parse_arguments(arguments: Sequence[str]) -> tuple[Path, Path] | None:
-    given = dict(zip(arguments, arguments[1:]))
-    if not given.get("-infile") or not given.get("-outfile"):
+    options = dict(zip(arguments, arguments[1:]))
+    if not options.get("-infile") or not options.get("-outfile"):
         return None
-    return Path(given["-infile"]), Path(given["-outfile"])
+    return Path(options["-infile"]), Path(options["-outfile"])
 
 
 def _transfer(infile: Path, outfile: Path, is_upload: bool) -> int:
     _trust_site_certificates()
-    moved: list[TransferResult] = []
+    results: list[TransferResult] = []
     try:
-        moved = _run_transfers(read_requests(infile, is_upload), TerminationHandler().install())
+        results = _run_transfers(read_requests(infile, is_upload), TerminationHandler().install())
     except (FormatError, OSError) as error:
-        moved = [
+        results = [
             TransferResult(TransferRequest("", "", is_upload), error=FailedError("internal", f"{infile.name}: {error}"))
         ]
-    for problem in {str(one.error) for one in moved if one.error is not None and one.was_started}:
-        sys.stderr.write(f"packtrain: {problem}\n")
+    for message in {str(result.error) for result in results if result.error is not None and result.was_started}:
+        sys.stderr.write(f"packtrain: {message}\n")
     try:
-        transfer_results.write_ads(outfile, [transfer_results.make_result_ad(one) for one in moved])
+        transfer_results.write_ads(outfile, [transfer_results.make_result_ad(result) for result in results])
     except OSError as error:
         sys.stderr.write(f"packtrain: the results cannot be written: {error}\n")
         return transfer_results.EXIT_NO_RESULTS
-    return transfer_results.exit_code(moved)
+    return transfer_results.exit_code(results)
 
 
 class TerminationHandler:
-    """HTCondor ends a plugin that takes too long by TERM: there is still a moment to say how far it came."""
+    """Turns SIGTERM, with which HTCondor ends a slow plugin, into an error, so that results are still written."""
 
     def __init__(self) -> None:
         self._error: FailedError | None = None
 
     def install(self) -> TerminationHandler:
+        """Install the signal handlers."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
         return self
@@ -88,37 +90,38 @@ class TerminationHandler:
         self._error = FailedError("terminated", f"the plugin received {signal.Signals(number).name}")
 
     def check_cancelled(self) -> None:
+        """Raise the error once a signal was received."""
         if self._error is not None:
             raise self._error
 
 
 def _run_transfers(requests: list[TransferRequest], termination: TerminationHandler) -> list[TransferResult]:
-    """A few at once, in their order; behind an input that does not come no other is begun."""
-    access, patience_s = JobCredentials(), _read_retry_timeout_s()
+    """Carry out the requests, a few in parallel; after a failed download no other download is started."""
+    credentials, retry_timeout_s = JobCredentials(), _read_retry_timeout_s()
     failed: list[TransferResult] = []
 
     def run_one(request: TransferRequest) -> TransferResult:
         if failed and not request.is_upload:
             return transfer_results.make_skipped_result(request)
-        moved = run_transfer(request, access, patience_s, termination.check_cancelled)
-        if moved.error is not None:
-            failed.append(moved)
-        return moved
+        result = run_transfer(request, credentials, retry_timeout_s, termination.check_cancelled)
+        if result.error is not None:
+            failed.append(result)
+        return result
 
     with ThreadPoolExecutor(_MAX_PARALLEL_FILES) as threads:
         return list(threads.map(run_one, requests))
 
 
 def _read_retry_timeout_s() -> float:
-    """`+PacktrainRetryTimeout = 60` of the job, else minutes."""
+    """Return the job's `+PacktrainRetryTimeout`, or the default."""
     try:
         ad = parse_old_classad(
             Path(os.environ.get("_CONDOR_JOB_AD", ".job.ad")).read_text(encoding="utf-8", errors="replace")
         )
     except OSError:
         return _DEFAULT_RETRY_TIMEOUT_S
-    wanted = get_attribute(ad, _RETRY_TIMEOUT_ATTRIBUTE)
-    return float(wanted) if type(wanted) in (int, float) and wanted >= 0 else _DEFAULT_RETRY_TIMEOUT_S
+    value = get_attribute(ad, _RETRY_TIMEOUT_ATTRIBUTE)
+    return float(value) if type(value) in (int, float) and value >= 0 else _DEFAULT_RETRY_TIMEOUT_S
 
 
 def _trust_site_certificates() -> None:

@@ -1,4 +1,4 @@
-"""What HTCondor asks for: pairs of an address and a local file, as ClassAds in a file."""
+"""Read HTCondor's transfer requests: pairs of a URL and a local file, as ClassAds in a file."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from packtrain.errors import FormatError
 
 @dataclass(frozen=True)
 class TransferRequest:
+    """One file or folder to transfer."""
+
     url: str
     local_name: str  # as HTCondor wrote it
     is_upload: bool
 
     @property
     def local_path(self) -> Path:
-        """Where it goes, or comes from; a folder that exists stands for the file in it."""
+        """The local path; if it is an existing folder, the file in it."""
         path = Path(self.local_name)
         if not self.is_upload and path.is_dir() and not self.is_recursive:
             return path / unquote(urlsplit(self.url).path.rstrip("/").rpartition("/")[2])
@@ -26,19 +28,19 @@ class TransferRequest:
 
     @property
     def is_recursive(self) -> bool:
-        """`?recursive`, as Pelican's own plugin knows it."""
+        """Whether the URL has `?recursive`, as Pelican's own plugin supports it."""
         return "recursive" in parse_qs(self.url.partition("?")[2], keep_blank_values=True)
 
 
 def read_requests(path: Path, is_upload: bool) -> list[TransferRequest]:
-    """Ads without an address speak of all of them, and of nothing that we know. Raises FormatError, OSError."""
+    """Return the requests of a file, ignoring ads without a URL. Raises FormatError and OSError."""
     ads = parse_new_classads(path.read_text(encoding="utf-8", errors="surrogateescape"))
-    found = [(get_attribute(ad, "Url"), get_attribute(ad, "LocalFileName")) for ad in ads]
-    wanted = [
+    pairs = [(get_attribute(ad, "Url"), get_attribute(ad, "LocalFileName")) for ad in ads]
+    requests = [
         TransferRequest(url, local, is_upload)
-        for url, local in found
+        for url, local in pairs
         if isinstance(url, str) and isinstance(local, str)
     ]
-    if not wanted and any(pair != (None, None) for pair in found):
+    if not requests and any(pair != (None, None) for pair in pairs):
         raise FormatError(f"{path.name} has ads without Url and LocalFileName")
-    return wanted
+    return requests

@@ -1,4 +1,4 @@
-"""The answers: one ClassAd for each pair that was asked for, and the exit code."""
+"""Write the results: one ClassAd for each request, and the exit code."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from packtrain.plugin.transfer_requests import TransferRequest
 from packtrain.transfer.urls import redact_url
 
 EXIT_SUCCESS, EXIT_FAILED, EXIT_NO_RESULTS, EXIT_RETRYABLE = 0, 1, 3, 11
-"""As of Pelican's own plugin, so that policies that know it know this one. Shown in a hold as subcode n × 256."""
+"""The exit codes of Pelican's own plugin, so that existing policies apply. A hold shows them as subcode n × 256."""
 
 _NOT_RETRYABLE, _RETRYABLE = -1, 0
-# The failure's kind → what HTCondor calls it (docs of TransferErrorData), and what it wants to know besides.
+# Failure kind → ErrorType and further attributes of HTCondor's TransferErrorData.
 _ERROR_TYPES: dict[str, tuple[str, dict[str, Any]]] = {
     "host_unknown": ("Resolution", {"FailureType": "PreContact"}),
     "network_unreachable": ("Contact", {}),
@@ -37,13 +37,14 @@ _DEFAULT_ERROR_TYPE = ("Transfer", {"FailureType": "TimedOut"})
 
 
 def make_result_ad(result: TransferResult) -> ClassAd:
-    asked, error = result.request, result.error
+    """Return the ClassAd of a result."""
+    request, error = result.request, result.error
     ad: ClassAd = {
-        "TransferFileName": asked.local_name,
-        "TransferUrl": asked.url,
+        "TransferFileName": request.local_name,
+        "TransferUrl": request.url,
         "TransferSuccess": error is None,
-        "TransferType": "upload" if asked.is_upload else "download",
-        "TransferProtocol": asked.url.partition("://")[0].rpartition("+")[2].lower(),
+        "TransferType": "upload" if request.is_upload else "download",
+        "TransferProtocol": request.url.partition("://")[0].rpartition("+")[2].lower(),
         "TransferStartTime": int(result.started_at),
         "TransferEndTime": int(result.ended_at),
         "ConnectionTimeSeconds": round(max(0.0, result.ended_at - result.started_at), 3),
@@ -57,28 +58,28 @@ def make_result_ad(result: TransferResult) -> ClassAd:
 
 
 def make_skipped_result(request: TransferRequest) -> TransferResult:
-    """Of the files behind the first that did not come."""
-    moved = TransferResult(
-        request, error=FailedError("terminated", "not tried, since another file did not come"), was_started=False
-    )
-    moved.ended_at = moved.started_at
-    return moved
+    """Return the result of a request that was not started, because an earlier one failed."""
+    error = FailedError("terminated", "not started, because another transfer failed")
+    result = TransferResult(request, error=error, was_started=False)
+    result.ended_at = result.started_at
+    return result
 
 
 def is_retryable(error: FailedError) -> bool:
+    """Return whether the failure is transient."""
     return FAILURE_KINDS[error.kind].transient
 
 
 def exit_code(transfer_results: Sequence[TransferResult]) -> int:
-    """Retryable only if that holds for all that were tried and failed."""
-    errors = [moved.error for moved in transfer_results if moved.error is not None and moved.was_started]
+    """Return the exit code; retryable only if all failed transfers are."""
+    errors = [result.error for result in transfer_results if result.error is not None and result.was_started]
     if not errors:
         return EXIT_SUCCESS
     return EXIT_RETRYABLE if all(map(is_retryable, errors)) else EXIT_FAILED
 
 
 def write_ads(path: Path, ads: Sequence[ClassAd]) -> None:
-    """Over what is there, and spaces over the rest: HTCondor sets room aside for us, in case that the disk is full."""
+    """Overwrite the file and pad it with spaces: HTCondor preallocates it in case the disk is full."""
     data = "".join(format_new_classad(ad) + "\n" for ad in ads).encode("utf-8", "surrogateescape")
     with open(os.open(path, os.O_RDWR | os.O_CREAT, 0o644), "r+b") as file:
         size = os.fstat(file.fileno()).st_size
@@ -90,12 +91,12 @@ def _error_attributes(error: FailedError, result: TransferResult) -> ClassAd:
     server = (
         {"FailedName" if kind == "Resolution" else "FailedServer": _server_name(result)} if kind != "Parameter" else {}
     )
-    wait = getattr(error, "retry_after_s", None)
+    retry_after_s = getattr(error, "retry_after_s", None)
     data = {
         "ErrorType": kind,
         **server,
         **more,
-        "Retryable": int(wait or _RETRYABLE) if is_retryable(error) else _NOT_RETRYABLE,
+        "Retryable": int(retry_after_s or _RETRYABLE) if is_retryable(error) else _NOT_RETRYABLE,
         "ErrorCode": FAILURE_KINDS[error.kind].exit_code,
         "ErrorString": error.detail,
         "DeveloperData": {"Kind": error.kind},
@@ -109,31 +110,31 @@ def _error_attributes(error: FailedError, result: TransferResult) -> ClassAd:
 
 def _format_remedy(error: FailedError) -> str:
     row = FAILURE_KINDS[error.kind]
-    return f"{error.kind}; {'it may pass: try again later' if row.transient else row.remedy}"
+    return f"{error.kind}; {'transient: try again later' if row.transient else row.remedy}"
 
 
 def _server_name(result: TransferResult) -> str:
-    """Who gave the most; else whom the address names."""
-    given: dict[str, int] = {}
-    for got in result.fetch_results:
-        for label, count in got.bytes_by_source.items():
-            given[label] = given.get(label, 0) + count
-    if given:
-        return max(given, key=lambda label: given[label])
+    """Return the server that sent most bytes, or else the host of the URL."""
+    totals: dict[str, int] = {}
+    for fetched in result.fetch_results:
+        for label, count in fetched.bytes_by_source.items():
+            totals[label] = totals.get(label, 0) + count
+    if totals:
+        return max(totals, key=lambda label: totals[label])
     return urlsplit(redact_url(result.request.url)).hostname or ""
 
 
 def _developer_data(result: TransferResult) -> ClassAd:
-    got = result.fetch_results
+    fetched = result.fetch_results
     return {
         "PacktrainVersion": __version__,
-        "Files": len(got) or int(result.request.is_upload and result.error is None),
-        "Retries": sum(one.retries for one in got),
-        "Stalls": sum(one.stalls for one in got),
-        "WastedBytes": sum(one.wasted_bytes for one in got),
-        "VerifiedBy": got[0].verified_by if len(got) == 1 else "",
-        "Sha256": got[0].sha256 if len(got) == 1 else "",
+        "Files": len(fetched) or int(result.request.is_upload and result.error is None),
+        "Retries": sum(one.retries for one in fetched),
+        "Stalls": sum(one.stalls for one in fetched),
+        "WastedBytes": sum(one.wasted_bytes for one in fetched),
+        "VerifiedBy": fetched[0].verified_by if len(fetched) == 1 else "",
+        "Sha256": fetched[0].sha256 if len(fetched) == 1 else "",
         "BytesBySource": [
-            {"Source": label, "Bytes": count} for one in got[:1] for label, count in one.bytes_by_source.items()
+            {"Source": label, "Bytes": count} for one in fetched[:1] for label, count in one.bytes_by_source.items()
         ],
     }

@@ -1,4 +1,4 @@
-"""Writes a report into a folder: the page with its pictures, report.json, jobs.csv and attempts.csv."""
+"""Builds a report from a history and writes it: the page with its charts, report.json, jobs.csv and executions.csv."""
 
 from __future__ import annotations
 
@@ -16,45 +16,62 @@ from packtrain.report.gc_pause import gc_paused
 from packtrain.report.history import JobHistory
 from packtrain.report.readers.training_curves import TrainingCurves
 
-REPORT_JSON, JOBS_CSV, EXECUTIONS_CSV = "report.json", "jobs.csv", "attempts.csv"
+REPORT_JSON, JOBS_CSV, EXECUTIONS_CSV = "report.json", "jobs.csv", "executions.csv"
 _MAX_JOBS_INDENTED = 500
 
 
 @dataclass(frozen=True)
 class Report:
-    """A history, and what can be said of it."""
+    """A history with its statistics and findings."""
 
     history: JobHistory
     stats: ReportStats
     insights: tuple[Insight, ...]
-    baseline: ReportStats | None = None  # of another one, to compare with
+    baseline: ReportStats | None = None  # the statistics of another history to compare with
 
     @property
     def to_json(self) -> dict[str, Any]:
-        compared = {"against": comparison_to_json(self.stats, self.baseline)} if self.baseline else {}
-        return {**report_to_json(self.history, self.stats, self.insights), **compared}
+        comparison = {"comparison": comparison_to_json(self.stats, self.baseline)} if self.baseline else {}
+        return {**report_to_json(self.history, self.stats, self.insights), **comparison}
 
 
 def build_report(history: JobHistory, baseline: ReportStats | None = None) -> Report:
     with gc_paused():
-        figures = compute_stats(history)
-        return Report(history, figures, find_insights(history, figures), baseline)
+        stats = compute_stats(history)
+        return Report(history, stats, find_insights(history, stats), baseline)
 
 
 def write_report(
     report: Report, output_dir: Path, *, curves: TrainingCurves | None = None, write_pngs: bool = True
 ) -> Path:
-    """The path of the page. Each file is complete or absent. Raises UsageError if the folder cannot be written."""
-    from packtrain.report.page import write_page  # its pictures take a while to load
+    """Write all files of a report and return the path of the page. Each file is either complete or absent.
+
+    Args:
+        report: The report.
+        output_dir: The folder to write to; it is created if it does not exist.
+        curves: The training curves to plot on the page.
+        write_pngs: Whether to also save each chart as a PNG file.
+
+    Raises:
+        UsageError: The folder cannot be written.
+    """
+    from packtrain.report.page import write_page  # the chart modules are slow to import
 
     try:
         output_dir.mkdir(parents=True, exist_ok=True)
-        indent = 1 if report.stats.jobs <= _MAX_JOBS_INDENTED else None  # it takes ten times as long
+        indent = 1 if report.stats.jobs <= _MAX_JOBS_INDENTED else None  # indented output takes ten times as long
         _write_atomically(output_dir / REPORT_JSON, json.dumps(report.to_json, ensure_ascii=False, indent=indent))
         _write_atomically(output_dir / JOBS_CSV, jobs_to_csv(report.stats))
         _write_atomically(output_dir / EXECUTIONS_CSV, executions_to_csv(report.stats.job_time_use))
-        told = (report.history, report.stats, report.insights)
-        return write_page(*told, output_dir, curves=curves, write_pngs=write_pngs, baseline=report.baseline)
+        return write_page(
+            report.history,
+            report.stats,
+            report.insights,
+            output_dir,
+            curves=curves,
+            write_pngs=write_pngs,
+            baseline=report.baseline,
+        )
     except OSError as error:
         raise UsageError(f"the report cannot be written to {output_dir}: {error.strerror or error}") from error
 

@@ -1,4 +1,4 @@
-"""The report as data: report.json (docs/formats/report.md), and tables of jobs and attempts as CSV. Pure."""
+"""Exports a report as data: report.json (see docs/formats/report.md), and jobs and executions as CSV."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from packtrain.report.analysis.statistics import JobSummary, ReportStats
 from packtrain.report.analysis.time_accounting import US_PER_S, ExecutionTimeUse, JobTimeUse, TimeUse
 from packtrain.report.history import JobHistory, Phase
 
-FORMAT, VERSION = "packtrain-report", 1
-_EXCLUDED_FIELDS = frozenset({"name", "kind", "rows", "accounts"})  # of Figures: not among the figures
-_SLOT_PHASES = tuple(phase for phase in Phase if phase not in (Phase.QUEUED, Phase.HELD))  # of slots
+FORMAT, VERSION = "packtrain-report", 2
+_EXCLUDED_FIELDS = frozenset({"name", "kind", "job_summaries", "job_time_use"})  # exported under other keys, or not
+_SLOT_PHASES = tuple(phase for phase in Phase if phase not in (Phase.QUEUED, Phase.HELD))
 
 
 def json_key(member: Enum) -> str:
-    """useful compute → useful_compute"""
+    """Return the JSON key of an enum member: useful compute → useful_compute."""
     return str(member.value).replace(" ", "_")
 
 
@@ -33,45 +33,45 @@ def report_to_json(history: JobHistory, stats: ReportStats, insights: Sequence[I
         "name": stats.name,
         "kind": stats.kind,
         "findings": [finding.text for finding in insights],
-        "figures": stats_to_json(stats),
+        "statistics": stats_to_json(stats),
         "jobs": [_to_json(row) for row in stats.job_summaries],
-        "untold": list(history.limitations),
+        "limitations": list(history.limitations),
         "problems": [_to_json(problem) for problem in history.problems],
-        "skipped": history.n_skipped,
+        "n_skipped": history.n_skipped,
     }
 
 
 def stats_to_json(stats: ReportStats) -> dict[str, Any]:
-    """Every figure but the rows of jobs."""
+    """Return all statistics except the job summaries."""
     names = (field.name for field in dataclasses.fields(stats) if field.name not in _EXCLUDED_FIELDS)
     return {name: _to_json(getattr(stats, name)) for name in names}
 
 
 def _to_json(value: Any) -> Any:
-    """As JSON has it; times to the microsecond."""
+    """Convert a value to JSON types. Times are rounded to microseconds."""
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, float):
         return round(value, 6)
     if isinstance(value, Mapping):
-        return {json_key(key) if isinstance(key, Enum) else str(key): _to_json(found) for key, found in value.items()}
+        return {json_key(key) if isinstance(key, Enum) else str(key): _to_json(item) for key, item in value.items()}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: _to_json(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, (list, tuple)):
-        return [_to_json(one) for one in value]
+        return [_to_json(item) for item in value]
     return value
 
 
-# Tables
+# CSV tables
 
 
 def jobs_to_csv(stats: ReportStats) -> str:
-    shares = [f"{json_key(share)}_s" for share in TimeUse]
-    head = (
-        "job", "outcome", "category", "sites", "attempts", "stalls", "completion_s", "queued_s", "held_s", "seconds",
-        *shares, "checked", "reason",
+    time_uses = [f"{json_key(use)}_s" for use in TimeUse]
+    header = (
+        "job", "outcome", "category", "sites", "executions", "failed_transfers",
+        "completion_s", "queued_s", "held_s", "slot_s", *time_uses, "outputs_checked", "reason",
     )  # fmt: skip
-    return _to_csv(head, (_job_row(row) for row in stats.job_summaries))
+    return _to_csv(header, (_job_row(row) for row in stats.job_summaries))
 
 
 def _job_row(row: JobSummary) -> Iterator[Any]:
@@ -83,29 +83,29 @@ def _job_row(row: JobSummary) -> Iterator[Any]:
         row.executions,
         row.failed_transfers,
     )
-    yield from (_format_seconds(one) for one in (row.completion_s, row.queued_s, row.held_s, row.slot_s))
-    yield from (_format_seconds(row.time_use_s.get(share, 0.0)) for share in TimeUse)
+    yield from (_format_seconds(value) for value in (row.completion_s, row.queued_s, row.held_s, row.slot_s))
+    yield from (_format_seconds(row.time_use_s.get(use, 0.0)) for use in TimeUse)
     yield from ("" if row.outputs_checked is None else str(row.outputs_checked).lower(), row.reason)
 
 
 def executions_to_csv(jobs: Iterable[JobTimeUse]) -> str:
     phases = [f"{json_key(phase)}_s" for phase in _SLOT_PHASES]
-    shares = [f"{json_key(share)}_s" for share in TimeUse]
-    head = (
-        "job", "attempt", "outcome", "category", "site", "machine", "start", "seconds", "gpus", "bytes_in", "bytes_out",
-        *phases, *shares, "reason",
+    time_uses = [f"{json_key(use)}_s" for use in TimeUse]
+    header = (
+        "job", "execution", "outcome", "category", "site", "node", "started_at", "duration_s", "gpus",
+        "input_bytes", "output_bytes", *phases, *time_uses, "reason",
     )  # fmt: skip
-    return _to_csv(head, (_execution_row(account, stay) for account in jobs for stay in account.executions))
+    return _to_csv(header, (_execution_row(job, execution) for job in jobs for execution in job.executions))
 
 
 def _execution_row(job: JobTimeUse, execution_time: ExecutionTimeUse) -> Iterator[Any]:
-    attempt = execution_time.execution
-    yield from (job.job.id, attempt.number, attempt.outcome.value, attempt.category.value, attempt.site)
-    yield from (attempt.node, _format_seconds(attempt.start), _format_seconds(attempt.duration_s), f"{attempt.gpus:g}")
-    yield from ("" if size is None else size for size in (attempt.input_bytes, attempt.output_bytes))
-    yield from (_format_seconds(attempt.seconds_in(phase)) for phase in _SLOT_PHASES)
-    yield from (_format_seconds(execution_time.time_use_us.get(share, 0) / US_PER_S) for share in TimeUse)
-    yield attempt.reason
+    record = execution_time.execution
+    yield from (job.job.id, record.number, record.outcome.value, record.category.value, record.site)
+    yield from (record.node, _format_seconds(record.start), _format_seconds(record.duration_s), f"{record.gpus:g}")
+    yield from ("" if size is None else size for size in (record.input_bytes, record.output_bytes))
+    yield from (_format_seconds(record.seconds_in(phase)) for phase in _SLOT_PHASES)
+    yield from (_format_seconds(execution_time.time_use_us.get(use, 0) / US_PER_S) for use in TimeUse)
+    yield record.reason
 
 
 def _format_seconds(value: float | None) -> str:

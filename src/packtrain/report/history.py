@@ -1,49 +1,49 @@
-"""What happened to jobs, in one form, wherever it was read: from packtrain's store, an HTCondor log, a table of jobs.
+"""The data model of a report: what happened to each job, independent of the source it was read from.
 
-A job has attempts; an attempt is one stay on a slot, and its spans say what the slot was doing, in order, without gaps
-and without overlaps. What happened between attempts (queued, held) are spans of the job. Readers make histories,
-`accounts` judges their seconds, `figures` and the pictures show them.
+A job has executions. An execution is one session on a slot; its spans state what the slot was doing, in order, without
+gaps or overlaps. Time between executions (queued, held) is stored as spans of the job. The readers build a
+`JobHistory`, `analysis.time_accounting` classifies its seconds, `analysis.statistics` and the charts summarize them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
 
 class Phase(str, Enum):
-    """What a job or its slot was doing."""
+    """The activity of a job or of its slot during one span."""
 
-    QUEUED = "queued"  # waiting for a slot (of the job)
-    HELD = "held"  # kept back (of the job)
-    SETUP = "start"  # the slot is taken, nothing else is known of it: setting up, cleaning
+    QUEUED = "queued"  # the job waits for a slot
+    HELD = "held"  # the job is on hold
+    SETUP = "setup"  # the slot is claimed, but neither transferring nor executing: setup, cleanup
     TRANSFER_IN = "transfer in"
     UNPACK = "unpack"
     EXECUTE = "execute"  # the program runs, or whatever a log calls executing
-    CHECKPOINT = "checkpoint"  # fetched back, or carried away while the program waits for it
+    CHECKPOINT = "checkpoint"  # a checkpoint is restored, or uploaded while the program waits
     TRANSFER_OUT = "transfer out"
     SUSPENDED = "suspended"
-    DISCONNECTED = "disconnected"  # nobody knows whether the program ran
+    DISCONNECTED = "disconnected"  # the program may or may not have run
 
 
 class Outcome(str, Enum):
-    """How an attempt ended, or a job."""
+    """The way in which an execution or a job ended."""
 
     SUCCEEDED = "succeeded"
-    CHECKPOINTED = "continues"  # it left with a checkpoint that its successor went on from
-    WRONG_OUTPUT = "wrong output"  # it said that it had succeeded, but what it should have made is not there
+    CHECKPOINTED = "checkpointed"  # it exited with a checkpoint from which a later execution resumes
+    WRONG_OUTPUT = "wrong output"  # it reported success, but the expected outputs are missing or invalid
     FAILED = "failed"
     EVICTED = "evicted"
     TIME_LIMIT = "time limit"
-    HELD = "held"  # ended by a hold of another kind than those above
+    HELD = "held"  # ended by a hold that fits none of the above
     REMOVED = "removed"
-    LOST = "lost"  # nobody knows how it ended
+    LOST = "lost"  # the end was not recorded
     RUNNING = "running"  # or queued: it has not ended
 
 
 class FailureCategory(str, Enum):
-    """The kind of a failure, as in the published study. NONE where nothing failed."""
+    """The kind of a failure, with the categories of the published study. NONE if nothing failed."""
 
     NONE = ""
     TRANSFER = "transfer"
@@ -51,16 +51,18 @@ class FailureCategory(str, Enum):
     TIME_LIMIT = "time limit"
     EVICTION = "eviction"
     PROGRAM = "program"
-    NODE = "machine"
+    NODE = "node"
     POOL = "pool"
-    USER = "person"  # who held or removed it
+    USER = "user"  # a user held or removed the job
     UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
 class PhaseSpan:
+    """A time interval in which a job or slot was in one phase."""
+
     phase: Phase
-    start: float  # seconds since 1970; of a table without times, since the job's beginning
+    start: float  # seconds since 1970; without timestamps, seconds since the job began
     end: float
 
     @property
@@ -68,33 +70,49 @@ class PhaseSpan:
         return self.end - self.start
 
 
+def merge_spans(spans: Iterable[PhaseSpan]) -> tuple[PhaseSpan, ...]:
+    """Drop empty spans and join adjacent spans of the same phase. If all are empty, keep the last one."""
+    merged: list[PhaseSpan] = []
+    last: PhaseSpan | None = None
+    for span in spans:
+        last = span
+        if span.end <= span.start:
+            continue
+        if merged and merged[-1].phase is span.phase:
+            merged[-1] = PhaseSpan(span.phase, merged[-1].start, span.end)
+        else:
+            merged.append(span)
+    return tuple(merged) or ((PhaseSpan(last.phase, last.end, last.end),) if last else ())
+
+
 @dataclass(frozen=True, slots=True)
 class InputTransfer:
-    """One transfer of inputs, as far as it is known."""
+    """One transfer of a job's inputs."""
 
     start: float
     duration_s: float
-    size_bytes: int | None = None
-    source: str = ""  # the host of a cache or server
-    complete: bool = True  # False: it was killed, stalled or failed
+    size_bytes: int | None = None  # None if unknown
+    source: str = ""  # host of the cache or server
+    complete: bool = True  # False if it was killed, stalled or failed
 
 
 @dataclass(frozen=True, slots=True)
 class ExecutionRecord:
+    """One session of a job on a slot."""
+
     number: int  # 1, 2, … within the job
     spans: tuple[PhaseSpan, ...]
     outcome: Outcome
     site: str = ""
     node: str = ""
-    reason: str = ""  # in the words of whoever told it
+    reason: str = ""  # the message of the source, unchanged
     category: FailureCategory = FailureCategory.NONE
     gpus: float = 0.0
     input_transfers: tuple[InputTransfer, ...] = ()
     input_bytes: int | None = None
     output_bytes: int | None = None
-    retained_compute_s: float = (
-        0.0  # compute that a later attempt went on from (or its own end); of EXECUTE, from its beginning
-    )
+    # Seconds of EXECUTE, from its beginning, from which a later execution resumed or with which the job succeeded.
+    retained_compute_s: float = 0.0
 
     @property
     def start(self) -> float:
@@ -106,7 +124,7 @@ class ExecutionRecord:
 
     @property
     def duration_s(self) -> float:
-        """Of the slot; the sum of its spans."""
+        """Slot time: the sum of the spans."""
         return sum(span.duration_s for span in self.spans)
 
     def seconds_in(self, phase: Phase) -> float:
@@ -115,22 +133,24 @@ class ExecutionRecord:
 
 @dataclass(frozen=True, slots=True)
 class JobRecord:
+    """One job with all its executions."""
+
     id: str
     executions: tuple[ExecutionRecord, ...]
     outcome: Outcome
     submitted_at: float | None = None
     ended_at: float | None = None
-    waits: tuple[PhaseSpan, ...] = ()  # QUEUED and HELD, outside of attempts
-    outputs_checked: bool | None = None  # whether somebody looked at its outputs; None: nobody can know
+    waits: tuple[PhaseSpan, ...] = ()  # QUEUED and HELD, between executions
+    outputs_checked: bool | None = None  # whether the outputs were checked; None if unknown
     category: FailureCategory = FailureCategory.NONE
     reason: str = ""
-    held_in_phase: Phase | None = None  # in which phase it was when it was held for good
-    point: Mapping[str, str] = field(default_factory=dict)  # of a matrix
+    held_in_phase: Phase | None = None  # the phase in which it was held and never released
+    point: Mapping[str, str] = field(default_factory=dict)  # its matrix parameters
 
 
 @dataclass(frozen=True)
 class ReadProblem:
-    """What could not be read, and where."""
+    """An entry of a source that could not be read."""
 
     path: str
     line: int
@@ -139,13 +159,15 @@ class ReadProblem:
 
 @dataclass(frozen=True)
 class JobHistory:
-    name: str  # for titles
+    """All jobs of one source, and what is missing from that source."""
+
+    name: str  # shown in titles
     kind: str  # run, log, table, simulation
     jobs: tuple[JobRecord, ...]
     problems: tuple[ReadProblem, ...] = ()  # the first ones
-    n_skipped: int = 0  # how many there were
-    limitations: tuple[str, ...] = ()  # sentences: what this source cannot tell
-    has_timestamps: bool = True  # whether times are since 1970
+    n_skipped: int = 0  # number of unreadable entries in total
+    limitations: tuple[str, ...] = ()  # one sentence for each thing the source does not record
+    has_timestamps: bool = True  # False if times are durations since the beginning of each job
 
     def executions(self) -> Iterator[ExecutionRecord]:
-        return (attempt for job in self.jobs for attempt in job.executions)
+        return (execution for job in self.jobs for execution in job.executions)

@@ -1,18 +1,18 @@
-"""Figures as a person reads them: 4 h 57 min, 761 h, 44%, 12 MB/s. Pure."""
+"""Formats numbers for people: 4 h 57 min, 761 h, 44%, 12 MB/s."""
 
 from __future__ import annotations
 
-_CONTROL_CHARS = dict.fromkeys((*range(0x20), *range(0x7F, 0xA0)), "\ufffd")  # C0 and C1: terminals obey them
+_CONTROL_CHARS = dict.fromkeys((*range(0x20), *range(0x7F, 0xA0)), "\ufffd")  # C0 and C1: terminals interpret them
 _MINUTE, _HOUR, _DAY = 60.0, 3600.0, 86400.0
 
 
 def format_duration_coarse(seconds: float) -> str:
-    """4 h 57 min, 37 min, 1 min 23 s, 42 s: as exact as a person wants it."""
+    """Format a duration with two units at most: 4 h 57 min, 37 min, 1 min 23 s, 42 s."""
     if seconds < 59.5:
         return f"{seconds:.0f} s" if seconds >= 9.5 or seconds == 0 else f"{seconds:.2g} s"
     if seconds < 9.5 * _MINUTE:
-        whole, rest = divmod(round(seconds), 60)
-        return f"{whole} min {rest} s" if rest else f"{whole} min"
+        minutes, remaining_s = divmod(round(seconds), 60)
+        return f"{minutes} min {remaining_s} s" if remaining_s else f"{minutes} min"
     minutes = round(seconds / _MINUTE)
     if minutes < 60:
         return f"{minutes} min"
@@ -22,7 +22,7 @@ def format_duration_coarse(seconds: float) -> str:
 
 
 def format_hours(seconds: float) -> str:
-    """Sums, which people compare: always in hours, unless there is less than a tenth of one."""
+    """Format a sum in hours, so that sums can be compared. Sums below 0.1 h are formatted as durations."""
     hours = seconds / _HOUR
     if hours < 0.1:
         return format_duration_coarse(seconds)
@@ -30,14 +30,14 @@ def format_hours(seconds: float) -> str:
 
 
 def format_percent(fraction: float) -> str:
-    """44%, 1.2%, under 0.1%"""
+    """Format a fraction: 44%, 1.2%, <0.1%."""
     if 0 < fraction < 0.001:
         return "<0.1%"
     return f"{fraction:.1%}" if fraction < 0.0995 and f"{fraction:.1%}" != "0.0%" else f"{fraction:.0%}"
 
 
 def format_rate(bytes_per_s: float) -> str:
-    """12 MB/s"""
+    """Format a transfer rate: 12 MB/s."""
     for unit, size in (("GB/s", 1e9), ("MB/s", 1e6), ("kB/s", 1e3)):
         if bytes_per_s >= size:
             return f"{bytes_per_s / size:.3g} {unit}"
@@ -45,5 +45,5 @@ def format_rate(bytes_per_s: float) -> str:
 
 
 def replace_control_chars(text: str) -> str:
-    """Words of others, such that no terminal takes a part of them for an order."""
+    """Replace control characters in untrusted text, so that a terminal does not interpret them."""
     return text if text.isprintable() else text.translate(_CONTROL_CHARS)

@@ -1,7 +1,10 @@
-"""Runs in a pool that does not exist: the unchanged supervisor and policies under a virtual clock.
+"""Simulate runs on a model of a pool: the unchanged supervisor and policies under a virtual clock.
 
-`world` says what a pool is like, `calibrate` reads that from what happened (any history that `report` can read),
-`whatif` changes it. `kernel` is the clock, `pool` has slots, queue and caches, `courses` say what happens during one
-stay on a slot, `engine` is the pool as an Engine. `policy` is what is compared, `play` plays one run, `result` sums up
-many. Start with `play`. Not here: what policies decide (`supervise.policies`) and what figures mean (`report`).
+A *pool model* describes sites, caches and how often things fail; `calibrate` derives it from any history that `report`
+can read, `whatif` changes it. A *scenario* is what is compared: plain HTCondor, or packtrain with certain policies. A
+*session* is one execution on a slot; its *timeline* is sampled when it starts.
+
+Start with `simulate_run`. `event_queue` is the clock, `simulated_pool` has slots, queue and caches, `job_behaviour`
+says how a plain wrapper or an agent reacts to faults, `simulated_engine` presents the pool as an Engine, and
+`scenario_result` summarizes many runs. Decisions are made by `supervise.policies`, statistics by `report`.
 """

@@ -1,7 +1,7 @@
-"""What a pool is like, from what happened in it: any history that `report` can read. docs/how-to/simulate.md says how.
+"""Derive a pool model from any history that `report` can read (docs/how-to/simulate.md).
 
-A job's way is seen as visits: a transfer (with those before it that came to nothing), then computing. Chances are
-shares of visits, durations are fitted to those that were seen, site by site.
+Each job is a series of visits to sites: a transfer, with the failed transfers before it, then computing. Probabilities
+are shares of visits; durations are fitted to the observed ones, site by site.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from packtrain.report.history import (
 from packtrain.simulate.empirical import ZERO, EmpiricalDistribution
 from packtrain.simulate.pool_model import DATA, NODE, PROGRAM, Fault, OutageModel, PoolModel, SiteModel
 
-_SLOT_MARGIN = 1.25  # slots beyond those that a table shows as used: it does not tell which were used at once
-_CENSORED_FACTOR = 1.25  # how much longer than the time limit a job would have taken that reached it
-_DEFAULT_TRANSFER_TIMEOUT_S, _DEFAULT_OUTAGE_S, _DEFAULT_MATCH_DELAY_S = 3600.0, 90.0, 60.0  # where nothing tells
+_SLOT_MARGIN = 1.25  # extra slots, because a job table does not show which slots were used at the same time
+_CENSORED_FACTOR = 1.25  # assumed run time of jobs that reached the time limit, as a multiple of the limit
+_DEFAULT_TRANSFER_TIMEOUT_S, _DEFAULT_OUTAGE_S, _DEFAULT_MATCH_DELAY_S = 3600.0, 90.0, 60.0  # if the history has none
 _MIN_SLOTS = 1
-_MAX_PROMPT_WAIT_FACTOR = 2.0  # times the usual wait: one that waited for longer had no slot
+_MAX_PROMPT_WAIT_FACTOR = 2.0  # jobs that waited longer than this multiple of the usual wait had no slot
 _UNKNOWN_OUTCOMES = (Outcome.RUNNING, Outcome.LOST, Outcome.REMOVED)
 _FINAL_OUTCOMES = (Outcome.HELD, Outcome.TIME_LIMIT, Outcome.WRONG_OUTPUT)
 _DAMAGE_MARKERS = ("tar", "archive", "corrupt", "truncat", "checksum", "digest")
@@ -40,7 +40,7 @@ _FAILED_OUTCOMES = (Outcome.WRONG_OUTPUT, Outcome.FAILED)
 
 @dataclass(frozen=True)
 class _SlotUse:
-    """In use by an attempt whose job had waited since then."""
+    """The use of a slot by one execution, whose job was queued since `queued_at`."""
 
     queued_at: float
     started_at: float
@@ -49,7 +49,7 @@ class _SlotUse:
 
 @dataclass
 class _SiteSamples:
-    """Of one site."""
+    """Observed values of one site."""
 
     n_visits: int = 0
     slot_s: float = 0.0
@@ -64,11 +64,11 @@ class _SiteSamples:
 
 
 def calibrate(history: JobHistory) -> PoolModel:
-    """Raises UsageError if there is nothing to learn from."""
-    known = [job for job in history.jobs if job.executions and not _has_unknown_end(job)]
-    if not any(attempt.seconds_in(Phase.EXECUTE) for job in known for attempt in job.executions):
-        raise UsageError(f"{history.name}: no job of it ever ran to an end; there is nothing to calibrate from")
-    return _Calibrator(history, known).build_model()
+    """Return a model of the pool in the history. Raises UsageError if no job of it ran to its end."""
+    jobs = [job for job in history.jobs if job.executions and not _has_unknown_end(job)]
+    if not any(execution.seconds_in(Phase.EXECUTE) for job in jobs for execution in job.executions):
+        raise UsageError(f"{history.name}: none of its jobs ran to the end, so there is nothing to calibrate from")
+    return _Calibrator(history, jobs).build_model()
 
 
 class _Calibrator:
@@ -77,127 +77,139 @@ class _Calibrator:
         self._sites: defaultdict[str, _SiteSamples] = defaultdict(_SiteSamples)
         self._time_limit_s = _time_limit_s(jobs)
         self._warm_at = _first_arrivals(jobs) if history.has_timestamps else {}
-        self._sites_with_data = {attempt.site for job in jobs for attempt in job.executions if _has_data(attempt)}
+        self._sites_with_data = {one.site for job in jobs for one in job.executions if _has_data(one)}
         for job in jobs:
             self._add_job(job)
-        self._turnover = {name: _SlotTurnover.from_slot_uses(seen.slot_uses) for name, seen in self._sites.items()}
+        self._turnover = {
+            name: _SlotTurnover.from_slot_uses(samples.slot_uses) for name, samples in self._sites.items()
+        }
         self._match_delay = self._estimate_match_delay()
 
     def build_model(self) -> PoolModel:
-        broken = [
+        failed_transfers_s = [
             m.duration_s
             for j in self._jobs
             for a in j.executions
             if not _is_hit_by_outage(j, a)
             for m in _failed_transfers(a)
         ]
-        compute = [value for seen in self._sites.values() for value in seen.compute_s]
-        cold = [value for seen in self._sites.values() for value in (*seen.cold_transfer_s, *seen.warm_transfer_s)]
-        usual = EmpiricalDistribution.from_values(compute), EmpiricalDistribution.from_values(cold) if cold else ZERO
-        visited = [name for name, seen in self._sites.items() if seen.n_visits]
+        sites = self._sites.values()
+        compute = [value for samples in sites for value in samples.compute_s]
+        transfers = [value for samples in sites for value in (*samples.cold_transfer_s, *samples.warm_transfer_s)]
+        defaults = (
+            EmpiricalDistribution.from_values(compute),
+            EmpiricalDistribution.from_values(transfers) if transfers else ZERO,
+        )
+        visited = [name for name, samples in self._sites.items() if samples.n_visits]
         names = [name for name in visited if name] or visited
         return PoolModel(
             self._history.name,
             len(self._history.jobs),
-            tuple(self._build_site(name, usual) for name in sorted(names)),
-            _estimate_outages(self._history, self._jobs, sum(seen.n_visits for seen in self._sites.values())),
+            tuple(self._build_site(name, defaults) for name in sorted(names)),
+            _estimate_outages(self._history, self._jobs, sum(samples.n_visits for samples in sites)),
             self._match_delay,
-            statistics.median(broken) if broken else _DEFAULT_TRANSFER_TIMEOUT_S,
+            statistics.median(failed_transfers_s) if failed_transfers_s else _DEFAULT_TRANSFER_TIMEOUT_S,
             self._time_limit_s,
             has_shared_caches=self._history.has_timestamps,
             lost_share=1 - len(self._jobs) / len(self._history.jobs),
         )
 
-    # Visits
+    # Visits of sites
 
     def _add_job(self, job: JobRecord) -> None:
-        """A log names no site of what never ran: then the next one's counts."""
-        before: list[ExecutionRecord] = []
-        been: set[str] = set()
-        slots = dict(_slot_uses(job))
-        for attempt in (one for one in job.executions if not _is_hit_by_outage(job, one)):
-            seen = self._sites[attempt.site]
-            seen.slot_s += attempt.duration_s
-            seen.n_evictions += attempt.outcome is Outcome.EVICTED
-            before.append(attempt)
-            if _has_data(attempt):
-                for one in (one for one in before if one.spans):
-                    (self._sites[one.site] if one.site in self._sites_with_data else seen).slot_uses.append(
-                        slots[one.number]
-                    )
-                stalled = (one for one in before if one is attempt or one.outcome is not Outcome.EVICTED)
-                episode = sum(move.duration_s for one in stalled for move in _failed_transfers(one))
-                self._add_visit(attempt, seen, episode, attempt.site in been)
-                been.add(attempt.site)
-                before = []
+        """Add the visits of a job. Logs name no site for executions that never ran; those count for the next site."""
+        pending: list[ExecutionRecord] = []
+        visited_sites: set[str] = set()
+        slot_uses = dict(_slot_uses(job))
+        for execution in (one for one in job.executions if not _is_hit_by_outage(job, one)):
+            samples = self._sites[execution.site]
+            samples.slot_s += execution.duration_s
+            samples.n_evictions += execution.outcome is Outcome.EVICTED
+            pending.append(execution)
+            if _has_data(execution):
+                for one in (one for one in pending if one.spans):
+                    site = self._sites[one.site] if one.site in self._sites_with_data else samples
+                    site.slot_uses.append(slot_uses[one.number])
+                stalled = (one for one in pending if one is execution or one.outcome is not Outcome.EVICTED)
+                stall_s = sum(transfer.duration_s for one in stalled for transfer in _failed_transfers(one))
+                self._add_visit(execution, samples, stall_s, execution.site in visited_sites)
+                visited_sites.add(execution.site)
+                pending = []
 
-    def _add_visit(self, attempt: ExecutionRecord, samples: _SiteSamples, stall_s: float, is_repeat: bool) -> None:
+    def _add_visit(self, execution: ExecutionRecord, samples: _SiteSamples, stall_s: float, is_repeat: bool) -> None:
         samples.n_visits += 1
         samples.stall_s += [stall_s] if stall_s else []
-        for move in input_transfers_of(attempt):
-            if move.complete:
-                first = self._warm_at.get(attempt.site)
-                warm = move.start >= first if first is not None else is_repeat or stall_s > 0
-                (samples.warm_transfer_s if warm else samples.cold_transfer_s).append(move.duration_s)
-        samples.overhead_s.append(attempt.seconds_in(Phase.SETUP))
-        self._add_compute(attempt, samples)
+        for transfer in input_transfers_of(execution):
+            if transfer.complete:
+                warm_at = self._warm_at.get(execution.site)
+                is_warm = transfer.start >= warm_at if warm_at is not None else is_repeat or stall_s > 0
+                (samples.warm_transfer_s if is_warm else samples.cold_transfer_s).append(transfer.duration_s)
+        samples.overhead_s.append(execution.seconds_in(Phase.SETUP))
+        self._add_compute(execution, samples)
 
-    def _add_compute(self, attempt: ExecutionRecord, samples: _SiteSamples) -> None:
-        executed = attempt.seconds_in(Phase.EXECUTE)
-        if attempt.outcome is Outcome.SUCCEEDED:
-            samples.compute_s.append(executed)
-        elif attempt.outcome is Outcome.TIME_LIMIT:
-            samples.compute_s.append(executed * _CENSORED_FACTOR)
-        elif attempt.outcome in _FAILED_OUTCOMES and attempt.category is not FailureCategory.TRANSFER:
-            samples.faults[_fault_kind(attempt)].append((executed, attempt.reason))
+    def _add_compute(self, execution: ExecutionRecord, samples: _SiteSamples) -> None:
+        compute_s = execution.seconds_in(Phase.EXECUTE)
+        if execution.outcome is Outcome.SUCCEEDED:
+            samples.compute_s.append(compute_s)
+        elif execution.outcome is Outcome.TIME_LIMIT:
+            samples.compute_s.append(compute_s * _CENSORED_FACTOR)
+        elif execution.outcome in _FAILED_OUTCOMES and execution.category is not FailureCategory.TRANSFER:
+            samples.faults[_fault_kind(execution)].append((compute_s, execution.reason))
 
     # Sites
 
     def _build_site(self, name: str, defaults: tuple[EmpiricalDistribution, EmpiricalDistribution]) -> SiteModel:
-        seen = self._sites[name]
+        samples = self._sites[name]
         cold = (
-            EmpiricalDistribution.from_values(seen.cold_transfer_s or seen.warm_transfer_s)
-            if seen.cold_transfer_s or seen.warm_transfer_s
+            EmpiricalDistribution.from_values(samples.cold_transfer_s or samples.warm_transfer_s)
+            if samples.cold_transfer_s or samples.warm_transfer_s
             else defaults[1]
         )
-        slots = self._count_slots(name)
+        n_slots = self._count_slots(name)
         return SiteModel(
-            name or "somewhere",
-            slots,
-            EmpiricalDistribution.from_values(seen.compute_s) if seen.compute_s else defaults[0],
+            name or "unknown",
+            n_slots,
+            EmpiricalDistribution.from_values(samples.compute_s) if samples.compute_s else defaults[0],
             cold,
-            EmpiricalDistribution.from_values(seen.warm_transfer_s) if seen.warm_transfer_s else cold,
-            len(seen.stall_s) / seen.n_visits,
-            EmpiricalDistribution.from_values(seen.stall_s) if seen.stall_s else ZERO,
-            seen.n_evictions / seen.slot_s if seen.slot_s else 0.0,
-            EmpiricalDistribution.from_values(seen.overhead_s) if seen.overhead_s else ZERO,
-            tuple(_estimate_fault(kind, found, seen.n_visits) for kind, found in sorted(seen.faults.items())),
-            max_streams=slots,
+            EmpiricalDistribution.from_values(samples.warm_transfer_s) if samples.warm_transfer_s else cold,
+            len(samples.stall_s) / samples.n_visits,
+            EmpiricalDistribution.from_values(samples.stall_s) if samples.stall_s else ZERO,
+            samples.n_evictions / samples.slot_s if samples.slot_s else 0.0,
+            EmpiricalDistribution.from_values(samples.overhead_s) if samples.overhead_s else ZERO,
+            tuple(_estimate_fault(kind, faults, samples.n_visits) for kind, faults in sorted(samples.faults.items())),
+            max_streams=n_slots,
             slots_open_at=self._slot_openings(name),
         )
 
     def _count_slots(self, name: str) -> int:
-        """As many as were ever in use at once; of a table, which does not tell that, its share of the jobs."""
+        """Return the maximum number of slots in use at once; for a job table, the site's share of all jobs."""
         if not self._history.has_timestamps:
-            visits = sum(seen.n_visits for seen in self._sites.values())
+            visits = sum(samples.n_visits for samples in self._sites.values())
             return max(_MIN_SLOTS, round(self._sites[name].n_visits / visits * len(self._jobs) * _SLOT_MARGIN))
         return max(_MIN_SLOTS, len(self._turnover[name].openings))
 
     def _slot_openings(self, name: str) -> EmpiricalDistribution:
-        """When its slots came. What a job got as soon as it asked may have been there before."""
-        begins, usual = min((job.submitted_at or 0.0 for job in self._jobs), default=0.0), self._match_delay.mean
+        """Return when the site's slots became available; slots that were free at once count as open from the start."""
+        first_submit_at, usual_s = (
+            min((job.submitted_at or 0.0 for job in self._jobs), default=0.0),
+            self._match_delay.mean,
+        )
         times = [0.0]
         for slot in self._turnover[name].openings if self._history.has_timestamps else ():
-            waited = slot.started_at - slot.queued_at > _MAX_PROMPT_WAIT_FACTOR * usual
-            times.append(max(times[-1], slot.started_at - begins - usual if waited else 0.0))
+            waited = slot.started_at - slot.queued_at > _MAX_PROMPT_WAIT_FACTOR * usual_s
+            times.append(max(times[-1], slot.started_at - first_submit_at - usual_s if waited else 0.0))
         return EmpiricalDistribution.from_values(times[1:]) if times[-1] else ZERO
 
     def _estimate_match_delay(self) -> EmpiricalDistribution:
-        """The shorter half of the waits for slots that had been in use: for the longer ones there was none free."""
-        again = (
-            [wait for turns in self._turnover.values() for wait in turns.waits] if self._history.has_timestamps else []
+        """Fit the shorter half of the waits for reused slots; during longer waits no slot was free."""
+        reuse_waits = (
+            [wait for turnover in self._turnover.values() for wait in turnover.waits]
+            if self._history.has_timestamps
+            else []
         )
-        waits = sorted(again or (s.duration_s for job in self._jobs for s in job.waits if s.phase is Phase.QUEUED))
+        waits = sorted(
+            reuse_waits or (s.duration_s for job in self._jobs for s in job.waits if s.phase is Phase.QUEUED)
+        )
         short = waits[: (len(waits) + 1) // 2]
         return (
             EmpiricalDistribution.from_values(short)
@@ -207,66 +219,67 @@ class _Calibrator:
 
 
 def _slot_uses(job: JobRecord) -> Iterator[tuple[int, _SlotUse]]:
-    """By the number of the attempt that had it."""
-    since = job.submitted_at or 0.0
-    for attempt in job.executions:
-        yield attempt.number, _SlotUse(since, attempt.start, attempt.end)
-        since = attempt.end
+    """Yield (number of the execution, its slot use)."""
+    queued_at = job.submitted_at or 0.0
+    for execution in job.executions:
+        yield execution.number, _SlotUse(queued_at, execution.start, execution.end)
+        queued_at = execution.end
 
 
 @dataclass
 class _SlotTurnover:
-    """Of one site's slots: those that came to those that were there, and how long it took to get one that was free."""
+    """How the slots of a site were opened and reused, and how long jobs waited for free ones."""
 
     openings: list[_SlotUse] = field(default_factory=list)
     waits: list[float] = field(default_factory=list)
 
     @classmethod
     def from_slot_uses(cls, slot_uses: Iterable[_SlotUse]) -> _SlotTurnover:
-        """The one that has been free for the longest time is taken first."""
-        turns, free = cls(), deque[float]()
+        """Replay slot uses; the slot that has been free for the longest time is taken first."""
+        turnover, free = cls(), deque[float]()
         edges = (edge for slot in slot_uses for edge in ((slot.started_at, 1, slot), (slot.ended_at, 0, slot)))
-        for _, begins, slot in sorted(edges, key=itemgetter(0, 1)):
-            if not begins:
+        for _, is_start, slot in sorted(edges, key=itemgetter(0, 1)):
+            if not is_start:
                 free.append(slot.ended_at)
             elif free:
-                turns.waits.append(slot.started_at - max(slot.queued_at, free.popleft()))
+                turnover.waits.append(slot.started_at - max(slot.queued_at, free.popleft()))
             else:
-                turns.openings.append(slot)
-        return turns
+                turnover.openings.append(slot)
+        return turnover
 
 
 def _has_unknown_end(job: JobRecord) -> bool:
-    """Nobody knows how it would have ended. One that was removed when it was held had ended."""
+    """Return whether the job's end is unknown; a job that was removed while held had ended."""
     return job.outcome in _UNKNOWN_OUTCOMES and not (
         job.outcome is Outcome.REMOVED and job.executions[-1].outcome in _FINAL_OUTCOMES
     )
 
 
 def _time_limit_s(jobs: Iterable[JobRecord]) -> float | None:
-    """What jobs ran that reached it."""
+    """Return the shortest run time of the jobs that reached the time limit, or None."""
     stopped = [a.seconds_in(Phase.EXECUTE) for job in jobs for a in job.executions if a.outcome is Outcome.TIME_LIMIT]
     return min(stopped) if stopped else None
 
 
 def _first_arrivals(jobs: Iterable[JobRecord]) -> dict[str, float]:
-    """When each site's cache had the data."""
+    """Return when the first complete transfer at each site ended, so its cache had the data."""
     first: dict[str, float] = {}
-    for attempt in (attempt for job in jobs for attempt in job.executions):
-        for move in input_transfers_of(attempt):
-            if move.complete:
-                end = move.start + move.duration_s
-                first[attempt.site] = min(end, first.get(attempt.site, end))
+    for execution in (execution for job in jobs for execution in job.executions):
+        for transfer in input_transfers_of(execution):
+            if transfer.complete:
+                end = transfer.start + transfer.duration_s
+                first[execution.site] = min(end, first.get(execution.site, end))
     return first
 
 
-def _has_data(attempt: ExecutionRecord) -> bool:
-    """Whether its data did."""
-    return attempt.seconds_in(Phase.EXECUTE) > 0 or any(move.complete for move in input_transfers_of(attempt))
+def _has_data(execution: ExecutionRecord) -> bool:
+    """Return whether the execution received its inputs."""
+    transfers = input_transfers_of(execution)
+    return execution.seconds_in(Phase.EXECUTE) > 0 or any(transfer.complete for transfer in transfers)
 
 
-def _failed_transfers(attempt: ExecutionRecord) -> list[InputTransfer]:
-    return [move for move in input_transfers_of(attempt) if not move.complete]
+def _failed_transfers(execution: ExecutionRecord) -> list[InputTransfer]:
+    return [transfer for transfer in input_transfers_of(execution) if not transfer.complete]
 
 
 def _estimate_fault(kind: str, samples: list[tuple[float, str]], n_visits: int) -> Fault:
@@ -278,36 +291,36 @@ def _estimate_fault(kind: str, samples: list[tuple[float, str]], n_visits: int) 
     )
 
 
-def _fault_kind(attempt: ExecutionRecord) -> str:
-    if attempt.category is FailureCategory.PROGRAM:
+def _fault_kind(execution: ExecutionRecord) -> str:
+    if execution.category is FailureCategory.PROGRAM:
         return PROGRAM
-    return DATA if any(word in attempt.reason.lower() for word in _DAMAGE_MARKERS) else NODE
+    return DATA if any(marker in execution.reason.lower() for marker in _DAMAGE_MARKERS) else NODE
 
 
-# Bursts
+# Outages
 
 
-def _is_hit_by_outage(job: JobRecord, attempt: ExecutionRecord) -> bool:
-    """It was refused, and its job is held for good because of it, or was removed since."""
-    held = attempt.outcome is Outcome.HELD and attempt.category is FailureCategory.TRANSFER
-    last = attempt is job.executions[-1] and job.outcome is not Outcome.SUCCEEDED
-    return held and last and not attempt.seconds_in(Phase.EXECUTE)
+def _is_hit_by_outage(job: JobRecord, execution: ExecutionRecord) -> bool:
+    """Return whether a rejected transfer put the job on hold permanently."""
+    is_held = execution.outcome is Outcome.HELD and execution.category is FailureCategory.TRANSFER
+    is_last = execution is job.executions[-1] and job.outcome is not Outcome.SUCCEEDED
+    return is_held and is_last and not execution.seconds_in(Phase.EXECUTE)
 
 
 def _estimate_outages(history: JobHistory, jobs: Sequence[JobRecord], n_visits: int) -> OutageModel:
-    """Transfers in the order in which they began (of a table: of its lines); those in a row that were struck."""
-    begun = [(attempt, _is_hit_by_outage(job, attempt)) for job in jobs for attempt in job.executions]
-    ordered = sorted(begun, key=lambda one: one[0].start) if history.has_timestamps else begun
-    rows = [[a for a, _ in some] for struck, some in groupby(ordered, key=lambda one: one[1]) if struck]
-    if not rows:
+    """Find outages as runs of failed transfers, in order of their start (for a job table: of its lines)."""
+    transfers = [(execution, _is_hit_by_outage(job, execution)) for job in jobs for execution in job.executions]
+    ordered = sorted(transfers, key=lambda one: one[0].start) if history.has_timestamps else transfers
+    outages = [[one for one, _ in group] for is_hit, group in groupby(ordered, key=lambda one: one[1]) if is_hit]
+    if not outages:
         return OutageModel()
-    lasted = [_outage_duration_s(row) for row in rows] if history.has_timestamps else [_DEFAULT_OUTAGE_S]
+    durations_s = [_outage_duration_s(one) for one in outages] if history.has_timestamps else [_DEFAULT_OUTAGE_S]
     return OutageModel(
-        len(rows) / (n_visits + len(rows)),
-        EmpiricalDistribution.from_values(map(len, rows)),
-        EmpiricalDistribution.from_values(lasted),
+        len(outages) / (n_visits + len(outages)),
+        EmpiricalDistribution.from_values(map(len, outages)),
+        EmpiricalDistribution.from_values(durations_s),
     )
 
 
-def _outage_duration_s(attempts: Sequence[ExecutionRecord]) -> float:
-    return max(1.0, max(a.end for a in attempts) - min(a.start for a in attempts))
+def _outage_duration_s(executions: Sequence[ExecutionRecord]) -> float:
+    return max(1.0, max(one.end for one in executions) - min(one.start for one in executions))

@@ -1,4 +1,4 @@
-"""A distribution fitted to a few seen values: each stands for an equal share, spread between its neighbours."""
+"""A distribution fitted to a few observed values, each of which represents an equal share."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ from packtrain.errors import UsageError
 
 @dataclass(frozen=True)
 class EmpiricalDistribution:
-    """`edges`: the shares lie between them, one more than there are values. The inverse of the cumulative distribution
-    is linear between them, so that what is drawn was not only seen, and nothing is beyond the extremes."""
+    """A piecewise linear quantile function.
+
+    `edges` has one entry more than there are values. Samples lie between the observed values, never beyond them.
+    """
 
     edges: tuple[float, ...]
 
     @classmethod
     def from_values(cls, values: Iterable[float]) -> EmpiricalDistribution:
+        """Fit a distribution. Raises UsageError if there is no value, or a negative one."""
         ranked = sorted(values)
         if not ranked or not all(math.isfinite(value) and value >= 0 for value in ranked):
             raise UsageError("a distribution needs at least one value, and none below zero")
@@ -30,11 +33,11 @@ class EmpiricalDistribution:
         return self.quantile(rng.random())
 
     def quantile(self, q: float) -> float:
-        """The value that this share, 0 to below 1, of all lies below."""
-        place = q * (len(self.edges) - 1)
-        below = int(place)
+        """Return the value below which the share `q` (0 to below 1) of all values lies."""
+        position = q * (len(self.edges) - 1)
+        below = int(position)
         low, high = self.edges[below], self.edges[below + 1]
-        return low + (high - low) * (place - below)
+        return low + (high - low) * (position - below)
 
     @property
     def mean(self) -> float:

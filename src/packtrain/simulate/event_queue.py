@@ -1,4 +1,4 @@
-"""Virtual time: what is due next happens next, at its own time. The same calls in the same order, the same course."""
+"""A virtual clock with a queue of callbacks. Identical calls in the same order give identical results."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from itertools import count
 
 
 class EventQueue:
+    """Runs callbacks in the order of their due times."""
+
     def __init__(self, now: float = 0.0) -> None:
         self.now = now
         self._pending: list[tuple[float, int, Callable[[], None]]] = []
-        self._order = count()  # of what is due at once, the first that was asked for comes first
+        self._order = count()  # callbacks due at the same time run in the order in which they were scheduled
 
     def schedule(self, due_at: float, callback: Callable[[], None]) -> None:
-        """What should have been long ago happens now."""
+        """Run `callback` at `due_at`, or now if that time has passed."""
         heappush(self._pending, (due_at if due_at > self.now else self.now, next(self._order), callback))
 
     @property
@@ -22,17 +24,17 @@ class EventQueue:
         return self._pending[0][0] if self._pending else None
 
     def run_next(self) -> bool:
-        """Let the next thing happen; False if there is none."""
+        """Run the next callback; return False if there is none."""
         if not self._pending:
             return False
-        self.now, _, what = heappop(self._pending)
-        what()
+        self.now, _, callback = heappop(self._pending)
+        callback()
         return True
 
     def run_until(self, end_at: float) -> None:
-        """All that is due by then; then it is that time."""
-        due = self._pending
-        while due and due[0][0] <= end_at:
-            self.now, _, what = heappop(due)
-            what()
+        """Run all callbacks due by `end_at`, then set the clock to it."""
+        pending = self._pending
+        while pending and pending[0][0] <= end_at:
+            self.now, _, callback = heappop(pending)
+            callback()
         self.now = max(self.now, end_at)

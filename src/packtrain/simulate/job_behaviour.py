@@ -1,8 +1,8 @@
-"""What happens during one stay on a slot, as far as it can be told when it begins: drawn, not acted out.
+"""How a job behaves during one session on a slot: the whole timeline is sampled when the session starts.
 
-`Wrapper` is a program under HTCondor alone, as in the published week; `Agent` is packtrain's. Both meet the same
-faults by the same chances; what they make of them differs. What ends a stay early (the pool takes the slot back,
-somebody removes the job) is for `pool`.
+`WrapperBehaviour` is a plain program under HTCondor, as in the published week; `AgentBehaviour` is packtrain's agent.
+Both meet the same faults with the same probabilities and react differently. `simulated_pool` ends sessions early
+(eviction, removal).
 """
 
 from __future__ import annotations
@@ -17,16 +17,20 @@ from packtrain.simulate.pool_model import DATA, NODE, PROGRAM, Fault, PoolModel,
 
 
 class TimelinePhase(NamedTuple):
+    """One phase of a session."""
+
     phase: Phase
     duration_s: float
-    is_complete: bool = True  # of a transfer: False if it came to nothing
+    is_complete: bool = True  # False for a failed transfer
 
 
 class SessionEnd(NamedTuple):
+    """How a session ends."""
+
     outcome: Outcome
     category: FailureCategory = FailureCategory.NONE
     reason: str = ""
-    failure_kind: str = ""  # of failure, as packtrain knows it
+    failure_kind: str = ""  # a key of events.FAILURE_KINDS
 
 
 SUCCEEDED = SessionEnd(Outcome.SUCCEEDED)
@@ -34,7 +38,7 @@ NOT_FOUND = SessionEnd(Outcome.HELD, FailureCategory.TRANSFER, "404 page not fou
 TIME_LIMIT_REACHED = SessionEnd(
     Outcome.TIME_LIMIT, FailureCategory.TIME_LIMIT, "the job exceeded its allowed execute duration", "pool_time_limit"
 )
-LEFT_BEFORE_LIMIT = SessionEnd(Outcome.CHECKPOINTED, FailureCategory.NONE, "the time limit was near")
+EXITED_BEFORE_LIMIT = SessionEnd(Outcome.CHECKPOINTED, FailureCategory.NONE, "the time limit was near")
 _FAULT_ENDS = {
     NODE: SessionEnd(Outcome.FAILED, FailureCategory.NODE, "", "network_unreachable"),
     PROGRAM: SessionEnd(Outcome.FAILED, FailureCategory.PROGRAM, "", "step_failed"),
@@ -43,82 +47,88 @@ _FAULT_ENDS = {
 
 @dataclass(slots=True)
 class SessionTimeline:
-    """Pieces in their order. `computing` says how many seconds a whole job takes on this machine."""
+    """The phases of a session in order. A whole job computes for `full_compute_s` on this node."""
 
     phases: list[TimelinePhase] = field(default_factory=list)
     end: SessionEnd = SUCCEEDED
     full_compute_s: float = 1.0
 
     def add(self, phase: Phase, duration_s: float, is_complete: bool = True) -> None:
+        """Append a phase unless its duration is 0."""
         if duration_s > 0:
             self.phases.append(TimelinePhase(phase, duration_s, is_complete))
 
     @property
     def duration_s(self) -> float:
-        return sum(piece.duration_s for piece in self.phases)
+        return sum(phase.duration_s for phase in self.phases)
 
     @property
     def setup_s(self) -> float:
-        """Seconds until the program runs; all of them if it never does."""
-        spent = 0.0
-        for piece in self.phases:
-            if piece.phase is Phase.EXECUTE:
+        """Seconds until the program starts, or the whole duration if it never does."""
+        elapsed = 0.0
+        for phase in self.phases:
+            if phase.phase is Phase.EXECUTE:
                 break
-            spent += piece.duration_s
-        return spent
+            elapsed += phase.duration_s
+        return elapsed
 
 
 class SharedServices(Protocol):
-    """What a stay meets of the world outside of its slot."""
+    """Services outside the slot that a session uses."""
 
     @property
     def model(self) -> PoolModel: ...
 
     def outage_remaining_s(self, delay_s: float) -> float:
-        """How long a service that a transfer asks then still says 404; 0 if it does not."""
+        """Return how long a transfer that starts after `delay_s` receives 404s; 0 if there is no outage."""
         ...
 
     def cache_wait_s(self, site: SiteModel, delay_s: float) -> float:
-        """How long all streams of its cache are taken."""
+        """Return how long all streams of the site's cache are busy."""
         ...
 
     def min_cache_wait_s(self, delay_s: float) -> float:
-        """The same of the least busy of all caches."""
+        """Return the same for the least busy cache."""
         ...
 
     def record_transfer(
         self, site: SiteModel, delay_s: float, duration_s: float, via_other_cache: bool = False
     ) -> None:
-        """A transfer takes a stream for so long."""
+        """Occupy a stream of a cache for `duration_s`."""
         ...
 
 
 class JobBehaviour(Protocol):
+    """Samples the timelines of sessions."""
+
     @property
     def checkpoint_interval_s(self) -> float | None:
-        """Between two checkpoints; None: there are none."""
+        """Time between two checkpoints; None: the job saves none."""
         ...
 
     def plan_session(
         self, site: SiteModel, done_fraction: float, is_warm: bool, services: SharedServices, rng: Random
     ) -> SessionTimeline:
-        """`done`: how much of the job a checkpoint has, 0 to 1."""
+        """Return the timeline of a session that resumes at `done_fraction` (0 to 1) of the job."""
         ...
 
 
 def _sample_fault(site: SiteModel, rng: Random) -> Fault | None:
-    draw = rng.random()
+    sample = rng.random()
     for fault in site.faults:
-        draw -= fault.probability
-        if draw < 0:
+        sample -= fault.probability
+        if sample < 0:
             return fault
     return None
 
 
 @dataclass(frozen=True)
 class WrapperBehaviour:
-    """A transfer that takes longer than the pool's timer is ended and begun again, as often as it takes; a 404 holds
-    the job for good; whatever the program made is believed."""
+    """A plain program under HTCondor.
+
+    The pool aborts and restarts transfers that exceed its timeout, a 404 holds the job permanently, and outputs are
+    not checked.
+    """
 
     checkpoint_interval_s: float | None = None
 
@@ -128,24 +138,24 @@ class WrapperBehaviour:
         stalled = site.stall_s.sample(rng) if rng.random() < site.stall_probability else 0.0
         fault, computing = _sample_fault(site, rng), site.compute_s.sample(rng)
         transfer, cold = site.warm_transfer_s.sample(rng), site.cold_transfer_s.sample(rng)
-        made = SessionTimeline(full_compute_s=computing)
+        timeline = SessionTimeline(full_compute_s=computing)
         if services.outage_remaining_s(0.0):
-            made.add(Phase.TRANSFER_IN, 1.0, is_complete=False)
-            made.end = NOT_FOUND
-            return made
-        tries = self._failed_tries(max(stalled, services.cache_wait_s(site, 0.0)), services.model.transfer_timeout_s)
-        for _ in range(tries):
-            made.add(Phase.TRANSFER_IN, services.model.transfer_timeout_s, is_complete=False)
-        transfer = transfer if is_warm or tries else cold
-        services.record_transfer(site, made.duration_s, transfer)
-        made.add(Phase.TRANSFER_IN, transfer)
-        self._add_compute(made, fault, computing, services.model.time_limit_s, rng)
-        made.add(Phase.SETUP, site.overhead_s.sample(rng))
-        return made
+            timeline.add(Phase.TRANSFER_IN, 1.0, is_complete=False)
+            timeline.end = NOT_FOUND
+            return timeline
+        n_failed = self._failed_tries(max(stalled, services.cache_wait_s(site, 0.0)), services.model.transfer_timeout_s)
+        for _ in range(n_failed):
+            timeline.add(Phase.TRANSFER_IN, services.model.transfer_timeout_s, is_complete=False)
+        transfer = transfer if is_warm or n_failed else cold
+        services.record_transfer(site, timeline.duration_s, transfer)
+        timeline.add(Phase.TRANSFER_IN, transfer)
+        self._add_compute(timeline, fault, computing, services.model.time_limit_s, rng)
+        timeline.add(Phase.SETUP, site.overhead_s.sample(rng))
+        return timeline
 
     @staticmethod
     def _failed_tries(wait_s: float, transfer_timeout_s: float) -> int:
-        """As many as were seen to fit into that time: the one after the last of them comes."""
+        """Return how many transfers time out during the wait; the next one succeeds."""
         return max(1, round(wait_s / transfer_timeout_s)) if wait_s > 0 else 0
 
     @staticmethod
@@ -163,7 +173,7 @@ class WrapperBehaviour:
 
 
 def _wrapper_end(fault: Fault) -> SessionEnd:
-    """A wrapper ends with the code of its last command: only the missing output tells."""
+    """Return the end of a wrapper: it exits with the code of its last command, so only the output is missing."""
     if fault.kind == PROGRAM:
         return _FAULT_ENDS[PROGRAM]._replace(reason=fault.reason)
     return SessionEnd(Outcome.WRONG_OUTPUT, FailureCategory.WRONG_OUTPUT, fault.reason, "output_missing")
@@ -171,37 +181,40 @@ def _wrapper_end(fault: Fault) -> SessionEnd:
 
 @dataclass(frozen=True)
 class AgentBehaviour:
-    """It probes before it moves anything, leaves a cache that sends nothing within seconds, waits while a service
-    restarts, refetches what is damaged, and with checkpoints leaves before the time limit."""
+    """packtrain's agent.
+
+    It probes the node before any transfer, switches from a stalled cache within seconds, waits while a service
+    restarts, refetches damaged data, and with checkpoints exits before the time limit.
+    """
 
     checkpoint_interval_s: float | None = 1800.0
     probe_s: float = 2.0
-    stall_timeout_s: float = 5.0  # to leave a cache that sends nothing
-    retry_timeout_s: float = 300.0  # with services that say 404
-    refetch_share: float = 0.02  # of a transfer, when some of it came damaged
-    exit_margin_s: float = 60.0  # before the time limit
+    stall_timeout_s: float = 5.0  # until it switches from a stalled cache
+    retry_timeout_s: float = 300.0  # how long it retries on 404
+    refetch_share: float = 0.02  # share of a transfer that is fetched again when data is damaged
+    exit_margin_s: float = 60.0  # it exits this long before the time limit
 
     def plan_session(
         self, site: SiteModel, done_fraction: float, is_warm: bool, services: SharedServices, rng: Random
     ) -> SessionTimeline:
         stalled = site.stall_s.sample(rng) if rng.random() < site.stall_probability else 0.0
         fault, computing = _sample_fault(site, rng), site.compute_s.sample(rng)
-        quick, cold = site.warm_transfer_s.sample(rng), site.cold_transfer_s.sample(rng)
-        made = SessionTimeline(full_compute_s=computing)
-        made.add(Phase.SETUP, site.overhead_s.sample(rng) + self.probe_s)
+        warm, cold = site.warm_transfer_s.sample(rng), site.cold_transfer_s.sample(rng)
+        timeline = SessionTimeline(full_compute_s=computing)
+        timeline.add(Phase.SETUP, site.overhead_s.sample(rng) + self.probe_s)
         if fault and fault.kind == NODE:
-            made.end = _FAULT_ENDS[NODE]._replace(reason=fault.reason)
-            return made
-        struck = services.outage_remaining_s(self.probe_s)
-        made.add(Phase.TRANSFER_IN, min(struck, self.retry_timeout_s))
-        if struck > self.retry_timeout_s:
-            made.end = NOT_FOUND._replace(outcome=Outcome.FAILED)
-            return made
-        self._add_fetch(made, site, stalled, quick if is_warm else cold, cold, services)
+            timeline.end = _FAULT_ENDS[NODE]._replace(reason=fault.reason)
+            return timeline
+        outage_s = services.outage_remaining_s(self.probe_s)
+        timeline.add(Phase.TRANSFER_IN, min(outage_s, self.retry_timeout_s))
+        if outage_s > self.retry_timeout_s:
+            timeline.end = NOT_FOUND._replace(outcome=Outcome.FAILED)
+            return timeline
+        self._add_fetch(timeline, site, stalled, warm if is_warm else cold, cold, services)
         if fault and fault.kind == DATA:
-            made.add(Phase.TRANSFER_IN, quick * self.refetch_share)
-        self._add_compute(made, fault, (1.0 - done_fraction) * computing, services.model.time_limit_s, rng)
-        return made
+            timeline.add(Phase.TRANSFER_IN, warm * self.refetch_share)
+        self._add_compute(timeline, fault, (1.0 - done_fraction) * computing, services.model.time_limit_s, rng)
+        return timeline
 
     def _add_fetch(
         self,
@@ -212,16 +225,16 @@ class AgentBehaviour:
         far_s: float,
         services: SharedServices,
     ) -> None:
-        """From the site's own cache, or, if that is blocked for longer than another, from the least busy one."""
-        begins = timeline.duration_s
-        blocked = max(stall_s, services.cache_wait_s(site, begins))
-        detour = services.min_cache_wait_s(begins) + self.stall_timeout_s
+        """Fetch from the site's own cache or, if that is blocked for longer, from the least busy one."""
+        start_s = timeline.duration_s
+        blocked = max(stall_s, services.cache_wait_s(site, start_s))
+        detour = services.min_cache_wait_s(start_s) + self.stall_timeout_s
         if blocked <= detour:
             timeline.add(Phase.TRANSFER_IN, blocked + near_s)
-            services.record_transfer(site, begins + blocked, near_s)
+            services.record_transfer(site, start_s + blocked, near_s)
         else:
             timeline.add(Phase.TRANSFER_IN, detour + far_s)
-            services.record_transfer(site, begins + detour, far_s, via_other_cache=True)
+            services.record_transfer(site, start_s + detour, far_s, via_other_cache=True)
 
     def _add_compute(
         self, timeline: SessionTimeline, fault: Fault | None, compute_s: float, time_limit_s: float | None, rng: Random
@@ -233,12 +246,12 @@ class AgentBehaviour:
             timeline.add(Phase.EXECUTE, compute_s)
         elif self.checkpoint_interval_s is not None:
             timeline.add(Phase.EXECUTE, time_limit_s - self.exit_margin_s)
-            timeline.end = LEFT_BEFORE_LIMIT
+            timeline.end = EXITED_BEFORE_LIMIT
         else:
             timeline.add(Phase.EXECUTE, min(compute_s, time_limit_s))
             timeline.end = TIME_LIMIT_REACHED if compute_s > time_limit_s else SUCCEEDED
 
 
 def checkpointed_s(computed_s: float, interval_s: float | None) -> float:
-    """Seconds of computing that the newest checkpoint has."""
+    """Return the compute time in the newest checkpoint."""
     return 0.0 if interval_s is None else math.floor(computed_s / interval_s) * interval_s

@@ -1,4 +1,4 @@
-"""A store in memory, for one process and one thread: what a simulated run needs, and nothing that outlives it."""
+"""A run store in memory, for the single thread of a simulated run."""
 
 from __future__ import annotations
 
@@ -15,8 +15,13 @@ from packtrain.store.api import JournalCursor, Lease, StoredEvent
 
 
 class MemoryEventStore:
-    """`keep=False`: an event that was read is let go, for runs of a hundred thousand jobs with one reader. Then events
-    that are told twice are read twice, and glimpses are not kept."""
+    """Implements `store.api.Store`.
+
+    Args:
+        clock: Returns the current time.
+        keep_events: False drops events once they are read, for runs of a hundred thousand jobs with one reader; then
+            duplicate events are read twice, and progress is not stored.
+    """
 
     def __init__(self, clock: Callable[[], float], keep_events: bool = True) -> None:
         self._clock, self._keep_events = clock, keep_events
@@ -41,8 +46,8 @@ class MemoryEventStore:
             self._add(event, now)
         for cursor, offset in (cursors or {}).items():
             self._cursors[cursor] = max(offset, self._cursors.get(cursor, 0))
-        for (run, decision), glimpse in (progress or {}).items() if self._keep_events else ():
-            self._progress[run][decision] = glimpse
+        for (run, attempt), snapshot in (progress or {}).items() if self._keep_events else ():
+            self._progress[run][attempt] = snapshot
 
     def _add(self, event: Event, now: float) -> None:
         if self._keep_events:
@@ -54,19 +59,19 @@ class MemoryEventStore:
 
     def events(self, run: str, after_id: int = 0, kind: str | None = None) -> Sequence[StoredEvent]:
         rows = self._rows[run]
-        found = rows[bisect_right(rows, after_id, key=lambda row: row.id) :]
+        new_rows = rows[bisect_right(rows, after_id, key=lambda row: row.id) :]
         if not self._keep_events:
             self._rows[run] = []
-        return found if kind is None else [row for row in found if row.event.kind == kind]
+        return new_rows if kind is None else [row for row in new_rows if row.event.kind == kind]
 
     def progress(self, run: str) -> Mapping[str, Mapping[str, Any]]:
         return dict(self._progress[run])
 
     def add_observations(self, observations: Iterable[SiteObservation]) -> None:
-        """No run follows."""
+        """Do nothing: no later run reads them."""
 
     def cursors(self, run: str) -> dict[str, int]:
-        return {path: offset for (known, path), offset in self._cursors.items() if known == run}
+        return {path: offset for (owner, path), offset in self._cursors.items() if owner == run}
 
     # Leases
 
@@ -76,10 +81,10 @@ class MemoryEventStore:
     def acquire_lease(
         self, run: str, holder: str, host: str, pid: int, ttl_s: float, is_alive: Callable[[Lease], bool]
     ) -> Lease:
-        known = self._leases.get(run)
-        if known and not known.is_released and known.expires_at > self._clock() and is_alive(known):
-            raise UnavailableError(f"the run {run} already has a supervisor (process {known.pid} on {known.host})")
-        self._leases[run] = Lease(run, known.epoch + 1 if known else 1, holder, host, pid, self._clock() + ttl_s)
+        current = self._leases.get(run)
+        if current and not current.is_released and current.expires_at > self._clock() and is_alive(current):
+            raise UnavailableError(f"the run {run} already has a supervisor (process {current.pid} on {current.host})")
+        self._leases[run] = Lease(run, current.epoch + 1 if current else 1, holder, host, pid, self._clock() + ttl_s)
         return self._leases[run]
 
     def renew_lease(self, lease: Lease, ttl_s: float) -> None:
@@ -91,6 +96,6 @@ class MemoryEventStore:
             self._leases[lease.run] = replace(lease, is_released=True)
 
     def _check_lease(self, lease: Lease) -> None:
-        known = self._leases.get(lease.run)
-        if known is None or known.epoch != lease.epoch:
+        current = self._leases.get(lease.run)
+        if current is None or current.epoch != lease.epoch:
             raise LeaseLostError(f"another supervisor has taken over the run {lease.run}; this one stops")

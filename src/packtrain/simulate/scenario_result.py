@@ -1,4 +1,4 @@
-"""Many runs of one policy, summed up: each figure with its mean, what it varies by, and how well the mean is known."""
+"""Summarize many runs of a scenario: each metric with its mean, standard deviation and confidence interval."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ from packtrain.simulate.pool_model import PoolModel
 from packtrain.simulate.scenarios import Scenario
 from packtrain.simulate.simulate_run import simulate_run
 
-_Z_95 = 1.96  # standard errors on either side of a mean, for 95%
+_Z_95 = 1.96  # standard errors of a 95% confidence interval
 
 
 @dataclass(frozen=True)
 class Estimate:
+    """A mean over runs with its 95% confidence interval."""
+
     mean: float
-    std_dev: float  # from run to run
-    ci_low: float  # the mean is at least this, with 95% confidence
+    std_dev: float  # between runs
+    ci_low: float
     ci_high: float
 
     @classmethod
@@ -34,65 +36,66 @@ class Estimate:
 
 @dataclass(frozen=True)
 class ScenarioResult:
+    """The metrics of a scenario over all its runs."""
+
     scenario: str
     n_runs: int
-    metrics: Mapping[str, Estimate]  # by name, see MEASURES; those that no run had are left out
-    wasted_slot_s: Mapping[TimeUse, Estimate]  # seconds of slots, by cause
+    metrics: Mapping[str, Estimate]  # by key of METRICS, without those that no run has
+    wasted_slot_s: Mapping[TimeUse, Estimate]  # wasted slot time by cause
 
 
 METRICS: Mapping[str, Callable[[ReportStats], float | None]] = {
-    "success": lambda figures: 100 * figures.succeeded_jobs / figures.jobs if figures.jobs else None,
-    "useful_fraction": lambda figures: figures.useful_share,
-    "compute_share": lambda figures: figures.compute_share,
-    "completion_median_s": lambda figures: figures.completion_s.median if figures.completion_s else None,
-    "completion_mean_s": lambda figures: figures.completion_s.mean if figures.completion_s else None,
-    "completion_p95_s": lambda figures: figures.completion_s.p95 if figures.completion_s else None,
-    "completion_max_s": lambda figures: figures.completion_s.maximum if figures.completion_s else None,
-    "p95_over_median": lambda figures: figures.p95_over_median,
-    "max_over_median": lambda figures: figures.max_over_median,
-    "makespan_s": lambda figures: figures.makespan_s,
-    "slot_s": lambda figures: figures.wallclock_s,
-    "attempts": lambda figures: float(figures.executions),
+    "success_percent": lambda stats: 100 * stats.succeeded_jobs / stats.jobs if stats.jobs else None,
+    "useful_fraction": lambda stats: stats.useful_share,
+    "compute_share": lambda stats: stats.compute_share,
+    "completion_median_s": lambda stats: stats.completion_s.median if stats.completion_s else None,
+    "completion_mean_s": lambda stats: stats.completion_s.mean if stats.completion_s else None,
+    "completion_p95_s": lambda stats: stats.completion_s.p95 if stats.completion_s else None,
+    "completion_max_s": lambda stats: stats.completion_s.maximum if stats.completion_s else None,
+    "p95_over_median": lambda stats: stats.p95_over_median,
+    "max_over_median": lambda stats: stats.max_over_median,
+    "makespan_s": lambda stats: stats.makespan_s,
+    "slot_s": lambda stats: stats.wallclock_s,
+    "executions": lambda stats: float(stats.executions),
 }
 
 
 def summarize_runs(scenario: Scenario, runs: Iterable[ReportStats]) -> ScenarioResult:
-    """Keeps numbers only: of fifty runs of ten thousand jobs nothing else is wanted."""
-    seen: dict[str, list[float]] = {name: [] for name in METRICS}
-    wasted: dict[TimeUse, list[float]] = {share: [] for share in WASTED}
-    seeds = 0
-    for figures in runs:
-        seeds += 1
-        for name, value in _metric_values(figures):
-            seen[name].append(value)
-        for share in WASTED:
-            wasted[share].append(figures.time_use_s.get(share, 0.0))
-    estimates = {name: Estimate.from_samples(values) for name, values in seen.items() if values}
-    waste = {share: Estimate.from_samples(values) for share, values in wasted.items() if any(values)}
-    return ScenarioResult(scenario.name, seeds, estimates, waste)
+    """Summarize the statistics of all runs, keeping only numbers to save memory."""
+    samples: dict[str, list[float]] = {name: [] for name in METRICS}
+    wasted: dict[TimeUse, list[float]] = {use: [] for use in WASTED}
+    n_runs = 0
+    for stats in runs:
+        n_runs += 1
+        for name, value in _metric_values(stats):
+            samples[name].append(value)
+        for use in WASTED:
+            wasted[use].append(stats.time_use_s.get(use, 0.0))
+    metrics = {name: Estimate.from_samples(values) for name, values in samples.items() if values}
+    wasted_slot_s = {use: Estimate.from_samples(values) for use, values in wasted.items() if any(values)}
+    return ScenarioResult(scenario.name, n_runs, metrics, wasted_slot_s)
 
 
-def _metric_values(figures: ReportStats) -> Iterator[tuple[str, float]]:
-    for name, measure in METRICS.items():
-        value = measure(figures)
+def _metric_values(stats: ReportStats) -> Iterator[tuple[str, float]]:
+    for name, metric in METRICS.items():
+        value = metric(stats)
         if value is not None:
             yield name, value
 
 
 def simulate_runs(model: PoolModel, scenario: Scenario, n_jobs: int, seeds: Iterable[int]) -> Iterator[ReportStats]:
-    """One after the other."""
+    """Yield the statistics of one simulated run per seed."""
     for seed in seeds:
         yield compute_stats(simulate_run(model, scenario, n_jobs, seed))
 
 
 def result_to_json(result: ScenarioResult) -> dict[str, Any]:
-    """For --json."""
+    """Return the result for `--json`."""
     return {
-        "seeds": result.n_runs,
+        "n_runs": result.n_runs,
         **{name: _estimate_to_json(estimate) for name, estimate in result.metrics.items()},
-        "waste_s": {
-            share.value.replace(" ", "_"): _estimate_to_json(estimate)
-            for share, estimate in result.wasted_slot_s.items()
+        "wasted_slot_s": {
+            use.value.replace(" ", "_"): _estimate_to_json(estimate) for use, estimate in result.wasted_slot_s.items()
         },
     }
 
@@ -100,7 +103,7 @@ def result_to_json(result: ScenarioResult) -> dict[str, Any]:
 def _estimate_to_json(estimate: Estimate) -> dict[str, float]:
     return {
         "mean": round(estimate.mean, 6),
-        "deviation": round(estimate.std_dev, 6),
-        "low": round(estimate.ci_low, 6),
-        "high": round(estimate.ci_high, 6),
+        "std_dev": round(estimate.std_dev, 6),
+        "ci_low": round(estimate.ci_low, 6),
+        "ci_high": round(estimate.ci_high, 6),
     }

@@ -1,4 +1,4 @@
-"""What stays have in common while a pool lives: caches that fill, warm up and queue, and services that restart."""
+"""Services that sessions share: caches that warm up and queue transfers, and services that restart."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from packtrain.simulate.pool_model import PoolModel, SiteModel
 
 
 class SimulatedCache:
-    """Serves so many transfers at once, first come, first served."""
+    """A cache that serves up to `max_streams` transfers at once, first come, first served."""
 
     def __init__(self, max_streams: int) -> None:
         self._max_streams = max_streams
-        self._streams_free_at: list[float] = []  # when each stream that was ever in use is free again
+        self._streams_free_at: list[float] = []  # when each used stream becomes free
 
     def wait_s(self, now: float) -> float:
         return (
@@ -31,6 +31,8 @@ class SimulatedCache:
 
 
 class SimulatedServices:
+    """Implements `job_behaviour.SharedServices` for one simulated run."""
+
     def __init__(self, model: PoolModel, event_queue: EventQueue, seed: int) -> None:
         self.model, self._event_queue = model, event_queue
         self._rng = Random(seed)  # noqa: S311
@@ -40,16 +42,16 @@ class SimulatedServices:
         self._warm_at: dict[str, float] = {}
         self._n_outage_transfers, self._outage_ends_at = 0, 0.0
 
-    # Services that restart
+    # Outages
 
     def outage_remaining_s(self, delay_s: float) -> float:
-        now, bursts = self._event_queue.now + delay_s, self.model.outages
+        now, outages = self._event_queue.now + delay_s, self.model.outages
         if now >= self._outage_ends_at or self._n_outage_transfers <= 0:
             self._n_outage_transfers = 0
-            if self._rng.random() >= bursts.start_probability:
+            if self._rng.random() >= outages.start_probability:
                 return 0.0
-            self._n_outage_transfers = max(1, round(bursts.n_transfers.sample(self._rng)))
-            self._outage_ends_at = now + max(1.0, bursts.duration_s.sample(self._rng))
+            self._n_outage_transfers = max(1, round(outages.n_transfers.sample(self._rng)))
+            self._outage_ends_at = now + max(1.0, outages.duration_s.sample(self._rng))
         self._n_outage_transfers -= 1
         return self._outage_ends_at - now
 
@@ -67,12 +69,14 @@ class SimulatedServices:
     def record_transfer(
         self, site: SiteModel, delay_s: float, duration_s: float, via_other_cache: bool = False
     ) -> None:
-        begin = self._event_queue.now + delay_s
-        cache = min(self._caches.values(), key=lambda one: one.wait_s(begin)) if via_other_cache else self._cache(site)
-        cache.record_transfer(begin, duration_s)
+        start_at = self._event_queue.now + delay_s
+        cache = (
+            min(self._caches.values(), key=lambda one: one.wait_s(start_at)) if via_other_cache else self._cache(site)
+        )
+        cache.record_transfer(start_at, duration_s)
         if not via_other_cache:
             name = site.cache_name or site.name
-            self._warm_at[name] = min(self._warm_at.get(name, begin + duration_s), begin + duration_s)
+            self._warm_at[name] = min(self._warm_at.get(name, start_at + duration_s), start_at + duration_s)
 
     def is_warm(self, site: SiteModel) -> bool:
         return self._warm_at.get(site.cache_name or site.name, float("inf")) <= self._event_queue.now

@@ -1,4 +1,4 @@
-"""One run, played: jobs, a world, a policy and a seed in, a history out."""
+"""Simulate one run: from a pool model, a scenario, a number of jobs and a seed to a history."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from packtrain.engines.htcondor.submit_description import min_live_interval_s
+from packtrain.engines.api import min_live_interval_s
 from packtrain.plan import CheckpointConfig, Job, Location, Output, Plan, Resources, RunFolder
 from packtrain.report.gc_pause import gc_paused
 from packtrain.report.history import FailureCategory, JobHistory, Outcome
@@ -24,57 +24,54 @@ from packtrain.state import RunState
 from packtrain.supervise import Supervisor
 
 RUN_ID = "simulated"
-_NO_FOLDER = RunFolder(Path("/nonexistent"))  # nothing is read or written: agents speak through the engine
-_MAX_POLL_INTERVAL_S, _MIN_POLLS_PER_JOB = 30.0, 300  # at most so long, at least so many while a job computes
+_NO_FOLDER = RunFolder(Path("/nonexistent"))  # unused: agents report through the engine
+_MAX_POLL_INTERVAL_S, _MIN_POLLS_PER_JOB = 30.0, 300
 _MAX_PROGRESS_INTERVAL_S, _MIN_PROGRESS_REPORTS, _MAX_REPORTS_PER_S = 900.0, 12, 2.0
 _MAX_STRAGGLER_CHECKS = 40.0
-_LARGE_RUN_JOBS, _MAX_INTERVAL_FACTOR = (
-    10_000,
-    8.0,
-)  # from so many jobs on everything is done less often, at most so many times
+_LARGE_RUN_JOBS, _MAX_INTERVAL_FACTOR = 10_000, 8.0  # larger runs poll less often, up to this factor
 _STILL_RUNNING = SessionEnd(Outcome.RUNNING, FailureCategory.NONE)
 
 
 def simulate_run(model: PoolModel, scenario: Scenario, n_jobs: int, seed: int) -> JobHistory:
-    """The same arguments, the same history."""
+    """Return the history of one simulated run; identical arguments give identical histories."""
     with gc_paused():
-        played = _run_supervised if scenario.is_supervised else _run_unsupervised
-        return played(model, scenario, n_jobs, seed)
+        run = _run_supervised if scenario.is_supervised else _run_unsupervised
+        return run(model, scenario, n_jobs, seed)
 
 
 def _run_unsupervised(model: PoolModel, scenario: Scenario, n_jobs: int, seed: int) -> JobHistory:
-    """Submitted once; what becomes of it is what the pool makes of it."""
-    endings: dict[str, SessionEnd] = {}
+    """Submit every job once and let the pool handle failures."""
+    ends: dict[str, SessionEnd] = {}
 
     def on_event(attempt: SimulatedAttempt, event: str) -> None:
         if event == "ended" and attempt.session is not None and attempt.session.end is not None:
-            endings[attempt.job_id] = attempt.session.end
+            ends[attempt.job_id] = attempt.session.end
 
-    kernel = EventQueue()
-    pool = SimulatedPool(model, scenario.behaviour, kernel, seed, on_event)
+    event_queue = EventQueue()
+    pool = SimulatedPool(model, scenario.behaviour, event_queue, seed, on_event)
     for number in range(n_jobs):
         pool.submit(SimulatedAttempt(str(number), str(number), 0.0))
-    while kernel.run_next():
+    while event_queue.run_next():
         pass
-    made = (pool.job_history(str(number), endings.get(str(number), _STILL_RUNNING), True) for number in range(n_jobs))
-    return _make_history(model, scenario, made, seed)
+    jobs = (pool.job_history(str(number), ends.get(str(number), _STILL_RUNNING), True) for number in range(n_jobs))
+    return _make_history(model, scenario, jobs, seed)
 
 
 def _run_supervised(model: PoolModel, scenario: Scenario, n_jobs: int, seed: int) -> JobHistory:
     state, engine = run_supervisor(model, scenario, n_jobs, seed)
-    endings = {name: _job_end(state, name) for name in state.jobs}
-    del state  # it takes more memory than all the rest
-    made = (engine.pool.job_history(name, ending, True) for name, ending in endings.items())
-    return _make_history(model, scenario, made, seed)
+    ends = {job_id: _job_end(state, job_id) for job_id in state.jobs}
+    del state  # frees most of the memory
+    jobs = (engine.pool.job_history(job_id, end, True) for job_id, end in ends.items())
+    return _make_history(model, scenario, jobs, seed)
 
 
 def _make_history(model: PoolModel, scenario: Scenario, jobs: Iterable[JobOfHistory], seed: int) -> JobHistory:
-    told = f"Nothing of this happened: it is a simulated run, with seed {seed}, in a pool as of {model.name}."
-    return JobHistory(f"{model.name}, {scenario.name}", "simulation", tuple(jobs), limitations=(told,))
+    note = f"This is a simulated run (seed {seed}) on a model of the pool in {model.name}."
+    return JobHistory(f"{model.name}, {scenario.name}", "simulation", tuple(jobs), limitations=(note,))
 
 
 def run_supervisor(model: PoolModel, scenario: Scenario, n_jobs: int, seed: int) -> tuple[RunState, SimulatedEngine]:
-    """The unchanged supervisor under a virtual clock."""
+    """Run the unchanged supervisor under a virtual clock."""
     engine = SimulatedEngine(RUN_ID, model, scenario.behaviour, seed, **_intervals(model, n_jobs))
     store = MemoryEventStore(engine.clock, keep_events=False)
     supervisor = Supervisor(
@@ -88,30 +85,32 @@ def run_supervisor(model: PoolModel, scenario: Scenario, n_jobs: int, seed: int)
 
 
 def _intervals(model: PoolModel, n_jobs: int) -> dict[str, float]:
-    """How often the supervisor looks, and agents tell how far they are: as often as matters to jobs of that length; the
-    more agents, the less often, as in real pools; and the more jobs, the less often, since thousands tell as much."""
-    usual = (
+    """Return the intervals of polling and progress reports.
+
+    They grow with the run time of the jobs, with the number of agents (as in real pools) and with the number of jobs.
+    """
+    mean_job_s = (
         sum(site.n_slots * (site.compute_s.mean + site.warm_transfer_s.mean) for site in model.sites) / model.n_slots
     )
-    rarely = max(1.0, min(_MAX_INTERVAL_FACTOR, n_jobs / _LARGE_RUN_JOBS))
-    told_s = max(
-        min(_MAX_PROGRESS_INTERVAL_S, usual / _MIN_PROGRESS_REPORTS),
+    interval_factor = max(1.0, min(_MAX_INTERVAL_FACTOR, n_jobs / _LARGE_RUN_JOBS))
+    progress_interval_s = max(
+        min(_MAX_PROGRESS_INTERVAL_S, mean_job_s / _MIN_PROGRESS_REPORTS),
         min(n_jobs, model.n_slots) / _MAX_REPORTS_PER_S,
         min_live_interval_s(n_jobs),
     )
     return {
-        "pause_s": min(_MAX_POLL_INTERVAL_S, usual / _MIN_POLLS_PER_JOB) * rarely,
-        "glimpse_s": told_s,
-        "surveys": _MAX_STRAGGLER_CHECKS / rarely,
+        "poll_interval_s": min(_MAX_POLL_INTERVAL_S, mean_job_s / _MIN_POLLS_PER_JOB) * interval_factor,
+        "progress_interval_s": progress_interval_s,
+        "max_straggler_checks": _MAX_STRAGGLER_CHECKS / interval_factor,
     }
 
 
 def _make_plan(scenario: Scenario, n_jobs: int) -> Plan:
-    usual = Job("", (), Resources(), scenario.limits, ())
-    if scenario.behaviour.checkpoint_interval_s is not None:  # at a place that every attempt reaches
-        usual = replace(usual, checkpoint=CheckpointConfig("model"), output=Output(Location("s3://nowhere")))
-    made = tuple(replace(usual, id=str(number)) for number in range(n_jobs))
-    return Plan(RUN_ID, RUN_ID, "htcondor", made, recovery=scenario.recovery)
+    template = Job("", (), Resources(), scenario.limits, ())
+    if scenario.behaviour.checkpoint_interval_s is not None:  # with a destination that every attempt reaches
+        template = replace(template, checkpoint=CheckpointConfig("model"), output=Output(Location("s3://simulated")))
+    jobs = tuple(replace(template, id=str(number)) for number in range(n_jobs))
+    return Plan(RUN_ID, RUN_ID, "htcondor", jobs, recovery=scenario.recovery)
 
 
 def _job_end(state: RunState, job_id: str) -> SessionEnd:

@@ -1,4 +1,4 @@
-"""The simulated pool as an Engine: tells what HTCondor's would, in the same words, by a virtual clock."""
+"""The simulated pool as an Engine: reports the same updates as the HTCondor engine, by a virtual clock."""
 
 from __future__ import annotations
 
@@ -26,13 +26,17 @@ _CAPABILITIES = Capabilities(
     writes_journals=False,
     has_multiple_sites=True,
 )
-TOTAL_STEPS = 10_000  # of a training, so that its progress is a whole number
+TOTAL_STEPS = 10_000  # training steps, so that progress is a whole number
 _HOLD_CODES = {Outcome.TIME_LIMIT: (47, 0), Outcome.HELD: (13, 0)}
-_MAX_IDLE_S = 3600.0  # looks at least so often, if time alone changes nothing
+_MAX_IDLE_S = 3600.0  # longest wait while time alone changes nothing
 
 
 class SimulatedEngine:
-    """`restless`: whether time alone may change what the supervisor decides; then it looks every `pause_s`."""
+    """Implements `engines.api.Engine`.
+
+    `needs_clock_tick` returns whether time alone may change the supervisor's decisions; then it polls at the usual
+    interval, otherwise only when something happens.
+    """
 
     def __init__(
         self,
@@ -52,71 +56,70 @@ class SimulatedEngine:
         self.needs_clock_tick: Callable[[], bool] = lambda: True
         self._run_id, self._progress_interval_s = run_id, progress_interval_s
         self._attempts: dict[str, SimulatedAttempt] = {}
-        self._finished_jobs: dict[str, str] = {}  # the jobs of decisions whose tasks are gone
+        self._finished_jobs: dict[str, str] = {}  # job ids of finished attempts
         self._interned_sets: dict[tuple[str, ...], frozenset[str]] = {}
         self._updates: list[AttemptUpdate] = []
 
     def clock(self) -> float:
         return self.event_queue.now
 
-    # The protocol
+    # The Engine protocol
 
     def submit(self, requests: Sequence[SubmitRequest]) -> Mapping[str, str]:
-        for ticket in requests:
-            if ticket.attempt_id not in self._attempts and ticket.attempt_id not in self._finished_jobs:
-                asked = ticket.overrides
-                avoid = self._intern_set(asked.avoid_sites), self._intern_set(asked.avoid_nodes)
-                task = self._attempts[ticket.attempt_id] = SimulatedAttempt(
-                    ticket.attempt_id, ticket.job.id, self.event_queue.now, *avoid
-                )
-                self.pool.submit(task)
+        for request in requests:
+            if request.attempt_id not in self._attempts and request.attempt_id not in self._finished_jobs:
+                overrides = request.overrides
+                avoid = self._intern_set(overrides.avoid_sites), self._intern_set(overrides.avoid_nodes)
+                attempt = SimulatedAttempt(request.attempt_id, request.job.id, self.event_queue.now, *avoid)
+                self._attempts[request.attempt_id] = attempt
+                self.pool.submit(attempt)
         return {}
 
     def recover(self, requests: Sequence[SubmitRequest]) -> Sequence[AttemptUpdate]:
-        known = (self._attempts[ticket.attempt_id] for ticket in requests if ticket.attempt_id in self._attempts)
-        over = (ticket for ticket in requests if ticket.attempt_id in self._finished_jobs)
-        alive = [AttemptUpdate(task.attempt_id, task.job_id, _update_status(task)) for task in known]
-        return alive + [AttemptUpdate(t.attempt_id, t.job.id, "gone", detail="it ended") for t in over]
+        attempts = (self._attempts[request.attempt_id] for request in requests if request.attempt_id in self._attempts)
+        finished = (request for request in requests if request.attempt_id in self._finished_jobs)
+        live = [AttemptUpdate(one.attempt_id, one.job_id, _update_status(one)) for one in attempts]
+        return live + [AttemptUpdate(one.attempt_id, one.job.id, "gone", detail="it ended") for one in finished]
 
     def _intern_set(self, names: tuple[str, ...]) -> frozenset[str]:
-        """Thousands of attempts avoid the same."""
+        """Return a shared set, because thousands of attempts avoid the same sites."""
         return self._interned_sets.setdefault(names, frozenset(names))
 
     def cancel(self, attempt_ids: Sequence[str]) -> None:
-        for decision in attempt_ids:
-            if decision in self._attempts:
-                self.pool.remove(self._attempts[decision])
+        for attempt_id in attempt_ids:
+            if attempt_id in self._attempts:
+                self.pool.remove(self._attempts[attempt_id])
 
     def release(self, attempt_ids: Sequence[str]) -> None:
-        for decision in attempt_ids:
-            if decision in self._attempts:
-                self.pool.release(self._attempts[decision])
+        for attempt_id in attempt_ids:
+            if attempt_id in self._attempts:
+                self.pool.release(self._attempts[attempt_id])
 
     def commit_outputs(self, requests: Sequence[SubmitRequest]) -> None:
-        """Nothing was made."""
+        """Do nothing: simulated jobs have no outputs."""
 
     def poll(self) -> Sequence[AttemptUpdate]:
-        news, self._updates = self._updates, []
-        return news
+        updates, self._updates = self._updates, []
+        return updates
 
     def wait(self, timeout_s: float) -> None:
-        """Time passes: until something is told, and a pause longer, so that much is told at once."""
+        """Advance the clock until there are updates, plus `timeout_s`, so that updates are reported in batches."""
         until = self.event_queue.now + (timeout_s if self.needs_clock_tick() else _MAX_IDLE_S)
         while not self._updates and (due := self.event_queue.next_due_at) is not None and due <= until:
             self.event_queue.run_next()
         self.event_queue.run_until(min(until, self.event_queue.now + timeout_s) if self._updates else until)
 
-    # What happens
+    # Events of the pool
 
     def _on_pool_event(self, attempt: SimulatedAttempt, event: str) -> None:
         _HANDLERS[event](self, attempt)
         if attempt.status == "gone":
             self._finished_jobs[attempt.attempt_id] = self._attempts.pop(attempt.attempt_id).job_id
 
-    def _on_placed(self, attempt: SimulatedAttempt) -> None:
+    def _on_started(self, attempt: SimulatedAttempt) -> None:
         assert attempt.session is not None
         attempt.n_agent_events, attempt.emitter = 0, f"agent-{attempt.attempt_id}-{attempt.n_executions}"
-        about = {
+        data = {
             "attempt": attempt.attempt_id,
             "host": attempt.session.node,
             "site": attempt.session.site.name,
@@ -124,53 +127,57 @@ class SimulatedEngine:
         }
         self._add_update(
             attempt,
-            "placed",
-            events=(self._agent_event(attempt, kinds.AGENT_STARTED, about),),
-            start=attempt.n_executions,
+            "started",
+            agent_events=(self._agent_event(attempt, kinds.AGENT_STARTED, data),),
+            execution=attempt.n_executions,
         )
-        stay = attempt.session
-        if stay.compute_s:
-            self.event_queue.schedule(stay.compute_starts_at, lambda: self._on_compute_started(attempt, stay))
+        session = attempt.session
+        if session.compute_s:
+            self.event_queue.schedule(session.compute_starts_at, lambda: self._on_compute_started(attempt, session))
 
     def _on_compute_started(self, attempt: SimulatedAttempt, session: SimulatedSession) -> None:
         if attempt.session is not session:
             return
-        words = [self._agent_event(attempt, kinds.STAGE_STARTED, {"stage": "steps"})]
+        events = [self._agent_event(attempt, kinds.STAGE_STARTED, {"stage": "steps"})]
         if session.start_fraction:
-            words.insert(0, self._agent_event(attempt, kinds.CHECKPOINT_RESTORED, _step_counts(session.start_fraction)))
-        self._updates.append(AttemptUpdate(attempt.attempt_id, attempt.job_id, "running", agent_events=tuple(words)))
+            events.insert(
+                0, self._agent_event(attempt, kinds.CHECKPOINT_RESTORED, _step_counts(session.start_fraction))
+            )
+        self._updates.append(AttemptUpdate(attempt.attempt_id, attempt.job_id, "running", agent_events=tuple(events)))
         self.event_queue.schedule(
             self.event_queue.now + self._progress_interval_s, lambda: self._report_progress(attempt, session)
         )
 
-    def _on_stopped(self, attempt: SimulatedAttempt) -> None:
+    def _on_interrupted(self, attempt: SimulatedAttempt) -> None:
         assert attempt.session is not None and attempt.session.end is not None
-        ending = attempt.session.end
-        emitters = (attempt.emitter,)
-        told = {
-            "detail": ending.reason,
-            "kind": ending.failure_kind,
-            "emitters": emitters,
-            "start": attempt.n_executions,
-        }
-        self._add_update(attempt, "stopped", events=self._checkpoint_events(attempt), **told)
+        end = attempt.session.end
+        self._add_update(
+            attempt,
+            "interrupted",
+            agent_events=self._checkpoint_events(attempt),
+            detail=end.reason,
+            failure_kind=end.failure_kind,
+            emitters=(attempt.emitter,),
+            execution=attempt.n_executions,
+        )
 
     def _on_ended(self, attempt: SimulatedAttempt) -> None:
         assert attempt.session is not None and attempt.session.end is not None
-        ending = attempt.session.end
-        if ending.outcome in _HOLD_CODES:
+        end = attempt.session.end
+        if end.outcome in _HOLD_CODES:
             self.pool.hold(attempt)
-            told = {
-                "detail": ending.reason,
-                "kind": ending.failure_kind,
-                "action": "give_up",
-                "code": _HOLD_CODES[ending.outcome],
-            }
             self._add_update(
-                attempt, "held", start=attempt.n_executions, events=self._checkpoint_events(attempt), **told
+                attempt,
+                "held",
+                execution=attempt.n_executions,
+                agent_events=self._checkpoint_events(attempt),
+                detail=end.reason,
+                failure_kind=end.failure_kind,
+                hold_action="give_up",
+                hold_code=_HOLD_CODES[end.outcome],
             )
             return
-        self._finish(attempt, attempt.session, ending, "it ended")
+        self._finish(attempt, attempt.session, end, "it ended")
 
     def _on_removed(self, attempt: SimulatedAttempt) -> None:
         if (
@@ -180,43 +187,52 @@ class SimulatedEngine:
         ):
             self._finish(attempt, attempt.session, attempt.session.end, "it was removed")
         else:
-            self._add_update(attempt, "gone", detail="it was removed", start=attempt.n_executions)
+            self._add_update(attempt, "gone", detail="it was removed", execution=attempt.n_executions)
 
     def _on_released(self, attempt: SimulatedAttempt) -> None:
         self._add_update(attempt, "released")
 
     def _checkpoint_events(self, attempt: SimulatedAttempt) -> tuple[Event, ...]:
-        """The newest checkpoint, if there is one."""
+        """Return the event of the newest checkpoint, if there is one."""
         assert attempt.session is not None
-        done, _ = attempt.session.newest_checkpoint(self.event_queue.now)
-        return (self._agent_event(attempt, kinds.CHECKPOINT_SAVED, _step_counts(done)),) if done else ()
+        done_fraction, _ = attempt.session.newest_checkpoint(self.event_queue.now)
+        if not done_fraction:
+            return ()
+        return (self._agent_event(attempt, kinds.CHECKPOINT_SAVED, _step_counts(done_fraction)),)
 
     def _finish(self, attempt: SimulatedAttempt, session: SimulatedSession, end: SessionEnd, detail: str) -> None:
-        last = _end_event_data(end, session)
-        computed = session.computed_s(session.ended_at)
-        words = (
-            [] if end.outcome is Outcome.SUCCEEDED else [*self._checkpoint_events(attempt)]
-        )  # nobody will go on from there
-        if computed:
-            words.append(self._agent_event(attempt, kinds.STAGE_ENDED, {"stage": "steps", "seconds": computed}))
-        words.append(self._agent_event(attempt, kinds.AGENT_ENDED, last))
+        end_data = _end_event_data(end, session)
+        computed_s = session.computed_s(session.ended_at)
+        events = [] if end.outcome is Outcome.SUCCEEDED else [*self._checkpoint_events(attempt)]
+        if computed_s:
+            events.append(self._agent_event(attempt, kinds.STAGE_ENDED, {"stage": "steps", "seconds": computed_s}))
+        events.append(self._agent_event(attempt, kinds.AGENT_ENDED, end_data))
         self._add_update(
-            attempt, "gone", events=tuple(words), exit_code=last["exit_code"], detail=detail, start=attempt.n_executions
+            attempt,
+            "gone",
+            agent_events=tuple(events),
+            exit_code=end_data["exit_code"],
+            detail=detail,
+            execution=attempt.n_executions,
         )
 
-    # Words
+    # Updates
 
     def _add_update(self, attempt: SimulatedAttempt, status: str, **fields: Any) -> None:
         attempt.n_updates += 1
-        stay = attempt.session
-        site, host = (stay.site.name, stay.node) if stay else ("", "")
-        serial = (
-            int(attempt.attempt_id.rpartition("-")[2] or 1) << 20 | attempt.n_updates
-        )  # one job's log has all its decisions
-        when = self.event_queue.now
+        session = attempt.session
+        # The attempts of a job share one log, so their numbers must not collide.
+        seq = int(attempt.attempt_id.rpartition("-")[2] or 1) << 20 | attempt.n_updates
         self._updates.append(
             AttemptUpdate(
-                attempt.attempt_id, attempt.job_id, status, site=site, host=host, seq=serial, occurred_at=when, **fields
+                attempt.attempt_id,
+                attempt.job_id,
+                status,
+                site=session.site.name if session else "",
+                host=session.node if session else "",
+                seq=seq,
+                occurred_at=self.event_queue.now,
+                **fields,
             )
         )
 
@@ -226,20 +242,25 @@ class SimulatedEngine:
         return Event(self._run_id, attempt.job_id, attempt.emitter, attempt.n_agent_events, kind, now, now, data)
 
     def _report_progress(self, attempt: SimulatedAttempt, session: SimulatedSession) -> None:
-        """As agents tell through the pool how far they are: the newest replaces what was before."""
+        """Report progress as agents do through the pool; each report replaces the previous one."""
         if attempt.session is not session:
             return
         now = self.event_queue.now
-        saved, _ = session.newest_checkpoint(now)
-        seen = {"attempt": attempt.attempt_id, "stage": "steps", **_step_counts(session.progress(now)), "seen": now}
-        seen["checkpoint"] = _step_counts(saved) if saved else {}
-        self._updates.append(AttemptUpdate(attempt.attempt_id, attempt.job_id, "running", progress=seen))
+        saved_fraction, _ = session.newest_checkpoint(now)
+        progress = {
+            "attempt": attempt.attempt_id,
+            "stage": "steps",
+            **_step_counts(session.progress(now)),
+            "update_count": now,
+            "checkpoint": _step_counts(saved_fraction) if saved_fraction else {},
+        }
+        self._updates.append(AttemptUpdate(attempt.attempt_id, attempt.job_id, "running", progress=progress))
         self.event_queue.schedule(now + self._progress_interval_s, lambda: self._report_progress(attempt, session))
 
 
 _HANDLERS: Mapping[str, Callable[[SimulatedEngine, SimulatedAttempt], None]] = {
-    "placed": SimulatedEngine._on_placed,
-    "stopped": SimulatedEngine._on_stopped,
+    "started": SimulatedEngine._on_started,
+    "interrupted": SimulatedEngine._on_interrupted,
     "ended": SimulatedEngine._on_ended,
     "removed": SimulatedEngine._on_removed,
     "released": SimulatedEngine._on_released,
@@ -261,6 +282,6 @@ def _end_event_data(end: SessionEnd, session: SimulatedSession) -> dict[str, Any
     if end.outcome is Outcome.CHECKPOINTED:
         step, code = _step_counts(session.progress(session.ended_at))["step"], EXIT_REQUEUE
         return {"outcome": "requeued", "exit_code": code, "seconds": seconds, "step": step, "reason": end.reason}
-    moving = not any(piece.phase is Phase.EXECUTE for piece in session.timeline.phases)
-    failure = Failure.from_kind(end.failure_kind, "fetch" if moving else "steps", end.reason)
+    never_executed = not any(phase.phase is Phase.EXECUTE for phase in session.timeline.phases)
+    failure = Failure.from_kind(end.failure_kind, "fetch" if never_executed else "steps", end.reason)
     return {"outcome": "failed", "exit_code": failure.exit_code, "seconds": seconds, "failure": failure.to_data()}

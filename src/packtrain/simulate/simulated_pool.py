@@ -1,4 +1,4 @@
-"""A pool: slots at sites, a queue, stays that end by themselves or are ended. It knows nothing of supervisors."""
+"""A simulated pool: slots at sites, a queue, and sessions that end or are interrupted."""
 
 from __future__ import annotations
 
@@ -14,19 +14,17 @@ from packtrain.simulate.pool_model import PoolModel, SiteModel
 from packtrain.simulate.shared_services import SimulatedServices
 from packtrain.simulate.slot_session import SimulatedAttempt, SimulatedJobRecord, SimulatedSession
 
-EVICTED = SessionEnd(Outcome.EVICTED, FailureCategory.EVICTION, "the pool took the machine back", "evicted")
-CHECKPOINTED = SessionEnd(
-    Outcome.CHECKPOINTED, FailureCategory.NONE, "it was asked to leave"
-)  # it saves before it does
+EVICTED = SessionEnd(Outcome.EVICTED, FailureCategory.EVICTION, "the pool preempted the job", "evicted")
+CHECKPOINTED = SessionEnd(Outcome.CHECKPOINTED, FailureCategory.NONE, "the agent was asked to checkpoint and exit")
 REMOVED = SessionEnd(Outcome.REMOVED, FailureCategory.USER, "it was removed")
-_MAX_CONSTRAINED = 200  # that are looked at for one free slot
+_MAX_CONSTRAINED = 200  # attempts with site restrictions that one matching pass considers
 _SEED_PRIMES = (1_000_003, 8_191)
 
-OnPoolEvent = Callable[[SimulatedAttempt, str], None]  # placed, stopped, ended, removed, released
+OnPoolEvent = Callable[[SimulatedAttempt, str], None]  # started, interrupted, ended, removed, released
 
 
 class SimulatedPool:
-    """`tell` hears of everything that happens to a task."""
+    """A pool of slots. `on_event` is called for every change of an attempt."""
 
     def __init__(
         self, model: PoolModel, behaviour: JobBehaviour, event_queue: EventQueue, seed: int, on_event: OnPoolEvent
@@ -52,15 +50,15 @@ class SimulatedPool:
             self._schedule_slots(site)
 
     def _schedule_slots(self, site: SiteModel) -> None:
-        """Its slots, when they come; the first is the first to be given away."""
+        """Add the site's slots when they become available; the first one is used first."""
         for number in range(site.n_slots, 0, -1):
-            when, machine = site.slots_open_at.quantile((number - 0.5) / site.n_slots), f"{site.name}-{number}"
-            if when:
-                self.event_queue.schedule(when, partial(self._add_slot, site, machine))
+            open_at, node = site.slots_open_at.quantile((number - 0.5) / site.n_slots), f"{site.name}-{number}"
+            if open_at:
+                self.event_queue.schedule(open_at, partial(self._add_slot, site, node))
             else:
-                self._add_slot(site, machine)
+                self._add_slot(site, node)
 
-    # What is asked of it
+    # Requests
 
     def submit(self, attempt: SimulatedAttempt) -> None:
         self.job_records.setdefault(attempt.job_id, SimulatedJobRecord(submitted_at=self.event_queue.now))
@@ -93,57 +91,57 @@ class SimulatedPool:
         self._schedule_match()
 
     def _schedule_match(self) -> None:
-        """Once for all that happens at this moment."""
+        """Schedule one matching pass for all changes at this moment."""
         if not self._is_match_scheduled:
             self._is_match_scheduled = True
             self.event_queue.schedule(self.event_queue.now, self._match)
 
     def _match(self) -> None:
         self._is_match_scheduled = False
-        aside: list[SimulatedAttempt] = []
+        unmatched: list[SimulatedAttempt] = []
         for _ in range(min(len(self._constrained_queue), _MAX_CONSTRAINED)):
-            task = self._constrained_queue.popleft()
-            if task.status == "queued" and not self._try_match(task):
-                aside.append(task)
-        self._constrained_queue.extend(aside)
+            attempt = self._constrained_queue.popleft()
+            if attempt.status == "queued" and not self._try_match(attempt):
+                unmatched.append(attempt)
+        self._constrained_queue.extend(unmatched)
         while self._queue and self._has_free_slot():
-            task = self._queue.popleft()
-            if task.status == "queued":
-                self._try_match(task)
+            attempt = self._queue.popleft()
+            if attempt.status == "queued":
+                self._try_match(attempt)
 
     def _has_free_slot(self) -> bool:
         return self._n_free_slots > 0 and self._n_running < self.model.max_running
 
     def _session_rng(self, attempt: SimulatedAttempt) -> Random:
-        """The same for the n-th stay of a job, whatever is compared: luck is not what differs."""
-        stays = len(self.job_records[attempt.job_id].sessions)
+        """Return the same generator for the n-th session of a job in every scenario, so that only policies differ."""
+        n_sessions = len(self.job_records[attempt.job_id].sessions)
         name = int(attempt.job_id) if attempt.job_id.isdigit() else sum(map(ord, attempt.job_id))
-        return Random((self._seed * _SEED_PRIMES[0] + name) * _SEED_PRIMES[1] + stays)  # noqa: S311
+        return Random((self._seed * _SEED_PRIMES[0] + name) * _SEED_PRIMES[1] + n_sessions)  # noqa: S311
 
     def _try_match(self, attempt: SimulatedAttempt) -> bool:
         if not self._has_free_slot():
             return False
-        chance = self._session_rng(attempt)
-        site = self._choose_site(attempt, chance)
-        machine = self._take_slot(attempt, site) if site else None
-        if site is None or machine is None:
+        rng = self._session_rng(attempt)
+        site = self._choose_site(attempt, rng)
+        node = self._take_slot(attempt, site) if site else None
+        if site is None or node is None:
             return False
         self._n_free_slots, self._n_running = self._n_free_slots - 1, self._n_running + 1
-        begins = max(self.event_queue.now + self.model.match_delay_s.sample(chance), self._next_start_at)
+        start_at = max(self.event_queue.now + self.model.match_delay_s.sample(rng), self._next_start_at)
         self._next_start_at = max(self._next_start_at, self.event_queue.now) + 1.0 / self.model.max_starts_per_s
         attempt.status, version = "matched", attempt.version
-        self.event_queue.schedule(begins, lambda: self._start_session(attempt, version, site, machine, chance))
+        self.event_queue.schedule(start_at, lambda: self._start_session(attempt, version, site, node, rng))
         return True
 
     def _choose_site(self, attempt: SimulatedAttempt, rng: Random) -> SiteModel | None:
-        """By how many slots are free."""
+        """Choose a site at random, weighted by its number of free slots."""
         free = [
             (name, len(slots)) for name, slots in self._free_slots.items() if slots and name not in attempt.avoid_sites
         ]
-        place = rng.random() * sum(count for _, count in free)
+        position = rng.random() * sum(count for _, count in free)
         for name, count in free:
-            place -= count
-            if place < 0:
+            position -= count
+            if position < 0:
                 return self._sites[name]
         return self._sites[free[-1][0]] if free else None
 
@@ -151,35 +149,38 @@ class SimulatedPool:
         slots = self._free_slots[site.name]
         if not attempt.avoid_nodes:
             return slots.pop()
-        place = next((place for place in reversed(range(len(slots))) if slots[place] not in attempt.avoid_nodes), None)
-        return None if place is None else slots.pop(place)
+        index = next((i for i in reversed(range(len(slots))) if slots[i] not in attempt.avoid_nodes), None)
+        return None if index is None else slots.pop(index)
 
-    # Stays
+    # Sessions
 
     def _start_session(self, attempt: SimulatedAttempt, version: int, site: SiteModel, node: str, rng: Random) -> None:
         if attempt.version != version or attempt.status != "matched":
             self._release_slot(site, node)
             return
-        truth, now = self.job_records[attempt.job_id], self.event_queue.now
-        done, whose, kept = truth.newest_checkpoint(now)
-        if whose is not None:
-            whose.reused_compute_s = max(whose.reused_compute_s, kept)
-        course = self.behaviour.plan_session(site, done, self._is_cache_warm(truth, site), self._services, rng)
-        attempt.session = SimulatedSession(site, node, now, course, done, self.behaviour.checkpoint_interval_s)
+        record, now = self.job_records[attempt.job_id], self.event_queue.now
+        done_fraction, saved_by, saved_s = record.newest_checkpoint(now)
+        if saved_by is not None:
+            saved_by.reused_compute_s = max(saved_by.reused_compute_s, saved_s)
+        is_warm = self._is_cache_warm(record, site)
+        timeline = self.behaviour.plan_session(site, done_fraction, is_warm, self._services, rng)
+        interval_s = self.behaviour.checkpoint_interval_s
+        attempt.session = SimulatedSession(site, node, now, timeline, done_fraction, interval_s)
         attempt.n_executions, attempt.status = attempt.n_executions + 1, "running"
         self._record_wait(attempt, Phase.QUEUED)
-        truth.sessions.append(attempt.session)
-        lasts = course.duration_s
-        evicted = rng.expovariate(site.evictions_per_s) if site.evictions_per_s else lasts
+        record.sessions.append(attempt.session)
+        duration_s = timeline.duration_s
+        evicted_s = rng.expovariate(site.evictions_per_s) if site.evictions_per_s else duration_s
         self.event_queue.schedule(
-            now + min(lasts, evicted), lambda: self._finish_session(attempt, version, evicted < lasts)
+            now + min(duration_s, evicted_s),
+            lambda: self._finish_session(attempt, version, evicted_s < duration_s),
         )
-        self._on_event(attempt, "placed")
+        self._on_event(attempt, "started")
 
     def _is_cache_warm(self, record: SimulatedJobRecord, site: SiteModel) -> bool:
         if self.model.has_shared_caches:
             return self._services.is_warm(site)
-        return any(stay.site is site for stay in record.sessions)
+        return any(session.site is site for session in record.sessions)
 
     def _record_wait(self, attempt: SimulatedAttempt, phase: Phase) -> None:
         if self.event_queue.now > attempt.queued_at:
@@ -190,18 +191,18 @@ class SimulatedPool:
             return
         self._end_session(attempt, EVICTED if is_evicted else attempt.session.timeline.end)
         if is_evicted:
-            self._on_event(attempt, "stopped")
+            self._on_event(attempt, "interrupted")
             attempt.session = None
             self._enqueue(attempt)
         else:
             self._finish_attempt(attempt, "ended")
 
     def _end_session(self, attempt: SimulatedAttempt, end: SessionEnd) -> None:
-        stay = attempt.session
-        assert stay is not None
-        stay.ended_at, stay.end = self.event_queue.now, end
+        session = attempt.session
+        assert session is not None
+        session.ended_at, session.end = self.event_queue.now, end
         attempt.version += 1
-        self._release_slot(stay.site, stay.node)
+        self._release_slot(session.site, session.node)
 
     def _release_slot(self, site: SiteModel, node: str) -> None:
         self._n_running -= 1
@@ -217,19 +218,32 @@ class SimulatedPool:
         self._on_event(attempt, event)
         attempt.session = None
 
-    # What happened
+    # History
 
     def job_history(self, job_id: str, end: SessionEnd, is_verified: bool) -> JobRecord:
-        """As reports have it."""
-        truth = self.job_records.get(job_id, SimulatedJobRecord())
-        ordered = sorted(truth.sessions, key=lambda stay: stay.started_at)
-        attempts = tuple(stay.to_history(number, self.event_queue.now) for number, stay in enumerate(ordered, 1))
+        """Return the job as reports represent it."""
+        record, now = self.job_records.get(job_id, SimulatedJobRecord()), self.event_queue.now
+        sessions = sorted(record.sessions, key=lambda session: session.started_at)
+        executions = tuple(session.to_history(number, now) for number, session in enumerate(sessions, 1))
+        succeeded_at = [one.end for one in executions if one.outcome is Outcome.SUCCEEDED]
         succeeded = end.outcome is Outcome.SUCCEEDED
-        ended = min((a.end for a in attempts if a.outcome is Outcome.SUCCEEDED), default=None) if succeeded else None
-        last = ended if ended is not None else max((a.end for a in attempts), default=self.event_queue.now)
-        held_in = attempts[-1].spans[-1].phase if attempts and end.outcome in _HELD_OUTCOMES else None
-        told = (is_verified if succeeded else None, end.category, end.reason, held_in)
-        return JobRecord(job_id, attempts, end.outcome, truth.submitted_at, last, tuple(truth.waits), *told)
+        if succeeded and succeeded_at:
+            ended_at = min(succeeded_at)
+        else:
+            ended_at = max((one.end for one in executions), default=now)
+        held_in = executions[-1].spans[-1].phase if executions and end.outcome in _HELD_OUTCOMES else None
+        return JobRecord(
+            job_id,
+            executions,
+            end.outcome,
+            record.submitted_at,
+            ended_at,
+            tuple(record.waits),
+            is_verified if succeeded else None,
+            end.category,
+            end.reason,
+            held_in,
+        )
 
 
 _HELD_OUTCOMES = (Outcome.HELD, Outcome.TIME_LIMIT)

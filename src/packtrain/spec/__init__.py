@@ -1,7 +1,9 @@
-"""The workflow file: YAML with line numbers, models, rules, problems. Submit side only.
+"""The workflow file: YAML with line numbers, models, checks and diagnostics. Submit side only.
 
-Start with `load`: it gives a Workflow, or all problems of the file at once, each with its place.
-`workflow`, `steps` and `data` have the models (docs/reference/workflow.md explains them to users),
-`rules` and `unsupported` what concerns more than one key, `matrix` the jobs, `units` the quantities.
-Not here: what will be done with it (`planner`), and anything that looks at the world beyond the file.
+A *workflow* is the file that a user writes. A *model* (in `models`) describes the keys of one mapping; its field
+docstrings are the reference. A *diagnostic* is one error or warning with its position. A *matrix point* is one job.
+
+Start with `load`: it returns a Workflow, or all diagnostics of the file at once. `cross_checks` and `unsupported_keys`
+check rules that involve more than one key. The package `planner` makes a plan from a Workflow; nothing here looks
+beyond the file.
 """

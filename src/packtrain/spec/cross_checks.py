@@ -1,5 +1,7 @@
-"""Rules that concern several keys, run on the raw document (see `walk`): the first tables list choices,
-the last one the rules by model."""
+"""Checks that involve several keys, run on the raw document (see `model_walk`).
+
+The tables at the top list alternatives; `CROSS_CHECKS` at the end lists the checks of each model.
+"""
 
 from __future__ import annotations
 
@@ -44,17 +46,18 @@ _SHELL_KEYS = ("command", "if", "setup")
 _INVALID_WITH_STREAM: dict[str, tuple[Any, ...]] = {
     "unpack": ("auto",),
     "nested": (True,),
-    "transfer": ("native", "plugin"),
+    "transfer": ("condor", "plugin"),
 }
 _STREAM_CONFLICT_REASONS = {
-    "unpack": "nothing is copied, so there is nothing to unpack; leave it out",
-    "nested": "tars inside of the tar are seen by themselves; leave it out",
-    "transfer": "the training reads the data itself, so nobody else can carry them; leave it out",
+    "unpack": "a streamed input is not copied, so there is nothing to unpack; remove it",
+    "nested": "a streamed input always includes tars inside the tar; remove it",
+    "transfer": "the training reads the data itself; remove it",
 }
 _PLAINTEXT_SECRET_HINT = "write ${env:NAME} or ${file:PATH} instead"  # noqa: S105
 
 
 def run_cross_checks(nodes: list[ModelNode], report: DiagnosticReport) -> None:
+    """Run all checks and add their diagnostics to the report."""
     for node in nodes:
         _check_exactly_one(node, report)
         _check_at_most_one(node, AT_MOST_ONE_OF.get(node.model, ()), report)
@@ -77,7 +80,7 @@ def _check_at_most_one(node: ModelNode, choices: tuple[str, ...], report: Diagno
     for key in given[1:]:
         report.key_error(
             (*node.path, key),
-            f"{format_key_path(node.path)} has both {given[0]!r} and {key!r}; only one of them can be",
+            f"{format_key_path(node.path)} has both {given[0]!r} and {key!r}; give only one of them",
         )
 
 
@@ -91,12 +94,12 @@ def _check_secrets(node: ModelNode, report: DiagnosticReport) -> None:
             if not allowed:
                 report.error(
                     path,
-                    f"{format_key_path(path)} is no place for a secret: nothing fills in ${{env:…}} or ${{file:…}} here",
+                    f"{format_key_path(path)} cannot hold a secret: ${{env:…}} and ${{file:…}} are not replaced here",
                 )
         elif (node.model, key[0]) in secret_references.CONFIDENTIAL_KEYS or _is_secret_header(key):
             report.warning(
                 path,
-                f"{format_key_path(path)} stands here in clear, for everyone who sees the file",
+                f"{format_key_path(path)} is a secret in plain text, visible to everyone who can read the file",
                 _PLAINTEXT_SECRET_HINT,
             )
 
@@ -115,14 +118,14 @@ def _iter_strings(node: ModelNode) -> Iterator[tuple[KeyPath, str]]:
 
 
 def _check_stream_options(node: ModelNode, report: DiagnosticReport) -> None:
-    """What is never copied can be neither unpacked nor carried."""
+    """Reject options that only apply to inputs that are copied."""
     if node.raw.get("mode") != "stream":
         return
-    for key, wrong in _INVALID_WITH_STREAM.items():
-        if node.raw.get(key) in wrong:
+    for key, invalid_values in _INVALID_WITH_STREAM.items():
+        if node.raw.get(key) in invalid_values:
             report.key_error(
                 (*node.path, key),
-                f"{format_key_path((*node.path, key))} and `mode: stream`: {_STREAM_CONFLICT_REASONS[key]}",
+                f"{format_key_path((*node.path, key))} with `mode: stream`: {_STREAM_CONFLICT_REASONS[key]}",
             )
 
 
@@ -136,41 +139,41 @@ def _check_s3_credentials(node: ModelNode, report: DiagnosticReport) -> None:
 def _check_multi_file_digest(node: ModelNode, report: DiagnosticReport) -> None:
     for key in (*DIGEST_ALGORITHMS, "checksums") if node.raw.get("files") is not None else ():
         if node.raw.get(key) is not None:
-            what = "is the digest of" if key in DIGEST_ALGORITHMS else "belongs to"
-            report.key_error((*node.path, key), f"{key} {what} one file", "give each of `files` its own")
+            relation = "is the digest of" if key in DIGEST_ALGORITHMS else "belongs to"
+            report.key_error((*node.path, key), f"{key} {relation} one file", "give each of `files` its own")
 
 
 def _check_continuous_sync(node: ModelNode, report: DiagnosticReport) -> None:
     output = node.get_mapping("output")
     if node.raw.get("continuousOutputSync") is True and not {"s3", "file"} & set(output):
-        message = "continuousOutputSync needs an output that takes files one by one: s3 or file"
+        message = "continuousOutputSync needs an output that accepts single files: s3 or file"
         report.key_error(("continuousOutputSync",), message)
 
 
 def _check_checkpoint_output(node: ModelNode, report: DiagnosticReport) -> None:
     if node.raw.get("checkpoint") is not None and "http" in node.get_mapping("output"):
-        message = "checkpoint with an http output: it keeps one, which is lost if a job dies while it is replaced"
-        report.key_warning(("checkpoint",), message, "an s3 or file output keeps two")
+        message = "an http output stores only one checkpoint, which is lost if a job dies while replacing it"
+        report.key_warning(("checkpoint",), message, "s3 and file outputs keep two")
 
 
 def _check_expect_limits(node: ModelNode, report: DiagnosticReport) -> None:
     for position, entry in enumerate(node.get_list("expect")):
         for low, high in (("minCount", "maxCount"), ("minSize", "maxSize")) if isinstance(entry, dict) else ():
-            least, most = entry.get(low), entry.get(high)
-            if isinstance(least, int) and isinstance(most, int) and least > most:
-                report.error(("expect", position, low), f"{low} {least} is greater than {high} {most}")
+            minimum, maximum = entry.get(low), entry.get(high)
+            if isinstance(minimum, int) and isinstance(maximum, int) and minimum > maximum:
+                report.error(("expect", position, low), f"{low} {minimum} is greater than {high} {maximum}")
 
 
 def _check_number_bounds(node: ModelNode, report: DiagnosticReport) -> None:
-    least, most = node.raw.get("min"), node.raw.get("max")
-    if isinstance(least, (int, float)) and isinstance(most, (int, float)) and least > most:
-        report.error((*node.path, "min"), f"min {source_text(least)} is greater than max {source_text(most)}")
+    low, high = node.raw.get("min"), node.raw.get("max")
+    if isinstance(low, (int, float)) and isinstance(high, (int, float)) and low > high:
+        report.error((*node.path, "min"), f"min {source_text(low)} is greater than max {source_text(high)}")
 
 
 def _check_matrix_names(node: ModelNode, report: DiagnosticReport) -> None:
     names = [key for key in node.raw if key not in ("include", "exclude")]
     if not names and not node.get_list("include"):
-        report.key_error(node.path, "the matrix names no values", "write for example lr: [0.1, 0.01]")
+        report.key_error(node.path, "the matrix has no values", "write for example lr: [0.1, 0.01]")
     for key in names:
         if key in BUILTIN_PLACEHOLDERS or not (key.isascii() and key.isidentifier()):
             message = f"{key!r} cannot name matrix values"
@@ -182,7 +185,7 @@ def _check_matrix_names(node: ModelNode, report: DiagnosticReport) -> None:
 
 
 def _check_matrix_excludes(node: ModelNode, report: DiagnosticReport) -> None:
-    """Values are compared as they are written, so 0.10 does not exclude 0.1."""
+    """Warn about excludes without effect; values are compared as written, so 0.10 does not exclude 0.1."""
     for position, entry in enumerate(node.get_list("exclude")):
         for key, value in entry.items() if isinstance(entry, dict) else ():
             path = (*node.path, "exclude", position, key)
@@ -198,28 +201,30 @@ def _check_duplicates(values: list[Any], path: KeyPath, report: DiagnosticReport
     for position, value in enumerate(values):
         text = getattr(value, "text", None) or repr(value)
         if text in seen:
-            report.error((*path, position), f"{format_key_path(path)} has this value twice; two jobs would be the same")
+            report.error(
+                (*path, position), f"{format_key_path(path)} has this value twice, so two jobs would be identical"
+            )
         seen[text] = position
 
 
 def _check_handles(node: ModelNode, report: DiagnosticReport) -> None:
-    """dependsOn names handles of earlier steps of the same level, so there can be no circle."""
+    """Check that dependsOn names handles of earlier steps of the same level, which rules out cycles."""
     for key in _STEP_LIST_KEYS:
         _check_level_handles(node.get_list(key), (*node.path, key), report)
 
 
 def _check_level_handles(steps: list[Any], path: KeyPath, report: DiagnosticReport) -> None:
-    everywhere = {handle for step in steps if (handle := _handle_name(step)) is not None}
-    earlier: set[str] = set()
+    level_handles = {handle for step in steps if (handle := _handle_name(step)) is not None}
+    earlier_handles: set[str] = set()
     for position, step in enumerate(steps):
-        _check_depends_on(step, (*path, position), earlier, everywhere, report)
+        _check_depends_on(step, (*path, position), earlier_handles, level_handles, report)
         handle = _handle_name(step)
-        if handle in earlier:
+        if handle in earlier_handles:
             report.error(
                 (*path, position, "launch", "handleName"),
                 f"the handle {handle!r} is used twice in {format_key_path(path)}",
             )
-        earlier |= {handle} if handle is not None else set()
+        earlier_handles |= {handle} if handle is not None else set()
 
 
 def _handle_name(step: Any) -> str | None:
@@ -231,15 +236,15 @@ def _handle_name(step: Any) -> str | None:
 def _check_depends_on(
     step: Any, path: KeyPath, earlier_handles: set[str], level_handles: set[str], report: DiagnosticReport
 ) -> None:
-    wanted = step.get("dependsOn") if isinstance(step, dict) else None
-    for position, name in enumerate(wanted if isinstance(wanted, list) else ()):
+    depends_on = step.get("dependsOn") if isinstance(step, dict) else None
+    for position, name in enumerate(depends_on if isinstance(depends_on, list) else ()):
         if not isinstance(name, str) or name in earlier_handles:
             continue
-        here = (*path, "dependsOn", position)
+        name_path = (*path, "dependsOn", position)
         if name in level_handles:
-            report.error(here, f"{name!r} is launched only by this or a later step", "put the launch first")
+            report.error(name_path, f"{name!r} is launched by this or a later step", "put the launch first")
         else:
-            report.error(here, f"no step of this level launches {name!r}", did_you_mean(name, level_handles))
+            report.error(name_path, f"no step of this level launches {name!r}", did_you_mean(name, level_handles))
 
 
 def _check_unused_resources(node: ModelNode, report: DiagnosticReport) -> None:

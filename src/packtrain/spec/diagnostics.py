@@ -1,4 +1,4 @@
-"""What is wrong with a workflow file, and where: `file:line:column: what, why; did you mean …`."""
+"""Errors and warnings about a workflow file, with their positions: `file:line:column: message; hint`."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ ERROR = "error"
 WARNING = "warning"
 
 KeyPath = tuple[str | int, ...]
-"""The way from the top of a document to a value: keys and list positions."""
+"""The keys and list indexes that lead from the top of a document to a value."""
 
 
 @dataclass(frozen=True)
 class Position:
-    """Where something stands in a file; both count from 1."""
+    """A position in a file; line and column count from 1."""
 
     line: int = 1
     column: int = 1
@@ -24,6 +24,8 @@ class Position:
 
 @dataclass(frozen=True)
 class Diagnostic:
+    """One error or warning."""
+
     file: str
     line: int
     column: int
@@ -46,14 +48,14 @@ class Diagnostic:
 
 @dataclass(frozen=True)
 class SourceMap:
-    """The file that a document was read from, and where each of its values and keys stands."""
+    """The file of a document and the positions of its values and keys."""
 
     filename: str = "workflow"
     value_positions: Mapping[KeyPath, Position] = field(default_factory=dict)
     key_positions: Mapping[KeyPath, Position] = field(default_factory=dict)
 
     def position(self, path: KeyPath) -> Position:
-        """Where the value stands, or the nearest thing above it that does."""
+        """Return the position of the value, or of its nearest parent that has one."""
         return self._nearest_position(self.value_positions, path)
 
     def key_position(self, path: KeyPath) -> Position:
@@ -61,16 +63,16 @@ class SourceMap:
 
     @staticmethod
     def _nearest_position(positions: Mapping[KeyPath, Position], path: KeyPath) -> Position:
-        above = (path[:length] for length in range(len(path), -1, -1))
-        return next((positions[part] for part in above if part in positions), Position())
+        parents = (path[:length] for length in range(len(path), -1, -1))
+        return next((positions[parent] for parent in parents if parent in positions), Position())
 
 
 class DiagnosticReport:
-    """Collects the problems of one document."""
+    """Collects the diagnostics of one document."""
 
     def __init__(self, source_map: SourceMap) -> None:
         self.source_map = source_map
-        self._diagnostics: dict[Diagnostic, None] = {}  # ordered, and each problem once
+        self._diagnostics: dict[Diagnostic, None] = {}  # ordered, without duplicates
 
     def error(self, path: KeyPath, message: str, hint: str = "") -> None:
         self.add(self.source_map.position(path), ERROR, message, hint)
@@ -79,7 +81,7 @@ class DiagnosticReport:
         self.add(self.source_map.position(path), WARNING, message, hint)
 
     def key_error(self, path: KeyPath, message: str, hint: str = "") -> None:
-        """Like `error`, but points at the key instead of its value."""
+        """Add an error at the position of the key instead of its value."""
         self.add(self.source_map.key_position(path), ERROR, message, hint)
 
     def key_warning(self, path: KeyPath, message: str, hint: str = "") -> None:
@@ -95,18 +97,18 @@ class DiagnosticReport:
 
     @property
     def diagnostics(self) -> tuple[Diagnostic, ...]:
-        """By place in the file; other files (modules) after this one."""
+        """All diagnostics by position; those of other files (modules) come last."""
         return tuple(
-            sorted(self._diagnostics, key=lambda p: (p.file != self.source_map.filename, p.file, p.line, p.column))
+            sorted(self._diagnostics, key=lambda d: (d.file != self.source_map.filename, d.file, d.line, d.column))
         )
 
     @property
     def has_errors(self) -> bool:
-        return any(problem.is_error for problem in self._diagnostics)
+        return any(diagnostic.is_error for diagnostic in self._diagnostics)
 
 
 def did_you_mean(name: str, candidates: Iterable[str]) -> str:
-    """A hint for a misspelt word, or for a few known ones the whole list."""
+    """Return a hint for a misspelt name; if nothing is similar, a short list of all candidates."""
     choices = sorted(candidates)
     lowered = {choice.lower(): choice for choice in choices}
     close = difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.6)
@@ -116,6 +118,6 @@ def did_you_mean(name: str, candidates: Iterable[str]) -> str:
 
 
 def format_key_path(path: KeyPath) -> str:
-    """A path as people write it: `steps[0].run.command`."""
+    """Return a path as users write it: `steps[0].run.command`."""
     text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
     return text.lstrip(".") or "the file"

@@ -1,4 +1,4 @@
-"""From a file to a Workflow, or to all of its problems at once. The way in: `load`, `load_text`."""
+"""Load a workflow file: return a Workflow, or all diagnostics of the file at once."""
 
 from __future__ import annotations
 
@@ -20,34 +20,36 @@ from packtrain.spec.models.workflow import Workflow, WorkflowModule
 
 ModelT = TypeVar("ModelT", bound=SpecModel)
 
-# Go's template syntax is no YAML unless it is quoted; modules in the wild write it bare.
+# Published modules contain Go template syntax unquoted, which is not YAML.
 _UNQUOTED_CHILDREN_MARKER = re.compile(r"^(\s*-\s+)(\{\{-?\s*\.Step\.Steps\s*-?\}\})\s*$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class LoadResult:
-    """`workflow` is None exactly when one of the problems is an error."""
+    """A workflow and its diagnostics. `workflow` is None if and only if one of them is an error."""
 
     workflow: Workflow | None
     diagnostics: tuple[Diagnostic, ...]
 
     def with_expected_outputs(self, paths: tuple[str, ...]) -> LoadResult:
-        """The same, with more files that must be there at the end."""
+        """Return the result with further expected outputs."""
         if self.workflow is None or not paths:
             return self
         more = tuple(ExpectedOutput(path=path) for path in paths)
-        made = self.workflow.model_copy(update={"expect": (*self.workflow.expect, *more)})
-        return replace(self, workflow=made)
+        workflow = self.workflow.model_copy(update={"expect": (*self.workflow.expect, *more)})
+        return replace(self, workflow=workflow)
 
 
 @dataclass(frozen=True)
 class ModuleLoadResult:
+    """A module and its diagnostics."""
+
     module: WorkflowModule | None
     diagnostics: tuple[Diagnostic, ...]
 
 
 def load_workflow_file(path: str | os.PathLike[str]) -> LoadResult:
-    """Read a workflow file. Never raises for what is in it, nor for a file that cannot be read."""
+    """Load a workflow file. Invalid content and unreadable files become diagnostics, never exceptions."""
     name = os.fspath(path)
     try:
         with open(name, "rb") as file:
@@ -58,12 +60,12 @@ def load_workflow_file(path: str | os.PathLike[str]) -> LoadResult:
 
 
 def load_workflow_text(text: str | bytes, filename: str = "workflow.yaml") -> LoadResult:
-    """Read a workflow from its text; `name` stands in the problems."""
+    """Load a workflow from text; diagnostics name `filename`."""
     return validate_workflow(yaml_loader.parse_yaml(text, filename))
 
 
 def validate_workflow(document: yaml_loader.YamlDocument) -> LoadResult:
-    """A workflow from what its file says."""
+    """Validate a parsed document."""
     workflow, report = _validate_document(Workflow, document)
     if workflow is not None:
         workflow._source_map = document.source_map
@@ -72,7 +74,7 @@ def validate_workflow(document: yaml_loader.YamlDocument) -> LoadResult:
 
 
 def load_module_file(path: Path) -> ModuleLoadResult:
-    """Read a module.yaml."""
+    """Load a module.yaml."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
@@ -92,7 +94,7 @@ def _unreadable_file_diagnostic(filename: str, error: Exception) -> Diagnostic:
 def _validate_document(
     model: type[ModelT], document: yaml_loader.YamlDocument
 ) -> tuple[ModelT | None, DiagnosticReport]:
-    """The model if the document fits it; the report has all that can be said without it."""
+    """Return the validated model, or None, and the report of all checks that do not need it."""
     report = DiagnosticReport(document.source_map)
     report.extend(document.diagnostics)
     if document.value is None and report.has_errors:
@@ -115,7 +117,9 @@ def _reject_children_markers(nodes: list[ModelNode], report: DiagnosticReport) -
             for position, step in enumerate(steps if isinstance(steps, list) else ()):
                 if is_children_marker(step):
                     path = (*node.path, key, position)
-                    report.error(path, f"{format_key_path(path)} is a mark that has a meaning only in a module.yaml")
+                    report.error(
+                        path, f"{format_key_path(path)}: `{{{{ .Step.Steps }}}}` is only valid in a module.yaml"
+                    )
 
 
 def _check_matrix_and_outputs(workflow: Workflow, report: DiagnosticReport) -> None:
@@ -124,5 +128,5 @@ def _check_matrix_and_outputs(workflow: Workflow, report: DiagnosticReport) -> N
         report.key_error(("matrix",) if workflow.matrix else ("count",), excess, "split the run")
         return
     if not matrix.expand_matrix(workflow.matrix, workflow.count):
-        report.key_error(("matrix",), "the matrix excludes every combination: no job is left")
+        report.key_error(("matrix",), "the matrix excludes every combination, so there is no job")
     output_conflicts.check_output_conflicts(workflow, report)

@@ -1,8 +1,8 @@
-"""`count` and `matrix` to the points of a run, one a job, always in the same order.
+"""Expand `count` and `matrix` to the points of a run, one per job, in a fixed order.
 
-The last key varies fastest. `exclude` removes combinations that agree with it; then each `include`
-adds its values to every combination whose matrix values it does not contradict, or else becomes a
-point of its own: the rules of GitHub Actions. `count` repeats each point.
+The last key varies fastest. `exclude` removes matching combinations; then each `include` adds its values to every
+combination that it does not contradict, or becomes a point of its own. These are the rules of GitHub Actions. `count`
+repeats each point.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ MatrixPoint = dict[str, str]
 
 
 def job_limit_error(matrix: Matrix | None, count: int) -> str:
-    """Why this would be too many jobs, or nothing."""
+    """Return why the run has too many jobs, or ""."""
     axes = matrix.axes if matrix else {}
     combinations = math.prod(map(len, axes.values()))
     entries = len(matrix.include) + len(matrix.exclude) if matrix else 0
     if max(combinations, 1) * count > MAX_JOBS or len(matrix.include if matrix else ()) * count > MAX_JOBS:
-        return f"count and matrix make more than {MAX_JOBS} jobs"
+        return f"count and matrix give more than {MAX_JOBS} jobs"
     if combinations * entries > MAX_COMPARISONS:
         return (
-            f"the matrix has {combinations} combinations and {entries} include and exclude entries, which is too much"
+            f"the matrix has {combinations} combinations and {entries} include and exclude entries, which is too many"
         )
     return ""
 
 
 def expand_matrix(matrix: Matrix | None, count: int = 1) -> list[MatrixPoint]:
-    """The points of all jobs. Without a matrix each is empty."""
+    """Return the points of all jobs; without a matrix they are empty."""
     points = _expand_points(matrix) if matrix else [MatrixPoint()]
     return [dict(point) for point in points for _ in range(count)]
 
 
 def _expand_points(matrix: Matrix) -> list[MatrixPoint]:
-    kept = [p for p in _combinations(matrix.axes) if not any(_matches_point(p, gone) for gone in matrix.exclude)]
-    return _apply_includes(kept, matrix.axes, matrix.include)
+    points = [p for p in _combinations(matrix.axes) if not any(_matches_point(p, one) for one in matrix.exclude)]
+    return _apply_includes(points, matrix.axes, matrix.include)
 
 
 def _combinations(axes: Mapping[str, Sequence[str]]) -> list[MatrixPoint]:
@@ -60,9 +60,9 @@ def _apply_includes(
     extra: list[MatrixPoint] = []
     for include in includes:
         fixed = {key: value for key, value in include.items() if key in axes}
-        fitting = [point for point in points if _matches_point(point, fixed)]
-        for point in fitting:
+        matching = [point for point in points if _matches_point(point, fixed)]
+        for point in matching:
             point.update(include)
-        if not fitting:
+        if not matching:
             extra.append(dict(include))
     return points + extra

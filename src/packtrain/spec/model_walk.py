@@ -1,7 +1,7 @@
-"""A walk over a raw document along its models, right or wrong as it may be.
+"""Walk a raw document along its models, even if it is invalid.
 
-Rules that concern more than one key run on this, not on finished models: so a misspelt key in one
-place does not hide a problem in another.
+Checks that involve several keys run on the raw document instead of validated models, so that a misspelt key does not
+hide other problems.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from packtrain.spec.models.field_types import SpecModel
 
 @dataclass(frozen=True)
 class ModelNode:
-    """A mapping of the document, and the model that it should fit."""
+    """A mapping of the document and its model."""
 
     model: type[SpecModel]
     raw: dict[str, Any]
     path: KeyPath
 
     def get_mapping(self, key: str) -> dict[str, Any]:
-        """What stands under a key, if it is a mapping at all."""
+        """Return the value of a key if it is a mapping, else {}."""
         value = self.raw.get(key)
         return value if isinstance(value, dict) else {}
 
@@ -35,7 +35,7 @@ class ModelNode:
 
 
 def walk_models(model: type[SpecModel], raw: Any, path: KeyPath = ()) -> Iterator[ModelNode]:
-    """Every mapping that has a model, from the top down."""
+    """Yield every mapping that has a model, top down."""
     if not isinstance(raw, dict):
         return
     yield ModelNode(model, raw, path)
@@ -67,13 +67,13 @@ def model_keys(model: type[SpecModel]) -> set[str]:
 
 
 def find_parent_key(model: type[SpecModel], key: str) -> str:
-    """The key of `model` below which `key` would be known, if there is just one."""
-    homes = [
+    """Return the key of `model` whose own model has `key`, if there is exactly one, else ""."""
+    parents = [
         f.alias or ""
         for f in model.model_fields.values()
         if any(key in model_keys(m) for m in _annotation_models(f.annotation))
     ]
-    return homes[0] if len(homes) == 1 else ""
+    return parents[0] if len(parents) == 1 else ""
 
 
 def _annotation_models(annotation: Any) -> list[type[SpecModel]]:
@@ -84,6 +84,6 @@ def _annotation_models(annotation: Any) -> list[type[SpecModel]]:
 
 
 def _is_model(annotation: Any) -> bool:
-    # Python 3.10 calls `tuple[int]` a type, which issubclass then refuses.
+    # On Python 3.10 `tuple[int]` is a type that issubclass rejects.
     plain = typing.get_origin(annotation) is None and isinstance(annotation, type)
     return plain and issubclass(annotation, SpecModel)

@@ -1,4 +1,4 @@
-"""Jobs of one run never share an output: found before anything runs."""
+"""Detect jobs of a run that would write to the same output, before anything runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from packtrain.spec.models.workflow import Workflow
 
 
 def output_destination(output: Output) -> tuple[KeyPath, str]:
-    """The key that says where the output goes, and the address, not yet filled in."""
+    """Return the key path of the destination and the destination, with placeholders."""
     if output.s3:
         return ("output", "s3", "path"), f"{output.s3.bucket_url}{output.s3.path}"
     if output.file:
@@ -23,15 +23,15 @@ def output_destination(output: Output) -> tuple[KeyPath, str]:
 
 
 def check_output_conflicts(workflow: Workflow, report: DiagnosticReport) -> None:
-    """Report the first two jobs that would write to one place."""
+    """Report the first two jobs that would write to the same destination."""
     if workflow.output is None:
         return
-    path, address = output_destination(workflow.output)
+    path, destination = output_destination(workflow.output)
     owners: dict[str, int] = {}
     for job, point in enumerate(matrix.expand_matrix(workflow.matrix, workflow.count)):
-        filled = placeholders.fill_placeholders(address, {**point, "job": str(job)}).rstrip("/")
+        filled = placeholders.fill_placeholders(destination, {**point, "job": str(job)}).rstrip("/")
         if filled in owners:
             message = f"jobs {owners[filled]} and {job} would both write to {filled or '/'}"
-            report.error(path, message, "put {job} into it, or a key of the matrix")
+            report.error(path, message, "use {job} or a key of the matrix in it")
             return
         owners[filled] = job

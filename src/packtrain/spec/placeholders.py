@@ -1,7 +1,7 @@
-"""`{job}`, `{run}`, `{name}` and the keys of the matrix, filled into texts.
+"""Replace `{job}`, `{run}`, `{name}` and the keys of the matrix in text.
 
-Only known keys in single braces are replaced, and never behind a `$`: `${lr}`, `{{x}}` and `{print $1}`
-in a command stay what they are.
+Only known keys in single braces are replaced, and never after a `$`: `${lr}`, `{{x}}` and `{print $1}` in a command are
+unchanged.
 """
 
 from __future__ import annotations
@@ -14,5 +14,5 @@ _PLACEHOLDER_PATTERN = re.compile(r"(?<![${])\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 def fill_placeholders(text: str, values: Mapping[str, str]) -> str:
-    """Replace the known fields; once, so a value with braces stays as it is."""
-    return _PLACEHOLDER_PATTERN.sub(lambda found: values.get(found.group(1), found.group()), text)
+    """Replace the known placeholders in one pass, so braces in values are unchanged."""
+    return _PLACEHOLDER_PATTERN.sub(lambda match: values.get(match.group(1), match.group()), text)

@@ -1,4 +1,4 @@
-"""Secrets in a workflow are references, `${env:NAME}`, `${file:PATH}` and `${aws:KEY}`; here is where they may be."""
+"""References to secrets in a workflow (`${env:NAME}`, `${file:PATH}`, `${aws:KEY}`) and the keys that allow them."""
 
 from __future__ import annotations
 
@@ -24,14 +24,16 @@ CONFIDENTIAL_KEYS: frozenset[tuple[type[SpecModel], str]] = frozenset(
         (Container, "password"),
     }
 )
-"""What is a secret even when it stands in the file in clear."""
+"""Keys whose values are secrets even in plain text."""
 
 REFERENCE_KEYS = CONFIDENTIAL_KEYS | {(S3Location, "accessKeyId"), (Container, "username"), (EnvVar, "value")}
-"""Where references are filled in; besides these, in the values of `headers`."""
+"""Keys in which references are replaced, in addition to the values of `headers`."""
 
 
 @dataclass(frozen=True)
 class SecretReference:
+    """Where a secret comes from."""
+
     kind: str  # env, file, aws
     name: str
 
@@ -48,10 +50,10 @@ def has_reference(text: str) -> bool:
 
 
 def resolve_references(text: str, lookup: Callable[[SecretReference], str]) -> str:
-    """The text with its references replaced; what they yield is not looked at again."""
-    return _REFERENCE_PATTERN.sub(lambda found: lookup(SecretReference(found.group(1), found.group(2))), text)
+    """Replace the references in the text in one pass."""
+    return _REFERENCE_PATTERN.sub(lambda match: lookup(SecretReference(match.group(1), match.group(2))), text)
 
 
 def is_secret_header(name: str) -> bool:
-    """Whether the value of a request header is a secret even in clear."""
+    """Return whether a request header usually carries a secret."""
     return _SECRET_HEADER_PATTERN.search(name) is not None

@@ -1,6 +1,7 @@
-"""What DeepSquare can do and packtrain cannot: named, never silently dropped.
+"""Keys of DeepSquare's format that packtrain does not support. They are reported, never ignored silently.
 
-An error where the job could not work without it, a warning where its result is the same."""
+A key is an error if the job could not work without it, and a warning if the result is the same.
+"""
 
 from __future__ import annotations
 
@@ -16,20 +17,22 @@ from packtrain.spec.models.workflow import Workflow, WorkflowModule
 
 @dataclass(frozen=True)
 class UnsupportedKey:
+    """How an unsupported key is reported."""
+
     severity: str
     message: str
-    accepted_values: tuple[Any, ...] = (None, False)  # values that ask for nothing
+    accepted_values: tuple[Any, ...] = (None, False)  # values without effect, which are not reported
 
 
 UNSUPPORTED_KEYS: dict[tuple[type[SpecModel], str], UnsupportedKey] = {
-    (Workflow, "virtualNetworks"): UnsupportedKey(ERROR, "packtrain makes no networks between jobs", (None, [])),
-    (Workflow, "enableLogging"): UnsupportedKey(
-        WARNING, "packtrain keeps the output of steps in any case", (None, True)
+    (Workflow, "virtualNetworks"): UnsupportedKey(ERROR, "packtrain does not create networks between jobs", (None, [])),
+    (Workflow, "enableLogging"): UnsupportedKey(WARNING, "packtrain always keeps the output of steps", (None, True)),
+    (RunAction, "customNetworkInterfaces"): UnsupportedKey(
+        ERROR, "packtrain does not create network interfaces", (None, [])
     ),
-    (RunAction, "customNetworkInterfaces"): UnsupportedKey(ERROR, "packtrain makes no network interfaces", (None, [])),
-    (RunAction, "mpi"): UnsupportedKey(ERROR, "packtrain starts no MPI programs", (None, "none")),
-    (RunAction, "network"): UnsupportedKey(WARNING, "the command uses the machine's network", (None, "host")),
-    (RunAction, "dns"): UnsupportedKey(WARNING, "the command uses the machine's name servers", (None, [])),
+    (RunAction, "mpi"): UnsupportedKey(ERROR, "packtrain does not start MPI programs", (None, "none")),
+    (RunAction, "network"): UnsupportedKey(WARNING, "the command uses the node's network", (None, "host")),
+    (RunAction, "dns"): UnsupportedKey(WARNING, "the command uses the node's name servers", (None, [])),
     (RunAction, "mapUid"): UnsupportedKey(WARNING, "the command runs under your own user id", (None,)),
     (RunAction, "mapGid"): UnsupportedKey(WARNING, "the command runs under your own group id", (None,)),
     (Container, "deepsquareHosted"): UnsupportedKey(ERROR, "packtrain cannot reach DeepSquare's own registry"),
@@ -42,9 +45,10 @@ UNSUPPORTED_KEYS: dict[tuple[type[SpecModel], str], UnsupportedKey] = {
 
 
 def report_unsupported_keys(nodes: list[ModelNode], report: DiagnosticReport) -> None:
+    """Report every unsupported key of the document."""
     for node in nodes:
         for key, value in node.raw.items():
             row = UNSUPPORTED_KEYS.get((node.model, key))
             if row and value not in row.accepted_values:
-                place = report.source_map.key_position((*node.path, key))
-                report.add(place, row.severity, f"{key} is not supported: {row.message}")
+                position = report.source_map.key_position((*node.path, key))
+                report.add(position, row.severity, f"{key} is not supported: {row.message}")

@@ -1,4 +1,4 @@
-"""A person's own settings: ~/.config/packtrain/config.yaml, or the file that $PACKTRAIN_CONFIG names. All optional."""
+"""The optional user configuration: ~/.config/packtrain/config.yaml, or the file named by $PACKTRAIN_CONFIG."""
 
 from __future__ import annotations
 
@@ -15,57 +15,58 @@ from packtrain.spec.models.field_types import PositiveInt, Seconds, SpecModel, S
 
 
 class HtcondorConfig(SpecModel):
-    """How runs go to an HTCondor pool."""
+    """Defaults for runs on HTCondor."""
 
     project: Str = ""
-    """The project that the jobs belong to (+ProjectName)."""
+    """The project of the jobs (+ProjectName)."""
     duration_category: Str = ""
-    """The duration category (+JobDurationCategory), e.g. Long; by default from limits.wallTime, if that is given."""
+    """The duration category (+JobDurationCategory), e.g. Long; default: from limits.wallTime, if set."""
     job_lease_duration: Seconds = 6 * 3600.0
-    """How long a job goes on without contact to the access point."""
+    """How long a job continues without contact to the access point (job_lease_duration)."""
     max_jobs: PositiveInt = 5000
-    """How many jobs of a run are in the queue at once; more follow as these end."""
+    """Maximum number of jobs of a run in the queue at once; others follow as these end."""
     max_idle: PositiveInt = 1000
-    """How many of them may be waiting for a machine."""
+    """Maximum number of them that wait for a node."""
     max_executions: PositiveInt = 10
-    """How often the pool may start one attempt again before it is looked into."""
+    """Maximum number of executions of one attempt before it is held."""
     submit_commands: dict[Str, StrOrEmpty] = Field(default_factory=dict)
-    """More lines for every submit file; those of a workflow's `htcondor` count more."""
+    """Further submit commands for every run; those in a workflow's `htcondor` take precedence."""
 
 
 class UserConfig(SpecModel):
-    """The whole of the file."""
+    """The keys of the file."""
 
     htcondor: HtcondorConfig = HtcondorConfig()
-    """How runs go to an HTCondor pool."""
+    """Defaults for runs on HTCondor."""
 
 
 def user_config_path() -> Path:
-    named = os.environ.get("PACKTRAIN_CONFIG")
-    if named:
-        return Path(named)
+    """Return the path of the user configuration."""
+    configured = os.environ.get("PACKTRAIN_CONFIG")
+    if configured:
+        return Path(configured)
     return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "packtrain" / "config.yaml"
 
 
 def load_user_config(path: Path | None = None) -> UserConfig:
-    """The settings; without a file, the defaults. Raises UsageError with the first problem and its place."""
-    where = path or user_config_path()
+    """Return the configuration, or the defaults if there is no file. Raises UsageError with the first error."""
+    config_path = path or user_config_path()
     try:
-        text = where.read_bytes()
+        text = config_path.read_bytes()
     except FileNotFoundError:
         return UserConfig()
     except OSError as error:
-        raise UsageError(f"the settings {where} cannot be read: {error.strerror}") from None
+        raise UsageError(f"the configuration {config_path} cannot be read: {error.strerror}") from None
     if not any(line.split(b"#")[0].strip() for line in text.splitlines()):
         return UserConfig()
-    document = yaml_loader.parse_yaml(text, str(where))
+    document = yaml_loader.parse_yaml(text, str(config_path))
     report = DiagnosticReport(document.source_map)
     report.extend(document.diagnostics)
     try:
-        made = UserConfig.model_validate(document.value or {}) if not report.has_errors else UserConfig()
+        config = UserConfig.model_validate(document.value or {}) if not report.has_errors else UserConfig()
     except ValidationError as error:
         models = {node.path: node.model for node in walk_models(UserConfig, document.value)}
         validation_messages.report_validation_errors(error.errors(), models, report)
     if report.has_errors:
-        raise UsageError(str(next(problem for problem in report.diagnostics if problem.is_error)))
-    return made
+        raise UsageError(str(next(diagnostic for diagnostic in report.diagnostics if diagnostic.is_error)))
+    return config

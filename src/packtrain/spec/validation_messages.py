@@ -1,4 +1,4 @@
-"""pydantic's complaints as plain sentences about the file."""
+"""Convert pydantic's validation errors to messages about the workflow file."""
 
 from __future__ import annotations
 
@@ -38,7 +38,13 @@ _EMPTY_ERROR_TYPES = ("too_short", "string_too_short")
 def report_validation_errors(
     errors: list[Any], models_by_path: Mapping[KeyPath, type[SpecModel]], report: DiagnosticReport
 ) -> None:
-    """Report each error of a pydantic ValidationError; `models` says which model stands where."""
+    """Report each error of a pydantic ValidationError.
+
+    Args:
+        errors: The result of `ValidationError.errors()`.
+        models_by_path: The model of each mapping, to find similar keys.
+        report: Receives the diagnostics.
+    """
     for error in errors:
         path = tuple(part for part in error["loc"] if part != "[key]")
         _ERROR_REPORTERS.get(error["type"], _report_invalid_value)(error, path, models_by_path, report)
@@ -50,15 +56,15 @@ ErrorReporter = Callable[[Any, KeyPath, Mapping[KeyPath, type[SpecModel]], Diagn
 def _report_missing_key(
     error: Any, path: KeyPath, models_by_path: Mapping[KeyPath, type[SpecModel]], report: DiagnosticReport
 ) -> None:
-    report.key_error(path[:-1], f"{format_key_path(path[:-1])} needs the key {path[-1]!r}, which is missing")
+    report.key_error(path[:-1], f"{format_key_path(path[:-1])} needs the key {path[-1]!r}")
 
 
 def _report_unknown_key(
     error: Any, path: KeyPath, models_by_path: Mapping[KeyPath, type[SpecModel]], report: DiagnosticReport
 ) -> None:
     key, model = str(path[-1]), models_by_path.get(path[:-1])
-    below = find_parent_key(model, key) if model else ""
-    hint = f"it belongs below {below!r}" if below else did_you_mean(key, model_keys(model) if model else ())
+    parent = find_parent_key(model, key) if model else ""
+    hint = f"it belongs below {parent!r}" if parent else did_you_mean(key, model_keys(model) if model else ())
     report.key_error(path, f"{format_key_path(path[:-1])} has no key {key!r}", hint)
 
 
@@ -82,16 +88,16 @@ def _error_message(error: Any) -> str:
     if kind in _EXPECTED_TYPES:
         return f"should be {_EXPECTED_TYPES[kind]}, but is {_describe_value(error['input'])}"
     if kind in _COMPARISONS:
-        words, key = _COMPARISONS[kind]
-        return f"should be {words} {error['ctx'][key]:g}, but is {_describe_value(error['input'])}"
+        comparison, key = _COMPARISONS[kind]
+        return f"should be {comparison} {error['ctx'][key]:g}, but is {_describe_value(error['input'])}"
     if kind in _EMPTY_ERROR_TYPES:
         return "should not be empty"
     message = str(error["ctx"]["error"]) if kind == "value_error" else str(error["msg"])
-    return message if message.startswith(("should", "may")) else f"is wrong: {message}"
+    return message if message.startswith(("should", "may")) else f"is invalid: {message}"
 
 
 def _describe_value(value: Any) -> str:
-    """The value where it is short and plain; only its kind where it may be long."""
+    """Return a short value as text, or the kind of a value that may be long."""
     if isinstance(value, list):
         return "a list"
     if isinstance(value, dict):

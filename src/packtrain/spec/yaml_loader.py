@@ -1,7 +1,7 @@
-"""YAML text to plain values, with the place of each. Never raises: what is wrong is reported.
+"""Parse YAML to plain values and their positions. Invalid YAML becomes diagnostics, never exceptions.
 
-Scalars follow YAML 1.2's core schema, so `on` and `yes` are words and `1e-3` is a number. Numbers
-remember how they were written, because `0.10` in a command or a path must stay `0.10`.
+Scalars follow the core schema of YAML 1.2: `on` and `yes` are text, `1e-3` is a number. Numbers keep their source text,
+because `0.10` in a command or a path must stay `0.10`.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ _CORE_TAGS = frozenset(_TAG_PREFIX + name for name in ("str", "int", "float", "b
 
 
 class IntWithText(int):
-    """An integer that remembers its text."""
+    """An integer that keeps its source text."""
 
     text: str
 
 
 class FloatWithText(float):
-    """A float that remembers its text."""
+    """A float that keeps its source text."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class YamlDocument:
-    """`value` is None when the text is no YAML at all; the problems say why."""
+    """A parsed document. `value` is None if the text is not valid YAML; `diagnostics` say why."""
 
     value: Any
     source_map: SourceMap
@@ -61,14 +61,14 @@ class _InvalidYamlError(Exception):
 
 
 class _Composer(yaml.BaseLoader):
-    """Builds nodes only; BaseLoader resolves no tags, so a tag that we see was written."""
+    """Composes nodes. BaseLoader resolves no tags, so every tag was written in the file."""
 
     depth = 0
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.depth >= MAX_DEPTH:
-            place = _node_position(self.peek_event())  # type: ignore[no-untyped-call]
-            raise _InvalidYamlError(place, f"the file nests deeper than {MAX_DEPTH} levels")
+            position = _node_position(self.peek_event())  # type: ignore[no-untyped-call]
+            raise _InvalidYamlError(position, f"the file nests deeper than {MAX_DEPTH} levels")
         self.depth += 1
         try:
             return super().compose_node(parent, index)
@@ -77,7 +77,7 @@ class _Composer(yaml.BaseLoader):
 
 
 def parse_yaml(data: bytes | str, filename: str) -> YamlDocument:
-    """Parse a document of at most MAX_BYTES."""
+    """Parse a document of at most MAX_FILE_BYTES."""
     try:
         node = _compose_root_node(_decode_text(data))
     except _InvalidYamlError as error:
@@ -86,19 +86,21 @@ def parse_yaml(data: bytes | str, filename: str) -> YamlDocument:
             SourceMap(filename),
             (Diagnostic(filename, error.position.line, error.position.column, ERROR, str(error)),),
         )
-    walker = _NodeConverter(filename)
-    value = walker.convert_document(node)
-    return YamlDocument(value, walker.source_map, walker.report.diagnostics)
+    converter = _NodeConverter(filename)
+    value = converter.convert_document(node)
+    return YamlDocument(value, converter.source_map, converter.report.diagnostics)
 
 
 def _decode_text(data: bytes | str) -> str:
     if len(data) > MAX_FILE_BYTES:
-        raise _InvalidYamlError(Position(), f"the file has {len(data)} bytes, a workflow at most {MAX_FILE_BYTES}")
-    text = data if isinstance(data, str) else _decode_utf8(data)
-    found = _NON_PRINTABLE_PATTERN.search(text)
-    if found:
         raise _InvalidYamlError(
-            _position_at(text, found.start()), f"the character {found.group()!r} is not allowed in YAML"
+            Position(), f"the file has {len(data)} bytes; a workflow may have at most {MAX_FILE_BYTES}"
+        )
+    text = data if isinstance(data, str) else _decode_utf8(data)
+    match = _NON_PRINTABLE_PATTERN.search(text)
+    if match:
+        raise _InvalidYamlError(
+            _position_at(text, match.start()), f"the character {match.group()!r} is not allowed in YAML"
         )
     return text
 
@@ -145,12 +147,12 @@ def _node_position(node: Any) -> Position:
 
 
 class _NodeConverter:
-    """Nodes to values. Aliases are expanded, within MAX_NODES."""
+    """Converts nodes to values and expands aliases, up to MAX_NODES."""
 
     def __init__(self, filename: str) -> None:
         self._value_positions: dict[KeyPath, Position] = {}
         self._key_positions: dict[KeyPath, Position] = {}
-        self._open_node_ids: set[int] = set()  # nodes that we are inside of
+        self._open_node_ids: set[int] = set()  # nodes that are being converted
         self._n_nodes = 0
         self.source_map = SourceMap(filename, self._value_positions, self._key_positions)
         self.report = DiagnosticReport(self.source_map)
@@ -169,7 +171,7 @@ class _NodeConverter:
         self._check_node(node)
         self._value_positions[path] = _node_position(node)
         if node.tag not in _CORE_TAGS:
-            self.report.error(path, f"the tag {node.tag!r} means nothing here", "remove it")
+            self.report.error(path, f"the tag {node.tag!r} is not supported", "remove it")
         self._open_node_ids.add(id(node))
         try:
             return self._convert_content(node, path)
@@ -196,27 +198,27 @@ class _NodeConverter:
     def _convert_scalar(self, node: yaml.ScalarNode, path: KeyPath) -> Any:
         text = str(node.value)
         if _has_invalid_characters(text):
-            self.report.error(path, "the text holds an escape that is no character", "remove the escape")
+            self.report.error(path, "the text contains an escape that is not a character", "remove the escape")
             return ""
         return parse_plain_scalar(text) if node.style is None else text
 
     def _convert_mapping(self, node: yaml.MappingNode, path: KeyPath) -> dict[str, Any]:
-        made: dict[str, Any] = {}
+        mapping: dict[str, Any] = {}
         for key_node, value_node, own in self._iter_pairs(node, True):
             key = self._convert_key(key_node, path)
-            if key is None or (key in made and not own):
+            if key is None or (key in mapping and not own):
                 continue
-            here = (*path, key)
-            if key in made:
-                message = f"the key {key!r} stands here twice, first in line {self._key_positions[here].line}"
+            key_path = (*path, key)
+            if key in mapping:
+                message = f"duplicate key {key!r}, first used in line {self._key_positions[key_path].line}"
                 self.report.add(_node_position(key_node), ERROR, message)
                 continue
-            self._key_positions[here] = _node_position(key_node)
-            made[key] = self.convert_node(value_node, here)
-        return made
+            self._key_positions[key_path] = _node_position(key_node)
+            mapping[key] = self.convert_node(value_node, key_path)
+        return mapping
 
     def _iter_pairs(self, node: yaml.MappingNode, is_own: bool) -> Iterator[tuple[yaml.Node, yaml.Node, bool]]:
-        """Keys and values of a mapping, then those that it merges with `<<`."""
+        """Yield the keys and values of a mapping, then those merged with `<<`."""
         yield from ((key, value, is_own) for key, value in node.value if not _is_merge_key(key))
         for merged in (value for key, value in node.value if _is_merge_key(key)):
             for source in merged.value if isinstance(merged, yaml.SequenceNode) else [merged]:
@@ -232,7 +234,7 @@ class _NodeConverter:
         if isinstance(node, yaml.ScalarNode) and not _has_invalid_characters(node.value):
             return str(node.value)
         self.report.add(
-            _node_position(node), ERROR, f"a key of {format_key_path(path)} is no plain text", "should it be quoted?"
+            _node_position(node), ERROR, f"a key of {format_key_path(path)} is not plain text", "should it be quoted?"
         )
         return None
 
@@ -242,23 +244,23 @@ def _is_merge_key(node: yaml.Node) -> bool:
 
 
 def _has_invalid_characters(text: str) -> bool:
-    """Escapes such as \\ud800 and \\0 make what no file or process can take."""
+    """Return whether the text has characters (\\ud800, \\0) that files and processes do not accept."""
     return any("\ud800" <= character <= "\udfff" or character == "\0" for character in text)
 
 
 def _parse_int(text: str, base: int) -> Any:
-    made = IntWithText(int(text, base))
-    made.text = text
-    return made
+    number = IntWithText(int(text, base))
+    number.text = text
+    return number
 
 
 def _parse_float(text: str) -> Any:
-    made = FloatWithText(text)
-    made.text = text
-    return made if math.isfinite(made) else text
+    number = FloatWithText(text)
+    number.text = text
+    return number if math.isfinite(number) else text
 
 
-# What plain text means, first match. Longer numbers, and those with leading zeros, stay text.
+# The first matching pattern decides. Longer numbers and those with leading zeros stay text.
 _CORE_SCHEMA: tuple[tuple[re.Pattern[str], Callable[[str], Any]], ...] = (
     (re.compile(r"~|null|Null|NULL|"), lambda text: None),
     (re.compile(r"true|True|TRUE"), lambda text: True),
@@ -271,10 +273,10 @@ _CORE_SCHEMA: tuple[tuple[re.Pattern[str], Callable[[str], Any]], ...] = (
 
 
 def parse_plain_scalar(text: str) -> Any:
-    """The value of an unquoted scalar."""
+    """Return the value of an unquoted scalar."""
     if not any(character.isdigit() for character in text) and text not in _CORE_KEYWORDS:
         return text
-    return next((make(text) for pattern, make in _CORE_SCHEMA if pattern.fullmatch(text)), text)
+    return next((convert(text) for pattern, convert in _CORE_SCHEMA if pattern.fullmatch(text)), text)
 
 
 _CORE_KEYWORDS = frozenset(("", "~", "null", "Null", "NULL", "true", "True", "TRUE", "false", "False", "FALSE"))

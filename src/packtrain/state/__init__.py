@@ -1,8 +1,14 @@
-"""What is known: the state of a run, folded from its events.
+"""The state of a run, folded from its events.
 
-`table` is the literal table of transitions, `attempt` and `job` hold what was heard, `fold` takes
-events in any order, any number of times. Pure: no files, no clock. Not here: what to do about it
-(`supervise.policies`).
+A run has jobs. packtrain submits *attempts* of a job (`JOB-1`, `JOB-2`, …). The pool starts an attempt once or several
+times; each start is an *execution*. The *agent* is the program that runs during an execution and reports events.
+
+The state is a pure function of the set of events: their order and duplicates do not matter. Nothing here reads files or
+clocks, and nothing here decides what to do (see `packtrain.supervise.policies`).
+
+Start reading at `transitions`, which explains the life of an execution before it lists the table. `execution` builds
+one execution from its events, `job` collects the events of a job, and `run` the jobs of a run. `outcomes` and `timing`
+index what happened where and how long it took; `site_history` does so across runs.
 """
 
 from packtrain.state.execution import Execution, Stage

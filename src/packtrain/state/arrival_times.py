@@ -1,4 +1,7 @@
-"""When the events of a job reached the store, by its clock: whatever the clocks of machines say."""
+"""The times at which the events of a job reached the store.
+
+The store's clock is the only one that these times use, because the clocks of workers cannot be compared.
+"""
 
 from __future__ import annotations
 
@@ -10,18 +13,19 @@ from packtrain.state.execution import Execution
 _PROGRESS_KINDS = frozenset({kinds.METRIC, kinds.PROGRESS})
 _START_KINDS = frozenset({kinds.EXECUTION_STARTED, kinds.AGENT_STARTED, kinds.STAGE_STARTED})
 _END_KINDS = frozenset({kinds.AGENT_ENDED, kinds.ATTEMPT_GONE, kinds.EXECUTION_INTERRUPTED, kinds.ATTEMPT_HELD})
-_EMPTY: dict[str, float] = {}  # of what was shed; never changed
+_EMPTY: dict[str, float] = {}  # shared by jobs that dropped their events; never modified
 
 
 @dataclass(slots=True)
 class ArrivalTimes:
-    """The first moment of each beginning and end, the last of each word about how far an attempt is."""
+    """When the events of one job arrived: the first time of each start and end, the last of each progress report."""
 
-    _progress_at: dict[str, float] = field(default_factory=dict)  # by agent or decision
-    _started_at: dict[str, float] = field(default_factory=dict)  # see `_begin_key`
-    _ended_at: dict[str, float] = field(default_factory=dict)  # see `_end_key`
+    _progress_at: dict[str, float] = field(default_factory=dict)  # by emitter or attempt id
+    _started_at: dict[str, float] = field(default_factory=dict)  # by `_start_key`
+    _ended_at: dict[str, float] = field(default_factory=dict)  # by `_end_key`
 
     def apply(self, event: Event, received_at: float) -> None:
+        """Record when an event arrived."""
         if event.kind in _PROGRESS_KINDS:
             self._progress_at[event.emitter] = max(received_at, self._progress_at.get(event.emitter, received_at))
         if event.kind in _START_KINDS:
@@ -32,46 +36,53 @@ class ArrivalTimes:
             self._ended_at[key] = min(received_at, self._ended_at.get(key, received_at))
 
     def record_progress(self, attempt_id: str, now: float) -> None:
+        """Record that the engine reported progress of an attempt."""
         self._progress_at[attempt_id] = now
 
     def progress_at(self, source_id: str) -> float:
-        """Of an agent, or of a decision by its engine; 0: never."""
+        """Return when an agent or an attempt last reported progress, 0 if never.
+
+        Args:
+            source_id: The emitter id of an agent, or the id of an attempt whose engine reports progress.
+        """
         return self._progress_at.get(source_id, 0.0)
 
     def times_of(self, execution: Execution, stage: str) -> dict[str, float]:
-        """Those of an attempt that is in a stage; 0 where there is none yet."""
-        began = self._started_at.get(f"{execution.attempt_id}/{execution.execution_number}") or self._started_at.get(
-            execution.emitter, 0.0
-        )
-        told = max(self.progress_at(execution.emitter), self.progress_at(execution.attempt_id))
-        in_stage = self._started_at.get(f"{execution.emitter}/{stage}", 0.0)
-        return {"began_at": began, "stage_at": in_stage, "told_at": told, "over_at": self._end_time(execution)}
+        """Return the time fields of an execution that is in the given stage; 0 if not known."""
+        start_key = f"{execution.attempt_id}/{execution.execution_number}"
+        return {
+            "started_at": self._started_at.get(start_key) or self._started_at.get(execution.emitter, 0.0),
+            "stage_started_at": self._started_at.get(f"{execution.emitter}/{stage}", 0.0),
+            "progress_at": max(self.progress_at(execution.emitter), self.progress_at(execution.attempt_id)),
+            "ended_at": self._end_time(execution),
+        }
 
     def _end_time(self, execution: Execution) -> float:
         if execution.is_live:
             return 0.0
-        ends, start = self._ended_at, f"{execution.attempt_id}/{execution.execution_number}"
-        return ends.get(execution.emitter) or ends.get(start) or ends.get(execution.attempt_id, 0.0)
+        ends, start_key = self._ended_at, f"{execution.attempt_id}/{execution.execution_number}"
+        return ends.get(execution.emitter) or ends.get(start_key) or ends.get(execution.attempt_id, 0.0)
 
     def clear(self) -> None:
+        """Drop all times to save memory. No event may be applied afterwards."""
         self._progress_at = self._started_at = self._ended_at = _EMPTY
 
 
 def _precedes_execution(event: Event) -> bool:
-    """A pool took back what it was still moving files for: there was no start yet."""
+    """Return whether the pool interrupted the attempt while it transferred inputs, before the execution started."""
     return event.kind == kinds.EXECUTION_INTERRUPTED and not event.data.get("execution")
 
 
 def _start_key(event: Event) -> str:
-    """Of an agent, of its stage, or of a start."""
+    """Return the key of an agent, of a stage of an agent, or of an execution in the pool."""
     if event.kind == kinds.EXECUTION_STARTED:
-        return f"{event.data['attempt']}/{event.data.get('start')}"
+        return f"{event.data['attempt']}/{event.data.get('execution')}"
     return event.emitter if event.kind == kinds.AGENT_STARTED else f"{event.emitter}/{event.data.get('stage')}"
 
 
 def _end_key(event: Event) -> str:
-    """Of an agent, of a start, or of a whole decision."""
+    """Return the key of an agent, of an execution in the pool, or of an attempt."""
     if event.kind == kinds.AGENT_ENDED:
         return event.emitter
-    start = event.data.get("execution") if event.kind != kinds.ATTEMPT_GONE else None
-    return f"{event.data['attempt']}/{start}" if start else str(event.data["attempt"])
+    number = event.data.get("execution") if event.kind != kinds.ATTEMPT_GONE else None
+    return f"{event.data['attempt']}/{number}" if number else str(event.data["attempt"])

@@ -1,4 +1,7 @@
-"""Where the time of a decision went in a pool, by the pool's log alone: one clock, whose times may be subtracted."""
+"""How an attempt's time in a pool was used: queued, held, transferring files, on a slot.
+
+All times come from the pool's log. It has one clock, so its times may be subtracted.
+"""
 
 from __future__ import annotations
 
@@ -11,35 +14,39 @@ from packtrain.events import Event, kinds
 
 
 class PoolPhase(Enum):
+    """What an attempt does in the pool."""
+
     QUEUE = "queue"
     HELD = "held"
-    TRANSFER = "transfer"  # the pool moves files, or waits for its turn to
-    SLOT = "slot"  # all else that happens on a machine
-    ENDED = "over"
+    TRANSFER = "transfer"  # the pool transfers files, or the attempt waits for its turn to transfer
+    SLOT = "slot"  # on a slot, without a transfer
+    ENDED = "ended"
 
 
 class PhaseChange(NamedTuple):
-    """From then on, during this start, that."""
+    """The start of a phase."""
 
-    wall: float
+    wall: float  # Unix time by the pool's log
     phase: PoolPhase
-    execution_number: int = 0
+    execution_number: int = 0  # 0: the attempt is not on a slot
 
 
 class SlotTime(NamedTuple):
-    """One start's seconds on a machine."""
+    """The time of one execution on a slot."""
 
     transfer_s: float = 0.0
-    slot_s: float = 0.0
-    has_ended: bool = False  # False: nobody knows yet how long it will be
+    slot_s: float = 0.0  # without transfers
+    has_ended: bool = False  # if not, the times are not final
 
 
 @dataclass(frozen=True)
 class PoolTimes:
+    """How an attempt's time in a pool was used, in seconds."""
+
     queue_s: float
     held_s: float
-    wasted_transfer_s: float  # transfers for a start that never came
-    slot_times: Mapping[int, SlotTime]
+    wasted_transfer_s: float  # transfers for an execution that never started
+    slot_times: Mapping[int, SlotTime]  # by execution number
 
 
 _PHASE_AFTER = {
@@ -51,29 +58,34 @@ _PHASE_AFTER = {
 
 
 def phase_change_from_event(event: Event) -> PhaseChange:
-    """What an event of the pool's log begins."""
+    """Return the phase that begins with a pool event."""
     if event.kind == kinds.ATTEMPT_TRANSFER:
-        doing = PoolPhase.SLOT if event.data["what"] == "finished" else PoolPhase.TRANSFER
+        phase = PoolPhase.SLOT if event.data["phase"] == "finished" else PoolPhase.TRANSFER
     else:
-        doing = _PHASE_AFTER[event.kind]
-    away = doing in (PoolPhase.QUEUE, PoolPhase.HELD)
-    return PhaseChange(event.wall, doing, 0 if away else int(event.data.get("execution") or 0))
+        phase = _PHASE_AFTER[event.kind]
+    has_slot = phase not in (PoolPhase.QUEUE, PoolPhase.HELD)
+    return PhaseChange(event.wall, phase, int(event.data.get("execution") or 0) if has_slot else 0)
 
 
 def compute_pool_times(
     submitted_at: float | None, phase_changes: Iterable[tuple[int, PhaseChange]], start_positions: Mapping[int, int]
 ) -> PoolTimes:
-    """`marks` with their places in the log, in order; `placed`: the place at which each start began to run. What lasts
-    is not counted: nobody knows the time of the pool now."""
-    walk = _TimeAccumulator(start_positions)
-    now = PhaseChange(submitted_at, PoolPhase.QUEUE) if submitted_at is not None else None
-    for place, mark in phase_changes:
-        if now is not None:
-            walk.add(now, max(0.0, mark.wall - now.wall))
-            if now.execution_number and mark.execution_number != now.execution_number:
-                walk.end_execution(now.execution_number, place)
-        now = mark
-    return PoolTimes(walk.queue_s, walk.held_s, walk.wasted_transfer_s, walk.slot_times)
+    """Add up the time of each phase. The current phase is not counted, because its length is not known.
+
+    Args:
+        submitted_at: When the attempt was submitted (Unix time), or None if not known.
+        phase_changes: Log positions and phase changes, in the order of the log.
+        start_positions: The log position at which each execution started, by execution number.
+    """
+    times = _TimeAccumulator(start_positions)
+    current = PhaseChange(submitted_at, PoolPhase.QUEUE) if submitted_at is not None else None
+    for position, change in phase_changes:
+        if current is not None:
+            times.add(current, max(0.0, change.wall - current.wall))
+            if current.execution_number and change.execution_number != current.execution_number:
+                times.end_execution(current.execution_number, position)
+        current = change
+    return PoolTimes(times.queue_s, times.held_s, times.wasted_transfer_s, times.slot_times)
 
 
 class _TimeAccumulator:
@@ -92,16 +104,16 @@ class _TimeAccumulator:
             self._add_slot_time(change, duration_s)
 
     def _add_slot_time(self, change: PhaseChange, duration_s: float) -> None:
-        known = self.slot_times.get(change.execution_number, SlotTime())
-        moved = duration_s if change.phase is PoolPhase.TRANSFER else 0.0
+        total = self.slot_times.get(change.execution_number, SlotTime())
+        transfer_s = duration_s if change.phase is PoolPhase.TRANSFER else 0.0
         self.slot_times[change.execution_number] = SlotTime(
-            known.transfer_s + moved, known.slot_s + duration_s - moved, known.has_ended
+            total.transfer_s + transfer_s, total.slot_s + duration_s - transfer_s, total.has_ended
         )
 
     def end_execution(self, execution_number: int, position: int) -> None:
-        """A start that ends before it ran has only moved files, in vain; the next one has its number."""
+        """End an execution. One that ends before it started wasted its transfers; the next one reuses its number."""
         if self._start_positions.get(execution_number, position) < position:
             self.slot_times[execution_number] = self.slot_times[execution_number]._replace(has_ended=True)
         else:
-            ended = self.slot_times.pop(execution_number)
-            self.wasted_transfer_s += ended.transfer_s + ended.slot_s
+            wasted = self.slot_times.pop(execution_number)
+            self.wasted_transfer_s += wasted.transfer_s + wasted.slot_s

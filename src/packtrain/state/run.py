@@ -1,4 +1,7 @@
-"""Events in, state out. The result depends on the set of events only, not on their order or number."""
+"""The state of a run: its jobs, its supervisor, and what its executions show about sites and timing.
+
+`RunState.apply` takes one event, `fold` a sequence of them. The result depends only on the set of events.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from packtrain.state.job import AGENT_KINDS, JobState, event_order
 from packtrain.state.outcomes import OutcomeIndex
 from packtrain.state.transitions import JobStatus
 
-# They tell how far an attempt is, not that it ended or what was decided: no policy has to answer them.
+# These events report progress, but no end and no decision, so no policy has to respond to them.
 INFORMATIONAL_KINDS = (AGENT_KINDS - {kinds.AGENT_ENDED}) | {
     kinds.ATTEMPT_SUBMITTED,
     kinds.EXECUTION_STARTED,
@@ -22,23 +25,28 @@ _RESULT_KINDS = frozenset({kinds.JOB_ENDED, kinds.DECISION_MADE})
 
 @dataclass
 class RunState:
+    """The state of one run."""
+
     run: str
     jobs: dict[str, JobState] = field(default_factory=dict)
     created_event: Event | None = None
-    has_matrix: bool = False  # whether its jobs are those of a matrix
-    _supervisor_event: Event | None = None  # the newest started or ended
+    has_matrix: bool = False  # the jobs are points of a matrix
+    _supervisor_event: Event | None = None  # the newest `supervisor.started` or `supervisor.ended`
     _stats: OutcomeIndex = field(default_factory=OutcomeIndex)
-    _dirty_jobs: set[str] = field(default_factory=set)  # jobs that changed since the record was drawn
-    _progressed_jobs: set[str] = field(default_factory=set)  # jobs that are further since then, but not otherwise
-    _finished_jobs: set[str] = field(default_factory=set)  # jobs that have their verdict
-    drop_finished: bool = (
-        False  # such jobs keep nothing but it, and are not spoken of again: memory counts in simulations
-    )
-    _archived_jobs: set[str] = field(default_factory=set)  # those
+    _dirty_jobs: set[str] = field(default_factory=set)  # jobs that changed since `_stats` was updated
+    _progressed_jobs: set[str] = field(default_factory=set)  # jobs that only made progress since then
+    _finished_jobs: set[str] = field(default_factory=set)  # jobs that have a result
+    drop_finished: bool = False  # finished jobs keep only their result and ignore further events, to save memory
+    _archived_jobs: set[str] = field(default_factory=set)  # jobs that were dropped
 
     def apply(self, event: Event, received_at: float = 0.0) -> None:
-        """Take one event. Unknown kinds are skipped, and so is one whose data is not what its kind says."""
-        try:  # noqa: SIM105  (done for every event: `suppress` takes longer than what it guards)
+        """Apply one event. Unknown kinds and malformed data are ignored.
+
+        Args:
+            event: The event.
+            received_at: When the store received it (Unix time by the store's clock).
+        """
+        try:  # noqa: SIM105  (`suppress` takes longer than the guarded code, and this runs for every event)
             self._apply(event, received_at)
         except (KeyError, TypeError, ValueError, AttributeError):
             pass
@@ -64,44 +72,51 @@ class RunState:
             self.has_matrix = self.has_matrix or bool(point)
 
     def update_progress(self, progress: Mapping[str, Mapping[str, Any]], now: float = 0.0) -> None:
-        """How far running attempts are, by decision, where a pool tells it."""
-        for decision, glimpse in progress.items():
-            job = decision.rpartition("-")[0]
+        """Update the live progress of running attempts, as the engine reports it.
+
+        Args:
+            progress: Progress snapshots by attempt id.
+            now: When they were received (Unix time by the store's clock).
+        """
+        for attempt_id, snapshot in progress.items():
+            job = attempt_id.rpartition("-")[0]
             if job in self.jobs and job not in self._archived_jobs:
-                self.jobs[job].update_progress(decision, glimpse, now)
+                self.jobs[job].update_progress(attempt_id, snapshot, now)
                 self._progressed_jobs.add(job)
 
     def ensure_job(self, job_id: str) -> JobState:
+        """Return the job with this id, and create it if necessary."""
         if job_id not in self.jobs:
             self.jobs[job_id] = JobState(job_id)
         return self.jobs[job_id]
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """What was said at its creation: name, engine, folder."""
+        """The data of the event that created the run: name, engine, folder, …"""
         return self.created_event.data if self.created_event else {}
 
     @property
     def is_supervised(self) -> bool:
-        """Whether the last word of a supervisor was that it started; its lease tells if it still lives."""
+        """Whether a supervisor started and has not ended. Its lease shows whether it is still alive."""
         return self._supervisor_event is not None and self._supervisor_event.kind == kinds.SUPERVISOR_STARTED
 
     @property
     def is_finished(self) -> bool:
+        """Whether every job has a result."""
         return bool(self.jobs) and len(self._finished_jobs) == len(self.jobs)
 
     @property
     def stats(self) -> OutcomeIndex:
-        """What its attempts tell about places and mistakes."""
-        drawn = self.stats_stale_ok
+        """The outcomes and timing of all executions."""
+        index = self.stats_stale_ok
         for name in self._progressed_jobs & self.jobs.keys():
-            drawn.update_progress(self.jobs[name])
+            index.update_progress(self.jobs[name])
         self._progressed_jobs.clear()
-        return drawn
+        return index
 
     @property
     def stats_stale_ok(self) -> OutcomeIndex:
-        """The same, where only what ended matters: how far those are that run may be older."""
+        """The same, for callers that only need what has ended: progress of running executions may be out of date."""
         for name in self._dirty_jobs & self.jobs.keys():
             self._stats.update(self.jobs[name])
             if name in self._finished_jobs:
@@ -112,11 +127,14 @@ class RunState:
 
     @property
     def is_saturated(self) -> bool:
-        """Whether more wait for a machine than can be free, known without a look at how far those are that run."""
+        """Whether more jobs wait for a node than nodes can be free. Cheap: does not update progress."""
         return self.stats_stale_ok.timing.is_saturated(self._progressed_jobs)
 
     def _drop_details(self, job_id: str) -> None:
-        """Of a job with two copies what they cost is asked for later."""
+        """Free memory of a finished job.
+
+        A job with a second copy keeps its events, because the cost of the copy is needed later.
+        """
         if self.drop_finished and job_id not in self._stats.timing.copied_jobs:
             self.jobs[job_id].drop_events()
             self._archived_jobs.add(job_id)
@@ -124,6 +142,7 @@ class RunState:
             self.jobs[job_id].drop_cache()
 
     def count_jobs(self, status: JobStatus) -> int:
+        """Return the number of jobs with a status."""
         return sum(job.status is status for job in self.jobs.values())
 
 
@@ -131,7 +150,23 @@ def _latest(latest: Event | None, event: Event) -> Event:
     return event if latest is None or event_order(latest) <= event_order(event) else latest
 
 
+def run_status(state: RunState, has_live_supervisor: bool) -> str:
+    """Return the status of a run as one word.
+
+    A finished run is `failed`, `cancelled` or `succeeded`, in this order of precedence. An unfinished run is `running`
+    while a supervisor is alive, `orphaned` if its supervisor died, and `interrupted` if its supervisor ended on
+    purpose.
+    """
+    if state.is_finished:
+        precedence = (JobStatus.FAILED, JobStatus.CANCELLED, JobStatus.SUCCEEDED)
+        return next(status.value for status in precedence if state.count_jobs(status))
+    if has_live_supervisor:
+        return "running"
+    return "orphaned" if state.is_supervised else "interrupted"
+
+
 def fold(run: str, events: Iterable[Event]) -> RunState:
+    """Return the state of a run after the given events."""
     state = RunState(run)
     for event in events:
         state.apply(event)

@@ -1,5 +1,8 @@
-"""How long attempts take, kept as an index: those that succeeded, which jobs run or wait, what all attempts took. Drawn
-anew for the jobs that changed only."""
+"""How long executions take, and how far the running ones are.
+
+`TimingStats` indexes the run times of finished trainings, the jobs that run or wait, and the slot time of everything
+that has ended. It is updated only for the jobs that changed. `RunningExecution` estimates when an execution ends.
+"""
 
 from __future__ import annotations
 
@@ -18,104 +21,95 @@ from packtrain.state.transitions import ExecutionStatus, JobStatus
 V = TypeVar("V")
 
 _MAX_SAMPLES = 1000
-_MIN_MEASURED_FRACTION = 0.05  # of a stage: what is done between two reports tells its pace
-_MIN_TOTAL_FRACTION = 0.1  # of a stage: done since it began, it tells its pace, too
-_MAX_RESTORED_FRACTION = 0.8  # of a training: what is left of it tells little of the whole
+_MIN_MEASURED_FRACTION = 0.05  # of a stage: progress between two reports that is enough to estimate the speed
+_MIN_TOTAL_FRACTION = 0.1  # of a stage: progress since its start that is enough to estimate the speed
+_MAX_RESTORED_FRACTION = 0.8  # of a training: if more was restored, the rest says little about the whole
 
 
 class TrainingRuntime(NamedTuple):
-    """What a training takes from nothing to its end, as one attempt tells it."""
+    """How long a complete training takes, measured or extrapolated from one execution."""
 
     site: str
-    overhead_s: float  # seconds before and after its steps
+    overhead_s: float  # before and after the steps
     steps_s: float
 
     @property
     def total_s(self) -> float:
+        """The total run time in seconds."""
         return self.overhead_s + self.steps_s
 
 
 class MoveCost(NamedTuple):
-    """What moving a job away from where it was late has cost."""
+    """The cost of moving a job to another site or node."""
 
-    n_resumes: int  # that it went on from what it had saved: all around its steps is done once more
-    redone_s: float  # seconds of what it had not saved
+    n_resumes: int  # number of resumes from a checkpoint, each of which repeats the overhead
+    redone_s: float  # time of work that was not saved
 
 
 @dataclass(slots=True)
 class RunningExecution:
-    """An attempt that runs, as far as it told. Never changed: what follows from its fields is kept, since thousands are
-    looked at again and again."""
+    """A running execution and its progress.
+
+    Treat it as immutable. Derived values are computed once, because policies read thousands of these repeatedly.
+    """
 
     execution: Execution
     site: str
-    stage_started_at: float  # when its stage began, by the store's clock
-    fraction: float  # of its stage, 0 to 1
-    restored_fraction: float  # of that, what it did not do itself
-    progress_at: float  # when it last said so; 0: nobody knows
-    first_report: tuple[float, float] | None = None  # the share that it told first, and when
-    training_step: int = -1  # of its training
+    stage_started_at: float  # by the store's clock
+    fraction: float  # of the current stage, 0 to 1
+    restored_fraction: float  # the part of it that comes from a checkpoint
+    progress_at: float  # when `fraction` was reported; 0: not known
+    first_report: tuple[float, float] | None = None  # the first reported fraction, and when it was reported
+    training_step: int = -1
     is_in_steps: bool = field(init=False)
-    measured_fraction: float = field(init=False)  # what tells its pace
-    has_estimate: bool = field(init=False)  # whether its own words tell when it will end
-    _measured_from: float = field(init=False)  # when it had not done that yet
-    _startup_s: float = field(
-        init=False
-    )  # what passed before the first steps, if they were as quick as those after them
+    measured_fraction: float = field(init=False)  # the progress from which the speed is estimated
+    has_estimate: bool = field(init=False)  # the execution's own progress predicts its end
+    _measured_from: float = field(init=False)  # when the measured progress began
+    _startup_s: float = field(init=False)  # setup time before the first training step
 
     def __post_init__(self) -> None:
-        """Its pace is what it did since it first told how far it is, for before that it may have prepared something; or
-        all, if that is much. How far a transfer is tells little: it is quick and slow in turn, and what was told of it
-        is soon old."""
+        """Choose the progress from which the speed is estimated.
+
+        That is the progress after the first report, so setup time is excluded, or all progress if that is much. Only
+        progress of the steps is used: the speed of transfers varies too much.
+        """
         self.is_in_steps = self.execution.stage == "steps"
-        own = self.fraction - self.restored_fraction
+        own_fraction = self.fraction - self.restored_fraction
         if self.first_report and self.fraction - self.first_report[0] >= _MIN_MEASURED_FRACTION:
-            share, self._measured_from = self.first_report
-            self.measured_fraction = self.fraction - share
-            early = (share - self.restored_fraction) * (self.progress_at - self._measured_from) / self.measured_fraction
-            self._startup_s = max(0.0, self._measured_from - self.stage_started_at - early)
+            first_fraction, self._measured_from = self.first_report
+            self.measured_fraction = self.fraction - first_fraction
+            elapsed_s = self.progress_at - self._measured_from
+            before_first_s = (first_fraction - self.restored_fraction) * elapsed_s / self.measured_fraction
+            self._startup_s = max(0.0, self._measured_from - self.stage_started_at - before_first_s)
         else:
-            self.measured_fraction, self._measured_from, self._startup_s = (
-                own if own >= _MIN_TOTAL_FRACTION or not self.is_in_steps else 0.0,
-                self.stage_started_at,
-                0.0,
-            )
+            is_enough = own_fraction >= _MIN_TOTAL_FRACTION or not self.is_in_steps
+            self.measured_fraction = own_fraction if is_enough else 0.0
+            self._measured_from, self._startup_s = self.stage_started_at, 0.0
         self.has_estimate = self.is_in_steps and self.measured_fraction >= _MIN_MEASURED_FRACTION
 
     @classmethod
     def from_job(cls, job: JobState) -> RunningExecution | None:
-        """Of two attempts that run, not the copy."""
-        running = [
-            attempt
-            for attempt in job.live_executions
-            if attempt.status is ExecutionStatus.RUNNING and attempt.started_at
-        ]
+        """Return the running execution of a job, or None. If a second copy runs too, the original is returned."""
+        running = [e for e in job.live_executions if e.status is ExecutionStatus.RUNNING and e.started_at]
         if not running:
             return None
-        attempt = min(running, key=lambda one: one.number)
-        share = stage_fraction(attempt) or 0.0
-        restored = (
-            attempt.training.checkpoint_fraction(attempt.restored_checkpoint) if attempt.stage == "steps" else 0.0
-        )
-        since = attempt.stage_started_at or attempt.started_at
-        first = (
-            (share, attempt.progress_at)
-            if attempt.progress_at and share > restored and attempt.stage == "steps"
-            else None
-        )
+        execution = min(running, key=lambda e: e.number)
+        is_in_steps, progress_at = execution.stage == "steps", execution.progress_at
+        fraction = stage_fraction(execution) or 0.0
+        restored = execution.training.checkpoint_fraction(execution.restored_checkpoint) if is_in_steps else 0.0
         return cls(
-            attempt,
-            execution_site(attempt),
-            since,
-            share,
+            execution,
+            execution_site(execution),
+            execution.stage_started_at or execution.started_at,
+            fraction,
             restored,
-            attempt.progress_at,
-            first,
-            current_training_step(attempt),
+            progress_at,
+            (fraction, progress_at) if progress_at and fraction > restored and is_in_steps else None,
+            current_training_step(execution),
         )
 
     def merge_earlier(self, earlier: RunningExecution | None) -> RunningExecution:
-        """With what was known of the same stage of the same attempt."""
+        """Return a copy with the first report that is known from the same stage of the same execution."""
         if earlier is None or not earlier.first_report or earlier._stage_key != self._stage_key:
             return self
         return replace(self, first_report=earlier.first_report)
@@ -125,106 +119,126 @@ class RunningExecution:
         return self.execution.attempt_id, self.execution.emitter, self.execution.stage
 
     def with_progress(self, job: JobState) -> RunningExecution | None:
-        """By the newest glimpse, without drawing the attempt anew; None where that does not tell."""
-        seen, now = job.latest_progress(self.execution.attempt_id)
-        step, steps = to_finite_float(seen.get("step")), to_finite_float(seen.get("total_steps"))
-        if not self.is_in_steps or seen.get("stage") != "steps" or step is None or not steps:
+        """Return a copy with the newest progress snapshot, or None if the snapshot has no training step.
+
+        This avoids building the execution again.
+        """
+        snapshot, now = job.latest_progress(self.execution.attempt_id)
+        step, total_steps = to_finite_float(snapshot.get("step")), to_finite_float(snapshot.get("total_steps"))
+        if not self.is_in_steps or snapshot.get("stage") != "steps" or step is None or not total_steps:
             return None
-        share = min(1.0, max(0.0, step / steps))
-        first = self.first_report or ((share, now) if now and share > self.restored_fraction else None)
+        fraction = min(1.0, max(0.0, step / total_steps))
+        first_report = self.first_report or ((fraction, now) if now and fraction > self.restored_fraction else None)
         return RunningExecution(
-            self.execution, self.site, self.stage_started_at, share, self.restored_fraction, now, first, int(step)
+            self.execution,
+            self.site,
+            self.stage_started_at,
+            fraction,
+            self.restored_fraction,
+            now,
+            first_report,
+            int(step),
         )
 
     def estimate_stage_s(self, now: float) -> float:
-        """Its whole stage, by what it did until it last told. One that tells nothing for as long as it took before
-        gets no further: it is the later the longer that lasts."""
-        told = self.progress_at or now
-        return (
-            self._startup_s
-            + max(0.0, told - self._measured_from, (now - self._measured_from) / 2) / self.measured_fraction
-        )
+        """Estimate how long the current stage takes in total, in seconds.
+
+        The speed is that until the last report. If the last report is older than the time that was measured before it,
+        the execution seems to be stuck, and the estimate grows with the time since.
+        """
+        reported_at = self.progress_at or now
+        measured_s = max(0.0, reported_at - self._measured_from, (now - self._measured_from) / 2)
+        return self._startup_s + measured_s / self.measured_fraction
 
     def estimate_remaining_s(self, now: float) -> float:
-        rest, told = 1.0 - self.fraction, self.progress_at or now
-        by_word = rest * (told - self._measured_from) / self.measured_fraction - (now - told)
-        return max(0.0, by_word, rest * (now - self._measured_from) / 2 / self.measured_fraction)
+        """Estimate how long the current stage still takes, in seconds."""
+        remaining, reported_at = 1.0 - self.fraction, self.progress_at or now
+        by_reports = remaining * (reported_at - self._measured_from) / self.measured_fraction - (now - reported_at)
+        return max(0.0, by_reports, remaining * (now - self._measured_from) / 2 / self.measured_fraction)
 
 
 @dataclass
 class TimingStats:
-    """`whole` and `_queued` know the newest only: of a hundred thousand jobs, a thousand tell as much."""
+    """The timing of all jobs of a run.
 
-    runtimes: dict[str, TrainingRuntime] = field(default_factory=dict)  # by job, of those that succeeded
-    running_jobs: dict[str, RunningExecution | None] = field(default_factory=dict)  # None: nobody told since when
-    waiting_jobs: set[str] = field(default_factory=set)  # for a machine, or for their next attempt
-    copied_jobs: set[str] = field(default_factory=set)  # jobs of which a second copy was started
-    move_costs: dict[str, MoveCost] = field(default_factory=dict)  # jobs that were, from the decision on
-    last_change_at: float = 0.0  # when an attempt last came to a machine, or left it
-    slot_s: float = 0.0  # of all attempts that are over
+    Of run times and queue times only the newest are kept: of a hundred thousand jobs, a thousand are enough.
+    """
+
+    runtimes: dict[str, TrainingRuntime] = field(default_factory=dict)  # by job, of jobs that succeeded
+    running_jobs: dict[str, RunningExecution | None] = field(default_factory=dict)  # None: start time not known
+    waiting_jobs: set[str] = field(default_factory=set)  # for a node, or for their next attempt
+    copied_jobs: set[str] = field(default_factory=set)  # jobs that have, or had, a second copy
+    move_costs: dict[str, MoveCost] = field(default_factory=dict)  # by job, from the decision to move on
+    last_change_at: float = 0.0  # when an execution last started or ended
+    slot_s: float = 0.0  # slot time of all executions that have ended
     _slot_s_by_job: dict[str, float] = field(default_factory=dict)
-    _queue_s: dict[str, float] = field(default_factory=dict)  # seconds that a job last waited for a machine
-    _max_concurrent: int = 0  # at once, when that was last asked for
-    _slot_intervals: dict[str, tuple[tuple[float, float], ...]] = field(default_factory=dict)  # from and until, by job
+    _queue_s: dict[str, float] = field(default_factory=dict)  # the last queue time of each job
+    _max_concurrent: int = 0  # the maximum when it was last measured
+    _slot_intervals: dict[str, tuple[tuple[float, float], ...]] = field(default_factory=dict)  # start and end, by job
 
     def update(self, job: JobState) -> None:
-        """Replace what is known of one job."""
+        """Replace everything that is known about one job."""
         if len(job.live_executions) < len(job.executions):
             self._update_ended(job)
         if moves := job.moves:
             self.move_costs[job.id] = _compute_move_cost(job, moves)
-        queued = _last_queue_s(job)
-        if queued is not None:
-            _add_sample(self._queue_s, job.id, queued)
-        self.last_change_at = max(
-            self.last_change_at, *(max(a.started_at, a.ended_at if a.started_at else 0.0) for a in job.executions), 0.0
-        )
+        queue_s = _last_queue_s(job)
+        if queue_s is not None:
+            _add_sample(self._queue_s, job.id, queue_s)
+        change_times = (max(e.started_at, e.ended_at if e.started_at else 0.0) for e in job.executions)
+        self.last_change_at = max(self.last_change_at, *change_times, 0.0)
         self._slot_intervals[job.id] = tuple(
-            [(a.started_at, a.ended_at or math.inf) for a in job.executions if a.started_at]
+            [(e.started_at, e.ended_at or math.inf) for e in job.executions if e.started_at]
         )
         status = job.status
         earlier = self.running_jobs.pop(job.id, None)
         if status is JobStatus.RUNNING:
-            under = RunningExecution.from_job(job)
-            self.running_jobs[job.id] = under.merge_earlier(earlier) if under else None
+            running = RunningExecution.from_job(job)
+            self.running_jobs[job.id] = running.merge_earlier(earlier) if running else None
         _set_membership(self.waiting_jobs, job.id, status in (JobStatus.QUEUED, JobStatus.WAITING))
-        _set_membership(
-            self.copied_jobs, job.id, job.n_attempts > 1 and any(attempt.copy_of for attempt in job.recent_executions)
-        )
+        has_copy = job.n_attempts > 1 and any(execution.copy_of for execution in job.recent_executions)
+        _set_membership(self.copied_jobs, job.id, has_copy)
 
     def _update_ended(self, job: JobState) -> None:
-        taken = sum(slot_seconds(job, attempt) for attempt in job.executions if not attempt.is_live)
-        self.slot_s += taken - self._slot_s_by_job.get(job.id, 0.0)
-        self._slot_s_by_job[job.id] = taken
-        stint = next(_completed_runtimes(job), None)
-        if stint:
-            _add_sample(self.runtimes, job.id, stint)
+        slot_s = sum(slot_seconds(job, execution) for execution in job.executions if not execution.is_live)
+        self.slot_s += slot_s - self._slot_s_by_job.get(job.id, 0.0)
+        self._slot_s_by_job[job.id] = slot_s
+        runtime = next(_completed_runtimes(job), None)
+        if runtime:
+            _add_sample(self.runtimes, job.id, runtime)
 
     def update_progress(self, job: JobState) -> bool:
-        """False if it is not known to run, or not known how far it is. Reports come by the thousand."""
-        known = self.running_jobs.get(job.id)
-        under = (known.with_progress(job) or _advance_stage(known, job)) if known else None
-        if under:
-            self.running_jobs[job.id] = under
-        return under is not None
+        """Update the progress of a running job; there are thousands of such reports.
+
+        Returns:
+            False if the job is not known to run, or its progress is not known.
+        """
+        earlier = self.running_jobs.get(job.id)
+        running = (earlier.with_progress(job) or _advance_stage(earlier, job)) if earlier else None
+        if running:
+            self.running_jobs[job.id] = running
+        return running is not None
 
     def median_runtime_s(self) -> float:
-        """What a training takes; 0: nobody knows yet."""
-        return median(stint.total_s for stint in self.runtimes.values()) if self.runtimes else 0.0
+        """Return the median run time of a training, 0 if not known yet."""
+        return median(runtime.total_s for runtime in self.runtimes.values()) if self.runtimes else 0.0
 
     def median_queue_s(self) -> float:
-        """For a machine."""
+        """Return the median time that jobs waited for a node, infinity if not known yet."""
         return median(self._queue_s.values()) if self._queue_s else math.inf
 
     def estimate_free_nodes(self) -> int:
-        """Machines that the run had once and has no more, as far as nobody waits for them."""
-        return (
-            0 if self._concurrency_bound() <= self._n_wanted else max(0, self._measure_concurrency() - self._n_wanted)
-        )
+        """Estimate how many nodes that the run once used are free and not needed by its waiting jobs."""
+        if self._concurrency_bound() <= self._n_wanted:
+            return 0
+        return max(0, self._measure_concurrency() - self._n_wanted)
 
     def is_saturated(self, stale_jobs: set[str]) -> bool:
-        """Whether others surely wait for all the machines there are. `unseen`: jobs that may have been given one since
-        they were drawn."""
+        """Return whether other jobs certainly wait for all nodes that there are.
+
+        Args:
+            stale_jobs: Jobs that may have been given a node since they were last updated.
+        """
         return not self.waiting_jobs <= stale_jobs and self._concurrency_bound(len(stale_jobs)) <= self._n_wanted
 
     @property
@@ -232,63 +246,68 @@ class TimingStats:
         return len(self.running_jobs) + len(self.waiting_jobs)
 
     def _concurrency_bound(self, n_stale: int = 0) -> int:
-        """Machines at once, without counting: a job has no more than a copy beside it."""
+        """Return a cheap upper bound of the concurrency: a job has at most one copy."""
         return max(self._max_concurrent, (2 if self.copied_jobs else 1) * (len(self._slot_intervals) + n_stale))
 
     def _measure_concurrency(self) -> int:
-        """How many attempts were on machines at the same time."""
-        turns = [
-            turn
-            for stays in self._slot_intervals.values()
-            for began, over in stays
-            for turn in ((began, 1), (over, -1))
+        """Return the maximum number of executions that were on nodes at the same time."""
+        changes = [
+            change
+            for intervals in self._slot_intervals.values()
+            for started_at, ended_at in intervals
+            for change in ((started_at, 1), (ended_at, -1))
         ]
-        self._max_concurrent = max(
-            self._max_concurrent, max(accumulate(change for _, change in sorted(turns)), default=0)
+        concurrent = max(accumulate(delta for _, delta in sorted(changes)), default=0)
+        self._max_concurrent = max(self._max_concurrent, concurrent)
+        # Intervals that have ended cannot overlap with later ones.
+        open_intervals = (
+            (job, tuple(interval for interval in intervals if interval[1] == math.inf))
+            for job, intervals in self._slot_intervals.items()
         )
-        lasting = (
-            (job, tuple(stay for stay in stays if stay[1] == math.inf)) for job, stays in self._slot_intervals.items()
-        )
-        self._slot_intervals = {
-            job: stays for job, stays in lasting if stays
-        }  # what is over meets nothing that is to come
+        self._slot_intervals = {job: intervals for job, intervals in open_intervals if intervals}
         return self._max_concurrent
 
 
 def _advance_stage(running: RunningExecution, job: JobState) -> RunningExecution | None:
-    """Of the only attempt of a job, where nothing else can have changed."""
-    under = RunningExecution.from_job(job) if len(job.executions) == 1 else None
-    return under.merge_earlier(running) if under else None
+    """Return the running execution in its next stage, if it is the job's only one and nothing else can have changed."""
+    current = RunningExecution.from_job(job) if len(job.executions) == 1 else None
+    return current.merge_earlier(running) if current else None
 
 
 def _compute_move_cost(job: JobState, moves: Collection[str]) -> MoveCost:
-    """Of a decision that a pool started several times, the last one was late."""
-    late = {a.attempt_id: a for a in job.executions if a.attempt_id in moves and a.started_at}.values()
-    left = [attempt for attempt in late if attempt.status is not ExecutionStatus.SUCCEEDED]
-    saved = sum(bool(attempt.checkpoint or attempt.restored_checkpoint) for attempt in left)
-    return MoveCost(saved, sum(compute_redone_s(attempt, attempt.ended_at or job.changed_at) for attempt in left))
+    """Return the cost of a job's moves. If the pool started a moved attempt several times, the last start counts."""
+    moved = {e.attempt_id: e for e in job.executions if e.attempt_id in moves and e.started_at}.values()
+    ended = [execution for execution in moved if execution.status is not ExecutionStatus.SUCCEEDED]
+    n_resumes = sum(bool(execution.checkpoint or execution.restored_checkpoint) for execution in ended)
+    return MoveCost(n_resumes, sum(compute_redone_s(e, e.ended_at or job.changed_at) for e in ended))
 
 
 def compute_redone_s(execution: Execution, until_at: float) -> float:
-    """Seconds of what its successor has to do again: all of it, or what it did since its newest checkpoint."""
-    saved, done = execution.checkpoint or execution.restored_checkpoint, execution.training.fraction or 0.0
-    if not saved:
+    """Return the time of the work that a successor has to repeat, in seconds.
+
+    That is everything, or what was done since the newest checkpoint.
+
+    Args:
+        execution: The execution that is, or was, ended early.
+        until_at: When it ends (by the store's clock).
+    """
+    checkpoint = execution.checkpoint or execution.restored_checkpoint
+    if not checkpoint:
         return max(0.0, until_at - execution.started_at)
-    own, lost = (
-        done - execution.training.checkpoint_fraction(known) for known in (execution.restored_checkpoint, saved)
-    )
-    since = (
-        execution.stage_started_at
-        if execution.stage == "steps" and execution.stage_started_at
-        else execution.started_at
-    )
-    return max(0.0, _steps_duration_s(execution, until_at - since) * lost / own) if own > 0 else 0.0
+    training, done = execution.training, execution.training.fraction or 0.0
+    own_fraction = done - training.checkpoint_fraction(execution.restored_checkpoint)
+    lost_fraction = done - training.checkpoint_fraction(checkpoint)
+    is_in_steps = execution.stage == "steps" and execution.stage_started_at
+    since = execution.stage_started_at if is_in_steps else execution.started_at
+    if own_fraction <= 0:
+        return 0.0
+    return max(0.0, _steps_duration_s(execution, until_at - since) * lost_fraction / own_fraction)
 
 
 def _last_queue_s(job: JobState) -> float | None:
-    placed = next((attempt for attempt in reversed(job.executions) if attempt.execution_number), None)
-    pool = job.pool_times(placed.attempt_id) if placed else None
-    return pool.queue_s if pool else None
+    started = next((execution for execution in reversed(job.executions) if execution.execution_number), None)
+    times = job.pool_times(started.attempt_id) if started else None
+    return times.queue_s if times else None
 
 
 def _add_sample(samples: dict[str, V], name: str, value: V) -> None:
@@ -303,39 +322,50 @@ def _set_membership(names: set[str], name: str, is_member: bool) -> None:
 
 
 def _completed_runtimes(job: JobState) -> Iterator[TrainingRuntime]:
-    for attempt in job.executions:
-        taken = slot_seconds(job, attempt) if attempt.status is ExecutionStatus.SUCCEEDED else None
-        whole = estimate_steps_s(attempt, taken) if taken is not None else None
-        if taken is not None and whole is not None:
-            yield TrainingRuntime(execution_site(attempt), max(0.0, taken - _steps_duration_s(attempt, taken)), whole)
+    for execution in job.executions:
+        if execution.status is not ExecutionStatus.SUCCEEDED:
+            continue
+        slot_s = slot_seconds(job, execution)
+        steps_s = estimate_steps_s(execution, slot_s)
+        if steps_s is not None:
+            overhead_s = max(0.0, slot_s - _steps_duration_s(execution, slot_s))
+            yield TrainingRuntime(execution_site(execution), overhead_s, steps_s)
 
 
 def _steps_duration_s(execution: Execution, slot_s: float) -> float:
-    told = next((stage.duration_s for stage in execution.stages if stage.name == "steps"), None)
-    return slot_s if told is None else told
+    duration_s = next((stage.duration_s for stage in execution.stages if stage.name == "steps"), None)
+    return slot_s if duration_s is None else duration_s
 
 
 def estimate_steps_s(execution: Execution, slot_s: float) -> float | None:
-    """What the whole training takes, by one that succeeded; None where too much of it was restored to tell."""
-    before = execution.training.checkpoint_fraction(execution.restored_checkpoint)
-    if before > _MAX_RESTORED_FRACTION or (execution.restored_checkpoint and not before):
+    """Estimate how long the steps of a complete training take, from an execution that succeeded.
+
+    Args:
+        execution: The execution.
+        slot_s: Its slot time, used if the duration of its steps is not known.
+
+    Returns:
+        The time in seconds, or None if too much was restored from a checkpoint to estimate it.
+    """
+    restored_fraction = execution.training.checkpoint_fraction(execution.restored_checkpoint)
+    if restored_fraction > _MAX_RESTORED_FRACTION or (execution.restored_checkpoint and not restored_fraction):
         return None
-    return _steps_duration_s(execution, slot_s) / (1 - before)
+    return _steps_duration_s(execution, slot_s) / (1 - restored_fraction)
 
 
 def current_training_step(execution: Execution) -> int:
-    """Its training step; -1 if nobody told one."""
+    """Return the training step that was reported last, or -1."""
     step = to_finite_float(execution.training.latest("step"))
     return max(execution.checkpoint_step, -1 if step is None else int(step))
 
 
 def execution_site(execution: Execution) -> str:
-    """Where it ran; of one that never did, what is called its site is only its engine."""
+    """Return the site of an execution; "" if it never ran, because its `site` field is then the engine's name."""
     return execution.site if execution.emitter or execution.execution_number else ""
 
 
 def slot_seconds(job: JobState, execution: Execution) -> float:
-    """Seconds of a machine; by the pool's log where there is one."""
-    pool = job.pool_times(execution.attempt_id)
-    stretch = pool.slot_times.get(execution.execution_number) if pool else None
-    return max(execution.agent_duration_s, stretch.slot_s + stretch.transfer_s if stretch else 0.0)
+    """Return the slot time of an execution in seconds, from the pool's log if there is one."""
+    times = job.pool_times(execution.attempt_id)
+    slot_time = times.slot_times.get(execution.execution_number) if times else None
+    return max(execution.agent_duration_s, slot_time.slot_s + slot_time.transfer_s if slot_time else 0.0)

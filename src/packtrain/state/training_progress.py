@@ -1,4 +1,4 @@
-"""How far a training is and how fast it goes, from what it reports. Takes events in any order, any number of times."""
+"""The progress and speed of a training, from the metrics that it logs."""
 
 from __future__ import annotations
 
@@ -14,29 +14,33 @@ _COUNTERS = (("step", "total_steps"), ("epoch", "epochs"))  # the finer one firs
 
 @dataclass(frozen=True, slots=True)
 class CounterSample:
-    """Where the training was at a moment of the worker's clock."""
+    """The value of a counter at one time."""
 
     seq: int
-    mono: float
+    mono: float  # the worker's monotonic clock, in seconds
     value: float
 
 
 @dataclass(slots=True)
 class TrainingProgress:
-    """What one agent's program reported: the newest of every name, the first and the last mark of each count."""
+    """The metrics of one agent's program, added in any order.
 
-    _latest: dict[str, tuple[int, Any]] = field(default_factory=dict)
+    Keeps the newest value of every metric, and the first and last sample of each counter.
+    """
+
+    _latest: dict[str, tuple[int, Any]] = field(default_factory=dict)  # by metric: sequence number and value
     _first_samples: dict[str, CounterSample] = field(default_factory=dict)
     _last_samples: dict[str, CounterSample] = field(default_factory=dict)
 
     def add(self, event: Event) -> None:
+        """Add a metric event. Adding it twice changes nothing."""
         for name, value in event.data.items():
             if name not in self._latest or self._latest[name][0] <= event.seq:
                 self._latest[name] = (event.seq, value)
         for name, _ in _COUNTERS:
-            at = to_finite_float(event.data.get(name))
-            if at is not None:
-                self._add_sample(name, CounterSample(event.seq, event.mono, at))
+            value = to_finite_float(event.data.get(name))
+            if value is not None:
+                self._add_sample(name, CounterSample(event.seq, event.mono, value))
 
     def _add_sample(self, name: str, sample: CounterSample) -> None:
         if name not in self._first_samples or sample.seq < self._first_samples[name].seq:
@@ -45,53 +49,54 @@ class TrainingProgress:
             self._last_samples[name] = sample
 
     def latest(self, name: str) -> Any:
+        """Return the newest value of a metric, or None."""
         return self._latest[name][1] if name in self._latest else None
 
     @property
     def values(self) -> dict[str, Any]:
-        """The newest of every name, in the order of names as they were last told."""
-        told = sorted(self._latest.items(), key=lambda item: (item[1][0], item[0]))
-        return {name: value for name, (_, value) in told}
+        """The newest value of every metric, sorted by the time of its last report."""
+        items = sorted(self._latest.items(), key=lambda item: (item[1][0], item[0]))
+        return {name: value for name, (_, value) in items}
 
     @property
     def fraction(self) -> float | None:
-        """From 0 to 1, where the program says how much there is to do."""
-        count = self._bounded_counter
-        return None if count is None else min(1.0, max(0.0, self._last_samples[count[0]].value / count[1]))
+        """How much of the training is done, from 0 to 1; None if the program does not log a total."""
+        counter = self._bounded_counter
+        return None if counter is None else min(1.0, max(0.0, self._last_samples[counter[0]].value / counter[1]))
 
     def checkpoint_fraction(self, checkpoint: Mapping[str, Any]) -> float:
-        """How far a checkpoint is, from 0 to 1, by the same count."""
-        count = self._bounded_counter
-        at = to_finite_float(checkpoint.get(count[0])) if count else None
-        return min(1.0, max(0.0, at / count[1])) if count and at is not None else 0.0
+        """Return how much of the training a checkpoint contains, from 0 to 1, by the same counter."""
+        counter = self._bounded_counter
+        value = to_finite_float(checkpoint.get(counter[0])) if counter else None
+        return min(1.0, max(0.0, value / counter[1])) if counter and value is not None else 0.0
 
     @property
     def remaining_s(self) -> float | None:
-        """How long the rest takes at the pace so far; None until there is one."""
-        count = self._bounded_counter
-        if count is None:
+        """Estimated time to the end at the average speed so far; None if the speed is not known yet."""
+        counter = self._bounded_counter
+        if counter is None:
             return None
-        first, last = self._first_samples[count[0]], self._last_samples[count[0]]
+        first, last = self._first_samples[counter[0]], self._last_samples[counter[0]]
         if last.value <= first.value or last.mono <= first.mono:
             return None
-        return max(0.0, count[1] - last.value) * (last.mono - first.mono) / (last.value - first.value)
+        return max(0.0, counter[1] - last.value) * (last.mono - first.mono) / (last.value - first.value)
 
     @property
     def _bounded_counter(self) -> tuple[str, float] | None:
-        """The count that has an end, and that end."""
-        for name, total in _COUNTERS:
-            end = to_finite_float(self._latest.get(total, (0, None))[1])
-            if name in self._last_samples and end is not None and end > 0:
-                return name, end
+        """The name and the total of the finest counter whose total is known."""
+        for name, total_name in _COUNTERS:
+            total = to_finite_float(self._latest.get(total_name, (0, None))[1])
+            if name in self._last_samples and total is not None and total > 0:
+                return name, total
         return None
 
 
 def to_finite_float(value: Any) -> float | None:
-    """A finite number as such; NaN and infinities come as texts."""
+    """Return a finite number as a float, and None for anything else. NaN and infinity are logged as text."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     try:
-        found = float(value)
+        number = float(value)
     except OverflowError:
         return None
-    return found if math.isfinite(found) else None
+    return number if math.isfinite(number) else None

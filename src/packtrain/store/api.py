@@ -1,4 +1,4 @@
-"""What is kept, and the rows that come back."""
+"""The protocol of a run store and its row types."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from typing import Any, NamedTuple, Protocol
 from packtrain.events import Event
 from packtrain.state.site_history import SiteObservation
 
-JournalCursor = tuple[str, str]  # a run, and the path of a journal: how far it was read
+JournalCursor = tuple[str, str]  # (run id, path of a journal)
 
 
 @dataclass(frozen=True)
 class RunInfo:
+    """One run in the store."""
+
     run: str
     name: str
     engine: str
@@ -23,16 +25,16 @@ class RunInfo:
 
 
 class StoredEvent(NamedTuple):
-    """An event with its place in the store: `id` grows, so a feed goes on where it stopped."""
+    """An event with its row id. Ids increase, so a reader can continue after the last one it has seen."""
 
     id: int
-    received_at: float  # the store's clock
+    received_at: float  # Unix time by the store's clock
     event: Event
 
 
 @dataclass(frozen=True)
 class Lease:
-    """The right to act for a run. `epoch` grows by one with every holder; older ones are refused."""
+    """The right to supervise a run. `epoch` increases by one with every holder; writes of older ones are rejected."""
 
     run: str
     epoch: int
@@ -44,7 +46,7 @@ class Lease:
 
 
 class Store(Protocol):
-    """What a supervisor needs of a store; `SqliteStore` and `MemoryStore` have it."""
+    """The operations that a supervisor needs; `SqliteStore` and `MemoryEventStore` implement them."""
 
     def append(
         self,
@@ -53,20 +55,26 @@ class Store(Protocol):
         cursors: Mapping[JournalCursor, int] | None = None,
         progress: Mapping[tuple[str, str], Mapping[str, Any]] | None = None,
     ) -> None:
-        """Add what is new, all or nothing. With a lease: only while it is the newest of its run, else LeaseLostError.
-        `cursors` are moved with it, and never back; `glimpses`, by run and decision, replace older ones."""
+        """Add new events in one transaction; events that are already stored are ignored.
+
+        Args:
+            events: The events to add.
+            lease: Raise LeaseLostError unless this is the newest lease of its run.
+            cursors: Journal offsets to store in the same transaction; a cursor never moves back.
+            progress: Progress snapshots by (run, attempt id); each replaces the previous one.
+        """
         ...
 
     def events(self, run: str, after_id: int = 0, kind: str | None = None) -> Sequence[StoredEvent]:
-        """The run's events that came after the row `after`, all or of one kind."""
+        """Return the run's events with a row id above `after_id`, optionally of one kind only."""
         ...
 
     def progress(self, run: str) -> Mapping[str, Mapping[str, Any]]:
-        """How far the running attempts are, by decision."""
+        """Return the newest progress snapshots of a run by attempt id."""
         ...
 
     def add_observations(self, observations: Iterable[SiteObservation]) -> None:
-        """Keep how attempts fared at places, for the runs that follow; the same one again replaces it."""
+        """Store observations of sites for later runs; an observation with the same key is replaced."""
         ...
 
     def cursors(self, run: str) -> dict[str, int]: ...
@@ -74,7 +82,7 @@ class Store(Protocol):
     def acquire_lease(
         self, run: str, holder: str, host: str, pid: int, ttl_s: float, is_alive: Callable[[Lease], bool]
     ) -> Lease:
-        """Take the lease with a new epoch; RefusedError while another holder lives and its lease has not run out."""
+        """Acquire the lease with a new epoch. Raises UnavailableError while another live holder's lease is valid."""
         ...
 
     def renew_lease(self, lease: Lease, ttl_s: float) -> None: ...

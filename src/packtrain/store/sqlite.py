@@ -1,4 +1,4 @@
-"""The store in SQLite. One object for one thread; any number of processes at once."""
+"""The run store in SQLite. Each object belongs to one thread; any number of processes may use the file."""
 
 from __future__ import annotations
 
@@ -17,15 +17,17 @@ from packtrain.state.site_history import MAX_AGE_S, SiteObservation
 from packtrain.store.api import JournalCursor, Lease, RunInfo, StoredEvent
 from packtrain.store.location import file_system_type, is_network_file_system
 
-STORE_VERSION = 3
+STORE_VERSION = 4
 _BUSY_TIMEOUT_S = 30.0
 _MAX_OBSERVATIONS = 50_000
-_EVENT_COLUMNS = "id, arrived, run, job, emitter, seq, kind, wall, mono, data"
+_EVENT_COLUMNS = "id, received_at, run, job, emitter, seq, kind, wall, mono, data"
 _INSERT_EVENT = f"INSERT OR IGNORE INTO events ({_EVENT_COLUMNS}) VALUES (NULL,?,?,?,?,?,?,?,?,?)"  # noqa: S608
-_LEASE_COLUMNS = "run, epoch, holder, host, pid, expires, released"
+_LEASE_COLUMNS = "run, epoch, holder, host, pid, expires_at, released"
 
 
 class SqliteStore:
+    """Implements `store.api.Store`."""
+
     def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
         self.path, self._clock = path, clock
         try:
@@ -34,23 +36,26 @@ class SqliteStore:
             self._initialize()
         except (OSError, sqlite3.OperationalError) as error:
             raise UnavailableError(
-                f"the store {path} cannot be opened ({error}); set PACKTRAIN_STORE to a place"
+                f"the store {path} cannot be opened ({error}); set PACKTRAIN_STORE to a writable path"
             ) from None
         except sqlite3.DatabaseError as error:
-            raise FormatError(f"the store {path} cannot be read ({error}); move it away to start anew") from None
+            raise FormatError(f"the store {path} cannot be read ({error}); move it away to start a new one") from None
 
     def _initialize(self) -> None:
         self._set_journal_mode("DELETE" if is_network_file_system(file_system_type(self.path)) else "WAL")
         self._db.execute("PRAGMA synchronous = NORMAL")
         version = self._db.execute("PRAGMA user_version").fetchone()[0]
-        if version > STORE_VERSION:
-            raise FormatError(f"the store {self.path} has version {version}; this packtrain knows {STORE_VERSION}")
-        if version < STORE_VERSION:
+        if version not in (0, STORE_VERSION):
+            raise FormatError(
+                f"the store {self.path} has version {version}, but this packtrain reads version {STORE_VERSION}; "
+                "set PACKTRAIN_STORE to another path"
+            )
+        if version == 0:
             self._db.executescript(resources.files("packtrain.store").joinpath("schema.sql").read_text("utf-8"))
             self._db.execute(f"PRAGMA user_version = {STORE_VERSION}")
 
     def _set_journal_mode(self, mode: str) -> None:
-        """SQLite's own patience does not cover this switch when two processes make the store at once."""
+        """Set the journal mode; SQLite's busy timeout does not cover it when two processes create the store at once."""
         deadline = time.monotonic() + _BUSY_TIMEOUT_S
         while True:
             try:
@@ -73,7 +78,7 @@ class SqliteStore:
         except sqlite3.OperationalError as error:
             raise UnavailableError(f"the store {self.path} cannot be written ({error}); is its disk full?") from error
         finally:
-            if self._db.in_transaction:  # SQLite itself has rolled back when the disk is full
+            if self._db.in_transaction:  # on a full disk SQLite has rolled back already
                 self._db.execute("ROLLBACK")
 
     # Events
@@ -85,8 +90,7 @@ class SqliteStore:
         cursors: Mapping[JournalCursor, int] | None = None,
         progress: Mapping[tuple[str, str], Mapping[str, Any]] | None = None,
     ) -> None:
-        """Add what is new, all or nothing. With a lease: only while it is the newest of its run.
-        `cursors` are moved in the same transaction, and never back; `glimpses`, by run and decision, replace older."""
+        """See `store.api.Store.append`."""
         rows = [_to_row(event, self._clock()) for event in events]
         with self._transaction() as db:
             if lease:
@@ -98,42 +102,43 @@ class SqliteStore:
             )
             db.executemany(
                 "INSERT OR REPLACE INTO progress VALUES (?,?,?)",
-                [(run, decision, json.dumps(dict(data))) for (run, decision), data in (progress or {}).items()],
+                [(run, attempt, json.dumps(dict(data))) for (run, attempt), data in (progress or {}).items()],
             )
 
     def events(self, run: str, after_id: int = 0, kind: str | None = None) -> list[StoredEvent]:
-        """The run's events that came after the row `after`, all or of one kind."""
-        found = self._db.execute(
+        """See `store.api.Store.events`."""
+        rows = self._db.execute(
             f"SELECT {_EVENT_COLUMNS} FROM events WHERE run = ? AND id > ? AND ifnull(kind = ?, 1) ORDER BY id",  # noqa: S608
             (run, after_id, kind),
         )
-        return [_from_row(row) for row in found]
+        return [_from_row(row) for row in rows]
 
     def progress(self, run: str) -> dict[str, dict[str, Any]]:
-        """How far the running attempts are, by decision."""
-        found = self._db.execute("SELECT decision, data FROM progress WHERE run = ?", (run,))
-        return {decision: json.loads(data) for decision, data in found}
+        """See `store.api.Store.progress`."""
+        rows = self._db.execute("SELECT attempt, data FROM progress WHERE run = ?", (run,))
+        return {attempt: json.loads(data) for attempt, data in rows}
 
     def data_version(self) -> int:
-        """Changes whenever another connection wrote: a cheap look before asking for events."""
+        """Return a number that changes whenever another connection writes; cheaper than reading events."""
         return int(self._db.execute("PRAGMA data_version").fetchone()[0])
 
     def cursors(self, run: str) -> dict[str, int]:
         return dict(self._db.execute("SELECT path, offset FROM cursors WHERE run = ?", (run,)).fetchall())
 
-    # Places
+    # Observations of sites
 
     def add_observations(self, observations: Iterable[SiteObservation]) -> None:
-        """Keep how attempts fared; the same one again replaces it. What weighs nothing any more is dropped."""
-        rows = [(visit.run, visit.key, visit.ended_at, json.dumps(visit.to_data())) for visit in observations]
+        """Store observations, replacing those with the same key, and delete those too old to matter."""
+        rows = [(one.run, one.key, one.ended_at, json.dumps(one.to_data())) for one in observations]
         with self._transaction() as db:
-            db.executemany("INSERT OR REPLACE INTO visits VALUES (?,?,?,?)", rows)
-            db.execute("DELETE FROM visits WHERE at < ?", (self._clock() - MAX_AGE_S,))
+            db.executemany("INSERT OR REPLACE INTO site_observations VALUES (?,?,?,?)", rows)
+            db.execute("DELETE FROM site_observations WHERE ended_at < ?", (self._clock() - MAX_AGE_S,))
 
     def observations(self) -> list[SiteObservation]:
-        """Of all runs, the newest ones."""
-        found = self._db.execute("SELECT data FROM visits ORDER BY at DESC LIMIT ?", (_MAX_OBSERVATIONS,))
-        return [SiteObservation.from_data(json.loads(data)) for (data,) in found]
+        """Return the newest observations of all runs."""
+        query = "SELECT data FROM site_observations ORDER BY ended_at DESC LIMIT ?"
+        rows = self._db.execute(query, (_MAX_OBSERVATIONS,))
+        return [SiteObservation.from_data(json.loads(data)) for (data,) in rows]
 
     # Runs
 
@@ -148,9 +153,9 @@ class SqliteStore:
             db.execute(insert, _to_row(created_event, self._clock()))
 
     def list_runs(self) -> list[RunInfo]:
-        """The newest last."""
-        found = self._db.execute("SELECT run, name, engine, folder, created FROM runs ORDER BY created, run")
-        return [RunInfo(run, name, engine, Path(folder), at) for run, name, engine, folder, at in found]
+        """Return all runs, the newest last."""
+        rows = self._db.execute("SELECT run, name, engine, folder, created_at FROM runs ORDER BY created_at, run")
+        return [RunInfo(run, name, engine, Path(folder), at) for run, name, engine, folder, at in rows]
 
     # Leases
 
@@ -161,15 +166,15 @@ class SqliteStore:
     def acquire_lease(
         self, run: str, holder: str, host: str, pid: int, ttl_s: float, is_alive: Callable[[Lease], bool]
     ) -> Lease:
-        """Take the lease with a new epoch. Refused while another holder lives and its lease has not run out."""
+        """See `store.api.Store.acquire_lease`."""
         with self._transaction() as db:
-            known = self.get_lease(run)
-            if known and not known.is_released and known.expires_at > self._clock() and is_alive(known):
+            current = self.get_lease(run)
+            if current and not current.is_released and current.expires_at > self._clock() and is_alive(current):
                 raise UnavailableError(
-                    f"the run {run} already has a supervisor (process {known.pid} on {known.host}); "
+                    f"the run {run} already has a supervisor (process {current.pid} on {current.host}); "
                     f"watch it with `packtrain ps -w {run}`"
                 )
-            lease = Lease(run, known.epoch + 1 if known else 1, holder, host, pid, self._clock() + ttl_s)
+            lease = Lease(run, current.epoch + 1 if current else 1, holder, host, pid, self._clock() + ttl_s)
             values: Sequence[object] = (run, lease.epoch, holder, host, pid, lease.expires_at, 0)
             db.execute("INSERT OR REPLACE INTO leases VALUES (?,?,?,?,?,?,?)", values)
         return lease
@@ -177,23 +182,23 @@ class SqliteStore:
     def renew_lease(self, lease: Lease, ttl_s: float) -> None:
         with self._transaction() as db:
             self._check_lease(lease)
-            db.execute("UPDATE leases SET expires = ? WHERE run = ?", (self._clock() + ttl_s, lease.run))
+            db.execute("UPDATE leases SET expires_at = ? WHERE run = ?", (self._clock() + ttl_s, lease.run))
 
     def release_lease(self, lease: Lease) -> None:
         with self._transaction() as db:
             db.execute("UPDATE leases SET released = 1 WHERE run = ? AND epoch = ?", (lease.run, lease.epoch))
 
     def _check_lease(self, lease: Lease) -> None:
-        known = self.get_lease(lease.run)
-        if known is None or known.epoch != lease.epoch:
+        current = self.get_lease(lease.run)
+        if current is None or current.epoch != lease.epoch:
             raise LeaseLostError(f"another supervisor has taken over the run {lease.run}; this one stops")
 
 
 def _to_row(event: Event, received_at: float) -> tuple[object, ...]:
-    head = (received_at, event.run, event.job, event.emitter, event.seq, event.kind, event.wall, event.mono)
-    return (*head, json.dumps(dict(event.data)))  # plain ASCII: half characters, too, can be stored
+    header = (received_at, event.run, event.job, event.emitter, event.seq, event.kind, event.wall, event.mono)
+    return (*header, json.dumps(dict(event.data)))  # ASCII escapes, because SQLite cannot store unpaired surrogates
 
 
 def _from_row(row: tuple[int, float, str, str, str, int, str, float, float, str]) -> StoredEvent:
-    id_, arrived, run, job, emitter, seq, kind, wall, mono, data = row
-    return StoredEvent(id_, arrived, Event(run, job, emitter, seq, kind, wall, mono, json.loads(data)))
+    id_, received_at, run, job, emitter, seq, kind, wall, mono, data = row
+    return StoredEvent(id_, received_at, Event(run, job, emitter, seq, kind, wall, mono, json.loads(data)))

@@ -155,7 +155,7 @@ class StreamingSamples:
                     item = self._refetch_and_decode(number, data, error, ahead.source_of(at))
                 yield item
         except FailedError as error:
-            raise StreamError(f"the samples do not come ({error.kind}): {error}") from error
+            raise StreamError(f"samples cannot be read ({error.kind}): {error}") from error
         finally:
             ahead.close()
             self._add_stats(ahead.stats)

@@ -1,7 +1,11 @@
-"""Keeping a run going: collect what happened, decide, write, act, confirm.
+"""The supervisor of a run: it collects events, decides, stores the decisions, and acts on them.
 
-`loop` is the supervisor, `collect` brings events home, `decisions` are what policies return,
-`policies` decide (pure functions of state and time). Not here: how attempts run (`engines`).
+The *supervisor* is the process that keeps a run going. A *lease* in the store makes sure that a run has only one. The
+*collector* stores the events of agents and of the engine. A *policy* is a pure function of the state and the time; it
+returns *decisions*, which are stored before they are carried out.
+
+Start reading at `supervisor`. `decisions` lists what policies can decide, and `policies` holds the policies. How
+attempts are run is up to the engine (`packtrain.engines`).
 """
 
 from packtrain.supervise.collector import Collector

@@ -1,6 +1,6 @@
-"""Bringing events home: journals of agents, and what the engine sees from outside.
+"""The collector stores the events of agents and of the engine.
 
-Needs no lease: an event is kept once, however often it is brought, so a view may collect too.
+It needs no lease. An event is stored once, no matter how often it is collected, so a view may collect, too.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from packtrain.plan import RunFolder
 from packtrain.state import RunState
 from packtrain.store import Store
 
-_ENGINE_LOG_EMITTER = "engine-log"  # the emitter of what an engine's own log tells; seq is the place in that log
+_ENGINE_LOG_EMITTER = "engine-log"  # emitter of events from the engine's log; their seq is the position in that log
 _KIND_BY_STATUS = {
-    "placed": kinds.EXECUTION_STARTED,
-    "stopped": kinds.EXECUTION_INTERRUPTED,
+    "started": kinds.EXECUTION_STARTED,
+    "interrupted": kinds.EXECUTION_INTERRUPTED,
     "held": kinds.ATTEMPT_HELD,
     "released": kinds.ATTEMPT_RELEASED,
     "transfer": kinds.ATTEMPT_TRANSFER,
@@ -25,7 +25,17 @@ _KIND_BY_STATUS = {
 
 
 class Collector:
-    """`shares_folder`: agents write their journals into the run's folder; else they come home when an attempt ends."""
+    """Collects the events of one run.
+
+    Args:
+        store: The store to write to.
+        run: The run id.
+        folder: The run folder, where the journals are.
+        shares_folder: Agents write their journals into the run folder. If not, a journal arrives when its attempt ends.
+        writes_journals: Agents write journals. If not, all their events come through the engine.
+        clock: Returns the Unix time.
+        monotonic: Returns the monotonic time in seconds.
+    """
 
     def __init__(
         self,
@@ -42,34 +52,43 @@ class Collector:
         self._cursors = store.cursors(run)
 
     def collect(self, state: RunState, updates: Sequence[AttemptUpdate]) -> None:
-        """Journals are read after the engine was asked: of a gone attempt nothing is missed."""
-        events, moved = self._read_journals(self._attempts_with_journals(state, updates))
-        events += [event for sighting in updates for event in self._events_from_update(sighting)]
-        glimpses = {(self._run, s.attempt_id): s.progress for s in updates if s.progress}
-        if events or moved or glimpses:
-            cursors = {(self._run, path): offset for path, offset in moved.items()}
-            self._store.append(events, cursors=cursors, progress=glimpses)
-            self._cursors.update(moved)
-            state.update_progress({decision: glimpse for (_, decision), glimpse in glimpses.items()}, self._clock())
+        """Store the engine's updates and the new entries of the journals.
+
+        Journals are read after the engine was polled, so that nothing of a gone attempt is missed.
+
+        Args:
+            state: The state of the run. Only its live progress is updated here.
+            updates: What the engine reported.
+        """
+        events, new_cursors = self._read_journals(self._attempts_with_journals(state, updates))
+        events += [event for update in updates for event in self._events_from_update(update)]
+        progress = {(self._run, update.attempt_id): update.progress for update in updates if update.progress}
+        if events or new_cursors or progress:
+            cursors = {(self._run, path): offset for path, offset in new_cursors.items()}
+            self._store.append(events, cursors=cursors, progress=progress)
+            self._cursors.update(new_cursors)
+            state.update_progress({attempt_id: data for (_, attempt_id), data in progress.items()}, self._clock())
 
     def _attempts_with_journals(self, state: RunState, updates: Sequence[AttemptUpdate]) -> set[tuple[str, str]]:
+        """Return the job and attempt ids whose journals may have new entries."""
         if not self._writes_journals:
             return set()
         if not self._shares_folder:
-            return {(s.job_id, s.attempt_id) for s in updates if s.status == "gone"}
-        living = {(job.id, a.attempt_id) for job in state.jobs.values() for a in job.live_executions}
-        return living | {(s.job_id, s.attempt_id) for s in updates}
+            return {(update.job_id, update.attempt_id) for update in updates if update.status == "gone"}
+        live = {(job.id, execution.attempt_id) for job in state.jobs.values() for execution in job.live_executions}
+        return live | {(update.job_id, update.attempt_id) for update in updates}
 
     def _read_journals(self, attempts: Iterable[tuple[str, str]]) -> tuple[list[Event], dict[str, int]]:
+        """Return new events, and the new read positions by path."""
         events: list[Event] = []
-        moved: dict[str, int] = {}
-        for job, decision in sorted(attempts):
-            path = self._folder.attempt_folder(job, decision).journal
+        new_cursors: dict[str, int] = {}
+        for job_id, attempt_id in sorted(attempts):
+            path = self._folder.attempt_folder(job_id, attempt_id).journal
             reader = JournalReader(path, self._cursors.get(str(path), 0))
             events += reader.read()
             if reader.offset != self._cursors.get(str(path), 0):
-                moved[str(path)] = reader.offset
-        return events, moved
+                new_cursors[str(path)] = reader.offset
+        return events, new_cursors
 
     def _events_from_update(self, update: AttemptUpdate) -> Iterator[Event]:
         yield from (event for event in update.agent_events if event.run == self._run)
@@ -81,22 +100,21 @@ class Collector:
             }
             yield self._make_event(update, f"engine-{update.attempt_id}", 1, kinds.ATTEMPT_GONE, data)
         elif update.status in _KIND_BY_STATUS and update.seq:
-            yield self._make_event(
-                update, _ENGINE_LOG_EMITTER, update.seq, _KIND_BY_STATUS[update.status], _update_data(update)
-            )
+            kind = _KIND_BY_STATUS[update.status]
+            yield self._make_event(update, _ENGINE_LOG_EMITTER, update.seq, kind, _update_data(update))
 
     def _make_event(self, update: AttemptUpdate, emitter: str, seq: int, kind: str, data: dict[str, object]) -> Event:
         wall = update.occurred_at or self._clock()
-        more = {"attempt": update.attempt_id, **data}
-        return Event(self._run, update.job_id, emitter, seq, kind, wall, self._monotonic(), more)
+        event_data = {"attempt": update.attempt_id, **data}
+        return Event(self._run, update.job_id, emitter, seq, kind, wall, self._monotonic(), event_data)
 
 
 def _update_data(update: AttemptUpdate) -> dict[str, object]:
-    """What there is to say, without what is empty."""
+    """Return the event data of an update, without empty values."""
     code, subcode = update.hold_code
     data: dict[str, object] = {
         "execution": update.execution,
-        "native": update.native_id,
+        "native_id": update.native_id,
         "site": update.site,
         "host": update.host,
         "detail": update.detail,
@@ -106,6 +124,6 @@ def _update_data(update: AttemptUpdate) -> dict[str, object]:
         "subcode": subcode,
         "emitters": list(update.emitters),
         "direction": update.transfer_direction,
-        "what": update.transfer_state,
+        "phase": update.transfer_state,
     }
     return {name: value for name, value in data.items() if value}

@@ -1,4 +1,7 @@
-"""What policies return. A decision is stored before it is acted upon, and its id travels with the act."""
+"""The decisions that policies return.
+
+A decision is stored as an event before it is carried out, so that after a crash the next supervisor knows about it.
+"""
 
 from __future__ import annotations
 
@@ -13,18 +16,21 @@ from packtrain.state import JobStatus, RunState
 
 @dataclass(frozen=True)
 class Submit:
-    """Make another attempt. The id names the attempt for ever."""
+    """Submit another attempt. Its id is unique within the run and never reused."""
 
     job: str
     attempt_id: str
     reason: str
     overrides: Overrides = NO_OVERRIDES
-    copy_of: str = ""  # the decision whose attempt is late
+    copy_of: str = ""  # id of the straggling attempt that this one copies
 
 
 @dataclass(frozen=True)
 class Accept:
-    """These outputs and no others, before they are put in their place: after a crash another attempt may have ended."""
+    """Accept the outputs of this attempt and of no other.
+
+    This is stored before the outputs are committed, because after a crash another attempt may have succeeded, too.
+    """
 
     job: str
     attempt_id: str
@@ -33,16 +39,16 @@ class Accept:
 
 @dataclass(frozen=True)
 class Cancel:
-    """End a living attempt."""
+    """End a live attempt."""
 
     job: str
-    attempt_id: str  # the decision that started it
+    attempt_id: str
     reason: str
 
 
 @dataclass(frozen=True)
 class Move:
-    """End a living attempt that is late: the next one goes on from its checkpoint, at another place."""
+    """End a live attempt that is too slow. The next attempt resumes from its checkpoint somewhere else."""
 
     job: str
     attempt_id: str
@@ -53,43 +59,43 @@ class Move:
 
 @dataclass(frozen=True)
 class Release:
-    """Let an attempt go again that the engine keeps back."""
+    """Release an attempt that the pool holds."""
 
     job: str
     attempt_id: str
     reason: str
-    hold_seq: int  # which one
+    hold_seq: int  # identifies the hold
 
 
 @dataclass(frozen=True)
 class GiveUp:
-    """End an attempt that the engine keeps back: waiting longer brings nothing. It counts as failed."""
+    """End an attempt that the pool holds or does not start. It counts as a failure."""
 
     job: str
     attempt_id: str
     reason: str
-    hold_seq: int
+    hold_seq: int  # identifies the hold
 
 
 @dataclass(frozen=True)
 class Reopen:
-    """Forget the verdict and start with a fresh budget. What was asked before is over, too."""
+    """Discard the result of a job and start with a new budget. Earlier requests are discarded, too."""
 
     job: str
     reason: str
-    requests: tuple[str, ...] = ()
+    requests: tuple[str, ...] = ()  # the discarded requests
 
 
 @dataclass(frozen=True)
 class EndJob:
-    """The verdict on a job."""
+    """Set the result of a job."""
 
     job: str
     result: JobStatus
     reason: str
-    emitter: str = ""
+    emitter: str = ""  # of a succeeded job: the agent whose outputs are accepted
     failure: Failure | None = None
-    requests: tuple[str, ...] = ()
+    requests: tuple[str, ...] = ()  # the requests that this handles
 
 
 Decision = Submit | Accept | Cancel | Move | Release | GiveUp | Reopen | EndJob
@@ -98,7 +104,7 @@ Policy = Callable[[RunState, ChangedJobs, float], Sequence[Decision]]
 
 
 def event_from_decision(decision: Decision) -> tuple[str, dict[str, Any]]:
-    """The kind and data of the event that records it."""
+    """Return the kind and the data of the event that stores a decision."""
     if isinstance(decision, EndJob):
         failure = decision.failure.to_data() if decision.failure else None
         return kinds.JOB_ENDED, {
@@ -108,29 +114,33 @@ def event_from_decision(decision: Decision) -> tuple[str, dict[str, Any]]:
             "failure": failure,
             "requests": list(decision.requests),
         }
+    if isinstance(decision, Reopen):
+        return kinds.DECISION_MADE, {
+            "action": "reopen",
+            "reason": decision.reason,
+            "requests": list(decision.requests),
+        }
+    data: dict[str, Any] = {
+        "action": _ACTIONS[type(decision)],
+        "attempt": decision.attempt_id,
+        "reason": decision.reason,
+    }
     if isinstance(decision, Submit):
-        amended = decision.overrides.to_data()
-        more: dict[str, Any] = {"overrides": amended} if amended else {}
-        more |= {"copy_of": decision.copy_of} if decision.copy_of else {}
-        return kinds.DECISION_MADE, {
-            "action": "submit",
-            "attempt": decision.attempt_id,
-            "reason": decision.reason,
-            **more,
-        }
-    if isinstance(decision, (Cancel, Accept)):
-        action = "cancel" if isinstance(decision, Cancel) else "accept"
-        return kinds.DECISION_MADE, {"action": action, "attempt": decision.attempt_id, "reason": decision.reason}
-    if isinstance(decision, Move):
-        avoid = {"avoid_sites": list(decision.avoid_sites), "avoid_nodes": list(decision.avoid_nodes)}
-        return kinds.DECISION_MADE, {
-            "action": "move",
-            "attempt": decision.attempt_id,
-            "reason": decision.reason,
-            **avoid,
-        }
-    if isinstance(decision, (Release, GiveUp)):
-        action = "release" if isinstance(decision, Release) else "give_up"
-        about = {"attempt": decision.attempt_id, "reason": decision.reason, "hold": decision.hold_seq}
-        return kinds.DECISION_MADE, {"action": action, **about}
-    return kinds.DECISION_MADE, {"action": "reopen", "reason": decision.reason, "requests": list(decision.requests)}
+        overrides = decision.overrides.to_data()
+        data |= {"overrides": overrides} if overrides else {}
+        data |= {"copy_of": decision.copy_of} if decision.copy_of else {}
+    elif isinstance(decision, Move):
+        data |= {"avoid_sites": list(decision.avoid_sites), "avoid_nodes": list(decision.avoid_nodes)}
+    elif isinstance(decision, (Release, GiveUp)):
+        data["hold"] = decision.hold_seq
+    return kinds.DECISION_MADE, data
+
+
+_ACTIONS: dict[type, str] = {
+    Submit: "submit",
+    Accept: "accept",
+    Cancel: "cancel",
+    Move: "move",
+    Release: "release",
+    GiveUp: "give_up",
+}

@@ -1,9 +1,9 @@
-"""The bearer token of whoever runs this, looked for where Pelican's own client looks, in its order.
+"""Find the user's bearer token where Pelican's own client looks, in the same order.
 
-Read anew each time: HTCondor and others renew these files under a running job.
+Tokens are read for each use, because HTCondor and others renew these files while a job runs.
 
-Anybody can run a federation, and say of it what they like: which issuers it trusts, too. So a token that was found, not
-named, goes to the OSDF, and elsewhere only if it says itself that it is meant for there.
+Anyone can run a federation and choose the issuers that it trusts. A token that was found, not configured, is therefore
+sent to the OSDF, and to other federations only if the token itself names them.
 """
 
 from __future__ import annotations
@@ -18,34 +18,34 @@ from urllib.parse import urlsplit
 from packtrain.errors import FailedError
 
 OSDF_FEDERATION = "osg-htc.org"
-_DEFAULT_CREDENTIALS_DIR = ".condor_creds"  # in the job's folder, where _CONDOR_CREDS does not name another
+_DEFAULT_CREDENTIALS_DIR = ".condor_creds"  # in the job's folder, unless _CONDOR_CREDS names another one
 _PREFERRED_CREDENTIAL = "scitokens.use"
 
 
 def find_token(federation: str, environ: Mapping[str, str] = os.environ) -> str | None:
-    """The first that may be sent to this federation; None if there is none."""
+    """Return the first token that may be sent to this federation, or None."""
     return next((token for token in _iter_tokens(environ) if _is_meant_for(token, federation)), None)
 
 
 def explain_withheld_token(federation: str, environ: Mapping[str, str] = os.environ) -> str:
-    """Why there is no token for a federation although some were found; else nothing."""
+    """Return why none of the tokens found may be sent to the federation, or ""."""
     if find_token(federation, environ) is not None or not any(_iter_tokens(environ)):
         return ""
     return (
-        f"a token was found on this machine, but it does not say that it is meant for {federation}: "
-        "to send it there, name it in the workflow, with --token-env or --token-file, or as SERVICE+pelican://"
+        f"a token was found on this machine, but it does not name {federation} as its issuer or audience; "
+        "to send it there, configure it in the workflow, with --token-env or --token-file, or as SERVICE+pelican://"
     )
 
 
 def _is_meant_for(token: str, federation: str) -> bool:
-    """Unverified: a token that lies about itself harms only who made it."""
+    """Return whether the token's (unverified) claims name the federation."""
     host = _parse_host(federation)
     if host == OSDF_FEDERATION:
         return True
     claims = _parse_claims(token)
-    meant = claims.get("aud")
-    named = [claims.get("iss"), *(meant if isinstance(meant, list) else [meant])]
-    return bool(host) and host in [_parse_host(name) for name in named if isinstance(name, str)]
+    audience = claims.get("aud")
+    names = [claims.get("iss"), *(audience if isinstance(audience, list) else [audience])]
+    return bool(host) and host in [_parse_host(name) for name in names if isinstance(name, str)]
 
 
 def _parse_host(name: str) -> str:
@@ -56,38 +56,38 @@ def _parse_host(name: str) -> str:
 
 
 def _parse_claims(token: str) -> dict[str, object]:
-    """What a JWT says of itself; nothing for tokens of other kinds."""
+    """Return the claims of a JWT, or {} for other tokens."""
     payload = token.split(".")[1] if token.count(".") == 2 else ""
     try:
-        found = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
-        return found if isinstance(found, dict) else {}
+        claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+        return claims if isinstance(claims, dict) else {}
     except (ValueError, RecursionError):
         return {}
 
 
 def token_expires_at(token: str) -> float | None:
-    """When it runs out, by its own words; None: it does not say."""
-    said = _parse_claims(token).get("exp")
-    return float(said) if type(said) in (int, float) else None  # type: ignore[arg-type]
+    """Return when the token expires (Unix time), or None if it does not state it."""
+    expires_at = _parse_claims(token).get("exp")
+    return float(expires_at) if type(expires_at) in (int, float) else None  # type: ignore[arg-type]
 
 
 def read_condor_tokens(environ: Mapping[str, str] = os.environ) -> list[str]:
-    """All that HTCondor gives the job, by whatever name."""
+    """Return all tokens that HTCondor provides to the job."""
     return list(filter(None, map(read_token, sorted(_credentials_dir(environ).glob("*.use")))))
 
 
 def read_service_token(service: str, environ: Mapping[str, str] = os.environ) -> str:
-    """Of the service (and handle) that an address names, as in chtc.mine+https://…; raises FailedError."""
+    """Return the token of a service (and handle), as in chtc.mine+https://…. Raises FailedError."""
     file = credential_path(service, environ)
     token = read_token(file)
     if token is None:
-        words = f"there is no token in {file.name} of the job's credentials: name the service in `use_oauth_services`"
-        raise FailedError("secret_missing", words)
+        message = f"the job's credentials have no token {file.name}; name the service in `use_oauth_services`"
+        raise FailedError("secret_missing", message)
     return token
 
 
 def credential_path(service: str, environ: Mapping[str, str] = os.environ) -> Path:
-    """HTCondor writes SERVICE.HANDLE as SERVICE_HANDLE."""
+    """Return the path of a credential; HTCondor writes SERVICE.HANDLE as SERVICE_HANDLE."""
     return _credentials_dir(environ) / f"{service.replace('.', '_').replace('/', '_')}.use"
 
 
@@ -105,7 +105,7 @@ def _iter_token_files(environ: Mapping[str, str]) -> Iterator[Path]:
         yield Path(environ["BEARER_TOKEN_FILE"])
     if environ.get("XDG_RUNTIME_DIR"):
         yield Path(environ["XDG_RUNTIME_DIR"], name)
-    yield Path("/tmp", name)  # noqa: S108 - where the WLCG's rules put it
+    yield Path("/tmp", name)  # noqa: S108 - the location of WLCG bearer token discovery
     if environ.get("TOKEN"):
         yield Path(environ["TOKEN"])
     creds = _credentials_dir(environ)
@@ -114,7 +114,7 @@ def _iter_token_files(environ: Mapping[str, str]) -> Iterator[Path]:
 
 
 def read_token(path: Path) -> str | None:
-    """None for what cannot be read, or is no token. HTCondor wraps some in JSON."""
+    """Return the token in a file (plain, or in HTCondor's JSON), or None if it cannot be read."""
     try:
         text = path.read_text(encoding="utf-8").strip()
         return str(json.loads(text)["access_token"]) if text.startswith("{") else text or None

@@ -1,5 +1,8 @@
-"""The story of a job in sentences: what happened, the evidence, whose fault, what was done, what comes next, what to
-do. What comes next is what the policies themselves say."""
+"""Explanations of jobs and runs for `packtrain why`.
+
+A job's explanation has the problem, the evidence, whose fault it is, what packtrain did, what happens next, and how to
+fix it. What happens next comes from the policies themselves.
+"""
 
 from __future__ import annotations
 
@@ -29,15 +32,17 @@ _MAX_LOG_LINES, _MAX_EXECUTIONS = 5, 3
 _NOT_STARTED_KINDS = ("run_stopped", "budget_exceeded")
 _FAULT_TEXT = {
     "user": "the workflow or its program",
-    "data": "the data or the service that gives it",
-    "site": "the machine it ran on",
-    "pool": "nobody: that is how pools are",
+    "data": "the data or the server that provides it",
+    "site": "the node it ran on",
+    "pool": "none (normal pool preemption)",
     "packtrain": "packtrain itself",
 }
 
 
 @dataclass(frozen=True)
 class JobExplanation:
+    """The explanation of one job, as lines of text."""
+
     job_id: str
     has_failed: bool
     summary: str
@@ -50,63 +55,67 @@ class JobExplanation:
 
     @property
     def group_key(self) -> tuple[str, ...]:
+        """A key that is the same for jobs with the same explanation, apart from the evidence."""
         return (self.summary, self.fault, self.actions_taken, self.next_action, self.remedy)
 
     def labelled_lines(self) -> Iterator[tuple[str, str]]:
-        yield "what", self.summary
+        """Yield the label and the text of each line to print."""
+        yield "problem", self.summary
         for line in self.evidence:
             yield "evidence", line
-        told = (("fault", self.fault), ("done", self.actions_taken), ("next", self.next_action), ("to do", self.remedy))
-        yield from (pair for pair in told if pair[1])
+        lines = (
+            ("fault", self.fault),
+            ("actions", self.actions_taken),
+            ("next", self.next_action),
+            ("fix", self.remedy),
+        )
+        yield from (line for line in lines if line[1])
 
     def to_json(self) -> dict[str, Any]:
+        """Return the explanation as JSON values."""
         return asdict(self)
 
 
 @dataclass(frozen=True)
 class ExplainContext:
-    """What is known besides the job itself."""
+    """What is known about the run of the job."""
 
     state: RunState
     folder: RunFolder
-    supervised: bool  # a supervisor lives
-    rules: PolicyConfig = field(default_factory=PolicyConfig)
-    now: float = 0.0  # by the store's clock
-    known_bad_sites: Mapping[str, str] = field(
-        default_factory=dict
-    )  # places that earlier runs learned to avoid, and why
+    has_live_supervisor: bool
+    config: PolicyConfig = field(default_factory=PolicyConfig)
+    now: float = 0.0  # Unix time by the store's clock
+    known_bad_sites: Mapping[str, str] = field(default_factory=dict)  # avoided since the start of the run, with reasons
 
     @cached_property
     def avoided_locations(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Sites and machines that are avoided."""
-        return find_avoided_locations(self.state, self.rules, self.now)
+        """The sites and the nodes that the run avoids now."""
+        return find_avoided_locations(self.state, self.config, self.now)
 
 
 def explain_run(context: ExplainContext) -> list[str]:
-    """What concerns the whole run: why it was stopped, which places it avoids."""
-    state, rules = context.state, context.rules
-    _, reason = find_stop_reason(state, rules)
-    ended = (
+    """Return lines about the whole run: why it was stopped, and which sites and nodes it avoids."""
+    state = context.state
+    _, reason = find_stop_reason(state, context.config)
+    stopped_jobs = (
         job for job in state.jobs.values() if job.result and _failure_kind(job.result.failure) in _NOT_STARTED_KINDS
     )
-    idle = sum(not has_ever_run(job) for job in ended)
-    told = (
-        [f"{reason}; {_count_noun(idle, 'job')} {'was' if idle == 1 else 'were'} not started"]
-        if reason and idle
-        else []
-    )
-    sites, machines = ((), ()) if state.is_finished else context.avoided_locations
-    for kind, names in (("sites", sites), ("machines", machines)):
+    n_not_started = sum(not has_ever_run(job) for job in stopped_jobs)
+    lines = []
+    if reason and n_not_started:
+        verb = "was" if n_not_started == 1 else "were"
+        lines.append(f"{reason}; {_count_noun(n_not_started, 'job')} {verb} not started")
+    if state.is_finished:
+        return lines
+    for noun, names in zip(("sites", "nodes"), context.avoided_locations, strict=True):
         if names:
-            told.append(f"{kind} that are avoided for now, since attempts failed there: {', '.join(names)}")
-    if not state.is_finished:
-        told += [
-            f"{name} is avoided because of earlier runs: {reason}" for name, reason in context.known_bad_sites.items()
-        ]
-    return told
+            lines.append(f"{noun} that the run avoids for now, because executions failed there: {', '.join(names)}")
+    lines += [f"{name} is avoided because of earlier runs: {why}" for name, why in context.known_bad_sites.items()]
+    return lines
 
 
 def explain_job(job: JobState, context: ExplainContext) -> JobExplanation:
+    """Explain the current situation of a job."""
     failure = _current_failure(job)
     if failure is None:
         return JobExplanation(
@@ -117,18 +126,18 @@ def explain_job(job: JobState, context: ExplainContext) -> JobExplanation:
             actions_taken=_describe_actions(job),
             next_action=_describe_next(job, context),
         )
-    last = next(iter(reversed(_failed_executions(job))), None)
-    row = FAILURE_KINDS.get(failure.kind)
+    last_failed = next(iter(reversed(_failed_executions(job))), None)
+    kind = FAILURE_KINDS.get(failure.kind)
     return JobExplanation(
         job.id,
         has_failed=True,
         summary=f"{failure.detail} ({failure.kind}, in the stage {failure.stage})",
         evidence=tuple(_collect_evidence(job, context)),
-        fault=_describe_fault(failure, last, context),
+        fault=_describe_fault(failure, last_failed, context),
         actions_taken=_describe_actions(job),
         next_action=_describe_next(job, context),
-        remedy=row.remedy if row else "",
-        exit_code=last.exit_code if last else failure.exit_code,
+        remedy=kind.remedy if kind else "",
+        exit_code=last_failed.exit_code if last_failed else failure.exit_code,
     )
 
 
@@ -137,181 +146,184 @@ def _failure_kind(failure: Failure | None) -> str:
 
 
 def _current_failure(job: JobState) -> Failure | None:
-    """What stands between the job and its end: the verdict's, or that of the attempt before now."""
+    """Return the failure of the result, or that of the latest execution if it has ended."""
     if job.result:
         return job.result.failure
     return job.latest_execution.failure if job.latest_execution and not job.latest_execution.is_live else None
 
 
 def _describe_healthy(job: JobState, now: float) -> str:
-    last = job.latest_execution
-    if job.status is JobStatus.SUCCEEDED and last:
-        return f"it succeeded: attempt {last.number} took {formatting.format_duration(last.agent_duration_s)} and passed its checks"
+    latest = job.latest_execution
+    if job.status is JobStatus.SUCCEEDED and latest:
+        duration = formatting.format_duration(latest.agent_duration_s)
+        return f"the job succeeded: execution {latest.number} took {duration} and passed all checks"
     if job.status is JobStatus.CANCELLED and job.result:
-        return f"it was cancelled: {job.result.reason}"
-    if job.status is JobStatus.RUNNING and last:
-        return f"it runs on {last.host or last.site}, in the stage {last.stage or 'start'}"
-    if last and last.hold:
-        return str(last.hold.event.data.get("detail", "the pool holds it"))
-    if last and last.is_live and (why := job.latest_progress(last.attempt_id)[0].get("wait_reason")):
-        return f"it is not in the pool's queue yet: {why}"
-    if job.status is JobStatus.QUEUED and last and last.site == "htcondor":
-        long = formatting.format_wait(job.waiting_since, now)
-        return f"it waits for a machine of the pool{long}{_retry_reason(job)}; `condor_q -better-analyze {last.native_id}` says more"
+        return f"the job was cancelled: {job.result.reason}"
+    if job.status is JobStatus.RUNNING and latest:
+        return f"running on {latest.host or latest.site}, in the stage {latest.stage or 'startup'}"
+    if latest and latest.hold:
+        return str(latest.hold.event.data.get("detail", "the pool holds the attempt"))
+    if latest and latest.is_live and (reason := job.latest_progress(latest.attempt_id)[0].get("wait_reason")):
+        return f"not in the pool's queue yet: {reason}"
+    if job.status is JobStatus.QUEUED and latest and latest.site == "htcondor":
+        wait = formatting.format_wait(job.waiting_since, now)
+        return (
+            f"waiting for a node of the pool{wait}{_retry_reason(job)}; "
+            f"run `condor_q -better-analyze {latest.native_id}` for details"
+        )
     if job.status is JobStatus.QUEUED:
-        return "it waits for room: the CPUs, memory or GPUs it asks for are taken by other jobs"
-    return "its turn has not come"
+        return "waiting for free resources: other jobs use the CPUs, memory or GPUs that this job requests"
+    return "not submitted yet"
 
 
 def _retry_reason(job: JobState) -> str:
-    before = job.executions[-2] if len(job.executions) > 1 else None
-    return f", again: {before.failure.detail}" if before and before.failure else ""
+    previous = job.executions[-2] if len(job.executions) > 1 else None
+    return f", again: {previous.failure.detail}" if previous and previous.failure else ""
 
 
 def _describe_fault(failure: Failure, execution: Execution | None, context: ExplainContext) -> str:
-    """With the places that say so."""
-    record, like = context.state.stats, failure_signature(failure)
+    """Return who is to blame, with the sites that confirm it."""
+    stats, signature = context.state.stats, failure_signature(failure)
     if failure.action == MORE_MEMORY:
-        return "what the workflow asks for: its program needs more memory"
+        return "the workflow: its program needs more memory than it requests"
     if failure.blame == "user":
-        return f"{_FAULT_TEXT['user']}{_same_failure_sites(record.user_errors.get(like, ()))}"
-    if like in find_common_faults(context.state, context.now):
-        return f"most likely the workflow or a service, not the machines{_same_failure_sites(record.site_faults[like])}"
+        return f"{_FAULT_TEXT['user']}{_same_failure_sites(stats.user_errors.get(signature, ()))}"
+    if signature in find_common_faults(context.state, context.now):
+        sites = _same_failure_sites(stats.site_faults[signature])
+        return f"most likely the workflow or a server, not the nodes{sites}"
     if failure.blame != "site":
         return _FAULT_TEXT.get(failure.blame, failure.blame)
-    where = _format_location(execution) if execution else ""
-    return f"{_FAULT_TEXT['site']}: {where}" if where else "the pool or a machine of it, before the job ran"
+    location = _format_location(execution) if execution else ""
+    return f"{_FAULT_TEXT['site']}: {location}" if location else "the pool or one of its nodes, before the job ran"
 
 
 def _same_failure_sites(outcomes: Collection[ExecutionOutcome]) -> str:
-    sites = sorted({one.site for one in outcomes if one.site})
-    return f": it failed alike at {', '.join(sites)}" if len(sites) > 1 else ""
+    sites = sorted({outcome.site for outcome in outcomes if outcome.site})
+    return f": it failed in the same way at {', '.join(sites)}" if len(sites) > 1 else ""
 
 
 def _format_location(execution: Execution) -> str:
-    site, machine = execution_site(execution), execution.node
-    return f"{machine} at {site}" if machine and site and site != "local" else machine or site
+    site, node = execution_site(execution), execution.node
+    return f"{node} at {site}" if node and site and site != "local" else node or site
 
 
-# What was done, and what comes next
+# What packtrain did, and what happens next
 
 
 def _describe_actions(job: JobState) -> str:
-    failed = [a for a in _failed_executions(job) if a in job.recent_executions]
-    released = sum(job.count_releases(decision) for decision in {a.attempt_id for a in job.recent_executions})
-    told = [f"{_count_noun(len(failed), 'attempt')} failed"] if failed else []
-    told += [f"it was let go {_count_noun(released, 'time')}"] if released else []
-    told += [
-        amended
-        for a in job.recent_executions[1:]
-        if (amended := format_overrides(Overrides.from_data(a.overrides), a.number))
-    ][-1:]
-    told += _straggler_actions(job)
+    recent = job.recent_executions
+    n_failed = sum(execution in recent for execution in _failed_executions(job))
+    n_releases = sum(job.count_releases(attempt_id) for attempt_id in {e.attempt_id for e in recent})
+    actions = [f"{_count_noun(n_failed, 'execution')} failed"] if n_failed else []
+    actions += [f"released {_count_noun(n_releases, 'time')}"] if n_releases else []
+    changed = ((e.attempt_id, format_overrides(Overrides.from_data(e.overrides))) for e in recent[1:])
+    submitted = [f"attempt {attempt_id} was submitted {text}" for attempt_id, text in changed if text]
+    actions += submitted[-1:]
+    actions += _straggler_actions(job)
     if job.result and job.result.status is JobStatus.FAILED:
-        told.append(job.result.reason)
-    return "; ".join(told)
+        actions.append(job.result.reason)
+    return "; ".join(actions)
 
 
 def _straggler_actions(job: JobState) -> Iterator[str]:
-    """What was done about attempts that were late."""
-    numbers = {attempt.attempt_id: attempt.number for attempt in job.executions}
-    for decision, moved in job.moves.items():
-        yield f"attempt {numbers[decision]} was moved: {moved.get('reason', '')}"
-    for copy in {a.attempt_id: a for a in job.recent_executions if a.copy_of}.values():
-        first = numbers.get(copy.copy_of, 1)
-        yield f"attempt {copy.number} was started beside attempt {first}: {job.submit_reason(copy.attempt_id)}"
-        ended = job.cancel_reason(copy.attempt_id) or job.cancel_reason(copy.copy_of)
-        if ended:
-            yield ended
+    """Yield what packtrain did about slow executions."""
+    for attempt_id, move in job.moves.items():
+        yield f"attempt {attempt_id} was moved: {move.get('reason', '')}"
+    for copy in {e.attempt_id: e for e in job.recent_executions if e.copy_of}.values():
+        reason = job.submit_reason(copy.attempt_id)
+        yield f"attempt {copy.attempt_id} was submitted as a copy of attempt {copy.copy_of}: {reason}"
+        cancel_reason = job.cancel_reason(copy.attempt_id) or job.cancel_reason(copy.copy_of)
+        if cancel_reason:
+            yield cancel_reason
 
 
 def _describe_next(job: JobState, context: ExplainContext) -> str:
-    """What follows by itself; nothing once there is a verdict."""
+    """Return what happens next without the user, "" if the job has a result or nothing special happens."""
     if job.result:
         return ""
-    if not context.supervised:
-        return "nobody supervises the run; `packtrain resume` goes on"
-    last = job.latest_execution
-    if last and last.hold:
-        return _hold_response_text(job, last, context)
+    if not context.has_live_supervisor:
+        return f"no supervisor is running; resume the run with `packtrain resume {context.state.run}`"
+    latest = job.latest_execution
+    if latest and latest.hold:
+        return _hold_response_text(job, latest, context)
     if job.live_executions or not job.recent_executions:
         return _queue_timeout_text(job, context)
-    wait = job.changed_at + retry_delay_s(job, context.rules) - context.now
-    amended = format_overrides(make_overrides(job, context.rules, context.avoided_locations))
-    when = f"in {formatting.format_duration(wait)}" if wait >= 1 else "now"
-    return f"another attempt follows {when}{', ' if amended else ''}{amended}"
+    delay_s = job.changed_at + retry_delay_s(job, context.config) - context.now
+    overrides = format_overrides(make_overrides(job, context.config, context.avoided_locations))
+    return f"packtrain submits another attempt {_format_delay(delay_s)}{', ' if overrides else ''}{overrides}"
+
+
+def _format_delay(delay_s: float) -> str:
+    return f"in {formatting.format_duration(delay_s)}" if delay_s >= 1 else "now"
 
 
 def _queue_timeout_text(job: JobState, context: ExplainContext) -> str:
-    """Of one that waits in a pool where nothing of the run runs."""
-    if (
-        not any(map(is_queued, job.live_executions))
-        or not context.rules.many_sites
-        or context.state.stats.timing.running_jobs
-    ):
+    """Return when a queued job fails, if no job of the run runs and half of the maximum queue time has passed."""
+    is_waiting = any(map(is_queued, job.live_executions)) and context.config.many_sites
+    if not is_waiting or context.state.stats.timing.running_jobs:
         return ""
-    left = queue_deadline_at(context.state, job, context.rules) - context.now
-    if left > context.rules.recovery.max_queue_time_s / 2:
+    remaining_s = queue_deadline_at(context.state, job, context.config) - context.now
+    if remaining_s > context.config.recovery.max_queue_time_s / 2:
         return ""
-    return (
-        f"it fails in {formatting.format_duration(max(0.0, left))} if no machine takes anything of the run until then"
-    )
+    duration = formatting.format_duration(max(0.0, remaining_s))
+    return f"the job fails in {duration} unless a node of the pool takes one of the run's jobs before"
 
 
 def _hold_response_text(job: JobState, execution: Execution, context: ExplainContext) -> str:
     assert execution.hold is not None
-    given = job.hold_decision(execution.hold)
-    if given:
-        return "packtrain has asked for its release" if given == "release" else "packtrain has given it up"
-    answer = plan_hold_response(job, execution, context.rules)
-    wait = answer.due_at - context.now
-    when = f"in {formatting.format_duration(wait)}" if wait >= 1 else "now"
-    does = "lets it go again" if answer.should_release else "gives this attempt up"
-    return f"packtrain {does} {when}: {answer.reason}"
+    decision = job.hold_decision(execution.hold)
+    if decision:
+        return "packtrain has requested its release" if decision == "release" else "packtrain has given up this attempt"
+    response = plan_hold_response(job, execution, context.config)
+    action = "releases it" if response.should_release else "gives up this attempt"
+    return f"packtrain {action} {_format_delay(response.due_at - context.now)}: {response.reason}"
 
 
-def format_overrides(overrides: Overrides, attempt_number: int = 0) -> str:
-    """with twice the memory, not at Slow"""
-    told = [f"with {overrides.memory_factor:g} times the memory"] if overrides.memory_factor > 1 else []
-    told += [f"with {overrides.disk_factor:g} times the disk"] if overrides.disk_factor > 1 else []
-    told += [f"not at {', '.join(overrides.avoid_sites)}"] if overrides.avoid_sites else []
-    told += [f"not on {', '.join(overrides.avoid_nodes)}"] if overrides.avoid_nodes else []
-    told += ["with its data fetched by the agent"] if overrides.fetch_with_agent else []
-    return (f"attempt {attempt_number}: " if told and attempt_number else "") + ", ".join(told)
+def format_overrides(overrides: Overrides) -> str:
+    """Return what differs from the plan, for example `with 2 times the memory, avoiding the site Slow`."""
+    parts = [f"with {overrides.memory_factor:g} times the memory"] if overrides.memory_factor > 1 else []
+    parts += [f"with {overrides.disk_factor:g} times the disk"] if overrides.disk_factor > 1 else []
+    for noun, names in (("site", overrides.avoid_sites), ("node", overrides.avoid_nodes)):
+        if names:
+            parts.append(f"avoiding the {noun}{'' if len(names) == 1 else 's'} {', '.join(names)}")
+    parts += ["with its inputs fetched by the agent"] if overrides.fetch_with_agent else []
+    return ", ".join(parts)
 
 
-# The evidence
+# Evidence
 
 
 def _collect_evidence(job: JobState, context: ExplainContext) -> Iterator[str]:
-    """The attempts that failed, the last one's own words, and what is saved of the training."""
+    """Yield the failed executions, the end of the last one's log, and the newest checkpoint."""
     yield from _describe_failed_executions(job)
-    last = next(iter(reversed(_failed_executions(job))), None)
-    if last and last.failure and last.failure.stage == "steps" and last.step_name:
-        yield from tail_step_stderr(context.folder.attempt_folder(job.id, last.attempt_id).logs, last.step_name)
-    saved = max((a.checkpoint_step for a in job.executions), default=-1)
-    if saved >= 0:
-        yield f"its newest checkpoint is that of training step {saved}"
+    last_failed = next(iter(reversed(_failed_executions(job))), None)
+    if last_failed and last_failed.failure and last_failed.failure.stage == "steps" and last_failed.step_name:
+        logs_dir = context.folder.attempt_folder(job.id, last_failed.attempt_id).logs
+        yield from tail_step_stderr(logs_dir, last_failed.step_name)
+    checkpoint_step = max((execution.checkpoint_step for execution in job.executions), default=-1)
+    if checkpoint_step >= 0:
+        yield f"the newest checkpoint is of training step {checkpoint_step}"
 
 
 def _failed_executions(job: JobState) -> list[Execution]:
-    """Without those that a supervisor ended."""
-    return [a for a in job.executions if a.failure and not a.is_live and not job.has_cancel_decision(a.attempt_id)]
+    """Return the failed executions, without those that a supervisor ended."""
+    return [e for e in job.executions if e.failure and not e.is_live and not job.has_cancel_decision(e.attempt_id)]
 
 
 def _describe_failed_executions(job: JobState) -> Iterator[str]:
     failed = _failed_executions(job)
     if len(failed) > _MAX_EXECUTIONS:
-        yield f"{_count_noun(len(failed) - _MAX_EXECUTIONS, 'attempt')} before these failed, too"
-    for attempt in failed[-_MAX_EXECUTIONS:]:
-        place = _format_location(attempt)
-        code = "" if attempt.exit_code is None else f", exit code {attempt.exit_code}"
-        where = f" on {place}" if place else ""
-        yield f"attempt {attempt.number}{where}, {formatting.format_duration(attempt.agent_duration_s)}{code}: {_failure_kind(attempt.failure)}"
+        yield f"{_count_noun(len(failed) - _MAX_EXECUTIONS, 'earlier execution')} failed, too"
+    for execution in failed[-_MAX_EXECUTIONS:]:
+        location = _format_location(execution)
+        on_location = f" on {location}" if location else ""
+        duration = formatting.format_duration(execution.agent_duration_s)
+        exit_code = "" if execution.exit_code is None else f", exit code {execution.exit_code}"
+        yield f"execution {execution.number}{on_location}, {duration}{exit_code}: {_failure_kind(execution.failure)}"
 
 
 def tail_step_stderr(logs_dir: Path, step: str) -> list[str]:
-    """The end of what the step wrote to its error stream."""
+    """Return the last lines that a step wrote to standard error."""
     path = logs_dir / (step.replace("/", ".") + ".err")
     try:
         text = path.read_bytes()[-4096:].decode("utf-8", "replace")

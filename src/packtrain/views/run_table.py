@@ -1,4 +1,4 @@
-"""A run drawn for a terminal: one row a job with a bar, the stages that are done, the newest metric."""
+"""A run rendered for a terminal: one row per job, with a progress bar or the result."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from rich.text import Text
 from packtrain import formatting
 from packtrain.state import Execution, ExecutionStatus, JobState, JobStatus, RunState
 from packtrain.state.execution import stage_fraction
+from packtrain.state.run import run_status
+from packtrain.state.transitions import FINAL_STATUSES
 from packtrain.views.plain import format_stage, is_empty_stage
-from packtrain.views.summary import FINAL_STATUSES, run_status
 
 STATUS_STYLES = {
     "succeeded": "green",
@@ -26,7 +27,7 @@ STATUS_STYLES = {
     "running": "cyan",
     "held": "yellow",
     "queued": "blue",
-    "decided": "blue",
+    "submitting": "blue",
     "waiting": "dim",
 }
 _STATUS_SYMBOLS = {
@@ -44,11 +45,19 @@ _STATUS_RANK = {status: rank for rank, status in enumerate(_STATUS_ORDER)}
 
 
 def styled_status(status: str) -> Text:
+    """Return a status word in its color."""
     return Text(status, STATUS_STYLES.get(status, ""))
 
 
 def render_run(state: RunState, supervised: bool, width: int, max_rows: int = 20) -> RenderableType:
-    """The whole picture, at most so many rows of jobs: those that run first."""
+    """Render a run: a headline, and one row per job, running jobs first.
+
+    Args:
+        state: The run.
+        supervised: Whether a supervisor is alive.
+        width: Width of the terminal in columns.
+        max_rows: Maximum number of jobs to show.
+    """
     jobs = sorted(state.jobs.values(), key=lambda job: (_STATUS_RANK.get(job.status, 9), _job_sort_key(job.id)))
     parts: list[RenderableType] = [_headline(state, supervised)]
     if len(jobs) == 1 and jobs[0].latest_execution:
@@ -62,50 +71,50 @@ def render_run(state: RunState, supervised: bool, width: int, max_rows: int = 20
 def _headline(state: RunState, supervised: bool) -> Text:
     line = Text.assemble((state.run, "bold"), "  ", str(state.metadata.get("engine", "")), " · ")
     line.append_text(styled_status(run_status(state, supervised)))
-    counts = ((status, state.count_jobs(status)) for status in JobStatus)
-    told = ", ".join(f"{count} {status.value}" for status, count in counts if count)
-    line.append(f" · {len(state.jobs)} job{'' if len(state.jobs) == 1 else 's'}: {told}" if len(state.jobs) > 1 else "")
+    if len(state.jobs) > 1:
+        counts = ((status, state.count_jobs(status)) for status in JobStatus)
+        text = ", ".join(f"{count} {status.value}" for status, count in counts if count)
+        line.append(f" · {len(state.jobs)} jobs: {text}")
     if state.created_event:
         line.append(f" · {formatting.format_duration(time.time() - state.created_event.wall)}", "dim")
     return line
 
 
 def _finished_stages(execution: Execution) -> list[RenderableType]:
-    done = (stage for stage in execution.stages if stage.duration_s is not None and not stage.data.get("failure"))
-    told = (format_stage(stage.data) for stage in done if not is_empty_stage(stage.data))
-    return [Text.assemble("  ", ("✓ ", "green"), (line, "dim")) for line in told]
+    finished = (stage for stage in execution.stages if stage.duration_s is not None and not stage.data.get("failure"))
+    lines = (format_stage(stage.data) for stage in finished if not is_empty_stage(stage.data))
+    return [Text.assemble("  ", ("✓ ", "green"), (line, "dim")) for line in lines]
 
 
 def render_job_table(jobs: Iterable[JobState], width: int) -> Table:
-    """One line a job: what does not fit is cut at the end of the last column, nowhere else."""
+    """Render one line per job. If a line is too long, the end of its last column is cut off."""
     rows = [_job_row(job) for job in jobs]
-    taken = [
+    column_widths = [
         max((cell.cell_len if isinstance(cell, Text) else _BAR_WIDTH for cell in column), default=0)
         for column in zip(*rows, strict=True)
     ]
-    room = max(10, width - sum(taken[:-1]) - 2 * len(taken))
+    last_width = max(10, width - sum(column_widths[:-1]) - 2 * len(column_widths))
     table = Table(box=None, pad_edge=False, padding=(0, 1), show_header=False)
     for row in rows:
-        row[-1].truncate(room, overflow="ellipsis")
+        row[-1].truncate(last_width, overflow="ellipsis")
         table.add_row(*row)
     return table
 
 
 def _job_row(job: JobState) -> tuple[Text, Text, Text, Text | ProgressBar, Text]:
-    status, last = job.status.value, job.latest_execution
-    mark = Text(f" {_STATUS_SYMBOLS.get(status, ' ')}", STATUS_STYLES.get(status, ""))
+    status = job.status.value
+    symbol = Text(f" {_STATUS_SYMBOLS.get(status, ' ')}", STATUS_STYLES.get(status, ""))
     label = Text(" ".join([job.id, *(f"{key}={value}" for key, value in job.point.items())]))
-    return (mark, label, styled_status(status), *_progress_cells(job, last))
+    return (symbol, label, styled_status(status), *_progress_cells(job, job.latest_execution))
 
 
 def _progress_cells(job: JobState, execution: Execution | None) -> tuple[Text | ProgressBar, Text]:
     if execution is None:
         return Text(""), Text("")
     if not execution.is_live:
-        well = job.status is not JobStatus.SUCCEEDED or not any(
-            v in formatting.NONFINITE_VALUES for v in execution.metrics.values()
-        )
-        return Text(""), Text(_result_text(job, execution), "dim" if well else "bold red")
+        has_nonfinite = any(value in formatting.NONFINITE_VALUES for value in execution.metrics.values())
+        style = "bold red" if job.status is JobStatus.SUCCEEDED and has_nonfinite else "dim"
+        return Text(""), Text(_result_text(job, execution), style)
     if execution.hold:
         return Text(""), Text(str(execution.hold.event.data.get("detail", "")), "yellow")
     if execution.status in (ExecutionStatus.QUEUED, ExecutionStatus.SUBMITTING):
@@ -118,32 +127,32 @@ def _progress_cells(job: JobState, execution: Execution | None) -> tuple[Text | 
 
 
 def _queue_text(job: JobState) -> str:
-    """For how long, and why again, if it ran before."""
-    before = job.executions[-2] if len(job.executions) > 1 else None
-    again = f"again, after {before.failure.kind}" if before and before.failure else ""
-    return f"{again}{formatting.format_wait(job.waiting_since, time.time())}".removeprefix(", ")
+    """Return how long a job has been waiting, and after which failure if it ran before."""
+    previous = job.executions[-2] if len(job.executions) > 1 else None
+    retry = f"again, after {previous.failure.kind}" if previous and previous.failure else ""
+    return f"{retry}{formatting.format_wait(job.waiting_since, time.time())}".removeprefix(", ")
 
 
 def _result_text(job: JobState, execution: Execution) -> str:
     if job.status is JobStatus.SUCCEEDED:
-        return (
-            formatting.format_final_metrics(execution.metrics)
-            or f"in {formatting.format_duration(execution.agent_duration_s)}"
-        )
-    tries = f"attempt {execution.number}: " if execution.number > 1 else ""
+        duration = formatting.format_duration(execution.agent_duration_s)
+        return formatting.format_final_metrics(execution.metrics) or f"in {duration}"
+    prefix = f"execution {execution.number}: " if execution.number > 1 else ""
     failure = (job.result.failure if job.result else None) or execution.failure
     if failure:
-        return f"{tries}{failure.kind}: {failure.detail}"
-    return "" if job.status in FINAL_STATUSES else "waits for its next attempt"
+        return f"{prefix}{failure.kind}: {failure.detail}"
+    return "" if job.status in FINAL_STATUSES else "waiting for the next attempt"
 
 
 def _training_text(execution: Execution) -> Text:
-    """40% · 3 min 20 s left · train · epoch 2/5 · loss 1.234: what matters most is not cut off."""
-    ahead = formatting.format_progress(execution.training.fraction, execution.training.remaining_s)
-    parts = [Text(ahead, "cyan"), Text(execution.step_name, "dim")]
-    parts += [
-        Text(words, "dim" if well else "bold red") for words, well in formatting.format_metric_list(execution.metrics)
-    ]
+    """Return, for example, `40% · 3 min 20 s left · train · epoch 2/5 · loss 1.234`.
+
+    The most important parts come first, because the end may be cut off.
+    """
+    progress = formatting.format_progress(execution.training.fraction, execution.training.remaining_s)
+    parts = [Text(progress, "cyan"), Text(execution.step_name, "dim")]
+    metrics = formatting.format_metric_list(execution.metrics)
+    parts += [Text(text, "dim" if is_finite else "bold red") for text, is_finite in metrics]
     line = Text()
     for part in filter(None, parts):
         line.append(" · " if line else "", "dim").append_text(part)
@@ -152,16 +161,14 @@ def _training_text(execution: Execution) -> Text:
 
 def _transfer_text(execution: Execution) -> str:
     done, total = execution.progress.get("done"), execution.progress.get("total")
-    amount = (
-        f"{formatting.format_size(done)} of {formatting.format_size(total)}" if total else formatting.format_size(done)
-    )
-    return " · ".join(
-        part for part in (execution.stage, amount if done is not None else "", _site_text(execution)) if part
-    )
+    amount = formatting.format_size(done) if done is not None else ""
+    if amount and total:
+        amount = f"{amount} of {formatting.format_size(total)}"
+    return " · ".join(part for part in (execution.stage, amount, _site_text(execution)) if part)
 
 
 def _site_text(execution: Execution) -> str:
-    """The site, where there is more than one."""
+    """Return the site of an execution on a pool."""
     return f"at {execution.site}" if execution.execution_number and execution.site else ""
 
 

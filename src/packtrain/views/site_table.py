@@ -1,4 +1,4 @@
-"""What is known of places, as rows for a table and for --json. Pure."""
+"""Statistics of sites, nodes or caches, as rows of a table and for --json."""
 
 from __future__ import annotations
 
@@ -13,60 +13,63 @@ _SPARK_CHARS = "▁▂▃▄▅▆▇█"
 
 @dataclass(frozen=True)
 class SiteRow:
+    """The statistics of one site, node or cache."""
+
     name: str
     executions: int
-    failure_rate: float  # the share of failures that are the place's own, recent ones weighing more
-    relative_duration: float | None  # times the usual of the same runs
-    compute_s: float | None  # medians, recent ones weighing more
-    transfer_s: float | None
-    bytes_per_s: float | None  # bytes a second
-    score_percent: int  # percent above what is usual
-    avoid_reason: str  # why; "": it is not
-    last_seen_at: float  # when something was last heard of it
-    outcome_sparkline: str  # of the newest attempts: well, or not
+    failure_rate: float  # 0 to 1; only failures that it is to blame for, newer ones weigh more
+    relative_duration: float | None  # ratio to the typical duration in the same runs
+    compute_s: float | None  # median duration of the steps; newer executions weigh more
+    transfer_s: float | None  # median duration of the downloads
+    bytes_per_s: float | None  # median download speed
+    score_percent: int  # 0: typical; above 0: better than typical
+    avoid_reason: str  # "": not avoided
+    last_seen_at: float  # end of the newest execution (Unix time)
+    outcome_sparkline: str  # one bar per recent execution: full if it did not fail
     speed_sparkline: str
 
     def to_json(self) -> dict[str, Any]:
+        """Return the row as JSON values."""
         return asdict(self)
 
 
 def build_site_rows(sites: Mapping[str, SiteStats], avoid_reasons: Mapping[str, str]) -> list[SiteRow]:
-    """The best first."""
-    rows = [_site_row(place, avoid_reasons.get(place.name, "")) for place in sites.values()]
+    """Return one row per site, the best first.
+
+    Args:
+        sites: Statistics by name.
+        avoid_reasons: Why new runs avoid a site, by name.
+    """
+    rows = [_site_row(site, avoid_reasons.get(site.name, "")) for site in sites.values()]
     return sorted(rows, key=lambda row: (-row.score_percent, -row.executions, row.name))
 
 
 def _site_row(site: SiteStats, avoid_reason: str) -> SiteRow:
+    speeds = map(fetch_bytes_per_s, site.recent_observations)
     return SiteRow(
         name=site.name,
         executions=len(site.observations),
         failure_rate=site.failure_rate,
         relative_duration=site.slowdown,
-        compute_s=site.weighted_median_of(lambda visit: visit.steps_s),
-        transfer_s=site.weighted_median_of(lambda visit: visit.fetch_s),
+        compute_s=site.weighted_median_of(lambda observation: observation.steps_s),
+        transfer_s=site.weighted_median_of(lambda observation: observation.fetch_s),
         bytes_per_s=site.weighted_median_of(fetch_bytes_per_s),
         score_percent=round(100 * (site.score - 1)),
         avoid_reason=avoid_reason,
         last_seen_at=site.observations[-1].ended_at,
-        outcome_sparkline="".join(_outcome_char(visit) for visit in site.recent_observations),
-        speed_sparkline=sparkline(
-            [fetch_bytes_per_s(visit) for visit in site.recent_observations if fetch_bytes_per_s(visit) > 0]
-        ),
+        outcome_sparkline="".join(map(_outcome_char, site.recent_observations)),
+        speed_sparkline=sparkline([speed for speed in speeds if speed > 0]),
     )
 
 
 def _outcome_char(observation: SiteObservation) -> str:
-    """A full bar for what ended well, a low one for the place's own failures, a middle one for others'."""
-    return (
-        _SPARK_CHARS[-1]
-        if not observation.failure_kind
-        else _SPARK_CHARS[0]
-        if observation.is_site_fault
-        else _SPARK_CHARS[3]
-    )
+    """Return a full bar for an execution without a failure, a low bar if the site is to blame, else a middle one."""
+    if not observation.failure_kind:
+        return _SPARK_CHARS[-1]
+    return _SPARK_CHARS[0] if observation.is_site_fault else _SPARK_CHARS[3]
 
 
 def sparkline(values: Sequence[float]) -> str:
-    """From nothing to the largest."""
-    most = max(values, default=0.0)
-    return "".join(_SPARK_CHARS[min(7, int(8 * value / most))] for value in values) if most > 0 else ""
+    """Return one bar per value, scaled from 0 to the largest value."""
+    largest = max(values, default=0.0)
+    return "".join(_SPARK_CHARS[min(7, int(8 * value / largest))] for value in values) if largest > 0 else ""

@@ -1,4 +1,4 @@
-"""A transfer drawn for a terminal, told in plain lines, and summed up at its end."""
+"""Transfers rendered for a terminal, as plain lines, and as a summary at the end."""
 
 from __future__ import annotations
 
@@ -16,56 +16,62 @@ from packtrain.transfer.progress import SourceRate
 
 _BAR_WIDTH = 28
 _RATE_WINDOW_S = 5.0
-_MIN_SAMPLE_INTERVAL_S = 0.05  # moments closer than this are not kept: a fast transfer has thousands a second
+_MIN_SAMPLE_INTERVAL_S = 0.05  # a fast transfer reports thousands of times per second
 _MAX_SOURCES = 8
 
 
 @dataclass(frozen=True)
 class TransferView:
-    """A transfer at one moment."""
+    """A snapshot of a transfer."""
 
     operation: str  # fetch, unpack, upload, checksums
     name: str
     done_bytes: int = 0
     total_bytes: int | None = None
-    bytes_per_s: float | None = None  # bytes a second; None: not known yet
+    bytes_per_s: float | None = None  # None: not known yet
     sources: tuple[SourceRate, ...] = ()
 
     @property
     def remaining_s(self) -> float | None:
+        """The estimated remaining time; None if not known."""
         if self.total_bytes is None or not self.bytes_per_s:
             return None
         return max(0, self.total_bytes - self.done_bytes) / self.bytes_per_s
 
 
 class RateMeter:
-    """The speed of the last seconds, from the bytes done at moments that grow."""
+    """Measures the average speed over the last seconds."""
 
     def __init__(self) -> None:
         self._samples: deque[tuple[float, int]] = deque()
 
     def add(self, now: float, done_bytes: int) -> float | None:
-        """The rate with this moment counted; None until there are two."""
+        """Add a sample and return the speed in bytes per second, or None if there is only one sample.
+
+        Args:
+            now: Monotonic time in seconds.
+            done_bytes: Bytes transferred so far. If it decreases, the transfer was restarted.
+        """
         if self._samples and done_bytes < self._samples[-1][1]:
-            self._samples.clear()  # begun anew
+            self._samples.clear()
         if not self._samples or now >= self._samples[-1][0] + _MIN_SAMPLE_INTERVAL_S:
             self._samples.append((now, done_bytes))
         while len(self._samples) > 2 and self._samples[1][0] <= now - _RATE_WINDOW_S:
             self._samples.popleft()
-        then, before = self._samples[0]
-        return (done_bytes - before) / (now - then) if now > then else None
+        first_at, first_bytes = self._samples[0]
+        return (done_bytes - first_bytes) / (now - first_at) if now > first_at else None
 
 
 def render_transfer(view: TransferView) -> RenderableType:
-    """A bar with its figures, and below it every source with its rate."""
+    """Render a progress bar, and one line with the speed of each source below it."""
     table = Table.grid(padding=(0, 2))
     bar = ProgressBar(total=view.total_bytes, completed=view.done_bytes, width=_BAR_WIDTH, pulse=not view.total_bytes)
     table.add_row(Text(view.name, "bold"), bar, Text(" · ".join(_format_amounts(view)), "dim"))
-    return Group(table, *(_render_source(lane) for lane in view.sources[:_MAX_SOURCES]), *_hidden_sources_note(view))
+    return Group(table, *map(_render_source, view.sources[:_MAX_SOURCES]), *_hidden_sources_note(view))
 
 
 def _render_source(source: SourceRate) -> Text:
-    speed = ("rests", "yellow") if source.is_backing_off else (_format_rate(source.bytes_per_s), "cyan")
+    speed = ("backing off", "yellow") if source.is_backing_off else (_format_rate(source.bytes_per_s), "cyan")
     connections = "" if source.is_backing_off else f"  {_count_noun(source.connections, 'connection')}"
     return Text.assemble("  ", source.label, "  ", speed, (connections, "dim"))
 
@@ -76,11 +82,12 @@ def _hidden_sources_note(view: TransferView) -> list[Text]:
 
 
 def format_transfer(view: TransferView) -> str:
-    """data.tar: fetch 1.2 GB of 5.0 GB · 24% · 112 MB/s · 34 s left · from a.example 80 MB/s"""
-    lanes = ", ".join(
-        f"{lane.label} {'rests' if lane.is_backing_off else _format_rate(lane.bytes_per_s)}" for lane in view.sources
+    """Return one line: `data.tar: fetch 1.2 GB of 5.0 GB · 24% · 112 MB/s · 34 s left · from a.example 80 MB/s`."""
+    sources = ", ".join(
+        f"{source.label} {'backing off' if source.is_backing_off else _format_rate(source.bytes_per_s)}"
+        for source in view.sources
     )
-    parts = [*_format_amounts(view), f"from {lanes}" if lanes else ""]
+    parts = [*_format_amounts(view), f"from {sources}" if sources else ""]
     return f"{view.name}: {view.operation} {' · '.join(part for part in parts if part)}"
 
 
@@ -100,27 +107,27 @@ def _format_amounts(view: TransferView) -> list[str]:
 
 @dataclass(frozen=True)
 class TransferTotals:
-    """What a transfer cost."""
+    """The totals of a finished transfer."""
 
     size_bytes: int
     duration_s: float
     bytes_by_source: tuple[tuple[str, int], ...] = ()
     retries: int = 0
     stalls: int = 0
-    hedges: int = 0
+    hedges: int = 0  # blocks that were requested twice
     wasted_bytes: int = 0
 
 
 def format_totals(totals: TransferTotals) -> str:
-    """5.0 GB in 44 s (113 MB/s) from a.example · 2 retries, 1 stall survived, 3.1 MB wasted"""
+    """Return one line: `5.0 GB in 44 s (113 MB/s) from a.example · 2 retries, 1 stall recovered, 3.1 MB wasted`."""
     speed = (
         f" ({_format_rate(totals.size_bytes / totals.duration_s)})"
         if totals.duration_s > 0 and totals.size_bytes
         else ""
     )
-    taken = f"{formatting.format_size(totals.size_bytes)} in {formatting.format_duration(totals.duration_s)}{speed}"
+    amount = f"{formatting.format_size(totals.size_bytes)} in {formatting.format_duration(totals.duration_s)}{speed}"
     return " · ".join(
-        part for part in (taken + _format_sources(totals.bytes_by_source), _format_problems(totals)) if part
+        part for part in (amount + _format_sources(totals.bytes_by_source), _format_problems(totals)) if part
     )
 
 
@@ -130,18 +137,18 @@ def _format_sources(bytes_by_source: Iterable[tuple[str, int]]) -> str:
         return ""
     if len(sources) == 1:
         return f" from {sources[0][1]}"
-    told = ", ".join(f"{label} {formatting.format_size(count)}" for count, label in sources[:_MAX_SOURCES])
-    return f" from {_count_noun(len(sources), 'source')} ({told})"
+    amounts = ", ".join(f"{label} {formatting.format_size(count)}" for count, label in sources[:_MAX_SOURCES])
+    return f" from {_count_noun(len(sources), 'source')} ({amounts})"
 
 
 def _format_problems(totals: TransferTotals) -> str:
-    troubles = (
+    problems = (
         (totals.retries, f"{totals.retries} {'retry' if totals.retries == 1 else 'retries'}"),
-        (totals.stalls, f"{_count_noun(totals.stalls, 'stall')} survived"),
-        (totals.hedges, f"{_count_noun(totals.hedges, 'block')} asked for twice"),
+        (totals.stalls, f"{_count_noun(totals.stalls, 'stall')} recovered"),
+        (totals.hedges, f"{_count_noun(totals.hedges, 'block')} requested twice"),
         (totals.wasted_bytes, f"{formatting.format_size(totals.wasted_bytes)} wasted"),
     )
-    return ", ".join(words for count, words in troubles if count)
+    return ", ".join(text for count, text in problems if count)
 
 
 def _format_rate(bytes_per_s: float) -> str:

@@ -141,7 +141,7 @@ def test_error_page(workspace, server):
             "give one digest, not both --md5 and --crc32c",
         ),
         (["get", "http://host/x", "http://host/y", "--md5", "0" * 32], "a digest belong to one file"),
-        (["get", "http://host/x", "--retry-timeout", "long"], "is no duration"),
+        (["get", "http://host/x", "--retry-timeout", "long"], "is not a duration"),
         (["get", "http://host/x", "--unpack"], "-o FOLDER"),
         (["get", "http://host/x", "--nested"], "give --unpack as well"),
         (["get", "http://host/x", "--token-env", "A", "--token-file", "b"], "not both"),

@@ -1,6 +1,6 @@
-"""A training program of the standard library only: it counts, saves as `packtrain.torch` does, and leaves when asked.
+"""A training program without dependencies: it counts steps, saves like `packtrain.torch`, and exits on request.
 
-Every checkpoint is as it should be or is seen not to be: its content follows from its training step.
+The content of a checkpoint follows from its training step, so any damage is detected.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def checkpoint_content(step: int, n_bytes: int) -> bytes:
 
 
 def parse_checkpoint_step(data: bytes) -> int:
-    """The step of a checkpoint; fails unless it is whole."""
+    """Return the step of a checkpoint; fails if it is damaged or truncated."""
     step = int(data.split(b"\n", 1)[0].split()[1])
     assert data == checkpoint_content(step, len(data)), "the checkpoint is damaged"
     return step
@@ -33,7 +33,7 @@ class CountingTraining:
     def __init__(self, args: argparse.Namespace) -> None:
         self.args, self.output = args, Path(os.environ["PACKTRAIN_OUTPUT"])
         self.stop_requested = False
-        signal.signal(signal.SIGTERM, signal.SIG_DFL if args.deaf else self._on_term)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL if args.ignore_stop else self._on_term)
 
     def _on_term(self, signum: int, frame: object) -> None:
         self.stop_requested = True
@@ -52,13 +52,13 @@ class CountingTraining:
             if self._should_stop():
                 self._save(step)
                 return CHECKPOINT_EXIT_CODE
-            if step == self.args.leave_at:
+            if step == self.args.exit_at:
                 return CHECKPOINT_EXIT_CODE
         (self.output / "model.bin").write_bytes(checkpoint_content(step, 100))
         return 0
 
     def _must_wait_for_gate(self, step: int) -> bool:
-        """Also when an earlier life left there."""
+        """Return whether the step is at or after --wait-at and the gate is closed; also after a resume there."""
         return step >= self.args.wait_at >= 0 and not self.args.gate.exists() and not self._should_stop()
 
     def _restore_step(self) -> int:
@@ -66,20 +66,20 @@ class CountingTraining:
         return parse_checkpoint_step(Path(path).read_bytes()) if path else 0
 
     def _should_stop(self) -> bool:
-        return not self.args.deaf and (self.stop_requested or os.path.exists(os.environ["PACKTRAIN_STOP"]))
+        return not self.args.ignore_stop and (self.stop_requested or os.path.exists(os.environ["PACKTRAIN_STOP"]))
 
     def _report(self, step: int) -> None:
         with open(os.environ["PACKTRAIN_METRICS"], "a") as file:
             file.write(json.dumps({"step": step, "total_steps": self.args.steps}) + "\n")
 
     def _save(self, step: int) -> None:
-        """A full disk does not end it."""
+        """Save a checkpoint; a full disk does not stop the training."""
         target = self.output / self.args.name
         temporary = target.with_name(f".{target.name}.tmp-{os.getpid()}")
         with contextlib.suppress(OSError):
             temporary.write_bytes(checkpoint_content(step, self.args.size))
             temporary.replace(target)
-            if not self.args.silent:
+            if not self.args.no_announce:
                 self._notify_agent(target, step)
 
     def _notify_agent(self, target: Path, step: int) -> None:
@@ -91,14 +91,21 @@ class CountingTraining:
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=10)
-    parser.add_argument("--every", type=int, default=1, help="save each so many steps")
-    parser.add_argument("--pace", type=float, default=0.02, help="seconds for a step")
-    parser.add_argument("--size", type=int, default=1000, help="bytes of a checkpoint")
+    parser.add_argument("--every", type=int, default=1, help="save after this number of steps")
+    parser.add_argument("--pace", type=float, default=0.02, help="seconds per step")
+    parser.add_argument("--size", type=int, default=1000, help="size of a checkpoint in bytes")
     parser.add_argument("--name", default="ckpt.bin")
-    parser.add_argument("--silent", action="store_true", help="announce nothing")
-    parser.add_argument("--deaf", action="store_true", help="TERM ends it, nothing is saved then")
-    parser.add_argument("--leave-at", type=int, default=-1, help="exit 85 at this step, unasked, without saving")
-    parser.add_argument("--wait-at", type=int, default=-1, help="go no further than this step until --gate exists")
+    parser.add_argument("--no-announce", action="store_true", help="do not announce checkpoints")
+    parser.add_argument(
+        "--ignore-stop", action="store_true", help="exit on SIGTERM without saving, and ignore stop requests"
+    )
+    parser.add_argument(
+        "--exit-at",
+        type=int,
+        default=-1,
+        help="exit with code 85 at this step without a stop request and without saving",
+    )
+    parser.add_argument("--wait-at", type=int, default=-1, help="wait at this step until --gate exists")
     parser.add_argument("--gate", type=Path, default=Path("gate"))
     return CountingTraining(parser.parse_args()).run()
 

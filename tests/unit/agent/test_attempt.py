@@ -1,4 +1,4 @@
-"""The order of the stages, the first real error, and an end whatever happens."""
+"""Tests of the attempt runner: the order of the stages, the first failure, and the final event."""
 
 import errno
 import time
@@ -9,10 +9,10 @@ from packtrain.agent import attempt
 from packtrain.agent.agent_log import AgentLog
 from packtrain.agent.attempt import AttemptRunner, failure_from_error
 from packtrain.agent.context import AttemptContext
+from packtrain.agent.processes.guard import Guard
+from packtrain.agent.processes.process_table import ProcessTable
 from packtrain.agent.sandbox import Sandbox
 from packtrain.agent.secrets import Secrets
-from packtrain.agent.steps.guard import Guard
-from packtrain.agent.steps.processes import ProcessTable
 from packtrain.agent.stop_request import StopRequest
 from packtrain.errors import FailedError
 from packtrain.events import Journal, JournalReader, Redactor
@@ -22,22 +22,24 @@ SECRET = "correct-horse"
 
 
 @pytest.fixture
-def make(tmp_path):
-    """Contexts; what they started is ended."""
+def make_context(tmp_path):
+    """Return a function that makes contexts; the guards they need are end_data afterwards."""
     guards = []
 
-    def make(**more):
-        box = Sandbox(tmp_path / "box", AttemptFolder(tmp_path / "home"))
-        box.create()
+    def make_context(**more):
+        sandbox = Sandbox(tmp_path / "sandbox", AttemptFolder(tmp_path / "attempt"))
+        sandbox.create()
         redactor = Redactor([SECRET])
-        journal = Journal(box.attempt_folder.journal, "r", "0", "agent-1", redactor)
+        journal = Journal(sandbox.attempt_folder.journal, "r", "0", "agent-1", redactor)
         guards.append(Guard.start())
-        log = AgentLog(box.attempt_folder.agent_log, redactor)
+        log = AgentLog(sandbox.attempt_folder.agent_log, redactor)
         job = Job("0", (), Resources(), Limits(grace_s=0.2), (), **more)
         processes = ProcessTable(guards[-1], 0.2)
-        return AttemptContext(job, box, journal, log, Secrets(tmp_path / "secrets"), redactor, StopRequest(), processes)
+        return AttemptContext(
+            job, sandbox, journal, log, Secrets(tmp_path / "secrets"), redactor, StopRequest(), processes
+        )
 
-    yield make
+    yield make_context
     for guard in guards:
         guard.quit()
 
@@ -46,86 +48,95 @@ def events(context):
     return JournalReader(context.journal.path).read()
 
 
-def ended(context):
+def end_data(context):
     return events(context)[-1].data
 
 
 def fail_with(error):
-    def work(context, tally):
-        tally["bytes"] = 7
+    def stage(context, stats):
+        stats["bytes"] = 7
         raise error
 
-    return work
+    return stage
 
 
-def good(context, tally):
-    (context.box.output / "f").write_text("1")
+def write_output(context, stats):
+    (context.sandbox.output / "f").write_text("1")
 
 
-def test_a_defect_still_ends_in_good_order(make, monkeypatch, capsys):
-    monkeypatch.setattr(attempt, "FORWARD_STAGES", (("probe", good), ("fetch", fail_with(ZeroDivisionError(SECRET)))))
-    context = make()
+def test_internal_error_ends_cleanly(make_context, monkeypatch, capsys):
+    monkeypatch.setattr(
+        attempt, "FORWARD_STAGES", (("probe", write_output), ("fetch", fail_with(ZeroDivisionError(SECRET))))
+    )
+    context = make_context()
     assert AttemptRunner(context, time.monotonic()).run() == 70
-    assert [e.data["stage"] for e in events(context) if e.kind == "stage.ended"] == ["probe", "fetch", "sync", "clean"]
-    assert ended(context)["failure"]["kind"] == "internal"
-    assert not context.box.root.exists()
-    log = context.box.home.agent_log.read_text()
+    assert [e.data["stage"] for e in events(context) if e.kind == "stage.ended"] == [
+        "probe",
+        "fetch",
+        "sync",
+        "clean",
+    ]
+    assert end_data(context)["failure"]["kind"] == "internal"
+    assert not context.sandbox.root.exists()
+    log = context.sandbox.attempt_folder.agent_log.read_text()
     assert "Traceback" in log
-    assert "in work" in log
+    assert "in stage" in log
     assert SECRET not in log + context.journal.path.read_text() + capsys.readouterr().err
 
 
-def test_what_a_failed_stage_counted_is_told(make, monkeypatch):
-    monkeypatch.setattr(attempt, "FORWARD_STAGES", (("fetch", fail_with(FailedError("truncated", "it ended early"))),))
-    context = make()
+def test_stats_of_failed_stage_are_reported(make_context, monkeypatch):
+    monkeypatch.setattr(
+        attempt, "FORWARD_STAGES", (("fetch", fail_with(FailedError("truncated", "it end_data early"))),)
+    )
+    context = make_context()
     assert AttemptRunner(context, time.monotonic()).run() == 32
     stage = next(e.data for e in events(context) if e.kind == "stage.ended")
     assert stage["bytes"] == 7
-    assert stage["failure"]["detail"] == "it ended early"
+    assert stage["failure"]["detail"] == "it end_data early"
 
 
-def test_after_a_failure_no_stage_goes_forward(make, monkeypatch):
-    failing = fail_with(FailedError("step_failed", "no"))
-    monkeypatch.setattr(attempt, "FORWARD_STAGES", (("steps", failing), ("check", pytest.fail)))
-    assert AttemptRunner(make(), time.monotonic()).run() == 10
+def test_failure_skips_later_stages(make_context, monkeypatch):
+    fail = fail_with(FailedError("step_failed", "no"))
+    monkeypatch.setattr(attempt, "FORWARD_STAGES", (("steps", fail), ("check", pytest.fail)))
+    assert AttemptRunner(make_context(), time.monotonic()).run() == 10
 
 
-def test_a_stop_before_a_stage_is_its_failure(make, monkeypatch):
-    monkeypatch.setattr(attempt, "FORWARD_STAGES", (("probe", good), ("fetch", pytest.fail)))
-    context = make()
+def test_stop_before_stage_is_its_failure(make_context, monkeypatch):
+    monkeypatch.setattr(attempt, "FORWARD_STAGES", (("probe", write_output), ("fetch", pytest.fail)))
+    context = make_context()
     context.stop.request("terminated", "the agent received SIGTERM")
     assert AttemptRunner(context, time.monotonic()).run() == 60
-    assert ended(context)["failure"]["stage"] == "probe"
+    assert end_data(context)["failure"]["stage"] == "probe"
 
 
-def test_a_stop_after_the_last_stage_changes_nothing(make, monkeypatch):
-    def late(context, tally):
-        good(context, tally)
+def test_stop_after_last_stage_is_ignored(make_context, monkeypatch):
+    def write_output_then_stop(context, stats):
+        write_output(context, stats)
         context.stop.request("terminated", "the agent received SIGTERM")
 
-    monkeypatch.setattr(attempt, "FORWARD_STAGES", (("check", late),))
-    context = make()
+    monkeypatch.setattr(attempt, "FORWARD_STAGES", (("check", write_output_then_stop),))
+    context = make_context()
     assert AttemptRunner(context, time.monotonic()).run() == 0
-    assert (context.box.home.output / "f").read_text() == "1"
+    assert (context.sandbox.attempt_folder.output / "f").read_text() == "1"
 
 
-def test_a_step_that_removes_the_output_folder(make, monkeypatch):
-    monkeypatch.setattr(attempt, "FORWARD_STAGES", (("steps", lambda context, tally: context.box.output.rmdir()),))
-    context = make()
+def test_step_removes_output_folder(make_context, monkeypatch):
+    monkeypatch.setattr(attempt, "FORWARD_STAGES", (("steps", lambda context, stats: context.sandbox.output.rmdir()),))
+    context = make_context()
     assert AttemptRunner(context, time.monotonic()).run() == 11
-    assert "removed the output folder" in ended(context)["failure"]["detail"]
+    assert "removed the output folder" in end_data(context)["failure"]["detail"]
 
 
-def test_outputs_that_did_not_arrive_are_listed_where_they_are(make, monkeypatch):
-    monkeypatch.setattr(attempt, "FORWARD_STAGES", (("steps", good),))
-    context = make(output=Output(Location("nowhere://x")))
+def test_outputs_of_failed_upload_are_listed(make_context, monkeypatch):
+    monkeypatch.setattr(attempt, "FORWARD_STAGES", (("steps", write_output),))
+    context = make_context(output=Output(Location("nowhere://x")))
     assert AttemptRunner(context, time.monotonic()).run() == 18
-    assert [o["path"] for o in ended(context)["outputs"]] == [".packtrain/agent-1/f"]
-    assert (context.box.home.output / ".packtrain" / "agent-1" / "f").read_text() == "1"
+    assert [o["path"] for o in end_data(context)["outputs"]] == [".packtrain/agent-1/f"]
+    assert (context.sandbox.attempt_folder.output / ".packtrain" / "agent-1" / "f").read_text() == "1"
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
-def test_a_full_disk_is_one_wherever_it_shows(number):
-    failure = failure_from_error(OSError(number, "No space left on device", "/scratch/x"), "steps")
+@pytest.mark.parametrize("errno_value", [errno.ENOSPC, errno.EDQUOT])
+def test_full_disk_is_detected_by_errno(errno_value):
+    failure = failure_from_error(OSError(errno_value, "No space left on device", "/scratch/x"), "steps")
     assert failure.kind == "disk_full"
     assert failure.detail == "the disk is full at /scratch/x: No space left on device"

@@ -1,4 +1,4 @@
-"""What the ads of job and machine say to the agent."""
+"""Tests of the facts read from the ClassAds of the job and the machine."""
 
 import time
 
@@ -8,7 +8,7 @@ from packtrain.agent.condor_slot import CondorSlot
 
 
 @pytest.fixture
-def slot(tmp_path):
+def make_slot(tmp_path):
     def make(job="", machine=""):
         (tmp_path / "job.ad").write_text(job)
         (tmp_path / "machine.ad").write_text(machine)
@@ -26,17 +26,17 @@ def slot(tmp_path):
         ('Machine = "node1"\nGLIDEIN_ResourceName = undefined\n', "node1"),
     ],
 )
-def test_the_site(slot, machine, site):
-    assert slot(machine=machine).site == site
+def test_site(make_slot, machine, site):
+    assert make_slot(machine=machine).site == site
 
 
-def test_without_ads_nothing_is_known(tmp_path):
+def test_without_ads(tmp_path):
     for environ in ({}, {"_CONDOR_JOB_AD": str(tmp_path / "none"), "_CONDOR_MACHINE_AD": str(tmp_path)}):
-        slot = CondorSlot(environ)
-        assert slot.site
-        assert slot.deadline_at() is None
-        assert not slot.transfers_checkpoints
-        assert slot.grace_s(30) == 30
+        empty = CondorSlot(environ)
+        assert empty.site
+        assert empty.deadline_at() is None
+        assert not empty.transfers_checkpoints
+        assert empty.grace_s(30) == 30
 
 
 @pytest.mark.parametrize(
@@ -49,18 +49,18 @@ def test_without_ads_nothing_is_known(tmp_path):
         ('JobDurationCategory = "Medium"\nAllowedExecuteDuration = 360000\n', 20),
     ],
 )
-def test_the_deadline(slot, job, hours):
+def test_deadline(make_slot, job, hours):
     before = time.time()
-    assert before + hours * 3600 <= slot(job).deadline_at() <= time.time() + hours * 3600
+    assert before + hours * 3600 <= make_slot(job).deadline_at() <= time.time() + hours * 3600
 
 
 @pytest.mark.parametrize("job", ["", "AllowedExecuteDuration = undefined\n", "AllowedExecuteDuration = 2 * Other\n"])
-def test_no_deadline(slot, job):
-    assert slot(job).deadline_at() is None
+def test_no_deadline(make_slot, job):
+    assert make_slot(job).deadline_at() is None
 
 
 @pytest.mark.parametrize(
-    ("value", "carries"),
+    ("value", "expected"),
     [
         ('"checkpoint"', True),
         ('"journal.jsonl, logs,checkpoint/"', True),
@@ -68,11 +68,11 @@ def test_no_deadline(slot, job):
         ("undefined", False),
     ],
 )
-def test_whether_checkpoints_are_carried(slot, value, carries):
-    assert slot(f"TransferCheckpoint = {value}\n").transfers_checkpoints is carries
+def test_transfers_checkpoints(make_slot, value, expected):
+    assert make_slot(f"TransferCheckpoint = {value}\n").transfers_checkpoints is expected
 
 
-def test_the_grace_period_is_what_the_slot_leaves_of_it(slot):
-    assert slot("JobMaxVacateTime = 600\n", "MachineMaxVacateTime = 50\n").grace_s(30) == pytest.approx(20)
-    assert slot("JobMaxVacateTime = 600\n").grace_s(30) == 30
-    assert slot(machine="MachineMaxVacateTime = 1\n").grace_s(30) == 1
+def test_grace_period_fits_vacate_time(make_slot):
+    assert make_slot("JobMaxVacateTime = 600\n", "MachineMaxVacateTime = 50\n").grace_s(30) == pytest.approx(20)
+    assert make_slot("JobMaxVacateTime = 600\n").grace_s(30) == 30
+    assert make_slot(machine="MachineMaxVacateTime = 1\n").grace_s(30) == 1

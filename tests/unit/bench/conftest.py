@@ -1,4 +1,4 @@
-"""Benches are programs in a folder of their own, which is where they look for each other."""
+"""Benchmarks are programs that import each other from the folder bench."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands called as `packtrain` calls them, without a process of their own."""
+"""Call commands through `main`, in this process."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from packtrain.cli.ui.output import console, error_console
 
 
 @pytest.fixture
-def packtrain(tmp_path, monkeypatch, capsys):
+def run_packtrain(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PACKTRAIN_STORE", str(tmp_path / "store.db"))
 
-    def packtrain(*arguments):
-        """Exit code, standard output, standard error."""
+    def run(*arguments):
+        """Return exit code, standard output and standard error."""
         monkeypatch.setattr(sys, "argv", ["packtrain", *map(str, arguments)])
-        console.cache_clear()  # it writes to the standard output of its time
+        console.cache_clear()  # it keeps the standard output it was created with
         error_console.cache_clear()
-        with pytest.raises(SystemExit) as ended:
+        with pytest.raises(SystemExit) as exit_info:
             main()
         out, err = capsys.readouterr()
-        return ended.value.code, out, err
+        return exit_info.value.code, out, err
 
-    yield packtrain
+    yield run
     console.cache_clear()
     error_console.cache_clear()

@@ -1,4 +1,4 @@
-"""`logs -f` of a job that is far away: the newest bytes of its log as the pool tells them, then the file itself."""
+"""`logs -f` of a job on a worker: first the log tail that the pool publishes, then the file itself."""
 
 from __future__ import annotations
 
@@ -11,41 +11,43 @@ from packtrain.plan import AttemptFolder
 
 
 @pytest.fixture
-def tail(tmp_path):
+def reader(tmp_path):
     return AttemptLogReader(AttemptFolder(tmp_path))
 
 
-def told(text: str, end: int) -> dict:
+def log_tail(text: str, end: int) -> dict:
     return {"file": "train.out", "end": end, "text": quote(text)}
 
 
-def lines(tail, text, end):
-    return [line for _, line in tail.catch(told(text, end))]
+def lines(reader, text, end):
+    return [line for _, line in reader.read_log_tail(log_tail(text, end))]
 
 
-def test_only_what_is_new_is_shown(tail):
-    assert lines(tail, "one\ntwo\n", 8) == ["one", "two"]
-    assert lines(tail, "one\ntwo\n", 8) == []
-    assert lines(tail, "two\nthree\n", 14) == ["three"]
+def test_overlap_is_skipped(reader):
+    assert lines(reader, "one\ntwo\n", 8) == ["one", "two"]
+    assert lines(reader, "one\ntwo\n", 8) == []
+    assert lines(reader, "two\nthree\n", 14) == ["three"]
 
 
-def test_an_unfinished_line_waits(tail):
-    assert lines(tail, "one\ntw", 6) == ["one"]
-    assert lines(tail, "one\ntwo\n", 8) == ["two"]
+def test_incomplete_line_is_kept_back(reader):
+    assert lines(reader, "one\ntw", 6) == ["one"]
+    assert lines(reader, "one\ntwo\n", 8) == ["two"]
 
 
-def test_a_gap_is_shown_as_one(tail):
-    assert lines(tail, "one\n", 4) == ["one"]
-    assert lines(tail, "late\n", 105) == ["…", "late"]
+def test_gap(reader):
+    assert lines(reader, "one\n", 4) == ["one"]
+    assert lines(reader, "late\n", 105) == ["…", "late"]
 
 
-def test_the_file_goes_on_where_the_words_ended(tail):
-    lines(tail, "one\ntwo\n", 8)
-    tail.attempt.logs.mkdir()
-    (tail.attempt.logs / "train.out").write_text("one\ntwo\nthree\n")
-    assert list(tail.read()) == [("train.out", "three")]
+def test_file_continues_after_tail(reader):
+    lines(reader, "one\ntwo\n", 8)
+    reader.attempt_folder.logs.mkdir()
+    (reader.attempt_folder.logs / "train.out").write_text("one\ntwo\nthree\n")
+    assert list(reader.read_new_lines()) == [("train.out", "three")]
 
 
-@pytest.mark.parametrize("odd", [{}, {"file": "../../x", "end": "?", "text": 1}, {"file": "", "end": 3, "text": "abc"}])
-def test_nonsense_is_passed_over(tail, odd):
-    assert list(tail.catch(odd)) == []
+@pytest.mark.parametrize(
+    "invalid", [{}, {"file": "../../x", "end": "?", "text": 1}, {"file": "", "end": 3, "text": "abc"}]
+)
+def test_invalid_tail_is_ignored(reader, invalid):
+    assert list(reader.read_log_tail(invalid)) == []

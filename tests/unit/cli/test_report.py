@@ -1,4 +1,4 @@
-"""What `packtrain report` says of what it cannot report on: one sentence, and an exit code. And what it would do."""
+"""`packtrain report`: messages and exit codes for bad arguments, --csv and --dry-run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ STUDY = TESTS_DIR / "data" / "study" / "ospool-imagenet-100-jobs.csv"
 
 
 @pytest.fixture
-def desk(packtrain, tmp_path):
+def workspace(run_packtrain, tmp_path):
     Path("prose.txt").write_text("Dear diary,\n")
     Path("wrong.csv").write_text("job,outcome\n1.0,success\n1.1,splendid\n")
     Path("empty.log").write_text("")
@@ -22,64 +22,64 @@ def desk(packtrain, tmp_path):
 
 
 @pytest.fixture
-def call(desk, packtrain):
-    return partial(packtrain, "report")
+def report(workspace, run_packtrain):
+    return partial(run_packtrain, "report")
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "sentence"),
+    ("arguments", "code", "message"),
     [
         ((), 4, "there are no runs yet"),
         (("nowhere",), 4, "there is neither a run nor a file 'nowhere'"),
         (("no/such.log",), 4, "there is no file no/such.log"),
-        (("prose.txt",), 2, "prose.txt is neither a user log of HTCondor nor a table of jobs"),
+        (("prose.txt",), 2, "prose.txt is neither an HTCondor user log nor a job table"),
         (("empty.log",), 2, "empty.log is empty"),
-        (("wrong.csv",), 2, "wrong.csv, line 3, column outcome: `splendid` is none of"),
-        ((STUDY, "prose.txt"), 2, "cannot be read together with other files"),
+        (("wrong.csv",), 2, "wrong.csv, line 3, column outcome: `splendid` is not one of"),
+        ((STUDY, "prose.txt"), 2, "is a job table, which cannot be combined with other files"),
         ((STUDY, "-o", "prose.txt/in"), 2, "the report cannot be written to prose.txt/in"),
         ((STUDY, "--compare", "*.nothing"), 4, "there is no file *.nothing"),
     ],
     ids=["no run", "no name", "no file", "prose", "empty", "bad cell", "two kinds", "no folder", "no other"],
 )
-def test_what_cannot_be_reported_on_is_said_in_a_sentence(call, arguments, code, sentence):
-    ended, out, err = call(*arguments)
-    assert (ended, out) == (code, "")
-    assert sentence in err
+def test_bad_arguments(report, arguments, code, message):
+    exit_code, out, err = report(*arguments)
+    assert (exit_code, out) == (code, "")
+    assert message in err
     assert len(err.strip().splitlines()) == 1
-    ended, out, _ = call(*arguments, "--json")
-    assert (ended, json.loads(out)["exit_code"]) == (code, code)
+    exit_code, out, _ = report(*arguments, "--json")
+    assert (exit_code, json.loads(out)["exit_code"]) == (code, code)
 
 
-def test_two_forms_cannot_be_printed_at_once(call):
-    code, _, err = call(STUDY, "--csv", "--json")
+def test_csv_excludes_json(report):
+    code, _, err = report(STUDY, "--csv", "--json")
     assert code == 2
-    assert "cannot be printed at once" in err
+    assert "--csv and --json exclude each other" in err
 
 
-def test_a_table_of_jobs_does_not_drop_what_it_is_compared_with(call, desk):
+def test_csv_with_compare_needs_output(report, workspace):
     trials = STUDY.with_name("ospool-imagenet-trials.csv")
-    code, out, err = call(STUDY, "--csv", "--compare", trials)
+    code, out, err = report(STUDY, "--csv", "--compare", trials)
     assert (code, out) == (2, "")
     assert "--csv prints the jobs of one report" in err
-    code, out, _ = call(STUDY, "--csv", "--compare", trials, "-o", "both")
+    code, out, _ = report(STUDY, "--csv", "--compare", trials, "-o", "both")
     assert (code, out.partition(",")[0]) == (0, "job")
-    assert "Against ospool-imagenet-trials" in Path("both/index.html").read_text(encoding="utf-8")
-    against = json.loads(Path("both/report.json").read_text(encoding="utf-8"))["against"]
-    assert against == json.loads(call(STUDY, "--compare", trials, "--json")[1])["against"]
-    assert against["figures"]["success_rate"]["verdict"] == "worse"
+    assert "Compared with ospool-imagenet-trials" in Path("both/index.html").read_text(encoding="utf-8")
+    comparison = json.loads(Path("both/report.json").read_text(encoding="utf-8"))["comparison"]
+    assert comparison == json.loads(report(STUDY, "--compare", trials, "--json")[1])["comparison"]
+    assert comparison["statistics"]["success_rate"]["change"] == "worse"
 
 
-def test_a_dry_run_writes_nothing(call, desk):
-    before = sorted(desk.iterdir())
-    code, out, _ = call(STUDY, "--dry-run")
+def test_dry_run_writes_nothing(report, workspace):
+    before = sorted(workspace.iterdir())
+    code, out, _ = report(STUDY, "--dry-run")
     assert code == 0
-    assert f"would write a report to {desk / 'ospool-imagenet-100-jobs-report'}" in out
-    assert sorted(desk.iterdir()) == before
+    assert f"would write a report to {workspace / 'ospool-imagenet-100-jobs-report'}" in out
+    assert sorted(workspace.iterdir()) == before
 
 
-def test_a_name_that_is_no_good_for_a_folder(call, desk):
-    table = desk / "we [ek] of? jobs.csv"
+def test_report_folder_name_is_sanitized(report, workspace):
+    table = workspace / "we [ek] of? jobs.csv"
     table.write_text("job,outcome\n1.0,success\n")
-    code, out, _ = call(table, "--dry-run")
+    code, out, _ = report(table, "--dry-run")
     assert code == 0
-    assert f"would write a report to {desk / 'we-ek-of-jobs-report'}" in out
+    assert f"would write a report to {workspace / 'we-ek-of-jobs-report'}" in out

@@ -5,8 +5,7 @@ import sys
 import pytest
 
 from packtrain import plan
-from packtrain.planner.secret_references import read_secret_sources, write_secret_sources
-from packtrain.planner.secret_sources import resolve_secrets
+from packtrain.planner.secret_sources import read_secret_sources, resolve_secrets, write_secret_sources
 
 S3 = "input: {s3: {region: r, bucketUrl: 's3://b', path: /p, endpointUrl: 'https://s3.example'%s}}\n"
 ACCESS, SECRET, SESSION = plan.Secret("accessKeyId"), plan.Secret("secretAccessKey"), plan.Secret("sessionToken")
@@ -78,7 +77,7 @@ def test_credentials_that_are_gone_are_told(planned, environment, monkeypatch, t
     made = planned(S3 % "")
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     (first, _) = resolve_secrets(made.secrets, tmp_path).diagnostics
-    assert "the accessKeyId of your AWS credentials, which boto3 does not find" in str(first)
+    assert "the accessKeyId of your AWS credentials, which boto3 cannot find" in str(first)
 
 
 def test_a_name_that_is_no_key_is_told(planned, tmp_path):

@@ -21,7 +21,7 @@ def test_a_file_from_the_web(job):
     assert (source.name, source.folder, source.unpack) == ("", "input", "auto")
     assert item.name == "cifar x.tar.gz"
     assert item.digest == plan.Digest("sha256", "a" * 64)
-    assert item.sources == (plan.Location("https://h.example/a/cifar%20x.tar.gz?v=1"),)
+    assert item.locations == (plan.Location("https://h.example/a/cifar%20x.tar.gz?v=1"),)
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_a_file_from_the_web(job):
 def test_other_digests(job, given, digest):
     for source in ("http: {url: 'https://h.example/a', %s}", "http: {files: [{url: 'https://h.example/a', %s}]}"):
         assert job(f"input: {{{source % given}}}\n").inputs[0].files[0].digest == digest
-    assert job(f"input: {{osdf: {{path: /a, {given}}}}}\n").inputs[0].items[0].digest == digest
+    assert job(f"input: {{osdf: {{path: /a, {given}}}}}\n").inputs[0].files[0].digest == digest
 
 
 def test_checksums_files(job):
@@ -46,7 +46,7 @@ def test_checksums_files(job):
     for source in ("http: {url: 'https://h.example/a', %s}", "http: {files: [{url: 'https://h.example/a', %s}]}"):
         (item,) = job(f"input: {{{source % f'checksums: {url!r}'}}}\n").inputs[0].files
         assert item.checksums == plan.Location(url)
-    (item,) = job("input: {osdf: {path: /a, checksums: 'osdf://nrp/a.json', token: '${env:T}'}}\n").inputs[0].items
+    (item,) = job("input: {osdf: {path: /a, checksums: 'osdf://nrp/a.json', token: '${env:T}'}}\n").inputs[0].files
     assert item.checksums == plan.Location("osdf:///nrp/a.json", token=plan.Secret("T"))
 
 
@@ -58,25 +58,25 @@ def test_the_token_of_a_checksums_file_is_that_of_the_address(job):
 
 def test_a_checksums_file_of_many_objects_is_a_problem(planned):
     (message,) = errors(planned("input: {osdf: {path: /a/, checksums: 'osdf:///b'}}\n"))
-    assert "a checksums file is that of one object" in message
+    assert "a checksums file belongs to one object" in message
 
 
 def test_mirrors_are_sources_of_one_item(job):
     (item,) = job("input: {http: {urls: ['https://a.example/x', 'https://b.example/y']}}\n").inputs[0].files
     assert item.name == "x"
-    assert [ref.url for ref in item.sources] == ["https://a.example/x", "https://b.example/y"]
+    assert [ref.url for ref in item.locations] == ["https://a.example/x", "https://b.example/y"]
 
 
 def test_several_files(job):
     files = "['https://a.example/x', {url: 'https://a.example/x', name: sub/y}]"
     items = job(f"input: {{http: {{files: {files}, token: '${{env:T}}'}}}}\n").inputs[0].files
     assert [item.name for item in items] == ["x", "sub/y"]
-    assert {item.sources[0].token for item in items} == {plan.Secret("T")}
+    assert {item.locations[0].token for item in items} == {plan.Secret("T")}
 
 
 def test_two_files_of_one_name_are_refused(planned):
     made = planned("input: {http: {files: ['https://a.example/x', 'https://b.example/x']}}\n")
-    assert errors(made) == ["w.yaml:2:47: two files of input.http would be named x; give one of them a `name`"]
+    assert errors(made) == ["w.yaml:2:47: two files of input.http have the name x; give one of them a `name`"]
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_s3_without_keys_is_unsigned(job):
 )
 def test_osdf_addresses_are_paths(job, given, url):
     (item,) = job(f"input: {{osdf: {{{given}}}}}\n").inputs[0].files
-    assert (item.name, item.sources[0].url) == ("x.tar", url)
+    assert (item.name, item.locations[0].url) == ("x.tar", url)
 
 
 @pytest.mark.parametrize("path", ["/nrp/x/", "/nrp/x?recursive", "/nrp/x?directread&recursive"])
@@ -131,13 +131,13 @@ def test_an_osdf_address_of_a_folder_means_all_below(job, path):
 
 def test_other_flags_of_an_osdf_address_stay(job):
     (item,) = job("input: {osdf: {path: '/nrp/x.tar?directread'}}\n").inputs[0].files
-    assert (item.name, item.sources[0].url) == ("x.tar", "osdf:///nrp/x.tar?directread")
+    assert (item.name, item.locations[0].url) == ("x.tar", "osdf:///nrp/x.tar?directread")
 
 
 def test_local_files_are_relative_to_the_workflow(job, tmp_path):
     (tmp_path / "a b.tar").touch()
     (item,) = job("inputs: {d: {file: {path: ./a b.tar}}}\n").inputs[0].files
-    assert item.sources[0].url == (tmp_path / "a b.tar").as_uri()
+    assert item.locations[0].url == (tmp_path / "a b.tar").as_uri()
     assert item.name == "a b.tar"
 
 
@@ -159,7 +159,7 @@ def test_a_local_file_that_does_not_exist_is_a_problem(planned, tmp_path):
 
 def test_a_path_that_cannot_even_be_asked_for_is_a_problem(planned):
     (message,) = errors(planned(f"input: {{file: {{path: {'x' * 300}}}}}\n"))
-    assert "cannot be seen (File name too long)" in message
+    assert "cannot be accessed (File name too long)" in message
 
 
 def test_a_local_path_that_is_no_file_is_a_problem(planned):
@@ -170,13 +170,13 @@ def test_a_local_path_that_is_no_file_is_a_problem(planned):
 @pytest.mark.parametrize(("name", "digits"), [("sha256", 64), ("md5", 32), ("crc32c", 8)])
 def test_a_digest_of_many_objects_is_a_problem(planned, name, digits):
     (message,) = errors(planned(f"input: {{osdf: {{path: /x/, {name}: {'a' * digits}}}}}\n"))
-    assert f"{name} is the digest of one object, but the address is of a folder" in message
+    assert f"{name} is the digest of one object, but the URL is a folder" in message
 
 
 def test_archives_that_need_a_tool_are_named_before_the_job_starts(planned):
     (problem,) = planned("input: {http: {url: 'https://h/x.7z'}}\n").diagnostics
     assert not problem.is_error
-    assert "only where the worker has the program 7z" in problem.message
+    assert "only on nodes that have the program 7z" in problem.message
     assert planned("input: {http: {url: 'https://h/x.7z'}, unpack: never}\n").diagnostics == ()
 
 
@@ -194,17 +194,17 @@ def test_output_paths_are_filled_in(planned, tmp_path):
 
 def test_an_output_that_is_a_file_is_refused(planned, tmp_path):
     (tmp_path / "out").touch()
-    assert "is a file; outputs go into a folder" in errors(planned("output: {file: {path: out}}\n"))[0]
+    assert "is a file; outputs need a folder" in errors(planned("output: {file: {path: out}}\n"))[0]
 
 
 def test_the_patience_of_an_output(job):
-    assert job("output: {file: {path: out}, retryTimeout: 2h}\n").output.patience_s == 7200.0
-    assert job("output: {file: {path: out}}\n").output.patience_s is None
+    assert job("output: {file: {path: out}, retryTimeout: 2h}\n").output.retry_timeout_s == 7200.0
+    assert job("output: {file: {path: out}}\n").output.retry_timeout_s is None
 
 
 def test_output_to_s3(job):
     output = job("continuousOutputSync: true\noutput: {s3: " + S3 % ", deleteSync: true" + "}\n").output
-    assert (output.location.url, output.continuous, output.delete) == ("s3://b/p", True, True)
+    assert (output.location.url, output.continuous_sync, output.delete_sync) == ("s3://b/p", True, True)
 
 
 def test_output_to_an_address(job):
@@ -221,4 +221,4 @@ def test_an_input_lands_where_it_is_wanted(planned, tmp_path):
     assert [source.folder for source in made.plan.jobs[1].inputs] == ["work/1", "inputs/b"]
     for folder in ("output", "tmp/x", "."):
         refused = planned(f"inputs: {{a: {{file: {{path: a}}, folder: {folder}}}}}\n")
-        assert any("is no folder for inputs" in problem.message for problem in refused.diagnostics)
+        assert any("cannot be the folder of an input" in problem.message for problem in refused.diagnostics)

@@ -22,7 +22,7 @@ from tests.support.memory_object_store import MemoryBackend
 @dataclass(frozen=True)
 class Machine:
     name: str = "this machine"
-    containers: bool = True
+    supports_containers: bool = True
     gpus: int = 4
     cpus: int = 64
     memory_mb: int = 100_000
@@ -119,7 +119,7 @@ def test_a_source_that_hangs_is_not_waited_for(planned):
     (finding,) = run_preflight(made, {}, timeout_s=0.2, open_source=lambda ref, reveal: Hanging()).input_stats.values()
     release.set()
     assert time.monotonic() - begin < 5
-    assert finding.error == "gave no answer within 0.2 seconds"
+    assert finding.error == "did not respond within 0.2 seconds"
     assert "secret" not in finding.url
 
 
@@ -152,7 +152,7 @@ def test_secrets_are_used_for_asking(planned, guarded):
     (missing,) = run_preflight(made, {}).input_stats.values()
     assert right.size == 1234
     assert (wrong.is_reachable, missing.is_reachable) == (False, False)
-    assert "the secret T is not known" in missing.error
+    assert "the secret T is unknown" in missing.error
 
 
 STEPS = """\
@@ -172,10 +172,10 @@ def test_an_explanation_of_checks(planned):
         " {path: c, json: {}}, {path: d, archive: true}]\n"
     ).plan
     assert summarize_plan(made, run_preflight(made, {})).to_data()["expect"] == (
-        "a: at least 1 file, a model of torch with finite values",
+        "a: at least 1 file, a torch file with finite values",
         "b: at least 1 file, acc ≥ 0.5 and ≤ 1, loss finite, top5 ≤ 2",
         "c: at least 1 file, valid JSON",
-        "d: at least 1 file, a whole archive",
+        "d: at least 1 file, a complete archive",
     )
 
 
@@ -187,19 +187,19 @@ def test_an_explanation_shows_what_a_person_wants_to_know(planned, tmp_path):
     made = planned(text, steps=STEPS).plan
     shown = summarize_plan(made, run_preflight(made, {})).to_data()
     assert [(job["id"], job["point"]) for job in shown["jobs"]] == [("0", {"lr": "1"}), ("1", {"lr": "2"})]
-    assert [(i["name"], i["size"], i["reachable"], i["jobs"]) for i in shown["inputs"]] == [
+    assert [(i["name"], i["size"], i["reachable"], i["n_jobs"]) for i in shown["inputs"]] == [
         ("input", 100, True, 2),
         ("more", 15, True, 2),
     ]
     assert shown["resources"] == {"tasks": 1, "cpus": 2, "memory_mb": 200, "gpus": 1}
     assert shown["expect"] == ("*.pt: at least 1 file, each at least 1.0 MB, checked by `check`",)
-    assert shown["limits"] == {"attempts": "3", "grace": "30s", "wallTime": "20h"}
+    assert shown["limits"] == {"maxAttempts": "3", "grace": "30s", "wallTime": "20h"}
     assert shown["disk_bytes"] == 100 + 200 + 15
     (sweep,) = shown["steps"]
-    assert sweep["text"] == "2 rounds at once"
+    assert sweep["description"] == "2 iterations in parallel"
     train, last = sweep["steps"]
-    assert (train["text"], train["image"]) == ("python train.py", "docker://registry-1.docker.io/o/a")
-    assert last["steps"][0]["text"] == "if [[ -e x ]]: rm x"
+    assert (train["description"], train["image"]) == ("python train.py", "docker://registry-1.docker.io/o/a")
+    assert last["steps"][0]["description"] == "if [[ -e x ]]: rm x"
 
 
 @pytest.mark.parametrize(
@@ -235,11 +235,11 @@ def test_a_plan_that_fits_has_no_problems(planned):
 @pytest.mark.parametrize(
     ("machine", "severity", "says"),
     [
-        (Machine(cpus=1), "warning", "each job asks for 2 CPUs, this machine has 1: jobs run one at a time"),
-        (Machine(memory_mb=150), "warning", "each job asks for 200 MB of memory, this machine has 150 MB"),
-        (Machine(gpus=0), "error", "each job asks for 1 GPUs, this machine has 0; run without any with --no-gpu"),
+        (Machine(cpus=1), "warning", "each job requests 2 CPUs, this machine has 1: jobs run one at a time"),
+        (Machine(memory_mb=150), "warning", "each job requests 200 MB of memory, this machine has 150 MB"),
+        (Machine(gpus=0), "error", "each job requests 1 GPUs, this machine has 0; --no-gpu runs without GPUs"),
         (
-            Machine(containers=False),
+            Machine(supports_containers=False),
             "error",
             "Apptainer is not installed; install Apptainer, or run on the host with --no-container",
         ),
@@ -261,7 +261,7 @@ def test_a_job_gets_no_more_memory_than_there_is(planned):
 
 def test_the_switches_make_it_fit(planned):
     made = planned(steps=STEPS, no_gpu=True, no_container=True).plan
-    assert check_engine_limits(made, Machine(gpus=0, containers=False)) == ()
+    assert check_engine_limits(made, Machine(gpus=0, supports_containers=False)) == ()
 
 
 def test_problems_have_the_workflows_lines(planned):

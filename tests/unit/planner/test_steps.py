@@ -32,8 +32,8 @@ def test_resources_beside_run_count_and_those_of_run_win(job):
 def test_a_step_may_not_take_more_than_its_job(planned):
     made = planned(steps="steps:\n  - run: {command: x, resources: {tasks: 3, gpusPerTask: 1}}\n")
     assert errors(made) == [
-        "w.yaml:3:34: steps[0].run takes 3 GPUs, but the whole job has 1; see `resources` at the top",
-        "w.yaml:3:34: steps[0].run takes 6 CPUs, but the whole job has 2; see `resources` at the top",
+        "w.yaml:3:34: steps[0].run requests 3 GPUs, but the job has 1; see `resources` at the top",
+        "w.yaml:3:34: steps[0].run requests 6 CPUs, but the job has 2; see `resources` at the top",
     ]
 
 
@@ -106,16 +106,16 @@ def test_without_containers_nothing_has_one(planned):
     assert made.plan.jobs[0].environment.container is None
     assert made.plan.jobs[0].steps[0].action.container is None
     assert made.secrets == {}
-    assert "may not find steps[0].run.workDir /app" in str(made.diagnostics[0])
+    assert "steps[0].run.workDir /app may not exist" in str(made.diagnostics[0])
 
 
 @pytest.mark.parametrize("line", ["run: {command: ''}", "run: {command: x, shell: ENTRYPOINT}"])
 def test_an_entrypoint_needs_a_container(planned, job, line):
     steps = f"steps:\n  - {line}\n"
-    assert "means the image's entrypoint" in errors(planned(steps=steps))[0]
+    assert "uses the image's entrypoint" in errors(planned(steps=steps))[0]
     assert job("environment: {container: {image: o/a}}\n", steps=steps).environment.container is not None
     assert (
-        "means the image's entrypoint"
+        "uses the image's entrypoint"
         in errors(planned("environment: {container: {image: o/a}}\n", steps=steps, no_container=True))[0]
     )
 
@@ -134,9 +134,9 @@ IN_IMAGE = "container: {image: a.sif}"
 )
 def test_gpus_that_no_command_in_an_image_sees(planned, steps, warned):
     said = [str(problem) for problem in planned(steps=f"steps: {steps}\n").diagnostics]
-    assert [("no step takes any" in text and text.startswith("w.yaml:1:")) for text in said] == [True] * warned
+    assert [("no step requests any" in text and text.startswith("w.yaml:1:")) for text in said] == [True] * warned
     assert planned(steps=f"steps: {steps}\n", no_gpu=True).diagnostics == ()
-    assert planned(steps=f"steps: {steps}\n", no_container=True).problems == ()
+    assert planned(steps=f"steps: {steps}\n", no_container=True).diagnostics == ()
 
 
 def test_without_gpus_nothing_asks_for_one(planned):
@@ -223,7 +223,7 @@ def test_errors_in_a_module_name_its_file(planned, module):
 
 def test_a_module_that_uses_itself_is_stopped(planned, module):
     (module / "module.yaml").write_text("name: m\nsteps: [{use: {source: ../greet}}]\n")
-    assert any("more than 8 deep" in message for message in errors(planned(steps=f"steps:\n  - {use('args: []')}\n")))
+    assert any("more than 8 levels deep" in message for message in errors(planned(steps=f"steps:\n  - {use('args: []')}\n")))
 
 
 @pytest.mark.parametrize("source", ["./nowhere", "/nowhere"])
@@ -267,7 +267,7 @@ def test_sources_of_modules():
     ],
 )
 def test_sources_without_a_tag_are_refused(source):
-    with pytest.raises(UsageError, match="ADDRESS@TAG"):
+    with pytest.raises(UsageError, match="URL@TAG"):
         split_source(source)
 
 
@@ -280,4 +280,4 @@ def test_what_a_program_leaves_is_collected_from_a_folder_of_its_own(planned):
     assert [(wanted.path, wanted.to) for wanted in action.collect] == [("*", ""), ("a/b", "c")]
     for folder in ("", "workDir: /app, "):
         refused = planned(steps=f"steps: [{{run: {{command: x, {folder}collect: ['*']}}}}]")
-        assert any("needs a workDir below $STORAGE_PATH" in problem.message for problem in refused.diagnostics)
+        assert any("needs a workDir of its own below $STORAGE_PATH" in problem.message for problem in refused.diagnostics)

@@ -1,10 +1,10 @@
-"""Every picture, of no job, of one, of ten, of a thousand: valid, readable, and true to the accounts."""
+"""All charts, of 0 to 1,000 jobs: valid, readable and consistent with the time accounting."""
 
 from __future__ import annotations
 
 import math
 from functools import lru_cache
-from itertools import combinations
+from itertools import combinations, pairwise
 from xml.etree import ElementTree
 
 import pytest
@@ -27,17 +27,26 @@ from packtrain.report.readers.training_curves import TrainingCurve, TrainingCurv
 from tests.support.histories import make_random_history
 from tests.support.history_strategies import HOSTILE_TEXT, job_histories
 
-unhurried = settings(deadline=None)  # on a machine that is busy
-ALL = {"hours", "timeline", "completion", "stalls", "failures", "sites", "site-hours", "transfers"}
+no_deadline = settings(deadline=None)  # the machine may be busy
+ALL_CHARTS = {
+    "slot-hours",
+    "timeline",
+    "completion",
+    "lost-transfers",
+    "failures",
+    "compute-by-site",
+    "site-hours",
+    "transfer-speed",
+}
 
 
 @lru_cache
-def gallery(jobs, absolute=True, seed=0):
+def charts_of(jobs, absolute=True, seed=0):
     history = make_random_history(jobs, seed, absolute=absolute)
-    return build_charts(history, compute_stats(history), training(min(jobs, 30)))
+    return build_charts(history, compute_stats(history), training_curves(min(jobs, 30)))
 
 
-def training(jobs):
+def training_curves(jobs):
     lines = [
         {"loss": tuple((s, 90 / (s + n + 1)) for s in range(50)), "accuracy": ((0, 0.1), (49, n / 40))}
         for n in range(jobs)
@@ -47,25 +56,25 @@ def training(jobs):
     )
 
 
-def drawings(pictures):
-    return [(picture.name, drawing) for picture in pictures for drawing in (picture.wide, picture.narrow)]
+def drawings(charts):
+    return [(chart.name, drawing) for chart in charts for drawing in (chart.wide, chart.narrow)]
 
 
-def words_of(drawing):
+def texts_of(drawing):
     return [mark for mark in drawing.marks if isinstance(mark, TextMark)]
 
 
-def overlaps(one, other):
-    (x, y, width, height), (left, top, wide, high) = one.box, other.box
-    return x < left + wide and left < x + width and y < top + high and top < y + height
+def overlap(first, second):
+    (x1, y1, width1, height1), (x2, y2, width2, height2) = first.box, second.box
+    return x1 < x2 + width2 and x2 < x1 + width1 and y1 < y2 + height2 and y2 < y1 + height1
 
 
 def collisions(drawing):
-    return [(a.text, b.text) for a, b in combinations(words_of(drawing), 2) if a.text and b.text and overlaps(a, b)]
+    return [(a.text, b.text) for a, b in combinations(texts_of(drawing), 2) if a.text and b.text and overlap(a, b)]
 
 
 def outside(drawing):
-    boxes = [(mark.text, mark.box) for mark in words_of(drawing)]
+    boxes = [(mark.text, mark.box) for mark in texts_of(drawing)]
     return [
         text
         for text, (x, y, w, h) in boxes
@@ -75,28 +84,28 @@ def outside(drawing):
 
 @pytest.mark.parametrize("absolute", [True, False])
 @pytest.mark.parametrize("jobs", [0, 1, 10, 100, 1000])
-def test_labels_never_collide_and_stay_on_the_sheet(jobs, absolute):
-    for name, drawing in drawings(gallery(jobs, absolute)):
+def test_labels_do_not_overlap(jobs, absolute):
+    for name, drawing in drawings(charts_of(jobs, absolute)):
         assert collisions(drawing) == [], (name, drawing.width)
         assert outside(drawing) == [], (name, drawing.width)
 
 
 @pytest.mark.parametrize("jobs", [0, 1, 10, 1000])
-def test_every_picture_is_valid_xml_of_plain_shapes(jobs):
-    for _, drawing in drawings(gallery(jobs)):
-        found = {element.tag.rpartition("}")[2] for element in ElementTree.fromstring(to_svg(drawing, "what")).iter()}
-        assert found <= {"svg", "path", "rect", "text", "title"}
+def test_valid_svg(jobs):
+    for _, drawing in drawings(charts_of(jobs)):
+        tags = {element.tag.rpartition("}")[2] for element in ElementTree.fromstring(to_svg(drawing, "label")).iter()}
+        assert tags <= {"svg", "path", "rect", "text", "title"}
 
 
-def test_which_pictures_there_are():
-    assert gallery(0) == []
-    assert {picture.name for picture in gallery(1)} <= {"hours", "timeline", "failures", "site-hours", "training"}
-    assert {picture.name for picture in gallery(1000)} == ALL | {"training"}
+def test_selected_charts():
+    assert charts_of(0) == []
+    assert {chart.name for chart in charts_of(1)} <= {"slot-hours", "timeline", "failures", "site-hours", "training"}
+    assert {chart.name for chart in charts_of(1000)} == ALL_CHARTS | {"training"}
 
 
 @settings(max_examples=30, deadline=None)
 @given(job_histories())
-def test_of_any_history_pictures_can_be_drawn(history):
+def test_any_history(history):
     for name, drawing in drawings(build_charts(history, compute_stats(history))):
         ElementTree.fromstring(to_svg(drawing, HOSTILE_TEXT))
         assert collisions(drawing) == [], name
@@ -112,7 +121,7 @@ def test_of_any_history_pictures_can_be_drawn(history):
         )
 
 
-def test_a_name_cannot_become_a_script():
+def test_hostile_names():
     span = PhaseSpan(Phase.EXECUTE, 0, 100)
     job = JobRecord(
         HOSTILE_TEXT,
@@ -124,118 +133,120 @@ def test_a_name_cannot_become_a_script():
         Outcome.FAILED,
     )
     history = JobHistory(HOSTILE_TEXT, "log", (job,))
-    pictures = build_charts(history, compute_stats(history))
-    assert pictures
-    for _, drawing in drawings(pictures):
+    charts = build_charts(history, compute_stats(history))
+    assert charts
+    for _, drawing in drawings(charts):
         for element in ElementTree.fromstring(to_svg(drawing, HOSTILE_TEXT)).iter():
             assert element.tag.rpartition("}")[2] in {"svg", "path", "rect", "text", "title"}
             assert not [name for name in element.attrib if name.startswith("on") or "href" in name]
 
 
-# What they show is what the accounts say
+# Consistency with the time accounting
 
 
-def area(drawing, paint):
-    boxes = [box for mark in drawing.marks if isinstance(mark, RectMarks) and mark.color is paint for box in mark.boxes]
-    return sum(width for _, _, width, height in boxes if height != width)  # swatches of legends are squares
+def total_width(drawing, color):
+    boxes = [box for mark in drawing.marks if isinstance(mark, RectMarks) and mark.color is color for box in mark.boxes]
+    return sum(width for _, _, width, height in boxes if height != width)  # legend swatches are squares
 
 
-def test_the_time_line_is_as_long_as_the_accounts_say():
+def test_timeline_matches_time_accounting():
     history = make_random_history(30, seed=3)
-    figures = compute_stats(history)
+    stats = compute_stats(history)
     drawing = timeline.draw_timeline(timeline.build_timeline_rows(history), 1040)
-    compute, lost = figures.time_use_s[TimeUse.USEFUL_COMPUTE], figures.time_use_s[TimeUse.WASTED_TRANSFER]
-    assert area(drawing, WASTED_TRANSFER) / area(drawing, EXECUTE) == pytest.approx(lost / compute, rel=0.02)
+    compute, lost = stats.time_use_s[TimeUse.USEFUL_COMPUTE], stats.time_use_s[TimeUse.WASTED_TRANSFER]
+    assert total_width(drawing, WASTED_TRANSFER) / total_width(drawing, EXECUTE) == pytest.approx(
+        lost / compute, rel=0.02
+    )
 
 
-def test_a_transfer_that_was_thrown_away_is_not_drawn_like_one_of_use():
+def test_wasted_transfer_in_timeline():
     spans = (PhaseSpan(Phase.TRANSFER_IN, 0, 3600),)
-    again = (PhaseSpan(Phase.TRANSFER_IN, 4000, 5000), PhaseSpan(Phase.EXECUTE, 5000, 9000))
-    attempts = (
+    retry_spans = (PhaseSpan(Phase.TRANSFER_IN, 4000, 5000), PhaseSpan(Phase.EXECUTE, 5000, 9000))
+    executions = (
         ExecutionRecord(1, spans, Outcome.FAILED, category=FailureCategory.TRANSFER),
-        ExecutionRecord(2, again, Outcome.SUCCEEDED),
+        ExecutionRecord(2, retry_spans, Outcome.SUCCEEDED),
     )
     row = timeline.build_timeline_rows(
-        JobHistory("x", "log", (JobRecord("1", attempts, Outcome.SUCCEEDED, 0, 9000),))
+        JobHistory("x", "log", (JobRecord("1", executions, Outcome.SUCCEEDED, 0, 9000),))
     ).rows[0]
-    assert [piece.color.name for piece in row.bars] == ["thrown-away", "transfer", "execute"]
-    assert timeline.format_tooltip(row, row.bars[0]) == "1 · attempt 1 · transfer thrown away 1 h"
+    assert [bar.color.name for bar in row.bars] == ["wasted-transfer", "transfer", "execute"]
+    assert timeline.format_tooltip(row, row.bars[0]) == "1 · execution 1 · wasted transfer 1 h"
 
 
-def test_thousands_of_jobs_are_thinned_and_the_caption_says_so():
+def test_sampled_jobs():
     history = make_random_history(2500)
-    figures = compute_stats(history)
-    pictures = {picture.name: picture for picture in build_charts(history, figures)}
-    assert "Of 2,500 jobs every third is shown." in pictures["timeline"].caption
-    assert "jobs every third is shown." in pictures["completion"].caption
-    assert "250 jobs of a site are shown" in pictures["sites"].caption
-    assert "2,500" in [mark.text for mark in words_of(pictures["timeline"].wide)]
+    stats = compute_stats(history)
+    charts = {chart.name: chart for chart in build_charts(history, stats)}
+    assert "Every third of 2,500 jobs is shown." in charts["timeline"].caption
+    assert "Every third of" in charts["completion"].caption
+    assert "At most 250 jobs per site" in charts["compute-by-site"].caption
+    assert "2,500" in [mark.text for mark in texts_of(charts["timeline"].wide)]
     assert any(
-        mark.text.startswith(f"{figures.succeeded_jobs:,} jobs") for mark in words_of(pictures["completion"].wide)
+        mark.text.startswith(f"{stats.succeeded_jobs:,} succeeded jobs") for mark in texts_of(charts["completion"].wide)
     )
-    assert sum(len(to_svg(drawing)) for _, drawing in drawings(pictures.values())) < 1_500_000
+    assert sum(len(to_svg(drawing)) for _, drawing in drawings(charts.values())) < 1_500_000
 
 
-def test_few_jobs_that_lost_most_are_counted():
+def test_count_majority():
     assert lost_transfers.count_majority([("a", 80.0), ("b", 10.0), ("c", 10.0)]) == 1
     assert lost_transfers.count_majority([("a", 50.0), ("b", 30.0), ("c", 20.0)]) == 2
     assert lost_transfers.count_majority([]) == 0
 
 
-def test_few_jobs_are_named_and_many_are_counted():
+def test_timeline_names():
     def texts(jobs):
-        pictures = {picture.name: picture for picture in gallery(jobs)}
-        return [mark.text for mark in words_of(pictures["timeline"].wide)]
+        charts = {chart.name: chart for chart in charts_of(jobs)}
+        return [mark.text for mark in texts_of(charts["timeline"].wide)]
 
     assert "794569.009" in texts(10)
     assert "1,000" in texts(1000)
     assert not [text for text in texts(1000) if text.startswith("7945")]
 
 
-# What they are made of
+# Text, ticks and formats
 
 
-@unhurried
+@no_deadline
 @given(
     st.text(st.characters(min_codepoint=32, max_codepoint=126) | st.sampled_from("·–—…×→≥éüΩ"), max_size=40),
     st.booleans(),
 )
-def test_words_are_never_wider_than_the_room_that_they_are_given(text, bold):
+def test_text_width_is_an_upper_bound(text, bold):
     font = ImageFont.truetype(str(png._font_dir() / ("DejaVuSans-Bold.ttf" if bold else "DejaVuSans.ttf")), 100)
     assert font.getlength(text) <= text_width(text, 100, bold) + 1
 
 
-@unhurried
+@no_deadline
 @given(st.text(max_size=60), st.floats(0, 200))
-def test_names_are_cut_to_their_room(text, room):
-    assert text_width(shorten_to_width(text, room)) <= room or shorten_to_width(text, room) == ""
+def test_shorten_to_width(text, max_width):
+    assert text_width(shorten_to_width(text, max_width)) <= max_width or shorten_to_width(text, max_width) == ""
 
 
-def test_the_middle_of_a_long_name_goes():
+def test_shorten_cuts_the_middle():
     assert shorten_to_width("gpu-node-17.cluster.example.org", 120) == "gpu-node…ple.org"
 
 
-@unhurried
+@no_deadline
 @given(st.lists(st.floats(0, 100), max_size=6))
-def test_labels_settle_apart_within_their_range(places):
-    spots = spread_positions(places, 15.0, 0.0, 100.0)
-    assert all(later - sooner >= 15.0 - 1e-6 for sooner, later in zip(sorted(spots), sorted(spots)[1:], strict=False))
-    assert all(-1e-6 <= spot <= 100.0 + 1e-6 for spot in spots)
+def test_spread_positions(positions):
+    spread = spread_positions(positions, 15.0, 0.0, 100.0)
+    assert all(upper - lower >= 15.0 - 1e-6 for lower, upper in pairwise(sorted(spread)))
+    assert all(-1e-6 <= position <= 100.0 + 1e-6 for position in spread)
 
 
-@unhurried
+@no_deadline
 @given(st.floats(1e-3, 1e10))
-def test_times_beside_an_axis_are_few_and_reach_the_longest(longest):
-    ticks = scales.time_ticks(longest)
+def test_time_ticks(max_s):
+    ticks = scales.time_ticks(max_s)
     assert 2 <= len(ticks) <= 8
     assert ticks[0] == (0, "0")
-    assert ticks[-2][0] < longest <= ticks[-1][0] * (1 + 1e-9)
+    assert ticks[-2][0] < max_s <= ticks[-1][0] * (1 + 1e-9)
     assert len({label for _, label in ticks}) == len(ticks)
 
 
-@unhurried
+@no_deadline
 @given(st.floats(1e-3, 1e12), st.floats(1, 1e9))
-def test_values_beside_a_logarithmic_axis_enclose_the_range(low, times):
+def test_log_ticks(low, times):
     ticks = scales.log_ticks(low, low * times)
     assert 2 <= len(ticks) <= 8
     assert ticks[0] <= low * (1 + 1e-6)
@@ -243,26 +254,26 @@ def test_values_beside_a_logarithmic_axis_enclose_the_range(low, times):
 
 
 @pytest.mark.parametrize(
-    ("seconds", "told"),
+    ("seconds", "text"),
     [(0, "0 s"), (0.25, "0.25 s"), (42, "42 s"), (59.9, "1 min"),
      (83, "1 min 23 s"), (569, "9 min 29 s"), (570, "10 min"), (2220, "37 min"), (3599, "1 h"),
      (17845, "4 h 57 min"), (130000, "36 h 7 min"), (3600 * 761, "761 h"), (86400 * 500, "500 d")],
 )  # fmt: skip
-def test_times_in_words(seconds, told):
-    assert number_format.format_duration_coarse(seconds) == told
+def test_format_duration(seconds, text):
+    assert number_format.format_duration_coarse(seconds) == text
 
 
 @pytest.mark.parametrize(
-    ("share", "told"), [(0, "0%"), (0.0004, "<0.1%"), (0.012, "1.2%"), (0.444, "44%"), (1, "100%")]
+    ("fraction", "text"), [(0, "0%"), (0.0004, "<0.1%"), (0.012, "1.2%"), (0.444, "44%"), (1, "100%")]
 )
-def test_parts_in_words(share, told):
-    assert number_format.format_percent(share) == told
+def test_format_percent(fraction, text):
+    assert number_format.format_percent(fraction) == text
 
 
 # Files
 
 
-def test_a_png_has_twice_the_pixels_and_leaves_nothing_else(tmp_path):
+def test_png_size(tmp_path):
     drawing = Drawing(200, 100)
     drawing.rect((0, 0, 50, 50), EXECUTE)
     png.save_png(drawing, "Title", tmp_path / "a.png")
@@ -272,22 +283,22 @@ def test_a_png_has_twice_the_pixels_and_leaves_nothing_else(tmp_path):
     assert "#{:02x}{:02x}{:02x}".format(*image.getpixel((60, 130))) == EXECUTE.light
 
 
-def test_all_marks_of_all_pictures_become_png(tmp_path):
-    for picture in gallery(10):
-        png.save_png(picture.wide, picture.title, tmp_path / f"{picture.name}.png")
-        assert (tmp_path / f"{picture.name}.png").read_bytes().startswith(b"\x89PNG")
+def test_all_charts_as_png(tmp_path):
+    for chart in charts_of(10):
+        png.save_png(chart.wide, chart.title, tmp_path / f"{chart.name}.png")
+        assert (tmp_path / f"{chart.name}.png").read_bytes().startswith(b"\x89PNG")
 
 
-# Colours
+# Colors
 
 
-def linear(colour):
-    channels = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+def linear(color):
+    channels = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
     return [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
 
 
-# Machado, Oliveira, Fernandes 2009: how people without one kind of cone see colours.
-SEEN_BY = {
+# Machado, Oliveira, Fernandes 2009: how people without one kind of cone perceive colors.
+VISION = {
     "all": ((1, 0, 0), (0, 1, 0), (0, 0, 1)),
     "protan": ((0.152286, 1.052583, -0.204868), (0.114503, 0.786281, 0.099216), (-0.003882, -0.048116, 1.051998)),
     "deutan": ((0.367322, 0.860646, -0.227968), (0.280085, 0.672501, 0.047413), (-0.011820, 0.042940, 0.968881)),
@@ -295,32 +306,32 @@ SEEN_BY = {
 }
 
 
-TO_XYZ = ((0.4339, 0.3762, 0.1899), (0.2126, 0.7152, 0.0722), (0.0177, 0.1095, 0.8728))  # of the white of D65
+TO_XYZ = ((0.4339, 0.3762, 0.1899), (0.2126, 0.7152, 0.0722), (0.0177, 0.1095, 0.8728))  # for the D65 white point
 
 
-def times(matrix, vector):
+def multiply(matrix, vector):
     return [sum(factor * value for factor, value in zip(row, vector, strict=True)) for row in matrix]
 
 
-def lab(colour, seen):
-    """As far apart as colours look, so far apart these are."""
-    xyz = times(TO_XYZ, [max(0.0, value) for value in times(seen, linear(colour))])
+def lab(color, vision):
+    """Return CIELAB coordinates, whose distances match perceived differences."""
+    xyz = multiply(TO_XYZ, [max(0.0, value) for value in multiply(vision, linear(color))])
     x, y, z = (t ** (1 / 3) if t > 0.008856 else 7.787 * t + 16 / 116 for t in xyz)
     return 116 * y - 16, 500 * (x - y), 200 * (y - z)
 
 
-@pytest.mark.parametrize("eyes", SEEN_BY)
+@pytest.mark.parametrize("vision", VISION)
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_the_colour_blind_can_tell_meanings_apart(eyes, theme):
-    seen = {
-        paint.name: lab(getattr(paint, theme), SEEN_BY[eyes]) for paint in (*palette.TIME_COLORS, palette.BACKGROUND)
+def test_colors_are_distinguishable(vision, theme):
+    colors = {
+        color.name: lab(getattr(color, theme), VISION[vision]) for color in (*palette.TIME_COLORS, palette.BACKGROUND)
     }
-    near = {(a, b): math.dist(seen[a], seen[b]) for a, b in combinations(seen, 2)}
-    assert {pair: round(distance) for pair, distance in near.items() if distance < 12} == {}
+    distances = {(a, b): math.dist(colors[a], colors[b]) for a, b in combinations(colors, 2)}
+    assert {pair: round(distance) for pair, distance in distances.items() if distance < 12} == {}
 
 
-def test_each_meaning_has_one_colour():
-    assert len({paint.name for paint in palette.ALL_COLORS}) == len(palette.ALL_COLORS)
+def test_each_meaning_has_one_color():
+    assert len({color.name for color in palette.ALL_COLORS}) == len(palette.ALL_COLORS)
     assert set(palette.COLOR_BY_TIME_USE) == set(TimeUse)
     assert set(palette.COLOR_BY_CATEGORY) == set(FailureCategory)
-    assert all(palette.color_of(phase, share) for phase in Phase for share in (None, *TimeUse))
+    assert all(palette.color_of(phase, use) for phase in Phase for use in (None, *TimeUse))

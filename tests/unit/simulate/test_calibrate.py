@@ -34,16 +34,16 @@ def test_what_the_published_week_tells(week):
     sites = {one.name: one for one in week.sites}
     assert set(sites) == {"CHTC-Spark-CE1", "GP-ARGO-ksu-backfill", "PDX-Coeus-CE1"}
     assert week.time_limit_s == 72024 and not week.has_shared_caches
-    assert week.bursts.victims == EmpiricalDistribution.from_values([1, 15]), "one 404, and fifteen in a row"
-    assert sites["PDX-Coeus-CE1"].compute.mean == pytest.approx(14824, rel=0.01)
-    assert sites["GP-ARGO-ksu-backfill"].compute.edges[-1] > week.limit_s, "two reached the limit"
+    assert week.outages.n_transfers == EmpiricalDistribution.from_values([1, 15]), "one 404, and fifteen in a row"
+    assert sites["PDX-Coeus-CE1"].compute_s.mean == pytest.approx(14824, rel=0.01)
+    assert sites["GP-ARGO-ksu-backfill"].compute_s.edges[-1] > week.time_limit_s, "two reached the limit"
     assert {fault.kind for one in week.sites for fault in one.faults} == {NODE, DATA}
     assert sum(one.evictions > 0 for one in week.sites) == 2
 
 
 def test_plain_is_like_the_published_week(week):
     result = summarize_runs(SCENARIOS["plain"], simulate_runs(week, SCENARIOS["plain"], 100, range(50))).metrics
-    assert result["success"].mean == pytest.approx(79, abs=6)
+    assert result["success_percent"].mean == pytest.approx(79, abs=6)
     assert result["useful_fraction"].mean == pytest.approx(0.50, abs=0.08)
     assert result["completion_mean_s"].mean == pytest.approx(8.6 * HOUR_S, rel=0.2)
     assert result["completion_median_s"].mean == pytest.approx(4.9 * HOUR_S, rel=0.2)
@@ -52,7 +52,7 @@ def test_plain_is_like_the_published_week(week):
 @pytest.mark.slow
 def test_what_packtrain_would_have_made_of_it(week):
     result = summarize_runs(SCENARIOS["packtrain"], simulate_runs(week, SCENARIOS["packtrain"], 100, range(2))).metrics
-    assert result["success"].mean == 100
+    assert result["success_percent"].mean == 100
     assert result["useful_fraction"].mean >= 0.95
     assert result["p95_over_median"].mean <= 1.5
 
@@ -61,7 +61,11 @@ def test_what_is_played_is_like_what_it_is_played_from():
     """Calibrated from a simulated week, the pool is as it was."""
     made = make_model(
         make_site(
-            "Ada", 30, stalls=0.3, episode=EmpiricalDistribution.from_values([7200.0, 14400.0]), evictions=0.02 / HOUR_S
+            "Ada",
+            30,
+            stall_probability=0.3,
+            stall_s=EmpiricalDistribution.from_values([7200.0, 14400.0]),
+            evictions_per_s=0.02 / HOUR_S,
         ),
         make_site(
             "Bob",

@@ -31,7 +31,7 @@ def test_where_nothing_happens_both_take_the_same():
 
 
 def test_a_cache_that_sends_nothing_costs_one_of_them_hours_and_the_other_seconds():
-    made = make_model(make_site(stalls=1.0, episode=TWO), make_site("Bob"))
+    made = make_model(make_site(stall_probability=1.0, stall_s=TWO), make_site("Bob"))
     plain = played("plain", made)
     stalled = [a for a in plain.executions() if a.site == "Ada"]
     assert stalled and all([m.complete for m in a.input_transfers] == [False, False, True] for a in stalled)
@@ -42,7 +42,7 @@ def test_a_cache_that_sends_nothing_costs_one_of_them_hours_and_the_other_second
 
 def test_a_404_is_the_end_of_one_and_a_short_wait_for_the_other():
     made = make_model(
-        bursts=OutageModel(1.0, EmpiricalDistribution.from_values([9.0]), EmpiricalDistribution.from_values([90.0]))
+        outages=OutageModel(1.0, EmpiricalDistribution.from_values([9.0]), EmpiricalDistribution.from_values([90.0]))
     )
     assert outcomes(played("plain", made)) == [Outcome.HELD] * 4
     assert outcomes(played("packtrain", made)) == [Outcome.SUCCEEDED] * 4
@@ -50,7 +50,7 @@ def test_a_404_is_the_end_of_one_and_a_short_wait_for_the_other():
 
 def test_a_404_that_outlasts_all_patience_is_tried_again_and_given_up_with_a_reason():
     made = make_model(
-        bursts=OutageModel(
+        outages=OutageModel(
             1.0, EmpiricalDistribution.from_values([9.0]), EmpiricalDistribution.from_values([9 * HOUR_S])
         )
     )
@@ -95,18 +95,18 @@ def test_a_mistake_of_the_program_is_nobodys_to_mend():
 
 
 def test_the_time_limit_is_the_end_of_one_and_the_other_goes_on():
-    made = make_model(make_site(compute=EmpiricalDistribution.from_values([5 * HOUR_S])), limit_s=2 * HOUR_S)
+    made = make_model(make_site(compute_s=EmpiricalDistribution.from_values([5 * HOUR_S])), time_limit_s=2 * HOUR_S)
     assert outcomes(played("plain", made)) == [Outcome.TIME_LIMIT] * 4
     history = played("packtrain", made)
     assert outcomes(history) == [Outcome.SUCCEEDED] * 4
     assert {len(job.executions) for job in history.jobs} == {3}
     figures = compute_stats(history)
     assert figures.time_use_s[TimeUse.USEFUL_COMPUTE] == pytest.approx(4 * 5 * HOUR_S), "nothing is computed twice"
-    assert outcomes(played("adopted", made)) == [Outcome.TIME_LIMIT] * 4
+    assert outcomes(played("converted", made)) == [Outcome.TIME_LIMIT] * 4
 
 
 def test_an_eviction_costs_what_was_not_saved():
-    made = make_model(make_site(compute=EmpiricalDistribution.from_values([10 * HOUR_S]), evictions=0.2 / HOUR_S))
+    made = make_model(make_site(compute_s=EmpiricalDistribution.from_values([10 * HOUR_S]), evictions=0.2 / HOUR_S))
     plain, ours = (compute_stats(played(name, made, jobs=10)) for name in ("plain", "packtrain"))
     assert plain.time_use_s[TimeUse.LOST_TO_EVICTION] > 10 * ours.time_use_s.get(TimeUse.LOST_TO_EVICTION, 0.0)
     assert all(row.time_use_s[TimeUse.USEFUL_COMPUTE] == pytest.approx(10 * HOUR_S) for row in ours.job_summaries)
@@ -114,7 +114,7 @@ def test_an_eviction_costs_what_was_not_saved():
 
 def test_one_that_is_late_goes_on_elsewhere():
     made = make_model(
-        make_site("Slow", 2, compute=EmpiricalDistribution.from_values([30 * HOUR_S])),
+        make_site("Slow", 2, compute_s=EmpiricalDistribution.from_values([30 * HOUR_S])),
         make_site("Quick", 18, compute=EmpiricalDistribution.from_values([3 * HOUR_S])),
     )
     history = played("packtrain", made, jobs=18)
@@ -124,6 +124,6 @@ def test_one_that_is_late_goes_on_elsewhere():
 
 
 def test_a_full_cache_lets_transfers_wait():
-    made = make_model(make_site(slots=4, streams=1))
+    made = make_model(make_site(slots=4, max_streams=1))
     waits = sorted(a.seconds_in(Phase.TRANSFER_IN) for a in played("packtrain", made).executions())
     assert waits == pytest.approx([600, 1200, 1800, 2400], abs=1)

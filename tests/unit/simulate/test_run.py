@@ -11,7 +11,7 @@ from tests.support.pool_models import HOUR_S, make_model, make_site
 def test_all_that_runs_is_looked_at_as_often_as_matters_to_a_training(monkeypatch):
     looked = []
     looks = lambda rules: lambda state, changed, now: looked.append(now) or []  # noqa: E731
-    monkeypatch.setattr("packtrain.supervise.supervisor.stragglers", looks)
+    monkeypatch.setattr("packtrain.supervise.supervisor.straggler_policy", looks)
     run_supervisor(make_model(make_site(slots=2)), SCENARIOS["packtrain"], 20, 1)
     gaps = [later - earlier for earlier, later in pairwise(looked) if earlier > 2 * HOUR_S]
     assert min(gaps) >= 70 * 60 / 40, "trainings take 70 minutes"

@@ -13,7 +13,7 @@ def test_published_workflows_are_valid_but_for_the_secret_in_clear(name):
     found = load_workflow_file(WORKFLOWS / f"{name}.yaml")
     assert found.workflow is not None
     assert {problem.severity for problem in found.diagnostics} == {"warning"}
-    assert all("secretAccessKey stands here in clear" in problem.message for problem in found.diagnostics)
+    assert all("secretAccessKey is a secret in plain text" in problem.message for problem in found.diagnostics)
 
 
 def test_the_training_workflow():

@@ -40,7 +40,7 @@ def test_every_problem_is_reported_at_once_with_its_place():
     found = load_workflow_text("resources: {tasks: 0, cpusPerTask: x, memPerCpu: 1, gpus: 0}\nstep: []\n", "w.yaml")
     assert found.workflow is None
     assert [str(problem) for problem in found.diagnostics] == [
-        "w.yaml:1:1: the file needs the key 'steps', which is missing",
+        "w.yaml:1:1: the file needs the key 'steps'",
         "w.yaml:1:20: resources.tasks should be at least 1, but is 0",
         "w.yaml:1:36: resources.cpusPerTask should be a whole number, but is 'x'",
         "w.yaml:2:1: the file has no key 'step'; did you mean 'steps'?",
@@ -114,18 +114,18 @@ def test_short_forms():
     [
         ("inputMode: 512\n", "w.yaml:2:12: inputMode should be less than 512, but is 512"),
         ("env: [{key: PATH, value: x}]\n", "PATH may not be set here"),
-        ("env: [{key: 1A, value: x}]\n", "env[0].key is wrong: '1A' should be a name of letters"),
+        ("env: [{key: 1A, value: x}]\n", "env[0].key is invalid: '1A' should be a name of letters"),
         ("env: {A: b}\n", "env should be a list, but is a mapping"),
-        ("expect: [/etc/passwd]\n", "expect[0].path is wrong: '/etc/passwd' should be a path below the folder"),
+        ("expect: [/etc/passwd]\n", "expect[0].path is invalid: '/etc/passwd' should be a path below the folder"),
         ("expect: [a/../../b]\n", "should be a path below the folder: relative, without `..`"),
         ("expect: [{path: a, minCount: 3, maxCount: 2}]\n", "minCount 3 is greater than maxCount 2"),
         ("expect: [{path: a, json: {acc: {min: 0.5, max: 0.10}}}]\n", "w.yaml:2:38: min 0.5 is greater than max 0.10"),
         ("expect: [{path: a, json: {acc: {least: 1}}}]\n", "expect[0].json.acc has no key 'least'"),
         ("expect: [{path: a, json: {acc: {min: .nan}}}]\n", "expect[0].json.acc.min"),
         ("expect: [{path: a, torch: maybe}]\n", "expect[0].torch should be true or false"),
-        ("continuousOutputSync: true\n", "continuousOutputSync needs an output that takes files one by one"),
+        ("continuousOutputSync: true\n", "continuousOutputSync needs an output that accepts single files"),
         ("input: {}\n", "w.yaml:2:1: input needs one of http, s3, osdf, file"),
-        ("input: {file: {path: a}, osdf: {path: /b}}\n", "input has both 'osdf' and 'file'; only one of them can be"),
+        ("input: {file: {path: a}, osdf: {path: /b}}\n", "input has both 'osdf' and 'file'; give only one of them"),
         ("input: {http: {url: 'ftp://a'}}\n", "should start with https:// or http://"),
         ("input: {http: {url: 'https://a', urls: ['https://b']}}\n", "input.http has both 'url' and 'urls'"),
         ("input: {http: {files: ['https://a/x'], sha256: " + "a" * 64 + "}}\n", "sha256 is the digest of one file"),
@@ -134,11 +134,11 @@ def test_short_forms():
         ("input: {osdf: {path: /a, crc32c: 1e9}}\n", "'1e9' is no CRC-32C digest: 8 hexadecimal digits, or base64"),
         (
             "input: {http: {url: 'https://a', md5: " + "a" * 32 + ", crc32c: e3069283}}\n",
-            "input.http has both 'md5' and 'crc32c'; only one of them can be",
+            "input.http has both 'md5' and 'crc32c'; give only one of them",
         ),
         (
             "input: {http: {files: [{url: 'https://a/x', sha256: " + "a" * 64 + ", md5: " + "a" * 32 + "}]}}\n",
-            "input.http.files[0] has both 'sha256' and 'md5'; only one of them can be",
+            "input.http.files[0] has both 'sha256' and 'md5'; give only one of them",
         ),
         ("input: {http: {files: ['https://a/x'], crc32c: e3069283}}\n", "crc32c is the digest of one file"),
         ("input: {http: {files: ['https://a/x'], checksums: 'https://a/y'}}\n", "checksums belongs to one file"),
@@ -149,7 +149,7 @@ def test_short_forms():
         ("input: {s3: {" + S3.replace("s3://b", "s3://b/") + "}}\n", "without a slash at the end"),
         ("input: {s3: {" + S3.replace("/p", "p") + "}}\n", "should start with / and have no `..`"),
         ("input: {osdf: {url: 'https://x'}}\n", "should start with osdf:/// or pelican://"),
-        ("matrix: {}\n", "the matrix names no values"),
+        ("matrix: {}\n", "the matrix has no values"),
         ("matrix: {job: [1]}\n", "'job' cannot name matrix values"),
         ("matrix: {a-b: [1]}\n", "'a-b' cannot name matrix values"),
         ("matrix: {a: [1, 1]}\n", "w.yaml:2:17: matrix.a has this value twice"),
@@ -158,13 +158,13 @@ def test_short_forms():
         ("matrix: {a: [[1]]}\n", "matrix.a[0] should be text, but is a list"),
         ("matrix: {lr: [1], exclude: [{lrr: 1}]}\n", "no 'lrr' to exclude; did you mean 'lr'?"),
         ("matrix: {a: [1], exclude: [{a: 1}]}\n", "the matrix excludes every combination"),
-        ("count: 100001\n", "count and matrix make more than 100000 jobs; split the run"),
+        ("count: 100001\n", "count and matrix give more than 100000 jobs; split the run"),
         ("count: 0\n", "count should be at least 1"),
-        ("limits: {wallTime: soon}\n", "'soon' is no duration; write for example"),
+        ("limits: {wallTime: soon}\n", "'soon' is not a duration; write for example"),
         ("limits: {maxAttempts: true}\n", "limits.maxAttempts should be a whole number, but is true"),
         ("name: ../x\n", "'../x' should be a name of letters"),
         ("virtualNetworks: [{name: n}]\n", "w.yaml:2:1: virtualNetworks is not supported"),
-        ("output: {file: {path: '${env:HOME}/x'}}\n", "output.file.path is no place for a secret"),
+        ("output: {file: {path: '${env:HOME}/x'}}\n", "output.file.path cannot hold a secret"),
     ],
 )
 def test_bad_workflows(text, says):
@@ -186,16 +186,16 @@ def test_bad_workflows(text, says):
         (["for: {parallel: true, steps: []}"], "steps[0].for needs one of items, range"),
         (["for: {parallel: true, steps: [], items: [a], range: {begin: 1, end: 2}}"], "has both 'items' and 'range'"),
         (["for: {parallel: true, steps: [], range: {begin: 1, end: 2, increment: 0}}"], "increment should not be 0"),
-        (["for: {parallel: true, steps: [], range: {begin: 1, end: 20000}}"], "20000 rounds are too many"),
+        (["for: {parallel: true, steps: [], range: {begin: 1, end: 20000}}"], "20000 iterations are too many"),
         (["{run: {command: x}, dependsOn: [a]}"], "no step of this level launches 'a'"),
         (["{run: {command: x}, dependsOn: [bgg]}", "launch: {handleName: bg, steps: []}"], "did you mean 'bg'?"),
-        (["launch: {handleName: a, steps: []}\n    dependsOn: [a]"], "'a' is launched only by this or a later step"),
+        (["launch: {handleName: a, steps: []}\n    dependsOn: [a]"], "'a' is launched by this or a later step"),
         (
             [
                 "launch: {handleName: a, steps: []}\n    dependsOn: [b]",
                 "launch: {handleName: b, steps: []}\n    dependsOn: [a]",
             ],
-            "'b' is launched only by this or a later step; put the launch first",
+            "'b' is launched by this or a later step; put the launch first",
         ),
         (
             ["launch: {handleName: a, steps: []}", "launch: {handleName: a, steps: []}"],
@@ -212,7 +212,7 @@ def test_bad_workflows(text, says):
             "customNetworkInterfaces is not supported",
         ),
         (["run: {command: x, container: {image: a, deepsquareHosted: true}}"], "deepsquareHosted is not supported"),
-        (["'{{ .Step.Steps }}'"], "has a meaning only in a module.yaml"),
+        (["'{{ .Step.Steps }}'"], "is only valid in a module.yaml"),
         (["{run: {command: x}, catch: [{name: y}]}"], "steps[0].catch[0] needs one of"),
         (["{run: {command: x}, finally: [{run: {comand: y}}]}"], "did you mean 'command'?"),
     ],
@@ -225,7 +225,7 @@ def test_bad_steps(lines, says):
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ("run: {command: x, network: pasta}", "network is not supported: the command uses the machine's network"),
+        ("run: {command: x, network: pasta}", "network is not supported: the command uses the node's network"),
         ("run: {command: x, dns: [1.1.1.1]}", "dns is not supported"),
         ("run: {command: x, mapUid: 0}", "mapUid is not supported"),
         ("run: {command: x, mapGid: 0}", "mapGid is not supported"),
@@ -252,7 +252,7 @@ def test_harmless_values_of_unsupported_keys_say_nothing():
 def test_a_checkpoint_needs_an_output_that_lists():
     assert messages("checkpoint: {path: ckpt.pt, minInterval: 10m}\n") == []
     (message,) = messages("checkpoint: {path: ckpt.pt}\noutput: {http: {url: 'https://h/x'}}\n")
-    assert message.startswith("w.yaml:2:1: warning: checkpoint with an http output")
+    assert message.startswith("w.yaml:2:1: warning: an http output stores only one checkpoint")
 
 
 def test_an_exclude_that_excludes_nothing_is_a_warning():
@@ -263,7 +263,7 @@ def test_an_exclude_that_excludes_nothing_is_a_warning():
 def test_secrets_in_clear_are_a_warning_that_does_not_repeat_them():
     found = messages("input: {http: {url: 'https://a', token: hunter2, headers: {X-Api-Key: hunter2, Accept: text}}}\n")
     assert len(found) == 2
-    assert all("stands here in clear" in message and "hunter2" not in message for message in found)
+    assert all("is a secret in plain text" in message and "hunter2" not in message for message in found)
 
 
 def test_references_to_secrets_say_nothing():
@@ -277,7 +277,7 @@ def test_bash_text_in_commands_is_left_alone():
 
 def test_two_jobs_never_write_to_one_place():
     found = messages("count: 2\noutput: {file: {path: out}}\n")
-    assert found == ["w.yaml:3:23: jobs 0 and 1 would both write to out; put {job} into it, or a key of the matrix"]
+    assert found == ["w.yaml:3:23: jobs 0 and 1 would both write to out; use {job} or a key of the matrix in it"]
 
 
 @pytest.mark.parametrize("path", ["out/{job}", "{lr}"])

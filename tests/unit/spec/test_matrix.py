@@ -62,4 +62,4 @@ def test_too_many_jobs_are_noticed_without_making_them():
 
 def test_too_many_comparisons_are_noticed_too():
     many = matrix(a=list(range(300)), b=list(range(300)), exclude=[{"a": n} for n in range(200)])
-    assert "which is too much" in job_limit_error(many, 1)
+    assert "which is too many" in job_limit_error(many, 1)

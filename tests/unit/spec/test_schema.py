@@ -30,7 +30,7 @@ FIELDS = [(model, field.alias) for model in MODELS for field in model.model_fiel
 
 
 def test_the_walk_finds_the_models():
-    assert {"Workflow", "Step", "S3", "HttpFile", "Expect", "WireguardPeer", "Module"} <= {m.__name__ for m in MODELS}
+    assert {"Workflow", "Step", "S3Location", "HttpFile", "ExpectedOutput", "WireguardPeer", "WorkflowModule"} <= {m.__name__ for m in MODELS}
 
 
 @pytest.mark.parametrize(("model", "key"), FIELDS, ids=lambda part: getattr(part, "__name__", part))
@@ -54,7 +54,7 @@ def test_the_schema_uses_the_keys_of_the_file():
 def test_the_schema_describes_and_limits():
     tasks = workflow_json_schema()["$defs"]["Resources"]["properties"]["tasks"]
     assert tasks["minimum"] == 1
-    assert tasks["description"] == "Tasks of the job."
+    assert tasks["description"] == "Number of tasks."
 
 
 def test_the_schema_takes_short_forms_and_units():

@@ -29,13 +29,13 @@ def test_sizes(text, count):
 
 @pytest.mark.parametrize("text", ["", "h", "3 parsecs", "-5m", "1h-3m", "٣h"])
 def test_what_is_no_duration(text):
-    with pytest.raises(ValueError, match="is no duration; write for example"):
+    with pytest.raises(ValueError, match="is not a duration; write for example"):
         units.parse_duration(text)
 
 
 @pytest.mark.parametrize("text", ["", "GB", "5 apples", "-1GB", "1e9", "٣GB"])
 def test_what_is_no_size(text):
-    with pytest.raises(ValueError, match="is no size; write for example"):
+    with pytest.raises(ValueError, match="is not a size; write for example"):
         units.parse_size(text)
 
 

@@ -33,7 +33,7 @@ def acquire(store):
 def test_the_first_epoch_is_one(store, acquire, clock):
     lease = acquire()
     assert (lease.epoch, lease.holder, lease.expires_at) == (1, "a", clock.now + 30)
-    assert store.lease(RUN) == lease
+    assert store.get_lease(RUN) == lease
 
 
 def test_a_second_holder_is_refused_while_the_first_lives(store, acquire):
@@ -129,14 +129,14 @@ def test_nobody_gets_between_the_look_at_a_lease_and_its_taking(path, acquire, c
 CONTENDER = textwrap.dedent("""
     import os, sys
     from pathlib import Path
-    from packtrain.errors import RefusedError
+    from packtrain.errors import UnavailableError
     from packtrain.store import SqliteStore
     sys.stdout.write("ready\\n"); sys.stdout.flush()
     sys.stdin.readline()
     store = SqliteStore(Path(sys.argv[1]))
     try:
-        print("epoch", store.acquire("run-1", sys.argv[2], "host", os.getpid(), 30.0, lambda lease: True).epoch)
-    except RefusedError as error:
+        print("epoch", store.acquire_lease("run-1", sys.argv[2], "host", os.getpid(), 30.0, lambda lease: True).epoch)
+    except UnavailableError as error:
         print("refused" if "already has a supervisor" in str(error) else error)
 """)
 

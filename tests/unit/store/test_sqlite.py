@@ -54,7 +54,8 @@ def test_a_newer_version_is_refused(tmp_path):
     db = sqlite3.connect(path)
     db.execute(f"PRAGMA user_version = {STORE_VERSION + 1}")
     db.close()
-    with pytest.raises(FormatError, match=f"has version {STORE_VERSION + 1}; this packtrain knows {STORE_VERSION}"):
+    expected = f"has version {STORE_VERSION + 1}, but this packtrain reads version {STORE_VERSION}"
+    with pytest.raises(FormatError, match=expected):
         SqliteStore(path)
 
 
@@ -70,7 +71,7 @@ def test_a_full_disk_is_a_sentence_and_leaves_the_store_usable(tmp_path, event):
     script = textwrap.dedent("""
         import resource, sys
         from pathlib import Path
-        from packtrain.errors import RefusedError
+        from packtrain.errors import UnavailableError
         from packtrain.events import Event
         from packtrain.store import SqliteStore
         store, most = SqliteStore(Path(sys.argv[1])), resource.getrlimit(resource.RLIMIT_FSIZE)[1]
@@ -78,7 +79,7 @@ def test_a_full_disk_is_a_sentence_and_leaves_the_store_usable(tmp_path, event):
         resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, most))
         try:
             store.append(big)
-        except RefusedError as error:
+        except UnavailableError as error:
             print(error)
         resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
         print(len(store.events("run-1")))

@@ -67,7 +67,7 @@ def test_an_older_epoch_writes_nothing(store, event):
         store.append([event(1)], lease=old)
     with pytest.raises(LeaseLostError):
         store.renew_lease(old, 30.0)
-    store.release(old)
+    store.release_lease(old)
     assert list(store.events(RUN)) == []
     with pytest.raises(UnavailableError):
         held(store)

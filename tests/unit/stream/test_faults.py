@@ -53,7 +53,7 @@ def _all(index, *proxies, tell=lambda words: None, **settings):
         Fault("reset", response_offset=30_000, max_times=3),
         Fault("status", status=404, max_times=None),
         Fault("status", status=503, max_times=4),
-        Fault("late", max_times=None),
+        Fault("delay", max_times=None),
         Fault("truncate", response_offset=30_000, max_times=2),
     ],
     ids=lambda fault: f"{fault.kind}-{fault.status}" if fault.kind == "status" else fault.kind,
@@ -65,7 +65,7 @@ def test_with_a_second_source_the_epoch_is_whole(folder, index, fault):
         assert counts.failures + counts.hedges >= 1
 
 
-@pytest.mark.parametrize("kind", ["stall", "close", "reset", "late"])
+@pytest.mark.parametrize("kind", ["stall", "close", "reset", "delay"])
 def test_a_source_alone_is_asked_again(folder, index, kind):
     with FaultProxy(folder, [Fault(kind, response_offset=30_000, max_times=2)]) as proxy:
         _all(index, proxy)

@@ -172,7 +172,7 @@ def test_a_server_without_ranges_is_refused_with_the_remedy(index, tmp_path):
 def test_what_is_missing_is_waited_for_and_then_told(index, tmp_path):
     with HttpServer(tmp_path) as origin:
         settings = StreamSettings((Location(f"{origin.url}/none.tar"),), timeout_s=0.2)
-        with pytest.raises(StreamError, match=r"the samples do not come \(object_missing\): .*none\.tar"):
+        with pytest.raises(StreamError, match=r"samples cannot be read \(object_missing\): .*none\.tar"):
             list(StreamingSamples(index, settings=settings).iter_samples(_stream(index)))
 
 

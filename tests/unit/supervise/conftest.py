@@ -1,4 +1,4 @@
-"""A run in a temporary folder, and supervisors for it that never wait for a backoff."""
+"""A run in a temporary folder, with supervisors whose clock is ahead, so that they never wait for a retry delay."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RUN = "run-1"
 
 @dataclass
 class SupervisorHarness:
-    """What a test of the supervisor needs. `store` may be opened by several processes."""
+    """Creates engines and supervisors of one run. Several processes may open the store."""
 
     root: Path
     plan: Plan
@@ -40,9 +40,9 @@ class SupervisorHarness:
         return [s.event for s in self.store.events(RUN) if not event_kinds or s.event.kind in event_kinds]
 
     def decided_ids(self, action: str) -> list[str]:
-        """The ids or targets of all decisions of one kind."""
-        found = [e.data for e in self.events(kinds.DECISION_MADE) if e.data["action"] == action]
-        return [str(data.get("id") or data.get("target") or "") for data in found]
+        """Return the attempt ids of all decisions with an action."""
+        decisions = [e.data for e in self.events(kinds.DECISION_MADE) if e.data["action"] == action]
+        return [str(data.get("attempt", "")) for data in decisions]
 
     def request_cancel(self, *jobs: str) -> None:
         self.store.append(
@@ -61,19 +61,19 @@ class SupervisorHarness:
 
 
 @pytest.fixture
-def make_bench(tmp_path):
+def make_harness(tmp_path):
     def make(jobs: int = 1, attempts: int = 3) -> SupervisorHarness:
-        made = tuple(Job(str(n), (), Resources(), Limits(max_attempts=attempts), ()) for n in range(jobs))
+        plan_jobs = tuple(Job(str(n), (), Resources(), Limits(max_attempts=attempts), ()) for n in range(jobs))
         store = SqliteStore(tmp_path / "store.db")
-        bench = SupervisorHarness(tmp_path, Plan(RUN, "name", "fake", made), store)
-        bench.folder.root.mkdir()
-        created = Event(RUN, "", "cli", 1, kinds.RUN_CREATED, 1.0, 1.0, {"points": {job.id: {} for job in made}})
-        store.add_run(RunInfo(RUN, "name", "fake", bench.folder.root, 1.0), created)
-        return bench
+        harness = SupervisorHarness(tmp_path, Plan(RUN, "name", "fake", plan_jobs), store)
+        harness.folder.root.mkdir()
+        created = Event(RUN, "", "cli", 1, kinds.RUN_CREATED, 1.0, 1.0, {"points": {job.id: {} for job in plan_jobs}})
+        store.add_run(RunInfo(RUN, "name", "fake", harness.folder.root, 1.0), created)
+        return harness
 
     return make
 
 
 @pytest.fixture
-def bench(make_bench):
-    return make_bench()
+def harness(make_harness):
+    return make_harness()

@@ -1,4 +1,4 @@
-"""The supervisor with an engine that plays by a script, a real store and real journals."""
+"""The supervisor with a scripted engine, a real store and real journals."""
 
 from __future__ import annotations
 
@@ -11,196 +11,200 @@ from packtrain.plan import Limits, Recovery
 from packtrain.state import ExecutionStatus, JobStatus
 from tests.support.fake_engine import HANG, LOST, SUCCEED, FakeEngine
 
-A, J = ExecutionStatus, JobStatus
+E, J = ExecutionStatus, JobStatus
 
 
 def statuses(state):
     return {name: job.status for name, job in state.jobs.items()}
 
 
-def test_a_happy_run(make_bench):
-    bench = make_bench(jobs=3)
-    engine = bench.engine()
-    state = bench.supervisor(engine).run()
+def test_all_jobs_succeed(make_harness):
+    harness = make_harness(jobs=3)
+    engine = harness.make_engine()
+    state = harness.make_supervisor(engine).run()
     assert statuses(state) == {"0": J.SUCCEEDED, "1": J.SUCCEEDED, "2": J.SUCCEEDED}
-    assert sorted(engine.submitted()) == ["0-1", "1-1", "2-1"]
-    assert state.jobs["1"].verdict.emitter == "agent-1-1"
-    (ended,) = bench.events(kinds.RUN_ENDED)
+    assert sorted(engine.read_submitted_ids()) == ["0-1", "1-1", "2-1"]
+    assert state.jobs["1"].result.emitter == "agent-1-1"
+    (ended,) = harness.events(kinds.RUN_ENDED)
     assert {k: ended.data[k] for k in ("succeeded", "failed", "cancelled")} == {
         "succeeded": 3,
         "failed": 0,
         "cancelled": 0,
     }
-    assert bench.events(kinds.SUPERVISOR_ENDED)[0].data["reason"] == "finished"
-    assert bench.store.lease("run-1").released
-    assert not state.supervised
+    assert harness.events(kinds.SUPERVISOR_ENDED)[0].data["reason"] == "finished"
+    assert harness.store.get_lease("run-1").is_released
+    assert not state.is_supervised
 
 
-def test_every_decision_is_written_before_and_confirmed_after(bench):
-    bench.make_supervisor(bench.make_engine()).run()
-    told = [event.kind for event in bench.events() if event.job]
-    assert told.index(kinds.DECISION_MADE) < told.index(kinds.ATTEMPT_SUBMITTED) < told.index(kinds.AGENT_STARTED)
-    assert told[-1] == kinds.JOB_ENDED or told[-1] == kinds.ATTEMPT_GONE
+def test_decision_is_stored_before_it_is_carried_out(harness):
+    harness.make_supervisor(harness.make_engine()).run()
+    event_kinds = [event.kind for event in harness.events() if event.job]
+    assert (
+        event_kinds.index(kinds.DECISION_MADE)
+        < event_kinds.index(kinds.ATTEMPT_SUBMITTED)
+        < event_kinds.index(kinds.AGENT_STARTED)
+    )
+    assert event_kinds[-1] in (kinds.JOB_ENDED, kinds.ATTEMPT_GONE)
 
 
-class Slow(FakeEngine):
-    """It hears of an end only after the supervisor has read the agent's own word, which ends the run."""
+class LateEngine(FakeEngine):
+    """Reports an end only after the supervisor has read the agent's journal, which ends the run."""
 
     def poll(self):
-        return [replace(sighting, status="running") for sighting in super().poll()]
+        return [replace(update, status="running") for update in super().poll()]
 
 
-@pytest.mark.parametrize("kind", [FakeEngine, Slow])
-def test_how_attempts_fared_is_noted_whoever_tells_their_end(bench, kind):
-    bench.make_supervisor(bench.make_engine({"0": ["service_unavailable", SUCCEED]}, kind)).run()
-    assert {(visit.site, visit.kind) for visit in bench.store.visits()} == {
+@pytest.mark.parametrize("engine_class", [FakeEngine, LateEngine])
+def test_observations_are_stored(harness, engine_class):
+    harness.make_supervisor(harness.make_engine({"0": ["service_unavailable", SUCCEED]}, engine_class)).run()
+    assert {(o.site, o.failure_kind) for o in harness.store.observations()} == {
         ("fake", "service_unavailable"),
         ("fake", ""),
     }
 
 
-def test_failures_that_may_pass_are_tried_again(bench):
+def test_transient_failures_are_retried(harness):
     script = {"0": ["service_unavailable", "agent_lost", SUCCEED]}
-    job = bench.make_supervisor(bench.make_engine(script)).run().jobs["0"]
+    job = harness.make_supervisor(harness.make_engine(script)).run().jobs["0"]
     assert job.status is J.SUCCEEDED
-    assert [(a.number, a.status) for a in job.attempts] == [(1, A.FAILED), (2, A.FAILED), (3, A.SUCCEEDED)]
+    assert [(e.number, e.status) for e in job.executions] == [(1, E.FAILED), (2, E.FAILED), (3, E.SUCCEEDED)]
 
 
-def test_but_not_for_ever(make_bench):
-    bench = make_bench(attempts=2)
-    job = bench.supervisor(bench.engine({"0": ["service_unavailable"]})).run().jobs["0"]
-    assert (job.status, len(job.attempts), job.verdict.failure.kind) == (J.FAILED, 2, "service_unavailable")
+def test_retries_are_limited(make_harness):
+    harness = make_harness(attempts=2)
+    job = harness.make_supervisor(harness.make_engine({"0": ["service_unavailable"]})).run().jobs["0"]
+    assert (job.status, len(job.executions), job.result.failure.kind) == (J.FAILED, 2, "service_unavailable")
 
 
-def test_a_failure_that_will_not_pass_is_not_tried_again(bench):
-    engine = bench.make_engine({"0": ["step_failed", SUCCEED]})
-    job = bench.make_supervisor(engine).run().jobs["0"]
-    assert (job.status, job.verdict.failure.kind, engine.submitted()) == (J.FAILED, "step_failed", ["0-1"])
+def test_permanent_failure_is_not_retried(harness):
+    engine = harness.make_engine({"0": ["step_failed", SUCCEED]})
+    job = harness.make_supervisor(engine).run().jobs["0"]
+    assert (job.status, job.result.failure.kind, engine.read_submitted_ids()) == (J.FAILED, "step_failed", ["0-1"])
 
 
-def test_a_lost_agent_is_replaced(bench):
-    job = bench.make_supervisor(bench.make_engine({"0": [LOST, SUCCEED]})).run().jobs["0"]
-    assert [a.status for a in job.attempts] == [A.LOST, A.SUCCEEDED]
-    assert job.attempts[0].failure.kind == "agent_lost"
+def test_lost_agent_is_retried(harness):
+    job = harness.make_supervisor(harness.make_engine({"0": [LOST, SUCCEED]})).run().jobs["0"]
+    assert [e.status for e in job.executions] == [E.LOST, E.SUCCEEDED]
+    assert job.executions[0].failure.kind == "agent_lost"
 
 
-def test_one_failing_job_does_not_stop_the_others(make_bench):
-    bench = make_bench(jobs=3)
-    state = bench.supervisor(bench.engine({"1": ["step_failed"]})).run()
+def test_failed_job_does_not_stop_others(make_harness):
+    harness = make_harness(jobs=3)
+    state = harness.make_supervisor(harness.make_engine({"1": ["step_failed"]})).run()
     assert statuses(state) == {"0": J.SUCCEEDED, "1": J.FAILED, "2": J.SUCCEEDED}
 
 
-def test_a_common_mistake_stops_what_was_not_started(make_bench):
-    bench = make_bench(jobs=10)
-    engine = bench.engine({str(n): ["step_failed"] for n in range(10)}, capacity=2)
-    state = bench.supervisor(engine).run()
-    kinds_ = [job.verdict.failure.kind for job in state.jobs.values()]
-    assert (kinds_.count("step_failed"), kinds_.count("run_stopped")) == (6, 4), "two ran when it was decided"
-    stopped = {job.verdict.reason for job in state.jobs.values() if job.verdict.failure.kind == "run_stopped"}
-    assert stopped == {"stopped after 6 identical failures on this machine"}
-    assert state.finished
-    engine = bench.engine()
-    assert bench.supervisor(engine).run(reopen=True).count(J.SUCCEEDED) == 10, "and can be resumed"
+def test_identical_failures_stop_run(make_harness):
+    harness = make_harness(jobs=10)
+    engine = harness.make_engine({str(n): ["step_failed"] for n in range(10)}, capacity=2)
+    state = harness.make_supervisor(engine).run()
+    failure_kinds = [job.result.failure.kind for job in state.jobs.values()]
+    assert (failure_kinds.count("step_failed"), failure_kinds.count("run_stopped")) == (6, 4), "two were running"
+    reasons = {job.result.reason for job in state.jobs.values() if job.result.failure.kind == "run_stopped"}
+    assert reasons == {"stopped after 6 identical failures on this machine"}
+    assert state.is_finished
+    engine = harness.make_engine()
+    assert harness.make_supervisor(engine).run(reopen=True).count_jobs(J.SUCCEEDED) == 10, "the run can be resumed"
 
 
-def test_a_budget_of_the_whole_run_is_kept(make_bench):
-    bench = make_bench(jobs=10, attempts=9)
-    bench.plan = replace(bench.plan, recovery=Recovery(max_failures=4))
-    engine = bench.engine({str(n): ["service_unavailable"] for n in range(10)}, capacity=1)
-    state = bench.supervisor(engine).run()
-    assert sum(len(job.spent) for job in state.jobs.values()) == 5, "one ran when it was used up"
-    assert state.count(J.FAILED) == 10
+def test_run_budget(make_harness):
+    harness = make_harness(jobs=10, attempts=9)
+    harness.plan = replace(harness.plan, recovery=Recovery(max_failures=4))
+    engine = harness.make_engine({str(n): ["service_unavailable"] for n in range(10)}, capacity=1)
+    state = harness.make_supervisor(engine).run()
+    assert sum(len(job.counted_failures) for job in state.jobs.values()) == 5, "one was running"
+    assert state.count_jobs(J.FAILED) == 10
 
 
-def test_a_requested_cancellation_ends_the_attempt_then_the_job(make_bench):
-    bench = make_bench(jobs=2)
-    asked = []
+def test_cancel_running_job(make_harness):
+    harness = make_harness(jobs=2)
+    requests = []
 
-    def between():
-        if not asked and bench.events(kinds.AGENT_STARTED):
-            asked.append(bench.request_cancel("0"))
+    def request_once():
+        if not requests and harness.events(kinds.AGENT_STARTED):
+            requests.append(harness.request_cancel("0"))
 
-    state = bench.supervisor(bench.engine({"0": [HANG]}, between=between)).run()
+    state = harness.make_supervisor(harness.make_engine({"0": [HANG]}, on_wait=request_once)).run()
     assert statuses(state) == {"0": J.CANCELLED, "1": J.SUCCEEDED}
-    assert bench.decided("cancel") == ["0-1"]
+    assert harness.decided_ids("cancel") == ["0-1"]
     assert state.jobs["0"].open_requests == {}
 
 
-def test_a_queued_attempt_can_be_cancelled(make_bench):
-    bench = make_bench(jobs=2)
-    bench.request_cancel("1")
-    engine = bench.engine(capacity=0)
-    supervisor = bench.supervisor(engine)
-    engine._between = supervisor.stop
+def test_cancel_queued_attempt(make_harness):
+    harness = make_harness(jobs=2)
+    harness.request_cancel("1")
+    engine = harness.make_engine(capacity=0)
+    supervisor = harness.make_supervisor(engine)
+    engine._on_wait = supervisor.stop
     state = supervisor.run()
     assert state.jobs["1"].status is J.CANCELLED
-    assert state.jobs["0"].live == ()
+    assert state.jobs["0"].live_executions == ()
 
 
-def stop_when_running(bench, script):
-    engine = bench.make_engine(script)
-    supervisor = bench.make_supervisor(engine)
-    engine._between = lambda: bench.events(kinds.AGENT_STARTED) and supervisor.stop()
+def stop_when_running(harness, script):
+    engine = harness.make_engine(script)
+    supervisor = harness.make_supervisor(engine)
+    engine._on_wait = lambda: harness.events(kinds.AGENT_STARTED) and supervisor.stop()
     return supervisor.run()
 
 
 @pytest.mark.parametrize("attempts", [1, 3])
-def test_stop_ends_the_attempts_and_leaves_the_jobs_their_chance(make_bench, attempts):
-    bench = make_bench(jobs=2, attempts=attempts)
-    state = stop_when_running(bench, {"0": [HANG], "1": [HANG]})
+def test_stop_ends_attempts_without_results(make_harness, attempts):
+    harness = make_harness(jobs=2, attempts=attempts)
+    state = stop_when_running(harness, {"0": [HANG], "1": [HANG]})
     assert statuses(state) == {"0": J.WAITING, "1": J.WAITING}
-    assert sorted(bench.decided("cancel")) == ["0-1", "1-1"]
-    assert bench.events(kinds.SUPERVISOR_ENDED)[0].data["reason"] == "interrupted"
-    assert bench.events(kinds.RUN_ENDED) == []
+    assert sorted(harness.decided_ids("cancel")) == ["0-1", "1-1"]
+    assert harness.events(kinds.SUPERVISOR_ENDED)[0].data["reason"] == "interrupted"
+    assert harness.events(kinds.RUN_ENDED) == []
 
 
 @pytest.mark.parametrize("reopen", [False, True])
-def test_a_stopped_run_goes_on(make_bench, reopen):
-    bench = make_bench(jobs=2, attempts=1)
-    stop_when_running(bench, {"0": [HANG], "1": [HANG]})
-    engine = bench.engine()
-    state = bench.supervisor(engine).run(reopen)
+def test_stopped_run_resumes(make_harness, reopen):
+    harness = make_harness(jobs=2, attempts=1)
+    stop_when_running(harness, {"0": [HANG], "1": [HANG]})
+    engine = harness.make_engine()
+    state = harness.make_supervisor(engine).run(reopen)
     assert statuses(state) == {"0": J.SUCCEEDED, "1": J.SUCCEEDED}
-    assert sorted(engine.submitted()) == ["0-1", "0-2", "1-1", "1-2"]
-    assert [lease["epoch"] for lease in (e.data for e in bench.events(kinds.SUPERVISOR_STARTED))] == [1, 2]
+    assert sorted(engine.read_submitted_ids()) == ["0-1", "0-2", "1-1", "1-2"]
+    assert [event.data["epoch"] for event in harness.events(kinds.SUPERVISOR_STARTED)] == [1, 2]
 
 
-def test_reopening_tries_again_what_failed_and_leaves_what_succeeded(make_bench):
-    bench = make_bench(jobs=2, attempts=1)
-    bench.supervisor(bench.engine({"0": ["step_failed"]})).run()
-    engine = bench.engine()
-    state = bench.supervisor(engine).run(reopen=True)
+def test_reopen_retries_failed_jobs_only(make_harness):
+    harness = make_harness(jobs=2, attempts=1)
+    harness.make_supervisor(harness.make_engine({"0": ["step_failed"]})).run()
+    engine = harness.make_engine()
+    state = harness.make_supervisor(engine).run(reopen=True)
     assert statuses(state) == {"0": J.SUCCEEDED, "1": J.SUCCEEDED}
-    assert engine.submitted() == ["0-1", "1-1", "0-2"]
+    assert engine.read_submitted_ids() == ["0-1", "1-1", "0-2"]
 
 
-def test_without_reopening_a_finished_run_stays_as_it_is(bench):
-    bench.make_supervisor(bench.make_engine({"0": ["step_failed"]})).run()
-    state = bench.make_supervisor(bench.make_engine()).run()
+def test_finished_run_is_unchanged_without_reopen(harness):
+    harness.make_supervisor(harness.make_engine({"0": ["step_failed"]})).run()
+    state = harness.make_supervisor(harness.make_engine()).run()
     assert state.jobs["0"].status is J.FAILED
-    assert bench.decided_ids("submit") == ["0-1"]
+    assert harness.decided_ids("submit") == ["0-1"]
 
 
-def test_a_cancelled_job_can_be_resumed_though_a_second_request_was_never_answered(bench):
-    bench.request_cancel("0")
-    state = bench.make_supervisor(bench.make_engine()).run(reopen=True)
-    assert state.jobs["0"].status is J.SUCCEEDED, "who resumes no longer wants the earlier cancellation"
+def test_reopen_discards_cancel_request(harness):
+    harness.request_cancel("0")
+    state = harness.make_supervisor(harness.make_engine()).run(reopen=True)
+    assert state.jobs["0"].status is J.SUCCEEDED, "resuming discards the request"
 
 
-def test_a_job_that_the_creation_did_not_name_runs_too(make_bench):
-    bench = make_bench(jobs=1)
-    more = bench.plan.jobs[0].__class__("7", (), bench.plan.jobs[0].resources, Limits(), ())
-    bench.plan = bench.plan.__class__("run-1", "name", "fake", (*bench.plan.jobs, more))
-    assert statuses(bench.supervisor(bench.engine()).run()) == {"0": J.SUCCEEDED, "7": J.SUCCEEDED}
+def test_job_missing_from_run_created_runs(make_harness):
+    harness = make_harness(jobs=1)
+    extra_job = harness.plan.jobs[0].__class__("7", (), harness.plan.jobs[0].resources, Limits(), ())
+    harness.plan = harness.plan.__class__("run-1", "name", "fake", (*harness.plan.jobs, extra_job))
+    assert statuses(harness.make_supervisor(harness.make_engine()).run()) == {"0": J.SUCCEEDED, "7": J.SUCCEEDED}
 
 
-def test_an_error_of_the_engine_frees_the_lease(bench):
-    def between():
+def test_engine_error_releases_lease(harness):
+    def fail():
         raise ZeroDivisionError
 
-    supervisor = bench.make_supervisor(bench.make_engine({"0": [HANG]}, between=between))
+    supervisor = harness.make_supervisor(harness.make_engine({"0": [HANG]}, on_wait=fail))
     with pytest.raises(ZeroDivisionError):
         supervisor.run()
-    assert bench.events(kinds.SUPERVISOR_ENDED)[0].data["reason"] == "error"
-    job = bench.make_supervisor(bench.make_engine()).run().jobs["0"]
-    assert (job.status, len(job.attempts)) == (J.SUCCEEDED, 1), "the attempt that lived on was followed"
+    assert harness.events(kinds.SUPERVISOR_ENDED)[0].data["reason"] == "error"
+    job = harness.make_supervisor(harness.make_engine()).run().jobs["0"]
+    assert (job.status, len(job.executions)) == (J.SUCCEEDED, 1), "the live attempt was recovered"

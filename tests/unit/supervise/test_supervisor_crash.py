@@ -1,4 +1,4 @@
-"""Supervisors that die at the worst moment, and two at once. The dying ones are real processes."""
+"""Supervisors that die at the worst moment, and two supervisors at once. Those that die are real processes."""
 
 from __future__ import annotations
 
@@ -14,224 +14,230 @@ from packtrain.errors import LeaseLostError, UnavailableError
 from packtrain.events import Event, kinds
 from packtrain.state import JobStatus, fold
 from packtrain.store import SqliteStore
-from packtrain.supervise.supervisor import is_holder_alive, process_identity
+from packtrain.supervise.lease import is_holder_alive, process_identity
 from tests.support.fake_engine import HANG, FakeEngine
 
 RUN = "run-1"
 
 
 class DiesBeforeActing(FakeEngine):
-    def submit(self, tickets):
+    def submit(self, requests):
         os._exit(9)
 
 
 class DiesBeforeConfirming(FakeEngine):
-    def submit(self, tickets):
-        super().submit(tickets)
+    def submit(self, requests):
+        super().submit(requests)
         os._exit(9)
 
 
 class DiesWhileQueued(FakeEngine):
-    """The engine took the attempt, but did not start it: nobody but it knew."""
+    """The engine accepted the attempt but has not started it."""
 
-    def submit(self, tickets):
-        self._log_submits(tickets)
+    def submit(self, requests):
+        self._log_submits(requests)
         os._exit(9)
 
 
 class DiesBeforeCollecting(FakeEngine):
-    """The attempt has ended, and the supervisor does not live to hear it."""
+    """The supervisor dies after the attempt has ended and before it collects the event."""
 
     def poll(self):
-        seen = super().poll()
-        if seen:
+        updates = super().poll()
+        if updates:
             os._exit(9)
-        return seen
+        return updates
 
 
 class DiesBeforeCancelling(FakeEngine):
-    """A person asks for the cancellation as soon as the attempt runs."""
+    """A user requests the cancellation as soon as the attempt runs."""
 
-    def wait(self, timeout):
+    def wait(self, timeout_s):
         store = SqliteStore(self._folder.root.parent / "store.db")
-        asked = Event(RUN, "0", "cli-1", 1, kinds.USER_REQUESTED, 1.0, 1.0, {"action": "cancel", "reason": "r"})
-        store.append([asked])
+        request = Event(RUN, "0", "cli-1", 1, kinds.USER_REQUESTED, 1.0, 1.0, {"action": "cancel", "reason": "r"})
+        store.append([request])
         store.close()
 
-    def cancel(self, decisions):
-        if decisions:
+    def cancel(self, attempt_ids):
+        if attempt_ids:
             os._exit(9)
 
 
-def crash(bench, kind, script=None):
-    """Run a supervisor in a process of its own until it dies."""
+def crash(harness, engine_class, script=None):
+    """Run a supervisor in another process until it dies."""
 
-    def live_and_die():
-        bench.make_supervisor(bench.make_engine(script, kind), SqliteStore(bench.store.path)).run()
+    def supervise():
+        harness.make_supervisor(harness.make_engine(script, engine_class), SqliteStore(harness.store.path)).run()
 
-    process = multiprocessing.get_context("fork").Process(target=live_and_die)
+    process = multiprocessing.get_context("fork").Process(target=supervise)
     process.start()
     process.join(30)
     assert process.exitcode == 9
 
 
-@pytest.mark.parametrize("kind", [DiesBeforeActing, DiesBeforeConfirming, DiesWhileQueued, DiesBeforeCollecting])
+@pytest.mark.parametrize(
+    "engine_class", [DiesBeforeActing, DiesBeforeConfirming, DiesWhileQueued, DiesBeforeCollecting]
+)
 @pytest.mark.parametrize("reopen", [False, True])
-def test_a_crash_costs_no_attempt(make_bench, kind, reopen):
-    bench = make_bench(jobs=2, attempts=1)
-    crash(bench, kind)
-    assert bench.decided("submit") == ["0-1", "1-1"], "written before anything was done"
-    engine = bench.engine()
-    state = bench.supervisor(engine).run(reopen)
+def test_crash_costs_no_attempt(make_harness, engine_class, reopen):
+    harness = make_harness(jobs=2, attempts=1)
+    crash(harness, engine_class)
+    assert harness.decided_ids("submit") == ["0-1", "1-1"], "stored before the engine was called"
+    engine = harness.make_engine()
+    state = harness.make_supervisor(engine).run(reopen)
     assert {name: job.status for name, job in state.jobs.items()} == dict.fromkeys("01", JobStatus.SUCCEEDED)
-    assert {name: len(job.attempts) for name, job in state.jobs.items()} == {"0": 1, "1": 1}
-    assert set(engine.submitted()) == {"0-1", "1-1"}
-    assert bench.decided("submit") == ["0-1", "1-1"]
+    assert {name: len(job.executions) for name, job in state.jobs.items()} == {"0": 1, "1": 1}
+    assert set(engine.read_submitted_ids()) == {"0-1", "1-1"}
+    assert harness.decided_ids("submit") == ["0-1", "1-1"]
 
 
-def test_a_crash_after_the_engine_has_it_submits_nothing_again(bench):
-    crash(bench, DiesBeforeConfirming)
-    engine = bench.make_engine()
-    bench.make_supervisor(engine).run()
-    assert engine.submitted() == ["0-1"], "the engine was asked first, and knew it"
+def test_known_attempt_is_not_submitted_again(harness):
+    crash(harness, DiesBeforeConfirming)
+    engine = harness.make_engine()
+    harness.make_supervisor(engine).run()
+    assert engine.read_submitted_ids() == ["0-1"], "the engine reported the attempt"
 
 
-def test_an_attempt_that_ended_while_nobody_watched_is_believed(bench):
-    crash(bench, DiesBeforeCollecting)
-    assert bench.events(kinds.AGENT_ENDED) == [], "the dead supervisor did not collect it"
-    state = bench.make_supervisor(bench.make_engine()).run()
-    assert (state.jobs["0"].status, len(state.jobs["0"].attempts)) == (JobStatus.SUCCEEDED, 1)
+def test_attempt_that_ended_without_supervisor(harness):
+    crash(harness, DiesBeforeCollecting)
+    assert harness.events(kinds.AGENT_ENDED) == [], "the dead supervisor did not collect it"
+    state = harness.make_supervisor(harness.make_engine()).run()
+    assert (state.jobs["0"].status, len(state.jobs["0"].executions)) == (JobStatus.SUCCEEDED, 1)
 
 
-def test_crash_upon_crash(bench):
-    for kind in (DiesBeforeActing, DiesWhileQueued, DiesBeforeConfirming):
-        crash(bench, kind)
-    state = bench.make_supervisor(bench.make_engine()).run()
-    assert (state.jobs["0"].status, len(state.jobs["0"].attempts)) == (JobStatus.SUCCEEDED, 1)
-    assert [e.data["epoch"] for e in bench.events(kinds.SUPERVISOR_STARTED)] == [1, 2, 3, 4]
+def test_repeated_crashes(harness):
+    for engine_class in (DiesBeforeActing, DiesWhileQueued, DiesBeforeConfirming):
+        crash(harness, engine_class)
+    state = harness.make_supervisor(harness.make_engine()).run()
+    assert (state.jobs["0"].status, len(state.jobs["0"].executions)) == (JobStatus.SUCCEEDED, 1)
+    assert [e.data["epoch"] for e in harness.events(kinds.SUPERVISOR_STARTED)] == [1, 2, 3, 4]
 
 
-def test_a_cancellation_that_was_decided_but_not_done_is_done_later(bench):
-    crash(bench, DiesBeforeCancelling, {"0": [HANG]})
-    assert bench.decided_ids("cancel") == ["0-1"]
-    state = bench.make_supervisor(bench.make_engine({"0": [HANG]})).run()
-    assert (state.jobs["0"].status, bench.decided_ids("cancel")) == (JobStatus.CANCELLED, ["0-1"])
+def test_cancellation_is_repeated_after_crash(harness):
+    crash(harness, DiesBeforeCancelling, {"0": [HANG]})
+    assert harness.decided_ids("cancel") == ["0-1"]
+    state = harness.make_supervisor(harness.make_engine({"0": [HANG]})).run()
+    assert (state.jobs["0"].status, harness.decided_ids("cancel")) == (JobStatus.CANCELLED, ["0-1"])
 
 
 class DiesBeforeGivingUp(FakeEngine):
-    """The pool ends a start for a reason that costs an attempt, and has it in its queue again."""
+    """The pool interrupts an execution for a reason that counts, and queues the attempt again."""
 
     def poll(self):
-        about = {"serial": 7, "start": 1, "kind": "container_failed", "detail": "no container"}
-        return [AttemptUpdate(d, t.job.id, "stopped", **about) for d, t in self._running.items()]
+        data = {"seq": 7, "execution": 1, "failure_kind": "container_failed", "detail": "no container"}
+        return [AttemptUpdate(d, t.job.id, "interrupted", **data) for d, t in self._running.items()]
 
-    def cancel(self, decisions):
-        if decisions:
+    def cancel(self, attempt_ids):
+        if attempt_ids:
             os._exit(9)
 
 
-def test_what_was_given_up_but_not_ended_is_ended_later(make_bench):
-    bench = make_bench(attempts=1)
-    crash(bench, DiesBeforeGivingUp, {"0": [HANG]})
-    assert bench.decided("give_up") == ["0-1"]
+def test_give_up_is_repeated_after_crash(make_harness):
+    harness = make_harness(attempts=1)
+    crash(harness, DiesBeforeGivingUp, {"0": [HANG]})
+    assert harness.decided_ids("give_up") == ["0-1"]
     waits = iter(range(50))
-    engine = bench.engine({"0": [HANG]}, between=lambda: next(waits))
-    state = bench.supervisor(engine).run()
+    engine = harness.make_engine({"0": [HANG]}, on_wait=lambda: next(waits))
+    state = harness.make_supervisor(engine).run()
     assert state.jobs["0"].status is JobStatus.FAILED
-    assert bench.decided("give_up") == ["0-1"], "decided once"
+    assert harness.decided_ids("give_up") == ["0-1"], "decided once"
 
 
-class Roomy(FakeEngine):
-    """A machine with more memory than is planned; remembers what it was asked for."""
+class LargeEngine(FakeEngine):
+    """An engine with more memory than planned, which remembers its requests."""
 
-    def __init__(self, *arguments, **more):
-        super().__init__(*arguments, **more)
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
         self.capabilities = replace(self.capabilities, memory_mb=1 << 20)
-        self.asked = {}
+        self.requested = {}
 
-    def submit(self, tickets):
-        self.asked.update({ticket.attempt_id: ticket for ticket in tickets})
-        return super().submit(tickets)
+    def submit(self, requests):
+        self.requested.update({request.attempt_id: request for request in requests})
+        return super().submit(requests)
 
 
-class DiesBeforeTheSecondAttempt(Roomy):
-    def submit(self, tickets):
-        if any(ticket.decision.endswith("-2") for ticket in tickets):
+class DiesBeforeSecondAttempt(LargeEngine):
+    def submit(self, requests):
+        if any(request.attempt_id.endswith("-2") for request in requests):
             os._exit(9)
-        return super().submit(tickets)
+        return super().submit(requests)
 
 
-def test_what_was_decided_otherwise_than_planned_is_asked_for_alike_after_a_crash(bench):
+def test_overrides_are_kept_after_crash(harness):
     script = {"0": ["out_of_memory", "succeed"]}
-    crash(bench, DiesBeforeTheSecondAttempt, script)
-    engine = bench.make_engine(script, Roomy)
-    state = bench.make_supervisor(engine).run()
-    (ticket,) = engine.asked.values()
-    assert (ticket.decision, ticket.amendment.memory) == ("0-2", 2.0)
-    assert ticket.job.resources.memory_mb == 2 * bench.plan.jobs[0].resources.memory_mb
-    assert state.jobs["0"].attempts[1].amendment == {"memory": 2.0}
+    crash(harness, DiesBeforeSecondAttempt, script)
+    engine = harness.make_engine(script, LargeEngine)
+    state = harness.make_supervisor(engine).run()
+    (request,) = engine.requested.values()
+    assert (request.attempt_id, request.overrides.memory_factor) == ("0-2", 2.0)
+    assert request.job.resources.memory_mb == 2 * harness.plan.jobs[0].resources.memory_mb
+    assert state.jobs["0"].executions[1].overrides == {"memory_factor": 2.0}
     assert state.jobs["0"].status is JobStatus.SUCCEEDED
 
 
-def test_a_second_supervisor_is_refused_while_the_first_lives(bench):
-    first = bench.make_supervisor(bench.make_engine())
+def test_second_supervisor_is_rejected(harness):
+    first = harness.make_supervisor(harness.make_engine())
     first.acquire_lease()
-    engine = bench.make_engine()
+    engine = harness.make_engine()
     with pytest.raises(UnavailableError, match=f"process {os.getpid()}"):
-        bench.make_supervisor(engine).run()
-    assert engine.submitted() == []
+        harness.make_supervisor(engine).run()
+    assert engine.read_submitted_ids() == []
     assert first.run().jobs["0"].status is JobStatus.SUCCEEDED
 
 
-def test_one_whose_lease_was_taken_over_stops_without_acting(make_bench):
-    bench = make_bench(jobs=1)
-    old_engine = bench.engine()
-    old = bench.supervisor(old_engine)
+def test_supervisor_with_lost_lease_does_not_act(make_harness):
+    harness = make_harness(jobs=1)
+    old_engine = harness.make_engine()
+    old = harness.make_supervisor(old_engine)
     old.acquire_lease()
-    later = SqliteStore(bench.store.path, clock=lambda: time.time() + 3600)
-    new = bench.supervisor(bench.engine(), later)
+    later = SqliteStore(harness.store.path, clock=lambda: time.time() + 3600)
+    new = harness.make_supervisor(harness.make_engine(), later)
     new.acquire_lease()
     with pytest.raises(LeaseLostError):
         old.run()
-    assert old_engine.submitted() == []
-    assert bench.events(kinds.DECISION_MADE) == []
-    assert bench.events(kinds.SUPERVISOR_ENDED) == [], "it does not speak for the run any more"
+    assert old_engine.read_submitted_ids() == []
+    assert harness.events(kinds.DECISION_MADE) == []
+    assert harness.events(kinds.SUPERVISOR_ENDED) == [], "it may no longer emit events for the run"
     assert new.run().jobs["0"].status is JobStatus.SUCCEEDED
     later.close()
 
 
-def test_one_that_loses_its_lease_in_the_middle_decides_nothing_more(bench):
-    later = SqliteStore(bench.store.path, clock=lambda: time.time() + 3600)
+def test_lease_lost_while_running(harness):
+    later = SqliteStore(harness.store.path, clock=lambda: time.time() + 3600)
     taken = []
 
-    def between():
+    def take_lease():
         if not taken:
             taken.append(later.acquire_lease(RUN, "other", "host", 1, 30.0, lambda lease: True))
-            bench.request_cancel("0")
+            harness.request_cancel("0")
 
-    engine = bench.make_engine({"0": [HANG]}, between=between)
+    engine = harness.make_engine({"0": [HANG]}, on_wait=take_lease)
     with pytest.raises(LeaseLostError):
-        bench.make_supervisor(engine).run()
-    assert bench.decided_ids("cancel") == []
+        harness.make_supervisor(engine).run()
+    assert harness.decided_ids("cancel") == []
     assert engine._cancelled == set()
     later.close()
 
 
-def test_the_store_tells_the_same_as_the_supervisor_knew(make_bench):
-    bench = make_bench(jobs=3)
-    state = bench.supervisor(bench.engine({"1": ["agent_lost", "step_failed"]})).run()
-    again = fold(RUN, bench.events())
-    assert {n: (j.status, j.executions) for n, j in again.jobs.items()} == {
-        n: (j.status, j.attempts) for n, j in state.jobs.items()
+def test_store_gives_same_state(make_harness):
+    harness = make_harness(jobs=3)
+    state = harness.make_supervisor(harness.make_engine({"1": ["agent_lost", "step_failed"]})).run()
+    folded = fold(RUN, harness.events())
+    assert {n: (j.status, j.executions) for n, j in folded.jobs.items()} == {
+        n: (j.status, j.executions) for n, j in state.jobs.items()
     }
 
 
-def test_a_process_is_known_for_ever(bench):
-    lease = bench.store.acquire_lease(RUN, process_identity(os.getpid()), os.uname().nodename, os.getpid(), 30, bool)
+def test_process_identity(harness):
+    lease = harness.store.acquire_lease(RUN, process_identity(os.getpid()), os.uname().nodename, os.getpid(), 30, bool)
     assert is_holder_alive(lease)
     assert process_identity(2**22 + 1) == ""
     namespace = process_identity(os.getpid()).rpartition("/")[2]
-    imposter = bench.store.acquire_lease("run-2", f"1/0/boot/{namespace}", os.uname().nodename, os.getpid(), 30, bool)
-    assert not is_holder_alive(imposter), "the same process id, but another process"
-    hidden = bench.store.acquire("run-3", "1/0/boot/pid:[1]", os.uname().nodename, os.getpid(), 30, bool)
-    assert is_holder_alive(hidden), "a process that cannot be seen from here is believed until its lease runs out"
+    other_process = harness.store.acquire_lease(
+        "run-2", f"1/0/boot/{namespace}", os.uname().nodename, os.getpid(), 30, bool
+    )
+    assert not is_holder_alive(other_process), "the same process id, but another process"
+    other_namespace = harness.store.acquire_lease(
+        "run-3", "1/0/boot/pid:[1]", os.uname().nodename, os.getpid(), 30, bool
+    )
+    assert is_holder_alive(other_namespace), "a process that cannot be checked counts as alive"

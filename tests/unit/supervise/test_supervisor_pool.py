@@ -1,4 +1,4 @@
-"""What a supervisor does for engines whose attempts are far away."""
+"""The supervisor with engines whose attempts run on remote nodes."""
 
 from __future__ import annotations
 
@@ -11,114 +11,119 @@ from packtrain.state import JobStatus
 from tests.support.fake_engine import FakeEngine
 
 
-class Held(FakeEngine):
-    """Tells of a hold once; ends what is released or cancelled as the script says."""
+class HoldingEngine(FakeEngine):
+    """Reports one hold, and ends released or cancelled attempts as the script says."""
 
     action = "give_up"
-    told = False
+    has_reported = False
 
     def poll(self):
-        if self._running and not self.told:
-            self.told = True
-            about = {"serial": 7, "kind": "pool_time_limit", "action": self.action, "detail": "held for its time"}
-            return [AttemptUpdate(d, t.job.id, "held", **about) for d, t in self._running.items()]
-        if self.told and not getattr(self, "released", None) and not self._cancelled:
+        if self._running and not self.has_reported:
+            self.has_reported = True
+            data = {
+                "seq": 7,
+                "failure_kind": "pool_time_limit",
+                "hold_action": self.action,
+                "detail": "held for its time",
+            }
+            return [AttemptUpdate(d, t.job.id, "held", **data) for d, t in self._running.items()]
+        if self.has_reported and not getattr(self, "released_ids", None) and not self._cancelled:
             return []
         return super().poll()
 
 
-def test_outputs_are_in_their_place_before_the_verdict(bench):
-    engine = bench.make_engine()
+def test_outputs_are_committed_before_result(harness):
+    engine = harness.make_engine()
     order = []
-    accept, append = engine.accept, bench.store.append
+    commit, append = engine.commit_outputs, harness.store.append
 
-    def noting(events, **more):
+    def append_and_log(events, **kwargs):
         events = list(events)
         order.extend(event.kind for event in events if event.kind == kinds.JOB_ENDED)
-        append(events, **more)
+        append(events, **kwargs)
 
-    engine.accept = lambda tickets: (order.append("accept"), accept(tickets))
-    bench.store.append = noting
-    bench.make_supervisor(engine).run()
-    assert order == ["accept", kinds.JOB_ENDED]
-    assert engine.accepted == ["0-1"]
+    engine.commit_outputs = lambda requests: (order.append("commit"), commit(requests))
+    harness.store.append = append_and_log
+    harness.make_supervisor(engine).run()
+    assert order == ["commit", kinds.JOB_ENDED]
+    assert engine.committed_ids == ["0-1"]
 
 
-def test_outputs_that_cannot_be_put_in_their_place_fail_the_job(bench):
-    def full(tickets):
+def test_failed_commit_fails_job(harness):
+    def fail(requests):
         raise OSError(28, "No space left on device", "/home/ada/out")
 
-    engine = bench.make_engine()
-    engine.accept = full
-    job = bench.make_supervisor(engine).run().jobs["0"]
-    assert (job.status, job.verdict.failure.kind) == (JobStatus.FAILED, "upload_failed")
-    assert "No space left" in job.verdict.failure.detail
+    engine = harness.make_engine()
+    engine.commit_outputs = fail
+    job = harness.make_supervisor(engine).run().jobs["0"]
+    assert (job.status, job.result.failure.kind) == (JobStatus.FAILED, "upload_failed")
+    assert "No space left" in job.result.failure.detail
 
 
-def test_a_hold_that_does_not_pass_ends_in_a_verdict(make_bench):
-    bench = make_bench(attempts=1)
-    job = bench.supervisor(bench.engine({"0": ["hang"]}, Held)).run().jobs["0"]
-    assert bench.decided("give_up") == ["0-1"]
+def test_permanent_hold_fails_job(make_harness):
+    harness = make_harness(attempts=1)
+    job = harness.make_supervisor(harness.make_engine({"0": ["hang"]}, HoldingEngine)).run().jobs["0"]
+    assert harness.decided_ids("give_up") == ["0-1"]
     assert job.status is JobStatus.FAILED
 
 
-def test_a_hold_that_may_pass_is_released(bench):
-    class Passing(Held):
+def test_transient_hold_is_released(harness):
+    class TransientHold(HoldingEngine):
         action = "release"
 
-    engine = bench.make_engine(None, Passing)
-    job = bench.make_supervisor(engine).run().jobs["0"]
-    assert engine.released == ["0-1"]
+    engine = harness.make_engine(None, TransientHold)
+    job = harness.make_supervisor(engine).run().jobs["0"]
+    assert engine.released_ids == ["0-1"]
     assert job.status is JobStatus.SUCCEEDED
 
 
-def test_leaving_lets_the_attempts_go_on(bench):
-    engine = bench.make_engine({"0": ["hang"]})
-    supervisor = bench.make_supervisor(engine)
-    engine._between = supervisor.hand_over
+def test_handover_keeps_attempts(harness):
+    engine = harness.make_engine({"0": ["hang"]})
+    supervisor = harness.make_supervisor(engine)
+    engine._on_wait = supervisor.hand_over
     state = supervisor.run()
-    assert state.jobs["0"].live
-    assert bench.decided_ids("cancel") == []
-    assert [e.data["reason"] for e in bench.events(kinds.SUPERVISOR_ENDED)] == ["left"]
-    assert bench.make_supervisor(bench.make_engine()).run().jobs["0"].status is JobStatus.SUCCEEDED, (
-        "another one goes on"
+    assert state.jobs["0"].live_executions
+    assert harness.decided_ids("cancel") == []
+    assert [e.data["reason"] for e in harness.events(kinds.SUPERVISOR_ENDED)] == ["handed_over"]
+    assert harness.make_supervisor(harness.make_engine()).run().jobs["0"].status is JobStatus.SUCCEEDED, (
+        "another supervisor continues"
     )
-    assert bench.decided_ids("submit") == ["0-1"]
+    assert harness.decided_ids("submit") == ["0-1"]
 
 
-def test_an_engine_that_gives_no_answer_is_asked_again(bench, monkeypatch):
+def test_unavailable_engine_is_retried(harness, monkeypatch):
     monkeypatch.setattr("packtrain.supervise.supervisor._RECOVER_RETRY_INTERVAL_S", 0.0)
 
-    class Away(FakeEngine):
-        asked = 0
+    class UnavailableEngine(FakeEngine):
+        n_calls = 0
 
-        def look(self, tickets):
-            self.asked += 1
-            if self.asked < 3:
-                raise UnavailableError("nobody there")
-            return super().recover(tickets)
+        def recover(self, requests):
+            self.n_calls += 1
+            if self.n_calls < 3:
+                raise UnavailableError("unavailable")
+            return super().recover(requests)
 
-    engine = bench.make_engine(None, Away)
-    assert bench.make_supervisor(engine).run().jobs["0"].status is JobStatus.SUCCEEDED
-    assert engine.asked == 3
+    engine = harness.make_engine(None, UnavailableEngine)
+    assert harness.make_supervisor(engine).run().jobs["0"].status is JobStatus.SUCCEEDED
+    assert engine.n_calls == 3
 
 
-def test_journals_that_are_far_away_are_read_when_an_attempt_is_gone(bench):
-    class Far(FakeEngine):
-        def __init__(self, *arguments, **more):
-            super().__init__(*arguments, **more)
+def test_remote_journals_are_read_at_end(harness):
+    class RemoteEngine(FakeEngine):
+        def __init__(self, *args, **kwargs):
+            super().__init__(*args, **kwargs)
             self.capabilities = replace(self.capabilities, has_shared_folder=False)
 
-    state = bench.make_supervisor(bench.make_engine(None, Far)).run()
+    state = harness.make_supervisor(harness.make_engine(None, RemoteEngine)).run()
     assert state.jobs["0"].status is JobStatus.SUCCEEDED
-    assert bench.events(kinds.AGENT_STARTED)
+    assert harness.events(kinds.AGENT_STARTED)
 
 
-def test_glimpses_are_kept_but_are_no_events(bench):
-    class Glimpsed(FakeEngine):
+def test_progress_is_not_stored_as_event(harness):
+    class ProgressEngine(FakeEngine):
         def poll(self):
             return [replace(s, progress={"attempt": s.attempt_id, "done": 5}) for s in super().poll()]
 
-    bench.make_supervisor(bench.make_engine(None, Glimpsed)).run()
-    assert bench.store.glimpses("run-1") == {"0-1": {"attempt": "0-1", "done": 5}}
-    assert all("done" not in event.data for event in bench.events())
+    harness.make_supervisor(harness.make_engine(None, ProgressEngine)).run()
+    assert harness.store.progress("run-1") == {"0-1": {"attempt": "0-1", "done": 5}}
+    assert all("done" not in event.data for event in harness.events())

@@ -1,4 +1,4 @@
-"""The peers run, the fast server serves over http and https, the bad line is long. Slow: they are installed first."""
+"""Competitor programs, nginx and the WAN emulator. Slow: they are installed first."""
 
 from __future__ import annotations
 
@@ -27,44 +27,44 @@ def folder(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["curl", "wget", "aria2c", "rclone"])
-def test_a_peer_runs(name):
-    seen = subprocess.run([competitors.program_path(name), "--version"], capture_output=True, text=True)
-    assert seen.returncode == 0
-    assert re.search(r"\d+\.\d+", seen.stdout)
+def test_program_runs(name):
+    result = subprocess.run([competitors.program_path(name), "--version"], capture_output=True, text=True)
+    assert result.returncode == 0
+    assert re.search(r"\d+\.\d+", result.stdout)
 
 
 @pytest.mark.slow
-def test_fsspec_reads_what_nginx_serves(folder):
+def test_fsspec_reads_from_nginx(folder):
     fetch = "import fsspec, sys; sys.stdout.buffer.write(fsspec.filesystem('http').cat_file(sys.argv[1], 10, 20))"
     with competitors.Nginx(folder) as nginx:
         command = [sys.executable, "-c", fetch, f"{nginx.http_url}/object"]
-        seen = subprocess.check_output(command, env={**os.environ, "PYTHONPATH": str(competitors.wheels_dir())})
-    assert seen == DATA[10:20]
+        data = subprocess.check_output(command, env={**os.environ, "PYTHONPATH": str(competitors.wheels_dir())})
+    assert data == DATA[10:20]
 
 
 @pytest.mark.slow
-def test_nginx_serves_over_both_with_a_ca_of_its_own(folder):
+def test_nginx_http_and_https(folder):
     curl = [competitors.program_path("curl"), "-sS"]
     with competitors.Nginx(folder) as nginx:
         assert subprocess.check_output([*curl, f"{nginx.http_url}/object"]) == DATA
         assert subprocess.check_output([*curl, "--cacert", nginx.ca_file, f"{nginx.https_url}/object"]) == DATA
-        untrusting = subprocess.run([*curl, f"{nginx.https_url}/object"], capture_output=True)
-    assert untrusting.returncode == 60
+        without_ca = subprocess.run([*curl, f"{nginx.https_url}/object"], capture_output=True)
+    assert without_ca.returncode == 60
 
 
 @needs_namespaces
 @pytest.mark.slow
 @pytest.mark.parametrize("congestion", ["reno", "bbr"])
-def test_the_bad_line_is_long_and_loses_packets(folder, congestion):
-    with WanEmulator(congestion_control=congestion, loss_percent=1) as line:
-        with competitors.Nginx(folder, host=line.server_address, command_prefix=line.server_prefix) as nginx:
+def test_wan_has_delay_and_loss(folder, congestion):
+    with WanEmulator(congestion_control=congestion, loss_percent=1) as wan:
+        with competitors.Nginx(folder, host=wan.server_address, command_prefix=wan.server_prefix) as nginx:
             out = folder / "out"
-            words = ["-sS", "-o", out, "-w", "%{time_connect}", f"{nginx.http_url}/object"]
-            connect_s = float(subprocess.check_output([*line.client_prefix, competitors.program_path("curl"), *words]))
+            options = ["-sS", "-o", out, "-w", "%{time_connect}", f"{nginx.http_url}/object"]
+            connect_s = float(subprocess.check_output([*wan.client_prefix, competitors.program_path("curl"), *options]))
             assert out.read_bytes() == DATA
-        used = [*line.client_prefix, "sysctl", "-n", "net.ipv4.tcp_congestion_control"]
-        assert subprocess.check_output(used, text=True).strip() == congestion
+        command = [*wan.client_prefix, "sysctl", "-n", "net.ipv4.tcp_congestion_control"]
+        assert subprocess.check_output(command, text=True).strip() == congestion
     assert 0.05 <= connect_s < 0.5
-    taken, lost = re.match(r"(\d+) packets to the client, (\d+) lost", line.summary).groups()
-    assert 0 < int(lost) < int(taken) / 10
+    received, lost = re.match(r"(\d+) packets to the client, (\d+) lost", wan.summary).groups()
+    assert 0 < int(lost) < int(received) / 10
     assert not list(Path("/var/run/netns").glob(f"wan-emulator-{os.getpid()}-*"))

@@ -1,4 +1,4 @@
-"""The demo's edits fit the recipe that is copied out."""
+"""The edits of the demo fit the recipe."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from packtrain.spec.load import load_workflow_file
 from testbed import demo
 
 
-def test_the_edited_recipe_is_valid_and_uses_the_token(tmp_path):
+def test_edited_recipe_is_valid(tmp_path):
     recipes.copy_to("cifar10-resnet", tmp_path)
     path = tmp_path / "workflow.yaml"
     path.write_text(demo.apply_edits(path.read_text(), demo.workflow_edits("http://127.0.0.1:1/c.tar.gz", "0" * 64)))
@@ -21,6 +21,6 @@ def test_the_edited_recipe_is_valid_and_uses_the_token(tmp_path):
     assert "--epochs 2 " in loaded.workflow.steps[0].run.command
 
 
-def test_a_recipe_that_has_changed_is_noticed():
-    with pytest.raises(ValueError, match="should have 'epochs' once, but has it 2 times"):
+def test_changed_recipe_is_detected():
+    with pytest.raises(ValueError, match="should contain 'epochs' once, but contains it 2 times"):
         demo.apply_edits("epochs epochs", {"epochs": "x"})

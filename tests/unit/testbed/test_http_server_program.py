@@ -1,4 +1,4 @@
-"""The origin as a program of its own, as demos use it."""
+"""The HTTP server as a program."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import pytest
 from tests.support.paths import PROJECT_ROOT
 
 
-def test_it_prints_its_url_and_demands_the_token(tmp_path: Path):
+def test_url_and_token(tmp_path: Path):
     (tmp_path / "hello").write_bytes(b"world")
-    root = PROJECT_ROOT
-    environment = {**os.environ, "PYTHONPATH": f"{root / 'src'}:{root}", "THE_TOKEN": "t0ken"}
-    words = [sys.executable, "-m", "testbed.http_server", str(tmp_path), "--port", "0", "--token-env", "THE_TOKEN"]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=environment) as process:
+    python_path = f"{PROJECT_ROOT / 'src'}:{PROJECT_ROOT}"
+    environment = {**os.environ, "PYTHONPATH": python_path, "THE_TOKEN": "t0ken"}
+    command = [sys.executable, "-m", "testbed.http_server", str(tmp_path), "--port", "0", "--token-env", "THE_TOKEN"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
         try:
             url = process.stdout.readline().strip()
             with pytest.raises(urllib.error.HTTPError, match="401"):

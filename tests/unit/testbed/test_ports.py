@@ -1,4 +1,4 @@
-"""Ports of the testbed's servers: nobody else is given one between the choice and the server's start."""
+"""Reserved ports are unique across processes and outside of the range of outgoing connections."""
 
 from __future__ import annotations
 
@@ -8,22 +8,26 @@ from pathlib import Path
 
 from testbed.ports import reserve_ports
 
-SEEDED = "import random; random.seed(1); from testbed.ports import free_ports; print(*free_ports(50)); input()"
+RESERVE_PORTS = (
+    "import random; random.seed(1); from testbed.ports import reserve_ports; print(*reserve_ports(50)); input()"
+)
 
 
-def test_two_processes_that_draw_the_same_numbers_are_given_different_ports():
+def test_processes_with_same_seed_get_different_ports():
     with (
-        subprocess.Popen([sys.executable, "-c", SEEDED], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as one,
-        subprocess.Popen([sys.executable, "-c", SEEDED], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as two,
+        subprocess.Popen([sys.executable, "-c", RESERVE_PORTS], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as first,
+        subprocess.Popen(
+            [sys.executable, "-c", RESERVE_PORTS], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        ) as second,
     ):
-        ports = [*one.stdout.readline().split(), *two.stdout.readline().split()]
-        one.communicate(b"\n")
-        two.communicate(b"\n")
+        ports = [*first.stdout.readline().split(), *second.stdout.readline().split()]
+        first.communicate(b"\n")
+        second.communicate(b"\n")
     assert len(set(ports)) == 100
 
 
-def test_no_connection_of_this_machine_can_be_given_one():
-    first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+def test_below_ephemeral_ports():
+    min_ephemeral = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     ports = reserve_ports(100, extra_offset=10_000)
-    assert max(ports) + 10_000 < first
+    assert max(ports) + 10_000 < min_ephemeral
     assert len({*ports, *(port + 10_000 for port in ports)}) == 200

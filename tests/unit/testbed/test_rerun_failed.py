@@ -1,4 +1,4 @@
-"""Tests that fail once get one more run, alone; those that are broken stay broken."""
+"""Failed tests are rerun alone; broken tests still fail."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import pytest
 from testbed.rerun_failed import MAX_RERUNS
 from tests.support.paths import PROJECT_ROOT
 
-UNLUCKY = """
+FLAKY = """
 import pathlib, pytest
 @pytest.mark.xdist_group("a-group")
-def test_unlucky():
+def test_flaky():
     mark = pathlib.Path(__file__).with_name("mark")
-    again = mark.exists()
+    is_rerun = mark.exists()
     mark.touch()
-    assert again
+    assert is_rerun
 def test_good(): pass
 """
 
@@ -28,7 +28,7 @@ def run(folder: Path, text: str) -> tuple[int, str]:
     (folder / "test_it.py").write_text(text)
     (folder / "pytest.ini").write_text("[pytest]\nmarkers = xdist_group\n")
     pytest_alone = [sys.executable, "-m", "pytest"]
-    words = [
+    command = [
         sys.executable,
         "-m",
         "testbed.rerun_failed",
@@ -41,31 +41,31 @@ def run(folder: Path, text: str) -> tuple[int, str]:
         "test_it.py",
     ]
     environment = {**os.environ, "PYTHONPATH": str(PROJECT_ROOT)}
-    done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True)
-    return done.returncode, done.stdout
+    result = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    return result.returncode, result.stdout
 
 
 @pytest.mark.slow
-def test_what_failed_by_bad_luck_passes_alone_and_is_named(tmp_path):
-    code, said = run(tmp_path, UNLUCKY)
-    assert code == 0, said
-    assert "1 failed, 1 passed" in said
-    assert said.rstrip().endswith("passed alone, to be mended:\n  test_it.py::test_unlucky")
+def test_flaky_test_is_listed(tmp_path):
+    code, output = run(tmp_path, FLAKY)
+    assert code == 0, output
+    assert "1 failed, 1 passed" in output
+    assert output.rstrip().endswith("passed alone; please fix:\n  test_it.py::test_flaky")
 
 
 @pytest.mark.slow
-def test_what_is_broken_fails_again(tmp_path):
-    code, said = run(tmp_path, "def test_broken(): assert 0")
-    assert code == 1 and "once more" in said and "to be mended" not in said
+def test_broken_test_fails_again(tmp_path):
+    code, output = run(tmp_path, "def test_broken(): assert 0")
+    assert code == 1 and "running them again" in output and "please fix" not in output
 
 
 @pytest.mark.slow
-def test_many_failures_are_no_bad_luck(tmp_path):
-    code, said = run(tmp_path, "\n".join(f"def test_{number}(): assert 0" for number in range(MAX_RERUNS + 1)))
-    assert code == 1 and "once more" not in said
+def test_many_failures_are_not_rerun(tmp_path):
+    code, output = run(tmp_path, "\n".join(f"def test_{number}(): assert 0" for number in range(MAX_RERUNS + 1)))
+    assert code == 1 and "running them again" not in output
 
 
 @pytest.mark.slow
-def test_a_module_that_cannot_be_imported_is_no_success(tmp_path):
+def test_import_error_fails(tmp_path):
     code, _ = run(tmp_path, "import nothing_of_that_name")
     assert code != 0

@@ -1,4 +1,4 @@
-"""The testbed's XRootD: real, quick to start, and stopped and continued at will."""
+"""XRootD origin and cache: they serve files, pause and resume."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ pytestmark = pytest.mark.slow
 
 
 def get(url: str, timeout_s: float) -> bytes:
-    with urllib.request.urlopen(url, timeout=timeout_s) as answer:
-        return bytes(answer.read())
+    with urllib.request.urlopen(url, timeout=timeout_s) as response:
+        return bytes(response.read())
 
 
-def test_a_cache_gives_what_its_origin_has(tmp_path):
+def test_cache_serves_origin(tmp_path):
     with XRootDOrigin(tmp_path / "origin") as origin, XRootDCache(tmp_path / "cache", origin) as cache:
         (origin.object_dir / "x").write_bytes(b"from the origin")
         assert get(f"{cache.url}/data/x", 10) == b"from the origin"
@@ -26,11 +26,11 @@ def test_a_cache_gives_what_its_origin_has(tmp_path):
         assert "Proxy file cache initialization completed" in cache.log.read_text()
 
 
-def test_a_stopped_server_is_silent_until_it_goes_on(tmp_path):
+def test_pause_and_resume(tmp_path):
     with XRootDOrigin(tmp_path / "origin") as origin:
-        (origin.object_dir / "x").write_bytes(b"patience")
+        (origin.object_dir / "x").write_bytes(b"content")
         origin.pause()
         with pytest.raises(OSError):
             get(f"{origin.url}/data/x", 0.5)
         origin.resume()
-        assert get(f"{origin.url}/data/x", 10) == b"patience"
+        assert get(f"{origin.url}/data/x", 10) == b"content"

@@ -1,176 +1,183 @@
-"""Where the time went: agents' stages, and what the pool's own log tells around them; nothing is counted twice."""
+"""How the time of a run was used, by the agents' stages and the pool's log."""
 
 from __future__ import annotations
 
 import pytest
 
-from packtrain.views.summary import summarize_times
+from packtrain.views.time_summary import summarize_times
 from tests.support.event_builder import RunBuilder
 
-AGENT = {"start": 2.0, "fetch": 2.0, "steps": 5.0}
+AGENT_TIMES = {"startup": 2.0, "fetch": 2.0, "steps": 5.0}
 
 
 @pytest.fixture
-def story():
-    told = RunBuilder()
-    told.now = 100.4  # the access point's clock has fractions, the log has whole seconds
-    told.submit()
-    return told
+def run():
+    run = RunBuilder()
+    run.now = 100.4  # the access point's clock has fractions, the log has whole seconds
+    run.submit()
+    return run
 
 
-def at(story, now, tell, *arguments, **more):
-    story.now = float(now)
-    getattr(story, tell)(*arguments, **more)
+def call_at(run, now, method, *args, **kwargs):
+    run.now = float(now)
+    getattr(run, method)(*args, **kwargs)
 
 
-def inputs(story, since, until, start=1):
-    at(story, since, "transfer", "in", "started", start)
-    at(story, until, "transfer", "in", "finished", start)
+def transfer_inputs(run, started_at, ended_at, start=1):
+    call_at(run, started_at, "add_transfer", "in", "started", start)
+    call_at(run, ended_at, "add_transfer", "in", "finished", start)
 
 
-def outputs(story, since, until, start=1):
-    at(story, since, "transfer", "out", "started", start)
-    at(story, until, "transfer", "out", "finished", start)
+def transfer_outputs(run, started_at, ended_at, start=1):
+    call_at(run, started_at, "add_transfer", "out", "started", start)
+    call_at(run, ended_at, "add_transfer", "out", "finished", start)
 
 
-def times(story):
-    found = summarize_times(story.state)
-    return {**found.seconds_by_stage, "lost": found.wasted_s}
+def summarize(run):
+    times = summarize_times(run.state)
+    return {**times.seconds_by_stage, "wasted": times.wasted_s}
 
 
-def agent(story, name="agent-1", outcome="succeeded", failure=""):
-    """Nine seconds: two to fetch, five of steps, by a clock that says anything."""
-    story.now = 7_000_000.0
-    story.start_agent(name)
-    story.add_stage("fetch", name, seconds=2.0)
-    story.add_stage("steps", name, seconds=5.0)
-    story.end_agent(outcome, name, failure=failure)
+def add_agent(run, name="agent-1", outcome="succeeded", failure=""):
+    """Add an agent that takes 9 s, 2 s of them to fetch and 5 s for steps, by another clock."""
+    run.now = 7_000_000.0
+    run.start_agent(name)
+    run.add_stage("fetch", name, duration_s=2.0)
+    run.add_stage("steps", name, duration_s=5.0)
+    run.end_agent(outcome, name, failure=failure)
 
 
-def test_without_a_pool_it_is_the_stages_alone(story):
-    agent(story)
-    assert times(story) == {**AGENT, "lost": 0.0}
+def test_local_run(run):
+    add_agent(run)
+    assert summarize(run) == {**AGENT_TIMES, "wasted": 0.0}
 
 
-def test_a_life_in_a_pool(story):
-    inputs(story, 130, 140)
-    at(story, 141, "placed")
-    agent(story)
-    outputs(story, 152, 155)
-    at(story, 155, "gone", code=0)
-    # On the slot from 141 to 152, and a second between the inputs and its start: 12, of which the agent knows 9.
-    assert times(story) == {"queue": 30.0, "transfer": 13.0, "start": 5.0, "fetch": 2.0, "steps": 5.0, "lost": 0.0}
-    assert summarize_times(story.state).total_s == 155 - 100
+def test_pool_run(run):
+    transfer_inputs(run, 130, 140)
+    call_at(run, 141, "place")
+    add_agent(run)
+    transfer_outputs(run, 152, 155)
+    call_at(run, 155, "end_attempt", exit_code=0)
+    # 12 s on the slot (141 to 152, and 1 s after the inputs), 9 s of which are the agent's.
+    assert summarize(run) == {
+        "queue": 30.0,
+        "transfer": 13.0,
+        "startup": 5.0,
+        "fetch": 2.0,
+        "steps": 5.0,
+        "wasted": 0.0,
+    }
+    assert summarize_times(run.state).total_s == 155 - 100
 
 
-def test_waiting_for_a_turn_to_transfer_is_transfer(story):
-    at(story, 110, "transfer", "in", "queued")
-    inputs(story, 130, 140)
-    at(story, 140, "placed")
-    assert times(story) == {"queue": 10.0, "transfer": 30.0, "lost": 0.0}
+def test_transfer_queue_counts_as_transfer(run):
+    call_at(run, 110, "add_transfer", "in", "queued")
+    transfer_inputs(run, 130, 140)
+    call_at(run, 140, "place")
+    assert summarize(run) == {"queue": 10.0, "transfer": 30.0, "wasted": 0.0}
 
 
-def test_a_log_that_tells_of_the_start_before_the_end_of_the_inputs(story):
-    at(story, 130, "transfer", "in", "started")
-    at(story, 140, "placed")
-    at(story, 140, "transfer", "in", "finished")
-    agent(story)
-    outputs(story, 149, 150)
-    at(story, 150, "gone", code=0)
-    assert times(story) == {"queue": 30.0, "transfer": 11.0, **AGENT, "lost": 0.0}
+def test_start_logged_before_end_of_inputs(run):
+    call_at(run, 130, "add_transfer", "in", "started")
+    call_at(run, 140, "place")
+    call_at(run, 140, "add_transfer", "in", "finished")
+    add_agent(run)
+    transfer_outputs(run, 149, 150)
+    call_at(run, 150, "end_attempt", exit_code=0)
+    assert summarize(run) == {"queue": 30.0, "transfer": 11.0, **AGENT_TIMES, "wasted": 0.0}
 
 
-def test_an_evicted_start_is_lost_with_its_transfers_and_the_queue_is_not(story):
-    inputs(story, 110, 120)
-    at(story, 120, "placed")
-    story.start_agent("agent-1")
-    at(story, 170, "stopped", 1, emitters=("agent-1",))
-    inputs(story, 200, 210, start=2)
-    at(story, 210, "placed", 2)
-    agent(story, "agent-2")
-    outputs(story, 219, 220, start=2)
-    at(story, 220, "gone", code=0)
-    assert times(story) == {"queue": 40.0, "transfer": 11.0, **AGENT, "lost": 60.0}
+def test_evicted_execution_is_wasted(run):
+    transfer_inputs(run, 110, 120)
+    call_at(run, 120, "place")
+    run.start_agent("agent-1")
+    call_at(run, 170, "stop_execution", 1, emitters=("agent-1",))
+    transfer_inputs(run, 200, 210, start=2)
+    call_at(run, 210, "place", 2)
+    add_agent(run, "agent-2")
+    transfer_outputs(run, 219, 220, start=2)
+    call_at(run, 220, "end_attempt", exit_code=0)
+    assert summarize(run) == {"queue": 40.0, "transfer": 11.0, **AGENT_TIMES, "wasted": 60.0}
 
 
-def test_what_was_left_in_a_start_that_is_evicted_later_is_not_lost(story):
-    inputs(story, 110, 120)
-    at(story, 120, "placed")
-    agent(story, "agent-1", "continue")
-    outputs(story, 130, 132)
-    story.start_agent("agent-2")
-    at(story, 150, "stopped", 1, emitters=("agent-1", "agent-2"))
-    # 28 s on the slot, 9 of them the first agent's
-    assert times(story) == {"queue": 10.0, "transfer": 12.0, **AGENT, "lost": 19.0}
+def test_requeued_agent_before_eviction_is_useful(run):
+    transfer_inputs(run, 110, 120)
+    call_at(run, 120, "place")
+    add_agent(run, "agent-1", "requeued")
+    transfer_outputs(run, 130, 132)
+    run.start_agent("agent-2")
+    call_at(run, 150, "stop_execution", 1, emitters=("agent-1", "agent-2"))
+    # 28 s on the slot, 9 s of which are the first agent's.
+    assert summarize(run) == {"queue": 10.0, "transfer": 12.0, **AGENT_TIMES, "wasted": 19.0}
 
 
-def test_inputs_that_did_not_arrive_are_lost_and_a_hold_is_no_queue(story):
-    inputs(story, 110, 140)
-    at(story, 141, "transfer", "out", "started")
-    at(story, 141, "held")
-    at(story, 201, "released")
-    inputs(story, 211, 221)
-    at(story, 221, "placed")
-    agent(story)
-    at(story, 230, "gone", code=0)
-    assert times(story) == {"queue": 20.0, "held": 60.0, "transfer": 10.0, **AGENT, "lost": 31.0}
+def test_failed_inputs_and_hold(run):
+    transfer_inputs(run, 110, 140)
+    call_at(run, 141, "add_transfer", "out", "started")
+    call_at(run, 141, "hold")
+    call_at(run, 201, "release")
+    transfer_inputs(run, 211, 221)
+    call_at(run, 221, "place")
+    add_agent(run)
+    call_at(run, 230, "end_attempt", exit_code=0)
+    assert summarize(run) == {"queue": 20.0, "held": 60.0, "transfer": 10.0, **AGENT_TIMES, "wasted": 31.0}
 
 
-def test_taken_back_while_its_inputs_came(story):
-    at(story, 110, "transfer", "in", "started")
-    at(story, 150, "stopped", 0)
-    assert [attempt.start for attempt in story.job.executions] == [0], "no start of it was seen"
-    inputs(story, 160, 170)
-    at(story, 170, "placed")
-    assert times(story) == {"queue": 20.0, "transfer": 10.0, "lost": 40.0}
+def test_interrupted_during_inputs(run):
+    call_at(run, 110, "add_transfer", "in", "started")
+    call_at(run, 150, "stop_execution", 0)
+    assert [execution.execution_number for execution in run.job.executions] == [0], "no execution was started"
+    transfer_inputs(run, 160, 170)
+    call_at(run, 170, "place")
+    assert summarize(run) == {"queue": 20.0, "transfer": 10.0, "wasted": 40.0}
 
 
-def test_removed_while_its_inputs_came(story):
-    at(story, 110, "transfer", "in", "started")
-    at(story, 150, "gone")
-    assert times(story) == {"queue": 10.0, "lost": 40.0}
+def test_removed_during_inputs(run):
+    call_at(run, 110, "add_transfer", "in", "started")
+    call_at(run, 150, "end_attempt")
+    assert summarize(run) == {"queue": 10.0, "wasted": 40.0}
 
 
-def test_a_start_that_ended_without_a_word_in_the_log(story):
-    """A shadow was killed: the next start follows."""
-    inputs(story, 110, 120)
-    at(story, 120, "placed")
-    inputs(story, 150, 160, start=2)
-    at(story, 160, "placed", 2)
-    agent(story, "agent-2")
-    at(story, 169, "gone", code=0)
-    assert times(story)["queue"] == 10.0
-    assert times(story)["transfer"] == 20.0
-    assert summarize_times(story.state).total_s == 69.0
+def test_end_missing_from_log(run):
+    """A shadow was killed, and the next execution starts."""
+    transfer_inputs(run, 110, 120)
+    call_at(run, 120, "place")
+    transfer_inputs(run, 150, 160, start=2)
+    call_at(run, 160, "place", 2)
+    add_agent(run, "agent-2")
+    call_at(run, 169, "end_attempt", exit_code=0)
+    assert summarize(run)["queue"] == 10.0
+    assert summarize(run)["transfer"] == 20.0
+    assert summarize_times(run.state).total_s == 69.0
 
 
-def test_a_failed_attempt_is_lost_with_all_of_its_slot(story):
-    inputs(story, 110, 120)
-    at(story, 120, "placed")
-    agent(story, outcome="failed", failure="step_failed")
-    outputs(story, 131, 140)
-    at(story, 140, "gone", code=10)
-    assert times(story) == {"queue": 10.0, "lost": 30.0}
+def test_failed_execution_is_wasted(run):
+    transfer_inputs(run, 110, 120)
+    call_at(run, 120, "place")
+    add_agent(run, outcome="failed", failure="step_failed")
+    transfer_outputs(run, 131, 140)
+    call_at(run, 140, "end_attempt", exit_code=10)
+    assert summarize(run) == {"queue": 10.0, "wasted": 30.0}
 
 
-def test_what_lasts_is_not_counted(story):
-    inputs(story, 110, 120)
-    at(story, 120, "placed")
-    story.start_agent("agent-1")
-    story.add_stage("fetch", seconds=2.0)
-    assert times(story) == {"queue": 10.0, "transfer": 10.0, "fetch": 2.0, "lost": 0.0}
+def test_running_phase_is_not_counted(run):
+    transfer_inputs(run, 110, 120)
+    call_at(run, 120, "place")
+    run.start_agent("agent-1")
+    run.add_stage("fetch", duration_s=2.0)
+    assert summarize(run) == {"queue": 10.0, "transfer": 10.0, "fetch": 2.0, "wasted": 0.0}
 
 
-def test_odd_seconds_of_many_jobs_even_out():
-    """A job of one and a half seconds takes one second of the log or two."""
-    told = RunBuilder(*map(str, range(10)))
+def test_rounding_cancels_out():
+    """A job of 1.5 s takes 1 s or 2 s by the log."""
+    run = RunBuilder(*map(str, range(10)))
     for job in map(str, range(10)):
-        told.now = 100.0
-        told.submit(f"{job}-1", job)
-        told.now = 110.0
-        told.place(attempt_id=f"{job}-1", job=job)
-        told.start_agent(f"agent-{job}", f"{job}-1", job)
-        told.add_event(f"agent-{job}", "agent.ended", job, outcome="succeeded", exit_code=0, failure=None, seconds=1.5)
-        told.now = 111.0 + int(job) % 2
-        told.end_attempt(f"{job}-1", job, 0)
-    assert times(told) == {"queue": 100.0, "start": 15.0, "lost": 0.0}
+        run.now = 100.0
+        run.submit(f"{job}-1", job)
+        run.now = 110.0
+        run.place(attempt_id=f"{job}-1", job=job)
+        run.start_agent(f"agent-{job}", f"{job}-1", job)
+        run.add_event(f"agent-{job}", "agent.ended", job, outcome="succeeded", exit_code=0, failure=None, seconds=1.5)
+        run.now = 111.0 + int(job) % 2
+        run.end_attempt(f"{job}-1", job, 0)
+    assert summarize(run) == {"queue": 100.0, "startup": 15.0, "wasted": 0.0}

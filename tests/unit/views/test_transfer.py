@@ -1,4 +1,4 @@
-"""How a transfer is drawn, told and summed up."""
+"""Transfers, rendered, as plain lines, and as totals."""
 
 from __future__ import annotations
 
@@ -15,55 +15,55 @@ from packtrain.views.transfer import (
     render_transfer,
 )
 
-LANES = (SourceRate("cache.example:8443", 80e6, 6, False), SourceRate("origin.example", 0.0, 0, True))
+SOURCES = (SourceRate("cache.example:8443", 80e6, 6, False), SourceRate("origin.example", 0.0, 0, True))
 
 
-def drawn(picture, width=120):
+def render(view, width=120):
     console = Console(width=width, force_terminal=False)
     with console.capture() as captured:
-        console.print(render_transfer(picture))
+        console.print(render_transfer(view))
     return captured.get()
 
 
-def test_bar_with_speed_time_left_and_sources():
-    text = drawn(TransferView("fetch", "data.tar", 1_200_000_000, 5_000_000_000, 100e6, LANES))
+def test_render_transfer():
+    text = render(TransferView("fetch", "data.tar", 1_200_000_000, 5_000_000_000, 100e6, SOURCES))
     assert "data.tar" in text
     assert "1.2 GB of 5.0 GB · 24% · 100 MB/s · 38 s left" in text
     assert "cache.example:8443  80.0 MB/s  6 connections" in text
-    assert "origin.example  rests" in text
+    assert "origin.example  backing off" in text
 
 
-def test_many_sources_do_not_fill_the_screen():
-    lanes = tuple(SourceRate(f"host{number}", 1e6, 1, False) for number in range(20))
-    text = drawn(TransferView("fetch", "x", 1, 2, 1.0, lanes))
+def test_number_of_sources_is_limited():
+    sources = tuple(SourceRate(f"host{number}", 1e6, 1, False) for number in range(20))
+    text = render(TransferView("fetch", "x", 1, 2, 1.0, sources))
     assert "host7" in text
     assert "host8" not in text
     assert "and 12 more sources" in text
 
 
-def test_names_with_markup_are_shown_as_they_are():
-    assert "a[bold]b.tar" in drawn(TransferView("fetch", "a[bold]b.tar", 1, 2))
+def test_markup_is_escaped():
+    assert "a[bold]b.tar" in render(TransferView("fetch", "a[bold]b.tar", 1, 2))
 
 
 @pytest.mark.parametrize(
-    ("picture", "told"),
+    ("view", "expected"),
     [
         (TransferView("fetch", "x"), "x: fetch 0 B"),
         (TransferView("fetch", "x", 5, 0, 1.0), "x: fetch 5 B · 1 B/s · 0.0 s left"),
         (TransferView("fetch", "x", 500, None, 100.0), "x: fetch 500 B · 100 B/s"),
         (TransferView("fetch", "x", 500, 1000, 0.0), "x: fetch 500 B of 1.0 kB · 50% · 0 B/s"),
         (
-            TransferView("fetch", "x", 500, 1000, 100.0, LANES),
+            TransferView("fetch", "x", 500, 1000, 100.0, SOURCES),
             "x: fetch 500 B of 1.0 kB · 50% · 100 B/s · 5.0 s left"
-            " · from cache.example:8443 80.0 MB/s, origin.example rests",
+            " · from cache.example:8443 80.0 MB/s, origin.example backing off",
         ),
     ],
 )
-def test_plain_line(picture, told):
-    assert format_transfer(picture) == told
+def test_format_transfer(view, expected):
+    assert format_transfer(view) == expected
 
 
-def test_meter_counts_the_last_seconds_only():
+def test_rate_of_last_seconds():
     meter = RateMeter()
     assert meter.add(0.0, 0) is None
     assert meter.add(1.0, 1000) == 1000
@@ -72,14 +72,14 @@ def test_meter_counts_the_last_seconds_only():
     assert rate == pytest.approx(10)
 
 
-def test_meter_begins_anew_when_the_transfer_does():
+def test_meter_restarts_with_transfer():
     meter = RateMeter()
     meter.add(0.0, 5000)
     assert meter.add(1.0, 0) is None
     assert meter.add(2.0, 100) == 100
 
 
-def test_meter_keeps_little_of_a_fast_transfer():
+def test_meter_keeps_few_samples():
     meter = RateMeter()
     for step in range(100_000):
         rate = meter.add(step / 1e4, step)
@@ -88,16 +88,16 @@ def test_meter_keeps_little_of_a_fast_transfer():
 
 
 @pytest.mark.parametrize(
-    ("account", "told"),
+    ("totals", "expected"),
     [
         (TransferTotals(0, 0.0), "0 B in 0.0 s"),
         (TransferTotals(5_000_000, 2.0, (("a.example", 5_000_000),)), "5.0 MB in 2.0 s (2.5 MB/s) from a.example"),
         (
             TransferTotals(10_000, 10.0, (("a", 4000), ("b", 6000), ("idle", 0)), 1, 2, 3, 500),
             "10.0 kB in 10 s (1.0 kB/s) from 2 sources (b 6.0 kB, a 4.0 kB)"
-            " · 1 retry, 2 stalls survived, 3 blocks asked for twice, 500 B wasted",
+            " · 1 retry, 2 stalls recovered, 3 blocks requested twice, 500 B wasted",
         ),
     ],
 )
-def test_account(account, told):
-    assert format_totals(account) == told
+def test_format_totals(totals, expected):
+    assert format_totals(totals) == expected

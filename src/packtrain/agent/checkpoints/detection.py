@@ -1,8 +1,9 @@
-"""Notices what a program saved, and sets it aside: announced files at once, others when they have become quiet.
+"""Detect checkpoints that a program saved, and copy them to the staging folder.
 
-An announcement is a line `{"path": …, "step": …, "epoch": …}` in the file $PACKTRAIN_CHECKPOINTS; what it names was
-renamed into place and is never written again, so that a hard link holds it. What nobody announced may be written
-again in place: it is copied, and counts only if it did not change meanwhile.
+A program announces a checkpoint with the line `{"path": …, "step": …, "epoch": …}` in the file $PACKTRAIN_CHECKPOINTS.
+An announced file was renamed into place and is never written again, so a hard link preserves it. A file that was not
+announced may be rewritten in place: it is copied once it is stable, and the copy counts only if the file did not change
+meanwhile.
 """
 
 from __future__ import annotations
@@ -18,9 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from packtrain.agent.checkpoints.upload_planner import CheckpointSnapshot
-from packtrain.agent.file_versions import FileVersion, file_version, is_temporary_name
 from packtrain.agent.outputs.inventory import match_files, walk_files
-from packtrain.agent.watched_files import TailedFile
+from packtrain.agent.watched_files import FileVersion, TailedFile, file_version, is_temporary_name
 from packtrain.transfer.reflink import clone_file
 
 _MAX_LINK_TRIES = 20
@@ -28,13 +28,15 @@ _MAX_LINK_TRIES = 20
 
 @dataclass(frozen=True)
 class SaveNotice:
-    path: str
+    """One line of $PACKTRAIN_CHECKPOINTS."""
+
+    path: str  # absolute, or relative to the output folder
     step: int
     epoch: int | None
 
 
 class SaveNoticeReader:
-    """New complete lines of the file; what is no announcement is counted."""
+    """Read new complete lines of $PACKTRAIN_CHECKPOINTS, and count the lines that are not notices."""
 
     def __init__(self, path: Path) -> None:
         self._file = TailedFile(path)
@@ -43,10 +45,11 @@ class SaveNoticeReader:
     def read(self) -> list[SaveNotice]:
         parsed = [parse_save_notice(line) for line in self._file.read_lines()]
         self.n_ignored += parsed.count(None)
-        return [one for one in parsed if one is not None]
+        return [notice for notice in parsed if notice is not None]
 
 
 def parse_save_notice(line: bytes) -> SaveNotice | None:
+    """Return the notice, or None if the line is not a valid one."""
     try:
         raw = json.loads(line)
         step, epoch, path = raw["step"], raw.get("epoch"), raw["path"]
@@ -67,30 +70,34 @@ def _is_valid_count(value: Any) -> bool:
 
 
 class StableFiles:
-    """What the pattern matches: which of it is new, once all of it rests. A folder is taken as a whole, since programs
-    read it so; of files beside each other, such as `ckpt-*.pt`, those are taken that changed."""
+    """Find new versions of the files that match a pattern, once none of them changes any more.
+
+    A matching folder is taken completely, because programs read it completely. Of several matching files, such as
+    `ckpt-*.pt`, only the changed ones are taken.
+    """
 
     def __init__(self, pattern: str, folder: Path, known_versions: Mapping[str, FileVersion]) -> None:
         self._pattern, self._folder = pattern, folder
-        self._taken_versions: dict[str, FileVersion] = dict(
-            known_versions
-        )  # what is in a generation already, or was restored
+        self._taken_versions: dict[str, FileVersion] = dict(known_versions)  # staged before, or restored
         self._last_scan: list[dict[str, FileVersion]] = []
 
     def poll(self) -> dict[str, FileVersion]:
-        """What is new, if nothing changed since the look before."""
-        now = self._scan()
-        rests, self._last_scan = now == self._last_scan, now
-        return self._new_versions(now) if rests else {}
+        """Return the new versions by name if nothing changed since the previous poll, else nothing."""
+        scan = self._scan()
+        is_stable, self._last_scan = scan == self._last_scan, scan
+        return self._new_versions(scan) if is_stable else {}
 
     def final_poll(self, stable_s: float) -> dict[str, FileVersion]:
-        """What is new and was not touched for so long: a program that was killed may have been writing."""
+        """Return the new versions that were not modified in the last `stable_s` seconds.
+
+        A program that was killed may have been writing until then.
+        """
         before = time.time_ns() - int(stable_s * 1e9)
-        return self._new_versions([thing for thing in self._scan() if all(v[1] <= before for v in thing.values())])
+        return self._new_versions([group for group in self._scan() if all(v[1] <= before for v in group.values())])
 
     def _new_versions(self, groups: Sequence[Mapping[str, FileVersion]]) -> dict[str, FileVersion]:
-        new = (thing for thing in groups if any(self._taken_versions.get(name) != thing[name] for name in thing))
-        return {name: version for thing in new for name, version in thing.items()}
+        changed = (group for group in groups if any(self._taken_versions.get(name) != group[name] for name in group))
+        return {name: version for group in changed for name, version in group.items()}
 
     def mark_taken(self, versions: Mapping[str, FileVersion]) -> None:
         self._taken_versions.update(versions)
@@ -99,31 +106,31 @@ class StableFiles:
         return [self._match_versions(match) for match in match_files(self._pattern, self._folder)]
 
     def _match_versions(self, match: Path) -> dict[str, FileVersion]:
-        found = {name: _version_or_none(self._folder / name) for name in _complete_names(match, self._folder)}
-        return {name: version for name, version in found.items() if version is not None and version[0]}
+        versions = {name: _version_or_none(self._folder / name) for name in _complete_names(match, self._folder)}
+        return {name: version for name, version in versions.items() if version is not None and version[0]}
 
 
 class StagingDir:
-    """Sets saves aside, in a folder of the sandbox."""
+    """A folder of the sandbox that holds snapshots until they are uploaded."""
 
     def __init__(self, output: Path, folder: Path) -> None:
         self._output, self._folder, self._n_staged = output, folder, 0
 
     def stage_noticed(self, notice: SaveNotice) -> CheckpointSnapshot | None:
-        """None if it is not there any more, or not below the output folder."""
+        """Link an announced checkpoint; None if it does not exist or is not below the output folder."""
         root = Path(os.path.normpath(self._output / notice.path))
         if self._output not in root.parents:
             return None
-        whole = _complete_names(root, self._output)
-        return self._stage(whole, root.relative_to(self._output).as_posix(), notice.step, notice.epoch, _link_or_copy)
+        names = _complete_names(root, self._output)
+        return self._stage(names, root.relative_to(self._output).as_posix(), notice.step, notice.epoch, _link_or_copy)
 
     def stage_stable(self, versions: Mapping[str, FileVersion], step: int) -> CheckpointSnapshot | None:
-        """None if it changed while it was copied."""
+        """Copy files that were not announced; None if one of them changed meanwhile."""
         names = sorted(versions)
-        save = self._stage(names, _common_path(names), step, None, _copy)
-        if save is None or all(_version_or_none(self._output / name) == versions[name] for name in names):
-            return save
-        self.remove(save)
+        snapshot = self._stage(names, _common_path(names), step, None, _copy)
+        if snapshot is None or all(_version_or_none(self._output / name) == versions[name] for name in names):
+            return snapshot
+        self.remove(snapshot)
         return None
 
     def _stage(
@@ -154,18 +161,18 @@ def _link_or_copy(source: Path, target: Path) -> None:
         _link_with_retries(source, target)
     except FileNotFoundError:
         raise
-    except OSError:  # a file system without hard links, or another one
+    except OSError:  # the file system has no hard links, or source and target are on different ones
         _copy(source, target)
 
 
 def _link_with_retries(source: Path, target: Path) -> None:
-    """Linux finds no file if the next one is renamed onto it at that very moment."""
-    for left in reversed(range(_MAX_LINK_TRIES)):
+    """Retry, because link() fails with ENOENT if another file is renamed onto `source` at that moment."""
+    for tries_left in reversed(range(_MAX_LINK_TRIES)):
         try:
             os.link(source, target)
             break
         except FileNotFoundError:
-            if not left or not os.path.lexists(source):
+            if not tries_left or not os.path.lexists(source):
                 raise
 
 
@@ -185,12 +192,12 @@ def _common_path(names: list[str]) -> str:
 
 
 def matching_names(pattern: str, folder: Path) -> set[str]:
-    """Names of the files that the pattern means."""
+    """Return the names of all files that the pattern matches, also those inside matching folders."""
     return {name for match in match_files(pattern, folder) for name in _complete_names(match, folder)}
 
 
 def _complete_names(path: Path, folder: Path) -> list[str]:
-    """Of a file, or of those below a folder: what no program is about to rename into place."""
+    """Return the name of a file, or of all files below a folder, without temporary files."""
     names = (file.relative_to(folder).as_posix() for file in _iter_files(path))
     return [name for name in names if not is_temporary_name(name)]
 

@@ -1,13 +1,14 @@
-"""Generations of a checkpoint: their names below a destination, their records, which one to go on from. Pure.
+"""Records of checkpoint generations: object names, the JSON format, and which generation to resume from. Pure.
 
     .packtrain/checkpoints/RUN/JOB/EMITTER/GENERATION/NAME            the files, in any order
-    .packtrain/checkpoints/RUN/JOB/EMITTER/GENERATION/record.json     last: with it the generation exists
-    .packtrain/checkpoints/RUN/JOB/EMITTER/ended.json                 its outputs passed their checks, at this step
-    .packtrain/left/EMITTER/NAME                                      other outputs of an attempt that left in time
+    .packtrain/checkpoints/RUN/JOB/EMITTER/GENERATION/record.json     written last: with it the generation exists
+    .packtrain/checkpoints/RUN/JOB/EMITTER/completed.json             the attempt's outputs passed their checks
+    .packtrain/requeued/EMITTER/NAME                                  other outputs of an attempt that was requeued
 
-Where there is one address only: the file at it, and the record at the same address with `.packtrain-record.json`.
+A destination that holds a single file has the file at its URL, and the record at the same URL with the suffix
+`.packtrain-record.json`.
 
-docs/formats/checkpoints.md describes the record.
+docs/formats/checkpoints.md describes the format.
 """
 
 from __future__ import annotations
@@ -20,18 +21,18 @@ from typing import Any
 
 from packtrain.errors import FormatError
 
-RECORD_VERSION = 1
+RECORD_VERSION = 2
 RECORD_NAME = "record.json"
-COMPLETION_MARKER_NAME = "ended.json"
+COMPLETION_MARKER_NAME = "completed.json"
 RECORD_SUFFIX = ".packtrain-record.json"
-REQUEUE_PREFIX = ".packtrain/left"
-MAX_GENERATIONS = 2  # complete generations of one emitter
+REQUEUE_PREFIX = ".packtrain/requeued"
+MAX_GENERATIONS = 2  # complete generations that one emitter keeps
 
 
 @dataclass(frozen=True)
 class SavedFile:
     name: str  # below the output folder, and below the generation's prefix
-    size: int
+    size: int  # bytes
     sha256: str
 
 
@@ -40,12 +41,12 @@ class CheckpointRecord:
     run: str
     job: str
     emitter: str
-    generation: int  # 1, 2, … of one emitter
-    step: int  # the training's
+    generation: int  # counts 1, 2, … for each emitter
+    step: int  # training step
     epoch: int | None
-    path: str  # what the program saved, below the output folder: a file, or a folder of files ("." for all)
+    path: str  # what the program saved, below the output folder: a file or a folder ("." is the output folder)
     files: tuple[SavedFile, ...]
-    saved_at: float  # the emitter's clock, for people
+    saved_at: float  # seconds since 1970 by the emitter's clock, for display only
 
     @property
     def prefix(self) -> str:
@@ -57,7 +58,7 @@ class CheckpointRecord:
 
     @property
     def sort_key(self) -> tuple[int, int, str]:
-        """The further training wins, then the newer generation; the rest only makes it the same everywhere."""
+        """The highest step wins, then the newest generation. The emitter makes the order deterministic."""
         return self.step, self.generation, self.emitter
 
     def to_json(self) -> str:
@@ -65,12 +66,12 @@ class CheckpointRecord:
 
     @classmethod
     def from_json(cls, text: str) -> CheckpointRecord:
-        """Unknown keys are skipped. Raises FormatError."""
+        """Parse a record; unknown keys are ignored. Raises FormatError."""
         try:
             raw = json.loads(text)
             return _parse_record(raw)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise FormatError(f"no record of a checkpoint: {text[:80]!r} ({error})") from None
+            raise FormatError(f"not a checkpoint record: {text[:80]!r} ({error})") from None
 
 
 def _parse_record(raw: dict[str, Any]) -> CheckpointRecord:
@@ -81,29 +82,35 @@ def _parse_record(raw: dict[str, Any]) -> CheckpointRecord:
     )
     if not files:
         raise ValueError("it names no files")
-    epoch = None if raw["epoch"] is None else _parse_int(raw["epoch"])
-    who = (str(raw["run"]), str(raw["job"]), str(raw["emitter"]), _parse_int(raw["generation"]))
     return CheckpointRecord(
-        *who, _parse_int(raw["step"]), epoch, _check_relative_path(raw["path"]), files, float(raw["time"])
+        run=str(raw["run"]),
+        job=str(raw["job"]),
+        emitter=str(raw["emitter"]),
+        generation=_parse_int(raw["generation"]),
+        step=_parse_int(raw["step"]),
+        epoch=None if raw["epoch"] is None else _parse_int(raw["epoch"]),
+        path=_check_relative_path(raw["path"]),
+        files=files,
+        saved_at=float(raw["saved_at"]),
     )
 
 
 def _parse_int(value: Any) -> int:
     if type(value) is not int:
-        raise ValueError(f"{value!r} is no whole number")
+        raise ValueError(f"{value!r} is not an integer")
     return value
 
 
 def _check_relative_name(name: str) -> str:
-    """A name becomes a path on our disk: one that leaves the folder is refused."""
+    """Reject a name that would be a path outside of the output folder."""
     path = PurePosixPath(name)
     if not path.parts or path.is_absolute() or ".." in path.parts or "\0" in name:
-        raise ValueError(f"{name!r} is no name below the output folder")
+        raise ValueError(f"{name!r} is not a name below the output folder")
     return name
 
 
 def _check_relative_path(path: str) -> str:
-    """Files beside each other have no other folder than the outputs' own."""
+    """Accept "." too: it is the common folder of several files at the top of the output folder."""
     return path if path == "." else _check_relative_name(path)
 
 
@@ -112,11 +119,11 @@ def completion_marker_json(step: int) -> str:
 
 
 def parse_completion_marker(text: str) -> int:
-    """Raises FormatError."""
+    """Return the training step of a completion marker. Raises FormatError."""
     try:
         return _parse_int(json.loads(text)["step"])
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise FormatError(f"no word of an attempt's end: {text[:80]!r} ({error})") from None
+        raise FormatError(f"not a completion marker: {text[:80]!r} ({error})") from None
 
 
 def job_prefix(run: str, job: str) -> str:
@@ -128,7 +135,7 @@ def generation_prefix(run: str, job: str, emitter: str, generation: int) -> str:
 
 
 def requeue_folder(emitter: str) -> str:
-    """Where an attempt that left in time puts what it wrote beside its checkpoint."""
+    """Return the prefix below which a requeued attempt stores its outputs other than the checkpoint."""
     return f"{REQUEUE_PREFIX}/{emitter}"
 
 

@@ -1,4 +1,4 @@
-"""Going on from a checkpoint: the furthest generation of the job that verifies is there before the steps start."""
+"""Restore a checkpoint: download the job's most advanced valid generation before the steps start."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pathlib import Path
 from packtrain.agent.checkpoints.record import CheckpointRecord, best_first
 from packtrain.agent.checkpoints.store import CheckpointStore, checkpoint_destination, open_checkpoint_store
 from packtrain.agent.context import AttemptContext
-from packtrain.agent.file_versions import file_version
+from packtrain.agent.watched_files import file_version
 from packtrain.errors import FailedError, TransferError
 from packtrain.events import kinds
 from packtrain.plan import RemoteFile
 from packtrain.transfer.fetch import fetch
 from packtrain.transfer.retry import RetryTracker
 
-# The data is not what the record says: no time makes it better. Anything else is the service's trouble.
+# The data does not match the record, and retrying cannot change that. Other kinds are faults of the service.
 _BROKEN_CHECKPOINT_KINDS = frozenset(
     {"digest_mismatch", "truncated", "object_missing", "unexpected_content", "archive_unsafe"}
 )
@@ -26,38 +26,39 @@ FetchFile = Callable[[RemoteFile, Path], None]
 
 
 def restore_checkpoint(context: AttemptContext) -> None:
-    """Raises FailedError when the destination cannot be asked for the whole patience: to begin anew meanwhile would
-    throw away what stands there."""
-    place = checkpoint_destination(context)
-    if context.job.checkpoint is None or place is None:
+    """Install the best checkpoint of the job in the output folder, if there is one.
+
+    Raises FailedError if the destination cannot be read until the retry timeout expires: starting from step 0 would
+    discard the progress that is stored there.
+    """
+    output = checkpoint_destination(context)
+    if context.job.checkpoint is None or output is None:
         return
-    began = time.monotonic()
-    shelf = open_checkpoint_store(context, place)
-    found = best_first(_read_records_with_retries(context, shelf))
-    for broken in shelf.broken_records:
-        context.emit_notice("fetch", f"a checkpoint has no good record and is not used: {broken}")
-    record = _fetch_first_complete(context, shelf, found)
+    started_at = time.monotonic()
+    store = open_checkpoint_store(context, output)
+    records = best_first(_read_records_with_retries(context, store))
+    for problem in store.broken_records:
+        context.emit_notice("fetch", f"ignored a checkpoint with an invalid record: {problem}")
+    record = _fetch_first_complete(context, store, records)
     if record is not None:
-        _install_checkpoint(context, record, began)
-        _fetch_requeue_outputs(context, shelf, record)
+        _install_checkpoint(context, record, started_at)
+        _fetch_requeue_outputs(context, store, record)
 
 
 def _read_records_with_retries(context: AttemptContext, store: CheckpointStore) -> list[CheckpointRecord]:
-    patience = RetryTracker(context.job.retry_timeout_s, 1, time.monotonic())
+    retry_tracker = RetryTracker(context.job.retry_timeout_s, 1, time.monotonic())
     while True:
         try:
             return store.read_records()
         except TransferError as error:
             if error.kind in _NO_READ_ACCESS_KINDS:
-                context.emit_notice(
-                    "fetch", f"nobody may look for checkpoints, so it starts from the beginning: {error}"
-                )
+                context.emit_notice("fetch", f"cannot list checkpoints, so the job starts from step 0: {error}")
                 return []
-            patience.record_failure(0, error)
-        wait = patience.next_wait_s(time.monotonic())
-        if wait is None:
-            raise patience.final_error()
-        context.stop.wait(wait)
+            retry_tracker.record_failure(0, error)
+        wait_s = retry_tracker.next_wait_s(time.monotonic())
+        if wait_s is None:
+            raise retry_tracker.final_error()
+        context.stop.wait(wait_s)
         context.stop.check()
 
 
@@ -74,16 +75,16 @@ def _fetch_first_complete(
             if error.kind not in _BROKEN_CHECKPOINT_KINDS:
                 raise
             context.checkpoint_state.broken_generations.add(record.prefix)
-            words = f"the checkpoint of step {record.step} ({record.prefix}) is not whole and is not used: {error}"
-            context.emit_notice("fetch", words)
+            which = f"the checkpoint of step {record.step} ({record.prefix})"
+            context.emit_notice("fetch", f"{which} is incomplete or damaged and is ignored: {error}")
     return None
 
 
 def fetch_generation(remote_files: list[RemoteFile], folder: Path, fetch_file: FetchFile) -> None:
-    """All files of a generation, verified, in a folder of their own; or what `bring` raises."""
-    for item in remote_files:
-        (folder / item.name).parent.mkdir(parents=True, exist_ok=True)
-        fetch_file(item, folder / item.name)
+    """Download and verify all files of a generation into `folder`. Raises what `fetch_file` raises."""
+    for remote_file in remote_files:
+        (folder / remote_file.name).parent.mkdir(parents=True, exist_ok=True)
+        fetch_file(remote_file, folder / remote_file.name)
 
 
 def _make_fetch_file(context: AttemptContext) -> FetchFile:
@@ -101,13 +102,13 @@ def _make_fetch_file(context: AttemptContext) -> FetchFile:
 
 
 def _install_checkpoint(context: AttemptContext, record: CheckpointRecord, started_at: float) -> None:
-    """To the names that the program knows, before any step runs."""
-    output, saved = context.sandbox.output, context.checkpoint_state
+    """Move the downloaded files to the names under which the program saved them."""
+    output, state = context.sandbox.output, context.checkpoint_state
     for file in record.files:
         (output / file.name).parent.mkdir(parents=True, exist_ok=True)
         (context.sandbox.checkpoint_staging / "restored" / file.name).replace(output / file.name)
-        saved.restored_versions[file.name] = file_version(output / file.name)
-    saved.restored_step, saved.restored_path = record.step, output / record.path
+        state.restored_versions[file.name] = file_version(output / file.name)
+    state.restored_step, state.restored_path = record.step, output / record.path
     context.journal.emit(
         kinds.CHECKPOINT_RESTORED,
         step=record.step,
@@ -121,14 +122,17 @@ def _install_checkpoint(context: AttemptContext, record: CheckpointRecord, start
 
 
 def _fetch_requeue_outputs(context: AttemptContext, store: CheckpointStore, record: CheckpointRecord) -> None:
-    """Other outputs of the attempt that saved it (logs, the best model so far), if it left in time. What a failed one
-    had written is not taken: an output of its own that did not pass its check must not pass as ours."""
+    """Download the other outputs (logs, the best model so far) of the attempt that saved the checkpoint.
+
+    Only a requeued attempt stores them there. Outputs of a failed attempt are not used: an output that failed its check
+    then must not pass as a result of this attempt.
+    """
     try:
-        for item in store.list_requeue_outputs(record.emitter):
-            target = context.sandbox.output / item.name
+        for remote_file in store.list_requeue_outputs(record.emitter):
+            target = context.sandbox.output / remote_file.name
             if not target.exists():
                 target.parent.mkdir(parents=True, exist_ok=True)
-                _make_fetch_file(context)(item, target)
+                _make_fetch_file(context)(remote_file, target)
     except (FailedError, OSError) as error:
         context.stop.check()
-        context.emit_notice("fetch", f"not all outputs of the attempt before could be brought back: {error}")
+        context.emit_notice("fetch", f"not all outputs of the previous attempt could be downloaded: {error}")

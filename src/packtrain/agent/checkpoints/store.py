@@ -1,6 +1,6 @@
-"""Where the generations of a job's checkpoints stand: below its output, on any sink that can list what it has.
+"""Store the checkpoint generations of a job below its output, on any backend that can list objects.
 
-One that cannot (http) has room for one generation: the file at its address, and the record beside it.
+A backend that cannot list objects (http) holds one generation: the file at its URL, and the record at a sidecar URL.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from packtrain.transfer.registry import get_source
 from packtrain.transfer.upload import verify_upload
 from packtrain.transfer.urls import append_to_url_path, check_listed_name, join_url, redact_url, url_scheme
 
-_SINGLE_FILE_SCHEMES = ("http", "https")  # takes one file, and lists nothing
+_SINGLE_FILE_SCHEMES = ("http", "https")  # an http output holds one file and cannot list
 _MAX_RECORD_BYTES = 1 << 20
 _REJECTION_KINDS = frozenset({"access_denied", "unsupported", "object_missing", "unexpected_content"})
 _RETRYABLE_STATUSES = (408, 425, 429)
@@ -40,11 +40,11 @@ CancelCheck = Callable[[], None]
 
 
 class RecordRejectedError(Exception):
-    """A server that takes one file does not take its record: nobody can go on from it."""
+    """The server accepted the checkpoint but not its record, so the checkpoint cannot be used to resume."""
 
 
 class ReadWriteBackend(Source, Sink, Protocol):
-    """All our backends are both."""
+    """A backend that both reads and writes, as all backends of packtrain do."""
 
 
 def open_backend(location: Location, resolve_secret: SecretResolver) -> ReadWriteBackend:
@@ -56,7 +56,7 @@ def can_list(location: Location) -> bool:
 
 
 def checkpoint_destination(context: AttemptContext) -> Output | None:
-    """Where checkpoints go: to the job's output, or into the folder that the engine carries."""
+    """Return the job's output, or the folder that the engine transfers between executions; None without either."""
     return (
         context.job.output
         if context.transferred_checkpoint is None
@@ -65,37 +65,47 @@ def checkpoint_destination(context: AttemptContext) -> Output | None:
 
 
 def open_checkpoint_store(context: AttemptContext, output: Output) -> CheckpointStore:
-    store, run, emitter = (
-        open_backend(output.location, context.secrets.resolve_secret),
-        context.journal.run,
-        context.journal.emitter,
-    )
     return CheckpointStore(
         output.location,
-        store,
-        run,
-        context.job.id,
-        emitter,
-        context.transferred_checkpoint is None,
-        context.checkpoint_state.broken_generations,
+        open_backend(output.location, context.secrets.resolve_secret),
+        run=context.journal.run,
+        job=context.job.id,
+        emitter=context.journal.emitter,
+        publishes=context.transferred_checkpoint is None,
+        broken_generations=context.checkpoint_state.broken_generations,
     )
 
 
 def write_completion_marker(context: AttemptContext) -> None:
-    """Before the outputs of an attempt appear: its last save has no record, so that an attempt that is late would take
-    its own for the furthest, and put it in the place of the final one."""
-    place, step = context.job.output, context.checkpoint_state.last_saved_step
-    if context.job.checkpoint is None or place is None or step < 0 or not can_list(place.location):
+    """Store the final training step before the outputs of an attempt are published.
+
+    The last save of a successful attempt has no record. Without the marker, a slower attempt of the job would take its
+    own checkpoint for the newest and publish it over the final one.
+    """
+    output, step = context.job.output, context.checkpoint_state.last_saved_step
+    if context.job.checkpoint is None or output is None or step < 0 or not can_list(output.location):
         return
     try:
-        open_checkpoint_store(context, place).mark_completed(
+        open_checkpoint_store(context, output).mark_completed(
             step, context.sandbox.checkpoint_staging / COMPLETION_MARKER_NAME
         )
-    except (FailedError, OSError) as error:  # the outputs matter more
-        context.log.write(f"sync: other attempts could not be told of the end: {error}")
+    except (FailedError, OSError) as error:  # uploading the outputs is more important
+        context.log.write(f"sync: the completion marker could not be written: {error}")
 
 
 class CheckpointStore:
+    """The checkpoints of one job at one destination. It writes below the emitter's own prefix and reads all prefixes.
+
+    Args:
+        location: The destination of the job's outputs.
+        backend: The backend of that destination.
+        run: Id of the run.
+        job: Id of the job.
+        emitter: Id of the agent; empty for a store that only reads.
+        publishes: Complete checkpoints are also copied to the path that the user knows.
+        broken_generations: Prefixes of generations that have a record but are incomplete. They supersede nothing.
+    """
+
     def __init__(
         self,
         location: Location,
@@ -106,54 +116,54 @@ class CheckpointStore:
         publishes: bool = True,
         broken_generations: Set[str] = frozenset(),
     ) -> None:
-        """`shows`: there is a path of the user's own, at which the newest complete one appears. `void`: generations
-        that are not whole, so that nobody is behind them."""
         self._root, self._backend, self.can_list, self.publishes = location, backend, can_list(location), publishes
         self.run, self.job, self.emitter, self._broken_generations = run, job, emitter, broken_generations
-        self._records_by_name: dict[str, CheckpointRecord] = {}  # a record that stands never changes
-        self._completed_steps: dict[str, int] = {}  # by name: the steps at which attempts of the job came to their end
-        self.broken_records: list[str] = []  # what is no record, and why
+        self._records_by_name: dict[str, CheckpointRecord] = {}  # cached: a stored record never changes
+        self._completed_steps: dict[str, int] = {}  # final steps of successful attempts, by marker name
+        self.broken_records: list[str] = []  # names of invalid records, each with the reason
 
-    # Writing, below our own emitter's prefix
+    # Writing, below the emitter's own prefix
 
     def upload_file(self, generation: int, name: str, path: Path, check_cancelled: CancelCheck) -> None:
-        """Atomic and repeatable, and looked at afterwards. Raises FailedError, or what `stop` raises."""
+        """Upload atomically and verify. May be repeated. Raises FailedError, or what `check_cancelled` raises."""
         self._put(f"{self._generation_prefix(generation)}/{name}", path, check_cancelled)
 
     def commit(self, generation: int, record: Path, check_cancelled: CancelCheck) -> None:
-        """Raises RecordRefusedError too, where there is one address."""
+        """Upload the record. On a single-file destination this may also raise RecordRejectedError."""
         if self.can_list:
             self._put(f"{self._generation_prefix(generation)}/{RECORD_NAME}", record, check_cancelled)
         else:
             self._commit_sidecar(record, check_cancelled)
 
     def _commit_sidecar(self, record: Path, check_cancelled: CancelCheck) -> None:
-        """Read afterwards: a server that takes anything need not give it back."""
-        ref = self._sidecar_location()
+        """Upload the record and read it back, because a server may accept uploads that it does not serve."""
+        location = self._sidecar_location()
         try:
-            self._put_location(ref, record, check_cancelled)
-            stands = self._read_text(ref) == record.read_text(encoding="utf-8")
+            self._put_location(location, record, check_cancelled)
+            is_stored = self._read_text(location) == record.read_text(encoding="utf-8")
         except TransferError as error:
             if not _is_rejection(error):
                 raise
-            raise RecordRejectedError(f"its record was refused: {error}") from error
-        if not stands:
-            raise RecordRejectedError(f"its record was taken, but {redact_url(ref.url)} does not give it back")
+            raise RecordRejectedError(f"the server rejected its record: {error}") from error
+        if not is_stored:
+            raise RecordRejectedError(
+                f"the server accepted its record, but {redact_url(location.url)} returns something else"
+            )
 
     def mark_completed(self, step: int, scratch: Path) -> None:
         scratch.write_text(completion_marker_json(step), encoding="utf-8")
         self._put(f"{job_prefix(self.run, self.job)}/{self.emitter}/{COMPLETION_MARKER_NAME}", scratch, lambda: None)
 
     def delete_generation(self, generation: int, names: tuple[str, ...]) -> None:
-        """The record first: what is not whole is never visible."""
+        """Delete the record first, so that an incomplete generation is never visible."""
         for name in (RECORD_NAME, *names):
-            ref = self._location(f"{self._generation_prefix(generation)}/{name}")
-            self._backend.delete(ref)
+            location = self._location(f"{self._generation_prefix(generation)}/{name}")
+            self._backend.delete(location)
             if name != RECORD_NAME:
-                self._abort_upload(ref)
+                self._abort_upload(location)
 
     def delete_other_generations(self) -> None:
-        """What earlier starts left, now that we have something newer. Only where no other attempt can be alive."""
+        """Delete the generations of earlier executions. Only valid where no other attempt can be alive."""
         for record in [record for record in self.read_records() if record.emitter != self.emitter]:
             for name in (RECORD_NAME, *(file.name for file in record.files)):
                 self._backend.delete(self._location(f"{record.prefix}/{name}"))
@@ -162,35 +172,35 @@ class CheckpointStore:
                 self._backend.delete(entry.location)
 
     def _abort_upload(self, location: Location) -> None:
-        """Parts of an upload that did not end are not left behind to be paid for, where that can be asked for."""
-        abandon = getattr(self._backend, "abort_uploads", None)
-        if abandon is not None:
+        """Abort unfinished multipart uploads, where the backend has them: S3 servers charge for their parts."""
+        abort_uploads = getattr(self._backend, "abort_uploads", None)
+        if abort_uploads is not None:
             with suppress(TransferError):
-                abandon(location)
+                abort_uploads(location)
 
     def publish(self, name: str, path: Path, check_cancelled: CancelCheck) -> None:
-        """Under the name that the user knows; where there is one address only, at that."""
+        """Upload a file under the name that the user knows; on a single-file destination, to its URL."""
         self._put(name if self.can_list else "", path, check_cancelled)
 
-    # Reading, of all emitters
+    # Reading, from all emitters
 
     def read_records(self) -> list[CheckpointRecord]:
-        """Those of the job, of all its attempts; none at all is no error. Raises TransferError."""
+        """Return the records of all attempts of the job, possibly none. Raises TransferError."""
         self.broken_records = []
         return self._read_listed_records() if self.can_list else self._read_single_record()
 
     def _read_single_record(self) -> list[CheckpointRecord]:
-        """Never remembered: the next one takes its place. That of another run or job is not ours."""
-        ref = self._sidecar_location()
+        """Read the sidecar record, and ignore one of another run or job. Not cached, because it is overwritten."""
+        location = self._sidecar_location()
         try:
-            record = CheckpointRecord.from_json(self._read_text(ref))
+            record = CheckpointRecord.from_json(self._read_text(location))
         except FormatError as error:
-            self.broken_records.append(f"{redact_url(ref.url)}: {error}")
+            self.broken_records.append(f"{redact_url(location.url)}: {error}")
             return []
         except TransferError as error:
             return self._handle_read_error(error)
         if len(record.files) > 1:
-            self.broken_records.append(f"{redact_url(ref.url)}: it names several files")
+            self.broken_records.append(f"{redact_url(location.url)}: it names several files")
             return []
         return [record] if (record.run, record.job) == (self.run, self.job) else []
 
@@ -203,9 +213,9 @@ class CheckpointStore:
         raise error
 
     def _read_listed_records(self) -> list[CheckpointRecord]:
-        below = self._location(job_prefix(self.run, self.job))
+        folder = self._location(job_prefix(self.run, self.job))
         try:
-            names = [entry.name for entry in self._backend.list(below)]
+            names = [entry.name for entry in self._backend.list(folder)]
         except TransferError as error:
             if error.kind != "object_missing":
                 raise
@@ -217,12 +227,12 @@ class CheckpointStore:
                 and name not in self._completed_steps
             ):
                 self._completed_steps[name] = self._read_completion_marker(name)
-        found = (
+        records = (
             self._records_by_name.get(name) or self._read_record(name)
             for name in names
             if name.endswith(f"/{RECORD_NAME}")
         )
-        return [record for record in found if record is not None]
+        return [record for record in records if record is not None]
 
     def _read_completion_marker(self, name: str) -> int:
         try:
@@ -235,13 +245,13 @@ class CheckpointStore:
             return -1
 
     def max_step_of_others(self) -> int:
-        """The highest training step of other attempts; -1 if there is none, or nobody may look."""
+        """Return the highest training step of other attempts, or -1 if there is none. Raises TransferError."""
         others = [record for record in self.read_records() if record.emitter != self.emitter]
         steps = [record.step for record in others if record.prefix not in self._broken_generations]
         return max([*steps, *self._completed_steps.values()], default=-1)
 
     def remote_files(self, record: CheckpointRecord) -> list[RemoteFile]:
-        """What has to be fetched in order to go on from it."""
+        """Return what to download in order to resume from the record."""
         return [
             RemoteFile(f.name, (self._file_location(record, f.name),), f.size, Digest("sha256", f.sha256))
             for f in record.files
@@ -251,13 +261,13 @@ class CheckpointStore:
         return self._location(f"{record.prefix}/{name}") if self.can_list else self._root
 
     def list_requeue_outputs(self, emitter: str) -> list[RemoteFile]:
-        """The other outputs of an attempt that left in time; one address has no room for them."""
+        """Return the outputs other than the checkpoint of a requeued attempt. A single-file destination has none."""
         if not self.can_list:
             return []
-        below = self._location(requeue_folder(emitter))
+        folder = self._location(requeue_folder(emitter))
         return [
             RemoteFile(check_listed_name(e.name, e.location.url), (e.location,), e.size)
-            for e in self._backend.list(below)
+            for e in self._backend.list(folder)
         ]
 
     def _read_record(self, name: str) -> CheckpointRecord | None:
@@ -268,7 +278,7 @@ class CheckpointStore:
             self.broken_records.append(f"{name}: {error}")
             return None
         except TransferError as error:
-            if error.kind != "object_missing":  # else it was removed meanwhile
+            if error.kind != "object_missing":  # a missing one was deleted meanwhile
                 raise
             return None
         if f"{record.prefix}/{RECORD_NAME}" != f"{job_prefix(self.run, self.job)}/{name}":
@@ -310,10 +320,10 @@ class CheckpointStore:
 
 
 def _is_rejection(error: TransferError) -> bool:
-    """Whether the server answered, and will not answer otherwise."""
-    refused = (
+    """Return whether the server refused the request for good, so that a retry is useless."""
+    is_client_error = (
         error.http_status is not None
         and 400 <= error.http_status < 500
         and error.http_status not in _RETRYABLE_STATUSES
     )
-    return refused or error.kind in _REJECTION_KINDS
+    return is_client_error or error.kind in _REJECTION_KINDS

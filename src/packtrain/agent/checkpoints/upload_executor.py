@@ -1,4 +1,4 @@
-"""Does what `carrying` decides: bytes to the shelf, the record last, the user's own path, removals. No threads."""
+"""Perform the actions that the upload planner decides: upload files, commit, publish, delete. No threads."""
 
 from __future__ import annotations
 
@@ -14,31 +14,34 @@ from packtrain.agent.checkpoints.upload_planner import (
     UploadAction,
     UploadFile,
 )
-from packtrain.agent.file_versions import FileVersion, file_version
+from packtrain.agent.watched_files import FileVersion, file_version
 from packtrain.errors import FailedError
 from packtrain.transfer.digests import sha256_file
 
-_NO_READ_ACCESS_KINDS = ("access_denied", "unsupported")  # who may write need not be allowed to look
+_NO_READ_ACCESS_KINDS = ("access_denied", "unsupported")  # write access does not imply read access
 
 
 class FileChangedError(Exception):
-    """A file was written in place while it was on its way."""
+    """A file of the snapshot was rewritten in place during its upload."""
 
 
 class SupersededError(Exception):
-    """Another attempt of the job is further, and there is room for one."""
+    """Another attempt of the job uploaded a later step, and the destination holds a single file."""
 
 
 class UploadExecutor:
-    """Acts may fail at any point and be done again: nothing that is visible is ever incomplete."""
+    """Perform upload actions. An action may fail at any point and be repeated: visible data is always complete."""
 
     def __init__(self, store: CheckpointStore, scratch: Path, check_cancelled: CancelCheck) -> None:
         self._store, self._scratch, self._check_cancelled = store, scratch, check_cancelled
         self._digests: dict[Path, tuple[SavedFile, FileVersion]] = {}
 
     def execute(self, action: UploadAction) -> CheckpointRecord | None:
-        """The record, when it stands. Raises FailedError, ChangedError, BehindError, RecordRefusedError, OSError, or
-        what `check` raises."""
+        """Perform one action, and return the record if the action committed a generation.
+
+        Raises FailedError, FileChangedError, SupersededError, RecordRejectedError, OSError, or what `check_cancelled`
+        raises.
+        """
         if isinstance(action, UploadFile):
             self._store.upload_file(
                 action.generation,
@@ -59,21 +62,29 @@ class UploadExecutor:
             self._digests.pop(snapshot.folder / name, None)
 
     def _compute_digest(self, snapshot: CheckpointSnapshot, name: str) -> Path:
-        """The file, its digest taken before it leaves."""
+        """Return the path of a file after computing its digest, so that the digest is older than the upload."""
         path = snapshot.folder / name
         version = file_version(path)
-        known = self._digests.get(path)
-        if known is None or known[1] != version:
+        cached = self._digests.get(path)
+        if cached is None or cached[1] != version:
             self._digests[path] = SavedFile(name, version[0], sha256_file(path)), version
         return path
 
     def _commit(self, action: CommitGeneration) -> CheckpointRecord:
-        save = action.snapshot
+        snapshot = action.snapshot
         if not self._store.can_list:
-            self._require_newest(save)
-        files = tuple(self._require_unchanged(save.folder / name) for name in save.names)
-        who = (self._store.run, self._store.job, self._store.emitter, action.generation)
-        record = CheckpointRecord(*who, save.step, save.epoch, save.path, files, time.time())
+            self._require_newest(snapshot)
+        record = CheckpointRecord(
+            run=self._store.run,
+            job=self._store.job,
+            emitter=self._store.emitter,
+            generation=action.generation,
+            step=snapshot.step,
+            epoch=snapshot.epoch,
+            path=snapshot.path,
+            files=tuple(self._require_unchanged(snapshot.folder / name) for name in snapshot.names),
+            saved_at=time.time(),
+        )
         self._scratch.write_text(record.to_json(), encoding="utf-8")
         self._store.commit(action.generation, self._scratch, self._check_cancelled)
         return record
@@ -81,11 +92,13 @@ class UploadExecutor:
     def _require_unchanged(self, path: Path) -> SavedFile:
         file, version = self._digests[path]
         if file_version(path) != version:
-            raise FileChangedError(f"{file.name} was written again while it was sent; write a new file and rename it")
+            raise FileChangedError(
+                f"{file.name} was rewritten during its upload; write checkpoints to a new file and rename it"
+            )
         return file
 
     def _publish(self, snapshot: CheckpointSnapshot) -> None:
-        """Unless another attempt of the job is further, or nobody looks there."""
+        """Copy the files to the user's path, unless another attempt of the job uploaded a later step."""
         if not self._store.publishes:
             return
         if not self._store.can_list:
@@ -96,14 +109,14 @@ class UploadExecutor:
 
     def _publish_single_file(self, snapshot: CheckpointSnapshot) -> None:
         if len(snapshot.names) > 1:
-            raise FailedError("unsupported", "an http output takes one file, but the checkpoint has several")
+            raise FailedError("unsupported", "an http output holds one file, but the checkpoint has several")
         self._require_newest(snapshot)
         for name in snapshot.names:
             self._store.publish(name, self._compute_digest(snapshot, name), self._check_cancelled)
 
     def _require_newest(self, snapshot: CheckpointSnapshot) -> None:
         if self._is_superseded(snapshot):
-            raise SupersededError(f"another attempt of the job has carried a later step than {snapshot.step} there")
+            raise SupersededError(f"another attempt of the job already uploaded a later step than {snapshot.step}")
 
     def _is_superseded(self, snapshot: CheckpointSnapshot) -> bool:
         try:

@@ -1,10 +1,12 @@
-"""What to do next with the checkpoints that a program saves. Pure: it is told what happened, and says what to do.
+"""Decide what to do next with the checkpoints that a program saves. Pure: no threads, no I/O.
 
-    offer(save) → Send each file → Seal (write the record) → Show (the user's own path) → Drop what is too old
-    at one address that lists nothing:  offer(save) → Show → Seal
+    usually:                 add(snapshot) → UploadFile for each file → CommitGeneration (write the record)
+                             → PublishGeneration (the user's path) → DeleteGeneration for old generations
+    single-file destination: add(snapshot) → PublishGeneration → CommitGeneration
 
-A save that comes while another is on its way waits; of several that wait the newest wins. One that is on its way is
-given up only if it failed and a newer one waits: a slow line still completes every generation that it began.
+A snapshot that is added during an upload waits; of several waiting snapshots only the newest is uploaded. An upload is
+abandoned only if it failed and a newer snapshot waits, so a slow connection still completes every generation that it
+started.
 """
 
 from __future__ import annotations
@@ -14,26 +16,28 @@ from pathlib import Path
 from typing import Union
 
 from packtrain.agent.checkpoints.record import MAX_GENERATIONS
-from packtrain.agent.file_versions import FileVersion
+from packtrain.agent.watched_files import FileVersion
 
 _MIN_BACKOFF_S, _BACKOFF_FACTOR, _MAX_BACKOFF_S = 0.5, 2.0, 60.0
 
 
 @dataclass(frozen=True)
 class CheckpointSnapshot:
-    """What the program saved, lying aside under the names that it has below the output folder."""
+    """A saved checkpoint in the staging folder, under the same names as below the output folder."""
 
     folder: Path
     names: tuple[str, ...]
-    path: str  # what was announced: a file, or a folder of files
+    path: str  # what was announced, below the output folder: a file or a folder
     step: int
     epoch: int | None = None
-    versions: tuple[FileVersion, ...] = ()  # of the files as they were then
-    noticed_at: float = 0.0  # by the monotonic clock
+    versions: tuple[FileVersion, ...] = ()  # of the original files when they were staged, in the order of names
+    noticed_at: float = 0.0  # monotonic clock, seconds
 
 
 @dataclass(frozen=True)
 class UploadFile:
+    """Upload one file of a generation."""
+
     generation: int
     snapshot: CheckpointSnapshot
     name: str
@@ -41,19 +45,23 @@ class UploadFile:
 
 @dataclass(frozen=True)
 class CommitGeneration:
+    """Write the record of a generation, which makes it visible."""
+
     generation: int
     snapshot: CheckpointSnapshot
 
 
 @dataclass(frozen=True)
 class PublishGeneration:
+    """Copy a generation to the user's path."""
+
     generation: int
     snapshot: CheckpointSnapshot
 
 
 @dataclass(frozen=True)
 class DeleteGeneration:
-    """Remove a generation: one that is too old, or will never be complete."""
+    """Delete a generation that is too old or will never be complete."""
 
     generation: int
     names: tuple[str, ...]
@@ -63,8 +71,13 @@ UploadAction = Union[UploadFile, CommitGeneration, PublishGeneration, DeleteGene
 
 
 class UploadPlanner:
-    """Of one attempt. `every_s` is the least time between the beginnings of two generations, `kept` how many complete
-    ones stay; at one address each takes the place of the one before, and nothing is ever removed."""
+    """The upload state of one attempt.
+
+    Args:
+        min_interval_s: Minimum time between the starts of two generations, in seconds; None means no minimum.
+        single_file: The destination holds one file, so each generation replaces the one before and nothing is deleted.
+        max_generations: How many complete generations are kept.
+    """
 
     def __init__(
         self, min_interval_s: float | None = None, single_file: bool = False, max_generations: int = MAX_GENERATIONS
@@ -79,23 +92,23 @@ class UploadPlanner:
         self._started_at = float("-inf")
         self._generation = self._n_actions_done = self._n_failures = 0
         self._committed = self._delete_first = self._flushing = False
-        self._complete_generations: list[DeleteGeneration] = []  # what will remove them when newer ones are complete
+        self._complete_generations: list[DeleteGeneration] = []  # actions that will delete them once they are too old
         self._stale_generations: list[DeleteGeneration] = []
-        self.garbage: list[CheckpointSnapshot] = []  # saves that nobody needs any more
+        self.garbage: list[CheckpointSnapshot] = []  # snapshots that can be removed from the staging folder
         self.max_step: int | None = None  # the highest training step of a complete generation
 
     def add(self, snapshot: CheckpointSnapshot) -> None:
-        """Take it up; one that waited before it is not sent."""
+        """Queue a snapshot; it replaces one that is still waiting."""
         if self._pending is not None:
             self.garbage.append(self._pending)
         self._pending = snapshot
 
     def flush(self) -> None:
-        """The attempt ends: nothing waits for its time, and what cannot be removed at once stays."""
+        """Prepare for the end of the attempt: upload without delay, and do not retry failed deletions."""
         self._min_interval_s, self._n_failures, self._flushing = 0.0, 0, True
 
     def cancel(self) -> None:
-        """Nothing of what was saved needs to be carried any more."""
+        """Drop all snapshots that are not uploaded yet."""
         if self._pending is not None:
             self.garbage.append(self._pending)
             self._pending = None
@@ -104,19 +117,22 @@ class UploadPlanner:
 
     @property
     def is_idle(self) -> bool:
-        """Whether everything that was saved is complete there, and shown."""
+        """True if everything that was saved is uploaded and published."""
         return self._pending is None and self._current is None
 
     @property
     def backoff_s(self) -> float:
-        """How long to wait before the next act: longer after each failure."""
+        """Seconds to wait before the next action; grows with each failure."""
         if not self._n_failures:
             return 0.0
         return float(min(_MAX_BACKOFF_S, _MIN_BACKOFF_S * _BACKOFF_FACTOR ** min(self._n_failures - 1, 10)))
 
     def next_action(self, now: float) -> UploadAction | None:
-        """What is too old goes right after a success, before the next save: else a program that saves all the time
-        would fill the destination. While there is trouble, or little time, saves come first."""
+        """Return the next action, or None if there is nothing to do yet.
+
+        Old generations are deleted right after a success, before the next upload: else a program that saves all the
+        time would fill the destination. After a failure and at the end of the attempt, uploads come first.
+        """
         if self._current is None and self._stale_generations and self._delete_first and not self._flushing:
             return self._stale_generations[0]
         if self._current is None:
@@ -133,11 +149,11 @@ class UploadPlanner:
         self._n_actions_done, self._committed, self._started_at = 0, False, now
 
     def _actions_for(self, snapshot: CheckpointSnapshot) -> tuple[UploadAction, ...]:
-        """The record comes after the bytes that it names."""
-        seal, show = CommitGeneration(self._generation, snapshot), PublishGeneration(self._generation, snapshot)
+        """Return all actions of a generation in order. The record follows the files that it names."""
+        commit, publish = CommitGeneration(self._generation, snapshot), PublishGeneration(self._generation, snapshot)
         if self._single_file:
-            return show, seal
-        return *(UploadFile(self._generation, snapshot, name) for name in snapshot.names), seal, show
+            return publish, commit
+        return *(UploadFile(self._generation, snapshot, name) for name in snapshot.names), commit, publish
 
     def mark_done(self, action: UploadAction) -> None:
         self._n_failures = 0
@@ -161,7 +177,7 @@ class UploadPlanner:
         self._complete_generations = self._complete_generations[-self._max_generations :]
 
     def mark_failed(self, action: UploadAction) -> None:
-        """It will be tried again, unless a newer save waits."""
+        """Schedule a retry, or abandon the generation if a newer snapshot waits."""
         self._n_failures += 1
         self._delete_first = False
         if isinstance(action, DeleteGeneration):
@@ -170,7 +186,7 @@ class UploadPlanner:
             self._abandon_current()
 
     def discard(self, action: UploadAction) -> None:
-        """What lies aside is not what was saved: it is never sent again."""
+        """Give up the current generation without a retry, because its snapshot cannot be uploaded."""
         if not isinstance(action, DeleteGeneration):
             self._abandon_current()
 

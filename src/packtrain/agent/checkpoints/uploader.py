@@ -1,8 +1,7 @@
-"""Checkpoints while the steps run: noticed, set aside, carried away, each complete or invisible.
+"""Upload checkpoints while the steps run. At the destination a checkpoint is complete or invisible.
 
-One thread notices, another carries, so that neither a slow sink nor a large file holds up the training or the notice
-of a newer save. `carrying` decides what is done next, `porter` does it, `saves` looks at the disk, `shelf` speaks with
-the sink.
+One thread detects saves and another uploads them, so that neither a slow server nor a large file delays the training or
+the detection of newer saves. The upload planner decides what to do next, the upload executor does it.
 """
 
 from __future__ import annotations
@@ -24,35 +23,45 @@ from packtrain.agent.checkpoints.upload_planner import (
     UploadPlanner,
 )
 from packtrain.agent.context import AttemptContext
-from packtrain.agent.file_versions import FileVersion
 from packtrain.agent.outputs.sync import make_grace_check
-from packtrain.agent.steps.exit_status import is_checkpoint_exit
+from packtrain.agent.processes.exit_status import is_checkpoint_exit
+from packtrain.agent.watched_files import FileVersion
 from packtrain.errors import FailedError
 from packtrain.events import kinds
 from packtrain.plan import CheckpointConfig, Output
 
-_POLL_INTERVAL_S = 0.2  # between two looks for announcements
-_SCAN_INTERVAL_S = 5.0  # and for files that nobody announced
+_POLL_INTERVAL_S = 0.2  # between two reads of $PACKTRAIN_CHECKPOINTS
+_SCAN_INTERVAL_S = 5.0  # between two scans for files that are not announced
 
 CurrentStep = Callable[[], "int | None"]
-"""The newest training step that the program reported."""
+"""Returns the latest training step that the program reported, or None."""
 
 
 class _UploadCancelled(Exception):
-    """The attempt no longer wants what is being sent."""
+    """The attempt ended, and the current upload is no longer needed."""
 
 
 def make_checkpoint_uploader(context: AttemptContext, current_step: CurrentStep) -> CheckpointUploader | None:
-    """None if the workflow names no checkpoint, or there is no place to carry it to."""
-    wanted, place = context.job.checkpoint, checkpoint_destination(context)
-    if wanted is None or place is None:
+    """Return an uploader, or None if the workflow has no checkpoint or there is no destination for it."""
+    checkpoint, output = context.job.checkpoint, checkpoint_destination(context)
+    if checkpoint is None or output is None:
         return None
-    return CheckpointUploader(context, place, wanted, current_step)
+    return CheckpointUploader(context, output, checkpoint, current_step)
 
 
 class CheckpointUploader:
-    """`with Checkpoints(…): run the steps`. When they end well the rest is dropped, since the outputs follow; when
-    they do not, the newest save is carried away, as long as the patience and the grace period allow."""
+    """Upload checkpoints for the duration of a `with` block that runs the steps.
+
+    If the steps succeed, pending uploads are dropped, because the outputs are uploaded next. If they fail, the newest
+    save is still uploaded, within the retry timeout and the grace period.
+
+    Args:
+        context: The attempt.
+        output: The destination of the checkpoints.
+        checkpoint: The checkpoint settings of the workflow.
+        current_step: Returns the latest reported training step.
+        scan_interval_s: Time between two scans for files that are not announced, in seconds.
+    """
 
     def __init__(
         self,
@@ -62,31 +71,31 @@ class CheckpointUploader:
         current_step: CurrentStep,
         scan_interval_s: float = _SCAN_INTERVAL_S,
     ) -> None:
-        box, carried = context.sandbox, context.transferred_checkpoint is not None
-        self._context, self._output, self._current_step, self._scan_interval_s = (
-            context,
-            output,
-            current_step,
-            scan_interval_s,
-        )
+        sandbox = context.sandbox
+        self._context, self._output = context, output
+        self._current_step, self._scan_interval_s = current_step, scan_interval_s
         self._store = open_checkpoint_store(context, output)
-        self._executor = UploadExecutor(self._store, box.checkpoint_staging / "record.json", self._check_cancelled)
-        # In a folder that the engine carries, `every` is for the carrying, and each generation too many is carried.
-        every_s, kept = (None, 1) if carried else (checkpoint.min_interval_s, MAX_GENERATIONS)
-        self._planner = UploadPlanner(every_s, single_file=not self._store.can_list, max_generations=kept)
-        self._notices = SaveNoticeReader(box.checkpoints_file)
+        self._executor = UploadExecutor(self._store, sandbox.checkpoint_staging / "record.json", self._check_cancelled)
+        min_interval_s, max_generations = checkpoint.min_interval_s, MAX_GENERATIONS
+        if context.transferred_checkpoint is not None:
+            # The engine transfers the whole folder, and `minInterval` limits its transfers instead of these copies.
+            min_interval_s, max_generations = None, 1
+        self._planner = UploadPlanner(
+            min_interval_s, single_file=not self._store.can_list, max_generations=max_generations
+        )
+        self._notices = SaveNoticeReader(sandbox.checkpoints_file)
         self._has_notices = False
-        self._stable_files = StableFiles(checkpoint.path, box.output, context.checkpoint_state.restored_versions)
-        self._staging = StagingDir(box.output, box.checkpoint_staging)
+        self._stable_files = StableFiles(checkpoint.path, sandbox.output, context.checkpoint_state.restored_versions)
+        self._staging = StagingDir(sandbox.output, sandbox.checkpoint_staging)
         self._last_step = context.checkpoint_state.restored_step
         self._reported_kinds: set[str] = set()
         self._others_deleted = False
         self._condition = threading.Condition()
         self._steps_done, self._ending, self._cancelled = threading.Event(), False, False
         self._first_failure_at: float | None = None
-        self.last_error: Exception | None = None  # why the newest save did not get there
+        self.last_error: Exception | None = None  # why the newest save is not uploaded
         self._detector_thread = threading.Thread(target=self._detect_loop, name="checkpoints", daemon=True)
-        self._upload_thread = threading.Thread(target=self._upload_loop, name="checkpoint-carrier", daemon=True)
+        self._upload_thread = threading.Thread(target=self._upload_loop, name="checkpoint-upload", daemon=True)
 
     def __enter__(self) -> CheckpointUploader:
         self._detector_thread.start()
@@ -105,46 +114,50 @@ class CheckpointUploader:
 
     @property
     def max_step(self) -> int | None:
-        """The highest training step that stands complete at the destination, of this attempt."""
+        """The highest training step that this attempt uploaded completely; None if there is none."""
         return self._planner.max_step
 
-    # Noticing
+    # Detection
 
     def _detect_loop(self) -> None:
-        look_at = time.monotonic() + self._scan_interval_s
+        next_scan_at = time.monotonic() + self._scan_interval_s
         while not self._steps_done.wait(_POLL_INTERVAL_S):
             self._try_detect(self._stage_noticed)
-            if time.monotonic() >= look_at:
+            if time.monotonic() >= next_scan_at:
                 self._try_detect(lambda: self._stage_stable(self._stable_files.poll()))
-                look_at = time.monotonic() + self._scan_interval_s
+                next_scan_at = time.monotonic() + self._scan_interval_s
 
     def _detect_last(self, stable_s: float) -> None:
-        """No step runs any more."""
+        """Detect what the steps saved last, once no step runs any more."""
         self._try_detect(self._stage_noticed)
         self._try_detect(lambda: self._stage_stable(self._stable_files.final_poll(stable_s)))
 
     def _try_detect(self, detect: Callable[[], None]) -> None:
         try:
             detect()
-        except Exception as error:  # a full disk, say: the training goes on
-            self._report_once(error, "a checkpoint could not be set aside", "the training goes on")
+        except Exception as error:  # for example a full disk: it must not stop the training
+            self._report_once(error, "a checkpoint could not be copied to the staging folder", "training continues")
 
     def _stage_noticed(self) -> None:
-        said = self._notices.read()
-        self._has_notices |= bool(said)
-        for one in reversed(said):  # the newest that is still there
-            save = self._staging.stage_noticed(one)
-            if save is not None:
-                self._add_snapshot(save)
+        notices = self._notices.read()
+        self._has_notices |= bool(notices)
+        for notice in reversed(notices):  # the newest one whose file still exists
+            snapshot = self._staging.stage_noticed(notice)
+            if snapshot is not None:
+                self._add_snapshot(snapshot)
                 return
-            self._report_once(_missing_file_error(one), "a checkpoint was announced in vain", "the training goes on")
+            self._report_once(
+                _missing_file_error(notice), "the announced checkpoint does not exist", "training continues"
+            )
 
     def _stage_stable(self, versions: Mapping[str, FileVersion]) -> None:
-        """Of programs that announce nothing."""
-        save = self._staging.stage_stable(versions, self._next_step()) if versions and not self._has_notices else None
-        if save is not None:
+        """Stage the files of a program that announces nothing."""
+        if not versions or self._has_notices:
+            return
+        snapshot = self._staging.stage_stable(versions, self._next_step())
+        if snapshot is not None:
             self._stable_files.mark_taken(versions)
-            self._add_snapshot(save)
+            self._add_snapshot(snapshot)
 
     def _next_step(self) -> int:
         reported = self._current_step()
@@ -155,20 +168,20 @@ class CheckpointUploader:
         with self._condition:
             self._planner.add(snapshot)
             self._condition.notify_all()
-        self._remove_garbage()  # now: while the sink is in trouble the carrier sleeps, and the disk fills
+        self._remove_garbage()  # not only after uploads: while the upload thread backs off, the disk would fill
 
-    # Carrying
+    # Upload
 
     def _upload_loop(self) -> None:
         while True:
-            act = self._wait_for_action()
-            if act is None:
+            action = self._wait_for_action()
+            if action is None:
                 return
-            self._execute(act)
+            self._execute(action)
             self._remove_garbage()
 
     def _wait_for_action(self) -> UploadAction | None:
-        """The next thing to do, once its time has come; None when the attempt ends and nothing is left."""
+        """Wait for the next action and return it; None when the attempt ends and nothing remains to do."""
         with self._condition:
             if not self._ending and self._planner.backoff_s:
                 self._condition.wait_for(lambda: self._ending, self._planner.backoff_s)
@@ -177,9 +190,9 @@ class CheckpointUploader:
             while True:
                 if self._cancelled:
                     self._planner.cancel()
-                act = self._planner.next_action(time.monotonic())
-                if act is not None or (self._ending and self._planner.is_idle):
-                    return act
+                action = self._planner.next_action(time.monotonic())
+                if action is not None or (self._ending and self._planner.is_idle):
+                    return action
                 self._condition.wait(_POLL_INTERVAL_S)
 
     def _execute(self, action: UploadAction) -> None:
@@ -191,7 +204,7 @@ class CheckpointUploader:
         except _UploadCancelled:
             with self._condition:
                 self._planner.cancel()
-        except Exception as error:  # whatever it is, the training goes on
+        except Exception as error:  # no error of an upload may stop the training
             self._record_error(error, action, self._planner.discard if _is_final(error) else self._planner.mark_failed)
         else:
             with self._condition:
@@ -201,23 +214,23 @@ class CheckpointUploader:
     def _record_error(self, error: Exception, action: UploadAction, mark: Callable[[UploadAction], None]) -> None:
         with self._condition:
             mark(action)
-            if isinstance(action, DeleteGeneration):  # what is too old may stay a little longer
+            if isinstance(action, DeleteGeneration):  # an old generation may exist a little longer
                 return
             self.last_error = error
             self._first_failure_at = self._first_failure_at or time.monotonic()
-        further = "the training goes on" if _is_final(error) else "it is tried again, and the training goes on"
+        consequence = "training continues" if _is_final(error) else "the upload will be retried, and training continues"
         which = f"the checkpoint of step {action.snapshot.step}"
         if isinstance(error, RecordRejectedError):
-            self._report_once(error, f"{which} is shown, but nobody can go on from it", further)
+            self._report_once(error, f"{which} was uploaded, but it cannot be used to resume", consequence)
         else:
-            self._report_once(error, f"{which} could not be carried away", further)
+            self._report_once(error, f"{which} could not be uploaded", consequence)
 
     def _emit_saved(self, record: CheckpointRecord, snapshot: CheckpointSnapshot) -> None:
-        seconds = time.monotonic() - snapshot.noticed_at
-        self._context.checkpoint_state.upload_s = seconds
-        if record.step > self._context.checkpoint_state.restored_step:
-            self._context.checkpoint_state.committed_at = time.monotonic()
-        self._context.checkpoint_state.uploaded_versions = dict(zip(snapshot.names, snapshot.versions))
+        duration_s, state = time.monotonic() - snapshot.noticed_at, self._context.checkpoint_state
+        state.upload_s = duration_s
+        if record.step > state.restored_step:
+            state.committed_at = time.monotonic()
+        state.uploaded_versions = dict(zip(snapshot.names, snapshot.versions))
         self._context.journal.emit(
             kinds.CHECKPOINT_SAVED,
             generation=record.generation,
@@ -225,19 +238,19 @@ class CheckpointUploader:
             epoch=record.epoch,
             path=record.path,
             bytes=record.total_bytes,
-            seconds=round(seconds, 3),
+            seconds=round(duration_s, 3),
             sha256=record.files[0].sha256 if len(record.files) == 1 else "",
         )
 
     def _delete_others(self) -> None:
-        """Earlier starts', where nobody else needs them."""
+        """Delete the generations of earlier executions once, where the engine transfers the folder."""
         if self._context.transferred_checkpoint is None or self._others_deleted:
             return
         self._others_deleted = True
         try:
             self._store.delete_other_generations()
         except FailedError as error:
-            self._context.log.write(f"steps: older checkpoints could not be removed: {error}")
+            self._context.log.write(f"steps: older checkpoints could not be deleted: {error}")
 
     def _check_cancelled(self) -> None:
         if self._cancelled:
@@ -245,13 +258,13 @@ class CheckpointUploader:
 
     def _remove_garbage(self) -> None:
         with self._condition:
-            litter, self._planner.garbage = self._planner.garbage, []
-        for save in litter:
-            self._staging.remove(save)
-            self._executor.forget_digests(save)
+            garbage, self._planner.garbage = self._planner.garbage, []
+        for snapshot in garbage:
+            self._staging.remove(snapshot)
+            self._executor.forget_digests(snapshot)
 
     def _report_once(self, error: Exception, problem: str, consequence: str) -> None:
-        """Once for each kind of trouble; the rest is in the agent's log."""
+        """Emit a notice for the first error of each kind; later ones only go to the agent's log."""
         kind = error.kind if isinstance(error, FailedError) else type(error).__name__
         if kind in self._reported_kinds:
             self._context.log.write(f"steps: {problem}: {error}")
@@ -259,49 +272,50 @@ class CheckpointUploader:
         self._reported_kinds.add(kind)
         try:
             self._context.emit_notice("steps", f"{problem}: {error}; {consequence}")
-        except OSError as full:
-            self._context.log.write(f"steps: no notice could be written: {full}")
+        except OSError as write_error:
+            self._context.log.write(f"steps: a notice could not be written: {write_error}")
 
-    # The end
+    # End of the attempt
 
     def _finish(self) -> None:
-        """Wait for the carrier, but not for ever."""
+        """Wait for the upload thread until it is done or the time is up."""
         with self._condition:
             self._ending = True
             self._planner.flush()
             self._first_failure_at = None
             self._condition.notify_all()
-        over = self._make_timeout_check()
+        is_expired = self._make_timeout_check()
         while self._upload_thread.is_alive():
             self._upload_thread.join(0.05)
-            if over():
+            if is_expired():
                 self._cancelled = True
                 return
 
     def _make_timeout_check(self) -> Callable[[], bool]:
-        given = self._output.retry_timeout_s
-        patience_s = self._context.job.retry_timeout_s if given is None else given
-        hurry = make_grace_check(self._context)
+        retry_timeout_s = self._output.retry_timeout_s
+        if retry_timeout_s is None:
+            retry_timeout_s = self._context.job.retry_timeout_s
+        check_grace = make_grace_check(self._context)
 
         def is_expired() -> bool:
-            since = self._first_failure_at
+            first_failure_at = self._first_failure_at
             try:
-                hurry()
+                check_grace()
             except FailedError as error:
                 self.last_error = self.last_error or error
                 return True
-            return since is not None and time.monotonic() - since > patience_s
+            return first_failure_at is not None and time.monotonic() - first_failure_at > retry_timeout_s
 
         return is_expired
 
     def _report_ignored(self) -> None:
-        if self._notices.n_ignored:
-            text = f"{self._notices.n_ignored} lines of $PACKTRAIN_CHECKPOINTS are no announcements"
-            self._context.log.write(f"steps: {text}")
+        n_ignored = self._notices.n_ignored
+        if n_ignored:
+            self._context.log.write(f"steps: ignored {n_ignored} invalid lines of $PACKTRAIN_CHECKPOINTS")
 
 
 def _is_final(error: Exception) -> bool:
-    """Whether it is in vain to try this one again."""
+    """Return whether retrying the upload of this snapshot is useless."""
     unsupported = isinstance(error, FailedError) and error.kind == "unsupported"
     return unsupported or isinstance(error, (FileChangedError, SupersededError, RecordRejectedError, FileNotFoundError))
 

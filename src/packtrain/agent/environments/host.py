@@ -1,15 +1,17 @@
-"""The machine as it is."""
+"""Commands that run on the host, without a container."""
 
 from __future__ import annotations
 
 import os
 
 from packtrain.agent.environments import StepCommand
-from packtrain.agent.steps.processes import ProcessSpec
+from packtrain.agent.processes.process_table import ProcessSpec
 from packtrain.errors import FailedError
 
 
 class HostEnvironment:
+    """Runs commands directly on the machine."""
+
     def wrap(self, command: StepCommand) -> ProcessSpec:
         if command.use_entrypoint:
             raise FailedError(

@@ -1,7 +1,7 @@
-"""Follows the metrics file that training programs append to, and makes events of its lines.
+"""Turn the lines that a training program appends to its metrics file into events.
 
-A program may write a thousand lines a second: of lines with the same names only the newest of each
-fifth of a second becomes an event, so that the last values are never lost.
+A program may write a thousand lines per second. Of the lines with the same metric names, only the newest in each poll
+interval becomes an event, so the last values are never lost.
 """
 
 from __future__ import annotations
@@ -22,37 +22,41 @@ _POLL_INTERVAL_S = 0.2
 
 
 class MetricsReader:
-    """Reads new complete lines of a file that grows; what is no metric is counted."""
+    """Read new complete lines of the metrics file, and count the lines that are not metrics."""
 
     def __init__(self, path: Path) -> None:
         self._file = TailedFile(path)
         self.n_ignored = 0
 
     def read(self, final: bool = False) -> list[Metrics]:
-        """The newest line of each set of names since the last call; `last` takes an unfinished line, too."""
+        """Return the newest line of each set of metric names since the last call.
+
+        Args:
+            final: Also take an unfinished last line.
+        """
         parsed = [parse_metrics(line) for line in self._file.read_lines(final)]
         self.n_ignored += parsed.count(None)
         return list({tuple(sorted(metrics)): metrics for metrics in parsed if metrics}.values())
 
 
 def parse_metrics(line: bytes) -> Metrics | None:
-    """An object of numbers and texts, or None. NaN and infinities become texts: JSON has none."""
+    """Return a line as an object of numbers and strings, or None. NaN and infinities become strings for JSON."""
     try:
-        found = json.loads(line)
+        metrics = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(found, dict) or not all(isinstance(v, (int, float, str)) for v in found.values()):
+    if not isinstance(metrics, dict) or not all(isinstance(v, (int, float, str)) for v in metrics.values()):
         return None
-    return {name: str(v) if isinstance(v, float) and not math.isfinite(v) else v for name, v in found.items()}
+    return {name: str(v) if isinstance(v, float) and not math.isfinite(v) else v for name, v in metrics.items()}
 
 
 class MetricsFollower:
-    """A thread for as long as the steps run: `with MetricsFollower(context): …`."""
+    """Read the metrics file in a thread for the duration of a `with` block that runs the steps."""
 
     def __init__(self, context: AttemptContext) -> None:
         self._context = context
         self._reader = MetricsReader(context.sandbox.metrics_file)
-        self.last_step: int | None = None  # the newest that was reported
+        self.last_step: int | None = None  # the last training step that the program reported
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="metrics", daemon=True)
 
@@ -70,8 +74,8 @@ class MetricsFollower:
                 self._emit(self._reader.read())
             self._emit(self._reader.read(final=True))
             self._report_ignored()
-        except OSError as error:  # a full disk, say: the steps notice it themselves
-            self._context.log.write(f"steps: the metrics file is no longer followed: {error}")
+        except OSError as error:  # for example a full disk, on which the steps fail by themselves
+            self._context.log.write(f"steps: stopped reading the metrics file: {error}")
 
     def _emit(self, lines: list[Metrics]) -> None:
         for metrics in lines:
@@ -81,5 +85,5 @@ class MetricsFollower:
 
     def _report_ignored(self) -> None:
         if self._reader.n_ignored:
-            text = f"{self._reader.n_ignored} lines of the metrics file are no JSON objects of numbers and were ignored"
+            text = f"ignored {self._reader.n_ignored} lines of the metrics file that are not JSON objects of numbers"
             self._context.emit_notice("steps", text)

@@ -1,4 +1,4 @@
-"""How far a stage has come, told at most twice a second."""
+"""Emit the progress of a stage, at most twice a second."""
 
 from __future__ import annotations
 
@@ -11,7 +11,14 @@ _MIN_INTERVAL_S = 0.5
 
 
 class StageProgress:
-    """Counts over all parts of a stage (files, archives); one part is under way at a time."""
+    """Count over all parts of a stage (files, archives), of which one is in progress at a time.
+
+    Args:
+        journal: Receives the events.
+        stage: Name of the stage.
+        total: Sum over all parts, or None if it is unknown.
+        unit: Unit of the amounts.
+    """
 
     def __init__(self, journal: Journal, stage: str, total: int | None, unit: str = "bytes") -> None:
         self._journal, self._stage, self._total, self._unit = journal, stage, total, unit
@@ -19,11 +26,11 @@ class StageProgress:
         self._emitted_at = float("-inf")
 
     def start_part(self, text: str) -> Callable[[int, int | None], None]:
-        """What a transfer calls with (done, total) of its own part."""
+        """Return the function that a transfer calls with (done, total) of its own part."""
 
         def report(done: int, total: int | None) -> None:
-            known = self._total if self._total is not None else total
-            self._emit(self._finished_amount + done, known, text)
+            stage_total = self._total if self._total is not None else total
+            self._emit(self._finished_amount + done, stage_total, text)
 
         return report
 
@@ -31,7 +38,7 @@ class StageProgress:
         self._finished_amount += amount
 
     def finish(self) -> None:
-        """The last word of the stage, whatever the pause."""
+        """Emit the final progress of the stage, regardless of the interval."""
         self._emitted_at = float("-inf")
         self._emit(self._finished_amount, self._finished_amount, "")
 

@@ -1,4 +1,4 @@
-"""Outputs of a command that knows nothing of $PACKTRAIN_OUTPUT: what it leaves in its working folder, and its words."""
+"""Collect the outputs of a command that does not use $PACKTRAIN_OUTPUT: files in its working folder, and its logs."""
 
 from __future__ import annotations
 
@@ -10,41 +10,50 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from packtrain.agent.file_versions import FileVersion, file_version
 from packtrain.agent.outputs.symlinks import link_or_copy
+from packtrain.agent.watched_files import FileVersion, file_version
 from packtrain.errors import FailedError
 from packtrain.plan import CollectedOutput, RunAction
 
-_DANGLING_VERSION: FileVersion = (-1, -1)  # of a link that shows nothing
+_DANGLING_VERSION: FileVersion = (-1, -1)  # version of a symbolic link whose target does not exist
 
 
 @contextmanager
 def collect_outputs(action: RunAction, work_dir: Path, output: Path) -> Iterator[None]:
-    """Bring what `collect` names to the output folder, also when the command fails. What is missing is not brought:
-    `expect` says what must be there."""
-    before = {
-        wanted.path: _match_versions(wanted.path, work_dir) for wanted in action.collect if is_pattern(wanted.path)
+    """Run the command in the `with` block, then copy what `collect` names to the output folder.
+
+    Outputs are collected also if the command fails. A missing file is no error here: `expect` tests what must exist.
+    """
+    versions_before = {
+        rule.path: _match_versions(rule.path, work_dir) for rule in action.collect if is_pattern(rule.path)
     }
     try:
         yield
     except FailedError:
-        with suppress(OSError):  # the command's own failure is the news
-            _collect_files(action.collect, before, work_dir, output)
+        with suppress(OSError):  # the command's own failure is the one to report
+            _collect_files(action.collect, versions_before, work_dir, output)
         raise
-    _collect_files(action.collect, before, work_dir, output)
+    _collect_files(action.collect, versions_before, work_dir, output)
 
 
 def copy_logs(action: RunAction, logs: tuple[Path, Path], output: Path, task: str = "") -> None:
-    """Copy the logs of a command to where `stdout` and `stderr` want them; into one file if that is the same."""
-    taken: set[str] = set()
+    """Copy the logs of a command to the files that `stdout` and `stderr` name, possibly the same file.
+
+    Args:
+        action: The command's settings.
+        logs: The log files of standard output and standard error.
+        output: The output folder.
+        task: Number of the task, a suffix of the file names if the step has several tasks.
+    """
+    written: set[str] = set()
     for name, log in zip((action.stdout, action.stderr), logs):
         if not name:
             continue
         target = output / (f"{name}.{task}" if task else name)
         target.parent.mkdir(parents=True, exist_ok=True)
-        with open(log, "rb") as source, open(target, "ab" if name in taken else "wb") as sink:
+        with open(log, "rb") as source, open(target, "ab" if name in written else "wb") as sink:
             shutil.copyfileobj(source, sink)
-        taken.add(name)
+        written.add(name)
 
 
 def is_pattern(path: str) -> bool:
@@ -54,24 +63,24 @@ def is_pattern(path: str) -> bool:
 def _collect_files(
     rules: tuple[CollectedOutput, ...], versions_before: dict[str, dict[str, FileVersion]], work_dir: Path, output: Path
 ) -> None:
-    for one in rules:
-        if not is_pattern(one.path):
-            _copy_output(work_dir / one.path, _output_path(one, output))
+    for rule in rules:
+        if not is_pattern(rule.path):
+            _copy_output(work_dir / rule.path, _output_path(rule, output))
             continue
-        for name, version in _match_versions(one.path, work_dir).items():
-            if versions_before[one.path].get(name) != version:
-                _copy_output(work_dir / name, output / (one.to or "") / Path(name).name)
+        for name, version in _match_versions(rule.path, work_dir).items():
+            if versions_before[rule.path].get(name) != version:
+                _copy_output(work_dir / name, output / (rule.to or "") / Path(name).name)
 
 
 def _output_path(rule: CollectedOutput, output: Path) -> Path:
-    """A slash behind a folder means: what is in it."""
+    """Return the target of a rule. A trailing slash after a folder means its contents."""
     if rule.to or rule.path.endswith("/"):
         return output / rule.to
     return output / Path(rule.path).name
 
 
 def _match_versions(pattern: str, work_dir: Path) -> dict[str, FileVersion]:
-    """Files below the folder, with what tells whether they changed. Unlike a shell, `*` means hidden ones, too."""
+    """Return the matching files with their versions. Unlike in a shell, `*` also matches hidden files."""
     if "/" in pattern:
         names = glob.glob(f"{glob.escape(str(work_dir))}/{pattern}", recursive=True)  # noqa: PTH207 - takes any pattern
         paths = [Path(name) for name in names]
@@ -81,18 +90,18 @@ def _match_versions(pattern: str, work_dir: Path) -> dict[str, FileVersion]:
             if work_dir.is_dir()
             else []
         )
-    found = {}
+    versions = {}
     for path in paths:
-        with suppress(OSError):  # gone meanwhile
+        with suppress(OSError):  # it was removed meanwhile
             if path.is_file():
-                found[path.relative_to(work_dir).as_posix()] = file_version(path)
+                versions[path.relative_to(work_dir).as_posix()] = file_version(path)
             elif path.is_symlink() and not path.exists():
-                found[path.relative_to(work_dir).as_posix()] = _DANGLING_VERSION
-    return found
+                versions[path.relative_to(work_dir).as_posix()] = _DANGLING_VERSION
+    return versions
 
 
 def _copy_output(path: Path, target: Path) -> None:
-    """Links to nowhere come as they are, so that they are told of (`links`)."""
+    """Copy a file or folder. Dangling links are copied as links, so that `symlinks` reports them."""
     if target == path or not os.path.lexists(path):
         return
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -107,10 +116,10 @@ def _copy_output(path: Path, target: Path) -> None:
 
 
 def _copy_dangling_link(link: Path, target: Path) -> None:
-    with suppress(OSError):  # it is there already
+    with suppress(OSError):  # it exists already
         target.symlink_to(link)
 
 
 def _find_dangling_links(folder: Path) -> list[Path]:
-    found = (Path(where, name) for where, folders, files in os.walk(folder) for name in (*folders, *files))
-    return [path for path in found if path.is_symlink() and not path.exists()]
+    paths = (Path(where, name) for where, folders, files in os.walk(folder) for name in (*folders, *files))
+    return [path for path in paths if path.is_symlink() and not path.exists()]

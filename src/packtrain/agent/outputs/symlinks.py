@@ -1,7 +1,7 @@
-"""Links among the outputs: the sandbox behind them goes away, and whoever brings outputs home brings files.
+"""Replace symbolic links among the outputs, because the sandbox that they point into is deleted.
 
-A link to a file of the output folder may stay one. Every other becomes what it shows: HTCondor holds a job that has a
-link to a folder among its outputs. What cannot become a file is taken away, and told.
+A relative link to a file inside the output folder remains a link. Every other link is replaced by its target: HTCondor
+puts a job on hold if its outputs contain a link to a folder. A link that cannot become a file is removed and reported.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from pathlib import Path
 
 
 def resolve_links(folder: Path) -> list[str]:
-    """Go through the folder; a sentence for each name that is left out."""
+    """Replace the links below the folder, and return a message for each name that was removed."""
     return list(_LinkResolver(folder).resolve_all())
 
 
 def link_or_copy(source: str, target: str) -> None:
-    """The same file under a second name: a model costs no second copy on the disk."""
+    """Hard-link a file to save disk space, or copy it where that is impossible."""
     real = os.path.realpath(source)
     with suppress(FileNotFoundError):
         Path(target).unlink()
@@ -32,10 +32,10 @@ def link_or_copy(source: str, target: str) -> None:
 class _LinkResolver:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._link_targets: dict[Path, Path] = {}  # folders that were links, and what they showed
+        self._link_targets: dict[Path, Path] = {}  # targets of the folders that were links
 
     def resolve_all(self) -> Iterator[str]:
-        """From the top: a folder that was a link is gone through like any other."""
+        """Walk top-down, so that a folder that replaced a link is walked as well."""
         for where, folders, files in os.walk(self._folder):
             for path in (Path(where, name) for name in (*folders, *files)):
                 problem = self._resolve(path)
@@ -43,7 +43,7 @@ class _LinkResolver:
                     yield f"the output {path.relative_to(self._folder)} is left out: {problem}"
 
     def _resolve(self, path: Path) -> str:
-        """What is wrong with it, if it had to be taken away."""
+        """Return why the path had to be removed, or an empty string."""
         try:
             if path.is_symlink():
                 return self._resolve_link(path)
@@ -63,9 +63,9 @@ class _LinkResolver:
             if not _is_internal_link(link, self._folder):
                 self._replace_with_file(link)
             return ""
-        to = link.readlink()
+        link_target = link.readlink()
         link.unlink()
-        return f"it is a link to {to}, where there is no file"
+        return f"it is a link to {link_target}, which does not exist"
 
     def _replace_with_file(self, link: Path) -> None:
         temporary = link.with_name(f".{link.name}.tmp-{os.getpid()}")
@@ -73,27 +73,27 @@ class _LinkResolver:
         temporary.replace(link)
 
     def _copy_or_link(self, source: Path, target: Path) -> None:
-        """A file of the sandbox goes with it; one from elsewhere is somebody's, and stays apart."""
+        """Hard-link a file of the sandbox, and copy any other: a later change must not reach the user's file."""
         if self._folder.parent.resolve() in source.resolve().parents:
             link_or_copy(str(source), str(target))
         else:
             shutil.copy2(source, target)
 
     def _replace_with_folder(self, link: Path) -> str:
-        """Its files, and links to all else in it: the walk comes to them next."""
+        """Make a folder with the target's files and with links to its other entries, which the walk resolves next."""
         real = link.resolve()
-        around = {self._link_targets.get(parent, parent.resolve()) for parent in link.parents}
+        real_parents = {self._link_targets.get(parent, parent.resolve()) for parent in link.parents}
         link.unlink()
-        if real in around:
-            return f"it is a link to {real}, a folder that it lies in"
+        if real in real_parents:
+            return f"it is a link to {real}, a folder that contains the link"
         self._link_targets[link] = real
         link.mkdir()
         for entry in os.scandir(real):
             if entry.is_file():
                 self._copy_or_link(Path(entry), link / entry.name)
             else:
-                shown = Path(entry).readlink() if entry.is_symlink() else entry.name
-                (link / entry.name).symlink_to(real / shown)
+                link_target = Path(entry).readlink() if entry.is_symlink() else entry.name
+                (link / entry.name).symlink_to(real / link_target)
         return ""
 
 

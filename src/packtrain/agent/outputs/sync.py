@@ -1,7 +1,7 @@
-"""Stage sync: the output folder to where the plan wants it, while the steps run and at the end.
+"""Stage sync: upload the output folder to its destination, at the end and optionally while the steps run.
 
-What a failed attempt leaves goes below `.packtrain/EMITTER/` of the destination: worth keeping,
-but never where the user looks for results.
+Outputs of a failed attempt go below `.packtrain/EMITTER/` of the destination: they may be useful, but must not be taken
+for results.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING
 
 from packtrain.agent.cleanup import remove_tree
 from packtrain.agent.context import AttemptContext, StageStats
-from packtrain.agent.file_versions import FileVersion, file_version, is_temporary_name
 from packtrain.agent.live.progress import StageProgress
 from packtrain.agent.outputs.inventory import walk_files
 from packtrain.agent.outputs.symlinks import resolve_links
+from packtrain.agent.watched_files import FileVersion, file_version, is_temporary_name
 from packtrain.errors import FailedError
 from packtrain.plan import Output
 from packtrain.transfer.urls import redact_url
@@ -38,16 +38,16 @@ def failed_prefix(context: AttemptContext) -> str:
 
 
 def requeue_prefix(context: AttemptContext) -> str:
-    """Of an attempt that left in time: its successor brings them back."""
+    """Return the prefix for outputs of a requeued attempt; the next attempt downloads them."""
     from packtrain.agent.checkpoints.record import requeue_folder
 
     return f"{requeue_folder(context.journal.emitter)}/"
 
 
 def sync_outputs(context: AttemptContext, prefix: str, stats: StageStats) -> None:
-    """Copy everything, once and finally. Where that fails, the outputs stay in the attempt's folder."""
+    """Upload everything once, at the end. If that fails, the outputs are kept in the attempt's folder."""
     if not context.sandbox.output.is_dir():
-        raise FailedError("output_missing", "there are no outputs: a step removed the output folder itself")
+        raise FailedError("output_missing", "there are no outputs: a step removed the output folder")
     if context.job.output is None:
         stats["files"] = sum(1 for _ in walk_files(context.sandbox.output))
         keep_in_attempt_folder(context, prefix)
@@ -60,25 +60,25 @@ def sync_outputs(context: AttemptContext, prefix: str, stats: StageStats) -> Non
 
 
 def _upload_with_deadline(context: AttemptContext, output: Output, prefix: str, stats: StageStats) -> None:
-    """In a thread that is left behind when time is up: a put that hangs cannot be told to stop."""
-    outcome: queue.SimpleQueue[UploadResult | Exception] = queue.SimpleQueue()
-    hurry = make_grace_check(context)
+    """Upload in a thread, and abandon it when the time is up: an upload that hangs cannot be interrupted."""
+    results: queue.SimpleQueue[UploadResult | Exception] = queue.SimpleQueue()
+    check_grace = make_grace_check(context)
 
     def upload() -> None:
         try:
-            outcome.put(_upload_all(context, output, prefix, hurry))
+            results.put(_upload_all(context, output, prefix, check_grace))
         except Exception as error:
-            outcome.put(error)
+            results.put(error)
 
     thread = threading.Thread(target=upload, name="sync", daemon=True)
     thread.start()
     while thread.is_alive():
         thread.join(0.1)
-        hurry()
-    done = outcome.get()
-    if isinstance(done, Exception):
-        raise done
-    stats.update(files=done.files, bytes=done.bytes, source=redact_url(output.location.url))
+        check_grace()
+    result = results.get()
+    if isinstance(result, Exception):
+        raise result
+    stats.update(files=result.files, bytes=result.bytes, source=redact_url(output.location.url))
 
 
 def _upload_all(
@@ -101,24 +101,29 @@ def _upload_all(
 
 
 def make_grace_check(context: AttemptContext) -> Callable[[], None]:
-    """For copying that goes on after TERM: the steps have the grace period, and all copying has it once more.
-    Ahead of a limit it has the time up to that: this is what it was reserved for."""
+    """Return a function that raises FailedError when uploads must end after a stop request.
+
+    After SIGTERM the steps have one grace period, and all uploads have a second one. Before a time limit, uploads have
+    the time until that limit, because it was reserved for them.
+    """
 
     def check() -> None:
-        since = context.stop.requested_at
-        if since is not None and time.monotonic() > max(since + 2 * context.job.limits.grace_s, context.stop.deadline):
-            _raise_not_all_copied(context)
+        requested_at = context.stop.requested_at
+        if requested_at is None:
+            return
+        if time.monotonic() > max(requested_at + 2 * context.job.limits.grace_s, context.stop.deadline):
+            _raise_upload_incomplete(context)
 
     return check
 
 
-def _raise_not_all_copied(context: AttemptContext) -> None:
-    """The reason for the stop is the reason for what was left undone."""
+def _raise_upload_incomplete(context: AttemptContext) -> None:
+    """Raise the error of the stop request, which is why the upload could not finish."""
     try:
         context.stop.check()
     except FailedError as error:
-        left = f"the outputs could not all be copied in time (the grace period is {context.job.limits.grace_s:g} s)"
-        raise FailedError(error.kind, f"{error.detail}; {left}") from error
+        detail = f"not all outputs were uploaded in time (the grace period is {context.job.limits.grace_s:g} s)"
+        raise FailedError(error.kind, f"{error.detail}; {detail}") from error
 
 
 def keep_in_attempt_folder(context: AttemptContext, prefix: str) -> None:
@@ -127,39 +132,40 @@ def keep_in_attempt_folder(context: AttemptContext, prefix: str) -> None:
 
 
 def move_outputs(context: AttemptContext, prefix: str, folder: Path) -> None:
+    """Move the output folder to `folder / prefix`, complete or not at all."""
     target = folder / prefix
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(target.name + ".new")
     try:
         shutil.move(os.fspath(context.sandbox.output), temporary)
-        remove_tree(target)  # what a pool brought along of a start before this one
+        remove_tree(target)  # HTCondor may have transferred it from an earlier execution
         temporary.replace(target)
     except shutil.Error as error:
         raise FailedError("upload_failed", f"the outputs could not be moved to {target}: {error}") from error
 
 
 def clean_outputs(context: AttemptContext) -> None:
-    """Before they are counted: what is left is what leaves."""
+    """Remove temporary files and resolve links, so that the rest can be listed and uploaded."""
     remove_temporary_files(context.sandbox.output)
-    left_out = resolve_links(context.sandbox.output)
-    for sentence in left_out[:_MAX_NOTICES]:
-        context.emit_notice("sync", sentence)
-    if len(left_out) > _MAX_NOTICES:
-        context.emit_notice("sync", f"{len(left_out) - _MAX_NOTICES} more outputs are left out")
+    problems = resolve_links(context.sandbox.output)
+    for problem in problems[:_MAX_NOTICES]:
+        context.emit_notice("sync", problem)
+    if len(problems) > _MAX_NOTICES:
+        context.emit_notice("sync", f"{len(problems) - _MAX_NOTICES} more outputs are left out")
 
 
 def remove_temporary_files(folder: Path) -> None:
-    """What a program that was killed had not finished writing."""
+    """Remove files that a killed program had not finished writing."""
     for path in [path for path in walk_files(folder) if is_temporary_name(path.name)]:
         with suppress(OSError):
             path.unlink()
 
 
 class ContinuousSync:
-    """Copies finished files while the steps run: those that did not change between two looks.
+    """Upload files while the steps run, once they did not change between two polls.
 
-    A file is copied aside first and sent only if it did not change meanwhile, so that no half-written
-    file ever stands at the destination. Errors are told once and tried again at the next look.
+    A file is copied first and uploaded only if it did not change meanwhile, so that no partially written file ever
+    exists at the destination. Each error is reported once, and the upload is retried at the next poll.
     """
 
     def __init__(self, context: AttemptContext, output: Output, poll_interval_s: float = _POLL_INTERVAL_S) -> None:
@@ -175,45 +181,45 @@ class ContinuousSync:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        """Wait for the file that is on its way: landing later, it would replace a newer one."""
+        """Wait for the current upload: finishing later, it would overwrite a newer file."""
         self._done.set()
-        hurry = make_grace_check(self._context)
+        check_grace = make_grace_check(self._context)
         while self._thread.is_alive():
             self._thread.join(0.2)
-            hurry()
+            check_grace()
 
     def _run(self) -> None:
         while not self._done.wait(self._poll_interval_s):
-            now = self._scan_versions()
-            quiet = [
-                p
-                for p, version in now.items()
-                if self._last_versions.get(p) == version != self._uploaded_versions.get(p)
+            versions = self._scan_versions()
+            stable = [
+                path
+                for path, version in versions.items()
+                if self._last_versions.get(path) == version != self._uploaded_versions.get(path)
             ]
-            self._last_versions = now
-            for path in quiet:
+            self._last_versions = versions
+            for path in stable:
                 if not self._done.is_set():
-                    self._try_upload(path, now[path])
+                    self._try_upload(path, versions[path])
 
     def _scan_versions(self) -> dict[Path, FileVersion]:
-        """Checkpoints have a way of their own."""
+        """Return the versions of all outputs except checkpoints, which the checkpoint uploader handles."""
         from packtrain.agent.checkpoints.detection import matching_names
 
-        folder, wanted = self._context.sandbox.output, self._context.job.checkpoint
-        apart = {folder / name for name in matching_names(wanted.path, folder)} if wanted else set()
-        found = {}
+        folder, checkpoint = self._context.sandbox.output, self._context.job.checkpoint
+        excluded = {folder / name for name in matching_names(checkpoint.path, folder)} if checkpoint else set()
+        versions = {}
         for path in walk_files(folder):
-            with suppress(OSError):  # removed meanwhile, or a link to nowhere
-                if path not in apart and not is_temporary_name(path.name):
-                    found[path] = file_version(path)
-        return found
+            with suppress(OSError):  # removed meanwhile, or a dangling link
+                if path not in excluded and not is_temporary_name(path.name):
+                    versions[path] = file_version(path)
+        return versions
 
     def _try_upload(self, path: Path, version: FileVersion) -> None:
         try:
             self._upload_if_unchanged(path, version)
         except FileNotFoundError:  # the program removed or renamed it
             pass
-        except Exception as error:  # whatever it is, the steps go on and the final sync will tell
+        except Exception as error:  # it must not stop the steps; the final sync fails if it persists
             self._report_once(str(error))
 
     def _upload_if_unchanged(self, path: Path, version: FileVersion) -> None:
@@ -230,4 +236,4 @@ class ContinuousSync:
     def _report_once(self, message: str) -> None:
         if message not in self._reported_errors:
             self._reported_errors.add(message)
-            self._context.emit_notice("sync", f"continuous sync will try again: {message}")
+            self._context.emit_notice("sync", f"continuous sync failed and will be retried: {message}")

@@ -1,6 +1,6 @@
-"""Figures of the machine: memory, disk, GPUs, and what its file system can do.
+"""Facts about the machine: memory, disk, GPUs and the limitations of its file system.
 
-Pure reading; what the figures mean for a job is decided in `probe`.
+The functions only read; `probe` decides whether the machine is good enough for a job.
 """
 
 from __future__ import annotations
@@ -25,30 +25,32 @@ _GPU_QUERIES = (_GPU_FIELDS + ",compute_cap", _GPU_FIELDS)
 
 @dataclass(frozen=True)
 class GpuInfo:
+    """One GPU, as nvidia-smi describes it."""
+
     index: str
     uuid: str
     name: str
     memory_mb: int
     driver: str
-    capability: str = ""  # "" where an old driver does not say
+    capability: str = ""  # compute capability, e.g. "8.0"; "" with an old driver
 
 
 def platform_name() -> str:
-    """As the module of this name says it, which takes a while to load, and reads through the interpreter's binary."""
-    about = os.uname()
+    """Return the same text as platform.platform(), without importing that slow module, which scans the interpreter."""
+    uname = os.uname()
     libc = os.confstr("CS_GNU_LIBC_VERSION") if "CS_GNU_LIBC_VERSION" in os.confstr_names else ""
     with_libc = f"-with-{libc.replace(' ', '')}" if libc else ""
-    return f"{about.sysname}-{about.release}-{about.machine}{with_libc}"
+    return f"{uname.sysname}-{uname.release}-{uname.machine}{with_libc}"
 
 
 def free_disk_bytes(folder: Path) -> int:
-    """Bytes that this user may still write there."""
-    found = os.statvfs(folder)
-    return found.f_bavail * found.f_frsize
+    """Return how many bytes this user may still write to the folder."""
+    status = os.statvfs(folder)
+    return status.f_bavail * status.f_frsize
 
 
 def memory_mb(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> int | None:
-    """What this process may use: the machine's memory, or less where a cgroup limits it."""
+    """Return the memory that this process may use: the machine's, or less where a cgroup limits it."""
     limits = list(_cgroup_limits(proc, cgroups))
     with suppress(OSError, ValueError):
         total = re.search(r"MemTotal:\s*(\d+) kB", (proc / "meminfo").read_text())
@@ -57,7 +59,7 @@ def memory_mb(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")
 
 
 def _cgroup_limits(proc: Path, cgroups: Path) -> Iterator[int]:
-    """Limits of this process' groups and all above them; version 1 and 2 name them differently."""
+    """Yield the memory limits of this process's cgroups and their parents, in bytes, for cgroup versions 1 and 2."""
     with suppress(OSError):
         for line in (proc / "self" / "cgroup").read_text().splitlines():
             _, controllers, name = line.split(":", 2)
@@ -70,25 +72,25 @@ def _cgroup_limits(proc: Path, cgroups: Path) -> Iterator[int]:
 def _limits_above(root: Path, name: str, file: str) -> Iterator[int]:
     group = root / name.strip("/")
     for folder in (group, *group.parents):
-        with suppress(OSError, ValueError):  # "max" is no number and no limit
+        with suppress(OSError, ValueError):  # "max" means no limit
             yield int((folder / file).read_text())
         if folder == root:
             return
 
 
 def list_gpus(environ: Mapping[str, str]) -> list[GpuInfo]:
-    """The GPUs that this process may see; none where there is no NVIDIA driver or it is broken."""
+    """Return the GPUs that this process may use; none if the NVIDIA driver is missing or broken."""
     for query in _GPU_QUERIES:
-        answer = _nvidia_smi(environ, f"--query-gpu={query}", "--format=csv,noheader,nounits")
-        if answer:
-            return filter_visible(parse_gpus(answer), environ.get("CUDA_VISIBLE_DEVICES"))
+        table = _nvidia_smi(environ, f"--query-gpu={query}", "--format=csv,noheader,nounits")
+        if table:
+            return filter_visible(parse_gpus(table), environ.get("CUDA_VISIBLE_DEVICES"))
     return []
 
 
 def cuda_version(environ: Mapping[str, str]) -> str:
-    """The newest CUDA that the driver supports, e.g. "12.4"; "" if it does not say."""
-    found = re.search(r"CUDA Version:\s*([\d.]+)", _nvidia_smi(environ))
-    return found.group(1) if found else ""
+    """Return the newest CUDA version that the driver supports, e.g. "12.4"; "" if it is unknown."""
+    match = re.search(r"CUDA Version:\s*([\d.]+)", _nvidia_smi(environ))
+    return match.group(1) if match else ""
 
 
 def parse_gpus(text: str) -> list[GpuInfo]:
@@ -97,7 +99,7 @@ def parse_gpus(text: str) -> list[GpuInfo]:
 
 
 def filter_visible(candidates: list[GpuInfo], visible_devices: str | None) -> list[GpuInfo]:
-    """Those that CUDA_VISIBLE_DEVICES names by number or by (the beginning of) their id."""
+    """Return the GPUs that CUDA_VISIBLE_DEVICES names, by index or by a prefix of the UUID."""
     if visible_devices is None or "MIG-" in visible_devices:
         return candidates
     names = [name.strip() for name in visible_devices.split(",") if name.strip()]
@@ -105,22 +107,22 @@ def filter_visible(candidates: list[GpuInfo], visible_devices: str | None) -> li
 
 
 def _nvidia_smi(environ: Mapping[str, str], *arguments: str) -> str:
-    """Its output, or "" where it fails. A broken driver makes it hang: subprocess.TimeoutExpired."""
-    tool = shutil.which("nvidia-smi", path=environ.get("PATH", "") + _NVIDIA_SMI_PATHS)
-    if not tool:
+    """Return its output, or "" if it fails. Raises subprocess.TimeoutExpired: with a broken driver it hangs."""
+    program = shutil.which("nvidia-smi", path=environ.get("PATH", "") + _NVIDIA_SMI_PATHS)
+    if not program:
         return ""
-    done = subprocess.run([tool, *arguments], capture_output=True, timeout=_NVIDIA_SMI_TIMEOUT_S, check=False)
-    return done.stdout.decode("utf-8", "replace") if done.returncode == 0 else ""
+    process = subprocess.run([program, *arguments], capture_output=True, timeout=_NVIDIA_SMI_TIMEOUT_S, check=False)
+    return process.stdout.decode("utf-8", "replace") if process.returncode == 0 else ""
 
 
 def filesystem_limitations(folder: Path) -> list[str]:
-    """What the file system of this folder cannot do, in sentences."""
-    trial = folder / ".packtrain-trial"
-    trial.mkdir(exist_ok=True)
+    """Return what the file system of this folder cannot do, as messages without a subject."""
+    test_folder = folder / ".packtrain-fs-test"
+    test_folder.mkdir(exist_ok=True)
     try:
-        return [sentence for sentence, works in _FILESYSTEM_CHECKS.items() if not _is_supported(works, trial)]
+        return [message for message, check in _FILESYSTEM_CHECKS.items() if not _is_supported(check, test_folder)]
     finally:
-        shutil.rmtree(trial, ignore_errors=True)
+        shutil.rmtree(test_folder, ignore_errors=True)
 
 
 def _is_supported(check: Callable[[Path], bool], folder: Path) -> bool:
@@ -155,7 +157,7 @@ def _is_case_sensitive(folder: Path) -> bool:
 
 _FILESYSTEM_CHECKS: dict[str, Callable[[Path], bool]] = {
     "has no file locks: programs that lock their files (SQLite, HDF5) may fail": _supports_locks,
-    "does not replace files by renaming: half-written files may be seen": _supports_replace,
+    "does not replace files by renaming: programs may read half-written files": _supports_replace,
     "has no symbolic links: archives that contain them cannot be unpacked": _supports_symlinks,
-    "does not tell upper from lower case: files whose names differ only in case overwrite each other": _is_case_sensitive,
+    "ignores case in file names: files whose names differ only in case overwrite each other": _is_case_sensitive,
 }

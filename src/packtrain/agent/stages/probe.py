@@ -1,8 +1,8 @@
-"""Is this machine fit for the job? Asked within seconds, before any data moves.
+"""The stage `probe`: check within seconds, before any data is transferred, whether the machine is fit for the job.
 
-All questions are asked at once, each in a thread that is left behind if it hangs (a dead file
-server, a broken driver). What the figures mean is decided afterwards, purely. Unreachable inputs are
-news, not a verdict: a service that restarts now may well answer a minute later.
+All checks run at once, each in a thread that is abandoned if it hangs (a dead file server, a broken driver). Pure
+functions then compare the results with the job's requirements. An unreachable input is only a notice, because a service
+that restarts now may answer a minute later.
 """
 
 from __future__ import annotations
@@ -28,100 +28,110 @@ from packtrain.transfer.urls import redact_url
 
 _TIMEOUT_S = 4.5
 _MAX_THREADS = 8
-_MAX_INPUT_CHECKS = 64  # inputs of thousands of files: the first ones tell enough
-_MIN_MEMORY_SHARE = 0.9  # the kernel and the firmware keep some of what a machine is sold with
+_MAX_INPUT_CHECKS = 64  # an input may have thousands of files; the first ones are a sufficient sample
+_MIN_MEMORY_SHARE = 0.9  # the kernel and the firmware reserve a part of the nominal memory
 _GB = 10**9
 _ARCHIVE_SUFFIXES = (".tar", ".tgz", ".tbz2", ".txz", ".gz", ".bz2", ".xz", ".zip")
 
-CheckKey = tuple[str, str]  # ("machine", "disk_free"), ("input", URL)
+CheckKey = tuple[str, str]  # ("machine", "free_disk_bytes"), ("input", URL)
 ProbeCheck = Callable[[], Any]
 
 
 def probe(context: AttemptContext, stats: StageStats) -> None:
-    """Make the sandbox and look around. Raises FailedError: disk_full, insufficient_memory, gpu_unusable."""
-    job, box = context.job, context.sandbox
-    box.create()
-    answers = run_checks({**_machine_checks(job, box), **_input_checks(job, context.secrets.resolve_secret)}, context)
-    inputs = {url: answer for (topic, url), answer in answers.items() if topic == "input"}
-    about = {what: answer for (topic, what), answer in answers.items() if topic == "machine"}
-    known = {what: answer for what, answer in about.items() if not isinstance(answer, Exception)}
-    stats.update(_machine_stats(known), inputs=[_input_result(url, answer) for url, answer in inputs.items()])
-    for sentence in (*_describe_failed_checks(about), *known.get("quirks", ()), *_describe_unreachable(inputs)):
-        context.emit_notice("probe", sentence)
-    sizes = {url: answer for url, answer in inputs.items() if isinstance(answer, int)}
-    need = required_disk_bytes(job, sizes, can_stream=context.download_cache is None)
-    _raise_if_unfit(job, known, need)
+    """Create the sandbox and check the machine. Raises FailedError: disk_full, insufficient_memory, gpu_unusable."""
+    job, sandbox = context.job, context.sandbox
+    sandbox.create()
+    checks = {**_machine_checks(job, sandbox), **_input_checks(job, context.secrets.resolve_secret)}
+    results = run_checks(checks, context)
+    inputs = {url: result for (topic, url), result in results.items() if topic == "input"}
+    machine = {name: result for (topic, name), result in results.items() if topic == "machine"}
+    known = {name: result for name, result in machine.items() if not isinstance(result, Exception)}
+    stats.update(_machine_stats(known), inputs=[_input_result(url, result) for url, result in inputs.items()])
+    limitations = known.get("filesystem_limitations", ())
+    for text in (*_describe_failed_checks(machine), *limitations, *_describe_unreachable(inputs)):
+        context.emit_notice("probe", text)
+    sizes = {url: result for url, result in inputs.items() if isinstance(result, int)}
+    disk_bytes = required_disk_bytes(job, sizes, can_stream=context.download_cache is None)
+    _raise_if_unfit(job, known, disk_bytes)
 
 
 def run_checks(checks: Mapping[CheckKey, ProbeCheck], context: AttemptContext) -> dict[CheckKey, Any]:
-    """Answers by topic, as far as they come in time; an exception that a question raises is its answer."""
-    waiting: queue.SimpleQueue[tuple[CheckKey, ProbeCheck]] = queue.SimpleQueue()
-    answered: queue.SimpleQueue[tuple[CheckKey, Any]] = queue.SimpleQueue()
-    for item in checks.items():
-        waiting.put(item)
+    """Run all checks at once and return the results that arrive in time; an exception is the result of its check."""
+    pending: queue.SimpleQueue[tuple[CheckKey, ProbeCheck]] = queue.SimpleQueue()
+    finished: queue.SimpleQueue[tuple[CheckKey, Any]] = queue.SimpleQueue()
+    for check in checks.items():
+        pending.put(check)
     for _ in range(min(len(checks), _MAX_THREADS)):
-        threading.Thread(target=_run_pending_checks, args=(waiting, answered), name="probe", daemon=True).start()
-    answers = dict(_collect_results(answered, len(checks), context))
-    if len(answers) < len(checks):
-        late = [redact_url(what) for topic, what in checks if (topic, what) not in answers]
+        threading.Thread(target=_run_pending_checks, args=(pending, finished), name="probe", daemon=True).start()
+    results = dict(_collect_results(finished, len(checks), context))
+    if len(results) < len(checks):
+        late = [redact_url(name) for topic, name in checks if (topic, name) not in results]
         context.emit_notice(
             "probe", f"no answer within {_TIMEOUT_S:g} s about {', '.join(late[:3])} ({len(late)} in all)"
         )
-    return answers
+    return results
 
 
 def _run_pending_checks(pending: queue.SimpleQueue[Any], results: queue.SimpleQueue[Any]) -> None:
     while True:
         try:
-            topic, question = pending.get_nowait()
+            key, check = pending.get_nowait()
         except queue.Empty:
             return
         try:
-            results.put((topic, question()))
+            results.put((key, check()))
         except Exception as error:
-            results.put((topic, error))
+            results.put((key, error))
 
 
 def _collect_results(
     results: queue.SimpleQueue[Any], count: int, context: AttemptContext
 ) -> list[tuple[CheckKey, Any]]:
-    found: list[tuple[CheckKey, Any]] = []
+    collected: list[tuple[CheckKey, Any]] = []
     deadline = time.monotonic() + _TIMEOUT_S
-    while len(found) < count and time.monotonic() < deadline:
+    while len(collected) < count and time.monotonic() < deadline:
         context.stop.check()
         try:
-            found.append(results.get(timeout=0.1))
+            collected.append(results.get(timeout=0.1))
         except queue.Empty:
             continue
-    return found
+    return collected
 
 
 def _machine_checks(job: Job, sandbox: Sandbox) -> dict[CheckKey, ProbeCheck]:
-    questions: dict[str, ProbeCheck] = {
-        "disk_free": lambda: hardware.free_disk_bytes(sandbox.root),
+    checks: dict[str, ProbeCheck] = {
+        "free_disk_bytes": lambda: hardware.free_disk_bytes(sandbox.root),
         "memory_mb": hardware.memory_mb,
-        "quirks": lambda: _filesystem_limitations(sandbox),
+        "filesystem_limitations": lambda: _filesystem_limitations(sandbox),
     }
     if job.resources.gpus:
-        questions["gpus"] = lambda: hardware.list_gpus(os.environ)
+        checks["gpus"] = lambda: hardware.list_gpus(os.environ)
     if job.resources.gpus and job.resources.gpu.min_cuda:
-        questions["cuda"] = lambda: hardware.cuda_version(os.environ)
-    return {("machine", what): question for what, question in questions.items()}
+        checks["cuda"] = lambda: hardware.cuda_version(os.environ)
+    return {("machine", name): check for name, check in checks.items()}
 
 
 def _filesystem_limitations(sandbox: Sandbox) -> list[str]:
     folders = {folder.stat().st_dev: folder for folder in (sandbox.attempt_folder.root, sandbox.root)}
     return [
-        f"the file system of {folder} {what}"
+        f"the file system of {folder} {limitation}"
         for folder in folders.values()
-        for what in hardware.filesystem_limitations(folder)
+        for limitation in hardware.filesystem_limitations(folder)
     ]
 
 
 def _input_checks(job: Job, resolve_secret: SecretResolver) -> dict[CheckKey, ProbeCheck]:
-    refs = [(ref, _stat_size) for source in job.inputs for item in source.files for ref in item.locations[:1]]
-    refs += [(source.prefix, _list_first) for source in job.inputs if source.prefix]
-    return {("input", ref.url): _bind_check(how, ref, resolve_secret) for ref, how in refs[:_MAX_INPUT_CHECKS]}
+    checks = [
+        (location, _stat_size)
+        for job_input in job.inputs
+        for remote_file in job_input.files
+        for location in remote_file.locations[:1]
+    ]
+    checks += [(job_input.prefix, _list_first) for job_input in job.inputs if job_input.prefix]
+    return {
+        ("input", location.url): _bind_check(check, location, resolve_secret)
+        for location, check in checks[:_MAX_INPUT_CHECKS]
+    }
 
 
 def _bind_check(
@@ -144,7 +154,7 @@ def _machine_stats(results: Mapping[str, Any]) -> StageStats:
         "platform": hardware.platform_name(),
         "host": os.uname().nodename,
         "cpus": len(os.sched_getaffinity(0)),
-        "disk_free": results.get("disk_free"),
+        "free_disk_bytes": results.get("free_disk_bytes"),
         "memory_mb": results.get("memory_mb"),
         "gpus": [vars(gpu) for gpu in results.get("gpus", ())],
     }
@@ -152,22 +162,22 @@ def _machine_stats(results: Mapping[str, Any]) -> StageStats:
 
 def _input_result(url: str, result: Any) -> dict[str, Any]:
     if isinstance(result, Exception):
-        return {"url": redact_url(url), "problem": getattr(result, "kind", "internal"), "detail": str(result)}
+        return {"url": redact_url(url), "failure_kind": getattr(result, "kind", "internal"), "detail": str(result)}
     return {"url": redact_url(url), "size": result}
 
 
 def _describe_failed_checks(results: Mapping[str, Any]) -> list[str]:
-    problems = {what: answer for what, answer in results.items() if isinstance(answer, Exception)}
-    return [f"the {what} of this machine could not be found out: {error}" for what, error in problems.items()]
+    errors = {name: result for name, result in results.items() if isinstance(result, Exception)}
+    return [f"the check of {name} on this machine failed: {error}" for name, error in errors.items()]
 
 
 def _describe_unreachable(inputs: Mapping[str, Any]) -> list[str]:
-    """One sentence for each kind of trouble, however many inputs have it."""
-    troubled: dict[str, list[str]] = {}
-    for answer in inputs.values():
-        if isinstance(answer, Exception):
-            troubled.setdefault(getattr(answer, "kind", "internal"), []).append(str(answer))
-    return [f"{details[0]}{_format_more(len(details) - 1)}" for details in troubled.values()]
+    """Return one message for each failure kind, however many inputs have it."""
+    details_by_kind: dict[str, list[str]] = {}
+    for result in inputs.values():
+        if isinstance(result, Exception):
+            details_by_kind.setdefault(getattr(result, "kind", "internal"), []).append(str(result))
+    return [f"{details[0]}{_format_more(len(details) - 1)}" for details in details_by_kind.values()]
 
 
 def _format_more(count: int) -> str:
@@ -175,32 +185,38 @@ def _format_more(count: int) -> str:
 
 
 def required_disk_bytes(job: Job, known_sizes: Mapping[str, int], can_stream: bool = True) -> int:
-    """Bytes the job is known to need: its inputs, archives that come as files twice (with what is in them), or its
-    limit."""
-    inputs = sum(_input_disk_bytes(source, known_sizes, can_stream) for source in job.inputs)
+    """Return the disk space that the job is known to need: its inputs or its limit, whichever is larger.
+
+    An archive that is fetched as a file counts twice, because its content needs about as much again.
+
+    Args:
+        job: The job.
+        known_sizes: Sizes of input files that the plan does not know, by URL.
+        can_stream: Archives may be unpacked while they are downloaded.
+    """
+    inputs = sum(_input_disk_bytes(job_input, known_sizes, can_stream) for job_input in job.inputs)
     return max(inputs, job.limits.disk_bytes or 0)
 
 
 def _input_disk_bytes(job_input: Input, known_sizes: Mapping[str, int], can_stream: bool) -> int:
     total = 0
-    for item in job_input.files if job_input.mode != "stream" else ():
-        size = item.size if item.size is not None else known_sizes.get(item.locations[0].url)
-        archive = job_input.unpack == "auto" and item.name.lower().endswith(_ARCHIVE_SUFFIXES)
-        total += (size or 0) * (
-            2 if archive and not (can_stream and can_unpack_while_downloading(job_input, item)) else 1
-        )
+    for remote_file in job_input.files if job_input.mode != "stream" else ():
+        size = remote_file.size if remote_file.size is not None else known_sizes.get(remote_file.locations[0].url)
+        is_archive = job_input.unpack == "auto" and remote_file.name.lower().endswith(_ARCHIVE_SUFFIXES)
+        is_streamed = can_stream and can_unpack_while_downloading(job_input, remote_file)
+        total += (size or 0) * (2 if is_archive and not is_streamed else 1)
     return total
 
 
 def _raise_if_unfit(job: Job, results: Mapping[str, Any], disk_bytes: int) -> None:
-    verdicts = (
-        check_disk(results.get("disk_free"), disk_bytes),
+    errors = (
+        check_disk(results.get("free_disk_bytes"), disk_bytes),
         check_memory(results.get("memory_mb"), job.resources.memory_mb),
         check_gpus(results.get("gpus", ()), results.get("cuda", ""), job.resources.gpus, job.resources.gpu),
     )
-    for verdict in verdicts:
-        if verdict is not None:
-            raise verdict
+    for error in errors:
+        if error is not None:
+            raise error
 
 
 def check_disk(free_bytes: int | None, required_bytes: int) -> FailedError | None:
@@ -223,29 +239,29 @@ def check_memory(available_mb: int | None, required_mb: int) -> FailedError | No
 def check_gpus(
     gpus: Sequence[GpuInfo], cuda_version: str, count: int, requirements: GpuRequirements
 ) -> FailedError | None:
-    """Enough GPUs must meet every need; a figure that the driver does not tell is not held against it."""
-    lacks = {f"{gpu.name} ({gpu.uuid})": unmet_requirements(gpu, cuda_version, requirements) for gpu in gpus}
-    good = sum(not lack for lack in lacks.values())
-    if good >= count:
+    """Return an error unless `count` GPUs meet all requirements. A figure that the driver does not report passes."""
+    unmet = {f"{gpu.name} ({gpu.uuid})": unmet_requirements(gpu, cuda_version, requirements) for gpu in gpus}
+    n_usable = sum(not text for text in unmet.values())
+    if n_usable >= count:
         return None
-    seen = "; ".join(f"{name}: {lack or 'good'}" for name, lack in lacks.items()) or "nvidia-smi shows none"
-    return FailedError("gpu_unusable", f"the job needs {count} GPUs, but {good} usable ones were found ({seen})")
+    listing = "; ".join(f"{name}: {text or 'usable'}" for name, text in unmet.items()) or "nvidia-smi lists none"
+    return FailedError("gpu_unusable", f"the job needs {count} GPUs, but {n_usable} usable ones were found ({listing})")
 
 
 def unmet_requirements(gpu: GpuInfo, cuda_version: str, requirements: GpuRequirements) -> str:
-    """What this GPU lacks, with figures; "" if nothing."""
-    compared = (
+    """Return the requirements that this GPU does not meet, with figures; "" if it meets all."""
+    figures = (
         ("memory in MB", str(gpu.memory_mb), str(requirements.min_memory_mb or "")),
         ("compute capability", gpu.capability, requirements.min_capability or ""),
         ("driver", gpu.driver, requirements.min_driver or ""),
         ("CUDA version", cuda_version, requirements.min_cuda or ""),
     )
-    lacks = [
-        (what, have, need)
-        for what, have, need in compared
-        if have and need and _parse_version(have) < _parse_version(need)
+    unmet = [
+        (name, actual, required)
+        for name, actual, required in figures
+        if actual and required and _parse_version(actual) < _parse_version(required)
     ]
-    return ", ".join(f"{what} is {have}, needed is {need}" for what, have, need in lacks)
+    return ", ".join(f"{name} is {actual}, required is {required}" for name, actual, required in unmet)
 
 
 def _parse_version(text: str) -> tuple[int, ...]:

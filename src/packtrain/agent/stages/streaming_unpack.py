@@ -1,8 +1,8 @@
-"""Unpacks an archive behind its download: of the archive itself nothing comes to the disk.
+"""Unpack an archive while it is downloaded, so that the archive itself is never written to disk.
 
-What arrives is unpacked in a folder apart, and moves to its place when the download's end has proven it. An
-archive that is not what it should be is removed, and fetched once more the ordinary way, as a file: it is that
-file, verified, of which a stage says that it is broken.
+The content goes to a staging folder and is moved to the input's folder after the download is verified. If the archive
+is damaged, the content is removed and the archive is fetched again as a file. The stage `unpack` then reports that
+verified file as broken, if it is.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _HEAD_BYTES = 512
 
 
 class SequentialDownload(ViewReader, Protocol):
-    """What `transfer.ordered.Ordered` is to us; it raises at its end if the bytes were wrong."""
+    """The used interface of `transfer.ordered_download.OrderedDownload`. It raises at the end if bytes were wrong."""
 
     @property
     def source(self) -> str: ...
@@ -41,7 +41,7 @@ OpenDownload = Callable[[RemoteFile], AbstractContextManager[SequentialDownload]
 
 @dataclass(frozen=True)
 class StreamedDownload:
-    """A download that was unpacked on its way."""
+    """The result of an archive that was unpacked while it was downloaded."""
 
     downloaded_bytes: int
     source: str
@@ -57,24 +57,32 @@ def unpack_while_downloading(
     open_download: OpenDownload,
     max_bytes: int,
 ) -> StreamedDownload | None:
-    """The content of the item stands in the folder. None: it has to be fetched the ordinary way.
+    """Download an archive and extract its content into `folder`. Return None if it must be fetched as a file.
 
-    Raises FailedError: archive_unsafe, archive_too_large, disk_full, and all that a transfer may raise.
+    Args:
+        context: The execution.
+        job_input: The input that the archive belongs to.
+        remote_file: The archive.
+        folder: Receives the content.
+        open_download: Starts the download.
+        max_bytes: Limit for the extracted content.
+
+    Raises FailedError: archive_unsafe, archive_too_large, disk_full, and everything a transfer may raise.
     """
-    apart = context.sandbox.tmp / "behind"
+    staging = context.sandbox.tmp / "streaming-unpack"
     try:
-        arrived = _download_and_unpack(context, job_input, remote_file, apart, open_download, max_bytes)
-        if arrived is not None:
-            merge_folder(apart, folder, remote_file.name)
-        return arrived
+        download = _download_and_unpack(context, job_input, remote_file, staging, open_download, max_bytes)
+        if download is not None:
+            merge_folder(staging, folder, remote_file.name)
+        return download
     except FailedError as error:
         if not should_refetch(error):
             raise
-        context.emit_notice("fetch", f"{error.detail}; {remote_file.name} is fetched once more, this time as a file")
+        context.emit_notice("fetch", f"{error.detail}; {remote_file.name} is fetched again, this time as a file")
         return None
     finally:
-        if apart.exists():
-            remove_tree(apart)
+        if staging.exists():
+            remove_tree(staging)
 
 
 def _download_and_unpack(
@@ -86,37 +94,40 @@ def _download_and_unpack(
     max_bytes: int,
 ) -> StreamedDownload | None:
     with open_download(remote_file) as download:
-        flow: ByteStream = stream_from_reader(download)
-        if not can_stream(flow.peek(_HEAD_BYTES)):
+        stream: ByteStream = stream_from_reader(download)
+        if not can_stream(stream.peek(_HEAD_BYTES)):
             return None
-        done = unpack_stream(
-            flow,
+        result = unpack_stream(
+            stream,
             remote_file.name,
             staging,
             nested=job_input.nested,
             max_bytes=max_bytes,
             check_cancelled=context.stop.check,
-            on_progress=lambda done, total: None,  # the download tells of its own
+            on_progress=lambda done, total: None,  # the download reports its own progress
         )
-    return StreamedDownload(flow.position, download.source, download.retries, done)
+    return StreamedDownload(stream.position, download.source, download.retries, result)
 
 
 def merge_folder(staging: Path, folder: Path, archive: str) -> None:
-    """Move all that is in `apart` into the folder, where other inputs may already be. Newer files replace older."""
+    """Move everything in `staging` to `folder`, which may hold other inputs already. Files there are replaced."""
     folder.mkdir(parents=True, exist_ok=True)
     for entry in os.scandir(staging):
         target = folder / entry.name
-        there, comes = _file_type(target), _file_type(Path(entry.path))
-        if there == comes == stat.S_IFDIR:
+        old_type, new_type = _file_type(target), _file_type(Path(entry.path))
+        if old_type == new_type == stat.S_IFDIR:
             merge_folder(Path(entry.path), target, archive)
-        elif there and stat.S_IFDIR in (there, comes):
-            words = f"the member {entry.name!r} of {archive} is a folder, and {target} is none, or the reverse"
-            raise FailedError("archive_unsafe", words)
+        elif old_type and stat.S_IFDIR in (old_type, new_type):
+            detail = (
+                f"the member {entry.name!r} of {archive} conflicts with {target}: one is a folder, the other is not"
+            )
+            raise FailedError("archive_unsafe", detail)
         else:
             Path(entry.path).replace(target)
 
 
 def _file_type(path: Path) -> int:
+    """Return the file type bits of `st_mode`, 0 if there is no such file."""
     try:
         return stat.S_IFMT(path.lstat().st_mode)
     except FileNotFoundError:

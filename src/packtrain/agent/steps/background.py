@@ -1,4 +1,4 @@
-"""Steps in the background, and the level that they belong to."""
+"""Launched steps, which run in the background, and the level they belong to."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from functools import partial
 from typing import Callable
 
 from packtrain.agent.parallel import run_parallel
-from packtrain.agent.steps.exit_status import StepError
-from packtrain.agent.steps.processes import ProcessTable, ProcessTree
+from packtrain.agent.processes.exit_status import StepError
+from packtrain.agent.processes.process_table import ProcessTable, ProcessTree
 from packtrain.errors import FailedError
 
 
@@ -31,14 +31,14 @@ class BackgroundSteps:
         self._thread.join()
 
     def stop(self, processes: ProcessTable) -> None:
-        """The level above has ended."""
+        """Terminate the steps, because the surrounding level has ended, and wait for them."""
         if self._signal_at_exit and self._thread.is_alive():
             processes.terminate(self._process_tree, self._signal_at_exit)
         self._thread.join()
 
 
 class StepLevel:
-    """The launched steps of one level, by handle. When the level ends, so do they."""
+    """The launched steps of one level, by handle. They end with the level."""
 
     def __init__(self, processes: ProcessTable) -> None:
         self._processes = processes
@@ -51,15 +51,20 @@ class StepLevel:
             self._handles[handle] = steps
 
     def wait_for_handle(self, handle: str, path: str) -> None:
-        """Raises StepError if its steps failed. A launch that was skipped has nothing to wait for."""
-        launched = self._handles.get(handle)
-        if launched is None:
+        """Wait for the launched steps with this handle. Raises StepError if they failed.
+
+        Args:
+            handle: Handle of the launch. If the launch was skipped, the call returns at once.
+            path: Path of the step that waits.
+        """
+        steps = self._handles.get(handle)
+        if steps is None:
             return
-        launched.wait()
-        if launched.error is not None:
-            code = launched.error.status if isinstance(launched.error, StepError) else 1
-            kind = launched.error.kind if isinstance(launched.error, FailedError) else "internal"
-            raise StepError(kind, f'step "{path}" depends on "{handle}", which failed: {launched.error}', code)
+        steps.wait()
+        if steps.error is not None:
+            status = steps.error.status if isinstance(steps.error, StepError) else 1
+            kind = steps.error.kind if isinstance(steps.error, FailedError) else "internal"
+            raise StepError(kind, f'step "{path}" depends on "{handle}", which failed: {steps.error}', status)
 
     def stop(self) -> None:
-        run_parallel([partial(launched.stop, self._processes) for launched in self._background_steps])
+        run_parallel([partial(steps.stop, self._processes) for steps in self._background_steps])

@@ -1,10 +1,11 @@
-"""Runs one `run` action: variables, environment, processes, logs, and the verdict on how it ended."""
+"""Runs the command of one `run` action: variables, environment, processes, logs, and the classification of failures."""
 
 from __future__ import annotations
 
 import contextlib
 import random
 import shlex
+import shutil
 import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,25 +16,33 @@ from packtrain.agent.environments import StepCommand, StepEnvironment
 from packtrain.agent.environments.host import HostEnvironment
 from packtrain.agent.outputs.collect import collect_outputs, copy_logs
 from packtrain.agent.parallel import run_parallel
+from packtrain.agent.processes.error_patterns import classify_error
+from packtrain.agent.processes.exit_status import (
+    CheckpointExit,
+    StepError,
+    count_oom_kills,
+    describe_exit,
+    to_shell_status,
+)
+from packtrain.agent.processes.output_capture import LogFile, OutputCapture
+from packtrain.agent.processes.process_table import ProcessSpec, ProcessTable, ProcessTree, ProcessTreeClosedError
 from packtrain.agent.sandbox import Sandbox
-from packtrain.agent.steps import conditions
-from packtrain.agent.steps.error_patterns import classify_error
-from packtrain.agent.steps.exit_status import CheckpointExit, StepError, describe_exit, to_shell_status
-from packtrain.agent.steps.logs import LogFile, LogNames, OutputCapture
-from packtrain.agent.steps.oom import count_oom_kills
-from packtrain.agent.steps.processes import ProcessSpec, ProcessTable, ProcessTree, ProcessTreeClosedError
-from packtrain.agent.steps.scope import Scope
+from packtrain.agent.steps.scope import LogNames, Scope
 from packtrain.agent.steps.variables import StepVariables, task_variables
 from packtrain.agent.stop_request import StopRequest
 from packtrain.errors import EXIT_RESUME_IN_PLACE, FailedError
 from packtrain.events import Journal, Redactor, kinds
 from packtrain.plan import Job, RunAction, SecretOrStr, StepResources
 
-_STATUS_NOT_FOUND = 127  # a shell's status of a command that is not found
-_STATUS_TERMINATED = 143  # and of one that TERM ended
+_STATUS_NOT_FOUND = 127  # a shell's status for a command that is not found
+_STATUS_TERMINATED = 143  # a shell's status for a command that SIGTERM ended
+# bash exits with 0 on some syntax errors inside [[ ]] (seen with 5.2), so a condition's results have their own codes.
+_CONDITION_TRUE, _CONDITION_FALSE = 100, 101
 
 
 class CommandRunner:
+    """Runs commands and conditions of steps."""
+
     def __init__(
         self,
         job: Job,
@@ -54,41 +63,41 @@ class CommandRunner:
         self._log_names = LogNames()
 
     def run(self, action: RunAction, scope: Scope) -> None:
-        """Raises StepError, or the stop's FailedError."""
+        """Run the command of a step. Raises StepError, or the FailedError of a stop request."""
         environment = self._make_environment(action)
-        work = self._prepare_work_dir(action)
-        with self._emit_step_events(action, scope), collect_outputs(action, work, self._sandbox.output):
-            tasks = action.resources.tasks
-            if tasks == 1:
+        work_dir = self._prepare_work_dir(action)
+        with self._emit_step_events(action, scope), collect_outputs(action, work_dir, self._sandbox.output):
+            n_tasks = action.resources.tasks
+            if n_tasks == 1:
                 self._run_task(action, scope, environment, {}, scope.path)
             else:
-                self._run_tasks(action, scope, environment, tasks)
+                self._run_tasks(action, scope, environment, n_tasks)
 
     def evaluate_condition(self, condition: str, scope: Scope, action: RunAction | None) -> bool:
-        """Evaluate an `if` in the environment that the step would have. Raises StepError: condition_invalid."""
+        """Evaluate an `if` with the variables that the step would have. Raises StepError: condition_invalid."""
         variables = self._variables.for_scope(scope, action.resources if action else self._job_resources(), {})
         variables.update(self._variables.for_step(action.env) if action else {})
-        argv = conditions.condition_argv(condition, variables)
+        argv = _condition_argv(condition, variables)
         if argv is None:
-            raise self._condition_error(
-                condition, scope, "there is no bash on this machine to evaluate it", _STATUS_NOT_FOUND
-            )
+            raise self._condition_error(condition, scope, "there is no bash on this machine", _STATUS_NOT_FOUND)
         out, err = OutputCapture(self._redactor), OutputCapture(self._redactor)
         code = self._run_process(ProcessSpec(argv, variables, self._sandbox.root), scope, out, err)
-        if code not in (conditions.STATUS_TRUE, conditions.STATUS_FALSE):
+        if code not in (_CONDITION_TRUE, _CONDITION_FALSE):
             raise self._condition_error(condition, scope, err.last_line() or describe_exit(code), to_shell_status(code))
-        if code == conditions.STATUS_FALSE:
-            said = f" (bash said: {err.last_line()})" if err.last_line() else ""
-            self._emit_notice(f'step "{scope.path}" is skipped: its condition [[ {condition} ]] does not hold{said}')
-        return code == conditions.STATUS_TRUE
+        if code == _CONDITION_FALSE:
+            message = f" (bash: {err.last_line()})" if err.last_line() else ""
+            self._emit_notice(f'step "{scope.path}" is skipped: its condition [[ {condition} ]] is false{message}')
+        return code == _CONDITION_TRUE
 
     def _condition_error(self, condition: str, scope: Scope, detail: str, status: int) -> StepError:
         return StepError(
-            "condition_invalid", f'step "{scope.path}" has the condition [[ {condition} ]], but: {detail}', status
+            "condition_invalid",
+            f'the condition [[ {condition} ]] of step "{scope.path}" cannot be evaluated: {detail}',
+            status,
         )
 
     def _job_resources(self) -> StepResources:
-        """Of steps that run nothing themselves: the job's."""
+        """Return the resources of steps that run no command themselves: those of the job."""
         job = self._job.resources
         return StepResources(job.tasks, job.cpus_per_task, job.mem_per_cpu_mb, job.gpus // job.tasks)
 
@@ -107,44 +116,45 @@ class CommandRunner:
     def _emit_step_events(self, action: RunAction, scope: Scope) -> Iterator[None]:
         self._stop.check()
         self._journal.emit(kinds.STEP_STARTED, step=scope.path, command=self._redactor.redact_text(action.command))
-        started, code = time.monotonic(), 0
+        started_at, code = time.monotonic(), 0
         try:
             yield
         except FailedError as error:
             code = error.status if isinstance(error, StepError) else _STATUS_TERMINATED
             raise
         finally:
-            seconds = round(time.monotonic() - started, 3)
-            self._journal.emit(kinds.STEP_ENDED, step=scope.path, exit_code=code, seconds=seconds)
+            duration_s = round(time.monotonic() - started_at, 3)
+            self._journal.emit(kinds.STEP_ENDED, step=scope.path, exit_code=code, seconds=duration_s)
 
     def _run_tasks(self, action: RunAction, scope: Scope, environment: StepEnvironment, n_tasks: int) -> None:
-        """So many copies at once; the failure of one ends the others."""
-        family, port = ProcessTree(scope.process_tree), _find_free_port()
-        inner = scope.in_process_tree(family)
+        """Run `n_tasks` copies of the command at once. If one fails, the others are terminated."""
+        process_tree, port = ProcessTree(scope.process_tree), _find_free_port()
+        inner = scope.in_process_tree(process_tree)
 
         def make_task(task: int) -> Callable[[], None]:
             variables = task_variables(task, n_tasks, port)
             return lambda: self._run_task(action, inner, environment, variables, f"{scope.path}/{task}")
 
-        run_parallel([make_task(task) for task in range(n_tasks)], lambda: self._processes.terminate(family))
+        run_parallel([make_task(task) for task in range(n_tasks)], lambda: self._processes.terminate(process_tree))
 
     def _run_task(
         self, action: RunAction, scope: Scope, environment: StepEnvironment, task_env: Mapping[str, str], path: str
     ) -> None:
-        program = self._wrap(environment, self._make_command(action, scope, task_env), path)
+        spec = self._wrap(environment, self._make_command(action, scope, task_env), path)
         name = self._log_names.name_for(path)
         out, err = (
-            LogFile(self._redactor, self._sandbox.attempt_folder.logs / f"{name}.{kind}") for kind in ("out", "err")
+            LogFile(self._redactor, self._sandbox.attempt_folder.logs / f"{name}.{suffix}") for suffix in ("out", "err")
         )
-        kills = count_oom_kills()
-        code = self._run_process(program, scope, out, err)
+        oom_kills_before = count_oom_kills()
+        code = self._run_process(spec, scope, out, err)
         self._report_truncated_logs(path, out, err)
         copy_logs(action, (out.path, err.path), self._sandbox.output, task_env.get("PACKTRAIN_TASK", ""))
         if code:
-            raise self._classify_failure(code, path, environment, err.last_line(), count_oom_kills() > kills)
+            out_of_memory = count_oom_kills() > oom_kills_before
+            raise self._classify_failure(code, path, environment, err.last_line(), out_of_memory)
 
     def _prepare_work_dir(self, action: RunAction) -> Path:
-        """A folder of the sandbox is made if no input has made it."""
+        """Return the working directory; create it if it is in the sandbox and no input has created it."""
         folder = self._sandbox.root / action.work_dir
         if not Path(action.work_dir).is_absolute():
             folder.mkdir(parents=True, exist_ok=True)
@@ -157,24 +167,24 @@ class CommandRunner:
             raise StepError(error.kind, f'step "{path}" was not started: {error}', _STATUS_NOT_FOUND) from None
 
     def _make_command(self, action: RunAction, scope: Scope, task_env: Mapping[str, str]) -> StepCommand:
-        # A step with a container of its own says itself what surrounds it.
-        around = self._job.environment if action.container is None else None
-        entrypoint = action.shell == "ENTRYPOINT" or not action.command.strip()
-        lines = "\n".join(filter(None, (around.setup if around else "", action.command)))
+        # The job's environment does not apply to a step with a container of its own.
+        job_environment = self._job.environment if action.container is None else None
+        use_entrypoint = action.shell == "ENTRYPOINT" or not action.command.strip()
+        script = "\n".join(filter(None, (job_environment.setup if job_environment else "", action.command)))
         return StepCommand(
-            _split_arguments(action.command, scope) if entrypoint else (action.shell, "-c", lines),
+            _split_arguments(action.command, scope) if use_entrypoint else (action.shell, "-c", script),
             self._prepare_work_dir(action),
-            self._variables.for_scope(scope, action.resources, task_env),
-            self._variables.for_step(action.env),
-            around.path if around else (),
-            entrypoint,
+            env=self._variables.for_scope(scope, action.resources, task_env),
+            step_env=self._variables.for_step(action.env),
+            path_prefix=job_environment.path if job_environment else (),
+            use_entrypoint=use_entrypoint,
         )
 
     def _run_process(self, spec: ProcessSpec, scope: Scope, out: OutputCapture, err: OutputCapture) -> int:
         try:
             child = self._processes.start(spec, out, err, scope.process_tree)
         except ProcessTreeClosedError:
-            self._stop.check()  # else a launch was ended by its level
+            self._stop.check()  # without a stop request, the level of a launched step has ended
             raise StepError(
                 "step_failed", f'step "{scope.path}" was not started: its level had ended', _STATUS_TERMINATED
             ) from None
@@ -187,37 +197,51 @@ class CommandRunner:
     def _classify_failure(
         self, code: int, path: str, environment: StepEnvironment, last_line: str, out_of_memory: bool
     ) -> StepError:
-        complaint = environment.startup_error(code, last_line)
-        if complaint:
-            return StepError("container_failed", f'the container of step "{path}" did not start: {complaint}', code)
-        said = f"; its last words: {last_line}" if last_line else "; it said nothing on stderr"
+        startup_error = environment.startup_error(code, last_line)
+        if startup_error:
+            return StepError("container_failed", f'the container of step "{path}" did not start: {startup_error}', code)
+        stderr = f"; last line on stderr: {last_line}" if last_line else "; stderr is empty"
         if out_of_memory:
             return StepError(
-                "out_of_memory", f'step "{path}" was killed for using too much memory{said}', to_shell_status(code)
+                "out_of_memory", f'step "{path}" was killed for using too much memory{stderr}', to_shell_status(code)
             )
-        detail = f'step "{path}" {describe_exit(code)}{said}'
+        detail = f'step "{path}" {describe_exit(code)}{stderr}'
         if code == EXIT_RESUME_IN_PLACE and self._job.checkpoint is not None:
             return CheckpointExit("step_failed", detail, to_shell_status(code))
         return StepError(classify_error(code, last_line), detail, to_shell_status(code))
 
     def _report_truncated_logs(self, path: str, *logs: LogFile) -> None:
-        for problem in {str(log.write_error) for log in logs if log.write_error}:
-            self._emit_notice(f'the log of step "{path}" is cut short: {problem}')
+        for error in {str(log.write_error) for log in logs if log.write_error}:
+            self._emit_notice(f'the log of step "{path}" is truncated: {error}')
 
     def _emit_notice(self, text: str) -> None:
         self._journal.emit(kinds.NOTICE, stage="steps", text=self._redactor.redact_text(text))
+
+
+def _condition_argv(condition: str, variables: Mapping[str, str]) -> tuple[str, ...] | None:
+    """Return a command that exits with _CONDITION_TRUE or _CONDITION_FALSE, or None if there is no bash.
+
+    With any other code the condition, which is the content of bash's `[[ ]]`, is invalid.
+    """
+    bash = shutil.which("bash", path=variables.get("PATH"))
+    if bash is None:
+        return None
+    return (bash, "-c", f"if [[ {condition} ]]; then exit {_CONDITION_TRUE}; fi; exit {_CONDITION_FALSE}")
 
 
 def _split_arguments(command: str, scope: Scope) -> tuple[str, ...]:
     try:
         return tuple(shlex.split(command))
     except ValueError as error:
-        detail = f'the arguments of step "{scope.path}" cannot be told apart: {error} in {command!r}'
+        detail = f'the arguments of step "{scope.path}" cannot be split: {error} in {command!r}'
         raise StepError("step_failed", detail, _STATUS_NOT_FOUND) from None
 
 
 def _find_free_port() -> int:
-    """For a server that listens only once torch is imported: none that the kernel gives to connections meanwhile."""
+    """Return a free port below the ephemeral range.
+
+    The server listens only after torch is imported, so the kernel must not assign the port to a connection meanwhile.
+    """
     for _ in range(100):
         port = random.randrange(10_000, _first_ephemeral_port())  # noqa: S311 (no secret)
         with contextlib.suppress(OSError), socket.socket() as sock:

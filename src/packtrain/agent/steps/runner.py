@@ -1,7 +1,6 @@
-"""Interprets a job's steps: what runs, in which order, and what follows from a failure.
+"""Runs the levels of a job's steps: groups, loops, launches, modules, `dependsOn`, `if`, `catch` and `finally`.
 
-`commands` runs a single `run`; here are the levels around it: groups, loops, launches, modules,
-`dependsOn`, `if`, `catch` and `finally`.
+`command` runs the command of a single `run`.
 """
 
 from __future__ import annotations
@@ -15,11 +14,11 @@ from typing import Any, Callable
 
 import packtrain
 from packtrain.agent.parallel import run_parallel
+from packtrain.agent.processes.exit_status import CheckpointExit, StepError
+from packtrain.agent.processes.process_table import ProcessTable, ProcessTree
 from packtrain.agent.sandbox import Sandbox
 from packtrain.agent.steps.background import BackgroundSteps, StepLevel
 from packtrain.agent.steps.command import CommandRunner
-from packtrain.agent.steps.exit_status import CheckpointExit, StepError
-from packtrain.agent.steps.processes import ProcessTable, ProcessTree
 from packtrain.agent.steps.scope import Scope, unique_step_names
 from packtrain.agent.steps.variables import StepVariables
 from packtrain.agent.stop_request import StopRequest
@@ -27,10 +26,27 @@ from packtrain.errors import FailedError
 from packtrain.events import Journal, Redactor, kinds
 from packtrain.plan import ForAction, GroupAction, Job, LaunchAction, RunAction, SecretOrStr, Step, UseAction
 
-_POLL_INTERVAL_S = 0.1  # how often the watcher looks whether the steps are over
+_POLL_INTERVAL_S = 0.1  # how often the watcher checks whether the steps have ended
 
 
 class StepRunner:
+    """Runs all steps of one job.
+
+    Args:
+        job: The job.
+        sandbox: The paths of the execution.
+        journal: Receives the events.
+        redactor: Removes secrets from logs and messages.
+        resolve_secret: Returns the value of a text or secret.
+        stop: The steps are ended when it is requested.
+        host_env: Variables of the agent's own environment.
+        run_id: For PACKTRAIN_RUN.
+        processes: Starts and ends the programs.
+        attempt_variables: Variables of this execution, for all steps.
+        in_container: The agent already runs inside the job's image.
+        extra_mounts: Folders outside the sandbox that containers must mount.
+    """
+
     def __init__(
         self,
         job: Job,
@@ -46,11 +62,10 @@ class StepRunner:
         in_container: bool = False,
         extra_mounts: Sequence[Path] = (),
     ) -> None:
-        """`more` are variables of this attempt, for all steps; `shown` are folders for them outside of the sandbox."""
         self._job, self._sandbox, self._journal, self._stop, self._processes = job, sandbox, journal, stop, processes
-        agent = find_agent_zip()
+        agent_zip = find_agent_zip()
         self._variables = StepVariables(
-            job, sandbox, run_id, host_env, agent, resolve_secret, self._emit_notice, attempt_variables
+            job, sandbox, run_id, host_env, agent_zip, resolve_secret, self._emit_notice, attempt_variables
         )
         self._commands = CommandRunner(
             job,
@@ -61,7 +76,7 @@ class StepRunner:
             stop,
             self._variables,
             processes,
-            agent,
+            agent_zip,
             in_container,
             extra_mounts,
         )
@@ -74,19 +89,22 @@ class StepRunner:
         }
 
     def run_all(self) -> None:
-        """Raises FailedError: the first step's that failed, or the stop's. Steps that were asked to leave and all ended
-        with 0 have come to their end only if the outputs show it: programs leave with any status."""
+        """Run all steps. Raises the FailedError of the first step that failed, or of the stop request.
+
+        After a graceful request, steps that all exited with 0 count as finished only if the final outputs exist,
+        because programs that checkpoint and exit may use any status.
+        """
         with self._terminate_on_stop():
             try:
                 self._run_level(self._job.steps, Scope.root(self._sandbox.env_file, self._processes.root_tree))
             except FailedError:
-                self._stop.check()  # what it ended did not fail by itself
+                self._stop.check()  # a step that the stop request ended did not fail by itself
                 raise
             if not self._has_finished():
                 self._stop.check()
 
     def _has_finished(self) -> bool:
-        """Though they were asked to leave."""
+        """Return whether the steps finished in spite of a graceful request to stop."""
         if not self._stop.graceful:
             return False
         from packtrain.agent.outputs.inventory import has_final_outputs
@@ -95,11 +113,11 @@ class StepRunner:
 
     @contextmanager
     def _terminate_on_stop(self) -> Iterator[None]:
-        """While steps run, a requested stop ends their processes at once."""
-        over = threading.Event()
+        """Terminate all processes as soon as a stop is requested."""
+        finished = threading.Event()
 
         def watch() -> None:
-            while not over.is_set() and not self._stop.wait(_POLL_INTERVAL_S):
+            while not finished.is_set() and not self._stop.wait(_POLL_INTERVAL_S):
                 pass
             if self._stop.is_requested:
                 self._write_stop_file()
@@ -110,7 +128,7 @@ class StepRunner:
         try:
             yield
         finally:
-            over.set()
+            finished.set()
             watcher.join()
 
     def _run_level(self, steps: Sequence[Step], scope: Scope) -> None:
@@ -122,11 +140,11 @@ class StepRunner:
             level.stop()
 
     def _write_stop_file(self) -> None:
-        """A file besides the signal: a container or a wrapper may keep signals from the program."""
+        """Create the stop file. A container or wrapper may keep signals from the program, but not this file."""
         with suppress(OSError):
-            word = "wall_time" if self._stop.kind == "wall_time" else "term"
+            reason = "wall_time" if self._stop.kind == "wall_time" else "term"
             temporary = self._sandbox.stop_file.with_suffix(".new")
-            temporary.write_text(word + "\n", encoding="ascii")
+            temporary.write_text(reason + "\n", encoding="ascii")
             temporary.replace(self._sandbox.stop_file)
 
     def _run_step(self, step: Step, scope: Scope, level: StepLevel) -> None:
@@ -151,29 +169,29 @@ class StepRunner:
         return self._commands.evaluate_condition(step.condition, scope, action)
 
     def _run_catch(self, step: Step, scope: Scope, error: StepError) -> FailedError | None:
-        """What is left of the error after the step's `catch`."""
+        """Run the step's `catch`. Return None if it handled the error, or else the error."""
         if not step.catch or self._is_stopping(scope) or isinstance(error, CheckpointExit):
             return error
         inner = scope.child("catch").with_variables({"DEEPSQUARE_ERROR_CODE": str(error.status)})
         try:
             self._run_level(step.catch, inner)
-        except FailedError as worse:
-            self._emit_notice(f'the catch of step "{scope.path}" failed too: {worse}')
+        except FailedError as catch_error:
+            self._emit_notice(f'the catch of step "{scope.path}" failed too: {catch_error}')
             return error
-        self._emit_notice(f'the failure of step "{scope.path}" is handled by its catch: {error}')
+        self._emit_notice(f'the catch of step "{scope.path}" handled its failure: {error}')
         return None
 
     def _run_finally(self, step: Step, scope: Scope, error: FailedError | None) -> None:
-        """Run the step's `finally`, then raise what went wrong first."""
+        """Run the step's `finally`, then raise the first error."""
         try:
             if not self._is_stopping(scope):
                 self._run_level(step.finally_, scope.child("finally"))
             elif step.finally_:
-                self._stop.check()  # without them the steps have not come to their end
-        except FailedError as late:
+                self._stop.check()  # the job has not finished without them
+        except FailedError as finally_error:
             if error is None:
                 raise
-            self._emit_notice(f'the finally of step "{scope.path}" failed too: {late}')
+            self._emit_notice(f'the finally of step "{scope.path}" failed too: {finally_error}')
         if error is not None:
             raise error
 
@@ -181,14 +199,14 @@ class StepRunner:
         return self._stop.is_requested or scope.process_tree.is_closed
 
     def _run_for(self, action: ForAction, scope: Scope, level: StepLevel) -> None:
-        def body(number: int, value: str) -> Callable[[], None]:
+        def make_body(number: int, value: str) -> Callable[[], None]:
             inner = scope.child(str(number)).with_variables({action.variable: value})
             return lambda: self._run_level(action.steps, inner)
 
-        bodies = [body(number, value) for number, value in enumerate(action.values)]
-        # One after the other, the first failure ends the loop.
-        for together in [bodies] if action.parallel else [[one] for one in bodies]:
-            run_parallel(together)
+        bodies = [make_body(number, value) for number, value in enumerate(action.values)]
+        # In a sequential loop, the first failure ends the loop.
+        for batch in [bodies] if action.parallel else [[body] for body in bodies]:
+            run_parallel(batch)
 
     def _run_launch(self, action: LaunchAction, scope: Scope, level: StepLevel) -> None:
         inner = scope.in_process_tree(ProcessTree(scope.process_tree))
@@ -204,14 +222,16 @@ class StepRunner:
         level.add(action.handle, BackgroundSteps(action.signal_on_parent_exit, inner.process_tree, body))
 
     def _run_use(self, action: UseAction, scope: Scope, level: StepLevel) -> None:
-        private = self._sandbox.env_file.with_name(f"{self._sandbox.env_file.name}.{scope.path.replace('/', '.')}")
-        private.touch()
-        inner = scope.with_variables(self._variables.resolve_env(action.args)).with_env_file(private)
+        module_env_file = self._sandbox.env_file.with_name(
+            f"{self._sandbox.env_file.name}.{scope.path.replace('/', '.')}"
+        )
+        module_env_file.touch()
+        inner = scope.with_variables(self._variables.resolve_env(action.args)).with_env_file(module_env_file)
         self._run_level(action.steps, inner)
-        self._export_outputs(action, scope, self._variables.read_layer(private))
+        self._export_outputs(action, scope, self._variables.read_layer(module_env_file))
 
     def _export_outputs(self, action: UseAction, scope: Scope, variables: Mapping[str, str]) -> None:
-        """A module's outputs become lines of the DEEPSQUARE_ENV around it."""
+        """Append the module's outputs to the DEEPSQUARE_ENV of the surrounding level."""
         prefix = f"{action.export_prefix}_" if action.export_prefix else ""
         for name in action.outputs:
             if name not in variables:
@@ -220,7 +240,7 @@ class StepRunner:
                 )
         lines = "".join(f"{prefix}{name}={variables[name]}\n" for name in action.outputs if name in variables)
         with open(scope.env_file, "ab") as file:
-            file.write(b"\n")  # in case that a step left the last line open
+            file.write(b"\n")  # a step may not have ended its last line
             file.write(lines.encode("utf-8", "surrogateescape"))
 
     def _emit_notice(self, text: str) -> None:
@@ -228,6 +248,6 @@ class StepRunner:
 
 
 def find_agent_zip() -> Path | None:
-    """The zip that this agent runs from; None if it runs from plain files."""
+    """Return the zip file that this agent runs from, or None if it runs from plain files."""
     path = Path(packtrain.__file__).parents[1]
     return path if path.is_file() else None

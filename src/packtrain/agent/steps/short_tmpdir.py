@@ -1,7 +1,7 @@
-"""A short name for the folder of temporary files.
+"""A short path for TMPDIR.
 
-Programs put sockets there, whose paths have at most 107 bytes: with longer ones the data loaders of PyTorch wait for
-ever without a word. The scratch of a pool, which HTCondor names as TMPDIR, often lies deeper.
+Programs create sockets in TMPDIR, and the path of a socket has at most 107 bytes. With a longer path, PyTorch's data
+loaders hang without a message. The scratch folder that HTCondor names in TMPDIR often has a longer path.
 """
 
 from __future__ import annotations
@@ -12,12 +12,17 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 _MAX_TMPDIR_BYTES = 107 - len("/pymp-xxxxxxxx/listener-xxxxxxxx")
-_SHORT_ROOT = Path("/tmp")  # noqa: S108 - what lies there is a link with a name of its own
+_SHORT_ROOT = Path("/tmp")  # noqa: S108 - only a link with a random name is created there
 
 
 @contextmanager
 def short_tmpdir(environ: Mapping[str, str], folder: Path) -> Iterator[dict[str, str]]:
-    """The variables that lead programs to `folder` by a short way, where they would get a long one."""
+    """Yield variables that give programs a short TMPDIR, if the one in `environ` is too long.
+
+    Args:
+        environ: The agent's environment.
+        folder: The folder to use, by a short symbolic link.
+    """
     if len(os.fsencode(environ.get("TMPDIR", ""))) <= _MAX_TMPDIR_BYTES:
         yield {}
         return

@@ -1,5 +1,8 @@
-"""The variables of a step's environment. Precedence, low to high: what the engine gave the agent, the job's
-`env`, the system's own (below), DEEPSQUARE_ENV and what the level adds, the image's, the step's `env`."""
+"""The environment variables of a step.
+
+Precedence, low to high: the agent's own environment, the job's `env`, the variables of packtrain and DeepSquare,
+DEEPSQUARE_ENV and the variables of the level, the image's, the step's `env`.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class StepVariables:
-    """Puts the layers together. `notice` is told, once each, of lines in a DEEPSQUARE_ENV that say nothing."""
+    """Combines the layers of variables. Reports each invalid line of a DEEPSQUARE_ENV once, through `on_notice`."""
 
     def __init__(
         self,
@@ -34,8 +37,8 @@ class StepVariables:
         self._attempt_variables, self._reported_lines = attempt_variables, set[str]()
 
     def for_scope(self, scope: Scope, resources: StepResources, task_env: Mapping[str, str]) -> dict[str, str]:
-        """All that an image's own environment may override."""
-        found = {
+        """Return the variables that an image may override."""
+        variables = {
             **self._host_env,
             **self.resolve_env(self._job.env),
             **system_variables(self._job, self._sandbox, self._run, scope.env_file),
@@ -45,11 +48,11 @@ class StepVariables:
             **task_env,
         }
         for layer in scope.layers:
-            found.update(self.read_layer(layer))
-        return self._add_agent_to_pythonpath(found)
+            variables.update(self.read_layer(layer))
+        return self._add_agent_to_pythonpath(variables)
 
     def for_step(self, env: tuple[EnvVar, ...]) -> dict[str, str]:
-        """The step's own, which override all others."""
+        """Return the step's own variables, which override all others."""
         own = self.resolve_env(env)
         return self._add_agent_to_pythonpath(own) if "PYTHONPATH" in own else own
 
@@ -57,20 +60,20 @@ class StepVariables:
         if not isinstance(layer, Path):
             return dict(layer)
         try:
-            found, ignored = parse_env_file(layer.read_bytes())
+            variables, ignored = parse_env_file(layer.read_bytes())
         except OSError:  # a step may have removed it
             return {}
         for line in ignored:
             if line not in self._reported_lines:
                 self._reported_lines.add(line)
-                self._on_notice(f"a line in DEEPSQUARE_ENV is no KEY=VALUE and is ignored: {line[:80]!r}")
-        return found
+                self._on_notice(f"a line in DEEPSQUARE_ENV is not KEY=VALUE and is ignored: {line[:80]!r}")
+        return variables
 
     def resolve_env(self, env: tuple[EnvVar, ...]) -> dict[str, str]:
         return {variable.key: self._resolve_secret(variable.value) for variable in env}
 
     def _add_agent_to_pythonpath(self, variables: dict[str, str]) -> dict[str, str]:
-        """So that `import packtrain.torch` works in steps."""
+        """Put the agent's zip in front of PYTHONPATH, so that steps can `import packtrain.torch`."""
         if self._agent_zip is None:
             return variables
         return {
@@ -121,7 +124,7 @@ def resource_variables(resources: StepResources) -> dict[str, str]:
 
 
 def task_variables(task: int, n_tasks: int, port: int) -> dict[str, str]:
-    """For one of several copies of a command, named as torch.distributed wants them."""
+    """Return the variables that torch.distributed expects, for one of several copies of a command."""
     return {
         "PACKTRAIN_TASK": str(task),
         "RANK": str(task),
@@ -134,18 +137,18 @@ def task_variables(task: int, n_tasks: int, port: int) -> dict[str, str]:
 
 
 def parse_env_file(data: bytes) -> tuple[dict[str, str], list[str]]:
-    """Variables of KEY=VALUE lines, values verbatim, the last of a key; and the lines that are none."""
-    found: dict[str, str] = {}
+    """Return the variables of KEY=VALUE lines, with verbatim values, and the lines that are not KEY=VALUE."""
+    variables: dict[str, str] = {}
     ignored: list[str] = []
     for line in data.decode("utf-8", "surrogateescape").split("\n"):
         key, equals, value = line.partition("=")
         if equals and _NAME.fullmatch(key) and "\0" not in value:
-            found[key] = value
+            variables[key] = value
         elif line.strip():
             ignored.append(line)
-    return found, ignored
+    return variables, ignored
 
 
 def to_env_name(name: str) -> str:
-    """A name as part of a variable's name."""
+    """Convert a name to a part of a variable's name: upper case, with `_` for other characters."""
     return re.sub(r"[^A-Za-z0-9]", "_", name).upper()

@@ -1,4 +1,4 @@
-"""A contact sheet: samples as small pictures in rows, each with its class and name below it."""
+"""A contact sheet: samples as thumbnails in rows, each with its class and name below it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pathlib import Path
 from PIL import Image, ImageDraw, ImageFont
 
 _CELL_PX, _GAP_PX, _LINE_HEIGHT_PX = 176, 14, 17
-_TITLE_HEIGHT_PX, _CAPTION_HEIGHT_PX = 44, 2 * _LINE_HEIGHT_PX + 22  # room for the title, and below each picture
-_MIN_SCALED_PX = 96  # what is smaller is drawn larger, pixel by pixel
+_TITLE_HEIGHT_PX, _CAPTION_HEIGHT_PX = 44, 2 * _LINE_HEIGHT_PX + 22  # title; text below each thumbnail
+_MIN_SCALED_PX = 96  # smaller images are enlarged by a whole factor
 _BACKGROUND_COLOR, _TEXT_COLOR, _MUTED_COLOR, _BORDER_COLOR, _PLACEHOLDER_COLOR = (
     "#ffffff",
     "#1a1a1a",
@@ -22,12 +22,12 @@ _BACKGROUND_COLOR, _TEXT_COLOR, _MUTED_COLOR, _BORDER_COLOR, _PLACEHOLDER_COLOR 
     "#f3f4f6",
 )
 _LARGE_FONT_PX, _SMALL_FONT_PX = 13, 11
-_MAX_TEXT_LENGTH = 300  # letters that are measured
+_MAX_TEXT_LENGTH = 300  # characters; longer texts are shortened before they are measured
 
 
 @dataclass(frozen=True)
 class Thumbnail:
-    """`why` says why there is no image."""
+    """A decoded sample. `reason` explains why `image` is None."""
 
     title: str
     label: str
@@ -36,7 +36,7 @@ class Thumbnail:
 
 
 def decode_thumbnail(data: bytes) -> Image.Image | None:
-    """As it fits into a cell; None for what is no image that Pillow can read."""
+    """Decode an image and fit it into a cell. Return None if Pillow cannot read it."""
     try:
         with Image.open(io.BytesIO(data)) as image:
             image.draft("RGB", (2 * _CELL_PX, 2 * _CELL_PX))
@@ -55,27 +55,27 @@ def _resize(image: Image.Image) -> Image.Image:
 
 
 def render_contact_sheet(title: str, thumbnails: Sequence[Thumbnail]) -> Image.Image:
-    """About as wide as it is high, for it is looked at on a screen."""
+    """Draw the thumbnails in rows, on a sheet about as wide as it is high."""
     columns = choose_columns(len(thumbnails))
     rows = [thumbnails[at : at + columns] for at in range(0, len(thumbnails), columns)]
-    heights = [max((one.image.height if one.image else _CELL_PX // 2) for one in row) for row in rows]
+    heights = [max((cell.image.height if cell.image else _CELL_PX // 2) for cell in row) for row in rows]
     size = columns * (_CELL_PX + _GAP_PX) + _GAP_PX, sum(heights) + len(rows) * _CAPTION_HEIGHT_PX + _TITLE_HEIGHT_PX
-    paper = Image.new("RGB", size, _BACKGROUND_COLOR)
-    draw = ImageDraw.Draw(paper)
+    canvas = Image.new("RGB", size, _BACKGROUND_COLOR)
+    draw = ImageDraw.Draw(canvas)
     _draw_text(draw, title, _GAP_PX, _GAP_PX, _LARGE_FONT_PX, _TEXT_COLOR, size[0] - 2 * _GAP_PX)
     y = _TITLE_HEIGHT_PX
     for row, height in zip(rows, heights, strict=True):
-        for column, picture in enumerate(row):
-            _draw_cell(paper, draw, picture, column * (_CELL_PX + _GAP_PX) + _GAP_PX, y, height)
+        for column, thumbnail in enumerate(row):
+            _draw_cell(canvas, draw, thumbnail, column * (_CELL_PX + _GAP_PX) + _GAP_PX, y, height)
         y += height + _CAPTION_HEIGHT_PX
-    return paper
+    return canvas
 
 
 def choose_columns(count: int) -> int:
-    """Rather such that rows are full."""
-    wanted = max(1, round(math.sqrt(count * 1.2)))
-    near = [columns for columns in (wanted, wanted - 1, wanted + 1) if columns > 0 and count % columns == 0]
-    return min(count, next(iter(near), wanted))
+    """Choose a number of columns near the square root, preferably one that fills all rows."""
+    target = max(1, round(math.sqrt(count * 1.2)))
+    full = [columns for columns in (target, target - 1, target + 1) if columns > 0 and count % columns == 0]
+    return min(count, next(iter(full), target))
 
 
 def _draw_cell(
@@ -103,24 +103,21 @@ def _draw_cell(
 
 
 def _draw_text(draw: ImageDraw.ImageDraw, text: str, x: int, y: int, size: int, color: str, max_width: int) -> None:
-    """On one line; what does not fit is left out of its middle."""
+    """Draw text on one line, with an ellipsis in its middle if it is too wide."""
     font = _load_font(size)
-    plain = "".join(letter if letter.isprintable() else "·" for letter in text)
-    plain = (
-        plain
-        if len(plain) <= _MAX_TEXT_LENGTH
-        else f"{plain[: _MAX_TEXT_LENGTH // 2]}{plain[-_MAX_TEXT_LENGTH // 2 :]}"
-    )
-    keep, shown = len(plain), plain
-    while draw.textlength(shown, font) > max_width and keep > 2:
-        keep -= 1
-        shown = f"{plain[: keep - keep // 2]}…{plain[len(plain) - keep // 2 :]}"
-    draw.text((x, y), shown, color, font)
+    plain = "".join(char if char.isprintable() else "·" for char in text)
+    if len(plain) > _MAX_TEXT_LENGTH:
+        plain = f"{plain[: _MAX_TEXT_LENGTH // 2]}{plain[-_MAX_TEXT_LENGTH // 2 :]}"
+    n_chars, line = len(plain), plain
+    while draw.textlength(line, font) > max_width and n_chars > 2:
+        n_chars -= 1
+        line = f"{plain[: n_chars - n_chars // 2]}…{plain[len(plain) - n_chars // 2 :]}"
+    draw.text((x, y), line, color, font)
 
 
 def _load_font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
-    """The one that comes with matplotlib, which knows most alphabets."""
-    found = importlib.util.find_spec("matplotlib")
-    places = found.submodule_search_locations if found else None
-    path = Path(next(iter(places or ()), ""), "mpl-data", "fonts", "ttf", "DejaVuSans.ttf")
+    """Load the font that comes with matplotlib, which covers most alphabets."""
+    spec = importlib.util.find_spec("matplotlib")
+    folders = spec.submodule_search_locations if spec else None
+    path = Path(next(iter(folders or ()), ""), "mpl-data", "fonts", "ttf", "DejaVuSans.ttf")
     return ImageFont.truetype(str(path), size) if path.is_file() else ImageFont.load_default(size)

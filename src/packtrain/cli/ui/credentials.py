@@ -1,4 +1,4 @@
-"""Addresses given on the command line: what it takes to be let in comes from options and the environment."""
+"""Locations for URLs of the command line, with credentials from options and the environment."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ _KEY_CACHE_TTL_S = 300
 _SUPPORTED_SCHEMES = ("http", "https", "osdf", "pelican", "s3", "file")
 _SCHEMES_WITH_HOST = ("http", "https", "pelican", "s3")
 _CREDENTIAL_OPTIONS = (
-    click.option("--token-env", metavar="NAME", help="Send the bearer token that this variable holds."),
+    click.option("--token-env", metavar="NAME", help="Send the bearer token in this environment variable."),
     click.option(
         "--token-file",
         type=click.Path(path_type=Path),
-        help="Send the bearer token of this file, read when it is used.",
+        help="Send the bearer token in this file; it is read on every use.",
     ),
-    click.option("--region", help="Region of s3:// addresses; by default as the environment says."),
-    click.option("--endpoint", metavar="URL", help="Service of s3:// addresses; by default as the environment says."),
+    click.option("--region", help="Region of s3:// URLs; by default from the environment."),
+    click.option("--endpoint", metavar="URL", help="Endpoint of s3:// URLs; by default from the environment."),
 )
 
 
 @dataclass(frozen=True)
 class CredentialOptions:
-    """The token is for the host of one address only: `own`. Mirrors elsewhere never see it."""
+    """Values of the credential options. The token is sent to one host only; mirrors elsewhere never receive it."""
 
     token_env: str | None = None
     token_file: Path | None = None
@@ -46,6 +46,7 @@ class CredentialOptions:
     endpoint: str | None = None
 
     def make_location(self, url: str, token_url: str) -> Location:
+        """Return the location of `url`; it gets the token only if it has the origin of `token_url`."""
         url = normalize_osdf_url(_validate_url(url))
         if url_scheme(url) == "s3":
             return Location(url, s3=self._s3_access())
@@ -61,6 +62,7 @@ class CredentialOptions:
         return S3Access(region, (endpoint or f"https://s3.{region}.amazonaws.com").rstrip("/"), *_find_s3_key_secrets())
 
     def resolve_secret(self, value: SecretOrStr) -> str:
+        """Return the value of a secret in a location that `make_location` made."""
         if isinstance(value, str):
             return value
         if value.name in _S3_ENV_VARS:
@@ -71,15 +73,15 @@ class CredentialOptions:
 
 
 def credential_options(function: CommandT) -> CommandT:
-    """Gives a command the options, and them to it as one argument `access`."""
+    """Add the credential options to a command, which receives them as one argument `credentials`."""
 
     @functools.wraps(function)
     def wrapper(
         token_env: str | None, token_file: Path | None, region: str | None, endpoint: str | None, **kwargs: Any
     ) -> Any:
         if token_env is not None and token_file is not None:
-            raise UsageError("give one of --token-env and --token-file, not both")
-        return function(access=CredentialOptions(token_env, token_file, region, endpoint), **kwargs)
+            raise UsageError("--token-env and --token-file exclude each other")
+        return function(credentials=CredentialOptions(token_env, token_file, region, endpoint), **kwargs)
 
     for option in reversed(_CREDENTIAL_OPTIONS):
         option(wrapper)
@@ -89,11 +91,11 @@ def credential_options(function: CommandT) -> CommandT:
 def _validate_url(url: str) -> str:
     if url_scheme(url) in _SUPPORTED_SCHEMES and "://" in url:
         if url_scheme(url) in _SCHEMES_WITH_HOST and url.partition("://")[2][:1] in ("", "/"):
-            raise UsageError(f"{url!r} names no host; write for example {url_scheme(url)}://host/path")
+            raise UsageError(f"{url!r} has no host; write for example {url_scheme(url)}://host/path")
         return url
     if "://" in url:
-        raise UsageError(f"{redact_url(url)} has a scheme that is not one of {', '.join(_SUPPORTED_SCHEMES)}")
-    raise UsageError(f"{url!r} is no address; write for example https://host/path or {Path(url).absolute().as_uri()}")
+        raise UsageError(f"{redact_url(url)} has an unsupported scheme; supported are {', '.join(_SUPPORTED_SCHEMES)}")
+    raise UsageError(f"{url!r} is not a URL; write for example https://host/path or {Path(url).absolute().as_uri()}")
 
 
 def _first_env_var(*names: str) -> str | None:
@@ -101,23 +103,21 @@ def _first_env_var(*names: str) -> str | None:
 
 
 def _find_s3_key_secrets() -> list[Secret | None]:
-    """The keys of the environment, else this user's as boto3 finds them; all None: requests are not signed."""
+    """Return the S3 keys: those in the environment, else those boto3 would find. With None, requests are not signed."""
     if os.environ.get(_S3_ENV_VARS[0]):
         return [Secret(name) if os.environ.get(name) else None for name in _S3_ENV_VARS]
-    from packtrain.spec.secret_references import (
-        find_references,  # a tenth of a second, which nothing else here is worth
-    )
+    from packtrain.spec.secret_references import find_references  # takes 0.1 s to import
 
     try:
-        found = aws_credentials.credential_references()
+        references = aws_credentials.credential_references()
     except LookupError as error:
         raise FailedError("secret_missing", "s3:// needs " + "; ".join(error.args)) from None
-    return [Secret(find_references(text)[0].name) if text else None for text in found]
+    return [Secret(find_references(text)[0].name) if text else None for text in references]
 
 
 @functools.lru_cache(maxsize=8)
 def _lookup_aws_key(name: str, period: int) -> str:
-    """Looked up again in each period: keys of a session are renewed."""
+    """Return a key; `period` makes the cache expire, because session keys are renewed."""
     try:
         return aws_credentials.resolve_credential(name)
     except LookupError as error:
@@ -127,7 +127,7 @@ def _lookup_aws_key(name: str, period: int) -> str:
 def _read_env_var(name: str) -> str:
     value = os.environ.get(name, "").strip()
     if not value:
-        raise FailedError("secret_missing", f"the environment variable {name} is not set: export {name}=…")
+        raise FailedError("secret_missing", f"the environment variable {name} is not set; export {name}=…")
     return value
 
 

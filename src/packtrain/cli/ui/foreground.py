@@ -1,4 +1,7 @@
-"""Attending a run in the foreground: the supervisor in a thread, the view in this one, Ctrl-C in between."""
+"""Supervise a run in the foreground.
+
+The supervisor runs in a thread; the main thread shows the run and handles Ctrl-C.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,15 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 from rich.live import Live
 
 from packtrain import services
-from packtrain.cli.ui.output import console, error_console
+from packtrain.cli.ui.output import console, print_result, print_warning
+from packtrain.cli.ui.run_summary import print_run_summary, run_exit_code, summary_data, write_charts_and_report
+from packtrain.errors import EXIT_INTERRUPTED
 from packtrain.state import RunState
 from packtrain.store import RunInfo
 from packtrain.supervise import Supervisor
@@ -25,21 +30,41 @@ from packtrain.views.run_table import render_run
 _REFRESH_INTERVAL_S = 0.1
 
 
+def supervise_and_report(run_info: RunInfo, *, reopen: bool, as_json: bool) -> NoReturn:
+    """Supervise a run to its end, print its summary and exit with its exit code.
+
+    Args:
+        run_info: the run.
+        reopen: give jobs that ended without success a new attempt budget.
+        as_json: print the summary as JSON and nothing else.
+    """
+    if not as_json:
+        console().print(f"[dim]run {run_info.run} in {run_info.folder}[/]")
+    state = supervise_in_foreground(run_info, reopen=reopen, as_json=as_json)
+    report = write_charts_and_report(run_info, state)
+    print_result(
+        as_json, summary_data(run_info, state, report), lambda out: print_run_summary(out, run_info, state, report)
+    )
+    if problem := services.notify_run_ended(run_info, state):
+        print_warning(problem)
+    raise click.exceptions.Exit(run_exit_code(state))
+
+
 def supervise_in_foreground(run_info: RunInfo, *, reopen: bool, as_json: bool) -> RunState:
-    """Supervise the run and show it until it ends or is interrupted."""
+    """Supervise the run and show it until it ends or is interrupted; return its final state."""
     with ThreadPoolExecutor(1) as pool:
         started: Future[Supervisor] = Future()
-        work = pool.submit(_run_supervisor, run_info, reopen, started)
+        result = pool.submit(_run_supervisor, run_info, reopen, started)
         supervisor = started.result()
         with _stop_on_signals(supervisor):
-            _display_until_done(run_info, work, as_json)
-        state = work.result()
+            _display_until_done(run_info, result, as_json)
+        state = result.result()
     services.delete_secrets(run_info, state)
     return state
 
 
 def _run_supervisor(run_info: RunInfo, reopen: bool, supervisor_future: Future[Supervisor]) -> RunState:
-    """In the thread: a store connection belongs to the thread that made it."""
+    """Run the supervisor in this thread; the store is opened here because SQLite connections belong to one thread."""
     try:
         supervisor = services.make_supervisor(run_info, services.open_store())
         supervisor.acquire_lease()
@@ -52,16 +77,16 @@ def _run_supervisor(run_info: RunInfo, reopen: bool, supervisor_future: Future[S
 
 @contextmanager
 def _stop_on_signals(supervisor: Supervisor) -> Iterator[None]:
-    """The first Ctrl-C stops cleanly, the second leaves at once: agents go on and can be found again."""
-    asked = threading.Event()
+    """Stop cleanly on the first Ctrl-C and exit at once on the second; agents keep running and are found again."""
+    stop_requested = threading.Event()
 
     def on_signal(signum: int, frame: Any) -> None:
-        if asked.is_set():
-            error_console().print("left; the agents go on by themselves", style="yellow")
-            raise SystemExit(130)
-        asked.set()
+        if stop_requested.is_set():
+            print_warning("exited; the agents keep running")
+            raise SystemExit(EXIT_INTERRUPTED)
+        stop_requested.set()
         supervisor.stop()
-        error_console().print("stopping: attempts save what they have (Ctrl-C again leaves at once)", style="yellow")
+        print_warning("stopping: attempts save their checkpoints and outputs (Ctrl-C again exits at once)")
 
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = {number: signal.signal(number, on_signal) for number in numbers}
@@ -85,14 +110,14 @@ def _display_until_done(run_info: RunInfo, state_future: Future[RunState], as_js
 
 
 def _print_events_until_done(feed: EventFeed, state_future: Future[RunState], quiet: bool) -> None:
-    lines: PlainFormatter | None = None
+    formatter: PlainFormatter | None = None
     while True:
-        last_look = state_future.done()
+        is_last_poll = state_future.done()
         for event in feed.poll():
-            lines = lines or PlainFormatter(len(feed.state.jobs))
-            text = None if quiet else lines.format_event(event)
+            formatter = formatter or PlainFormatter(len(feed.state.jobs))
+            text = None if quiet else formatter.format_event(event)
             if text:
                 click.echo(text)
-        if last_look:
+        if is_last_poll:
             return
         time.sleep(_REFRESH_INTERVAL_S)

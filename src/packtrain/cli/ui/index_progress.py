@@ -1,4 +1,4 @@
-"""What `packtrain index` and `packtrain preview` have in common: the index of what the command line names."""
+"""Open or build the index of the URLs on a command line, with a progress bar. Used by index, preview and run."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ import click
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from packtrain.cli.ui.credentials import CredentialOptions
-from packtrain.cli.ui.hints import add_hint
-from packtrain.cli.ui.output import console
+from packtrain.cli.ui.output import add_hint, console
 from packtrain.cli.ui.transfer_progress import CancelToken
 from packtrain.errors import FailedError, UsageError
 from packtrain.indexing import IndexRequest, IndexResult, get_or_build_index
@@ -22,13 +21,13 @@ from packtrain.indexing.braces import expand_braces
 from packtrain.stream.index import INDEX_SUFFIX, Index
 from packtrain.transfer.urls import filename_from_url
 
-RESUME_HINT = "what was found is kept, and the same command goes on from there"
+RESUME_HINT = "the entries found so far are saved; run the same command again to resume"
 _LINE_INTERVAL_S = 10.0
 
 
 @dataclass(frozen=True)
 class IndexOptions:
-    """`urls` as on the command line: addresses with braces, paths of this machine, or one index."""
+    """What to index. `urls` are arguments of the command line: URLs with braces, local paths, or one index file."""
 
     urls: Sequence[str]
     mirrors: Sequence[str]
@@ -39,23 +38,26 @@ class IndexOptions:
 
     @property
     def name(self) -> str:
+        """The file name of the first URL."""
         return filename_from_url(self.urls[0].rstrip("/")) or self.urls[0]
 
     def open_named_index(self) -> Index | None:
-        """If it is an index that was named."""
+        """Return the index if the only argument is an index file."""
         path = Path(self.urls[0])
         return Index.open(path) if len(self.urls) == 1 and path.name.endswith(INDEX_SUFFIX) and path.is_file() else None
 
     def make_request(self) -> IndexRequest:
-        urls = [url_from_argument(one) for url in self.urls for one in expand_braces(url)]
+        """Return what `get_or_build_index` needs."""
+        urls = [url_from_argument(argument) for url in self.urls for argument in expand_braces(url)]
         if self.mirrors and len(urls) > 1:
-            raise UsageError("--mirror belongs to one archive; index the archives one by one, or without it")
-        archives = [[self.credentials.make_location(one, url) for one in (url, *self.mirrors)] for url in urls]
+            raise UsageError("--mirror applies to one archive; index the archives one by one, or drop --mirror")
+        archives = [[self.credentials.make_location(replica, url) for replica in (url, *self.mirrors)] for url in urls]
         return IndexRequest(
             archives, self.credentials.resolve_secret, self.retry_timeout_s, self.group_files, self.prefix
         )
 
-    def get_or_build(self, path: Path | None, stop: CancelToken, *, rebuild: bool, quiet: bool) -> IndexResult:
+    def get_or_build(self, path: Path | None, cancel_token: CancelToken, *, rebuild: bool, quiet: bool) -> IndexResult:
+        """Return the index, from the cache or built now. Raises FailedError with a hint."""
         try:
             with IndexProgressBar(self.name, quiet) as bar:
                 return get_or_build_index(
@@ -63,7 +65,7 @@ class IndexOptions:
                     index_cache_dir(),
                     path,
                     rebuild=rebuild,
-                    check_cancelled=stop.check_cancelled,
+                    check_cancelled=cancel_token.check_cancelled,
                     on_progress=bar.on_progress,
                 )
         except FailedError as error:
@@ -71,7 +73,7 @@ class IndexOptions:
 
 
 def url_from_argument(argument: str) -> str:
-    """A path of this machine is as good as an address."""
+    """Return the argument as a URL; an existing local path becomes a file:// URL."""
     path = Path(argument)
     if "://" in argument or not path.exists():
         return argument
@@ -79,13 +81,13 @@ def url_from_argument(argument: str) -> str:
 
 
 def index_cache_dir() -> Path:
-    """Where indexes are kept that have no place of their own."""
+    """Return the folder of indexes that were built without -o."""
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(cache) / "packtrain" / "indexes"
 
 
 class IndexProgressBar:
-    """Drawn in a terminal, else told in a line now and then."""
+    """A progress bar in a terminal; elsewhere a line every 10 s."""
 
     def __init__(self, name: str, quiet: bool) -> None:
         self._name, self._quiet, self._next_line_at = name, quiet, time.monotonic() + _LINE_INTERVAL_S
@@ -106,9 +108,10 @@ class IndexProgressBar:
             self._bar.stop()
 
     def on_progress(self, done_bytes: int, total_bytes: int | None, n_files: int) -> None:
+        """Show how many files were found in how many bytes."""
         if self._is_live:
             self._bar.update(self._task, completed=done_bytes, total=total_bytes, files=n_files)
         elif not self._quiet and time.monotonic() > self._next_line_at:
             self._next_line_at = time.monotonic() + _LINE_INTERVAL_S
-            share = f", {done_bytes / total_bytes:.0%} of it passed" if total_bytes else ""
+            share = f", {done_bytes / total_bytes:.0%} scanned" if total_bytes else ""
             click.echo(f"{self._name}: {n_files:,} files found{share}")

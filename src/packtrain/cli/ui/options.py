@@ -1,4 +1,4 @@
-"""Values that options take, read by callbacks of click."""
+"""Options that several commands share, and click callbacks that parse their values."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ ClickCallback = Callable[[click.Context, click.Parameter, Any], Any]
 
 
 def _parse_callback(parse: Callable[[str], Any]) -> ClickCallback:
+    """Make a click callback of a function that parses text or raises ValueError."""
+
     def callback(context: click.Context, parameter: click.Parameter, value: str | None) -> Any:
         try:
             return None if value is None else parse(value)
@@ -29,13 +31,21 @@ size_callback = _parse_callback(units.parse_size)
 
 
 def digest_option(algorithm: str, help_text: str) -> Callable[[Any], Any]:
-    read = _parse_callback(partial(parse_digest, algorithm))
-    return click.option(f"--{algorithm}", metavar="DIGEST", callback=read, help=help_text)
+    """Add an option named after the digest algorithm."""
+    callback = _parse_callback(partial(parse_digest, algorithm))
+    return click.option(f"--{algorithm}", metavar="DIGEST", callback=callback, help=help_text)
 
 
 def retry_timeout_option(help_text: str) -> Callable[[Any], Any]:
+    """Add --retry-timeout, passed as `retry_timeout_s`."""
     return click.option(
-        "--retry-timeout", metavar="TIME", callback=duration_callback, default="10s", show_default=True, help=help_text
+        "--retry-timeout",
+        "retry_timeout_s",
+        metavar="TIME",
+        callback=duration_callback,
+        default="10s",
+        show_default=True,
+        help=help_text,
     )
 
 
@@ -46,24 +56,23 @@ def _parse_notify_target(text: str) -> str:
 
 
 def notify_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """--notify COMMAND|URL"""
-    help_ = "When the run has ended: run this command, or POST JSON to this address."
-    read = _parse_callback(_parse_notify_target)
-    return click.option("--notify", "tell", metavar="COMMAND|URL", callback=read, help=help_)(command)
+    """Add --notify COMMAND|URL, passed as `notify_target`."""
+    help_text = "When the run ends, run this command or POST JSON to this URL."
+    callback = _parse_callback(_parse_notify_target)
+    return click.option("--notify", "notify_target", metavar="COMMAND|URL", callback=callback, help=help_text)(command)
 
 
 def expect_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """--expect PATH, any number of times."""
+    """Add --expect PATH, which can be repeated."""
 
     def callback(context: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
-        from packtrain.spec.models.field_types import (
-            check_relative_path,  # and pydantic with it, which most commands do without
-        )
+        # Imported here because it imports pydantic, which most commands do without.
+        from packtrain.spec.models.field_types import check_relative_path
 
         try:
             return tuple(map(check_relative_path, value))
         except ValueError as error:
             raise click.BadParameter(str(error)) from None
 
-    help_ = "A file, or a pattern, that must be among the outputs and not be empty."
-    return click.option("--expect", metavar="PATH", multiple=True, callback=callback, help=help_)(command)
+    help_text = "Fail the job unless this file or pattern is among its outputs and not empty."
+    return click.option("--expect", metavar="PATH", multiple=True, callback=callback, help=help_text)(command)

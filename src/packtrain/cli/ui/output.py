@@ -1,4 +1,4 @@
-"""Every result has a text and a JSON form, and the next useful commands."""
+"""Output of commands: results as text or JSON, next commands, problems, and hints for failed transfers."""
 
 from __future__ import annotations
 
@@ -10,35 +10,49 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.console import Console
 
+from packtrain.errors import FailedError
+
 if TYPE_CHECKING:
     from packtrain.spec.diagnostics import Diagnostic
 
 _MAX_INDENTED_CHARS = 200_000
+_HINT_BY_FAILURE_KIND = {
+    "object_missing": "check the address",
+    "access_denied": "--token-env NAME or --token-file FILE sends a token",
+    "unexpected_content": "open the address in a browser; is a login or a token needed?",
+    "digest_mismatch": "check that the digest is right and belongs to this version of the file",
+    "service_unavailable": "try again later, retry longer with --retry-timeout, or add a --mirror",
+    "network_unreachable": "check the network and the address, or add a --mirror",
+    "host_unknown": "check the address and the DNS of this machine",
+    "upload_failed": "check the address, or retry longer with --retry-timeout",
+    "disk_full": "free disk space, or choose another disk with -o",
+}
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-dry_run_option = click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
-
-
+dry_run_option = click.option("--dry-run", is_flag=True, help="Show what would be done, and do nothing.")
 _no_container_option = click.option("--no-container", is_flag=True, help="Run every step on the host.")
-_no_gpu_option = click.option("--no-gpu", is_flag=True, help="Run without the GPUs that the workflow asks for.")
+_no_gpu_option = click.option("--no-gpu", is_flag=True, help="Run without the GPUs that the workflow requests.")
 
 
 def resource_override_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Ways to run a workflow on a machine that lacks what it asks for."""
+    """Add --no-container and --no-gpu, for machines that lack what the workflow requests."""
     return _no_container_option(_no_gpu_option(command))
 
 
 @functools.cache
 def console() -> Console:
+    """Return the console of standard output."""
     return Console(highlight=False, soft_wrap=True)
 
 
 @functools.cache
 def error_console() -> Console:
+    """Return the console of standard error."""
     return Console(stderr=True, highlight=False, soft_wrap=True)
 
 
 def print_result(as_json: bool, data: Any, render_text: Callable[[Console], None]) -> None:
+    """Print a result: `data` as JSON, or the text that `render_text` prints."""
     if as_json:
         click.echo(_format_json(data))
     else:
@@ -46,13 +60,13 @@ def print_result(as_json: bool, data: Any, render_text: Callable[[Console], None
 
 
 def _format_json(data: Any) -> str:
-    """Indented where a person may read it; that takes ten times as long, which counts for thousands of jobs."""
+    """Indent short documents only: indenting takes ten times as long, which shows with thousands of jobs."""
     text = json.dumps(data, ensure_ascii=False)
     return text if len(text) > _MAX_INDENTED_CHARS else json.dumps(data, indent=1, ensure_ascii=False)
 
 
 def print_next_commands(*commands: tuple[str, str]) -> None:
-    """What a person may want to do now: (command, what for)."""
+    """Suggest what to do next, as pairs of (command, purpose)."""
     width = max(len(command) for command, _ in commands)
     out = console()
     out.print()
@@ -61,11 +75,23 @@ def print_next_commands(*commands: tuple[str, str]) -> None:
 
 
 def print_diagnostics(diagnostics: Sequence[Diagnostic]) -> None:
-    """On the error stream, errors and warnings alike, in the order of the file."""
-    for problem in diagnostics:
-        style = "red" if problem.is_error else "yellow"
-        error_console().print(str(problem), style=style, markup=False)
+    """Print errors and warnings to standard error, in the order of the file."""
+    for diagnostic in diagnostics:
+        style = "red" if diagnostic.is_error else "yellow"
+        error_console().print(str(diagnostic), style=style, markup=False)
+
+
+def print_warning(text: str) -> None:
+    """Print a warning to standard error."""
+    error_console().print(text, style="yellow", markup=False)
+
+
+def add_hint(error: FailedError) -> FailedError:
+    """Return the failure of a transfer with a hint appended, if its kind has one; never append it twice."""
+    hint = _HINT_BY_FAILURE_KIND.get(error.kind)
+    return FailedError(error.kind, f"{error.detail}; {hint}") if hint and not error.detail.endswith(hint) else error
 
 
 def pluralize(number: int, noun: str) -> str:
+    """Return `1 job`, `2 jobs`."""
     return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -1,4 +1,4 @@
-"""A report in the terminal: where the time went, the figures that count, sites, findings; and two side by side."""
+"""A report as text: time use, key statistics, sites and insights; and the comparison of two reports."""
 
 from __future__ import annotations
 
@@ -22,20 +22,21 @@ _BAR_WIDTH = 30
 _MAX_SITES_SHOWN = 8
 _LEFT_COLUMN_KEYS = (
     "success_rate", "wallclock_s", "gpu_s", "makespan_s", "useful_share", "compute_share", "transfer_overhead",
-    "lost_to_failed_s", "held_in_transfer", "held_in_compute", "held_elsewhere",
+    "failed_jobs_s", "held_in_transfer", "held_in_compute", "held_elsewhere",
 )  # fmt: skip
 _RIGHT_COLUMN_KEYS = (
-    "completion_median_s", "completion_mean_s", "completion_p95_s", "completion_max_s", "tail_p95", "tail_max",
-    "retries", "stalls",
+    "completion_median_s", "completion_mean_s", "completion_p95_s", "completion_max_s",
+    "p95_over_median", "max_over_median", "retries", "failed_transfers",
 )  # fmt: skip
 _OMIT_IF_ZERO = ("held_in_transfer", "held_in_compute", "held_elsewhere")
 _CHANGE_STYLES = {"better": "green", "worse": "red"}
 
 
 def print_report_summary(out: Console, stats: ReportStats, insights: Sequence[Insight]) -> None:
+    """Print one report."""
     out.print(f"[bold]{_escape_markup(stats.name)}[/]  [dim]{_format_outcome_counts(stats)}[/]")
     if stats.wallclock_s:
-        out.print(f"\nwhere {format_hours(stats.wallclock_s)} of slots went:")
+        out.print(f"\nhow {format_hours(stats.wallclock_s)} of slot time were used:")
         out.print(_share_table(stats))
         out.print()
         out.print(_measure_table(stats))
@@ -43,29 +44,31 @@ def print_report_summary(out: Console, stats: ReportStats, insights: Sequence[In
         out.print()
         out.print(_site_table(stats.sites))
     out.print()
-    print_insights(out, (finding.text for finding in insights))
+    print_insights(out, (insight.text for insight in insights))
 
 
 def format_headline(stats: ReportStats) -> str:
-    """The two figures that count, on one line: success rate 79%, useful share 50% of 761 h of slots"""
-    told = []
+    """Return `success rate 79%, useful share 50% of 761 h of slots`."""
+    parts = []
     if stats.success_rate is not None:
-        told.append(f"success rate {format_percent(stats.success_rate)}")
+        parts.append(f"success rate {format_percent(stats.success_rate)}")
     if stats.useful_share is not None:
         slots = f"{format_hours(stats.wallclock_s)} of slots"
-        told.append(f"useful share {format_percent(stats.useful_share)} of {slots}")
-    return ", ".join(told)
+        parts.append(f"useful share {format_percent(stats.useful_share)} of {slots}")
+    return ", ".join(parts)
 
 
 def print_insights(out: Console, texts: Iterable[str], style: str = "") -> None:
+    """Print texts as a bulleted list."""
     table = Table(box=None, padding=(0, 1, 0, 0), show_header=False, style=style)
-    for sentence in texts:
-        table.add_row("•", Text(replace_control_chars(sentence)))
+    for text in texts:
+        table.add_row("•", Text(replace_control_chars(text)))
     if table.row_count:
         out.print(table)
 
 
 def print_comparison(out: Console, current: ReportStats, baseline: ReportStats) -> None:
+    """Print two reports side by side, with ratios."""
     table = Table(box=None, padding=(0, 1), header_style="bold")
     table.add_column("")
     for name in (current.name, baseline.name, "ratio"):
@@ -73,56 +76,60 @@ def print_comparison(out: Console, current: ReportStats, baseline: ReportStats) 
     table.add_column("")
     for row in compare_stats(current, baseline):
         unit, ratio = row.measure.unit, row.ratio
-        verdict = Text(row.change, style=_CHANGE_STYLES.get(row.change, "dim"))
-        told = "–" if ratio is None else f"{ratio:.2f}"
+        change = Text(row.change, style=_CHANGE_STYLES.get(row.change, "dim"))
+        ratio_text = "–" if ratio is None else f"{ratio:.2f}"
         table.add_row(
-            row.measure.label, format_value(row.current, unit), format_value(row.baseline, unit), told, verdict
+            row.measure.label, format_value(row.current, unit), format_value(row.baseline, unit), ratio_text, change
         )
     out.print()
     out.print(table)
 
 
 def _escape_markup(text: str) -> str:
-    """Names are never markup, nor orders to a terminal."""
+    """Escape markup and control characters, which names from logs may contain."""
     return Text(replace_control_chars(text)).markup
 
 
 def _format_outcome_counts(stats: ReportStats) -> str:
-    told = ", ".join(f"{stats.outcomes[one]:,} {one.value}" for one in Outcome if stats.outcomes.get(one))
-    return f"{stats.jobs:,} job{'' if stats.jobs == 1 else 's'}: {told}" if stats.jobs else "no jobs"
+    counts = ", ".join(
+        f"{stats.outcomes[outcome]:,} {outcome.value}" for outcome in Outcome if stats.outcomes.get(outcome)
+    )
+    return f"{stats.jobs:,} job{'' if stats.jobs == 1 else 's'}: {counts}" if stats.jobs else "no jobs"
 
 
 def _share_table(stats: ReportStats) -> Table:
     table = Table(box=None, padding=(0, 1), show_header=False)
     _add_columns(table, "<<>>")
-    longest = max(stats.time_use_s.values())
-    for share, seconds in stats.time_use_s.items():
-        part = seconds / stats.wallclock_s
-        bar = "█" * round(_BAR_WIDTH * seconds / longest) or "▏"
-        table.add_row(
-            share.value, Text(bar, _share_style(share)), format_hours(seconds), Text(format_percent(part), "dim")
-        )
+    max_s = max(stats.time_use_s.values())
+    for time_use, seconds in stats.time_use_s.items():
+        share = format_percent(seconds / stats.wallclock_s)
+        bar = "█" * round(_BAR_WIDTH * seconds / max_s) or "▏"
+        table.add_row(time_use.value, Text(bar, _time_use_style(time_use)), format_hours(seconds), Text(share, "dim"))
     return table
 
 
 def _add_columns(table: Table, alignments: str) -> None:
-    """As in formats: < is left, > is right."""
+    """Add a column for each character: `<` aligns left, `>` right."""
     for side in alignments:
         table.add_column(justify="left" if side == "<" else "right", no_wrap=True)
 
 
-def _share_style(share: TimeUse) -> str:
-    if share in USEFUL:
-        return "green" if share is TimeUse.USEFUL_COMPUTE else "cyan"
-    return "yellow" if share in (TimeUse.OVERHEAD, TimeUse.CHECKPOINT_RESTART, TimeUse.IN_PROGRESS) else "red"
+def _time_use_style(time_use: TimeUse) -> str:
+    if time_use in USEFUL:
+        return "green" if time_use is TimeUse.USEFUL_COMPUTE else "cyan"
+    return "yellow" if time_use in (TimeUse.OVERHEAD, TimeUse.CHECKPOINT_RESTART, TimeUse.IN_PROGRESS) else "red"
 
 
 def _measure_table(stats: ReportStats) -> Table:
-    """Two columns of figures; what cannot be told is left out."""
-    known = {
-        one.key: (one.label, format_value(one.compute(stats), one.unit)) for one in MEASURES if _has_value(one, stats)
+    """Return two columns of statistics, without those that have no value."""
+    cells_by_key = {
+        measure.key: (measure.label, format_value(measure.compute(stats), measure.unit))
+        for measure in MEASURES
+        if _has_value(measure, stats)
     }
-    left, right = ([known[key] for key in keys if key in known] for keys in (_LEFT_COLUMN_KEYS, _RIGHT_COLUMN_KEYS))
+    left, right = (
+        [cells_by_key[key] for key in keys if key in cells_by_key] for keys in (_LEFT_COLUMN_KEYS, _RIGHT_COLUMN_KEYS)
+    )
     table = Table(box=None, padding=(0, 1), show_header=False)
     _add_columns(table, "<><>")
     for row in range(max(len(left), len(right))):
@@ -149,9 +156,9 @@ def _site_table(sites: Sequence[SiteSummary]) -> Table:
 
 
 def _site_cells(site: SiteSummary) -> list[str | Text]:
-    useful = sum(site.time_use_s.get(share, 0.0) for share in USEFUL)
+    useful = sum(site.time_use_s.get(time_use, 0.0) for time_use in USEFUL)
     return [
-        Text(replace_control_chars(site.site) or "not told", "" if site.site else "dim"),
+        Text(replace_control_chars(site.site) or "unknown", "" if site.site else "dim"),
         f"{site.jobs:,}",
         f"{site.succeeded_jobs:,}",
         format_hours(site.slot_s),

@@ -1,4 +1,4 @@
-"""The end of a run in words and figures: verdicts, the metric, where the time went, where the outputs are."""
+"""The summary of a run that has ended: job results, times, charts, report, and where the outputs are."""
 
 from __future__ import annotations
 
@@ -10,15 +10,17 @@ from rich.console import Console
 from rich.table import Table
 
 from packtrain import formatting, services
-from packtrain.cli.ui.output import error_console, pluralize, print_next_commands
+from packtrain.cli.ui.output import pluralize, print_next_commands, print_warning
 from packtrain.cli.ui.report_summary import format_headline, print_insights
 from packtrain.errors import EXIT_INTERRUPTED
 from packtrain.plan import Plan, RunFolder, read_plan
 from packtrain.report.build import Report
 from packtrain.state import JobStatus, RunState
+from packtrain.state.run import run_status
 from packtrain.store import RunInfo
+from packtrain.views.job_json import job_to_json
 from packtrain.views.run_table import STATUS_STYLES, render_job_table
-from packtrain.views.summary import TimeSummary, job_to_json, run_status, summarize_times
+from packtrain.views.time_summary import TimeSummary, summarize_times
 
 _MAX_JOBS_SHOWN = 20
 _MIN_SHARE_SHOWN = 0.005
@@ -27,20 +29,19 @@ _MIN_WALLCLOCK_FOR_INSIGHTS_S = 60.0
 
 
 def run_exit_code(state: RunState) -> int:
-    """0 if every job succeeded; else that of the first failure; 130 when interrupted."""
-    verdicts = [job.result for job in state.jobs.values()]
-    failures = (verdict.failure for verdict in verdicts if verdict and verdict.failure)
-    first = next(failures, None)
-    if first:
-        return first.exit_code
-    if all(verdict and verdict.status is JobStatus.SUCCEEDED for verdict in verdicts):
+    """Return 0 if every job succeeded, else the exit code of the first failure, or 130 if the run was interrupted."""
+    results = [job.result for job in state.jobs.values()]
+    first_failure = next((result.failure for result in results if result and result.failure), None)
+    if first_failure:
+        return first_failure.exit_code
+    if all(result and result.status is JobStatus.SUCCEEDED for result in results):
         return 0
     return EXIT_INTERRUPTED
 
 
 @dataclass(frozen=True)
 class RunReport:
-    """What was made of a run at its end."""
+    """The files that are written when a run ends, and the report itself."""
 
     training_chart: Path | None = None
     report_page: Path | None = None
@@ -48,17 +49,17 @@ class RunReport:
 
 
 def write_charts_and_report(run_info: RunInfo, state: RunState) -> RunReport:
-    """Draw and write it; what cannot be is told, and spoils nothing."""
+    """Write the training chart and the report page; print a warning for what fails."""
     store = services.open_store()
-    training, *troubles = services.save_training_chart(store, run_info, state)
-    report, page, trouble = services.write_run_report(store, run_info, state)
-    for text in (*troubles, trouble):
-        if text:
-            error_console().print(text, style="yellow", markup=False)
-    return RunReport(training, page, report)
+    chart, chart_problem = services.save_training_chart(store, run_info, state)
+    report, page, report_problem = services.write_run_report(store, run_info, state)
+    for problem in filter(None, (chart_problem, report_problem)):
+        print_warning(problem)
+    return RunReport(chart, page, report)
 
 
 def summary_data(run_info: RunInfo, state: RunState, run_report: RunReport) -> dict[str, Any]:
+    """Return the summary as data for --json."""
     times = summarize_times(state)
     return {
         "run": run_info.run,
@@ -67,17 +68,19 @@ def summary_data(run_info: RunInfo, state: RunState, run_report: RunReport) -> d
         "jobs": [job_to_json(job) for job in state.jobs.values()],
         "seconds": {**times.seconds_by_stage, "lost": times.wasted_s},
         "outputs": output_urls(read_plan(RunFolder(run_info.folder).plan)),
-        "picture": str(run_report.training_chart) if run_report.training_chart else None,
+        "training_chart": str(run_report.training_chart) if run_report.training_chart else None,
         "report": str(run_report.report_page) if run_report.report_page else None,
         "exit_code": run_exit_code(state),
     }
 
 
 def output_urls(plan: Plan) -> dict[str, str]:
+    """Return where the outputs of each job are, by job id."""
     return {job.id: job.output.location.url for job in plan.jobs if job.output}
 
 
 def print_run_summary(out: Console, run_info: RunInfo, state: RunState, run_report: RunReport) -> None:
+    """Print the summary for a person."""
     status = run_status(state, has_live_supervisor=False)
     out.print()
     out.print(f"[bold]{run_info.run}[/] [{STATUS_STYLES.get(status, '')}]{status}[/]  {_format_status_counts(state)}")
@@ -85,11 +88,10 @@ def print_run_summary(out: Console, run_info: RunInfo, state: RunState, run_repo
     _print_times(out, summarize_times(state))
     if run_report.report:
         _print_report_headline(out, run_report.report)
-    places = output_urls(read_plan(RunFolder(run_info.folder).plan))
-    shown = sorted(set(places.values()))
+    urls = sorted(set(output_urls(read_plan(RunFolder(run_info.folder).plan)).values()))
     if state.count_jobs(JobStatus.SUCCEEDED):
         out.print(
-            f"\noutputs: {shown[0].removeprefix('file://')}" + (f" (and {len(shown) - 1} more)" if shown[1:] else "")
+            f"\noutputs: {urls[0].removeprefix('file://')}" + (f" (and {len(urls) - 1} more)" if urls[1:] else "")
         )
     for name, path in (("training", run_report.training_chart), ("report", run_report.report_page)):
         if path:
@@ -98,8 +100,8 @@ def print_run_summary(out: Console, run_info: RunInfo, state: RunState, run_repo
 
 
 def _format_status_counts(state: RunState) -> str:
-    told = (f"{state.count_jobs(status)} {status.value}" for status in JobStatus if state.count_jobs(status))
-    return f"[dim]{pluralize(len(state.jobs), 'job')}: {', '.join(told)}[/]" if len(state.jobs) > 1 else ""
+    counts = (f"{state.count_jobs(status)} {status.value}" for status in JobStatus if state.count_jobs(status))
+    return f"[dim]{pluralize(len(state.jobs), 'job')}: {', '.join(counts)}[/]" if len(state.jobs) > 1 else ""
 
 
 def _print_times(out: Console, times: TimeSummary) -> None:
@@ -119,23 +121,23 @@ def _print_times(out: Console, times: TimeSummary) -> None:
 
 
 def _print_report_headline(out: Console, report: Report) -> None:
-    """How much of it was of use, and what a person should know of it; a run that took no time has taught nothing."""
-    told = format_headline(report.stats)
-    if told:
-        out.print(f"\n{told}")
+    """Print the success rate and useful share, and the insights if the run took at least a minute."""
+    headline = format_headline(report.stats)
+    if headline:
+        out.print(f"\n{headline}")
     if report.stats.wallclock_s >= _MIN_WALLCLOCK_FOR_INSIGHTS_S:
-        print_insights(out, [finding.text for finding in report.insights][:_MAX_INSIGHTS_SHOWN])
+        print_insights(out, [insight.text for insight in report.insights][:_MAX_INSIGHTS_SHOWN])
 
 
 def _print_next_commands_for(run_info: RunInfo, state: RunState) -> None:
-    outputs = (f"packtrain outputs {run_info.run}", "what came home")
-    logs = (f"packtrain logs {run_info.run}", "what the steps wrote")
+    outputs = (f"packtrain outputs {run_info.run}", "list the outputs")
+    logs = (f"packtrain logs {run_info.run}", "show the output of the steps")
     if state.is_finished and not state.count_jobs(JobStatus.FAILED) and not state.count_jobs(JobStatus.CANCELLED):
         print_next_commands(outputs, logs)
         return
-    why = (f"packtrain why {run_info.run}", "what happened and what to do")
+    why = (f"packtrain why {run_info.run}", "explain what happened and what to do")
     print_next_commands(
         *([why] if state.count_jobs(JobStatus.FAILED) else []),
         logs,
-        (f"packtrain resume {run_info.run}", "go on with it"),
+        (f"packtrain resume {run_info.run}", "resume it"),
     )

@@ -1,4 +1,4 @@
-"""Transfers in the foreground: a live picture or plain lines, and Ctrl-C that leaves everything in order."""
+"""Transfers in the foreground: a live display or plain lines, and a clean stop on Ctrl-C."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import click
 from rich.console import RenderableType
 from rich.live import Live
 
-from packtrain.cli.ui.output import console, error_console
+from packtrain.cli.ui.output import console, print_warning
 from packtrain.errors import EXIT_INTERRUPTED, FailedError, UsageError
 from packtrain.transfer.progress import TransferSnapshot
 from packtrain.views.transfer import RateMeter, TransferView, format_transfer, render_transfer
@@ -24,7 +24,7 @@ _LINE_INTERVAL_S = 10.0
 
 
 class CancelToken:
-    """Asked for by Ctrl-C or TERM; whoever works asks it."""
+    """A flag that a signal sets and that working code checks."""
 
     def __init__(self) -> None:
         self._cancelled = threading.Event()
@@ -37,31 +37,32 @@ class CancelToken:
         return self._cancelled.is_set()
 
     def check_cancelled(self) -> None:
+        """Raise FailedError if the work was cancelled."""
         if self.is_cancelled:
-            raise FailedError("cancelled", "stopped by a person")
+            raise FailedError("cancelled", "stopped by the user")
 
 
 @contextmanager
 def cancel_on_signal(resume_hint: str) -> Iterator[CancelToken]:
-    """Ctrl-C ends the work at its next step and says how it goes on; a second one ends it at once.
+    """Cancel the work on Ctrl-C or TERM and print `resume_hint`; a second signal interrupts it at once.
 
-    A file or folder of this machine that cannot be used is told as a sentence.
+    An OSError about a local file becomes a UsageError that names the file.
     """
-    stop = CancelToken()
+    cancel_token = CancelToken()
 
     def on_signal(signum: int, frame: Any) -> None:
-        if stop.is_cancelled:
+        if cancel_token.is_cancelled:
             raise KeyboardInterrupt
-        stop.cancel()
+        cancel_token.cancel()
 
     numbers = (signal.SIGINT, signal.SIGTERM)
     before = {number: signal.signal(number, on_signal) for number in numbers}
     try:
-        yield stop
+        yield cancel_token
     except FailedError:
-        if not stop.is_cancelled:
+        if not cancel_token.is_cancelled:
             raise
-        error_console().print(f"stopped; {resume_hint}", style="yellow", markup=False)
+        print_warning(f"stopped; {resume_hint}")
         raise click.exceptions.Exit(EXIT_INTERRUPTED) from None
     except OSError as error:
         if error.filename is None:
@@ -73,7 +74,7 @@ def cancel_on_signal(resume_hint: str) -> Iterator[CancelToken]:
 
 
 class TransferProgress:
-    """Shows one transfer after the other: `begin`, then `progress` until it is done."""
+    """Shows one transfer after another: call `start`, then `on_progress` or `on_snapshot` until it is done."""
 
     def __init__(self, quiet: bool) -> None:
         self._view = TransferView("", "")
@@ -95,10 +96,12 @@ class TransferProgress:
             self._live.stop()
 
     def start(self, verb: str, name: str, total_bytes: int | None = None) -> None:
+        """Begin to show another transfer."""
         self._view, self._meter = TransferView(verb, name, total_bytes=total_bytes), RateMeter()
         self._next_line_at = time.monotonic() + _LINE_INTERVAL_S
 
     def on_progress(self, done_bytes: int, total_bytes: int | None) -> None:
+        """Show a byte count and the speed measured here."""
         now = time.monotonic()
         self._update_view(
             replace(
@@ -107,7 +110,7 @@ class TransferProgress:
         )
 
     def on_snapshot(self, snapshot: TransferSnapshot) -> None:
-        """A fetch knows its own speed, and that of its sources."""
+        """Show the progress of a fetch, which measures its own speed and that of each source."""
         self._update_view(
             replace(
                 self._view,

@@ -1,8 +1,12 @@
-"""HTCondor's user logs, read: text of all versions, JSON, XML; growing, cut, rotated, compressed, with noise in them.
+"""Parsers of HTCondor event logs: text of all versions, JSON and XML.
 
-`record` is one event, `text` and `ads` read the two kinds of forms, `facts` says what an event tells by the names that
-HTCondor's own ClassAds of events have, `files` finds and opens logs. Pure but for `files`. Not here: what events mean
-for jobs (`engines.htcondor.tracker`, `report.from_log`).
+Logs may be growing, truncated, rotated or compressed, and may contain noise. An *event* has a type number, a job id
+(cluster and proc), a time and a *body*. Its *offset*, where it begins in the log, identifies it.
+
+Start with `log_files.read_events`, which opens a log of any format. `job_event` is one event, `event_types` has the
+type numbers, `attributes` extracts values from an event's body under the names that HTCondor's own ClassAds use. All
+modules but `log_files` are pure. The meaning of events for attempts is in `packtrain.engines.htcondor.job_tracker`, and
+for reports in `packtrain.report.readers`.
 """
 
 from packtrain.condor.eventlog.job_event import JobEvent, UnreadableEvent

@@ -1,7 +1,7 @@
-"""What an event tells, by the names that HTCondor's own ClassAds of events have (`HoldReasonCode`, `SlotName`, …).
+"""Extracts attributes of an event under the names of HTCondor's own event ClassAds (`HoldReasonCode`, `SlotName`, …).
 
-The forms of ads have them as they are; of text the lines are read. Names that no report and no engine asks for are
-left out.
+The JSON and XML formats contain these attributes; in the text format they are parsed from the lines of the body.
+Attributes that packtrain does not use are left out.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from packtrain.condor.eventlog import job_event as codes
+from packtrain.condor.eventlog import event_types
 from packtrain.condor.eventlog.job_event import JobEvent
 
 EventAttributes = Mapping[str, Any]
@@ -24,7 +24,7 @@ _TRANSFER_TYPES = {
     "Started transferring output files": OUT_STARTED,
     "Finished transferring output files": OUT_FINISHED,
 }
-# All begin with a line's end: what looks for that alone is quick. A number of more digits than these is none.
+# The patterns begin with a newline, because a search for one character is fast. Numbers have at most 18 digits.
 _REASON_CODES = re.compile(r"Code (-?\d{1,18}) Subcode (-?\d{1,18})(?!\d)", re.ASCII)
 _TERMINATION = re.compile(
     r"\n\s*\((?:1\) Normal termination \(return value (-?\d{1,18})|0\) Abnormal termination \(signal (-?\d{1,18}))\)",
@@ -40,18 +40,18 @@ _NUMBER = re.compile(r"-?\d{1,18}(?:\.\d+)?", re.ASCII)
 
 
 def event_attributes(event: JobEvent) -> EventAttributes:
-    """What it tells beyond its head."""
+    """Return the attributes of an event, other than its type, job id and time."""
     if event.ad is not None:
         return event.ad
-    read = _PARSERS.get(event.event_type)
-    return dict(read(event)) if read else {}
+    parse = _PARSERS.get(event.event_type)
+    return dict(parse(event)) if parse else {}
 
 
 def transfer_type(event: JobEvent) -> int:
-    """Of a file transfer: one of the six, 0 if it is none that we know."""
+    """Return the type of a file transfer event, IN_QUEUED to OUT_FINISHED, or 0 if it is unknown."""
     if event.ad is not None:
-        told = event.ad.get("Type", 0)
-        return told if isinstance(told, int) else 0
+        value = event.ad.get("Type", 0)
+        return value if isinstance(value, int) else 0
     return _TRANSFER_TYPES.get(event.first_line.strip(), 0)
 
 
@@ -91,7 +91,7 @@ def _parse_value(text: str) -> Any:
 
 
 def _parse_termination(event: JobEvent) -> AttributePairs:
-    """Of 004 and 005: how it ended, what it moved, how long the slot was busy."""
+    """Parse the end of an execution (004, 005): exit code or signal, transferred bytes, and slot time."""
     body = event.body
     for returned, signalled in _TERMINATION.findall(body):
         yield "TerminatedNormally", bool(returned)
@@ -99,7 +99,7 @@ def _parse_termination(event: JobEvent) -> AttributePairs:
     yield from _parse_run_bytes(body)
     for name, row in _RESOURCE_ROW.findall(body):
         numbers = row.split()
-        if numbers and _NUMBER.fullmatch(numbers[-1]):  # of GPUs the last one is how many were allocated
+        if numbers and _NUMBER.fullmatch(numbers[-1]):  # for GPUs, the last column is the number of allocated ones
             yield _RESOURCE_ATTRIBUTES[name], int(float(numbers[-1]))
 
 
@@ -119,12 +119,12 @@ def _parse_evicted(event: JobEvent) -> AttributePairs:
 
 
 def _text_after(event: JobEvent, label: str) -> str:
-    _, found, rest = event.body.partition(label)
-    return rest.partition("\n")[0].strip() if found else ""
+    _, separator, rest = event.body.partition(label)
+    return rest.partition("\n")[0].strip() if separator else ""
 
 
 def _requeue_reason(body: str) -> str:
-    """Why it was requeued: behind how it terminated, and before the table."""
+    """Return the reason for a requeue, which is between the termination and the resource table."""
     lines = [line.strip() for line in body.rpartition("ermination (")[2].split("\n")[1:]]
     return next((line for line in lines if line and not line.startswith(("(", "Partitionable Resources"))), "")
 
@@ -142,13 +142,13 @@ def _parse_shadow_exception(event: JobEvent) -> AttributePairs:
 
 
 def _parse_held(event: JobEvent) -> AttributePairs:
-    found = _REASON_CODES.search(event.body)
+    codes = _REASON_CODES.search(event.body)
     reason = next((line for line in event.detail_lines if line and not _REASON_CODES.fullmatch(line)), "")
     if reason and reason != "Reason unspecified":
         yield "HoldReason", reason
-    if found:
-        yield "HoldReasonCode", int(found[1])
-        yield "HoldReasonSubCode", int(found[2])
+    if codes:
+        yield "HoldReasonCode", int(codes[1])
+        yield "HoldReasonSubCode", int(codes[2])
 
 
 def _parse_reason(event: JobEvent) -> AttributePairs:
@@ -158,17 +158,17 @@ def _parse_reason(event: JobEvent) -> AttributePairs:
 
 
 def _parse_remote_error(event: JobEvent) -> AttributePairs:
-    found = _ERROR_SOURCE.match(event.first_line)
-    if found:
-        yield "Daemon", found[1]
-        yield "ExecuteHost", found[2]
+    source = _ERROR_SOURCE.match(event.first_line)
+    if source:
+        yield "Daemon", source[1]
+        yield "ExecuteHost", source[2]
     lines = [line for line in event.detail_lines if line and not _REASON_CODES.fullmatch(line)]
     if lines:
         yield "ErrorMsg", "\n".join(lines)
-    found = _REASON_CODES.search(event.body)
-    if found:
-        yield "HoldReasonCode", int(found[1])
-        yield "HoldReasonSubCode", int(found[2])
+    codes = _REASON_CODES.search(event.body)
+    if codes:
+        yield "HoldReasonCode", int(codes[1])
+        yield "HoldReasonSubCode", int(codes[2])
 
 
 def _parse_disconnected(event: JobEvent) -> AttributePairs:
@@ -191,19 +191,19 @@ def _parse_file_transfer(event: JobEvent) -> AttributePairs:
 
 
 _PARSERS: Mapping[int, Callable[[JobEvent], AttributePairs]] = {
-    codes.SUBMIT: _parse_submit,
-    codes.CLUSTER_SUBMIT: _parse_submit,
-    codes.EXECUTE: _parse_execute,
-    codes.EVICTED: _parse_evicted,
-    codes.TERMINATED: _parse_termination,
-    codes.SHADOW_EXCEPTION: _parse_shadow_exception,
-    codes.GENERIC: _parse_generic,
-    codes.ABORTED: _parse_reason,
-    codes.HELD: _parse_held,
-    codes.RELEASED: _parse_reason,
-    codes.REMOTE_ERROR: _parse_remote_error,
-    codes.DISCONNECTED: _parse_disconnected,
-    codes.RECONNECT_FAILED: _parse_reason,
-    codes.JOB_AD: _parse_assignments,
-    codes.FILE_TRANSFER: _parse_file_transfer,
+    event_types.SUBMIT: _parse_submit,
+    event_types.CLUSTER_SUBMIT: _parse_submit,
+    event_types.EXECUTE: _parse_execute,
+    event_types.EVICTED: _parse_evicted,
+    event_types.TERMINATED: _parse_termination,
+    event_types.SHADOW_EXCEPTION: _parse_shadow_exception,
+    event_types.GENERIC: _parse_generic,
+    event_types.ABORTED: _parse_reason,
+    event_types.HELD: _parse_held,
+    event_types.RELEASED: _parse_reason,
+    event_types.REMOTE_ERROR: _parse_remote_error,
+    event_types.DISCONNECTED: _parse_disconnected,
+    event_types.RECONNECT_FAILED: _parse_reason,
+    event_types.JOB_AD: _parse_assignments,
+    event_types.FILE_TRANSFER: _parse_file_transfer,
 }

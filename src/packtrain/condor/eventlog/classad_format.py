@@ -1,12 +1,12 @@
-"""The forms of ads: one ClassAd an event, as JSON or as XML, one behind the other.
+"""Parses event logs in the JSON and XML formats: one ClassAd per event.
 
     {                                          <c>
       "MyType": "ExecuteEvent",                    <a n="MyType"><s>ExecuteEvent</s></a>
       "EventTypeNumber": 1,                        <a n="EventTypeNumber"><i>1</i></a>
     }                                          </c>
 
-Ads inside of an event's (what a machine says of itself) are taken as part of it. Attributes are read line by line where
-an event as a whole cannot be: a line of noise costs no event.
+Nested ads, such as that of the machine, are merged into the event's ad. If the JSON of an event is invalid, its
+attributes are parsed line by line, so that one damaged line does not lose the event.
 """
 
 from __future__ import annotations
@@ -30,56 +30,57 @@ _XML_WRAPPER = re.compile(r"<\?xml.*?\?>|<!DOCTYPE.*?>|</?classads>", re.DOTALL)
 
 
 class _ClassAdLogParser(EventLogParser):
-    START_PATTERN: re.Pattern[bytes]
+    START_PATTERN: re.Pattern[bytes]  # matches where an event begins
 
     def _parse_events(self, data: bytes) -> list[EventTuple]:
-        found: list[EventTuple] = []
+        events: list[EventTuple] = []
         offset = self.offset
         for part in data.split(self.END_MARKER):
             starts = [start.start() for start in self.START_PATTERN.finditer(part)]
             self._skip_noise(part, starts, data, offset)
             if starts:
                 text = part[starts[-1] :].decode("utf-8", "replace")
-                raw = self._event_from_ad(self._parse_ad(text), offset + starts[-1])
-                if raw is not None:
-                    found.append(raw)
+                event = self._event_from_ad(self._parse_ad(text), offset + starts[-1])
+                if event is not None:
+                    events.append(event)
                 else:
-                    self._add_unreadable(
-                        self._line_number_at(data, offset + starts[-1]), f"not a whole event: {excerpt(text)}"
-                    )
+                    line_number = self._line_number_at(data, offset + starts[-1])
+                    self._add_unreadable(line_number, f"incomplete event: {excerpt(text)}")
             offset += len(part) + len(self.END_MARKER)
-        return found
+        return events
 
     def _event_from_ad(self, ad: dict[str, Any], offset: int) -> EventTuple | None:
-        found = _EVENT_TIME.fullmatch(str(ad.get("EventTime", "")))
-        code, cluster, proc = ad.get("EventTypeNumber"), ad.get("Cluster"), ad.get("Proc", -1)
-        if found is None or not (type(code) is type(cluster) is type(proc) is int):
+        event_time = _EVENT_TIME.fullmatch(str(ad.get("EventTime", "")))
+        event_type, cluster, proc = ad.get("EventTypeNumber"), ad.get("Cluster"), ad.get("Proc", -1)
+        if event_time is None or not (type(event_type) is type(cluster) is type(proc) is int):
             return None
-        minute, second, fraction, zone = found.groups()
+        minute, second, fraction, zone = event_time.groups()
         try:
-            when = self._timestamps.parse_minute(minute, zone or "") + int(second) + float(fraction or 0)
+            timestamp = self._timestamps.parse_minute(minute, zone or "") + int(second) + float(fraction or 0)
         except ValueError:
             return None
-        return (offset, code, (cluster, proc), when, b"", ad)
+        return (offset, event_type, (cluster, proc), timestamp, b"", ad)
 
     @abstractmethod
     def _parse_ad(self, text: str) -> dict[str, Any]:
-        """All attributes of one event, without its end."""
+        """Return the attributes of one event. `text` does not include the end marker."""
 
 
 class JsonLogParser(_ClassAdLogParser):
+    """Parses logs in the JSON format."""
+
     START_PATTERN = re.compile(rb"^\{", re.MULTILINE)
     END_MARKER = b"\n}\n"
 
     def _parse_ad(self, text: str) -> dict[str, Any]:
         try:
-            whole = json.loads(text + "\n}")
+            event_ad = json.loads(text + "\n}")
         except (ValueError, RecursionError):
-            whole = dict(_parse_members(text))
-        if not isinstance(whole, dict):
+            event_ad = dict(_parse_members(text))
+        if not isinstance(event_ad, dict):
             return {}
-        inner = [ad for ad in whole.values() if isinstance(ad, dict)]
-        return {name: value for ad in (*inner, whole) for name, value in ad.items()}
+        nested_ads = [ad for ad in event_ad.values() if isinstance(ad, dict)]
+        return {name: value for ad in (*nested_ads, event_ad) for name, value in ad.items()}
 
 
 def _parse_members(text: str) -> Iterator[tuple[str, Any]]:
@@ -91,6 +92,8 @@ def _parse_members(text: str) -> Iterator[tuple[str, Any]]:
 
 
 class XmlLogParser(_ClassAdLogParser):
+    """Parses logs in the XML format."""
+
     START_PATTERN = re.compile(rb"^<c>", re.MULTILINE)
     END_MARKER = b"\n</c>\n"
 

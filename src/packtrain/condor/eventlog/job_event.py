@@ -1,33 +1,29 @@
-"""One event of a user log, and the numbers of events."""
+"""One event of an HTCondor event log."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-SUBMIT, EXECUTE, EXECUTABLE_ERROR, CHECKPOINTED, EVICTED, TERMINATED, IMAGE_SIZE = 0, 1, 2, 3, 4, 5, 6
-SHADOW_EXCEPTION, GENERIC, ABORTED, SUSPENDED, UNSUSPENDED, HELD, RELEASED = 7, 8, 9, 10, 11, 12, 13
-REMOTE_ERROR, DISCONNECTED, RECONNECTED, RECONNECT_FAILED, JOB_AD = 21, 22, 23, 24, 28
-CLUSTER_SUBMIT, CLUSTER_REMOVE, FACTORY_PAUSED, FACTORY_RESUMED = 35, 36, 37, 38
-FILE_TRANSFER, DATAFLOW_SKIPPED = 40, 46
-
 JobId = tuple[int, int]
-
+"""Cluster and proc; a proc of -1 means the whole cluster."""
 
 EventTuple = tuple[int, int, JobId, float, bytes, "Mapping[str, Any] | None"]
-"""The fields of a Record, in its order. There are millions, and of most nobody asks for more than when they were: a
-plain tuple is made four times as fast."""
+"""The fields of a JobEvent, in its order.
+
+A log may have millions of events, and most readers need only their times. A plain tuple is created four times as fast.
+"""
 
 
 class JobEvent(NamedTuple):
-    """`offset` is where it begins: with the log's name, its identity."""
+    """One event. Its offset and the name of its log identify it."""
 
-    offset: int
-    event_type: int
-    job_id: JobId  # cluster and proc; -1: the whole cluster
-    timestamp: float
-    raw_body: bytes  # what stands behind the time; b"" in the forms of ads
-    ad: Mapping[str, Any] | None = None  # in the forms of ads
+    offset: int  # where it begins in the log, in bytes
+    event_type: int  # see event_types
+    job_id: JobId
+    timestamp: float  # Unix time
+    raw_body: bytes  # the text after the time; b"" in the JSON and XML formats
+    ad: Mapping[str, Any] | None = None  # all attributes, in the JSON and XML formats
 
     @property
     def cluster(self) -> int:
@@ -39,29 +35,30 @@ class JobEvent(NamedTuple):
 
     @property
     def body(self) -> str:
+        """The text after the time."""
         return self.raw_body.decode("utf-8", "replace")
 
     @property
     def first_line(self) -> str:
-        """The first line."""
+        """The first line of the body."""
         return self.raw_body.partition(b"\n")[0].decode("utf-8", "replace")
 
     @property
     def detail_lines(self) -> tuple[str, ...]:
-        """The others."""
+        """The other lines of the body, without surrounding whitespace."""
         return tuple(line.strip() for line in self.body.split("\n")[1:])
 
     def attribute(self, name: str) -> str:
-        """The value of a line `Name = "value"` or `Name: value`; "" if there is none."""
+        """Return the value of a line `Name = "value"` or `Name: value`, or "" if there is none."""
         for line in self.detail_lines:
-            key, mark, value = line.partition("=") if "=" in line else line.partition(":")
-            if mark and key.strip() == name:
+            key, separator, value = line.partition("=") if "=" in line else line.partition(":")
+            if separator and key.strip() == name:
                 return value.strip().strip('"')
         return ""
 
 
 class UnreadableEvent(NamedTuple):
-    """A place of a log that cannot be read."""
+    """A part of a log that could not be parsed."""
 
-    line: int
-    text: str
+    line: int  # line number, from 1
+    text: str  # a message with an excerpt

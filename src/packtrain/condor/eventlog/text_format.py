@@ -1,12 +1,12 @@
-"""The text form, from bytes as they come.
+"""Parses event logs in the text format.
 
     001 (012.003.000) 2026-11-16 02:13:28 Job executing on host: <127.0.0.1:9618?…>
         SlotName: slot1_1@site2
         GLIDEIN_ResourceName = "PDX-Coeus-CE1"
     ...
 
-An event ends with a line of three dots. What stands between the events is noise: it is counted and skipped. A head
-inside of an event begins another one, since the first was never finished (its writer died).
+An event ends with a line of three dots. Text between events is noise: it is recorded and skipped. A head inside an
+event begins another event, because the process that wrote the first one died.
 """
 
 from __future__ import annotations
@@ -28,8 +28,11 @@ _MAX_CACHED = 50_000
 
 
 class TextLogParser(EventLogParser):
-    """Heads are much alike. What was once read by the pattern (a code, a job's number, a time) is known by its bytes
-    from then on, and looking it up is several times faster than the pattern is."""
+    """Parses logs in the text format.
+
+    Parts of heads (types, job ids, times) repeat often. Each is parsed once with the pattern and then cached by its
+    bytes, because a lookup is several times faster.
+    """
 
     END_MARKER = b"\n...\n"
 
@@ -40,64 +43,65 @@ class TextLogParser(EventLogParser):
         self._time_cache: dict[bytes, float] = {}
 
     def _parse_events(self, data: bytes) -> list[EventTuple]:
-        """The hot loop."""
-        found: list[EventTuple] = []
-        add, offset, size = found.append, self.offset, len(self.END_MARKER)
-        codes, keys, times = self._type_cache, self._job_id_cache, self._time_cache
+        # This is the hot loop: locals are faster than attributes.
+        events: list[EventTuple] = []
+        append, offset, marker_size = events.append, self.offset, len(self.END_MARKER)
+        types, ids, times = self._type_cache, self._job_id_cache, self._time_cache
         parts = data.split(self.END_MARKER)
-        clean = _has_no_inner_heads(data, len(parts))
+        is_clean = _has_no_inner_heads(data, len(parts))
         for part in parts:
-            named = part.find(b")")
-            told = named + 22
-            if clean or b"\n0" not in part:
+            id_end = part.find(b")")
+            head_end = id_end + 22
+            if is_clean or b"\n0" not in part:
                 try:
-                    add((offset, codes[part[:5]], keys[part[5:named]], times[part[named:told]], part[told:], None))
+                    job_id, timestamp = ids[part[5:id_end]], times[part[id_end:head_end]]
+                    append((offset, types[part[:5]], job_id, timestamp, part[head_end:], None))
                 except KeyError:
-                    found += self._parse_event(part, offset, data)
+                    events += self._parse_event(part, offset, data)
             else:
-                found += self._parse_noisy(part, offset, data)
-            offset += len(part) + size
-        return found
+                events += self._parse_noisy(part, offset, data)
+            offset += len(part) + marker_size
+        return events
 
     def _parse_event(self, part: bytes, offset: int, data: bytes) -> list[EventTuple]:
-        """By the pattern."""
+        """Parse an event with the pattern."""
         head = _HEAD.match(part)
-        raw = self._event_from_head(part, head, offset) if head else None
-        return [raw] if raw is not None else self._parse_noisy(part, offset, data)
+        event = self._event_from_head(part, head, offset) if head else None
+        return [event] if event is not None else self._parse_noisy(part, offset, data)
 
     def _parse_noisy(self, part: bytes, offset: int, data: bytes) -> list[EventTuple]:
-        starts = [found.start() for found in _LINE_HEAD.finditer(part) if _HEAD.match(part, found.start())]
+        """Parse the last event of a part that may contain noise or incomplete events."""
+        starts = [match.start() for match in _LINE_HEAD.finditer(part) if _HEAD.match(part, match.start())]
         self._skip_noise(part, starts, data, offset)
         head = _HEAD.match(part, starts[-1]) if starts else None
         if head is None:
             return []
-        raw = self._event_from_head(part, head, offset + starts[-1])
-        if raw is None:
+        event = self._event_from_head(part, head, offset + starts[-1])
+        if event is None:
             text = part[starts[-1] :].decode("utf-8", "replace")
-            self._add_unreadable(
-                self._line_number_at(data, offset + starts[-1]), f"no such time or job: {excerpt(text)}"
-            )
-        return [raw] if raw is not None else []
+            line_number = self._line_number_at(data, offset + starts[-1])
+            self._add_unreadable(line_number, f"invalid time or job id: {excerpt(text)}")
+        return [event] if event is not None else []
 
     def _event_from_head(self, part: bytes, head: re.Match[bytes], offset: int) -> EventTuple | None:
-        code, cluster, proc, minute, second, fraction, zone = head.groups()
+        event_type, cluster, proc, minute, second, fraction, zone = head.groups()
         try:
-            when = self._timestamps.parse_minute(minute.decode(), (zone or b"").decode()) + int(second)
-            key = (int(cluster), int(proc))
-        except ValueError:  # Python refuses numbers of thousands of digits, too
+            timestamp = self._timestamps.parse_minute(minute.decode(), (zone or b"").decode()) + int(second)
+            job_id = (int(cluster), int(proc))
+        except ValueError:  # also for numbers of thousands of digits
             return None
         if not zone and not fraction and len(minute) == 16 and head.end() < len(part):
-            self._cache_head(part[head.start() : head.end()], int(code), key, when)
-        return (offset, int(code), key, when + float(fraction or 0), part[head.end() :], None)
+            self._cache_head(part[head.start() : head.end()], int(event_type), job_id, timestamp)
+        return (offset, int(event_type), job_id, timestamp + float(fraction or 0), part[head.end() :], None)
 
     def _cache_head(self, head: bytes, event_type: int, job_id: JobId, timestamp: float) -> None:
-        named = head.find(b")")
-        for known in (self._job_id_cache, self._time_cache):
-            if len(known) > _MAX_CACHED:
-                known.clear()
+        id_end = head.find(b")")
+        for cache in (self._job_id_cache, self._time_cache):
+            if len(cache) > _MAX_CACHED:
+                cache.clear()
         self._type_cache[head[:5]] = event_type
-        self._job_id_cache[head[5:named]] = job_id
-        self._time_cache[head[named:]] = timestamp
+        self._job_id_cache[head[5:id_end]] = job_id
+        self._time_cache[head[id_end:]] = timestamp
 
     @staticmethod
     def _is_blank(text: str) -> bool:
@@ -105,6 +109,8 @@ class TextLogParser(EventLogParser):
 
 
 def _has_no_inner_heads(data: bytes, n_parts: int) -> bool:
-    """Whether no line begins with a 0, as heads do, but the first of each part. Two counts are much faster than a look
-    into each part."""
+    """Return whether only the first line of each part begins with a 0, as heads do.
+
+    Two counts over all data are much faster than a search in each part.
+    """
     return data.count(b"\n0") == data.count(TextLogParser.END_MARKER + b"0") == n_parts - 1

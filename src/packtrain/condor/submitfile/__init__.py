@@ -1,10 +1,14 @@
-"""HTCondor's submit files as they are: read, and translated into a workflow. Submit side only.
+"""Converts HTCondor submit files to workflows, on the submit side only.
 
-Start with `load.load_submit_file`. `lines`, `macros`, `conditions`, `queue` and `reader` read the language without any
-I/O of their own (`around` is what they may ask of the world); `quoting` knows how arguments and variables are written;
-`jobs` is the table of what differs from job to job; `keys` says what becomes of each key; `translate`, `program`,
-`needs` and `files` make the workflow's document of it; `wrapper` looks into the program's script.
-Not here: running anything, and the `htcondor:` lines beyond passing them on (`engines.htcondor`).
+A *command* is a line `key = value` of a submit file. A *macro* is `$(NAME)`. The `queue` statement says how many jobs
+there are and which variables differ between them. A *template* is a text in which everything that differs from job to
+job is a *placeholder*.
+
+Start with `convert.load_submit_file`. `logical_lines`, `macros`, `conditionals`, `queue_statement` and `description`
+parse the language; `context` gives them access to files and variables; `quoting` splits arguments and lists.
+`job_table` has what differs from job to job, and `commands` lists what happens to each command. `translate` builds the
+workflow document with `program`, `resources`, `file_transfer` and `other_commands`; `wrapper_check` checks the user's
+script.
 """
 
 from packtrain.condor.submitfile.convert import ConvertedSubmitFile, is_submit_file, load_submit_file

@@ -1,4 +1,4 @@
-"""What becomes of each key of a submit file: translated, passed on, left out with a word, or refused."""
+"""The tables of submit commands: which are translated, passed through, ignored with a warning, or rejected."""
 
 from __future__ import annotations
 
@@ -68,12 +68,12 @@ _PASSED_THROUGH = """
 """
 TRANSLATED, PASSED_THROUGH = frozenset(_TRANSLATED.split()), frozenset(_PASSED_THROUGH.split())
 PATH_COMMANDS = ("x509userproxy", "scitokens_file", "manifest_dir")
-"""Those of them that name a file of the submit side."""
+"""Passed-through commands whose value is a path on the submit side."""
 PASSED_THROUGH_PREFIXES = ("+", "request_", "my.")
 PASSED_THROUGH_PARTS = ("_oauth_permissions", "_oauth_resource", "_oauth_options")
 
-_RETRIES_REASON = "packtrain decides itself what is tried again; `limits.maxAttempts` says how often"
-_EXIT_CODE_REASON = f"it would look at the exit code of packtrain's agent, not of your program; {_RETRIES_REASON}"
+_RETRIES_REASON = "packtrain decides itself when to retry; `limits.maxAttempts` sets how often"
+_EXIT_CODE_REASON = f"it would check the exit code of packtrain's agent, not of your program; {_RETRIES_REASON}"
 
 IGNORED: dict[str, str] = {
     "on_exit_hold": _EXIT_CODE_REASON,
@@ -81,50 +81,50 @@ IGNORED: dict[str, str] = {
     "on_exit_hold_subcode": _EXIT_CODE_REASON,
     "on_exit_remove": _EXIT_CODE_REASON,
     "retry_until": _RETRIES_REASON,
-    "stream_output": "what the program prints is shown by `packtrain logs -f`",
-    "stream_error": "what the program prints is shown by `packtrain logs -f`",
-    "stream_input": "the whole file is sent first",
-    "transfer_plugins": "addresses are fetched by packtrain's agent",
-    "leave_in_queue": "packtrain keeps what happened in its own store",
-    "copy_to_spool": "the program is sent from where it lies",
-    "log_xml": "packtrain reads the log of the run itself",
-    "image_size": "HTCondor measures it itself",
+    "stream_output": "`packtrain logs -f` shows what the program prints",
+    "stream_error": "`packtrain logs -f` shows what the program prints",
+    "stream_input": "the complete file is sent first",
+    "transfer_plugins": "packtrain's agent fetches URLs",
+    "leave_in_queue": "packtrain stores the history of jobs itself",
+    "copy_to_spool": "the program is sent from its own folder",
+    "log_xml": "packtrain uses its own log",
+    "image_size": "HTCondor measures it",
     "load_profile": "it is for Windows only",
     "run_as_owner": "it is for Windows only",
-    "dagman_log": "packtrain reads the log of the run itself",
-    "submit_event_notes": "packtrain writes its own",
-    "submit_event_user_notes": "packtrain writes its own",
+    "dagman_log": "packtrain uses its own log",
+    "submit_event_notes": "packtrain sets it",
+    "submit_event_user_notes": "packtrain sets it",
     "encrypt_input_files": "the pool's own settings decide about encryption",
     "encrypt_output_files": "the pool's own settings decide about encryption",
     "dont_encrypt_input_files": "the pool's own settings decide about encryption",
     "dont_encrypt_output_files": "the pool's own settings decide about encryption",
     "encrypt_execute_directory": "the pool's own settings decide about encryption",
     "skip_if_dataflow": "every job runs",
-    "append_files": "outputs replace what is there",
+    "append_files": "outputs replace existing files",
     "buffer_files": "nothing is buffered",
-    "allow_startup_script": "nothing is started before the job",
-    "max_transfer_retries": "packtrain's agent tries again by itself",
+    "allow_startup_script": "nothing runs before the job",
+    "max_transfer_retries": "packtrain's agent retries transfers itself",
 }
 
 REJECTED: dict[str, tuple[str, str]] = {
     "checkpoint_exit_code": (
-        "packtrain carries checkpoints in its own way",
-        "print the workflow with `packtrain convert`, after removing these lines, and give it a `checkpoint:`",
+        "packtrain handles checkpoints itself",
+        "remove these lines, convert the file with `packtrain convert`, and add `checkpoint:` to the workflow",
     ),
-    "checkpoint_destination": ("packtrain carries checkpoints in its own way", "see docs/how-to/checkpoints.md"),
-    "transfer_checkpoint_files": ("packtrain carries checkpoints in its own way", "see docs/how-to/checkpoints.md"),
-    "success_exit_code": ("an exit code other than 0 means failure here", "let a small script exit 0 in that case"),
+    "checkpoint_destination": ("packtrain handles checkpoints itself", "see docs/how-to/checkpoints.md"),
+    "transfer_checkpoint_files": ("packtrain handles checkpoints itself", "see docs/how-to/checkpoints.md"),
+    "success_exit_code": ("packtrain treats every exit code but 0 as a failure", "use a script that exits with 0"),
     "grid_resource": ("packtrain submits to the pool itself, not to a grid", "use condor_submit"),
-    "machine_count": ("a job is on one machine", "use condor_submit"),
-    "node_count": ("a job is on one machine", "use condor_submit"),
-    "hold": ("jobs are not submitted on hold", "remove the line"),
-    "noop_job": ("a job does something", "remove the line"),
-    "jar_files": ("Java programs are not started", "use a script that calls java"),
-    "java_vm_args": ("Java programs are not started", "use a script that calls java"),
+    "machine_count": ("a job runs on one node", "use condor_submit"),
+    "node_count": ("a job runs on one node", "use condor_submit"),
+    "hold": ("packtrain does not submit jobs on hold", "remove the line"),
+    "noop_job": ("packtrain runs every job", "remove the line"),
+    "jar_files": ("packtrain does not start Java programs", "use a script that calls java"),
+    "java_vm_args": ("packtrain does not start Java programs", "use a script that calls java"),
     "remote_initialdir": ("the program always runs in a folder of its own", "remove the line"),
-    "public_input_files": ("there is no cache for public files", "name them in transfer_input_files"),
-    "aws_access_key_id_file": ("keys of S3 belong to an input", "print the workflow and write them below `s3:`"),
-    "aws_secret_access_key_file": ("keys of S3 belong to an input", "print the workflow and write them below `s3:`"),
+    "public_input_files": ("packtrain has no cache for public files", "list them in transfer_input_files"),
+    "aws_access_key_id_file": ("S3 keys are part of an input", "convert the file and add them below `s3:`"),
+    "aws_secret_access_key_file": ("S3 keys are part of an input", "convert the file and add them below `s3:`"),
 }
 REJECTED_PREFIXES = ("vm_", "xen_", "kvm_", "ec2_", "azure_", "gce_", "nordugrid_", "arc_", "boinc_", "remote_")
 
@@ -132,12 +132,13 @@ KNOWN_COMMANDS = TRANSLATED | PASSED_THROUGH | frozenset(IGNORED) | frozenset(RE
 
 
 def canonical_name(key: str) -> str:
-    """A key in lower case, by the name that this package uses for it."""
+    """Return the canonical name of a command: in lower case, with aliases resolved."""
     name = key.lower()
     return ALIASES.get(name, name)
 
 
 def is_passed_through(name: str) -> bool:
+    """Return whether a command is copied to the `htcondor:` section of the workflow."""
     return (
         name in PASSED_THROUGH
         or name.startswith(PASSED_THROUGH_PREFIXES)

@@ -1,4 +1,4 @@
-"""What a submit file may refer to: files beside it, and variables of whoever submits."""
+"""Gives the parser access to the files and environment variables that a submit file may refer to."""
 
 from __future__ import annotations
 
@@ -13,20 +13,22 @@ _MAX_READ_BYTES = 20_000_000
 
 @dataclass(frozen=True)
 class SubmitContext:
-    """`where` is the submit file's folder, which relative paths are relative to."""
+    """The folder of a submit file, which relative paths refer to, and the environment of the user."""
 
     folder: Path
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ), repr=False)
 
     def read_text(self, path: str) -> str:
-        """Raises OSError."""
+        """Return the text of a file, at most 20 MB. Raises OSError."""
         with open(self.folder / path, "rb") as file:
             return file.read(_MAX_READ_BYTES).decode("utf-8", "replace")
 
     def exists(self, path: str) -> bool:
+        """Return whether a file or folder exists."""
         return self._check_path("exists", path)
 
     def is_folder(self, path: str) -> bool:
+        """Return whether a path is an existing folder."""
         return self._check_path("is_dir", path)
 
     def _check_path(self, method: str, path: str) -> bool:
@@ -36,10 +38,15 @@ class SubmitContext:
             return False
 
     def match_paths(self, pattern: str, kind: str) -> list[str]:
-        """Paths that a pattern matches, in order, folders with a slash behind them; kind: files, dirs, any."""
+        """Return the paths that match a pattern, sorted; folders end with a slash.
+
+        Args:
+            pattern: A glob pattern, relative to the folder.
+            kind: `files`, `dirs` or `any`.
+        """
         try:
-            found = sorted(glob.glob(pattern, root_dir=self.folder))  # noqa: PTH207 - takes any pattern
+            paths = sorted(glob.glob(pattern, root_dir=self.folder))  # noqa: PTH207 - takes any pattern
         except (OSError, ValueError):
             return []
-        wanted = [path for path in found if kind == "any" or self.is_folder(path) == (kind == "dirs")]
-        return [f"{path}/" if self.is_folder(path) and not path.endswith("/") else path for path in wanted]
+        matching = [path for path in paths if kind == "any" or self.is_folder(path) == (kind == "dirs")]
+        return [f"{path}/" if self.is_folder(path) and not path.endswith("/") else path for path in matching]

@@ -1,4 +1,4 @@
-"""From a submit file to a Workflow, or to all of its problems at once. The way in: `load_submit_file`."""
+"""Converts a submit file to a workflow, or reports all its problems at once."""
 
 from __future__ import annotations
 
@@ -29,20 +29,19 @@ _COMMAND_LINE = re.compile(
 
 @dataclass(frozen=True)
 class ConvertedSubmitFile:
-    """A submit file as a workflow; `document` is what a workflow file would say."""
+    """The workflow of a submit file, and the document of an equivalent workflow file."""
 
     load_result: LoadResult
     document: dict[str, Any]
 
     def to_workflow_text(self, source: str) -> str:
-        """The workflow file."""
-        return f"# Made by `packtrain convert` from {source}; paths are relative to this file.\n" + dump_yaml(
-            self.document
-        )
+        """Return the text of the workflow file. `source` is the name of the submit file."""
+        comment = f"# Converted from {source} by `packtrain convert`; paths are relative to this file.\n"
+        return comment + dump_yaml(self.document)
 
 
 def is_submit_file(path: Path) -> bool:
-    """By its name; a file with a name that says nothing by what is in it."""
+    """Return whether a file is a submit file, by its suffix or, if that is unknown, by its content."""
     suffix = path.suffix.lower()
     if suffix in _SUBMIT_SUFFIXES or suffix in _WORKFLOW_SUFFIXES:
         return suffix in _SUBMIT_SUFFIXES
@@ -55,7 +54,12 @@ def is_submit_file(path: Path) -> bool:
 
 
 def load_submit_file(path: str | os.PathLike[str], expect: tuple[str, ...] = ()) -> ConvertedSubmitFile:
-    """Read and translate. Never raises for what is in the file, nor for a file that cannot be read."""
+    """Load a submit file and convert it. Never raises: all problems, also an unreadable file, become diagnostics.
+
+    Args:
+        path: The submit file.
+        expect: Outputs that each job must produce, in addition to those of the file.
+    """
     name = os.fspath(path)
     try:
         with open(name, "rb") as file:
@@ -68,14 +72,14 @@ def load_submit_file(path: str | os.PathLike[str], expect: tuple[str, ...] = ())
 
 
 def convert_text(text: str, name: str, context: SubmitContext, expect: tuple[str, ...] = ()) -> ConvertedSubmitFile:
-    """The same for a text; `name` stands in the problems."""
+    """Convert the text of a submit file. `name` is its file name in diagnostics."""
     description = parse_submit_description(text, name, context, commands.KNOWN_COMMANDS)
     if any(problem.is_error for problem in description.problems):
         return ConvertedSubmitFile(LoadResult(None, tuple(description.problems)), {})
-    told = ParsedSubmit(description, context)
-    draft = translate(told, expect)
-    problems = (*description.problems, *told.report.diagnostics)
-    if told.report.has_errors:
+    submit = ParsedSubmit(description, context)
+    draft = translate(submit, expect)
+    problems = (*description.problems, *submit.report.diagnostics)
+    if submit.report.has_errors:
         return ConvertedSubmitFile(LoadResult(None, tuple(sorted(problems, key=_sort_key))), draft.document)
     loaded = validate_workflow(yaml_loader.YamlDocument(draft.document, draft.source_map(name), problems))
     return ConvertedSubmitFile(loaded, draft.document)
@@ -99,5 +103,5 @@ _Dumper.add_representer(str, _represent_text)
 
 
 def dump_yaml(document: dict[str, Any]) -> str:
-    """YAML as a person would write it: keys in their order, commands as blocks."""
+    """Return YAML with keys in their order and multi-line texts as blocks."""
     return pyyaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)

@@ -1,4 +1,4 @@
-"""A submit description: what each key is set to where `queue` stands, and where in the file that was."""
+"""Parses a submit file to a description: the value of each command at the `queue` statement, and its line."""
 
 from __future__ import annotations
 
@@ -27,51 +27,59 @@ _MAX_INCLUDE_DEPTH = 8
 
 @dataclass(frozen=True)
 class SubmitCommand:
-    key: str  # as it is written; attributes of the job as +NAME
-    value: str  # macros not filled in
+    """One command of a submit file."""
+
+    key: str  # as written; job attributes as +NAME
+    value: str  # macros are not expanded
     line: int
 
 
 @dataclass
 class SubmitDescription:
-    """`settings` are by their key in lower case; `+Attr` and `MY.Attr` are both `+attr`."""
+    """The commands of a submit file, by their key in lower case. `+Attr` and `MY.Attr` are both `+attr`."""
 
     name: str
     commands: dict[str, SubmitCommand] = field(default_factory=dict)
     queue: queue.QueueStatement | None = None
     problems: list[Diagnostic] = field(default_factory=list)
-    referenced_names: set[str] = field(default_factory=set)  # names that conditions, includes and `queue` refer to
+    referenced_names: set[str] = field(default_factory=set)  # macros in conditions, includes and `queue`
 
     def add_problem(self, line: int, severity: str, message: str, hint: str = "") -> None:
+        """Add a diagnostic at a line of the file."""
         self.problems.append(Diagnostic(self.name, line, 1, severity, message, hint))
 
     def raw_value(self, name: str) -> str | None:
-        found = self.commands.get(name)
-        return found.value if found else None
+        """Return the value of a command before macro expansion, or None if it is not set."""
+        command = self.commands.get(name)
+        return command.value if command else None
 
 
 def parse_submit_description(
     text: str, name: str, context: SubmitContext, known_commands: Iterable[str] = ()
 ) -> SubmitDescription:
-    """Never raises for what is in the text. `known` are keys that make sense once only."""
-    made = SubmitDescription(name)
+    """Parse the text of a submit file. Never raises: errors become problems of the description.
+
+    Args:
+        text: The text of the submit file.
+        name: Its file name in diagnostics.
+        context: Gives access to included files and to variables.
+        known_commands: Commands that should be set only once; setting one again gives a warning.
+    """
+    description = SubmitDescription(name)
     unprintable = _UNPRINTABLE.search(text)
     if unprintable:
         line = text.count("\n", 0, unprintable.start()) + 1
-        made.add_problem(line, ERROR, f"the character {unprintable.group()!r} does not belong into a submit file")
-        return made
+        description.add_problem(line, ERROR, f"a submit file cannot contain the character {unprintable.group()!r}")
+        return description
     if len(text) > MAX_SUBMIT_FILE_BYTES:
-        made.add_problem(
-            1, ERROR, f"the file has {len(text)} characters, a submit file at most {MAX_SUBMIT_FILE_BYTES}"
-        )
-        return made
-    reader = _DescriptionParser(made, context, frozenset(known_commands))
-    reader.parse_text(text)
-    if made.queue is None and not any(problem.is_error for problem in made.problems):
-        made.add_problem(
-            text.count("\n") + 1, ERROR, "there is no `queue` statement, so there is no job", "end with `queue`"
-        )
-    return made
+        message = f"the file has {len(text)} characters; a submit file has at most {MAX_SUBMIT_FILE_BYTES}"
+        description.add_problem(1, ERROR, message)
+        return description
+    _DescriptionParser(description, context, frozenset(known_commands)).parse_text(text)
+    if description.queue is None and not any(problem.is_error for problem in description.problems):
+        message = "there is no `queue` statement, so there is no job"
+        description.add_problem(text.count("\n") + 1, ERROR, message, "end with `queue`")
+    return description
 
 
 class _DescriptionParser:
@@ -83,7 +91,7 @@ class _DescriptionParser:
         depth: int = 0,
         include_line: int = 0,
     ) -> None:
-        """`line` is that of the `include` that led here, for places; 0 in the file itself."""
+        """Create a parser. Problems of an included file are reported at `include_line`; 0 is the main file."""
         self._description, self._context, self._known_commands = description, context, known_commands
         self._depth, self._include_line = depth, include_line
         self._if_stack = IfStack()
@@ -93,14 +101,14 @@ class _DescriptionParser:
         for line in lines:
             line = LogicalLine(self._include_line or line.line_number, line.text)
             statement = _STATEMENT.match(line.text)
-            word = statement.group(1).lower() if statement else ""
+            keyword = statement.group(1).lower() if statement else ""
             rest = statement.group(2).strip() if statement else ""
-            if word in ("if", "elif", "else", "endif"):
-                self._parse_conditional(word, rest, line)
+            if keyword in ("if", "elif", "else", "endif"):
+                self._parse_conditional(keyword, rest, line)
             elif self._if_stack.is_active:
-                self._parse_statement(word, rest, line, lines)
-        for level in self._if_stack.blocks:
-            self._add_problem(level.line_number, "this `if` has no `endif`")
+                self._parse_statement(keyword, rest, line, lines)
+        for block in self._if_stack.blocks:
+            self._add_problem(block.line_number, "this `if` has no `endif`")
 
     def _add_problem(self, line: int, message: str, hint: str = "", severity: str = ERROR) -> None:
         self._description.add_problem(line, severity, message, hint)
@@ -113,58 +121,56 @@ class _DescriptionParser:
             self._add_problem(line, str(error))
             return ""
 
-    # if
+    # Conditionals
 
     def _parse_conditional(self, keyword: str, rest: str, line: LogicalLine) -> None:
-        trouble = ""
+        error = ""
         if keyword == "if":
             self._if_stack.open_if(self._if_stack.is_active and self._evaluate(rest, line), line.line_number)
         elif keyword == "elif":
-            found = self._if_stack.needs_condition and self._evaluate(rest, line)
-            trouble = self._if_stack.next_branch(found, is_else=False)
+            condition = self._if_stack.needs_condition and self._evaluate(rest, line)
+            error = self._if_stack.next_branch(condition, is_else=False)
         elif keyword == "else":
-            trouble = self._if_stack.next_branch(True, is_else=True)
+            error = self._if_stack.next_branch(True, is_else=True)
         else:
-            trouble = self._if_stack.close_if()
-        if trouble:
-            self._add_problem(line.line_number, trouble)
+            error = self._if_stack.close_if()
+        if error:
+            self._add_problem(line.line_number, error)
 
     def _evaluate(self, condition: str, line: LogicalLine) -> bool:
-        filled = self._expand(condition, line.line_number)
-        found = evaluate_condition(filled, lambda name: bool(self._description.raw_value(name.lower())))
-        if found is None:
-            message = f"the condition {condition[:60]!r} is not one that HTCondor understands"
+        expanded = self._expand(condition, line.line_number)
+        result = evaluate_condition(expanded, lambda name: bool(self._description.raw_value(name.lower())))
+        if result is None:
+            message = f"HTCondor does not support the condition {condition[:60]!r}"
             self._add_problem(line.line_number, message, "write `defined NAME`, `version >= 24.0`, true or false")
         self._description.referenced_names |= {
-            word.lower() for word in re.findall(r"defined\s+(\S+)", condition, re.IGNORECASE)
+            name.lower() for name in re.findall(r"defined\s+(\S+)", condition, re.IGNORECASE)
         }
-        return bool(found)
+        return bool(result)
 
-    # what counts
+    # Statements in active lines
 
     def _parse_statement(self, keyword: str, rest: str, line: LogicalLine, lines: LogicalLines) -> None:
         if keyword == "queue":
             self._parse_queue(rest, line, lines)
         elif self._description.queue is not None:
             if not keyword:
-                self._add_problem(
-                    line.line_number, "this stands behind `queue` and would count for another `queue` only"
-                )
+                self._add_problem(line.line_number, "this line is after `queue`, so it has no effect")
         elif keyword == "include":
             self._parse_include(rest, line)
         elif keyword == "warning":
-            self._add_problem(line.line_number, f"the file says: {rest.lstrip(': ')}", severity=WARNING)
+            self._add_problem(line.line_number, f"warning of the submit file: {rest.lstrip(': ')}", severity=WARNING)
+        elif keyword == "error":
+            self._add_problem(line.line_number, f"error of the submit file: {rest.lstrip(': ')}")
         elif keyword:
-            said = f"the file says: {rest.lstrip(': ')}" if keyword == "error" else f"`{keyword}` is not supported"
-            self._add_problem(line.line_number, said)
+            self._add_problem(line.line_number, f"`{keyword}` is not supported")
         else:
             self._parse_assignment(line)
 
     def _parse_queue(self, rest: str, line: LogicalLine, lines: LogicalLines) -> None:
         if self._description.queue is not None:
-            message = (
-                f"this is a second `queue` (the first is in line {self._description.queue.line}), and a run has one"
-            )
+            first_line = self._description.queue.line
+            message = f"this is a second `queue` (the first is in line {first_line}), but a run has only one"
             self._add_problem(line.line_number, message, "split the file, or list the values: queue x in (a b)")
             return
         try:
@@ -176,14 +182,14 @@ class _DescriptionParser:
             self._description.queue = queue.QueueStatement(line=line.line_number)
 
     def _parse_include(self, rest: str, line: LogicalLine) -> None:
-        found = _INCLUDE.fullmatch(rest)
-        kind = (found.group(1) or "").strip().lower() if found else ""
-        path = self._expand(found.group(2), line.line_number).strip() if found else ""
+        match = _INCLUDE.fullmatch(rest)
+        kind = (match.group(1) or "").strip().lower() if match else ""
+        path = self._expand(match.group(2), line.line_number).strip() if match else ""
         if not path or kind == "command" or path.endswith("|"):
-            message = "`include` of a program's output is not supported" if path else "`include` wants `: FILE`"
-            self._add_problem(line.line_number, message, "write what it says into this file")
+            message = "`include` of a program's output is not supported" if path else "`include` needs `: FILE`"
+            self._add_problem(line.line_number, message, "copy its lines into this file")
         elif self._depth >= _MAX_INCLUDE_DEPTH:
-            self._add_problem(line.line_number, f"files include files more than {_MAX_INCLUDE_DEPTH} deep")
+            self._add_problem(line.line_number, f"included files are nested more than {_MAX_INCLUDE_DEPTH} deep")
         else:
             self._include_file(path, kind == "ifexist", line)
 
@@ -200,14 +206,14 @@ class _DescriptionParser:
         ).parse_text(_UNPRINTABLE.sub(" ", text[:MAX_SUBMIT_FILE_BYTES]))
 
     def _parse_assignment(self, line: LogicalLine) -> None:
-        found = _ASSIGNMENT.fullmatch(line.text)
-        if not found:
-            word = line.text.split()[0] if line.text.split() else ""
-            hint = did_you_mean(word, ("queue", "if", "else", "endif", "include")) if len(word) > 2 else ""
-            message = f"{line.text.splitlines()[0][:60]!r} is no line of a submit file"
+        match = _ASSIGNMENT.fullmatch(line.text)
+        if not match:
+            keyword = line.text.split()[0] if line.text.split() else ""
+            hint = did_you_mean(keyword, ("queue", "if", "else", "endif", "include")) if len(keyword) > 2 else ""
+            message = f"{line.text.splitlines()[0][:60]!r} is not a valid line"
             self._add_problem(line.line_number, message, hint if "did you mean" in hint else "write KEY = VALUE")
             return
-        sign, key, plus, value = found.groups()
+        sign, key, plus, value = match.groups()
         is_attribute = bool(sign) or key.lower().startswith("my.")
         key = f"+{key[3:] if key.lower().startswith('my.') else key}" if is_attribute else key
         if sign == "-":
@@ -217,18 +223,16 @@ class _DescriptionParser:
 
     def _set_command(self, key: str, value: str, line: LogicalLine, allow_overwrite: bool) -> None:
         name = key.lower()
-        before = self._description.commands.get(name)
-        itself = re.compile(r"\$\(" + re.escape(name) + r"(?::[^()]*)?\)", re.IGNORECASE)
-        mentions_itself = itself.search(value) is not None
-        if mentions_itself:  # HTCondor fills in a key's own former value at once
-            value = itself.sub(lambda _: before.value if before else "", value)
-        elif (
-            before
-            and before.value != value
-            and not allow_overwrite
-            and (name in self._known_commands or name.startswith("+"))
-        ):
-            message = f"{key} is set again; HTCondor forgets what line {before.line} says"
+        previous = self._description.commands.get(name)
+        self_reference = re.compile(r"\$\(" + re.escape(name) + r"(?::[^()]*)?\)", re.IGNORECASE)
+        is_changed = previous is not None and previous.value != value
+        if self_reference.search(value):  # HTCondor expands a reference to the previous value immediately
+            value = self_reference.sub(lambda _: previous.value if previous else "", value)
+        elif previous and is_changed and not allow_overwrite and self._should_be_set_once(name):
+            message = f"{key} is set again; HTCondor ignores line {previous.line}"
             hint = "join both with &&" if name in ("requirements", "require_gpus", "rank") else "remove one of them"
             self._add_problem(line.line_number, message, hint, WARNING)
         self._description.commands[name] = SubmitCommand(key, value, line.line_number)
+
+    def _should_be_set_once(self, name: str) -> bool:
+        return name in self._known_commands or name.startswith("+")

@@ -1,6 +1,6 @@
-"""The jobs of a submit file as a table: which texts are the same for all, and what the others differ in.
+"""The jobs of a submit file as a table, with a column for each value that differs from job to job.
 
-A text is a template: it may hold marks (`macros.mark`) of `job`, `run` and the columns of the table.
+Texts are templates: they may contain placeholders (`macros.placeholder`) for `job`, `run` and the columns of the table.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ _UNSUPPORTED_MACROS = ("submit_time", "year", "month", "day", "node")
 
 
 class JobTable:
+    """One row per job. Columns come from the `queue` statement, or are derived from functions of the job's number."""
+
     def __init__(self, description: SubmitDescription, environment: Mapping[str, str]) -> None:
         self._description, self._environment = description, environment
         self._queue = description.queue or QueueStatement()
@@ -37,7 +39,7 @@ class JobTable:
             column: [row[i] for row in rows for _ in range(self._queue.count)]
             for i, column in enumerate(self._column_names.values())
         }
-        self._has_derived_columns = False  # whether a column was added, so that rows differ where items do not
+        self._has_derived_columns = False  # rows may then differ although their queue items do not
         self.undefined_macros: set[str] = set()
 
     def __len__(self) -> int:
@@ -45,81 +47,90 @@ class JobTable:
 
     @property
     def template_fields(self) -> tuple[str, ...]:
-        """What is filled in where it stands in braces."""
+        """Names that a workflow replaces where they are in braces."""
         return (*BUILTIN_PLACEHOLDERS, *self._columns)
 
-    # texts
+    # Submit file to template
 
     def to_template(self, text: str) -> str:
-        """With marks for what differs. Raises MacroError."""
+        """Expand macros, with placeholders for everything that differs from job to job. Raises MacroError."""
         try:
             return macros.expand(text, self._symbolic_value, self._environment)
         except PerJobValueError:
             return self.column_template("value", [self.value_for_job(text, job) for job in range(len(self))])
 
     def value_for_job(self, text: str, job_index: int) -> str:
-        """As it is for one job; only the run's name stays a mark. Raises MacroError."""
+        """Expand macros for one job; only the run stays a placeholder. Raises MacroError."""
         return macros.expand(text, lambda name: self._job_value(name, job_index), self._environment)
 
     def to_condor_text(self, text: str) -> str:
-        """With HTCondor's own numbers left to HTCondor. Raises MacroError; VariesError: it depends on the item."""
+        """Expand macros, but leave $(Cluster) and $(Process) to HTCondor.
+
+        Raises MacroError, or PerJobValueError if the text depends on the queue item.
+        """
 
         def lookup(name: str) -> str | None:
             return placeholder(name) if name in _CONDOR_MACROS else self._symbolic_value(name)
 
-        filled = macros.fill_placeholders(macros.expand(text, lookup, self._environment), _CONDOR_MACROS)
-        if PLACEHOLDER.search(filled):
+        expanded = macros.fill_placeholders(macros.expand(text, lookup, self._environment), _CONDOR_MACROS)
+        if PLACEHOLDER.search(expanded):
             raise PerJobValueError("it differs from job to job")
-        return filled
+        return expanded
 
     def values_per_job(self, template: str) -> list[str]:
-        """A template as it is for each job; only the run's name stays a mark."""
+        """Return the text of a template for each job; only the run stays a placeholder."""
         if not PLACEHOLDER.search(template):
             return [template] * len(self)
         return [macros.fill_placeholders(template, self._column_values(job)) for job in range(len(self))]
 
     def column_template(self, name: str, values: Sequence[str]) -> str:
-        """The template of a text that is given for each job."""
+        """Return a template for a text that is given for each job, and add a column if necessary.
+
+        Args:
+            name: The name of a new column.
+            values: The text for each job.
+        """
         if len(set(values)) == 1:
             return values[0]
-        for known, column in self._columns.items():
-            if column == list(values):
-                return placeholder(known)
+        for column, column_values in self._columns.items():
+            if column_values == list(values):
+                return placeholder(column)
         if any(PLACEHOLDER.search(value) for value in values):
-            raise macros.MacroError("the run's name together with a function of the job's number is too much")
+            raise macros.MacroError("$(Cluster) cannot be combined with a function of the job's number")
         self._has_derived_columns = True
-        free = unique_name(name, "", self.template_fields)
-        self._columns[free] = list(values)
-        return placeholder(free)
+        column = unique_name(name, "", self.template_fields)
+        self._columns[column] = list(values)
+        return placeholder(column)
 
     def has_different_values(self, template: str) -> bool:
+        """Return whether the text of a template differs between jobs."""
         return len(set(self.values_per_job(template))) > 1
 
-    # the workflow's side
+    # Template to workflow
 
     def to_workflow_text(self, template: str) -> str:
-        """As a workflow's text. Raises MacroError if the text itself has such a field."""
+        """Return a template in the syntax of workflows. Raises MacroError if the text itself has such a field."""
         for field in self.template_fields:
             if f"{{{field}}}" in template:
-                raise macros.MacroError(f"{{{field}}} has a meaning in workflows; rename it")
-        return PLACEHOLDER.sub(lambda found: f"{{{found.group(1)}}}", template)
+                raise macros.MacroError(f"{{{field}}} has a special meaning in workflows; rename it")
+        return PLACEHOLDER.sub(lambda match: f"{{{match.group(1)}}}", template)
 
     def to_matrix(self) -> dict[str, Any]:
-        """The keys `count` and `matrix` of the workflow."""
+        """Return the keys `count` and `matrix` of the workflow."""
         if not self._columns:
             return {"count": len(self)} if len(self) > 1 else {}
         columns, count = self._columns, self._queue.count
         rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
         if not self._has_derived_columns:
             rows = rows[::count]
-        alone = [row[name] for name in columns for row in rows] if len(columns) == 1 else []
-        if alone and len(set(alone)) == len(alone):
-            made: dict[str, Any] = {"matrix": {next(iter(columns)): alone}}
+        only_values = [row[name] for name in columns for row in rows] if len(columns) == 1 else []
+        if only_values and len(set(only_values)) == len(only_values):
+            document: dict[str, Any] = {"matrix": {next(iter(columns)): only_values}}
         else:
-            made = {"matrix": {"include": _make_rows_unique(rows)}}
-        return made if self._has_derived_columns or count == 1 else {**made, "count": count}
+            document = {"matrix": {"include": _make_rows_unique(rows)}}
+        return document if self._has_derived_columns or count == 1 else {**document, "count": count}
 
-    # macros
+    # Values of macros
 
     def _symbolic_value(self, name: str) -> str | None:
         if name in self._column_names:
@@ -152,13 +163,13 @@ class JobTable:
         return value
 
     def _counter_template(self, name: str) -> str:
-        """$(Step) counts within an item, $(Row) counts the items."""
-        inner, rows = self._queue.count, len(self._queue.rows)
+        """Return the template of $(Step), which counts jobs of one item, or of $(Row), which counts items."""
+        count, n_rows = self._queue.count, len(self._queue.rows)
         if name == "step":
-            values = [str(job % inner) for job in range(len(self))]
+            values = [str(job % count) for job in range(len(self))]
         else:
-            values = [str(job // inner) for job in range(len(self))]
-        if len(self) > 1 and (rows == 0) == (name == "step") and (rows == 0 or inner == 1):
+            values = [str(job // count) for job in range(len(self))]
+        if len(self) > 1 and (n_rows == 0) == (name == "step") and (n_rows == 0 or count == 1):
             return placeholder("job")
         return self.column_template(name, values)
 
@@ -167,9 +178,9 @@ class JobTable:
 
 
 def unique_name(name: str, separator: str, taken_names: Collection[str]) -> str:
-    """The name, or with the first number behind it that makes it one of its own."""
-    numbered = (f"{name}{separator}{number}" for number in itertools.count(2))
-    return name if name not in taken_names else next(other for other in numbered if other not in taken_names)
+    """Return a name that is not taken, with the lowest possible number appended if necessary."""
+    candidates = (f"{name}{separator}{number}" for number in itertools.count(2))
+    return name if name not in taken_names else next(other for other in candidates if other not in taken_names)
 
 
 def _column_name(variable: str) -> str:
@@ -178,7 +189,7 @@ def _column_name(variable: str) -> str:
 
 
 def _make_rows_unique(rows: list[dict[str, str]]) -> list[dict[str, str]]:
-    """A matrix has each point once."""
+    """Add a number to each row if rows are equal, because a matrix has each point once."""
     if len({tuple(row.items()) for row in rows}) == len(rows):
         return rows
     return [{**row, "row": str(i)} for i, row in enumerate(rows)]

@@ -1,4 +1,4 @@
-"""Text to logical lines: continuations joined, comments dropped, `@=` blocks kept together."""
+"""Splits a submit file into logical lines: joins continuations and `@=` blocks, and drops comments."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ _BLANKS = " \t"
 
 @dataclass(frozen=True)
 class LogicalLine:
+    """One statement of a submit file."""
+
     line_number: int  # of its first physical line, from 1
     text: str
 
 
 class LogicalLines:
-    """Walks through a text; `queue … (` takes the raw lines that belong to it with `block`."""
+    """Iterates over the logical lines of a text. The parser of `queue … (` reads its list with `read_block`."""
 
     def __init__(self, text: str) -> None:
         self._lines = [line.rstrip("\r").strip(_BLANKS) for line in text.split("\n")]
@@ -34,22 +36,22 @@ class LogicalLines:
             yield LogicalLine(number, text)
 
     def _read_line(self) -> str:
-        """A line with its continuations. Of a comment among them HTCondor drops only the mark; so do we."""
+        """Return a line with its continuations. Like HTCondor, drop only the # of a comment among them."""
         parts: list[str] = []
         while True:
             line = self._lines[self._position]
             self._position += 1
             if parts:
                 line = line.lstrip("#" + _BLANKS)
-            goes_on = line.endswith("\\") and not (line.startswith("#") and not parts)
-            parts.append(line[:-1] if goes_on else line)
-            if not goes_on or self._position == len(self._lines):
+            is_continued = line.endswith("\\") and not (line.startswith("#") and not parts)
+            parts.append(line[:-1] if is_continued else line)
+            if not is_continued or self._position == len(self._lines):
                 return "".join(parts)
 
     def read_block(self, end_marker: str) -> list[str] | None:
-        """The lines up to the one that starts with `end`; None if there is none, and then nothing is taken."""
-        for at in range(self._position, len(self._lines)):
-            if self._lines[at].startswith(end_marker):
-                found, self._position = self._lines[self._position : at], at + 1
-                return found
+        """Return the lines before the one that starts with `end_marker`; None, and read nothing, if there is none."""
+        for end in range(self._position, len(self._lines)):
+            if self._lines[end].startswith(end_marker):
+                block, self._position = self._lines[self._position : end], end + 1
+                return block
         return None

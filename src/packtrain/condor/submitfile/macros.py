@@ -1,7 +1,8 @@
-"""$(NAME), $(NAME:default) and $FUNCTION(…) in a text, filled in as HTCondor fills them in.
+"""Expands $(NAME), $(NAME:default) and $FUNCTION(…) in a text, as HTCondor does.
 
-What is known only when a job runs ($(Process), $(Cluster), the variables of `queue`) may be filled in as a mark, a name
-between two characters that no text file has; functions of marks cannot be worked out: VariesError.
+Values that are known only when a job runs ($(Process), $(Cluster), the variables of `queue`) can be expanded to
+placeholders: a name between two characters that no text file contains. A function of a placeholder cannot be evaluated
+and raises PerJobValueError.
 """
 
 from __future__ import annotations
@@ -19,59 +20,67 @@ _FILE_FUNCTION = re.compile(r"F[fpduwnxbqa]*", re.IGNORECASE)
 _MAX_DEPTH = 40
 
 Lookup = Callable[[str], "str | None"]
-"""The raw value of a name in lower case, or None."""
+"""Returns the raw value of a name in lower case, or None."""
 
 
 class MacroError(Exception):
-    """A sentence: what cannot be filled in, and why."""
+    """A macro cannot be expanded. The message says which one and why."""
 
 
 class PerJobValueError(MacroError):
-    """A function of something that differs from job to job."""
+    """A function has an argument that differs from job to job."""
 
 
 def placeholder(name: str) -> str:
+    """Return the placeholder of a name."""
     return f"{PLACEHOLDER_OPEN}{name}{PLACEHOLDER_CLOSE}"
 
 
 def fill_placeholders(text: str, values: Mapping[str, str]) -> str:
-    """Put in the values that are known; other marks stay."""
-    return PLACEHOLDER.sub(lambda found: values.get(found.group(1), found.group()), text)
+    """Replace the placeholders that have a value, and leave the others."""
+    return PLACEHOLDER.sub(lambda match: values.get(match.group(1), match.group()), text)
 
 
 def expand(text: str, lookup: Lookup, environment: Mapping[str, str], depth: int = 0) -> str:
-    """Raises MacroError."""
+    """Expand all macros of a text. Raises MacroError.
+
+    Args:
+        text: The text.
+        lookup: Returns the values of macros.
+        environment: The variables for $ENV(…).
+        depth: Nesting of macros so far.
+    """
     if depth > _MAX_DEPTH:
         raise MacroError("a macro refers to itself")
-    made, at = [], 0
-    for start, end, function, inside in _find_macros(text):
-        made.append(text[at:start])
+    parts, position = [], 0
+    for start, end, function, body in _find_macros(text):
+        parts.append(text[position:start])
         if function == "$":
-            made.append(text[start:end])  # $$(X) is filled in by HTCondor when the job is matched
+            parts.append(text[start:end])  # HTCondor expands $$(X) when it has matched the job
         elif not function:
-            made.append(_expand_variable(text[start:end], inside, lookup, environment, depth))
+            parts.append(_expand_variable(text[start:end], body, lookup, environment, depth))
         else:
-            made.append(_expand_function(function, inside, lookup, environment, depth))
-        at = end
-    return "".join((*made, text[at:]))
+            parts.append(_expand_function(function, body, lookup, environment, depth))
+        position = end
+    return "".join((*parts, text[position:]))
 
 
 def referenced_names(text: str) -> set[str]:
-    """Every name, in lower case, that a macro of this text may refer to."""
-    found = {name.lower() for name in re.findall(r"\$[A-Za-z_]*\(\s*([A-Za-z0-9_.]+)", text)}
-    return found | {
-        name.lower() for name in re.findall(r"[A-Za-z0-9_.]+", " ".join(re.findall(r"\$\w+\(([^)]*)", text)))
-    }
+    """Return all names, in lower case, that macros of a text may refer to."""
+    first_names = re.findall(r"\$[A-Za-z_]*\(\s*([A-Za-z0-9_.]+)", text)
+    function_arguments = " ".join(re.findall(r"\$\w+\(([^)]*)", text))
+    return {name.lower() for name in (*first_names, *re.findall(r"[A-Za-z0-9_.]+", function_arguments))}
 
 
 def _find_macros(text: str) -> list[tuple[int, int, str, str]]:
-    found, at = [], 0
-    while start := _MACRO_START.search(text, at):
+    """Return the outermost macros: start, end, function name (or "$", or ""), and the text in parentheses."""
+    found, position = [], 0
+    while start := _MACRO_START.search(text, position):
         end = _find_closing(text, start.end())
         if end < 0:
             break
         found.append((start.start(), end + 1, start.group(1), text[start.end() : end]))
-        at = end + 1
+        position = end + 1
     return found
 
 
@@ -104,18 +113,18 @@ def _expand_function(function: str, body: str, lookup: Lookup, environment: Mapp
     arguments = [part.strip() for part in body.split(",")]
     if name == "CHOICE":
         return _expand_choice([_expand_argument(part, lookup, environment, depth) for part in arguments])
-    known = lookup(arguments[0].lower()) is not None
-    text = _expand_argument(arguments[0], lookup, environment, depth) if known or name != "SUBSTR" else ""
-    work = _FUNCTIONS.get(name)
-    if work is None and not _FILE_FUNCTION.fullmatch(function):
-        raise MacroError(f"${function}(…) is not understood")
+    is_defined = lookup(arguments[0].lower()) is not None
+    text = _expand_argument(arguments[0], lookup, environment, depth) if is_defined or name != "SUBSTR" else ""
+    implementation = _FUNCTIONS.get(name)
+    if implementation is None and not _FILE_FUNCTION.fullmatch(function):
+        raise MacroError(f"${function}(…) is not supported")
     if PLACEHOLDER.search(text):
         raise PerJobValueError(f"${function}({body}) differs from job to job")
-    return work(text, arguments[1:]) if work else file_parts(text, function[1:].lower())
+    return implementation(text, arguments[1:]) if implementation else file_parts(text, function[1:].lower())
 
 
 def _expand_argument(argument: str, lookup: Lookup, environment: Mapping[str, str], depth: int) -> str:
-    """An argument is a name, or stands for itself."""
+    """Return the value of an argument that is the name of a macro, or the argument itself."""
     value = lookup(argument.lower()) if _NAME.fullmatch(argument) else None
     return expand(argument if value is None else value, lookup, environment, depth + 1)
 
@@ -131,40 +140,40 @@ def _expand_choice(arguments: list[str]) -> str:
 
 def _format_int(text: str, arguments: list[str]) -> str:
     if not re.fullmatch(r"[+-]?\d{1,18}", text):
-        raise MacroError(f"$INT({text}) is no plain whole number, and packtrain does not calculate")
-    form = arguments[0] if arguments else "%d"
-    if not re.fullmatch(r"[^%]*%[-+ 0#]{0,3}\d{0,3}[dxXou][^%]*", form):
-        raise MacroError(f"$INT has the format {form!r}, which is not understood")
-    return form % int(text)
+        raise MacroError(f"$INT({text}) is not an integer, and packtrain does not evaluate expressions")
+    int_format = arguments[0] if arguments else "%d"
+    if not re.fullmatch(r"[^%]*%[-+ 0#]{0,3}\d{0,3}[dxXou][^%]*", int_format):
+        raise MacroError(f"$INT has the format {int_format!r}, which is not supported")
+    return int_format % int(text)
 
 
 def _substring(text: str, arguments: list[str]) -> str:
-    """Start and, if given, length; both may be negative: from the end."""
+    """Return a part of a text by its start and optional length; negative values count from the end."""
     if not 1 <= len(arguments) <= 2 or not all(re.fullmatch(r"-?\d{1,9}", part) for part in arguments):
-        raise MacroError("$SUBSTR wants a start and perhaps a length")
+        raise MacroError("$SUBSTR needs a start and optionally a length")
     start = int(arguments[0]) if int(arguments[0]) >= 0 else max(len(text) + int(arguments[0]), 0)
     length = int(arguments[1]) if len(arguments) == 2 else len(text)
     return text[start : start + length] if length >= 0 else text[start:length]
 
 
 def file_parts(text: str, parts: str) -> str:
-    """$Fpdnx…: folder, last folder, name and suffix of a path, in the order that HTCondor puts them."""
+    """Return the parts of a path for $Fpdnx…: folder, last folder, name and suffix, in HTCondor's order."""
     path = text[1:].removesuffix('"') if text.startswith('"') else text
     folder, name = posixpath.split(path)
     stem, suffix = posixpath.splitext(name)
-    made = ""
+    result = ""
     if not set(parts) & set("pdnx"):
-        made = path
+        result = path
     elif "p" in parts:
-        made = f"{folder.rstrip('/')}/" if folder else ""
+        result = f"{folder.rstrip('/')}/" if folder else ""
     elif "d" in parts:
-        made = f"{posixpath.basename(folder)}/" if folder else ""
-    made += (stem if "n" in parts else "") + (suffix if "x" in parts else "")
+        result = f"{posixpath.basename(folder)}/" if folder else ""
+    result += (stem if "n" in parts else "") + (suffix if "x" in parts else "")
     if "b" in parts and not set(parts) & set("pdn"):
-        made = made.removeprefix(".") if "x" in parts else made
+        result = result.removeprefix(".") if "x" in parts else result
     elif "b" in parts and not set(parts) & set("nx"):
-        made = made.removesuffix("/")
-    return f'"{made}"' if "q" in parts else made
+        result = result.removesuffix("/")
+    return f'"{result}"' if "q" in parts else result
 
 
 _FUNCTIONS: dict[str, Callable[[str, list[str]], str]] = {

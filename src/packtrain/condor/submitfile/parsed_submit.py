@@ -1,4 +1,4 @@
-"""What a submit file says about its jobs, key by key, with problems told at the key's line."""
+"""The commands of a submit file with their values for all jobs, and the workflow document that is built from them."""
 
 from __future__ import annotations
 
@@ -13,30 +13,36 @@ _TRUE, _FALSE = ("true", "yes", "t", "1"), ("false", "no", "f", "0", "")
 
 
 class ParsedSubmit:
+    """The commands of a submit file by canonical name. Problems are reported at the line of a command."""
+
     def __init__(self, description: SubmitDescription, context: SubmitContext) -> None:
         self.description, self.context = description, context
         self.job_table = JobTable(description, context.environment)
         self.report = DiagnosticReport(SourceMap(description.name))
-        self._commands = {commands.canonical_name(name): setting for name, setting in description.commands.items()}
+        self._commands = {commands.canonical_name(name): command for name, command in description.commands.items()}
 
     def has(self, key: str) -> bool:
+        """Return whether a command has a value."""
         return key in self._commands and bool(self._commands[key].value.strip())
 
     def command(self, key: str) -> SubmitCommand | None:
+        """Return a command as written."""
         return self._commands.get(key)
 
     def position(self, key: str) -> Position:
-        found = self._commands.get(key)
-        return Position(found.line if found else 1)
+        """Return the position of a command, or the first line."""
+        command = self._commands.get(key)
+        return Position(command.line if command else 1)
 
     def raw_value(self, key: str) -> str:
-        found = self._commands.get(key)
-        return found.value if found else ""
+        """Return the value of a command before macro expansion, or ""."""
+        command = self._commands.get(key)
+        return command.value if command else ""
 
     def template(self, key: str) -> str:
-        """With marks for what differs from job to job."""
+        """Return the value of a command as a template; report an error if it cannot be expanded."""
         if "$$(" in self.raw_value(key):
-            message = f"{key}: $$(…) is known only when HTCondor has found a machine, too late for packtrain's plan"
+            message = f"{key}: $$(…) is not supported, because HTCondor expands it only after it has matched the job"
             self.error(key, message, "the job can read it from the file $_CONDOR_MACHINE_AD")
         try:
             return self.job_table.to_template(self.raw_value(key)).strip()
@@ -45,13 +51,14 @@ class ParsedSubmit:
             return ""
 
     def common_value(self, key: str) -> str:
-        """What has to be the same for all jobs."""
-        found = self.template(key)
-        if self.job_table.has_different_values(found):
-            self.error(key, f"{key} differs from job to job, which packtrain cannot do", "make several submit files")
-        return self.job_table.values_per_job(found)[0]
+        """Return a value that must be the same for all jobs; report an error if it is not."""
+        template = self.template(key)
+        if self.job_table.has_different_values(template):
+            self.error(key, f"{key} differs from job to job, which is not supported", "use several submit files")
+        return self.job_table.values_per_job(template)[0]
 
     def flag(self, key: str, default: bool) -> bool:
+        """Return the value of a command that is true or false."""
         text = self.common_value(key).lower()
         if key not in self._commands or not text:
             return default
@@ -60,6 +67,7 @@ class ParsedSubmit:
         return text in _TRUE
 
     def to_workflow_text(self, key: str, template: str) -> str:
+        """Return a template in the syntax of workflows; report an error at `key` if that is not possible."""
         try:
             return self.job_table.to_workflow_text(template)
         except MacroError as error:
@@ -67,29 +75,38 @@ class ParsedSubmit:
             return ""
 
     def error(self, key: str, message: str, hint: str = "") -> None:
+        """Report an error at the line of a command."""
         self.report.add(self.position(key), ERROR, message, hint)
 
     def warning(self, key: str, message: str, hint: str = "") -> None:
+        """Report a warning at the line of a command."""
         self.report.add(self.position(key), WARNING, message, hint)
 
 
 class WorkflowDraft:
-    """The workflow's document as it grows, with the line of the submit file that each part comes from."""
+    """The workflow document while it is built, with the line of the submit file for each key."""
 
     def __init__(self) -> None:
         self.document: dict[str, object] = {}
         self.positions: dict[KeyPath, Position] = {}
 
     def set_value(self, path: tuple[str, ...], value: object, position: Position) -> None:
-        """Set a key below mappings, which are made where they are missing."""
-        inside = self.document
+        """Set a value, and create missing mappings above it.
+
+        Args:
+            path: The keys from the top of the document.
+            value: The value.
+            position: Its line in the submit file.
+        """
+        mapping = self.document
         for depth, key in enumerate(path[:-1], 1):
-            below = inside.setdefault(key, {})
-            assert isinstance(below, dict)
-            inside = below
+            inner = mapping.setdefault(key, {})
+            assert isinstance(inner, dict)
+            mapping = inner
             self.positions.setdefault(path[:depth], position)
-        inside[path[-1]] = value
+        mapping[path[-1]] = value
         self.positions[path] = position
 
     def source_map(self, name: str) -> SourceMap:
+        """Return the positions for diagnostics. `name` is the name of the submit file."""
         return SourceMap(name, self.positions, self.positions)

@@ -1,4 +1,4 @@
-"""The command of a job: the program, its arguments, its variables."""
+"""Translates the program of a job, its arguments and its environment variables."""
 
 from __future__ import annotations
 
@@ -18,26 +18,24 @@ _RUN_VARIABLES = {"job": "PACKTRAIN_JOB", "run": "PACKTRAIN_RUN"}
 
 
 def add_program(submit: ParsedSubmit, draft: WorkflowDraft) -> dict[str, Any]:
-    """The workflow's variables and its one step; the step's `run` is returned for what follows."""
+    """Add the variables and the only step to the workflow, and return the step's `run` document."""
     exports = _add_environment(submit, draft)
     run: dict[str, Any] = {"command": _build_command(submit, exports), "workDir": WORK_DIR}
     gpus = draft.document["resources"]["gpus"]  # type: ignore[index]
-    share = {"resources": {"gpusPerTask": gpus}} if gpus else {}
-    step: dict[str, Any] = {"name": _step_name(submit), **share, "run": run}
+    resources = {"resources": {"gpusPerTask": gpus}} if gpus else {}
+    step: dict[str, Any] = {"name": _step_name(submit), **resources, "run": run}
     draft.set_value(("steps",), [step], submit.position("executable"))
     return run
 
 
 def _step_name(submit: ParsedSubmit) -> str:
-    name = re.sub(
-        r"[^A-Za-z0-9._-]+", "-", base_name(submit.job_table.values_per_job(submit.template("executable"))[0])
-    )
-    return name.strip("-.") or "program"
+    executable = submit.job_table.values_per_job(submit.template("executable"))[0]
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", base_name(executable)).strip("-.") or "program"
 
 
 def _build_command(submit: ParsedSubmit, exports: list[str]) -> str:
     if not submit.has("executable"):
-        submit.error("executable", "there is no executable", "name the program: executable = run.sh")
+        submit.error("executable", "there is no executable", "add the program: executable = run.sh")
     executable = submit.template("executable")
     lines = ['export _CONDOR_SCRATCH_DIR="$PWD"', *exports]
     if submit.flag("transfer_executable", True):
@@ -45,10 +43,10 @@ def _build_command(submit: ParsedSubmit, exports: list[str]) -> str:
         lines.append(f"chmod +x {program}")
     else:
         program = _quote_template(submit, executable)
-    words = ["exec", program, *_shell_arguments(submit)]
+    command = ["exec", program, *_shell_arguments(submit)]
     if submit.has("input") and submit.template("input") != "/dev/null":
-        words += ["<", _quote_template(submit, base_name(submit.template("input")))]
-    return "\n".join([*lines, " ".join(words)]) + "\n"
+        command += ["<", _quote_template(submit, base_name(submit.template("input")))]
+    return "\n".join([*lines, " ".join(command)]) + "\n"
 
 
 def _quote_template(submit: ParsedSubmit, template: str) -> str:
@@ -56,20 +54,24 @@ def _quote_template(submit: ParsedSubmit, template: str) -> str:
 
 
 def _variable_name(name: str) -> str:
-    """As the agent names it for the steps."""
+    """Return the environment variable that has the value of a template field in a step."""
     return _RUN_VARIABLES.get(name) or "PACKTRAIN_POINT_" + re.sub(r"[^A-Za-z0-9]", "_", name).upper()
 
 
 def _shell_arguments(submit: ParsedSubmit) -> list[str]:
-    """Words with variables in them, if that is what each job would get; else the words of each job, quoted."""
-    raw = submit.raw_value("arguments")
+    """Return the arguments for the shell: with variables if that gives the same arguments for each job.
+
+    If not, for example because a variable contains several arguments, the quoted arguments of each job become a column
+    of the job table.
+    """
+    raw_value, table = submit.raw_value("arguments"), submit.job_table
     try:
-        symbolic = _try_split_arguments(submit.template("arguments"))
-        lists = [split_arguments(submit.job_table.value_for_job(raw, job)) for job in range(len(submit.job_table))]
-        if symbolic is not None and list(zip(*map(submit.job_table.values_per_job, symbolic), strict=True)) == [
-            tuple(each) for each in lists if symbolic
-        ]:
-            return [_quote_template(submit, template) for template in symbolic]
+        templates = _try_split_arguments(submit.template("arguments"))
+        lists = [split_arguments(table.value_for_job(raw_value, job)) for job in range(len(table))]
+        if templates is not None:
+            expanded = list(zip(*map(table.values_per_job, templates), strict=True))
+            if expanded == [tuple(arguments) for arguments in lists if templates]:
+                return [_quote_template(submit, template) for template in templates]
         return [_arguments_column(submit, lists)]
     except (MacroError, QuotingError) as error:
         submit.error("arguments", f"arguments: {error}")
@@ -84,25 +86,22 @@ def _try_split_arguments(template: str) -> list[str] | None:
 
 
 def _arguments_column(submit: ParsedSubmit, lists: list[list[str]]) -> str:
-    joined = [
-        PLACEHOLDER.sub('"$PACKTRAIN_RUN"', shlex.join(each)) if not _has_placeholder(each) else "" for each in lists
-    ]
     if any(map(_has_placeholder, lists)):
-        raise MacroError("the run's name together with a list of arguments in one value is too much")
-    return PLACEHOLDER.sub(lambda found: f"{{{found.group(1)}}}", submit.job_table.column_template("arguments", joined))
+        raise MacroError("$(Cluster) cannot be combined with several arguments in one macro")
+    template = submit.job_table.column_template("arguments", [shlex.join(arguments) for arguments in lists])
+    return PLACEHOLDER.sub(lambda match: f"{{{match.group(1)}}}", template)
 
 
 def _has_placeholder(arguments: list[str]) -> bool:
-    return any(PLACEHOLDER.search(word) for word in arguments)
+    return any(PLACEHOLDER.search(argument) for argument in arguments)
 
 
 def _add_environment(submit: ParsedSubmit, draft: WorkflowDraft) -> list[str]:
-    """What `env` cannot say is exported by the command itself."""
+    """Add variables to `env`, and return shell lines for those that `env` cannot express."""
     if submit.has("getenv") and submit.common_value("getenv").lower() not in ("false", "no", "f", "0"):
         draft.set_value(("htcondor", "getenv"), submit.common_value("getenv"), submit.position("getenv"))
-        submit.warning(
-            "getenv", "getenv counts in a pool only: here, jobs see few of your variables", "use environment"
-        )
+        message = "getenv has an effect only on a pool: local jobs get only a few of your variables"
+        submit.warning("getenv", message, "use environment")
     try:
         variables = split_environment(submit.template("environment"))
     except QuotingError as error:
@@ -112,7 +111,7 @@ def _add_environment(submit: ParsedSubmit, draft: WorkflowDraft) -> list[str]:
     exports: list[str] = []
     for key, value in variables:
         if not _IDENTIFIER.fullmatch(key):
-            submit.error("environment", f"environment: {key[:40]!r} cannot be the name of a variable")
+            submit.error("environment", f"environment: {key[:40]!r} is not a valid variable name")
         elif (
             key in _EXPORTED_NAMES
             or has_reference(value)

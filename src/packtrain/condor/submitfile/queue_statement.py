@@ -1,4 +1,4 @@
-"""The `queue` statement: how many jobs, and the values that differ between them."""
+"""Parses the `queue` statement: the number of jobs, and the variables that differ between them."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 
 
 class QueueError(Exception):
-    """A sentence."""
+    """The `queue` statement is invalid. The message says why."""
 
 
 @dataclass(frozen=True)
 class QueueStatement:
-    """`rows` is empty when there are no items; else each has a value for each variable."""
+    """A parsed `queue` statement. Each row is one item with a value for each variable; there may be no items."""
 
-    count: int = 1
+    count: int = 1  # jobs per item
     variables: tuple[str, ...] = ()
     rows: tuple[tuple[str, ...], ...] = ()
     line: int = 1
@@ -33,60 +33,67 @@ class QueueStatement:
 def parse_queue(
     text: str, line: int, context: SubmitContext, read_block: Callable[[str], list[str] | None]
 ) -> QueueStatement:
-    """`text` is what follows the word, macros filled in; `block` gives the lines up to a `)`. Raises QueueError."""
-    found = _KEYWORD.search(text)
-    count, variables = _parse_head(text[: found.start()] if found else text, bool(found))
-    if not found:
+    """Parse a `queue` statement. Raises QueueError.
+
+    Args:
+        text: What follows the keyword, with macros expanded.
+        line: The line of the statement.
+        context: Gives access to files of items.
+        read_block: Returns the lines before the one that starts with a marker, or None if there is none.
+    """
+    match = _KEYWORD.search(text)
+    count, variables = _parse_head(text[: match.start()] if match else text, bool(match))
+    if not match:
         return QueueStatement(count, (), (), line)
-    keyword, rest = found.group(1).lower(), found.group(2).strip()
+    keyword, rest = match.group(1).lower(), match.group(2).strip()
     names = variables or (DEFAULT_VARIABLE,)
-    chosen, rest = _parse_slice(rest)
+    selection, rest = _parse_slice(rest)
     if keyword == "matching":
         rows = [(path, *[""] * (len(names) - 1)) for path in _match_paths(rest, context)]
     else:
         entries = _read_entries(rest, keyword, context, read_block)
         rows = [_split_entry(entry, len(names)) for entry in entries]
-    rows = rows[chosen]
+    rows = rows[selection]
     if not rows:
-        raise QueueError("queue names no items, so there is no job")
+        raise QueueError("queue has no items, so there is no job")
     return QueueStatement(count, names, tuple(rows), line)
 
 
 def _parse_head(text: str, has_items: bool) -> tuple[int, tuple[str, ...]]:
-    words = [word for word in re.split(r"[\s,]+", text.strip()) if word]
+    """Parse the count and the variables before `in`, `from` or `matching`."""
+    names = [name for name in re.split(r"[\s,]+", text.strip()) if name]
     count = 1
-    if words and words[0].isdecimal():
-        count = int(words.pop(0)[:18])
-    if (words and not has_items) or not all(_VARIABLE.fullmatch(word) for word in words):
-        raise QueueError(
-            f"queue {text.strip()[:60]!r} is not understood; write `queue`, `queue 50` or `queue x from …`"
-        )
+    if names and names[0].isdecimal():
+        count = int(names.pop(0)[:18])
+    if (names and not has_items) or not all(_VARIABLE.fullmatch(name) for name in names):
+        raise QueueError(f"queue {text.strip()[:60]!r} is invalid; write `queue`, `queue 50` or `queue x from …`")
     if count < 1:
-        raise QueueError("queue 0 makes no job")
-    return count, tuple(words)
+        raise QueueError("queue 0 creates no job")
+    return count, tuple(names)
 
 
 def _parse_slice(rest: str) -> tuple[slice, str]:
-    found = _SLICE.match(rest)
-    if not found:
+    """Parse an optional slice, as in `[1:10:2]`, and return it with the remaining text."""
+    match = _SLICE.match(rest)
+    if not match:
         return slice(None), rest
-    first, *more = (int(part) if part else None for part in found.groups())
-    plain = ":" not in found.group()
-    if more[1] == 0:
+    first, last, step = (int(part) if part else None for part in match.groups())
+    is_index = ":" not in match.group()
+    if step == 0:
         raise QueueError("a slice of `queue` cannot have the step 0")
-    chosen = slice(first, None if first in (None, -1) else first + 1) if plain else slice(first, more[0], more[1])
-    return chosen, rest[found.end() :].strip()
+    selection = slice(first, None if first in (None, -1) else first + 1) if is_index else slice(first, last, step)
+    return selection, rest[match.end() :].strip()
 
 
 def _match_paths(rest: str, context: SubmitContext) -> list[str]:
     kind = "any"
-    found = _MATCH_KIND.match(rest)
-    if found:
-        kind, rest = found.group(1).lower(), rest[found.end() :]
-    patterns = [word for word in re.split(r"[\s,]+", rest.strip().removeprefix("(").removesuffix(")")) if word]
+    match = _MATCH_KIND.match(rest)
+    if match:
+        kind, rest = match.group(1).lower(), rest[match.end() :]
+    patterns = [pattern for pattern in re.split(r"[\s,]+", rest.strip().removeprefix("(").removesuffix(")")) if pattern]
     paths = [path for pattern in patterns for path in context.match_paths(pattern, kind)]
     if not paths:
-        raise QueueError(f"queue matching {rest.strip()[:80]}: nothing matches, so there is no job")
+        raise QueueError(f"queue matching {rest.strip()[:80]}: no file matches, so there is no job")
     return list(dict.fromkeys(paths))
 
 
@@ -99,31 +106,29 @@ def _read_entries(
         lines = _read_item_file(rest, context)
     else:
         lines = [rest]
-    kept = [line.strip() for line in lines if line.strip() and not line.strip().startswith("#")]
+    entries = [line.strip() for line in lines if line.strip() and not line.strip().startswith("#")]
     if keyword == "from":
-        return kept
-    return [word for line in kept for word in re.split(r"[\s,]+", line) if word]
+        return entries
+    return [item for entry in entries for item in re.split(r"[\s,]+", entry) if item]
 
 
 def _read_enclosed(rest: str, read_block: Callable[[str], list[str] | None]) -> list[str]:
-    inline, closed, behind = rest.rpartition(")")
-    if closed:
-        if behind.strip():
-            raise QueueError(f"queue has {behind.strip()[:40]!r} behind its closing bracket")
+    inline, parenthesis, after = rest.rpartition(")")
+    if parenthesis:
+        if after.strip():
+            raise QueueError(f"queue has {after.strip()[:40]!r} after its closing parenthesis")
         return [inline]
     lines = read_block(")")
     if lines is None:
-        raise QueueError("the list of `queue` has no closing bracket")
+        raise QueueError("the list of `queue` has no closing parenthesis")
     return [rest, *lines]
 
 
 def _read_item_file(rest: str, context: SubmitContext) -> list[str]:
     if rest.endswith("|"):
-        raise QueueError(
-            f"queue … from {rest[:60]} runs a program, which packtrain does not do; write what it prints into a file"
-        )
+        raise QueueError(f"queue … from {rest[:60]} runs a program, which is not supported; write its output to a file")
     if not rest:
-        raise QueueError("queue … from wants a file, or a list in brackets")
+        raise QueueError("queue … from needs a file, or a list in parentheses")
     try:
         return context.read_text(rest).split("\n")
     except (OSError, ValueError) as error:
@@ -132,6 +137,6 @@ def _read_item_file(rest: str, context: SubmitContext) -> list[str]:
 
 
 def _split_entry(entry: str, n_values: int) -> tuple[str, ...]:
-    """Values stand between commas or blanks; the last one takes the rest of the line."""
+    """Split an entry at commas or spaces; the last value is the rest of the line."""
     parts = re.split(r"[,\s]\s*", entry, maxsplit=n_values - 1) if n_values > 1 else [entry]
     return tuple(parts + [""] * (n_values - len(parts)))

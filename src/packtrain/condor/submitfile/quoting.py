@@ -1,4 +1,4 @@
-"""How submit files write argument lists, variables and lists of files; and how a shell wants them."""
+"""Splits the argument lists, variables and file lists of submit files, and quotes texts for the shell."""
 
 from __future__ import annotations
 
@@ -8,37 +8,37 @@ from collections.abc import Callable, Iterable
 
 from packtrain.condor.submitfile.macros import PLACEHOLDER
 
-_BLANK = " \t\r\n"
+_WHITESPACE = " \t\r\n"
 
 
 class QuotingError(Exception):
-    """A sentence."""
+    """A value has invalid quotes or separators. The message says where."""
 
 
 def split_arguments(text: str) -> list[str]:
-    """Both of HTCondor's ways to write arguments. Raises QuotingError."""
+    """Split arguments in HTCondor's old or new syntax. Raises QuotingError."""
     text = text.strip()
     if text.startswith('"'):
         return _split_quoted(_unwrap_quotes(text, "arguments"))
-    return [word.replace('\\"', '"') for word in text.split()]
+    return [argument.replace('\\"', '"') for argument in text.split()]
 
 
 def split_environment(text: str) -> list[tuple[str, str]]:
-    """Both of HTCondor's ways to write variables. Raises QuotingError."""
+    """Split variables in HTCondor's old or new syntax. Raises QuotingError."""
     text = text.strip()
     parts = _split_quoted(_unwrap_quotes(text, "environment")) if text.startswith('"') else text.split(";")
-    found = []
+    variables = []
     for part in parts:
         key, equals, value = part.strip().partition("=")
         if equals and key.strip():
-            found.append((key.strip(), value))
+            variables.append((key.strip(), value))
         elif part.strip():
-            raise QuotingError(f"environment has {part.strip()[:40]!r}, which is no NAME=VALUE")
-    return found
+            raise QuotingError(f"environment has {part.strip()[:40]!r}, which is not NAME=VALUE")
+    return variables
 
 
 def split_list(text: str) -> list[str]:
-    """Files between commas; quotation marks around all of it mean nothing."""
+    """Split a list of files at commas. Quotation marks around the whole list are ignored."""
     text = text.strip()
     if len(text) > 1 and text.startswith('"') and text.endswith('"'):
         text = text[1:-1]
@@ -46,20 +46,20 @@ def split_list(text: str) -> list[str]:
 
 
 def split_remaps(text: str) -> list[tuple[str, str]]:
-    """`"a = b; c = d"`; a backslash keeps = and ; as they are. Raises QuotingError."""
+    r"""Split `"a = b; c = d"` into pairs; `\;` is a literal semicolon. Raises QuotingError."""
     text = _unwrap_quotes(text.strip(), "transfer_output_remaps") if text.strip().startswith('"') else text
-    found = []
+    remaps = []
     for part in re.split(r"(?<!\\);", text):
         name, equals, target = re.sub(r"\\;", ";", part).partition("=")
         if equals and name.strip() and target.strip():
-            found.append((name.strip(), target.strip()))
+            remaps.append((name.strip(), target.strip()))
         elif part.strip():
-            raise QuotingError(f"transfer_output_remaps has {part.strip()[:40]!r}, which is no NAME = PATH")
-    return found
+            raise QuotingError(f"transfer_output_remaps has {part.strip()[:40]!r}, which is not NAME = PATH")
+    return remaps
 
 
 def unquote_classad(text: str) -> str:
-    """The text of a ClassAd string, or the text as it is."""
+    """Return the value of a ClassAd string, or the text itself if it is not quoted."""
     text = text.strip()
     if len(text) > 1 and text.startswith('"') and text.endswith('"'):
         return text[1:-1].replace('\\"', '"')
@@ -67,43 +67,49 @@ def unquote_classad(text: str) -> str:
 
 
 def _unwrap_quotes(text: str, key: str) -> str:
-    """Inside of the double quotes, where two of them mean one."""
-    inside = text[1:-1]
-    if len(text) < 2 or not text.endswith('"') or '"' in inside.replace('""', ""):
-        raise QuotingError(f'{key} has a double quote that does not match; inside of "…" write it as ""')
-    return inside.replace('""', '"')
+    """Return the text inside double quotes, where two double quotes mean one. Raises QuotingError."""
+    inner = text[1:-1]
+    if len(text) < 2 or not text.endswith('"') or '"' in inner.replace('""', ""):
+        raise QuotingError(f'{key} has an unmatched double quote; inside "…" write it as ""')
+    return inner.replace('""', '"')
 
 
 def _split_quoted(text: str) -> list[str]:
-    """Blanks separate; single quotes keep together, two of them inside mean one."""
-    words: list[str] = []
+    """Split at whitespace outside single quotes, inside which two single quotes mean one. Raises QuotingError."""
+    arguments: list[str] = []
     current: str | None = None
-    quoted, at = False, 0
-    while at < len(text):
-        letter = text[at]
-        if letter == "'" and quoted and text[at + 1 : at + 2] == "'":
-            current, at = (current or "") + "'", at + 1
-        elif letter == "'":
-            quoted, current = not quoted, current or ""
-        elif letter in _BLANK and not quoted:
-            words += [] if current is None else [current]
+    is_quoted, position = False, 0
+    while position < len(text):
+        char = text[position]
+        if char == "'" and is_quoted and text[position + 1 : position + 2] == "'":
+            current, position = (current or "") + "'", position + 1
+        elif char == "'":
+            is_quoted, current = not is_quoted, current or ""
+        elif char in _WHITESPACE and not is_quoted:
+            arguments += [] if current is None else [current]
             current = None
         else:
-            current = (current or "") + letter
-        at += 1
-    if quoted:
-        raise QuotingError("a single quote does not match; inside of '…' write it as ''")
-    return words + ([] if current is None else [current])
+            current = (current or "") + char
+        position += 1
+    if is_quoted:
+        raise QuotingError("unmatched single quote; inside '…' write it as ''")
+    return arguments + ([] if current is None else [current])
 
 
 def quote_for_shell(text: str, variable_name: Callable[[str], str], template_fields: Iterable[str]) -> str:
-    """One word of a shell command. Marks become variables; `{field}` is kept from being filled in."""
-    made, at = [], 0
-    for found in PLACEHOLDER.finditer(text):
-        made.append(_quote_literal(text[at : found.start()], template_fields))
-        made.append(f'"${variable_name(found.group(1))}"')
-        at = found.end()
-    return "".join((*made, _quote_literal(text[at:], template_fields))) or "''"
+    """Return a text as one word of a shell command, with placeholders as variables.
+
+    Args:
+        text: A template.
+        variable_name: Returns the variable for the name of a placeholder.
+        template_fields: A literal `{field}` with one of these names is quoted so that the workflow does not replace it.
+    """
+    parts, position = [], 0
+    for match in PLACEHOLDER.finditer(text):
+        parts.append(_quote_literal(text[position : match.start()], template_fields))
+        parts.append(f'"${variable_name(match.group(1))}"')
+        position = match.end()
+    return "".join((*parts, _quote_literal(text[position:], template_fields))) or "''"
 
 
 def _quote_literal(text: str, template_fields: Iterable[str]) -> str:

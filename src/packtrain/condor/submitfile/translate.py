@@ -1,4 +1,4 @@
-"""A submit description to the document of a workflow: the same that `packtrain convert` prints."""
+"""Builds the workflow document of a submit file, as `packtrain convert` prints it."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from pathlib import Path
 
 from packtrain.condor.submitfile.file_transfer import add_inputs, add_outputs
 from packtrain.condor.submitfile.macros import MacroError
+from packtrain.condor.submitfile.other_commands import add_other_commands
 from packtrain.condor.submitfile.parsed_submit import ParsedSubmit, WorkflowDraft
 from packtrain.condor.submitfile.program import add_program
-from packtrain.condor.submitfile.resources import add_container, add_other_commands, add_resources
+from packtrain.condor.submitfile.resources import add_container, add_resources
 from packtrain.condor.submitfile.wrapper_check import check_wrapper
 from packtrain.spec.diagnostics import Position
 
@@ -30,7 +31,12 @@ _KEY_ORDER = (
 
 
 def translate(submit: ParsedSubmit, expect: tuple[str, ...]) -> WorkflowDraft:
-    """Problems are told; the draft is complete if there is no error among them."""
+    """Build the workflow document. It is complete if `submit.report` has no errors.
+
+    Args:
+        submit: The parsed submit file; problems are added to its report.
+        expect: Outputs that each job must produce, in addition to the declared ones.
+    """
     draft = WorkflowDraft()
     draft.set_value(("name",), workflow_name(submit.description.name), Position())
     add_resources(submit, draft)
@@ -42,26 +48,27 @@ def translate(submit: ParsedSubmit, expect: tuple[str, ...]) -> WorkflowDraft:
     check_wrapper(submit, draft)
     _add_jobs(submit, draft)
     for name in sorted(submit.job_table.undefined_macros - {"submit_file"}):
-        submit.report.add(_first_mention(submit, name), "warning", f"$({name}) is not set anywhere, so it is empty")
+        submit.report.add(_first_mention(submit, name), "warning", f"$({name}) is not set, so it is empty")
     draft.document = {key: draft.document[key] for key in _KEY_ORDER if key in draft.document}
     return draft
 
 
 def workflow_name(path: str) -> str:
+    """Return a valid workflow name for a submit file."""
     name = re.sub(r"[^A-Za-z0-9 ._-]+", "-", Path(path).stem).lstrip("-._ ")[:90]
     return name or "job"
 
 
 def _add_jobs(submit: ParsedSubmit, draft: WorkflowDraft) -> None:
-    place = Position(submit.description.queue.line if submit.description.queue else 1)
+    position = Position(submit.description.queue.line if submit.description.queue else 1)
     try:
         for key, value in submit.job_table.to_matrix().items():
-            draft.set_value((key,), value, place)
+            draft.set_value((key,), value, position)
     except MacroError as error:
-        submit.report.add(place, "error", str(error))
+        submit.report.add(position, "error", str(error))
 
 
 def _first_mention(submit: ParsedSubmit, name: str) -> Position:
-    mention = re.compile(rf"\$\w*\(\s*{re.escape(name)}\b", re.IGNORECASE)
-    lines = [setting.line for setting in submit.description.commands.values() if mention.search(setting.value)]
+    pattern = re.compile(rf"\$\w*\(\s*{re.escape(name)}\b", re.IGNORECASE)
+    lines = [command.line for command in submit.description.commands.values() if pattern.search(command.value)]
     return Position(min(lines, default=1))

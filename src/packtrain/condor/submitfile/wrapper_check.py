@@ -1,4 +1,7 @@
-"""Does the program's script hide failures? Its exit code is that of its last command, unless it says otherwise."""
+"""Finds shell scripts that hide failures.
+
+Without `set -e`, the exit code of a script is that of its last command, even if the training before it failed.
+"""
 
 from __future__ import annotations
 
@@ -21,24 +24,27 @@ _BLOCK_ENDS = ("fi", "done", "esac", "}", ")", ";;")
 
 @dataclass(frozen=True)
 class MaskingCommand:
+    """The last command of a script, whose exit code hides failures of earlier commands."""
+
     line: int
     command: str
 
 
 def find_masking_command(script: str) -> MaskingCommand | None:
-    """The last command of a shell script that succeeds whatever happened before it; None: nothing to say."""
-    head = _SHEBANG.match(script)
-    if not head or _ERREXIT.search(script) or re.search(r"(?:^|\s)-[a-z]*e", head.group(1)):
+    """Return the last command of a script if it succeeds regardless of the commands before it."""
+    shebang = _SHEBANG.match(script)
+    if not shebang or _ERREXIT.search(script) or re.search(r"(?:^|\s)-[a-z]*e", shebang.group(1)):
         return None
     last = _last_command(script)
     if last is None or "||" in last.command or "&&" in last.command:
         return None
-    first, *more = last.command.split()
-    return last if first.rpartition("/")[2] in _NON_FAILING_COMMANDS or [first, *more] == ["exit", "0"] else None
+    argv = last.command.split()
+    is_masking = argv[0].rpartition("/")[2] in _NON_FAILING_COMMANDS or argv == ["exit", "0"]
+    return last if is_masking else None
 
 
 def _last_command(script: str) -> MaskingCommand | None:
-    """The last line that does something; None if it closes a loop or a condition."""
+    """Return the last command, or None if the script ends with a loop or a condition."""
     lines = script.split("\n")
     for number in range(len(lines), 0, -1):
         text = lines[number - 1].strip().rstrip("; ")
@@ -53,17 +59,16 @@ def _last_command(script: str) -> MaskingCommand | None:
 
 
 def check_wrapper(submit: ParsedSubmit, draft: WorkflowDraft) -> None:
-    """Point at it where nothing else would notice: no output is expected."""
+    """Warn about a script that hides failures, unless expected outputs would reveal them."""
     if "expect" in draft.document or not submit.flag("transfer_executable", True):
         return
     path = submit.job_table.values_per_job(submit.template("executable"))[0]
     try:
-        found = find_masking_command(submit.context.read_text(path)) if path and "://" not in path else None
-    except (OSError, ValueError):  # that it is missing is told by the planner
+        masking = find_masking_command(submit.context.read_text(path)) if path and "://" not in path else None
+    except (OSError, ValueError):  # the planner reports a missing file
         return
-    if found:
-        message = f"the exit code is that of `{found.command[:60]}`: if the program fails, the job still looks good"
-        hint = "say what it must leave behind with --expect FILE, or write `set -e` at the top of the script"
-        submit.report.extend(
-            [Diagnostic(str(Path(submit.description.name).parent / path), found.line, 1, WARNING, message, hint)]
-        )
+    if masking:
+        script_path = str(Path(submit.description.name).parent / path)
+        message = f"the exit code is that of `{masking.command[:60]}`: if the program fails, the job still succeeds"
+        hint = "name an output that it must produce with --expect FILE, or add `set -e` at the top of the script"
+        submit.report.extend([Diagnostic(script_path, masking.line, 1, WARNING, message, hint)])

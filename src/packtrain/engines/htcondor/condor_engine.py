@@ -1,5 +1,8 @@
-"""The engine of an HTCondor pool. What was submitted is known by three things that outlive this process: the saved
-submit descriptions, the run's user log, and the queue itself."""
+"""The engine that runs attempts as jobs of an HTCondor pool.
+
+Three things outlive the engine object and tell a later one what was submitted: the saved submit files, the event log of
+the run, and the queue of the schedd.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,7 @@ from packtrain.engines.htcondor.run_settings import RunSettings
 from packtrain.engines.htcondor.submit_description import (
     SubmitBatch,
     has_condor_checkpoints,
+    has_site_requirements,
     render_items,
     render_submit_description,
 )
@@ -36,107 +40,116 @@ CAPABILITIES = Capabilities(
     poll_interval_s=1.0,
     has_multiple_sites=True,
 )
-_LOG_POLL_INTERVAL_S = 0.1  # how often the log's size is looked at while waiting
-_MIN_WAIT_S = 0.25  # news of a thousand jobs come all the time; they are read together
+_LOG_POLL_INTERVAL_S = 0.1  # how often `wait` checks the size of the event log
+_MIN_WAIT_S = 0.25  # with a thousand jobs the log grows all the time; read many events at once
 _RETRY_INTERVAL_S = 5.0
+_CANCELLED_DETAIL = "the attempt was cancelled before it started"
 
 QueueAction = Callable[[Sequence[str], str], None]
+"""Removes or releases jobs: their native ids, and the reason."""
+
+
+def capabilities_for(plan: Plan) -> Capabilities:
+    """Return the capabilities for a run, whose requirements may name the sites to use.
+
+    Args:
+        plan: The plan of the run.
+    """
+    lines = ((line.key, str(line.value)) for line in plan.htcondor)
+    return replace(CAPABILITIES, has_pinned_sites=has_site_requirements(lines))
 
 
 class HtcondorEngine:
+    """Implements `packtrain.engines.api.Engine`."""
+
     def __init__(self, plan: Plan, folder: RunFolder, client: CondorClient | None = None) -> None:
-        self.capabilities = CAPABILITIES
+        self.capabilities = capabilities_for(plan)
         self._plan, self._folder = plan, folder
         self._jobs = {job.id: job for job in plan.jobs}
         self._client = client or CondorClient()
         self._log_reader = EventLogReader(folder.htcondor / "event.log")
         self._tracker = JobTracker(self._read_items, self._has_all_outputs)
         self._queue = CondorQueue(plan.run, len(plan.jobs), self._client)
-        self._tracked_ids: set[str] = set()
-        self._pending_submits: dict[str, SubmitRequest] = {}
+        self._tracked_ids: set[str] = set()  # attempts that `poll` reports
+        self._pending_submits: dict[str, SubmitRequest] = {}  # not known to be in the queue
         self._pending_actions: list[tuple[QueueAction, Sequence[str], str]] = []
-        self._retry_at = 0.0
-        self._deferred_reasons: dict[str, str] = {}  # why what was asked for is not in the queue yet, as it was told
-        self._to_remove: set[str] = set()  # items of clusters, removed when they appear
+        self._retry_at = 0.0  # monotonic time before which the schedd is not called again
+        self._deferred_reasons: dict[str, str] = {}  # the reported reason why an attempt is not in the queue yet
+        self._to_remove: set[str] = set()  # unwanted items of clusters, removed when they become jobs
         self._updates: list[AttemptUpdate] = []
 
-    # What the supervisor asks for
+    # The protocol
 
     def submit(self, requests: Sequence[SubmitRequest]) -> Mapping[str, str]:
         self._updates += self._read_log()
-        self._pending_submits.update(
-            {t.attempt_id: t for t in requests if t.attempt_id not in self._tracker.by_attempt_id}
-        )
-        self._tracked_ids.update(t.attempt_id for t in requests if not self._is_finished(t.attempt_id))
+        known_jobs = self._tracker.by_attempt_id
+        self._pending_submits.update({r.attempt_id: r for r in requests if r.attempt_id not in known_jobs})
+        self._tracked_ids.update(r.attempt_id for r in requests if not self._is_finished(r.attempt_id))
         self._submit_pending()
-        known = self._tracker.by_attempt_id
-        return {t.attempt_id: known[t.attempt_id].native_id for t in requests if t.attempt_id in known}
+        return {r.attempt_id: known_jobs[r.attempt_id].native_id for r in requests if r.attempt_id in known_jobs}
 
     def recover(self, requests: Sequence[SubmitRequest]) -> Sequence[AttemptUpdate]:
         self._updates += self._read_log()
-        if any(ticket.attempt_id not in self._tracker.by_attempt_id for ticket in requests):
+        attempt_ids = [request.attempt_id for request in requests]
+        if any(attempt_id not in self._tracker.by_attempt_id for attempt_id in attempt_ids):
             self._register_queued()
-        known = [
-            self._tracker.by_attempt_id[t.attempt_id] for t in requests if t.attempt_id in self._tracker.by_attempt_id
-        ]
-        told = {one.attempt_id for one in known}
-        self._updates = [sighting for sighting in self._updates if sighting.attempt_id not in told]
-        self._tracked_ids.update(one.attempt_id for one in known if not one.is_finished)
+        recovered = self._known_jobs(attempt_ids)
+        recovered_ids = {job.attempt_id for job in recovered}
+        self._updates = [update for update in self._updates if update.attempt_id not in recovered_ids]
+        self._tracked_ids.update(job.attempt_id for job in recovered if not job.is_finished)
         self._to_remove |= {
-            one.attempt_id for one in self._tracker.by_attempt_id.values() if not (one.is_finished or one.n_executions)
+            job.attempt_id for job in self._tracker.by_attempt_id.values() if not (job.is_finished or job.n_executions)
         }
-        return [sighting for one in known for sighting in _all_updates(one)]
+        return [update for job in recovered for update in _all_updates(job)]
 
     def cancel(self, attempt_ids: Sequence[str]) -> None:
-        for decision in attempt_ids:
-            ticket = self._pending_submits.pop(decision, None)
-            if ticket:
-                self._to_remove.add(decision)  # the schedd may have taken it though its answer was lost
-                self._updates.append(
-                    AttemptUpdate(decision, ticket.job.id, "gone", detail="it was cancelled before it started")
-                )
-        known = [self._tracker.by_attempt_id[d] for d in attempt_ids if d in self._tracker.by_attempt_id]
-        self._remove_jobs([one for one in known if not one.is_finished])
+        for attempt_id in attempt_ids:
+            request = self._pending_submits.pop(attempt_id, None)
+            if request:
+                self._to_remove.add(attempt_id)  # the schedd may have accepted it although its answer was lost
+                self._updates.append(AttemptUpdate(attempt_id, request.job.id, "gone", detail=_CANCELLED_DETAIL))
+        self._remove_jobs([job for job in self._known_jobs(attempt_ids) if not job.is_finished])
 
     def release(self, attempt_ids: Sequence[str]) -> None:
-        known = [self._tracker.by_attempt_id[d] for d in attempt_ids if d in self._tracker.by_attempt_id]
-        self._run_or_queue(
-            self._client.release, [one.native_id for one in known if one.is_held], "packtrain lets it try again"
-        )
+        held_ids = [job.native_id for job in self._known_jobs(attempt_ids) if job.is_held]
+        self._run_or_queue(self._client.release, held_ids, "packtrain: released for another try")
 
     def commit_outputs(self, requests: Sequence[SubmitRequest]) -> None:
-        for ticket in requests:
-            output_retrieval.commit_outputs(ticket.job, self._folder.attempt_folder(ticket.job.id, ticket.attempt_id))
+        for request in requests:
+            attempt_folder = self._folder.attempt_folder(request.job.id, request.attempt_id)
+            output_retrieval.commit_outputs(request.job, attempt_folder)
 
     def poll(self) -> Sequence[AttemptUpdate]:
         self._submit_pending()
         self._run_pending_actions()
-        seen = [*self._updates, *self._read_log(), *self._poll_queue()]
+        updates = [*self._updates, *self._read_log(), *self._poll_queue()]
         self._updates = []
-        told = [sighting for sighting in seen if sighting.attempt_id in self._tracked_ids]
-        self._tracked_ids -= {sighting.attempt_id for sighting in told if sighting.status == "gone"}
+        reported = [update for update in updates if update.attempt_id in self._tracked_ids]
+        self._tracked_ids -= {update.attempt_id for update in reported if update.status == "gone"}
         self._remove_unwanted()
         self._remove_redundant()
-        return told
+        return reported
 
     def wait(self, timeout_s: float) -> None:
-        end = time.monotonic() + timeout_s
+        deadline = time.monotonic() + timeout_s
         time.sleep(min(timeout_s, _MIN_WAIT_S))
-        while time.monotonic() < end and not self._log_reader.has_grown:
+        while time.monotonic() < deadline and not self._log_reader.has_grown:
             time.sleep(_LOG_POLL_INTERVAL_S)
 
     # Submitting
 
     def _submit_pending(self) -> None:
-        """Everything that was asked for and is not known yet, as one cluster for each way in which attempts are
-        amended. If the schedd gives no answer it may still have taken it: the queue, and the log for what has left it
-        since, are asked before it is tried again."""
+        """Submit all attempts that are not in the queue yet, as one cluster per set of overrides.
+
+        A schedd whose answer was lost may have accepted the cluster. Therefore check the queue, and the log for
+        attempts that have already left the queue, before submitting again.
+        """
         if not self._pending_submits or time.monotonic() < self._retry_at:
             return
         try:
             self._find_submitted()
-            for alike in _group_by_overrides(self._pending_submits.values()):
-                self._try_submit_cluster(alike)
+            for group in _group_by_overrides(self._pending_submits.values()):
+                self._try_submit_cluster(group)
         except ScheddUnreachableError as error:
             self._retry_at = time.monotonic() + _RETRY_INTERVAL_S
             self._report_deferred(str(error))
@@ -144,191 +157,203 @@ class HtcondorEngine:
     def _find_submitted(self) -> None:
         self._register_queued()
         self._updates += self._read_log()
-        self._clear_submitted(
-            decision for decision in list(self._pending_submits) if decision in self._tracker.by_attempt_id
-        )
+        self._clear_submitted([id_ for id_ in self._pending_submits if id_ in self._tracker.by_attempt_id])
 
     def _try_submit_cluster(self, requests: Sequence[SubmitRequest]) -> None:
         try:
             self._submit_cluster(requests)
         except FailedError as error:
             self._find_submitted()
-            refused = [ticket for ticket in requests if ticket.attempt_id in self._pending_submits]
+            rejected = [request for request in requests if request.attempt_id in self._pending_submits]
             self._updates += [
-                AttemptUpdate(t.attempt_id, t.job.id, "gone", failure_kind=error.kind, detail=error.detail)
-                for t in refused
+                AttemptUpdate(r.attempt_id, r.job.id, "gone", failure_kind=error.kind, detail=error.detail)
+                for r in rejected
             ]
-        self._clear_submitted(ticket.attempt_id for ticket in requests)
+        self._clear_submitted([request.attempt_id for request in requests])
 
     def _clear_submitted(self, attempt_ids: Iterable[str]) -> None:
-        """They wait for the schedd no longer; whoever was told so hears that."""
-        for decision in attempt_ids:
-            ticket = self._pending_submits.pop(decision, None)
-            if ticket and self._deferred_reasons.pop(decision, ""):
-                self._updates.append(_waiting_update(ticket, ""))
+        """Remove attempts from the pending ones, and clear the reported reasons why they were waiting."""
+        for attempt_id in attempt_ids:
+            request = self._pending_submits.pop(attempt_id, None)
+            if request and self._deferred_reasons.pop(attempt_id, ""):
+                self._updates.append(_waiting_update(request, ""))
 
     def _report_deferred(self, reason: str) -> None:
-        fresh = [
-            ticket
-            for decision, ticket in self._pending_submits.items()
-            if self._deferred_reasons.get(decision) != reason
+        changed = [
+            request
+            for attempt_id, request in self._pending_submits.items()
+            if self._deferred_reasons.get(attempt_id) != reason
         ]
-        self._deferred_reasons.update({ticket.attempt_id: reason for ticket in fresh})
-        self._updates += [_waiting_update(ticket, reason) for ticket in fresh]
+        self._deferred_reasons.update({request.attempt_id: reason for request in changed})
+        self._updates += [_waiting_update(request, reason) for request in changed]
 
     def _submit_cluster(self, requests: Sequence[SubmitRequest]) -> None:
+        """Write the submit files and submit them. Raises FailedError or ScheddUnreachableError."""
         batch = self._make_batch(requests)
-        sent = collect_condor_inputs(self._plan)
-        for ticket in requests:
-            attempt = self._folder.attempt_folder(ticket.job.id, ticket.attempt_id)
-            attempt.root.mkdir(parents=True, exist_ok=True)
-            if has_condor_checkpoints(ticket.job):
-                attempt.checkpoint.mkdir(exist_ok=True)
-            if ticket.overrides.fetch_with_agent:
-                alone = replace(self._plan, jobs=(job_for_worker(ticket.job, sent),), htcondor=(), slurm=())
-                write_plan(alone, attempt.plan)
-        first = requests[0].attempt_id
-        description, items = self._htcondor_path(f"{first}.sub"), self._htcondor_path(f"{first}.items")
-        items.write_text(render_items(batch), encoding="utf-8")
-        settings = RunSettings.read(self._htcondor_path("settings.json"))
+        condor_inputs = collect_condor_inputs(self._plan)
+        for request in requests:
+            attempt_folder = self._folder.attempt_folder(request.job.id, request.attempt_id)
+            attempt_folder.root.mkdir(parents=True, exist_ok=True)
+            if has_condor_checkpoints(request.job):
+                attempt_folder.checkpoint.mkdir(exist_ok=True)
+            if request.overrides.fetch_with_agent:
+                job = job_for_worker(request.job, condor_inputs)
+                write_plan(replace(self._plan, jobs=(job,), htcondor=(), slurm=()), attempt_folder.plan)
+        first_id = requests[0].attempt_id
+        description_path, items_path = self._htcondor_path(f"{first_id}.sub"), self._htcondor_path(f"{first_id}.items")
+        items_path.write_text(render_items(batch), encoding="utf-8")
+        settings = RunSettings.read(self._htcondor_path("run_settings.json"))
         settings = replace(settings, disk_mb=math.ceil(settings.disk_mb * requests[0].overrides.disk_factor))
-        description.write_text(render_submit_description(batch, self._folder, items, settings), encoding="utf-8")
-        cluster = self._client.submit(description.read_text(encoding="utf-8"))
-        self._tracker.add_cluster(
-            cluster, [(t.job.id, t.attempt_id) for t in requests], is_materialized=len(requests) == 1
-        )
+        description = render_submit_description(batch, self._folder, items_path, settings)
+        description_path.write_text(description, encoding="utf-8")
+        cluster = self._client.submit(description)
+        items = [(request.job.id, request.attempt_id) for request in requests]
+        self._tracker.add_cluster(cluster, items, is_materialized=len(requests) == 1)
 
     def _make_batch(self, requests: Sequence[SubmitRequest]) -> SubmitBatch:
-        sent, native = collect_condor_inputs(self._plan), self._htcondor_path("native")
-        inputs = {
-            t.attempt_id: (
-                *transfer_input_files(t.job, sent, native),
-                *output_retrieval.previous_checkpoint(t, self._folder),
-                *shell_runner.script_inputs(self._folder, t.job.id),
+        condor_inputs, inputs_dir = collect_condor_inputs(self._plan), self._htcondor_path("inputs")
+        transfer_inputs = {
+            request.attempt_id: (
+                *transfer_input_files(request.job, condor_inputs, inputs_dir),
+                *output_retrieval.previous_checkpoint(request, self._folder),
+                *shell_runner.script_inputs(self._folder, request.job.id),
             )
-            for t in requests
+            for request in requests
         }
-        has_secrets = self._folder.secrets.is_dir() and any(self._folder.secrets.iterdir())
-        attempts = [(ticket.job, ticket.attempt_id) for ticket in requests]
-        return SubmitBatch(self._plan.run, len(self._plan.jobs), attempts, inputs, has_secrets, requests[0].overrides)
+        return SubmitBatch(
+            run_id=self._plan.run,
+            n_jobs=len(self._plan.jobs),
+            attempts=[(request.job, request.attempt_id) for request in requests],
+            transfer_inputs=transfer_inputs,
+            has_secrets=self._folder.secrets.is_dir() and any(self._folder.secrets.iterdir()),
+            overrides=requests[0].overrides,
+        )
 
     def _htcondor_path(self, name: str) -> Path:
         return self._folder.htcondor / name
 
     def _read_items(self, first_attempt_id: str) -> ClusterItems:
-        """What a saved submission was about. Its name comes from a log that others could write."""
+        """Read the saved items of a cluster. The attempt id comes from a log that other users may have written."""
         try:
             text = self._htcondor_path(f"{Path(first_attempt_id).name}.items").read_text(encoding="utf-8")
         except OSError:
             return ()
-        return [(words[0], words[1]) for line in text.splitlines() if len(words := line.split(maxsplit=2)) >= 2]
+        return [(columns[0], columns[1]) for line in text.splitlines() if len(columns := line.split(maxsplit=2)) >= 2]
 
     def _register_queued(self) -> None:
-        for cluster, decision in self._queue.list_clusters():
-            self._tracker.add_cluster(cluster, self._read_items(decision))
+        """Register the clusters of this run that are in the queue. Raises ScheddUnreachableError."""
+        for cluster, first_attempt_id in self._queue.list_clusters():
+            self._tracker.add_cluster(cluster, self._read_items(first_attempt_id))
 
     # Following
 
+    def _known_jobs(self, attempt_ids: Iterable[str]) -> list[TrackedJob]:
+        known_jobs = self._tracker.by_attempt_id
+        return [known_jobs[attempt_id] for attempt_id in attempt_ids if attempt_id in known_jobs]
+
     def _read_log(self) -> list[AttemptUpdate]:
-        return [sighting for record in self._log_reader.read() for sighting in self._tracker.apply(record)]
-
-    def _has_all_outputs(self, job_id: str, attempt_id: str) -> bool:
-        planned = self._jobs.get(job_id)
-        return planned is not None and output_retrieval.has_all_outputs(
-            planned, self._folder.attempt_folder(job_id, attempt_id)
-        )
-
-    def _remove_redundant(self) -> None:
-        names, self._tracker.redundant_jobs = self._tracker.redundant_jobs, []
-        self._run_or_queue(self._client.remove, names, REMOVE_REASON)
-
-    def _remove_unwanted(self) -> None:
-        """An item of a cluster cannot be taken out of it: one that nobody wants is removed when it appears, or with its
-        cluster when no other is left. Only the one who follows the others may do so: views look, but never poll."""
-        self._to_remove -= self._tracked_ids
-        known = [one for d in sorted(self._to_remove) if (one := self._tracker.by_attempt_id.get(d))]
-        whole = self._clusters_without_others(known)
-        ready = [one for one in known if one.is_materialized or one.cluster_proc[0] in whole]
-        self._to_remove -= {one.attempt_id for one in ready}
-        names = {str(one.cluster_proc[0]) if one.cluster_proc[0] in whole else one.native_id: None for one in ready}
-        self._run_or_queue(self._client.remove, list(names), REMOVE_REASON)
+        return [update for event in self._log_reader.read() for update in self._tracker.apply(event)]
 
     def _poll_queue(self) -> list[AttemptUpdate]:
-        alive = [self._tracker.by_attempt_id[d] for d in self._tracked_ids if d in self._tracker.by_attempt_id]
-        seen = self._queue.poll_progress(alive)
-        return seen + [self._tracker.mark_finished(one, *end) for one, end in self._queue.find_vanished(alive)]
+        live_jobs = self._known_jobs(self._tracked_ids)
+        updates = self._queue.poll_progress(live_jobs)
+        vanished = self._queue.find_vanished(live_jobs)
+        return updates + [self._tracker.mark_finished(job, *job_exit) for job, job_exit in vanished]
 
     def _is_finished(self, attempt_id: str) -> bool:
-        known = self._tracker.by_attempt_id.get(attempt_id)
-        return known is not None and known.is_finished
+        job = self._tracker.by_attempt_id.get(attempt_id)
+        return job is not None and job.is_finished
 
-    def _remove_jobs(self, tracked_jobs: Sequence[TrackedJob]) -> None:
-        """Whole clusters where nobody else is left in them, so that their other items never appear."""
-        for one in tracked_jobs:
-            self._save_checkpoint(one)
-        whole = self._clusters_without_others(tracked_jobs)
-        names = [str(cluster) for cluster in sorted(whole)]
-        for one in tracked_jobs:
-            if one.cluster_proc[0] not in whole and one.is_materialized:
-                names.append(one.native_id)
-            elif one.cluster_proc[0] not in whole:
-                self._updates.append(self._tracker.mark_finished(one, "it was cancelled before it started"))
-                self._to_remove.add(one.attempt_id)
-        self._run_or_queue(self._client.remove, names, REMOVE_REASON)
+    def _has_all_outputs(self, job_id: str, attempt_id: str) -> bool:
+        job = self._jobs.get(job_id)
+        attempt_folder = self._folder.attempt_folder(job_id, attempt_id)
+        return job is not None and output_retrieval.has_all_outputs(job, attempt_folder)
 
-    def _save_checkpoint(self, tracked: TrackedJob) -> None:
-        job = self._jobs.get(tracked.job_id)
-        if job and has_condor_checkpoints(job) and tracked.n_executions:
-            place = output_retrieval.job_spool_dir(self._client.get_param("SPOOL"), *tracked.cluster_proc)
-            output_retrieval.save_spooled_checkpoint(
-                job, self._folder.attempt_folder(tracked.job_id, tracked.attempt_id), place
-            )
+    # Removing
 
-    def _clusters_without_others(self, tracked_jobs: Sequence[TrackedJob]) -> set[int]:
-        """The clusters in which nobody else is left."""
-        names = {one.attempt_id for one in tracked_jobs}
-        return {
-            cluster
-            for cluster in {one.cluster_proc[0] for one in tracked_jobs}
-            if self._tracker.unfinished_attempts(cluster) <= names
-        }
+    def _remove_redundant(self) -> None:
+        """Remove jobs that are already complete, but that the pool would run again."""
+        native_ids, self._tracker.redundant_jobs = self._tracker.redundant_jobs, []
+        self._run_or_queue(self._client.remove, native_ids, REMOVE_REASON)
 
-    def _run_or_queue(self, action: QueueAction, names: Sequence[str], reason: str) -> None:
-        """Acts on jobs; if the schedd gives no answer, until it does. All of them can be repeated."""
-        if names:
-            self._pending_actions.append((action, names, reason))
+    def _remove_unwanted(self) -> None:
+        """Remove items that the supervisor does not want.
+
+        An item cannot be removed before it is a job, unless its whole cluster is removed. Only `poll` may do this, not
+        `recover`, because views call `recover`, too.
+        """
+        self._to_remove -= self._tracked_ids
+        unwanted = self._known_jobs(sorted(self._to_remove))
+        whole_clusters = self._clusters_without_others(unwanted)
+        removable = [job for job in unwanted if job.is_materialized or job.cluster_proc[0] in whole_clusters]
+        self._to_remove -= {job.attempt_id for job in removable}
+        native_ids = dict.fromkeys(
+            str(job.cluster_proc[0]) if job.cluster_proc[0] in whole_clusters else job.native_id for job in removable
+        )
+        self._run_or_queue(self._client.remove, list(native_ids), REMOVE_REASON)
+
+    def _remove_jobs(self, jobs: Sequence[TrackedJob]) -> None:
+        """Remove jobs; where no other job of a cluster is unfinished, remove the cluster with its remaining items."""
+        for job in jobs:
+            self._save_checkpoint(job)
+        whole_clusters = self._clusters_without_others(jobs)
+        native_ids = [str(cluster) for cluster in sorted(whole_clusters)]
+        for job in jobs:
+            if job.cluster_proc[0] in whole_clusters:
+                continue
+            if job.is_materialized:
+                native_ids.append(job.native_id)
+            else:
+                self._updates.append(self._tracker.mark_finished(job, _CANCELLED_DETAIL))
+                self._to_remove.add(job.attempt_id)
+        self._run_or_queue(self._client.remove, native_ids, REMOVE_REASON)
+
+    def _save_checkpoint(self, tracked_job: TrackedJob) -> None:
+        job = self._jobs.get(tracked_job.job_id)
+        if job and has_condor_checkpoints(job) and tracked_job.n_executions:
+            spool_dir = output_retrieval.job_spool_dir(self._client.get_param("SPOOL"), *tracked_job.cluster_proc)
+            attempt_folder = self._folder.attempt_folder(tracked_job.job_id, tracked_job.attempt_id)
+            output_retrieval.save_spooled_checkpoint(job, attempt_folder, spool_dir)
+
+    def _clusters_without_others(self, jobs: Sequence[TrackedJob]) -> set[int]:
+        """Return the clusters whose unfinished attempts are all among these jobs."""
+        attempt_ids = {job.attempt_id for job in jobs}
+        clusters = {job.cluster_proc[0] for job in jobs}
+        return {cluster for cluster in clusters if self._tracker.unfinished_attempts(cluster) <= attempt_ids}
+
+    def _run_or_queue(self, action: QueueAction, native_ids: Sequence[str], reason: str) -> None:
+        """Act on jobs, and repeat that until the schedd answers. All actions are repeatable."""
+        if native_ids:
+            self._pending_actions.append((action, native_ids, reason))
             self._run_pending_actions()
 
     def _run_pending_actions(self) -> None:
-        """One that fails goes to the end of the line: it may be the one thing that the schedd never does."""
+        """Run pending actions. One that fails goes to the end, because the schedd may never accept it."""
         while self._pending_actions and time.monotonic() >= self._retry_at:
-            act, names, reason = errand = self._pending_actions.pop(0)
+            action, native_ids, reason = pending = self._pending_actions.pop(0)
             try:
-                act(names, reason)
+                action(native_ids, reason)
             except ScheddUnreachableError:
-                self._pending_actions.append(errand)
+                self._pending_actions.append(pending)
                 self._retry_at = time.monotonic() + _RETRY_INTERVAL_S
                 return
 
 
 def _group_by_overrides(requests: Iterable[SubmitRequest]) -> Iterable[list[SubmitRequest]]:
-    """Those whose attempts get the same: they can share a description."""
-    found: dict[Overrides, list[SubmitRequest]] = {}
-    for ticket in requests:
-        found.setdefault(ticket.overrides, []).append(ticket)
-    return found.values()
+    """Group requests that can share a submit description."""
+    groups: dict[Overrides, list[SubmitRequest]] = {}
+    for request in requests:
+        groups.setdefault(request.overrides, []).append(request)
+    return groups.values()
 
 
 def _waiting_update(request: SubmitRequest, reason: str) -> AttemptUpdate:
-    glimpse = waiting_progress(request.attempt_id, f"{reason}; this is tried again" if reason else "")
-    return AttemptUpdate(request.attempt_id, request.job.id, "queued", progress=glimpse)
+    progress = waiting_progress(request.attempt_id, f"{reason}; packtrain tries again" if reason else "")
+    return AttemptUpdate(request.attempt_id, request.job.id, "queued", progress=progress)
 
 
-def _all_updates(tracked: TrackedJob) -> list[AttemptUpdate]:
-    """All that happened to it, and how it stands."""
-    if tracked.is_finished:
-        return list(tracked.updates)
-    return [
-        *tracked.updates,
-        AttemptUpdate(tracked.attempt_id, tracked.job_id, tracked.status, tracked.native_id, tracked.site),
-    ]
+def _all_updates(job: TrackedJob) -> list[AttemptUpdate]:
+    """Return everything that happened to an attempt, and its current status."""
+    if job.is_finished:
+        return list(job.updates)
+    return [*job.updates, AttemptUpdate(job.attempt_id, job.job_id, job.status, job.native_id, job.site)]

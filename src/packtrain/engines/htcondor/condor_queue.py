@@ -1,5 +1,8 @@
-"""What only the queue knows: submissions that the log has not told of yet, how far running jobs are, and jobs that
-left without a word in the log."""
+"""Polls the queue of the schedd for what the event log does not contain.
+
+These are submissions that are not in the log yet, the progress of running jobs, and jobs that vanished from the queue
+without a final event in the log.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from packtrain.engines.htcondor.condor_client import CondorClient, ScheddUnreach
 from packtrain.engines.htcondor.job_tracker import TrackedJob
 from packtrain.errors import UnavailableError
 
-_JOB_STATUS_RUNNING = 2
+_JOB_STATUS_RUNNING, _JOB_STATUS_REMOVED = 2, 3
 _ID_ATTRIBUTES = ("ClusterId", "ProcId", "PacktrainAttempt")
 _PROGRESS_ATTRIBUTES = {
     "stage": "PacktrainStage",
@@ -22,81 +25,83 @@ _PROGRESS_ATTRIBUTES = {
     "epoch": "PacktrainEpoch",
     "step": "PacktrainStep",
     "loss": "PacktrainLoss",
-    "metric": "PacktrainMetrics",
-    "tail": "PacktrainLogTail",
-    "seen": "PacktrainUpdateCount",
+    "metrics": "PacktrainMetrics",
+    "log_tail": "PacktrainLogTail",
+    "update_count": "PacktrainUpdateCount",
 }
-_JSON_FIELDS = ("metric", "tail")
-_ENDED_STAGE = "ended"  # no stage, but what an agent says of itself before the pool has brought its outputs home
-_CHIRP_PREFIX = "Chirp"  # the prefix of attributes where a pool allows delayed updates only
-_MIN_QUERY_INTERVAL_S, _MAX_QUERIED_JOBS_PER_S = 2.0, 100.0
+_JSON_FIELDS = ("metrics", "log_tail")
+_ENDED_STAGE = "ended"  # not a stage: the agent has ended, but the pool has not returned the outputs yet
+_CHIRP_PREFIX = "Chirp"  # begins attributes on pools that allow only delayed updates
+_MIN_QUERY_INTERVAL_S = 2.0
+_MAX_QUERIED_JOBS_PER_S = 100.0
 _VANISHED_CHECK_INTERVAL_S = 30.0
-JobExit = tuple[str, int | None, str]  # detail, exit code, kind
+JobExit = tuple[str, int | None, str]  # detail, exit code, failure kind
 
 
 class CondorQueue:
+    """The jobs of one run in the queue."""
+
     def __init__(self, run_id: str, n_jobs: int, client: CondorClient) -> None:
-        self._run_id, self._client = run_id, client
+        self._client = client
         self._run_constraint = f'PacktrainRun == "{run_id}" && PacktrainAttempt =!= undefined'
         self._query_interval_s = max(_MIN_QUERY_INTERVAL_S, n_jobs / _MAX_QUERIED_JOBS_PER_S)
-        self._next_progress_at = self._next_vanished_check_at = 0.0
+        self._next_progress_at = self._next_vanished_check_at = 0.0  # monotonic
         self._last_progress: dict[str, Mapping[str, Any]] = {}
-        self._missing: set[str] = set()
+        self._missing_ids: set[str] = set()  # attempts that the last check did not find
 
     def list_clusters(self) -> list[tuple[int, str]]:
-        """Each cluster with the decision of its first item. Raises UnreachableError."""
+        """Return each cluster with the attempt id of its first item. Raises ScheddUnreachableError."""
         ads = self._client.query(self._run_constraint, _ID_ATTRIBUTES, include_clusters=True)
-        first = {(ad["ClusterId"]): ad["PacktrainAttempt"] for ad in ads if ad.get("ProcId", -1) in (-1, 0)}
-        return sorted(first.items())
+        first_ids = {ad["ClusterId"]: ad["PacktrainAttempt"] for ad in ads if ad.get("ProcId", -1) in (-1, 0)}
+        return sorted(first_ids.items())
 
     def poll_progress(self, tracked_jobs: Sequence[TrackedJob]) -> list[AttemptUpdate]:
-        """One question for the whole run, every few seconds; only what is new."""
+        """Return new progress of running jobs, with one query for the whole run every few seconds."""
         now = time.monotonic()
-        running = {one.attempt_id: one for one in tracked_jobs if one.is_running}
-        if not running or now < self._next_progress_at:
+        running_jobs = {job.attempt_id: job for job in tracked_jobs if job.is_running}
+        if not running_jobs or now < self._next_progress_at:
             return []
         self._next_progress_at = now + self._query_interval_s
-        names = [name for word in _PROGRESS_ATTRIBUTES.values() for name in (word, _CHIRP_PREFIX + word)]
-        ads = self._query_or_empty(
-            f"{self._run_constraint} && JobStatus == {_JOB_STATUS_RUNNING}", [*_ID_ATTRIBUTES, *names]
-        )
-        return list(self._progress_updates(ads, running))
+        names = [name for attribute in _PROGRESS_ATTRIBUTES.values() for name in (attribute, _CHIRP_PREFIX + attribute)]
+        constraint = f"{self._run_constraint} && JobStatus == {_JOB_STATUS_RUNNING}"
+        ads = self._query_or_empty(constraint, [*_ID_ATTRIBUTES, *names])
+        return list(self._progress_updates(ads, running_jobs))
 
     def _progress_updates(
         self, ads: Sequence[Mapping[str, Any]], running_jobs: Mapping[str, TrackedJob]
     ) -> Iterator[AttemptUpdate]:
         for ad in ads:
-            one = running_jobs.get(str(ad.get("PacktrainAttempt")))
-            words = _parse_progress(ad)
-            if one and words and self._last_progress.get(one.attempt_id) != words:
-                self._last_progress[one.attempt_id] = words
-                glimpse = {"attempt": one.attempt_id, **words}
-                yield AttemptUpdate(one.attempt_id, one.job_id, "running", one.native_id, one.site, progress=glimpse)
+            job = running_jobs.get(str(ad.get("PacktrainAttempt")))
+            progress = _parse_progress(ad)
+            if job and progress and self._last_progress.get(job.attempt_id) != progress:
+                self._last_progress[job.attempt_id] = progress
+                snapshot = {"attempt": job.attempt_id, **progress}
+                yield AttemptUpdate(job.attempt_id, job.job_id, "running", job.native_id, job.site, progress=snapshot)
 
     def find_vanished(self, tracked_jobs: Sequence[TrackedJob]) -> list[tuple[TrackedJob, JobExit]]:
-        """Those that are not in the queue twice in a row, though the log says nothing of their end."""
+        """Return jobs that two checks in a row did not find in the queue, though the log has no end event for them."""
         now = time.monotonic()
-        made = [one for one in tracked_jobs if one.is_materialized]
-        if not made or now < self._next_vanished_check_at:
+        jobs = [job for job in tracked_jobs if job.is_materialized]
+        if not jobs or now < self._next_vanished_check_at:
             return []
         self._next_vanished_check_at = now + max(_VANISHED_CHECK_INTERVAL_S, self._query_interval_s)
         try:
-            there = {str(ad.get("PacktrainAttempt")) for ad in self._client.query(self._run_constraint, _ID_ATTRIBUTES)}
+            ads = self._client.query(self._run_constraint, _ID_ATTRIBUTES)
         except UnavailableError:
             return []
-        missing = {one.attempt_id for one in made} - there
-        lost = [one for one in made if one.attempt_id in missing & self._missing]
-        self._missing = missing
-        return [(one, self._exit_from_history(one)) for one in lost]
+        missing_ids = {job.attempt_id for job in jobs} - {str(ad.get("PacktrainAttempt")) for ad in ads}
+        vanished = [job for job in jobs if job.attempt_id in missing_ids & self._missing_ids]
+        self._missing_ids = missing_ids
+        return [(job, self._exit_from_history(job)) for job in vanished]
 
-    def _exit_from_history(self, tracked: TrackedJob) -> JobExit:
-        cluster, proc = tracked.cluster_proc
-        found = self._query_history(f"ClusterId == {cluster} && ProcId == {proc}")
-        if not found:
-            return "it vanished from the queue without a word in its log", None, ""
-        code, reason = found[0].get("ExitCode"), found[0].get("RemoveReason")
-        kind = "cancelled" if found[0].get("JobStatus") == 3 else ""
-        return str(reason or f"the agent ended with exit code {code}"), code, kind
+    def _exit_from_history(self, job: TrackedJob) -> JobExit:
+        cluster, proc = job.cluster_proc
+        ads = self._query_history(f"ClusterId == {cluster} && ProcId == {proc}")
+        if not ads:
+            return "it vanished from the queue, and its log has no end event", None, ""
+        exit_code, reason = ads[0].get("ExitCode"), ads[0].get("RemoveReason")
+        failure_kind = "cancelled" if ads[0].get("JobStatus") == _JOB_STATUS_REMOVED else ""
+        return str(reason or f"the agent ended with exit code {exit_code}"), exit_code, failure_kind
 
     def _query_history(self, constraint: str) -> list[dict[str, Any]]:
         try:
@@ -105,7 +110,7 @@ class CondorQueue:
             return []
 
     def _query_or_empty(self, constraint: str, projection: Sequence[str]) -> list[dict[str, Any]]:
-        """How far jobs are is nice to know, no more."""
+        """Query the queue. Progress is optional, so an unreachable schedd is not an error."""
         try:
             return self._client.query(constraint, projection)
         except ScheddUnreachableError:
@@ -113,16 +118,16 @@ class CondorQueue:
 
 
 def _parse_progress(ad: Mapping[str, Any]) -> dict[str, Any]:
-    found = {}
+    progress = {}
     for name, attribute in _PROGRESS_ATTRIBUTES.items():
         value = ad.get(attribute, ad.get(_CHIRP_PREFIX + attribute))
         if name in _JSON_FIELDS and isinstance(value, str):
             value = _parse_json(value)
         if value is not None:
-            found[name] = value
-    if found.get("stage") == _ENDED_STAGE:
-        del found["stage"]
-    return found
+            progress[name] = value
+    if progress.get("stage") == _ENDED_STAGE:
+        del progress["stage"]
+    return progress
 
 
 def _parse_json(text: str) -> Any:

@@ -1,4 +1,4 @@
-"""Whether HTCondor itself can put a whole job into one image, agent and all."""
+"""Decides whether HTCondor itself can run a whole job, with the agent, in one container image."""
 
 from __future__ import annotations
 
@@ -8,28 +8,30 @@ from packtrain.plan import Container, Job, RunAction, Step
 
 
 def job_image(job: Job) -> str:
-    """The one image of all its commands; "" if there is none, or the agent has to start containers itself."""
-    found = set(_step_containers(job))
-    if len(found) != 1:
+    """Return the image of all commands of a job.
+
+    Returns "" if the job has no image or several, or if only the agent can start its containers.
+    """
+    containers = set(_step_containers(job))
+    if len(containers) != 1:
         return ""
-    (only,) = found
-    return only.image if only is not None and _is_supported_by_condor(only) else ""
+    (container,) = containers
+    return container.image if container is not None and _is_supported_by_condor(container) else ""
 
 
 def _is_supported_by_condor(container: Container) -> bool:
-    """Logins and mounts are things that only our own call of Apptainer can give."""
+    """Return whether HTCondor can start it: only the agent supports logins and mounts."""
     return not (container.username or container.password or container.mounts or container.mount_home)
 
 
 def _step_containers(job: Job) -> Iterator[Container | None]:
-    around = job.environment.container
     for step in _walk_steps(job.steps):
         if isinstance(step.action, RunAction):
-            yield step.action.container or around
+            yield step.action.container or job.environment.container
 
 
 def _walk_steps(steps: tuple[Step, ...]) -> Iterator[Step]:
     for step in steps:
         yield step
-        below = () if isinstance(step.action, RunAction) else step.action.steps
-        yield from _walk_steps(below + step.catch + step.finally_)
+        inner_steps = () if isinstance(step.action, RunAction) else step.action.steps
+        yield from _walk_steps(inner_steps + step.catch + step.finally_)

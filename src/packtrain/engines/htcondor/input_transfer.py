@@ -1,8 +1,8 @@
-"""How each input reaches the worker, decided before anything is submitted.
+"""Decides, before anything is submitted, how each input reaches the worker.
 
-native   files of the access point, sent by HTCondor itself (the default for local files)
-plugin   addresses that HTCondor's own plugins fetch (the published method)
-agent    fetched by the agent in the job: resumed, from several sources (the default for addresses)
+condor   files of the access point, sent by HTCondor itself (the default for local files)
+plugin   URLs that HTCondor's transfer plugins fetch (the method of the published study)
+agent    fetched by the agent inside the job, resumable and from several replicas (the default for URLs)
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from urllib.parse import unquote, urlsplit
 from packtrain.plan import Input, Job, Location, Plan, RemoteFile
 from packtrain.plan.local_inputs import local_input_location
 
-CONDOR, PLUGIN, AGENT = "native", "plugin", "agent"
-MAX_RECOMMENDED_CONDOR_MB = 1000  # what the OSPool asks people to stay below
+CONDOR, PLUGIN, AGENT = "condor", "plugin", "agent"
+MAX_RECOMMENDED_CONDOR_MB = 1000  # the limit that the OSPool recommends
 
-# What the agent has in its folder already, or makes there.
+# Files that are sent to the attempt folder on the worker, or that the agent creates there.
 _RESERVED_NAMES = frozenset(
     {"agent.pyz", "launch.sh", "plan.json", "secrets", "journal.jsonl", "agent.log", "agent.out"}
 )
@@ -28,15 +28,15 @@ _RESERVED_NAMES |= {"logs", "output", "checkpoint", "reusable-inputs"}
 
 @dataclass(frozen=True)
 class CondorInput:
-    """One input of one or more jobs that is not the agent's to fetch."""
+    """An input of one or more jobs that HTCondor transfers, itself or by a plugin."""
 
-    sandbox_folder: str  # in-0, in-1, …: its folder beside the agent
+    sandbox_folder: str  # input-0, input-1, …: its folder in the attempt folder on the worker
     method: str
     source: Input
 
 
 def transfer_method(source: Input) -> str:
-    """Raises nothing: what does not fit together is told by `problems`."""
+    """Return the transfer method of an input. `find_problems` reports invalid combinations."""
     if source.mode == "stream":
         return AGENT
     if source.transfer != "auto":
@@ -45,103 +45,107 @@ def transfer_method(source: Input) -> str:
 
 
 def is_local(source: Input) -> bool:
-    return all(urlsplit(ref.url).scheme == "file" for ref in _locations(source))
+    """Return whether all files of an input are files of this machine."""
+    return all(urlsplit(location.url).scheme == "file" for location in _locations(source))
 
 
 def _locations(source: Input) -> tuple[Location, ...]:
     if source.prefix:
         return (source.prefix,)
-    return tuple(ref for item in source.files for ref in item.locations)
+    return tuple(location for remote_file in source.files for location in remote_file.locations)
 
 
 def find_problems(source: Input, name: str) -> Iterator[str]:
-    """What cannot be done with this input, as sentences."""
-    way = transfer_method(source)
+    """Yield messages about an input that cannot be transferred as requested. `name` is its key in the workflow."""
+    method = transfer_method(source)
     if source.mode == "stream" and is_local(source) and source.transfer != "agent":
         yield (
-            f"{name}: jobs of a pool cannot stream a file of this machine; give an address that they reach (http, s3, "
-            "osdf), or say `transfer: agent` if all machines have it under the same path"
+            f"{name}: jobs of a pool cannot stream a file of this machine; use a URL that they can reach (http, s3, "
+            "osdf), or `transfer: agent` if all nodes have the file under the same path"
         )
-    if way == CONDOR and not is_local(source):
-        yield f"{name}: native delivery is for files of this machine; use agent or plugin for an address"
-    if way == PLUGIN and (source.prefix or is_local(source)):
-        yield f"{name}: plugin delivery is for addresses of single files; use native or agent"
-    if way == PLUGIN and any(ref.token or ref.headers or ref.s3 for ref in _locations(source)):
+    if method == CONDOR and not is_local(source):
+        yield f"{name}: `transfer: condor` is for files of this machine; use agent or plugin for a URL"
+    if method == PLUGIN and (source.prefix or is_local(source)):
+        yield f"{name}: `transfer: plugin` is for URLs of single files; use condor or agent"
+    if method == PLUGIN and any(location.token or location.headers or location.s3 for location in _locations(source)):
         yield (
-            f"{name}: HTCondor's plugins do not see the token, headers or keys of the workflow; use agent, or "
-            "`use_oauth_services` below `htcondor` and no token"
+            f"{name}: HTCondor's plugins do not get the token, headers or keys of the workflow; use agent, or "
+            "`use_oauth_services` below `htcondor` instead of the token"
         )
 
 
 def find_name_conflicts(job: Job) -> Iterator[tuple[Input, str]]:
-    """Inputs of plugins that would take the place of another file: HTCondor puts all of them into one folder, and the
-    last one of a name wins without a word."""
-    taken = dict.fromkeys(_RESERVED_NAMES, "")
+    """Yield plugin inputs that would overwrite another file, each with a message.
+
+    HTCondor puts all of them into one folder and silently keeps the last file of each name.
+    """
+    url_by_name = dict.fromkeys(_RESERVED_NAMES, "")
     for source in (source for source in job.inputs if transfer_method(source) == PLUGIN):
-        for ref in (item.locations[0] for item in source.files):
-            name = _plugin_file_name(ref)
-            if taken.setdefault(name, ref.url) != ref.url:
-                yield source, f"plugin delivery would put two different files under the name {name!r}; use agent"
+        for location in (remote_file.locations[0] for remote_file in source.files):
+            name = _plugin_file_name(location)
+            if url_by_name.setdefault(name, location.url) != location.url:
+                yield source, f"`transfer: plugin` would give two different files the name {name!r}; use agent"
 
 
 def collect_condor_inputs(plan: Plan) -> list[CondorInput]:
-    """Each different one once, in the order of the plan."""
-    found: dict[Input, CondorInput] = {}
+    """Return the distinct inputs of all jobs that the agent does not fetch, in the order of the plan."""
+    by_source: dict[Input, CondorInput] = {}
     for source in (source for job in plan.jobs for source in job.inputs):
-        if transfer_method(source) != AGENT and source not in found:
-            found[source] = CondorInput(f"in-{len(found)}", transfer_method(source), source)
-    return list(found.values())
+        if transfer_method(source) != AGENT and source not in by_source:
+            by_source[source] = CondorInput(f"input-{len(by_source)}", transfer_method(source), source)
+    return list(by_source.values())
 
 
 def job_for_worker(job: Job, condor_inputs: Sequence[CondorInput]) -> Job:
-    """The job as its agent reads it: inputs where they will lie, and no output that only this machine has."""
-    folders = {parcel.source: parcel for parcel in condor_inputs}
-    inputs = tuple(_input_on_worker(source, folders.get(source)) for source in job.inputs)
-    local = job.output is not None and urlsplit(job.output.location.url).scheme == "file"
-    return replace(job, inputs=inputs, output=None if local else job.output)
+    """Return the job as its agent gets it: transferred inputs as local files, and no output on the access point."""
+    by_source = {condor_input.source: condor_input for condor_input in condor_inputs}
+    inputs = tuple(_input_on_worker(source, by_source.get(source)) for source in job.inputs)
+    has_local_output = job.output is not None and urlsplit(job.output.location.url).scheme == "file"
+    return replace(job, inputs=inputs, output=None if has_local_output else job.output)
 
 
 def _input_on_worker(source: Input, condor_input: CondorInput | None) -> Input:
     if source.index is not None:
-        return replace(
-            source, index=replace(source.index, locations=(local_input_location(_index_path(source.index).name),))
-        )
+        location = local_input_location(_index_path(source.index).name)
+        return replace(source, index=replace(source.index, locations=(location,)))
     if condor_input is None:
         return source
     if source.prefix:
         return replace(source, prefix=local_input_location(condor_input.sandbox_folder))
-    items = tuple(
-        replace(item, locations=(local_input_location(_path_on_worker(condor_input, item.name, item.locations)),))
-        for item in source.files
+    files = tuple(
+        replace(file, locations=(local_input_location(_path_on_worker(condor_input, file.name, file.locations)),))
+        for file in source.files
     )
-    return replace(source, files=items)
+    return replace(source, files=files)
 
 
 def _index_path(index: RemoteFile) -> Path:
     return local_path(index.locations[0])
 
 
-def _path_on_worker(condor_input: CondorInput, name: str, sources: Sequence[Location]) -> str:
-    """A plugin puts a file beside the agent under its own name; what we send lies in its folder."""
-    return _plugin_file_name(sources[0]) if condor_input.method == PLUGIN else f"{condor_input.sandbox_folder}/{name}"
+def _path_on_worker(condor_input: CondorInput, name: str, locations: Sequence[Location]) -> str:
+    """A plugin puts a file into the attempt folder under its own name; other files are in the input's folder."""
+    if condor_input.method == PLUGIN:
+        return _plugin_file_name(locations[0])
+    return f"{condor_input.sandbox_folder}/{name}"
 
 
 def _plugin_file_name(location: Location) -> str:
-    """As HTCondor has it: without the query, and %20 stays %20."""
+    """Return the file name that HTCondor derives from a URL: without the query, and %20 is not decoded."""
     return PurePosixPath(urlsplit(_plugin_url(location)).path).name
 
 
 def _plugin_url(location: Location) -> str:
-    """As it can stand in a list of files, which commas divide."""
+    """Return a URL for a list of files that is separated by commas."""
     return location.url.replace(",", "%2C")
 
 
 def link_condor_inputs(condor_inputs: Sequence[CondorInput], inputs_dir: Path) -> None:
-    """Folders of links to what the access point sends, each under the name that the job expects."""
-    for parcel in condor_inputs:
-        folder = inputs_dir / parcel.sandbox_folder
+    """Create folders of links to the files that HTCondor sends, with the names that the jobs expect."""
+    for condor_input in condor_inputs:
+        folder = inputs_dir / condor_input.sandbox_folder
         folder.mkdir(parents=True, exist_ok=True)
-        for name, path in _iter_files(parcel) if parcel.method == CONDOR else ():
+        for name, path in _iter_files(condor_input) if condor_input.method == CONDOR else ():
             link = folder / name
             link.parent.mkdir(parents=True, exist_ok=True)
             if not link.is_symlink():
@@ -154,49 +158,48 @@ def _iter_files(condor_input: CondorInput) -> Iterator[tuple[str, Path]]:
         for folder, _, names in os.walk(root):
             yield from ((str(Path(folder, name).relative_to(root)), Path(folder, name)) for name in sorted(names))
     else:
-        yield from ((item.name, local_path(item.locations[0])) for item in condor_input.source.files)
+        yield from ((file.name, local_path(file.locations[0])) for file in condor_input.source.files)
 
 
 def skipped_folders(source: Input) -> Iterator[str]:
-    """Folders of a native input that no job gets: links to folders are not followed, and of empty ones nothing is
-    sent."""
+    """Yield folders of a local input that jobs do not get: links to folders, and empty folders."""
     if source.prefix is None or transfer_method(source) != CONDOR or not is_local(source):
         return
     root = local_path(source.prefix)
-    for folder, folders, names in os.walk(root):
-        here = Path(folder)
-        yield from (str((here / name).relative_to(root)) for name in sorted(folders) if (here / name).is_symlink())
-        if not folders and not names and here != root:
-            yield str(here.relative_to(root))
+    for folder, subfolders, names in os.walk(root):
+        path = Path(folder)
+        yield from (str((path / name).relative_to(root)) for name in sorted(subfolders) if (path / name).is_symlink())
+        if not subfolders and not names and path != root:
+            yield str(path.relative_to(root))
 
 
 def local_path(location: Location) -> Path:
+    """Return the path of a file:// URL."""
     return Path(unquote(urlsplit(location.url).path))
 
 
 def transfer_input_files(job: Job, condor_inputs: Sequence[CondorInput], inputs_dir: Path) -> tuple[str, ...]:
-    """What HTCondor is told to bring for the inputs of a job."""
-    folders = {parcel.source: parcel for parcel in condor_inputs}
-    mine = [folders[source] for source in job.inputs if source in folders]
-    listed: list[str] = []
-    for parcel in mine:
-        if parcel.method == PLUGIN:
-            listed += [_plugin_url(item.locations[0]) for item in parcel.source.files]
+    """Return the entries of `transfer_input_files` for the inputs of a job."""
+    by_source = {condor_input.source: condor_input for condor_input in condor_inputs}
+    entries: list[str] = []
+    for condor_input in (by_source[source] for source in job.inputs if source in by_source):
+        if condor_input.method == PLUGIN:
+            entries += [_plugin_url(file.locations[0]) for file in condor_input.source.files]
         else:
-            listed.append(str(inputs_dir / parcel.sandbox_folder))
-    listed += [str(_index_path(source.index)) for source in job.inputs if source.index is not None]
-    return tuple(dict.fromkeys(listed))
+            entries.append(str(inputs_dir / condor_input.sandbox_folder))
+    entries += [str(_index_path(source.index)) for source in job.inputs if source.index is not None]
+    return tuple(dict.fromkeys(entries))
 
 
 def condor_transfer_bytes(job: Job, extra_paths: Sequence[Path] = ()) -> int:
-    """What the access point would send to one job."""
-    found = [
+    """Return how many bytes the access point would send to one job."""
+    paths = [
         path
         for source in job.inputs
         if transfer_method(source) == CONDOR and is_local(source)
         for path in _source_paths(source)
     ]
-    return sum(_file_size(path) for path in (*found, *extra_paths))
+    return sum(_file_size(path) for path in (*paths, *extra_paths))
 
 
 def _source_paths(source: Input) -> Iterator[Path]:
@@ -206,5 +209,5 @@ def _source_paths(source: Input) -> Iterator[Path]:
 def _file_size(path: Path) -> int:
     try:
         return path.stat().st_size
-    except OSError:  # a missing file is told elsewhere
+    except OSError:  # the planner reports missing files
         return 0

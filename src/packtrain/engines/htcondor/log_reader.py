@@ -1,4 +1,4 @@
-"""The user log of a run, read as it grows. Tolerant: what is not understood is skipped, not fatal."""
+"""Reads the event log of a run as it grows. Unreadable parts of the log are skipped."""
 
 from __future__ import annotations
 
@@ -11,20 +11,23 @@ from packtrain.condor.eventlog.timestamps import TimestampParser
 
 
 class EventLogReader:
-    """Gives each record once; an unfinished one waits for its end."""
+    """Returns each event of a log once. An event that is still being written is returned when it is complete."""
 
     def __init__(self, path: Path) -> None:
-        self.path, self._bytes_read = path, 0  # how many bytes of it
+        self.path = path
+        self._bytes_read = 0
         self._parser = TextLogParser(TimestampParser(time.time()))
 
     @property
     def has_grown(self) -> bool:
+        """Whether the file is larger than the events that were read."""
         try:
             return self.path.stat().st_size > self._parser.offset
         except OSError:
             return False
 
     def read(self) -> list[JobEvent]:
+        """Return the new events."""
         try:
             with open(self.path, "rb") as file:
                 file.seek(self._bytes_read)
@@ -32,16 +35,16 @@ class EventLogReader:
         except OSError:
             return []
         self._bytes_read += len(data)
-        found = self._parser.feed(data)
+        events = self._parser.feed(data)
         self._parser.unreadable.clear()
-        return _to_job_events(found)
+        return _to_job_events(events)
 
 
 def parse_events(data: bytes, offset: int = 0) -> list[JobEvent]:
-    """The records of whole log text that begins at `offset`."""
-    reader = TextLogParser(TimestampParser(time.time()), offset)
-    return _to_job_events(reader.feed(data) + reader.finish())
+    """Return the events of log text that begins at `offset` of its file."""
+    parser = TextLogParser(TimestampParser(time.time()), offset)
+    return _to_job_events(parser.feed(data) + parser.finish())
 
 
 def _to_job_events(event_tuples: list[EventTuple]) -> list[JobEvent]:
-    return [JobEvent(*raw) for raw in event_tuples]
+    return [JobEvent(*event_tuple) for event_tuple in event_tuples]

@@ -1,107 +1,111 @@
-# What packtrain's agent does, at the least, in an image that has no Python for it. The lines above are made for one job.
-here=$PWD
-decision=manual
+# The minimum of what packtrain's agent does, for an image without Python. The lines above are generated for one job.
+attempt_folder=$PWD
+attempt_id=manual
 while [ $# -gt 0 ]; do
-    if [ "$1" = --attempt-id ]; then decision=$2; fi
+    if [ "$1" = --attempt-id ]; then attempt_id=$2; fi
     shift
 done
 
 now() { date +%s; }
-begun=$(now)
-emitter="agent-bare-$begun-$$"
+started_at=$(now)
+emitter="agent-shell-$started_at-$$"
 seq=0
-event() {
+event() { # kind, data as JSON
     seq=$((seq + 1))
-    printf '{"v": 1, "run": "%s", "job": "%s", "by": "%s", "seq": %d, "kind": "%s", "wall": %s, "mono": %s, "data": %s}\n' \
-        "$PACKTRAIN_RUN" "$PACKTRAIN_JOB" "$emitter" "$seq" "$1" "$(now)" "$(now)" "$2" >>"$here/journal.jsonl"
+    printf "$event_format\n" "$PACKTRAIN_RUN" "$PACKTRAIN_JOB" "$emitter" "$seq" "$1" "$(now)" "$(now)" "$2" \
+        >>"$attempt_folder/journal.jsonl"
 }
-started() { event stage.started "{\"stage\": \"$1\"}"; }
-ended() { event stage.ended "{\"stage\": \"$1\", \"seconds\": $(($(now) - $2)), \"failure\": ${3:-null}}"; }
+stage_started() { event stage.started "{\"stage\": \"$1\"}"; }
+stage_ended() { event stage.ended "{\"stage\": \"$1\", \"seconds\": $(($(now) - $2)), \"failure\": ${3:-null}}"; }
+agent_ended() { # outcome, exit code
+    event agent.ended "{\"outcome\": \"$1\", \"exit_code\": $2, \"failure\": $failure, \"outputs\": [], \"freed_bytes\": 0, \"seconds\": $(($(now) - started_at))}"
+}
 
-box=$here/sandbox
-export STORAGE_PATH="$box" PACKTRAIN_OUTPUT="$box/output" DEEPSQUARE_OUTPUT="$box/output"
-export PACKTRAIN_INPUT="$box/input" DEEPSQUARE_INPUT="$box/input" PACKTRAIN_INPUTS="$box/inputs" PACKTRAIN_TMP="$box/tmp"
-mkdir -p "$box/output" "$box/input" "$box/inputs" "$box/tmp" "$work" "$here/logs"
-event agent.started "{\"decision\": \"$decision\", \"host\": \"$(uname -n)\", \"pid\": $$, \"site\": \"\", \"version\": \"$version\", \"python\": \"\"}"
+sandbox=$attempt_folder/sandbox
+export STORAGE_PATH="$sandbox" PACKTRAIN_OUTPUT="$sandbox/output" DEEPSQUARE_OUTPUT="$sandbox/output"
+export PACKTRAIN_INPUT="$sandbox/input" DEEPSQUARE_INPUT="$sandbox/input"
+export PACKTRAIN_INPUTS="$sandbox/inputs" PACKTRAIN_TMP="$sandbox/tmp"
+mkdir -p "$sandbox/output" "$sandbox/input" "$sandbox/inputs" "$sandbox/tmp" "$work_dir" "$attempt_folder/logs"
+event agent.started "{\"attempt\": \"$attempt_id\", \"host\": \"$(uname -n)\", \"pid\": $$, \"site\": \"\", \"version\": \"$version\", \"python\": \"\"}"
 
 failure=null
-take() { # a file or a folder that HTCondor brought, to where the job expects it
+copy_input() { # from a file or folder that HTCondor transferred, to where the job expects it
     mkdir -p "${2%/*}"
     if [ -d "$1" ]; then mkdir -p "$2" && cp -R "$1/." "$2/"; else cp "$1" "$2"; fi || failure=$transfer_failed
 }
-at=$(now)
-started fetch
-take_inputs
-ended fetch "$at" "$failure"
+stage_started_at=$(now)
+stage_started fetch
+copy_inputs
+stage_ended fetch "$stage_started_at" "$failure"
 if [ "$failure" != null ]; then
-    event agent.ended "{\"outcome\": \"failed\", \"exit_code\": $delivery_failed_code, \"failure\": $failure, \"outputs\": [], \"freed_bytes\": 0, \"seconds\": $(($(now) - begun))}"
-    rm -rf "$box"
-    exit "$delivery_failed_code"
+    agent_ended failed "$transfer_failed_code"
+    rm -rf "$sandbox"
+    exit "$transfer_failed_code"
 fi
 
-ls -A "$work" >"$box/tmp/before"
-touch "$box/tmp/mark"
-at=$(now)
-started steps
+ls -A "$work_dir" >"$sandbox/tmp/names_before"
+touch "$sandbox/tmp/steps_started"
+stage_started_at=$(now)
+stage_started steps
 event step.started "{\"step\": \"$step\", \"command\": \"\"}"
-(cd "$work" && exec "$shell" -c "$command") >>"$here/logs/$step.out" 2>>"$here/logs/$step.err"
+(cd "$work_dir" && exec "$shell" -c "$command") >>"$attempt_folder/logs/$step.out" 2>>"$attempt_folder/logs/$step.err"
 code=$?
-event step.ended "{\"step\": \"$step\", \"exit_code\": $code, \"seconds\": $(($(now) - at))}"
+event step.ended "{\"step\": \"$step\", \"exit_code\": $code, \"seconds\": $(($(now) - stage_started_at))}"
 
-bring() { # to the output folder under another name
-    case $2 in */*) mkdir -p "$box/output/${2%/*}" ;; esac
-    if [ -d "$work/$1" ]; then
-        mkdir -p "$box/output/$2" && cp -R "$work/$1/." "$box/output/$2/"
-    elif [ -e "$work/$1" ]; then
-        cp "$work/$1" "$box/output/$2"
+collect_output() { # from the working folder, to this name in the output folder
+    case $2 in */*) mkdir -p "$sandbox/output/${2%/*}" ;; esac
+    if [ -d "$work_dir/$1" ]; then
+        mkdir -p "$sandbox/output/$2" && cp -R "$work_dir/$1/." "$sandbox/output/$2/"
+    elif [ -e "$work_dir/$1" ]; then
+        cp "$work_dir/$1" "$sandbox/output/$2"
     fi
 }
-bring_new() { # files at the top of the working folder that were not there before, or have changed
-    for name in $(cd "$work" && ls -A | tr ' ' '\001'); do
+collect_new_files() { # files at the top of the working folder that are new or have changed
+    for name in $(cd "$work_dir" && ls -A | tr ' ' '\001'); do
         name=$(printf '%s' "$name" | tr '\001' ' ')
-        if [ -f "$work/$name" ]; then
-            if ! grep -Fqx -e "$name" "$box/tmp/before" || [ "$work/$name" -nt "$box/tmp/mark" ]; then
-                cp "$work/$name" "$box/output/"
+        if [ -f "$work_dir/$name" ]; then
+            if ! grep -Fqx -e "$name" "$sandbox/tmp/names_before" || [ "$work_dir/$name" -nt "$sandbox/tmp/steps_started" ]; then
+                cp "$work_dir/$name" "$sandbox/output/"
             fi
         fi
     done
 }
-collect
-keep_words
+collect_outputs
+copy_stdio
 
 if [ $code -ne 0 ]; then
     failure=$(printf "$step_failed" "$code")
-    result=$step_failed_code
+    exit_code=$step_failed_code
 fi
-ended steps "$at" "$failure"
+stage_ended steps "$stage_started_at" "$failure"
 
-must() { # all but the last word are files that have to be there, with something in them if the last is not 0
-    for least in "$@"; do :; done
+require_output() { # paths that must exist, then the minimum size: if it is not 0, they must not be empty
+    for min_bytes in "$@"; do :; done
     while [ $# -gt 1 ]; do
         if [ ! -e "$1" ]; then
-            failure=$output_missing result=$output_missing_code
-        elif [ "$least" -ne 0 ] && [ ! -s "$1" ]; then
-            failure=$output_empty result=$output_empty_code
+            failure=$output_missing exit_code=$output_missing_code
+        elif [ "$min_bytes" -ne 0 ] && [ ! -s "$1" ]; then
+            failure=$output_empty exit_code=$output_empty_code
         fi
         shift
     done
 }
 if [ "$failure" = null ]; then
-    at=$(now)
-    started check
-    result=0
-    check
-    ended check "$at" "$failure"
+    stage_started_at=$(now)
+    stage_started check
+    exit_code=0
+    check_outputs
+    stage_ended check "$stage_started_at" "$failure"
 fi
 
-into=$here/output
+output_dir=$attempt_folder/output
 outcome=succeeded
 if [ "$failure" != null ]; then
-    into=$here/output/.packtrain/$emitter
+    output_dir=$attempt_folder/output/.packtrain/$emitter
     outcome=failed
 fi
-mkdir -p "$into"
-cp -R "$box/output/." "$into/"
-rm -rf "$box"
-event agent.ended "{\"outcome\": \"$outcome\", \"exit_code\": $result, \"failure\": $failure, \"outputs\": [], \"freed_bytes\": 0, \"seconds\": $(($(now) - begun))}"
-exit "$result"
+mkdir -p "$output_dir"
+cp -R "$sandbox/output/." "$output_dir/"
+rm -rf "$sandbox"
+agent_ended "$outcome" "$exit_code"
+exit "$exit_code"

@@ -1,4 +1,4 @@
-"""The submit description of a run's attempts. Pure: what was planned goes in, text for condor_submit comes out."""
+"""Renders the submit description of a batch of attempts, as text for condor_submit. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from packtrain.condor.hold_codes import TOO_MANY_EXECUTIONS_SUBCODE
-from packtrain.engines.api import NO_OVERRIDES, Overrides
+from packtrain.engines.api import NO_OVERRIDES, Overrides, min_live_interval_s
 from packtrain.engines.htcondor.container import job_image
 from packtrain.engines.htcondor.job_tracker import LOG_PREFIX
 from packtrain.engines.htcondor.run_settings import RunSettings, SitePreferences
@@ -47,13 +47,12 @@ _JOINED_EXPRESSIONS = {
 _HOLD_DEFAULTS = {"periodic_hold_reason": "undefined", "periodic_hold_subcode": "0"}
 _LIST_COMMANDS = ("transfer_input_files", "ulog_execute_attrs", "job_machine_attrs")
 _MAX_MEDIUM_DURATION_S, _MEDIUM_CATEGORY, _LONG_CATEGORY = 10 * 3600, "Medium", "Long"
-_MAX_UPDATES_PER_S, _MIN_LIVE_INTERVAL_S = 20, 2
 _SAFE_NAME = re.compile(r"[\w.:-]{1,200}", re.ASCII)
 _SITE_REFERENCE = re.compile(r"\bglidein_|\bmachine\b", re.IGNORECASE)
-_AVOID_TIMEOUT_S = 3600  # in the queue, before a place known to be bad is better than none
+_AVOID_TIMEOUT_S = 3600  # time in the queue after which a job may also run at a site to avoid
 _SITE_ATTRIBUTES = "GLIDEIN_ResourceName, GLIDEIN_Site"
 
-# A log as DAGMan has it can leave out kinds of events: in `log`, each word of a job about its progress is one (033).
+# Unlike `log`, `dagman_log` can leave out event types; in `log`, each progress update of a job would be an event (033).
 _LOG_EVENT_MASK = "0,1,4,5,7,8,9,12,13,21,22,23,24,35,36,37,38,40"
 
 SubmitLine = tuple[str, str]
@@ -61,64 +60,72 @@ SubmitLine = tuple[str, str]
 
 @dataclass(frozen=True)
 class SubmitBatch:
-    """Attempts that are submitted together, of jobs that differ by their point only."""
+    """Attempts that are submitted together. Their jobs differ only in their matrix point."""
 
     run_id: str
-    n_jobs: int  # of the whole run
-    attempts: Sequence[tuple[Job, str]]  # with their decisions
-    transfer_inputs: Mapping[str, Sequence[str]]  # what HTCondor brings besides the agent, by decision
+    n_jobs: int  # of the run, not of the batch
+    attempts: Sequence[tuple[Job, str]]  # job and attempt id
+    transfer_inputs: Mapping[str, Sequence[str]]  # additional entries of transfer_input_files, by attempt id
     has_secrets: bool = False
-    overrides: Overrides = NO_OVERRIDES  # of all of them
+    overrides: Overrides = NO_OVERRIDES  # the same for all attempts
 
 
 def render_items(batch: SubmitBatch) -> str:
-    """One line an attempt; the last column may be a list."""
+    """Return the items file: one line per attempt with its job, its id and, if attempts differ, its list of inputs."""
     if common_inputs(batch) is not None:
-        return "".join(f"{job.id} {decision}\n" for job, decision in batch.attempts)
-    lists = {decision: ", ".join(batch.transfer_inputs.get(decision, ())) for _, decision in batch.attempts}
-    return "".join(f"{job.id} {decision} {lists[decision]}".rstrip() + "\n" for job, decision in batch.attempts)
+        return "".join(f"{job.id} {attempt_id}\n" for job, attempt_id in batch.attempts)
+    inputs = {attempt_id: ", ".join(batch.transfer_inputs.get(attempt_id, ())) for _, attempt_id in batch.attempts}
+    return "".join(f"{job.id} {attempt_id} {inputs[attempt_id]}".rstrip() + "\n" for job, attempt_id in batch.attempts)
 
 
 def common_inputs(batch: SubmitBatch) -> tuple[str, ...] | None:
-    """What all attempts need; None if they differ."""
-    lists = {tuple(batch.transfer_inputs.get(decision, ())) for _, decision in batch.attempts}
+    """Return the inputs that all attempts have, or None if they differ."""
+    lists = {tuple(batch.transfer_inputs.get(attempt_id, ())) for _, attempt_id in batch.attempts}
     return lists.pop() if len(lists) == 1 else None
 
 
 def render_submit_description(batch: SubmitBatch, folder: RunFolder, items_path: Path, settings: RunSettings) -> str:
-    """The whole description; `items` is the file with `items_text`."""
+    """Return the submit description.
+
+    Args:
+        batch: The attempts to submit.
+        folder: The folder of the run. Raises UsageError if HTCondor cannot use its path.
+        items_path: The file with the text of `render_items`.
+        settings: The settings of the run.
+    """
     check_path(folder.root)
     lines = merge_lines(list(_submit_lines(batch, folder, settings)), settings.submit_lines)
     width = max(len(key) for key, _ in lines)
     body = "".join(f"{key:<{width}} = {value}\n" for key, value in lines)
-    columns = "job, decision" if common_inputs(batch) is not None else "job, decision, inputs"
-    head = f"# packtrain run {batch.run_id}: {len(batch.attempts)} of {batch.n_jobs} jobs. `condor_submit` takes this file.\n"
-    return f"{head}\n{body}\nqueue {columns} from {items_path}\n"
+    columns = "job, attempt" if common_inputs(batch) is not None else "job, attempt, inputs"
+    n_jobs = f"{len(batch.attempts)} of {batch.n_jobs} jobs"
+    comment = f"# packtrain run {batch.run_id}: {n_jobs}. `condor_submit` accepts this file."
+    return f"{comment}\n\n{body}\nqueue {columns} from {items_path}\n"
 
 
 def check_path(path: Path) -> None:
-    """Raises UsageError: HTCondor has no way to quote these in lists of files."""
-    if any(mark in str(path) for mark in (",", "$(", "\n", '"')):
-        raise UsageError(f"HTCondor cannot take files from the folder {path}: its path has a comma, quote or $(")
+    """Raise UsageError if a path has characters that HTCondor cannot quote in lists of files."""
+    if any(text in str(path) for text in (",", "$(", "\n", '"')):
+        raise UsageError(f"HTCondor cannot use files of the folder {path}: its path has a comma, quote, newline or $(")
 
 
 def _submit_lines(batch: SubmitBatch, folder: RunFolder, settings: RunSettings) -> Iterator[SubmitLine]:
     job = batch.attempts[0][0]
     image = job_image(job)
-    attempt = folder.root / "jobs" / "$(job)" / "attempts" / "$(decision)"
+    attempt_folder = folder.root / "jobs" / "$(job)" / "attempts" / "$(attempt)"
     yield ("universe", "container") if image else ("universe", "vanilla")
     if image:
         yield "container_image", image
     yield "batch_name", batch.run_id
     yield "executable", str(folder.launcher)
     yield "arguments", f'"{_agent_arguments(batch, job, image)}"'
-    yield "initialdir", str(attempt)
+    yield "initialdir", str(attempt_folder)
     yield from _file_lines(batch, folder, job)
     yield "dagman_log", str(folder.htcondor / "event.log")
     yield "+DAGManNodesMask", f'"{_LOG_EVENT_MASK}"'
     yield "output", "agent.out"
     yield "error", "agent.out"
-    yield "submit_event_user_notes", f"{LOG_PREFIX} $(job) $(decision)"
+    yield "submit_event_user_notes", f"{LOG_PREFIX} $(job) $(attempt)"
     yield "ulog_execute_attrs", _SITE_ATTRIBUTES
     yield from _resource_lines(job, settings)
     yield from _site_lines(batch.overrides, settings)
@@ -130,67 +137,64 @@ def _submit_lines(batch: SubmitBatch, folder: RunFolder, settings: RunSettings) 
 
 
 def _agent_arguments(batch: SubmitBatch, job: Job, image: str) -> str:
-    words = ["plan.json", "--attempt-id", "$(decision)", "--attempt-folder", ".", "--secrets", "secrets"]
-    words += ["--site", "auto", "--deadline", "auto", "--live-interval", str(min_live_interval_s(batch.n_jobs))]
-    words += ["--reuse-folder", "reusable-inputs"] if job.checkpoint else []
-    words += ["--in-container"] if image else []
-    return " ".join(words)
-
-
-def min_live_interval_s(n_jobs: int) -> int:
-    """The least time between two updates of one job, so that the whole run does not burden the access point."""
-    return max(_MIN_LIVE_INTERVAL_S, math.ceil(n_jobs / _MAX_UPDATES_PER_S))
+    arguments = ["plan.json", "--attempt-id", "$(attempt)", "--attempt-folder", ".", "--secrets", "secrets"]
+    arguments += ["--site", "auto", "--deadline", "auto", "--live-interval", str(min_live_interval_s(batch.n_jobs))]
+    arguments += ["--reuse-folder", "reusable-inputs"] if job.checkpoint else []
+    arguments += ["--in-container"] if image else []
+    return " ".join(arguments)
 
 
 def _file_lines(batch: SubmitBatch, folder: RunFolder, job: Job) -> Iterator[SubmitLine]:
-    shared = common_inputs(batch)
-    own = folder.root / "jobs" / "$(job)"
-    plan = own / "attempts" / "$(decision)" / "plan.json" if batch.overrides.fetch_with_agent else own / "plan.json"
-    brought = [str(folder.agent), str(plan), f"{folder.htcondor / 'empty'}/"]
-    # Of the attempt's own folder: what came back of a start that was ended while its outputs were on their way.
-    carried = ["checkpoint"] if has_condor_checkpoints(job) else []
-    brought += carried
-    brought += [str(folder.secrets)] if batch.has_secrets else []
-    brought += ["$(inputs)"] if shared is None else list(shared)
+    inputs = common_inputs(batch)
+    job_folder = folder.root / "jobs" / "$(job)"
+    plan_folder = job_folder / "attempts" / "$(attempt)" if batch.overrides.fetch_with_agent else job_folder
+    sent = [str(folder.agent), str(plan_folder / "plan.json"), f"{folder.htcondor / 'skeleton'}/"]
+    # The attempt folder's own checkpoint: an execution that was interrupted while its outputs were returned left it.
+    checkpoint = ["checkpoint"] if has_condor_checkpoints(job) else []
+    sent += checkpoint
+    sent += [str(folder.secrets)] if batch.has_secrets else []
+    sent += ["$(inputs)"] if inputs is None else list(inputs)
     yield "transfer_executable", "true"
     yield "should_transfer_files", "yes"
-    yield "transfer_input_files", ", ".join(brought)
-    yield "transfer_output_files", ", ".join([*carried, "journal.jsonl", "agent.log", "logs", "output"])
+    yield "transfer_input_files", ", ".join(sent)
+    yield "transfer_output_files", ", ".join([*checkpoint, "journal.jsonl", "agent.log", "logs", "output"])
     yield "when_to_transfer_output", "ON_EXIT_OR_EVICT"
     if job.checkpoint:
         yield "checkpoint_exit_code", str(EXIT_RESUME_IN_PLACE)
-        yield "transfer_checkpoint_files", ", ".join([*carried, "journal.jsonl", "agent.log", "logs"])
+        yield "transfer_checkpoint_files", ", ".join([*checkpoint, "journal.jsonl", "agent.log", "logs"])
 
 
 def has_condor_checkpoints(job: Job) -> bool:
-    """Whether HTCondor has to carry them, since the job has no place of its own for them."""
+    """Return whether HTCondor has to transfer the job's checkpoints, because the agent has no location to upload to."""
     return job.checkpoint is not None and (job.output is None or job.output.location.url.startswith("file:"))
 
 
 def _resource_lines(job: Job, settings: RunSettings) -> Iterator[SubmitLine]:
-    wanted = job.resources
-    yield "request_cpus", str(wanted.cpus)
-    yield "request_memory", f"{wanted.memory_mb}MB"
+    resources = job.resources
+    yield "request_cpus", str(resources.cpus)
+    yield "request_memory", f"{resources.memory_mb}MB"
     yield "request_disk", f"{settings.disk_mb}MB"
-    if wanted.gpus:
-        yield "request_gpus", str(wanted.gpus)
+    if resources.gpus:
+        yield "request_gpus", str(resources.gpus)
         yield from _gpu_lines(job)
 
 
 def _site_lines(overrides: Overrides, settings: RunSettings) -> Iterator[SubmitLine]:
-    """Places that failed lately, and those known from earlier runs, which a job that finds no other one may have after
-    all. `merged` joins this with a person's own requirements; a `rank` of theirs replaces ours. If they name places
-    themselves, earlier runs have no say."""
-    hints = SitePreferences() if has_site_requirements(settings.submit_lines) else settings.site_preferences
+    """Yield requirements against sites that failed in this run or in earlier ones, and ranks of sites.
+
+    A job that waits too long may also run at a site that only earlier runs found bad. `merge_lines` joins this with the
+    user's own requirements; the user's `rank` replaces ours. If the user names sites, earlier runs are ignored.
+    """
+    preferences = SitePreferences() if has_site_requirements(settings.submit_lines) else settings.site_preferences
     terms = _avoidance_terms(overrides.avoid_sites, overrides.avoid_nodes)
-    known = _avoidance_terms(hints.avoid_sites, hints.avoid_nodes)
-    if known:
-        terms.append(f"(time() - QDate > {_AVOID_TIMEOUT_S} || ({' && '.join(known)}))")
+    history_terms = _avoidance_terms(preferences.avoid_sites, preferences.avoid_nodes)
+    if history_terms:
+        terms.append(f"(time() - QDate > {_AVOID_TIMEOUT_S} || ({' && '.join(history_terms)}))")
     if terms:
         yield "requirements", " && ".join(terms)
     ranks = [
         f"ifThenElse({_site_condition(name)}, {rank}, 0)"
-        for name, rank in hints.ranks.items()
+        for name, rank in preferences.ranks.items()
         if _SAFE_NAME.fullmatch(name)
     ]
     if ranks:
@@ -198,8 +202,10 @@ def _site_lines(overrides: Overrides, settings: RunSettings) -> Iterator[SubmitL
 
 
 def _avoidance_terms(avoid_sites: Iterable[str], avoid_nodes: Iterable[str]) -> list[str]:
-    """An attribute that a machine does not have differs from any name. Names come from a log that others could
-    write."""
+    """Return conditions that exclude sites and nodes. A node without the attribute is not excluded.
+
+    Unusual names are left out, because the names come from a log that other users may have written.
+    """
     terms = [
         f'GLIDEIN_ResourceName =!= "{name}" && GLIDEIN_Site =!= "{name}"'
         for name in filter(_SAFE_NAME.fullmatch, avoid_sites)
@@ -212,12 +218,12 @@ def _site_condition(site: str) -> str:
 
 
 def has_site_requirements(submit_lines: Iterable[SubmitLine]) -> bool:
-    """Whether a person says where the jobs have to run."""
+    """Return whether the user's requirements name sites or nodes."""
     return any(normalize_key(key) == "requirements" and _SITE_REFERENCE.search(value) for key, value in submit_lines)
 
 
 def _gpu_lines(job: Job) -> Iterator[SubmitLine]:
-    """The version of the NVIDIA driver is no attribute of HTCondor's: the agent's probe looks at it."""
+    """Yield the GPU requirements. HTCondor has no attribute for the driver version; the agent's probe checks it."""
     gpu = job.resources.gpu
     if gpu.min_capability:
         yield "gpus_minimum_capability", gpu.min_capability
@@ -230,7 +236,7 @@ def _gpu_lines(job: Job) -> Iterator[SubmitLine]:
 def _lifetime_lines(job: Job, settings: RunSettings) -> Iterator[SubmitLine]:
     yield "job_lease_duration", str(settings.lease_s)
     yield "job_max_vacate_time", str(math.ceil(2 * job.limits.grace_s + 10))
-    # One that was held and let go may be started as often again: else it would be held at once.
+    # Each release allows the same number of executions again; the job would be held again at once without this.
     yield "periodic_hold", f"(JobStatus == 1 && NumShadowStarts > {settings.max_executions} * (1 + (NumHolds ?: 0)))"
     yield "periodic_hold_reason", f'"packtrain: the pool has started it more than {settings.max_executions} times"'
     yield "periodic_hold_subcode", str(TOO_MANY_EXECUTIONS_SUBCODE)
@@ -245,52 +251,55 @@ def _attribute_lines(batch: SubmitBatch, job: Job, settings: RunSettings) -> Ite
     yield "+WantIOProxy", "true"
     yield "+PacktrainRun", f'"{batch.run_id}"'
     yield "+PacktrainJob", '"$(job)"'
-    yield "+PacktrainAttempt", '"$(decision)"'
+    yield "+PacktrainAttempt", '"$(attempt)"'
 
 
 def _duration_category(job: Job) -> str:
-    """Said only of jobs that say how long they take: pools other than the OSPool know no categories."""
-    wall = job.limits.wall_time_s
-    return "" if wall is None else _MEDIUM_CATEGORY if wall <= _MAX_MEDIUM_DURATION_S else _LONG_CATEGORY
+    """Return the OSPool's category for jobs with a wall time, or "": other pools have no categories."""
+    wall_time_s = job.limits.wall_time_s
+    if wall_time_s is None:
+        return ""
+    return _MEDIUM_CATEGORY if wall_time_s <= _MAX_MEDIUM_DURATION_S else _LONG_CATEGORY
 
 
 def merge_lines(generated: list[SubmitLine], user_lines: Sequence[SubmitLine]) -> list[SubmitLine]:
-    """Our lines with a person's: conditions are joined, lists grow, all else is replaced or added."""
-    found = {normalize_key(key): (key, value) for key, value in generated}
-    for key, value in _with_user_hold_reasons({name: value for name, (_, value) in found.items()}, user_lines):
+    """Merge the user's lines into ours: join conditions, extend lists, and replace or add all others."""
+    merged = {normalize_key(key): (key, value) for key, value in generated}
+    values = {name: value for name, (_, value) in merged.items()}
+    for key, value in _with_user_hold_reasons(values, user_lines):
         name = normalize_key(key)
-        before = found[name][1] if name in found else ""
-        if before and name in _JOINED_EXPRESSIONS:
-            value = f"({before}){_JOINED_EXPRESSIONS[name]}({value})"
-        elif before and name in _LIST_COMMANDS:
-            value = f"{before}, {value}"
-        found[name] = (found[name][0] if name in found else key, value)
-    return list(found.values())
+        previous = merged[name][1] if name in merged else ""
+        if previous and name in _JOINED_EXPRESSIONS:
+            value = f"({previous}){_JOINED_EXPRESSIONS[name]}({value})"
+        elif previous and name in _LIST_COMMANDS:
+            value = f"{previous}, {value}"
+        merged[name] = (merged[name][0] if name in merged else key, value)
+    return list(merged.values())
 
 
 def _with_user_hold_reasons(generated: Mapping[str, str], user_lines: Sequence[SubmitLine]) -> Sequence[SubmitLine]:
-    """A hold by a person's condition has that person's reason and subcode, or HTCondor's; one by ours has ours."""
-    given = {normalize_key(key): value for key, value in user_lines}
-    mine = generated.get("periodic_hold")
-    if mine is None or not given.keys() & {"periodic_hold", *_HOLD_DEFAULTS}:
+    """Make the reason and subcode of a hold depend on whose condition holds the job: the user's or ours."""
+    user_values = {normalize_key(key): value for key, value in user_lines}
+    our_condition = generated.get("periodic_hold")
+    if our_condition is None or not user_values.keys() & {"periodic_hold", *_HOLD_DEFAULTS}:
         return user_lines
-    told = [
-        (name, f"ifThenElse({mine}, {generated[name]}, {given.get(name, otherwise)})")
-        for name, otherwise in _HOLD_DEFAULTS.items()
+    hold_lines = [
+        (name, f"ifThenElse({our_condition}, {generated[name]}, {user_values.get(name, default)})")
+        for name, default in _HOLD_DEFAULTS.items()
     ]
-    return [line for line in user_lines if normalize_key(line[0]) not in _HOLD_DEFAULTS] + told
+    return [line for line in user_lines if normalize_key(line[0]) not in _HOLD_DEFAULTS] + hold_lines
 
 
 def normalize_key(key: str) -> str:
-    """`+Attr` and `MY.Attr` are the same; letters count alike."""
+    """Return a key in lower case, with `+Attr` written as `my.attr`."""
     name = key.strip().lower()
     return "my." + name[1:] if name.startswith("+") else name
 
 
 def rejected_lines(submit_lines: Sequence[SubmitLine]) -> Iterator[tuple[str, str]]:
-    """Keys of a person that packtrain sets itself, and what to do instead."""
+    """Yield the user's keys that only packtrain may set, each with a message."""
     for key, _ in submit_lines:
         if normalize_key(key) in RESERVED_COMMANDS:
-            yield key, f"packtrain sets {key} itself; the workflow's own keys say what it should be"
+            yield key, f"packtrain sets {key} itself; use the keys of the workflow instead"
         elif normalize_key(key).startswith("my.packtrain"):
-            yield key, "attributes that begin with Packtrain are packtrain's own"
+            yield key, "attributes whose names begin with Packtrain are reserved"

@@ -1,5 +1,7 @@
-"""The supervisor as a job of the access point itself (scheduler universe), as DAGMan is: it outlives the terminal and
-a restart of the schedd, and one condor_rm of it removes the jobs of its run, too."""
+"""Runs the supervisor as a job of the access point (scheduler universe), like DAGMan.
+
+It outlives the terminal and a restart of the schedd. One condor_rm of it also removes the jobs of its run.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,8 @@ from packtrain.errors import EXIT_INTERNAL, UsageError
 from packtrain.plan import RunFolder
 
 _ENV_NAMES = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "VIRTUAL_ENV", "PYTHONPATH", "LD_LIBRARY_PATH")
-_PACKTRAIN_ENV_NAMES = ("PACKTRAIN_STORE", "PACKTRAIN_CONFIG")  # people name their own variables like this, too
-_ENV_PREFIXES = ("CONDOR_CONFIG", "_CONDOR_", "XDG_", "SSL_CERT_")  # _CONDOR_: settings, which all may read
+_PACKTRAIN_ENV_NAMES = ("PACKTRAIN_STORE", "PACKTRAIN_CONFIG")  # no prefix: users have PACKTRAIN_… variables, too
+_ENV_PREFIXES = ("CONDOR_CONFIG", "_CONDOR_", "XDG_", "SSL_CERT_")  # _CONDOR_…: configuration, which is public
 _EXCLUDED_ENV_NAMES = ("_CONDOR_CREDS",)
 _MAX_QUICK_RESTARTS, _MIN_RESTART_INTERVAL_S = 10, 20
 
@@ -25,8 +27,17 @@ def submit_supervisor(
     environ: Mapping[str, str],
     secret_names: Collection[str] = (),
 ) -> str:
-    """The job's name, e.g. 12.0; `secret` are the variables that the workflow refers to. Raises FailedError or
-    RefusedError."""
+    """Submit the supervisor of a run and return its native id, for example 12.0.
+
+    Args:
+        run_id: The run to supervise.
+        folder: The folder of the run.
+        command: The command of the supervisor.
+        environ: The user's variables.
+        secret_names: Names of variables that hold secrets of the workflow; the job does not get them.
+
+    Raises FailedError if the schedd rejects the job, or UnavailableError if it does not answer.
+    """
     check_path(folder.root)
     text = render_supervisor_job(run_id, folder, command, supervisor_environment(environ, secret_names))
     (folder.htcondor / "supervisor.sub").write_text(text, encoding="utf-8")
@@ -34,31 +45,41 @@ def submit_supervisor(
 
 
 def reject_getenv(settings: RunSettings) -> None:
-    """HTCondor would look into the environment of the one who submits the jobs: the supervisor's. Raises UsageError."""
+    """Raise UsageError if the run uses `getenv`.
+
+    HTCondor would copy the environment of the process that submits the jobs, which is the supervisor.
+    """
     if settings.get_submit_line("getenv").lower() not in ("", "false", "no", "f", "0"):
         raise UsageError(
-            "`getenv` does not work with --detach: the supervisor submits the jobs, and has few of your variables; "
-            "name those that the jobs need with `environment` (`env` of a workflow), or run without --detach"
+            "`getenv` does not work with --detach: the supervisor submits the jobs, and it has only a few of your "
+            "variables; list the variables that jobs need in `environment` (`env` of a workflow), or omit --detach"
         )
 
 
 def supervisor_environment(environ: Mapping[str, str], secret_names: Collection[str] = ()) -> dict[str, str]:
-    """A job ad can be read by everybody: only what finds programs and files goes in."""
+    """Return the variables for the supervisor's job: only those that locate programs and files.
+
+    All users of the pool can read a job ad, so it must not contain secrets.
+    """
     names = (n for n in environ if n in (*_ENV_NAMES, *_PACKTRAIN_ENV_NAMES) or n.startswith(_ENV_PREFIXES))
     return {name: environ[name] for name in sorted(names) if name not in (*_EXCLUDED_ENV_NAMES, *secret_names)}
 
 
 def render_supervisor_job(run_id: str, folder: RunFolder, command: Sequence[str], environ: Mapping[str, str]) -> str:
-    """TERM (the schedd shuts down) lets the jobs go on; USR1 (condor_rm) ends them. A defect, a store that cannot be
-    written (exit code 1) or a signal starts it again; many times in a long run, but not over and over."""
-    executable, *words = command
-    hopeless = f"(NumJobStarts >= {_MAX_QUICK_RESTARTS} && time() - QDate < {_MIN_RESTART_INTERVAL_S} * NumJobStarts)"
-    settled = f"(ExitBySignal == false && ExitCode != {EXIT_INTERNAL}) || {hopeless}"
+    """Return the submit description of the supervisor.
+
+    On SIGTERM (the schedd shuts down) the supervisor exits and the jobs continue; on SIGUSR1 (condor_rm) it cancels
+    them. HTCondor restarts the supervisor after an internal error (exit code 1) or a signal, but not if that happens
+    many times in quick succession.
+    """
+    executable, *arguments = command
+    is_looping = f"(NumJobStarts >= {_MAX_QUICK_RESTARTS} && time() - QDate < {_MIN_RESTART_INTERVAL_S} * NumJobStarts)"
+    is_done = f"(ExitBySignal == false && ExitCode != {EXIT_INTERNAL}) || {is_looping}"
     lines = {
         "universe": "scheduler",
         "batch_name": run_id,
         "executable": executable,
-        "arguments": f'"{" ".join(map(_quote, words))}"',
+        "arguments": f'"{" ".join(map(_quote, arguments))}"',
         "environment": '"' + " ".join(f"{name}={_quote(value)}" for name, value in environ.items()) + '"',
         "initialdir": str(folder.root),
         "output": str(folder.supervisor_log),
@@ -66,7 +87,7 @@ def render_supervisor_job(run_id: str, folder: RunFolder, command: Sequence[str]
         "log": str(folder.htcondor / "supervisor.log"),
         "kill_sig": "SIGTERM",
         "remove_kill_sig": "SIGUSR1",
-        "on_exit_remove": settled,
+        "on_exit_remove": is_done,
         "+PacktrainRun": f'"{run_id}"',
         "+OtherJobRemoveRequirements": f'"PacktrainRun =?= \\"{run_id}\\" && PacktrainAttempt =!= undefined"',
     }
@@ -75,5 +96,5 @@ def render_supervisor_job(run_id: str, folder: RunFolder, command: Sequence[str]
 
 
 def _quote(value: str) -> str:
-    """For HTCondor's new syntax of arguments and environment."""
+    """Quote a value for HTCondor's new syntax of arguments and environment."""
     return "'" + value.replace("'", "''").replace('"', '""') + "'"

@@ -1,7 +1,11 @@
-"""The engine of this machine. Agents outlive it: a later process finds them by their claims."""
+"""The engine that runs agents as processes on this machine.
+
+Agents outlive the engine object: a later process finds them by their claim files.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import shutil
@@ -15,34 +19,38 @@ from pathlib import Path
 from typing import Any
 
 from packtrain.engines.api import AttemptUpdate, SubmitRequest
-from packtrain.engines.local import claim_lock
 from packtrain.engines.local.resources import cache_options, capabilities, gpu_ids, job_environment
 from packtrain.engines.local.slot_allocator import SlotAllocation, SlotAllocator
 from packtrain.events import FAILURE_KINDS
 from packtrain.plan import AttemptFolder, RunFolder
+from packtrain.plan import claim as claim_lock
 
 _ALREADY_CLAIMED = FAILURE_KINDS["already_claimed"].exit_code
-# After TERM the agent has the job's grace period for its steps and once more for the outputs.
+# After SIGTERM, the agent has one grace period for the steps and another one for the outputs.
 _KILL_MARGIN_S = 10.0
 
 
 @dataclass
 class _TrackedAttempt:
+    """An attempt that this engine object submitted or recovered."""
+
     request: SubmitRequest
     folder: AttemptFolder
-    allocation: SlotAllocation | None = None  # None: queued
-    process: subprocess.Popen[bytes] | None = None  # None: queued, or of an earlier process
+    allocation: SlotAllocation | None = None  # None while queued
+    process: subprocess.Popen[bytes] | None = None  # None while queued, or if an earlier process started it
     has_started: bool = False
-    kill_at: float | None = None
-    start_error: str = ""  # why it could not be started
+    kill_at: float | None = None  # monotonic time of SIGKILL; None unless cancelled
+    start_error: str = ""  # why the agent could not be started
 
     @property
     def is_reportable(self) -> bool:
-        """There is something to tell of it: it started, or was cancelled before."""
+        """Whether it has started, or was cancelled before it could start."""
         return self.has_started or self.kill_at is not None
 
 
 class LocalEngine:
+    """Implements `packtrain.engines.api.Engine`."""
+
     def __init__(self, folder: RunFolder, user_env: Mapping[str, str] | None = None) -> None:
         self.capabilities = capabilities()
         self._folder = folder
@@ -51,62 +59,63 @@ class LocalEngine:
         self._tracked: dict[str, _TrackedAttempt] = {}
 
     def submit(self, requests: Sequence[SubmitRequest]) -> Mapping[str, str]:
-        for ticket in requests:
-            self._tracked.setdefault(ticket.attempt_id, _TrackedAttempt(ticket, self._attempt_folder(ticket)))
+        for request in requests:
+            self._tracked.setdefault(request.attempt_id, _TrackedAttempt(request, self._attempt_folder(request)))
         self._start_queued()
         return {}
 
     def recover(self, requests: Sequence[SubmitRequest]) -> Sequence[AttemptUpdate]:
-        for ticket in requests:
-            attempt = self._attempt_folder(ticket)
-            if claim_lock.exists(attempt) and ticket.attempt_id not in self._tracked:
-                share = self._slots.allocate(ticket.job.resources)
-                self._tracked[ticket.attempt_id] = _TrackedAttempt(ticket, attempt, share, has_started=True)
-        asked = [self._tracked[t.attempt_id] for t in requests if t.attempt_id in self._tracked]
-        return self._poll_attempts(one for one in asked if one.is_reportable)
+        for request in requests:
+            folder = self._attempt_folder(request)
+            if claim_lock.exists(folder) and request.attempt_id not in self._tracked:
+                allocation = self._slots.allocate(request.job.resources)
+                self._tracked[request.attempt_id] = _TrackedAttempt(request, folder, allocation, has_started=True)
+        requested = [self._tracked[r.attempt_id] for r in requests if r.attempt_id in self._tracked]
+        return self._poll_attempts(tracked for tracked in requested if tracked.is_reportable)
 
     def cancel(self, attempt_ids: Sequence[str]) -> None:
-        for decision in attempt_ids:
-            one = self._tracked.get(decision)
-            if one and one.has_started and one.kill_at is None:
-                one.kill_at = time.monotonic() + 2 * one.request.job.limits.grace_s + _KILL_MARGIN_S
-                self._send_signal(one, signal.SIGTERM)
-            elif one and not one.has_started:
-                one.kill_at = 0.0
+        for attempt_id in attempt_ids:
+            tracked = self._tracked.get(attempt_id)
+            if tracked and tracked.has_started and tracked.kill_at is None:
+                tracked.kill_at = time.monotonic() + 2 * tracked.request.job.limits.grace_s + _KILL_MARGIN_S
+                self._send_signal(tracked, signal.SIGTERM)
+            elif tracked and not tracked.has_started:
+                tracked.kill_at = 0.0
 
     def release(self, attempt_ids: Sequence[str]) -> None:
-        """Nothing is ever held here."""
+        """Do nothing: this engine never holds an attempt."""
 
     def commit_outputs(self, requests: Sequence[SubmitRequest]) -> None:
-        """The agent itself put the outputs where they go."""
+        """Do nothing: the agent has already moved the outputs to their location."""
 
     def poll(self) -> Sequence[AttemptUpdate]:
-        seen = self._poll_attempts(one for one in self._tracked.values() if one.is_reportable)
+        updates = self._poll_attempts(tracked for tracked in self._tracked.values() if tracked.is_reportable)
         self._start_queued()
-        return seen
+        return updates
 
     def wait(self, timeout_s: float) -> None:
-        handles = [h for one in self._tracked.values() if one.process and (h := _open_pidfd(one.process)) is not None]
+        processes = [tracked.process for tracked in self._tracked.values() if tracked.process]
+        pidfds = [pidfd for process in processes if (pidfd := _open_pidfd(process)) is not None]
         try:
-            select.select(handles, [], [], timeout_s)
+            select.select(pidfds, [], [], timeout_s)
         finally:
-            for handle in handles:
-                os.close(handle)
+            for pidfd in pidfds:
+                os.close(pidfd)
 
     def _attempt_folder(self, request: SubmitRequest) -> AttemptFolder:
         return self._folder.attempt_folder(request.job.id, request.attempt_id)
 
     def _poll_attempts(self, attempts: Iterable[_TrackedAttempt]) -> list[AttemptUpdate]:
-        seen = [self._poll_attempt(one) for one in attempts]
-        for sighting in seen:
-            if sighting.status == "gone":
-                self._untrack(sighting.attempt_id)
-        return seen
+        updates = [self._poll_attempt(tracked) for tracked in attempts]
+        for update in updates:
+            if update.status == "gone":
+                self._untrack(update.attempt_id)
+        return updates
 
     def _poll_attempt(self, tracked: _TrackedAttempt) -> AttemptUpdate:
-        say = _update_factory(tracked)
+        make_update = _update_factory(tracked)
         if not tracked.has_started:
-            return say("gone", detail="it was cancelled before it started")
+            return make_update("gone", detail="the attempt was cancelled before it started")
         if tracked.kill_at is not None and time.monotonic() > tracked.kill_at:
             self._send_signal(tracked, signal.SIGKILL)
         code = tracked.process.poll() if tracked.process else None
@@ -114,35 +123,38 @@ class LocalEngine:
             self._adopt_claim_holder(tracked)
             code = None
         if claim_lock.is_held(tracked.folder) or (tracked.process and code is None):
-            return say("running")
-        return say("gone", exit_code=code, detail=tracked.start_error or _exit_message(code))
+            return make_update("running")
+        return make_update("gone", exit_code=code, detail=tracked.start_error or _exit_message(code))
 
     def _adopt_claim_holder(self, tracked: _TrackedAttempt) -> None:
-        """What we started came too late: an earlier process's agent has the claim, and a cancel is meant for it."""
+        """Follow the agent of an earlier process, which has the claim; ours came too late and has exited.
+
+        A cancellation is passed on to that agent.
+        """
         tracked.process = None
         if tracked.kill_at is not None:
             self._send_signal(tracked, signal.SIGTERM)
 
     def _untrack(self, attempt_id: str) -> None:
-        one = self._tracked.pop(attempt_id)
-        if one.allocation:
-            self._slots.release(one.allocation)
-        if one.folder.sandbox.exists():
-            shutil.rmtree(one.folder.sandbox, onerror=_force_remove)
+        tracked = self._tracked.pop(attempt_id)
+        if tracked.allocation:
+            self._slots.release(tracked.allocation)
+        if tracked.folder.sandbox.exists():
+            shutil.rmtree(tracked.folder.sandbox, onerror=_force_remove)
 
     def _start_queued(self) -> None:
-        """First come, first served: a big job is not passed by small ones for ever."""
-        for one in self._tracked.values():
-            if one.is_reportable:
+        """Start queued attempts in order. Small jobs do not overtake a large one, which might then never start."""
+        for tracked in self._tracked.values():
+            if tracked.is_reportable:
                 continue
-            one.allocation = self._slots.allocate(one.request.job.resources)
-            if one.allocation is None:
+            tracked.allocation = self._slots.allocate(tracked.request.job.resources)
+            if tracked.allocation is None:
                 return
-            one.has_started = True
+            tracked.has_started = True
             try:
-                self._start(one, one.allocation)
-            except OSError as error:  # a full disk, no more processes: the attempt's trouble, not the run's
-                one.start_error = f"the agent could not be started: {error}"
+                self._start(tracked, tracked.allocation)
+            except OSError as error:  # a full disk or too many processes: only this attempt fails, not the run
+                tracked.start_error = f"the agent could not be started: {error}"
 
     def _start(self, tracked: _TrackedAttempt, allocation: SlotAllocation) -> None:
         tracked.folder.root.mkdir(parents=True, exist_ok=True)
@@ -158,45 +170,32 @@ class LocalEngine:
             )
 
     def _agent_command(self, tracked: _TrackedAttempt) -> list[str]:
-        plan = self._folder.job_plan(tracked.request.job.id)
-        where = [
-            "--attempt-folder",
-            str(tracked.folder.root),
-            "--secrets",
-            str(self._folder.secrets),
-            "--site",
-            "local",
-        ]
-        where += [
-            "--reuse-folder",
-            str(self._folder.job_reusable_inputs(tracked.request.job.id)),
-            *cache_options(self._user_env),
-        ]
-        return ["/bin/sh", str(self._folder.launcher), str(plan), "--attempt-id", tracked.request.attempt_id, *where]
+        job_id = tracked.request.job.id
+        options = ["--attempt-id", tracked.request.attempt_id, "--attempt-folder", str(tracked.folder.root)]
+        options += ["--secrets", str(self._folder.secrets), "--site", "local"]
+        options += ["--reuse-folder", str(self._folder.job_reusable_inputs(job_id)), *cache_options(self._user_env)]
+        return ["/bin/sh", str(self._folder.launcher), str(self._folder.job_plan(job_id)), *options]
 
     @staticmethod
     def _send_signal(tracked: _TrackedAttempt, signum: signal.Signals) -> None:
-        pid = (
-            tracked.process.pid
-            if tracked.process and tracked.process.poll() is None
-            else claim_lock.holder_pid(tracked.folder)
-        )
+        is_own_child = tracked.process is not None and tracked.process.poll() is None
+        pid = tracked.process.pid if is_own_child and tracked.process else claim_lock.holder_pid(tracked.folder)
         if pid is not None:
-            claim_lock.send_signal(pid, signum)
+            send_signal(pid, signum)
 
 
 def _update_factory(tracked: _TrackedAttempt) -> Callable[..., AttemptUpdate]:
-    native = str(tracked.process.pid) if tracked.process else ""
+    native_id = str(tracked.process.pid) if tracked.process else ""
 
     def make_update(status: str, **fields: Any) -> AttemptUpdate:
-        return AttemptUpdate(tracked.request.attempt_id, tracked.request.job.id, status, native, "local", **fields)
+        return AttemptUpdate(tracked.request.attempt_id, tracked.request.job.id, status, native_id, "local", **fields)
 
     return make_update
 
 
 def _exit_message(exit_code: int | None) -> str:
     if exit_code is None:
-        return "the agent ended while no supervisor watched it"
+        return "the agent exited while no supervisor was running"
     if exit_code < 0:
         return f"the agent was killed by {signal.Signals(-exit_code).name}"
     return f"the agent ended with exit code {exit_code}"
@@ -209,8 +208,14 @@ def _open_pidfd(process: subprocess.Popen[bytes]) -> int | None:
         return None
 
 
+def send_signal(pid: int, signum: signal.Signals) -> None:
+    """Send a signal to a process, which may have ended already."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signum)
+
+
 def _force_remove(function: Callable[..., Any], path: str, error: Any) -> None:
-    """A read-only folder in a sandbox does not keep it alive."""
+    """Remove a path after making its parent folder writable: steps may leave read-only folders in the sandbox."""
     parent = Path(path).parent
     parent.chmod(parent.stat().st_mode | stat.S_IRWXU)
     if Path(path).is_dir() and not Path(path).is_symlink():

@@ -1,4 +1,4 @@
-"""What this machine has, and which of a person's variables a job may see."""
+"""Detects the resources of this machine, and chooses the environment variables that a job gets."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 
 from packtrain.engines.api import Capabilities
 
-# A job sees only what it would also see in a pool, so that what works here works there, and a
-# secret in the person's shell does not reach every program.
+# A job gets only variables that it would also have on a pool, so that a job that works here works there, too, and no
+# secret of the user's shell reaches it.
 _ENV_NAMES = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
 _ENV_NETWORK_NAMES = (
     "SSL_CERT_FILE",
@@ -24,12 +24,13 @@ _ENV_NETWORK_NAMES = (
     "HTTPS_PROXY",
     "NO_PROXY",
 )
-_ENV_APPTAINER_NAMES = ("APPTAINER_CACHEDIR", "APPTAINER_TMPDIR")  # not its DOCKER_PASSWORD
+_ENV_APPTAINER_NAMES = ("APPTAINER_CACHEDIR", "APPTAINER_TMPDIR")  # without APPTAINER_DOCKER_PASSWORD
 _ENV_PREFIXES = ("LC_", "CUDA_", "NVIDIA_", "PACKTRAIN_PYTHON")
 
 
 @functools.cache
 def capabilities() -> Capabilities:
+    """Return the resources of this machine."""
     return Capabilities(
         name="local",
         supports_containers=shutil.which("apptainer") is not None,
@@ -40,13 +41,19 @@ def capabilities() -> Capabilities:
 
 
 def visible_gpu_ids(cuda_visible_devices: str | None, n_gpus: int) -> list[str]:
-    """The names by which CUDA knows them; `allowed` is the person's own CUDA_VISIBLE_DEVICES."""
+    """Return CUDA's names of the GPUs that the user may use.
+
+    Args:
+        cuda_visible_devices: The user's CUDA_VISIBLE_DEVICES, or None if it is not set.
+        n_gpus: Number of GPUs of this machine.
+    """
     if cuda_visible_devices is None or not n_gpus:
         return [str(number) for number in range(n_gpus)]
     return [name.strip() for name in cuda_visible_devices.split(",") if name.strip()]
 
 
 def gpu_ids() -> list[str]:
+    """Return CUDA's names of this machine's GPUs."""
     return visible_gpu_ids(os.environ.get("CUDA_VISIBLE_DEVICES"), _count_gpus())
 
 
@@ -62,15 +69,23 @@ def _count_gpus() -> int:
 
 
 def job_environment(user_env: Mapping[str, str], visible_gpus: Sequence[str]) -> dict[str, str]:
-    """A job sees the GPUs that it asked for, and none if it asked for none."""
+    """Return the environment of a job.
+
+    Args:
+        user_env: The user's variables; only harmless ones are passed on.
+        visible_gpus: CUDA's names of the GPUs that the job may use; all others are hidden from it.
+    """
     named = {k: v for k, v in user_env.items() if k in (*_ENV_NAMES, *_ENV_NETWORK_NAMES, *_ENV_APPTAINER_NAMES)}
     prefixed = {k: v for k, v in user_env.items() if k.startswith(_ENV_PREFIXES)}
     return {**named, **prefixed, "CUDA_VISIBLE_DEVICES": ",".join(visible_gpus)}
 
 
 def cache_options(user_env: Mapping[str, str]) -> list[str]:
-    """For the agent. Off unless asked for: a second copy of all data that nobody knows of fills disks."""
-    folder, cap = user_env.get("PACKTRAIN_CACHE", ""), user_env.get("PACKTRAIN_CACHE_LIMIT", "")
+    """Return the agent's options for the download cache.
+
+    The cache is off by default, because it stores a second copy of all data.
+    """
+    folder, limit = user_env.get("PACKTRAIN_CACHE", ""), user_env.get("PACKTRAIN_CACHE_LIMIT", "")
     if not folder:
         return []
-    return ["--cache", str(Path(folder).absolute()), *(["--cache-limit", cap] if cap.isdigit() else [])]
+    return ["--cache", str(Path(folder).absolute()), *(["--cache-limit", limit] if limit.isdigit() else [])]

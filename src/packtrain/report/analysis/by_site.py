@@ -1,4 +1,4 @@
-"""Figures of places: what sites were good for, and how fast data came to them. Pure."""
+"""Statistics by site: slot time, compute time, and the speed of transfers to it."""
 
 from __future__ import annotations
 
@@ -22,71 +22,73 @@ from packtrain.report.history import Outcome
 Key = TypeVar("Key")
 
 _TIME_USE_ORDER = tuple(TimeUse)
-_MIN_VALUES = 3  # values that make a median worth comparing
+_MIN_VALUES = 3  # needed to compare medians
 
 
 @dataclass(frozen=True)
 class SiteSummary:
-    site: str  # empty: nobody told
+    """The executions at one site."""
+
+    site: str  # empty if unknown
     executions: int
-    jobs: int  # that were there
-    succeeded_jobs: int  # that succeeded there
+    jobs: int  # with at least one execution at the site
+    succeeded_jobs: int  # whose successful execution was at the site
     slot_s: float
-    time_use_s: Mapping[TimeUse, float]  # seconds
-    compute_times_s: tuple[float, ...]  # a job each: those that did all their useful compute there
-    compute_time_s: Distribution | None  # of these
-    transfer_time_s: Distribution | None  # seconds of transfers that came whole
-    bytes_per_s: Distribution | None  # bytes a second
+    time_use_s: Mapping[TimeUse, float]  # slot seconds by time use
+    compute_times_s: tuple[float, ...]  # useful compute of each job that did all of it at the site
+    compute_time_s: Distribution | None  # distribution of `compute_times_s`
+    transfer_time_s: Distribution | None  # durations of complete input transfers
+    bytes_per_s: Distribution | None  # speeds of complete input transfers
 
     @property
     def wasted_s(self) -> float:
-        """Seconds that were of no use, overhead included."""
-        return sum(self.time_use_s.get(share, 0.0) for share in WASTED)
+        """Slot seconds that were wasted, including overhead."""
+        return sum(self.time_use_s.get(use, 0.0) for use in WASTED)
 
 
 @dataclass(frozen=True)
 class TransferSummary:
-    """Transfers of inputs that came whole, by where they arrived and where they came from."""
+    """The input transfers from one source to one site. The distributions cover complete transfers only."""
 
     site: str
-    source: str  # the host of a cache or server; empty: nobody told
-    failed: int  # those that came to nothing
+    source: str  # host of the cache or server; empty if unknown
+    failed: int  # number of transfers that did not complete
     duration_s: Distribution | None
-    bytes_per_s: Distribution | None  # bytes a second
-    cold_duration_s: Distribution | None  # seconds of those that may have found the cache cold
-    warm_duration_s: Distribution | None  # seconds of those that began when another one had come whole
+    bytes_per_s: Distribution | None
+    cold_duration_s: Distribution | None  # of transfers that started before any other had completed
+    warm_duration_s: Distribution | None  # of transfers that started after another had completed
     cold_bytes_per_s: Distribution | None
     warm_bytes_per_s: Distribution | None
 
 
 def summarize_sites(job_times: Iterable[JobTimeUse], transfers: Iterable[SiteTransfer]) -> tuple[SiteSummary, ...]:
-    """The one with most seconds first."""
-    stays: defaultdict[str, list[tuple[JobTimeUse, ExecutionTimeUse]]] = defaultdict(list)
-    for account in job_times:
-        for stay in account.executions:
-            stays[stay.execution.site].append((account, stay))
-    came = _group_by(lambda arrival: arrival.site, (arrival for arrival in transfers if arrival.transfer.complete))
-    found = (_summarize_site(site, stays[site], came.get(site, [])) for site in stays)
-    return tuple(sorted(found, key=lambda site: (-site.slot_s, site.site)))
+    """Summarize each site, sorted by slot time in descending order."""
+    executions: defaultdict[str, list[tuple[JobTimeUse, ExecutionTimeUse]]] = defaultdict(list)
+    for job_time in job_times:
+        for execution_time in job_time.executions:
+            executions[execution_time.execution.site].append((job_time, execution_time))
+    completed = _group_by(lambda transfer: transfer.site, (item for item in transfers if item.transfer.complete))
+    summaries = (_summarize_site(site, executions[site], completed.get(site, [])) for site in executions)
+    return tuple(sorted(summaries, key=lambda summary: (-summary.slot_s, summary.site)))
 
 
 def _summarize_site(
     site: str, executions: list[tuple[JobTimeUse, ExecutionTimeUse]], completed: list[SiteTransfer]
 ) -> SiteSummary:
-    shares = sum_time_use(stay.time_use_us for _, stay in executions)
-    jobs = {account.job.id: account for account, _ in executions}
-    succeeded = {account.job.id for account, stay in executions if _has_succeeded(account, stay)}
-    compute = tuple(seconds for account in jobs.values() if (seconds := _compute_s_at(site, account)))
+    time_use_us = sum_time_use(execution_time.time_use_us for _, execution_time in executions)
+    jobs = {job_time.job.id: job_time for job_time, _ in executions}
+    succeeded = {job_time.job.id for job_time, execution_time in executions if _has_succeeded(job_time, execution_time)}
+    compute_times_s = tuple(seconds for job_time in jobs.values() if (seconds := _compute_s_at(site, job_time)))
     return SiteSummary(
         site,
         len(executions),
         len(jobs),
         len(succeeded),
-        sum(shares.values()) / US_PER_S,
-        time_use_in_seconds(shares),
-        compute,
-        describe(compute),
-        describe(arrival.transfer.duration_s for arrival in completed),
+        sum(time_use_us.values()) / US_PER_S,
+        time_use_in_seconds(time_use_us),
+        compute_times_s,
+        describe(compute_times_s),
+        _duration_distribution(completed),
         _speed_distribution(completed),
     )
 
@@ -96,53 +98,68 @@ def _has_succeeded(job_time: JobTimeUse, execution_time: ExecutionTimeUse) -> bo
 
 
 def _compute_s_at(site: str, job_time: JobTimeUse) -> float:
-    """Useful compute of a job that did none elsewhere: a rest of it would make the site look fast."""
+    """Return the useful compute of a job, or 0 if it did some elsewhere: a part of it would make the site look fast."""
     elsewhere = any(
-        TimeUse.USEFUL_COMPUTE in stay.time_use_us for stay in job_time.executions if stay.execution.site != site
+        TimeUse.USEFUL_COMPUTE in execution_time.time_use_us
+        for execution_time in job_time.executions
+        if execution_time.execution.site != site
     )
     return 0.0 if elsewhere else job_time.time_use_us.get(TimeUse.USEFUL_COMPUTE, 0) / US_PER_S
 
 
 def summarize_transfers(transfers: Iterable[SiteTransfer]) -> tuple[TransferSummary, ...]:
-    """By site and source, most transfers first."""
-    places = _group_by(lambda arrival: (arrival.site, arrival.transfer.source), transfers)
-    found = (_summarize_transfers(site, source, came) for (site, source), came in places.items())
+    """Summarize transfers by site and source, sorted by the number of complete transfers in descending order."""
+    groups = _group_by(lambda transfer: (transfer.site, transfer.transfer.source), transfers)
+    summaries = (_summarize_transfers(site, source, group) for (site, source), group in groups.items())
     return tuple(
-        sorted(found, key=lambda one: (-(one.duration_s.count if one.duration_s else 0), one.site, one.source))
+        sorted(
+            summaries,
+            key=lambda summary: (
+                -(summary.duration_s.count if summary.duration_s else 0),
+                summary.site,
+                summary.source,
+            ),
+        )
     )
 
 
 def _summarize_transfers(site: str, source: str, transfers: list[SiteTransfer]) -> TransferSummary:
-    came = [arrival for arrival in transfers if arrival.transfer.complete]
-    first = [arrival for arrival in came if not arrival.maybe_cached]
-    later = [arrival for arrival in came if arrival.maybe_cached]
+    completed = [transfer for transfer in transfers if transfer.transfer.complete]
+    cold = [transfer for transfer in completed if not transfer.maybe_cached]
+    warm = [transfer for transfer in completed if transfer.maybe_cached]
     return TransferSummary(
         site,
         source,
-        len(transfers) - len(came),
-        _duration_distribution(came),
-        _speed_distribution(came),
-        _duration_distribution(first),
-        _duration_distribution(later),
-        _speed_distribution(first),
-        _speed_distribution(later),
+        len(transfers) - len(completed),
+        _duration_distribution(completed),
+        _speed_distribution(completed),
+        _duration_distribution(cold),
+        _duration_distribution(warm),
+        _speed_distribution(cold),
+        _speed_distribution(warm),
     )
 
 
 def find_fastest_site(
     sites: Iterable[SiteSummary], get_distribution: Callable[[SiteSummary], Distribution | None], *, highest: bool
 ) -> str | None:
-    """The site with the best median, of those with enough values; None where there is nothing to compare."""
-    known = [(figures.site, found) for figures in sites if (found := get_distribution(figures)) and figures.site]
-    enough = [(site, found) for site, found in known if found.count >= _MIN_VALUES]
-    compared = enough if len(enough) > 1 else known
+    """Return the site with the best median; None if there are fewer than two sites to compare.
+
+    Args:
+        sites: The sites.
+        get_distribution: Returns the values of a site.
+        highest: Whether the highest median is the best, instead of the lowest.
+    """
+    known = [(site.site, values) for site in sites if (values := get_distribution(site)) and site.site]
+    with_enough_values = [(site, values) for site, values in known if values.count >= _MIN_VALUES]
+    compared = with_enough_values if len(with_enough_values) > 1 else known
     if len(compared) < 2:
         return None
-    return (max if highest else min)(compared, key=lambda one: one[1].median)[0]
+    return (max if highest else min)(compared, key=lambda item: item[1].median)[0]
 
 
 def find_fastest_transfer_site(sites: Iterable[SiteSummary]) -> str | None:
-    """By bytes a second where all sites tell bytes, else by time."""
+    """Compare by bytes per second if they are known for all sites, otherwise by duration."""
     compared = [site for site in sites if site.transfer_time_s]
     if all(site.bytes_per_s for site in compared):
         return find_fastest_site(compared, lambda site: site.bytes_per_s, highest=True)
@@ -154,20 +171,20 @@ def find_fastest_compute_site(sites: Iterable[SiteSummary]) -> str | None:
 
 
 def time_use_in_seconds(time_use_us: Mapping[TimeUse, int]) -> dict[TimeUse, float]:
-    """Of every share there is, in their order."""
-    return {share: time_use_us[share] / US_PER_S for share in _TIME_USE_ORDER if share in time_use_us}
+    """Convert microseconds to seconds, in the order of `TimeUse`."""
+    return {use: time_use_us[use] / US_PER_S for use in _TIME_USE_ORDER if use in time_use_us}
 
 
 def _duration_distribution(transfers: Iterable[SiteTransfer]) -> Distribution | None:
-    return describe(arrival.transfer.duration_s for arrival in transfers)
+    return describe(transfer.transfer.duration_s for transfer in transfers)
 
 
 def _speed_distribution(transfers: Iterable[SiteTransfer]) -> Distribution | None:
-    return describe(arrival.bytes_per_s for arrival in transfers if arrival.bytes_per_s is not None)
+    return describe(transfer.bytes_per_s for transfer in transfers if transfer.bytes_per_s is not None)
 
 
 def _group_by(key: Callable[[SiteTransfer], Key], transfers: Iterable[SiteTransfer]) -> dict[Key, list[SiteTransfer]]:
     groups: defaultdict[Key, list[SiteTransfer]] = defaultdict(list)
-    for arrival in transfers:
-        groups[key(arrival)].append(arrival)
+    for transfer in transfers:
+        groups[key(transfer)].append(transfer)
     return groups

@@ -1,6 +1,6 @@
-"""Many values in a few: mean, median, quantiles. Pure.
+"""Summary statistics of a list of values: mean, median, quantiles.
 
-Quantiles are those of numpy's default: linear between the two nearest of the sorted values, at (n − 1) · q.
+Quantiles follow numpy's default: linear interpolation between the two nearest sorted values, at (n − 1) · q.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Distribution:
-    """Of some values: seconds, or bytes a second."""
+    """Summary of a list of durations (seconds) or rates (bytes per second)."""
 
     count: int
     mean: float
@@ -20,27 +20,36 @@ class Distribution:
     p95: float
     minimum: float
     maximum: float
-    p25: float  # a quarter of the values is below it
+    p25: float
     p75: float
-    stdev: float  # the standard deviation of the sample; 0 for one value
+    stdev: float  # sample standard deviation; 0 for one value
 
 
 def describe(values: Iterable[float]) -> Distribution | None:
+    """Summarize values; None if there are none."""
     ranked = sorted(values)
     if not ranked:
         return None
     mean = math.fsum(ranked) / len(ranked)
-    quarter, median, three_quarters, p95 = (quantile(ranked, share) for share in (0.25, 0.5, 0.75, 0.95))
-    deviation = _stdev(ranked, mean)
-    return Distribution(len(ranked), mean, median, p95, ranked[0], ranked[-1], quarter, three_quarters, deviation)
+    return Distribution(
+        count=len(ranked),
+        mean=mean,
+        median=quantile(ranked, 0.5),
+        p95=quantile(ranked, 0.95),
+        minimum=ranked[0],
+        maximum=ranked[-1],
+        p25=quantile(ranked, 0.25),
+        p75=quantile(ranked, 0.75),
+        stdev=_stdev(ranked, mean),
+    )
 
 
 def quantile(sorted_values: Sequence[float], q: float) -> float:
-    """Of sorted values."""
-    place = (len(sorted_values) - 1) * q
-    below = math.floor(place)
+    """Return a quantile of sorted values."""
+    position = (len(sorted_values) - 1) * q
+    below = math.floor(position)
     above = min(below + 1, len(sorted_values) - 1)
-    return sorted_values[below] + (sorted_values[above] - sorted_values[below]) * (place - below)
+    return sorted_values[below] + (sorted_values[above] - sorted_values[below]) * (position - below)
 
 
 def _stdev(values: Sequence[float], mean: float) -> float:

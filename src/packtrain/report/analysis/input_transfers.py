@@ -1,4 +1,4 @@
-"""Transfers of inputs, each with the place where it arrived: what speeds are measured on. Pure."""
+"""Collects the transfers of inputs with the site they went to, for statistics of transfer speed."""
 
 from __future__ import annotations
 
@@ -8,72 +8,77 @@ from dataclasses import dataclass
 
 from packtrain.report.history import ExecutionRecord, InputTransfer, JobHistory, JobRecord, Outcome, Phase
 
-SiteAndSource = tuple[str, str]  # the site, the source
+SiteAndSource = tuple[str, str]  # (site, source)
 
-_PHASES_AFTER_INPUT = frozenset(
-    {Phase.UNPACK, Phase.EXECUTE, Phase.TRANSFER_OUT}
-)  # only what came whole is followed by these
+# Only a complete input transfer is followed by one of these phases.
+_PHASES_AFTER_INPUT = frozenset({Phase.UNPACK, Phase.EXECUTE, Phase.TRANSFER_OUT})
 
 
 @dataclass(frozen=True)
 class SiteTransfer:
+    """A transfer of inputs to a site."""
+
     job_id: str
     site: str
     transfer: InputTransfer
-    maybe_cached: bool  # whether the cache may have had it already
+    maybe_cached: bool  # whether a cache may already have had the data
 
     @property
     def bytes_per_s(self) -> float | None:
-        """Bytes a second."""
         if self.transfer.size_bytes is None or self.transfer.duration_s <= 0:
             return None
         return self.transfer.size_bytes / self.transfer.duration_s
 
 
 def collect_site_transfers(history: JobHistory) -> list[SiteTransfer]:
-    warm_from = _first_completed_at(history) if history.has_timestamps else {}
-    return [arrival for job in history.jobs for arrival in _job_transfers(job, warm_from)]
+    cached_since = _first_completed_at(history) if history.has_timestamps else {}
+    return [transfer for job in history.jobs for transfer in _job_transfers(job, cached_since)]
 
 
 def input_transfers_of(execution: ExecutionRecord) -> Iterable[InputTransfer]:
-    """As told; else one for each span of a transfer that ended."""
+    """Return the recorded input transfers. If there are none, derive one from each TRANSFER_IN span that ended."""
     return execution.input_transfers or _transfers_from_spans(execution)
 
 
 def count_failed_transfers(job: JobRecord) -> int:
-    """How often a transfer of its inputs came to nothing."""
-    return sum(not move.complete for attempt in job.executions for move in input_transfers_of(attempt))
+    """Count the input transfers of a job that did not complete."""
+    return sum(not transfer.complete for execution in job.executions for transfer in input_transfers_of(execution))
 
 
 def _transfers_from_spans(execution: ExecutionRecord) -> Iterator[InputTransfer]:
-    places = [place for place, span in enumerate(execution.spans) if span.phase is Phase.TRANSFER_IN]
-    size = execution.input_bytes if len(places) == 1 else None
-    for place in places:
-        span = execution.spans[place]
-        whole = any(after.phase in _PHASES_AFTER_INPUT for after in execution.spans[place + 1 :])
-        if whole or execution.outcome is not Outcome.RUNNING:
-            yield InputTransfer(span.start, span.duration_s, size if whole else None, complete=whole)
+    indexes = [index for index, span in enumerate(execution.spans) if span.phase is Phase.TRANSFER_IN]
+    size_bytes = execution.input_bytes if len(indexes) == 1 else None
+    for index in indexes:
+        span = execution.spans[index]
+        complete = any(later.phase in _PHASES_AFTER_INPUT for later in execution.spans[index + 1 :])
+        if complete or execution.outcome is not Outcome.RUNNING:
+            yield InputTransfer(span.start, span.duration_s, size_bytes if complete else None, complete=complete)
 
 
 def _first_completed_at(history: JobHistory) -> dict[SiteAndSource, float]:
-    """When the first transfer from each place to each site had come whole."""
+    """Return when the first transfer from each source to each site completed."""
     ends: dict[SiteAndSource, float] = {}
-    for attempt in history.executions():
-        for move in input_transfers_of(attempt):
-            place, end = (attempt.site, move.source), move.start + move.duration_s
-            if move.complete and end < ends.get(place, end + 1):
-                ends[place] = end
+    for execution in history.executions():
+        for transfer in input_transfers_of(execution):
+            key, end = (execution.site, transfer.source), transfer.start + transfer.duration_s
+            if transfer.complete and end < ends.get(key, end + 1):
+                ends[key] = end
     return ends
 
 
 def _job_transfers(job: JobRecord, cached_since: dict[SiteAndSource, float]) -> Iterator[SiteTransfer]:
-    """Where times of different jobs cannot be compared, only the job's own transfers before are known."""
-    tried: defaultdict[SiteAndSource, int] = defaultdict(int)
-    for attempt in job.executions:
-        for move in input_transfers_of(attempt):
-            place = (attempt.site, move.source)
-            later = (
-                move.start >= cached_since[place] if place in cached_since else not cached_since and tried[place] > 0
-            )
-            tried[place] += 1
-            yield SiteTransfer(job.id, attempt.site, move, later)
+    """Yield the transfers of a job.
+
+    Without timestamps, transfers of different jobs cannot be ordered. Then only an earlier transfer of the same job
+    may have filled the cache.
+    """
+    n_previous: defaultdict[SiteAndSource, int] = defaultdict(int)
+    for execution in job.executions:
+        for transfer in input_transfers_of(execution):
+            key = (execution.site, transfer.source)
+            if key in cached_since:
+                maybe_cached = transfer.start >= cached_since[key]
+            else:
+                maybe_cached = not cached_since and n_previous[key] > 0
+            n_previous[key] += 1
+            yield SiteTransfer(job.id, execution.site, transfer, maybe_cached)

@@ -1,4 +1,7 @@
-"""Figures that are one number: name, unit, which way is better. Tables and comparisons are made of them. Pure."""
+"""The statistics that are a single number: key, label, unit and which direction is better.
+
+The terminal summary and the comparison of two reports are built from this table.
+"""
 
 from __future__ import annotations
 
@@ -12,22 +15,28 @@ from packtrain.report.number_format import format_duration_coarse, format_hours,
 
 
 class Unit(str, Enum):
-    SLOT_SECONDS = "s"  # of slots, summed up
-    DURATION = "duration"  # seconds that somebody waited
+    """The unit of a measure, which determines its format."""
+
+    SLOT_SECONDS = "s"  # summed over slots
+    DURATION = "duration"  # seconds of elapsed time
     FRACTION = "fraction"
     COUNT = "count"
     RATIO = "ratio"
 
 
 class Better(str, Enum):
+    """The direction in which a measure improves."""
+
     HIGHER = "more"
     LOWER = "less"
-    NEITHER = "neither"  # a matter of size, not of merit
+    NEITHER = "neither"
 
 
 @dataclass(frozen=True)
 class Measure:
-    key: str
+    """A statistic that is a single number."""
+
+    key: str  # in report.json
     label: str
     unit: Unit
     better: Better
@@ -35,52 +44,50 @@ class Measure:
 
 
 def _sum_time_use(*uses: TimeUse) -> Callable[[ReportStats], float | None]:
-    return lambda figures: sum(figures.time_use_s.get(share, 0.0) for share in uses)
+    return lambda stats: sum(stats.time_use_s.get(use, 0.0) for use in uses)
 
 
 def _completion_quantile(attribute: str) -> Callable[[ReportStats], float | None]:
-    return lambda figures: getattr(figures.completion_s, attribute) if figures.completion_s else None
+    return lambda stats: getattr(stats.completion_s, attribute) if stats.completion_s else None
 
 
-def _failed_jobs_s(stats: ReportStats) -> float:
-    return stats.failed_jobs_s
-
+_SLOT_S, _DURATION, _FRACTION, _COUNT, _RATIO = Unit
+_HIGHER, _LOWER, _NEITHER = Better
 
 MEASURES = (
-    Measure("jobs", "jobs", Unit.COUNT, Better.NEITHER, lambda figures: figures.jobs),
-    Measure("attempts", "attempts", Unit.COUNT, Better.NEITHER, lambda figures: figures.executions),
-    Measure("success_rate", "success rate", Unit.FRACTION, Better.HIGHER, lambda figures: figures.success_rate),
-    Measure("makespan_s", "makespan", Unit.DURATION, Better.LOWER, lambda figures: figures.makespan_s),
-    Measure("wallclock_s", "slot hours", Unit.SLOT_SECONDS, Better.LOWER, lambda figures: figures.wallclock_s),
-    Measure("gpu_s", "GPU hours", Unit.SLOT_SECONDS, Better.LOWER, lambda figures: figures.gpu_s),
-    Measure("compute_share", "compute share", Unit.FRACTION, Better.HIGHER, lambda figures: figures.compute_share),
-    Measure("useful_share", "useful share", Unit.FRACTION, Better.HIGHER, lambda figures: figures.useful_share),
-    Measure(
-        "transfer_overhead", "transfer overhead", Unit.FRACTION, Better.LOWER, lambda figures: figures.transfer_overhead
-    ),
-    Measure("useful_compute_s", "useful compute", Unit.SLOT_SECONDS, Better.NEITHER, _sum_time_use(TimeUse.USEFUL_COMPUTE)),
-    Measure("useful_transfer_s", "useful transfer", Unit.SLOT_SECONDS, Better.LOWER, _sum_time_use(TimeUse.USEFUL_TRANSFER)),
-    Measure("transfer_thrown_away_s", "transfer thrown away", Unit.SLOT_SECONDS, Better.LOWER, _sum_time_use(TimeUse.WASTED_TRANSFER)),
-    Measure("compute_lost_s", "compute lost", Unit.SLOT_SECONDS, Better.LOWER, _sum_time_use(*LOST_COMPUTE)),
-    Measure("restart_s", "checkpoint and restart", Unit.SLOT_SECONDS, Better.LOWER, _sum_time_use(TimeUse.CHECKPOINT_RESTART)),
-    Measure("overhead_s", "overhead", Unit.SLOT_SECONDS, Better.LOWER, _sum_time_use(TimeUse.OVERHEAD)),
-    Measure("wasted_s", "of no use, altogether", Unit.SLOT_SECONDS, Better.LOWER, _sum_time_use(*WASTED)),
-    Measure("lost_to_failed_s", "lost to failed jobs", Unit.SLOT_SECONDS, Better.LOWER, _failed_jobs_s),
-    Measure("completion_median_s", "completion, median", Unit.DURATION, Better.LOWER, _completion_quantile("median")),
-    Measure("completion_mean_s", "completion, mean", Unit.DURATION, Better.LOWER, _completion_quantile("mean")),
-    Measure("completion_p95_s", "completion, p95", Unit.DURATION, Better.LOWER, _completion_quantile("p95")),
-    Measure("completion_max_s", "completion, longest", Unit.DURATION, Better.LOWER, _completion_quantile("high")),
-    Measure("tail_p95", "long tail, p95 / median", Unit.RATIO, Better.LOWER, lambda figures: figures.p95_over_median),
-    Measure("tail_max", "long tail, longest / median", Unit.RATIO, Better.LOWER, lambda figures: figures.max_over_median),
-    Measure("held_in_transfer", "held in transfer", Unit.COUNT, Better.LOWER, lambda figures: figures.held_in_transfer),
-    Measure("held_in_compute", "held in compute", Unit.COUNT, Better.LOWER, lambda figures: figures.held_in_compute),
-    Measure("held_elsewhere", "held elsewhere", Unit.COUNT, Better.LOWER, lambda figures: figures.held_elsewhere),
-    Measure("retries", "retries", Unit.COUNT, Better.LOWER, lambda figures: figures.retries),
-    Measure("stalls", "transfers that came to nothing", Unit.COUNT, Better.LOWER, lambda figures: figures.failed_transfers),
+    Measure("jobs", "jobs", _COUNT, _NEITHER, lambda stats: stats.jobs),
+    Measure("executions", "executions", _COUNT, _NEITHER, lambda stats: stats.executions),
+    Measure("success_rate", "success rate", _FRACTION, _HIGHER, lambda stats: stats.success_rate),
+    Measure("makespan_s", "makespan", _DURATION, _LOWER, lambda stats: stats.makespan_s),
+    Measure("wallclock_s", "slot hours", _SLOT_S, _LOWER, lambda stats: stats.wallclock_s),
+    Measure("gpu_s", "GPU hours", _SLOT_S, _LOWER, lambda stats: stats.gpu_s),
+    Measure("compute_share", "compute share", _FRACTION, _HIGHER, lambda stats: stats.compute_share),
+    Measure("useful_share", "useful share", _FRACTION, _HIGHER, lambda stats: stats.useful_share),
+    Measure("transfer_overhead", "transfer overhead", _FRACTION, _LOWER, lambda stats: stats.transfer_overhead),
+    Measure("useful_compute_s", "useful compute", _SLOT_S, _NEITHER, _sum_time_use(TimeUse.USEFUL_COMPUTE)),
+    Measure("useful_transfer_s", "useful transfer", _SLOT_S, _LOWER, _sum_time_use(TimeUse.USEFUL_TRANSFER)),
+    Measure("wasted_transfer_s", "wasted transfer", _SLOT_S, _LOWER, _sum_time_use(TimeUse.WASTED_TRANSFER)),
+    Measure("compute_lost_s", "lost compute", _SLOT_S, _LOWER, _sum_time_use(*LOST_COMPUTE)),
+    Measure("restart_s", "checkpoint and restart", _SLOT_S, _LOWER, _sum_time_use(TimeUse.CHECKPOINT_RESTART)),
+    Measure("overhead_s", "overhead", _SLOT_S, _LOWER, _sum_time_use(TimeUse.OVERHEAD)),
+    Measure("wasted_s", "wasted time, total", _SLOT_S, _LOWER, _sum_time_use(*WASTED)),
+    Measure("failed_jobs_s", "time of failed jobs", _SLOT_S, _LOWER, lambda stats: stats.failed_jobs_s),
+    Measure("completion_median_s", "completion, median", _DURATION, _LOWER, _completion_quantile("median")),
+    Measure("completion_mean_s", "completion, mean", _DURATION, _LOWER, _completion_quantile("mean")),
+    Measure("completion_p95_s", "completion, p95", _DURATION, _LOWER, _completion_quantile("p95")),
+    Measure("completion_max_s", "completion, max", _DURATION, _LOWER, _completion_quantile("maximum")),
+    Measure("p95_over_median", "long tail, p95 / median", _RATIO, _LOWER, lambda stats: stats.p95_over_median),
+    Measure("max_over_median", "long tail, max / median", _RATIO, _LOWER, lambda stats: stats.max_over_median),
+    Measure("held_in_transfer", "held in transfer", _COUNT, _LOWER, lambda stats: stats.held_in_transfer),
+    Measure("held_in_compute", "held in compute", _COUNT, _LOWER, lambda stats: stats.held_in_compute),
+    Measure("held_elsewhere", "held elsewhere", _COUNT, _LOWER, lambda stats: stats.held_elsewhere),
+    Measure("retries", "retries", _COUNT, _LOWER, lambda stats: stats.retries),
+    Measure("failed_transfers", "failed transfers", _COUNT, _LOWER, lambda stats: stats.failed_transfers),
 )  # fmt: skip
 
 
 def format_value(value: float | None, unit: Unit) -> str:
+    """Format a value for a table; – if it is unknown."""
     if value is None:
         return "–"
     if unit is Unit.COUNT:

@@ -1,6 +1,6 @@
-"""The figures of a history: how much, how long, how fast, what was lost to what. Pure.
+"""Computes the statistics of a history: slot time by use, completion times, failures, sites and transfers.
 
-Seconds are those of slots unless said otherwise; quantiles are defined in `spread`. None means: it cannot be told.
+Seconds are slot seconds unless noted otherwise. Quantiles are defined in `distribution`. None means unknown.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from packtrain.report.analysis.by_site import (
 from packtrain.report.analysis.distribution import Distribution, describe
 from packtrain.report.analysis.input_transfers import collect_site_transfers, count_failed_transfers
 from packtrain.report.analysis.time_accounting import (
+    TRANSFER_PHASES,
     UNFINISHED_OUTCOMES,
     US_PER_S,
     USEFUL,
@@ -43,17 +44,18 @@ __all__ = [
 ]
 
 NOT_FAILED_OUTCOMES = UNFINISHED_OUTCOMES | {Outcome.SUCCEEDED}
-_TRANSFER_PHASES = frozenset({Phase.TRANSFER_IN, Phase.UNPACK, Phase.TRANSFER_OUT})
 
 
 @dataclass(frozen=True)
 class FailureSummary:
+    """The failures of one category."""
+
     category: FailureCategory
     count: int
     fraction: float  # of all failures
-    slot_s: float  # of their slots
-    reason: str  # the most frequent one
-    reason_count: int  # how often
+    slot_s: float  # slot seconds of the failed jobs or executions
+    reason: str  # the most frequent reason
+    reason_count: int  # number of failures with that reason
 
 
 @dataclass(frozen=True)
@@ -64,53 +66,55 @@ class JobSummary:
     outcome: Outcome
     category: FailureCategory
     reason: str
-    sites: tuple[str, ...]  # in the order in which it came to them
+    sites: tuple[str, ...]  # in the order of their first use
     executions: int
-    failed_transfers: int  # transfers of inputs that came to nothing
-    completion_s: float | None  # first match to completion
-    queued_s: float  # outside of slots
-    held_s: float
-    slot_s: float  # of slots
-    time_use_s: Mapping[TimeUse, float]  # seconds
-    outputs_checked: bool | None  # whether somebody looked at its outputs
+    failed_transfers: int  # input transfers that did not complete
+    completion_s: float | None  # from the first match to the end of the job; null unless it succeeded
+    queued_s: float  # time in the queue
+    held_s: float  # time on hold
+    slot_s: float  # slot seconds of all executions
+    time_use_s: Mapping[TimeUse, float]  # slot seconds by time use
+    outputs_checked: bool | None  # whether the outputs were checked
 
 
 @dataclass(frozen=True)
 class ReportStats:
+    """All statistics of one history."""
+
     name: str
     kind: str  # run, log, table, simulation
     jobs: int
-    executions: int  # stays on slots
-    outcomes: Mapping[Outcome, int]  # how many jobs ended so
-    wallclock_s: float  # of all slots
-    gpu_s: float | None  # seconds times GPUs
-    makespan_s: float | None  # first submission to last end
-    time_use_s: Mapping[TimeUse, float]  # seconds; they add up to the wallclock
-    success_rate: float | None  # of jobs that ended
-    compute_share: float | None  # useful compute, of the wallclock
-    useful_share: float | None  # useful compute and useful transfer, of the wallclock
-    transfer_overhead: float | None  # useful transfer, of useful compute
-    failed_jobs_s: float  # all seconds of jobs that ended without success
-    held_in_transfer: int  # jobs held for good in transfer or unpacking
-    held_in_compute: int  # the same, while the program ran
-    held_elsewhere: int  # the same, while they waited for a slot, or where nobody can tell
-    queue_wait_s: Distribution | None  # submission to first match, seconds
-    completion_s: Distribution | None  # first match to completion, of jobs that succeeded
-    p95_over_median: float | None  # p95 / median of it
-    max_over_median: float | None  # longest / median of it
-    retries: int  # attempts beyond the first of each job
-    retried_jobs: int  # that had more than one attempt
-    max_retries: int  # of one job
-    failed_transfers: int  # transfers of inputs that came to nothing
-    unchecked_jobs: int  # jobs that succeeded, but nobody looked at their outputs
-    job_failures: tuple[FailureSummary, ...]  # of jobs, the most frequent first
-    execution_failures: tuple[FailureSummary, ...]  # of attempts
-    sites: tuple[SiteSummary, ...]  # the one with most seconds first
-    transfers: tuple[TransferSummary, ...]
-    fastest_transfer_site: str | None  # the site
-    fastest_compute_site: str | None  # the same
+    executions: int  # sessions on slots
+    outcomes: Mapping[Outcome, int]  # number of jobs by outcome
+    wallclock_s: float  # slot seconds of all executions
+    gpu_s: float | None  # slot seconds times GPUs
+    makespan_s: float | None  # from the first submission to the last end
+    time_use_s: Mapping[TimeUse, float]  # slot seconds by time use; they add up to `wallclock_s`
+    success_rate: float | None  # fraction of the ended jobs that succeeded
+    compute_share: float | None  # useful compute / wallclock
+    useful_share: float | None  # useful compute and useful transfer / wallclock
+    transfer_overhead: float | None  # useful transfer / useful compute
+    failed_jobs_s: float  # slot seconds of jobs that ended without success
+    held_in_transfer: int  # jobs held in transfer or unpacking and never released
+    held_in_compute: int  # jobs held while the program ran and never released
+    held_elsewhere: int  # jobs held while queued, or in an unknown phase, and never released
+    queue_wait_s: Distribution | None  # from submission to the first match
+    completion_s: Distribution | None  # from the first match to the end, of jobs that succeeded
+    p95_over_median: float | None  # of `completion_s`
+    max_over_median: float | None  # of `completion_s`
+    retries: int  # executions beyond the first of each job
+    retried_jobs: int  # jobs with more than one execution
+    max_retries: int  # maximum number of retries of one job
+    failed_transfers: int  # input transfers that did not complete
+    unchecked_jobs: int  # jobs that succeeded, but whose outputs were not checked
+    job_failures: tuple[FailureSummary, ...]  # failed jobs by category, the most frequent first
+    execution_failures: tuple[FailureSummary, ...]  # failed executions by category, the most frequent first
+    sites: tuple[SiteSummary, ...]  # sorted by slot time in descending order
+    transfers: tuple[TransferSummary, ...]  # by site and source
+    fastest_transfer_site: str | None  # the site with the fastest input transfers
+    fastest_compute_site: str | None  # the site with the shortest compute time
     job_summaries: tuple[JobSummary, ...]  # in the order of the history
-    job_time_use: tuple[JobTimeUse, ...] = field(repr=False)  # the same, by attempt
+    job_time_use: tuple[JobTimeUse, ...] = field(repr=False)  # in the order of the history
 
     @property
     def ended_jobs(self) -> int:
@@ -122,69 +126,73 @@ class ReportStats:
 
     @property
     def failed_jobs(self) -> int:
-        """Ended, but not with success."""
+        """The number of jobs that ended without success."""
         return self.ended_jobs - self.succeeded_jobs
 
     def fraction_of_wallclock(self, *uses: TimeUse) -> float | None:
-        """Of the wallclock."""
-        return _ratio(sum(self.time_use_s.get(share, 0.0) for share in uses), self.wallclock_s)
+        """Return the fraction of the wallclock with any of these time uses."""
+        return _ratio(sum(self.time_use_s.get(use, 0.0) for use in uses), self.wallclock_s)
 
 
 def compute_stats(history: JobHistory) -> ReportStats:
-    accounts = account_history(history)
-    micros = sum_time_use(account.time_use_us for account in accounts)
-    wallclock = sum(micros.values())
+    job_times = account_history(history)
+    time_use_us = sum_time_use(job_time.time_use_us for job_time in job_times)
+    wallclock_us = sum(time_use_us.values())
     outcomes = Counter(job.outcome for job in history.jobs)
-    arrivals = collect_site_transfers(history)
-    sites = summarize_sites(accounts, arrivals)
-    completion = describe(found for job in history.jobs if (found := _completion_s(job)) is not None)
-    retried = [len(job.executions) - 1 for job in history.jobs if len(job.executions) > 1]
-    rows = tuple(_summarize_job(account) for account in accounts)
-    held = [job.held_in_phase for job in history.jobs if _is_held(job)]
+    transfers = collect_site_transfers(history)
+    sites = summarize_sites(job_times, transfers)
+    completion = describe(seconds for job in history.jobs if (seconds := _completion_s(job)) is not None)
+    retries = [len(job.executions) - 1 for job in history.jobs if len(job.executions) > 1]
+    rows = tuple(_summarize_job(job_time) for job_time in job_times)
+    held_phases = [job.held_in_phase for job in history.jobs if _is_held(job)]
     return ReportStats(
         name=history.name,
         kind=history.kind,
         jobs=len(history.jobs),
         executions=sum(len(job.executions) for job in history.jobs),
         outcomes=outcomes,
-        wallclock_s=wallclock / US_PER_S,
+        wallclock_s=wallclock_us / US_PER_S,
         gpu_s=_sum_gpu_s(history.executions()),
         makespan_s=_makespan_s(history),
-        time_use_s=time_use_in_seconds(micros),
+        time_use_s=time_use_in_seconds(time_use_us),
         success_rate=_ratio(
             outcomes[Outcome.SUCCEEDED], sum(job.outcome not in UNFINISHED_OUTCOMES for job in history.jobs)
         ),
-        compute_share=_ratio(micros.get(TimeUse.USEFUL_COMPUTE, 0), wallclock),
-        useful_share=_ratio(sum(micros.get(share, 0) for share in USEFUL), wallclock),
-        transfer_overhead=_ratio(micros.get(TimeUse.USEFUL_TRANSFER, 0), micros.get(TimeUse.USEFUL_COMPUTE, 0)),
+        compute_share=_ratio(time_use_us.get(TimeUse.USEFUL_COMPUTE, 0), wallclock_us),
+        useful_share=_ratio(sum(time_use_us.get(use, 0) for use in USEFUL), wallclock_us),
+        transfer_overhead=_ratio(
+            time_use_us.get(TimeUse.USEFUL_TRANSFER, 0), time_use_us.get(TimeUse.USEFUL_COMPUTE, 0)
+        ),
         failed_jobs_s=math.fsum(row.slot_s for row in rows if row.outcome not in NOT_FAILED_OUTCOMES),
-        held_in_transfer=sum(phase in _TRANSFER_PHASES for phase in held),
-        held_in_compute=sum(phase is Phase.EXECUTE for phase in held),
-        held_elsewhere=sum(phase not in _TRANSFER_PHASES and phase is not Phase.EXECUTE for phase in held),
-        queue_wait_s=describe(found for job in history.jobs if (found := _queue_wait_s(job)) is not None),
+        held_in_transfer=sum(phase in TRANSFER_PHASES for phase in held_phases),
+        held_in_compute=sum(phase is Phase.EXECUTE for phase in held_phases),
+        held_elsewhere=sum(phase not in TRANSFER_PHASES and phase is not Phase.EXECUTE for phase in held_phases),
+        queue_wait_s=describe(seconds for job in history.jobs if (seconds := _queue_wait_s(job)) is not None),
         completion_s=completion,
         p95_over_median=_ratio(completion.p95, completion.median) if completion else None,
         max_over_median=_ratio(completion.maximum, completion.median) if completion else None,
-        retries=sum(retried),
-        retried_jobs=len(retried),
-        max_retries=max(retried, default=0),
+        retries=sum(retries),
+        retried_jobs=len(retries),
+        max_retries=max(retries, default=0),
         failed_transfers=sum(row.failed_transfers for row in rows),
         unchecked_jobs=sum(
             job.outcome is Outcome.SUCCEEDED and job.outputs_checked is not True for job in history.jobs
         ),
         job_failures=_summarize_failures([(job, row.slot_s) for job, row in zip(history.jobs, rows, strict=True)]),
-        execution_failures=_summarize_failures([(attempt, attempt.duration_s) for attempt in history.executions()]),
+        execution_failures=_summarize_failures(
+            [(execution, execution.duration_s) for execution in history.executions()]
+        ),
         sites=sites,
-        transfers=summarize_transfers(arrivals),
+        transfers=summarize_transfers(transfers),
         fastest_transfer_site=find_fastest_transfer_site(sites),
         fastest_compute_site=find_fastest_compute_site(sites),
         job_summaries=rows,
-        job_time_use=accounts,
+        job_time_use=job_times,
     )
 
 
 def _is_held(job: JobRecord) -> bool:
-    """For good. Wrong outputs and limits are told by others than holds, too: there, its phase is the sign."""
+    """Return whether a job ended by a hold. Wrong outputs and time limits are holds only if they have a held phase."""
     return job.outcome is Outcome.HELD or (job.held_in_phase is not None and job.outcome not in NOT_FAILED_OUTCOMES)
 
 
@@ -193,12 +201,12 @@ def _ratio(numerator: float, denominator: float) -> float | None:
 
 
 def _sum_gpu_s(executions: Iterable[ExecutionRecord]) -> float | None:
-    told = [attempt.gpus * attempt.duration_s for attempt in executions if attempt.gpus]
-    return sum(told) if told else None
+    gpu_s = [execution.gpus * execution.duration_s for execution in executions if execution.gpus]
+    return sum(gpu_s) if gpu_s else None
 
 
 def _makespan_s(history: JobHistory) -> float | None:
-    """Of tables without times of day nothing is known across jobs."""
+    """Return the makespan; None without timestamps, because the times of different jobs cannot be compared."""
     starts = [start for job in history.jobs if (start := _started_at(job)) is not None]
     ends = [end for job in history.jobs if (end := _ended_at(job)) is not None]
     return max(ends) - min(starts) if history.has_timestamps and starts and ends else None
@@ -209,11 +217,13 @@ def _started_at(job: JobRecord) -> float | None:
 
 
 def _ended_at(job: JobRecord) -> float | None:
-    return job.ended_at if job.ended_at is not None else max((attempt.end for attempt in job.executions), default=None)
+    if job.ended_at is not None:
+        return job.ended_at
+    return max((execution.end for execution in job.executions), default=None)
 
 
 def _first_match_at(job: JobRecord) -> float | None:
-    return min((attempt.start for attempt in job.executions if attempt.spans), default=None)
+    return min((execution.start for execution in job.executions if execution.spans), default=None)
 
 
 def _completion_s(job: JobRecord) -> float | None:
@@ -227,35 +237,49 @@ def _queue_wait_s(job: JobRecord) -> float | None:
 
 
 def _summarize_job(job_time: JobTimeUse) -> JobSummary:
-    job, micros = job_time.job, job_time.time_use_us
+    job, time_use_us = job_time.job, job_time.time_use_us
     return JobSummary(
         job.id,
         job.outcome,
         job.category,
         job.reason,
-        tuple(dict.fromkeys(attempt.site for attempt in job.executions if attempt.site)),
+        tuple(dict.fromkeys(execution.site for execution in job.executions if execution.site)),
         len(job.executions),
         count_failed_transfers(job),
         _completion_s(job),
         sum(span.duration_s for span in job.waits if span.phase is Phase.QUEUED),
         sum(span.duration_s for span in job.waits if span.phase is Phase.HELD),
-        sum(micros.values()) / US_PER_S,
-        time_use_in_seconds(micros),
+        sum(time_use_us.values()) / US_PER_S,
+        time_use_in_seconds(time_use_us),
         job.outputs_checked,
     )
 
 
 def _summarize_failures(ended: Sequence[tuple[JobRecord | ExecutionRecord, float]]) -> tuple[FailureSummary, ...]:
+    """Summarize the failures among (job or execution, slot seconds) pairs by category."""
     groups: defaultdict[FailureCategory, list[tuple[str, float]]] = defaultdict(list)
-    for one, seconds in ended:
-        if one.outcome not in NOT_FAILED_OUTCOMES:
-            groups[one.category or FailureCategory.UNKNOWN].append((one.reason, seconds))
+    for record, slot_s in ended:
+        if record.outcome not in NOT_FAILED_OUTCOMES:
+            groups[record.category or FailureCategory.UNKNOWN].append((record.reason, slot_s))
     total = sum(len(group) for group in groups.values())
-    found = (_summarize_category(category, group, total) for category, group in groups.items())
-    return tuple(sorted(found, key=lambda failure: (-failure.count, failure.category)))
+    summaries = (_summarize_category(category, group, total) for category, group in groups.items())
+    return tuple(sorted(summaries, key=lambda failure: (-failure.count, failure.category)))
 
 
 def _summarize_category(category: FailureCategory, group: list[tuple[str, float]], total: int) -> FailureSummary:
     reasons = Counter(reason for reason, _ in group if reason)
-    reason, often = reasons.most_common(1)[0] if reasons else ("", 0)
-    return FailureSummary(category, len(group), len(group) / total, sum(seconds for _, seconds in group), reason, often)
+    reason, reason_count = reasons.most_common(1)[0] if reasons else ("", 0)
+    slot_s = sum(seconds for _, seconds in group)
+    return FailureSummary(category, len(group), len(group) / total, slot_s, reason, reason_count)
+
+
+def job_labels(jobs: Iterable[JobRecord]) -> Mapping[str, str]:
+    """Label jobs by the matrix parameters that differ between them: `lr 0.1, seed 3`, by job id."""
+    points = {job.id: job.point for job in jobs if job.point}
+    values: dict[str, set[str]] = {}
+    for point in points.values():
+        for key, value in point.items():
+            values.setdefault(key, set()).add(value)
+    varying = [key for key, distinct in values.items() if len(distinct) > 1]
+    labels = {job: ", ".join(f"{key} {point[key]}" for key in varying if key in point) for job, point in points.items()}
+    return {job: label for job, label in labels.items() if label}

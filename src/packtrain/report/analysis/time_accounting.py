@@ -1,7 +1,7 @@
-"""Where every second of every slot went. Pure, and exact: seconds are counted in whole microseconds.
+"""Classifies every second of every slot. The accounting is exact: time is counted in whole microseconds.
 
-A second is judged by what the slot was doing (the span's phase) and by what became of it (the attempt, and the job it
-belongs to): compute is useful if the job succeeded and went on from it. docs/formats/report.md has the rules in words.
+A second is classified by the phase of the slot and by the outcome of its execution and job: compute is useful if the
+job succeeded and built on it. docs/formats/report.md describes the rules.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ US_PER_S = 1_000_000
 
 
 class TimeUse(str, Enum):
-    """What a second of a slot was worth. Each belongs to exactly one."""
+    """The classification of slot time by its result. Each second has exactly one."""
 
     USEFUL_COMPUTE = "useful compute"
     USEFUL_TRANSFER = "useful transfer"
-    WASTED_TRANSFER = "transfer thrown away"
+    WASTED_TRANSFER = "wasted transfer"
     LOST_TO_EVICTION = "compute lost to eviction"
     LOST_TO_TIME_LIMIT = "compute lost to the time limit"
     LOST_TO_WRONG_OUTPUT = "compute lost to wrong output"
     LOST_TO_FAILURE = "compute lost to failure"
     CHECKPOINT_RESTART = "checkpoint and restart"
     OVERHEAD = "overhead"
-    IN_PROGRESS = "under way"  # of attempts that have not ended, or of jobs that may still need what they did
+    IN_PROGRESS = "in progress"  # of executions that have not ended, or of unfinished jobs that may still use it
 
 
 USEFUL = (TimeUse.USEFUL_COMPUTE, TimeUse.USEFUL_TRANSFER)
@@ -48,9 +48,9 @@ LOST_COMPUTE = (
     TimeUse.LOST_TO_FAILURE,
 )
 WASTED = (TimeUse.WASTED_TRANSFER, *LOST_COMPUTE, TimeUse.CHECKPOINT_RESTART, TimeUse.OVERHEAD)
-TRANSFER_PHASES = frozenset({Phase.TRANSFER_IN, Phase.UNPACK, Phase.TRANSFER_OUT})  # unpacking belongs to its transfer
+TRANSFER_PHASES = frozenset({Phase.TRANSFER_IN, Phase.UNPACK, Phase.TRANSFER_OUT})  # unpacking counts as transfer
 
-UNFINISHED_OUTCOMES = frozenset({Outcome.RUNNING, Outcome.CHECKPOINTED})  # of jobs: it has not ended
+UNFINISHED_OUTCOMES = frozenset({Outcome.RUNNING, Outcome.CHECKPOINTED})  # of jobs that have not ended
 
 _LOSS_BY_OUTCOME = {
     Outcome.EVICTED: TimeUse.LOST_TO_EVICTION,
@@ -64,13 +64,13 @@ _LOSS_BY_CATEGORY = {
 }
 
 TimeUseUs = Mapping[TimeUse, int]
-IntervalUs = tuple[int, int]  # from, to: microseconds
+IntervalUs = tuple[int, int]  # (start, end) in microseconds
 
 
 class ClassifiedInterval(NamedTuple):
-    """A stretch of a slot's time, judged."""
+    """An interval of slot time with its phase and time use."""
 
-    start_us: int  # microseconds, since when the spans' seconds are
+    start_us: int  # microseconds, with the same origin as the spans
     end_us: int
     phase: Phase
     use: TimeUse
@@ -86,15 +86,19 @@ class ClassifiedInterval(NamedTuple):
 
 @dataclass(frozen=True)
 class ExecutionTimeUse:
+    """The time use of one execution."""
+
     execution: ExecutionRecord
-    time_use_us: TimeUseUs  # by share; those without any are left out
+    time_use_us: TimeUseUs  # microseconds; time uses without any are absent
 
 
 @dataclass(frozen=True)
 class JobTimeUse:
+    """The time use of one job."""
+
     job: JobRecord
     executions: tuple[ExecutionTimeUse, ...]
-    time_use_us: TimeUseUs  # of all its attempts
+    time_use_us: TimeUseUs  # sum over its executions
 
 
 def account_history(history: JobHistory) -> tuple[JobTimeUse, ...]:
@@ -102,15 +106,17 @@ def account_history(history: JobHistory) -> tuple[JobTimeUse, ...]:
 
 
 def account_job(job: JobRecord) -> JobTimeUse:
-    worth = _TimeClassifier(job)
-    attempts = tuple(ExecutionTimeUse(attempt, _sum_intervals(worth.classify(attempt))) for attempt in job.executions)
-    return JobTimeUse(job, attempts, sum_time_use(account.time_use_us for account in attempts))
+    classifier = _TimeClassifier(job)
+    executions = tuple(
+        ExecutionTimeUse(execution, _sum_intervals(classifier.classify(execution))) for execution in job.executions
+    )
+    return JobTimeUse(job, executions, sum_time_use(execution.time_use_us for execution in executions))
 
 
 def classify_job_time(job: JobRecord) -> tuple[tuple[ClassifiedInterval, ...], ...]:
-    """Every attempt's time in its order. Accounts are sums of these."""
-    worth = _TimeClassifier(job)
-    return tuple(tuple(worth.classify(attempt)) for attempt in job.executions)
+    """Return the classified intervals of each execution, in order. `account_job` returns their sums."""
+    classifier = _TimeClassifier(job)
+    return tuple(tuple(classifier.classify(execution)) for execution in job.executions)
 
 
 def seconds_to_us(seconds: float) -> int:
@@ -119,64 +125,62 @@ def seconds_to_us(seconds: float) -> int:
 
 def sum_time_use(time_uses: Iterable[TimeUseUs]) -> dict[TimeUse, int]:
     total: dict[TimeUse, int] = {}
-    for part in time_uses:
-        for share, count in part.items():
-            total[share] = total.get(share, 0) + count
+    for time_use_us in time_uses:
+        for use, duration_us in time_use_us.items():
+            total[use] = total.get(use, 0) + duration_us
     return total
 
 
 def _sum_intervals(intervals: Iterable[ClassifiedInterval]) -> dict[TimeUse, int]:
-    found: dict[TimeUse, int] = {}
-    for low, high, _, share in intervals:
-        found[share] = found.get(share, 0) + high - low
-    return found
+    total: dict[TimeUse, int] = {}
+    for start_us, end_us, _, use in intervals:
+        total[use] = total.get(use, 0) + end_us - start_us
+    return total
 
 
 class _TimeClassifier:
-    """What the seconds of one job's attempts were worth."""
+    """Classifies the time of one job's executions."""
 
     def __init__(self, job: JobRecord) -> None:
         self._job_outcome = job.outcome
         self._successful_execution = _first_successful_execution(job)
-        counting = (attempt for attempt in job.executions if self._contributes(attempt))
-        self._transfer_execution = next((attempt for attempt in counting if _has_transfer(attempt)), None)
+        contributing = (execution for execution in job.executions if self._contributes(execution))
+        self._transfer_execution = next((execution for execution in contributing if _has_transfer(execution)), None)
 
     def classify(self, execution: ExecutionRecord) -> Iterator[ClassifiedInterval]:
-        kept = self._retained_compute_us(execution)
+        retained_us = self._retained_compute_us(execution)
         for span in execution.spans:
-            # By the edges, not by the difference: neighbours share an edge, so that all spans add up to the whole.
-            low, high = seconds_to_us(span.start), seconds_to_us(span.end)
+            # Rounding the edges instead of the durations makes the spans add up to the total exactly.
+            start_us, end_us = seconds_to_us(span.start), seconds_to_us(span.end)
             if span.phase is Phase.EXECUTE:
-                cut = min(high, low + kept)
-                kept -= cut - low
-                pieces = (
-                    (low, cut, self._unless_job_unfinished(TimeUse.USEFUL_COMPUTE)),
-                    (cut, high, self._classify_loss(execution)),
+                cut_us = min(end_us, start_us + retained_us)
+                retained_us -= cut_us - start_us
+                parts = (
+                    (start_us, cut_us, self._unless_job_unfinished(TimeUse.USEFUL_COMPUTE)),
+                    (cut_us, end_us, self._classify_loss(execution)),
                 )
-                yield from (
-                    ClassifiedInterval(start, end, span.phase, share) for start, end, share in pieces if end > start
-                )
+                yield from (ClassifiedInterval(start, end, span.phase, use) for start, end, use in parts if end > start)
             elif span.phase is Phase.TRANSFER_IN and execution.input_transfers:
-                yield from self._classify_transfer_in(execution, span, low, high)
-            elif high > low:
-                yield ClassifiedInterval(low, high, span.phase, self._classify_phase(span.phase, execution))
+                yield from self._classify_transfer_in(execution, span, start_us, end_us)
+            elif end_us > start_us:
+                yield ClassifiedInterval(start_us, end_us, span.phase, self._classify_phase(span.phase, execution))
 
     def _classify_transfer_in(
         self, execution: ExecutionRecord, span: PhaseSpan, start_us: int, end_us: int
     ) -> Iterator[ClassifiedInterval]:
-        """A transfer that came may have been begun several times."""
-        share, running = self._classify_transfer(execution), execution.outcome is Outcome.RUNNING
-        at = start_us
+        """Separate failed tries of a transfer from the one that completed."""
+        use, running = self._classify_transfer(execution), execution.outcome is Outcome.RUNNING
+        now_us = start_us
         for start, end in () if running else _wasted_intervals(start_us, end_us, execution.input_transfers):
-            if start > at:
-                yield ClassifiedInterval(at, start, span.phase, share)
+            if start > now_us:
+                yield ClassifiedInterval(now_us, start, span.phase, use)
             yield ClassifiedInterval(start, end, span.phase, TimeUse.WASTED_TRANSFER)
-            at = end
-        if end_us > at:
-            yield ClassifiedInterval(at, end_us, span.phase, share)
+            now_us = end
+        if end_us > now_us:
+            yield ClassifiedInterval(now_us, end_us, span.phase, use)
 
     def _classify_phase(self, phase: Phase, execution: ExecutionRecord) -> TimeUse:
-        """Of spans that have one share."""
+        """Classify a span that has a single time use."""
         if phase in TRANSFER_PHASES:
             return self._classify_transfer(execution)
         if execution.outcome is Outcome.RUNNING:
@@ -188,7 +192,7 @@ class _TimeClassifier:
         return TimeUse.OVERHEAD
 
     def _classify_transfer(self, execution: ExecutionRecord) -> TimeUse:
-        """The one that the job needed is useful; going on elsewhere takes another one."""
+        """Classify a transfer. A job needs one; those after a resume on another slot are restart costs."""
         if execution.outcome is Outcome.RUNNING:
             return TimeUse.IN_PROGRESS
         if not self._contributes(execution):
@@ -198,17 +202,17 @@ class _TimeClassifier:
         )
 
     def _unless_job_unfinished(self, use: TimeUse) -> TimeUse:
-        """What a job did that has not ended may come to something yet."""
+        """Return IN_PROGRESS if the job has not ended, because it may still fail."""
         return TimeUse.IN_PROGRESS if self._job_outcome in UNFINISHED_OUTCOMES else use
 
     def _contributes(self, execution: ExecutionRecord) -> bool:
-        """Whether the job used what this attempt did."""
+        """Return whether the job used the work of this execution."""
         if self._job_outcome is not Outcome.SUCCEEDED and self._job_outcome not in UNFINISHED_OUTCOMES:
             return False
         return execution is self._successful_execution or _was_resumed(execution)
 
     def _retained_compute_us(self, execution: ExecutionRecord) -> int:
-        """How much of its compute, from the beginning, the job used."""
+        """Return how much of its compute, from the beginning, the job used."""
         if not self._contributes(execution):
             return 0
         if execution is self._successful_execution:
@@ -229,7 +233,7 @@ class _TimeClassifier:
         )
 
     def _classify_loss_by_job_outcome(self, execution: ExecutionRecord) -> TimeUse:
-        """Of an attempt that was fine itself, what spoilt it is what became of the job."""
+        """Classify the loss of an execution that did not fail itself by the outcome of the job."""
         if execution.outcome in (Outcome.SUCCEEDED, Outcome.CHECKPOINTED) and self._job_outcome in _LOSS_BY_OUTCOME:
             return _LOSS_BY_OUTCOME[self._job_outcome]
         if execution.outcome is Outcome.CHECKPOINTED and self._contributes(execution):
@@ -244,9 +248,9 @@ def _was_resumed(execution: ExecutionRecord) -> bool:
 
 
 def _first_successful_execution(job: JobRecord) -> ExecutionRecord | None:
-    """Of several copies that succeeded, the first to end."""
-    ended = [attempt for attempt in job.executions if attempt.outcome is Outcome.SUCCEEDED]
-    return min(ended, key=lambda attempt: attempt.end, default=None) if job.outcome is Outcome.SUCCEEDED else None
+    """Return the successful execution that ended first; there may be several copies of a job."""
+    succeeded = [execution for execution in job.executions if execution.outcome is Outcome.SUCCEEDED]
+    return min(succeeded, key=lambda item: item.end, default=None) if job.outcome is Outcome.SUCCEEDED else None
 
 
 def _has_transfer(execution: ExecutionRecord) -> bool:
@@ -254,16 +258,17 @@ def _has_transfer(execution: ExecutionRecord) -> bool:
 
 
 def _wasted_intervals(start_us: int, end_us: int, transfers: Iterable[InputTransfer]) -> list[IntervalUs]:
-    """The pieces in which only moves were under way that came to nothing."""
-    edges: list[tuple[int, int, int]] = []  # when, how many more (or fewer) in vain, how many more whole ones
-    for move in transfers:
-        start, end = max(start_us, seconds_to_us(move.start)), min(end_us, seconds_to_us(move.start + move.duration_s))
-        vain, whole = (0, 1) if move.complete else (1, 0)
-        edges += [(start, vain, whole), (end, -vain, -whole)] if start < end else []
-    found = []
-    in_vain = good = at = 0
-    for when, vain, whole in sorted(edges):
-        if in_vain and not good and when > at:
-            found.append((at, when))
-        in_vain, good, at = in_vain + vain, good + whole, when
-    return found
+    """Return the intervals in which all active transfers were ones that did not complete."""
+    edges: list[tuple[int, int, int]] = []  # (time, change of the failed count, change of the complete count)
+    for transfer in transfers:
+        start = max(start_us, seconds_to_us(transfer.start))
+        end = min(end_us, seconds_to_us(transfer.start + transfer.duration_s))
+        failed, complete = (0, 1) if transfer.complete else (1, 0)
+        edges += [(start, failed, complete), (end, -failed, -complete)] if start < end else []
+    intervals = []
+    n_failed = n_complete = now_us = 0
+    for edge_us, failed, complete in sorted(edges):
+        if n_failed and not n_complete and edge_us > now_us:
+            intervals.append((now_us, edge_us))
+        n_failed, n_complete, now_us = n_failed + failed, n_complete + complete, edge_us
+    return intervals

@@ -1,2 +1,6 @@
-"""The pictures of a report. `gallery` chooses them; each kind has a file; `drawing` is what they are made of, which
-`svg` and `png` write. `colours` has the one table of colours. Not here: the page around them (`report.page`)."""
+"""The charts of a report.
+
+`catalog` selects the charts of a page; each kind of chart has a module. A *drawing* is a list of marks (`canvas`),
+written as SVG for the page and as PNG for slides. `palette` assigns one color to each meaning. Start with `catalog`.
+The page around the charts is in `report.page`.
+"""

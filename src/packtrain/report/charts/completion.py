@@ -1,4 +1,4 @@
-"""How long each job took from its first slot to its end, and what that time was. Pure."""
+"""The chart of completion times: one bar per job, from its first slot to its end, colored by time use."""
 
 from __future__ import annotations
 
@@ -30,103 +30,105 @@ Bar = tuple[JobRecord, float, dict[ThemeColor, float]]
 
 
 def completion_bars(history: JobHistory, stats: ReportStats, max_bars: int = MAX_BARS) -> list[Bar]:
-    """The jobs that succeeded, the quickest first; of too many every so-manyth, the slowest always."""
-    found = [
+    """Return the succeeded jobs, the fastest first. Too many are sampled; the slowest is always included."""
+    jobs = [
         (job, row.completion_s)
         for job, row in zip(history.jobs, stats.job_summaries, strict=True)
         if job.outcome is Outcome.SUCCEEDED and row.completion_s is not None
     ]
-    found.sort(key=lambda bar: (bar[1], bar[0].id))
-    step = -(-len(found) // max_bars) or 1
-    return [(job, seconds, _time_by_color(job, seconds)) for job, seconds in found[::-step][::-1]]
+    jobs.sort(key=lambda bar: (bar[1], bar[0].id))
+    step = -(-len(jobs) // max_bars) or 1
+    return [(job, seconds, _time_by_color(job, seconds)) for job, seconds in jobs[::-step][::-1]]
 
 
 def _time_by_color(job: JobRecord, seconds: float) -> dict[ThemeColor, float]:
-    """What the time was, of those attempts that lie within it; the rest of it was waiting for another slot."""
+    """Return the time of a job by color. Time outside of executions is queued."""
     sums: defaultdict[ThemeColor, float] = defaultdict(float)
-    for pieces in classify_job_time(job):
-        for piece in pieces:
-            sums[palette.color_of(piece.phase, piece.use)] += piece.end - piece.start
-    slots = sum(sums.values())
-    if slots > seconds > 0:  # two copies at once: their shares of the time
-        return {paint: sums[paint] * seconds / slots for paint in palette.TIME_COLORS if sums[paint] > 0}
-    sums[palette.QUEUED] += max(0.0, seconds - slots)
-    return {paint: sums[paint] for paint in palette.TIME_COLORS if sums[paint] > 0}
+    for intervals in classify_job_time(job):
+        for interval in intervals:
+            sums[palette.color_of(interval.phase, interval.use)] += interval.end - interval.start
+    slot_s = sum(sums.values())
+    if slot_s > seconds > 0:  # two copies ran at the same time: scale them down
+        return {color: sums[color] * seconds / slot_s for color in palette.TIME_COLORS if sums[color] > 0}
+    sums[palette.QUEUED] += max(0.0, seconds - slot_s)
+    return {color: sums[color] for color in palette.TIME_COLORS if sums[color] > 0}
 
 
 def draw_completion(bars: Sequence[Bar], stats: ReportStats, width: float) -> Drawing:
     longest = max((seconds for _, seconds, _ in bars), default=0.0) or 1.0
-    paints = [paint for paint in palette.TIME_COLORS if any(paint in parts for _, _, parts in bars)]
+    colors = [color for color in palette.TIME_COLORS if any(color in parts for _, _, parts in bars)]
     ticks = time_ticks(longest, 5)
-    marks = _reference_lines(stats)
-    top = legend_height(paints, width) + 8
-    right = width - (label_column_width((words for _, words in marks), width / 2, bold=True) + 3 if marks else 0)
+    reference_lines = _reference_lines(stats)
+    top = legend_height(colors, width) + 8
+    right = width - (
+        label_column_width((label for _, label in reference_lines), width / 2, bold=True) + 3 if reference_lines else 0
+    )
     plot = PlotArea(label_column_width((label for _, label in ticks), width / 4), top, right, top + _HEIGHT)
     drawing = Drawing(width, plot.bottom + 26)
-    draw_legend(drawing, paints, 0, 0, width)
+    draw_legend(drawing, colors, 0, 0, width)
     scale = LinearScale(0, ticks[-1][0], plot.bottom, plot.top)
     draw_y_axis(drawing, plot, ticks, scale)
     _draw_bars(drawing, plot, bars, scale)
-    _draw_reference_lines(drawing, plot, marks, scale)
+    _draw_reference_lines(drawing, plot, reference_lines, scale)
     count = stats.completion_s.count if stats.completion_s else 0
     drawing.muted_text(_axis_label(count, plot.width), plot.left, plot.bottom + 18, size=SMALL_FONT)
     return drawing
 
 
 def _axis_label(count: int, room: float) -> str:
-    told = f"{count:,} job{'s' if count != 1 else ''} that succeeded"
-    longer = f"{told}, from the quickest to the slowest"
-    return longer if count > 1 and text_width(longer, SMALL_FONT) <= room else told
+    label = f"{count:,} succeeded job{'s' if count != 1 else ''}"
+    longer = f"{label}, from the fastest to the slowest"
+    return longer if count > 1 and text_width(longer, SMALL_FONT) <= room else label
 
 
 def _draw_bars(drawing: Drawing, plot: PlotArea, bars: Sequence[Bar], scale: LinearScale) -> None:
     step = plot.width / max(1, len(bars))
     gap = min(4.0, step * 0.2) if step > 2.5 else 0.0
     bar_width = min(step - gap, 44.0)
-    heap: dict[ThemeColor, list[Box]] = {}
+    boxes_by_color: dict[ThemeColor, list[Box]] = {}
     for number, (job, seconds, parts) in enumerate(bars):
         x = plot.left + number * step + (step - bar_width) / 2
-        for paint, box in _stack(parts, x, bar_width, scale):
+        for color, box in _stack(parts, x, bar_width, scale):
             if len(bars) <= _MAX_TOOLTIPS:
-                told = f"{job.id}: {format_duration_coarse(seconds)}, of it {paint.label} {format_duration_coarse(parts[paint])}"
-                drawing.rect(box, paint, told)
+                part = f"{color.label} {format_duration_coarse(parts[color])}"
+                drawing.rect(box, color, f"{job.id}: {part} of {format_duration_coarse(seconds)}")
             else:
-                heap.setdefault(paint, []).append(box)
-    for paint, boxes in heap.items():
-        drawing.rects(boxes, paint)
+                boxes_by_color.setdefault(color, []).append(box)
+    for color, boxes in boxes_by_color.items():
+        drawing.rects(boxes, color)
 
 
 def _stack(
     parts: dict[ThemeColor, float], x: float, width: float, scale: LinearScale
 ) -> Iterator[tuple[ThemeColor, Box]]:
-    reached = 0.0
-    for paint, seconds in parts.items():
-        low, high = scale(reached), scale(reached + seconds)
-        yield paint, (x, high, width, low - high)
-        reached += seconds
+    bottom_s = 0.0
+    for color, seconds in parts.items():
+        low, high = scale(bottom_s), scale(bottom_s + seconds)
+        yield color, (x, high, width, low - high)
+        bottom_s += seconds
 
 
 def _reference_lines(stats: ReportStats) -> list[tuple[float, str]]:
-    told = stats.completion_s
-    if told is None:
+    completion = stats.completion_s
+    if completion is None:
         return []
-    found = [(told.median, f"median {format_duration_coarse(told.median)}")]
-    if told.count > 1:
-        found += [
-            (told.p95, f"p95 {format_duration_coarse(told.p95)}"),
-            (told.maximum, f"slowest {format_duration_coarse(told.maximum)}"),
+    lines = [(completion.median, f"median {format_duration_coarse(completion.median)}")]
+    if completion.count > 1:
+        lines += [
+            (completion.p95, f"p95 {format_duration_coarse(completion.p95)}"),
+            (completion.maximum, f"slowest {format_duration_coarse(completion.maximum)}"),
         ]
-    return found
+    return lines
 
 
 def _draw_reference_lines(
-    drawing: Drawing, plot: PlotArea, marks: Sequence[tuple[float, str]], scale: LinearScale
+    drawing: Drawing, plot: PlotArea, reference_lines: Sequence[tuple[float, str]], scale: LinearScale
 ) -> None:
-    """Their words stand at the right, apart from one another and within the picture."""
-    places = [scale(value) for value, _ in marks]
-    spots = spread_positions(places, 16.0, plot.top, plot.bottom)
-    for (_, words), place, spot in zip(marks, places, spots, strict=True):
-        median = words.startswith("median")
-        drawing.line(((plot.left, place), (plot.right + 3, place)), TEXT if median else MUTED, 1.1, dashed=True)
-        drawing.line(((plot.right + 3, place), (plot.right + 9, spot)), MUTED, 0.8)
-        drawing.text(words, plot.right + 12, spot + 4, size=SMALL_FONT, bold=median)
+    """Draw the lines with their labels on the right, moved so that they do not overlap."""
+    line_ys = [scale(value) for value, _ in reference_lines]
+    label_ys = spread_positions(line_ys, 16.0, plot.top, plot.bottom)
+    for (_, label), line_y, label_y in zip(reference_lines, line_ys, label_ys, strict=True):
+        is_median = label.startswith("median")
+        drawing.line(((plot.left, line_y), (plot.right + 3, line_y)), TEXT if is_median else MUTED, 1.1, dashed=True)
+        drawing.line(((plot.right + 3, line_y), (plot.right + 9, label_y)), MUTED, 0.8)
+        drawing.text(label, plot.right + 12, label_y + 4, size=SMALL_FONT, bold=is_median)

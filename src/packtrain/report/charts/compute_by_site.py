@@ -1,4 +1,4 @@
-"""How long the compute of a job took at each site: every job a dot, the middle half a bar, mean and median. Pure."""
+"""The chart of compute times by site: a dot per job, a bar for the middle half, mean and median."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from packtrain.report.number_format import format_duration_coarse
 
 MAX_SITES = 12
 _ROW = 52.0
-MAX_DOTS = 250  # of a site; the distribution stays
-_GOLDEN_RATIO = 0.618  # multiples of it, without their whole part, are spread evenly
+MAX_DOTS = 250  # per site
+_GOLDEN_RATIO = 0.618  # fractional parts of its multiples are evenly spread
 
 
 def draw_compute_by_site(stats: ReportStats, width: float) -> Drawing:
     sites = [site for site in stats.sites if site.compute_time_s][:MAX_SITES]
     longest = max((site.compute_time_s.maximum for site in sites if site.compute_time_s), default=0.0) or 1.0
-    room = width * 0.42  # at most: real names of sites are whole, on a telephone, too
+    room = width * 0.42  # enough for real site names, even on phones
     names = [shorten_to_width(site.site or "unknown", room, 12.5) for site in sites]
     plot = PlotArea(
         max(label_column_width(names, room, 12.5), label_column_width(map(_format_job_count, sites), room)),
@@ -52,7 +52,7 @@ def _format_job_count(site: SiteSummary) -> str:
 
 
 def _draw_key(drawing: Drawing) -> None:
-    """● a job   ▬ the middle half   | median   ◆ mean"""
+    """Draw the legend: ● a job   ▬ middle half   | median   ◆ mean."""
     x, y = 0.0, 6.0
     drawing.dots([(x + 4, y)], 3, EXECUTE, opacity=0.6)
     drawing.muted_text("a job", x + 12, y + 4, size=SMALL_FONT)
@@ -67,15 +67,18 @@ def _draw_key(drawing: Drawing) -> None:
 
 def _draw_values(drawing: Drawing, values: Sequence[float], y: float, scale: LinearScale) -> None:
     dots = downsample_evenly(sorted(values), MAX_DOTS)
-    spots = [(scale(value), y + ((number * _GOLDEN_RATIO) % 1 - 0.5) * _ROW * 0.5) for number, value in enumerate(dots)]
-    drawing.dots(spots, 2.6 if len(spots) > 60 else 3.4, EXECUTE, opacity=0.5)
+    points = [
+        (scale(value), y + ((number * _GOLDEN_RATIO) % 1 - 0.5) * _ROW * 0.5) for number, value in enumerate(dots)
+    ]
+    drawing.dots(points, 2.6 if len(points) > 60 else 3.4, EXECUTE, opacity=0.5)
 
 
 def _draw_distribution(drawing: Drawing, distribution: Distribution, y: float, scale: LinearScale, name: str) -> None:
     left, right = scale(distribution.p25), scale(distribution.p75)
     middle, mean = scale(distribution.median), scale(distribution.mean)
-    told = f"{name}: median {format_duration_coarse(distribution.median)}, mean {format_duration_coarse(distribution.mean)}, longest {format_duration_coarse(distribution.maximum)}"
-    drawing.rect((left, y - 9, max(2.0, right - left), 18), EXECUTE, told, rounded=4, opacity=0.35)
+    values = {"median": distribution.median, "mean": distribution.mean, "max": distribution.maximum}
+    tooltip = f"{name}: {', '.join(f'{key} {format_duration_coarse(value)}' for key, value in values.items())}"
+    drawing.rect((left, y - 9, max(2.0, right - left), 18), EXECUTE, tooltip, rounded=4, opacity=0.35)
     drawing.line(((middle, y - 13), (middle, y + 13)), TEXT, 2.2)
-    drawing.dots([(mean, y)], 4.6, TEXT, told)
-    drawing.dots([(mean, y)], 2.4, BACKGROUND, told)
+    drawing.dots([(mean, y)], 4.6, TEXT, tooltip)
+    drawing.dots([(mean, y)], 2.4, BACKGROUND, tooltip)

@@ -1,4 +1,4 @@
-"""What each job lost to transfers that were thrown away, the worst first, and how few of them are most of it. Pure."""
+"""The chart of wasted transfer time by job, the largest first, with the jobs that account for most of it."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ Loss = tuple[str, float]
 
 
 def losses_by_job(stats: ReportStats) -> list[Loss]:
-    """Of the jobs that lost anything, the most first."""
-    found = [(row.job, row.time_use_s.get(TimeUse.WASTED_TRANSFER, 0.0)) for row in stats.job_summaries]
-    return sorted((loss for loss in found if loss[1] > 0), key=lambda loss: (-loss[1], loss[0]))
+    """Return the jobs with wasted transfer time, the largest first."""
+    losses = [(row.job, row.time_use_s.get(TimeUse.WASTED_TRANSFER, 0.0)) for row in stats.job_summaries]
+    return sorted((loss for loss in losses if loss[1] > 0), key=lambda loss: (-loss[1], loss[0]))
 
 
 def draw_lost_transfers(stats: ReportStats, width: float) -> Drawing:
@@ -34,17 +34,17 @@ def draw_lost_transfers(stats: ReportStats, width: float) -> Drawing:
     drawing = Drawing(width, plot.bottom + 26)
     scale = LinearScale(0, ticks[-1][0], plot.bottom, plot.top)
     draw_y_axis(drawing, plot, ticks, scale)
-    shown = losses[:: -(-len(losses) // MAX_BARS) or 1]
-    _draw_bars(drawing, plot, shown, scale)
+    sampled = losses[:: -(-len(losses) // MAX_BARS) or 1]
+    _draw_bars(drawing, plot, sampled, scale)
     _draw_majority_line(drawing, plot, losses)
     drawing.muted_text(_axis_label(losses, stats.jobs, plot.width), plot.left, plot.bottom + 18, size=SMALL_FONT)
     return drawing
 
 
 def _axis_label(losses: Sequence[Loss], jobs: int, room: float) -> str:
-    told = f"{len(losses):,} of {jobs:,} job{'s' if jobs != 1 else ''}"
-    longer = f"{told} lost {format_hours(sum(loss for _, loss in losses))} this way, the worst first"
-    return longer if text_width(longer, SMALL_FONT) <= room else told
+    label = f"{len(losses):,} of {jobs:,} job{'s' if jobs != 1 else ''}"
+    longer = f"{label} wasted {format_hours(sum(loss for _, loss in losses))}, the largest loss first"
+    return longer if text_width(longer, SMALL_FONT) <= room else label
 
 
 def _draw_bars(drawing: Drawing, plot: PlotArea, losses: Sequence[Loss], scale: LinearScale) -> None:
@@ -61,19 +61,19 @@ def _draw_bars(drawing: Drawing, plot: PlotArea, losses: Sequence[Loss], scale: 
 
 
 def _draw_majority_line(drawing: Drawing, plot: PlotArea, losses: Sequence[Loss]) -> None:
-    """A line after the jobs that account for most of it, if that says anything."""
-    few = count_majority(losses)
-    if not 0 < few < len(losses) * 0.75:
+    """Draw a line after the jobs that account for most of the loss, if they are count."""
+    count = count_majority(losses)
+    if not 0 < count < len(losses) * 0.75:
         return
-    x = plot.left + plot.width * few / len(losses)
-    told = f"{few:,} job{'s' if few > 1 else ''}: {_MAJORITY:.0%} of all that was lost"
+    x = plot.left + plot.width * count / len(losses)
+    label = f"{count:,} job{'s' if count > 1 else ''}: {_MAJORITY:.0%} of the wasted time"
     drawing.line(((x, plot.top - 8), (x, plot.bottom)), MUTED, 1.0, dashed=True)
-    left = min(x - 4, plot.right - text_width(told, 12, bold=True))
-    drawing.text(told, left, plot.top - 14, color=TEXT, bold=True)
+    left = min(x - 4, plot.right - text_width(label, 12, bold=True))
+    drawing.text(label, left, plot.top - 14, color=TEXT, bold=True)
 
 
 def count_majority(losses: Sequence[Loss]) -> int:
-    """How many of the worst make up most of the whole."""
-    whole = sum(loss for _, loss in losses)
+    """Return how many of the largest losses make up most of the total."""
+    total_s = sum(loss for _, loss in losses)
     sums = accumulate(loss for _, loss in losses)
-    return next((number for number, total in enumerate(sums, 1) if total >= _MAJORITY * whole), 0)
+    return next((number for number, total in enumerate(sums, 1) if total >= _MAJORITY * total_s), 0)

@@ -1,6 +1,7 @@
-"""The one table of colours. Each meaning has one, everywhere: cool is useful, warm is wasted, grey is waiting.
+"""The colors of all charts. Each meaning has one color: cool is useful, warm is wasted, gray is waiting.
 
-The hues are those of Okabe and Ito and of Tol, which the colour-blind can tell apart; a test measures that they can.
+The hues are from the palettes of Okabe and Ito and of Tol, which color-blind readers can distinguish. A test measures
+their distances.
 """
 
 from __future__ import annotations
@@ -14,32 +15,34 @@ from packtrain.report.history import FailureCategory, Phase
 
 @dataclass(frozen=True, eq=False)
 class ThemeColor:
-    name: str  # in CSS: var(--name)
+    """A color in the light and the dark theme."""
+
+    name: str  # of the CSS variable
     light: str
     dark: str
     label: str = ""  # in legends
 
 
-# What charts are made of
-BACKGROUND = ThemeColor("paper", "#ffffff", "#1b1f25")
-TEXT = ThemeColor("ink", "#1d2127", "#e8eaed")
-MUTED = ThemeColor("faint", "#5d6570", "#a2abb7")
+# Text and background
+BACKGROUND = ThemeColor("surface", "#ffffff", "#1b1f25")
+TEXT = ThemeColor("text", "#1d2127", "#e8eaed")
+MUTED = ThemeColor("muted", "#5d6570", "#a2abb7")
 GRID = ThemeColor("grid", "#e6e9ed", "#2e353e")
-ERROR = ThemeColor("bad", "#b3261e", "#ff8a80", "did not succeed")
+ERROR = ThemeColor("error", "#b3261e", "#ff8a80", "did not succeed")
 
-# What seconds were
+# Time by use and phase
 EXECUTE = ThemeColor("execute", "#009e73", "#12a981", "useful compute")
 TRANSFER = ThemeColor("transfer", "#56b4e9", "#56b4e9", "useful transfer")
 UNPACK = ThemeColor("unpack", "#064b86", "#1d6fb4", "unpacking")
-UPLOAD = ThemeColor("upload", "#0e2338", "#b3dafe", "outputs brought home")
-WASTED_TRANSFER = ThemeColor("thrown-away", "#d55e00", "#e8701a", "transfer thrown away")
+UPLOAD = ThemeColor("upload", "#0e2338", "#b3dafe", "output transfer")
+WASTED_TRANSFER = ThemeColor("wasted-transfer", "#d55e00", "#e8701a", "wasted transfer")
 EVICTION = ThemeColor("eviction", "#f5b04f", "#febc6e", "compute lost to eviction")
 TIME_LIMIT = ThemeColor("time-limit", "#b5789d", "#cd95b6", "compute lost to the time limit")
 WRONG_OUTPUT = ThemeColor("wrong-output", "#963e71", "#b26098", "compute lost to wrong output")
 FAILURE = ThemeColor("failure", "#4a2806", "#a34a15", "compute lost to failure")
 RESTART = ThemeColor("restart", "#f2e233", "#e3d21a", "checkpoint and restart")
 OVERHEAD = ThemeColor("overhead", "#aeb4b7", "#506366", "overhead")
-IN_PROGRESS = ThemeColor("under-way", "#85dfb4", "#10512c", "under way")
+IN_PROGRESS = ThemeColor("in-progress", "#85dfb4", "#10512c", "in progress")
 QUEUED = ThemeColor("queued", "#d6dce4", "#333a4a", "queued")
 HELD = ThemeColor("held", "#3f4347", "#d3d7dc", "held")
 SUSPENDED = ThemeColor("suspended", "#846ea8", "#541adb", "suspended")
@@ -47,8 +50,8 @@ DISCONNECTED = ThemeColor("disconnected", "#5f65cf", "#9c67f9", "disconnected")
 
 CHROME_COLORS = (BACKGROUND, TEXT, MUTED, GRID, ERROR)
 TIME_COLORS = (
-    EXECUTE, IN_PROGRESS, TRANSFER, UNPACK, UPLOAD, WASTED_TRANSFER, EVICTION, TIME_LIMIT, WRONG_OUTPUT, FAILURE, RESTART, OVERHEAD,
-    SUSPENDED, DISCONNECTED, HELD, QUEUED,
+    EXECUTE, IN_PROGRESS, TRANSFER, UNPACK, UPLOAD, WASTED_TRANSFER, EVICTION, TIME_LIMIT, WRONG_OUTPUT, FAILURE,
+    RESTART, OVERHEAD, SUSPENDED, DISCONNECTED, HELD, QUEUED,
 )  # fmt: skip
 ALL_COLORS = (*CHROME_COLORS, *TIME_COLORS)
 
@@ -88,12 +91,12 @@ _COLOR_BY_PHASE: Mapping[Phase, ThemeColor] = {
     Phase.SUSPENDED: SUSPENDED,
     Phase.DISCONNECTED: DISCONNECTED,
 }
-_USES_COLORED_BY_PHASE = (TimeUse.USEFUL_TRANSFER, TimeUse.OVERHEAD)  # there the phase says more than the share
+_USES_COLORED_BY_PHASE = (TimeUse.USEFUL_TRANSFER, TimeUse.OVERHEAD)  # the phase is more specific than the time use
 _IN_PROGRESS_COLORS = {Phase.EXECUTE: IN_PROGRESS}
 
 
 def color_of(phase: Phase, use: TimeUse | None) -> ThemeColor:
-    """Of a piece of time: by its phase while it was of use, by what became of it else."""
+    """Return the color of an interval: by phase if it was useful or overhead, otherwise by time use."""
     if use is TimeUse.IN_PROGRESS:
         return _IN_PROGRESS_COLORS.get(phase, _COLOR_BY_PHASE[phase])
     if use is None or use in _USES_COLORED_BY_PHASE:

@@ -1,4 +1,4 @@
-"""Lines made fit for a picture: fewer points, less noise. Pure."""
+"""Prepares lines for plotting: downsampling and smoothing."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from packtrain.report.readers.training_curves import CurvePoint
 
 MAX_POINTS = 600
-_MIN_POINTS_TO_SMOOTH = 60  # a line of fewer points is shown as it is
-_WINDOW_FRACTION = 0.03  # of the points: how far smoothing looks
+_MIN_POINTS_TO_SMOOTH = 60  # shorter lines are not smoothed
+_WINDOW_FRACTION = 0.03  # of the number of points
 
 
 def downsample(line: Sequence[CurvePoint], max_points: int = MAX_POINTS) -> list[CurvePoint]:
-    """At most so many points: means of neighbours. What is not finite stays where it is."""
+    """Average neighboring points to get at most `max_points`. Values that are not finite are ignored if possible."""
     if len(line) <= max_points:
         return list(line)
     size = math.ceil(len(line) / max_points)
@@ -28,24 +28,24 @@ def _mean_point(points: Sequence[CurvePoint]) -> CurvePoint:
 
 
 def smooth_line(line: Sequence[CurvePoint]) -> list[CurvePoint]:
-    """A moving mean, as far to the left as to the right where there is room; gaps stay gaps."""
+    """Return the centered moving mean of the values. Values that are not finite become NaN."""
     if len(line) < _MIN_POINTS_TO_SMOOTH:
         return list(line)
-    reach = max(1, round(len(line) * _WINDOW_FRACTION))
+    half_width = max(1, round(len(line) * _WINDOW_FRACTION))
     sums = [0.0]
     counts = [0]
     for _, value in line:
         finite = math.isfinite(value)
         sums.append(sums[-1] + (value if finite else 0.0))
         counts.append(counts[-1] + finite)
-    return [_window_mean(line, at, reach, sums, counts) for at in range(len(line))]
+    return [_window_mean(line, index, half_width, sums, counts) for index in range(len(line))]
 
 
 def _window_mean(
     line: Sequence[CurvePoint], index: int, half_width: int, sums: list[float], counts: list[int]
 ) -> CurvePoint:
     step, value = line[index]
-    left = min(half_width, index)  # a steep beginning stays steep
+    left = min(half_width, index)  # a symmetric window preserves a steep beginning
     low, high = index - left, min(index + left, len(line) - 1) + 1
     count = counts[high] - counts[low]
     return step, (sums[high] - sums[low]) / count if math.isfinite(value) and count else math.nan

@@ -1,7 +1,7 @@
-"""The training of a run as a picture: loss above, metric below, one line a job.
+"""Plots the training of a run as an image file: loss above, metric below, one line per job.
 
-Few jobs have a colour and a name each. Of many jobs the colour tells how well each ended, and only the best, the
-median and the worst have names. matplotlib is imported when a picture is drawn.
+Up to eight jobs have their own color and label. Of more jobs, the color shows the rank of the final value, and only the
+best, the median and the worst are labeled. matplotlib is imported when a plot is drawn.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _DASHED, _DOTTED = (0, (4, 2)), (0, (1, 1.5))
 _CROSS_MARKER = {"marker": "X", "markersize": 8, "color": _ERROR_COLOR, "markeredgecolor": "white", "linestyle": "none"}
 _RING_MARKER = {"marker": "o", "markersize": 6.5, "markerfacecolor": "white", "linestyle": "none"}
 _LABEL_BOX = {"facecolor": "white", "alpha": 0.85, "edgecolor": "none", "pad": 1}
-_SECONDARY_METRICS = ("_per_second", "_per_s", "lr", "learning_rate")  # of no interest, if there is anything else
-_MAX_POINTS_WITH_MARKERS = 40  # a line of fewer points shows them
-_MAX_POINTS_PER_LINE = 200  # of each line, where there are many
-_COLORMAP_LIMIT = 0.87  # the brightest tenth of the colours cannot be seen on white
-_MIN_LABEL_SPACING = 0.066  # of the height of a panel
+_SECONDARY_METRICS = ("_per_second", "_per_s", "lr", "learning_rate")  # plotted only if there is no other metric
+_MAX_POINTS_WITH_MARKERS = 40  # longer lines have no markers
+_MAX_POINTS_PER_LINE = 200  # if there are many lines
+_COLORMAP_LIMIT = 0.87  # brighter colors are invisible on white
+_MIN_LABEL_SPACING = 0.066  # fraction of the panel height
 _MAX_LABEL_LENGTH = 20
-_MIN_RATIO_FOR_LOG_AXIS = 40.0  # how many times the least loss the greatest is, for a logarithmic axis
+_MIN_RATIO_FOR_LOG_AXIS = 40.0  # highest / lowest loss
 _STYLE: dict[Any, Any] = {
     "font.size": 10.5,
     "font.family": "DejaVu Sans",
@@ -48,15 +48,15 @@ _STYLE: dict[Any, Any] = {
     "ytick.labelcolor": _TEXT_COLOR,
     "lines.solid_capstyle": "round",
     "svg.fonttype": "none",
-    "text.parse_math": False,  # a dollar sign in a name is a dollar sign
+    "text.parse_math": False,  # names may contain dollar signs
 }
 
 
 def save_training_plot(curves: TrainingCurves, path: Path, subtitle: str = "") -> None:
-    """Write the picture; its suffix is one of FORMATS. Complete or absent, like everything that packtrain writes."""
+    """Write the plot to a file with one of the suffixes in FORMATS. The file is either complete or absent."""
     if path.suffix.lower() not in FORMATS:
-        raise UsageError(f"{path.name} should end in {', '.join(FORMATS)}: that says what kind of picture it is")
-    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it talks of its fonts
+        raise UsageError(f"{path.name} has an unknown image format; use one of {', '.join(FORMATS)}")
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it logs warnings about fonts
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -77,13 +77,15 @@ def _save(figure: Any, path: Path) -> None:
 
 @dataclass(frozen=True)
 class MetricPanel:
+    """One of the plots above each other."""
+
     title: str
-    metrics: tuple[str, ...]  # the first is the one that counts
+    metrics: tuple[str, ...]  # the first is the main one
     is_percent: bool = False
 
 
 def choose_panels(curves: TrainingCurves) -> list[MetricPanel]:
-    """Loss, and what else tells how good the model is."""
+    """Choose the panels: the loss, and one metric of the quality of the model."""
     names = [name for name in curves.metrics if not name.endswith(_SECONDARY_METRICS)] or list(curves.metrics)
     losses = [name for name in names if "loss" in name]
     others = [name for name in names if name not in losses]
@@ -92,7 +94,7 @@ def choose_panels(curves: TrainingCurves) -> list[MetricPanel]:
 
 
 def _make_panel(curves: TrainingCurves, metrics: list[str]) -> MetricPanel:
-    """At most two names: what was seen in training, and what was seen in a test."""
+    """Make a panel with at most two metrics: one of training and one of validation."""
     tests = [name for name in metrics if name.startswith(("test", "val", "eval"))]
     trains = [name for name in metrics if name not in tests]
     chosen = (*trains[:1], *tests[:1]) if len(curves.jobs) <= _MAX_NAMED_JOBS else (trains or tests)[:1]
@@ -149,27 +151,27 @@ def _needs_log_axis(curves: TrainingCurves, panel: MetricPanel) -> bool:
 
 @dataclass(frozen=True)
 class LineLabel:
-    """The end of a line, and its name."""
+    """The label at the end of a line."""
 
     value: float
     text: str
     color: Any
-    subtext: str = ""  # a second row, smaller
+    subtext: str = ""  # a second row in a smaller font
 
 
-# Few jobs: a colour and a name each
+# Few jobs: a color and a label each
 
 
 def _draw_named_jobs(axis: Any, curves: TrainingCurves, panel: MetricPanel) -> list[LineLabel]:
-    alone = len(curves.jobs) == 1
+    single = len(curves.jobs) == 1
     ends = []
     for number, curve in enumerate(curves.jobs):
         for second, name in enumerate(panel.metrics):
-            colour = _PALETTE[second if alone else number]
-            _draw_line(axis, curve, name, colour, dashed=bool(second) and not alone)
-            if alone or not second:
-                _draw_markers(axis, curve, name, colour)
-                ends += _line_label(curve, name, panel, colour, _display_name(name) if alone else curve.label)
+            color = _PALETTE[second if single else number]
+            _draw_line(axis, curve, name, color, dashed=bool(second) and not single)
+            if single or not second:
+                _draw_markers(axis, curve, name, color)
+                ends += _line_label(curve, name, panel, color, _display_name(name) if single else curve.label)
     return ends
 
 
@@ -178,16 +180,16 @@ def _line_label(curve: TrainingCurve, metric: str, panel: MetricPanel, color: st
     if not finite:
         return []
     value = finite[-1][1]
-    figure = "nan" if curve.nonfinite_from(metric) is not None else _format_value(value, panel)
-    return [LineLabel(value, f"{_shorten(label)}  {figure}", color)]
+    value_text = "nan" if curve.nonfinite_from(metric) is not None else _format_value(value, panel)
+    return [LineLabel(value, f"{_shorten(label)}  {value_text}", color)]
 
 
 def _draw_line(axis: Any, curve: TrainingCurve, metric: str, color: str, dashed: bool) -> None:
     line = downsample(curve.series.get(metric, ()))
     smooth = smooth_line(line)
-    for piece in curve.discarded.get(metric, ()):
+    for segment in curve.discarded.get(metric, ()):
         axis.plot(
-            *_to_xy(smooth_line(downsample(piece))), color=_MUTED_COLOR, linewidth=1.1, linestyle=_DOTTED, zorder=2
+            *_to_xy(smooth_line(downsample(segment))), color=_MUTED_COLOR, linewidth=1.1, linestyle=_DOTTED, zorder=2
         )
     if smooth != line:
         axis.plot(*_to_xy(line), color=color, linewidth=0.7, alpha=0.25, zorder=2)
@@ -197,36 +199,36 @@ def _draw_line(axis: Any, curve: TrainingCurve, metric: str, color: str, dashed:
 
 
 def _draw_markers(axis: Any, curve: TrainingCurve, metric: str, color: str) -> None:
-    """Where it went on, and where it ended in NaN."""
+    """Mark where the job resumed, and where the metric became NaN."""
     smooth = _finite_points(smooth_line(downsample(curve.series.get(metric, ()))))
     for step in curve.resume_steps if smooth and "loss" in metric else ():
         at = min(smooth, key=lambda point: abs(point[0] - step))
         axis.plot(*at, marker="o", markersize=6.5, markerfacecolor="white", markeredgecolor=color, zorder=4)
-    broken = curve.nonfinite_from(metric)
-    if broken is not None and smooth:
+    nonfinite_step = curve.nonfinite_from(metric)
+    if nonfinite_step is not None and smooth:
         _mark_nonfinite(axis, smooth[-1])
-        words = f"{_display_name(metric)} is not finite from {broken:,.0f} on"
+        text = f"{_display_name(metric)} is not finite from {nonfinite_step:,.0f} on"
         style = {"color": _ERROR_COLOR, "fontsize": 9, "zorder": 5, "bbox": _LABEL_BOX}
-        axis.annotate(words, smooth[-1], (8, 8), textcoords="offset points", **style)
+        axis.annotate(text, smooth[-1], (8, 8), textcoords="offset points", **style)
 
 
 def _draw_legend(axis: Any, curves: TrainingCurves, panel: MetricPanel, first: bool) -> None:
-    """What is drawn beside plain lines has a row of its own, once."""
+    """Explain markers and line styles other than plain lines, once per figure."""
     jobs, few = curves.jobs, len(curves.jobs) <= _MAX_NAMED_JOBS
     two = few and len(panel.metrics) > 1 and len(jobs) > 1
     rows: dict[str, tuple[bool, dict[str, Any]]] = {
         _display_name(panel.metrics[0]): (two, {"linewidth": 1.9}),
         _display_name(panel.metrics[-1]): (two, {"linewidth": 1.3, "linestyle": _DASHED}),
-        "lost, done again": (
+        "discarded, repeated": (
             first and few and any(job.discarded for job in jobs),
             {"color": _MUTED_COLOR, "linestyle": _DOTTED},
         ),
-        "went on here": (first and few and any(job.resume_steps for job in jobs), _RING_MARKER),
+        "resumed": (first and few and any(job.resume_steps for job in jobs), _RING_MARKER),
         f"{panel.title} not finite": (not few and _has_nonfinite(curves, panel), _CROSS_MARKER),
     }
-    for label, style in ((label, style) for label, (wanted, style) in rows.items() if wanted):
+    for label, style in ((label, style) for label, (is_shown, style) in rows.items() if is_shown):
         axis.plot([], [], **{"color": _TEXT_COLOR, "label": label, **style})
-    if any(wanted for wanted, _ in rows.values()):
+    if any(is_shown for is_shown, _ in rows.values()):
         axis.legend(loc="best", frameon=False, fontsize=9, handlelength=2.2, labelcolor=_TEXT_COLOR)
 
 
@@ -234,7 +236,7 @@ def _has_nonfinite(curves: TrainingCurves, panel: MetricPanel) -> bool:
     return any(curve.nonfinite_from(panel.metrics[0]) is not None for curve in curves.jobs)
 
 
-# Many jobs: the colour tells how each ended
+# Many jobs: the color shows the rank
 
 
 def _draw_ranked_jobs(axis: Any, curves: TrainingCurves, panel: MetricPanel) -> list[LineLabel]:
@@ -242,20 +244,20 @@ def _draw_ranked_jobs(axis: Any, curves: TrainingCurves, panel: MetricPanel) -> 
 
     name, shades = panel.metrics[0], colormaps["viridis"]
     ranked = _rank_curves(curves.jobs, name)
-    colours = {
+    colors = {
         curve.job_id: shades(_COLORMAP_LIMIT * rank / max(1, len(ranked) - 1)) for rank, (curve, _) in enumerate(ranked)
     }
     width, alpha = (0.9, 0.55) if len(curves.jobs) > _MANY_JOBS else (1.4, 0.85)
     for curve in curves.jobs:
         line = smooth_line(downsample(curve.series.get(name, ()), _MAX_POINTS_PER_LINE))
-        axis.plot(*_to_xy(line), color=colours.get(curve.job_id, _ERROR_COLOR), linewidth=width, alpha=alpha)
+        axis.plot(*_to_xy(line), color=colors.get(curve.job_id, _ERROR_COLOR), linewidth=width, alpha=alpha)
         if curve.nonfinite_from(name) is not None and _finite_points(line):
             _mark_nonfinite(axis, _finite_points(line)[-1])
-    return list(_ranked_labels(ranked, panel, colours))
+    return list(_ranked_labels(ranked, panel, colors))
 
 
 def _rank_curves(jobs: Sequence[TrainingCurve], metric: str) -> list[tuple[TrainingCurve, float]]:
-    """From the best to the worst: of losses the least is the best."""
+    """Sort from the best to the worst: losses ascending, other metrics descending."""
     ended = [(curve, value) for curve in jobs if (value := _final_value(curve, metric)) is not None]
     return sorted(ended, key=lambda end: end[1], reverse="loss" not in metric)
 
@@ -268,11 +270,11 @@ def _final_value(curve: TrainingCurve, metric: str) -> float | None:
 def _ranked_labels(
     ranked: list[tuple[TrainingCurve, float]], panel: MetricPanel, colors: dict[str, Any]
 ) -> Iterator[LineLabel]:
-    places = {"best": 0, "median": len(ranked) // 2, "worst": len(ranked) - 1}
-    for word, place in places.items() if ranked else ():
-        curve, value = ranked[place]
+    ranks = {"best": 0, "median": len(ranked) // 2, "worst": len(ranked) - 1}
+    for name, rank in ranks.items() if ranked else ():
+        curve, value = ranked[rank]
         yield LineLabel(
-            value, f"{word}  {_format_value(value, panel)}", colors[curve.job_id], subtext=_shorten(curve.label)
+            value, f"{name}  {_format_value(value, panel)}", colors[curve.job_id], subtext=_shorten(curve.label)
         )
 
 
@@ -280,34 +282,34 @@ def _mark_nonfinite(axis: Any, point: CurvePoint) -> None:
     axis.plot(*point, zorder=5, **_CROSS_MARKER)
 
 
-# Names at the ends of lines
+# Labels at the ends of lines
 
 
 def _draw_line_labels(axis: Any, labels: list[LineLabel]) -> None:
-    """To the right of the panel, each as near to the end of its line as the others allow."""
+    """Draw the labels to the right of the panel, as close to the ends of their lines as possible."""
     axis.autoscale_view()
     to_panel = axis.transData + axis.transAxes.inverted()
-    places = [float(to_panel.transform((axis.get_xlim()[1], end.value))[1]) for end in labels]
-    apart = _MIN_LABEL_SPACING * (2.2 if any(end.subtext for end in labels) else 1)
+    positions = [float(to_panel.transform((axis.get_xlim()[1], end.value))[1]) for end in labels]
+    min_spacing = _MIN_LABEL_SPACING * (2.2 if any(end.subtext for end in labels) else 1)
     where = {"xycoords": axis.transAxes, "textcoords": "offset points", "va": "center_baseline"}
-    for end, place in zip(labels, spread_labels(places, apart), strict=True):
-        axis.plot([1.013], [place], "o", transform=axis.transAxes, color=end.color, markersize=4, clip_on=False)
-        ink = _TEXT_COLOR if end.subtext else end.color
-        axis.annotate(end.text, (1.013, place), (8, 0), color=ink, fontsize=9.5, **where)
-        axis.annotate(end.subtext, (1.013, place), (8, -12), color=_MUTED_COLOR, fontsize=8.5, **where)
+    for end, y in zip(labels, spread_labels(positions, min_spacing), strict=True):
+        axis.plot([1.013], [y], "o", transform=axis.transAxes, color=end.color, markersize=4, clip_on=False)
+        color = _TEXT_COLOR if end.subtext else end.color
+        axis.annotate(end.text, (1.013, y), (8, 0), color=color, fontsize=9.5, **where)
+        axis.annotate(end.subtext, (1.013, y), (8, -12), color=_MUTED_COLOR, fontsize=8.5, **where)
 
 
 def spread_labels(positions: Sequence[float], min_spacing: float) -> list[float]:
-    """The same places, moved until neighbours are so far apart; the order stays, and so does their middle."""
+    """Move positions until neighbors are `min_spacing` away. Their order and the mean of each group are preserved."""
     order = sorted(range(len(positions)), key=lambda number: positions[number])
-    blocks: list[list[float]] = []  # [sum of wishes, how many]: names that touch share their middle
+    blocks: list[list[float]] = []  # [sum of positions, count]: labels that touch form a block around their mean
     for number in order:
         blocks.append([positions[number], 1])
         while len(blocks) > 1 and _top(blocks[-2], min_spacing) + min_spacing > _bottom(blocks[-1], min_spacing):
             total, count = blocks.pop()
             blocks[-1] = [blocks[-1][0] + total, blocks[-1][1] + count]
-    spots = [_bottom(block, min_spacing) + min_spacing * row for block in blocks for row in range(int(block[1]))]
-    return [spot for _, spot in sorted(zip(order, spots, strict=True))]
+    spread = [_bottom(block, min_spacing) + min_spacing * row for block in blocks for row in range(int(block[1]))]
+    return [position for _, position in sorted(zip(order, spread, strict=True))]
 
 
 def _bottom(block: list[float], min_spacing: float) -> float:
@@ -331,6 +333,6 @@ def _format_value(value: float, panel: MetricPanel) -> str:
 
 
 def _to_xy(line: Sequence[CurvePoint]) -> tuple[list[float], list[float]]:
-    """As matplotlib has it; what is not finite leaves a gap."""
+    """Return x and y values for matplotlib. Values that are not finite become NaN and leave a gap."""
     values = [value if math.isfinite(value) else math.nan for _, value in line]
     return [step for step, _ in line], values

@@ -1,6 +1,6 @@
-"""What trainings reported: loss above, metric below, one line a job. Pure; `report.plots` draws the same as a file.
+"""The training chart of the page: loss above, metric below, one line per job. `training` draws the same as a file.
 
-Few jobs have a colour and a name each; of many the best, the median and the worst are named.
+Up to eight jobs have their own color and label. Of more jobs, only the best, the median and the worst are labeled.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ AxisScale = Callable[[float], float]
 
 @dataclass(frozen=True)
 class ChartLine:
-    """A job's line, fit to be drawn."""
+    """The line of one job."""
 
     curve: TrainingCurve
     points: tuple[CurvePoint, ...]
     color: ThemeColor
-    name: str = ""  # at its end; empty: none
+    name: str = ""  # the label at its end; empty for none
 
     @property
     def last(self) -> float:
@@ -54,38 +54,38 @@ class ChartLine:
 def draw_training(curves: TrainingCurves, width: float) -> Drawing:
     panels = choose_panels(curves)
     drawing = Drawing(width, 24 + len(panels) * (_PANEL + _GAP))
-    reach = max((step for job in curves.jobs for line in job.series.values() for step, _ in line), default=0.0) or 1.0
+    x_max = max((step for job in curves.jobs for line in job.series.values() for step, _ in line), default=0.0) or 1.0
     right = width - min(200.0, width * 0.34)
     for number, panel in enumerate(panels):
         top = 24 + number * (_PANEL + _GAP)
         plot = PlotArea(52, top, right, top + _PANEL)
         drawing.text(shorten_to_width(panel.title, width, 12.5, bold=True), 0, top - 11, size=12.5, bold=True)
         lines = list(_chart_lines(curves, panel))
-        place = LinearScale(0, reach, plot.left, plot.right)
-        ticks = [(value, f"{value:,.6g}") for value in value_ticks(0, reach, 6 if width > 500 else 3)]
-        draw_x_grid(drawing, plot, ticks, place)
-        _draw_panel(drawing, plot, panel, lines, place)
-        draw_x_axis(drawing, plot, ticks, place, curves.x_axis if panel is panels[-1] else "")
+        x_scale = LinearScale(0, x_max, plot.left, plot.right)
+        ticks = [(value, f"{value:,.6g}") for value in value_ticks(0, x_max, 6 if width > 500 else 3)]
+        draw_x_grid(drawing, plot, ticks, x_scale)
+        _draw_panel(drawing, plot, panel, lines, x_scale)
+        draw_x_axis(drawing, plot, ticks, x_scale, curves.x_axis if panel is panels[-1] else "")
     return drawing
 
 
 def _chart_lines(curves: TrainingCurves, panel: MetricPanel) -> Iterator[ChartLine]:
-    """Of the metric that counts."""
+    """Yield the lines of the main metric."""
     name, few = panel.metrics[0], len(curves.jobs) <= MAX_NAMED_JOBS
-    found = [(curve, spots) for curve in curves.jobs if (spots := _finite_points(curve.series.get(name, ()), few))]
-    found.sort(key=lambda line: line[1][-1][1], reverse="loss" not in name)
+    lines = [(curve, points) for curve in curves.jobs if (points := _finite_points(curve.series.get(name, ()), few))]
+    lines.sort(key=lambda line: line[1][-1][1], reverse="loss" not in name)
     if few:
         order = {curve.job_id: number for number, curve in enumerate(curves.jobs)}
-        for curve, spots in found:
-            yield ChartLine(curve, spots, _LINE_COLORS[order[curve.job_id]], curve.label)
+        for curve, points in lines:
+            yield ChartLine(curve, points, _LINE_COLORS[order[curve.job_id]], curve.label)
         return
-    last = len(found) - 1
-    named = {last: "worst", last // 2: "median", 0: "best"}
-    paints = {0: palette.EXECUTE, last: palette.WASTED_TRANSFER}
-    step = -(-len(found) // MAX_LINES)
-    for number, (curve, spots) in enumerate(found):
-        if number in named or number % step == 0:
-            yield ChartLine(curve, spots, paints.get(number, palette.UNPACK), named.get(number, ""))
+    last = len(lines) - 1
+    labeled = {last: "worst", last // 2: "median", 0: "best"}
+    colors = {0: palette.EXECUTE, last: palette.WASTED_TRANSFER}
+    step = -(-len(lines) // MAX_LINES)
+    for number, (curve, points) in enumerate(lines):
+        if number in labeled or number % step == 0:
+            yield ChartLine(curve, points, colors.get(number, palette.UNPACK), labeled.get(number, ""))
 
 
 def _finite_points(line: Sequence[CurvePoint], few: bool) -> tuple[CurvePoint, ...]:
@@ -93,33 +93,33 @@ def _finite_points(line: Sequence[CurvePoint], few: bool) -> tuple[CurvePoint, .
 
 
 def _draw_panel(
-    drawing: Drawing, plot: PlotArea, panel: MetricPanel, lines: Sequence[ChartLine], place: AxisScale
+    drawing: Drawing, plot: PlotArea, panel: MetricPanel, lines: Sequence[ChartLine], x_scale: AxisScale
 ) -> None:
     values = [value for line in lines for _, value in line.points]
     if not values:
-        drawing.muted_text("no value was finite", plot.left + 8, plot.top + 20)
+        drawing.muted_text("no finite values", plot.left + 8, plot.top + 20)
         return
-    ticks, rise = _y_axis(plot, panel, values)
-    draw_y_axis(drawing, plot, ticks, rise)
-    named = [line for line in lines if line.name]
-    for line in (*(line for line in lines if not line.name), *named):
-        strong = bool(line.name)
-        spots = [(place(step), rise(value)) for step, value in line.points]
-        drawing.line(spots, line.color, 2.0 if strong else 1.0, opacity=1.0 if strong else 0.35)
-        if len(spots) == 1:
-            drawing.dots(spots, 3, line.color)
-    places = spread_positions([rise(line.last) for line in named], _MIN_LABEL_SPACING, plot.top, plot.bottom)
-    for line, y in zip(named, places, strict=True):
+    ticks, y_scale = _y_axis(plot, panel, values)
+    draw_y_axis(drawing, plot, ticks, y_scale)
+    labeled = [line for line in lines if line.name]
+    for line in (*(line for line in lines if not line.name), *labeled):
+        is_named = bool(line.name)
+        points = [(x_scale(step), y_scale(value)) for step, value in line.points]
+        drawing.line(points, line.color, 2.0 if is_named else 1.0, opacity=1.0 if is_named else 0.35)
+        if len(points) == 1:
+            drawing.dots(points, 3, line.color)
+    label_ys = spread_positions([y_scale(line.last) for line in labeled], _MIN_LABEL_SPACING, plot.top, plot.bottom)
+    for line, y in zip(labeled, label_ys, strict=True):
         _draw_line_label(drawing, plot, panel, line, y)
 
 
 def _draw_line_label(drawing: Drawing, plot: PlotArea, panel: MetricPanel, line: ChartLine, y: float) -> None:
-    broken = line.curve.nonfinite_from(panel.metrics[0]) is not None
-    value = "not finite" if broken else f"{line.last:.1%}" if panel.is_percent else f"{line.last:.3g}"
-    words = f"{line.name} {value}" if line.name != line.curve.label else f"{value}  {line.name}"
+    is_nonfinite = line.curve.nonfinite_from(panel.metrics[0]) is not None
+    value = "not finite" if is_nonfinite else f"{line.last:.1%}" if panel.is_percent else f"{line.last:.3g}"
+    label = f"{line.name} {value}" if line.name != line.curve.label else f"{value}  {line.name}"
     drawing.dots([(plot.right + 10, y)], 3.5, line.color)
     drawing.text(
-        shorten_to_width(words, drawing.width - plot.right - 20, SMALL_FONT), plot.right + 18, y + 4, size=SMALL_FONT
+        shorten_to_width(label, drawing.width - plot.right - 20, SMALL_FONT), plot.right + 18, y + 4, size=SMALL_FONT
     )
 
 

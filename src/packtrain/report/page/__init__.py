@@ -1,7 +1,10 @@
-"""The report as one HTML file that needs nothing else: no network, no other file. `write_page` makes it.
+"""The report as one self-contained HTML file: no network requests, no other files.
 
-`page.html` is its frame, `page.css` and `page.js` go into it; `tables` and `parts` fill it. Whatever comes from a log
-is escaped, and the page's own policy lets no script run but this one."""
+`page.html` is the template; `page.css` and `page.js` are embedded in it. A *section* is a part above the tables: the
+findings, the cards with the key statistics, and the charts. Start with `render.write_page`.
+
+All text from logs is escaped, and the content security policy of the page allows only its own script.
+"""
 
 from packtrain.report.page.render import write_page
 

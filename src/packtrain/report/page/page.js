@@ -1,74 +1,73 @@
 "use strict";
 (() => {
-  // A theme that was chosen is remembered, where the browser lets a page remember anything.
+  // Remember the chosen theme, if the browser allows local storage.
   const root = document.documentElement, key = "packtrain-theme";
-  const recall = () => { try { return localStorage.getItem(key); } catch { return null; } };
-  const keep = (theme) => { try { localStorage.setItem(key, theme); } catch { /* then for this visit only */ } };
+  const loadTheme = () => { try { return localStorage.getItem(key); } catch { return null; } };
+  const saveTheme = (theme) => { try { localStorage.setItem(key, theme); } catch { /* forgotten on reload */ } };
   const preferred = matchMedia("(prefers-color-scheme: dark)");
   const current = () => root.dataset.theme || (preferred.matches ? "dark" : "light");
-  const chosen = recall();
-  if (chosen === "dark" || chosen === "light") root.dataset.theme = chosen;
+  const saved = loadTheme();
+  if (saved === "dark" || saved === "light") root.dataset.theme = saved;
 
   const setUpTheme = () => {
     const button = document.getElementById("theme");
-    const show = () => { button.textContent = current() === "dark" ? "Light theme" : "Dark theme"; };
+    const updateLabel = () => { button.textContent = current() === "dark" ? "Light theme" : "Dark theme"; };
     button.addEventListener("click", () => {
       root.dataset.theme = current() === "dark" ? "light" : "dark";
-      keep(root.dataset.theme);
-      show();
+      saveTheme(root.dataset.theme);
+      updateLabel();
     });
-    preferred.addEventListener("change", show);
+    preferred.addEventListener("change", updateLabel);
     button.hidden = false;
-    show();
+    updateLabel();
   };
 
-  const words = new Intl.Collator("en", { numeric: true, sensitivity: "base" });
-  const valueOf = (cell, number) => {
-    if (!number) return cell.textContent;
+  const collator = new Intl.Collator("en", { numeric: true, sensitivity: "base" });
+  const valueOf = (cell, isNumeric) => {
+    if (!isNumeric) return cell.textContent;
     return cell.dataset.v === "" ? NaN : Number(cell.dataset.v);
   };
-  // What is unknown comes last, in whatever direction.
-  const compare = (a, b, number, sign) => {
-    if (!number) return (a === "") - (b === "") || sign * words.compare(a, b);
+  // Unknown values come last in both directions.
+  const compare = (a, b, isNumeric, sign) => {
+    if (!isNumeric) return (a === "") - (b === "") || sign * collator.compare(a, b);
     return Number.isNaN(a) - Number.isNaN(b) || sign * (a - b) || 0;
   };
 
   const sort = (table, column) => {
-    const heads = [...table.tHead.rows[0].cells], head = heads[column];
-    const number = head.classList.contains("number");
-    const before = head.getAttribute("aria-sort");
-    const first = number ? "descending" : "ascending";
-    const other = number ? "ascending" : "descending";
-    const direction = before === first ? other : first;
-    for (const each of heads) each.setAttribute("aria-sort", each === head ? direction : "none");
+    const headers = [...table.tHead.rows[0].cells], header = headers[column];
+    const isNumeric = header.classList.contains("number");
+    const first = isNumeric ? "descending" : "ascending";
+    const second = isNumeric ? "ascending" : "descending";
+    const direction = header.getAttribute("aria-sort") === first ? second : first;
+    for (const each of headers) each.setAttribute("aria-sort", each === header ? direction : "none");
     const sign = direction === "ascending" ? 1 : -1;
     const body = table.tBodies[0];
-    const rows = [...body.rows].map((row) => [valueOf(row.cells[column], number), row]);
-    rows.sort((a, b) => compare(a[0], b[0], number, sign));
+    const rows = [...body.rows].map((row) => [valueOf(row.cells[column], isNumeric), row]);
+    rows.sort((a, b) => compare(a[0], b[0], isNumeric, sign));
     body.append(...rows.map((pair) => pair[1]));
   };
 
   const setUpTable = (table) => {
-    [...table.tHead.rows[0].cells].forEach((head, column) => {
-      head.querySelector("button").addEventListener("click", () => sort(table, column));
+    [...table.tHead.rows[0].cells].forEach((header, column) => {
+      header.querySelector("button").addEventListener("click", () => sort(table, column));
     });
   };
 
   const setUpFilter = (input) => {
-    const table = document.getElementById(input.dataset.of), told = document.getElementById(input.dataset.told);
-    const whole = told.textContent;
+    const table = document.getElementById(input.dataset.table);
+    const status = document.getElementById(input.dataset.status), initialStatus = status.textContent;
     const texts = [...table.tBodies[0].rows].map((row) => [row, row.textContent.toLowerCase()]);
     input.addEventListener("input", () => {
-      const wanted = input.value.trim().toLowerCase();
-      let shown = 0;
-      for (const [row, text] of texts) shown += !(row.hidden = !text.includes(wanted));
-      told.textContent = wanted ? `${shown.toLocaleString("en")} found` : whole;
+      const query = input.value.trim().toLowerCase();
+      let found = 0;
+      for (const [row, text] of texts) found += !(row.hidden = !text.includes(query));
+      status.textContent = query ? `${found.toLocaleString("en")} found` : initialStatus;
     });
   };
 
   document.addEventListener("DOMContentLoaded", () => {
     setUpTheme();
     document.querySelectorAll("table").forEach(setUpTable);
-    document.querySelectorAll("input[data-of]").forEach(setUpFilter);
+    document.querySelectorAll("input[data-table]").forEach(setUpFilter);
   });
 })();

@@ -1,4 +1,4 @@
-"""Puts the page together and writes it."""
+"""Renders the page from its template and writes it."""
 
 from __future__ import annotations
 
@@ -18,20 +18,19 @@ from packtrain.report.charts.catalog import ReportChart, build_charts
 from packtrain.report.charts.palette import ALL_COLORS
 from packtrain.report.history import JobHistory
 from packtrain.report.page import sections
-from packtrain.report.page.tables import build_tables
-from packtrain.report.page.tables import comparison_table as against_table
+from packtrain.report.page.tables import build_tables, comparison_table
 from packtrain.report.readers.training_curves import TrainingCurves
 
-PAGE_FILE, CHARTS_DIR = "index.html", "pictures"
-# What lies beside the page, if the report has it, and what it is called there.
-_DATA_FILES = {"report.json": "All figures (JSON)", "jobs.csv": "Jobs (CSV)", "attempts.csv": "Attempts (CSV)"}
+PAGE_FILE, CHARTS_DIR = "index.html", "charts"
+# Files in the folder of the page that it links to, with the texts of the links.
+_DATA_FILES = {"report.json": "All statistics (JSON)", "jobs.csv": "Jobs (CSV)", "executions.csv": "Executions (CSV)"}
 DARK_THEME = {
-    "ground": "#12151a",
-    "line": "#333b45",
+    "background": "#12151a",
+    "border": "#333b45",
     "accent": "#6cb8f0",
     "good": "#4fd1a5",
-    "soft": "#232930",
-    "shade": "#000000a0",
+    "hover": "#232930",
+    "shadow": "#000000a0",
 }
 _PLACEHOLDER_PATTERN = re.compile(r"\{\{(\w+)\}\}")
 
@@ -46,14 +45,23 @@ def write_page(
     write_pngs: bool = True,
     baseline: ReportStats | None = None,
 ) -> Path:
-    """The page's path. Pictures stand in it; `pngs` also puts them beside it, for slides. `against`: of another report,
-    to compare with."""
+    """Write the page and return its path.
+
+    Args:
+        history: The history.
+        stats: Its statistics.
+        insights: Its findings, the most important first.
+        output_dir: The folder to write to; it is created if it does not exist.
+        curves: The training curves to plot.
+        write_pngs: Whether to also save each chart as a PNG file.
+        baseline: The statistics of another history to compare with.
+    """
     output_dir.mkdir(parents=True, exist_ok=True)
-    shown = build_charts(history, stats, curves)
+    charts = build_charts(history, stats, curves)
     if write_pngs:
-        save_charts(shown, output_dir / CHARTS_DIR)
-    beside = against_table(stats, baseline).to_html if baseline else ""
-    page = _render_page(history, stats, insights, shown, output_dir, write_pngs, beside)
+        save_charts(charts, output_dir / CHARTS_DIR)
+    comparison_html = comparison_table(stats, baseline).to_html if baseline else ""
+    page = _render_page(history, stats, insights, charts, output_dir, write_pngs, comparison_html)
     path, temporary = output_dir / PAGE_FILE, output_dir / f".{PAGE_FILE}.new"
     temporary.write_text(page, encoding="utf-8", errors="replace")
     return temporary.replace(path)
@@ -61,8 +69,8 @@ def write_page(
 
 def save_charts(charts: Sequence[ReportChart], charts_dir: Path) -> None:
     charts_dir.mkdir(exist_ok=True)
-    for picture in charts:
-        save_png(picture.wide, picture.title, charts_dir / f"{picture.name}.png")
+    for chart in charts:
+        save_png(chart.wide, chart.title, charts_dir / f"{chart.name}.png")
 
 
 def _render_page(
@@ -78,18 +86,18 @@ def _render_page(
     return _fill_template(
         _load_asset("page.html"),
         {
-            "policy": f"default-src 'none'; img-src data:; script-src {_csp_hash(script)}; style-src {_csp_hash(style)}; "
-            "base-uri 'none'; form-action 'none'",
+            "policy": f"default-src 'none'; img-src data:; script-src {_csp_hash(script)}; "
+            f"style-src {_csp_hash(style)}; base-uri 'none'; form-action 'none'",
             "title": escape_xml(history.name),
             "script": script,
             "style": style,
-            "about": sections.render_subtitle(history, stats),
+            "subtitle": sections.render_subtitle(history, stats),
             "links": _render_links(output_dir),
-            "findings": sections.render_insights(insights),
+            "findings": sections.render_findings(insights),
             "cards": sections.render_cards(stats),
-            "against": comparison_html,
-            "pictures": sections.render_charts(charts, has_png_files),
-            "tables": "".join(grid.to_html for grid in build_tables(history, stats)),
+            "comparison": comparison_html,
+            "charts": sections.render_charts(charts, has_png_files),
+            "tables": "".join(table.to_html for table in build_tables(history, stats)),
             "notes": sections.render_notes(history),
             "version": escape_xml(__version__),
         },
@@ -97,8 +105,8 @@ def _render_page(
 
 
 def _fill_template(template: str, values: Mapping[str, str]) -> str:
-    """In one pass: a value that looks like a hole stays as it is."""
-    return _PLACEHOLDER_PATTERN.sub(lambda hole: values[hole.group(1)], template)
+    """Replace all placeholders in one pass, so that placeholders inside values are not replaced."""
+    return _PLACEHOLDER_PATTERN.sub(lambda match: values[match.group(1)], template)
 
 
 def _load_asset(name: str) -> str:
@@ -106,14 +114,14 @@ def _load_asset(name: str) -> str:
 
 
 def _csp_hash(text: str) -> str:
-    """How a page's policy names the one script that may run."""
+    """Return the source expression that allows exactly this script or style in a content security policy."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
 def _color_css() -> str:
-    """Light, unless the reader prefers dark or has chosen it; paper is always light."""
-    light = "".join(f"--{paint.name}:{paint.light};" for paint in ALL_COLORS)
-    dark = "".join(f"--{paint.name}:{paint.dark};" for paint in ALL_COLORS)
+    """Return the color variables. Dark if the reader prefers or chose it; print is always light."""
+    light = "".join(f"--{color.name}:{color.light};" for color in ALL_COLORS)
+    dark = "".join(f"--{color.name}:{color.dark};" for color in ALL_COLORS)
     dark += "".join(f"--{name}:{value};" for name, value in DARK_THEME.items()) + "color-scheme:dark;"
     return (
         f":root{{{light}}}\n@media screen{{:root[data-theme=dark]{{{dark}}}}}\n"
@@ -122,7 +130,7 @@ def _color_css() -> str:
 
 
 def _render_links(output_dir: Path) -> str:
-    found = [
-        f'<li><a href="{name}">{words}</a></li>' for name, words in _DATA_FILES.items() if (output_dir / name).is_file()
+    links = [
+        f'<li><a href="{name}">{text}</a></li>' for name, text in _DATA_FILES.items() if (output_dir / name).is_file()
     ]
-    return f'<ul class="files">{"".join(found)}</ul>' if found else ""
+    return f'<ul class="files">{"".join(links)}</ul>' if links else ""

@@ -1,4 +1,4 @@
-"""The tables of the page: rows of HTML, which a script sorts. Pure."""
+"""The tables of the page. The script of the page sorts and filters their rows."""
 
 from __future__ import annotations
 
@@ -9,25 +9,26 @@ from heapq import nlargest
 from packtrain.report.analysis.by_site import SiteSummary, TransferSummary
 from packtrain.report.analysis.compare import MeasureComparison, compare_stats
 from packtrain.report.analysis.distribution import Distribution
-from packtrain.report.analysis.job_labels import job_labels
 from packtrain.report.analysis.measures import format_value
-from packtrain.report.analysis.statistics import FailureSummary, JobSummary, ReportStats
+from packtrain.report.analysis.statistics import FailureSummary, JobSummary, ReportStats, job_labels
 from packtrain.report.analysis.time_accounting import LOST_COMPUTE, USEFUL, TimeUse
 from packtrain.report.charts.canvas.svg import escape_xml
 from packtrain.report.history import ExecutionRecord, JobHistory, Outcome, Phase
 from packtrain.report.number_format import format_duration_coarse, format_hours, format_percent, format_rate
 
 MAX_ROWS = 2000
-_MAX_PRINTED_ROWS = 60  # rows that are not printed
-_MIN_ROWS_FOR_SEARCH = 12  # rows that are worth a search
+_MAX_PRINTED_ROWS = 60  # longer tables are omitted in print
+_MIN_ROWS_FOR_SEARCH = 12  # smaller tables have no search box
 _EMPTY = "–"
-_CSS_BY_CHANGE = {"better": "good", "worse": "poor"}
+_CSS_BY_CHANGE = {"better": "good", "worse": "bad"}
 
 
 @dataclass(frozen=True)
 class HtmlCell:
+    """One cell of a table."""
+
     text: str
-    sort_value: float | None = None  # what it is sorted by, if that is a number
+    sort_value: float | None = None  # the number to sort by, in numeric columns
     css_class: str = ""
 
     @property
@@ -47,33 +48,35 @@ class HtmlColumn:
 
 @dataclass(frozen=True)
 class HtmlTable:
-    """A table."""
+    """A sortable table."""
 
-    element_id: str  # its id
+    element_id: str
     title: str
     columns: tuple[HtmlColumn, ...]
     rows: Sequence[Sequence[HtmlCell]]
-    truncation_note: str = ""  # a sentence, if these are not all rows
-    has_search: bool = True  # if there are many
+    truncation_note: str = ""  # stated if rows are missing
+    has_search: bool = True  # if there are enough rows
 
     @property
     def to_html(self) -> str:
-        heads = "".join(map(_render_column_header, self.columns))
+        headers = "".join(map(_render_column_header, self.columns))
         body = "".join(f"<tr>{''.join(cell.to_html for cell in row)}</tr>\n" for row in self.rows)
-        table = f'<table id="{self.element_id}"><thead><tr>{heads}</tr></thead><tbody>\n{body}</tbody></table>'
-        # It scrolls, so it must be reachable by keyboard.
+        table = f'<table id="{self.element_id}"><thead><tr>{headers}</tr></thead><tbody>\n{body}</tbody></table>'
+        # The region scrolls, so it must be reachable by keyboard.
         region = f'<div class="scroll" tabindex="0" role="region" aria-label="{escape_xml(self.title)}">{table}</div>'
-        long = " long" if len(self.rows) > _MAX_PRINTED_ROWS else ""
-        return f'<section class="table{long}" aria-labelledby="{self.element_id}-title">{self._render_header()}{region}</section>'
+        css_class = "table long" if len(self.rows) > _MAX_PRINTED_ROWS else "table"
+        section = f'<section class="{css_class}" aria-labelledby="{self.element_id}-title">'
+        return f"{section}{self._render_header()}{region}</section>"
 
     def _render_header(self) -> str:
         count = f"{len(self.rows):,} row{'' if len(self.rows) == 1 else 's'}"
-        told = f'<p id="{self.element_id}-told" aria-live="polite">{escape_xml(self.truncation_note or count)}</p>'
-        find = (
-            f'<label>Find<input type="search" data-of="{self.element_id}" data-told="{self.element_id}-told"></label>'
-        )
-        search = find if self.has_search and len(self.rows) > _MIN_ROWS_FOR_SEARCH else ""
-        return f'<div class="head"><h2 id="{self.element_id}-title">{escape_xml(self.title)}</h2>{told}{search}</div>'
+        status_id = f"{self.element_id}-status"
+        status = f'<p id="{status_id}" aria-live="polite">{escape_xml(self.truncation_note or count)}</p>'
+        search = ""
+        if self.has_search and len(self.rows) > _MIN_ROWS_FOR_SEARCH:
+            box = f'<input type="search" data-table="{self.element_id}" data-status="{status_id}">'
+            search = f"<label>Find{box}</label>"
+        return f'<div class="head"><h2 id="{self.element_id}-title">{escape_xml(self.title)}</h2>{status}{search}</div>'
 
 
 def _render_column_header(column: HtmlColumn) -> str:
@@ -82,24 +85,31 @@ def _render_column_header(column: HtmlColumn) -> str:
 
 
 def build_tables(history: JobHistory, stats: ReportStats) -> list[HtmlTable]:
-    of_sites = [_sites_table(stats), _distributions_table(stats), _transfers_table(stats)]
-    found = [_jobs_table(history, stats), _executions_table(history), *of_sites, _failures_table(stats)]
-    return [_drop_empty_columns(grid) for grid in found if grid.rows]
+    """Build all tables that have rows."""
+    tables = [
+        _jobs_table(history, stats),
+        _executions_table(history),
+        _sites_table(stats),
+        _distributions_table(stats),
+        _transfers_table(stats),
+        _failures_table(stats),
+    ]
+    return [_drop_empty_columns(table) for table in tables if table.rows]
 
 
 def _drop_empty_columns(table: HtmlTable) -> HtmlTable:
-    """What nobody told has no place; the first column always has."""
-    used = [any(row[at].text not in ("", _EMPTY) for row in table.rows) for at in range(len(table.columns))]
-    kept = [at for at, some in enumerate(used) if some or not at]
-    rows = [[row[at] for at in kept] for row in table.rows]
-    return replace(table, columns=tuple(table.columns[at] for at in kept), rows=rows)
+    """Drop columns without any value, except the first one."""
+    has_values = [any(row[index].text not in ("", _EMPTY) for row in table.rows) for index in range(len(table.columns))]
+    indexes = [index for index, keep in enumerate(has_values) if keep or index == 0]
+    rows = [[row[index] for index in indexes] for row in table.rows]
+    return replace(table, columns=tuple(table.columns[index] for index in indexes), rows=rows)
 
 
 # Cells
 
 
 def _text_cell(text: str) -> HtmlCell:
-    return HtmlCell(text, css_class="words")
+    return HtmlCell(text, css_class="text")
 
 
 def _count_cell(number: float) -> HtmlCell:
@@ -107,7 +117,7 @@ def _count_cell(number: float) -> HtmlCell:
 
 
 def _duration_cell(duration_s: float | None) -> HtmlCell:
-    """Nothing is shown of nothing, so that what there is stands out."""
+    """Format a duration; zero is shown as –, so that other values stand out."""
     if not duration_s:
         return HtmlCell(_EMPTY, None if duration_s is None else 0.0, "number")
     return HtmlCell(format_duration_coarse(duration_s), duration_s, "number")
@@ -138,14 +148,16 @@ def _median_cell(distribution: Distribution | None) -> HtmlCell:
 
 
 def _outcome_cell(outcome: Outcome) -> HtmlCell:
-    fine = outcome in (Outcome.SUCCEEDED, Outcome.CHECKPOINTED)
-    return HtmlCell(outcome.value, css_class="good" if fine else "" if outcome is Outcome.RUNNING else "poor")
+    is_good = outcome in (Outcome.SUCCEEDED, Outcome.CHECKPOINTED)
+    return HtmlCell(outcome.value, css_class="good" if is_good else "" if outcome is Outcome.RUNNING else "bad")
 
 
 def _make_columns(text: str, numeric: str, trailing_text: str = "") -> tuple[HtmlColumn, ...]:
-    named = [HtmlColumn(name, is_numeric=False) for name in text.split(", ")]
-    counted = [HtmlColumn(name) for name in numeric.split(", ")]
-    return (*named, *counted, *(HtmlColumn(name, is_numeric=False) for name in trailing_text.split(", ") if name))
+    """Make columns from comma-separated names: text columns, numeric columns, then more text columns."""
+    leading = [HtmlColumn(name, is_numeric=False) for name in text.split(", ")]
+    numbers = [HtmlColumn(name) for name in numeric.split(", ")]
+    trailing = [HtmlColumn(name, is_numeric=False) for name in trailing_text.split(", ") if name]
+    return (*leading, *numbers, *trailing)
 
 
 # Tables
@@ -154,7 +166,7 @@ def _make_columns(text: str, numeric: str, trailing_text: str = "") -> tuple[Htm
 def _jobs_table(history: JobHistory, stats: ReportStats) -> HtmlTable:
     columns = _make_columns(
         "Job, Parameters, Outcome, Site",
-        "Attempts, Completion, On slots, Compute used, Thrown away, Compute lost, Queued, Held",
+        "Executions, Completion, Slot time, Useful compute, Wasted transfer, Lost compute, Queued, Held",
         "Reason",
     )
     rows = (
@@ -162,19 +174,19 @@ def _jobs_table(history: JobHistory, stats: ReportStats) -> HtmlTable:
         if len(stats.job_summaries) > MAX_ROWS
         else stats.job_summaries
     )
-    left_out = _truncation_note(len(stats.job_summaries), "jobs that lost most")
-    points = job_labels(history.jobs)
-    return HtmlTable("jobs", "Jobs", columns, [_job_row(row, points.get(row.job, "")) for row in rows], left_out)
+    note = _truncation_note(len(stats.job_summaries), "jobs with the most wasted time")
+    labels = job_labels(history.jobs)
+    return HtmlTable("jobs", "Jobs", columns, [_job_row(row, labels.get(row.job, "")) for row in rows], note)
 
 
 def _wasted_s(row: JobSummary) -> float:
-    return row.slot_s - sum(row.time_use_s.get(share, 0.0) for share in USEFUL)
+    return row.slot_s - sum(row.time_use_s.get(use, 0.0) for use in USEFUL)
 
 
-def _job_row(row: JobSummary, point: str) -> list[HtmlCell]:
+def _job_row(row: JobSummary, label: str) -> list[HtmlCell]:
     return [
         HtmlCell(row.job),
-        HtmlCell(point),
+        HtmlCell(label),
         _outcome_cell(row.outcome),
         HtmlCell(", ".join(row.sites)),
         _count_cell(row.executions),
@@ -182,7 +194,7 @@ def _job_row(row: JobSummary, point: str) -> list[HtmlCell]:
         _duration_cell(row.slot_s),
         _duration_cell(row.time_use_s.get(TimeUse.USEFUL_COMPUTE, 0.0)),
         _duration_cell(row.time_use_s.get(TimeUse.WASTED_TRANSFER, 0.0)),
-        _duration_cell(sum(row.time_use_s.get(share, 0.0) for share in LOST_COMPUTE)),
+        _duration_cell(sum(row.time_use_s.get(use, 0.0) for use in LOST_COMPUTE)),
         _duration_cell(row.queued_s),
         _duration_cell(row.held_s),
         _text_cell(row.reason),
@@ -190,17 +202,20 @@ def _job_row(row: JobSummary, point: str) -> list[HtmlCell]:
 
 
 def _executions_table(history: JobHistory) -> HtmlTable:
-    columns = _make_columns("Job", "Attempt") + _make_columns(
-        "Outcome, Site, Machine", "On slot, Transfer in, Execute, Transfer out", "Reason"
+    columns = _make_columns("Job", "Execution") + _make_columns(
+        "Outcome, Site, Node", "Slot time, Transfer in, Execute, Transfer out", "Reason"
     )
-    every = [(job.id, attempt) for job in history.jobs for attempt in job.executions]
-    rows = nlargest(MAX_ROWS, every, key=lambda pair: pair[1].duration_s) if len(every) > MAX_ROWS else every
-    left_out = _truncation_note(len(every), "longest attempts")
-    return HtmlTable("attempts", "Attempts", columns, [_execution_row(job, attempt) for job, attempt in rows], left_out)
+    executions = [(job.id, execution) for job in history.jobs for execution in job.executions]
+    shown = executions
+    if len(executions) > MAX_ROWS:
+        shown = nlargest(MAX_ROWS, executions, key=lambda item: item[1].duration_s)
+    rows = [_execution_row(job_id, execution) for job_id, execution in shown]
+    note = _truncation_note(len(executions), "longest executions")
+    return HtmlTable("executions", "Executions", columns, rows, note)
 
 
 def _truncation_note(count: int, which: str) -> str:
-    return f"The {MAX_ROWS:,} {which}, of {count:,}." if count > MAX_ROWS else ""
+    return f"The {MAX_ROWS:,} {which}, out of {count:,}." if count > MAX_ROWS else ""
 
 
 def _execution_row(job_id: str, execution: ExecutionRecord) -> list[HtmlCell]:
@@ -221,13 +236,13 @@ def _execution_row(job_id: str, execution: ExecutionRecord) -> list[HtmlCell]:
 def _sites_table(stats: ReportStats) -> HtmlTable:
     columns = _make_columns(
         "Site",
-        "Attempts, Jobs, Succeeded, Slot hours, Useful, Wasted, Compute median, Transfer median, Speed median",
+        "Executions, Jobs, Succeeded, Slot hours, Useful, Wasted, Median compute, Median transfer, Median speed",
     )
     return HtmlTable("sites", "Sites", columns, [_site_row(site) for site in stats.sites])
 
 
 def _site_row(site: SiteSummary) -> list[HtmlCell]:
-    useful = sum(site.time_use_s.get(share, 0.0) for share in USEFUL)
+    useful = sum(site.time_use_s.get(use, 0.0) for use in USEFUL)
     return [
         HtmlCell(site.site or "unknown"),
         _count_cell(site.executions),
@@ -243,35 +258,39 @@ def _site_row(site: SiteSummary) -> list[HtmlCell]:
 
 
 def _distributions_table(stats: ReportStats) -> HtmlTable:
-    """How far the values of a site lie apart."""
-    columns = _make_columns("Site, What", "Values, Mean, Deviation, Shortest, p25, Median, p75, p95, Longest")
-    told = [(site, what, getattr(site, what)) for site in stats.sites for what in ("compute_time_s", "transfer_time_s")]
-    rows = [
-        [HtmlCell(site.site or "unknown"), HtmlCell(what), *_distribution_cells(found)]
-        for site, what, found in told
-        if found
+    """Build the table of compute and transfer times by site."""
+    columns = _make_columns("Site, Time", "Values, Mean, Std. dev., Minimum, p25, Median, p75, p95, Maximum")
+    distributions = [
+        (site.site, label, distribution)
+        for site in stats.sites
+        for label, distribution in (("compute", site.compute_time_s), ("transfer", site.transfer_time_s))
     ]
-    return HtmlTable("spreads", "Spread by site", columns, rows)
+    rows = [
+        [HtmlCell(site or "unknown"), HtmlCell(label), *_distribution_cells(distribution)]
+        for site, label, distribution in distributions
+        if distribution
+    ]
+    return HtmlTable("distributions", "Distribution by site", columns, rows)
 
 
 def _distribution_cells(distribution: Distribution) -> Iterator[HtmlCell]:
     yield _count_cell(distribution.count)
-    for name in ("mean", "deviation", "low", "quarter", "median", "three_quarters", "p95", "high"):
-        yield _duration_cell(getattr(distribution, name))
+    for attribute in ("mean", "stdev", "minimum", "p25", "median", "p75", "p95", "maximum"):
+        yield _duration_cell(getattr(distribution, attribute))
 
 
 def comparison_table(current: ReportStats, baseline: ReportStats) -> HtmlTable:
-    """Two reports side by side."""
+    """Build the table that compares two reports."""
     columns = (
-        HtmlColumn("Figure", is_numeric=False), HtmlColumn("This"), HtmlColumn("Other"), HtmlColumn("Ratio"),
-        HtmlColumn("Verdict", is_numeric=False),
+        HtmlColumn("Statistic", is_numeric=False), HtmlColumn("Current"), HtmlColumn("Baseline"), HtmlColumn("Ratio"),
+        HtmlColumn("Change", is_numeric=False),
     )  # fmt: skip
     rows = [_comparison_row(row) for row in compare_stats(current, baseline)]
-    return HtmlTable("against", f"Against {baseline.name}", columns, rows, has_search=False)
+    return HtmlTable("comparison", f"Compared with {baseline.name}", columns, rows, has_search=False)
 
 
 def _comparison_row(row: MeasureComparison) -> list[HtmlCell]:
-    """Units differ from row to row: by values nothing is sorted."""
+    """Build a row. Its values have no sort value, because the units of the rows differ."""
     values = [
         HtmlCell(format_value(value, row.measure.unit), css_class="number") for value in (row.current, row.baseline)
     ]
@@ -286,10 +305,9 @@ def _comparison_row(row: MeasureComparison) -> list[HtmlCell]:
 
 def _transfers_table(stats: ReportStats) -> HtmlTable:
     columns = _make_columns(
-        "Site, Source",
-        "Came whole, Thrown away, Median, Slowest, Speed median, Median of first ones, Median of later ones",
+        "Site, Source", "Complete, Failed, Median, Slowest, Median speed, Median (cold cache), Median (warm cache)"
     )
-    return HtmlTable("transfers", "Transfers", columns, [_transfer_row(place) for place in stats.transfers])
+    return HtmlTable("transfers", "Transfers", columns, [_transfer_row(transfer) for transfer in stats.transfers])
 
 
 def _transfer_row(transfer: TransferSummary) -> list[HtmlCell]:
@@ -307,13 +325,18 @@ def _transfer_row(transfer: TransferSummary) -> list[HtmlCell]:
 
 
 def _failures_table(stats: ReportStats) -> HtmlTable:
-    columns = _make_columns("Of, Kind", "Count, Part, Slot hours", "Most frequent reason")
-    kinds = [("jobs", row) for row in stats.job_failures] + [("attempts", row) for row in stats.execution_failures]
-    return HtmlTable("failures", "Failures", columns, [_failure_row(what, row) for what, row in kinds])
+    columns = _make_columns("Level, Category", "Count, Fraction, Slot hours", "Most frequent reason")
+    rows = [_failure_row("jobs", failure) for failure in stats.job_failures]
+    rows += [_failure_row("executions", failure) for failure in stats.execution_failures]
+    return HtmlTable("failures", "Failures", columns, rows)
 
 
-def _failure_row(level: str, row: FailureSummary) -> list[HtmlCell]:
-    name = row.category.value or "unknown"
+def _failure_row(level: str, failure: FailureSummary) -> list[HtmlCell]:
     return [
-        HtmlCell(level), HtmlCell(name), _count_cell(row.count), _percent_cell(row.fraction, 1.0), _hours_cell(row.slot_s), _text_cell(row.reason),
-    ]  # fmt: skip
+        HtmlCell(level),
+        HtmlCell(failure.category.value or "unknown"),
+        _count_cell(failure.count),
+        _percent_cell(failure.fraction, 1.0),
+        _hours_cell(failure.slot_s),
+        _text_cell(failure.reason),
+    ]

@@ -1,7 +1,8 @@
-"""From the events of HTCondor's user logs to what happened to jobs. Pure, one event at a time; a job that has ended
-takes no more room than what is said of it.
+"""Builds job records from the events of HTCondor user logs, one event at a time.
 
-    000 → queued → 040/001 → a stay on a slot → 004/007/024 → queued → … → 005/009
+Only the record of a job that has ended is kept in memory.
+
+    000 → queued → 040/001 → slot session → 004/007/024 → queued → … → 005/009
                                  └─ 012 → held → 013 → queued
 """
 
@@ -11,7 +12,7 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from packtrain.condor.eventlog import attributes as transfers
-from packtrain.condor.eventlog import job_event as codes
+from packtrain.condor.eventlog import event_types as codes
 from packtrain.condor.eventlog.attributes import EventAttributes, event_attributes, transfer_type
 from packtrain.condor.eventlog.job_event import EventTuple, JobEvent, JobId
 from packtrain.errors import FormatError
@@ -28,66 +29,66 @@ from packtrain.report.readers.slot_session import SlotSession
 from packtrain.report.readers.values import parse_amount, parse_count
 
 _UNKNOWN_LOCATION = ("", "")
-_AGENT_EVENT_PREFIX = "packtrain {"  # begins each word that an agent writes into the log
+_AGENT_EVENT_PREFIX = "packtrain {"  # of each event that an agent writes into the log
 
 
 class LogHistoryBuilder:
-    """Takes the events of one log, or of one and its rotated parts, in their order."""
+    """Builds the job records of one log, or of a log with its rotated parts, read in order."""
 
     def __init__(self) -> None:
-        self._finished_jobs: dict[JobId, list[tuple[JobRecord, str]]] = {}  # a number may be used again
+        self._finished_jobs: dict[JobId, list[tuple[JobRecord, str]]] = {}  # a list, because a job id may be reused
         self._timelines: dict[JobId, JobTimeline] = {}
-        self._interned_texts: dict[str, str] = {}  # each text is kept once
-        self._latest_event_at = 0.0  # of what was told of all jobs that have ended
+        self._interned_texts: dict[str, str] = {}  # so that equal texts share memory
+        self._latest_event_at = 0.0  # of all finished jobs
         self.has_guessed_sites = False
         self.has_transfer_events = False
 
     def add_records(self, records: Iterable[EventTuple]) -> None:
-        """The fields of records: most of them are signs of life, and nothing else."""
-        courses, handlers = self._timelines, _HANDLERS
-        for raw in records:
-            _, code, key, when, _, _ = raw
-            course = courses.get(key) or self._open_timeline(code, key, when)
-            if course is None:
+        """Add events. They are plain tuples, because most of them only update the time of the last event."""
+        timelines, handlers = self._timelines, _HANDLERS
+        for record in records:
+            _, code, job_id, event_at, _, _ = record
+            timeline = timelines.get(job_id) or self._open_timeline(code, job_id, event_at)
+            if timeline is None:
                 continue
-            now = when if when > course.last_event_at else course.last_event_at
+            now = event_at if event_at > timeline.last_event_at else timeline.last_event_at
             handler = handlers.get(code)
-            end = handler(self, course, JobEvent._make(raw), now) if handler is not None else None
-            course.last_event_at = now
-            if end is not None:
-                course.on_finished(now, end)
-                self._close(key, finished=True)
+            status = handler(self, timeline, JobEvent._make(record), now) if handler is not None else None
+            timeline.last_event_at = now
+            if status is not None:
+                timeline.on_finished(now, status)
+                self._close(job_id, finished=True)
 
-    def _open_timeline(self, code: int, key: JobId, event_at: float) -> JobTimeline | None:
-        """A job that was not known: submitted now, or told of by a log whose beginning is lost."""
-        fresh = code == codes.SUBMIT or (key not in self._finished_jobs and code in _JOB_EVENT_CODES)
-        if not fresh or key[1] < 0:
+    def _open_timeline(self, code: int, job_id: JobId, event_at: float) -> JobTimeline | None:
+        """Open the timeline of a new job: submitted now, or mentioned by a log whose beginning is missing."""
+        is_new = code == codes.SUBMIT or (job_id not in self._finished_jobs and code in _JOB_EVENT_CODES)
+        if not is_new or job_id[1] < 0:
             return None
-        course = self._timelines[key] = JobTimeline(event_at)
-        return course
+        timeline = self._timelines[job_id] = JobTimeline(event_at)
+        return timeline
 
-    def _close(self, key: JobId, finished: bool) -> None:
-        course = self._timelines.pop(key)
-        self._latest_event_at = max(self._latest_event_at, course.last_event_at)
-        job = course.to_job_record(f"{key[0]}.{key[1]}", self._latest_event_at, finished)
-        self._finished_jobs.setdefault(key, []).append((job, course.submit_host))
+    def _close(self, job_id: JobId, finished: bool) -> None:
+        timeline = self._timelines.pop(job_id)
+        self._latest_event_at = max(self._latest_event_at, timeline.last_event_at)
+        job = timeline.to_job_record(f"{job_id[0]}.{job_id[1]}", self._latest_event_at, finished)
+        self._finished_jobs.setdefault(job_id, []).append((job, timeline.submit_host))
 
     def intern_text(self, text: str) -> str:
-        """As it is kept: each once, and nothing in it that a terminal would obey."""
-        known = self._interned_texts.get(text)
-        if known is None:
-            known = self._interned_texts[text] = replace_control_chars(text)
-        return known
+        """Return a shared copy of a text, without control characters."""
+        interned = self._interned_texts.get(text)
+        if interned is None:
+            interned = self._interned_texts[text] = replace_control_chars(text)
+        return interned
 
     def finish(self) -> Iterator[tuple[JobRecord, str]]:
-        """All jobs with the hosts that they were submitted from, in the order of their numbers. Ends the fold."""
+        """End all open jobs. Yield all jobs with their submit hosts, ordered by job id."""
         self._latest_event_at = max(
-            [self._latest_event_at, *(course.last_event_at for course in self._timelines.values())]
+            [self._latest_event_at, *(timeline.last_event_at for timeline in self._timelines.values())]
         )
-        for key in list(self._timelines):
-            self._close(key, finished=False)
-        for key in sorted(self._finished_jobs):
-            yield from self._finished_jobs[key]
+        for job_id in list(self._timelines):
+            self._close(job_id, finished=False)
+        for job_id in sorted(self._finished_jobs):
+            yield from self._finished_jobs[job_id]
 
 
 Handler = Callable[[LogHistoryBuilder, JobTimeline, JobEvent, float], "EndStatus | None"]
@@ -113,9 +114,11 @@ def _on_input_started(timeline: JobTimeline, now: float) -> None:
 
 
 def _session_for_input(timeline: JobTimeline, now: float) -> SlotSession:
-    """Another input in one stay is another stay: a shadow died without a word."""
-    stay = timeline.current_session
-    return timeline.start_session(now) if stay is None or stay.has_executed or stay.has_input_transfer else stay
+    """Return the session of an input transfer: a second one starts a new session, because the shadow had died."""
+    session = timeline.current_session
+    if session is None or session.has_executed or session.has_input_transfer:
+        return timeline.start_session(now)
+    return session
 
 
 def _for_current_session(handler: Callable[[SlotSession, float], None]) -> Callable[[JobTimeline, float], None]:
@@ -137,14 +140,13 @@ _TRANSFER_HANDLERS: Mapping[int, Callable[[JobTimeline, float], None]] = {
 
 
 def _on_execute(builder: LogHistoryBuilder, timeline: JobTimeline, record: JobEvent, now: float) -> None:
-    stay = timeline.current_session
-    if stay is None or stay.has_executed:
-        stay = timeline.start_session(now)
-    stay.on_execute(now)
-    said = event_attributes(record)
-    machine = node_from_attributes(said)
-    _set_location(builder, stay, site_from_attributes(said), machine)
-    stay.gpus = parse_amount(said.get("GPUs")) or stay.gpus
+    session = timeline.current_session
+    if session is None or session.has_executed:
+        session = timeline.start_session(now)
+    session.on_execute(now)
+    attributes = event_attributes(record)
+    _set_location(builder, session, site_from_attributes(attributes), node_from_attributes(attributes))
+    session.gpus = parse_amount(attributes.get("GPUs")) or session.gpus
 
 
 def _set_location(builder: LogHistoryBuilder, session: SlotSession, site: str, node: str) -> None:
@@ -153,67 +155,60 @@ def _set_location(builder: LogHistoryBuilder, session: SlotSession, site: str, n
 
 
 def _on_job_ad(builder: LogHistoryBuilder, timeline: JobTimeline, record: JobEvent, now: float) -> None:
-    """Attributes of the job that the submit file asked for."""
-    said, stay = event_attributes(record), timeline.current_session
-    site, machine = site_from_attributes(said), node_from_attributes({"SlotName": said.get("RemoteHost", "")})
-    if stay is not None and (site or machine):
-        _set_location(builder, stay, site, stay.location[1] or machine)
+    """Read the job attributes that the submit file asked HTCondor to log."""
+    attributes, session = event_attributes(record), timeline.current_session
+    site, node = site_from_attributes(attributes), node_from_attributes({"SlotName": attributes.get("RemoteHost", "")})
+    if session is not None and (site or node):
+        _set_location(builder, session, site, session.location[1] or node)
 
 
 def _on_evicted(builder: LogHistoryBuilder, timeline: JobTimeline, record: JobEvent, now: float) -> None:
-    said = event_attributes(record)
-    code = parse_count(said.get("ReasonCode")) or 0
-    if said.get("TerminatedAndRequeued"):
-        end = condor_end_status.classify_requeue(said.get("ReturnValue"), said.get("TerminatedBySignal"))
+    attributes = event_attributes(record)
+    code = parse_count(attributes.get("ReasonCode")) or 0
+    requeued = attributes.get("TerminatedAndRequeued")
+    if requeued:
+        status = condor_end_status.classify_requeue(attributes.get("ReturnValue"), attributes.get("TerminatedBySignal"))
     else:
-        reason = _reason_text(said, "Reason") or timeline.remote_error
-        end = condor_end_status.classify_eviction(
-            code, parse_count(said.get("ReasonSubCode")) or 0, builder.intern_text(reason)
-        )
-    _record_usage(timeline, said)
+        reason = builder.intern_text(_reason_text(attributes, "Reason") or timeline.remote_error)
+        subcode = parse_count(attributes.get("ReasonSubCode")) or 0
+        status = condor_end_status.classify_eviction(code, subcode, reason)
+    _record_usage(timeline, attributes)
     if timeline.current_session is not None:
         timeline.current_session.eviction_code = code
-        if said.get("Checkpointed"):
+        if attributes.get("Checkpointed"):
             timeline.current_session.on_checkpoint(now)
-    timeline.on_session_ended(now, end, interrupted=not said.get("TerminatedAndRequeued") and not 0 < code < 1000)
+    timeline.on_session_ended(now, status, interrupted=not requeued and not 0 < code < 1000)
 
 
 def _record_usage(timeline: JobTimeline, attributes: EventAttributes) -> None:
-    stay = timeline.current_session
-    if stay is None:
+    session = timeline.current_session
+    if session is None:
         return
-    stay.received_bytes, stay.sent_bytes = (
-        parse_count(attributes.get("ReceivedBytes")),
-        parse_count(attributes.get("SentBytes")),
-    )
-    stay.slot_busy_s, stay.execute_s = (
-        parse_amount(attributes.get("TimeSlotBusyUsage")),
-        parse_amount(attributes.get("TimeExecuteUsage")),
-    )
-    stay.gpus = stay.gpus or parse_amount(attributes.get("GPUs")) or 0.0
+    session.received_bytes = parse_count(attributes.get("ReceivedBytes"))
+    session.sent_bytes = parse_count(attributes.get("SentBytes"))
+    session.slot_busy_s = parse_amount(attributes.get("TimeSlotBusyUsage"))
+    session.execute_s = parse_amount(attributes.get("TimeExecuteUsage"))
+    session.gpus = session.gpus or parse_amount(attributes.get("GPUs")) or 0.0
 
 
 def _on_terminated(builder: LogHistoryBuilder, timeline: JobTimeline, record: JobEvent, now: float) -> EndStatus:
-    said = event_attributes(record)
-    stay = timeline.current_session or timeline.start_session(
-        now
-    )  # the log lost its beginning: it is another one than those before
-    _record_usage(timeline, said)
-    agents = list(stay.agent_timelines.values())
-    told = classify_agent_exit(agents[-1].exit_data) if agents else None
-    end = told or condor_end_status.classify_exit(said.get("ReturnValue"), said.get("TerminatedBySignal"))
-    return end._replace(reason=builder.intern_text(end.reason))
+    attributes = event_attributes(record)
+    # Without a current session, the log has lost the beginning of a new one.
+    session = timeline.current_session or timeline.start_session(now)
+    _record_usage(timeline, attributes)
+    agents = list(session.agent_timelines.values())
+    agent_status = classify_agent_exit(agents[-1].exit_data) if agents else None
+    status = agent_status or condor_end_status.classify_exit(
+        attributes.get("ReturnValue"), attributes.get("TerminatedBySignal")
+    )
+    return status._replace(reason=builder.intern_text(status.reason))
 
 
 def _on_shadow_exception(builder: LogHistoryBuilder, timeline: JobTimeline, record: JobEvent, now: float) -> None:
-    said = event_attributes(record)
-    _record_usage(timeline, said)
-    timeline.on_session_ended(
-        now,
-        condor_end_status.classify_shadow_exception(
-            builder.intern_text(_reason_text(said, "Message") or timeline.remote_error)
-        ),
-    )
+    attributes = event_attributes(record)
+    _record_usage(timeline, attributes)
+    message = builder.intern_text(_reason_text(attributes, "Message") or timeline.remote_error)
+    timeline.on_session_ended(now, condor_end_status.classify_shadow_exception(message))
 
 
 def _on_aborted(builder: LogHistoryBuilder, timeline: JobTimeline, record: JobEvent, now: float) -> EndStatus:
@@ -221,10 +216,12 @@ def _on_aborted(builder: LogHistoryBuilder, timeline: JobTimeline, record: JobEv
 
 
 def _on_held(builder: LogHistoryBuilder, timeline: JobTimeline, record: JobEvent, now: float) -> None:
-    said = event_attributes(record)
-    code, reason = parse_count(said.get("HoldReasonCode")) or 0, builder.intern_text(_reason_text(said, "HoldReason"))
-    end = condor_end_status.classify_hold(code, parse_count(said.get("HoldReasonSubCode")) or 0, reason)
-    timeline.on_held(now, end, condor_end_status.interrupts_running_job(code, reason))
+    attributes = event_attributes(record)
+    code = parse_count(attributes.get("HoldReasonCode")) or 0
+    subcode = parse_count(attributes.get("HoldReasonSubCode")) or 0
+    reason = builder.intern_text(_reason_text(attributes, "HoldReason"))
+    status = condor_end_status.classify_hold(code, subcode, reason)
+    timeline.on_held(now, status, condor_end_status.interrupts_running_job(code, reason))
 
 
 def _on_released(builder: LogHistoryBuilder, timeline: JobTimeline, record: JobEvent, now: float) -> None:
@@ -232,13 +229,11 @@ def _on_released(builder: LogHistoryBuilder, timeline: JobTimeline, record: JobE
 
 
 def _on_remote_error(builder: LogHistoryBuilder, timeline: JobTimeline, record: JobEvent, now: float) -> None:
-    """An error that a machine reports; what follows from it is another event."""
-    said = event_attributes(record)
-    timeline.remote_error = builder.intern_text(_reason_text(said, "ErrorMsg"))
-    if timeline.current_session is not None and timeline.current_session.location == _UNKNOWN_LOCATION:
-        _set_location(
-            builder, timeline.current_session, "", node_from_attributes({"SlotName": said.get("ExecuteHost", "")})
-        )
+    """Store the error message of a node. Its consequence is logged as another event."""
+    attributes, session = event_attributes(record), timeline.current_session
+    timeline.remote_error = builder.intern_text(_reason_text(attributes, "ErrorMsg"))
+    if session is not None and session.location == _UNKNOWN_LOCATION:
+        _set_location(builder, session, "", node_from_attributes({"SlotName": attributes.get("ExecuteHost", "")}))
 
 
 def _on_pause(phase: Phase) -> Handler:
@@ -256,7 +251,7 @@ def _on_resume(builder: LogHistoryBuilder, timeline: JobTimeline, record: JobEve
 
 
 def _on_reconnect_failed(builder: LogHistoryBuilder, timeline: JobTimeline, record: JobEvent, now: float) -> None:
-    reason = _reason_text(event_attributes(record), "Reason") or "the machine was not heard of again"
+    reason = _reason_text(event_attributes(record), "Reason") or "lost contact with the node"
     timeline.on_session_ended(now, EndStatus(Outcome.LOST, FailureCategory.POOL, builder.intern_text(reason)))
 
 
@@ -270,24 +265,19 @@ def _on_dataflow_skipped(builder: LogHistoryBuilder, timeline: JobTimeline, reco
 
 
 def _on_generic(builder: LogHistoryBuilder, timeline: JobTimeline, record: JobEvent, now: float) -> None:
-    """A word of packtrain's agent, if it is a job of packtrain."""
-    text = str(event_attributes(record).get("Info", ""))
-    if not text.startswith(_AGENT_EVENT_PREFIX) or timeline.current_session is None:
+    """Read an event of packtrain's agent, if it is a packtrain job."""
+    text, session = str(event_attributes(record).get("Info", "")), timeline.current_session
+    if not text.startswith(_AGENT_EVENT_PREFIX) or session is None:
         return
     with contextlib.suppress(FormatError):
         event = Event.from_json(text[len(_AGENT_EVENT_PREFIX) - 1 :])
-        if (
-            event.kind in AGENT_EVENT_KINDS
-            and parse_amount(event.mono) is not None
-            and parse_amount(event.wall) is not None
-        ):
-            timeline.current_session.agent_timelines.setdefault(event.emitter, AgentTimeline(event.emitter)).add_event(
-                event
-            )
+        has_times = parse_amount(event.mono) is not None and parse_amount(event.wall) is not None
+        if event.kind in AGENT_EVENT_KINDS and has_times:
+            session.agent_timelines.setdefault(event.emitter, AgentTimeline(event.emitter)).add_event(event)
 
 
 def _reason_text(attributes: EventAttributes, attribute: str) -> str:
-    """One line, of a length that a table bears."""
+    """Return a text attribute as one line, truncated to fit into a table."""
     text = " ".join(str(attributes.get(attribute, "")).split())
     return text if len(text) <= 500 else text[:499] + "…"
 
@@ -313,6 +303,5 @@ _HANDLERS: Mapping[int, Handler] = {
     codes.FILE_TRANSFER: _on_file_transfer,
     codes.DATAFLOW_SKIPPED: _on_dataflow_skipped,
 }
-_JOB_EVENT_CODES = frozenset(
-    {*_HANDLERS, codes.IMAGE_SIZE} - {codes.GENERIC}
-)  # that there is a job, even if nothing was told of it before
+# Events that prove that a job exists, even if its earlier events are missing.
+_JOB_EVENT_CODES = frozenset({*_HANDLERS, codes.IMAGE_SIZE} - {codes.GENERIC})

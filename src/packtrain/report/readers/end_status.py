@@ -1,4 +1,4 @@
-"""How attempts and jobs of packtrain ended, in the words of histories. Pure."""
+"""Classifies how executions and jobs of a packtrain run ended."""
 
 from __future__ import annotations
 
@@ -41,20 +41,21 @@ _RUNNING = EndStatus(Outcome.RUNNING, FailureCategory.NONE)
 
 
 def classify_failure_kind(kind: str, reason: str, default: Outcome) -> EndStatus:
-    """Of a kind of failure; `otherwise` where it does not say how it ended."""
+    """Classify a failure kind. `default` is the outcome of kinds that do not determine one."""
     blame = FAILURE_KINDS[kind].blame if kind in FAILURE_KINDS else ""
     category = _CATEGORY_BY_KIND.get(kind) or _CATEGORY_BY_BLAME.get(blame, FailureCategory.UNKNOWN)
     return EndStatus(_OUTCOME_BY_KIND.get(kind, default), category, reason)
 
 
 def classify_failure(failure: Failure | None, default: Outcome) -> EndStatus:
+    """Classify a failure; None is a failure of unknown category."""
     if failure is None:
         return EndStatus(default, FailureCategory.UNKNOWN)
     return classify_failure_kind(failure.kind, failure.detail, default)
 
 
 def classify_agent_exit(exit_data: Mapping[str, Any]) -> EndStatus | None:
-    """Of an agent's last word; None where the engine knows as much."""
+    """Classify the data of an agent.ended event; None if the engine's own record is as good."""
     if exit_data.get("outcome") == "requeued":
         return EndStatus(Outcome.CHECKPOINTED, FailureCategory.NONE, str(exit_data.get("reason") or ""))
     failure = exit_data.get("failure")
@@ -67,8 +68,8 @@ def classify_execution(execution: Execution) -> EndStatus:
     if execution.status is ExecutionStatus.REQUEUED:
         return classify_agent_exit(execution.agent_result) or EndStatus(Outcome.CHECKPOINTED, FailureCategory.NONE)
     if execution.hold is not None:
-        told = execution.hold.event.data
-        return classify_failure_kind(str(told.get("kind", "")), str(told.get("detail", "")), Outcome.HELD)
+        data = execution.hold.event.data
+        return classify_failure_kind(str(data.get("kind", "")), str(data.get("detail", "")), Outcome.HELD)
     if execution.is_live:
         return _RUNNING
     return classify_failure(
@@ -77,12 +78,12 @@ def classify_execution(execution: Execution) -> EndStatus:
 
 
 def classify_job(job: JobState) -> EndStatus:
-    verdict = job.result
-    if verdict is None:
+    result = job.result
+    if result is None:
         last = job.latest_execution
         return classify_execution(last) if last is not None and job.status is JobStatus.HELD else _RUNNING
-    if verdict.status is JobStatus.SUCCEEDED:
+    if result.status is JobStatus.SUCCEEDED:
         return EndStatus(Outcome.SUCCEEDED, FailureCategory.NONE)
-    if verdict.status is JobStatus.CANCELLED:
-        return EndStatus(Outcome.REMOVED, FailureCategory.USER, verdict.reason)
-    return classify_failure(verdict.failure, Outcome.FAILED)
+    if result.status is JobStatus.CANCELLED:
+        return EndStatus(Outcome.REMOVED, FailureCategory.USER, result.reason)
+    return classify_failure(result.failure, Outcome.FAILED)

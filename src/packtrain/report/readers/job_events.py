@@ -1,4 +1,4 @@
-"""The events of one job of a run, by who told them. Takes them in any order, any number of times."""
+"""Groups the stored events of one job by emitter and attempt. Order and duplicates do not matter."""
 
 from __future__ import annotations
 
@@ -20,28 +20,29 @@ _POOL_EVENT_KINDS = frozenset(
 
 @dataclass
 class JobEvents:
-    agent_events: dict[str, dict[int, Event]] = field(default_factory=dict)  # of agents, by emitter and seq
-    pool_events: dict[str, dict[int, Event]] = field(
-        default_factory=dict
-    )  # of a pool, by decision and place in its log
-    submit_decided_at: dict[str, float] = field(default_factory=dict)  # when it was decided to make an attempt
-    gone_events: dict[str, Event] = field(default_factory=dict)
-    result_at: float | None = None  # when it was given
+    """The events of one job that a report needs."""
+
+    agent_events: dict[str, dict[int, Event]] = field(default_factory=dict)  # by emitter and seq
+    pool_events: dict[str, dict[int, Event]] = field(default_factory=dict)  # by attempt id and seq
+    submit_decided_at: dict[str, float] = field(default_factory=dict)  # by attempt id
+    gone_events: dict[str, Event] = field(default_factory=dict)  # by attempt id
+    result_at: float | None = None  # when the job got its result
 
     def add(self, event: Event) -> None:
+        attempt_id = str(event.data.get("attempt", ""))
         if event.kind in AGENT_EVENT_KINDS:
             self.agent_events.setdefault(event.emitter, {})[event.seq] = event
         elif event.kind in _POOL_EVENT_KINDS:
-            self.pool_events.setdefault(str(event.data.get("attempt", "")), {})[event.seq] = event
+            self.pool_events.setdefault(attempt_id, {})[event.seq] = event
         elif event.kind == kinds.ATTEMPT_GONE:
-            self.gone_events[str(event.data.get("attempt", ""))] = event
+            self.gone_events[attempt_id] = event
         elif event.kind == kinds.DECISION_MADE and event.data.get("action") == "submit":
-            self.submit_decided_at[str(event.data.get("attempt", ""))] = event.wall
+            self.submit_decided_at[attempt_id] = event.wall
         elif event.kind == kinds.JOB_ENDED:
             self.result_at = max(self.result_at or 0.0, event.wall)
 
     def agent_timeline(self, emitter: str) -> AgentTimeline:
-        words = AgentTimeline(emitter)
+        timeline = AgentTimeline(emitter)
         for _, event in sorted(self.agent_events.get(emitter, {}).items()):
-            words.add_event(event)
-        return words
+            timeline.add_event(event)
+        return timeline

@@ -1,4 +1,4 @@
-"""The course of one job while its events come: waiting, held, on a slot. Pure."""
+"""Collects the waits, holds and slot sessions of one job while its events are read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _UNFINISHED = EndStatus(Outcome.RUNNING, FailureCategory.NONE)
 
 
 class JobTimeline:
-    """A job that has not ended. `now` of a method is the moment of which an event tells."""
+    """A job that has not ended. The argument `now` of each method is the time of the event."""
 
     __slots__ = (
         "_agent_timelines",
@@ -30,16 +30,14 @@ class JobTimeline:
     )
 
     def __init__(self, now: float) -> None:
-        self.submitted_at: float | None = None  # unknown where the beginning of a log is lost
-        self.submit_host = ""  # from which it was submitted
+        self.submitted_at: float | None = None  # None if the beginning of the log is missing
+        self.submit_host = ""
         self._queued_at: float | None = None
         self._held_at: float | None = None
         self._held_in_phase: Phase | None = None
-        self._agent_timelines: dict[
-            int, list[AgentTimeline]
-        ] = {}  # by the place of an attempt: its agents, if they are packtrain's
-        self.end_status = _UNFINISHED  # what its last stay ended by, or what it is held for
-        self.remote_error = ""  # what a machine said of its own accord
+        self._agent_timelines: dict[int, list[AgentTimeline]] = {}  # by index in `executions`
+        self.end_status = _UNFINISHED  # of the last session or the current hold
+        self.remote_error = ""  # the last error message of a node
         self.executions: list[ExecutionRecord] = []
         self.waits: list[PhaseSpan] = []
         self.session: SlotSession | None = None
@@ -47,7 +45,7 @@ class JobTimeline:
 
     @property
     def current_session(self) -> SlotSession | None:
-        """The stay that has not ended."""
+        """The session that has not ended."""
         return self.session if self.session is not None and self.session.ended_at is None else None
 
     @property
@@ -59,18 +57,18 @@ class JobTimeline:
         return self._held_in_phase if self.is_held else None
 
     def close_open_spans(self, now: float) -> None:
-        """Nothing more is told: what lasts is known until `now`."""
+        """End the open session and wait at `now`, because there are no more events."""
         self._close_session(now)
         self._stop_waiting(now)
 
     def on_submitted(self, now: float, submit_host: str) -> None:
-        """The first word of a job, if the log is in order."""
+        """Record the submission, unless an earlier event exists (the log is out of order)."""
         if self.submitted_at is None and self.session is None and not self.executions and not self.is_held:
             self.submitted_at = self._queued_at = now
             self.submit_host = submit_host
 
     def start_session(self, now: float) -> SlotSession:
-        """A stay on a slot; what was before it is over."""
+        """Start a session on a slot and close the previous one."""
         if self.session is not None:
             self.session.mark_lost(now, self.last_event_at)
         self._close_session(now)
@@ -79,7 +77,7 @@ class JobTimeline:
         return self.session
 
     def on_session_ended(self, now: float, end_status: EndStatus, interrupted: bool = True) -> None:
-        """Its slot, for the queue. `running`: not because the program had ended."""
+        """End the session and queue the job again. `interrupted`: the program had not ended by itself."""
         if self.current_session is not None:
             self.current_session.close(now, end_status, interrupted)
             self._queued_at, self.end_status = now, end_status
@@ -91,7 +89,7 @@ class JobTimeline:
         self._held_at, self.end_status = now, end_status
 
     def _phase_at_hold(self, now: float, end_status: EndStatus, interrupted: bool) -> Phase:
-        """What a hold put an end to: a stay, or waiting for one."""
+        """Return the phase that the hold ended: that of a session, or QUEUED."""
         if self.session is None:
             return Phase.QUEUED
         phase = self.session.current_phase
@@ -106,13 +104,11 @@ class JobTimeline:
             self._queued_at, self._held_in_phase, self.end_status = now, None, _UNFINISHED
 
     def on_finished(self, now: float, end_status: EndStatus) -> None:
-        """For good, by itself or by others."""
-        if (
-            self.is_held and end_status.outcome is Outcome.REMOVED
-        ):  # people remove what is held: that is not why it failed
-            end_status = EndStatus(
-                end_status.outcome, self.end_status.category, f"{self.end_status.reason}; then removed"
-            )
+        """End the job, because it terminated or was removed."""
+        if self.is_held and end_status.outcome is Outcome.REMOVED:
+            # Users remove held jobs. The hold is why the job failed, not the removal.
+            reason = f"{self.end_status.reason}; then removed"
+            end_status = EndStatus(end_status.outcome, self.end_status.category, reason)
         if self.session is not None and self.session.ended_at is None:
             self.session.close(now, end_status, interrupted=False)
         elif self.session is not None:
@@ -122,9 +118,9 @@ class JobTimeline:
         self.end_status, self.last_event_at = end_status, now
 
     def to_job_record(self, job_id: str, now: float, finished: bool) -> JobRecord:
-        """As it is at `now`. One that is held counts as ended: nothing happens by itself any more."""
-        ended = self.last_event_at if finished else self._held_at
-        end = (
+        """Return the job as of `now`. A held job counts as ended, because nothing happens until it is released."""
+        ended_at = self.last_event_at if finished else self._held_at
+        status = (
             self.end_status
             if finished or self.is_held
             else _UNFINISHED._replace(category=self.end_status.category, reason=self.end_status.reason)
@@ -132,38 +128,44 @@ class JobTimeline:
         if not finished:
             self.close_open_spans(now)
         self._record_retained_compute()
-        in_phase = self._held_in_phase if end.outcome in _OUTCOMES_OF_HELD_JOBS else None
-        told = (None, end.category, end.reason, in_phase)
         return JobRecord(
-            job_id, tuple(self.executions), end.outcome, self.submitted_at, ended, tuple(self.waits), *told
+            job_id,
+            tuple(self.executions),
+            status.outcome,
+            self.submitted_at,
+            ended_at,
+            tuple(self.waits),
+            category=status.category,
+            reason=status.reason,
+            held_in_phase=self._held_in_phase if status.outcome in _OUTCOMES_OF_HELD_JOBS else None,
         )
 
     def _record_retained_compute(self) -> None:
-        kept = retained_compute_by_emitter(words for agents in self._agent_timelines.values() for words in agents)
-        for place, agents in self._agent_timelines.items():
-            self.executions[place] = with_retained_compute(self.executions[place], agents, kept)
+        retained_s = retained_compute_by_emitter(agent for agents in self._agent_timelines.values() for agent in agents)
+        for index, agents in self._agent_timelines.items():
+            self.executions[index] = with_retained_compute(self.executions[index], agents, retained_s)
 
     def _close_session(self, now: float) -> None:
-        """Nothing more will be told of this stay."""
+        """Turn the session into an execution record."""
         if self.session is None:
             return
-        made = self.session.to_execution_record(len(self.executions) + 1, self._earliest_session_start(), now)
+        record = self.session.to_execution_record(len(self.executions) + 1, self._earliest_session_start(), now)
         if self.session.agent_timelines:
             self._agent_timelines[len(self.executions)] = list(self.session.agent_timelines.values())
-        self.executions.append(made)
-        self._trim_last_wait(made.start)
+        self.executions.append(record)
+        self._trim_last_wait(record.start)
         if self.session.ended_at is not None and self._queued_at is not None:
-            self._queued_at = made.end
+            self._queued_at = record.end
         self.session = None
 
     def _earliest_session_start(self) -> float:
-        """Before this it cannot have been on its newest slot."""
-        ends = [self.submitted_at or 0.0, *(a.end for a in self.executions[-1:])]
-        held = [wait.end for wait in self.waits[-2:] if wait.phase is Phase.HELD]
-        return max(ends + held)
+        """Return the time before which the job cannot have been on its current slot."""
+        ends = [self.submitted_at or 0.0, *(execution.end for execution in self.executions[-1:])]
+        holds = [wait.end for wait in self.waits[-2:] if wait.phase is Phase.HELD]
+        return max(ends + holds)
 
     def _trim_last_wait(self, until: float) -> None:
-        """It was on its slot already, as was told only at the end."""
+        """Shorten the last wait: the slot was claimed before the first event of its session."""
         if self.waits and self.waits[-1].end > until:
             wait = self.waits.pop()
             self._add_wait(wait.phase, wait.start, until)

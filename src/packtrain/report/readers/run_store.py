@@ -1,6 +1,7 @@
-"""A run of packtrain as a history: slots by the engine's events, what was done in them by the agents' words. Pure.
+"""Reads the history of a packtrain run: slot times from the engine's events, phases inside a slot from agent journals.
 
-A pool's log is one clock (that of the access point), an agent's another. On the local engine there is one machine.
+The engine's log and the agents run on different clocks, which are never compared. Only on the local engine do they
+share one clock.
 """
 
 from __future__ import annotations
@@ -21,120 +22,133 @@ from packtrain.report.readers.end_status import classify_execution, classify_job
 from packtrain.report.readers.job_events import JobEvents
 from packtrain.report.readers.pool_sessions import PoolSessions, build_pool_sessions
 from packtrain.report.readers.site_names import guess_site
-from packtrain.state import Execution as Drawn
-from packtrain.state import JobState, RunState
+from packtrain.state import Execution, JobState, RunState
 
-_UNCHECKED_NOTE = "Nobody looked at what {} of the jobs made that succeeded: their workflow has no `expect`."
-_NO_JOURNAL_NOTE = "Of {} attempts no word of an agent came home: of their slots only the pool's log tells."
+_UNCHECKED_NOTE = "The outputs of {} succeeded jobs were not checked: their workflow has no `expect`."
+_NO_JOURNAL_NOTE = "{} executions returned no agent journal; their times come from the HTCondor log alone."
+_ONE_UNCHECKED_NOTE = "The outputs of 1 succeeded job were not checked: its workflow has no `expect`."
+_ONE_NO_JOURNAL_NOTE = "1 execution returned no agent journal; its times come from the HTCondor log alone."
 
 
 def read_run_history(
     state: RunState, events: Iterable[Event], gpus_by_job: Mapping[str, float] | None = None
 ) -> JobHistory:
-    """`gpus`: how many each job asked for."""
-    told: dict[str, JobEvents] = {}
+    """Build the history of a run.
+
+    Args:
+        state: The folded state of the run.
+        events: All stored events of the run, in any order.
+        gpus_by_job: The number of GPUs that each job requested, by job id.
+    """
+    events_by_job: dict[str, JobEvents] = {}
     now = 0.0
     for event in events:
         if event.job:
-            told.setdefault(event.job, JobEvents()).add(event)
+            events_by_job.setdefault(event.job, JobEvents()).add(event)
         if event.emitter.startswith(("engine", "supervisor")):
             now = max(now, event.wall)
-    asked = gpus_by_job or {}
-    jobs = [
-        _JobHistoryBuilder(job, told.get(job.id, JobEvents()), now, asked.get(job.id, 0.0))
+    gpus = gpus_by_job or {}
+    builders = [
+        _JobHistoryBuilder(job, events_by_job.get(job.id, JobEvents()), now, gpus.get(job.id, 0.0))
         for job in state.jobs.values()
     ]
     name = str(state.metadata.get("name") or state.run)
-    return JobHistory(name, "run", tuple(job.build() for job in jobs), limitations=tuple(_limitations(jobs)))
+    jobs = tuple(builder.build() for builder in builders)
+    return JobHistory(name, "run", jobs, limitations=tuple(_limitations(builders)))
 
 
-def _limitations(jobs: Sequence[_JobHistoryBuilder]) -> Iterator[str]:
-    unchecked = sum(job.outputs_checked is False for job in jobs)
+def _limitations(builders: Sequence[_JobHistoryBuilder]) -> Iterator[str]:
+    unchecked = sum(builder.outputs_checked is False for builder in builders)
     if unchecked:
-        yield _UNCHECKED_NOTE.format(unchecked)
-    unheard = sum(job.n_without_journal for job in jobs)
-    if unheard:
-        yield _NO_JOURNAL_NOTE.format(unheard)
+        yield _ONE_UNCHECKED_NOTE if unchecked == 1 else _UNCHECKED_NOTE.format(unchecked)
+    without_journal = sum(builder.n_without_journal for builder in builders)
+    if without_journal:
+        yield _ONE_NO_JOURNAL_NOTE if without_journal == 1 else _NO_JOURNAL_NOTE.format(without_journal)
 
 
 class _JobHistoryBuilder:
-    """One job."""
+    """Builds the record of one job."""
 
     def __init__(self, job: JobState, events: JobEvents, now: float, gpus: float) -> None:
         self._job, self._events, self._now, self._gpus = job, events, now, gpus
         self._agent_timelines = {
-            attempt.emitter: events.agent_timeline(attempt.emitter) for attempt in job.executions if attempt.emitter
+            execution.emitter: events.agent_timeline(execution.emitter)
+            for execution in job.executions
+            if execution.emitter
         }
         self._retained_s = retained_compute_by_emitter(self._agent_timelines.values())
         self._executions: list[ExecutionRecord] = []
         self._waits: list[PhaseSpan] = []
         self._held_in_phase: Phase | None = None
         self.n_without_journal = 0
-        for decision, drawn in groupby(job.executions, key=lambda attempt: attempt.attempt_id):
-            self._add_attempt(decision, list(drawn))
+        for attempt_id, executions in groupby(job.executions, key=lambda execution: execution.attempt_id):
+            self._add_attempt(attempt_id, list(executions))
 
     @property
     def outputs_checked(self) -> bool | None:
-        """Whether anybody looked at its outputs; of one that has not succeeded there is nothing to say."""
-        verdict = self._job.result
-        words = self._agent_timelines.get(verdict.emitter) if verdict else None
-        looked = words.stage_count("check", "files") if words else None
-        return None if looked is None else looked > 0
+        """True if the agent checked the outputs; None if the job has not succeeded."""
+        result = self._job.result
+        timeline = self._agent_timelines.get(result.emitter) if result else None
+        checked_files = timeline.stage_count("check", "files") if timeline else None
+        return None if checked_files is None else checked_files > 0
 
     def build(self) -> JobRecord:
-        end = classify_job(self._job)
-        attempts = sorted(self._executions, key=lambda attempt: (attempt.start, attempt.end))
-        done = [attempt.end for attempt in attempts if attempt.outcome is Outcome.SUCCEEDED]  # a copy may end later
-        ended = min(done) if done else attempts[-1].end if attempts else self._events.result_at
+        status = classify_job(self._job)
+        executions = sorted(self._executions, key=lambda execution: (execution.start, execution.end))
+        # A second copy of the job may end after the one that succeeded.
+        succeeded_at = [execution.end for execution in executions if execution.outcome is Outcome.SUCCEEDED]
+        ended_at = min(succeeded_at) if succeeded_at else executions[-1].end if executions else self._events.result_at
         return JobRecord(
             self._job.id,
-            tuple(replace(attempt, number=number) for number, attempt in enumerate(attempts, 1)),
-            end.outcome,
+            tuple(replace(execution, number=number) for number, execution in enumerate(executions, 1)),
+            status.outcome,
             min(self._events.submit_decided_at.values(), default=None),
-            ended if self._job.result else None,
+            ended_at if self._job.result else None,
             tuple(self._waits),
             self.outputs_checked,
-            end.category,
-            end.reason,
+            status.category,
+            status.reason,
             self._held_in_phase,
             dict(self._job.point),
         )
 
-    def _add_attempt(self, attempt_id: str, executions: Sequence[Drawn]) -> None:
-        stays = build_pool_sessions(self._events, attempt_id, self._now)
-        if stays is None:
-            for attempt in executions:
-                self._add_local_execution(attempt)
+    def _add_attempt(self, attempt_id: str, executions: Sequence[Execution]) -> None:
+        sessions = build_pool_sessions(self._events, attempt_id, self._now)
+        if sessions is None:
+            for execution in executions:
+                self._add_local_execution(execution)
         else:
-            self._add_pool_executions(stays, executions)
+            self._add_pool_executions(sessions, executions)
 
     # In a pool
 
-    def _add_pool_executions(self, sessions: PoolSessions, executions: Sequence[Drawn]) -> None:
-        by_start = {
-            number: list(some) for number, some in groupby(executions, key=lambda attempt: attempt.execution_number)
+    def _add_pool_executions(self, sessions: PoolSessions, executions: Sequence[Execution]) -> None:
+        by_number = {
+            number: list(group) for number, group in groupby(executions, key=lambda item: item.execution_number)
         }
         self._waits += sessions.waits
         self._held_in_phase = sessions.held_in_phase
-        for place, attempt in enumerate(sessions.executions):
-            starts = by_start.get(sessions.execution_numbers.get(place, -1), [])
-            self._executions.append(self._with_agents(attempt, starts) if starts else replace(attempt, gpus=self._gpus))
+        for index, record in enumerate(sessions.executions):
+            matching = by_number.get(sessions.execution_numbers.get(index, -1), [])
+            self._executions.append(
+                self._with_agents(record, matching) if matching else replace(record, gpus=self._gpus)
+            )
 
-    def _with_agents(self, record: ExecutionRecord, executions: Sequence[Drawn]) -> ExecutionRecord:
-        """The last of its agents tells how it ended: the others left for it to go on in place."""
-        agents = [self._agent_timelines[one.emitter] for one in executions if one.emitter]
+    def _with_agents(self, record: ExecutionRecord, executions: Sequence[Execution]) -> ExecutionRecord:
+        """Add the agents' phases. The last agent determines the outcome; the others exited to resume in place."""
+        agents = [self._agent_timelines[execution.emitter] for execution in executions if execution.emitter]
         self.n_without_journal += not agents
         return self._with_end_status(add_agent_timelines(record, agents), executions[-1], agents)
 
     def _with_end_status(
-        self, record: ExecutionRecord, execution: Drawn, agents: Sequence[AgentTimeline]
+        self, record: ExecutionRecord, execution: Execution, agents: Sequence[AgentTimeline]
     ) -> ExecutionRecord:
-        end = classify_execution(execution)
+        status = classify_execution(execution)
         ended = replace(
             record,
-            outcome=end.outcome,
-            category=end.category,
-            reason=end.reason,
+            outcome=status.outcome,
+            category=status.category,
+            reason=status.reason,
             site=execution.site or guess_site(execution.host),
             node=execution.host,
             gpus=self._gpus,
@@ -143,22 +157,24 @@ class _JobHistoryBuilder:
 
     # On this machine
 
-    def _add_local_execution(self, execution: Drawn) -> None:
-        decided = self._events.submit_decided_at.get(execution.attempt_id)
-        gone = self._events.gone_events.get(execution.attempt_id)
-        words = self._agent_timelines.get(execution.emitter)
-        began = words.started_wall_at if words and words.started_at is not None else None
-        if began is None:
-            if decided is not None:
-                self._add_queue_wait(decided, self._now if gone is None else gone.wall)
+    def _add_local_execution(self, execution: Execution) -> None:
+        decided_at = self._events.submit_decided_at.get(execution.attempt_id)
+        gone_event = self._events.gone_events.get(execution.attempt_id)
+        timeline = self._agent_timelines.get(execution.emitter)
+        if timeline is None or timeline.started_at is None:
+            if decided_at is not None:
+                self._add_queue_wait(decided_at, self._now if gone_event is None else gone_event.wall)
             return
-        assert words is not None
-        self._add_queue_wait(decided, began)
-        until = gone.wall if gone is not None and words.ended_at is None else self._now if execution.is_live else began
-        slot = ExecutionRecord(
-            0, (PhaseSpan(Phase.EXECUTE, began, max(until, began + words.duration_s)),), Outcome.RUNNING
-        )
-        self._executions.append(self._with_end_status(add_agent_timelines(slot, [words]), execution, [words]))
+        started_at = timeline.started_wall_at
+        self._add_queue_wait(decided_at, started_at)
+        ended_at = started_at
+        if gone_event is not None and timeline.ended_at is None:
+            ended_at = gone_event.wall
+        elif execution.is_live:
+            ended_at = self._now
+        span = PhaseSpan(Phase.EXECUTE, started_at, max(ended_at, started_at + timeline.duration_s))
+        record = add_agent_timelines(ExecutionRecord(0, (span,), Outcome.RUNNING), [timeline])
+        self._executions.append(self._with_end_status(record, execution, [timeline]))
 
     def _add_queue_wait(self, start: float | None, end: float) -> None:
         if start is not None and end > start:

@@ -1,7 +1,7 @@
-"""What the jobs of a run reported, as lines over training steps. Pure.
+"""Turns the metrics that the jobs of a run reported into curves over training steps.
 
-A job's attempts make one line: where an attempt goes on from a checkpoint, what the one before did beyond it
-was lost, and is kept apart.
+The executions of a job form one curve. Where an execution resumes from a checkpoint, the points that the previous one
+reported beyond that checkpoint are stored separately as discarded.
 """
 
 from __future__ import annotations
@@ -15,122 +15,128 @@ from packtrain.events import Event, kinds
 from packtrain.state import Execution, JobState, JobStatus, RunState
 from packtrain.state.training_progress import to_finite_float
 
-_X_AXES = ("step", "epoch")  # what lines can go along, the finer one first
+_X_AXES = ("step", "epoch")  # possible x axes, the finer one first
 _NON_METRIC_KEYS = frozenset({"step", "epoch", "total_steps", "epochs", "seconds"})
 _NONFINITE_VALUES = ("nan", "inf", "-inf")
 
 CurvePoint = tuple[float, float]  # (step, value); the value may be NaN
-MetricReports = list[tuple[float, Mapping[str, Any]]]
+MetricReports = list[tuple[float, Mapping[str, Any]]]  # (step, data of the event)
 
 
 @dataclass(frozen=True)
 class TrainingCurve:
-    """One job's training."""
+    """The metrics of one job."""
 
     job_id: str
     label: str
     status: str
-    series: Mapping[str, tuple[CurvePoint, ...]]  # by name: loss, accuracy, …
-    discarded: Mapping[str, tuple[tuple[CurvePoint, ...], ...]] = field(default_factory=dict)  # what was done again
-    resume_steps: tuple[float, ...] = ()  # the steps from which attempts went on
+    series: Mapping[str, tuple[CurvePoint, ...]]  # by metric: loss, accuracy, …
+    discarded: Mapping[str, tuple[tuple[CurvePoint, ...], ...]] = field(default_factory=dict)  # repeated after a resume
+    resume_steps: tuple[float, ...] = ()  # the steps at which executions resumed
 
     def last_finite(self, metric: str) -> float | None:
-        """The newest finite value."""
+        """Return the latest finite value."""
         return next((value for _, value in reversed(self.series.get(metric, ())) if math.isfinite(value)), None)
 
     def nonfinite_from(self, metric: str) -> float | None:
-        """The step from which on no value was finite."""
-        found = None
+        """Return the step from which no value is finite; None if the last value is finite."""
+        first_step = None
         for step, value in reversed(self.series.get(metric, ())):
             if math.isfinite(value):
                 break
-            found = step
-        return found
+            first_step = step
+        return first_step
 
 
 @dataclass(frozen=True)
 class TrainingCurves:
+    """The curves of all jobs of a run that reported metrics."""
+
     run: str
-    x_axis: str  # step, epoch, or report: what the lines go along
+    x_axis: str  # step, epoch or report
     jobs: tuple[TrainingCurve, ...]
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """Every metric that some job reported."""
+        """The names of all reported metrics."""
         return tuple(dict.fromkeys(name for job in self.jobs for name in job.series))
 
 
 def build_training_curves(state: RunState, events: Iterable[Event]) -> TrainingCurves:
-    """Of the jobs that reported anything."""
-    heard: dict[str, dict[int, Event]] = {}
+    """Build the curves of all jobs that reported metrics."""
+    events_by_agent: dict[str, dict[int, Event]] = {}
     for event in events:
         if event.kind == kinds.METRIC:
-            heard.setdefault(event.emitter, {})[event.seq] = event
-    by_agent = {emitter: [told[seq].data for seq in sorted(told)] for emitter, told in heard.items()}
-    along = _choose_x_axis(by_agent.values())
+            events_by_agent.setdefault(event.emitter, {})[event.seq] = event
+    reports_by_agent = {
+        emitter: [by_seq[seq].data for seq in sorted(by_seq)] for emitter, by_seq in events_by_agent.items()
+    }
+    x_axis = _choose_x_axis(reports_by_agent.values())
     labels = _curve_labels(state)
-    made = (_build_curve(job, labels[job.id], by_agent, along) for job in state.jobs.values())
-    return TrainingCurves(state.run, along, tuple(curve for curve in made if curve.series))
+    curves = (_build_curve(job, labels[job.id], reports_by_agent, x_axis) for job in state.jobs.values())
+    return TrainingCurves(state.run, x_axis, tuple(curve for curve in curves if curve.series))
 
 
 def format_subtitle(state: RunState) -> str:
-    """100 jobs: 98 succeeded, 2 failed · local"""
-    told = ", ".join(f"{state.count_jobs(status)} {status.value}" for status in JobStatus if state.count_jobs(status))
-    jobs = f"{len(state.jobs)} jobs: {told}" if len(state.jobs) > 1 else told.removeprefix("1 ")
+    """Return the subtitle of a plot: 100 jobs: 98 succeeded, 2 failed · local."""
+    counts = ", ".join(f"{state.count_jobs(status)} {status.value}" for status in JobStatus if state.count_jobs(status))
+    jobs = f"{len(state.jobs)} jobs: {counts}" if len(state.jobs) > 1 else counts.removeprefix("1 ")
     return " · ".join(part for part in (jobs, str(state.metadata.get("engine", ""))) if part)
 
 
 def _choose_x_axis(reports_by_agent: Iterable[list[Mapping[str, Any]]]) -> str:
-    named = {name for reports in reports_by_agent for data in reports for name in data}
-    return next((count for count in _X_AXES if count in named), "report")
+    reported = {name for reports in reports_by_agent for data in reports for name in data}
+    return next((name for name in _X_AXES if name in reported), "report")
 
 
 def _curve_labels(state: RunState) -> dict[str, str]:
-    """What tells the jobs from one another: keys of the matrix that all have alike say nothing."""
+    """Label each job with the matrix parameters that differ between jobs, or with its id."""
     points = {job.id: job.point for job in state.jobs.values()}
     keys = dict.fromkeys(key for point in points.values() for key in point)
-    telling = [key for key in keys if len({point.get(key) for point in points.values()}) > 1]
-    told = {job: [f"{key} {point[key]}" for key in telling if key in point] for job, point in points.items()}
-    unique = len({tuple(parts) for parts in told.values()}) == len(told)
-    return {job: ", ".join(parts) if parts and unique else f"job {job}" for job, parts in told.items()}
+    varying = [key for key in keys if len({point.get(key) for point in points.values()}) > 1]
+    parameters = {job: [f"{key} {point[key]}" for key in varying if key in point] for job, point in points.items()}
+    unique = len({tuple(parts) for parts in parameters.values()}) == len(parameters)
+    return {job: ", ".join(parts) if parts and unique else f"job {job}" for job, parts in parameters.items()}
 
 
 def _build_curve(
     job: JobState, label: str, reports_by_agent: Mapping[str, list[Mapping[str, Any]]], x_axis: str
 ) -> TrainingCurve:
-    kept: MetricReports = []
-    lost: dict[str, list[tuple[CurvePoint, ...]]] = {}
-    resumed = []
-    for attempt in _ordered_executions(job):
-        reports = _reports_with_step(reports_by_agent.get(attempt.emitter, []), x_axis, len(kept))
+    retained: MetricReports = []
+    discarded: dict[str, list[tuple[CurvePoint, ...]]] = {}
+    resume_steps = []
+    for execution in _ordered_executions(job):
+        reports = _reports_with_step(reports_by_agent.get(execution.emitter, []), x_axis, len(retained))
         if not reports:
             continue
         start = reports[0][0]
-        for name, line in _build_series([report for report in kept if report[0] >= start]).items():
-            lost.setdefault(name, []).append(line)
-        kept = [report for report in kept if report[0] < start]
-        resumed += [start] if kept else []
-        kept += reports
-    lost_lines = {name: tuple(lines) for name, lines in lost.items()}
-    still = tuple(step for step in resumed if kept and step <= kept[-1][0])
-    return TrainingCurve(job.id, label, job.status.value, _build_series(kept), lost_lines, still)
+        for name, line in _build_series([report for report in retained if report[0] >= start]).items():
+            discarded.setdefault(name, []).append(line)
+        retained = [report for report in retained if report[0] < start]
+        resume_steps += [start] if retained else []
+        retained += reports
+    discarded_lines = {name: tuple(lines) for name, lines in discarded.items()}
+    reached_steps = tuple(step for step in resume_steps if retained and step <= retained[-1][0])
+    return TrainingCurve(job.id, label, job.status.value, _build_series(retained), discarded_lines, reached_steps)
 
 
 def _ordered_executions(job: JobState) -> list[Execution]:
-    """By their numbers; of two that ran at once, the accepted one has the last word."""
+    """Sort by number, with the accepted execution last: of two copies, its values win."""
     accepted = job.result.emitter if job.result else ""
-    return sorted(job.executions, key=lambda attempt: (bool(accepted) and attempt.emitter == accepted, attempt.number))
+    return sorted(
+        job.executions, key=lambda execution: (bool(accepted) and execution.emitter == accepted, execution.number)
+    )
 
 
 def _reports_with_step(reports: list[Mapping[str, Any]], x_axis: str, n_previous: int) -> MetricReports:
-    """Each report at its step; one that names none is at the step before it."""
-    placed: MetricReports = []
-    at = 0.0
+    """Pair each report with its step. A report without a step gets that of the report before it."""
+    reports_with_step: MetricReports = []
+    step = 0.0
     for count, data in enumerate(reports, n_previous + 1):
-        given = float(count) if x_axis == "report" else to_finite_float(data.get(x_axis))
-        at = at if given is None else given
-        placed.append((at, data))
-    return placed
+        reported_step = float(count) if x_axis == "report" else to_finite_float(data.get(x_axis))
+        step = step if reported_step is None else reported_step
+        reports_with_step.append((step, data))
+    return reports_with_step
 
 
 def _build_series(reports: MetricReports) -> dict[str, tuple[CurvePoint, ...]]:

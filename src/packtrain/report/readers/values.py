@@ -1,19 +1,20 @@
-"""Numbers in the words of others: a log may hold anything in their place. Pure."""
+"""Parses numbers from untrusted logs and journals. The HTCondor reader and the agent timelines share it."""
 
 from __future__ import annotations
 
 import math
 
-_MAX_AMOUNT = 1e18  # seconds, bytes, GPUs: nobody has more, and sums of them stay numbers
+_MAX_AMOUNT = 1e18  # seconds, bytes or GPUs; larger values are invalid, and sums of these stay finite
 
 
 def parse_amount(value: object) -> float | None:
-    """What can be counted with; None of anything else (text, true, NaN, less than nothing)."""
+    """Return a finite number >= 0, or None for anything else (text, booleans, NaN, negative numbers)."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= _MAX_AMOUNT:
         return None
     return float(value)
 
 
 def parse_count(value: object) -> int | None:
-    found = parse_amount(value)
-    return None if found is None else math.floor(found)
+    """Return a number >= 0 rounded down to an integer, or None for anything else."""
+    amount = parse_amount(value)
+    return None if amount is None else math.floor(amount)

@@ -1,4 +1,4 @@
-"""The kinds of values that a workflow's keys take, and the base of its models."""
+"""The value types of workflow keys and the base class of the models."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from packtrain.transfer.http.digest_headers import parse_digest
 
 
 class SpecModel(BaseModel):
-    """Keys are camelCase in the file; unknown ones are a problem; a docstring below a field describes it."""
+    """Base class: keys are camelCase in the file, unknown keys are errors, field docstrings are descriptions."""
 
     model_config = ConfigDict(
         alias_generator=to_camel,
@@ -28,7 +28,7 @@ class SpecModel(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _drop_empty_optional_keys(cls, data: Any) -> Any:
-        """`key:` with nothing behind it counts as not given, where it need not be given."""
+        """Treat an optional `key:` without a value as missing."""
         if not isinstance(data, dict):
             return data
         optional = {field.alias for field in cls.model_fields.values() if not field.is_required()}
@@ -36,7 +36,7 @@ class SpecModel(BaseModel):
 
 
 def source_text(value: Any) -> Any:
-    """Numbers and truth values, where text is wanted, as they were written."""
+    """Return numbers and booleans as they were written, where text is expected."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (int, float)):
@@ -55,7 +55,7 @@ def _reject_bool(value: Any) -> Any:
 
 
 def _quantity_parser(parse: Any) -> Any:
-    """A number, or text with a unit that `parse` understands."""
+    """Return a validator for a number, or text with a unit that `parse` accepts."""
 
     def parse_value(value: Any) -> Any:
         text = source_text(_reject_bool(value))
@@ -65,7 +65,7 @@ def _quantity_parser(parse: Any) -> Any:
 
 
 def _parse_file_mode(value: Any) -> Any:
-    """Decimal as DeepSquare has it, or octal when it is written so: 0755, 0o755."""
+    """Parse a file mode: decimal as in DeepSquare, or octal if written as 0755 or 0o755."""
     text = source_text(_reject_bool(value))
     if isinstance(text, str) and re.fullmatch(r"0o?[0-7]{1,6}", text) and text != "0":
         return int(text.replace("o", ""), 8)
@@ -85,29 +85,29 @@ def _pattern_validator(pattern: str, message: str) -> AfterValidator:
 
 def _check_env_key(value: str) -> str:
     if value in ("PATH", "LD_LIBRARY_PATH"):
-        raise ValueError(f"{value} may not be set here; `environment.path` puts folders in front of PATH")
+        raise ValueError(f"{value} may not be set here; `environment.path` prepends folders to PATH")
     return value
 
 
 def _check_url(value: str) -> str:
     try:
         parts = urlsplit(value)
-        good = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+        is_valid = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
     except ValueError:
-        good = False
-    if not good or re.search(r"\s", value):
-        raise ValueError(f"{value[:200]!r} is no address; it should start with https:// or http:// and name a host")
+        is_valid = False
+    if not is_valid or re.search(r"\s", value):
+        raise ValueError(f"{value[:200]!r} is not a URL; it should start with https:// or http:// and name a host")
     return value
 
 
 def check_relative_path(value: str) -> str:
-    """A relative path that stays below its folder."""
+    """Return the path if it is relative and stays below its folder. Raises ValueError."""
     if not value or value.startswith(("/", "~")) or ".." in value.split("/"):
         raise ValueError(f"{value[:80]!r} should be a path below the folder: relative, without `..`")
     return value
 
 
-# Limits come before the readers, so that the JSON Schema shows them.
+# Limits come before the validators, so that the JSON Schema shows them.
 Str = Annotated[str, BeforeValidator(source_text)]
 StrOrEmpty = Annotated[
     str, BeforeValidator(_source_text_or_empty, json_schema_input_type=str | int | float | bool | None)
@@ -137,7 +137,7 @@ EnvKey = Annotated[Identifier, AfterValidator(_check_env_key)]
 WorkflowName = Annotated[
     Str,
     _pattern_validator(
-        r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,99}", "should be a name of letters, digits, blanks, `.`, `_`, `-`"
+        r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,99}", "should be a name of letters, digits, spaces, `.`, `_`, `-`"
     ),
 ]
 FolderName = Annotated[

@@ -1,4 +1,4 @@
-"""Where data comes from and goes: `input`, `inputs`, `output`."""
+"""Models of inputs, outputs, checkpoints and expected outputs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DIGEST_ALGORITHMS = ("sha256", "md5", "crc32c")
 
 
 def _text_to_mapping(key: str) -> Any:
-    """Text stands for a mapping with one key."""
+    """Return a converter from text to a mapping with one key."""
 
     def convert(value: Any) -> Any:
         return {key: value} if isinstance(value, str) else value
@@ -34,7 +34,7 @@ def _text_to_mapping(key: str) -> Any:
 
 
 def _none_to_empty_mapping(value: Any) -> Any:
-    """`key:` with nothing behind it is a mapping without keys."""
+    """Treat `key:` without a value as an empty mapping."""
     return {} if value is None else value
 
 
@@ -60,26 +60,26 @@ class HttpFile(SpecModel):
     """One of several files of an input."""
 
     url: Url
-    """Address of the file."""
+    """URL of the file."""
     name: RelativePath | None = None
-    """Its name below the input's folder; by default the last part of the address."""
+    """Its name below the input's folder (default: the last part of the URL)."""
     sha256: Sha256 | None = None
-    """Digest that the file must have; one of `sha256`, `md5`, `crc32c`, in hexadecimal or base64."""
+    """Required digest: one of `sha256`, `md5`, `crc32c`, in hexadecimal or base64."""
     md5: Md5 | None = None
     """Its MD5."""
     crc32c: Crc32c | None = Field(default=None, alias="crc32c")
     """Its CRC-32C; for at most 1 GiB."""
     checksums: Url | None = None
-    """Address of its checksums file (`packtrain checksums`): bad blocks alone are fetched again."""
+    """URL of its block checksums (`packtrain checksums`), with which only bad blocks are fetched again."""
 
 
 class HttpInput(SpecModel):
     """Files from a web server. Give one of `url`, `urls`, `files`."""
 
     url: Url | None = None
-    """Address of the file."""
+    """URL of the file."""
     urls: Annotated[tuple[Url, ...], Field(min_length=1)] | None = None
-    """Mirrors: addresses of one and the same file."""
+    """Mirrors: URLs of the same file."""
     files: (
         Annotated[
             tuple[
@@ -90,40 +90,40 @@ class HttpInput(SpecModel):
         ]
         | None
     ) = None
-    """Several files; each an address, or `url` with `name` and a digest."""
+    """Several files; each a URL, or `url` with `name` and a digest."""
     headers: dict[Str, Str] = Field(default_factory=dict)
     """Request headers; values may be secrets."""
     token: Str | None = None
-    """Bearer token, a secret; sent to the address's own host only."""
+    """Bearer token, a secret; sent only to the host of the URL."""
     sha256: Sha256 | None = None
-    """Digest that the file must have; one of `sha256`, `md5`, `crc32c`, in hexadecimal or base64."""
+    """Required digest: one of `sha256`, `md5`, `crc32c`, in hexadecimal or base64."""
     md5: Md5 | None = None
     """Its MD5."""
     crc32c: Crc32c | None = Field(default=None, alias="crc32c")
     """Its CRC-32C; for at most 1 GiB."""
     checksums: Url | None = None
-    """Address of its checksums file (`packtrain checksums`): bad blocks alone are fetched again."""
+    """URL of its block checksums (`packtrain checksums`), with which only bad blocks are fetched again."""
 
 
 class S3Location(SpecModel):
-    """Everything below a path of a bucket."""
+    """All objects below a path of a bucket."""
 
     region: Str
-    """Region of the store, e.g. us-east-2."""
+    """Region, e.g. us-east-2."""
     bucket_url: Annotated[Str, AfterValidator(_check_bucket_url)]
     """s3://BUCKET, without a slash at the end."""
     path: Annotated[Str, AfterValidator(_check_absolute_path)]
     """Path in the bucket, starting with /."""
     endpoint_url: Url
-    """Address of the S3 service."""
+    """URL of the S3 service."""
     access_key_id: Str | None = None
-    """Access key; without one, yours as boto3 finds it, or else requests are not signed (public buckets)."""
+    """Access key (default: as boto3 finds it, else unsigned requests for public buckets)."""
     secret_access_key: Str | None = None
     """Secret key, a secret."""
     session_token: Str | None = None
     """Session token of temporary credentials, a secret."""
     delete_sync: bool = False
-    """Delete at the destination what is gone at the source."""
+    """Delete objects at the destination that were deleted at the source."""
 
 
 class OsdfLocation(SpecModel):
@@ -138,53 +138,53 @@ class OsdfLocation(SpecModel):
 
 
 class OsdfInput(OsdfLocation):
-    """An object of the Open Science Data Federation; a / at its end or ?recursive means all below it."""
+    """An object of the Open Science Data Federation; a trailing / or ?recursive means all objects below it."""
 
     sha256: Sha256 | None = None
-    """Digest that the object must have; one of `sha256`, `md5`, `crc32c`, in hexadecimal or base64."""
+    """Required digest: one of `sha256`, `md5`, `crc32c`, in hexadecimal or base64."""
     md5: Md5 | None = None
     """Its MD5."""
     crc32c: Crc32c | None = Field(default=None, alias="crc32c")
     """Its CRC-32C; for at most 1 GiB."""
     checksums: Annotated[Str, AfterValidator(_check_osdf_url)] | None = None
-    """Address of its checksums file (`packtrain checksums`): bad blocks alone are fetched again."""
+    """URL of its block checksums (`packtrain checksums`), with which only bad blocks are fetched again."""
 
 
 class LocalPath(SpecModel):
-    """A file or a folder of this machine."""
+    """A file or folder on this machine."""
 
     path: NonEmptyPath
     """Absolute, or relative to the workflow file's folder."""
 
 
 class Input(SpecModel):
-    """Data that is there before the first step. Give one of `http`, `s3`, `osdf`, `file`."""
+    """Data that is available before the first step. Give one of `http`, `s3`, `osdf`, `file`."""
 
     http: HttpInput | None = None
     """Files from a web server."""
     s3: S3Location | None = None
-    """Everything below a path of a bucket."""
+    """All objects below a path of a bucket."""
     osdf: OsdfInput | None = None
     """An object of the Open Science Data Federation."""
     file: LocalPath | None = None
-    """A file or folder of this machine."""
+    """A file or folder on this machine."""
     unpack: Literal["auto", "never"] | None = None
-    """Unpack archives by type (auto), or leave them (never). Default: auto for files, never for s3 and folders."""
+    """Unpack archives (auto) or not (never). Default: auto for files, never for s3 and folders."""
     nested: bool = False
     """A tar of tars: each inner tar becomes a folder."""
     mode: Literal["stage", "stream"] = "stage"
-    """stage: copy before the steps start. stream: training reads samples where they are, from $PACKTRAIN_STREAM."""
+    """stage: copy before the steps start. stream: the training reads samples remotely, see $PACKTRAIN_STREAM."""
     folder: RelativePath | None = None
-    """Where it lands, below $STORAGE_PATH; by default input, or inputs/NAME."""
-    transfer: Literal["auto", "native", "plugin", "agent"] = "auto"
-    """Who carries the data: packtrain's agent, or HTCondor (native for files of this machine, plugin for addresses)."""
+    """Its folder below $STORAGE_PATH (default: input, or inputs/NAME)."""
+    transfer: Literal["auto", "condor", "plugin", "agent"] = "auto"
+    """Who transfers it: agent, or HTCondor (condor: files of this machine; plugin: URLs)."""
 
 
 class HttpOutput(SpecModel):
-    """Upload of one file, or of a zip of several, to an address."""
+    """Upload of one file, or of a zip of several, to a URL."""
 
     url: Url
-    """Address to which the upload is PUT."""
+    """URL for the PUT request."""
     headers: dict[Str, Str] = Field(default_factory=dict)
     """Request headers; values may be secrets."""
     token: Str | None = None
@@ -192,61 +192,61 @@ class HttpOutput(SpecModel):
 
 
 class Output(SpecModel):
-    """Where the output folder goes. Give one of `s3`, `file`, `http`, `osdf`."""
+    """Destination of the output folder. Give one of `s3`, `file`, `http`, `osdf`."""
 
     s3: S3Location | None = None
-    """A path of a bucket."""
+    """A path in a bucket."""
     file: LocalPath | None = None
-    """A folder of this machine."""
+    """A folder on this machine."""
     http: HttpOutput | None = None
-    """An address that takes one file."""
+    """A URL that accepts one file."""
     osdf: OsdfLocation | None = None
-    """A path of the Open Science Data Federation."""
+    """A path in the Open Science Data Federation."""
     retry_timeout: Seconds | None = None
-    """How long the last copy is tried while nothing gets further, e.g. 2h; by default 5 minutes, here 15 seconds."""
+    """How long the final upload is retried without progress, e.g. 2h (default 5m; 15s locally)."""
 
 
 class CheckpointConfig(SpecModel):
-    """What the program saves in order to go on later."""
+    """The checkpoint files that the program saves."""
 
     path: RelativePath
     """File below the output folder; may be a pattern such as ckpt-*.pt."""
     min_interval: Seconds | None = None
-    """Carry it away at most so often, e.g. 10m; by default each time that it is saved."""
+    """Minimum time between uploads, e.g. 10m (default: every checkpoint is uploaded)."""
 
 
 class Bound(SpecModel):
-    """A number in a JSON file: it must be there and finite, and within these."""
+    """Bounds of a number in a JSON file, which must exist and be finite."""
 
     min: FiniteFloat | None = None
-    """Least value."""
+    """Minimum value."""
     max: FiniteFloat | None = None
-    """Greatest value."""
+    """Maximum value."""
 
 
 class ExpectedOutput(SpecModel):
-    """What must exist at the end; otherwise the job has failed."""
+    """A file that must exist at the end; otherwise the job has failed."""
 
     path: RelativePath
     """Below the output folder; may be a pattern such as *.pt."""
     min_size: Bytes = 1
-    """Least size of each file, e.g. 1MB."""
+    """Minimum size of each file, e.g. 1MB."""
     max_size: Bytes | None = None
-    """Greatest size of each file."""
+    """Maximum size of each file."""
     min_count: NonNegativeInt = 1
-    """Least number of files."""
+    """Minimum number of files."""
     max_count: NonNegativeInt | None = None
-    """Greatest number of files."""
+    """Maximum number of files."""
     torch: bool = False
-    """A file of torch.save that loads with weights_only, has tensors, and only finite values in them."""
+    """The file is from torch.save, loads with weights_only, and has tensors with finite values only."""
     json_bounds: dict[Str, Annotated[Bound, BeforeValidator(_none_to_empty_mapping)]] | None = Field(
         default=None, alias="json"
     )
-    """A JSON file; each key (dots lead deeper, e.g. test.accuracy) is a finite number with `min` and `max`."""
+    """The file is JSON; each key (with dots, e.g. test.accuracy) is a finite number within `min` and `max`."""
     archive: bool = False
-    """An archive (tar, zip, gz, bz2, xz) that can be read to its end."""
+    """The file is a complete archive (tar, zip, gz, bz2, xz)."""
     command: Str = ""
-    """Shell command that must succeed for each file; it is in $PACKTRAIN_FILE."""
+    """Shell command that must succeed for each file, whose path is in $PACKTRAIN_FILE."""
 
 
 ExpectedOutputEntry = Annotated[

@@ -1,4 +1,4 @@
-"""What a job does: `steps` and all their kinds."""
+"""Models of steps."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ from packtrain.spec.models.field_types import (
 
 MAX_LOOP_ITERATIONS = 10_000
 CHILDREN_MARKER = "{{ .Step.Steps }}"
-"""In a module: the place of the steps that its user gives."""
+"""Where a module runs the steps of its user."""
 
 
 class EnvVar(SpecModel):
     """An environment variable."""
 
     key: EnvKey
-    """Its name; PATH and LD_LIBRARY_PATH are refused."""
+    """Its name; PATH and LD_LIBRARY_PATH are rejected."""
     value: StrOrEmpty
     """Its value; may be a secret."""
 
 
 class Mount(SpecModel):
-    """A folder of the machine inside the container."""
+    """A folder of the node mounted into the container."""
 
     host_dir: AbsolutePath
-    """Folder of the machine."""
+    """Folder on the node."""
     container_dir: AbsolutePath
-    """Where the container sees it."""
+    """Folder in the container."""
     options: Literal["ro", "rw"]
     """ro or rw."""
 
@@ -51,7 +51,7 @@ class Container(SpecModel):
     """The image that a command runs in."""
 
     image: NonEmptyPath
-    """IMAGE:TAG, an absolute path to a .sif or .sqsh file, or an address such as oras://…"""
+    """IMAGE:TAG, an absolute path to a .sif or .sqsh file, or a URL such as oras://…"""
     registry: Str = "registry-1.docker.io"
     """Registry of IMAGE:TAG."""
     username: Str | None = None
@@ -61,15 +61,15 @@ class Container(SpecModel):
     apptainer: bool | None = None
     """Run with Apptainer; packtrain always does."""
     deepsquare_hosted: bool = False
-    """The image lies in DeepSquare's own registry (not supported)."""
+    """The image is in DeepSquare's own registry (not supported)."""
     x11: bool = False
     """Mount the X11 socket (not supported)."""
     mount_home: bool = False
-    """Show the home folder inside the container."""
+    """Mount the home folder."""
     read_only_root_fs: bool = Field(default=False, alias="readOnlyRootFS")
     """Make the container's root read-only."""
     mounts: tuple[Mount, ...] = ()
-    """Folders of the machine inside the container (deprecated by DeepSquare, works)."""
+    """Folders of the node mounted into the container (deprecated by DeepSquare, supported)."""
 
 
 def _check_work_dir(value: str) -> str:
@@ -77,16 +77,16 @@ def _check_work_dir(value: str) -> str:
 
 
 class StepResources(SpecModel):
-    """What one `run` takes of the job's resources."""
+    """The part of the job's resources that one `run` uses."""
 
     tasks: PositiveInt | None = None
-    """How many times the command runs, side by side (1)."""
+    """Number of parallel processes of the command (1)."""
     cpus_per_task: PositiveInt | None = None
-    """CPUs for each; default: the job's."""
+    """CPUs per task (default: the job's)."""
     mem_per_cpu: Megabytes | None = None
-    """Megabytes for each CPU; default: the job's."""
+    """Megabytes per CPU (default: the job's)."""
     gpus_per_task: NonNegativeInt | None = None
-    """GPUs for each (0)."""
+    """GPUs per task (0)."""
 
 
 class WireguardPeer(SpecModel):
@@ -131,7 +131,7 @@ class Bore(SpecModel):
 
 
 class Vnet(SpecModel):
-    """A place in one of the workflow's virtual networks."""
+    """An address in a virtual network."""
 
     name: Str
     """Name of the virtual network."""
@@ -151,12 +151,12 @@ class NetworkInterface(SpecModel):
 
 
 class CollectedOutput(SpecModel):
-    """A file or folder of the working folder that is an output."""
+    """A file or folder of the working folder that becomes an output."""
 
     path: RelativePath
-    """Below the working folder. A pattern such as *.pt means files that are new or changed."""
+    """Relative to the working folder. A pattern such as *.pt matches new and changed files."""
     to: RelativePath | None = None
-    """Its name below the output folder; by default the last part of its path."""
+    """Its name below the output folder (default: the last part of its path)."""
 
 
 def _text_to_collected_output(value: Any) -> Any:
@@ -164,31 +164,31 @@ def _text_to_collected_output(value: Any) -> Any:
 
 
 class RunAction(SpecModel):
-    """A command, on the machine or in a container."""
+    """A command, on the node or in a container."""
 
     command: StrOrEmpty
     """Shell command; empty: the image's own entrypoint."""
     shell: Literal["/bin/sh", "/bin/bash", "/bin/ash", "ENTRYPOINT"] = "/bin/sh"
-    """What reads the command; ENTRYPOINT hands it to the image's entrypoint."""
+    """The shell; ENTRYPOINT passes the command to the image's entrypoint."""
     resources: StepResources | None = None
-    """What the command takes of the job's resources."""
+    """The part of the job's resources that it uses."""
     container: Container | None = None
-    """Image to run in; none: on the machine itself."""
+    """Image to run in; without one, on the node itself."""
     env: tuple[EnvVar, ...] = ()
-    """Variables of this command; they win over all others."""
+    """Environment variables of this command, which override all others."""
     work_dir: Annotated[Str, AfterValidator(_check_work_dir)] | None = None
-    """Folder to run in: absolute, or below $STORAGE_PATH, which is the default."""
+    """Working folder: absolute, or relative to $STORAGE_PATH, which is the default."""
     stdout: RelativePath | None = None
-    """Keep what the command prints also as this file of the output folder."""
+    """Also write standard output to this file of the output folder."""
     stderr: RelativePath | None = None
-    """The same for its standard error."""
+    """Also write standard error to this file of the output folder."""
     collect: tuple[
         Annotated[
             CollectedOutput, BeforeValidator(_text_to_collected_output, json_schema_input_type=Str | CollectedOutput)
         ],
         ...,
     ] = ()
-    """Files of the working folder that become outputs when the command has ended; * means all new ones at its top."""
+    """Files of the working folder that become outputs when the command has ended; * matches all new ones at its top."""
     network: Literal["host", "slirp4netns", "pasta"] = "host"
     """Network of the container; packtrain always uses the host's."""
     dns: tuple[Str, ...] = ()
@@ -212,7 +212,7 @@ def _reject_zero(value: int) -> int:
 
 
 class LoopRange(SpecModel):
-    """Numbers for a loop; `end` belongs to it."""
+    """Numbers of a loop; `end` is included."""
 
     begin: Int
     """First number."""
@@ -228,46 +228,46 @@ class LoopRange(SpecModel):
     def _check_length(self) -> LoopRange:
         if len(self.to_range()) > MAX_LOOP_ITERATIONS:
             raise ValueError(
-                f"{len(self.to_range())} rounds are too many for one loop, which has at most {MAX_LOOP_ITERATIONS}"
+                f"{len(self.to_range())} iterations are too many; a loop may have at most {MAX_LOOP_ITERATIONS}"
             )
         return self
 
 
 class ForAction(SpecModel):
-    """The same steps several times. Give one of `items`, `range`."""
+    """Steps repeated for each value. Give one of `items`, `range`."""
 
     parallel: bool
     """All at once, or one after the other."""
     items: tuple[StrOrEmpty, ...] | None = None
-    """Texts; each round sees its own in $item."""
+    """Texts; each iteration has its own in $item."""
     range: LoopRange | None = None
-    """Numbers; each round sees its own in $index."""
+    """Numbers; each iteration has its own in $index."""
     steps: tuple[StepEntry, ...]
-    """Steps of each round."""
+    """Steps of each iteration."""
 
 
 class LaunchAction(SpecModel):
-    """Steps in the background."""
+    """Steps that run in the background."""
 
     handle_name: Identifier | None = None
     """Name by which later steps of the same level wait for these (`dependsOn`)."""
     signal_on_parent_step_exit: Annotated[Int, Field(ge=0, le=64)] | None = None
-    """Signal when the level above ends; absent: SIGTERM; 0: none, they are awaited."""
+    """Signal sent when the parent level ends (default SIGTERM); 0: wait for the steps instead."""
     steps: tuple[StepEntry, ...]
     """Steps that run in the background."""
 
 
 class UseAction(SpecModel):
-    """A module: steps that somebody else wrote."""
+    """A module: reusable steps."""
 
     source: NonEmptyPath
-    """Git address@TAG, or a folder relative to the workflow file; it has a module.yaml."""
+    """A git URL@TAG, or a folder relative to the workflow file, with a module.yaml."""
     args: tuple[EnvVar, ...] = ()
     """Values of the module's inputs."""
     export_env_as: Identifier | None = None
-    """The module's outputs become PREFIX_NAME with this prefix."""
+    """Prefix of the variables in which the module's outputs are exported."""
     steps: tuple[StepEntry, ...] = ()
-    """Steps that the module runs in its midst."""
+    """Steps that the module runs at its marker."""
 
 
 class Step(SpecModel):
@@ -278,9 +278,9 @@ class Step(SpecModel):
     depends_on: tuple[Str, ...] = ()
     """Handle names of earlier `launch` steps of this level that must have ended."""
     if_: Str | None = Field(default=None, alias="if")
-    """Condition in bash's [[ ]], looked at after `dependsOn`; the step is skipped unless it holds."""
+    """Condition in bash's [[ ]], evaluated after `dependsOn`; the step is skipped if it is false."""
     resources: StepResources | None = None
-    """The same as `run.resources`, which wins."""
+    """The same as `run.resources`, which takes precedence."""
     run: RunAction | None = None
     """A command."""
     steps: tuple[StepEntry, ...] | None = None
@@ -288,13 +288,13 @@ class Step(SpecModel):
     for_: ForAction | None = Field(default=None, alias="for")
     """A loop."""
     launch: LaunchAction | None = None
-    """Steps in the background."""
+    """Steps that run in the background."""
     use: UseAction | None = None
     """A module."""
     catch: tuple[StepEntry, ...] = ()
-    """Steps for when this one fails; $DEEPSQUARE_ERROR_CODE has its exit code."""
+    """Steps that run if this one fails; $DEEPSQUARE_ERROR_CODE has its exit code."""
     finally_: tuple[StepEntry, ...] = Field(default=(), alias="finally")
-    """Steps that run afterwards in any case."""
+    """Steps that always run afterwards."""
 
 
 def _expand_children_marker(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The whole of a workflow file."""
+"""The top level of a workflow file, and of a module.yaml."""
 
 from __future__ import annotations
 
@@ -29,75 +29,75 @@ from packtrain.spec.models.steps import Container, EnvVar, StepEntry
 
 
 class GpuRequirements(SpecModel):
-    """What a GPU must offer; means the same on every engine."""
+    """Minimum properties of each GPU, with the same meaning on every engine."""
 
     min_memory: Megabytes | None = None
-    """Least memory, e.g. 24GB; a plain number is megabytes."""
+    """Minimum memory, e.g. 24GB; a plain number is megabytes."""
     min_capability: VersionNumber | None = None
-    """Least CUDA compute capability, e.g. 8.0."""
+    """Minimum CUDA compute capability, e.g. 8.0."""
     min_driver: VersionNumber | None = None
-    """Oldest NVIDIA driver, e.g. 525.60."""
+    """Minimum NVIDIA driver version, e.g. 525.60."""
     min_cuda: VersionNumber | None = None
-    """Oldest CUDA version that the driver must support, e.g. 12.1."""
+    """Minimum CUDA version that the driver supports, e.g. 12.1."""
 
 
 class Resources(SpecModel):
-    """What one job needs."""
+    """Resources of one job."""
 
     tasks: PositiveInt
-    """Tasks of the job."""
+    """Number of tasks."""
     cpus_per_task: PositiveInt
-    """CPUs for each task."""
+    """CPUs per task."""
     mem_per_cpu: Megabytes
-    """Memory for each CPU: megabytes, or text such as 4GB."""
+    """Memory per CPU: megabytes, or text such as 4GB."""
     gpus: NonNegativeInt
-    """GPUs of the whole job."""
+    """Number of GPUs of the job."""
     gpu: GpuRequirements = GpuRequirements()
-    """What each GPU must offer."""
+    """Minimum properties of each GPU."""
 
 
 class Limits(SpecModel):
-    """What a job may take."""
+    """Limits of a job."""
 
     wall_time: Seconds | None = None
-    """Time for one attempt, e.g. 20h."""
+    """Maximum run time of one attempt, e.g. 20h."""
     disk: Bytes | None = None
-    """Disk that an attempt may use, e.g. 50GB; compared with the machine's before anything moves."""
+    """Disk space that an attempt needs, e.g. 50GB; checked on the node before any transfer."""
     max_attempts: PositiveInt = 3
-    """How often a job may be tried."""
+    """Maximum number of attempts of a job."""
     grace: Seconds = 30.0
-    """Time between asking a step to stop (TERM) and killing it."""
+    """Time between SIGTERM and SIGKILL when a step is stopped."""
     max_wasted_time: Seconds | None = None
-    """Time that the failed attempts of a job may take together, e.g. 40h."""
+    """Maximum total slot time of a job's failed attempts, e.g. 40h."""
 
 
 class Recovery(SpecModel):
-    """What the run does about failures."""
+    """How the run reacts to failures."""
 
     retry_delay: Seconds | None = None
-    """Before another attempt after a failure; three times as long after each further one. 2s, in a pool 30s."""
+    """Delay before the next attempt; triples after each further failure (default 2s locally, 30s on a pool)."""
     max_wait: Seconds | None = None
-    """That wait at most. 2m, in a pool 10m."""
+    """Maximum retry delay (default 2m locally, 10m on a pool)."""
     max_failures: PositiveInt | None = None
-    """Failed attempts that the whole run may have; then nothing more is started."""
+    """Maximum number of failed attempts of the run; then nothing more is started."""
     max_wasted_time: Seconds | None = None
-    """Time that the failed attempts of the whole run may take together, e.g. 200h."""
+    """Maximum total slot time of the run's failed attempts, e.g. 200h."""
     stop_after_identical_failures: NonNegativeInt = 3
-    """Jobs that failed alike by a mistake in the workflow or program, before no more are started; 0: never stop."""
+    """Stop the run after as many jobs with the same error in the workflow or program; 0: never."""
     avoid_for: Seconds = 3600.0
-    """How long a machine that failed is avoided; the failures of a site weigh half after that time."""
+    """How long a failed node is avoided; also the half-life of a site's failures."""
     max_memory_factor: Factor = 4.0
-    """Up to so many times the memory, for jobs that were killed for using too much; 1: never more."""
+    """Maximum memory multiplier after an out-of-memory failure; 1: never more."""
     max_disk_factor: Factor = 4.0
-    """Up to so many times the disk, for jobs that had too little; 1: never more."""
+    """Maximum disk multiplier after a disk-full failure; 1: never more."""
     fallback_to_agent: bool = True
-    """Let the agent fetch what the pool's plugins (`transfer: plugin`) failed to bring."""
+    """The agent fetches inputs that the pool's plugins (`transfer: plugin`) failed to fetch."""
     straggler_budget: Fraction = 0.05
-    """Late jobs are moved elsewhere, or get a second copy there; the share of the run's time it may take. 0: never."""
+    """Share of the run's slot time for moving stragglers or starting copies of them; 0: never."""
     min_gain: Seconds = 300.0
-    """How much sooner a late job has to end elsewhere, at least."""
+    """Minimum time that a straggler must be expected to gain elsewhere."""
     max_queue_time: Seconds = 7 * 86400.0
-    """A job that waits in a pool fails when no machine has taken anything of the run for so long."""
+    """Waiting jobs fail when no node has accepted any job of the run for this long."""
 
 
 def _text_to_list(value: Any) -> Any:
@@ -105,14 +105,14 @@ def _text_to_list(value: Any) -> Any:
 
 
 class EnvironmentConfig(SpecModel):
-    """What surrounds every command that says nothing else."""
+    """The default environment of commands."""
 
     container: Container | None = None
-    """Image for each `run` without one."""
+    """Image for every `run` without one."""
     setup: Str = ""
     """Shell lines before each command, e.g. module load cuda."""
     path: Annotated[tuple[Str, ...], BeforeValidator(_text_to_list, json_schema_input_type=Str | list[Str])] = ()
-    """Folders in front of PATH."""
+    """Folders prepended to PATH."""
 
 
 class VirtualNetwork(SpecModel):
@@ -126,15 +126,15 @@ MatrixPoint = dict[Identifier, StrOrEmpty]
 
 
 class Matrix(SpecModel):
-    """Many jobs, one for each combination of values; keys other than include and exclude name the values."""
+    """One job for each combination of values; keys other than include and exclude are the axes."""
 
     model_config = ConfigDict(extra="allow")
     __pydantic_extra__: dict[str, Annotated[tuple[StrOrEmpty, ...], Field(min_length=1)]]
 
     include: tuple[MatrixPoint, ...] = ()
-    """Adds values to the combinations that agree with it, or else one more combination."""
+    """Adds values to matching combinations, or a further combination."""
     exclude: tuple[MatrixPoint, ...] = ()
-    """Removes the combinations that agree with it."""
+    """Removes matching combinations."""
 
     @property
     def axes(self) -> dict[str, tuple[str, ...]]:
@@ -145,11 +145,11 @@ class Workflow(SpecModel):
     """A packtrain workflow: a superset of DeepSquare's format."""
 
     name: WorkflowName | None = None
-    """Name of the runs; by default the file's."""
+    """Name of the runs (default: the file name)."""
     resources: Resources
-    """What one job needs."""
+    """Resources of one job."""
     env: tuple[EnvVar, ...] = ()
-    """Variables of all steps."""
+    """Environment variables of all steps."""
     enable_logging: bool = True
     """Keep the steps' output; packtrain always does."""
     input: Input | None = None
@@ -159,75 +159,75 @@ class Workflow(SpecModel):
     input_mode: FileMode | None = None
     """chmod -R of the inputs: decimal as in DeepSquare (493), or octal with a leading 0 (0755)."""
     output: Output | None = None
-    """Where $DEEPSQUARE_OUTPUT goes; by default the run's folder."""
+    """Destination of $DEEPSQUARE_OUTPUT (default: the run's folder)."""
     continuous_output_sync: bool = False
-    """Copy finished files while the job runs; for s3 and file outputs."""
+    """Upload finished files while the job runs; for s3 and file outputs."""
     virtual_networks: tuple[VirtualNetwork, ...] = ()
     """Networks between jobs (not supported)."""
     count: PositiveInt = 1
-    """How many jobs, or how many for each combination of the matrix."""
+    """Number of jobs, or of jobs per combination of the matrix."""
     matrix: Matrix | None = None
-    """Many jobs, one for each combination of values."""
+    """One job for each combination of values."""
     checkpoint: CheckpointConfig | None = None
-    """What the program saves in order to go on later."""
+    """The checkpoint files that the program saves."""
     expect: tuple[ExpectedOutputEntry, ...] = ()
-    """What must exist at the end."""
+    """Files that must exist at the end."""
     limits: Limits = Limits()
-    """What a job may take."""
+    """Limits of a job."""
     recovery: Recovery = Recovery()
-    """What the run does about failures."""
+    """How the run reacts to failures."""
     environment: EnvironmentConfig = EnvironmentConfig()
-    """What surrounds every command that says nothing else."""
+    """The default environment of commands."""
     htcondor: dict[Str, StrOrEmpty] = Field(default_factory=dict)
-    """Lines for HTCondor's submit file."""
+    """Further HTCondor submit commands."""
     slurm: dict[Str, StrOrEmpty] = Field(default_factory=dict)
     """Options for Slurm's sbatch."""
     steps: tuple[StepEntry, ...]
-    """What the job does, in this order."""
+    """Steps of the job, in order."""
 
     _source_map: SourceMap = PrivateAttr(default_factory=SourceMap)
 
     @property
     def source_map(self) -> SourceMap:
-        """Where each value stands in the file."""
+        """The positions of all values in the file."""
         return self._source_map
 
 
 class ModuleInput(SpecModel):
-    """A variable that a module takes."""
+    """An input variable of a module."""
 
     key: Identifier
     """Its name."""
     description: Str = ""
-    """What it is for."""
+    """Its purpose."""
     default: StrOrEmpty | None = None
-    """Its value when the user gives none; without a default it must be given."""
+    """Its default value; without one the user must set it."""
 
 
 class ModuleOutput(SpecModel):
-    """A variable that a module exports."""
+    """An output variable of a module."""
 
     key: Identifier
     """Its name."""
     description: Str = ""
-    """What it says."""
+    """Its meaning."""
 
 
 class WorkflowModule(SpecModel):
-    """A module.yaml: steps that others `use`."""
+    """A module.yaml: reusable steps."""
 
     name: Str
     """Name of the module."""
     description: Str = ""
     """What it does."""
     minimum_resources: Resources | None = None
-    """What it needs at least; for people to read."""
+    """Minimum resources, for information."""
     inputs: tuple[ModuleInput, ...] = ()
-    """Variables that it takes."""
+    """Its input variables."""
     outputs: tuple[ModuleOutput, ...] = ()
-    """Variables that it exports."""
+    """Its output variables."""
     steps: tuple[StepEntry, ...]
-    """What it does; an entry '{{ .Step.Steps }}' is where its user's steps go."""
+    """Its steps; the entry '{{ .Step.Steps }}' is replaced by the user's steps."""
 
     _source_map: SourceMap = PrivateAttr(default_factory=SourceMap)
 
@@ -237,6 +237,6 @@ class WorkflowModule(SpecModel):
 
 
 def workflow_json_schema() -> dict[str, Any]:
-    """The JSON Schema of workflow files, for editors."""
-    made = Workflow.model_json_schema(by_alias=True, mode="validation")
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **made}
+    """Return the JSON Schema of workflow files, for editors."""
+    schema = Workflow.model_json_schema(by_alias=True, mode="validation")
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}

@@ -1,9 +1,13 @@
-"""Pure functions from state and time to decisions. Each looks only at the jobs that changed or are due, except
-`halt`, `stragglers` and `patience`.
+"""The policies: pure functions from the state of a run and the time to decisions.
 
-`rules` is what they go by; `verdict`, `halt`, `hold`, `start`, `amend`, `stragglers`, `patience` and `cancel` decide;
-`places` says what is avoided, `forecast` when attempts will end. No policy reads a clock, a file or a random source: a
-simulator runs them unchanged."""
+A policy reads no clock, no file and no random source, so the simulator runs the same policies. Most policies check only
+the jobs that changed; `stop_run`, `stragglers` and `queue_timeout` check all jobs.
+
+`submit` makes the first attempt and retries, `overrides` changes resources and sites of a retry, `job_result` ends a
+job, `stop_run` stops a run early, `holds` responds to held attempts, `queue_timeout` to attempts that no node takes,
+`stragglers` to slow executions, and `cancel` to requests of users. `site_avoidance` finds sites and nodes to avoid and
+`forecast` estimates when executions end. `config` is what all policies have in common.
+"""
 
 from packtrain.supervise.policies.cancel import cancel_all, cancel_requested
 from packtrain.supervise.policies.config import PolicyConfig

@@ -1,4 +1,4 @@
-"""When attempts will end, from how far they say they are and from how long others take."""
+"""Estimate when executions end, from their own progress and from how long others take."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from packtrain.state.execution import STAGES
 from packtrain.state.timing import RunningExecution, TrainingRuntime
 
 _BEFORE_STEPS = STAGES[: STAGES.index("steps")]
-_MIN_PEERS = 3  # attempts that tell how long one takes
-_MAX_SPREAD = 1.5  # times: the middle half of durations differs by no more
-_QUANTILE = 0.75  # so many of those elsewhere are quicker than what is expected there
+_MIN_PEERS = 3  # executions that are needed to know how long one takes
+_MAX_SPREAD = 1.5  # maximum ratio of the quartiles of jobs that take about equally long
+_QUANTILE = 0.75  # the expected run time elsewhere is this quantile of the run times there
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """`whole`: how long trainings took; `running`: an attempt of each job that runs. Both by job."""
+    """Run times of finished trainings and progress of running ones, both by job."""
 
     runtimes: Mapping[str, TrainingRuntime]
     running: Mapping[str, RunningExecution]
@@ -31,23 +31,31 @@ class Forecast:
 
     @classmethod
     def from_state(cls, state: RunState, now: float) -> Forecast:
-        pace = state.stats.timing
-        return cls(pace.runtimes, {job: under for job, under in pace.running_jobs.items() if under}, now)
+        """Return the forecast of a run."""
+        timing = state.stats.timing
+        return cls(timing.runtimes, {job: running for job, running in timing.running_jobs.items() if running}, now)
 
     def split_comparable(self, points: Mapping[str, Mapping[str, str]]) -> list[Forecast]:
-        """Of jobs that can be compared: all, if they take about the same; else those of the same point of the matrix,
-        since another one may well be more to do."""
+        """Split the forecast into groups of jobs that can be compared.
+
+        If all jobs take about equally long, there is one group. If not, jobs of the same matrix point form a group,
+        because other points may have more to do.
+
+        Args:
+            points: The matrix point of each job.
+        """
         if not any(points.values()):
             return [self]
         jobs = {*self.runtimes, *self.running}
-        keys = {job: tuple(sorted(points.get(job, {}).items())) for job in jobs}
-        if len(set(keys.values())) < 2 or self._has_small_spread:
+        key_by_job = {job: tuple(sorted(points.get(job, {}).items())) for job in jobs}
+        keys = sorted(set(key_by_job.values()))
+        if len(keys) < 2 or self._has_small_spread:
             return [self]
-        return [self._restrict_to({job for job in jobs if keys[job] == key}) for key in sorted(set(keys.values()))]
+        return [self._restrict_to({job for job in jobs if key_by_job[job] == key}) for key in keys]
 
     def _restrict_to(self, jobs: set[str]) -> Forecast:
-        whole = {job: stint for job, stint in self.runtimes.items() if job in jobs}
-        return Forecast(whole, {job: under for job, under in self.running.items() if job in jobs}, self.now)
+        runtimes = {job: runtime for job, runtime in self.runtimes.items() if job in jobs}
+        return Forecast(runtimes, {job: running for job, running in self.running.items() if job in jobs}, self.now)
 
     @property
     def _has_small_spread(self) -> bool:
@@ -55,6 +63,7 @@ class Forecast:
         return bool(totals) and totals[int(_QUANTILE * last)] <= _MAX_SPREAD * totals[int((1 - _QUANTILE) * last)]
 
     def elapsed_s(self, job: str) -> float:
+        """Return how long the running execution of a job has run, in seconds."""
         return self._execution_elapsed_s(self.running[job])
 
     def _execution_elapsed_s(self, running: RunningExecution) -> float:
@@ -62,88 +71,81 @@ class Forecast:
 
     @cached_property
     def remaining_s(self) -> dict[str, float]:
-        """Seconds until each one's end; those of which nothing can be said are left out."""
-        found = ((job, self._estimate_remaining_s(under)) for job, under in self.running.items())
-        return {job: left for job, left in found if left is not None}
+        """The estimated remaining time by job, in seconds. Jobs without an estimate are left out."""
+        estimates = ((job, self._estimate_remaining_s(running)) for job, running in self.running.items())
+        return {job: remaining_s for job, remaining_s in estimates if remaining_s is not None}
 
     def has_reached_steps(self, job: str) -> bool:
-        """Its steps, so that there is something to lose."""
+        """Return whether a job has reached its steps, so that work would be lost if it were ended."""
         return self.running[job].execution.stage not in _BEFORE_STEPS
 
     def _estimate_remaining_s(self, running: RunningExecution) -> float | None:
-        """By its own words, else by what is usual."""
-        return (
-            running.estimate_remaining_s(self.now)
-            if running.has_estimate
-            else self._typical_remaining_s(self._execution_elapsed_s(running))
-        )
+        """Return the remaining time by the execution's own progress, or else by the run times of others."""
+        if running.has_estimate:
+            return running.estimate_remaining_s(self.now)
+        return self._typical_remaining_s(self._execution_elapsed_s(running))
 
     def _typical_remaining_s(self, elapsed_s: float) -> float | None:
-        """As others that had run for as long. One that is older than all others will take, as far as anybody knows, as
-        long again."""
+        """Return the median remaining time of others that had run for as long.
+
+        An execution that has run longer than all others is assumed to need the same time again.
+        """
         totals = self.sorted_totals_s
         if len(totals) < _MIN_PEERS:
             return None
-        longer = bisect_right(totals, elapsed_s)  # from here on
-        middle = longer + len(totals) - 1  # twice the place of their median
-        return (totals[middle // 2] + totals[(middle + 1) // 2]) / 2 - elapsed_s if longer < len(totals) else elapsed_s
+        first = bisect_right(totals, elapsed_s)  # index of the first one that took longer
+        if first == len(totals):
+            return elapsed_s
+        middle = first + len(totals) - 1  # twice the index of their median
+        return (totals[middle // 2] + totals[(middle + 1) // 2]) / 2 - elapsed_s
 
     @cached_property
     def peers(self) -> dict[str, TrainingRuntime]:
-        """How long a whole training takes, by job: seen, or told by those that are under way."""
+        """How long a complete training takes, by job: measured, or estimated from a running execution."""
         return {**dict(self._estimated_runtimes()), **self.runtimes}
 
     def _estimated_runtimes(self) -> Iterator[tuple[str, TrainingRuntime]]:
-        for job, under in self.running.items():
-            if under.has_estimate:
-                yield (
-                    job,
-                    TrainingRuntime(
-                        under.site,
-                        max(0.0, under.stage_started_at - under.execution.started_at),
-                        under.estimate_stage_s(self.now),
-                    ),
-                )
+        for job, running in self.running.items():
+            if running.has_estimate:
+                overhead_s = max(0.0, running.stage_started_at - running.execution.started_at)
+                yield job, TrainingRuntime(running.site, overhead_s, running.estimate_stage_s(self.now))
 
     @cached_property
     def _sorted_peers(self) -> list[tuple[float, TrainingRuntime]]:
-        """With how long they take, the quickest first."""
+        """All peers with their total run times, the fastest first."""
         return sorted(((peer.total_s, peer) for peer in self.peers.values()), key=itemgetter(0))
 
     @cached_property
     def sorted_totals_s(self) -> list[float]:
-        return [seconds for seconds, _ in self._sorted_peers]
+        """The total run times of all peers, sorted, in seconds."""
+        return [total_s for total_s, _ in self._sorted_peers]
 
     @cached_property
     def sites(self) -> set[str]:
-        here = {under.site for under in self.running.values()}
-        return ({peer.site for peer in self.peers.values()} | here) - {""}
+        """All sites where the run's executions ran or run."""
+        running_sites = {running.site for running in self.running.values()}
+        return ({peer.site for peer in self.peers.values()} | running_sites) - {""}
 
     def runtime_elsewhere(self, site: str) -> TrainingRuntime | None:
-        """What a training takes at another site, or on another machine where nothing else is known."""
+        """Return how long a training takes at other sites, or at any site if too little is known about others."""
         if site not in self._elsewhere_cache:
-            others = [peer for _, peer in self._sorted_peers if peer.site != site]
-            self._elsewhere_cache[site] = _upper_quantile(others) or _upper_quantile(
-                [peer for _, peer in self._sorted_peers]
-            )
+            peers = [peer for _, peer in self._sorted_peers]
+            others = [peer for peer in peers if peer.site != site]
+            self._elsewhere_cache[site] = _upper_quantile(others) or _upper_quantile(peers)
         return self._elsewhere_cache[site]
 
     def is_slow_site(self, site: str) -> bool:
-        """Whether it is the whole site, as far as it is known."""
+        """Return whether the whole site is slow, or too little is known about it."""
         if site not in self._slow_site_cache:
-            here = [seconds for seconds, peer in self._sorted_peers if peer.site == site]
-            usual = self.runtime_elsewhere(site)
-            self._slow_site_cache[site] = len(here) < _MIN_PEERS or usual is None or median(here) > usual.total_s
+            totals_here = [total_s for total_s, peer in self._sorted_peers if peer.site == site]
+            elsewhere = self.runtime_elsewhere(site)
+            is_unknown = len(totals_here) < _MIN_PEERS or elsewhere is None
+            self._slow_site_cache[site] = is_unknown or (
+                elsewhere is not None and median(totals_here) > elsewhere.total_s
+            )
         return self._slow_site_cache[site]
 
 
 def _upper_quantile(peers: Sequence[TrainingRuntime]) -> TrainingRuntime | None:
-    """`peers`: the quickest first."""
+    """Return the run time at the upper quantile of peers that are sorted by run time."""
     return peers[int(_QUANTILE * (len(peers) - 1))] if len(peers) >= _MIN_PEERS else None
-
-
-def format_duration(seconds: float) -> str:
-    """41 s, 12 min, 2.1 h"""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

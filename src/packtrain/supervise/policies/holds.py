@@ -1,5 +1,7 @@
-"""Attempts that the engine keeps back: let go again where that may help, given up where it does not. Each hold has an
-answer from the moment it is known, and a time at which that is given."""
+"""Respond to attempts that the pool holds: release them if that may help, else give them up.
+
+The response to a hold, and when it is due, are known as soon as the hold is.
+"""
 
 from __future__ import annotations
 
@@ -14,74 +16,73 @@ from packtrain.supervise.policies.config import PolicyConfig
 
 _MAX_RELEASES = 3
 _FIRST_RELEASE_DELAY_S, _DELAY_FACTOR = 10.0, 6.0
-_RESTART_LOOP = "restart_loop"  # the pool started it many times
-HOLD_REPEATED_FAILURES = 0  # an answer to starts that fail alike, not to a hold
-_MAX_USER_HOLD_S = 24 * 3600.0  # somebody held it on purpose: that is respected, but not for ever
+_RESTART_LOOP = "restart_loop"  # the pool started the attempt many times
+HOLD_REPEATED_FAILURES = 0  # used as the hold number of a decision to give up an attempt whose executions keep failing
+_MAX_USER_HOLD_S = 24 * 3600.0  # how long a hold by a user is respected
 
 
 @dataclass(frozen=True)
 class HoldResponse:
-    """What will be done about a hold, when, and why."""
+    """The planned response to a hold."""
 
-    should_release: bool
+    should_release: bool  # if not, the attempt is given up
     due_at: float  # by the store's clock
     reason: str
 
 
 def hold_policy(config: PolicyConfig) -> Policy:
+    """Return the policy that responds to holds."""
+
     def policy(state: RunState, changed_jobs: ChangedJobs, now: float) -> list[Decision]:
-        jobs = (state.jobs[name] for name in changed_jobs if not state.jobs[name].result)
+        jobs = (state.jobs[job_id] for job_id in changed_jobs if not state.jobs[job_id].result)
         return [decision for job in jobs for decision in _respond_to_holds(job, config, now)]
 
     return policy
 
 
 def _respond_to_holds(job: JobState, config: PolicyConfig, now: float) -> Iterator[Decision]:
-    for attempt in job.live_executions:
-        if attempt.hold and not job.hold_decision(attempt.hold):
-            answer = plan_hold_response(job, attempt, config)
-            if now >= answer.due_at:
-                kind = Release if answer.should_release else GiveUp
-                yield kind(job.id, attempt.attempt_id, answer.reason, attempt.hold.seq)
-        elif _fails_repeatedly(job, attempt, config.limits(job.id).max_attempts):
-            yield GiveUp(
-                job.id,
-                attempt.attempt_id,
-                "the pool starts it again and again, and it fails alike",
-                HOLD_REPEATED_FAILURES,
-            )
+    for execution in job.live_executions:
+        if execution.hold and not job.hold_decision(execution.hold):
+            response = plan_hold_response(job, execution, config)
+            if now >= response.due_at:
+                decision = Release if response.should_release else GiveUp
+                yield decision(job.id, execution.attempt_id, response.reason, execution.hold.seq)
+        elif _fails_repeatedly(job, execution, config.limits(job.id).max_attempts):
+            reason = "the pool keeps restarting the attempt, and it keeps failing"
+            yield GiveUp(job.id, execution.attempt_id, reason, HOLD_REPEATED_FAILURES)
 
 
 def _fails_repeatedly(job: JobState, execution: Execution, max_attempts: int) -> bool:
-    """It waits for its next start, but its starts so far failed as often as attempts may."""
-    waits = execution.status is ExecutionStatus.QUEUED and not job.decision_for(
-        execution.attempt_id, HOLD_REPEATED_FAILURES
-    )
-    return waits and len(job.counted_failures) >= max_attempts
+    """Return whether a queued attempt has already failed as often as attempts may."""
+    is_queued = execution.status is ExecutionStatus.QUEUED
+    is_decided = job.decision_for(execution.attempt_id, HOLD_REPEATED_FAILURES)
+    return is_queued and not is_decided and len(job.counted_failures) >= max_attempts
 
 
 def plan_hold_response(job: JobState, execution: Execution, config: PolicyConfig) -> HoldResponse:
+    """Return the response to the current hold of an execution."""
     assert execution.hold is not None
     hold, data = execution.hold, execution.hold.event.data
-    action, released = data.get("action"), job.count_releases(execution.attempt_id, except_kind=_RESTART_LOOP)
+    action = data.get("action")
+    n_releases = job.count_releases(execution.attempt_id, except_kind=_RESTART_LOOP)
     if hold.failure_kind == _RESTART_LOOP and job.has_progressed_since(hold):
-        return HoldResponse(True, hold.received_at, "its training got further since it was last held")
+        return HoldResponse(True, hold.received_at, "the training has progressed since the last hold")
     if action == "wait":
-        return HoldResponse(False, hold.received_at + _MAX_USER_HOLD_S, "it was held for a day")
+        return HoldResponse(False, hold.received_at + _MAX_USER_HOLD_S, "it has been held for a day")
     if action != "release":
         return HoldResponse(False, hold.received_at, str(data.get("detail", "")))
-    if released and _can_switch_transfer(job, str(data.get("kind", "")), config):
-        return HoldResponse(
-            False, hold.received_at, "the pool's plugins failed to bring its data again; the agent fetches them"
-        )
-    if released >= _MAX_RELEASES:
-        return HoldResponse(False, hold.received_at, f"it was let go {released} times and is held again")
+    if n_releases and _can_switch_transfer(job, str(data.get("kind", "")), config):
+        reason = "the pool's transfer plugin failed again; the agent of the next attempt fetches the inputs"
+        return HoldResponse(False, hold.received_at, reason)
+    if n_releases >= _MAX_RELEASES:
+        return HoldResponse(False, hold.received_at, f"released {n_releases} times and held again")
     if len(job.counted_failures) >= config.limits(job.id).max_attempts:
-        return HoldResponse(False, hold.received_at, "its last attempt ended with it")
-    wait = _FIRST_RELEASE_DELAY_S * _DELAY_FACTOR**released
-    return HoldResponse(True, hold.received_at + wait, "what kept it back may have passed")
+        return HoldResponse(False, hold.received_at, "the job has no attempts left")
+    delay_s = _FIRST_RELEASE_DELAY_S * _DELAY_FACTOR**n_releases
+    return HoldResponse(True, hold.received_at + delay_s, "the cause of the hold may be gone")
 
 
 def _can_switch_transfer(job: JobState, kind: str, config: PolicyConfig) -> bool:
-    redeliver = kind in FAILURE_KINDS and FAILURE_KINDS[kind].action == SWITCH_TRANSFER
-    return redeliver and config.recovery.fallback_to_agent and config.uses_transfer_plugin(job.id)
+    """Return whether the agent can fetch the inputs that the pool's transfer plugin failed to fetch."""
+    is_transfer_failure = kind in FAILURE_KINDS and FAILURE_KINDS[kind].action == SWITCH_TRANSFER
+    return is_transfer_failure and config.recovery.fallback_to_agent and config.uses_transfer_plugin(job.id)

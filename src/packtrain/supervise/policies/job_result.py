@@ -1,4 +1,4 @@
-"""The verdict on a job: succeeded, or failed for good."""
+"""Decide the result of a job: succeeded, or failed."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from packtrain.state.timing import slot_seconds
 from packtrain.supervise.decisions import ChangedJobs, Decision, EndJob, Policy
 from packtrain.supervise.policies.config import PolicyConfig
 
-_CHEAP_FAILURE_S = 1800.0  # a mistake that showed sooner is worth another look elsewhere
+_CHEAP_FAILURE_S = 1800.0  # a failure that takes longer is not confirmed at another site
 
 
 def job_result_policy(config: PolicyConfig) -> Policy:
-    """An attempt that left in time and got further costs nothing of the budget."""
+    """Return the policy that ends jobs. An attempt that requeued itself and made progress does not count."""
 
     def policy(state: RunState, changed_jobs: ChangedJobs, now: float) -> list[Decision]:
-        undecided = (job for name in changed_jobs if not (job := state.jobs[name]).result)
-        return [decision for job in undecided if (decision := _decide_result(state, job, config))]
+        unfinished = (job for job_id in changed_jobs if not (job := state.jobs[job_id]).result)
+        return [decision for job in unfinished if (decision := _decide_result(state, job, config))]
 
     return policy
 
@@ -26,45 +26,44 @@ def job_result_policy(config: PolicyConfig) -> Policy:
 def _decide_result(state: RunState, job: JobState, config: PolicyConfig) -> EndJob | None:
     winner = job.winning_execution
     if winner:
-        return EndJob(job.id, JobStatus.SUCCEEDED, f"attempt {winner.number} passed its checks", winner.emitter)
-    spent, tried = (
-        list(job.counted_failures),
-        [a for a in job.recent_executions if not job.has_cancel_decision(a.attempt_id)],
-    )
-    if job.live_executions or not spent:
+        return EndJob(job.id, JobStatus.SUCCEEDED, f"execution {winner.number} passed all checks", winner.emitter)
+    failures = list(job.counted_failures)
+    tried = [e for e in job.recent_executions if not job.has_cancel_decision(e.attempt_id)]
+    if job.live_executions or not failures:
         return None
-    # A pool may have spent all by itself while nobody looked, before one that was free.
-    mistake = _permanent_reason(state, job, spent, config) if spent[-1] is tried[-1] else ""
-    reason = mistake or exhausted_budget(job, config)
-    failure = spent[-1].failure or _no_progress_failure(spent[-1])
+    # While no supervisor was running, the pool may have used up the budget before an execution that does not count.
+    permanent_reason = _permanent_reason(state, failures, config) if failures[-1] is tried[-1] else ""
+    reason = permanent_reason or exhausted_budget(job, config)
+    failure = failures[-1].failure or _no_progress_failure(failures[-1])
     return EndJob(job.id, JobStatus.FAILED, reason, failure=failure) if reason else None
 
 
-def _permanent_reason(state: RunState, job: JobState, counted_failures: list[Execution], config: PolicyConfig) -> str:
-    """Why no other attempt can help; "": one may."""
-    last = counted_failures[-1].failure
-    if last is not None and _would_fail_again(last, config):
-        return "another attempt would end alike"
-    return (
-        _confirmation_reason(state, job, counted_failures, config)
-        if last is not None and last.action == CONFIRM_ELSEWHERE
-        else ""
-    )
+def _permanent_reason(state: RunState, counted_failures: list[Execution], config: PolicyConfig) -> str:
+    """Return why another attempt cannot help; "" if it may."""
+    failure = counted_failures[-1].failure
+    if failure is None:
+        return ""
+    if _would_fail_again(failure, config):
+        return "another attempt would fail in the same way"
+    return _confirmation_reason(state, counted_failures, config) if failure.action == CONFIRM_ELSEWHERE else ""
 
 
 def exhausted_budget(job: JobState, config: PolicyConfig) -> str:
-    """Which of its budgets; "": none."""
-    limits, spent = config.limits(job.id), job.counted_failures
-    if len(spent) >= limits.max_attempts:
-        return f"{len(spent)} of {limits.max_attempts} attempts were used up"
-    wasted = sum(slot_seconds(job, attempt) for attempt in spent) if limits.max_wasted_time_s is not None else 0.0
-    if limits.max_wasted_time_s is not None and wasted >= limits.max_wasted_time_s:
-        return f"its failed attempts took {wasted / 3600:.1f} h of the {limits.max_wasted_time_s / 3600:.1f} h that they may"
+    """Return which budget of a job is used up; "" if none is."""
+    limits, failures = config.limits(job.id), job.counted_failures
+    if len(failures) >= limits.max_attempts:
+        return f"{len(failures)} of {limits.max_attempts} attempts failed"
+    if limits.max_wasted_time_s is None:
+        return ""
+    wasted_s = sum(slot_seconds(job, execution) for execution in failures)
+    if wasted_s >= limits.max_wasted_time_s:
+        wasted_h, limit_h = wasted_s / 3600, limits.max_wasted_time_s / 3600
+        return f"failed attempts of the job wasted {wasted_h:.1f} h (limit {limit_h:.1f} h)"
     return ""
 
 
 def _would_fail_again(failure: Failure, config: PolicyConfig) -> bool:
-    """Where there is but one place, what is not transient is so in the next attempt, too."""
+    """Return whether a failure is permanent. On a single site, every failure that is not transient is permanent."""
     if failure.action == CONFIRM_ELSEWHERE:
         return not config.can_move
     return failure.action in (FAIL_JOB, STOP_RUN) or (
@@ -72,31 +71,24 @@ def _would_fail_again(failure: Failure, config: PolicyConfig) -> bool:
     )
 
 
-def _confirmation_reason(
-    state: RunState, job: JobState, counted_failures: list[Execution], config: PolicyConfig
-) -> str:
-    """Why no other site need be asked whether it is a mistake of the user's."""
+def _confirmation_reason(state: RunState, counted_failures: list[Execution], config: PolicyConfig) -> str:
+    """Return why a user error needs no confirmation at another site; "" if it does."""
     last = counted_failures[-1]
     assert last.failure is not None
-    like = failure_signature(last.failure)
-    own = [attempt for attempt in counted_failures if attempt.failure and failure_signature(attempt.failure) == like]
-    sites = {finding.site for finding in state.stats_stale_ok.user_errors.get(like, ()) if finding.site}
+    signature = failure_signature(last.failure)
+    n_identical = sum(e.failure is not None and failure_signature(e.failure) == signature for e in counted_failures)
+    outcomes = state.stats_stale_ok.user_errors.get(signature, ())
+    sites = {outcome.site for outcome in outcomes if outcome.site}
     if len(sites) >= config.sites_to_confirm:
-        return f"it failed alike at {len(sites)} sites"
-    if len(own) > 1:
-        return f"{len(own)} attempts failed alike"
-    return (
-        "it ran for long before it failed, and another attempt would most likely end alike"
-        if _is_expensive(last)
-        else ""
-    )
-
-
-def _is_expensive(execution: Execution) -> bool:
-    return execution.agent_duration_s > _CHEAP_FAILURE_S
+        return f"it failed in the same way at {len(sites)} sites"
+    if n_identical > 1:
+        return f"{n_identical} attempts failed in the same way"
+    if last.agent_duration_s > _CHEAP_FAILURE_S:
+        return "it ran for a long time before it failed, and another attempt would most likely fail in the same way"
+    return ""
 
 
 def _no_progress_failure(execution: Execution) -> Failure:
-    """Of an attempt that left in time, but for nothing."""
-    detail = f"attempt {execution.number} left without a checkpoint that is further than the one before it"
+    """Return the failure of an execution that requeued itself without progress."""
+    detail = f"execution {execution.number} exited without a newer checkpoint than the one before it"
     return Failure.from_kind("step_failed", "steps", detail)

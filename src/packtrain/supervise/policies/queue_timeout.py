@@ -1,6 +1,7 @@
-"""Attempts that wait for a machine that does not come: the pool has none that fits, and nobody would ever say so.
+"""Give up attempts that no node has taken for a long time: most likely no node of the pool matches them.
 
-Looks at all that wait, not only at what changed: the supervisor asks seldom."""
+This policy checks all waiting jobs, not only those that changed, so the supervisor calls it less often than others.
+"""
 
 from __future__ import annotations
 
@@ -11,44 +12,46 @@ from packtrain.supervise.policies.config import PolicyConfig
 
 
 def queue_timeout_policy(config: PolicyConfig) -> Policy:
-    limit = config.recovery.max_queue_time_s
+    """Return the policy that gives up attempts after the maximum queue time."""
+    max_queue_s = config.recovery.max_queue_time_s
 
     def policy(state: RunState, changed_jobs: ChangedJobs, now: float) -> list[Decision]:
-        if not config.many_sites or state.stats_stale_ok.timing.running_jobs:
+        timing = state.stats_stale_ok.timing
+        if not config.many_sites or timing.running_jobs:
             return []
-        old = [
-            job
-            for name in state.stats_stale_ok.timing.waiting_jobs
-            if now >= (job := state.jobs[name]).changed_at + limit
-        ]
-        if not old or state.stats.timing.running_jobs:  # the record is what was asked above, and what began since
+        waiting = (state.jobs[job_id] for job_id in timing.waiting_jobs)
+        overdue = [job for job in waiting if now >= job.changed_at + max_queue_s]
+        if not overdue or state.stats.timing.running_jobs:  # `stats` also knows the jobs that started since
             return []
-        given_up = [job for job in old if now >= queue_deadline_at(state, job, config)]
-        return [decision for job in sorted(given_up, key=lambda job: job.id) for decision in _give_up(job, limit)]
+        timed_out = [job for job in overdue if now >= queue_deadline_at(state, job, config)]
+        return [d for job in sorted(timed_out, key=lambda job: job.id) for d in _give_up(job, max_queue_s)]
 
     return policy
 
 
 def queue_deadline_at(state: RunState, job: JobState, config: PolicyConfig) -> float:
-    """As long as something of the run gets a machine, or has one, the others may only have to wait for their turn."""
+    """Return when a waiting job is given up (by the store's clock).
+
+    As long as other jobs of the run start or end, the job may only have to wait for its turn.
+    """
     return max(job.waiting_since, state.stats.timing.last_change_at) + config.recovery.max_queue_time_s
 
 
 def _give_up(job: JobState, max_queue_s: float) -> list[Decision]:
-    reason = f"no machine of the pool took anything of the run for {max_queue_s / 3600:.1f} h"
+    reason = f"no node of the pool took any job of the run for {max_queue_s / 3600:.1f} h"
     return [
-        GiveUp(job.id, a.attempt_id, reason, HOLD_QUEUE_TIMEOUT)
-        for a in job.live_executions
-        if is_queued(a) and _is_undecided(job, a)
+        GiveUp(job.id, execution.attempt_id, reason, HOLD_QUEUE_TIMEOUT)
+        for execution in job.live_executions
+        if is_queued(execution) and _is_undecided(job, execution)
     ]
 
 
 def is_queued(execution: Execution) -> bool:
+    """Return whether an execution waits in the engine's queue."""
     return execution.status is ExecutionStatus.QUEUED
 
 
 def _is_undecided(job: JobState, execution: Execution) -> bool:
-    decided = job.has_cancel_decision(execution.attempt_id) or job.decision_for(
-        execution.attempt_id, HOLD_QUEUE_TIMEOUT
-    )
-    return not decided and not job.open_requests and not job.result
+    is_given_up = job.decision_for(execution.attempt_id, HOLD_QUEUE_TIMEOUT)
+    is_decided = job.has_cancel_decision(execution.attempt_id) or is_given_up
+    return not is_decided and not job.open_requests and not job.result

@@ -1,9 +1,13 @@
-"""Attempts that are late, and would end sooner elsewhere. Where a job's agents write to a place of the user's, which
-other attempts reach, it moves: it saves, leaves, and goes on elsewhere. Where what attempts make comes home apart, a
-second copy is started beside it; the first that succeeds is accepted (`settle`), the other is ended. What this may cost
-is bounded by `recovery.stragglerBudget`.
+"""Move or copy executions that are slow and would end sooner somewhere else.
 
-Looks at all that run, not only at what changed: the supervisor asks seldom (`pause_of`)."""
+If agents write to storage that other attempts can reach, the job is moved: the attempt saves a checkpoint and exits,
+and the next attempt resumes from it at another site. If outputs are staged per attempt, a second copy of the job is
+started. The first copy that succeeds is accepted (`accept_first_success`), and the other one is ended.
+`recovery.stragglerBudget` limits the cost.
+
+This policy checks all running jobs, not only those that changed, so the supervisor calls it less often than others
+(`check_interval_s`).
+"""
 
 from __future__ import annotations
 
@@ -16,62 +20,66 @@ from packtrain.state import Execution, JobState, RunState
 from packtrain.state.timing import TrainingRuntime, compute_redone_s, execution_site
 from packtrain.supervise.decisions import Accept, Cancel, ChangedJobs, Decision, Move, Policy, Submit
 from packtrain.supervise.policies.config import PolicyConfig
-from packtrain.supervise.policies.forecast import Forecast, format_duration
+from packtrain.supervise.policies.forecast import Forecast
 from packtrain.supervise.policies.job_result import exhausted_budget
 from packtrain.supervise.policies.overrides import make_overrides
 from packtrain.supervise.policies.site_avoidance import find_avoided_locations
 from packtrain.supervise.policies.stop_run import find_stop_reason
 
-_MIN_GAIN_SHARE = 0.25  # of what a training takes: so much sooner it has to end elsewhere
-_MAX_MOVES = 2  # of one job: a wrong forecast must not make it wander
+_MIN_GAIN_SHARE = 0.25  # of a training's run time: how much sooner it has to end elsewhere
+_MAX_MOVES = 2  # per job, in case the forecast is wrong
 _MIN_CHECK_INTERVAL_S, _MAX_CHECK_INTERVAL_S = 1.0, 60.0
 
 
 def check_interval_s(config: PolicyConfig) -> float:
-    """Between two looks."""
+    """Return the minimum time between two checks for stragglers, in seconds."""
     return min(_MAX_CHECK_INTERVAL_S, max(_MIN_CHECK_INTERVAL_S, config.recovery.min_gain_s / 10))
 
 
 @dataclass(frozen=True)
 class Straggler:
-    """An attempt that would end sooner elsewhere."""
+    """An execution that would end sooner elsewhere."""
 
     job: str
     execution: Execution
     remaining_s: float
-    elsewhere_s: float  # elsewhere, once it has a machine there
-    min_gain_s: float  # so much sooner it has to end there
-    cost_s: float  # what is done twice
-    can_move: bool
-    previous_sites: frozenset[str]  # that it was moved away from before
+    elsewhere_s: float  # run time elsewhere, without the wait for a node
+    min_gain_s: float  # how much sooner it has to end elsewhere
+    cost_s: float  # time of the work that is done twice
+    can_move: bool  # if not, it is copied
+    previous_sites: frozenset[str]  # sites that the job was moved away from before
     forecast: Forecast
 
     @property
     def gain_s(self) -> float:
+        """How much sooner the job would end elsewhere, without the wait for a node."""
         return self.remaining_s - self.elsewhere_s
 
 
 def straggler_policy(config: PolicyConfig) -> Policy:
+    """Return the policy that moves or copies slow executions."""
+
     def policy(state: RunState, changed_jobs: ChangedJobs, now: float) -> list[Decision]:
         if not config.handles_stragglers or _is_saturated(state) or not state.stats.timing.running_jobs:
             return []
         forecast = Forecast.from_state(state, now)
-        late = [one for some in _split_comparable(state, forecast) for one in _find_stragglers(state, config, some)]
-        if not late and not state.stats.timing.copied_jobs:
+        groups = _split_comparable(state, forecast)
+        stragglers = [straggler for group in groups for straggler in _find_stragglers(state, config, group)]
+        if not stragglers and not state.stats.timing.copied_jobs:
             return []
-        budget = config.recovery.straggler_budget * _total_slot_s(state, forecast) - _spent_s(state, forecast)
-        if budget < 0:
+        budget_s = config.recovery.straggler_budget * _total_slot_s(state, forecast) - _spent_s(state, forecast)
+        if budget_s < 0:
             return list(_cancel_copies(state, config))
-        if not late or find_stop_reason(state, config)[1]:  # a run that is to end starts nothing
+        if not stragglers or find_stop_reason(state, config)[1]:  # a run that is being stopped starts nothing
             return []
-        return list(_respond(state, config, late, budget - _committed_cost_s(state, forecast)))
+        return list(_respond(state, config, stragglers, budget_s - _committed_cost_s(state, forecast)))
 
     return policy
 
 
 def accept_first_success(state: RunState, changed_jobs: ChangedJobs, now: float) -> list[Decision]:
-    """Of a job with several attempts, one that succeeded is chosen for ever, and the others are ended."""
-    jobs = (state.jobs[name] for name in changed_jobs)
+    """Accept the first attempt of a job that succeeded, permanently, and end the others."""
+    jobs = (state.jobs[job_id] for job_id in changed_jobs)
     return [decision for job in jobs if job.n_attempts > 1 for decision in _accept_decisions(job)]
 
 
@@ -79,21 +87,25 @@ def _accept_decisions(job: JobState) -> Iterator[Decision]:
     winner = job.winning_execution
     if winner is None:
         return
+    reason = f"attempt {winner.attempt_id} succeeded first"
     if not job.accepted_attempt_id and not job.result:
-        yield Accept(job.id, winner.attempt_id, f"attempt {winner.number} succeeded first")
-    for attempt in job.live_executions:
-        if attempt.attempt_id != winner.attempt_id and not job.has_cancel_decision(attempt.attempt_id):
-            yield Cancel(job.id, attempt.attempt_id, f"attempt {winner.number} succeeded first")
+        yield Accept(job.id, winner.attempt_id, reason)
+    for execution in job.live_executions:
+        if execution.attempt_id != winner.attempt_id and not job.has_cancel_decision(execution.attempt_id):
+            yield Cancel(job.id, execution.attempt_id, reason)
 
 
 def _is_saturated(state: RunState) -> bool:
-    """All machines are taken, and others wait for them: those that are late stay. A copy has to be watched even so."""
+    """Return whether all nodes are in use and jobs wait for them, so that moving does not help.
+
+    Copies have to be checked even then.
+    """
     if state.stats_stale_ok.timing.copied_jobs:
         return False
     return state.is_saturated or bool(state.stats.timing.waiting_jobs and not state.stats.timing.estimate_free_nodes())
 
 
-# Who is late
+# Finding stragglers
 
 
 def _split_comparable(state: RunState, forecast: Forecast) -> list[Forecast]:
@@ -102,39 +114,43 @@ def _split_comparable(state: RunState, forecast: Forecast) -> list[Forecast]:
 
 
 def _find_stragglers(state: RunState, config: PolicyConfig, forecast: Forecast) -> Iterator[Straggler]:
-    here = {under.site for under in forecast.running.values()}
-    there = {site: stint for site in here if (stint := forecast.runtime_elsewhere(site))}
-    least = {site: max(config.recovery.min_gain_s, _MIN_GAIN_SHARE * stint.total_s) for site, stint in there.items()}
-    for job, left in forecast.remaining_s.items() if there else ():
-        under = forecast.running[job]
-        best = there[under.site]
-        saved_most = under.fraction if under.is_in_steps else 1.0
-        if left - best.overhead_s - (1.0 - saved_most) * best.steps_s >= least[under.site]:  # whatever it saved
-            late = _check_straggler(state.jobs[job], config, forecast, best, least[under.site])
-            if late:
-                yield late
+    sites = {running.site for running in forecast.running.values()}
+    elsewhere = {site: runtime for site in sites if (runtime := forecast.runtime_elsewhere(site))}
+    min_gains_s = {
+        site: max(config.recovery.min_gain_s, _MIN_GAIN_SHARE * runtime.total_s) for site, runtime in elsewhere.items()
+    }
+    for job, remaining_s in forecast.remaining_s.items() if elsewhere else ():
+        running = forecast.running[job]
+        runtime, min_gain_s = elsewhere[running.site], min_gains_s[running.site]
+        # An upper bound of the gain, which does not depend on the newest checkpoint, rules out most jobs.
+        max_saved = running.fraction if running.is_in_steps else 1.0
+        if remaining_s - runtime.overhead_s - (1.0 - max_saved) * runtime.steps_s >= min_gain_s:
+            straggler = _check_straggler(state.jobs[job], config, forecast, runtime, min_gain_s)
+            if straggler:
+                yield straggler
 
 
 def _check_straggler(
     job: JobState, config: PolicyConfig, forecast: Forecast, elsewhere: TrainingRuntime, min_gain_s: float
 ) -> Straggler | None:
-    under, left = forecast.running[job.id], forecast.remaining_s[job.id]
-    attempt = next((one for one in job.live_executions if one.number == under.execution.number), under.execution)
-    saved, moves = attempt.checkpoint or attempt.restored_checkpoint, config.can_move_job(job.id)
-    sure = bool(saved) or under.has_estimate or not forecast.has_reached_steps(job.id)
-    if not (_can_move(job, sure) if moves else _can_copy(job, config)):
+    """Return the job's execution as a straggler, or None if moving or copying is not possible or not worth it."""
+    running, remaining_s = forecast.running[job.id], forecast.remaining_s[job.id]
+    execution = next((e for e in job.live_executions if e.number == running.execution.number), running.execution)
+    checkpoint, can_move = execution.checkpoint or execution.restored_checkpoint, config.can_move_job(job.id)
+    is_certain = bool(checkpoint) or running.has_estimate or not forecast.has_reached_steps(job.id)
+    if not (_can_move(job, is_certain) if can_move else _can_copy(job, config)):
         return None
-    takes = (
-        elsewhere.overhead_s + (1 - attempt.training.checkpoint_fraction(saved if moves else {})) * elsewhere.steps_s
+    saved_fraction = execution.training.checkpoint_fraction(checkpoint if can_move else {})
+    elsewhere_s = elsewhere.overhead_s + (1 - saved_fraction) * elsewhere.steps_s
+    if can_move:
+        cost_s = compute_redone_s(execution, forecast.now) + (elsewhere.overhead_s if checkpoint else 0.0)
+    else:
+        cost_s = min(remaining_s, elsewhere_s)
+    previous_sites = frozenset(execution_site(e) for e in job.executions if e.attempt_id in job.moves)
+    straggler = Straggler(
+        job.id, execution, remaining_s, elsewhere_s, min_gain_s, cost_s, can_move, previous_sites, forecast
     )
-    cost = (
-        compute_redone_s(attempt, forecast.now) + (elsewhere.overhead_s if saved else 0.0)
-        if moves
-        else min(left, takes)
-    )
-    before = frozenset(execution_site(one) for one in job.executions if one.attempt_id in job.moves)
-    late = Straggler(job.id, attempt, left, takes, min_gain_s, cost, moves, before, forecast)
-    return late if late.gain_s >= min_gain_s else None
+    return straggler if straggler.gain_s >= min_gain_s else None
 
 
 def _has_one_wanted_execution(job: JobState) -> bool:
@@ -146,118 +162,139 @@ def _has_one_wanted_execution(job: JobState) -> bool:
 
 
 def _can_move(job: JobState, is_certain: bool) -> bool:
-    """`sure`: it loses little, or says itself that it is late; the age of a training alone is no reason to end it."""
+    """Return whether a job may be moved.
+
+    Args:
+        job: The job.
+        is_certain: Little work would be lost, or the job's own progress shows that it is slow. Its age alone is no
+            reason to end a training.
+    """
     return is_certain and _has_one_wanted_execution(job) and len(job.moves) < _MAX_MOVES
 
 
 def _can_copy(job: JobState, config: PolicyConfig) -> bool:
-    """Once, if its attempts suffice for both, and what they may waste is not used up."""
-    once = _has_one_wanted_execution(job) and not any(attempt.copy_of for attempt in job.recent_executions)
-    enough = len(job.counted_failures) + 2 <= config.limits(job.id).max_attempts and not exhausted_budget(job, config)
-    return once and config.can_copy_job(job.id) and enough
+    """Return whether a job may be copied: only once, and only if its budget allows for two more failures."""
+    is_first_copy = _has_one_wanted_execution(job) and not any(e.copy_of for e in job.recent_executions)
+    has_budget = len(job.counted_failures) + 2 <= config.limits(job.id).max_attempts
+    return is_first_copy and config.can_copy_job(job.id) and has_budget and not exhausted_budget(job, config)
 
 
-# What is done about it
+# Moving and copying
 
 
 def _respond(
-    state: RunState, config: PolicyConfig, straggling: list[Straggler], budget_s: float
+    state: RunState, config: PolicyConfig, stragglers: list[Straggler], budget_s: float
 ) -> Iterator[Submit | Move]:
-    """The worst first."""
-    waits = _expected_waits_s(state, len(straggling))
-    for one in sorted(straggling, key=lambda one: (-one.gain_s, one.job)):
-        if waits and one.gain_s >= waits[0] + one.min_gain_s and one.cost_s <= budget_s:
-            budget_s -= one.cost_s
-            waits.pop(0)
-            yield _make_move(one) if one.can_move else _make_copy(state, config, one)
+    """Yield moves and copies as far as the budget and the free nodes allow, the largest gain first."""
+    waits_s = _expected_waits_s(state, len(stragglers))
+    for straggler in sorted(stragglers, key=lambda s: (-s.gain_s, s.job)):
+        is_worth_it = bool(waits_s) and straggler.gain_s >= waits_s[0] + straggler.min_gain_s
+        if is_worth_it and straggler.cost_s <= budget_s:
+            budget_s -= straggler.cost_s
+            waits_s.pop(0)
+            yield _make_move(straggler) if straggler.can_move else _make_copy(state, config, straggler)
 
 
 def _expected_waits_s(state: RunState, n_stragglers: int) -> list[float]:
-    """For how long each has to wait for its machine; where none is free, but all that wanted one have one, as long as
-    it usually took."""
-    pace = state.stats.timing
-    free = pace.estimate_free_nodes()
-    if free or pace.waiting_jobs:
-        return [0.0] * free
-    return [pace.median_queue_s()] * n_stragglers
+    """Return how long each new attempt has to wait for a node, in seconds.
+
+    If no node is free but no job waits either, that is the median queue time.
+    """
+    timing = state.stats.timing
+    n_free = timing.estimate_free_nodes()
+    if n_free or timing.waiting_jobs:
+        return [0.0] * n_free
+    return [timing.median_queue_s()] * n_stragglers
 
 
 def _make_move(straggler: Straggler) -> Move:
-    given = _avoid_current_location(Overrides(), straggler)
-    return Move(straggler.job, straggler.execution.attempt_id, _reason(straggler), given.avoid_sites, given.avoid_nodes)
+    overrides = _avoid_current_location(Overrides(), straggler)
+    attempt_id = straggler.execution.attempt_id
+    return Move(straggler.job, attempt_id, _reason(straggler), overrides.avoid_sites, overrides.avoid_nodes)
 
 
 def _make_copy(state: RunState, config: PolicyConfig, straggler: Straggler) -> Submit:
     job = state.jobs[straggler.job]
     usual = make_overrides(job, config, find_avoided_locations(state, config, straggler.forecast.now))
-    given = _avoid_current_location(usual, straggler)
-    return Submit(job.id, f"{job.id}-{job.n_attempts + 1}", _reason(straggler), given, straggler.execution.attempt_id)
+    overrides = _avoid_current_location(usual, straggler)
+    attempt_id = f"{job.id}-{job.n_attempts + 1}"
+    return Submit(job.id, attempt_id, _reason(straggler), overrides, straggler.execution.attempt_id)
 
 
 def _reason(straggler: Straggler) -> str:
-    where = f"{straggler.execution.node or 'its machine'} at {execution_site(straggler.execution) or 'its site'}"
-    return f"on {where} it needs about {format_duration(straggler.remaining_s)} more, elsewhere about {format_duration(straggler.elsewhere_s)}"
+    node, site = straggler.execution.node or "its node", execution_site(straggler.execution) or "its site"
+    here, elsewhere = _format_estimate(straggler.remaining_s), _format_estimate(straggler.elsewhere_s)
+    return f"it needs about {here} more on {node} at {site}, but about {elsewhere} elsewhere"
+
+
+def _format_estimate(seconds: float) -> str:
+    """Return an estimated duration with one unit: `41 s`, `12 min`, `2.1 h`."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def _avoid_current_location(overrides: Overrides, straggler: Straggler) -> Overrides:
-    """At another site if this one is slow, or was left before, and there is another; else on another machine."""
-    site, machine = execution_site(straggler.execution), straggler.execution.node
-    bad = straggler.forecast.is_slow_site(site) or site in straggler.previous_sites
-    if site and bad and straggler.forecast.sites - {site, *overrides.avoid_sites}:
+    """Return overrides that avoid the site if it is slow and there is another one, or else the node."""
+    site, node = execution_site(straggler.execution), straggler.execution.node
+    is_bad_site = straggler.forecast.is_slow_site(site) or site in straggler.previous_sites
+    if site and is_bad_site and straggler.forecast.sites - {site, *overrides.avoid_sites}:
         return replace(overrides, avoid_sites=tuple(sorted({*overrides.avoid_sites, site})))
-    return replace(overrides, avoid_nodes=tuple(sorted({*overrides.avoid_nodes, machine} - {""})))
+    return replace(overrides, avoid_nodes=tuple(sorted({*overrides.avoid_nodes, node} - {""})))
 
 
-# What it costs: the time that two attempts of a job are on machines at once, and what is done again after a move
+# The cost: the time during which two attempts of a job run at once, and the work that is repeated after a move
 
 
 def _total_slot_s(state: RunState, forecast: Forecast) -> float:
-    """Of the whole run, as far as it can be foreseen."""
-    pace = state.stats.timing
-    usual = median(forecast.sorted_totals_s) if forecast.sorted_totals_s else 0.0
-    under_way = sum(map(forecast.elapsed_s, forecast.running)) + sum(forecast.remaining_s.values())
-    return pace.slot_s + under_way + usual * len(pace.waiting_jobs)
+    """Return the estimated slot time of the whole run, in seconds."""
+    timing = state.stats.timing
+    typical_s = median(forecast.sorted_totals_s) if forecast.sorted_totals_s else 0.0
+    running_s = sum(map(forecast.elapsed_s, forecast.running)) + sum(forecast.remaining_s.values())
+    return timing.slot_s + running_s + typical_s * len(timing.waiting_jobs)
 
 
 def _spent_s(state: RunState, forecast: Forecast) -> float:
-    pace = state.stats.timing
-    around = median(peer.overhead_s for peer in forecast.peers.values()) if forecast.peers else 0.0
-    moved = sum(one.redone_s + around * one.n_resumes for one in pace.move_costs.values())
-    return moved + sum(_overlap_s(state.jobs[name], forecast.now) for name in pace.copied_jobs)
+    """Return the cost of all moves and copies so far, in seconds."""
+    timing = state.stats.timing
+    overhead_s = median(peer.overhead_s for peer in forecast.peers.values()) if forecast.peers else 0.0
+    moves_s = sum(cost.redone_s + overhead_s * cost.n_resumes for cost in timing.move_costs.values())
+    return moves_s + sum(_overlap_s(state.jobs[job_id], forecast.now) for job_id in timing.copied_jobs)
 
 
 def _overlap_s(job: JobState, now: float) -> float:
-    copies = [attempt for attempt in job.recent_executions if attempt.copy_of and attempt.started_at]
+    copies = [execution for execution in job.recent_executions if execution.copy_of and execution.started_at]
     return sum(max(0.0, _overlap_end_at(job, copy, now) - copy.started_at) for copy in copies)
 
 
 def _overlap_end_at(job: JobState, copy: Execution, now: float) -> float:
-    """When either of the two was over."""
-    first = [attempt for attempt in job.recent_executions if attempt.attempt_id == copy.copy_of]
-    over = [] if any(attempt.is_live for attempt in first) else [max((a.ended_at for a in first), default=now)]
-    return min([*over, copy.ended_at or now])
+    """Return when the copy or the original ended, whichever was first; the current time if both are live."""
+    originals = [execution for execution in job.recent_executions if execution.attempt_id == copy.copy_of]
+    is_live = any(execution.is_live for execution in originals)
+    ends = [] if is_live else [max((execution.ended_at for execution in originals), default=now)]
+    return min([*ends, copy.ended_at or now])
 
 
 def _committed_cost_s(state: RunState, forecast: Forecast) -> float:
-    """What copies that live are still going to cost."""
-    jobs = [state.jobs[name] for name in state.stats.timing.copied_jobs]
+    """Return the estimated further cost of live copies, in seconds."""
+    jobs = [state.jobs[job_id] for job_id in state.stats.timing.copied_jobs]
     return sum(_remaining_overlap_s(job, copy, forecast) for job in jobs for copy in _live_copies(job))
 
 
 def _live_copies(job: JobState) -> list[Execution]:
-    """Those that live beside the attempt that is late."""
-    return [attempt for attempt in job.live_executions if attempt.copy_of and len(job.live_executions) > 1]
+    """Return live copies whose original is live, too."""
+    return [execution for execution in job.live_executions if execution.copy_of and len(job.live_executions) > 1]
 
 
 def _remaining_overlap_s(job: JobState, copy: Execution, forecast: Forecast) -> float:
-    usual = forecast.runtime_elsewhere("")
-    elapsed = forecast.now - copy.started_at if copy.started_at else 0.0
-    rest = max(0.0, usual.total_s - elapsed) if usual else 0.0
-    return min(rest, forecast.remaining_s.get(job.id, rest))
+    runtime = forecast.runtime_elsewhere("")
+    elapsed_s = forecast.now - copy.started_at if copy.started_at else 0.0
+    remaining_s = max(0.0, runtime.total_s - elapsed_s) if runtime else 0.0
+    return min(remaining_s, forecast.remaining_s.get(job.id, remaining_s))
 
 
 def _cancel_copies(state: RunState, config: PolicyConfig) -> Iterator[Decision]:
-    reason = f"second copies have taken the {config.recovery.straggler_budget:.0%} of the run's time that they may"
-    for job in (state.jobs[name] for name in sorted(state.stats.timing.copied_jobs)):
-        alive = (copy for copy in _live_copies(job) if not job.has_cancel_decision(copy.attempt_id))
-        yield from (Cancel(job.id, copy.attempt_id, reason) for copy in alive)
+    reason = f"copies have used up the straggler budget ({config.recovery.straggler_budget:.0%} of the run's slot time)"
+    for job in (state.jobs[job_id] for job_id in sorted(state.stats.timing.copied_jobs)):
+        copies = (copy for copy in _live_copies(job) if not job.has_cancel_decision(copy.attempt_id))
+        yield from (Cancel(job.id, copy.attempt_id, reason) for copy in copies)

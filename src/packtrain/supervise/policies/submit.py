@@ -1,4 +1,4 @@
-"""Making attempts: the first one, and another after a failure that may pass."""
+"""Submit attempts: the first one of each job, and retries with increasing delays."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ _BACKOFF_FACTOR, _MAX_BACKOFF_STEPS = 3.0, 10
 
 
 def submit_policy(config: PolicyConfig) -> Policy:
+    """Return the policy that submits attempts."""
+
     def policy(state: RunState, changed_jobs: ChangedJobs, now: float) -> list[Decision]:
-        ready = [job for name in changed_jobs if _is_ready(job := state.jobs[name], config, now)]
-        places = find_avoided_locations(state, config, now) if ready else ((), ())
+        ready = [job for job_id in changed_jobs if _is_ready(job := state.jobs[job_id], config, now)]
+        avoid = find_avoided_locations(state, config, now) if ready else ((), ())
         return [
-            Submit(job.id, f"{job.id}-{job.n_attempts + 1}", _submit_reason(job), make_overrides(job, config, places))
+            Submit(job.id, f"{job.id}-{job.n_attempts + 1}", _submit_reason(job), make_overrides(job, config, avoid))
             for job in ready
         ]
 
@@ -35,27 +37,28 @@ def _is_ready(job: JobState, config: PolicyConfig, now: float) -> bool:
 
 
 def retry_delay_s(job: JobState, config: PolicyConfig) -> float:
-    """Seconds after the last attempt's end. What the pool did needs no wait; a failing service does."""
+    """Return the delay between the end of the last execution and the next attempt, in seconds.
+
+    A failing server needs time; after a preemption there is no reason to wait.
+    """
     last = job.recent_executions[-1] if job.recent_executions else None
-    if (
-        last is None
-        or last.failure is None
-        or _needs_no_delay(last.failure)
-        or job.has_cancel_decision(last.attempt_id)
-    ):
+    if last is None or last.failure is None:
         return 0.0
-    failed = sum(attempt.failure is not None for attempt in job.recent_executions)
-    waits = config.recovery.retry_delay_s * _BACKOFF_FACTOR ** min(failed - 1, _MAX_BACKOFF_STEPS)
-    return float(min(config.recovery.max_wait_s, waits))
+    if _needs_no_delay(last.failure) or job.has_cancel_decision(last.attempt_id):
+        return 0.0
+    n_failed = sum(execution.failure is not None for execution in job.recent_executions)
+    delay_s = config.recovery.retry_delay_s * _BACKOFF_FACTOR ** min(n_failed - 1, _MAX_BACKOFF_STEPS)
+    return float(min(config.recovery.max_wait_s, delay_s))
 
 
 def _needs_no_delay(failure: Failure) -> bool:
-    """Where waiting changes nothing: what the pool did, and what is done otherwise next time."""
-    return (failure.blame == "pool" and failure.action != RETRY) or failure.action in (CONFIRM_ELSEWHERE, MORE_MEMORY)
+    """Return whether waiting does not help: after a preemption, or if the next attempt gets other overrides."""
+    is_preemption = failure.blame == "pool" and failure.action != RETRY
+    return is_preemption or failure.action in (CONFIRM_ELSEWHERE, MORE_MEMORY)
 
 
 def _submit_reason(job: JobState) -> str:
     last = job.recent_executions[-1] if job.recent_executions else None
     if last is None:
-        return "not tried yet" if not job.executions else "opened again"
-    return f"attempt {last.number} ended: {last.failure.kind if last.failure else last.status.value}"
+        return "first attempt" if not job.executions else "the job was reopened"
+    return f"execution {last.number} ended: {last.failure.kind if last.failure else last.status.value}"

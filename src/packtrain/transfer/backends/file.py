@@ -1,4 +1,4 @@
-"""Files and folders of this machine: file:// addresses, as source and sink."""
+"""Source and sink for file:// URLs."""
 
 from __future__ import annotations
 
@@ -16,20 +16,22 @@ from packtrain.transfer.api import FULL_RANGE, ByteRange, ListedObject, ObjectIn
 from packtrain.transfer.progress import OnBytesSent, ignore_bytes_sent
 from packtrain.transfer.urls import join_url, path_from_file_url, redact_url
 
-_TEMPORARY_PREFIX = ".packtrain-new-"
+_TEMPORARY_PREFIX = ".packtrain-tmp-"
 _COPY_BLOCK_BYTES = 1 << 20
 _FAILURE_KIND_BY_ERRNO = {
     errno.ENOENT: ("object_missing", "does not exist"),
     errno.ENOTDIR: ("object_missing", "does not exist"),
     errno.EISDIR: ("object_missing", "is a folder, not a file"),
-    errno.EACCES: ("access_denied", "may not be accessed by this user"),
-    errno.EPERM: ("access_denied", "may not be accessed by this user"),
-    errno.ENOSPC: ("disk_full", "has no room left on its disk"),
-    errno.EDQUOT: ("disk_full", "has no room left in its quota"),
+    errno.EACCES: ("access_denied", "is not accessible for this user"),
+    errno.EPERM: ("access_denied", "is not accessible for this user"),
+    errno.ENOSPC: ("disk_full", "has no space left on its disk"),
+    errno.EDQUOT: ("disk_full", "has no space left in its quota"),
 }
 
 
 class FileStream:
+    """An open file."""
+
     def __init__(self, info: ObjectInfo, byte_range: ByteRange, url: str) -> None:
         self.info, self.start, self._url = info, byte_range.start, url
         self._file = open(path_from_file_url(url), "rb")  # noqa: SIM115 - closed by `close`
@@ -39,17 +41,17 @@ class FileStream:
         self._file.seek(byte_range.start)
 
     def read(self, size: int, /) -> bytes:
-        wanted = size if self._remaining_bytes is None else min(size, self._remaining_bytes)
+        count = size if self._remaining_bytes is None else min(size, self._remaining_bytes)
         with _map_os_errors(self._url):
-            data = self._file.read(wanted)
+            data = self._file.read(count)
         if self._remaining_bytes is not None:
             self._remaining_bytes -= len(data)
         return data
 
     def readinto(self, buffer: memoryview, /) -> int:
-        wanted = buffer if self._remaining_bytes is None else buffer[: self._remaining_bytes]
+        window = buffer if self._remaining_bytes is None else buffer[: self._remaining_bytes]
         with _map_os_errors(self._url):
-            count = self._file.readinto(wanted)
+            count = self._file.readinto(window)
         if self._remaining_bytes is not None:
             self._remaining_bytes -= count
         return count
@@ -59,7 +61,7 @@ class FileStream:
 
 
 class FileBackend:
-    """Source and Sink over the file system."""
+    """Implements Source and Sink for the local file system."""
 
     def stat(self, location: Location) -> ObjectInfo:
         with _map_os_errors(location.url):
@@ -118,7 +120,7 @@ def _info_from_stat(stat_result: os.stat_result) -> ObjectInfo:
 
 
 def _make_entry(prefix: Location, root: str, path: Path) -> ListedObject | None:
-    """None for what is no regular file, or not finished yet."""
+    """Return the entry of a file, or None if it is not a regular file or still being written."""
     if path.name.startswith(_TEMPORARY_PREFIX) or not path.is_file():
         return None
     name = path.relative_to(root).as_posix()
@@ -130,7 +132,7 @@ def _map_os_errors(url: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        kind, words = _FAILURE_KIND_BY_ERRNO.get(
+        kind, reason = _FAILURE_KIND_BY_ERRNO.get(
             error.errno or 0, ("service_unavailable", f"cannot be used ({error.strerror})")
         )
-        raise TransferError(kind, f"the file {redact_url(url)} {words}", redact_url(url)) from error
+        raise TransferError(kind, f"the file {redact_url(url)} {reason}", redact_url(url)) from error

@@ -1,4 +1,4 @@
-"""http:// and https:// as source (GET, ranges) and sink (PUT of one file)."""
+"""Source (GET with ranges) and sink (PUT of one file) for http:// and https:// URLs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _INVALID_HEADER_CHARACTER = re.compile(r"[^\x20-\x7e\x80-\xff\t]")
 
 
 class HttpStream:
-    """An answer's body as it is."""
+    """The body of a response."""
 
     def __init__(self, response: Response, info: ObjectInfo, start: int) -> None:
         self.info, self.start = info, start
@@ -49,7 +49,7 @@ class HttpStream:
 
 
 class EmptyHttpStream(HttpStream):
-    """The end of an object: whatever body came with the answer is not the object's."""
+    """The end of an object; the body of the response (416) is not part of it."""
 
     def read(self, size: int, /) -> bytes:
         return b""
@@ -59,7 +59,7 @@ class EmptyHttpStream(HttpStream):
 
 
 class GzipStream(HttpStream):
-    """A body that the server compressed with gzip although it was asked not to."""
+    """A body that the server compressed with gzip although the request did not allow it."""
 
     def __init__(self, response: Response, info: ObjectInfo) -> None:
         import gzip
@@ -87,20 +87,20 @@ class GzipStream(HttpStream):
 
 
 class HttpBackend:
-    """Source and Sink over HTTP."""
+    """Implements Source and Sink over HTTP."""
 
     def __init__(self, resolve_secret: SecretResolver) -> None:
         self._resolve_secret = resolve_secret
 
     def stat(self, location: Location) -> ObjectInfo:
         request = self._build_request(location, "HEAD")
-        answer = send_request(request)
-        answer.close()
-        if answer.status in _HEAD_UNSUPPORTED_STATUSES:
+        response = send_request(request)
+        response.close()
+        if response.status in _HEAD_UNSUPPORTED_STATUSES:
             return self._stat_with_get(location)
-        if answer.status != 200:
-            raise error_from_response(answer, bool(request.secret_headers))
-        return parse_object_info(answer)
+        if response.status != 200:
+            raise error_from_response(response, bool(request.secret_headers))
+        return parse_object_info(response)
 
     def _stat_with_get(self, location: Location) -> ObjectInfo:
         stream = self.open(location, ByteRange(0, 1))
@@ -109,16 +109,16 @@ class HttpBackend:
 
     def open(self, location: Location, byte_range: ByteRange = FULL_RANGE) -> ObjectStream:
         request = self._build_request(location, "GET", range_header(byte_range))
-        answer = send_request(request)
+        response = send_request(request)
         try:
-            return stream_from_response(answer, byte_range, bool(request.secret_headers))
+            return stream_from_response(response, byte_range, bool(request.secret_headers))
         except BaseException:
-            answer.close()
+            response.close()
             raise
 
     def list(self, location: Location) -> Iterable[ListedObject]:
-        words = f"{redact_url(location.url)}: an http server does not list what it has; name the files"
-        raise TransferError("unsupported", words, redact_url(location.url))
+        message = f"{redact_url(location.url)}: HTTP has no folder listings; name the files"
+        raise TransferError("unsupported", message, redact_url(location.url))
 
     def put(self, location: Location, path: Path, on_bytes_sent: OnBytesSent = ignore_bytes_sent) -> None:
         request = replace(self._build_request(location, "PUT"), body=path, on_bytes_sent=on_bytes_sent)
@@ -128,12 +128,12 @@ class HttpBackend:
         self._send_and_check(self._build_request(location, "DELETE"), expected_statuses=(200, 202, 204, 404, 410))
 
     def _send_and_check(self, request: Request, expected_statuses: tuple[int, ...]) -> None:
-        answer = send_request(request)
+        response = send_request(request)
         try:
-            if answer.status not in expected_statuses:
-                raise error_from_response(answer, bool(request.secret_headers))
+            if response.status not in expected_statuses:
+                raise error_from_response(response, bool(request.secret_headers))
         finally:
-            answer.close()
+            response.close()
 
     def _build_request(self, location: Location, method: str, extra_headers: dict[str, str] | None = None) -> Request:
         public, secrets = split_secret_headers(location, self._resolve_secret)
@@ -141,12 +141,14 @@ class HttpBackend:
 
 
 def split_secret_headers(location: Location, resolve_secret: SecretResolver) -> tuple[dict[str, str], dict[str, str]]:
-    """The headers of a ref: those for anyone, and those for its own host only."""
+    """Return the headers of a location: public ones, and secret ones that only its own host may receive."""
     public: dict[str, str] = {}
     secrets: dict[str, str] = {}
     for header in location.headers:
-        secret = isinstance(header.value, Secret) or _CREDENTIAL_HEADER.search(header.name)
-        (secrets if secret else public)[header.name] = _validate_header_value(header.name, resolve_secret(header.value))
+        is_secret = isinstance(header.value, Secret) or _CREDENTIAL_HEADER.search(header.name)
+        (secrets if is_secret else public)[header.name] = _validate_header_value(
+            header.name, resolve_secret(header.value)
+        )
     if location.token is not None:
         secrets["Authorization"] = "Bearer " + _validate_header_value("Authorization", resolve_secret(location.token))
     elif urlsplit(location.url).username and "Authorization" not in secrets:
@@ -155,19 +157,21 @@ def split_secret_headers(location: Location, resolve_secret: SecretResolver) -> 
 
 
 def _validate_header_value(name: str, value: str) -> str:
-    """Checked here, so that no error quotes the value."""
+    """Return the stripped value. Raises FailedError without quoting the secret."""
     if _INVALID_HEADER_CHARACTER.search(value.strip()):
         raise FailedError("access_denied", f"the value of the header {name} has characters that cannot be sent")
     return value.strip()
 
 
 def range_header(byte_range: ByteRange) -> dict[str, str]:
+    """Return the Range header, or {} for the whole object."""
     if byte_range == FULL_RANGE:
         return {}
     return {"Range": f"bytes={byte_range.start}-{'' if byte_range.stop is None else byte_range.stop - 1}"}
 
 
 def stream_from_response(response: Response, byte_range: ByteRange, has_credentials: bool) -> ObjectStream:
+    """Return the stream of a response. Raises TransferError for error statuses and wrong ranges."""
     if response.status == RANGE_NOT_SATISFIABLE:
         return _make_empty_stream(response, byte_range, has_credentials)
     if response.status not in (200, PARTIAL_CONTENT):
@@ -177,13 +181,13 @@ def stream_from_response(response: Response, byte_range: ByteRange, has_credenti
         return _make_gzip_stream(response, encoding)
     start = parse_content_range(response)[0] if response.status == PARTIAL_CONTENT else 0
     if start not in (0, byte_range.start):
-        words = f"{redact_url(response.url)} was asked for bytes from {byte_range.start}, but sent others"
-        raise TransferError("service_unavailable", words, redact_url(response.url))
+        message = f"{redact_url(response.url)} returned another byte range than requested (from {byte_range.start})"
+        raise TransferError("service_unavailable", message, redact_url(response.url))
     return HttpStream(response, parse_object_info(response), start or 0)
 
 
 def _make_empty_stream(response: Response, byte_range: ByteRange, has_credentials: bool) -> ObjectStream:
-    """416 for a span that begins at the end or beyond it is no error: there are no more bytes."""
+    """Return an empty stream for a 416 whose range starts at or beyond the end of the object."""
     size = parse_object_size(response)
     if size is None or byte_range.start < size:
         raise error_from_response(response, has_credentials)
@@ -192,6 +196,6 @@ def _make_empty_stream(response: Response, byte_range: ByteRange, has_credential
 
 def _make_gzip_stream(response: Response, encoding: str) -> ObjectStream:
     if encoding not in ("gzip", "x-gzip") or response.status == PARTIAL_CONTENT:
-        words = f"{redact_url(response.url)} sends its data encoded as {encoding!r}, which was not asked for"
-        raise TransferError("unexpected_content", words, redact_url(response.url))
+        message = f"{redact_url(response.url)} uses the content encoding {encoding!r}, which was not requested"
+        raise TransferError("unexpected_content", message, redact_url(response.url))
     return GzipStream(response, parse_object_info(response))

@@ -1,7 +1,7 @@
-"""One HTTP exchange: a request out, redirects followed by hand, an answer whose body can be read.
+"""Send a request, follow redirects and return the response.
 
-Credentials travel in `Request.secrets` and are sent to the origin (scheme, host, port) of the
-request's own URL only, never along a redirect that leaves it.
+Credentials are in `Request.secret_headers`. They are sent only to the origin (scheme, host, port) of the request's own
+URL, never to another one that a redirect names.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ _METHOD_PRESERVING_STATUSES = frozenset({307, 308})
 
 @dataclass(frozen=True)
 class Request:
+    """An HTTP request."""
+
     url: str
     method: str = "GET"
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -43,9 +45,9 @@ class Request:
 
 
 class Response:
-    """Status, headers and a body. `trusted` tells whether this server was given the credentials.
+    """Status, headers and body. `credentials_sent` is whether this server received the secret headers.
 
-    `trailers` are the fields behind a chunked body; there are none before it is read to its end.
+    `trailers` are the fields after a chunked body, empty until the body is read to its end.
     """
 
     def __init__(
@@ -60,7 +62,7 @@ class Response:
         self._closed = False
 
     def read(self, size: int, /) -> bytes:
-        """What has arrived, up to size; b"" at the end. A body that ends too early raises `truncated`."""
+        """Return up to `size` available bytes, b"" at the end. Raises TransferError if the body is truncated."""
         view = memoryview(bytearray(min(size, _MAX_READ_BYTES)))
         return bytes(view[: self.readinto(view)])
 
@@ -71,7 +73,7 @@ class Response:
             raise to_transfer_error(error, self.url) from error
 
     def read_text(self, max_bytes: int = 1 << 20) -> str:
-        """The body as text, for what is small by nature: errors, listings, discovery documents."""
+        """Return the body as text; for small documents such as errors and listings."""
         data = b""
         while len(data) < max_bytes:
             block = self.read(max_bytes - len(data))
@@ -81,7 +83,7 @@ class Response:
         return data.decode("utf-8", "replace")
 
     def close(self) -> None:
-        """A connection that is clean behind the body serves the next request."""
+        """Release the connection to the pool if the body was read completely, else close it."""
         if self._closed:
             return
         self._closed = True
@@ -92,15 +94,15 @@ class Response:
 
 
 def send_request(request: Request, max_redirects: int = MAX_REDIRECTS) -> Response:
-    """The first answer that is no redirect; with hops=0, the first answer."""
+    """Send a request and follow redirects; with `max_redirects=0`, return the first response."""
     url = request.url
     for _ in range(max_redirects + 1):
-        answer = _send_single_request(request, url)
-        following = _redirect_target(answer, request.method)
-        if following is None or max_redirects == 0:
-            return answer
-        answer.close()
-        url = following
+        response = _send_single_request(request, url)
+        target = _redirect_target(response, request.method)
+        if target is None or max_redirects == 0:
+            return response
+        response.close()
+        url = target
     raise TransferError(
         "service_unavailable",
         f"{redact_url(request.url)} redirects more than {max_redirects} times",
@@ -121,28 +123,29 @@ def _redirect_target(response: Response, method: str) -> str | None:
 
 
 def _bad_redirect(url: str, error: ValueError) -> TransferError:
-    """A mistake of the server, who may know better later."""
+    """Return a transient error, because the server may recover."""
     return TransferError(
-        "service_unavailable", f"{redact_url(url)} redirects to what is no address ({error})", redact_url(url)
+        "service_unavailable", f"{redact_url(url)} redirects to an invalid URL ({error})", redact_url(url)
     )
 
 
 def _send_single_request(request: Request, url: str) -> Response:
-    route, head, trusted = _prepare(request, url)
-    kept = POOL.acquire(route.pool_key) if request.body is None else None
-    if kept is not None:
+    route, head, is_same_origin = _prepare(request, url)
+    pooled = POOL.acquire(route.pool_key) if request.body is None else None
+    if pooled is not None:
         try:
-            return _send_on_connection(kept, request, head, route, trusted)
+            return _send_on_connection(pooled, request, head, route, is_same_origin)
         except TransferError:
-            pass  # the server may close an idle connection at any moment: a fresh one tells
-    return _send_on_connection(Http11Connection(connect(route, check_cancelled)), request, head, route, trusted)
+            pass  # the server may have closed the idle connection, so a new one is tried
+    connection = Http11Connection(connect(route, check_cancelled))
+    return _send_on_connection(connection, request, head, route, is_same_origin)
 
 
 def _prepare(request: Request, url: str) -> tuple[Route, bytes, bool]:
-    """How to reach the address, and what to say there."""
+    """Return the route, the request head, and whether credentials may be sent."""
     try:
-        trusted, route = url_origin(url) == url_origin(request.url), route_for(url)
-        return route, _format_request_head(request, route, trusted), trusted
+        is_same_origin, route = url_origin(url) == url_origin(request.url), route_for(url)
+        return route, _format_request_head(request, route, is_same_origin), is_same_origin
     except ValueError as error:
         raise (invalid_url_error(url, error) if url == request.url else _bad_redirect(request.url, error)) from error
 
@@ -163,7 +166,7 @@ def _write_request(connection: Http11Connection, request: Request, request_head:
     if request.body is None:
         connection.write_request(request_head, None)
         return
-    # A server that refuses early closes while we still send; its answer says why.
+    # A server that rejects a request early closes the connection during the upload; its response says why.
     with (
         open_body(request.body, request.on_bytes_sent) as body,
         contextlib.suppress(BrokenPipeError, ConnectionResetError),

@@ -1,6 +1,7 @@
-"""One connection to a server: TLS that is verified, proxies from the environment.
+"""Open connections: TCP, proxies from the environment, verified TLS.
 
-Time limits (in `wire`) are for silence, not for the whole: a slow transfer that progresses is never cut.
+Timeouts (see `connection`) apply to silence, not to the whole transfer: a slow transfer that makes progress is never
+aborted.
 """
 
 from __future__ import annotations
@@ -30,10 +31,8 @@ if TYPE_CHECKING:
 CancelCheck = Callable[[], None]
 
 _POLL_INTERVAL_S = 0.25
-_ADDRESS_TIMEOUT_S = (
-    2.0  # of an address, while the host has others: whoever waits for the first byte gives up after 8 s
-)
-_UNREACHABLE_ADDRESSES: set[Any] = set()  # addresses that did not let us in when they were tried last
+_ADDRESS_TIMEOUT_S = 2.0  # per address while the host has others
+_UNREACHABLE_ADDRESSES: set[Any] = set()  # addresses whose last connection attempt failed
 _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 CA_BUNDLES = (
     "/etc/ssl/certs/ca-certificates.crt",
@@ -46,7 +45,7 @@ CA_BUNDLES = (
 
 @dataclass(frozen=True)
 class Route:
-    """How an address is reached. Equal `key`s may share a connection."""
+    """How to reach a URL. Routes with equal `pool_key`s may share a connection."""
 
     url: str
     url_parts: SplitResult
@@ -58,7 +57,7 @@ class Route:
 
     @property
     def host_header(self) -> str:
-        """The Host header; the same as `sigv4` signs."""
+        """The Host header, identical to the one that `sigv4` signs."""
         host = self.url_parts.netloc.rpartition("@")[2]
         default = _DEFAULT_PORTS[self.url_parts.scheme]
         host = host[: -len(default)] if host.endswith(default) else host
@@ -66,44 +65,45 @@ class Route:
 
     @property
     def target(self) -> str:
-        """What to ask for: a proxy wants the whole address."""
+        """The request target; a forward proxy needs the absolute URL."""
         return _format_request_target(
             self.url_parts, is_absolute=self.proxy is not None and self.url_parts.scheme == "http"
         )
 
 
 def route_for(url: str) -> Route:
+    """Return the route to a URL. Raises TransferError if it is not http or https."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise TransferError("unsupported", f"{redact_url(url)} is not an http or https address", redact_url(url))
+        raise TransferError("unsupported", f"{redact_url(url)} is not an http or https URL", redact_url(url))
     return Route(url, parts, proxy_for(parts))
 
 
 def is_local_server(url: str) -> bool:
-    """Whether the server is on this machine: by its address, without asking anybody. No other can be bound to."""
+    """Return whether the server's IP address belongs to this machine, tested by binding to it."""
     try:
         route = route_for(url)
         host = "127.0.0.1" if route.url_parts.hostname == "localhost" else route.url_parts.hostname or ""
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        socket.inet_pton(family, host)  # a name would have to be asked for
+        socket.inet_pton(family, host)  # host names are not resolved
         with socket.socket(family) as probe:
             probe.bind((host, 0))
-    except (OSError, ValueError, TransferError):  # what is wrong with an address is told by whoever calls it
+    except (OSError, ValueError, TransferError):  # invalid URLs are reported when they are used
         return False
     return route.proxy is None
 
 
 def connect(route: Route, check_cancelled: CancelCheck = lambda: None) -> socket.socket:
-    """`tick` is asked several times a second: a server that is stopped lets one connect, and says no more."""
-    proxy, tls = route.proxy, route.url_parts.scheme == "https"
-    if tls and not TLS_PROCESS.is_enabled:
-        _ssl_context_from_environ()  # a CA bundle that cannot be read is told before anybody is called
+    """Connect to the route's server; `check_cancelled` is called several times per second."""
+    proxy, uses_tls = route.proxy, route.url_parts.scheme == "https"
+    if uses_tls and not TLS_PROCESS.is_enabled:
+        _ssl_context_from_environ()  # reports an unreadable CA bundle before connecting
     with map_errors(route.url, connecting=True, proxy=proxy.hostname if proxy else None):
         sock = _connect_tcp(proxy or route.url_parts, check_cancelled)
         try:
-            if proxy and tls:
+            if proxy and uses_tls:
                 _open_tunnel(sock, proxy, route.url_parts)
-            return _add_tls(sock, route, check_cancelled) if tls else sock
+            return _add_tls(sock, route, check_cancelled) if uses_tls else sock
         except BaseException:
             sock.close()
             raise
@@ -111,32 +111,32 @@ def connect(route: Route, check_cancelled: CancelCheck = lambda: None) -> socket
 
 def _add_tls(sock: socket.socket, route: Route, check_cancelled: CancelCheck) -> socket.socket:
     host = route.url_parts.hostname or ""
-    relayed = TLS_PROCESS.start_tls(sock, host, route.url, check_cancelled) if TLS_PROCESS.is_enabled else None
-    return relayed or start_tls(sock, host, route.url, check_cancelled)
+    tls_socket = TLS_PROCESS.start_tls(sock, host, route.url, check_cancelled) if TLS_PROCESS.is_enabled else None
+    return tls_socket or start_tls(sock, host, route.url, check_cancelled)
 
 
 def start_tls(sock: socket.socket, host: str, url: str, check_cancelled: CancelCheck = lambda: None) -> ssl.SSLSocket:
-    """The socket with TLS on it, its server verified."""
+    """Wrap a socket in TLS and verify the server."""
     with map_errors(url, connecting=True):
         return _handshake(sock, _ssl_context_from_environ(), host, check_cancelled)
 
 
 def _connect_tcp(url_parts: SplitResult, check_cancelled: CancelCheck) -> socket.socket:
-    """The first of the host's addresses that lets us in; those that did not last time are tried last."""
+    """Connect to the first reachable address of the host; recently unreachable ones are tried last."""
     host, port = url_parts.hostname or "", url_parts.port or (443 if url_parts.scheme == "https" else 80)
-    name = host.encode("ascii" if host.isascii() else "idna")  # left to itself, getaddrinfo imports all about IDNA
-    problem: OSError = OSError("the host has no address")
-    found = sorted(
+    name = host.encode("ascii" if host.isascii() else "idna")  # otherwise getaddrinfo imports the large IDNA codec
+    last_error: OSError = OSError("the host has no address")
+    addresses = sorted(
         socket.getaddrinfo(name, port, type=socket.SOCK_STREAM), key=lambda row: row[4] in _UNREACHABLE_ADDRESSES
     )
-    for family, kind, protocol, _, address in found:
+    for family, kind, protocol, _, address in addresses:
         sock = socket.socket(family, kind, protocol)
         try:
             _connect_socket(
                 sock,
                 address,
                 check_cancelled,
-                connection.CONNECT_TIMEOUT_S if address == found[-1][4] else _ADDRESS_TIMEOUT_S,
+                connection.CONNECT_TIMEOUT_S if address == addresses[-1][4] else _ADDRESS_TIMEOUT_S,
             )
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             _UNREACHABLE_ADDRESSES.discard(address)
@@ -146,69 +146,70 @@ def _connect_tcp(url_parts: SplitResult, check_cancelled: CancelCheck) -> socket
             if not isinstance(error, OSError):
                 raise
             _UNREACHABLE_ADDRESSES.add(address)
-            problem = error
-    raise problem
+            last_error = error
+    raise last_error
 
 
 def _connect_socket(sock: socket.socket, address: Any, check_cancelled: CancelCheck, timeout_s: float) -> None:
     sock.setblocking(False)
-    until, waiting = time.monotonic() + timeout_s, select.poll()
-    failed = sock.connect_ex(address)
-    waiting.register(sock, select.POLLOUT)
-    while failed == errno.EINPROGRESS:
-        if waiting.poll(_POLL_INTERVAL_S * 1000):
-            failed = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-        elif time.monotonic() >= until:
+    deadline, poller = time.monotonic() + timeout_s, select.poll()
+    error = sock.connect_ex(address)
+    poller.register(sock, select.POLLOUT)
+    while error == errno.EINPROGRESS:
+        if poller.poll(_POLL_INTERVAL_S * 1000):
+            error = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        elif time.monotonic() >= deadline:
             raise socket.timeout("timed out")
         else:
             check_cancelled()
-    if failed:
-        raise OSError(failed, os.strerror(failed))
+    if error:
+        raise OSError(error, os.strerror(error))
 
 
 def _open_tunnel(sock: socket.socket, proxy: SplitResult, url_parts: SplitResult) -> None:
     host = (url_parts.hostname or "").encode("idna").decode()
-    place = f"{f'[{host}]' if ':' in host else host}:{url_parts.port or 443}"
-    lines = [f"CONNECT {place} HTTP/1.1", f"Host: {place}"]
+    authority = f"{f'[{host}]' if ':' in host else host}:{url_parts.port or 443}"
+    lines = [f"CONNECT {authority} HTTP/1.1", f"Host: {authority}"]
     lines += [f"{name}: {value}" for name, value in proxy_headers(proxy).items()]
-    line = connection.Http11Connection(sock)
-    line.write_request("\r\n".join([*lines, "", ""]).encode("latin-1"), None)
-    head = line.read_response_head()
+    http = connection.Http11Connection(sock)
+    http.write_request("\r\n".join([*lines, "", ""]).encode("latin-1"), None)
+    head = http.read_response_head()
     if head.status != 200:
-        raise OSError(f"the proxy answered {head.status} {head.reason}")
+        raise OSError(f"the proxy returned {head.status} {head.reason}")
 
 
 def _handshake(
     sock: socket.socket, context: ssl.SSLContext, host: str | None, check_cancelled: CancelCheck
 ) -> ssl.SSLSocket:
-    secured = context.wrap_socket(sock, server_hostname=host, do_handshake_on_connect=False)
-    secured.settimeout(_POLL_INTERVAL_S)
-    until = time.monotonic() + connection.CONNECT_TIMEOUT_S
+    tls_socket = context.wrap_socket(sock, server_hostname=host, do_handshake_on_connect=False)
+    tls_socket.settimeout(_POLL_INTERVAL_S)
+    deadline = time.monotonic() + connection.CONNECT_TIMEOUT_S
     try:
         while True:
             try:
-                secured.do_handshake()
-                return secured
+                tls_socket.do_handshake()
+                return tls_socket
             except socket.timeout:
                 check_cancelled()
-                if time.monotonic() >= until:
+                if time.monotonic() >= deadline:
                     raise
     except BaseException:
-        secured.close()
+        tls_socket.close()
         raise
 
 
 def proxy_headers(proxy: SplitResult) -> dict[str, str]:
+    """Return the authorization header for a proxy."""
     return {"Proxy-Authorization": basic_auth_header(proxy)} if proxy.username else {}
 
 
 def forward_proxy_headers(route: Route) -> dict[str, str]:
-    """What a proxy wants with each request that is not inside a tunnel."""
+    """Return the headers that a forward proxy needs with each request outside of a tunnel."""
     return proxy_headers(route.proxy) if route.proxy and route.url_parts.scheme == "http" else {}
 
 
 def basic_auth_header(url_parts: SplitResult) -> str:
-    """The Authorization that user and password of an address ask for."""
+    """Return the Basic Authorization for the user and password of a URL."""
     pair = f"{unquote(url_parts.username or '')}:{unquote(url_parts.password or '')}"
     return "Basic " + b64encode(pair.encode()).decode()
 
@@ -234,8 +235,8 @@ def _load_ssl_context(cafile: str | None, capath: str | None) -> ssl.SSLContext:
         try:
             return ssl.create_default_context(cafile=cafile or None, capath=capath or None)
         except OSError as error:
-            words = f"the CA bundle {cafile or capath} of SSL_CERT_FILE or SSL_CERT_DIR cannot be read: {error}"
-            raise TransferError("certificate_invalid", words) from error
-    found = ssl.get_default_verify_paths()
-    bundle = None if found.cafile or found.capath else next(filter(os.path.exists, CA_BUNDLES), None)
+            message = f"the CA bundle {cafile or capath} of SSL_CERT_FILE or SSL_CERT_DIR cannot be read: {error}"
+            raise TransferError("certificate_invalid", message) from error
+    defaults = ssl.get_default_verify_paths()
+    bundle = None if defaults.cafile or defaults.capath else next(filter(os.path.exists, CA_BUNDLES), None)
     return ssl.create_default_context(cafile=bundle)

@@ -1,7 +1,7 @@
-"""HTTP/1.1 on one socket: a request out, a header in, the body straight into the caller's memory.
+"""HTTP/1.1 on one socket: write a request, read a response head, receive the body into the caller's buffer.
 
-Waiting happens in short steps. Between them the thread's own `watched` call is asked, which may raise:
-so a transfer that hangs can be left by whoever knows better than a fixed limit.
+Blocking operations wait in short intervals and call the thread's cancellation check in between, which may raise to
+abort a stalled transfer before the fixed timeout.
 """
 
 from __future__ import annotations
@@ -32,37 +32,39 @@ _IntOrBytes = TypeVar("_IntOrBytes", int, bytes)
 _MAX_HEAD_BYTES = 1 << 16
 _SEND_BLOCK_BYTES = 1 << 16
 _TCP_INFO_RTT_OFFSET = 68  # in Linux's tcp_info, in microseconds
-_MAX_NEARBY_RTT_S = 0.002  # a round trip
-_MAX_LOW_WATER_BYTES = 1 << 19  # bytes that are worth being woken for
-_RECEIVE_BUFFER_BYTES = 16 << 20  # bytes that a server nearby may send before they are read
-_MAX_CONNECTION_BYTES = 32 << 20  # bytes
+_MAX_NEARBY_RTT_S = 0.002
+_MAX_LOW_WATER_BYTES = 1 << 19  # receive at least this much per wake-up
+_RECEIVE_BUFFER_BYTES = 16 << 20  # how much a nearby server may send ahead
+_MAX_CONNECTION_BYTES = 32 << 20
 _STATUS_LINE = re.compile(rb"HTTP/1\.(\d) +(\d{3})(?: +([^\r\n]*))?\r?\n")
 _HEAD_END = re.compile(rb"\r?\n\r?\n")
 
 
 class RemoteProtocolError(Exception):
-    """What came is no HTTP."""
+    """The server's response is not HTTP."""
 
 
 class TruncatedBodyError(Exception):
-    """The connection ended before the promised end."""
+    """The connection was closed before the end of the body."""
 
 
 @dataclass(frozen=True)
 class ResponseHead:
+    """Status line and headers of a response."""
+
     status: int
     reason: str
     headers: Headers
-    keep_alive: bool  # whether the server lets the connection stay open
+    keep_alive: bool  # whether the connection stays open
 
 
 class Http11Connection:
-    """One connection. Nothing of HTTP's body framing is known here: see `framing`."""
+    """One connection. `response_body` handles the framing of bodies."""
 
     def __init__(self, sock: Socket) -> None:
         self._sock = sock
-        self._buffered = memoryview(b"")  # came with a header, and belongs to the body
-        # A TLS socket takes no flags, and a kernel's limit would not reach through it.
+        self._buffered = memoryview(b"")  # bytes of the body that were received with the head
+        # TLS sockets support neither flags nor the kernel's receive timeout.
         self._recv_flags = 0 if hasattr(sock, "pending") else socket.MSG_WAITALL
         self._received_bytes, self._low_water_bytes = 0, 1
         self.round_trip_s = 0.0  # to the server, as the kernel measures it; 0: unknown
@@ -76,14 +78,15 @@ class Http11Connection:
             self._poller.register(sock, select.POLLIN)
 
     def _enlarge_receive_buffer(self) -> bool:
-        """The kernel makes room for as much as it is asked to wait for, and keeps it when it is asked for less."""
+        """Enlarge the receive buffer by setting a large low-water mark, which the kernel does not shrink again."""
         try:
             self._set_low_water_mark(_RECEIVE_BUFFER_BYTES)
-        except OSError:  # one that does not know this, as a sandbox may have
+        except OSError:  # some sandboxes do not support it
             return False
         return True
 
     def write_request(self, request_head: bytes, body: RequestBodyReader | None) -> None:
+        """Send the head and the body of a request."""
         self._sock.settimeout(_poll_interval_s())
         block = request_head
         while block:
@@ -96,7 +99,7 @@ class Http11Connection:
             view = view[count:]
 
     def read_response_head(self) -> ResponseHead:
-        """The header of the answer; the 1xx ones before it are passed over."""
+        """Return the head of the response, skipping 1xx responses."""
         self._set_read_timeout()
         self._set_low_water_mark(1)
         while True:
@@ -108,22 +111,22 @@ class Http11Connection:
     def _measure_round_trip_s(self) -> float:
         if self._sock.family == socket.AF_UNIX:
             return 0.0
-        known = self._sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_RTT_OFFSET + 4)
+        tcp_info = self._sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_RTT_OFFSET + 4)
         return (
-            float(struct.unpack_from("I", known, _TCP_INFO_RTT_OFFSET)[0] / 1e6)
-            if len(known) == _TCP_INFO_RTT_OFFSET + 4
+            float(struct.unpack_from("I", tcp_info, _TCP_INFO_RTT_OFFSET)[0] / 1e6)
+            if len(tcp_info) == _TCP_INFO_RTT_OFFSET + 4
             else 0.0
         )
 
     def _set_read_timeout(self) -> None:
-        """From now on a read waits one step at most."""
-        step = _poll_interval_s()
+        """Limit the wait of each read to one poll interval."""
+        interval_s = _poll_interval_s()
         if self._recv_flags:
             self._sock.settimeout(None)
-            limit = struct.pack("ll", int(step), int(step % 1 * 1e6))
-            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
+            timeval = struct.pack("ll", int(interval_s), int(interval_s % 1 * 1e6))
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, timeval)
         else:
-            self._sock.settimeout(step)
+            self._sock.settimeout(interval_s)
 
     def _read_head(self) -> bytes:
         data = bytes(self._buffered)
@@ -133,14 +136,19 @@ class Http11Connection:
                 self._buffered = memoryview(data)[end.end() :]
                 return data[: end.end()]
             if len(data) > _MAX_HEAD_BYTES or (data and not b"HTTP/".startswith(data[:5])):
-                raise RemoteProtocolError("no HTTP header")
+                raise RemoteProtocolError("not an HTTP response")
             more = self._wait_for(lambda: self._sock.recv(_MAX_HEAD_BYTES))
             if not more:
-                raise RemoteProtocolError("cut") if data else ConnectionResetError("no header")
+                raise RemoteProtocolError("truncated response head") if data else ConnectionResetError("no response")
             data += more
 
     def readinto(self, buffer: memoryview, expected_bytes: int = 0) -> int:
-        """Some bytes, at most as many as fit; 0 when the other side has closed. `coming`: so many are sure to come."""
+        """Receive some bytes into the buffer; return 0 at the end of the connection.
+
+        Args:
+            buffer: Receives the bytes.
+            expected_bytes: How many more bytes the body has, if known.
+        """
         if self._buffered:
             count = min(len(buffer), len(self._buffered))
             buffer[:count] = self._buffered[:count]
@@ -154,12 +162,11 @@ class Http11Connection:
 
     @property
     def should_reconnect(self) -> bool:
-        """Whether a new connection would be quicker: a server that paces what it sends (bbr) knows by now how fast
-        it may, and from here on sends each packet by a timer, which costs more than the packet."""
+        """Whether a new connection is faster: on old connections a nearby server with BBR paces every packet."""
         return self._is_nearby and self._received_bytes >= _MAX_CONNECTION_BYTES
 
     def _read_nearby(self, buffer: memoryview, expected_bytes: int) -> int:
-        """From a server nearby: what is here; where that does not suffice, also what comes until there is much."""
+        """Read available bytes, then wait once for a larger amount if the buffer is not full."""
         count = self._read_available(buffer)
         if count is None or 0 < count < len(buffer):
             count = self._poll_and_read(buffer, count or 0, expected_bytes)
@@ -171,28 +178,28 @@ class Http11Connection:
         self._poller.poll(1000 * _poll_interval_s())
         more = self._read_available(buffer[count:])
         if more is None and not count:
-            raise socket.timeout("nothing within a step")
+            raise socket.timeout("no data within the poll interval")
         return count + (more or 0)
 
     def _read_available(self, buffer: memoryview) -> int | None:
-        """Bytes that are here, 0 if the other side has closed; None: not now."""
+        """Return the number of available bytes read, 0 at the end, or None if there are none yet."""
         try:
             return self._sock.recv_into(buffer, 0, socket.MSG_DONTWAIT)
         except BlockingIOError:
             return None
 
     def _set_low_water_mark(self, n_bytes: int) -> None:
-        """Whoever waits goes on when so many bytes are here: to be woken by each packet costs more than to read it."""
+        """Set SO_RCVLOWAT, so that poll() returns once `n_bytes` bytes are buffered."""
         if n_bytes != self._low_water_bytes:
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, n_bytes)
             self._low_water_bytes = n_bytes
 
     def _read_tls_records(self, buffer: memoryview) -> int:
-        """A TLS record has 16 kB at most: as many of them as come within a step."""
+        """Read as many TLS records (16 kB each) as arrive within the poll interval."""
         count, receive = self._sock.recv_into(buffer), self._sock.recv_into
-        until = time.monotonic() + POLL_INTERVAL_S
+        deadline = time.monotonic() + POLL_INTERVAL_S
         with contextlib.suppress(socket.timeout, BlockingIOError):
-            while count < len(buffer) and time.monotonic() < until:
+            while count < len(buffer) and time.monotonic() < deadline:
                 more = receive(buffer[count:])
                 if not more:
                     break
@@ -200,14 +207,14 @@ class Http11Connection:
         return count
 
     def _wait_for(self, operation: Callable[[], _IntOrBytes]) -> _IntOrBytes:
-        since = time.monotonic()
+        started_at = time.monotonic()
         while True:
             try:
                 return operation()
             except (BlockingIOError, socket.timeout):
                 check_cancelled()
-                if time.monotonic() - since >= READ_TIMEOUT_S and not scope_handles_read_timeout():
-                    raise socket.timeout("silence") from None
+                if time.monotonic() - started_at >= READ_TIMEOUT_S and not scope_handles_read_timeout():
+                    raise socket.timeout("no data") from None
 
     def close(self) -> None:
         self._sock.close()
@@ -218,11 +225,11 @@ def _poll_interval_s() -> float:
 
 
 def parse_response_head(data: bytes) -> ResponseHead:
-    """Status line and fields."""
+    """Parse the status line and headers."""
     status = _STATUS_LINE.match(data)
     if status is None:
         raise RemoteProtocolError(repr(data[:80]))
     headers = Headers.parse(data[status.end() :])
-    said = headers.get("Connection", "").lower()
-    keeps = "close" not in said if status.group(1) != b"0" else "keep-alive" in said
-    return ResponseHead(int(status.group(2)), (status.group(3) or b"").decode("latin-1").strip(), headers, keeps)
+    connection = headers.get("Connection", "").lower()
+    keep_alive = "close" not in connection if status.group(1) != b"0" else "keep-alive" in connection
+    return ResponseHead(int(status.group(2)), (status.group(3) or b"").decode("latin-1").strip(), headers, keep_alive)

@@ -1,4 +1,4 @@
-"""Digests as servers state them and people write them: hexadecimal, or base64."""
+"""Parse digests in response headers and in user input: hexadecimal or base64."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from packtrain.transfer.digests import is_digest_affordable
 from packtrain.transfer.http.headers import Headers
 
 DIGEST_BYTES = {"sha256": 32, "md5": 16, "crc32c": 4, "crc32": 4, "adler32": 4}  # the strongest first
-# As Digest (RFC 3230), Repr-Digest (RFC 9530) and x-goog-hash name them. Their crc32 is left out: XRootD's is another.
+# Names in Digest (RFC 3230), Repr-Digest (RFC 9530) and x-goog-hash. crc32 is omitted, because XRootD's differs.
 _ALGORITHM_BY_HEADER_NAME = {
     "sha-256": "sha256",
     "sha256": "sha256",
@@ -26,27 +26,31 @@ _DISPLAY_NAMES = {"sha256": "SHA-256", "md5": "MD5", "crc32c": "CRC-32C"}
 
 
 def parse_digest(algorithm: str, text: str) -> str:
-    """What a person wrote, as lower-case hex; ValueError says what it should be."""
-    found = _to_hex(algorithm, text)
-    if found is None:
+    """Return a digest as lower-case hex. Raises ValueError."""
+    hex_digest = _to_hex(algorithm, text)
+    if hex_digest is None:
         digits = 2 * DIGEST_BYTES[algorithm]
         raise ValueError(
-            f"{text[:80]!r} is no {_DISPLAY_NAMES[algorithm]} digest: {digits} hexadecimal digits, or base64"
+            f"{text[:80]!r} is not a {_DISPLAY_NAMES[algorithm]} digest: write {digits} hexadecimal digits, or base64"
         )
-    return found
+    return hex_digest
 
 
 def digest_from_headers(headers: Headers, size: int | None, is_partial: bool = False) -> Digest | None:
-    """The strongest digest of the whole object that the server states and that can be computed here."""
-    found = {
+    """Return the strongest stated digest of the whole object that can be computed here, or None."""
+    digests = {
         digest.algorithm: digest
         for text in _iter_digest_headers(headers, is_partial)
         for digest in _parse_digest_list(text)
     }
     if not is_partial:
-        found.update((digest.algorithm, digest) for digest in _parse_s3_digests(headers))
+        digests.update((digest.algorithm, digest) for digest in _parse_s3_digests(headers))
     return next(
-        (found[name] for name in DIGEST_BYTES if name in found and is_digest_affordable(name, size, from_server=True)),
+        (
+            digests[name]
+            for name in DIGEST_BYTES
+            if name in digests and is_digest_affordable(name, size, from_server=True)
+        ),
         None,
     )
 
@@ -56,13 +60,13 @@ def _iter_digest_headers(headers: Headers, is_partial: bool) -> Iterator[str]:
     yield headers.get_combined("Digest") or ""
     if not _is_transcoded_by_gcs(headers):
         yield headers.get_combined("x-goog-hash") or ""
-    # Content-MD5 is of the bytes in this answer, the others are of the object.
+    # Content-MD5 covers the bytes of this response, the others the whole object.
     if not is_partial:
         yield f"md5={headers.get('Content-MD5') or ''}"
 
 
 def _is_transcoded_by_gcs(headers: Headers) -> bool:
-    """What is stored compressed is sent plain to those who want it so, with the digests of what is stored."""
+    """Return whether Google Cloud Storage decompressed the object, so that its digests do not apply."""
     stored = headers.get("x-goog-stored-content-encoding", "identity").lower()
     return stored not in ("", "identity") and not headers.get("Content-Encoding")
 
@@ -71,19 +75,19 @@ def _parse_digest_list(text: str) -> Iterator[Digest]:
     for part in text.split(","):
         name, _, value = part.strip().partition("=")
         algorithm = _ALGORITHM_BY_HEADER_NAME.get(name.lower())
-        plain = _to_hex(algorithm, value.strip().strip(":")) if algorithm else None
-        if algorithm and plain:
-            yield Digest(algorithm, plain)
+        hex_digest = _to_hex(algorithm, value.strip().strip(":")) if algorithm else None
+        if algorithm and hex_digest:
+            yield Digest(algorithm, hex_digest)
 
 
 def _parse_s3_digests(headers: Headers) -> Iterator[Digest]:
-    """Of an object put in parts there may be a digest of the parts' digests instead, which ends in -N."""
+    """Yield the S3 checksums of the whole object; those of multipart objects (ending in -N) are skipped."""
     if headers.get("x-amz-checksum-type", "FULL_OBJECT") != "FULL_OBJECT":
         return
     for algorithm in _S3_ALGORITHMS:
-        plain = _to_hex(algorithm, headers.get(f"x-amz-checksum-{algorithm}", "").strip())
-        if plain:
-            yield Digest(algorithm, plain)
+        hex_digest = _to_hex(algorithm, headers.get(f"x-amz-checksum-{algorithm}", "").strip())
+        if hex_digest:
+            yield Digest(algorithm, hex_digest)
 
 
 def _to_hex(algorithm: str, text: str) -> str | None:

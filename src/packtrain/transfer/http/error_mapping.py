@@ -1,4 +1,4 @@
-"""Whatever the network throws leaves as a TransferError with a sentence. Here and nowhere else."""
+"""Map network exceptions to TransferErrors, in one place."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ _ErrorRule = tuple[Union[type[Exception], tuple[type[Exception], ...]], str, str
 _ERROR_RULES: tuple[_ErrorRule, ...] = (
     ((socket.gaierror, UnicodeError), "host_unknown", "the host name {host} does not resolve ({error})"),
     (ConnectionRefusedError, "network_unreachable", "{host} refused the connection"),
-    (connection.TruncatedBodyError, "truncated", "the body ended before its promised end"),
+    (connection.TruncatedBodyError, "truncated", "the body is shorter than declared"),
     (ConnectionError, "service_unavailable", "{host} dropped the connection"),
-    (connection.RemoteProtocolError, "service_unavailable", "{host} gave an answer that is not HTTP"),
+    (connection.RemoteProtocolError, "service_unavailable", "the response of {host} is not HTTP"),
     (OSError, "network_unreachable", "no connection to {host} ({error})"),
-    (Exception, "unsupported", "this is not a valid address ({error})"),
+    (Exception, "unsupported", "this is not a valid URL ({error})"),
 )
 
 
 @contextlib.contextmanager
 def map_errors(url: str, connecting: bool = False, proxy: str | None = None) -> Iterator[None]:
+    """Raise network errors as TransferError."""
     try:
         yield
     except NETWORK_ERRORS as error:
@@ -36,28 +37,29 @@ def map_errors(url: str, connecting: bool = False, proxy: str | None = None) -> 
 
 
 def to_transfer_error(error: Exception, url: str, connecting: bool = False, proxy: str | None = None) -> TransferError:
-    rows = (_timeout_rule(connecting), *_tls_rules(), *_ERROR_RULES)
-    kind, words = next((kind, words) for types, kind, words in rows if isinstance(error, types))
+    """Return the TransferError for a network exception."""
+    rules = (_timeout_rule(connecting), *_tls_rules(), *_ERROR_RULES)
+    kind, template = next((kind, template) for types, kind, template in rules if isinstance(error, types))
     host = proxy or urlsplit(url).hostname
     via = f" through the proxy {proxy}" if proxy else ""
-    return TransferError(kind, f"{redact_url(url)}{via}: {words.format(host=host, error=error)}", redact_url(url))
+    return TransferError(kind, f"{redact_url(url)}{via}: {template.format(host=host, error=error)}", redact_url(url))
 
 
 def _tls_rules() -> tuple[_ErrorRule, ...]:
-    """An ssl that nobody imported has thrown nothing."""
+    """Return the rules for TLS errors, if ssl is loaded at all."""
     if "ssl" not in sys.modules:
         return ()
     import ssl
 
-    refused = "the certificate of {host} is not trusted: {error}"
+    untrusted = "the certificate of {host} is not trusted: {error}"
     return (
-        (ssl.SSLCertVerificationError, "certificate_invalid", refused),
+        (ssl.SSLCertVerificationError, "certificate_invalid", untrusted),
         (ssl.SSLError, "service_unavailable", "TLS with {host} failed: {error}"),
     )
 
 
 def _timeout_rule(connecting: bool) -> _ErrorRule:
     if connecting:
-        words = f"{{host}} did not answer within {connection.CONNECT_TIMEOUT_S:.0f} s"
-        return socket.timeout, "network_unreachable", words
+        template = f"no connection to {{host}} within {connection.CONNECT_TIMEOUT_S:.0f} s"
+        return socket.timeout, "network_unreachable", template
     return socket.timeout, "service_unavailable", f"{{host}} sent nothing for {connection.READ_TIMEOUT_S:.0f} s"

@@ -1,7 +1,4 @@
-"""Connections kept open between the requests of one transfer.
-
-They are kept while someone is inside `keeping()`, and closed when the last one leaves.
-"""
+"""A pool of idle connections, kept while any thread is inside `connection_pool()`, then closed."""
 
 from __future__ import annotations
 
@@ -13,11 +10,13 @@ from collections.abc import Hashable, Iterator
 
 from packtrain.transfer.http.connection import Http11Connection
 
-_KEEPALIVE_EXPIRY_S = 5.0  # servers close what is idle for longer, and then the first request on it is lost
+_KEEPALIVE_EXPIRY_S = 5.0  # servers close connections that are idle for longer
 _MAX_IDLE_CONNECTIONS = 64
 
 
 class ConnectionPool:
+    """Keeps idle connections by route; thread-safe."""
+
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._n_users = 0
@@ -25,6 +24,7 @@ class ConnectionPool:
 
     @contextlib.contextmanager
     def keep_open(self) -> Iterator[None]:
+        """Keep idle connections during the block."""
         with self._lock:
             self._n_users += 1
         try:
@@ -32,42 +32,43 @@ class ConnectionPool:
         finally:
             with self._lock:
                 self._n_users -= 1
-                old = [] if self._n_users else self._drain()
-            for wire in old:
-                wire.close()
+                idle = [] if self._n_users else self._drain()
+            for connection in idle:
+                connection.close()
 
     def reset_after_fork(self) -> None:
-        """In a process just forked: the connections are its parent's, and so may be whoever held the lock."""
+        """Forget the connections and the lock, which belong to the parent process."""
         self._lock, self._idle_connections = threading.Lock(), {}
 
     def _drain(self) -> list[Http11Connection]:
-        wires = [wire for row in self._idle_connections.values() for wire, _ in row]
+        connections = [one for idle in self._idle_connections.values() for one, _ in idle]
         self._idle_connections.clear()
-        return wires
+        return connections
 
     @property
     def is_enabled(self) -> bool:
         return self._n_users > 0
 
     def acquire(self, key: Hashable) -> Http11Connection | None:
-        """One that was idle for a short time only."""
+        """Return an idle connection that has not expired, or None."""
         while True:
             with self._lock:
-                row = self._idle_connections.get(key)
-                if not row:
+                idle = self._idle_connections.get(key)
+                if not idle:
                     return None
-                wire, since = row.pop()
-            if time.monotonic() - since < _KEEPALIVE_EXPIRY_S:
-                return wire
-            wire.close()
+                connection, released_at = idle.pop()
+            if time.monotonic() - released_at < _KEEPALIVE_EXPIRY_S:
+                return connection
+            connection.close()
 
     def release(self, key: Hashable, connection: Http11Connection) -> None:
+        """Keep the connection for later requests, or close it if the pool is disabled or full."""
         with self._lock:
-            row = self._idle_connections.setdefault(key, [])
-            fits = self._n_users > 0 and len(row) < _MAX_IDLE_CONNECTIONS
-            if fits:
-                row.append((connection, time.monotonic()))
-        if not fits:
+            idle = self._idle_connections.setdefault(key, [])
+            is_kept = self._n_users > 0 and len(idle) < _MAX_IDLE_CONNECTIONS
+            if is_kept:
+                idle.append((connection, time.monotonic()))
+        if not is_kept:
             connection.close()
 
 

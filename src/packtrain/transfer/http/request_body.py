@@ -1,4 +1,4 @@
-"""Bodies of requests: a file, a piece of one, or a few bytes; read as they are sent, never held in memory."""
+"""Bodies of requests: a file, a slice of a file, or bytes. Files are read while they are sent."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from packtrain.transfer.progress import OnBytesSent, ignore_bytes_sent
 
 @dataclass(frozen=True)
 class FileSlice:
-    """So many bytes of a file, from a position on."""
+    """A range of bytes of a file."""
 
     path: Path
     start: int
@@ -24,13 +24,14 @@ RequestBody = Union[Path, FileSlice, bytes]
 
 
 def body_length(body: RequestBody) -> int:
+    """Return the length of a body in bytes."""
     if isinstance(body, bytes):
         return len(body)
     return body.length if isinstance(body, FileSlice) else body.stat().st_size
 
 
 class RequestBodyReader:
-    """What a body is read from."""
+    """Reads a body and reports the bytes that were sent."""
 
     def __init__(self, file: BinaryIO, length: int, on_bytes_sent: OnBytesSent) -> None:
         self._file, self._remaining_bytes, self._on_bytes_sent = file, length, on_bytes_sent
@@ -45,6 +46,7 @@ class RequestBodyReader:
 
 @contextlib.contextmanager
 def open_body(body: RequestBody, on_bytes_sent: OnBytesSent = ignore_bytes_sent) -> Iterator[RequestBodyReader]:
+    """Open a body for reading."""
     with _open_file(body) as file:
         yield RequestBodyReader(file, body_length(body), on_bytes_sent)
 
@@ -56,6 +58,6 @@ def _open_file(body: RequestBody) -> BinaryIO:
         return io.BytesIO(body)
     if isinstance(body, Path):
         return open(body, "rb")
-    file = open(body.path, "rb")  # noqa: SIM115 - closed by `opened`
+    file = open(body.path, "rb")  # noqa: SIM115 - closed by `open_body`
     file.seek(body.start)
     return file

@@ -1,4 +1,4 @@
-"""What an HTTP answer means: its headers as ObjectInfo, its status as a failure."""
+"""Interpret responses: headers as ObjectInfo, error statuses as TransferError."""
 
 from __future__ import annotations
 
@@ -25,26 +25,25 @@ _CONTENT_RANGE = re.compile(r"bytes\s+(?:(\d+)-(\d+)|\*)/(\d+|\*)", re.IGNORECAS
 
 
 def parse_object_info(response: Response) -> ObjectInfo:
+    """Return the metadata of the object."""
     headers = response.headers
-    coded = parse_content_encoding(response) is not None
-    ranges = response.status == PARTIAL_CONTENT or headers.get("Accept-Ranges", "").strip().lower() == "bytes"
-    size, partial = (
-        parse_object_size(response),
-        response.status == PARTIAL_CONTENT and not _is_complete_object(response),
-    )
+    is_encoded = parse_content_encoding(response) is not None
+    accepts_ranges = response.status == PARTIAL_CONTENT or headers.get("Accept-Ranges", "").strip().lower() == "bytes"
+    size = parse_object_size(response)
+    is_partial = response.status == PARTIAL_CONTENT and not _is_complete_object(response)
     return ObjectInfo(
-        size=None if coded else size,
+        size=None if is_encoded else size,
         etag=headers.get("ETag"),
         content_type=headers.get("Content-Type"),
-        digest=None if coded else digest_from_headers(headers, size, partial),
-        accepts_ranges=ranges and not coded,
+        digest=None if is_encoded else digest_from_headers(headers, size, is_partial),
+        accepts_ranges=accepts_ranges and not is_encoded,
         last_modified=headers.get("Last-Modified"),
         round_trip_s=response.round_trip_s,
     )
 
 
 def parse_object_size(response: Response) -> int | None:
-    """Of the whole object, whatever part of it this answer carries."""
+    """Return the size of the whole object, also from a partial response."""
     if response.status in (PARTIAL_CONTENT, RANGE_NOT_SATISFIABLE):
         return parse_content_range(response)[1]
     length = response.headers.get("Content-Length", "").strip()
@@ -52,7 +51,7 @@ def parse_object_size(response: Response) -> int | None:
 
 
 def parse_content_range(response: Response) -> tuple[int | None, int | None]:
-    """First byte and total size as Content-Range has them."""
+    """Return the first byte and the total size of the Content-Range header."""
     match = _CONTENT_RANGE.match(response.headers.get("Content-Range", "").strip())
     if match is None:
         return None, None
@@ -61,48 +60,54 @@ def parse_content_range(response: Response) -> tuple[int | None, int | None]:
 
 
 def _is_complete_object(response: Response) -> bool:
-    """Whether a 206 carries all bytes nevertheless."""
+    """Return whether a 206 response contains the whole object."""
     first, total = parse_content_range(response)
     return first == 0 and response.headers.get("Content-Length", "").strip() == str(total)
 
 
 def parse_content_encoding(response: Response) -> str | None:
-    """The Content-Encoding that must be undone; None when the bytes are the object's own."""
+    """Return the Content-Encoding to decode, or None if the bytes are the object itself."""
     encoding = response.headers.get("Content-Encoding", "").strip().lower()
     if encoding in ("", "identity"):
         return None
-    # Many servers call every stored .gz file gzip-encoded; the bytes are the file, as curl takes them.
-    stored = response.url.partition("?")[0].lower().endswith((".gz", ".tgz"))
-    return None if stored and encoding in ("gzip", "x-gzip") else encoding
+    # Many servers declare stored .gz files as gzip-encoded; like curl, keep the bytes unchanged.
+    is_gzip_file = response.url.partition("?")[0].lower().endswith((".gz", ".tgz"))
+    return None if is_gzip_file and encoding in ("gzip", "x-gzip") else encoding
 
 
 def error_from_response(response: Response, has_credentials: bool, server_message: str = "") -> TransferError:
-    """The error for a status that is no success; `said` is what the server explained."""
+    """Return the error for a status.
+
+    Args:
+        response: The response.
+        has_credentials: Whether the request had credentials.
+        server_message: The server's explanation, if it gave one.
+    """
     kind = _FAILURE_KIND_BY_STATUS.get(response.status, "service_unavailable")
-    words = f"{redact_url(response.url)} answered {response.status} {response.reason}".rstrip()
+    message = f"{redact_url(response.url)} returned {response.status} {response.reason}".rstrip()
     if server_message:
-        words += f" ({server_message})"
+        message += f" ({server_message})"
     if kind == "access_denied":
-        words += _credentials_hint(response, has_credentials)
-    return TransferError(kind, words, redact_url(response.url), parse_retry_after_s(response), response.status)
+        message += _credentials_hint(response, has_credentials)
+    return TransferError(kind, message, redact_url(response.url), parse_retry_after_s(response), response.status)
 
 
 def parse_retry_after_s(response: Response) -> float | None:
-    """Seconds, or a date; None where the server does not say."""
-    said = (response.headers.get("Retry-After") or "").strip()
-    if said.isdecimal():
-        return float(said)
+    """Return the Retry-After header (seconds or date) in seconds, or None."""
+    value = (response.headers.get("Retry-After") or "").strip()
+    if value.isdecimal():
+        return float(value)
     from email.utils import parsedate_to_datetime
 
     try:
-        return max(0.0, parsedate_to_datetime(said).timestamp() - time.time()) if said else None
+        return max(0.0, parsedate_to_datetime(value).timestamp() - time.time()) if value else None
     except (TypeError, ValueError):
         return None
 
 
 def _credentials_hint(response: Response, has_credentials: bool) -> str:
     if not has_credentials:
-        return "; no token was sent: name one in the workflow"
+        return "; no token was sent; configure one in the workflow"
     if not response.credentials_sent:
         return "; the token was not sent, because a redirect led to another host"
-    return "; a token was sent: is it the right one, and still valid?"
+    return "; a token was sent; check that it is the right one and still valid"

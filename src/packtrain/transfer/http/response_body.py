@@ -1,4 +1,4 @@
-"""Where a body ends: after so many bytes, after the last chunk, or with the connection (RFC 9112, 6.3)."""
+"""Bodies of responses: with a fixed length, chunked, or until the connection closes (RFC 9112, 6.3)."""
 
 from __future__ import annotations
 
@@ -11,16 +11,20 @@ _MAX_LINE_BYTES = 1 << 16
 
 
 class ResponseBody(Protocol):
+    """The body of a response."""
+
     def readinto(self, buffer: memoryview) -> int:
-        """0 at the end. Raises CutError when the connection ended before."""
+        """Read some bytes; return 0 at the end. Raises TruncatedBodyError if the connection ends early."""
         ...
 
     def can_reuse_connection(self) -> bool:
-        """Whether the next answer could follow on the same connection."""
+        """Return whether the body was read completely, so that the connection can be reused."""
         ...
 
 
 class FixedLengthBody:
+    """A body with Content-Length."""
+
     def __init__(self, connection: Http11Connection, length: int) -> None:
         self._connection, self._remaining_bytes = connection, length
 
@@ -38,6 +42,8 @@ class FixedLengthBody:
 
 
 class UntilCloseBody:
+    """A body that ends with the connection."""
+
     def __init__(self, connection: Http11Connection) -> None:
         self._connection, self._is_finished = connection, False
 
@@ -51,11 +57,11 @@ class UntilCloseBody:
 
 
 class ChunkedBody:
-    """`trailers` are there at the end."""
+    """A body with Transfer-Encoding: chunked; fills `trailers` at its end."""
 
     def __init__(self, connection: Http11Connection, trailers: Headers) -> None:
         self._connection, self._trailers = connection, trailers
-        self._chunk_remaining_bytes = 0  # bytes to come of this chunk
+        self._chunk_remaining_bytes = 0
         self._is_first_chunk, self._is_finished = True, False
 
     def readinto(self, buffer: memoryview) -> int:
@@ -103,6 +109,7 @@ class ChunkedBody:
 def make_response_body(
     connection: Http11Connection, head: ResponseHead, method: str, trailers: Headers
 ) -> ResponseBody:
+    """Return the body that the head of a response announces."""
     headers = head.headers
     if method == "HEAD" or head.status in (204, 304):
         return FixedLengthBody(connection, 0)

@@ -68,8 +68,10 @@ class TlsProcess:
                 self._failed = False
 
     def start_tls(self, sock: socket.socket, host: str, url: str, check_cancelled: CancelCheck) -> socket.socket | None:
-        """The plain end of a connection on which TLS is agreed. `sock` is the process's from now on; None: there is no
-        process, and nobody has touched `sock`."""
+        """Start TLS in the process and return the plain end of the connection.
+
+        The process then owns `sock`. Returns None if there is no process; then `sock` is unchanged.
+        """
         ours, theirs = socket.socketpair()
         try:
             with theirs:
@@ -104,7 +106,7 @@ class TlsProcess:
 
         if self._child is None or self._child.poll() is not None or self._control_socket is None:
             self._control_socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            python = sys.executable or "/proc/self/exe"  # empty where there is no PATH
+            python = sys.executable or "/proc/self/exe"  # sys.executable is empty without PATH
             program = [python, "-I", "-S", "-c", _PROGRAM, str(Path(__file__).parents[3]), str(theirs.fileno())]
             with theirs:
                 self._child = subprocess.Popen(program, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()])
@@ -126,37 +128,37 @@ TLS_PROCESS = TlsProcess()
 def _await_start(control: socket.socket) -> None:
     control.settimeout(_START_TIMEOUT_S)
     if control.recv(len(_READY)) != _READY:
-        raise OSError("the process that agrees on TLS did not start")
+        raise OSError("the TLS process did not start")
     control.settimeout(None)
 
 
 def _await_handshake(ours: socket.socket, check_cancelled: CancelCheck) -> None:
     ours.settimeout(_POLL_INTERVAL_S)
-    told = b""
-    while told != _HANDSHAKE_DONE:
+    received = b""
+    while received != _HANDSHAKE_DONE:
         try:
-            more = ours.recv(1 << 16 if told else 1)
+            more = ours.recv(1 << 16 if received else 1)
         except socket.timeout:
             check_cancelled()
             continue
-        if not more and told:
-            raise TransferError(*json.loads(told))
+        if not more and received:
+            raise TransferError(*json.loads(received))
         if not more:
-            raise ConnectionResetError("the process that agrees on TLS has died")
-        told += more
+            raise ConnectionResetError("the TLS process died")
+        received += more
 
 
 # The process
 
 
 def main() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is for whoever started us
-    line = socket.socket(fileno=int(sys.argv[2]))
-    line.sendall(_READY)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the parent
+    control = socket.socket(fileno=int(sys.argv[2]))
+    control.sendall(_READY)
     while True:
-        order, handles, _, _ = socket.recv_fds(line, 1 << 16, 2)
+        order, handles, _, _ = socket.recv_fds(control, 1 << 16, 2)
         if not order:
-            os._exit(0)  # whoever started us is gone or done; what is still on its way is of no use
+            os._exit(0)  # the parent has exited or stopped the process
         outside, inside = (socket.socket(fileno=handle) for handle in handles)
         threading.Thread(target=_serve, args=(outside, inside, *json.loads(order)), daemon=True).start()
 
@@ -176,17 +178,17 @@ def _serve(outside: socket.socket, inside: socket.socket, host: str, url: str) -
 
 
 def _forward(tls: ssl.SSLSocket, inside: socket.socket) -> None:
-    buffer, waiting = allocate_page_aligned(_BUFFER_BYTES), select.poll()
+    buffer, poller = allocate_page_aligned(_BUFFER_BYTES), select.poll()
     for end in (tls, inside):
-        waiting.register(end, select.POLLIN)
+        poller.register(end, select.POLLIN)
     while True:
-        ready = {handle for handle, _ in waiting.poll()} if not tls.pending() else {tls.fileno()}
+        ready = {handle for handle, _ in poller.poll()} if not tls.pending() else {tls.fileno()}
         if inside.fileno() in ready:
-            said = inside.recv(_BUFFER_BYTES)
-            if not said:
+            data = inside.recv(_BUFFER_BYTES)
+            if not data:
                 return
             tls.settimeout(None)
-            tls.sendall(said)
+            tls.sendall(data)
         if tls.fileno() in ready:
             count, ended = _read_available(tls, buffer)
             inside.sendall(buffer[:count])
@@ -195,7 +197,7 @@ def _forward(tls: ssl.SSLSocket, inside: socket.socket) -> None:
 
 
 def _read_available(tls: ssl.SSLSocket, buffer: memoryview) -> tuple[int, bool]:
-    """As many records as are here and fit; whether the other side has closed."""
+    """Read the available records that fit; return the byte count and whether the peer has closed."""
     import ssl
 
     tls.settimeout(0)

@@ -1,4 +1,4 @@
-"""What is in a folder of a WebDAV server, as its answer to PROPFIND tells."""
+"""List folders of WebDAV servers with PROPFIND."""
 
 from __future__ import annotations
 
@@ -18,44 +18,47 @@ if TYPE_CHECKING:
 
 _MAX_DOCUMENT_BYTES = 1 << 26
 _SCHEME_AND_HOST = re.compile(r"https?://[^/]*", re.IGNORECASE)
-# XRootD before 5.6 writes names as they are: what could not stand in an address tells.
+# XRootD before 5.6 does not escape names, which shows in characters that URLs cannot contain.
 _UNESCAPED = re.compile(r"[^!-~]|%(?![0-9A-Fa-f]{2})")
 
 
 @dataclass(frozen=True)
 class WebDavEntry:
+    """A file or folder."""
+
     name: str
     size: int | None
     is_folder: bool
 
 
 def list_folder(request: Request) -> list[WebDavEntry]:
-    """What the folder has that a PROPFIND of depth 1 asks for; a folder that is not there has nothing."""
+    """Send a PROPFIND of depth 1 and return the entries; a missing folder is empty."""
     url = request.url
-    answer = send_request(request)
+    response = send_request(request)
     try:
-        if answer.status in (404, 410):
+        if response.status in (404, 410):
             return []
-        if answer.status in (405, 501):
+        if response.status in (405, 501):
             raise TransferError(
-                "unsupported", f"{redact_url(url)}: this server does not list what it has", redact_url(url)
+                "unsupported", f"{redact_url(url)}: this server does not support folder listings", redact_url(url)
             )
-        if answer.status != 207:
-            raise error_from_response(answer, bool(request.secret_headers))
-        return parse_multistatus(answer.read_text(max_bytes=_MAX_DOCUMENT_BYTES), url)
+        if response.status != 207:
+            raise error_from_response(response, bool(request.secret_headers))
+        return parse_multistatus(response.read_text(max_bytes=_MAX_DOCUMENT_BYTES), url)
     finally:
-        answer.close()
+        response.close()
 
 
 def parse_multistatus(text: str, url: str) -> list[WebDavEntry]:
+    """Parse the response to a PROPFIND. Raises TransferError if it is not XML."""
     from xml.etree import ElementTree
 
     try:
-        # It comes from the server that the data come from, and expat bounds entity expansion.
+        # The document comes from the data server, and expat limits entity expansion.
         root = ElementTree.fromstring(text)  # noqa: S314
     except ElementTree.ParseError as error:
         raise TransferError(
-            "unexpected_content", f"{redact_url(url)}: the listing is no XML ({error})", redact_url(url)
+            "unexpected_content", f"{redact_url(url)}: the listing is not XML ({error})", redact_url(url)
         ) from error
     folder = unquote(urlsplit(url).path).rstrip("/")
     return sorted(_parse_entries(root, folder, url), key=lambda entry: entry.name)

@@ -1,4 +1,4 @@
-"""Checkpoints while steps run: the threads around what `carrying` decides; and inputs that stay."""
+"""The checkpoint uploader's threads, restoring checkpoints, and reusing inputs in the next attempt."""
 
 import json
 import time
@@ -10,12 +10,12 @@ from packtrain.agent.checkpoints.restore import restore_checkpoint
 from packtrain.agent.checkpoints.uploader import CheckpointUploader
 from packtrain.agent.context import AttemptContext
 from packtrain.agent.outputs.sync import ContinuousSync, sync_outputs
+from packtrain.agent.processes.exit_status import CheckpointExit
+from packtrain.agent.processes.guard import Guard
+from packtrain.agent.processes.process_table import ProcessTable
 from packtrain.agent.sandbox import Sandbox
 from packtrain.agent.secrets import Secrets
 from packtrain.agent.stages import reuse_inputs
-from packtrain.agent.steps.exit_status import CheckpointExit
-from packtrain.agent.steps.guard import Guard
-from packtrain.agent.steps.processes import ProcessTable
 from packtrain.agent.stop_request import StopRequest
 from packtrain.errors import FailedError
 from packtrain.events import Journal, JournalReader, Redactor
@@ -32,37 +32,51 @@ from packtrain.plan import (
     S3Access,
 )
 
-LOOK_S = 0.05
+SCAN_INTERVAL_S = 0.05
 
 
 @pytest.fixture
-def make(tmp_path):
-    """Contexts of one job's attempts."""
+def make_context(tmp_path):
+    """Makes contexts of several attempts of one job."""
     guards = []
 
-    def make(emitter="agent-1", inputs=(), patience_s=0.5, output=None, path="c*.pt", every_s=None):
-        box = Sandbox(tmp_path / emitter, AttemptFolder(tmp_path / f"home-{emitter}"))
-        box.create()
+    def make(emitter="agent-1", inputs=(), retry_timeout_s=0.5, output=None, path="c*.pt", min_interval_s=None):
+        sandbox = Sandbox(tmp_path / emitter, AttemptFolder(tmp_path / f"attempt-{emitter}"))
+        sandbox.create()
         redactor = Redactor()
         guards.append(Guard.start())
-        output = output or Output(Location(f"file://{tmp_path}/place"))
-        more = {
-            "inputs": inputs,
-            "output": output,
-            "checkpoint": CheckpointConfig(path, every_s),
-            "patience_s": patience_s,
-        }
-        job = Job("0", (), Resources(), Limits(grace_s=1), (), **more)
-        journal = Journal(box.attempt_folder.journal, "r", "0", emitter, redactor)
-        log, secrets = AgentLog(box.attempt_folder.agent_log, redactor), Secrets(tmp_path / "secrets")
-        keep = tmp_path / "kept"
+        job = Job(
+            "0",
+            (),
+            Resources(),
+            Limits(grace_s=1),
+            (),
+            inputs=inputs,
+            output=output or Output(Location(f"file://{tmp_path}/destination")),
+            checkpoint=CheckpointConfig(path, min_interval_s),
+            retry_timeout_s=retry_timeout_s,
+        )
         return AttemptContext(
-            job, box, journal, log, secrets, redactor, StopRequest(), ProcessTable(guards[-1], 0.2), reuse_folder=keep
+            job,
+            sandbox,
+            Journal(sandbox.attempt_folder.journal, "r", "0", emitter, redactor),
+            AgentLog(sandbox.attempt_folder.agent_log, redactor),
+            Secrets(tmp_path / "secrets"),
+            redactor,
+            StopRequest(),
+            ProcessTable(guards[-1], 0.2),
+            reuse_folder=tmp_path / "reusable-inputs",
         )
 
     yield make
     for guard in guards:
         guard.quit()
+
+
+@pytest.fixture
+def destination(tmp_path):
+    """The output folder of the job. It does not exist until the first upload."""
+    return tmp_path / "destination"
 
 
 def events(context, kind):
@@ -73,268 +87,273 @@ def notices(context):
     return [data["text"] for data in events(context, "notice")]
 
 
-def until(ready):
+def wait_until(condition):
     deadline = time.monotonic() + 60
-    while not ready():
-        assert time.monotonic() < deadline, "it never came"
+    while not condition():
+        assert time.monotonic() < deadline, "timed out"
         time.sleep(0.01)
 
 
 def announce(context, name, step):
-    with open(context.box.checkpoints, "a") as file:
+    with open(context.sandbox.checkpoints_file, "a") as file:
         file.write(json.dumps({"path": name, "step": step}) + "\n")
 
 
 def save(context, name, text):
-    temporary = context.box.output / f".{name}.tmp-1"
+    temporary = context.sandbox.output / f".{name}.tmp-1"
     temporary.write_text(text)
-    temporary.replace(context.box.output / name)
+    temporary.replace(context.sandbox.output / name)
 
 
-def following(context, step_now=lambda: None):
+def make_uploader(context, current_step=lambda: None, scan_interval_s=SCAN_INTERVAL_S):
     assert context.job.output is not None
     assert context.job.checkpoint is not None
-    return CheckpointUploader(context, context.job.output, context.job.checkpoint, step_now, LOOK_S)
+    return CheckpointUploader(context, context.job.output, context.job.checkpoint, current_step, scan_interval_s)
 
 
-def saved(context):
+def uploaded_steps(context):
     return [data["step"] for data in events(context, "checkpoint.saved")]
 
 
-def test_what_nobody_announces_is_taken_when_it_rests(make, tmp_path):
-    context, reported = make(), [None]
-    with following(context, lambda: reported[0]):
+def staged_folders(context):
+    return [path for path in context.sandbox.checkpoint_staging.iterdir() if path.is_dir()]
+
+
+def test_unannounced_files_are_uploaded_when_stable(make_context, destination):
+    context, reported = make_context(), [None]
+    with make_uploader(context, lambda: reported[0]):
         save(context, "c1.pt", "one")
-        until(lambda: saved(context) == [0])
+        wait_until(lambda: uploaded_steps(context) == [0])
         reported[0] = 40
-        (context.box.output / "c1.pt").write_text("in place")  # as programs do that know nothing of us
-        until(lambda: saved(context) == [0, 40])
+        (context.sandbox.output / "c1.pt").write_text("in place")  # as programs do that do not know packtrain
+        wait_until(lambda: uploaded_steps(context) == [0, 40])
         save(context, "c2.pt", "two")
-        until(lambda: saved(context) == [0, 40, 41])
-        until(lambda: (tmp_path / "place" / "c2.pt").exists())
-    assert (tmp_path / "place" / "c1.pt").read_text() == "in place"
-    second = make("agent-2")
+        wait_until(lambda: uploaded_steps(context) == [0, 40, 41])
+        wait_until(lambda: (destination / "c2.pt").exists())
+    assert (destination / "c1.pt").read_text() == "in place"
+    second = make_context("agent-2")
     restore_checkpoint(second)
-    assert second.saved.start_step == 41
-    assert second.saved.path == second.box.output / "c2.pt"
-    assert [path.name for path in second.box.output.iterdir()] == ["c2.pt"]
+    assert second.checkpoint_state.restored_step == 41
+    assert second.checkpoint_state.restored_path == second.sandbox.output / "c2.pt"
+    assert [path.name for path in second.sandbox.output.iterdir()] == ["c2.pt"]
 
 
-def restored(context):
+def restore_files(context):
     restore_checkpoint(context)
-    folder = context.box.output
+    folder = context.sandbox.output
     return {path.relative_to(folder).as_posix(): path.read_text() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_several_files_beside_each_other_come_back(make):
-    first, names = make(path="*.pt"), ("model.pt", "optim.pt")
+def test_several_files_are_restored(make_context):
+    first, names = make_context(path="*.pt"), ("model.pt", "optim.pt")
     for name in names:
         save(first, name, name)
-    with following(first):
-        until(lambda: set(first.saved.carried) == set(names))
-    second = make("agent-2", path="*.pt")
-    assert restored(second) == {name: name for name in names}
-    assert second.saved.path == second.box.output
+    with make_uploader(first):
+        wait_until(lambda: set(first.checkpoint_state.uploaded_versions) == set(names))
+    second = make_context("agent-2", path="*.pt")
+    assert restore_files(second) == {name: name for name in names}
+    assert second.checkpoint_state.restored_path == second.sandbox.output
     assert notices(second) == []
 
 
-def test_a_folder_comes_back_as_a_whole_though_one_file_of_it_is_written_again(make, tmp_path):
-    first, shown = make(path="ckpt/"), tmp_path / "place" / "ckpt" / "model.pt"
-    (first.box.output / "ckpt").mkdir()
-    (first.box.output / "ckpt" / "config.json").write_text("once")
-    with following(first):
+def test_folder_is_restored_completely(make_context, destination):
+    """Although only one of its files changes between the saves."""
+    first, published = make_context(path="ckpt/"), destination / "ckpt" / "model.pt"
+    (first.sandbox.output / "ckpt").mkdir()
+    (first.sandbox.output / "ckpt" / "config.json").write_text("once")
+    with make_uploader(first):
         for step in (1, 2, 3):
-            (first.box.output / "ckpt" / "model.pt").write_text(f"model {step}")
-            until(lambda step=step: shown.exists() and shown.read_text() == f"model {step}")
-    assert restored(make("agent-2", path="ckpt/")) == {"ckpt/config.json": "once", "ckpt/model.pt": "model 3"}
+            (first.sandbox.output / "ckpt" / "model.pt").write_text(f"model {step}")
+            wait_until(lambda step=step: published.exists() and published.read_text() == f"model {step}")
+    expected = {"ckpt/config.json": "once", "ckpt/model.pt": "model 3"}
+    assert restore_files(make_context("agent-2", path="ckpt/")) == expected
 
 
-def test_once_a_program_announces_nothing_else_counts(make, tmp_path):
-    context = make()
-    with following(context):
+def test_announcing_program_disables_scans(make_context, destination):
+    context = make_context()
+    with make_uploader(context):
         save(context, "c1.pt", "one")
         announce(context, "c1.pt", 5)
-        until(lambda: saved(context) == [5])
+        wait_until(lambda: uploaded_steps(context) == [5])
         save(context, "c.best.pt", "best")
-        time.sleep(5 * LOOK_S)
+        time.sleep(5 * SCAN_INTERVAL_S)
         save(context, "c1.pt", "two")
         announce(context, "c1.pt", 6)
-        until(lambda: saved(context) == [5, 6])
-    assert not (tmp_path / "place" / "c.best.pt").exists()
+        wait_until(lambda: uploaded_steps(context) == [5, 6])
+    assert not (destination / "c.best.pt").exists()
 
 
-def test_announced_in_vain(make):
-    context = make()
-    with following(context):
+def test_announced_file_does_not_exist(make_context):
+    context = make_context()
+    with make_uploader(context):
         announce(context, "nothing.pt", 1)
         announce(context, "../../etc/passwd", 2)
-        until(lambda: notices(context))
-    assert len(notices(context)) == 1, "told once for each kind"
-    assert saved(context) == []
+        wait_until(lambda: notices(context))
+    assert len(notices(context)) == 1, "one notice for each kind of error"
+    assert uploaded_steps(context) == []
 
 
-def test_at_a_bad_end_the_newest_is_carried_away(make):
-    context = make()
-    with pytest.raises(FailedError), following(context) as checkpoints:
+# End of the steps
+
+
+def test_newest_save_is_uploaded_after_failure(make_context):
+    context = make_context()
+    with pytest.raises(FailedError), make_uploader(context) as uploader:
         save(context, "c1.pt", "one")
         announce(context, "c1.pt", 9)
         raise FailedError("step_failed", "the program died at once")
-    assert saved(context) == [9]
-    assert checkpoints.max_step == 9
+    assert uploaded_steps(context) == [9]
+    assert uploader.max_step == 9
 
 
-def test_the_last_one_has_the_time_that_was_reserved_for_it(make):
-    """Asked ahead of a limit: twice the grace period is over, the limit is not."""
-    context = make()
-    context.stop.request("wall_time", "its time is near", gentle=True, by=time.monotonic() + 1000)
-    context.stop.since -= 500
-    with pytest.raises(FailedError), following(context) as checkpoints:
+def test_last_upload_may_use_reserved_time(make_context):
+    """The stop was requested before a time limit: twice the grace period is over, but the limit is not reached."""
+    context = make_context()
+    context.stop.request("wall_time", "the limit is near", graceful=True, deadline=time.monotonic() + 1000)
+    context.stop.requested_at -= 500
+    with pytest.raises(FailedError), make_uploader(context) as uploader:
         save(context, "c1.pt", "one")
         announce(context, "c1.pt", 9)
         context.stop.check()
-    assert checkpoints.last_error is None
-    assert saved(context) == [9]
+    assert uploader.last_error is None
+    assert uploaded_steps(context) == [9]
 
 
-def test_what_a_killed_program_may_have_been_writing_is_not_taken(make):
-    context = make()
-    checkpoints = CheckpointUploader(
-        context, context.job.output, context.job.checkpoint, lambda: None, scan_interval_s=60.0
-    )
-    with pytest.raises(FailedError), checkpoints:
-        (context.box.output / "c1.pt").write_text("half of it")
+def test_recent_file_of_killed_program_is_not_uploaded(make_context):
+    context = make_context()
+    with pytest.raises(FailedError), make_uploader(context, scan_interval_s=60.0):
+        (context.sandbox.output / "c1.pt").write_text("half of it")
         raise FailedError("terminated", "SIGTERM")
-    assert saved(context) == []
+    assert uploaded_steps(context) == []
 
 
-@pytest.mark.parametrize("asked", [False, True])
-def test_what_a_program_that_left_has_written_is_taken(make, asked):
-    context = make()
-    checkpoints = CheckpointUploader(
-        context, context.job.output, context.job.checkpoint, lambda: None, scan_interval_s=60.0
-    )
-    with pytest.raises(FailedError), checkpoints:
-        (context.box.output / "c1.pt").write_text("all of it")
+@pytest.mark.parametrize("stop_requested", [False, True])
+def test_recent_file_is_uploaded_after_checkpoint_exit(make_context, stop_requested):
+    context = make_context()
+    with pytest.raises(FailedError), make_uploader(context, scan_interval_s=60.0):
+        (context.sandbox.output / "c1.pt").write_text("all of it")
         try:
             raise CheckpointExit("step_failed", "it ended with exit code 85", 85)
         except FailedError:
-            if asked:
+            if stop_requested:
                 raise FailedError("terminated", "SIGTERM")  # noqa: B904 - as the steps do
             raise
-    assert saved(context) == [0]
+    assert uploaded_steps(context) == [0]
 
 
-def test_while_the_sink_is_in_trouble_the_disk_does_not_fill(make, tmp_path):
-    (tmp_path / "place").write_text("a file is in the way of the folder")
-    context = make()
-    with following(context):
+def test_failing_uploads_do_not_fill_the_disk(make_context, destination):
+    destination.write_text("a file prevents the folder")
+    context = make_context()
+    with make_uploader(context):
         for step in range(20):
             save(context, "c1.pt", f"step {step}")
             announce(context, "c1.pt", step)
             time.sleep(0.03)
-        until(lambda: notices(context))
-        until(lambda: len([path for path in context.box.aside.iterdir() if path.is_dir()]) <= 2)
+        wait_until(lambda: notices(context))
+        wait_until(lambda: len(staged_folders(context)) <= 2)
 
 
-def test_at_a_good_end_the_rest_is_dropped(make, tmp_path):
-    (tmp_path / "place").write_text("a file is in the way of the folder")
-    context = make()
-    with following(context):
+def test_pending_uploads_are_dropped_after_success(make_context, destination):
+    destination.write_text("a file prevents the folder")
+    context = make_context()
+    with make_uploader(context):
         save(context, "c1.pt", "one")
         announce(context, "c1.pt", 9)
-        until(lambda: notices(context))
-    assert saved(context) == []
-    assert not [path for path in context.box.aside.iterdir() if path.is_dir()], "nothing is left aside"
+        wait_until(lambda: notices(context))
+    assert uploaded_steps(context) == []
+    assert not staged_folders(context)
 
 
-def test_a_late_attempt_does_not_hide_the_final_checkpoint(make, tmp_path):
-    """Of the one that ended well the last save was dropped without a record: only the outputs have it."""
-    first, late = make(every_s=1000), make("agent-2")
-    with following(first):
+def test_late_attempt_does_not_replace_final_checkpoint(make_context, destination):
+    """The last save of the successful attempt was dropped without a record; only the outputs contain it."""
+    first, late = make_context(min_interval_s=1000), make_context("agent-2")
+    published = destination / "c1.pt"
+    with make_uploader(first):
         for step in (1, 9):
             save(first, "c1.pt", f"step {step}")
             announce(first, "c1.pt", step)
-            until(lambda step=step: first.saved.reached == step)
-            until((tmp_path / "place" / "c1.pt").exists)
+            wait_until(lambda step=step: first.checkpoint_state.last_saved_step == step)
+            wait_until(published.exists)
     sync_outputs(first, "", {})
-    assert saved(first) == [1]
-    with following(late):
+    assert uploaded_steps(first) == [1]
+    with make_uploader(late):
         for step in (5, 10):
             save(late, "c1.pt", f"late, step {step}")
             announce(late, "c1.pt", step)
-            until(lambda step=step: saved(late)[-1:] == [step])
+            wait_until(lambda step=step: uploaded_steps(late)[-1:] == [step])
             if step == 5:
-                announce(late, "c1.pt", 6)  # once it is carried away, the one before was shown or not
-                until(lambda: saved(late)[-1:] == [6])
-                assert (tmp_path / "place" / "c1.pt").read_text() == "step 9"
-        until(lambda: (tmp_path / "place" / "c1.pt").read_text() == "late, step 10")
+                announce(late, "c1.pt", 6)  # once step 6 is uploaded, step 5 would have been published
+                wait_until(lambda: uploaded_steps(late)[-1:] == [6])
+                assert published.read_text() == "step 9"
+        wait_until(lambda: published.read_text() == "late, step 10")
 
 
-def test_at_a_bad_end_patience_has_an_end(make, tmp_path):
-    (tmp_path / "place").write_text("a file is in the way of the folder")
-    context = make(output=Output(Location(f"file://{tmp_path}/place"), retry_timeout_s=0.3))
-    with pytest.raises(FailedError), following(context) as checkpoints:
+def test_retry_timeout_ends_last_upload(make_context, destination):
+    destination.write_text("a file prevents the folder")
+    context = make_context(output=Output(Location(f"file://{destination}"), retry_timeout_s=0.3))
+    with pytest.raises(FailedError), make_uploader(context) as uploader:
         save(context, "c1.pt", "one")
         announce(context, "c1.pt", 9)
         raise FailedError("step_failed", "the program died at once")
-    assert checkpoints.max_step is None
-    assert "place" in str(checkpoints.last_error)
+    assert uploader.max_step is None
+    assert "destination" in str(uploader.last_error)
 
 
-def test_continuous_sync_leaves_checkpoints_and_temporary_files_alone(make, tmp_path):
-    context = make()
-    with ContinuousSync(context, context.job.output, LOOK_S):
+def test_continuous_sync_skips_checkpoints_and_temporary_files(make_context, destination):
+    context = make_context()
+    with ContinuousSync(context, context.job.output, SCAN_INTERVAL_S):
         for name in ("c1.pt", ".log.txt.tmp-1", "log.txt"):
-            (context.box.output / name).write_text("1")
-        until((tmp_path / "place" / "log.txt").exists)
-        time.sleep(3 * LOOK_S)
-    assert [path.name for path in (tmp_path / "place").iterdir()] == ["log.txt"]
+            (context.sandbox.output / name).write_text("1")
+        wait_until((destination / "log.txt").exists)
+        time.sleep(3 * SCAN_INTERVAL_S)
+    assert [path.name for path in destination.iterdir()] == ["log.txt"]
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:9/x", "s3://bucket/x"])
-def test_a_destination_that_cannot_be_asked_is_a_failure(make, url):
-    dead = Output(Location(url, s3=S3Access("r", "http://127.0.0.1:9")))
+def test_restore_from_unreachable_destination_fails(make_context, url):
+    output = Output(Location(url, s3=S3Access("r", "http://127.0.0.1:9")))
     with pytest.raises(FailedError) as caught:
-        restore_checkpoint(make("agent-2", output=dead, patience_s=0.1))
+        restore_checkpoint(make_context("agent-2", output=output, retry_timeout_s=0.1))
     assert caught.value.kind == "network_unreachable"
 
 
-# Inputs that stay
+# Reuse of inputs
 
-DATA = (Input("", "input", (RemoteFile("data.txt", (Location("file:///x"),)),)),)
+INPUTS = (Input("", "input", (RemoteFile("data.txt", (Location("file:///x"),)),)),)
 
 
-def test_inputs_go_from_one_attempt_to_the_next(make, tmp_path):
-    first, second, third = (make(f"agent-{n}", DATA) for n in (1, 2, 3))
-    (first.box.input / "data.txt").write_text("1")
+def test_next_attempt_reuses_inputs(make_context):
+    first, second, third = (make_context(f"agent-{n}", INPUTS) for n in (1, 2, 3))
+    (first.sandbox.input / "data.txt").write_text("1")
     reuse_inputs.record_inputs_fingerprint(first)
     reuse_inputs.save_inputs(first)
-    tally = {}
-    assert reuse_inputs.restore_inputs(second, tally)
-    assert tally["source"] == "kept by the attempt before"
-    assert (second.box.input / "data.txt").read_text() == "1"
-    assert second.box.inputs.is_dir()
-    assert second.saved.inputs_kept
-    assert not reuse_inputs.restore_inputs(third, {}), "they are the second one's now"
+    stats = {}
+    assert reuse_inputs.restore_inputs(second, stats)
+    assert stats["source"] == "reused"
+    assert (second.sandbox.input / "data.txt").read_text() == "1"
+    assert second.sandbox.inputs.is_dir()
+    assert second.checkpoint_state.inputs_reused
+    assert not reuse_inputs.restore_inputs(third, {}), "the second attempt has them"
     reuse_inputs.save_inputs(second)
     assert reuse_inputs.restore_inputs(third, {})
 
 
-def test_inputs_that_a_step_changed_do_not_stay(make, tmp_path):
-    first = make("agent-1", DATA)
-    (first.box.input / "data.txt").write_text("1")
+def test_changed_inputs_are_not_saved(make_context, tmp_path):
+    first = make_context("agent-1", INPUTS)
+    (first.sandbox.input / "data.txt").write_text("1")
     reuse_inputs.record_inputs_fingerprint(first)
-    (first.box.input / "data.txt").write_text("22")
+    (first.sandbox.input / "data.txt").write_text("22")
     reuse_inputs.save_inputs(first)
-    assert not (tmp_path / "kept").exists()
+    assert not (tmp_path / "reusable-inputs").exists()
 
 
-def test_inputs_of_another_plan_are_not_taken(make, tmp_path):
-    first = make("agent-1", DATA)
-    (first.box.input / "data.txt").write_text("1")
+def test_inputs_of_another_plan_are_not_reused(make_context, tmp_path):
+    first = make_context("agent-1", INPUTS)
+    (first.sandbox.input / "data.txt").write_text("1")
     reuse_inputs.record_inputs_fingerprint(first)
     reuse_inputs.save_inputs(first)
-    other = make("agent-2", (Input("", "input", (RemoteFile("other.txt", (Location("file:///y"),)),)),))
+    other_inputs = (Input("", "input", (RemoteFile("other.txt", (Location("file:///y"),)),)),)
+    other = make_context("agent-2", other_inputs)
     assert not reuse_inputs.restore_inputs(other, {})
-    assert list(other.box.input.iterdir()) == []
-    assert not (tmp_path / "kept").exists(), "and nobody else takes them"
+    assert list(other.sandbox.input.iterdir()) == []
+    assert not (tmp_path / "reusable-inputs").exists(), "they are deleted"

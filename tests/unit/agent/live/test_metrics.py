@@ -1,11 +1,11 @@
-"""Lines of the metrics file become events; nothing a program writes there can hurt."""
+"""The metrics file: new lines, unfinished lines, and lines that are not metrics."""
 
 import pytest
 
 from packtrain.agent.live.metrics import MetricsReader, parse_metrics
 
 
-def test_lines_as_they_come(tmp_path):
+def test_new_lines(tmp_path):
     file = tmp_path / "metrics"
     reader = MetricsReader(file)
     assert reader.read() == []
@@ -14,7 +14,7 @@ def test_lines_as_they_come(tmp_path):
     assert reader.read() == []
 
 
-def test_half_a_line_waits_for_its_end(tmp_path):
+def test_unfinished_line_is_read_later(tmp_path):
     file = tmp_path / "metrics"
     reader = MetricsReader(file)
     file.write_text('{"step": 1}\n{"st')
@@ -25,7 +25,7 @@ def test_half_a_line_waits_for_its_end(tmp_path):
     assert reader.n_ignored == 0
 
 
-def test_the_last_line_needs_no_end(tmp_path):
+def test_final_read_takes_unfinished_line(tmp_path):
     file = tmp_path / "metrics"
     reader = MetricsReader(file)
     file.write_text('{"accuracy": 0.9}')
@@ -33,7 +33,7 @@ def test_the_last_line_needs_no_end(tmp_path):
     assert reader.read(final=True) == [{"accuracy": 0.9}]
 
 
-def test_of_equal_names_the_newest_counts(tmp_path):
+def test_newest_line_of_each_set_of_names(tmp_path):
     file = tmp_path / "metrics"
     file.write_text(
         "".join(f'{{"step": {n}}}\n' for n in range(1000)) + '{"epoch": 1, "accuracy": 0.5}\n{"step": 1000}\n'
@@ -44,7 +44,7 @@ def test_of_equal_names_the_newest_counts(tmp_path):
 @pytest.mark.parametrize(
     "line", [b"text", b"[1]", b"{", b'{"a": [1]}', b'{"a": null}', b"\xff\xfe", b"3", b'{"a": {"b": 1}}', b"[" * 100000]
 )
-def test_what_is_no_metric_is_counted(tmp_path, line):
+def test_invalid_lines_are_counted(tmp_path, line):
     file = tmp_path / "metrics"
     file.write_bytes(line + b'\n{"step": 1}\n\n')
     reader = MetricsReader(file)
@@ -52,5 +52,5 @@ def test_what_is_no_metric_is_counted(tmp_path, line):
     assert reader.n_ignored == 1
 
 
-def test_numbers_that_json_does_not_have_become_texts():
+def test_nan_and_infinity_become_strings():
     assert parse_metrics(b'{"a": NaN, "b": -Infinity, "c": 1e999}') == {"a": "nan", "b": "-inf", "c": "inf"}

@@ -1,4 +1,4 @@
-"""Links among the outputs: a file, or a sentence; never silently missing, and never without end."""
+"""Links among the outputs become files or are reported; cycles end."""
 
 from __future__ import annotations
 
@@ -10,70 +10,70 @@ from packtrain.agent.outputs.symlinks import resolve_links
 
 
 @pytest.fixture
-def box(tmp_path):
-    """A sandbox with an output folder, and something beside it."""
+def sandbox(tmp_path):
+    """A sandbox with an output folder and a working folder."""
     for folder in ("output", "work/deep"):
-        (tmp_path / "box" / folder).mkdir(parents=True)
-    (tmp_path / "box/work/model").write_text("weights")
-    (tmp_path / "box/work/deep/more").write_text("more")
-    return tmp_path / "box"
+        (tmp_path / "sandbox" / folder).mkdir(parents=True)
+    (tmp_path / "sandbox/work/model").write_text("weights")
+    (tmp_path / "sandbox/work/deep/more").write_text("more")
+    return tmp_path / "sandbox"
 
 
-def files(folder):
-    """All that is there, by name; fails if there is anything but files and folders."""
+def read_files(folder):
+    """Return all files with their contents; fails if there is anything but files and folders."""
     paths = [path for path in folder.rglob("*") if not path.is_dir()]
     assert all(path.is_file() and not path.is_symlink() for path in paths)
     return {path.relative_to(folder).as_posix(): path.read_text() for path in paths}
 
 
-def test_a_link_out_of_the_folder_becomes_what_it_shows(box):
-    (box / "output/absolute").symlink_to(box / "work/model")
-    (box / "output/relative").symlink_to("../work/model")
-    (box / "output/folder").symlink_to(box / "work")
-    assert resolve_links(box / "output") == []
-    assert files(box / "output") == {
+def test_external_link_becomes_its_target(sandbox):
+    (sandbox / "output/absolute").symlink_to(sandbox / "work/model")
+    (sandbox / "output/relative").symlink_to("../work/model")
+    (sandbox / "output/folder").symlink_to(sandbox / "work")
+    assert resolve_links(sandbox / "output") == []
+    assert read_files(sandbox / "output") == {
         **dict.fromkeys(("absolute", "relative", "folder/model"), "weights"),
         "folder/deep/more": "more",
     }
-    assert (box / "output/absolute").samefile(box / "work/model"), "it costs no second copy"
+    assert (sandbox / "output/absolute").samefile(sandbox / "work/model"), "a hard link, not a copy"
 
 
-def test_a_link_to_a_file_within_the_folder_stays_one(box):
-    (box / "output/epoch9").write_text("weights")
-    (box / "output/latest").symlink_to("epoch9")
-    assert resolve_links(box / "output") == []
-    assert os.readlink(box / "output/latest") == "epoch9"
+def test_internal_file_link_is_kept(sandbox):
+    (sandbox / "output/epoch9").write_text("weights")
+    (sandbox / "output/latest").symlink_to("epoch9")
+    assert resolve_links(sandbox / "output") == []
+    assert os.readlink(sandbox / "output/latest") == "epoch9"
 
 
-def test_a_link_to_a_folder_within_the_folder_becomes_one(box):
-    (box / "output/run1/logs").mkdir(parents=True)
-    (box / "output/run1/logs/log").write_text("words")
-    (box / "output/latest").symlink_to("run1")
-    assert resolve_links(box / "output") == []
-    assert files(box / "output") == {"run1/logs/log": "words", "latest/logs/log": "words"}
+def test_internal_folder_link_becomes_folder(sandbox):
+    (sandbox / "output/run1/logs").mkdir(parents=True)
+    (sandbox / "output/run1/logs/log").write_text("text")
+    (sandbox / "output/latest").symlink_to("run1")
+    assert resolve_links(sandbox / "output") == []
+    assert read_files(sandbox / "output") == {"run1/logs/log": "text", "latest/logs/log": "text"}
 
 
-def test_a_file_of_somebody_else_is_copied(box, tmp_path):
-    (tmp_path / "theirs").write_text("data")
-    (box / "output/data").symlink_to(tmp_path / "theirs")
-    assert resolve_links(box / "output") == []
-    (box / "output/data").write_text("changed")
-    assert (tmp_path / "theirs").read_text() == "data"
+def test_file_outside_the_sandbox_is_copied(sandbox, tmp_path):
+    (tmp_path / "external").write_text("data")
+    (sandbox / "output/data").symlink_to(tmp_path / "external")
+    assert resolve_links(sandbox / "output") == []
+    (sandbox / "output/data").write_text("changed")
+    assert (tmp_path / "external").read_text() == "data"
 
 
-def test_a_link_to_nowhere_is_told(box):
-    (box / "output/broken").symlink_to("nowhere")
-    (box / "work/gone").symlink_to("/does/not/exist")
-    (box / "output/folder").symlink_to(box / "work")
-    assert sorted(resolve_links(box / "output")) == [
-        "the output broken is left out: it is a link to nowhere, where there is no file",
-        "the output folder/gone is left out: it is a link to /does/not/exist, where there is no file",
+def test_dangling_links_are_reported(sandbox):
+    (sandbox / "output/broken").symlink_to("nowhere")
+    (sandbox / "work/gone").symlink_to("/does/not/exist")
+    (sandbox / "output/folder").symlink_to(sandbox / "work")
+    assert sorted(resolve_links(sandbox / "output")) == [
+        "the output broken is left out: it is a link to nowhere, which does not exist",
+        "the output folder/gone is left out: it is a link to /does/not/exist, which does not exist",
     ]
-    assert files(box / "output") == {"folder/model": "weights", "folder/deep/more": "more"}
+    assert read_files(sandbox / "output") == {"folder/model": "weights", "folder/deep/more": "more"}
 
 
 @pytest.mark.parametrize(
-    ("links", "told"),
+    ("links", "reported"),
     [
         ({"output/up": ".."}, "up"),
         ({"output/self": "."}, "self"),
@@ -82,19 +82,19 @@ def test_a_link_to_nowhere_is_told(box):
         ({"output/work": "../work", "work/deep/top": "../.."}, "work/deep/top"),
     ],
 )
-def test_links_in_a_circle_end(box, links, told):
-    for link, to in links.items():
-        (box / link).symlink_to(to)
-    sentences = resolve_links(box / "output")
-    assert any(told in sentence for sentence in sentences)
-    files(box / "output")
+def test_link_cycles(sandbox, links, reported):
+    for link, target in links.items():
+        (sandbox / link).symlink_to(target)
+    messages = resolve_links(sandbox / "output")
+    assert any(reported in message for message in messages)
+    read_files(sandbox / "output")
 
 
-def test_what_is_no_file_is_told(box):
-    os.mkfifo(box / "output/pipe")
-    assert resolve_links(box / "output") == ["the output pipe is left out: it is neither a file nor a folder"]
-    assert files(box / "output") == {}
+def test_special_file_is_reported(sandbox):
+    os.mkfifo(sandbox / "output/pipe")
+    assert resolve_links(sandbox / "output") == ["the output pipe is left out: it is neither a file nor a folder"]
+    assert read_files(sandbox / "output") == {}
 
 
-def test_a_folder_that_is_not_there_has_no_links(tmp_path):
+def test_missing_folder(tmp_path):
     assert resolve_links(tmp_path / "none") == []

@@ -1,4 +1,4 @@
-"""Inputs: archives are unpacked behind their download, and nothing of a wrong one stays."""
+"""Tests of the stages fetch and unpack, with a real HTTP server."""
 
 import gzip
 import hashlib
@@ -13,12 +13,13 @@ import pytest
 
 from packtrain.agent.agent_log import AgentLog
 from packtrain.agent.context import AttemptContext
+from packtrain.agent.processes.guard import Guard
+from packtrain.agent.processes.process_table import ProcessTable
 from packtrain.agent.sandbox import Sandbox
 from packtrain.agent.secrets import Secrets
-from packtrain.agent.stages.fetch import fetch_inputs, unpack_inputs
+from packtrain.agent.stages.fetch import fetch_inputs
 from packtrain.agent.stages.streaming_unpack import merge_folder
-from packtrain.agent.steps.guard import Guard
-from packtrain.agent.steps.processes import ProcessTable
+from packtrain.agent.stages.unpack import unpack_inputs
 from packtrain.agent.stop_request import StopRequest
 from packtrain.errors import FailedError
 from packtrain.events import Journal, JournalReader, Redactor
@@ -31,14 +32,14 @@ from testbed.http_server import HttpServer, ResponseFault
 DATA = os.urandom(300_000)
 
 
-def tar_of(files):
-    made = io.BytesIO()
-    with tarfile.open(fileobj=made, mode="w") as tar:
+def make_tar_bytes(files):
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
         for name, data in files.items():
             info = tarfile.TarInfo(name)
             info.size = len(data)
             tar.addfile(info, io.BytesIO(data))
-    return made.getvalue()
+    return buffer.getvalue()
 
 
 @pytest.fixture
@@ -50,7 +51,7 @@ def origin(tmp_path):
 
 @pytest.fixture
 def serve(tmp_path, origin):
-    """Puts a file at the origin; its item."""
+    """Return a function that adds a file to the server and returns its RemoteFile."""
 
     def serve(name, data, **more):
         (tmp_path / "served" / name).write_bytes(data)
@@ -60,36 +61,38 @@ def serve(tmp_path, origin):
 
 
 @pytest.fixture
-def context(tmp_path):
+def make_context(tmp_path):
     guards = []
 
-    def make(*items, depot=None, **more):
-        box = Sandbox(tmp_path / "box", AttemptFolder(tmp_path / "home"))
-        box.create()
+    def make_context(*remote_files, cache=None, **more):
+        sandbox = Sandbox(tmp_path / "sandbox", AttemptFolder(tmp_path / "attempt"))
+        sandbox.create()
         redactor = Redactor([])
         guards.append(Guard.start())
-        job = Job("0", (), Resources(), Limits(), (), inputs=(Input("", "input", items, **more),), retry_timeout_s=0.3)
-        journal = Journal(box.attempt_folder.journal, "r", "0", "agent-1", redactor)
-        log, secrets = AgentLog(box.attempt_folder.agent_log, redactor), Secrets(tmp_path / "secrets")
+        job = Job(
+            "0", (), Resources(), Limits(), (), inputs=(Input("", "input", remote_files, **more),), retry_timeout_s=0.3
+        )
+        journal = Journal(sandbox.attempt_folder.journal, "r", "0", "agent-1", redactor)
+        log, secrets = AgentLog(sandbox.attempt_folder.agent_log, redactor), Secrets(tmp_path / "secrets")
         return AttemptContext(
-            job, box, journal, log, secrets, redactor, StopRequest(), ProcessTable(guards[-1], 0.2), depot
+            job, sandbox, journal, log, secrets, redactor, StopRequest(), ProcessTable(guards[-1], 0.2), cache
         )
 
-    yield make
+    yield make_context
     for guard in guards:
         guard.quit()
 
 
-def brought(context):
-    """Both stages; what each counted."""
+def run_both_stages(context):
+    """Run fetch and unpack; return the statistics of each."""
     fetched, unpacked = {}, {}
     fetch_inputs(context, fetched)
-    assert not (context.sandbox.tmp / "behind").exists()
+    assert not (context.sandbox.tmp / "streaming-unpack").exists()
     unpack_inputs(context, unpacked)
     return fetched, unpacked
 
 
-def content(context):
+def input_files(context):
     folder = context.sandbox.input
     return {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
@@ -99,78 +102,87 @@ def notices(context):
 
 
 @pytest.mark.parametrize(("name", "pack"), [("d.tar", bytes), ("d.tar.gz", gzip.compress), ("d.tgz", gzip.compress)])
-def test_a_tar_is_unpacked_behind_its_download(context, serve, name, pack):
-    packed = pack(tar_of({"a": DATA, "d/b": b"1"}))
-    here = context(serve(name, packed, digest=Digest("sha256", hashlib.sha256(packed).hexdigest())))
-    fetched, unpacked = brought(here)
-    assert content(here) == {"a": DATA, "d/b": b"1"}
-    assert (fetched["bytes"], fetched["files"], fetched["source"][-len(name) :]) == (len(packed), 1, name)
+def test_tar_is_unpacked_while_downloading(make_context, serve, name, pack):
+    archive_bytes = pack(make_tar_bytes({"a": DATA, "d/b": b"1"}))
+    context = make_context(
+        serve(name, archive_bytes, digest=Digest("sha256", hashlib.sha256(archive_bytes).hexdigest()))
+    )
+    fetched, unpacked = run_both_stages(context)
+    assert input_files(context) == {"a": DATA, "d/b": b"1"}
+    assert (fetched["bytes"], fetched["files"], fetched["source"][-len(name) :]) == (len(archive_bytes), 1, name)
     assert (fetched["unpacked_files"], fetched["unpacked_bytes"]) == (2, len(DATA) + 1)
     assert unpacked == {"files": 2, "bytes": len(DATA) + 1}
 
 
-def test_no_archive_touches_the_disk(context, serve):
-    """There is room for what is in it, and for nothing else."""
-    here = context(serve("d.tar", tar_of({"a": DATA})))
-    fetch_inputs(here, {})
-    assert [p.name for p in here.sandbox.root.rglob("*") if p.is_file() and p.stat().st_size > 100_000] == ["a"]
+def test_streamed_archive_is_not_written(make_context, serve):
+    context = make_context(serve("d.tar", make_tar_bytes({"a": DATA})))
+    fetch_inputs(context, {})
+    assert [p.name for p in context.sandbox.root.rglob("*") if p.is_file() and p.stat().st_size > 100_000] == ["a"]
 
 
-def test_tars_of_tars_become_folders_on_the_fly(context, serve):
-    here = context(serve("d.tar", tar_of({"n1.tar": tar_of({"x": b"1"}), "n2.tar": tar_of({"y": b"2"})})), nested=True)
-    brought(here)
-    assert content(here) == {"n1/x": b"1", "n2/y": b"2"}
+def test_nested_tars(make_context, serve):
+    context = make_context(
+        serve("d.tar", make_tar_bytes({"n1.tar": make_tar_bytes({"x": b"1"}), "n2.tar": make_tar_bytes({"y": b"2"})})),
+        nested=True,
+    )
+    run_both_stages(context)
+    assert input_files(context) == {"n1/x": b"1", "n2/y": b"2"}
 
 
-def test_a_single_packed_file_loses_its_suffix(context, serve):
-    here = context(serve("idx.gz", gzip.compress(DATA)))
-    assert brought(here)[0]["unpacked_files"] == 1
-    assert content(here) == {"idx": DATA}
+def test_compressed_file_loses_its_suffix(make_context, serve):
+    context = make_context(serve("idx.gz", gzip.compress(DATA)))
+    assert run_both_stages(context)[0]["unpacked_files"] == 1
+    assert input_files(context) == {"idx": DATA}
 
 
-def test_zips_and_plain_files_come_as_files(context, serve):
-    made = io.BytesIO()
-    with zipfile.ZipFile(made, "w") as archive:
+def test_zip_and_plain_files_are_fetched_as_files(make_context, serve):
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
         archive.writestr("in.zip.txt", b"zipped")
-    items = [serve("d.zip", made.getvalue()), serve("labels.csv", b"a,b\n"), serve("d.tar", tar_of({"t": b"tarred"}))]
-    here = context(*items)
-    fetched, unpacked = brought(here)
-    assert content(here) == {"in.zip.txt": b"zipped", "labels.csv": b"a,b\n", "t": b"tarred"}
+    remote_files = [
+        serve("d.zip", buffer.getvalue()),
+        serve("labels.csv", b"a,b\n"),
+        serve("d.tar", make_tar_bytes({"t": b"tarred"})),
+    ]
+    context = make_context(*remote_files)
+    fetched, unpacked = run_both_stages(context)
+    assert input_files(context) == {"in.zip.txt": b"zipped", "labels.csv": b"a,b\n", "t": b"tarred"}
     assert (fetched["files"], fetched["unpacked_files"], unpacked["files"]) == (3, 1, 2)
 
 
-def test_a_zip_that_is_called_a_tar_comes_as_a_file(context, serve):
-    made = io.BytesIO()
-    with zipfile.ZipFile(made, "w") as archive:
+def test_zip_with_tar_suffix_is_fetched_as_file(make_context, serve):
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
         archive.writestr("x", DATA)
-    here = context(serve("d.tar.gz", made.getvalue()))
-    assert brought(here)[0]["unpacked_files"] == 0
-    assert content(here) == {"x": DATA}
+    context = make_context(serve("d.tar.gz", buffer.getvalue()))
+    assert run_both_stages(context)[0]["unpacked_files"] == 0
+    assert input_files(context) == {"x": DATA}
 
 
-def test_an_archive_that_holds_a_file_of_its_own_name(context, serve):
-    here = context(serve("d.tar.gz", gzip.compress(tar_of({"d.tar.gz": b"inside", "x": b"1"}))))
-    assert brought(here)[1]["files"] == 2
-    assert content(here) == {"d.tar.gz": b"inside", "x": b"1"}
+def test_member_with_name_of_archive(make_context, serve):
+    context = make_context(serve("d.tar.gz", gzip.compress(make_tar_bytes({"d.tar.gz": b"inside", "x": b"1"}))))
+    assert run_both_stages(context)[1]["files"] == 2
+    assert input_files(context) == {"d.tar.gz": b"inside", "x": b"1"}
 
 
-def test_two_archives_in_one_folder(context, serve):
-    here = context(
-        serve("a.tar", tar_of({"d/a": b"1", "same": b"1"})), serve("b.tar", tar_of({"d/b": b"2", "same": b"2"}))
+def test_two_archives_in_one_folder(make_context, serve):
+    context = make_context(
+        serve("a.tar", make_tar_bytes({"d/a": b"1", "same": b"1"})),
+        serve("b.tar", make_tar_bytes({"d/b": b"2", "same": b"2"})),
     )
-    brought(here)
-    assert content(here) == {"d/a": b"1", "d/b": b"2", "same": b"2"}
+    run_both_stages(context)
+    assert input_files(context) == {"d/a": b"1", "d/b": b"2", "same": b"2"}
 
 
-def test_unpack_never_leaves_it_packed(context, serve):
-    packed = tar_of({"a": b"1"})
-    here = context(serve("d.tar", packed), unpack="never")
-    brought(here)
-    assert content(here) == {"d.tar": packed}
+def test_unpack_never(make_context, serve):
+    archive_bytes = make_tar_bytes({"a": b"1"})
+    context = make_context(serve("d.tar", archive_bytes), unpack="never")
+    run_both_stages(context)
+    assert input_files(context) == {"d.tar": archive_bytes}
 
 
-def failure(context):
-    """The kind, and the stage that tells it."""
+def run_expecting_failure(context):
+    """Run both stages; return the failure kind and the stage that raised it."""
     try:
         fetch_inputs(context, {})
     except FailedError as error:
@@ -180,115 +192,115 @@ def failure(context):
     return caught.value.kind, "unpack"
 
 
-def test_a_wrong_digest_leaves_nothing(context, serve):
-    here = context(serve("d.tar", tar_of({"a": DATA}), digest=Digest("sha256", "0" * 64)))
-    assert failure(here) == ("digest_mismatch", "fetch")
-    assert content(here) == {}
-    assert any("once more" in text for text in notices(here))
+def test_wrong_digest_leaves_no_files(make_context, serve):
+    context = make_context(serve("d.tar", make_tar_bytes({"a": DATA}), digest=Digest("sha256", "0" * 64)))
+    assert run_expecting_failure(context) == ("digest_mismatch", "fetch")
+    assert input_files(context) == {}
+    assert any("fetched again" in text for text in notices(context))
 
 
-def test_corrupt_bytes_are_mended_by_a_second_download(context, serve, origin):
-    packed = tar_of({"a": DATA})
-    item = serve("d.tar", packed, digest=Digest("sha256", hashlib.sha256(packed).hexdigest()))
+def test_corrupt_bytes_are_fetched_again(make_context, serve, origin):
+    archive_bytes = make_tar_bytes({"a": DATA})
+    remote_file = serve("d.tar", archive_bytes, digest=Digest("sha256", hashlib.sha256(archive_bytes).hexdigest()))
     origin.faults[:] = [ResponseFault(corrupt_offset=100_000)]
-    here = context(item)
-    brought(here)
-    assert content(here) == {"a": DATA}
+    context = make_context(remote_file)
+    run_both_stages(context)
+    assert input_files(context) == {"a": DATA}
 
 
-def test_a_page_instead_of_an_archive(context, serve, origin):
-    item = serve("d.tar.gz", b"x")
+def test_error_page_instead_of_archive(make_context, serve, origin):
+    remote_file = serve("d.tar.gz", b"x")
     origin.faults[:] = [ResponseFault(html_body=b"<!DOCTYPE html><html><title>Down</title></html>")] * 99
-    here = context(item)
-    assert failure(here) == ("unexpected_content", "fetch")
-    assert content(here) == {}
-    assert notices(here) == [], "to ask once more would cost the patience twice"
+    context = make_context(remote_file)
+    assert run_expecting_failure(context) == ("unexpected_content", "fetch")
+    assert input_files(context) == {}
+    assert notices(context) == [], "a second download would cost the retry timeout again"
 
 
-def test_another_size_than_the_planned_one_is_believed_after_one_patience(context, serve):
-    packed = tar_of({"a": DATA})
-    here = context(serve("d.tar", packed, size=len(packed) + 1))
-    assert failure(here) == ("truncated", "fetch")
-    assert notices(here) == []
+def test_wrong_size_is_not_fetched_twice(make_context, serve):
+    archive_bytes = make_tar_bytes({"a": DATA})
+    context = make_context(serve("d.tar", archive_bytes, size=len(archive_bytes) + 1))
+    assert run_expecting_failure(context) == ("truncated", "fetch")
+    assert notices(context) == []
 
 
-def test_a_body_of_unknown_length_that_breaks_off_is_fetched_as_a_file(context, serve, origin):
-    packed = tar_of({"a": DATA})
-    item = serve("d.tar", packed)
-    origin.faults[:] = [ResponseFault(chunked=True, ignore_range=True, close_after_bytes=len(packed) - 5000)]
-    here = context(item)
-    brought(here)
-    assert content(here) == {"a": DATA}
+def test_broken_body_of_unknown_length_is_fetched_as_file(make_context, serve, origin):
+    archive_bytes = make_tar_bytes({"a": DATA})
+    remote_file = serve("d.tar", archive_bytes)
+    origin.faults[:] = [ResponseFault(chunked=True, ignore_range=True, close_after_bytes=len(archive_bytes) - 5000)]
+    context = make_context(remote_file)
+    run_both_stages(context)
+    assert input_files(context) == {"a": DATA}
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
-def test_an_archive_that_was_cut_before_it_came_here(context, serve, pack):
-    whole = pack(tar_of({"a": DATA, "b": DATA}))
-    here = context(serve("d.tar", whole[: len(whole) // 2]))
-    assert failure(here) == ("truncated", "unpack")
+def test_truncated_archive(make_context, serve, pack):
+    complete = pack(make_tar_bytes({"a": DATA, "b": DATA}))
+    context = make_context(serve("d.tar", complete[: len(complete) // 2]))
+    assert run_expecting_failure(context) == ("truncated", "unpack")
 
 
-def test_an_archive_that_would_leave_the_folder(context, serve, tmp_path):
-    here = context(serve("d.tar", tar_of({"good": b"1", "../evil": b"2"})))
-    assert failure(here) == ("archive_unsafe", "unpack")
+def test_member_outside_of_folder(make_context, serve, tmp_path):
+    context = make_context(serve("d.tar", make_tar_bytes({"good": b"1", "../evil": b"2"})))
+    assert run_expecting_failure(context) == ("archive_unsafe", "unpack")
     assert not list(tmp_path.rglob("evil"))
 
 
-def test_an_archive_that_is_larger_than_promised(context, serve):
-    here = context(serve("d.tar.gz", gzip.compress(tar_of({"zeros": bytes(50_000_000)}))))
-    object.__setattr__(here.job, "limits", Limits(disk_bytes=1_000_000))
-    assert failure(here) == ("archive_too_large", "unpack")
+def test_archive_larger_than_disk_limit(make_context, serve):
+    context = make_context(serve("d.tar.gz", gzip.compress(make_tar_bytes({"zeros": bytes(50_000_000)}))))
+    object.__setattr__(context.job, "limits", Limits(disk_bytes=1_000_000))
+    assert run_expecting_failure(context) == ("archive_too_large", "unpack")
 
 
-def test_a_stop_is_heard_in_the_middle(context, serve, origin):
-    item = serve("d.tar", tar_of({"a": DATA}))
+def test_stop_interrupts_download(make_context, serve, origin):
+    remote_file = serve("d.tar", make_tar_bytes({"a": DATA}))
     origin.faults[:] = [ResponseFault(stall_after_bytes=100_000)] * 99
-    here = context(item)
-    here.stop.request("terminated", "go")
-    assert failure(here) == ("terminated", "fetch")
+    context = make_context(remote_file)
+    context.stop.request("terminated", "go")
+    assert run_expecting_failure(context) == ("terminated", "fetch")
     origin.release_stalls()
 
 
-def test_what_may_be_streamed_is_told_by_name_and_place():
-    def ask(name, url="http://h/x", **more):
+def test_streamable_by_name_and_scheme():
+    def is_streamable(name, url="http://h/x", **more):
         return can_unpack_while_downloading(Input("", "input", **more), RemoteFile(name, (Location(url),)))
 
-    assert [ask(name) for name in ("a.tar", "A.TAR.GZ", "b.tgz", "c.xz", "d.zip", "e", "f.7z")] == [True] * 4 + [
-        False
-    ] * 3
-    assert not ask("a.tar", "file:///a.tar")
-    assert not ask("a.tar", unpack="never")
+    assert [is_streamable(name) for name in ("a.tar", "A.TAR.GZ", "b.tgz", "c.xz", "d.zip", "e", "f.7z")] == [
+        True
+    ] * 4 + [False] * 3
+    assert not is_streamable("a.tar", "file:///a.tar")
+    assert not is_streamable("a.tar", unpack="never")
 
 
-def test_moving_goes_through_no_link(tmp_path):
+def test_merge_follows_no_symlink(tmp_path):
     (tmp_path / "folder").mkdir()
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "folder" / "l").symlink_to(tmp_path / "elsewhere")
-    (tmp_path / "apart" / "l").mkdir(parents=True)
-    (tmp_path / "apart" / "l" / "x").write_text("evil")
+    (tmp_path / "staging" / "l").mkdir(parents=True)
+    (tmp_path / "staging" / "l" / "x").write_text("evil")
     with pytest.raises(FailedError) as caught:
-        merge_folder(tmp_path / "apart", tmp_path / "folder", "a.tar")
+        merge_folder(tmp_path / "staging", tmp_path / "folder", "a.tar")
     assert caught.value.kind == "archive_unsafe"
     assert not list((tmp_path / "elsewhere").iterdir())
 
 
-def test_through_the_depot_an_item_is_fetched_once(context, serve, origin, tmp_path):
-    packed = tar_of({"a": DATA})
-    item = serve("d.tar", packed)
-    sent = []
+def test_cached_file_is_fetched_once(make_context, serve, origin, tmp_path):
+    archive_bytes = make_tar_bytes({"a": DATA})
+    remote_file = serve("d.tar", archive_bytes)
+    sent_bytes = []
     for _ in range(2):
-        here = context(item, depot=DownloadCache(tmp_path / "depot"))
-        brought(here)
-        assert content(here) == {"a": DATA}
-        sent.append(origin.sent_bytes)
-    (entry,) = DownloadCache(tmp_path / "depot").entries()
-    assert (entry.name, entry.bytes, entry.is_complete) == ("d.tar", len(packed), True)
-    assert stat.S_IMODE((tmp_path / "depot").stat().st_mode) == 0o700
-    assert sent[0] == sent[1] >= len(packed)
+        context = make_context(remote_file, cache=DownloadCache(tmp_path / "cache"))
+        run_both_stages(context)
+        assert input_files(context) == {"a": DATA}
+        sent_bytes.append(origin.sent_bytes)
+    (entry,) = DownloadCache(tmp_path / "cache").entries()
+    assert (entry.name, entry.bytes, entry.is_complete) == ("d.tar", len(archive_bytes), True)
+    assert stat.S_IMODE((tmp_path / "cache").stat().st_mode) == 0o700
+    assert sent_bytes[0] == sent_bytes[1] >= len(archive_bytes)
 
 
 @pytest.mark.parametrize(
-    ("head", "may"),
+    ("head", "expected"),
     [
         (b"\x1f\x8b\x08", True),
         (b"BZh9", True),
@@ -300,36 +312,36 @@ def test_through_the_depot_an_item_is_fetched_once(context, serve, origin, tmp_p
         (bytes(10240), True),
     ],
 )
-def test_what_is_certainly_no_archive(tmp_path, head, may):
+def test_archive_magic(tmp_path, head, expected):
     (tmp_path / "file").write_bytes(head)
-    assert has_archive_magic(tmp_path / "file") is may
+    assert has_archive_magic(tmp_path / "file") is expected
 
 
-@pytest.mark.parametrize("form", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
-def test_every_tar_may_be_one(tmp_path, form):
-    with tarfile.open(tmp_path / "x.tar", "w", format=form) as archive:
+@pytest.mark.parametrize("tar_format", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+def test_archive_magic_of_tar_formats(tmp_path, tar_format):
+    with tarfile.open(tmp_path / "x.tar", "w", format=tar_format) as archive:
         archive.add(__file__, "name")
     assert has_archive_magic(tmp_path / "x.tar")
 
 
-# Checksums files
+# checksums files
 
 
 @pytest.fixture
-def twice(tmp_path, origin):
-    """A file at two places, one of which has a wrong byte in its second block; its item, with its checksums file."""
-    (tmp_path / "spoiled").mkdir()
-    with HttpServer(tmp_path / "spoiled") as spoiled:
+def serve_with_bad_replica(tmp_path, origin):
+    """Like `serve`, with a checksums file and a first replica that has a wrong byte in its second block."""
+    (tmp_path / "bad").mkdir()
+    with HttpServer(tmp_path / "bad") as bad_server:
 
         def serve(name, data, **more):
             (tmp_path / "served" / name).write_bytes(data)
-            sums = make_checksums(tmp_path / "served" / name)
-            (tmp_path / "served" / f"{name}.json").write_text(format_checksums(sums))
-            wrong = bytearray(data)
-            wrong[1_500_000] ^= 1
-            (tmp_path / "spoiled" / name).write_bytes(wrong)
-            sources = (Location(f"{spoiled.url}/{name}"), Location(f"{origin.url}/{name}"))
-            return RemoteFile(name, sources, checksums=Location(f"{origin.url}/{name}.json"), **more)
+            checksums = make_checksums(tmp_path / "served" / name)
+            (tmp_path / "served" / f"{name}.json").write_text(format_checksums(checksums))
+            bad_data = bytearray(data)
+            bad_data[1_500_000] ^= 1
+            (tmp_path / "bad" / name).write_bytes(bad_data)
+            replicas = (Location(f"{bad_server.url}/{name}"), Location(f"{origin.url}/{name}"))
+            return RemoteFile(name, replicas, checksums=Location(f"{origin.url}/{name}.json"), **more)
 
         yield serve
 
@@ -337,26 +349,28 @@ def twice(tmp_path, origin):
 LARGE = os.urandom(3_000_000)
 
 
-@pytest.mark.parametrize("with_depot", [False, True])
+@pytest.mark.parametrize("use_cache", [False, True])
 @pytest.mark.parametrize("name", ["data.bin", "data.tar"])
-def test_a_bad_block_comes_from_another_source(context, twice, tmp_path, name, with_depot):
-    data = tar_of({"a.bin": LARGE}) if name.endswith(".tar") else LARGE
-    made = context(twice(name, data), depot=DownloadCache(tmp_path / "depot") if with_depot else None)
-    fetched, _ = brought(made)
-    assert content(made) == {"a.bin" if name.endswith(".tar") else name: LARGE}
+def test_bad_block_comes_from_another_source(make_context, serve_with_bad_replica, tmp_path, name, use_cache):
+    data = make_tar_bytes({"a.bin": LARGE}) if name.endswith(".tar") else LARGE
+    context = make_context(
+        serve_with_bad_replica(name, data), cache=DownloadCache(tmp_path / "cache") if use_cache else None
+    )
+    fetched, _ = run_both_stages(context)
+    assert input_files(context) == {"a.bin" if name.endswith(".tar") else name: LARGE}
     assert fetched["bytes"] == len(data)
-    assert not list(made.box.tmp.glob("checksums*"))
+    assert not list(context.sandbox.tmp.glob("checksums*"))
 
 
-def test_a_bad_block_of_the_only_source_is_told(context, twice):
-    item = twice("data.bin", LARGE)
+def test_bad_block_of_only_source_fails(make_context, serve_with_bad_replica):
+    remote_file = serve_with_bad_replica("data.bin", LARGE)
     with pytest.raises(FailedError, match="block 1 does not match its checksum") as caught:
-        brought(context(replace(item, sources=item.locations[:1])))
+        run_both_stages(make_context(replace(remote_file, locations=remote_file.locations[:1])))
     assert caught.value.kind == "digest_mismatch"
 
 
-def test_what_is_no_checksums_file_is_told(context, serve):
-    item, wrong = serve("data.bin", DATA), serve("sums.json", b'{"version": 7}')
+def test_invalid_checksums_file(make_context, serve):
+    remote_file, invalid = serve("data.bin", DATA), serve("sums.json", b'{"version": 7}')
     with pytest.raises(FailedError, match=r"sums\.json.*version") as caught:
-        brought(context(replace(item, checksums=wrong.locations[0])))
+        run_both_stages(make_context(replace(remote_file, checksums=invalid.locations[0])))
     assert caught.value.kind == "unexpected_content"

@@ -1,4 +1,4 @@
-"""What the probe finds out about a machine, and what it makes of it."""
+"""Tests of the probe: the facts about a machine, and their comparison with the job's requirements."""
 
 import os
 import sys
@@ -18,23 +18,23 @@ CSV = """\
 """
 
 
-def job(inputs=(), **limits):
+def make_job(inputs=(), **limits):
     return Job("0", (), Resources(), Limits(**limits), (), inputs=inputs)
 
 
-def item(name, size=None):
+def make_file(name, size=None):
     return RemoteFile(name, (Location(f"http://host/{name}"),), size)
 
 
 # memory
 
 
-def test_memory_of_the_machine(tmp_path):
+def test_machine_memory(tmp_path):
     (tmp_path / "meminfo").write_text("MemTotal:       16384000 kB\nMemFree: 1 kB\n")
     assert hardware.memory_mb(tmp_path, tmp_path / "none") == 16000
 
 
-def test_a_limit_of_any_group_above_counts(tmp_path):
+def test_limit_of_parent_cgroup(tmp_path):
     (tmp_path / "meminfo").write_text("MemTotal:       16384000 kB\n")
     (tmp_path / "self").mkdir()
     (tmp_path / "self" / "cgroup").write_text("0::/slot/job\n")
@@ -45,7 +45,7 @@ def test_a_limit_of_any_group_above_counts(tmp_path):
     assert hardware.memory_mb(tmp_path, groups) == 1024
 
 
-def test_old_groups_have_another_place(tmp_path):
+def test_limit_of_cgroup_v1(tmp_path):
     (tmp_path / "meminfo").write_text("MemTotal:       16384000 kB\n")
     (tmp_path / "self").mkdir()
     (tmp_path / "self" / "cgroup").write_text("5:cpu,cpuacct:/x\n4:memory:/slot\n")
@@ -54,16 +54,16 @@ def test_old_groups_have_another_place(tmp_path):
     assert hardware.memory_mb(tmp_path, tmp_path / "cgroup") == 512
 
 
-def test_this_machine_has_memory_and_disk(tmp_path):
+def test_figures_of_this_machine(tmp_path):
     assert hardware.memory_mb() > 100
     assert hardware.free_disk_bytes(tmp_path) > 0
 
 
-@pytest.mark.parametrize(("have", "short"), [(1000, False), (900, False), (899, True), (None, False)])
-def test_memory_is_short_only_if_clearly_less(have, short):
-    verdict = probe.check_memory(have, 1000)
-    assert (verdict is not None) == short
-    assert not short or (verdict.kind, verdict.detail) == (
+@pytest.mark.parametrize(("available_mb", "is_short"), [(1000, False), (900, False), (899, True), (None, False)])
+def test_memory_check_has_a_tolerance(available_mb, is_short):
+    error = probe.check_memory(available_mb, 1000)
+    assert (error is not None) == is_short
+    assert not is_short or (error.kind, error.detail) == (
         "insufficient_memory",
         "the job needs 1000 MB of memory, but may use only 899 MB here",
     )
@@ -72,46 +72,49 @@ def test_memory_is_short_only_if_clearly_less(have, short):
 # disk
 
 
-def test_archives_that_come_as_files_count_twice():
-    inputs = (Input("", "input", (item("data.zip", 100), item("labels.csv", 7))),)
-    assert probe.required_disk_bytes(job(inputs), {}) == 207
+def test_archive_fetched_as_file_counts_twice():
+    inputs = (Input("", "input", (make_file("data.zip", 100), make_file("labels.csv", 7))),)
+    assert probe.required_disk_bytes(make_job(inputs), {}) == 207
 
 
-def test_archives_that_are_unpacked_on_their_way_count_once():
-    inputs = (Input("", "input", (item("data.tar.gz", 100), item("data.tar", 1000))),)
-    assert probe.required_disk_bytes(job(inputs), {}) == 1100
-    assert probe.required_disk_bytes(job(inputs), {}, can_stream=False) == 2200
+def test_streamed_archive_counts_once():
+    inputs = (Input("", "input", (make_file("data.tar.gz", 100), make_file("data.tar", 1000))),)
+    assert probe.required_disk_bytes(make_job(inputs), {}) == 1100
+    assert probe.required_disk_bytes(make_job(inputs), {}, can_stream=False) == 2200
 
 
-def test_archives_that_stay_packed_count_once():
-    assert probe.required_disk_bytes(job((Input("", "input", (item("data.zip", 100),), unpack="never"),)), {}) == 100
+def test_archive_without_unpack_counts_once():
+    assert (
+        probe.required_disk_bytes(make_job((Input("", "input", (make_file("data.zip", 100),), unpack="never"),)), {})
+        == 100
+    )
 
 
-def test_a_size_that_only_the_server_knows_counts():
-    assert probe.required_disk_bytes(job((Input("", "input", (item("x"),)),)), {"http://host/x": 55}) == 55
+def test_size_from_server_counts():
+    assert probe.required_disk_bytes(make_job((Input("", "input", (make_file("x"),)),)), {"http://host/x": 55}) == 55
 
 
-def test_the_limit_is_a_need():
-    assert probe.required_disk_bytes(job(disk_bytes=10**12), {}) == 10**12
+def test_disk_limit_is_required():
+    assert probe.required_disk_bytes(make_job(disk_bytes=10**12), {}) == 10**12
 
 
-def test_too_little_disk_is_told_with_figures():
-    verdict = probe.check_disk(2 * 10**9, 3 * 10**9)
-    assert verdict.kind == "disk_full"
-    assert "needs 3.000 GB" in verdict.detail
-    assert "2.000 GB free" in verdict.detail
+def test_disk_error_has_figures():
+    error = probe.check_disk(2 * 10**9, 3 * 10**9)
+    assert error.kind == "disk_full"
+    assert "needs 3.000 GB" in error.detail
+    assert "2.000 GB free" in error.detail
     assert probe.check_disk(3 * 10**9, 3 * 10**9) is None
 
 
 # GPUs
 
 
-def test_what_nvidia_smi_says():
+def test_parse_nvidia_smi():
     assert hardware.parse_gpus(CSV) == [A100, P100]
 
 
 @pytest.mark.parametrize(
-    ("chosen", "seen"),
+    ("visible_devices", "expected"),
     [
         (None, [A100, P100]),
         ("0", [A100]),
@@ -122,79 +125,79 @@ def test_what_nvidia_smi_says():
         ("MIG-abc", [A100, P100]),
     ],
 )
-def test_only_visible_gpus_count(chosen, seen):
-    assert hardware.filter_visible([A100, P100], chosen) == seen
+def test_only_visible_gpus_count(visible_devices, expected):
+    assert hardware.filter_visible([A100, P100], visible_devices) == expected
 
 
 @pytest.mark.parametrize(
-    ("needs", "lack"),
+    ("requirements", "unmet"),
     [
         (GpuRequirements(), ""),
         (GpuRequirements(min_memory_mb=40960, min_capability="8.0", min_driver="525.60", min_cuda="12.2"), ""),
         (GpuRequirements(min_capability="8"), ""),
-        (GpuRequirements(min_memory_mb=80000), "memory in MB is 40960, needed is 80000"),
-        (GpuRequirements(min_capability="9.0"), "compute capability is 8.0, needed is 9.0"),
-        (GpuRequirements(min_driver="550.54.14"), "driver is 535.104.05, needed is 550.54.14"),
-        (GpuRequirements(min_cuda="12.10"), "CUDA version is 12.2, needed is 12.10"),
+        (GpuRequirements(min_memory_mb=80000), "memory in MB is 40960, required is 80000"),
+        (GpuRequirements(min_capability="9.0"), "compute capability is 8.0, required is 9.0"),
+        (GpuRequirements(min_driver="550.54.14"), "driver is 535.104.05, required is 550.54.14"),
+        (GpuRequirements(min_cuda="12.10"), "CUDA version is 12.2, required is 12.10"),
     ],
 )
-def test_needs_are_compared_as_versions(needs, lack):
-    assert probe.unmet_requirements(A100, "12.2", needs) == lack
+def test_requirements_are_compared_as_versions(requirements, unmet):
+    assert probe.unmet_requirements(A100, "12.2", requirements) == unmet
 
 
-def test_enough_good_ones_must_exist():
-    needs = GpuRequirements(min_capability="7.0")
-    assert probe.check_gpus([A100, P100], "", 1, needs) is None
-    verdict = probe.check_gpus([A100, P100], "", 2, needs)
-    assert verdict.kind == "gpu_unusable"
-    assert "needs 2 GPUs, but 1 usable" in verdict.detail
-    assert "Tesla P100 (GPU-99999999-0000): compute capability is 6.0, needed is 7.0" in verdict.detail
+def test_enough_usable_gpus():
+    requirements = GpuRequirements(min_capability="7.0")
+    assert probe.check_gpus([A100, P100], "", 1, requirements) is None
+    error = probe.check_gpus([A100, P100], "", 2, requirements)
+    assert error.kind == "gpu_unusable"
+    assert "needs 2 GPUs, but 1 usable" in error.detail
+    assert "Tesla P100 (GPU-99999999-0000): compute capability is 6.0, required is 7.0" in error.detail
 
 
-def test_none_at_all_is_told():
-    assert "nvidia-smi shows none" in probe.check_gpus([], "", 1, GpuRequirements()).detail
+def test_no_gpus():
+    assert "nvidia-smi lists none" in probe.check_gpus([], "", 1, GpuRequirements()).detail
     assert probe.check_gpus([], "", 0, GpuRequirements()) is None
 
 
-def tool(folder, text):
+def install_nvidia_smi(folder, text):
     folder.mkdir(exist_ok=True)
     (folder / "nvidia-smi").write_text(f"#!{sys.executable}\nimport sys\n{text}")
     (folder / "nvidia-smi").chmod(0o755)
     return {"PATH": str(folder)}
 
 
-def test_the_tool_is_asked(tmp_path):
-    environ = tool(tmp_path / "bin", f"print({CSV!r}, end='')")
+def test_list_gpus(tmp_path):
+    environ = install_nvidia_smi(tmp_path / "bin", f"print({CSV!r}, end='')")
     assert hardware.list_gpus(environ) == [A100, P100]
     assert hardware.list_gpus({**environ, "CUDA_VISIBLE_DEVICES": "1"}) == [P100]
 
 
-def test_an_old_driver_does_not_know_the_capability(tmp_path):
+def test_old_driver_without_capability(tmp_path):
     old = "print('0, GPU-1, Tesla K40, 11441, 460.32.03') if 'compute_cap' not in sys.argv[1] else sys.exit(2)"
-    assert hardware.list_gpus(tool(tmp_path / "bin", old)) == [
+    assert hardware.list_gpus(install_nvidia_smi(tmp_path / "bin", old)) == [
         GpuInfo("0", "GPU-1", "Tesla K40", 11441, "460.32.03", "")
     ]
 
 
-def test_a_broken_driver_shows_no_gpus(tmp_path):
-    assert hardware.list_gpus(tool(tmp_path / "bin", "print('NVIDIA-SMI has failed'); sys.exit(9)")) == []
+def test_broken_driver_lists_no_gpus(tmp_path):
+    assert hardware.list_gpus(install_nvidia_smi(tmp_path / "bin", "print('NVIDIA-SMI has failed'); sys.exit(9)")) == []
 
 
-def test_the_cuda_version_stands_in_the_banner(tmp_path):
+def test_cuda_version_from_banner(tmp_path):
     banner = "print('| NVIDIA-SMI 535.104.05   Driver Version: 535.104.05   CUDA Version: 12.2     |')"
-    assert hardware.cuda_version(tool(tmp_path / "bin", banner)) == "12.2"
+    assert hardware.cuda_version(install_nvidia_smi(tmp_path / "bin", banner)) == "12.2"
 
 
 # file system
 
 
-def test_a_good_file_system_has_no_quirks(tmp_path):
+def test_good_filesystem_has_no_limitations(tmp_path):
     assert hardware.filesystem_limitations(tmp_path) == []
     assert os.listdir(tmp_path) == []
 
 
-def test_what_an_ability_raises_is_a_quirk(tmp_path):
-    def unlucky(trial):
+def test_failed_check_is_a_limitation(tmp_path):
+    def fail(folder):
         raise OSError("Function not implemented")
 
-    assert hardware._is_supported(unlucky, tmp_path) is False
+    assert hardware._is_supported(fail, tmp_path) is False

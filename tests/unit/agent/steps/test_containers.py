@@ -1,4 +1,4 @@
-"""Steps in containers, with the real Apptainer."""
+"""Tests of steps in containers, with the real Apptainer."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ import pytest
 
 from packtrain.agent.environments import StepCommand
 from packtrain.agent.environments.apptainer import ApptainerEnvironment
-from packtrain.errors import FailedError
 from packtrain.plan import Container, EnvironmentConfig, EnvVar, Mount, Secret
 from testbed import apptainer
-from tests.support.step_harness import HOST_ENVIRONMENT, StepHarness, make_env_vars, make_step
+from tests.support.step_harness import HOST_ENVIRONMENT, StepHarness, make_env_vars, make_step, run_expecting_failure
 
 pytestmark = pytest.mark.slow
 
@@ -32,91 +31,89 @@ def image(tmp_path_factory):
 
 
 @pytest.fixture
-def bench(tmp_path):
+def harness(tmp_path):
     host_env = {**HOST_ENVIRONMENT, "PATH": f"{apptainer.apptainer_path().parent}:{HOST_ENVIRONMENT['PATH']}"}
-    made = StepHarness(tmp_path / "with, comma", secrets={"token": "s3cr3t-value"}, host_environment=host_env)
-    yield made
-    made.close()
+    harness = StepHarness(tmp_path / "with, comma", secrets={"token": "s3cr3t-value"}, host_environment=host_env)
+    yield harness
+    harness.close()
 
 
-def fails(bench, step, **job):
-    with pytest.raises(FailedError) as caught:
-        bench.run(step, **job)
-    return caught.value
-
-
-def test_a_step_runs_in_its_image_with_the_sandbox_at_its_own_path(bench, image):
+def test_sandbox_is_mounted_at_its_path(harness, image):
     command = (
         'pwd; ls -l /bin/sh; echo made > "$DEEPSQUARE_OUTPUT/file"; echo K=V >> "$DEEPSQUARE_ENV"; echo $FROM_HOST'
     )
-    bench.run(make_step(command, name="in", container=Container(str(image))), make_step("echo $K", name="out"))
-    said = bench.read_log("in.out").splitlines()
-    assert said[0] == str(bench.sandbox.root)
-    assert "busybox" in said[1]
-    assert said[2] == "host"
-    assert (bench.sandbox.output / "file").read_text() == "made\n"
-    assert bench.read_log("out.out") == "V\n"
+    harness.run(make_step(command, name="in", container=Container(str(image))), make_step("echo $K", name="out"))
+    output = harness.read_log("in.out").splitlines()
+    assert output[0] == str(harness.sandbox.root)
+    assert "busybox" in output[1]
+    assert output[2] == "host"
+    assert (harness.sandbox.output / "file").read_text() == "made\n"
+    assert harness.read_log("out.out") == "V\n"
 
 
-def test_precedence_of_variables(bench, image):
+def test_precedence_of_variables(harness, image):
     command = 'echo "$FROM_IMAGE $JOB_VAR $STEP_VAR $ONLY_JOB"'
     step = make_step(command, name="v", container=Container(str(image)), env=make_env_vars(STEP_VAR="step"))
-    bench.run(step, env=make_env_vars(JOB_VAR="job", STEP_VAR="job", ONLY_JOB="job"))
-    assert bench.read_log("v.out") == "image image step job\n"
+    harness.run(step, env=make_env_vars(JOB_VAR="job", STEP_VAR="job", ONLY_JOB="job"))
+    assert harness.read_log("v.out") == "image image step job\n"
 
 
-def test_the_jobs_environment_surrounds_steps_that_name_no_image(bench, image):
-    around = EnvironmentConfig(Container(str(image)), setup="greeting=hello", path=("/opt/tools",))
-    bench.run(make_step('echo "$greeting $PATH"; readlink /bin/sh', name="e"), environment=around)
-    said = bench.read_log("e.out").splitlines()
-    assert said[0].startswith("hello /opt/tools:/")
-    assert said[1] == "busybox"
+def test_job_environment_applies_without_own_image(harness, image):
+    environment = EnvironmentConfig(Container(str(image)), setup="greeting=hello", path=("/opt/tools",))
+    harness.run(make_step('echo "$greeting $PATH"; readlink /bin/sh', name="e"), environment=environment)
+    output = harness.read_log("e.out").splitlines()
+    assert output[0].startswith("hello /opt/tools:/")
+    assert output[1] == "busybox"
 
 
-def test_the_entrypoint_gets_the_command_as_arguments(bench, image):
-    bench.run(make_step("--lr 0.1 'two words'", name="e", shell="ENTRYPOINT", container=Container(str(image))))
-    bench.run(make_step("", name="none", container=Container(str(image))))
-    assert bench.read_log("e.out") == "<--lr><0.1><two words>"
-    assert bench.read_log("none.out") == "<>"
+def test_entrypoint_gets_arguments(harness, image):
+    harness.run(make_step("--lr 0.1 'two words'", name="e", shell="ENTRYPOINT", container=Container(str(image))))
+    harness.run(make_step("", name="none", container=Container(str(image))))
+    assert harness.read_log("e.out") == "<--lr><0.1><two words>"
+    assert harness.read_log("none.out") == "<>"
 
 
-def test_arguments_with_an_open_quote(bench, image):
-    error = fails(bench, make_step("it's", name="e", shell="ENTRYPOINT", container=Container(str(image))))
+def test_unclosed_quote(harness, image):
+    error = run_expecting_failure(
+        harness, make_step("it's", name="e", shell="ENTRYPOINT", container=Container(str(image)))
+    )
     assert error.kind == "step_failed"
-    assert "cannot be told apart: No closing quotation" in error.detail
+    assert "cannot be split: No closing quotation" in error.detail
 
 
-def test_home_is_not_there_unless_asked_for(bench, image):
+def test_home_is_mounted_on_request(harness, image):
     list_home = 'ls -A "$HOME"'
-    bench.run(make_step(list_home, name="no", container=Container(str(image))))
-    bench.run(make_step(list_home, name="yes", container=Container(str(image), mount_home=True)))
+    harness.run(make_step(list_home, name="no", container=Container(str(image))))
+    harness.run(make_step(list_home, name="yes", container=Container(str(image), mount_home=True)))
     home = set(os.listdir(Path("~").expanduser()))
     assert home
-    assert set(bench.read_log("yes.out").splitlines()) >= home
-    assert not set(bench.read_log("no.out").splitlines()) & home
+    assert set(harness.read_log("yes.out").splitlines()) >= home
+    assert not set(harness.read_log("no.out").splitlines()) & home
 
 
-def test_the_root_is_writable_for_the_step_unless_read_only(bench, image):
-    bench.run(make_step("echo x > /new && cat /new", name="rw", container=Container(str(image))))
-    assert bench.read_log("rw.out") == "x\n"
-    error = fails(bench, make_step("echo x > /new", name="ro", container=Container(str(image), read_only=True)))
+def test_root_is_writable_unless_read_only(harness, image):
+    harness.run(make_step("echo x > /new && cat /new", name="rw", container=Container(str(image))))
+    assert harness.read_log("rw.out") == "x\n"
+    error = run_expecting_failure(
+        harness, make_step("echo x > /new", name="ro", container=Container(str(image), read_only=True))
+    )
     assert error.kind == "step_failed"
     assert "Read-only file system" in error.detail
 
 
-def test_mounts(bench, image, tmp_path):
+def test_mounts(harness, image, tmp_path):
     data = tmp_path / "some data"
     data.mkdir()
     (data / "file").write_text("there\n")
     mounts = (Mount(str(data), "/mnt/ro", "ro"), Mount(str(data), "/mnt/rw", "rw"))
     command = "cat /mnt/ro/file; echo new > /mnt/rw/new; echo no > /mnt/ro/no"
-    error = fails(bench, make_step(command, name="m", container=Container(str(image), mounts=mounts)))
+    error = run_expecting_failure(harness, make_step(command, name="m", container=Container(str(image), mounts=mounts)))
     assert "Read-only file system" in error.detail
-    assert bench.read_log("m.out") == "there\n"
+    assert harness.read_log("m.out") == "there\n"
     assert sorted(os.listdir(data)) == ["file", "new"]
 
 
-def test_secrets_never_stand_on_a_command_line(bench, image):
+def test_no_secrets_on_command_lines(harness, image):
     token = Secret("token")
     container = Container(str(image), username=token, password=token)
     step = make_step(
@@ -125,19 +122,19 @@ def test_secrets_never_stand_on_a_command_line(bench, image):
         container=container,
         env=(EnvVar("TOKEN", token),),
     )
-    thread = threading.Thread(target=bench.run, args=(step,))
+    thread = threading.Thread(target=harness.run, args=(step,))
     thread.start()
-    until((bench.sandbox.root / "up").exists)
+    wait_until((harness.sandbox.root / "up").exists)
     lines = command_lines()
-    (bench.sandbox.root / "go").touch()
+    (harness.sandbox.root / "go").touch()
     thread.join()
     assert any(b"busy box.sif" in line for line in lines)
     assert not any(b"s3cr3t-value" in line for line in lines)
-    assert "TOKEN=***" in bench.read_log("s.out")
-    assert "APPTAINER_DOCKER" not in bench.read_log("s.out")
+    assert "TOKEN=***" in harness.read_log("s.out")
+    assert "APPTAINER_DOCKER" not in harness.read_log("s.out")
 
 
-def until(condition, seconds: float = 20) -> None:
+def wait_until(condition, seconds: float = 20) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline
@@ -145,100 +142,113 @@ def until(condition, seconds: float = 20) -> None:
 
 
 def command_lines():
-    found = []
+    lines = []
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
-            found.append(Path(f"/proc/{pid}/cmdline").read_bytes())
+            lines.append(Path(f"/proc/{pid}/cmdline").read_bytes())
         except OSError:
             continue
-    return found
+    return lines
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "output"),
     [("/no/such/image.sif", "no such file or directory"), ("docker://127.0.0.1:9/x:y", "connection refused")],
 )
-def test_an_image_that_cannot_be_had(bench, name, said):
-    error = fails(bench, make_step("true", name="c", container=Container(name)))
+def test_missing_image(harness, name, output):
+    error = run_expecting_failure(harness, make_step("true", name="c", container=Container(name)))
     assert error.kind == "container_failed"
     assert error.detail.startswith('the container of step "c" did not start: ')
-    assert said in error.detail
+    assert output in error.detail
 
 
-def test_a_program_that_fails_inside_is_the_steps_failure(bench, image):
-    error = fails(bench, make_step("echo my fault >&2; exit 255", name="c", container=Container(str(image))))
+def test_program_fails_inside_container(harness, image):
+    error = run_expecting_failure(
+        harness, make_step("echo my fault >&2; exit 255", name="c", container=Container(str(image)))
+    )
     assert error.kind == "step_failed"
-    assert error.detail == 'step "c" ended with exit code 255; its last words: my fault'
+    assert error.detail == 'step "c" ended with exit code 255; last line on stderr: my fault'
 
 
-def test_a_machine_without_apptainer(tmp_path, image):
-    bench = StepHarness(tmp_path, host_environment={"PATH": str(tmp_path)})
-    error = fails(bench, make_step("true", container=Container(str(image))))
+def test_machine_without_apptainer(tmp_path, image):
+    harness = StepHarness(tmp_path, host_environment={"PATH": str(tmp_path)})
+    error = run_expecting_failure(harness, make_step("true", container=Container(str(image))))
     assert error.kind == "container_failed"
     assert "there is no apptainer on this machine" in error.detail
-    bench.close()
+    harness.close()
 
 
-def test_a_stop_reaches_the_program_inside(bench, image):
+def test_stop_reaches_program_inside(harness, image):
     command = "trap 'echo saved > trace; exit 0' TERM; touch up; while :; do sleep 0.05; done"
     threading.Thread(
-        target=lambda: (until((bench.sandbox.root / "up").exists), bench.stop_request.request("terminated", "T"))
+        target=lambda: (
+            wait_until((harness.sandbox.root / "up").exists),
+            harness.stop_request.request("terminated", "T"),
+        )
     ).start()
-    assert fails(bench, make_step(command, name="t", container=Container(str(image)))).kind == "terminated"
-    assert bench.read_trace() == ["saved"]
+    assert (
+        run_expecting_failure(harness, make_step(command, name="t", container=Container(str(image)))).kind
+        == "terminated"
+    )
+    assert harness.read_trace() == ["saved"]
 
 
-def test_the_agents_zip_is_there_read_only_and_gpus_are_asked_for(bench, image, tmp_path):
-    zipped = tmp_path / "agent.pyz"
-    zipped.write_text("zip")
-    around = ApptainerEnvironment(Container(str(image)), bench.sandbox, 2, zipped, bench.resolve_secret)
-    program = around.wrap(StepCommand(("true",), bench.sandbox.root, bench.host_environment, {}))
+def test_agent_zip_is_mounted_and_gpus_enabled(harness, image, tmp_path):
+    agent_zip = tmp_path / "agent.pyz"
+    agent_zip.write_text("zip")
+    environment = ApptainerEnvironment(Container(str(image)), harness.sandbox, 2, agent_zip, harness.resolve_secret)
+    program = environment.wrap(StepCommand(("true",), harness.sandbox.root, harness.host_environment, {}))
     assert "--nv" in program.argv
-    assert f"type=bind,source={zipped},destination={zipped},ro" in program.argv
+    assert f"type=bind,source={agent_zip},destination={agent_zip},ro" in program.argv
 
 
 @pytest.fixture(scope="module")
-def with_modules(tmp_path_factory):
-    """An image that has a PYTHONPATH of its own."""
+def image_with_pythonpath(tmp_path_factory):
+    """Build an image that sets PYTHONPATH."""
     lines = "export PYTHONPATH=/image/lib"
     return apptainer.build_sif(tmp_path_factory.mktemp("image") / "own.sif", 'printf "<%s>" "$PYTHONPATH"', lines)
 
 
-def python_path(bench, image, zipped, outside, own, entrypoint=False):
-    around = ApptainerEnvironment(Container(str(image)), bench.sandbox, 0, zipped, bench.resolve_secret)
+def read_pythonpath(harness, image, agent_zip, host_env, step_env, entrypoint=False):
+    environment = ApptainerEnvironment(Container(str(image)), harness.sandbox, 0, agent_zip, harness.resolve_secret)
     argv = () if entrypoint else ("/bin/sh", "-c", 'printf "<%s>" "$PYTHONPATH"')
-    variables = {**bench.host_environment, **outside, "APPTAINER_NO_EVAL": "1"}
-    program = around.wrap(StepCommand(argv, bench.sandbox.root, variables, own, use_entrypoint=entrypoint))
+    variables = {**harness.host_environment, **host_env, "APPTAINER_NO_EVAL": "1"}
+    program = environment.wrap(StepCommand(argv, harness.sandbox.root, variables, step_env, use_entrypoint=entrypoint))
     return subprocess.check_output(program.argv, env=program.env, cwd=program.work_dir, text=True)
 
 
 @pytest.mark.parametrize("entrypoint", [False, True])
-def test_the_agents_modules_come_before_the_images_own(bench, image, with_modules, tmp_path, entrypoint):
-    zipped = tmp_path / "agent $HOME.pyz"
-    zipped.write_text("zip")
-    outside = {"PYTHONPATH": f"{zipped}:/outside"}
-    assert python_path(bench, with_modules, zipped, {}, {}, entrypoint) == f"<{zipped}:/image/lib>"
-    assert python_path(bench, with_modules, zipped, outside, {}, entrypoint) == f"<{zipped}:/image/lib>"
-    if not entrypoint:
-        assert python_path(bench, image, zipped, {"PYTHONPATH": str(zipped)}, {}) == f"<{zipped}>"
-        assert python_path(bench, image, zipped, outside, {}) == f"<{zipped}:/outside>"
-        assert python_path(bench, with_modules, zipped, outside, {"PYTHONPATH": "/step"}) == "</step>"
-
-
-def test_values_are_what_they_are(bench, image):
-    """Apptainer lets a shell read them."""
-    nasty = r"""a $HOME `echo no` $(echo no) \ \$b "q" 'r' \" ü"""
-    bench.run(
-        make_step('printf "%s" "$NASTY"', name="n", container=Container(str(image)), env=make_env_vars(NASTY=nasty))
+def test_agent_zip_precedes_pythonpath_of_image(harness, image, image_with_pythonpath, tmp_path, entrypoint):
+    agent_zip = tmp_path / "agent $HOME.pyz"
+    agent_zip.write_text("zip")
+    host_env = {"PYTHONPATH": f"{agent_zip}:/outside"}
+    assert read_pythonpath(harness, image_with_pythonpath, agent_zip, {}, {}, entrypoint) == f"<{agent_zip}:/image/lib>"
+    assert (
+        read_pythonpath(harness, image_with_pythonpath, agent_zip, host_env, {}, entrypoint)
+        == f"<{agent_zip}:/image/lib>"
     )
-    assert bench.read_log("n.out") == nasty
+    if not entrypoint:
+        assert read_pythonpath(harness, image, agent_zip, {"PYTHONPATH": str(agent_zip)}, {}) == f"<{agent_zip}>"
+        assert read_pythonpath(harness, image, agent_zip, host_env, {}) == f"<{agent_zip}:/outside>"
+        assert (
+            read_pythonpath(harness, image_with_pythonpath, agent_zip, host_env, {"PYTHONPATH": "/step"}) == "</step>"
+        )
+
+
+def test_special_characters_in_values(harness, image):
+    """Apptainer passes them through a shell."""
+    special = r"""a $HOME `echo no` $(echo no) \ \$b "q" 'r' \" ü"""
+    harness.run(
+        make_step('printf "%s" "$NASTY"', name="n", container=Container(str(image)), env=make_env_vars(NASTY=special))
+    )
+    assert harness.read_log("n.out") == special
 
 
 # an image from a registry, with a password
 
 
 class Registry(http.server.BaseHTTPRequestHandler):
-    """Just enough of a registry to hold one image, as `apptainer push … oras://` would leave it there."""
+    """A minimal registry that holds one image, as `apptainer push … oras://` stores it."""
 
     content = None
     authorization = ""
@@ -248,11 +258,11 @@ class Registry(http.server.BaseHTTPRequestHandler):
 
     def do_HEAD(self, body: bool = False):
         if self.headers.get("Authorization") != self.authorization:
-            return self.answer(401, "text/plain", b"", body)
+            return self.respond(401, "text/plain", b"", body)
         kind, data = self.content.get(self.path, ("text/plain", b""))
-        return self.answer(200 if self.path in self.content else 404, kind, data, body)
+        return self.respond(200 if self.path in self.content else 404, kind, data, body)
 
-    def answer(self, status: int, kind: str, data: bytes, body: bool):
+    def respond(self, status: int, kind: str, data: bytes, body: bool):
         self.send_response(status)
         if status == 401:
             self.send_header("WWW-Authenticate", 'Basic realm="packtrain"')
@@ -273,7 +283,7 @@ def digest(data: bytes) -> str:
 
 @pytest.fixture
 def registry(image, tmp_path):
-    """Its address, and the certificate to trust."""
+    """Yield the address of the image and the certificate to trust."""
     sif, config = image.read_bytes(), b"{}"
     manifest_type = "application/vnd.oci.image.manifest.v1+json"
 
@@ -334,19 +344,19 @@ def registry(image, tmp_path):
     server.server_close()
 
 
-def test_an_image_from_a_registry_with_a_password(bench, registry):
+def test_image_from_registry_with_password(harness, registry):
     address, certificate = registry
     trust = make_env_vars(SSL_CERT_FILE=str(certificate))
     good = Container(address, username="me", password=Secret("token"))
-    bench.run(make_step("readlink /bin/sh", name="pulled", container=good), env=trust)
-    assert bench.read_log("pulled.out") == "busybox\n"
-    assert (bench.sandbox.root / ".apptainer").is_dir()
+    harness.run(make_step("readlink /bin/sh", name="pulled", container=good), env=trust)
+    assert harness.read_log("pulled.out") == "busybox\n"
+    assert (harness.sandbox.root / ".apptainer").is_dir()
 
 
-def test_a_registry_that_refuses_the_password(bench, registry):
+def test_registry_refuses_password(harness, registry):
     address, certificate = registry
     trust = make_env_vars(SSL_CERT_FILE=str(certificate))
-    error = fails(
-        bench, make_step("true", name="c", container=Container(address, username="me", password="wrong")), env=trust
+    error = run_expecting_failure(
+        harness, make_step("true", name="c", container=Container(address, username="me", password="wrong")), env=trust
     )
     assert error.kind == "container_failed"

@@ -1,4 +1,4 @@
-"""What a step finds in its environment."""
+"""Tests of the environment variables of a step."""
 
 from __future__ import annotations
 
@@ -21,34 +21,34 @@ DUMP = f"{sys.executable} -I -S -c 'import json, os; print(json.dumps(dict(os.en
 
 
 @pytest.fixture
-def bench(tmp_path):
-    made = StepHarness(tmp_path, secrets={"token": "s3cr3t-value"})
-    yield made
-    made.close()
+def harness(tmp_path):
+    harness = StepHarness(tmp_path, secrets={"token": "s3cr3t-value"})
+    yield harness
+    harness.close()
 
 
-def variables(bench, *before, step_env=(), resources=ONE_TASK, **job):
-    bench.run(*before, make_step(DUMP, name="dump", env=step_env, resources=resources), **job)
-    return json.loads(bench.read_log("dump.out").splitlines()[-1])
+def read_variables(harness, *before, step_env=(), resources=ONE_TASK, **job):
+    harness.run(*before, make_step(DUMP, name="dump", env=step_env, resources=resources), **job)
+    return json.loads(harness.read_log("dump.out").splitlines()[-1])
 
 
-def test_deepsquares_variables(bench):
-    found = variables(bench, resources=StepResources(1, 3, 500, 2))
-    root = str(bench.sandbox.root)
-    assert found["STORAGE_PATH"] == root
-    assert found["DEEPSQUARE_INPUT"] == f"{root}/input"
-    assert found["DEEPSQUARE_OUTPUT"] == f"{root}/output"
-    assert found["DEEPSQUARE_ENV"] == str(bench.sandbox.env_file)
+def test_deepsquare_variables(harness):
+    variables = read_variables(harness, resources=StepResources(1, 3, 500, 2))
+    root = str(harness.sandbox.root)
+    assert variables["STORAGE_PATH"] == root
+    assert variables["DEEPSQUARE_INPUT"] == f"{root}/input"
+    assert variables["DEEPSQUARE_OUTPUT"] == f"{root}/output"
+    assert variables["DEEPSQUARE_ENV"] == str(harness.sandbox.env_file)
     temporary = ("TMP", "SHARED_TMP", "SHARED_WORLD_TMP", "DISK_TMP", "DISK_WORLD_TMP")
-    assert {found[f"DEEPSQUARE_{name}"] for name in temporary} == {f"{root}/tmp"}
+    assert {variables[f"DEEPSQUARE_{name}"] for name in temporary} == {f"{root}/tmp"}
     names = ("NTASKS", "CPUS_PER_TASK", "MEM_PER_CPU", "GPUS_PER_TASK", "CPUS", "MEM", "GPUS")
-    assert [found[name] for name in names] == ["1", "3", "500", "2", "3", "1500", "2"]
+    assert [variables[name] for name in names] == ["1", "3", "500", "2", "3", "1500", "2"]
 
 
-def test_packtrains_variables(bench):
+def test_packtrain_variables(harness):
     inputs = (Input("", "input"), Input("my-data.2", "inputs/my-data.2"))
-    found = variables(bench, inputs=inputs, point=(EnvVar("lr", "0.1"), EnvVar("batch-size", "32")))
-    root = str(bench.sandbox.root)
+    variables = read_variables(harness, inputs=inputs, point=(EnvVar("lr", "0.1"), EnvVar("batch-size", "32")))
+    root = str(harness.sandbox.root)
     expected = {
         "RUN": "run-1",
         "JOB": "7",
@@ -61,26 +61,32 @@ def test_packtrains_variables(bench):
         "POINT_LR": "0.1",
         "POINT_BATCH_SIZE": "32",
     }
-    assert {name: found.get(f"PACKTRAIN_{name}") for name in expected} == expected
-    assert found["PYTHONUNBUFFERED"] == "1"
-    assert "RANK" not in found
+    assert {name: variables.get(f"PACKTRAIN_{name}") for name in expected} == expected
+    assert variables["PYTHONUNBUFFERED"] == "1"
+    assert "RANK" not in variables
 
 
-def test_precedence_from_host_to_step(bench):
+def test_precedence_from_host_to_step(harness):
     low = make_env_vars(A="job", B="job", C="job", STORAGE_PATH="job", FROM_HOST="job")
-    found = variables(
-        bench,
+    variables = read_variables(
+        harness,
         make_step("echo B=file >> $DEEPSQUARE_ENV; echo C=file >> $DEEPSQUARE_ENV"),
         env=low,
         step_env=make_env_vars(C="step", NTASKS="step"),
     )
-    assert [found[name] for name in ("A", "B", "C", "FROM_HOST", "NTASKS")] == ["job", "file", "step", "job", "step"]
-    assert found["STORAGE_PATH"] == str(bench.sandbox.root)
+    assert [variables[name] for name in ("A", "B", "C", "FROM_HOST", "NTASKS")] == [
+        "job",
+        "file",
+        "step",
+        "job",
+        "step",
+    ]
+    assert variables["STORAGE_PATH"] == str(harness.sandbox.root)
 
 
-def test_a_secret_is_revealed_to_the_step_and_nowhere_else(bench):
+def test_secret_is_visible_only_to_step(harness):
     token = EnvVar("TOKEN", Secret("token"))
-    bench.run(
+    harness.run(
         make_step(
             'echo "it is $TOKEN"; echo "not $TOKEN" >&2; [ ${#TOKEN} = 12 ] && exit 3',
             name="t",
@@ -88,38 +94,38 @@ def test_a_secret_is_revealed_to_the_step_and_nowhere_else(bench):
             catch=(make_step("true"),),
         )
     )
-    assert bench.read_log("t.out") == "it is ***\n"
-    assert bench.read_log("t.err") == "not ***\n"
-    home = bench.sandbox.attempt_folder
-    written = b"".join(path.read_bytes() for path in (*home.logs.iterdir(), home.journal))
+    assert harness.read_log("t.out") == "it is ***\n"
+    assert harness.read_log("t.err") == "not ***\n"
+    attempt_folder = harness.sandbox.attempt_folder
+    written = b"".join(path.read_bytes() for path in (*attempt_folder.logs.iterdir(), attempt_folder.journal))
     assert b"s3cr3t-value" not in written
-    assert b"not ***" in home.journal.read_bytes()
+    assert b"not ***" in attempt_folder.journal.read_bytes()
 
 
-def test_the_environment_of_the_job_surrounds_a_command(bench):
-    around = EnvironmentConfig(setup="greeting=hello\nexport MODULE=loaded", path=("/opt/one", "/opt/two"))
-    bench.run(make_step('echo "$greeting $MODULE $PATH"', name="p"), environment=around)
-    words = bench.read_log("p.out").split()
-    assert words[:2] == ["hello", "loaded"]
-    assert words[2].startswith("/opt/one:/opt/two:/")
+def test_job_environment(harness):
+    environment = EnvironmentConfig(setup="greeting=hello\nexport MODULE=loaded", path=("/opt/one", "/opt/two"))
+    harness.run(make_step('echo "$greeting $MODULE $PATH"', name="p"), environment=environment)
+    output = harness.read_log("p.out").split()
+    assert output[:2] == ["hello", "loaded"]
+    assert output[2].startswith("/opt/one:/opt/two:/")
 
 
-def test_lines_that_are_no_variables_are_ignored_with_one_notice(bench):
-    bench.run(
+def test_invalid_lines_are_reported_once(harness):
+    harness.run(
         make_step("echo 'what is this' >> $DEEPSQUARE_ENV; echo OK=1 >> $DEEPSQUARE_ENV"),
         make_step("true"),
         make_step("echo $OK", name="ok"),
     )
-    assert bench.read_log("ok.out") == "1\n"
-    assert bench.notices().count("what is this") == 1
+    assert harness.read_log("ok.out") == "1\n"
+    assert harness.notices().count("what is this") == 1
 
 
-def test_a_removed_env_file_is_an_empty_one(bench):
-    bench.run(make_step("rm $DEEPSQUARE_ENV"), make_step("true"))
+def test_removed_env_file_is_empty(harness):
+    harness.run(make_step("rm $DEEPSQUARE_ENV"), make_step("true"))
 
 
 @pytest.mark.parametrize(
-    ("data", "found", "ignored"),
+    ("data", "variables", "ignored"),
     [
         (b"A=1\nA=2\nB= x y =z \n\n", {"A": "2", "B": " x y =z "}, []),
         (b"A=no newline at the end", {"A": "no newline at the end"}, []),
@@ -128,17 +134,17 @@ def test_a_removed_env_file_is_an_empty_one(bench):
         (b"", {}, []),
     ],
 )
-def test_the_env_file(data, found, ignored):
-    assert parse_env_file(data) == (found, ignored)
+def test_parse_env_file(data, variables, ignored):
+    assert parse_env_file(data) == (variables, ignored)
 
 
-def test_names_become_parts_of_variables():
+def test_to_env_name():
     assert to_env_name("my-data.2/x") == "MY_DATA_2_X"
 
 
 @pytest.mark.slow
-def test_steps_can_import_packtrain_from_the_agents_zip(tmp_path):
-    """The agent runs from a zip here, as on a worker."""
+def test_steps_import_packtrain_from_agent_zip(tmp_path):
+    """The agent runs from a zip, as on a worker."""
     agent = tmp_path / "agent.pyz"
     source = Path(packtrain.__file__).parent
     with zipfile.ZipFile(agent, "w") as archive:
@@ -148,12 +154,13 @@ def test_steps_can_import_packtrain_from_the_agents_zip(tmp_path):
                 archive.write(path, Path("packtrain") / path.relative_to(source))
     program = (
         "import sys; sys.path[:0] = sys.argv[1:3]\n"
-        "from pathlib import Path\nfrom tests.support.step_harness import Bench, sh, env\n"
-        "bench = Bench(Path(sys.argv[3]))\n"
-        f"ask = sh('{sys.executable} -S -c \"import packtrain, sys; print(packtrain.__file__, sys.path[1:3])\"',"
-        " name='ask', env=env(PYTHONPATH='/more'))\n"
-        "bench.run(ask)\nprint(bench.log('ask.out'))\nbench.close()\n"
+        "from pathlib import Path\nfrom tests.support.step_harness import StepHarness, make_step, make_env_vars\n"
+        "harness = StepHarness(Path(sys.argv[3]))\n"
+        f"step = make_step('{sys.executable} -S -c \"import packtrain, sys;"
+        " print(packtrain.__file__, sys.path[1:3])\"',"
+        " name='ask', env=make_env_vars(PYTHONPATH='/more'))\n"
+        "harness.run(step)\nprint(harness.read_log('ask.out'))\nharness.close()\n"
     )
     argv = [sys.executable, "-I", "-S", "-c", program, str(agent), str(PROJECT_ROOT), str(tmp_path / "home")]
-    said = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
-    assert said.split() == [f"{agent}/packtrain/__init__.py", f"['{agent}',", "'/more']"]
+    output = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
+    assert output.split() == [f"{agent}/packtrain/__init__.py", f"['{agent}',", "'/more']"]

@@ -1,4 +1,4 @@
-"""The text form of user logs, with what spoils it in real life."""
+"""The text format of event logs, with noise, damage and times of all versions."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from datetime import datetime, timezone
 
 import pytest
 
-from packtrain.condor.eventlog import JobEvent
-from packtrain.condor.eventlog import job_event as codes_of
+from packtrain.condor.eventlog import JobEvent, event_types
 from packtrain.condor.eventlog.attributes import event_attributes
 from packtrain.condor.eventlog.text_format import TextLogParser
 from packtrain.condor.eventlog.timestamps import TimestampParser
@@ -20,30 +19,35 @@ NOW = datetime(2026, 11, 16, 12).timestamp()
 SUBMITTED = "000 (012.003.000) 2026-11-16 02:13:28 Job submitted from host: <127.0.0.1:9618>\n...\n"
 EXECUTES = "001 (012.003.000) 2026-11-16 02:13:29 Job executing on host: <127.0.0.1:9618>\n\tSlotName: slot1@a\n...\n"
 ENDED = "005 (012.003.000) 2026-11-16 02:14:00 Job terminated.\n\t(1) Normal termination (return value 0)\n...\n"
-UNREAD = {"GPUs", "TimeExecuteUsage", "TimeSlotBusyUsage", "ReasonSubCode"}  # what HTCondor itself leaves unread in 004
+UNREAD = {
+    "GPUs",
+    "TimeExecuteUsage",
+    "TimeSlotBusyUsage",
+    "ReasonSubCode",
+}  # attributes that HTCondor's own parser does not parse in 004
 
 
-def read(text, newest=NOW):
-    reader = TextLogParser(TimestampParser(newest))
+def read(text):
+    parser = TextLogParser(TimestampParser(NOW))
     data = text.encode() if isinstance(text, str) else text
-    return [JobEvent(*raw) for raw in reader.feed(data) + reader.finish()], reader.unreadable
+    return [JobEvent(*fields) for fields in parser.feed(data) + parser.finish()], parser.unreadable
 
 
-def codes(text):
-    return [record.event_type for record in read(text)[0]]
+def read_types(text):
+    return [event.event_type for event in read(text)[0]]
 
 
-def test_a_record_has_its_head_and_its_lines():
-    (_, record), broken = read(SUBMITTED + EXECUTES)
-    assert broken == []
-    assert (record.event_type, record.cluster, record.proc, record.offset) == (1, 12, 3, len(SUBMITTED))
-    assert record.timestamp == datetime(2026, 11, 16, 2, 13, 29).timestamp()
-    assert record.first_line == "Job executing on host: <127.0.0.1:9618>"
-    assert record.detail_lines == ("SlotName: slot1@a",)
+def test_event_fields():
+    (_, event), unreadable = read(SUBMITTED + EXECUTES)
+    assert unreadable == []
+    assert (event.event_type, event.cluster, event.proc, event.offset) == (1, 12, 3, len(SUBMITTED))
+    assert event.timestamp == datetime(2026, 11, 16, 2, 13, 29).timestamp()
+    assert event.first_line == "Job executing on host: <127.0.0.1:9618>"
+    assert event.detail_lines == ("SlotName: slot1@a",)
 
 
 @pytest.mark.parametrize(
-    ("written", "meant"),
+    ("text", "timestamp"),
     [
         ("2026-11-16 02:13:28", datetime(2026, 11, 16, 2, 13, 28).timestamp()),
         ("2026-11-16T02:13:28", datetime(2026, 11, 16, 2, 13, 28).timestamp()),
@@ -52,17 +56,17 @@ def test_a_record_has_its_head_and_its_lines():
         ("2026-11-16 02:13:28.5+01:30", datetime(2026, 11, 16, 0, 43, 28, tzinfo=timezone.utc).timestamp() + 0.5),
         ("2026-11-16 02:13:28-0500", datetime(2026, 11, 16, 7, 13, 28, tzinfo=timezone.utc).timestamp()),
         ("11/16 02:13:28", datetime(2026, 11, 16, 2, 13, 28).timestamp()),
-        ("12/24 02:13:28", datetime(2025, 12, 24, 2, 13, 28).timestamp()),  # that of last year: this one's is to come
+        ("12/24 02:13:28", datetime(2025, 12, 24, 2, 13, 28).timestamp()),  # of last year: this year's is in the future
         ("02/29 02:13:28", datetime(2024, 2, 29, 2, 13, 28).timestamp()),
     ],
 )
-def test_times_of_all_versions(written, meant):
-    records, broken = read(SUBMITTED.replace("2026-11-16 02:13:28", written) * 2)  # the second one is known
-    assert [record.timestamp for record in records] == [meant, meant]
-    assert broken == []
+def test_time_formats(text, timestamp):
+    events, unreadable = read(SUBMITTED.replace("2026-11-16 02:13:28", text) * 2)  # the second one is cached
+    assert [event.timestamp for event in events] == [timestamp, timestamp]
+    assert unreadable == []
 
 
-def test_local_times_follow_the_clock_change():
+def test_daylight_saving_time():
     zone = os.environ.get("TZ")
     os.environ["TZ"] = "Europe/Berlin"
     time.tzset()
@@ -79,87 +83,90 @@ def test_local_times_follow_the_clock_change():
         time.tzset()
 
 
-def test_a_log_from_windows():
-    assert codes((SUBMITTED + ENDED).replace("\n", "\r\n")) == [0, 5]
+def test_windows_line_endings():
+    assert read_types((SUBMITTED + ENDED).replace("\n", "\r\n")) == [0, 5]
 
 
-def test_a_last_line_without_an_end():
-    assert codes((SUBMITTED + ENDED).rstrip("\n")) == [0, 5]
+def test_last_line_without_newline():
+    assert read_types((SUBMITTED + ENDED).rstrip("\n")) == [0, 5]
 
 
-def test_an_event_that_was_never_finished_costs_nothing_else():
+def test_incomplete_event_is_skipped():
     cut = EXECUTES.replace("...\n", "")
-    records, broken = read(SUBMITTED + cut + ENDED)
-    assert [record.event_type for record in records] == [0, 5]
-    assert [line for line, _ in broken] == [3]
-    assert "001 (012.003.000)" in broken[0].text
+    events, unreadable = read(SUBMITTED + cut + ENDED)
+    assert [event.event_type for event in events] == [0, 5]
+    assert [line for line, _ in unreadable] == [3]
+    assert "001 (012.003.000)" in unreadable[0].text
 
 
-def test_noise_is_told_with_its_line():
-    records, broken = read(f"what is this\n{SUBMITTED}and this?\nmore\n{ENDED}\0\0\n")
-    assert [record.event_type for record in records] == [0, 5]
-    assert [line for line, _ in broken] == [1, 4, 9]
+def test_noise_is_reported_with_its_line():
+    events, unreadable = read(f"noise\n{SUBMITTED}more\nnoise\n{ENDED}\0\0\n")
+    assert [event.event_type for event in events] == [0, 5]
+    assert [line for line, _ in unreadable] == [1, 4, 9]
 
 
-def test_noise_inside_of_an_event_does_not_hide_it():
-    noisy = EXECUTES.replace("\tSlot", "0 what is this\n\tSlot")
-    (record,), broken = read(noisy)
-    assert event_attributes(record)["SlotName"] == "slot1@a"
-    assert broken == []
+def test_noise_inside_an_event():
+    noisy = EXECUTES.replace("\tSlot", "0 noise\n\tSlot")
+    (event,), unreadable = read(noisy)
+    assert event_attributes(event)["SlotName"] == "slot1@a"
+    assert unreadable == []
 
 
-def test_the_end_of_a_log_whose_beginning_is_lost():
-    records, broken = read("\tSlotName: slot1@a\n...\n" + ENDED)
-    assert [record.event_type for record in records] == [5]
-    assert [line for line, _ in broken] == [1]
+def test_log_without_its_beginning():
+    events, unreadable = read("\tSlotName: slot1@a\n...\n" + ENDED)
+    assert [event.event_type for event in events] == [5]
+    assert [line for line, _ in unreadable] == [1]
 
 
-def test_an_unfinished_end_is_told_and_waits_for_more():
-    reader = TextLogParser(TimestampParser(NOW))
-    assert [raw[1] for raw in reader.feed((SUBMITTED + ENDED[:40]).encode())] == [0]
-    assert reader.unreadable == []
-    assert [raw[1] for raw in reader.feed(ENDED[40:].encode())] == [5]
-    assert reader.finish() == []
-    assert reader.unreadable == []
-    reader.feed(ENDED[:-3].encode())
-    reader.finish()
-    assert [line for line, _ in reader.unreadable] == [6]
+def test_truncated_log():
+    parser = TextLogParser(TimestampParser(NOW))
+    assert [fields[1] for fields in parser.feed((SUBMITTED + ENDED[:40]).encode())] == [0]
+    assert parser.unreadable == []
+    assert [fields[1] for fields in parser.feed(ENDED[40:].encode())] == [5]
+    assert parser.finish() == []
+    assert parser.unreadable == []
+    parser.feed(ENDED[:-3].encode())
+    parser.finish()
+    assert [line for line, _ in parser.unreadable] == [6]
 
 
-def test_a_date_that_does_not_exist():
-    records, broken = read(SUBMITTED.replace("11-16", "13-16") + SUBMITTED.replace("2026-11-16", "02/30") + ENDED)
-    assert [record.event_type for record in records] == [5]
-    assert [line for line, _ in broken] == [1, 3]
+def test_invalid_date():
+    events, unreadable = read(SUBMITTED.replace("11-16", "13-16") + SUBMITTED.replace("2026-11-16", "02/30") + ENDED)
+    assert [event.event_type for event in events] == [5]
+    assert [line for line, _ in unreadable] == [1, 3]
 
 
-def test_bytes_that_are_no_text():
-    (record,), _ = read(EXECUTES.encode().replace(b"slot1@a", b"slot1@\xff\xfe"))
-    assert event_attributes(record)["SlotName"] == "slot1@��"
+def test_invalid_utf8():
+    (event,), _ = read(EXECUTES.encode().replace(b"slot1@a", b"slot1@\xff\xfe"))
+    assert event_attributes(event)["SlotName"] == "slot1@��"
 
 
-def test_what_has_no_end_is_not_kept():
-    reader = TextLogParser(TimestampParser(NOW))
+def test_oversized_event_is_discarded():
+    parser = TextLogParser(TimestampParser(NOW))
     for _ in range(18):
-        reader.feed(b"x" * (1 << 20))
-    assert len(reader._pending) < 1 << 24
-    assert [raw[1] for raw in reader.feed(f"\n...\n{ENDED}".encode())] == [5]
-    assert "no event within" in reader.unreadable[0].text
+        parser.feed(b"x" * (1 << 20))
+    assert len(parser._pending) < 1 << 24
+    assert [fields[1] for fields in parser.feed(f"\n...\n{ENDED}".encode())] == [5]
+    assert "no event within" in parser.unreadable[0].text
 
 
 @pytest.mark.parametrize("log", sorted(LOGS.glob("*.log")), ids=lambda path: path.stem)
-def test_real_logs_as_htcondor_itself_reads_them(log, monkeypatch):
-    """Event by event: what HTCondor's own reader says of it, we say; what we say, it says."""
+def test_real_logs_as_htcondor_reads_them(log, monkeypatch):
+    """Our attributes of each event are the same as those of HTCondor's own reader."""
     monkeypatch.setenv("CONDOR_CONFIG", os.devnull)
     import htcondor2
 
-    ours, broken = read(log.read_bytes())
+    ours, unreadable = read(log.read_bytes())
     theirs = list(htcondor2.JobEventLog(str(log)).events(stop_after=0))
-    assert broken == []
-    assert [record.event_type for record in ours] == [int(event.type) for event in theirs]
-    for record, event in zip(ours, theirs, strict=True):
-        assert (record.cluster, record.proc, record.timestamp) == (event.cluster, event.proc, event.timestamp)
-        told = {**event.get("ExecuteProps", {}), **event}
-        said = event_attributes(record)
-        plain = {name: told[name] for name in said if isinstance(told.get(name), (str, int, float))}
-        assert {name: said[name] for name in plain} == plain
-        assert set(said) - set(told) <= (UNREAD if record.event_type == codes_of.EVICTED else set())
+    assert unreadable == []
+    assert [event.event_type for event in ours] == [int(event.type) for event in theirs]
+    for our_event, their_event in zip(ours, theirs, strict=True):
+        assert our_event.job_id == (their_event.cluster, their_event.proc)
+        assert our_event.timestamp == their_event.timestamp
+        our_attributes = event_attributes(our_event)
+        their_attributes = {**their_event.get("ExecuteProps", {}), **their_event}
+        plain = {name: value for name, value in their_attributes.items() if isinstance(value, (str, int, float))}
+        common = our_attributes.keys() & plain.keys()
+        assert {name: our_attributes[name] for name in common} == {name: plain[name] for name in common}
+        allowed = UNREAD if our_event.event_type == event_types.EVICTED else set()
+        assert our_attributes.keys() - their_attributes.keys() <= allowed

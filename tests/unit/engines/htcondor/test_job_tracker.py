@@ -1,4 +1,4 @@
-"""From log records to sightings."""
+"""From events of the HTCondor log to attempt updates."""
 
 from __future__ import annotations
 
@@ -14,119 +14,128 @@ from tests.support.condor_logs import UserLogBuilder
 ITEMS = {"0-1": [("0", "0-1"), ("1", "1-1"), ("2", "2-1")]}
 
 
-def tracked(log: UserLogBuilder) -> tuple[JobTracker, list]:
-    tracker = JobTracker(lambda first: ITEMS.get(first, ()))
-    return tracker, [sighting for record in parse_events(log.data) for sighting in tracker.apply(record)]
+def track(log: UserLogBuilder) -> tuple[JobTracker, list]:
+    tracker = JobTracker(lambda first_attempt_id: ITEMS.get(first_attempt_id, ()))
+    return tracker, [update for event in parse_events(log.data) for update in tracker.apply(event)]
 
 
-def told(log: UserLogBuilder) -> list[tuple[str, str]]:
-    return [(sighting.decision, sighting.status) for sighting in tracked(log)[1]]
+def updates_of(log: UserLogBuilder) -> list:
+    return track(log)[1]
 
 
-def word(emitter: str = "agent-1", kind: str = kinds.AGENT_STARTED, job: str = "0") -> Event:
+def statuses(log: UserLogBuilder) -> list[tuple[str, str]]:
+    return [(update.attempt_id, update.status) for update in updates_of(log)]
+
+
+def agent_event(emitter: str = "agent-1", kind: str = kinds.AGENT_STARTED, job: str = "0") -> Event:
     return Event("run-1", job, emitter, 1, kind, 1.0, 1.0, {"attempt": "0-1"})
 
 
-def test_the_life_of_an_attempt():
-    log = UserLogBuilder().submit(0, "0", "0-1").execute(0).agent_event(0, word()).terminate(0, 0)
-    tracker, seen = tracked(log)
-    placed, spoke, gone = seen
-    assert (placed.status, placed.start, placed.site, placed.host) == ("placed", 1, "CHTC-Spark-CE1", "worker7")
-    assert (spoke.status, spoke.events) == ("running", (word(),))
-    assert (gone.status, gone.exit_code, gone.native) == ("gone", 0, "12.0")
+def test_successful_attempt():
+    log = UserLogBuilder().submit(0, "0", "0-1").execute(0).agent_event(0, agent_event()).terminate(0, 0)
+    tracker, updates = track(log)
+    started, running, gone = updates
+    assert (started.status, started.execution, started.site, started.host) == (
+        "started",
+        1,
+        "CHTC-Spark-CE1",
+        "worker7",
+    )
+    assert (running.status, running.agent_events) == ("running", (agent_event(),))
+    assert (gone.status, gone.exit_code, gone.native_id) == ("gone", 0, "12.0")
     assert tracker.by_attempt_id["0-1"].status == "gone"
 
 
-def test_items_that_are_not_made_yet_are_known():
-    tracker, _ = tracked(UserLogBuilder().cluster_submit("0-1").submit(0, "0", "0-1"))
-    assert [(d, one.is_materialized, one.status) for d, one in tracker.by_attempt_id.items()] == [
+def test_unmaterialized_items():
+    tracker, _ = track(UserLogBuilder().cluster_submit("0-1").submit(0, "0", "0-1"))
+    assert [(id_, job.is_materialized, job.status) for id_, job in tracker.by_attempt_id.items()] == [
         ("0-1", True, "queued"),
         ("1-1", False, "queued"),
         ("2-1", False, "queued"),
     ]
 
 
-def test_items_of_a_removed_cluster_are_gone_with_it():
+def test_removed_cluster():
     log = UserLogBuilder().cluster_submit("0-1").submit(0, "0", "0-1").execute(0).remove(0).cluster_remove(1)
-    assert told(log)[1:] == [("0-1", "gone"), ("1-1", "gone"), ("2-1", "gone")]
+    assert statuses(log)[1:] == [("0-1", "gone"), ("1-1", "gone"), ("2-1", "gone")]
 
 
-def test_a_cluster_that_was_worked_off_says_nothing_new():
+def test_finished_cluster_gives_no_update():
     log = UserLogBuilder().cluster_submit("0-1")
-    for proc, (job, decision) in enumerate(ITEMS["0-1"]):
-        log.submit(proc, job, decision).execute(proc).terminate(proc, 0)
-    before = told(log)
-    assert told(log.cluster_remove(3)) == before
+    for proc, (job_id, attempt_id) in enumerate(ITEMS["0-1"]):
+        log.submit(proc, job_id, attempt_id).execute(proc).terminate(proc, 0)
+    before = statuses(log)
+    assert statuses(log.cluster_remove(3)) == before
 
 
-def test_an_evicted_one_is_started_again():
-    log = UserLogBuilder().submit(0, "0", "0-1").execute(0).agent_event(0, word("agent-1")).evict(0)
-    log.execute(0, site="PDX-Coeus-CE1").agent_event(0, word("agent-2")).terminate(0, 0)
-    stops = [s for s in tracked(log)[1] if s.status == "stopped"]
-    starts = [s for s in tracked(log)[1] if s.status == "placed"]
-    assert [(s.start, s.kind, s.emitters) for s in stops] == [(1, "evicted", ("agent-1",))]
-    assert [(s.start, s.site) for s in starts] == [(1, "CHTC-Spark-CE1"), (2, "PDX-Coeus-CE1")]
+def test_eviction_and_restart():
+    log = UserLogBuilder().submit(0, "0", "0-1").execute(0).agent_event(0, agent_event("agent-1")).evict(0)
+    log.execute(0, site="PDX-Coeus-CE1").agent_event(0, agent_event("agent-2")).terminate(0, 0)
+    interruptions = [update for update in updates_of(log) if update.status == "interrupted"]
+    starts = [update for update in updates_of(log) if update.status == "started"]
+    assert [(u.execution, u.failure_kind, u.emitters) for u in interruptions] == [(1, "evicted", ("agent-1",))]
+    assert [(u.execution, u.site) for u in starts] == [(1, "CHTC-Spark-CE1"), (2, "PDX-Coeus-CE1")]
 
 
-def test_an_evicted_one_whose_outputs_are_home_is_over():
+def test_evicted_with_all_outputs_is_gone():
     log = (
         UserLogBuilder()
         .submit(0, "0", "0-1")
         .execute(0)
-        .agent_event(0, word(kind=kinds.AGENT_ENDED))
+        .agent_event(0, agent_event(kind=kinds.AGENT_ENDED))
         .evict(0)
         .execute(0)
         .terminate(0, 3)
     )
-    tracker = JobTracker(lambda first: (), lambda job, decision: (job, decision) == ("0", "0-1"))
-    _, gone = (sighting for record in parse_events(log.data) for sighting in tracker.apply(record))
+    tracker = JobTracker(lambda first_attempt_id: (), lambda job_id, attempt_id: (job_id, attempt_id) == ("0", "0-1"))
+    _, gone = (update for event in parse_events(log.data) for update in tracker.apply(event))
     assert (gone.status, gone.exit_code, gone.failure_kind) == ("gone", 0, "")
     assert [event.kind for event in gone.agent_events] == [kinds.AGENT_ENDED]
-    assert tracker.redundant_jobs == ["12.0"], "the pool would do it again"
+    assert tracker.redundant_jobs == ["12.0"], "the pool would run it again"
 
 
-def test_each_thing_that_happened_has_its_own_number_whoever_reads_it():
+def test_seq_is_unique_and_reproducible():
     log = UserLogBuilder().submit(0, "0", "0-1").execute(0).evict(0).execute(0).hold(0, "why", 1).release(0)
-    first, again = tracked(log)[1], tracked(log)[1]
+    first, again = updates_of(log), updates_of(log)
     assert first == again
-    assert len({s.serial for s in first}) == len(first)
+    assert len({update.seq for update in first}) == len(first)
 
 
-def test_a_lost_machine_ends_a_start():
-    (_, stopped) = tracked(UserLogBuilder().submit(0, "0", "0-1").execute(0).reconnect_failed(0))[1]
-    assert stopped.status == "stopped"
-    assert "not heard of again" in stopped.detail
+def test_lost_node_ends_execution():
+    (_, interrupted) = updates_of(UserLogBuilder().submit(0, "0", "0-1").execute(0).reconnect_failed(0))
+    assert interrupted.status == "interrupted"
+    assert "lost contact with the node" in interrupted.detail
 
 
-def test_what_the_machine_said_is_told_with_the_end_of_the_start():
+def test_node_error_in_detail():
     log = UserLogBuilder().submit(0, "0", "0-1").execute(0).error_event(0, "Singularity test failed").evict(0)
-    assert tracked(log)[1][-1].detail == "the pool took the machine back (Singularity test failed)"
+    assert updates_of(log)[-1].detail == "the pool evicted it (Singularity test failed)"
 
 
-def test_a_hold_while_it_ran_ends_that_start():
+def test_hold_ends_execution():
     log = (
         UserLogBuilder()
         .submit(0, "0", "0-1")
         .execute(0)
-        .agent_event(0, word())
+        .agent_event(0, agent_event())
         .hold(0, "The job exceeded allowed time", 47)
     )
-    held = tracked(log)[1][-1]
-    assert (held.status, held.start, held.emitters) == ("held", 1, ("agent-1",))
-    assert (held.kind, held.action, held.code) == ("pool_time_limit", "give_up", (47, 0))
+    held = updates_of(log)[-1]
+    assert (held.status, held.execution, held.emitters) == ("held", 1, ("agent-1",))
+    assert (held.failure_kind, held.hold_action, held.hold_code) == ("pool_time_limit", "give_up", (47, 0))
     assert held.detail == "the pool holds it: The job exceeded allowed time"
 
 
-def test_a_hold_before_any_start_ends_none():
-    held = tracked(UserLogBuilder().submit(0, "0", "0-1").hold(0, "Transfer input files failure", 13))[1][-1]
-    assert (held.start, held.kind, held.action) == (0, "transfer_failed", "release")
+def test_hold_before_first_execution():
+    held = updates_of(UserLogBuilder().submit(0, "0", "0-1").hold(0, "Transfer input files failure", 13))[-1]
+    assert (held.execution, held.failure_kind, held.hold_action) == (0, "transfer_failed", "release")
 
 
 def test_held_and_released():
     log = UserLogBuilder().submit(0, "0", "0-1").hold(0, "via condor_hold", 1)
-    assert tracked(log)[0].by_attempt_id["0-1"].status == "held"
-    assert tracked(log.release(0))[0].by_attempt_id["0-1"].status == "queued"
-    assert told(log) == [("0-1", "held"), ("0-1", "released")]
+    assert track(log)[0].by_attempt_id["0-1"].status == "held"
+    assert track(log.release(0))[0].by_attempt_id["0-1"].status == "queued"
+    assert statuses(log) == [("0-1", "held"), ("0-1", "released")]
 
 
 @pytest.mark.parametrize(
@@ -142,48 +151,49 @@ def test_held_and_released():
         (4711, 0, "policy_hold", "give_up"),
     ],
 )
-def test_every_hold_has_a_meaning(code, subcode, kind, action):
-    held = tracked(UserLogBuilder().submit(0, "0", "0-1").hold(0, "why", code, subcode))[1][-1]
-    assert (held.kind, held.action) == (kind, action)
+def test_hold_codes(code, subcode, kind, action):
+    held = updates_of(UserLogBuilder().submit(0, "0", "0-1").hold(0, "why", code, subcode))[-1]
+    assert (held.failure_kind, held.hold_action) == (kind, action)
 
 
-def test_a_missing_file_of_the_access_point_is_not_waited_for():
+def test_missing_file_of_access_point():
     reason = "Transfer input files failure. Details: SHADOW at ap failed to send file: No such file or directory"
-    held = tracked(UserLogBuilder().submit(0, "0", "0-1").hold(0, reason, 13, 2))[1][-1]
-    assert (held.kind, held.action) == ("submit_rejected", "give_up")
+    held = updates_of(UserLogBuilder().submit(0, "0", "0-1").hold(0, reason, 13, 2))[-1]
+    assert (held.failure_kind, held.hold_action) == ("submit_rejected", "give_up")
 
 
-def test_removed_by_a_person():
-    gone = tracked(UserLogBuilder().submit(0, "0", "0-1").remove(0))[1][-1]
-    assert (gone.status, gone.kind, gone.detail) == ("gone", "cancelled", "via condor_rm (by user games)")
+def test_removed_by_user():
+    gone = updates_of(UserLogBuilder().submit(0, "0", "0-1").remove(0))[-1]
+    assert (gone.status, gone.failure_kind, gone.detail) == ("gone", "cancelled", "via condor_rm (by user games)")
 
 
-def test_killed_by_a_signal():
-    gone = tracked(UserLogBuilder().submit(0, "0", "0-1").execute(0).terminate_by_signal(0, 9))[1][-1]
+def test_killed_by_signal():
+    gone = updates_of(UserLogBuilder().submit(0, "0", "0-1").execute(0).terminate_by_signal(0, 9))[-1]
     assert (gone.exit_code, gone.detail) == (-9, "the agent was killed by signal 9")
 
 
-def test_words_of_others_are_not_believed():
-    log = UserLogBuilder().submit(0, "0", "0-1").execute(0).agent_event(0, word(job="7"))
-    log._add_event(8, 0, "packtrain {not json}")._add_event(8, 0, "hello")
-    assert [s.status for s in tracked(log)[1]] == ["placed"]
+def test_events_of_other_jobs_are_ignored():
+    log = UserLogBuilder().submit(0, "0", "0-1").execute(0).agent_event(0, agent_event(job="7"))
+    log.add_event(8, 0, "packtrain {not json}").add_event(8, 0, "hello")
+    assert [update.status for update in updates_of(log)] == ["started"]
 
 
-def test_jobs_that_are_not_ours_are_passed_over():
-    assert tracked(UserLogBuilder().execute(5).terminate(5, 0))[1] == []
+def test_unknown_jobs_are_ignored():
+    assert updates_of(UserLogBuilder().execute(5).terminate(5, 0)) == []
 
 
-def moves(log: UserLogBuilder) -> list[tuple[str, str, int]]:
-    return [(s.direction, s.what, s.start) for s in tracked(log)[1] if s.status == "transfer"]
+def transfers(log: UserLogBuilder) -> list[tuple[str, str, int]]:
+    found = [update for update in updates_of(log) if update.status == "transfer"]
+    return [(update.transfer_direction, update.transfer_state, update.execution) for update in found]
 
 
-def test_files_that_the_pool_moves_are_told_with_the_start_that_they_are_for():
+def test_transfers_have_their_execution():
     log = UserLogBuilder().submit(0, "0", "0-1").set_second(30).transfer(0, "in", "queued").transfer(0, "in", "started")
     log.execute(0).set_second(31).transfer(0, "in", "finished").transfer(0, "out", "started").transfer(
         0, "out", "finished"
     )
     log.evict(0).transfer(0, "in", "started").transfer(0, "in", "finished").execute(0).transfer(0, "out", "started")
-    assert moves(log.terminate(0, 0)) == [
+    assert transfers(log.terminate(0, 0)) == [
         ("in", "queued", 1),
         ("in", "started", 1),
         ("in", "finished", 1),
@@ -193,39 +203,40 @@ def test_files_that_the_pool_moves_are_told_with_the_start_that_they_are_for():
         ("in", "finished", 2),
         ("out", "started", 2),
     ]
-    began, ended = (s for s in tracked(log)[1] if (s.direction, s.start) == ("in", 1) and s.what != "queued")
-    assert ended.when - began.when == 1.0, "the log's own time"
+    inputs = [update for update in updates_of(log) if (update.transfer_direction, update.execution) == ("in", 1)]
+    _, started, finished = inputs
+    assert finished.occurred_at - started.occurred_at == 1.0, "the time of the log"
 
 
-def test_after_a_killed_shadow_inputs_are_for_the_next_start():
+def test_inputs_after_killed_shadow():
     log = UserLogBuilder().submit(0, "0", "0-1").transfer(0, "in", "started").execute(0)
     log.transfer(0, "in", "started").transfer(0, "in", "finished").execute(0)
-    assert moves(log) == [("in", "started", 1), ("in", "started", 2), ("in", "finished", 2)]
+    assert transfers(log) == [("in", "started", 1), ("in", "started", 2), ("in", "finished", 2)]
 
 
-def test_taken_back_while_its_inputs_came_no_start_is_lost():
+def test_interrupted_during_input_transfer():
     log = UserLogBuilder().submit(0, "0", "0-1").transfer(0, "in", "started").evict(0)
     log.transfer(0, "in", "started").execute(0)
-    _, stopped, again, placed = tracked(log)[1]
-    assert (stopped.status, stopped.start, stopped.kind) == ("stopped", 0, "evicted")
-    assert "before it started" in stopped.detail
-    assert (again.start, placed.start) == (1, 1)
+    _, interrupted, transfer, started = updates_of(log)
+    assert (interrupted.status, interrupted.execution, interrupted.failure_kind) == ("interrupted", 0, "evicted")
+    assert "before it started" in interrupted.detail
+    assert (transfer.execution, started.execution) == (1, 1)
 
 
 @pytest.mark.parametrize("text", ["Started transferring", "transfer of output files", ""])
-def test_an_unknown_word_about_files_is_passed_over(text):
-    log = UserLogBuilder().submit(0, "0", "0-1")._add_event(40, 0, text)
-    assert tracked(log)[1] == []
+def test_unknown_transfer_is_ignored(text):
+    log = UserLogBuilder().submit(0, "0", "0-1").add_event(40, 0, text)
+    assert updates_of(log) == []
 
 
-LIFE = st.sampled_from(["execute", "evict", "lost_contact", "release", "end0", "remove", "hold", "in", "out"])
+STEPS = st.sampled_from(["execute", "evict", "reconnect_failed", "release", "terminate", "remove", "hold", "in", "out"])
 
 
-@given(st.lists(LIFE, max_size=25))
-def test_whatever_happens_an_attempt_ends_once_and_starts_are_numbered(steps):
+@given(st.lists(STEPS, max_size=25))
+def test_any_sequence_of_events(steps):
     log = UserLogBuilder().submit(0, "0", "0-1")
     for step in steps:
-        if step == "end0":
+        if step == "terminate":
             log.terminate(0, 0)
         elif step == "hold":
             log.hold(0, "why", 13)
@@ -233,13 +244,12 @@ def test_whatever_happens_an_attempt_ends_once_and_starts_are_numbered(steps):
             log.transfer(0, step, "started").transfer(0, step, "finished")
         else:
             getattr(log, step)(0)
-    seen = tracked(log)[1]
-    assert [s.start for s in seen if s.status == "placed"] == list(
-        range(1, sum(s.status == "placed" for s in seen) + 1)
-    )
-    assert sum(s.status == "gone" for s in seen) <= 1
-    assert not any(s.status == "gone" for s in seen[:-1]), "nothing is told after its end"
-    starts = [s.start for s in seen if s.status in ("placed", "transfer")]
-    assert starts == sorted(starts), "files belong to a start that was not over"
-    ended = [s.start for s in seen if (s.status == "stopped" and s.start) or (s.status == "held" and s.start)]
-    assert len(ended) == len(set(ended)), "a start ends once"
+    updates = updates_of(log)
+    started = [update.execution for update in updates if update.status == "started"]
+    assert started == list(range(1, len(started) + 1)), "executions are numbered"
+    assert sum(update.status == "gone" for update in updates) <= 1
+    assert not any(update.status == "gone" for update in updates[:-1]), "nothing is reported after the end"
+    executions = [update.execution for update in updates if update.status in ("started", "transfer")]
+    assert executions == sorted(executions), "a transfer belongs to an execution that has not ended"
+    ended = [update.execution for update in updates if update.status in ("interrupted", "held") and update.execution]
+    assert len(ended) == len(set(ended)), "an execution ends once"

@@ -1,4 +1,4 @@
-"""Jobs whose image has no Python: what the shell script does instead of the agent, by a real shell."""
+"""The script that replaces the agent in images without Python, run by a real shell."""
 
 from __future__ import annotations
 
@@ -33,50 +33,50 @@ from testbed import apptainer
 
 
 @pytest.fixture
-def scratch(tmp_path):
-    """As HTCondor leaves it: what was sent in folders, what a plugin fetched under its own name."""
-    (tmp_path / "in-0").mkdir()
-    (tmp_path / "in-0/run.sh").write_text("exit 1\n")
-    (tmp_path / "in-1/sub").mkdir(parents=True)
-    (tmp_path / "in-1/sub/deep.txt").write_text("deep\n")
+def folder(tmp_path):
+    """An attempt folder after HTCondor's transfer: inputs in folders, and files of plugins under their own names."""
+    (tmp_path / "input-0").mkdir()
+    (tmp_path / "input-0/run.sh").write_text("exit 1\n")
+    (tmp_path / "input-1/sub").mkdir(parents=True)
+    (tmp_path / "input-1/sub/deep.txt").write_text("deep\n")
     (tmp_path / "words.tar").write_text("words\n")
     (tmp_path / "output").mkdir()
     return tmp_path
 
 
-def job(command, collect=("*",), expect=(), **more):
+def make_job(command, collect=("*",), expect=(), **more):
     inputs = (
-        Input("run.sh", "work", (RemoteFile("run.sh", (local_input_location("in-0/run.sh"),)),), unpack="never"),
-        Input("folder", "work/folder", prefix=local_input_location("in-1"), unpack="never"),
+        Input("run.sh", "work", (RemoteFile("run.sh", (local_input_location("input-0/run.sh"),)),), unpack="never"),
+        Input("folder", "work/folder", prefix=local_input_location("input-1"), unpack="never"),
         Input("words", "work", (RemoteFile("words.tar", (local_input_location("words.tar"),)),), unpack="never"),
     )
-    wanted = tuple(entry if isinstance(entry, CollectedOutput) else CollectedOutput(entry) for entry in collect)
-    action = RunAction(command, work_dir="work", collect=wanted, **more)
+    collected = tuple(output if isinstance(output, CollectedOutput) else CollectedOutput(output) for output in collect)
+    action = RunAction(command, work_dir="work", collect=collected, **more)
     env = (EnvVar("NOTE", 'it\'s {a} "b"'),)
     steps = (Step("run.sh", action),)
     return Job("3", (EnvVar("lr", "0.1"),), Resources(), Limits(), steps, env=env, inputs=inputs, expect=tuple(expect))
 
 
-def run(scratch, job, silent=True):
-    (scratch / "bare.sh").write_text(shell_runner.render_script("run-1", job))
-    done = subprocess.run(
-        ["/bin/sh", "bare.sh", "plan.json", "--attempt-id", "3-1", "--attempt-folder", "."],
-        cwd=scratch,
+def run(folder, job, is_silent=True):
+    (folder / "shell_runner.sh").write_text(shell_runner.render_script("run-1", job))
+    process = subprocess.run(
+        ["/bin/sh", "shell_runner.sh", "plan.json", "--attempt-id", "3-1", "--attempt-folder", "."],
+        cwd=folder,
         capture_output=True,
         text=True,
         env={"PATH": os.environ["PATH"]},
     )
-    assert not (silent and done.stderr)
-    return done.returncode
+    assert not (is_silent and process.stderr)
+    return process.returncode
 
 
-def outputs(scratch):
-    folder = scratch / "output"
-    return {path.relative_to(folder).as_posix(): path.read_text() for path in folder.rglob("*") if path.is_file()}
+def read_outputs(folder):
+    output = folder / "output"
+    return {path.relative_to(output).as_posix(): path.read_text() for path in output.rglob("*") if path.is_file()}
 
 
-def ended(scratch):
-    events = JournalReader(scratch / "journal.jsonl").read()
+def read_end_event(folder):
+    events = JournalReader(folder / "journal.jsonl").read()
     assert [event.seq for event in events] == list(range(1, len(events) + 1))
     state = RunState("run-1")
     for event in events:
@@ -85,30 +85,30 @@ def ended(scratch):
     return events[-1].data
 
 
-def test_files_are_where_the_program_expects_them_and_new_ones_come_home(scratch):
+def test_inputs_and_new_files(folder):
     command = (
         'cat words.tar folder/sub/deep.txt > out.txt; echo "$NOTE $PACKTRAIN_JOB $PACKTRAIN_POINT_LR" > "a b"; mkdir d'
     )
-    assert run(scratch, job(command, stdout="logs/o.txt", stderr="logs/o.txt")) == 0
-    assert outputs(scratch) == {"out.txt": "words\ndeep\n", "a b": 'it\'s {a} "b" 3 0.1\n', "logs/o.txt": ""}
-    assert ended(scratch)["outcome"] == "succeeded"
-    assert not (scratch / "sandbox").exists()
+    assert run(folder, make_job(command, stdout="logs/o.txt", stderr="logs/o.txt")) == 0
+    assert read_outputs(folder) == {"out.txt": "words\ndeep\n", "a b": 'it\'s {a} "b" 3 0.1\n', "logs/o.txt": ""}
+    assert read_end_event(folder)["outcome"] == "succeeded"
+    assert not (folder / "sandbox").exists()
 
 
-def test_declared_outputs(scratch):
+def test_declared_outputs(folder):
     collect = ("m.pt", "deep/", CollectedOutput("deep/x", "named/y"), "missing")
-    assert run(scratch, job("echo 1 > m.pt; mkdir deep; echo 2 > deep/x", collect)) == 0
-    assert outputs(scratch) == {"m.pt": "1\n", "x": "2\n", "named/y": "2\n"}
+    assert run(folder, make_job("echo 1 > m.pt; mkdir deep; echo 2 > deep/x", collect)) == 0
+    assert read_outputs(folder) == {"m.pt": "1\n", "x": "2\n", "named/y": "2\n"}
 
 
-def test_a_program_that_fails(scratch):
-    assert run(scratch, job("echo part > m.pt; echo oops >&2; exit 7")) == FAILURE_KINDS["step_failed"].exit_code
-    said = ended(scratch)
-    assert (said["outcome"], said["failure"]["kind"]) == ("failed", "step_failed")
-    assert said["failure"]["detail"] == "the program ended with exit code 7"
-    assert list(outputs(scratch).values()) == ["part\n"]
-    assert all(name.startswith(".packtrain/agent-") for name in outputs(scratch))
-    assert (scratch / "logs/run.sh.err").read_text() == "oops\n"
+def test_failing_program(folder):
+    assert run(folder, make_job("echo part > m.pt; echo oops >&2; exit 7")) == FAILURE_KINDS["step_failed"].exit_code
+    end = read_end_event(folder)
+    assert (end["outcome"], end["failure"]["kind"]) == ("failed", "step_failed")
+    assert end["failure"]["detail"] == "the program ended with exit code 7"
+    assert list(read_outputs(folder).values()) == ["part\n"]
+    assert all(name.startswith(".packtrain/agent-") for name in read_outputs(folder))
+    assert (folder / "logs/run.sh.err").read_text() == "oops\n"
 
 
 @pytest.mark.parametrize(
@@ -126,69 +126,69 @@ def test_a_program_that_fails(scratch):
         ("echo 1 > m1.pt", ExpectedOutput("m[0-9].pt"), ""),
     ],
 )
-def test_what_is_expected_must_exist(scratch, command, expect, kind):
-    code = run(scratch, job(command, expect=[expect]))
-    assert code == (FAILURE_KINDS[kind].exit_code if kind else 0)
-    failure = ended(scratch)["failure"]
+def test_expected_outputs(folder, command, expect, kind):
+    exit_code = run(folder, make_job(command, expect=[expect]))
+    assert exit_code == (FAILURE_KINDS[kind].exit_code if kind else 0)
+    failure = read_end_event(folder)["failure"]
     assert (failure["kind"] if failure else "") == kind
 
 
-@pytest.mark.parametrize("missing", ["words.tar", "in-0/run.sh", "in-1"])
-def test_without_its_inputs_the_program_is_not_started(scratch, missing):
-    os.rename(scratch / missing, scratch / "elsewhere")
-    done = run(scratch, job("touch begun"), silent=False)
-    assert done == FAILURE_KINDS["transfer_failed"].exit_code
-    said = ended(scratch)
-    assert (said["outcome"], said["failure"]["kind"]) == ("failed", "transfer_failed")
-    assert outputs(scratch) == {}
+@pytest.mark.parametrize("missing", ["words.tar", "input-0/run.sh", "input-1"])
+def test_missing_input(folder, missing):
+    os.rename(folder / missing, folder / "elsewhere")
+    exit_code = run(folder, make_job("touch started"), is_silent=False)
+    assert exit_code == FAILURE_KINDS["transfer_failed"].exit_code
+    end = read_end_event(folder)
+    assert (end["outcome"], end["failure"]["kind"]) == ("failed", "transfer_failed")
+    assert read_outputs(folder) == {}
 
 
-def test_its_delivery_is_never_switched_to_the_agent():
-    made = shell_runner._use_plugin_transfer(Plan("run-1", "run", "htcondor", (job("true"),)))
-    assert not made.recovery.fallback_to_agent
+def test_no_fallback_to_agent():
+    plan = shell_runner._use_plugin_transfer(Plan("run-1", "run", "htcondor", (make_job("true"),)))
+    assert not plan.recovery.fallback_to_agent
 
 
-def test_the_launcher_takes_it_where_there_is_no_python(scratch):
-    write_launcher(scratch / "launch.sh")
-    (scratch / "bare.sh").write_text('echo "bare $1"\nexit 9\n')
-    image = apptainer.build_root_tree(scratch / "image")
+def test_launcher_starts_script_without_python(folder):
+    write_launcher(folder / "launch.sh")
+    (folder / "shell_runner.sh").write_text('echo "shell $1"\nexit 9\n')
+    image = apptainer.build_root_tree(folder / "image")
     command = [
         apptainer.apptainer_path(),
         "-q",
         "exec",
         "--no-home",
         "--bind",
-        scratch,
+        folder,
         image,
         "/bin/sh",
-        scratch / "launch.sh",
+        folder / "launch.sh",
     ]
-    done = subprocess.run([*command, "word"], capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (9, "bare word\n")
+    process = subprocess.run([*command, "argument"], capture_output=True, text=True)
+    assert (process.returncode, process.stdout) == (9, "shell argument\n")
 
 
-def plan_in(image, **more):
-    planned = job("true", **more)
+def plan_with_image(image, **more):
+    job = make_job("true", **more)
     inputs = (Input("x", "work", (RemoteFile("x", (Location("https://h.org/x"),)),), unpack="never"),)
     container = EnvironmentConfig(Container(str(image)))
-    return Plan("r", "r", "htcondor", (Job(**{**vars(planned), "inputs": inputs, "environment": container}),))
+    return Plan("r", "r", "htcondor", (Job(**{**vars(job), "inputs": inputs, "environment": container}),))
 
 
-def test_an_image_without_python_is_known_beforehand(tmp_path, monkeypatch):
+def test_image_without_python(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", f"{apptainer.install_dir()}/usr/bin:{os.environ['PATH']}")
     image = apptainer.build_sif(tmp_path / "image.sif")
     assert shell_runner.lacks_python(str(image))
-    chosen = shell_runner.choose_runner(plan_in(image), None)
-    assert chosen.without_agent
-    assert [source.transfer for source in chosen.plan.jobs[0].inputs] == ["plugin"]
-    assert "has no Python 3.9 or newer" in chosen.problems[0].message
-    assert not chosen.problems[0].is_error
-    refused = shell_runner.choose_runner(plan_in(image, expect=[ExpectedOutput("m.pt", torch=True)]), None)
-    assert refused.problems[0].is_error
-    assert "outputs have to be looked into" in refused.problems[0].message
+    choice = shell_runner.choose_runner(plan_with_image(image), None)
+    assert choice.without_agent
+    assert [source.transfer for source in choice.plan.jobs[0].inputs] == ["plugin"]
+    assert "has no Python 3.9 or newer" in choice.problems[0].message
+    assert not choice.problems[0].is_error
+    rejected = shell_runner.choose_runner(plan_with_image(image, expect=[ExpectedOutput("m.pt", torch=True)]), None)
+    assert rejected.problems[0].is_error
+    assert "the contents of outputs have to be checked" in rejected.problems[0].message
 
 
-def test_an_image_with_python_is_left_to_the_agent(tmp_path, monkeypatch):
+def test_image_with_python(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", f"{apptainer.install_dir()}/usr/bin:{os.environ['PATH']}")
     tree = apptainer.build_root_tree(tmp_path / "tree")
     (tree / "bin/python3").write_text("#!/bin/sh\nexit 0\n")

@@ -1,4 +1,4 @@
-"""The submit description, compared with golden files: `make_golden` below writes them anew."""
+"""The submit description, compared with golden files. `make_golden` writes them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from packtrain.engines.api import Overrides
+from packtrain.engines.api import Overrides, min_live_interval_s
 from packtrain.engines.htcondor.run_settings import RunSettings, SitePreferences
 from packtrain.engines.htcondor.submit_description import (
     SubmitBatch,
     merge_lines,
-    min_live_interval_s,
     rejected_lines,
     render_items,
     render_submit_description,
@@ -27,7 +26,7 @@ from tests.support.paths import TESTS_DIR
 
 GOLDEN = TESTS_DIR / "golden" / "htcondor"
 FOLDER = RunFolder(Path("/home/ada/.packtrain/runs/cifar-x7kq"))
-NATIVE = f"{FOLDER.htcondor}/native"
+INPUTS_DIR = f"{FOLDER.htcondor}/inputs"
 
 GPU = Resources(
     cpus_per_task=4,
@@ -38,45 +37,49 @@ GPU = Resources(
 MANY = [(make_job(number), f"{number}-1") for number in range(3)]
 
 
-def batch(*attempts, inputs=None, **more) -> SubmitBatch:
-    return SubmitBatch("cifar-x7kq", more.pop("jobs", len(attempts)), attempts, inputs or {}, **more)
+def make_batch(*attempts, inputs=None, **more) -> SubmitBatch:
+    return SubmitBatch(
+        run_id="cifar-x7kq", n_jobs=len(attempts), attempts=attempts, transfer_inputs=inputs or {}, **more
+    )
 
 
 CASES = {
-    "one": (batch((make_job(), "0-1")), RunSettings()),
-    "many": (batch(*MANY), RunSettings(max_jobs=100, max_idle=20, project="Vision")),
+    "one": (make_batch((make_job(), "0-1")), RunSettings()),
+    "many": (make_batch(*MANY), RunSettings(max_jobs=100, max_idle=20, project="Vision")),
     "gpu": (
-        batch((make_job(resources=GPU, limits=Limits(wall_time_s=15 * 3600)), "0-1")),
+        make_batch((make_job(resources=GPU, limits=Limits(wall_time_s=15 * 3600)), "0-1")),
         RunSettings(
             disk_mb=150_000, submit_lines=(("requirements", 'GLIDEIN_Site != "Slow"'), ("+WantGPULab", "true"))
         ),
     ),
     "container": (
-        batch((make_job(environment=container_environment("docker://pytorch/pytorch:2.7")), "0-2")),
+        make_batch((make_job(environment=container_environment("docker://pytorch/pytorch:2.7")), "0-2")),
         RunSettings(),
     ),
     "checkpoint": (
-        batch(
+        make_batch(
             (make_job(checkpoint=CheckpointConfig("ckpt.pt")), "0-1"),
             has_secrets=True,
-            inputs={"0-1": (f"{NATIVE}/in-0",)},
+            inputs={"0-1": (f"{INPUTS_DIR}/input-0",)},
         ),
         RunSettings(),
     ),
     "checkpoint-s3": (
-        batch((make_job(checkpoint=CheckpointConfig("ckpt.pt"), output=output_at("s3://bucket/out")), "0-1")),
+        make_batch((make_job(checkpoint=CheckpointConfig("ckpt.pt"), output=output_at("s3://bucket/out")), "0-1")),
         RunSettings(lease_s=7200, duration_category="Long"),
     ),
     "inputs-differ": (
-        batch(*MANY, inputs={"0-1": (f"{NATIVE}/in-0",), "1-1": (f"{NATIVE}/in-0", "osdf:///data/x.tar")}),
+        make_batch(
+            *MANY, inputs={"0-1": (f"{INPUTS_DIR}/input-0",), "1-1": (f"{INPUTS_DIR}/input-0", "osdf:///data/x.tar")}
+        ),
         RunSettings(submit_lines=(("transfer_input_files", "/home/ada/extra.txt"), ("request_disk", "9GB"))),
     ),
 }
 
 
-def requirements(amendment, *lines) -> str:
+def requirements(overrides, *lines) -> str:
     text = render_submit_description(
-        batch((make_job(), "0-2"), overrides=amendment),
+        make_batch((make_job(), "0-2"), overrides=overrides),
         FOLDER,
         FOLDER.htcondor / "0-2.items",
         RunSettings(submit_lines=lines),
@@ -84,45 +87,46 @@ def requirements(amendment, *lines) -> str:
     return next((line.partition("= ")[2] for line in text.splitlines() if line.startswith("requirements")), "")
 
 
-def test_places_that_failed_are_avoided():
-    made = requirements(Overrides(avoid_sites=("Slow",), avoid_nodes=("w1.a.edu",)))
-    assert made == 'GLIDEIN_ResourceName =!= "Slow" && GLIDEIN_Site =!= "Slow" && Machine =!= "w1.a.edu"'
+def test_failed_sites_are_avoided():
+    expression = requirements(Overrides(avoid_sites=("Slow",), avoid_nodes=("w1.a.edu",)))
+    assert expression == 'GLIDEIN_ResourceName =!= "Slow" && GLIDEIN_Site =!= "Slow" && Machine =!= "w1.a.edu"'
     assert requirements(Overrides()) == ""
 
 
-def test_a_persons_own_requirements_stay():
-    made = requirements(Overrides(avoid_nodes=("w1",)), ("Requirements", "HasAVX || Arch"))
-    assert made == '(Machine =!= "w1") && (HasAVX || Arch)'
+def test_user_requirements_are_kept():
+    expression = requirements(Overrides(avoid_nodes=("w1",)), ("Requirements", "HasAVX || Arch"))
+    assert expression == '(Machine =!= "w1") && (HasAVX || Arch)'
 
 
 @pytest.mark.parametrize("name", ['x" || true || "', "$(ENV)", "a\nqueue 9", "", "é"])
-def test_a_name_that_a_log_should_not_have_is_left_out(name):
+def test_unsafe_names_are_left_out(name):
     assert requirements(Overrides(avoid_sites=(name,), avoid_nodes=(name,))) == ""
 
 
-class TestHintsOfEarlierRuns:
-    HINTS = SitePreferences({"Slow": "why"}, {"w1": "why"}, {"Fast": 12, "Slow": -67, 'x" || true': 5})
-    BAD = '(time() - QDate > 3600 || (GLIDEIN_ResourceName =!= "Slow" && GLIDEIN_Site =!= "Slow" && Machine =!= "w1"))'
+class TestSitePreferences:
+    PREFERENCES = SitePreferences({"Slow": "why"}, {"w1": "why"}, {"Fast": 12, "Slow": -67, 'x" || true': 5})
+    AVOIDED = (
+        '(time() - QDate > 3600 || (GLIDEIN_ResourceName =!= "Slow" && GLIDEIN_Site =!= "Slow" && Machine =!= "w1"))'
+    )
 
-    def lines(self, *theirs, amendment=Overrides()):  # noqa: B008
-        made, items = batch((make_job(), "0-1"), overrides=amendment), FOLDER.htcondor / "0-1.items"
-        text = render_submit_description(
-            made, FOLDER, items, RunSettings(site_preferences=self.HINTS, submit_lines=theirs)
-        )
+    def lines(self, *user_lines, overrides=Overrides()):  # noqa: B008
+        batch, items_path = make_batch((make_job(), "0-1"), overrides=overrides), FOLDER.htcondor / "0-1.items"
+        settings = RunSettings(site_preferences=self.PREFERENCES, submit_lines=user_lines)
+        text = render_submit_description(batch, FOLDER, items_path, settings)
         return dict(line.split(" = ", 1) for line in re.sub(" += ", " = ", text).splitlines() if " = " in line)
 
-    def test_bad_places_are_taken_only_by_who_waits_for_long(self):
-        assert self.lines()["requirements"] == self.BAD
-        both = self.lines(amendment=Overrides(avoid_nodes=("w2",)))["requirements"]
-        assert both == f'Machine =!= "w2" && {self.BAD}'
+    def test_avoided_sites_after_long_wait(self):
+        assert self.lines()["requirements"] == self.AVOIDED
+        both = self.lines(overrides=Overrides(avoid_nodes=("w2",)))["requirements"]
+        assert both == f'Machine =!= "w2" && {self.AVOIDED}'
 
-    def test_better_places_have_a_rank(self):
+    def test_ranks(self):
         terms = [f'ifThenElse(GLIDEIN_ResourceName =?= "{n}" || GLIDEIN_Site =?= "{n}", {r}, 0)' for n, r in FAST_SLOW]
-        assert self.lines()["rank"] == " + ".join(terms), "and a name that is none is left out"
+        assert self.lines()["rank"] == " + ".join(terms), "an unsafe name is left out"
 
-    def test_a_persons_own_words_count(self):
+    def test_user_lines_win(self):
         assert self.lines(("Rank", "Mips"))["rank"] == "Mips"
-        assert self.lines(("requirements", "HasAVX"))["requirements"] == f"({self.BAD}) && (HasAVX)"
+        assert self.lines(("requirements", "HasAVX"))["requirements"] == f"({self.AVOIDED}) && (HasAVX)"
         pinned = self.lines(("requirements", 'GLIDEIN_Site == "Slow"'))
         assert pinned["requirements"] == 'GLIDEIN_Site == "Slow"' and "rank" not in pinned
 
@@ -130,39 +134,38 @@ class TestHintsOfEarlierRuns:
 FAST_SLOW = (("Fast", 12), ("Slow", -67))
 
 
-def test_an_attempt_whose_data_come_another_way_has_a_plan_of_its_own():
+def test_plan_of_attempt_that_fetches_with_agent():
     text = render_submit_description(
-        batch((make_job(), "0-2"), amendment=Overrides(fetch_with_agent=True)), FOLDER, Path("i"), RunSettings()
+        make_batch((make_job(), "0-2"), overrides=Overrides(fetch_with_agent=True)), FOLDER, Path("i"), RunSettings()
     )
-    assert f"{FOLDER.root}/jobs/$(job)/attempts/$(decision)/plan.json" in text
+    assert f"{FOLDER.root}/jobs/$(job)/attempts/$(attempt)/plan.json" in text
     assert f"{FOLDER.root}/jobs/$(job)/plan.json" not in text
 
 
-def text_of(name: str) -> str:
-    made, settings = CASES[name]
-    items = FOLDER.htcondor / f"{made.attempts[0][1]}.items"
-    return render_submit_description(made, FOLDER, items, settings) + "\n# items:\n" + render_items(made)
+def render(name: str) -> str:
+    batch, settings = CASES[name]
+    items_path = FOLDER.htcondor / f"{batch.attempts[0][1]}.items"
+    return render_submit_description(batch, FOLDER, items_path, settings) + "\n# items:\n" + render_items(batch)
 
 
 def make_golden() -> None:
     GOLDEN.mkdir(exist_ok=True)
     for name in CASES:
-        (GOLDEN / f"{name}.sub").write_text(text_of(name), encoding="utf-8")
+        (GOLDEN / f"{name}.sub").write_text(render(name), encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_description_is_as_expected(name):
-    assert text_of(name) == (GOLDEN / f"{name}.sub").read_text(encoding="utf-8")
+def test_golden(name):
+    assert render(name) == (GOLDEN / f"{name}.sub").read_text(encoding="utf-8")
 
 
-def test_requirements_of_a_person_are_joined_never_lost():
-    ours = [("requirements", "A")]
-    assert merge_lines(ours, [("Requirements", "B || C")]) == [("requirements", "(A) && (B || C)")]
+def test_requirements_are_joined():
+    assert merge_lines([("requirements", "A")], [("Requirements", "B || C")]) == [("requirements", "(A) && (B || C)")]
     assert merge_lines([], [("requirements", "B"), ("requirements", "C")]) == [("requirements", "(B) && (C)")]
 
 
 @pytest.mark.parametrize(
-    ("theirs", "starts", "reason", "subcode"),
+    ("user_lines", "n_starts", "reason", "subcode"),
     [
         ([("periodic_hold", "Cold")], 9, None, 0),
         ([("periodic_hold", "Cold")], 99, "ours", 5501),
@@ -171,20 +174,20 @@ def test_requirements_of_a_person_are_joined_never_lost():
         ([("periodic_hold_subcode", "7"), ("periodic_hold", "Cold")], 99, "ours", 5501),
     ],
 )
-def test_a_hold_has_the_reason_of_the_one_whose_condition_it_was(theirs, starts, reason, subcode):
-    ours = [
+def test_hold_reason_of_user_or_packtrain(user_lines, n_starts, reason, subcode):
+    generated = [
         ("periodic_hold", "(NumShadowStarts > 10)"),
         ("periodic_hold_reason", '"ours"'),
         ("periodic_hold_subcode", "5501"),
     ]
-    made = dict(merge_lines(ours, theirs))
-    ad = classad2.ClassAd({"Cold": True, "NumShadowStarts": starts})
-    seen = {name: classad2.ExprTree(value).eval(ad) for name, value in made.items()}
-    assert seen["periodic_hold"] is True and seen["periodic_hold_subcode"] == subcode
-    assert seen["periodic_hold_reason"] == (reason or classad2.Value.Undefined)
+    merged = dict(merge_lines(generated, user_lines))
+    ad = classad2.ClassAd({"Cold": True, "NumShadowStarts": n_starts})
+    values = {name: classad2.ExprTree(value).eval(ad) for name, value in merged.items()}
+    assert values["periodic_hold"] is True and values["periodic_hold_subcode"] == subcode
+    assert values["periodic_hold_reason"] == (reason or classad2.Value.Undefined)
 
 
-def test_settings_are_replaced_by_the_workflow_whatever_their_letters():
+def test_keys_are_case_insensitive():
     assert merge_lines([("+ProjectName", '"a"')], [("my.projectname", '"b"')]) == [("+ProjectName", '"b"')]
     assert merge_lines([("request_disk", "1GB")], [("Request_Disk", "2GB"), ("nice_user", "true")]) == [
         ("request_disk", "2GB"),
@@ -193,14 +196,14 @@ def test_settings_are_replaced_by_the_workflow_whatever_their_letters():
 
 
 @pytest.mark.parametrize("key", ["executable", "Arguments", "queue", "+PacktrainRun", "MY.PacktrainJob", "dagman_log"])
-def test_what_packtrain_sets_itself_is_refused(key):
-    assert [found for found, _ in rejected_lines([(key, "x"), ("rank", "Mips")])] == [key]
+def test_reserved_commands(key):
+    assert [rejected for rejected, _ in rejected_lines([(key, "x"), ("rank", "Mips")])] == [key]
 
 
 @pytest.mark.parametrize("path", ["/home/a,b", "/home/$(x)", "/home/\n"])
-def test_folders_that_cannot_be_named_in_a_list_are_refused(path):
-    with pytest.raises(UsageError, match="cannot take files from the folder"):
-        render_submit_description(batch((make_job(), "0-1")), RunFolder(Path(path)), Path("/x"), RunSettings())
+def test_invalid_folder_names(path):
+    with pytest.raises(UsageError, match="cannot use files of the folder"):
+        render_submit_description(make_batch((make_job(), "0-1")), RunFolder(Path(path)), Path("/x"), RunSettings())
 
 
 @pytest.mark.parametrize(
@@ -215,19 +218,19 @@ def test_folders_that_cannot_be_named_in_a_list_are_refused(path):
     ],
     ids=["mount", "login", "two images"],
 )
-def test_what_only_the_agent_can_give_is_left_to_it(environment, steps):
-    made = render_submit_description(
-        batch((make_job(environment=environment, steps=steps), "0-1")), FOLDER, Path("/x"), RunSettings()
+def test_containers_that_only_the_agent_supports(environment, steps):
+    text = render_submit_description(
+        make_batch((make_job(environment=environment, steps=steps), "0-1")), FOLDER, Path("/x"), RunSettings()
     )
-    assert "container_image" not in made and "--in-container" not in made
+    assert "container_image" not in text and "--in-container" not in text
 
 
 @given(st.integers(1, 10**6))
-def test_all_jobs_together_never_update_more_than_twenty_times_a_second(jobs):
+def test_live_updates_are_limited(jobs):
     assert jobs / min_live_interval_s(jobs) <= 20 and min_live_interval_s(jobs) >= 2
 
 
-def test_settings_survive_their_file(tmp_path):
+def test_run_settings_round_trip(tmp_path):
     settings = CASES["gpu"][1]
-    settings.write(tmp_path / "settings.json")
-    assert RunSettings.read(tmp_path / "settings.json") == settings
+    settings.write(tmp_path / "run_settings.json")
+    assert RunSettings.read(tmp_path / "run_settings.json") == settings

@@ -1,4 +1,4 @@
-"""The supervisor as a job of the access point: its description."""
+"""The submit description of the supervisor."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ COMMAND = ["/opt/venv/bin/python", "-m", "packtrain", "supervise", "cifar-x7kq",
 ENVIRON = {"HOME": "/home/ada", "PACKTRAIN_STORE": '/home/ada/it\'s "here"/store.db'}
 
 
-def test_the_description_is_as_expected():
+def test_golden():
     assert render_supervisor_job("cifar-x7kq", FOLDER, COMMAND, ENVIRON) == GOLDEN.read_text(encoding="utf-8")
 
 
-def test_a_job_ad_gets_no_secret_of_the_shell():
-    shell = {
+def test_no_secrets_in_the_job_ad():
+    environ = {
         "PATH": "/bin",
         "CONDOR_CONFIG": "/etc/condor",
         "PACKTRAIN_STORE": "/s",
@@ -33,21 +33,21 @@ def test_a_job_ad_gets_no_secret_of_the_shell():
         "DATA_TOKEN": "secret",
         "_CONDOR_CREDS": "/run/creds",
     }
-    assert supervisor_environment(shell) == {"PATH": "/bin", "CONDOR_CONFIG": "/etc/condor", "PACKTRAIN_STORE": "/s"}
+    assert supervisor_environment(environ) == {"PATH": "/bin", "CONDOR_CONFIG": "/etc/condor", "PACKTRAIN_STORE": "/s"}
 
 
-def test_a_job_ad_gets_no_secret_that_is_named_like_ours():
-    shell = {
+def test_no_secrets_with_known_prefixes():
+    environ = {
         "PACKTRAIN_HF_TOKEN": "secret",
         "PACKTRAIN_CONFIG": "/c",
         "_CONDOR_SCHEDD_HOST": "ap",
         "_CONDOR_X": "secret",
     }
-    assert supervisor_environment(shell, {"_CONDOR_X"}) == {"PACKTRAIN_CONFIG": "/c", "_CONDOR_SCHEDD_HOST": "ap"}
+    assert supervisor_environment(environ, {"_CONDOR_X"}) == {"PACKTRAIN_CONFIG": "/c", "_CONDOR_SCHEDD_HOST": "ap"}
 
 
-@pytest.mark.parametrize(("value", "refused"), [("true", True), ("HOME, X*", True), ("False", False)])
-def test_variables_of_a_shell_that_will_be_gone_are_refused(value, refused):
-    """The supervisor's own would be taken for them, without a word."""
-    with pytest.raises(UsageError, match="--detach") if refused else contextlib.nullcontext():
+@pytest.mark.parametrize(("value", "is_rejected"), [("true", True), ("HOME, X*", True), ("False", False)])
+def test_getenv_is_rejected(value, is_rejected):
+    """HTCondor would silently copy the supervisor's variables instead of the user's."""
+    with pytest.raises(UsageError, match="--detach") if is_rejected else contextlib.nullcontext():
         reject_getenv(RunSettings(submit_lines=(("GetEnv", value),)))

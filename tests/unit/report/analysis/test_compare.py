@@ -1,4 +1,4 @@
-"""Two reports side by side."""
+"""Comparison of two reports, the terminal summary, and the files of a report."""
 
 from __future__ import annotations
 
@@ -25,52 +25,49 @@ LOGS = PROJECT_ROOT / "tests" / "data" / "condor-logs"
 
 
 @pytest.fixture(scope="module")
-def two():
-    return compute_stats(make_random_history(60, 1, name="new")), compute_stats(
-        make_random_history(60, 2, name="[old]")
-    )
+def pair():
+    return tuple(compute_stats(make_random_history(60, seed, name=name)) for seed, name in ((1, "new"), (2, "[old]")))
 
 
-def test_every_figure_has_both_values_and_the_ratio(two):
-    ours, theirs = two
-    rows = {row.measure.key: row for row in compare_stats(ours, theirs)}
+def test_values_ratio_and_change(pair):
+    current, baseline = pair
+    rows = {row.measure.key: row for row in compare_stats(current, baseline)}
     slots = rows["wallclock_s"]
-    assert (slots.current, slots.baseline) == (ours.wallclock_s, theirs.wallclock_s)
-    assert slots.ratio == ours.wallclock_s / theirs.wallclock_s
+    assert (slots.current, slots.baseline) == (current.wallclock_s, baseline.wallclock_s)
+    assert slots.ratio == current.wallclock_s / baseline.wallclock_s
     assert rows["jobs"].change == "", "more jobs are neither better nor worse"
-    more, less = rows["success_rate"], rows["completion_mean_s"]
-    assert more.change == ("better" if more.current > more.baseline else "worse")
-    assert less.change == ("better" if less.current < less.baseline else "worse")
+    higher_is_better, lower_is_better = rows["success_rate"], rows["completion_mean_s"]
+    assert higher_is_better.change == ("better" if higher_is_better.ratio > 1 else "worse")
+    assert lower_is_better.change == ("better" if lower_is_better.ratio < 1 else "worse")
 
 
-def test_each_way_round(two):
+def test_change_is_symmetric(pair):
     opposite = {"better": "worse", "worse": "better"}
-    there, back = compare_stats(*two), compare_stats(*reversed(two))
-    assert [row.change for row in back] == [opposite.get(row.change, row.change) for row in there]
+    forward, backward = compare_stats(*pair), compare_stats(*reversed(pair))
+    assert [row.change for row in backward] == [opposite.get(row.change, row.change) for row in forward]
 
 
-def test_what_one_of_them_cannot_tell():
+def test_unknown_value():
     table = compute_stats(make_random_history(5, absolute=False, name="table"))
-    (row,) = [
-        row for row in compare_stats(compute_stats(make_random_history(5)), table) if row.measure.key == "makespan_s"
-    ]
-    assert (row.baseline, row.ratio, row.change) == (None, None, "")
+    rows = {row.measure.key: row for row in compare_stats(compute_stats(make_random_history(5)), table)}
+    makespan = rows["makespan_s"]
+    assert (makespan.baseline, makespan.ratio, makespan.change) == (None, None, "")
 
 
-def test_as_data(two):
-    data = json.loads(json.dumps(comparison_to_json(*two)))
-    assert (data["a"], data["b"]) == ("new", "[old]")
-    assert set(data["figures"]["useful_share"]) == {"a", "b", "ratio", "verdict"}
+def test_json(pair):
+    data = json.loads(json.dumps(comparison_to_json(*pair)))
+    assert (data["current"], data["baseline"]) == ("new", "[old]")
+    assert set(data["statistics"]["useful_share"]) == {"current", "baseline", "ratio", "change"}
 
 
-def test_the_shares_of_the_table_add_up(two):
+def test_time_uses_add_up(pair):
     parts = ("useful_compute_s", "useful_transfer_s", "wasted_s")
-    found = {measure.key: measure.compute(two[0]) for measure in MEASURES}
-    assert sum(found[part] for part in parts) == pytest.approx(found["wallclock_s"])
+    values = {measure.key: measure.compute(pair[0]) for measure in MEASURES}
+    assert sum(values[part] for part in parts) == pytest.approx(values["wallclock_s"])
 
 
 @pytest.mark.parametrize(
-    ("value", "unit", "words"),
+    ("value", "unit", "text"),
     [
         (None, Unit.SLOT_SECONDS, "–"),
         (1234, Unit.COUNT, "1,234"),
@@ -80,53 +77,55 @@ def test_the_shares_of_the_table_add_up(two):
         (17845, Unit.DURATION, "4 h 57 min"),
     ],
 )
-def test_words(value, unit, words):
-    assert format_value(value, unit) == words
+def test_format_value(value, unit, text):
+    assert format_value(value, unit) == text
 
 
-# What the terminal shows, and the files
+# Terminal output and files
 
 
-def shown(draw, *what, width=100):
+def rendered(draw, *arguments, width=100):
     out = Console(file=io.StringIO(), width=width, highlight=False, color_system=None)
-    draw(out, *what)
+    draw(out, *arguments)
     return "\n".join(line.rstrip() for line in out.file.getvalue().splitlines()) + "\n"
 
 
-def test_the_short_table_is_as_it_was():
+def test_summary_matches_golden_file():
     report = build_report(make_random_history(40, 7, name="a [bold]week[/] on the pool"))
     golden = GOLDEN / "short.txt"
-    assert shown(print_report_summary, report.stats, report.insights) == golden.read_text(encoding="utf-8")
+    assert rendered(print_report_summary, report.stats, report.insights) == golden.read_text(encoding="utf-8")
 
 
-def test_the_comparison_is_as_it_was(two):
-    assert shown(print_comparison, *two) == (GOLDEN / "comparison.txt").read_text(encoding="utf-8")
+def test_comparison_matches_golden_file(pair):
+    assert rendered(print_comparison, *pair) == (GOLDEN / "comparison.txt").read_text(encoding="utf-8")
 
 
-def test_nothing_is_cut_off_on_a_terminal_of_80_columns():
+def test_summary_fits_into_80_columns():
     report = build_report(make_random_history(40, 7))
-    text = shown(print_report_summary, report.stats, report.insights, width=80)
+    text = rendered(print_report_summary, report.stats, report.insights, width=80)
     assert "…" not in text
     assert max(map(len, text.splitlines())) <= 80
 
 
-def test_tables_have_all_jobs_and_attempts_and_their_seconds_add_up():
-    figures = compute_stats(make_random_history(50, 3))
-    jobs = list(csv.DictReader(io.StringIO(jobs_to_csv(figures))))
-    attempts = list(csv.DictReader(io.StringIO(executions_to_csv(figures.job_time_use))))
-    assert (len(jobs), len(attempts)) == (figures.jobs, figures.executions)
-    keys = [f"{share.value.replace(' ', '_')}_s" for share in TimeUse]
-    for row in (*jobs, *attempts):
-        assert sum(float(row[key]) for key in keys) == pytest.approx(float(row["seconds"]), abs=1e-4)
-    assert jobs[0]["job"] == attempts[0]["job"] == figures.job_summaries[0].job
+def test_csv_rows_add_up():
+    stats = compute_stats(make_random_history(50, 3))
+    jobs = list(csv.DictReader(io.StringIO(jobs_to_csv(stats))))
+    executions = list(csv.DictReader(io.StringIO(executions_to_csv(stats.job_time_use))))
+    assert (len(jobs), len(executions)) == (stats.jobs, stats.executions)
+    columns = [f"{use.value.replace(' ', '_')}_s" for use in TimeUse]
+    totals = [(row, row["slot_s"]) for row in jobs] + [(row, row["duration_s"]) for row in executions]
+    for row, total in totals:
+        assert sum(float(row[column]) for column in columns) == pytest.approx(float(total), abs=1e-4)
+    assert jobs[0]["job"] == executions[0]["job"] == stats.job_summaries[0].job
 
 
-def test_all_files_of_a_report_of_real_logs(tmp_path):
+def test_report_files(tmp_path):
     report = build_report(read_history([str(LOGS)]))
     page = write_report(report, tmp_path / "deep" / "folder", write_pngs=False)
-    beside = sorted(path.name for path in page.parent.iterdir())
-    assert beside == sorted([page.name, "attempts.csv", "jobs.csv", "report.json"])
+    names = sorted(path.name for path in page.parent.iterdir())
+    assert names == sorted([page.name, "executions.csv", "jobs.csv", "report.json"])
     document = json.loads((page.parent / "report.json").read_text(encoding="utf-8"))
-    assert (document["format"], document["version"], document["kind"]) == ("packtrain-report", 1, "log")
-    assert sum(document["figures"]["shares"].values()) == pytest.approx(document["figures"]["wallclock_s"])
-    assert len(document["jobs"]) == document["figures"]["jobs"] == len(report.history.jobs)
+    assert (document["format"], document["version"], document["kind"]) == ("packtrain-report", 2, "log")
+    stats = document["statistics"]
+    assert sum(stats["time_use_s"].values()) == pytest.approx(stats["wallclock_s"])
+    assert len(document["jobs"]) == stats["jobs"] == len(report.history.jobs)

@@ -1,4 +1,4 @@
-"""What each real log shows: tests/data/condor-logs/README.md says it row by row."""
+"""Histories of real HTCondor logs. tests/data/condor-logs/README.md describes each log."""
 
 from __future__ import annotations
 
@@ -19,153 +19,154 @@ from packtrain.report.readers.files import read_history
 from tests.support.paths import TESTS_DIR
 
 DATA = TESTS_DIR / "data"
-Q, HELD, START, IN, RUN = Phase.QUEUED, Phase.HELD, Phase.SETUP, Phase.TRANSFER_IN, Phase.EXECUTE
-SAVE, OUT, AWAY, ASLEEP = Phase.CHECKPOINT, Phase.TRANSFER_OUT, Phase.DISCONNECTED, Phase.SUSPENDED
+QUEUED, HELD, SETUP, IN, EXECUTE = Phase.QUEUED, Phase.HELD, Phase.SETUP, Phase.TRANSFER_IN, Phase.EXECUTE
+CHECKPOINT, OUT, DISCONNECTED, SUSPENDED = Phase.CHECKPOINT, Phase.TRANSFER_OUT, Phase.DISCONNECTED, Phase.SUSPENDED
 E, C = Outcome, FailureCategory
 
 
-def jobs_of(name):
-    history = read_history([str(next((DATA / "condor-logs").glob(f"{name}-*.log")))])
+def read_jobs(number):
+    history = read_history([str(next((DATA / "condor-logs").glob(f"{number}-*.log")))])
     assert (history.n_skipped, history.problems, history.kind, history.has_timestamps) == (0, (), "log", True)
     return history.jobs
 
 
-def job_of(name):
-    (job,) = jobs_of(name)
+def read_job(number):
+    (job,) = read_jobs(number)
     return job
 
 
-def laid(job):
-    """Each attempt's spans in seconds since its job was submitted."""
-    return [[(s.phase, s.start - job.submitted_at, s.end - job.submitted_at) for s in a.spans] for a in job.executions]
+def relative(spans, job):
+    """Spans in seconds since the job was submitted."""
+    return [(span.phase, span.start - job.submitted_at, span.end - job.submitted_at) for span in spans]
+
+
+def execution_spans(job):
+    return [relative(execution.spans, job) for execution in job.executions]
 
 
 def waits(job):
-    return [(span.phase, span.start - job.submitted_at, span.end - job.submitted_at) for span in job.waits]
+    return relative(job.waits, job)
 
 
-def ends(job):
-    return [(attempt.outcome, attempt.category) for attempt in job.executions]
+def outcomes(job):
+    return [(execution.outcome, execution.category) for execution in job.executions]
 
 
-def test_success_with_a_gpu():
-    job = job_of("01")
+def test_success_with_gpu():
+    job = read_job("01")
     assert (job.id, job.outcome, job.category, job.outputs_checked) == ("2.0", E.SUCCEEDED, C.NONE, None)
-    assert laid(job) == [[(RUN, 0, 2)]]
-    (attempt,) = job.executions
-    assert (attempt.site, attempt.node, attempt.gpus) == ("site_a", "site_a@localhost.pool.test", 1)
-    assert (attempt.input_bytes, attempt.output_bytes, attempt.retained_compute_s) == (54, 8, 2)
-    assert [(move.size_bytes, move.complete) for move in attempt.input_transfers] == [(54, True)]
+    assert execution_spans(job) == [[(EXECUTE, 0, 2)]]
+    (execution,) = job.executions
+    assert (execution.site, execution.node, execution.gpus) == ("site_a", "site_a@localhost.pool.test", 1)
+    assert (execution.input_bytes, execution.output_bytes, execution.retained_compute_s) == (54, 8, 2)
+    assert [(transfer.size_bytes, transfer.complete) for transfer in execution.input_transfers] == [(54, True)]
 
 
-def test_held_by_a_person_released_and_removed():
-    job = job_of("02")
+def test_held_by_user_and_removed():
+    job = read_job("02")
     assert (job.outcome, job.category) == (E.REMOVED, C.USER)
-    assert ends(job) == [(E.HELD, C.USER), (E.REMOVED, C.USER)]
-    assert waits(job) == [(Q, 0, 3), (Q, 4, 6)]
-    assert job.executions[0].reason == "held by a person, who gave no reason"
+    assert outcomes(job) == [(E.HELD, C.USER), (E.REMOVED, C.USER)]
+    assert waits(job) == [(QUEUED, 0, 3), (QUEUED, 4, 6)]
+    assert job.executions[0].reason == "held by a user without a reason"
 
 
-def test_evicted_and_started_again():
-    job = job_of("04")
+def test_evicted_and_restarted():
+    job = read_job("04")
     assert job.outcome is E.SUCCEEDED
-    assert ends(job) == [(E.EVICTED, C.EVICTION), (E.SUCCEEDED, C.NONE)]
-    assert laid(job) == [[(START, 1, 2), (RUN, 2, 3)], [(START, 5, 7), (RUN, 7, 10)]]
-    assert [attempt.retained_compute_s for attempt in job.executions] == [0, 3]
+    assert outcomes(job) == [(E.EVICTED, C.EVICTION), (E.SUCCEEDED, C.NONE)]
+    assert execution_spans(job) == [[(SETUP, 1, 2), (EXECUTE, 2, 3)], [(SETUP, 5, 7), (EXECUTE, 7, 10)]]
+    assert [execution.retained_compute_s for execution in job.executions] == [0, 3]
     assert job.executions[0].reason == "Job vacated by schedd"
 
 
-def test_a_checkpoint_is_an_output_after_which_the_program_ran_on():
-    """HTCondor does not say so, and calls the eviction one without a checkpoint."""
-    job = job_of("05")
-    assert ends(job) == [(E.EVICTED, C.EVICTION), (E.SUCCEEDED, C.NONE)]
-    assert laid(job) == [[(RUN, 1, 5)], [(RUN, 6, 13)]]  # saving took no whole second
-    assert [attempt.retained_compute_s for attempt in job.executions] == [3, 7]
+def test_checkpoint_is_an_early_output():
+    """HTCondor logs the eviction as one without a checkpoint."""
+    job = read_job("05")
+    assert outcomes(job) == [(E.EVICTED, C.EVICTION), (E.SUCCEEDED, C.NONE)]
+    assert execution_spans(job) == [[(EXECUTE, 1, 5)], [(EXECUTE, 6, 13)]]  # saving took less than a second
+    assert [execution.retained_compute_s for execution in job.executions] == [3, 7]
 
 
 def test_held_at_the_time_limit():
-    job = job_of("06")
-    assert (job.outcome, job.category, job.held_in_phase) == (E.TIME_LIMIT, C.TIME_LIMIT, RUN)
-    assert laid(job) == [[(START, 0, 1), (RUN, 1, 5)]]
+    job = read_job("06")
+    assert (job.outcome, job.category, job.held_in_phase) == (E.TIME_LIMIT, C.TIME_LIMIT, EXECUTE)
+    assert execution_spans(job) == [[(SETUP, 0, 1), (EXECUTE, 1, 5)]]
     assert (job.ended_at - job.submitted_at, job.waits) == (5, ())
     assert job.reason == "The job exceeded allowed execute duration of 00:03"
 
 
-def test_held_when_it_was_submitted():
-    job = job_of("08")
-    assert (job.outcome, job.category, job.executions, job.held_in_phase) == (E.HELD, C.TRANSFER, (), Q)
+def test_held_at_submission():
+    job = read_job("08")
+    assert (job.outcome, job.category, job.executions, job.held_in_phase) == (E.HELD, C.TRANSFER, (), QUEUED)
     assert "MAX_TRANSFER_INPUT_MB" in job.reason
 
 
 @pytest.mark.parametrize("name", ["10", "22"])
-def test_an_input_that_is_not_there(name):
-    """What HTCondor calls the end of an input and the start of an output was neither."""
-    job = job_of(name)
+def test_missing_input(name):
+    """The logged end of the input and start of the output are wrong."""
+    job = read_job(name)
     assert (job.outcome, job.category, job.held_in_phase) == (E.HELD, C.TRANSFER, IN)
-    assert ends(job) == [(E.HELD, C.TRANSFER)]
-    assert laid(job) == [[(START, 2, 3)]]
-    assert [move.complete for move in job.executions[0].input_transfers] == [False]
+    assert outcomes(job) == [(E.HELD, C.TRANSFER)]
+    assert execution_spans(job) == [[(SETUP, 2, 3)]]
+    assert [transfer.complete for transfer in job.executions[0].input_transfers] == [False]
     assert job.executions[0].site == "site_c"
 
 
-def test_an_output_that_is_not_there():
-    job = job_of("16")
+def test_missing_output():
+    job = read_job("16")
     assert (job.outcome, job.category, job.held_in_phase) == (E.WRONG_OUTPUT, C.WRONG_OUTPUT, OUT)
-    assert ends(job) == [(E.WRONG_OUTPUT, C.WRONG_OUTPUT)]
+    assert outcomes(job) == [(E.WRONG_OUTPUT, C.WRONG_OUTPUT)]
     assert "nope.out" in job.reason
 
 
 def test_retries():
-    job = job_of("17")
-    assert (job.outcome, job.category, job.reason) == (E.FAILED, C.PROGRAM, "it ended with exit code 3")
-    assert ends(job) == [(E.FAILED, C.PROGRAM)] * 3
-    assert [attempt.retained_compute_s for attempt in job.executions] == [
-        0,
-        0,
-        0,
-    ]  # the output before each end was no checkpoint
-    assert waits(job) == [(Q, 0, 1), (Q, 3, 6), (Q, 8, 12)]
+    job = read_job("17")
+    assert (job.outcome, job.category, job.reason) == (E.FAILED, C.PROGRAM, "exited with code 3")
+    assert outcomes(job) == [(E.FAILED, C.PROGRAM)] * 3
+    # The output transfer at the end of each execution is no checkpoint.
+    assert [execution.retained_compute_s for execution in job.executions] == [0, 0, 0]
+    assert waits(job) == [(QUEUED, 0, 1), (QUEUED, 3, 6), (QUEUED, 8, 12)]
 
 
-def test_held_by_its_own_rule_and_released():
-    job = job_of("18")
+def test_held_by_policy_and_released():
+    job = read_job("18")
     assert (job.outcome, job.category) == (E.FAILED, C.PROGRAM)
-    assert ends(job) == [(E.HELD, C.PROGRAM), (E.HELD, C.PROGRAM), (E.FAILED, C.PROGRAM)]
-    assert waits(job) == [(Q, 0, 1), (HELD, 2, 6), (HELD, 7, 9), (Q, 9, 11)]
-    assert [attempt.retained_compute_s for attempt in job.executions] == [0, 0, 0]
+    assert outcomes(job) == [(E.HELD, C.PROGRAM), (E.HELD, C.PROGRAM), (E.FAILED, C.PROGRAM)]
+    assert waits(job) == [(QUEUED, 0, 1), (HELD, 2, 6), (HELD, 7, 9), (QUEUED, 9, 11)]
+    assert [execution.retained_compute_s for execution in job.executions] == [0, 0, 0]
 
 
 def test_disconnected_and_reconnected():
-    job = job_of("30")
-    assert ends(job) == [(E.SUCCEEDED, C.NONE)]
-    assert laid(job) == [[(START, 3, 4), (RUN, 4, 19)]]
-    assert job.executions[0].input_bytes is None  # it counts anew after a reconnect
+    job = read_job("30")
+    assert outcomes(job) == [(E.SUCCEEDED, C.NONE)]
+    assert execution_spans(job) == [[(SETUP, 3, 4), (EXECUTE, 4, 19)]]
+    assert job.executions[0].input_bytes is None  # the count restarts after a reconnect
 
 
-def test_a_starter_that_was_killed():
-    job = job_of("31")
+def test_killed_starter():
+    job = read_job("31")
     assert job.outcome is E.SUCCEEDED
-    assert ends(job) == [(E.LOST, C.POOL), (E.SUCCEEDED, C.NONE)]
-    assert laid(job)[0] == [(START, 2, 3), (RUN, 3, 5), (AWAY, 5, 6)]
+    assert outcomes(job) == [(E.LOST, C.POOL), (E.SUCCEEDED, C.NONE)]
+    assert execution_spans(job)[0] == [(SETUP, 2, 3), (EXECUTE, 3, 5), (DISCONNECTED, 5, 6)]
 
 
-def test_a_shadow_that_was_killed():
-    """Another start, and nothing in between: from the last sign of life on nobody knows."""
-    job = job_of("34")
-    assert ends(job) == [(E.LOST, C.UNKNOWN), (E.SUCCEEDED, C.NONE)]
-    assert laid(job)[0] == [(IN, 2, 3), (START, 3, 4), (RUN, 4, 5), (AWAY, 5, 9)]
-    assert waits(job) == [(Q, 0, 2)]
+def test_killed_shadow():
+    """The job starts again without an end event. It was disconnected since the last event."""
+    job = read_job("34")
+    assert outcomes(job) == [(E.LOST, C.UNKNOWN), (E.SUCCEEDED, C.NONE)]
+    assert execution_spans(job)[0] == [(IN, 2, 3), (SETUP, 3, 4), (EXECUTE, 4, 5), (DISCONNECTED, 5, 9)]
+    assert waits(job) == [(QUEUED, 0, 2)]
 
 
-def test_jobs_that_are_made_late():
-    jobs = jobs_of("45")
+def test_late_materialization():
+    jobs = read_jobs("45")
     assert [job.id for job in jobs] == ["9.0", "9.1", "9.2", "9.3", "9.4"]
     assert {job.outcome for job in jobs} == {E.SUCCEEDED}
-    assert [attempt.site for job in jobs for attempt in job.executions] == [f"site_{x}" for x in "cbbcc"]
+    assert [execution.site for job in jobs for execution in job.executions] == [f"site_{x}" for x in "cbbcc"]
 
 
-def test_three_jobs_in_one_log():
-    jobs = jobs_of("46")
+def test_three_jobs():
+    jobs = read_jobs("46")
     assert [(job.id, job.outcome, job.reason[-1:]) for job in jobs] == [
         ("10.0", E.SUCCEEDED, ""),
         ("10.1", E.FAILED, "1"),
@@ -173,141 +174,161 @@ def test_three_jobs_in_one_log():
     ]
 
 
-def test_a_container_that_never_starts():
-    """The slot is free again after a second; the log says so ten seconds later. It never executed."""
-    job = job_of("66")
+def test_container_that_never_starts():
+    """The slot is released after a second, but the log records it ten seconds later. The job never executed."""
+    job = read_job("66")
     assert (job.outcome, job.category, job.ended_at) == (E.RUNNING, C.NODE, None)
-    assert ends(job) == [(E.FAILED, C.NODE), (E.FAILED, C.NODE), (E.RUNNING, C.NONE)]
-    assert laid(job)[:2] == [[(START, 0, 1)], [(START, 13, 14)]]
-    assert waits(job) == [(Q, 1, 13), (Q, 14, 26)]
+    assert outcomes(job) == [(E.FAILED, C.NODE), (E.FAILED, C.NODE), (E.RUNNING, C.NONE)]
+    assert execution_spans(job)[:2] == [[(SETUP, 0, 1)], [(SETUP, 13, 14)]]
+    assert waits(job) == [(QUEUED, 1, 13), (QUEUED, 14, 26)]
 
 
 def test_suspended():
     (job,) = read_history([str(DATA / "condor-forms/suspended.log")]).jobs
     phases = [span.phase for span in job.executions[0].spans]
-    assert phases.count(ASLEEP) == 1
-    assert phases[phases.index(ASLEEP) - 1] is phases[phases.index(ASLEEP) + 1] is RUN
+    assert phases.count(SUSPENDED) == 1
+    assert phases[phases.index(SUSPENDED) - 1] is phases[phases.index(SUSPENDED) + 1] is EXECUTE
 
 
-def test_the_site_of_a_job_ad():
-    """`job_ad_information_attrs` tell it before the program executes."""
+def test_site_from_job_ad():
+    """`job_ad_information_attrs` log the site before the program executes."""
     (job,) = read_history([str(DATA / "condor-forms/job-ad.log")]).jobs
     assert [(a.site, a.node) for a in job.executions] == [("GP-ARGO-ksu-backfill", "site2@localhost.pool.test")]
 
 
-HEAD = "{} (007.000.000) 2026-11-16 02:{} {}\n"
+EVENT_FORMAT = "{} (007.000.000) 2026-11-16 02:{} {}\n"
 
 
-def told(tmp_path, *events):
-    """A log with these events: (code, MM:SS, text)."""
+def write_log(tmp_path, *events):
+    """Write a log with events, given as (code, MM:SS, text)."""
     log = tmp_path / "log"
-    log.write_text("".join(HEAD.format(*event) + "...\n" for event in events))
-    (job,) = read_history([str(log)]).jobs
+    log.write_text("".join(EVENT_FORMAT.format(*event) + "...\n" for event in events))
+    return log
+
+
+def job_from_events(tmp_path, *events):
+    (job,) = read_history([str(write_log(tmp_path, *events))]).jobs
     return job
 
 
-SUBMIT = ("000", "00:00", "Job submitted from host: <a>")
-INPUT = ("040", "00:10", "Started transferring input files")
-EXECUTE = ("001", "01:00", "Job executing on host: <a>\n\tSlotName: slot1@n1.example.edu")
+SUBMIT_EVENT = ("000", "00:00", "Job submitted from host: <a>")
+INPUT_EVENT = ("040", "00:10", "Started transferring input files")
+EXECUTE_EVENT = ("001", "01:00", "Job executing on host: <a>\n\tSlotName: slot1@n1.example.edu")
 
 
-def test_a_program_cannot_run_before_its_input_is_there(tmp_path):
-    """001 is told when the starter begins, at times long before the input has arrived."""
+def test_execute_event_before_end_of_input(tmp_path):
+    """The starter logs 001 when it begins, which may be before the input has arrived."""
     arrived = ("040", "03:00", "Finished transferring input files")
-    job = told(
+    job = job_from_events(
         tmp_path,
-        SUBMIT,
-        INPUT,
-        EXECUTE,
+        SUBMIT_EVENT,
+        INPUT_EVENT,
+        EXECUTE_EVENT,
         arrived,
         ("005", "04:00", "Job terminated.\n\t(1) Normal termination (return value 0)"),
     )
-    assert laid(job) == [[(IN, 10, 180), (RUN, 180, 240)]]
+    assert execution_spans(job) == [[(IN, 10, 180), (EXECUTE, 180, 240)]]
     assert job.executions[0].site == "example.edu"
 
 
-def test_a_checkpoint_and_what_follows_it(tmp_path):
-    """An output that is sent while the program has not ended: it went on, was disconnected, found again and evicted."""
-    job = told(
+def test_checkpoint_and_reconnect(tmp_path):
+    """An output transfer before the end of the program, then a reconnect and an eviction."""
+    job = job_from_events(
         tmp_path,
-        SUBMIT,
-        EXECUTE,
+        SUBMIT_EVENT,
+        EXECUTE_EVENT,
         ("040", "02:00", "Started transferring output files"),
         ("040", "02:10", "Finished transferring output files"),
         ("022", "02:30", "Job disconnected, attempting to reconnect"),
         ("023", "02:40", "Job reconnected to a"),
         ("004", "03:00", "Job was evicted. Code 1022 Subcode 0\n\t(0) CPU times"),
-        ("001", "04:00", EXECUTE[2]),
+        ("001", "04:00", EXECUTE_EVENT[2]),
     )
-    assert laid(job)[0] == [(RUN, 60, 120), (SAVE, 120, 130), (RUN, 130, 150), (AWAY, 150, 160), (RUN, 160, 180)]
-    assert [attempt.retained_compute_s for attempt in job.executions] == [60, 0]
+    assert execution_spans(job)[0] == [
+        (EXECUTE, 60, 120),
+        (CHECKPOINT, 120, 130),
+        (EXECUTE, 130, 150),
+        (DISCONNECTED, 150, 160),
+        (EXECUTE, 160, 180),
+    ]
+    assert [execution.retained_compute_s for execution in job.executions] == [60, 0]
 
 
-def test_a_stalled_transfer(tmp_path):
-    """As in the published week: a shadow gives up, and everything begins again."""
+def test_stalled_transfer(tmp_path):
+    """As in the published week: the shadow fails, and the job starts again."""
     stalled = ("007", "59:00", "Shadow exception!\n\tFileTransfer: stalled for too long")
-    job = told(tmp_path, SUBMIT, INPUT, stalled, ("040", "59:30", INPUT[2]))
-    assert ends(job) == [(E.FAILED, C.TRANSFER), (E.RUNNING, C.NONE)]
-    assert laid(job) == [[(IN, 10, 3540)], [(IN, 3570, 3570)]]
-    assert [move.complete for a in job.executions for move in a.input_transfers] == [False, False]
+    job = job_from_events(tmp_path, SUBMIT_EVENT, INPUT_EVENT, stalled, ("040", "59:30", INPUT_EVENT[2]))
+    assert outcomes(job) == [(E.FAILED, C.TRANSFER), (E.RUNNING, C.NONE)]
+    assert execution_spans(job) == [[(IN, 10, 3540)], [(IN, 3570, 3570)]]
+    assert [transfer.complete for a in job.executions for transfer in a.input_transfers] == [False, False]
 
 
-def test_waiting_for_a_turn_to_transfer(tmp_path):
+def test_queued_transfer(tmp_path):
     queued = ("040", "00:05", "Entered queue to transfer input files")
-    job = told(tmp_path, SUBMIT, queued, INPUT, ("040", "00:40", "Finished transferring input files"), EXECUTE)
-    assert laid(job) == [[(START, 5, 10), (IN, 10, 40), (START, 40, 60)]]
+    job = job_from_events(
+        tmp_path,
+        SUBMIT_EVENT,
+        queued,
+        INPUT_EVENT,
+        ("040", "00:40", "Finished transferring input files"),
+        EXECUTE_EVENT,
+    )
+    assert execution_spans(job) == [[(SETUP, 5, 10), (IN, 10, 40), (SETUP, 40, 60)]]
 
 
-def test_a_hold_of_a_waiting_job_is_not_why_it_was_evicted(tmp_path):
+def test_hold_after_eviction(tmp_path):
     evicted = ("004", "02:00", "Job was evicted. Code 1022 Subcode 0\n\t(0) CPU times")
     held = ("012", "30:00", "Job was held.\n\tenough (by user alice)\n\tCode 1 Subcode 0")
-    job = told(tmp_path, SUBMIT, EXECUTE, evicted, held)
-    assert ends(job) == [(E.EVICTED, C.EVICTION)]
+    job = job_from_events(tmp_path, SUBMIT_EVENT, EXECUTE_EVENT, evicted, held)
+    assert outcomes(job) == [(E.EVICTED, C.EVICTION)]
     assert (job.outcome, job.category, job.reason) == (E.HELD, C.USER, "enough (by user alice)")
-    assert waits(job) == [(Q, 0, 60), (Q, 120, 1800)]
+    assert waits(job) == [(QUEUED, 0, 60), (QUEUED, 120, 1800)]
 
 
-def test_a_slot_that_was_taken_before_the_log_says_so(tmp_path):
-    """Old logs do not tell of transfers; the time that the slot was busy does."""
+def test_slot_claimed_before_first_event(tmp_path):
+    """Old logs have no transfer events, but have the slot time."""
     ended = "Job terminated.\n\t(1) Normal termination (return value 0)\n\t   TimeSlotBusy (s)     :      90        \n"
-    job = told(tmp_path, SUBMIT, EXECUTE, ("005", "02:00", ended.rstrip("\n")))
-    assert laid(job) == [[(START, 30, 60), (RUN, 60, 120)]]
-    assert waits(job) == [(Q, 0, 30)]
+    job = job_from_events(tmp_path, SUBMIT_EVENT, EXECUTE_EVENT, ("005", "02:00", ended.rstrip("\n")))
+    assert execution_spans(job) == [[(SETUP, 30, 60), (EXECUTE, 60, 120)]]
+    assert waits(job) == [(QUEUED, 0, 30)]
 
 
-def test_after_a_reconnect_how_long_the_program_ran_tells_of_its_output(tmp_path):
+def test_unlogged_output_after_reconnect(tmp_path):
     ended = "Job terminated.\n\t(1) Normal termination (return value 0)\n\t   TimeExecute (s)     :      70        "
-    lost, found = (
+    disconnected, reconnected = (
         ("022", "01:30", "Job disconnected, attempting to reconnect"),
         ("023", "01:40", "Job reconnected to a"),
     )
-    job = told(tmp_path, SUBMIT, EXECUTE, lost, found, ("005", "04:00", ended))
-    assert laid(job) == [[(RUN, 60, 90), (AWAY, 90, 100), (RUN, 100, 130), (OUT, 130, 240)]]
+    job = job_from_events(tmp_path, SUBMIT_EVENT, EXECUTE_EVENT, disconnected, reconnected, ("005", "04:00", ended))
+    assert execution_spans(job) == [[(EXECUTE, 60, 90), (DISCONNECTED, 90, 100), (EXECUTE, 100, 130), (OUT, 130, 240)]]
 
 
-def test_a_log_that_does_not_tell_of_transfers_says_so(tmp_path):
-    (tmp_path / "log").write_text("".join(HEAD.format(*event) + "...\n" for event in (SUBMIT, EXECUTE)))
-    assert any("(040)" in sentence for sentence in read_history([str(tmp_path / "log")]).limitations)
-    (tmp_path / "log").write_text("".join(HEAD.format(*event) + "...\n" for event in (SUBMIT, INPUT, EXECUTE)))
-    assert not any("(040)" in sentence for sentence in read_history([str(tmp_path / "log")]).limitations)
+def limitations(tmp_path, *events):
+    return " ".join(read_history([str(write_log(tmp_path, *events))]).limitations)
 
 
-def test_a_log_names_no_cache_and_that_is_said(tmp_path):
-    (tmp_path / "log").write_text("".join(HEAD.format(*event) + "...\n" for event in (SUBMIT, INPUT, EXECUTE)))
-    assert any("does not name the cache" in sentence for sentence in read_history([str(tmp_path / "log")]).limitations)
+def test_note_on_missing_transfer_events(tmp_path):
+    assert "(040)" in limitations(tmp_path, SUBMIT_EVENT, EXECUTE_EVENT)
+    assert "(040)" not in limitations(tmp_path, SUBMIT_EVENT, INPUT_EVENT, EXECUTE_EVENT)
 
 
-def test_a_log_whose_beginning_is_lost(tmp_path):
+def test_note_on_missing_cache_names(tmp_path):
+    assert "does not name the cache" in limitations(tmp_path, SUBMIT_EVENT, INPUT_EVENT, EXECUTE_EVENT)
+
+
+def test_truncated_log(tmp_path):
     ended = "Job terminated.\n\t(1) Normal termination (return value 0)\n\t   TimeSlotBusy (s)     :      90        \n"
-    job = told(tmp_path, ("006", "01:00", "Image size of job updated: 1"), ("005", "02:00", ended.rstrip("\n")))
+    job = job_from_events(
+        tmp_path, ("006", "01:00", "Image size of job updated: 1"), ("005", "02:00", ended.rstrip("\n"))
+    )
     assert (job.outcome, job.submitted_at) == (E.SUCCEEDED, None)
-    assert [attempt.duration_s for attempt in job.executions] == [90]
+    assert [execution.duration_s for execution in job.executions] == [90]
 
 
-def test_a_number_that_is_used_again(tmp_path):
+def test_reused_job_id(tmp_path):
     log = tmp_path / "log"
     ended = "Job terminated.\n\t(1) Normal termination (return value 0)"
-    first = [HEAD.format(*event) for event in (SUBMIT, EXECUTE, ("005", "02:00", ended))]
+    first = [EVENT_FORMAT.format(*event) for event in (SUBMIT_EVENT, EXECUTE_EVENT, ("005", "02:00", ended))]
     second = [line.replace(" 02:", " 03:") for line in first]
     log.write_text("".join(event + "...\n" for event in first + second))
     jobs = read_history([str(log)]).jobs
@@ -315,128 +336,145 @@ def test_a_number_that_is_used_again(tmp_path):
     assert jobs[1].submitted_at - jobs[0].submitted_at == 3600
 
 
-def test_clocks_that_are_set_back_do_not_make_time_run_backwards(tmp_path):
-    job = told(
-        tmp_path, ("000", "30:00", SUBMIT[2]), EXECUTE, ("012", "00:30", "Job was held.\n\tx\n\tCode 47 Subcode 0")
+def test_clock_set_back(tmp_path):
+    job = job_from_events(
+        tmp_path,
+        ("000", "30:00", SUBMIT_EVENT[2]),
+        EXECUTE_EVENT,
+        ("012", "00:30", "Job was held.\n\tx\n\tCode 47 Subcode 0"),
     )
-    assert laid(job) == [[(RUN, 0, 0)]]
+    assert execution_spans(job) == [[(EXECUTE, 0, 0)]]
     assert job.outcome is E.TIME_LIMIT
 
 
-def word(moment, mono, kind, **data):
+def agent_event(time, mono, kind, **data):
     event = Event("run-1", "0", "agent-1", int(mono * 10) + 1, kind, 5.0 + mono, mono, data)
-    return ("008", moment, f"packtrain {event.to_json()}")
+    return ("008", time, f"packtrain {event.to_json()}")
 
 
-def test_a_job_of_packtrain_tells_what_it_did_in_its_slot(tmp_path):
-    """By its own clock, of which only durations count."""
-    job = told(
+def test_agent_events_in_log(tmp_path):
+    """The agent has its own clock, of which only durations are used."""
+    job = job_from_events(
         tmp_path,
-        SUBMIT,
-        EXECUTE,
-        word("01:02", 0.0, kinds.AGENT_STARTED, decision="0-1"),
-        word("01:02", 1.0, kinds.STAGE_STARTED, stage="fetch"),
-        word("01:12", 11.0, kinds.STAGE_ENDED, stage="fetch", seconds=10.0, bytes=500, source="http://a/b"),
-        word("01:12", 11.0, kinds.STAGE_STARTED, stage="steps"),
-        word("01:42", 41.0, kinds.STAGE_ENDED, stage="steps", seconds=30.0),
-        ("008", "01:42", "packtrain {this is none"),
-        ("008", "01:42", "a word of somebody else"),
-        word("01:42", 41.0, kinds.AGENT_ENDED, outcome="requeued", reason="the limit is near", seconds=41.0),
+        SUBMIT_EVENT,
+        EXECUTE_EVENT,
+        agent_event("01:02", 0.0, kinds.AGENT_STARTED, attempt="0-1"),
+        agent_event("01:02", 1.0, kinds.STAGE_STARTED, stage="fetch"),
+        agent_event("01:12", 11.0, kinds.STAGE_ENDED, stage="fetch", seconds=10.0, bytes=500, source="http://a/b"),
+        agent_event("01:12", 11.0, kinds.STAGE_STARTED, stage="steps"),
+        agent_event("01:42", 41.0, kinds.STAGE_ENDED, stage="steps", seconds=30.0),
+        ("008", "01:42", "packtrain {invalid"),
+        ("008", "01:42", "from another program"),
+        agent_event("01:42", 41.0, kinds.AGENT_ENDED, outcome="requeued", reason="the limit is near", seconds=41.0),
         ("005", "01:50", "Job terminated.\n\t(1) Normal termination (return value 86)"),
     )
-    assert laid(job) == [[(START, 60, 70), (IN, 70, 80), (RUN, 80, 110)]]
+    assert execution_spans(job) == [[(SETUP, 60, 70), (IN, 70, 80), (EXECUTE, 80, 110)]]
     assert (job.outcome, job.reason) == (E.CHECKPOINTED, "the limit is near")
-    assert [(move.size_bytes, move.source, move.complete) for move in job.executions[0].input_transfers] == [
-        (500, "a", True)
-    ]
+    assert [
+        (transfer.size_bytes, transfer.source, transfer.complete) for transfer in job.executions[0].input_transfers
+    ] == [(500, "a", True)]
     assert job.executions[0].input_bytes == 500
 
 
-def evicted(code, moment="02:00"):
-    return ("004", moment, f"Job was evicted. Code {code} Subcode 0\n\t(0) CPU times")
+def evicted(code, time="02:00"):
+    return ("004", time, f"Job was evicted. Code {code} Subcode 0\n\t(0) CPU times")
 
 
-def held(code, moment, reason):
-    return ("012", moment, f"Job was held.\n\t{reason}\n\tCode {code} Subcode 0")
+def held(code, time, reason):
+    return ("012", time, f"Job was held.\n\t{reason}\n\tCode {code} Subcode 0")
 
 
-REMOVED = ("009", "50:00", "Job was aborted.\n\tvia condor_rm (by user alice)")
-LOST_INPUT = held(13, "02:00", "Transfer input files failure: 404 page not found")
+REMOVED_EVENT = ("009", "50:00", "Job was aborted.\n\tvia condor_rm (by user alice)")
+FAILED_INPUT = held(13, "02:00", "Transfer input files failure: 404 page not found")
 
 
-def test_what_was_held_and_then_removed_keeps_the_cause_of_its_hold(tmp_path):
-    job = told(tmp_path, SUBMIT, INPUT, evicted(13), LOST_INPUT, REMOVED)
+def test_removed_after_hold(tmp_path):
+    job = job_from_events(tmp_path, SUBMIT_EVENT, INPUT_EVENT, evicted(13), FAILED_INPUT, REMOVED_EVENT)
     assert (job.outcome, job.category, job.held_in_phase) == (E.REMOVED, C.TRANSFER, IN)
     assert job.reason == "Transfer input files failure: 404 page not found; then removed"
-    assert waits(job) == [(Q, 0, 10), (HELD, 120, 3000)]
+    assert waits(job) == [(QUEUED, 0, 10), (HELD, 120, 3000)]
 
 
-def test_what_was_released_before_it_was_removed_was_removed_by_a_person(tmp_path):
-    job = told(tmp_path, SUBMIT, INPUT, evicted(13), LOST_INPUT, ("013", "03:00", "Job was released."), REMOVED)
+def test_removed_after_release(tmp_path):
+    job = job_from_events(
+        tmp_path,
+        SUBMIT_EVENT,
+        INPUT_EVENT,
+        evicted(13),
+        FAILED_INPUT,
+        ("013", "03:00", "Job was released."),
+        REMOVED_EVENT,
+    )
     assert (job.outcome, job.category, job.held_in_phase) == (E.REMOVED, C.USER, None)
 
 
-def test_what_was_held_while_it_was_queued_was_not_held_in_what_it_did_before(tmp_path):
-    asked = held(1, "30:00", "via condor_hold (by user alice)")
-    assert told(tmp_path, SUBMIT, EXECUTE, evicted(1022), asked).held_in_phase is Q
-    assert told(tmp_path, SUBMIT, EXECUTE, held(1, "30:00", "enough")).held_in_phase is RUN
-    broken = told(tmp_path, SUBMIT, EXECUTE, evicted(45), asked)
-    assert (ends(broken), broken.held_in_phase) == ([(E.FAILED, C.NODE)], Q), (
-        "a container that does not start is no hold"
+def test_held_while_queued(tmp_path):
+    held_by_user = held(1, "30:00", "via condor_hold (by user alice)")
+    assert job_from_events(tmp_path, SUBMIT_EVENT, EXECUTE_EVENT, evicted(1022), held_by_user).held_in_phase is QUEUED
+    assert job_from_events(tmp_path, SUBMIT_EVENT, EXECUTE_EVENT, held(1, "30:00", "enough")).held_in_phase is EXECUTE
+    failed = job_from_events(tmp_path, SUBMIT_EVENT, EXECUTE_EVENT, evicted(45), held_by_user)
+    assert (outcomes(failed), failed.held_in_phase) == ([(E.FAILED, C.NODE)], QUEUED), (
+        "a container that does not start is not a hold"
     )
 
 
-def ended(moment, busy, code=0):
-    returned = f"(1) Normal termination (return value {code})"
-    return ("005", moment, f"Job terminated.\n\t{returned}\n\t   TimeSlotBusy (s)     :      {busy}        ")
+def ended(time, slot_busy_s):
+    usage = f"TimeSlotBusy (s)     :      {slot_busy_s}        "
+    return ("005", time, f"Job terminated.\n\t(1) Normal termination (return value 0)\n\t   {usage}")
 
 
-def test_an_end_whose_beginning_is_broken_belongs_to_another_stay(tmp_path):
-    """The log lost an 001: the stay before had ended already, and keeps what was told of it."""
-    job = told(tmp_path, SUBMIT, EXECUTE, evicted(1022), ended("50:00", 2820))
-    assert ends(job) == [(E.EVICTED, C.EVICTION), (E.SUCCEEDED, C.NONE)]
-    assert laid(job) == [[(RUN, 60, 120)], [(START, 180, 3000)]]
-    assert waits(job) == [(Q, 0, 60), (Q, 120, 180)]
+def test_end_without_start_after_eviction(tmp_path):
+    """An event 001 is missing. The previous session, which had already ended, is unchanged."""
+    job = job_from_events(tmp_path, SUBMIT_EVENT, EXECUTE_EVENT, evicted(1022), ended("50:00", 2820))
+    assert outcomes(job) == [(E.EVICTED, C.EVICTION), (E.SUCCEEDED, C.NONE)]
+    assert execution_spans(job) == [[(EXECUTE, 60, 120)], [(SETUP, 180, 3000)]]
+    assert waits(job) == [(QUEUED, 0, 60), (QUEUED, 120, 180)]
 
 
-def test_an_end_of_a_job_that_was_held_before_is_one_of_another_stay(tmp_path):
+def test_end_without_start_after_release(tmp_path):
     released = ("013", "03:00", "Job was released.")
-    job = told(tmp_path, SUBMIT, EXECUTE, held(3, "02:00", "enough"), released, ended("50:00", 600))
-    assert ends(job) == [(E.HELD, C.PROGRAM), (E.SUCCEEDED, C.NONE)]
-    assert [attempt.duration_s for attempt in job.executions] == [60, 600]
+    job = job_from_events(
+        tmp_path, SUBMIT_EVENT, EXECUTE_EVENT, held(3, "02:00", "enough"), released, ended("50:00", 600)
+    )
+    assert outcomes(job) == [(E.HELD, C.PROGRAM), (E.SUCCEEDED, C.NONE)]
+    assert [execution.duration_s for execution in job.executions] == [60, 600]
 
 
-def test_an_exit_with_0_that_was_put_back_into_the_queue_was_no_success(tmp_path):
-    """`on_exit_remove`: only the last one counts."""
-    said = "(0) Job terminated and was requeued\n\t(1) Normal termination (return value 0)"
-    requeued = f"Job was evicted. Code 1 Subcode 0\n\t{said}"
-    again = ("001", "03:00", EXECUTE[2])
-    job = told(tmp_path, SUBMIT, EXECUTE, ("004", "02:00", requeued), again, ended("13:00", 600))
-    assert ends(job) == [(E.FAILED, C.PROGRAM), (E.SUCCEEDED, C.NONE)]
-    assert job.executions[0].reason == "it ended with exit code 0, but was put back into the queue"
-    assert [attempt.retained_compute_s for attempt in job.executions] == [0, 600]
-    figures = compute_stats(JobHistory("log", "log", (job,)))
-    assert figures.time_use_s[TimeUse.USEFUL_COMPUTE] == 600
+def test_requeued_exit_0_is_no_success(tmp_path):
+    """With `on_exit_remove`, only the last exit counts."""
+    text = "(0) Job terminated and was requeued\n\t(1) Normal termination (return value 0)"
+    requeued = f"Job was evicted. Code 1 Subcode 0\n\t{text}"
+    restarted = ("001", "03:00", EXECUTE_EVENT[2])
+    job = job_from_events(
+        tmp_path, SUBMIT_EVENT, EXECUTE_EVENT, ("004", "02:00", requeued), restarted, ended("13:00", 600)
+    )
+    assert outcomes(job) == [(E.FAILED, C.PROGRAM), (E.SUCCEEDED, C.NONE)]
+    assert job.executions[0].reason == "exited with code 0, but was put back into the queue"
+    assert [execution.retained_compute_s for execution in job.executions] == [0, 600]
+    stats = compute_stats(JobHistory("log", "log", (job,)))
+    assert stats.time_use_s[TimeUse.USEFUL_COMPUTE] == 600
 
 
-def test_how_long_it_is_held_is_known_until_the_end_of_the_log(tmp_path):
+def test_hold_lasts_until_end_of_log(tmp_path):
     log = tmp_path / "log"
-    events = [SUBMIT, EXECUTE, held(3, "02:00", "enough")]
-    other = HEAD.format("000", "32:00", SUBMIT[2]).replace("007.000", "007.001")
-    log.write_text("".join(HEAD.format(*event) + "...\n" for event in events) + other + "...\n")
+    events = [SUBMIT_EVENT, EXECUTE_EVENT, held(3, "02:00", "enough")]
+    other = EVENT_FORMAT.format("000", "32:00", SUBMIT_EVENT[2]).replace("007.000", "007.001")
+    log.write_text("".join(EVENT_FORMAT.format(*event) + "...\n" for event in events) + other + "...\n")
     job, _ = read_history([str(log)]).jobs
-    assert waits(job) == [(Q, 0, 60), (HELD, 120, 1920)]
+    assert waits(job) == [(QUEUED, 0, 60), (HELD, 120, 1920)]
     assert job.ended_at - job.submitted_at == 120
 
 
-def test_words_of_a_log_are_no_orders_to_a_terminal(tmp_path):
-    """Reasons and sites come from others; so does a table."""
-    bad = "404\x1b]0;owned\x07 \x1b[2J\x9b31m"
-    place = ("001", "01:00", f'{EXECUTE[2]}\n\tGLIDEIN_ResourceName = "\x1b[31mA"')
-    job = told(tmp_path, SUBMIT, INPUT, place, held(13, "02:00", bad))
+def test_control_characters_are_replaced(tmp_path):
+    """Reasons and sites of logs and tables are untrusted."""
+    hostile = "404\x1b]0;owned\x07 \x1b[2J\x9b31m"
+    execute = ("001", "01:00", f'{EXECUTE_EVENT[2]}\n\tGLIDEIN_ResourceName = "\x1b[31mA"')
+    job = job_from_events(tmp_path, SUBMIT_EVENT, INPUT_EVENT, execute, held(13, "02:00", hostile))
     assert (job.reason, job.executions[0].site) == ("404\ufffd]0;owned\ufffd \ufffd[2J\ufffd31m", "\ufffd[31mA")
-    attempts = tuple(replace(attempt, site=bad) for attempt in job.executions)
-    history = JobHistory(bad, "table", (replace(job, executions=attempts, reason=bad),), limitations=(bad,))
+    executions = tuple(replace(execution, site=hostile) for execution in job.executions)
+    history = JobHistory(
+        hostile, "table", (replace(job, executions=executions, reason=hostile),), limitations=(hostile,)
+    )
     report, out = build_report(history), io.StringIO()
     print_report_summary(Console(file=out, force_terminal=False, width=200), report.stats, report.insights)
     assert "404" in out.getvalue()
@@ -446,25 +484,30 @@ def test_words_of_a_log_are_no_orders_to_a_terminal(tmp_path):
 @pytest.mark.parametrize(
     "line",
     [
-        HEAD.format("001", "01:00", "Job executing on host: <a>\n\tCpus = ²"),
-        HEAD.format("012", "01:00", f"Job was held.\n\tx\n\tCode {'1' * 5000} Subcode 0"),
-        HEAD.format("005", "01:00", f"Job terminated.\n\t(1) Normal termination (return value {'1' * 5000})"),
-        HEAD.format("006", "01:00", "x").replace("007.", "7" * 5000 + "."),
+        EVENT_FORMAT.format("001", "01:00", "Job executing on host: <a>\n\tCpus = ²"),
+        EVENT_FORMAT.format("012", "01:00", f"Job was held.\n\tx\n\tCode {'1' * 5000} Subcode 0"),
+        EVENT_FORMAT.format("005", "01:00", f"Job terminated.\n\t(1) Normal termination (return value {'1' * 5000})"),
+        EVENT_FORMAT.format("006", "01:00", "x").replace("007.", "7" * 5000 + "."),
     ],
     ids=["attribute", "hold", "exit", "cluster"],
 )
-def test_numbers_that_are_none_cost_no_report(tmp_path, line):
-    (tmp_path / "log").write_text(HEAD.format(*SUBMIT) + "...\n" + line + "...\n")
+def test_invalid_numbers_are_ignored(tmp_path, line):
+    (tmp_path / "log").write_text(EVENT_FORMAT.format(*SUBMIT_EVENT) + "...\n" + line + "...\n")
     assert len(read_history([str(tmp_path / "log")]).jobs) == 1
 
 
 @pytest.mark.parametrize("year", ["2926", "1926"])
-def test_a_year_that_cannot_be_costs_one_event(tmp_path, year):
-    """All others keep their times, and it is said that something is missing."""
-    spoilt = HEAD.format("006", "01:30", "Image size of job updated: 1").replace("2026", year)
-    lines = [HEAD.format(*SUBMIT), HEAD.format(*EXECUTE), spoilt, HEAD.format(*ended("02:00", 60))]
+def test_impossible_year_skips_one_event(tmp_path, year):
+    """The other events keep their times, and the problem is reported."""
+    invalid = EVENT_FORMAT.format("006", "01:30", "Image size of job updated: 1").replace("2026", year)
+    lines = [
+        EVENT_FORMAT.format(*SUBMIT_EVENT),
+        EVENT_FORMAT.format(*EXECUTE_EVENT),
+        invalid,
+        EVENT_FORMAT.format(*ended("02:00", 60)),
+    ]
     (tmp_path / "log").write_text("".join(line + "...\n" for line in lines))
     history = read_history([str(tmp_path / "log")])
-    assert laid(history.jobs[0]) == [[(RUN, 60, 120)]]
+    assert execution_spans(history.jobs[0]) == [[(EXECUTE, 60, 120)]]
     assert (history.n_skipped, history.problems[0].line) == (1, 6)
     assert year in history.problems[0].message

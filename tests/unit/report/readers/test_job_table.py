@@ -1,7 +1,8 @@
-"""Tables of jobs: the published ones, and those of other people."""
+"""Job tables: the published ones and others."""
 
 from __future__ import annotations
 
+import csv
 import io
 
 import pytest
@@ -13,20 +14,20 @@ from packtrain.report.readers.job_table import read_job_table
 from tests.support.paths import TESTS_DIR
 
 STUDY = TESTS_DIR / "data/study"
-HEAD = (STUDY / "ospool-imagenet-100-jobs.csv").read_text().splitlines()[0] + "\n"
+HEADER = (STUDY / "ospool-imagenet-100-jobs.csv").read_text().splitlines()[0] + "\n"
 
 
-def table(text):
+def read_table(text):
     return read_job_table(io.StringIO(text), "jobs.csv")
 
 
-def one(line):
-    (job,) = table(HEAD + line).jobs
+def read_job(line):
+    (job,) = read_table(HEADER + line).jobs
     return job
 
 
-def spans(attempt):
-    return [(span.phase, span.start, span.end) for span in attempt.spans]
+def spans(execution):
+    return [(span.phase, span.start, span.end) for span in execution.spans]
 
 
 @pytest.fixture(scope="module")
@@ -34,38 +35,36 @@ def study():
     return read_history([str(STUDY / "ospool-imagenet-100-jobs.csv")])
 
 
-def test_the_published_week(study):
+def test_published_week(study):
     assert (len(study.jobs), study.kind, study.has_timestamps) == (100, "table", False)
     assert sum(job.outcome is Outcome.SUCCEEDED for job in study.jobs) == 79
-    assert round(sum(attempt.seconds for attempt in study.executions()) / 3600, 1) == 761.3
-    assert {job.checked for job in study.jobs if job.outcome is Outcome.SUCCEEDED} == {True}
+    assert round(sum(execution.duration_s for execution in study.executions()) / 3600, 1) == 761.3
+    assert {job.outputs_checked for job in study.jobs if job.outcome is Outcome.SUCCEEDED} == {True}
 
 
-def test_no_second_of_the_table_is_lost(study):
-    """Execution, all transfers, what lay between them, overhead."""
-    import csv
-
+def test_all_time_is_accounted_for(study):
+    """Execution, all transfers, the time between them, and overhead."""
     rows = list(csv.DictReader((STUDY / "ospool-imagenet-100-jobs.csv").open()))
     for row, job in zip(rows, study.jobs, strict=True):
-        number = {name: float(row[name] or 0) for name in row if name.endswith("_s")}
-        beyond = number["slot_busy_s"] - number["execute_s"] - number["transfer_last_s"]
-        wanted = number["execute_s"] + number["transfer_total_s"] + max(0.0, beyond)
-        assert sum(attempt.duration_s for attempt in job.executions) == pytest.approx(wanted), job.id
-        moved = sum(move.seconds for attempt in job.attempts for move in attempt.moves)
-        assert moved == pytest.approx(number["transfer_busy_s"]), job.id
-        assert len(job.attempts) >= 1 + int(row["stalls"]) + int(row["evictions"]), job.id
+        seconds = {name: float(row[name] or 0) for name in row if name.endswith("_s")}
+        overhead = seconds["slot_busy_s"] - seconds["execute_s"] - seconds["transfer_last_s"]
+        expected = seconds["execute_s"] + seconds["transfer_total_s"] + max(0.0, overhead)
+        assert sum(execution.duration_s for execution in job.executions) == pytest.approx(expected), job.id
+        transferred = sum(transfer.duration_s for execution in job.executions for transfer in execution.input_transfers)
+        assert transferred == pytest.approx(seconds["transfer_busy_s"]), job.id
+        assert len(job.executions) >= 1 + int(row["stalls"]) + int(row["evictions"]), job.id
 
 
-def test_a_plain_success():
-    job = one("1.0,PDX,success,100,130,20,20,20,0,0,0,\n")
-    (attempt,) = job.executions
-    assert spans(attempt) == [(Phase.TRANSFER_IN, 0, 20), (Phase.EXECUTE, 20, 120), (Phase.SETUP, 120, 130)]
-    assert (attempt.site, attempt.retained_compute_s, job.ended_at, job.submitted_at) == ("PDX", 100, 130, None)
+def test_success():
+    job = read_job("1.0,PDX,success,100,130,20,20,20,0,0,0,\n")
+    (execution,) = job.executions
+    assert spans(execution) == [(Phase.TRANSFER_IN, 0, 20), (Phase.EXECUTE, 20, 120), (Phase.SETUP, 120, 130)]
+    assert (execution.site, execution.retained_compute_s, job.ended_at, job.submitted_at) == ("PDX", 100, 130, None)
 
 
-def test_stalls_are_attempts_of_their_own():
-    job = one("1.0,PDX,success,100,121,80,80,20,3,0,0,\n")
-    assert [spans(attempt) for attempt in job.executions[:3]] == [
+def test_stalls_are_executions():
+    job = read_job("1.0,PDX,success,100,121,80,80,20,3,0,0,\n")
+    assert [spans(execution) for execution in job.executions[:3]] == [
         [(Phase.TRANSFER_IN, 0, 20)],
         [(Phase.TRANSFER_IN, 20, 40)],
         [(Phase.TRANSFER_IN, 40, 60)],
@@ -73,7 +72,7 @@ def test_stalls_are_attempts_of_their_own():
     assert {(a.outcome, a.category, a.site) for a in job.executions[:3]} == {
         (Outcome.FAILED, FailureCategory.TRANSFER, "PDX")
     }
-    assert [move.complete for attempt in job.executions for move in attempt.input_transfers] == [
+    assert [transfer.complete for execution in job.executions for transfer in execution.input_transfers] == [
         False,
         False,
         False,
@@ -81,8 +80,8 @@ def test_stalls_are_attempts_of_their_own():
     ]
 
 
-def test_an_evicted_job():
-    job = one("1.0,A;B,success,100,121,80,30,20,0,0,1,gone\n")
+def test_evicted_job():
+    job = read_job("1.0,A;B,success,100,121,80,30,20,0,0,1,gone\n")
     first, last = job.executions
     assert (first.outcome, first.category, first.site, last.site) == (
         Outcome.EVICTED,
@@ -94,7 +93,7 @@ def test_an_evicted_job():
 
 
 @pytest.mark.parametrize(
-    ("outcome", "ended", "category", "held_in"),
+    ("outcome", "job_outcome", "category", "held_in_phase"),
     [
         ("wrong_output", Outcome.WRONG_OUTPUT, FailureCategory.WRONG_OUTPUT, None),
         ("held_compute", Outcome.TIME_LIMIT, FailureCategory.TIME_LIMIT, Phase.EXECUTE),
@@ -102,14 +101,14 @@ def test_an_evicted_job():
         ("removed", Outcome.REMOVED, FailureCategory.USER, None),
     ],
 )
-def test_what_did_not_succeed(outcome, ended, category, held_in):
-    job = one(f"1.0,PDX,{outcome},100,,20,20,20,0,1,0,why\n")
-    assert (job.outcome, job.category, job.held_in_phase, job.reason) == (ended, category, held_in, "why")
+def test_failures(outcome, job_outcome, category, held_in_phase):
+    job = read_job(f"1.0,PDX,{outcome},100,,20,20,20,0,1,0,why\n")
+    assert (job.outcome, job.category, job.held_in_phase, job.reason) == (job_outcome, category, held_in_phase, "why")
     assert job.executions[-1].input_transfers[0].complete is (outcome != "held_transfer")
 
 
-def test_the_trials():
-    """They tell less: the last transfer is what the slot was busy beyond executing."""
+def test_trials():
+    """They lack the last transfer, which is estimated as slot time minus execution time."""
     history = read_history([str(STUDY / "ospool-imagenet-trials.csv")])
     jobs = {job.id: job for job in history.jobs}
     assert len(jobs) == 10
@@ -118,30 +117,33 @@ def test_the_trials():
     assert jobs["791459.000"].executions[-1].seconds_in(Phase.TRANSFER_IN) == pytest.approx(57782 - 56290)
     assert jobs["791459.002"].executions[-1].seconds_in(Phase.TRANSFER_IN) == 3208
     assert {job.outputs_checked for job in history.jobs} == {None}
-    assert any("does not tell the last transfer" in sentence for sentence in history.limitations)
+    assert any("does not record the duration of a job's last transfer" in text for text in history.limitations)
 
 
-def test_a_table_of_other_people():
-    history = table('\ufeffoutcome , job,colour\nsuccess,a,red\n\n"FAILED",b,\n')
+def test_other_columns():
+    history = read_table('\ufeffoutcome , job,color\nsuccess,a,red\n\n"FAILED",b,\n')
     assert [(job.id, job.outcome, dict(job.point)) for job in history.jobs] == [
-        ("a", Outcome.SUCCEEDED, {"colour": "red"}),
-        ("b", Outcome.FAILED, {"colour": ""}),
+        ("a", Outcome.SUCCEEDED, {"color": "red"}),
+        ("b", Outcome.FAILED, {"color": ""}),
     ]
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("job,state\n1,success\n", "jobs.csv: the table has no column `outcome`"),
-        (HEAD + "1,PDX,fine,,,,,,,,,\n", "jobs.csv, line 2, column outcome: `fine` is none of success,"),
-        (HEAD + "1,PDX,success,soon,,,,,,,,\n", "jobs.csv, line 2, column execute_s: `soon` is no number"),
-        (HEAD + "\n1,PDX,success,-3,,,,,,,,\n", "jobs.csv, line 3, column execute_s: `-3` is no number"),
-        (HEAD + "1,PDX,success,1,nan,,,,,,,\n", "jobs.csv, line 2, column slot_busy_s: `nan` is no number"),
-        (HEAD + "1,PDX,success,1,2,3,4,5,6,7,8,9,10\n", "jobs.csv, line 2: 13 cells, but the first line names 12"),
+        (HEADER + "1,PDX,fine,,,,,,,,,\n", "jobs.csv, line 2, column outcome: `fine` is not one of success,"),
+        (HEADER + "1,PDX,success,soon,,,,,,,,\n", "jobs.csv, line 2, column execute_s: `soon` is not a number"),
+        (HEADER + "\n1,PDX,success,-3,,,,,,,,\n", "jobs.csv, line 3, column execute_s: `-3` is not a number"),
+        (HEADER + "1,PDX,success,1,nan,,,,,,,\n", "jobs.csv, line 2, column slot_busy_s: `nan` is not a number"),
+        (
+            HEADER + "1,PDX,success,1,2,3,4,5,6,7,8,9,10\n",
+            "jobs.csv, line 2: the row has 13 cells, but the header has 12",
+        ),
     ],
 )
-def test_a_wrong_table_gets_one_sentence(text, said):
+def test_errors(text, message):
     with pytest.raises(UsageError) as error:
-        table(text)
-    assert str(error.value).startswith(said)
+        read_table(text)
+    assert str(error.value).startswith(message)
     assert "\n" not in str(error.value)

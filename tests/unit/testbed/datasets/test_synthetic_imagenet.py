@@ -1,4 +1,4 @@
-"""An archive of ImageNet's shape: a tar of class tars of JPEGs, the same for the same seed, and unpacked as such."""
+"""Synthetic ImageNet archives: a reproducible tar of class tars of JPEGs."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def cifar(tmp_path_factory):
     return data.make_small_cifar10(tmp_path_factory.mktemp("cifar"), per_batch=20)
 
 
-def make(path, cifar, shape, progress=lambda done, total: None, stop=lambda: None):
-    synthetic_imagenet.write_archive(path, cifar, shape, progress, stop)
+def write_archive(path, cifar, shape, on_progress=lambda done, total: None, check_cancelled=lambda: None):
+    synthetic_imagenet.write_archive(path, cifar, shape, on_progress, check_cancelled)
     return path
 
 
-def test_each_class_becomes_a_folder_of_images(tmp_path, cifar):
-    seen = []
-    archive = make(tmp_path / "a.tar", cifar, SHAPE, lambda done, total: seen.append((done, total)))
+def test_classes_become_folders(tmp_path, cifar):
+    progress = []
+    archive = write_archive(tmp_path / "a.tar", cifar, SHAPE, lambda done, total: progress.append((done, total)))
     folder = tmp_path / "unpacked"
     folder.mkdir()
     unpack(
@@ -36,31 +36,33 @@ def test_each_class_becomes_a_folder_of_images(tmp_path, cifar):
     )
     names = sorted(path.name for path in folder.iterdir())
     assert names[0] == "n01440764" and len(names) == 12
-    assert names == [synthetic_imagenet.class_name(number) for number in range(12)], "sorted as the classes are"
+    assert names == [synthetic_imagenet.class_name(number) for number in range(12)], "names sort like class numbers"
     assert [path.name for path in sorted((folder / names[0]).iterdir())] == [f"n01440764_{n}.JPEG" for n in range(3)]
     for path in folder.rglob("*.JPEG"):
         with Image.open(path) as image:
             image.load()
             assert (image.format, image.size) == ("JPEG", (60, 45))
-    assert len(seen) == 36 and seen[-1][0] == seen[-1][1] == sum(p.stat().st_size for p in folder.rglob("*.JPEG"))
+    assert len(progress) == 36 and progress[-1][0] == progress[-1][1] == sum(
+        p.stat().st_size for p in folder.rglob("*.JPEG")
+    )
     same_label = [(folder / names[k] / f"{names[k]}_0.JPEG").read_bytes() for k in (0, 10)]
     assert same_label[0] != same_label[1]
 
 
-def test_the_seed_decides_every_byte(tmp_path, cifar):
+def test_bytes_depend_on_seed(tmp_path, cifar):
     small = DatasetShape(n_classes=2, images_per_class=2, width=40, height=30)
-    first, again = (make(tmp_path / name, cifar, small).read_bytes() for name in ("a", "b"))
-    other = make(tmp_path / "c", cifar, DatasetShape(2, 2, 40, 30, seed=2)).read_bytes()
+    first, again = (write_archive(tmp_path / name, cifar, small).read_bytes() for name in ("a", "b"))
+    other = write_archive(tmp_path / "c", cifar, DatasetShape(2, 2, 40, 30, seed=2)).read_bytes()
     assert first == again != other
 
 
-def test_stopped_midway_nothing_is_there(tmp_path, cifar):
+def test_cancelled_build_leaves_nothing(tmp_path, cifar):
     calls = iter(range(5))
 
-    def stop():
+    def check_cancelled():
         if next(calls, None) is None:
-            raise FailedError("cancelled", "stopped by a person")
+            raise FailedError("cancelled", "stopped by the user")
 
-    with pytest.raises(FailedError, match="stopped by a person"):
-        make(tmp_path / "a.tar", cifar, SHAPE, stop=stop)
+    with pytest.raises(FailedError, match="stopped by the user"):
+        write_archive(tmp_path / "a.tar", cifar, SHAPE, check_cancelled=check_cancelled)
     assert list(tmp_path.iterdir()) == []

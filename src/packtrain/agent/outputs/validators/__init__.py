@@ -1,8 +1,10 @@
-"""Judges of output files: what is wrong with a file, in words, or nothing.
+"""Validators: built-in checks of the content of output files.
 
-`model` looks into files of torch.save without torch (`pickled` reads what they hold, `numbers` finds values
-that are not finite), `figures` at numbers in JSON, `archive` reads archives to their end. The agent runs
-outside of the step's container, so none of them may need more than the standard library.
+A validator takes a path and returns what is wrong with the file, or None. `torch_file` inspects files of torch.save
+without torch (`torch_pickle` reads the description of the tensors, `float_formats` finds NaN and infinities),
+`json_bounds` compares numbers in JSON files with bounds, `archive` reads archives to their end.
+
+The agent runs outside of the step's container, so validators use the standard library only.
 """
 
 from __future__ import annotations
@@ -14,12 +16,13 @@ from typing import Optional
 from packtrain.plan import ExpectedOutput
 
 CancelCheck = Callable[[], None]
-"""Called between blocks; raises when it is time to leave."""
+"""Called between blocks; raises an exception to cancel the validation."""
 Validator = Callable[[Path, CancelCheck], Optional[str]]
+"""Returns what is wrong with a file, or None."""
 
 
 def validators_for(expected: ExpectedOutput) -> Iterator[tuple[str, Validator]]:
-    """The judges that an expectation calls, each by its key in the workflow."""
+    """Yield the validators of an expectation, each with its key in the workflow."""
     if expected.torch:
         from packtrain.agent.outputs.validators import torch_file
 

@@ -1,4 +1,4 @@
-"""Is it a whole archive? Read to its very end, with every checksum on the way; nothing is written."""
+"""Validate an archive by reading it to its end with all checksums. Nothing is written."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from packtrain.transfer.archive.extract_zip import extract_zip
 from packtrain.transfer.archive.safe_extractor import SafeExtractor, map_archive_errors
 from packtrain.transfer.archive.unpack import detect_format
 
-_ZIP_MAGIC = b"PK"  # .npz and the like, which are not unpacked
+_ZIP_MAGIC = b"PK"  # also finds .npz and other zip files that packtrain does not unpack
 
 
 def validate(path: Path, check_cancelled: CancelCheck) -> str | None:
-    """What is wrong with the archive, or None."""
-    kind = detect_format(path) or _detect_zip(path)
-    if kind is None:
-        return "it is no archive that packtrain knows"
-    if kind in ("7z", "rar"):
-        return f"it is a {kind} archive, which cannot be checked; use tar or zip"
+    """Return what is wrong with the archive, or None."""
+    archive_format = detect_format(path) or _detect_zip(path)
+    if archive_format is None:
+        return "it is not an archive of a known format"
+    if archive_format in ("7z", "rar"):
+        return f"it is a {archive_format} archive, which cannot be checked; use tar or zip"
     try:
-        _read_archive(path, kind, check_cancelled)
+        _read_archive(path, archive_format, check_cancelled)
     except FailedError as error:
         if error.kind not in ("truncated", "archive_broken", "archive_unsafe"):
             raise
@@ -37,17 +37,17 @@ def _detect_zip(path: Path) -> str | None:
         return "zip" if file.read(len(_ZIP_MAGIC)) == _ZIP_MAGIC else None
 
 
-def _read_archive(path: Path, kind: str, check_cancelled: CancelCheck) -> None:
-    if kind == "zip":
+def _read_archive(path: Path, archive_format: str, check_cancelled: CancelCheck) -> None:
+    if archive_format == "zip":
         extract_zip(path, _NullExtractor(path.name), check_cancelled)
         return
     with open(path, "rb", buffering=0) as file:
-        packed = stream_from_fd(file.fileno())
-        plain = decompress(packed, kind.rpartition(".")[2] if kind != "tar" else "")
-        if kind.startswith("tar"):
-            extract_tar(plain, _NullExtractor(path.name), check_cancelled)
+        compression = archive_format.rpartition(".")[2] if archive_format != "tar" else ""
+        stream = decompress(stream_from_fd(file.fileno()), compression)
+        if archive_format.startswith("tar"):
+            extract_tar(stream, _NullExtractor(path.name), check_cancelled)
         else:
-            _drain_stream(plain, path.name, check_cancelled)
+            _drain_stream(stream, path.name, check_cancelled)
 
 
 def _drain_stream(stream: ByteStream, name: str, check_cancelled: CancelCheck) -> None:
@@ -57,7 +57,7 @@ def _drain_stream(stream: ByteStream, name: str, check_cancelled: CancelCheck) -
 
 
 class _NullExtractor(SafeExtractor):
-    """Members are read, and land nowhere."""
+    """Read all members and write nothing."""
 
     def __init__(self, archive_name: str) -> None:
         self.archive_name = archive_name

@@ -1,8 +1,8 @@
-"""Which values of raw numbers are not finite, quickly and without numpy.
+"""Find NaN and infinite values in raw numbers, fast and without numpy.
 
-A value is NaN or infinite if all bits of its exponent are set. Its highest byte shows most of them, so a
-look at every highest byte (in C: a slice and a search) settles nearly every block; only a block with a
-suspect is looked at value by value.
+A value is NaN or infinite if all bits of its exponent are set. The highest byte contains most of them, so searching all
+highest bytes (a slice and a search, both in C) is enough for nearly every block. Only a block with a suspect byte is
+checked value by value.
 """
 
 from __future__ import annotations
@@ -12,13 +12,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class FloatFormat:
-    """Numbers of `width` bytes. Not finite: `highest & mask == wanted`, and the byte below is `floor` or more."""
+    """The bits that make a value of one floating-point type NaN or infinite.
+
+    A value is not finite if `highest_byte & exponent_mask == exponent_bits` and the next byte is at least
+    `min_second_byte`.
+    """
 
     width_bytes: int
     exponent_mask: int
     exponent_bits: int
     min_second_byte: int = 0
-    components: int = 1  # 2: complex numbers
+    components: int = 1  # 2 for complex numbers
 
     @property
     def value_bytes(self) -> int:
@@ -47,24 +51,28 @@ FLOAT_FORMATS = {
     "float8_e4m3fnuz": FloatFormat(1, 0xFF, 0x80),
     "float8_e8m0fnu": FloatFormat(1, 0xFF, 0xFF),
 }
-"""By torch's names. Other kinds of numbers have no NaN and no infinity."""
+"""Formats by their dtype name in torch. Other dtypes have no NaN and no infinity."""
 
 
 def find_non_finite(data: bytes, float_format: FloatFormat, big_endian: bool = False) -> list[int]:
-    """Positions of the values that are not finite; a complex one counts once."""
+    """Return the indices of the values that are not finite; a complex value counts once."""
     highest = data[0 if big_endian else float_format.width_bytes - 1 :: float_format.width_bytes]
     if not any(byte in highest for byte in float_format.suspect_bytes):
         return []
     if float_format.width_bytes == 1:
-        found = [
-            at for at, byte in enumerate(highest) if byte & float_format.exponent_mask == float_format.exponent_bits
+        indices = [
+            index
+            for index, byte in enumerate(highest)
+            if byte & float_format.exponent_mask == float_format.exponent_bits
         ]
     else:
-        below = data[1 if big_endian else float_format.width_bytes - 2 :: float_format.width_bytes]
-        pairs = enumerate(zip(highest, below))
-        found = [
-            at
-            for at, (high, low) in pairs
+        second = data[1 if big_endian else float_format.width_bytes - 2 :: float_format.width_bytes]
+        pairs = enumerate(zip(highest, second))
+        indices = [
+            index
+            for index, (high, low) in pairs
             if high & float_format.exponent_mask == float_format.exponent_bits and low >= float_format.min_second_byte
         ]
-    return found if float_format.components == 1 else sorted({at // float_format.components for at in found})
+    if float_format.components == 1:
+        return indices
+    return sorted({index // float_format.components for index in indices})

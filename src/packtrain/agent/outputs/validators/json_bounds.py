@@ -1,4 +1,4 @@
-"""Numbers in a JSON file and their bounds: `metrics.json: accuracy ≥ 0.5`."""
+"""Validate numbers in a JSON file against bounds, for example accuracy ≥ 0.5 in `metrics.json`."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ _ABSENT = object()
 
 
 def make_validator(bounds: tuple[Bound, ...]) -> Validator:
+    """Return a validator that requires every bounded key to be a finite number within its bounds."""
+
     def validate(path: Path, check_cancelled: CancelCheck) -> str | None:
-        """What is wrong with the numbers, or None."""
         if path.stat().st_size > _MAX_JSON_BYTES:
-            return f"it is too large to be looked at: more than {_MAX_JSON_BYTES} bytes"
+            return f"it is too large to check: more than {_MAX_JSON_BYTES} bytes"
         try:
-            found = json.loads(path.read_bytes())
+            document = json.loads(path.read_bytes())
         except (ValueError, RecursionError) as error:
-            return f"it is no JSON: {error}"
-        problems = (_check_bound(found, bound) for bound in bounds)
+            return f"it is not valid JSON: {error}"
+        problems = (_check_bound(document, bound) for bound in bounds)
         return next((problem for problem in problems if problem), None)
 
     return validate
@@ -35,9 +36,9 @@ def _check_bound(document: Any, bound: Bound) -> str | None:
     if value is _ABSENT:
         return f"it has no {bound.key!r}; it has {_format_keys(document)}"
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return f"{bound.key} is {json.dumps(value)[:80]}, which is no number"
+        return f"{bound.key} is {json.dumps(value)[:80]}, which is not a number"
     if not math.isfinite(value):
-        return f"{bound.key} is {value}, which is no finite number"
+        return f"{bound.key} is {value}, which is not finite"
     if bound.min is not None and value < bound.min:
         return f"{bound.key} is {value}, at least {bound.min:g} was expected"
     if bound.max is not None and value > bound.max:
@@ -46,7 +47,7 @@ def _check_bound(document: Any, bound: Bound) -> str | None:
 
 
 def _lookup(document: Any, key: str) -> Any:
-    """`test.accuracy` is the key of that name, or `accuracy` below `test`; `epochs.-1.loss` counts in a list."""
+    """Return the value at a dotted key. `test.accuracy` is also a key of that name; `epochs.-1.loss` indexes a list."""
     if isinstance(document, dict) and key in document:
         return document[key]
     first, dot, rest = key.partition(".")

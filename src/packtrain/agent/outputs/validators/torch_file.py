@@ -1,7 +1,7 @@
-"""Is it a model? Loads with weights_only, has tensors, every value is finite. Read as torch would, without torch.
+"""Validate a file of torch.save without torch: it loads with weights_only, contains tensors, and all values are finite.
 
-A file of torch.save is a zip: `data.pkl` says which tensors lie where in the records `data/KEY`, which are raw
-numbers. Before torch 1.6 it was a row of pickles with the raw numbers behind them.
+The file is a zip: `data.pkl` describes where each tensor is stored in the records `data/KEY`, which contain raw
+numbers. Before torch 1.6 it was a sequence of pickles followed by the raw numbers.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PICKLE_ERRORS = (
     pickle.UnpicklingError, EOFError, OSError, ValueError, TypeError, AttributeError, KeyError, IndexError,
     ImportError, RecursionError, OverflowError, MemoryError, struct.error,
 )  # fmt: skip
-"""What reading a damaged pickle can lead to."""
+"""Exceptions that reading a damaged pickle can raise."""
 _ZIP_ERRORS = (
     zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, ValueError, OSError, struct.error, zlib.error,
 )  # fmt: skip
@@ -34,23 +34,23 @@ _ZIP_ERRORS = (
 ReadBytes = Callable[[int], bytes]
 NamedTensors = list[tuple[str, TensorInfo]]
 NonFiniteTensors = list[tuple[str, TensorInfo, int]]
-"""Tensors by name, and how many of their values are not finite."""
+"""Name, tensor, and how many of its values are not finite."""
 
 
 class InvalidTorchFileError(Exception):
-    """What is wrong with the file, in words."""
+    """The file is invalid; the message says why."""
 
 
 def validate(path: Path, check_cancelled: CancelCheck) -> str | None:
-    """What is wrong with the model, or None."""
+    """Return what is wrong with the file, or None."""
     try:
         with open(path, "rb") as file:
-            look = _scan_zip if file.read(len(_ZIP_MAGIC)) == _ZIP_MAGIC else _scan_legacy
+            scan = _scan_zip if file.read(len(_ZIP_MAGIC)) == _ZIP_MAGIC else _scan_legacy
             file.seek(0)
-            bad = look(file, check_cancelled)
+            non_finite = scan(file, check_cancelled)
     except InvalidTorchFileError as error:
         return str(error)
-    return _describe_non_finite(bad) if bad else None
+    return _describe_non_finite(non_finite) if non_finite else None
 
 
 def _describe_non_finite(tensors: NonFiniteTensors) -> str:
@@ -74,32 +74,33 @@ def _scan_zip(file: IO[bytes], check_cancelled: CancelCheck) -> NonFiniteTensors
 
 
 def _describe_zip_error(error: Exception) -> str:
-    cut = "not a zip file" in str(error)
-    return "it was cut: a file of torch.save has a directory at its end" if cut else f"it is damaged: {error}"
+    if "not a zip file" in str(error):
+        return "it is truncated: the zip directory at its end is missing"
+    return f"it is damaged: {error}"
 
 
 def _scan_records(archive: zipfile.ZipFile, check_cancelled: CancelCheck) -> NonFiniteTensors:
     root, tensors = _read_tensor_table(archive)
-    big = _is_big_endian(archive, root)
-    found: NonFiniteTensors = []
+    big_endian = _is_big_endian(archive, root)
+    non_finite: NonFiniteTensors = []
     for record in archive.infolist():
         with archive.open(record) as data:
-            found += _scan_storage(data.read, tensors.pop(record.filename, []), big, check_cancelled)
+            non_finite += _scan_storage(data.read, tensors.pop(record.filename, []), big_endian, check_cancelled)
     if tensors:
         record_name, missing = next(iter(tensors.items()))
         raise InvalidTorchFileError(
             f"{_tensor_label(missing[0][0])} has no values: the record {record_name} is missing"
         )
-    return found
+    return non_finite
 
 
 def _read_tensor_table(archive: zipfile.ZipFile) -> tuple[str, dict[str, NamedTensors]]:
-    """The folder in the zip, and the tensors by their record."""
+    """Return the folder in the zip, and the tensors by their record."""
     names = [name for name in archive.namelist() if name.endswith("/data.pkl")]
     if not names:
-        raise InvalidTorchFileError("it is a zip, but not one of torch.save: it has no data.pkl")
+        raise InvalidTorchFileError("it is a zip file, but not one of torch.save: it has no data.pkl")
     if archive.getinfo(names[0]).file_size > _MAX_PICKLE_BYTES:
-        raise InvalidTorchFileError("its data.pkl is too large for a description of tensors")
+        raise InvalidTorchFileError(f"its data.pkl is too large: more than {_MAX_PICKLE_BYTES} bytes")
     root = names[0][: -len("data.pkl")]
     tensors: dict[str, NamedTensors] = {}
     for name, tensor in _load_tensors(io.BytesIO(archive.read(names[0]))):
@@ -113,29 +114,27 @@ def _is_big_endian(archive: zipfile.ZipFile, root: str) -> bool:
 
 
 def _scan_legacy(file: IO[bytes], check_cancelled: CancelCheck) -> NonFiniteTensors:
-    """Magic number, version, the machine, the object, the keys of its storages, and their numbers."""
+    """Scan the format before torch 1.6: magic number, version, system, the object, its storage keys, raw numbers."""
     if _load_pickle(file) != _LEGACY_MAGIC:
-        raise InvalidTorchFileError("it is no file of torch.save")
-    _, machine = _load_pickle(file), _load_pickle(file)
-    tensors = _load_tensors(file)
-    found: NonFiniteTensors = []
+        raise InvalidTorchFileError("it is not a file of torch.save")
+    _, system = _load_pickle(file), _load_pickle(file)
+    tensors, big_endian = _load_tensors(file), not system.get("little_endian", True)
+    non_finite: NonFiniteTensors = []
     for key in _load_pickle(file):
-        here = [(name, tensor) for name, tensor in tensors if tensor.storage.key == str(key)]
-        found += _scan_storage(
-            _storage_reader(file, here), here, not machine.get("little_endian", True), check_cancelled
-        )
-    return found
+        in_storage = [(name, tensor) for name, tensor in tensors if tensor.storage.key == str(key)]
+        non_finite += _scan_storage(_storage_reader(file, in_storage), in_storage, big_endian, check_cancelled)
+    return non_finite
 
 
 def _storage_reader(file: IO[bytes], tensors: NamedTensors) -> ReadBytes:
-    """Reads the numbers of one storage: its count comes first."""
+    """Return a function that reads the numbers of one storage, which are preceded by their count."""
     width = tensors[0][1].storage.value_bytes if tensors else 1
-    left = int.from_bytes(file.read(8), "little") * width
+    remaining_bytes = int.from_bytes(file.read(8), "little") * width
 
     def read(size: int) -> bytes:
-        nonlocal left
-        data = file.read(min(size, left))
-        left -= len(data)
+        nonlocal remaining_bytes
+        data = file.read(min(size, remaining_bytes))
+        remaining_bytes -= len(data)
         return data
 
     return read
@@ -144,7 +143,7 @@ def _storage_reader(file: IO[bytes], tensors: NamedTensors) -> ReadBytes:
 def _load_tensors(file: IO[bytes]) -> NamedTensors:
     tensors = list(torch_pickle.iter_tensors(_load_pickle(file)))
     if not any(tensor.numel for _, tensor in tensors):
-        raise InvalidTorchFileError("it holds no tensors: the model is empty")
+        raise InvalidTorchFileError("it contains no tensors")
     return tensors
 
 
@@ -153,16 +152,16 @@ def _load_pickle(file: IO[bytes]) -> Any:
         return torch_pickle.load_pickle(file)
     except DisallowedNameError as error:
         raise InvalidTorchFileError(
-            f"it holds {error}, which torch.load(weights_only=True) refuses; save a state_dict"
+            f"it contains {error}, which torch.load(weights_only=True) rejects; save a state_dict"
         ) from error
     except _PICKLE_ERRORS as error:
-        raise InvalidTorchFileError(f"it is no file of torch.save, or a damaged one: {error}") from error
+        raise InvalidTorchFileError(f"it is not a file of torch.save, or it is damaged: {error}") from error
 
 
 def _scan_storage(
     read: ReadBytes, tensors: NamedTensors, big_endian: bool, check_cancelled: CancelCheck
 ) -> NonFiniteTensors:
-    """Read a storage to its end, so that its checksum is compared, too."""
+    """Read a storage to its end, so that its checksum is verified, and return the tensors with NaN or infinities."""
     counts = [0] * len(tensors)
     position = 0
     for block in iter(lambda: read(_BLOCK_BYTES), b""):
@@ -172,7 +171,7 @@ def _scan_storage(
         position += len(block)
     for name, tensor in tensors:
         if tensor.numel and (tensor.offset + tensor.extent) * _value_bytes(tensor) > position:
-            raise InvalidTorchFileError(f"{_tensor_label(name)} is cut: its storage has only {position} bytes")
+            raise InvalidTorchFileError(f"{_tensor_label(name)} is truncated: its storage has only {position} bytes")
     return [(name, tensor, count) for (name, tensor), count in zip(tensors, counts) if count]
 
 
@@ -181,14 +180,14 @@ def _value_bytes(tensor: TensorInfo) -> int:
 
 
 def _count_non_finite(block: bytes, offset: int, tensor: TensorInfo, big_endian: bool) -> int:
-    """How many values of the tensor in this block are not finite."""
-    form = FLOAT_FORMATS.get(tensor.dtype)
-    if form is None or not tensor.numel:
+    """Return how many values of the tensor in this block are not finite."""
+    float_format = FLOAT_FORMATS.get(tensor.dtype)
+    if float_format is None or not tensor.numel:
         return 0
-    begin = max(tensor.offset * form.value_bytes, offset)
-    end = min((tensor.offset + tensor.extent) * form.value_bytes, offset + len(block))
-    found = find_non_finite(block[begin - offset : end - offset], form, big_endian) if begin < end else []
+    start = max(tensor.offset * float_format.value_bytes, offset)
+    end = min((tensor.offset + tensor.extent) * float_format.value_bytes, offset + len(block))
+    indices = find_non_finite(block[start - offset : end - offset], float_format, big_endian) if start < end else []
     if tensor.extent == tensor.numel:
-        return len(found)
-    first = begin // form.value_bytes - tensor.offset
-    return sum(tensor.contains_offset(first + at) for at in found)
+        return len(indices)
+    first = start // float_format.value_bytes - tensor.offset
+    return sum(tensor.contains_offset(first + index) for index in indices)

@@ -1,7 +1,7 @@
-"""What a pickle of torch.save holds: tensors by name. Nothing of the pickle is ever executed.
+"""Read the tensors that a pickle of torch.save describes, without executing anything of it.
 
-Whatever the pickle names becomes an inert stand-in; a name that `torch.load(weights_only=True)` would
-refuse is refused here, too.
+Every class and function that the pickle names is replaced by a stub. A name that `torch.load(weights_only=True)`
+rejects is rejected here as well.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _STORAGE_DTYPES = {
     "QInt32": ("qint32", 4),
     "Short": ("int16", 2),
 }
-# What weights_only lets through; a test compares it with torch's own list.
+# Names that weights_only allows; a test compares them with torch's own list.
 _ALLOWED_NAMES = re.compile(
     r"torch\.(cuda\.)?(sparse\.)?\w+(Storage|Tensor)|torch\.storage\.(Typed|Untyped)Storage|torch\.(Size|Tensor|device)"
     r"|torch\.(bool|bfloat16|(float|complex|u?int|q?u?int|bits)\d\w*|per_(tensor|channel)\w+)"
@@ -37,21 +37,21 @@ _ALLOWED_NAMES = re.compile(
 
 
 class DisallowedNameError(Exception):
-    """The pickle names something that weights_only refuses."""
+    """The pickle names something that weights_only rejects."""
 
 
 @dataclass(frozen=True)
 class TensorStorage:
-    key: str  # the name of its record
-    dtype: str  # torch's name; "" where only the tensor knows
-    value_bytes: int  # bytes of one value; of an untyped one, 1
+    key: str  # name of its record
+    dtype: str  # torch's name; "" if only the tensor has the dtype
+    value_bytes: int  # bytes of one value; 1 for untyped storage
 
 
 @dataclass(frozen=True)
 class TensorInfo:
     storage: TensorStorage
     dtype: str
-    offset: int  # in values, like the strides
+    offset: int  # in values, like the stride
     size: tuple[int, ...]
     stride: tuple[int, ...]
 
@@ -64,11 +64,11 @@ class TensorInfo:
 
     @property
     def extent(self) -> int:
-        """How many values there are from its first to its last."""
+        """The number of values from the first to the last one, including gaps."""
         return 1 + sum((length - 1) * step for length, step in zip(self.size, self.stride)) if self.numel else 0
 
     def contains_offset(self, offset: int) -> bool:
-        """Whether a value so far behind the first one belongs to it, or lies in a gap."""
+        """Return whether the value at this distance from the first one belongs to the tensor, or is in a gap."""
         for step, length in sorted(zip(self.stride, self.size), reverse=True):
             if step > 0:
                 offset -= min(length - 1, offset // step) * step
@@ -76,7 +76,7 @@ class TensorInfo:
 
 
 class StubObject:
-    """Stands for anything that is of no interest: takes whatever a pickle does to it, and does nothing."""
+    """Replaces any object that is not a tensor: it accepts what a pickle does with it, and does nothing."""
 
     full_name = ""
 
@@ -95,13 +95,13 @@ class StubObject:
 
 
 def _rebuild_tensor(storage: Any, offset: int, size: Any, stride: Any, *rest: Any) -> Any:
-    """Of _rebuild_tensor, _v2 and _v3; the last names the dtype after two others."""
-    named = rest[2].named.rpartition(".")[2] if len(rest) > 2 and hasattr(rest[2], "full_name") else ""
-    return TensorInfo(storage, named or storage.dtype, int(offset), tuple(map(int, size)), tuple(map(int, stride)))
+    """Replace _rebuild_tensor, _v2 and _v3; the dtype is the third of the optional arguments of _v3."""
+    dtype = rest[2].full_name.rpartition(".")[2] if len(rest) > 2 and hasattr(rest[2], "full_name") else ""
+    return TensorInfo(storage, dtype or storage.dtype, int(offset), tuple(map(int, size)), tuple(map(int, stride)))
 
 
 def _unwrap_tensor(tensor: Any, *rest: Any) -> Any:
-    """Parameters, and other wrappings of a tensor."""
+    """Replace the constructors of parameters and other wrappers of a tensor."""
     return tensor
 
 
@@ -128,29 +128,29 @@ _REBUILDERS: dict[str, Callable[..., Any]] = {
 
 
 class TensorUnpickler(pickle.Unpickler):
-    """Knows the names that weights_only knows, and makes stand-ins of them."""
+    """An unpickler that accepts the names that weights_only allows, and replaces them by stubs."""
 
     def find_class(self, module: str, name: str) -> Any:
-        full = f"{'builtins' if module == '__builtin__' else module}.{name}"
-        if not _ALLOWED_NAMES.fullmatch(full):
-            raise DisallowedNameError(full)
-        return _REBUILDERS.get(full) or type(name, (StubObject,), {"full_name": full})
+        full_name = f"{'builtins' if module == '__builtin__' else module}.{name}"
+        if not _ALLOWED_NAMES.fullmatch(full_name):
+            raise DisallowedNameError(full_name)
+        return _REBUILDERS.get(full_name) or type(name, (StubObject,), {"full_name": full_name})
 
     def persistent_load(self, pid: Any) -> TensorStorage:
-        """('storage', type, key, location, numel, …)"""
+        """Return the storage that `pid` describes: ('storage', type, key, location, numel, …)."""
         if pid[0] != "storage":
-            raise DisallowedNameError(f"a whole {pid[0]}")
-        kind = str(pid[1].named).rpartition(".")[2]
-        return TensorStorage(str(pid[2]), *_STORAGE_DTYPES.get(kind[: -len("Storage")], ("", 1)))
+            raise DisallowedNameError(f"a complete {pid[0]}")
+        storage_type = str(pid[1].full_name).rpartition(".")[2]
+        return TensorStorage(str(pid[2]), *_STORAGE_DTYPES.get(storage_type[: -len("Storage")], ("", 1)))
 
 
 def load_pickle(file: IO[bytes]) -> Any:
-    """The next object of the file. Raises RefusedNameError, or whatever damage leads to."""
+    """Return the next object of the file. Raises DisallowedNameError, or any error that damage causes."""
     return TensorUnpickler(file).load()
 
 
 def iter_tensors(root: Any) -> Iterator[tuple[str, TensorInfo]]:
-    """Every tensor with its name: the keys that lead to it; none if it is all that there is."""
+    """Yield every tensor with its name, which joins the keys that lead to it; empty if the root is a tensor."""
     waiting: list[tuple[str, Any]] = [("", root)]
     seen: set[int] = set()
     while waiting:

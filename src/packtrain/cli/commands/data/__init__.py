@@ -1,1 +1,1 @@
-"""data."""
+"""Commands about data files: get, put, checksums, index, preview, cache."""

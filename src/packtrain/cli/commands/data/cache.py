@@ -25,38 +25,37 @@ _KEY_CHARS_SHOWN = 12
 @click.command(name="cache")
 @click.argument("action", type=click.Choice(["ls", "rm"]), default="ls")
 @click.argument("keys", metavar="[KEY]...", nargs=-1)
-@click.option("--all", "every", is_flag=True, help="rm: everything that no job uses.")
+@click.option("--all", "remove_all", is_flag=True, help="rm: remove everything that no job uses.")
 @click.option(
-    "--folder",
+    "--cache-dir",
     envvar="PACKTRAIN_CACHE",
     show_envvar=True,
     type=click.Path(path_type=Path),
-    help="Where the depot lies.",
+    help="Folder of the download cache.",
 )
 @dry_run_option
 @json_option
 def command(
     action: str, keys: tuple[str, ...], remove_all: bool, cache_dir: Path | None, dry_run: bool, as_json: bool
 ) -> None:
-    """List what the depot holds (ls), or remove it (rm): fetched data that jobs share, so that each object is
-    fetched once.
+    """List (ls) or remove (rm) files in the download cache, which jobs share so that each file is downloaded once.
 
-    A KEY is what `ls` shows; its beginning is enough. Jobs use the depot that $PACKTRAIN_CACHE names when they are
-    started, up to $PACKTRAIN_CACHE_LIMIT bytes.
+    KEY is a key that `ls` shows, or the beginning of one. Jobs use the cache if $PACKTRAIN_CACHE is set when the run
+    starts; $PACKTRAIN_CACHE_LIMIT sets its maximum size in bytes.
     """
     if cache_dir is None:
-        raise UsageError("there is no depot: set PACKTRAIN_CACHE to a folder, or name one with --folder")
-    depot = DownloadCache(cache_dir)
+        raise UsageError("there is no download cache; set PACKTRAIN_CACHE to a folder, or use --cache-dir")
+    cache = DownloadCache(cache_dir)
     if action == "ls":
         _reject_ls_arguments(keys, remove_all)
-        _print_entries(depot, cache_dir, as_json)
+        _print_entries(cache, cache_dir, as_json)
     else:
-        _remove_entries(depot, keys, remove_all, dry_run, as_json)
+        _remove_entries(cache, keys, remove_all, dry_run, as_json)
 
 
 def _reject_ls_arguments(keys: Sequence[str], remove_all: bool) -> None:
     if keys or remove_all:
-        raise UsageError("`depot ls` lists everything; keys and --all belong to `depot rm`")
+        raise UsageError("`cache ls` takes no keys and no --all; they belong to `cache rm`")
 
 
 def _print_entries(cache: DownloadCache, cache_dir: Path, as_json: bool) -> None:
@@ -64,7 +63,7 @@ def _print_entries(cache: DownloadCache, cache_dir: Path, as_json: bool) -> None
     data = {
         "folder": str(cache_dir),
         "bytes": _total_bytes(entries),
-        "cap_bytes": _max_cache_bytes(),
+        "max_bytes": _max_cache_bytes(),
         "objects": [_entry_data(entry) for entry in entries],
     }
     print_result(as_json, data, lambda out: _print_table(out, cache_dir, entries))
@@ -75,15 +74,15 @@ def _print_table(out: Console, cache_dir: Path, entries: Sequence[CacheEntry]) -
     for heading in ("key", "size", "last used", "name", "source"):
         table.add_column(heading, overflow="fold", justify="right" if heading == "size" else "left")
     for entry in entries:
-        name = entry.name if entry.is_complete else f"{entry.name} (on its way)"
-        used = formatting.format_age(time.time() - entry.last_used_at)
+        name = entry.name if entry.is_complete else f"{entry.name} (downloading)"
+        age = formatting.format_age(time.time() - entry.last_used_at)
         table.add_row(
-            entry.key[:_KEY_CHARS_SHOWN], formatting.format_size(entry.bytes), used, Text(name), Text(entry.source)
+            entry.key[:_KEY_CHARS_SHOWN], formatting.format_size(entry.bytes), age, Text(name), Text(entry.source)
         )
     if entries:
         out.print(table)
-    held = f"{pluralize(len(entries), 'object')}, {formatting.format_size(_total_bytes(entries))} of at most {formatting.format_size(_max_cache_bytes())}"
-    out.print(f"{cache_dir}: {held}", markup=False)
+    used, limit = formatting.format_size(_total_bytes(entries)), formatting.format_size(_max_cache_bytes())
+    out.print(f"{cache_dir}: {pluralize(len(entries), 'object')}, {used} of at most {limit}", markup=False)
     if entries:
         print_next_commands(
             ("packtrain cache rm KEY", "remove one"), ("packtrain cache rm --all", "remove all that no job uses")
@@ -92,28 +91,31 @@ def _print_table(out: Console, cache_dir: Path, entries: Sequence[CacheEntry]) -
 
 def _remove_entries(cache: DownloadCache, keys: Sequence[str], remove_all: bool, dry_run: bool, as_json: bool) -> None:
     if remove_all == bool(keys):
-        raise UsageError("name the keys that `packtrain cache ls` shows, or say --all")
+        raise UsageError("give keys from `packtrain cache ls`, or --all")
     entries = cache.entries()
-    wanted = entries if remove_all else [_find_entry(entries, key) for key in keys]
-    gone = wanted if dry_run else _delete_entries(cache, wanted, remove_all)
-    words = f"{'would remove' if dry_run else 'removed'} {pluralize(len(gone), 'object')}, {formatting.format_size(_total_bytes(gone))}"
-    kept = f"; {len(wanted) - len(gone)} in use were left" if len(gone) < len(wanted) else ""
-    data = {"removed": [_entry_data(entry) for entry in gone], "bytes": _total_bytes(gone), "dry_run": dry_run}
-    print_result(as_json, data, lambda out: out.print(words + kept))
+    selected = entries if remove_all else [_find_entry(entries, key) for key in keys]
+    removed = selected if dry_run else _delete_entries(cache, selected, remove_all)
+    n_bytes, n_in_use = _total_bytes(removed), len(selected) - len(removed)
+    verb = "would remove" if dry_run else "removed"
+    text = f"{verb} {pluralize(len(removed), 'object')}, {formatting.format_size(n_bytes)}"
+    if n_in_use:
+        text += f"; did not remove {n_in_use} in use"
+    data = {"removed": [_entry_data(entry) for entry in removed], "bytes": n_bytes, "dry_run": dry_run}
+    print_result(as_json, data, lambda out: out.print(text))
 
 
 def _delete_entries(cache: DownloadCache, entries: Sequence[CacheEntry], remove_all: bool) -> list[CacheEntry]:
-    """With --all, objects in use are passed over; by name they are an error."""
+    """Remove entries; an entry in use is skipped with --all, and an error if it was named."""
     return cache.clear() if remove_all else [cache.remove(entry.key) for entry in entries]
 
 
 def _find_entry(entries: Sequence[CacheEntry], key_prefix: str) -> CacheEntry:
-    found = [entry for entry in entries if entry.key.startswith(key_prefix)]
-    if not found:
-        raise NotFoundError(f"the depot has no object {key_prefix!r}; `packtrain cache ls` lists them")
-    if len(found) > 1:
-        raise UsageError(f"{key_prefix!r} is the beginning of {len(found)} keys; write more of it")
-    return found[0]
+    matches = [entry for entry in entries if entry.key.startswith(key_prefix)]
+    if not matches:
+        raise NotFoundError(f"the download cache has no object {key_prefix!r}; `packtrain cache ls` lists them")
+    if len(matches) > 1:
+        raise UsageError(f"{key_prefix!r} matches {len(matches)} keys; give more characters")
+    return matches[0]
 
 
 def _entry_data(entry: CacheEntry) -> dict[str, Any]:
@@ -125,5 +127,5 @@ def _total_bytes(entries: Sequence[CacheEntry]) -> int:
 
 
 def _max_cache_bytes() -> int:
-    stated = os.environ.get("PACKTRAIN_CACHE_LIMIT", "")
-    return int(stated) if stated.isdigit() else DEFAULT_MAX_BYTES
+    value = os.environ.get("PACKTRAIN_CACHE_LIMIT", "")
+    return int(value) if value.isdigit() else DEFAULT_MAX_BYTES

@@ -31,23 +31,23 @@ from packtrain.transfer.api import ObjectInfo
 from packtrain.transfer.urls import filename_from_url, redact_url
 from packtrain.views.transfer import format_totals
 
-_RESUME_HINT = "what has arrived is kept, and the same command goes on from there"
-_RESTART_HINT = "nothing was unpacked yet; the same command starts again"
-_VERIFICATION_TEXTS = {"checksums": "verified by the checksums file", None: "not verified: the server gave no digest"}
+_RESUME_HINT = "partial downloads are kept; run the same command again to resume"
+_RESTART_HINT = "nothing was unpacked; run the same command again to start over"
+_VERIFICATION_TEXTS = {"checksums": "verified with the checksums file", None: "not verified: the server sent no digest"}
 
 
 @click.command(name="get")
 @click.argument("urls", metavar="URL...", nargs=-1, required=True)
-@click.option("-o", "--output", metavar="FILE|FOLDER", help="Where to; a folder if it is one or ends in /.")
-@click.option("--mirror", "mirrors", metavar="URL", multiple=True, help="Another address of the same file; repeatable.")
-@digest_option("sha256", "The digest that the file must have, in hexadecimal or base64.")
-@digest_option("md5", "The same, where only an MD5 is known.")
-@digest_option("crc32c", "The same, where only a CRC-32C is known.")
-@click.option("--checksums", metavar="FILE|URL", help="Its checksums file: bad blocks alone are fetched again.")
-@retry_timeout_option("How long failing sources are asked again.")
-@click.option("--unpack", is_flag=True, help="Unpack into the folder of -o, which must be new or empty.")
-@click.option("--nested", is_flag=True, help="With --unpack: a tar of tars; each inner tar becomes a folder.")
-@click.option("--force", is_flag=True, help="Fetch it even if the file exists, and replace that.")
+@click.option("-o", "--output", metavar="FILE|FOLDER", help="File to write; a folder if it exists as one or ends in /.")
+@click.option("--mirror", "mirrors", metavar="URL", multiple=True, help="Another URL of the same file; repeatable.")
+@digest_option("sha256", "Digest that the file must have, in hexadecimal or base64.")
+@digest_option("md5", "The same, as an MD5.")
+@digest_option("crc32c", "The same, as a CRC-32C.")
+@click.option("--checksums", metavar="FILE|URL", help="Checksums file, to download only bad blocks again.")
+@retry_timeout_option("How long to retry when all sources fail.")
+@click.option("--unpack", is_flag=True, help="Unpack into the folder given by -o, which must be new or empty.")
+@click.option("--nested", is_flag=True, help="With --unpack: unpack a tar of tars, each inner tar to a folder.")
+@click.option("--force", is_flag=True, help="Download even if the file exists, and replace it.")
 @credential_options
 @dry_run_option
 @json_option
@@ -67,41 +67,42 @@ def command(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Fetch files: from several sources at once, resumed, verified.
+    """Download files from several sources at once, and verify them.
 
-    Addresses begin with https://, http://, osdf:///, pelican://, s3:// or file://. One that ends in / means all
-    below it (not over http), and so does ?recursive behind one of a federation. The exit code tells what failed
-    (docs/reference/failures.md). After Ctrl-C or a crash the same command goes on.
+    URLs begin with https://, http://, osdf:///, pelican://, s3:// or file://. A URL that ends in / means all files
+    below it (not with http), as does ?recursive at the end of an osdf or pelican URL. The exit code shows what failed
+    (docs/reference/failures.md). After Ctrl-C or a crash, run the same command again to resume.
     """
     digest = _make_digest(sha256=sha256, md5=md5, crc32c=crc32c)
     _validate_options(urls, output, (mirrors, digest, checksums), unpack, nested)
     with (
-        cancel_on_signal(_RESTART_HINT if unpack else _RESUME_HINT) as stop,
-        TransferProgress(quiet=as_json) as follower,
+        cancel_on_signal(_RESTART_HINT if unpack else _RESUME_HINT) as cancel_token,
+        TransferProgress(quiet=as_json) as progress,
     ):
-        getting = Downloader(credentials, retry_timeout_s, stop, follower, nested)
-        wanted = _make_requests(
-            getting, urls, output, mirrors, digest, to_folder=unpack or any(map(refers_to_folder, urls))
+        downloader = Downloader(credentials, retry_timeout_s, cancel_token, progress, nested)
+        requests = _make_requests(
+            downloader, urls, output, mirrors, digest, to_folder=unpack or any(map(refers_to_folder, urls))
         )
         if checksums is not None and not dry_run:
-            wanted = [_add_checksums(getting, wanted[0], checksums, urls[0])]
+            requests = [_add_checksums(downloader, requests[0], checksums, urls[0])]
         if dry_run:
-            planned = [_plan_download(getting, one) for one in wanted]
+            planned = [_plan_download(downloader, request) for request in requests]
         elif unpack:
-            got = getting.download_and_unpack(wanted, Path(output or ""))
+            results = downloader.download_and_unpack(requests, Path(output or ""))
         else:
-            got = [getting.download(one, force=force) for one in wanted]
+            results = [downloader.download(request, force=force) for request in requests]
     if dry_run:
         print_result(as_json, {"files": planned}, lambda out: _print_plan(out, planned))
     else:
-        print_result(as_json, {"files": [one.to_data() for one in got]}, lambda out: _print_results(out, got))
+        data = {"files": [result.to_data() for result in results]}
+        print_result(as_json, data, lambda out: _print_results(out, results))
 
 
 def _make_digest(**values: str | None) -> Digest | None:
-    found = [Digest(algorithm, value) for algorithm, value in values.items() if value]
-    if len(found) > 1:
-        raise UsageError(f"give one digest, not both --{found[0].algorithm} and --{found[1].algorithm}")
-    return found[0] if found else None
+    digests = [Digest(algorithm, value) for algorithm, value in values.items() if value]
+    if len(digests) > 1:
+        raise UsageError(f"give one digest, not both --{digests[0].algorithm} and --{digests[1].algorithm}")
+    return digests[0] if digests else None
 
 
 def _validate_options(
@@ -110,11 +111,11 @@ def _validate_options(
     for url in urls:
         reject_pack_query(url, "to unpack an archive, give --unpack -o FOLDER")
     if any(single_file_options) and (len(urls) > 1 or refers_to_folder(urls[0])):
-        raise UsageError("--mirror, --checksums and a digest belong to one file; get the files one by one")
+        raise UsageError("--mirror, --checksums and digests apply to one file; get the files one by one")
     if unpack and output is None:
-        raise UsageError("--unpack needs the folder to unpack into: -o FOLDER")
+        raise UsageError("--unpack needs a folder to unpack into: -o FOLDER")
     if nested and not unpack:
-        raise UsageError("--nested says how to unpack: give --unpack as well")
+        raise UsageError("--nested needs --unpack")
 
 
 def _make_requests(
@@ -126,17 +127,17 @@ def _make_requests(
     *,
     to_folder: bool,
 ) -> list[DownloadRequest]:
-    items = [
-        item
+    files = [
+        file
         for url in urls
-        for item in (
+        for file in (
             downloader.list_folder(url)
             if refers_to_folder(url)
             else [_make_remote_file(downloader.credentials, url, mirrors, digest)]
         )
     ]
-    found = choose_target_paths([item.name for item in items], output, is_folder=to_folder)
-    return [DownloadRequest(item, target) for item, target in zip(items, found, strict=True)]
+    targets = choose_target_paths([file.name for file in files], output, is_folder=to_folder)
+    return [DownloadRequest(file, target) for file, target in zip(files, targets, strict=True)]
 
 
 def _make_remote_file(
@@ -151,27 +152,27 @@ def _add_checksums(downloader: Downloader, request: DownloadRequest, path_or_url
 
 
 def _print_results(out: Console, results: Sequence[DownloadResult]) -> None:
-    for one in results:
-        out.print(f"{one.path}: {_format_result(one)}", markup=False)
+    for result in results:
+        out.print(f"{result.path}: {_format_result(result)}", markup=False)
 
 
 def _format_result(result: DownloadResult) -> str:
     verified = _VERIFICATION_TEXTS.get(result.verified_by) or f"verified by {result.verified_by}"
     if result.fetch_result is None:
         return (
-            f"already there; {verified if result.verified_by else 'its size is right, but the server gave no digest'}"
+            f"already exists; {verified if result.verified_by else 'its size matches, but the server sent no digest'}"
         )
     files = f"; unpacked {pluralize(result.unpack_result.files, 'file')}" if result.unpack_result else ""
     return f"{format_totals(make_transfer_totals(result.fetch_result))} · {verified}{files}"
 
 
 def _plan_download(downloader: Downloader, request: DownloadRequest) -> dict[str, Any]:
-    """Asks every source, and fails as `get` would if none of the file's sources has it."""
-    downloader.progress.start("ask", request.remote_file.name)
-    answers = zip(request.remote_file.locations, downloader.stat_all(request.remote_file), strict=True)
+    """Query every source of a file. Raises FailedError if no source has it."""
+    downloader.progress.start("query", request.remote_file.name)
+    results = zip(request.remote_file.locations, downloader.stat_all(request.remote_file), strict=True)
     return {
         "path": str(request.target),
-        "sources": [{"url": redact_url(ref.url), **_stat_data(answer)} for ref, answer in answers],
+        "sources": [{"url": redact_url(location.url), **_stat_data(result)} for location, result in results],
     }
 
 

@@ -29,21 +29,27 @@ _MAX_IMAGE_BYTES = 64 << 20
 _IMAGE_SUFFIXES = ("jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff", "ppm", "pgm")
 _FORMAT_BY_MAGIC = {
     b"\x93NUMPY": "a NumPy array",
-    b"PK\x03\x04": "a zip (npz, or a model of PyTorch)",
+    b"PK\x03\x04": "a zip file (npz or a PyTorch model)",
     b"\x80": "a pickle",
     b"\x89HDF": "an HDF5 file",
-    b"ID3": "sound",
-    b"RIFF": "sound or a video",
+    b"ID3": "an audio file",
+    b"RIFF": "an audio or video file",
 }
 
 
 @click.command(name="preview")
 @click.argument("url", metavar="URL")
-@click.option("-n", "number", type=click.IntRange(1, 400), default=16, show_default=True, help="How many samples.")
-@click.option("-o", "--output", metavar="FILE.png", type=click.Path(path_type=Path), help="Default: NAME-peek.png.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Another one shows other samples.")
-@click.option("--mirror", "mirrors", metavar="URL", multiple=True, help="Another address of the same archive.")
-@retry_timeout_option("How long failing sources are asked again.")
+@click.option("-n", "n_samples", type=click.IntRange(1, 400), default=16, show_default=True, help="Number of samples.")
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE.png",
+    type=click.Path(path_type=Path),
+    help="File to write (default: NAME-preview.png).",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the random choice of samples.")
+@click.option("--mirror", "mirrors", metavar="URL", multiple=True, help="Another URL of the same archive.")
+@retry_timeout_option("How long to retry when all sources fail.")
 @credential_options
 @json_option
 def command(
@@ -56,27 +62,29 @@ def command(
     credentials: CredentialOptions,
     as_json: bool,
 ) -> None:
-    """Look inside: some samples of a dataset, read where they are, as one picture with their names and classes.
+    """Save some samples of a dataset as one image, with their names and classes.
 
-    URL is what `packtrain index` takes, or an index; the index is made if there is none yet.
+    URL is a URL that `packtrain index` accepts, or an index file. If there is no index yet, it is built first.
     """
-    asked = IndexOptions((url,), mirrors, credentials, retry_timeout_s)
-    with cancel_on_signal(RESUME_HINT) as stop, connection_pool():
-        index = asked.open_named_index() or asked.get_or_build(None, stop, rebuild=False, quiet=as_json).index
-        chosen = sorted(random.Random(seed).sample(range(len(index)), min(n_samples, len(index))))  # noqa: S311
-        pictures = _make_thumbnails(index, chosen, asked, stop)
-    target = output or Path(f"{asked.name.partition('.')[0] or 'data'}-peek.png")
-    drawn = [one for one in pictures if one.image is not None]
-    if not drawn:
-        raise UsageError(f"there is nothing to see: {pictures[0].title} {pictures[0].reason}; peek shows images")
+    options = IndexOptions((url,), mirrors, credentials, retry_timeout_s)
+    with cancel_on_signal(RESUME_HINT) as cancel_token, connection_pool():
+        index = options.open_named_index()
+        if index is None:
+            index = options.get_or_build(None, cancel_token, rebuild=False, quiet=as_json).index
+        numbers = sorted(random.Random(seed).sample(range(len(index)), min(n_samples, len(index))))  # noqa: S311
+        thumbnails = _make_thumbnails(index, numbers, options, cancel_token)
+    target = output or Path(f"{options.name.partition('.')[0] or 'data'}-preview.png")
+    failed = [thumbnail for thumbnail in thumbnails if thumbnail.image is None]
+    n_decoded = len(thumbnails) - len(failed)
+    if not n_decoded:
+        raise UsageError(f"none of the samples is an image: {failed[0].title} {failed[0].reason}")
     try:
-        render_contact_sheet(_title(asked.name, index, len(pictures)), pictures).save(target)
-    except ValueError as error:  # Pillow knows no such ending
-        raise UsageError(f"{target} cannot be written: {error}") from None
-    data = {"path": str(target), "samples": [{"name": p.title, "class": p.label, "error": p.reason} for p in pictures]}
-    words = f"{target}: {pluralize(len(drawn), 'sample')} of {len(index):,}"
-    undrawn = [one for one in pictures if one.image is None]
-    print_result(as_json, data, lambda out: out.print("; ".join([words, *_format_failures(undrawn)]), markup=False))
+        render_contact_sheet(_title(options.name, index, len(thumbnails)), thumbnails).save(target)
+    except ValueError as error:  # Pillow does not know the file extension
+        raise UsageError(f"cannot write {target}: {error}") from None
+    samples = [{"name": sample.title, "class": sample.label, "error": sample.reason} for sample in thumbnails]
+    text = f"{target}: {pluralize(n_decoded, 'sample')} of {len(index):,}{_format_failures(failed)}"
+    print_result(as_json, {"path": str(target), "samples": samples}, lambda out: out.print(text, markup=False))
 
 
 def _title(name: str, index: Index, n_shown: int) -> str:
@@ -84,25 +92,25 @@ def _title(name: str, index: Index, n_shown: int) -> str:
     return f"{name}: {n_shown} of {len(index):,} samples{classes}"
 
 
-def _format_failures(failed: list[Thumbnail]) -> list[str]:
+def _format_failures(failed: list[Thumbnail]) -> str:
     if not failed:
-        return []
-    return [f"{pluralize(len(failed), 'other')} could not be shown ({failed[0].title} {failed[0].reason})"]
+        return ""
+    return f"; {pluralize(len(failed), 'other')} could not be decoded ({failed[0].title} {failed[0].reason})"
 
 
 def _make_thumbnails(
     index: Index, sample_numbers: list[int], index_options: IndexOptions, cancel_token: CancelToken
 ) -> list[Thumbnail]:
-    remotes = _SampleSources(index, index_options, cancel_token)
-    with ThreadPoolExecutor(_MAX_CONCURRENT_READS, "peek") as pool:
-        return list(pool.map(lambda number: _make_thumbnail(index, number, remotes), sample_numbers))
+    sources = _SampleSources(index, index_options, cancel_token)
+    with ThreadPoolExecutor(_MAX_CONCURRENT_READS, "preview") as pool:
+        return list(pool.map(lambda number: _make_thumbnail(index, number, sources), sample_numbers))
 
 
 def _make_thumbnail(index: Index, number: int, sources: _SampleSources) -> Thumbnail:
     name, label = index.name(number), index.class_names[index.labels[number]]
     part = _choose_image_part(index.parts(number))
     if part.size > _MAX_IMAGE_BYTES:
-        return Thumbnail(name, label, None, "is too large to be shown")
+        return Thumbnail(name, label, None, "is too large to show")
     data = sources.open_for_sample(number).read(part.offset, part.offset + part.size)
     image = decode_thumbnail(data)
     return Thumbnail(name, label, image, _describe_content(data) if image is None else "")
@@ -111,36 +119,38 @@ def _make_thumbnail(index: Index, number: int, sources: _SampleSources) -> Thumb
 def _describe_content(data: bytes) -> str:
     if not data:
         return "is empty"
-    known = next((words for magic, words in _FORMAT_BY_MAGIC.items() if data.startswith(magic)), None)
-    return f"is {known}, no image" if known else f"is no image: it begins with {data[:8]!r}"
+    name = next((name for magic, name in _FORMAT_BY_MAGIC.items() if data.startswith(magic)), None)
+    return f"is {name}, not an image" if name else f"is not an image: it begins with {data[:8]!r}"
 
 
 def _choose_image_part(parts: list[SamplePart]) -> SamplePart:
-    """By its ending; else the largest."""
+    """Return the first part with an image extension, else the largest part."""
     images = [part for part in parts if part.extension.lower().rpartition(".")[2] in _IMAGE_SUFFIXES]
     return images[0] if images else max(parts, key=lambda part: part.size)
 
 
 class _SampleSources:
-    """The objects that samples are read from: as the command line names them, else as the index does."""
+    """The objects that samples are read from: those on the command line, or those that the index names."""
 
     def __init__(self, index: Index, index_options: IndexOptions, cancel_token: CancelToken) -> None:
         self._index, self._index_options, self._cancel_token = index, index_options, cancel_token
-        named = [] if index_options.open_named_index() else index_options.make_request().locations
-        urls = [(archive.url, *archive.mirrors) for archive in index.archives]
-        found = [[index_options.credentials.make_location(url, one[0]) for url in one] for one in urls]
-        same = [strip_credentials(refs[0].url) for refs in named] == [
-            one[0] for one in urls
-        ]  # a folder may stand for its archives
-        self._locations = named if same else found
-        self._open_archives = [] if index.layout == LAYOUT_FILES else [self._open(refs) for refs in self._locations]
+        given = [] if index_options.open_named_index() else index_options.make_request().locations
+        indexed_urls = [(archive.url, *archive.mirrors) for archive in index.archives]
+        credentials = index_options.credentials
+        indexed = [[credentials.make_location(url, replicas[0]) for url in replicas] for replicas in indexed_urls]
+        # They differ if the command line names a folder, and the index the archives in it.
+        are_same = [strip_credentials(locations[0].url) for locations in given] == [urls[0] for urls in indexed_urls]
+        self._locations = given if are_same else indexed
+        self._open_archives = [] if index.layout == LAYOUT_FILES else [self._open(each) for each in self._locations]
 
     def open_for_sample(self, number: int) -> ArchiveReader:
-        archive = self._index.archive_ids[number]
+        """Return a reader of the object that holds a sample."""
+        archive_id = self._index.archive_ids[number]
         if self._index.layout != LAYOUT_FILES:
-            return self._open_archives[archive]
+            return self._open_archives[archive_id]
         name = self._index.name(number)
-        return self._open([replace(ref, url=join_url(ref.url, name)) for ref in self._locations[archive]])
+        locations = self._locations[archive_id]
+        return self._open([replace(location, url=join_url(location.url, name)) for location in locations])
 
     def _open(self, locations: Sequence[Location]) -> ArchiveReader:
         return open_archive(

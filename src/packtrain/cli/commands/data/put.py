@@ -14,9 +14,8 @@ from rich.console import Console
 from packtrain import formatting
 from packtrain.cli.ui.credentials import CredentialOptions, credential_options
 from packtrain.cli.ui.download import reject_pack_query
-from packtrain.cli.ui.hints import add_hint
 from packtrain.cli.ui.options import retry_timeout_option
-from packtrain.cli.ui.output import dry_run_option, json_option, pluralize, print_result
+from packtrain.cli.ui.output import add_hint, dry_run_option, json_option, pluralize, print_result
 from packtrain.cli.ui.transfer_progress import CancelToken, TransferProgress, cancel_on_signal
 from packtrain.errors import FailedError, NotFoundError, UsageError
 from packtrain.plan import Location, Output
@@ -25,12 +24,14 @@ from packtrain.transfer.upload import upload_file
 from packtrain.transfer.urls import join_url, redact_url
 from packtrain.views.transfer import TransferTotals, format_totals
 
-_RESTART_HINT = "no file is visible half; the same command starts again"
+_RESTART_HINT = "no partial file is visible; run the same command again to start over"
 _VERIFIED_BY_SIZE = "size"
 
 
 @dataclass(frozen=True)
 class UploadItem:
+    """One file to upload."""
+
     path: Path
     location: Location
     size: int
@@ -39,7 +40,7 @@ class UploadItem:
 @click.command(name="put")
 @click.argument("paths", metavar="FILE|FOLDER...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.argument("url")
-@retry_timeout_option("How long a failing upload is tried again.")
+@retry_timeout_option("How long to retry a failing upload.")
 @credential_options
 @dry_run_option
 @json_option
@@ -51,43 +52,46 @@ def command(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Upload files or folders to an address: retried, verified, complete or invisible.
+    """Upload files or folders to URL and verify them. A partial upload is never visible.
 
-    One file goes to the address itself, or below it if it ends in /. What one folder holds goes below the
-    address; of several, each goes below it under its name.
+    A single file is uploaded to URL itself, or below it if URL ends in /. The contents of a single folder are uploaded
+    below URL. Several files and folders are uploaded below URL under their names.
     """
-    reject_pack_query(url, "packtrain does not pack: the files of a folder go below the address as they are")
-    parcels = _make_upload_items(paths, url, credentials)
-    began, verified = time.monotonic(), []
+    reject_pack_query(url, "packtrain uploads the files of a folder one by one")
+    items = _make_upload_items(paths, url, credentials)
+    started_at, verification_methods = time.monotonic(), []
     if not dry_run:
-        with cancel_on_signal(_RESTART_HINT) as stop, TransferProgress(quiet=as_json) as follower:
-            verified = list(_upload_all(parcels, credentials, retry_timeout_s, stop, follower))
-    seconds = time.monotonic() - began
+        with cancel_on_signal(_RESTART_HINT) as cancel_token, TransferProgress(quiet=as_json) as progress:
+            verification_methods = list(_upload_all(items, credentials, retry_timeout_s, cancel_token, progress))
+    duration_s = time.monotonic() - started_at
+    data = {
+        "files": _files_data(items, verification_methods),
+        "bytes": sum(item.size for item in items),
+        "seconds": duration_s,
+    }
     print_result(
-        as_json,
-        {"files": _files_data(parcels, verified), "bytes": sum(one.size for one in parcels), "seconds": seconds},
-        lambda out: _print_summary(out, parcels, verified, seconds, redact_url(url)),
+        as_json, data, lambda out: _print_summary(out, items, verification_methods, duration_s, redact_url(url))
     )
 
 
 def _make_upload_items(paths: Sequence[Path], url: str, credentials: CredentialOptions) -> list[UploadItem]:
-    parcels = [
+    items = [
         UploadItem(path, credentials.make_location(join_url(url, name), url), path.stat().st_size)
         for name, path in _iter_files_with_names(paths, url)
     ]
-    if not parcels:
-        raise UsageError(f"{', '.join(map(str, paths))}: there are no files to put")
-    return parcels
+    if not items:
+        raise UsageError(f"{', '.join(map(str, paths))}: there are no files to upload")
+    return items
 
 
 def _iter_files_with_names(paths: Sequence[Path], url: str) -> Iterator[tuple[str, Path]]:
-    """Every file, and its name below the address; the empty name is the address itself."""
+    """Yield every file with its name below the URL; an empty name means the URL itself."""
     for path in paths:
         if not path.exists():
             raise NotFoundError(f"there is no file or folder {path}")
         if path.is_dir():
-            below = (file for file in sorted(path.rglob("*")) if file.is_file())
-            yield from ((file.relative_to(path if len(paths) == 1 else path.parent).as_posix(), file) for file in below)
+            files = (file for file in sorted(path.rglob("*")) if file.is_file())
+            yield from ((file.relative_to(path if len(paths) == 1 else path.parent).as_posix(), file) for file in files)
         else:
             yield path.name if len(paths) > 1 or url.endswith("/") else "", path
 
@@ -99,10 +103,10 @@ def _upload_all(
     cancel_token: CancelToken,
     progress: TransferProgress,
 ) -> Iterator[str | None]:
-    for parcel in items:
-        progress.start("upload", parcel.path.name, parcel.size)
-        _upload(parcel, credentials, retry_timeout_s, cancel_token, progress)
-        yield _verification_method(parcel, credentials)
+    for item in items:
+        progress.start("upload", item.path.name, item.size)
+        _upload(item, credentials, retry_timeout_s, cancel_token, progress)
+        yield _verification_method(item, credentials)
 
 
 def _upload(
@@ -127,7 +131,7 @@ def _upload(
 
 
 def _verification_method(item: UploadItem, credentials: CredentialOptions) -> str | None:
-    """What the destination says of the file, which the upload has compared; None if we may not look."""
+    """Return how the upload was verified, or None if the destination does not allow to stat the file."""
     try:
         info = get_source(item.location, credentials.resolve_secret).stat(item.location)
     except FailedError:
@@ -139,10 +143,10 @@ def _verification_method(item: UploadItem, credentials: CredentialOptions) -> st
 
 def _files_data(items: Sequence[UploadItem], verification_methods: Sequence[str | None]) -> list[dict[str, Any]]:
     files: list[dict[str, Any]] = [
-        {"path": str(one.path), "url": redact_url(one.location.url), "bytes": one.size} for one in items
+        {"path": str(item.path), "url": redact_url(item.location.url), "bytes": item.size} for item in items
     ]
-    for file, by in zip(files, verification_methods, strict=False):
-        file["verified_by"] = by
+    for file, method in zip(files, verification_methods, strict=False):
+        file["verified_by"] = method
     return files
 
 
@@ -153,22 +157,20 @@ def _print_summary(
     duration_s: float,
     destination: str,
 ) -> None:
-    total = sum(one.size for one in items)
     if not verification_methods:
-        for one in items:
-            out.print(
-                f"would put {one.path} ({formatting.format_size(one.size)}) to {redact_url(one.location.url)}",
-                markup=False,
-            )
+        for item in items:
+            size = formatting.format_size(item.size)
+            out.print(f"would upload {item.path} ({size}) to {redact_url(item.location.url)}", markup=False)
         return
-    told = f"{pluralize(len(items), 'file')} to {destination}: {format_totals(TransferTotals(total, duration_s))} · {_format_verification(verification_methods)}"
-    out.print(told, markup=False)
+    totals = format_totals(TransferTotals(sum(item.size for item in items), duration_s))
+    files, verification = pluralize(len(items), "file"), _format_verification(verification_methods)
+    out.print(f"{files} to {destination}: {totals} · {verification}", markup=False)
 
 
 def _format_verification(verification_methods: Sequence[str | None]) -> str:
-    """As the least proven of the files."""
+    """Describe the weakest verification among the files."""
     if None in verification_methods:
-        return f"not verified: the server does not show {pluralize(verification_methods.count(None), 'file')} of them"
+        return f"not verified: the server does not list {pluralize(verification_methods.count(None), 'file')} of them"
     if _VERIFIED_BY_SIZE in verification_methods:
-        return "verified by size; the server gave no digest"
-    return f"verified by {', '.join(sorted({by for by in verification_methods if by}))}"
+        return "verified by size; the server sent no digest"
+    return f"verified by {', '.join(sorted({method for method in verification_methods if method}))}"

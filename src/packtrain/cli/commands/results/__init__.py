@@ -1,1 +1,1 @@
-"""results."""
+"""Commands about the results of a run: outputs, report, plot."""

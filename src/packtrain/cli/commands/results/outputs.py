@@ -23,25 +23,26 @@ _RETRY_TIMEOUT_S = 10.0
 
 @click.command(name="outputs")
 @click.argument("target", metavar="[RUN[.JOB]]", default="")
-@click.option("-c", "--copy", "folder", type=click.Path(path_type=Path), help="Copy them into this folder.")
+@click.option("-c", "--copy", "folder", type=click.Path(path_type=Path), help="Copy the outputs to this folder.")
 @dry_run_option
 @json_option
 def command(target: str, folder: Path | None, dry_run: bool, as_json: bool) -> None:
-    """List what a run brought home, or copy it; several jobs get a folder each."""
+    """List or copy the outputs of a run (default: the newest) or a job. Several jobs get a folder each."""
     store = services.open_store()
-    row, wanted = services.find_job(store, target)
-    state = services.refresh_state(store, row)
-    jobs = [job for job in read_plan(RunFolder(row.folder).plan).jobs if wanted in (None, job.id)]
-    reveal = services.make_secret_resolver(row)
-    found = [(job, entry) for job in jobs if _has_outputs(state, job) for entry in _list_outputs(job, reveal)]
-    data = [_entry_data(job, entry) for job, entry in found]
-    if not found:
-        raise NotFoundError(f"the run {row.run} has no outputs yet; `packtrain ps {row.run}` shows how it stands")
+    run_info, job_id = services.find_job(store, target)
+    run = run_info.run
+    state = services.refresh_state(store, run_info)
+    jobs = [job for job in read_plan(RunFolder(run_info.folder).plan).jobs if job_id in (None, job.id)]
+    resolve_secret = services.make_secret_resolver(run_info)
+    outputs = [(job, entry) for job in jobs if _has_outputs(state, job) for entry in _list_outputs(job, resolve_secret)]
+    if not outputs:
+        raise NotFoundError(f"the run {run} has no outputs yet; `packtrain ps {run}` shows its status")
     if folder is not None and not dry_run:
-        _copy_outputs(found, folder, reveal, folder_per_job=len(jobs) > 1, quiet=as_json)
-    print_result(as_json, data, lambda out: _print_outputs(out, found, folder, dry_run))
+        _copy_outputs(outputs, folder, resolve_secret, folder_per_job=len(jobs) > 1, quiet=as_json)
+    data = [_entry_data(job, entry) for job, entry in outputs]
+    print_result(as_json, data, lambda out: _print_outputs(out, outputs, folder, dry_run))
     if folder is None and not as_json:
-        print_next_commands((f"packtrain outputs {row.run} --copy FOLDER", "bring them here"))
+        print_next_commands((f"packtrain outputs {run} --copy FOLDER", "copy them to a folder"))
 
 
 def _has_outputs(state: RunState, job: Job) -> bool:
@@ -76,9 +77,8 @@ def _copy_outputs(
         for job, entry in outputs:
             bar = bars.add_task(entry.name, total=entry.size)
             target = _target_path(folder / job.id if folder_per_job else folder, entry.name)
-            item = RemoteFile(entry.name, (entry.location,), entry.size)
             fetch(
-                item,
+                RemoteFile(entry.name, (entry.location,), entry.size),
                 target,
                 resolve_secret,
                 retry_timeout_s=_RETRY_TIMEOUT_S,
@@ -90,6 +90,6 @@ def _copy_outputs(
 def _target_path(folder: Path, name: str) -> Path:
     target = folder / name
     if folder.resolve() not in target.resolve().parents:
-        raise UsageError(f"the output {name!r} would lie outside of {folder}")
+        raise UsageError(f"the output {name!r} would be written outside of {folder}")
     target.parent.mkdir(parents=True, exist_ok=True)
     return target

@@ -15,28 +15,38 @@ from packtrain.report.readers.training_curves import TrainingCurves, format_subt
 
 @click.command(name="plot")
 @click.argument("run", default="")
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="A .png, .svg or .pdf [default: training.png].")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="A .png, .svg or .pdf file (default: training.png in the folder of the run).",
+)
 @dry_run_option
 @json_option
 def command(run: str, output: Path | None, dry_run: bool, as_json: bool) -> None:
-    """Draw the training of a run (the newest, if none is named): loss and metric of every job, over its steps.
+    """Plot the loss and metrics of every job of a run (default: the newest) over its steps.
 
-    Attempts that went on from a checkpoint continue the line. A finished run has the picture in its folder already.
+    Executions that resumed from a checkpoint continue the line. A finished run already has the plot in its folder.
     """
     store = services.open_store()
-    row = services.find_run(store, run)
-    state = services.refresh_state(store, row)
+    run_info = services.find_run(store, run)
+    state = services.refresh_state(store, run_info)
     curves = services.load_training_curves(store, state)
     if not curves.jobs:
         raise NotFoundError(
-            f"no job of the run {row.run} has reported anything to draw; call packtrain.torch.metrics(step=…, loss=…)"
+            f"no job of the run {run_info.run} has reported metrics; call packtrain.torch.log_metrics(step=…, loss=…)"
         )
-    path = output or RunFolder(row.folder).training_chart
+    path = output or RunFolder(run_info.folder).training_chart
     if not dry_run:
         _save_plot(curves, path, format_subtitle(state))
-    data = {"run": row.run, "picture": str(path), "jobs": len(curves.jobs), "metrics": list(curves.metrics)}
-    told = f"{'would draw' if dry_run else 'drew'} {pluralize(len(curves.jobs), 'job')}: {path}"
-    print_result(as_json, data, lambda out: out.print(told, markup=False))
+    data = {
+        "run": run_info.run,
+        "training_chart": str(path),
+        "jobs": len(curves.jobs),
+        "metrics": list(curves.metrics),
+    }
+    text = f"{'would plot' if dry_run else 'plotted'} {pluralize(len(curves.jobs), 'job')}: {path}"
+    print_result(as_json, data, lambda out: out.print(text, markup=False))
 
 
 def _save_plot(curves: TrainingCurves, path: Path, subtitle: str) -> None:
@@ -45,4 +55,4 @@ def _save_plot(curves: TrainingCurves, path: Path, subtitle: str) -> None:
     try:
         save_training_plot(curves, path, subtitle)
     except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error.strerror}") from error
+        raise UsageError(f"cannot write {path}: {error.strerror}") from error

@@ -22,15 +22,19 @@ from packtrain.submission import prepare
 
 @click.command(name="check")
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--on", "engine", help="Could it run there, now? Without it, what is missing is a warning.")
+@click.option(
+    "--on",
+    "engine",
+    help="Also check that the workflow can run on this engine now. Without it, missing resources are only warnings.",
+)
 @resource_override_options
 @expect_option
 @json_option
 def command(
     file: Path, engine: str | None, no_container: bool, no_gpu: bool, expect: tuple[str, ...], as_json: bool
 ) -> None:
-    """Check a workflow or submit file: all problems at once, each with its line. Exit code 2 if there are errors."""
-    prepared = prepare.prepare_submission(
+    """Check a workflow or submit file and list every problem with its line. Exits with 2 if there are errors."""
+    submission = prepare.prepare_submission(
         file,
         engine or "local",
         strict=engine is not None,
@@ -38,21 +42,24 @@ def command(
         no_gpu=no_gpu,
         expect=expect,
     )
-    errors = sum(problem.is_error for problem in prepared.diagnostics)
-    data = {"file": str(file), "errors": errors, "problems": [p.to_data() for p in prepared.diagnostics]}
+    diagnostics = submission.diagnostics
+    n_errors = sum(diagnostic.is_error for diagnostic in diagnostics)
+    data = {
+        "file": str(file),
+        "errors": n_errors,
+        "diagnostics": [diagnostic.to_data() for diagnostic in diagnostics],
+    }
 
     def print_text(out: Console) -> None:
-        print_diagnostics(prepared.diagnostics)
-        warnings = len(prepared.diagnostics) - errors
-        told = f"{pluralize(errors, 'error')}, {pluralize(warnings, 'warning')}"
-        if errors:
-            out.print(f"{file}: {told}", style="red")
-        else:
-            out.print(
-                f"{file} is a valid workflow of {pluralize(len(prepared.plan.jobs), 'job')} ({told})", style="green"
-            )
-            print_next_commands((f"packtrain plan {file}", "what would be done"), (f"packtrain run {file}", "do it"))
+        print_diagnostics(diagnostics)
+        counts = f"{pluralize(n_errors, 'error')}, {pluralize(len(diagnostics) - n_errors, 'warning')}"
+        if n_errors:
+            out.print(f"{file}: {counts}", style="red")
+            return
+        jobs = pluralize(len(submission.plan.jobs), "job")
+        out.print(f"{file} is a valid workflow of {jobs} ({counts})", style="green")
+        print_next_commands((f"packtrain plan {file}", "show what it would do"), (f"packtrain run {file}", "run it"))
 
     print_result(as_json, data, print_text)
-    if errors:
+    if n_errors:
         raise click.exceptions.Exit(EXIT_USAGE)

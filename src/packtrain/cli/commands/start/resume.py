@@ -5,40 +5,40 @@ from __future__ import annotations
 import click
 
 from packtrain import services
-from packtrain.cli.commands.start.run import supervise_and_report
-from packtrain.cli.ui.output import dry_run_option, json_option, print_next_commands, print_result
+from packtrain.cli.ui.foreground import supervise_and_report
+from packtrain.cli.ui.output import dry_run_option, json_option, pluralize, print_next_commands, print_result
 from packtrain.errors import UnavailableError
 from packtrain.state import JobStatus
 
 
 @click.command(name="resume")
 @click.argument("run", default="")
-@click.option("--detach", is_flag=True, help="Go on without this terminal.")
+@click.option("--detach", is_flag=True, help="Supervise the run in the background.")
 @dry_run_option
 @json_option
 def command(run: str, detach: bool, dry_run: bool, as_json: bool) -> None:
-    """Go on with a run: living attempts are found again, jobs that did not succeed get a fresh budget."""
+    """Resume a run (default: the newest). Live attempts are found again; jobs that did not succeed get new attempts."""
     store = services.open_store()
-    row = services.find_run(store, run)
-    lease = services.live_supervisor_lease(store, row.run)
+    run_info = services.find_run(store, run)
+    run = run_info.run
+    lease = services.live_supervisor_lease(store, run)
     if lease:
         raise UnavailableError(
-            f"the run {row.run} already has a supervisor (process {lease.pid} on {lease.host}); "
-            f"watch it with `packtrain ps -w {row.run}`"
+            f"the run {run} already has a supervisor (process {lease.pid} on {lease.host}); "
+            f"watch it with `packtrain ps -w {run}`"
         )
-    state = services.refresh_state(store, row)
+    state = services.refresh_state(store, run_info)
     open_jobs = [job.id for job in state.jobs.values() if job.status is not JobStatus.SUCCEEDED]
     if dry_run or not open_jobs:
-        told = f"would go on with {len(open_jobs)} jobs" if open_jobs else "has nothing left to do: every job succeeded"
-        print_result(as_json, {"run": row.run, "jobs": open_jobs}, lambda out: out.print(f"{row.run} {told}"))
+        text = f"would resume {pluralize(len(open_jobs), 'job')}" if open_jobs else "nothing to do, every job succeeded"
+        print_result(as_json, {"run": run, "jobs": open_jobs}, lambda out: out.print(f"{run}: {text}"))
         return
-    services.reload_secrets(row)
+    services.reload_secrets(run_info)
     if detach:
-        pid = services.start_detached_supervisor(row, store, reopen=True)
-        print_result(
-            as_json, {"run": row.run, "pid": pid, "jobs": open_jobs}, lambda out: out.print(f"resumed {row.run}")
-        )
+        pid = services.start_detached_supervisor(run_info, store, reopen=True)
+        data = {"run": run, "pid": pid, "jobs": open_jobs}
+        print_result(as_json, data, lambda out: out.print(f"resumed {run}"))
         if not as_json:
-            print_next_commands((f"packtrain ps -w {row.run}", "watch it"))
+            print_next_commands((f"packtrain ps -w {run}", "watch it"))
         return
-    supervise_and_report(row, reopen=True, as_json=as_json)
+    supervise_and_report(run_info, reopen=True, as_json=as_json)

@@ -9,9 +9,7 @@ import click
 from packtrain import services
 from packtrain.cli.ui.options import expect_option, notify_option
 from packtrain.cli.ui.output import (
-    console,
     dry_run_option,
-    error_console,
     json_option,
     print_diagnostics,
     print_next_commands,
@@ -19,18 +17,17 @@ from packtrain.cli.ui.output import (
     resource_override_options,
 )
 from packtrain.errors import EXIT_USAGE
-from packtrain.store import RunInfo
 from packtrain.submission import prepare
 
 
 @click.command(name="run")
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--on", "engine", default="local", show_default=True, help="Where: local, htcondor.")
-@click.option("--detach", is_flag=True, help="Go on without this terminal.")
+@click.option("--on", "engine", default="local", show_default=True, help="Engine to run on: local or htcondor.")
+@click.option("--detach", is_flag=True, help="Supervise the run in the background.")
 @resource_override_options
 @expect_option
 @notify_option
-@click.option("--offline", is_flag=True, help="Do not ask the inputs for their sizes first.")
+@click.option("--offline", is_flag=True, help="Do not query the sizes of the inputs first.")
 @dry_run_option
 @json_option
 def command(
@@ -45,63 +42,45 @@ def command(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Run a workflow file, or a submit file of HTCondor as it is.
+    """Run a workflow file or an HTCondor submit file.
 
-    The exit code is 0 if every job succeeded, else that of the first failure (docs/reference/failures.md).
-    Ctrl-C stops cleanly; `packtrain resume` goes on.
+    The exit code is 0 if every job succeeded, else that of the first failure (docs/reference/failures.md). Ctrl-C
+    stops the run cleanly; `packtrain resume` continues it.
     """
-    from packtrain.cli.commands.start.plan import print_plan, run_submission_preflight
+    from packtrain.cli.ui.plan_table import preflight_or_exit, print_plan
     from packtrain.cli.ui.stream_indexes import ensure_indexes
 
-    prepared = prepare.prepare_submission(file, engine, no_container=no_container, no_gpu=no_gpu, expect=expect)
-    if not as_json or prepared.has_errors:
-        print_diagnostics(prepared.diagnostics)
-    if prepared.has_errors:
+    submission = prepare.prepare_submission(file, engine, no_container=no_container, no_gpu=no_gpu, expect=expect)
+    if not as_json or submission.has_errors:
+        print_diagnostics(submission.diagnostics)
+    if submission.has_errors:
         raise click.exceptions.Exit(EXIT_USAGE)
-    known = prepared.diagnostics
-    prepared, explained = run_submission_preflight(prepared, offline=offline)
-    prepared = prepare.add_pool_diagnostics(prepared)
-    print_diagnostics([problem for problem in prepared.diagnostics if problem not in known])
-    if prepared.has_errors:
+    printed = submission.diagnostics
+    submission, summary = preflight_or_exit(submission, offline=offline)
+    submission = prepare.add_pool_diagnostics(submission)
+    print_diagnostics([diagnostic for diagnostic in submission.diagnostics if diagnostic not in printed])
+    if submission.has_errors:
         raise click.exceptions.Exit(EXIT_USAGE)
     if detach:
-        prepare.check_detachable(prepared)
+        prepare.check_detachable(submission)
     if dry_run or not as_json:
-        print_result(as_json, explained.to_data(), lambda out: print_plan(out, explained))
+        print_result(as_json, summary.to_data(), lambda out: print_plan(out, summary))
     if not dry_run:
-        _start_run(ensure_indexes(prepared, quiet=as_json), detach, notify_target, as_json)
+        _start_run(ensure_indexes(submission, quiet=as_json), detach, notify_target, as_json)
 
 
 def _start_run(submission: prepare.Submission, detach: bool, notify_target: str | None, as_json: bool) -> None:
+    from packtrain.cli.ui.foreground import supervise_and_report
+
     store = services.open_store()
-    row = prepare.create_run(submission, store, notify_target)
+    run_info = prepare.create_run(submission, store, notify_target)
+    run = run_info.run
     if detach:
-        pid = services.start_detached_supervisor(row, store, reopen=False)
-        print_result(
-            as_json,
-            {"run": row.run, "folder": str(row.folder), "pid": pid},
-            lambda out: out.print(f"started {row.run}"),
-        )
+        pid = services.start_detached_supervisor(run_info, store, reopen=False)
+        data = {"run": run, "folder": str(run_info.folder), "pid": pid}
+        print_result(as_json, data, lambda out: out.print(f"started {run}"))
         if not as_json:
-            print_next_commands((f"packtrain ps -w {row.run}", "watch it"), (f"packtrain cancel {row.run}", "end it"))
+            print_next_commands((f"packtrain ps -w {run}", "watch it"), (f"packtrain cancel {run}", "cancel it"))
         return
     store.close()
-    supervise_and_report(row, reopen=False, as_json=as_json)
-
-
-def supervise_and_report(run_info: RunInfo, *, reopen: bool, as_json: bool) -> None:
-    """Attend the run to its end, sum it up, leave with its exit code."""
-    from packtrain.cli.ui.foreground import supervise_in_foreground
-    from packtrain.cli.ui.run_summary import print_run_summary, run_exit_code, summary_data, write_charts_and_report
-
-    if not as_json:
-        console().print(f"[dim]run {run_info.run} in {run_info.folder}[/]")
-    state = supervise_in_foreground(run_info, reopen=reopen, as_json=as_json)
-    made = write_charts_and_report(run_info, state)
-    print_result(
-        as_json, summary_data(run_info, state, made), lambda out: print_run_summary(out, run_info, state, made)
-    )
-    trouble = services.notify_run_ended(run_info, state)
-    if trouble:
-        error_console().print(trouble, style="yellow", markup=False)
-    raise click.exceptions.Exit(run_exit_code(state))
+    supervise_and_report(run_info, reopen=False, as_json=as_json)

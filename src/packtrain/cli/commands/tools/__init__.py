@@ -1,1 +1,1 @@
-"""tools."""
+"""Commands around packtrain itself: convert, doctor, simulate, plugin, schema, completion."""

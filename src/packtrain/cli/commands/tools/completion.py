@@ -14,13 +14,12 @@ from packtrain.cli.ui.output import json_option
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @json_option
 def command(shell: str, as_json: bool) -> None:
-    """Print the completion script of a shell.
+    """Print a shell completion script.
 
     For bash: eval "$(packtrain completion bash)" in ~/.bashrc.
     """
-    from packtrain.cli.main import cli
-
-    made = get_completion_class(shell)
-    assert made is not None
-    script = made(cli, {}, "packtrain", "_PACKTRAIN_COMPLETE").source()
+    completion_class = get_completion_class(shell)
+    assert completion_class is not None
+    cli = click.get_current_context().find_root().command
+    script = completion_class(cli, {}, "packtrain", "_PACKTRAIN_COMPLETE").source()
     click.echo(json.dumps({"shell": shell, "script": script}) if as_json else script)

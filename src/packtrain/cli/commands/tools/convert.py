@@ -17,19 +17,23 @@ from packtrain.errors import EXIT_USAGE
 @expect_option
 @json_option
 def command(file: Path, expect: tuple[str, ...], as_json: bool) -> None:
-    """Print the workflow file that a submit file of HTCondor means; `packtrain run` does the same with either.
+    """Convert an HTCondor submit file to a workflow file and print it. `packtrain run` accepts either.
 
-    Paths in it are relative to the submit file's folder: keep both in one place. Exit code 2 if the submit file uses
-    what packtrain cannot do.
+    Paths in the workflow are relative to the folder of the submit file: keep both files there. Exits with 2 if the
+    submit file uses a feature that packtrain does not support.
     """
-    adopted = load_submit_file(file, expect)
-    problems = adopted.load_result.diagnostics
-    failed = adopted.load_result.workflow is None
+    draft = load_submit_file(file, expect)
+    diagnostics = draft.load_result.diagnostics
+    failed = draft.load_result.workflow is None
     if not as_json:
-        print_diagnostics(problems)
+        print_diagnostics(diagnostics)
     if as_json or not failed:
-        data = {"file": str(file), "problems": [p.to_data() for p in problems], "workflow": adopted.document}
-        text = adopted.to_workflow_text(file.name)
+        data = {
+            "file": str(file),
+            "diagnostics": [diagnostic.to_data() for diagnostic in diagnostics],
+            "workflow": draft.document,
+        }
+        text = draft.to_workflow_text(file.name)
         print_result(as_json, data, lambda out: click.echo(text, nl=False))
     if failed:
         raise click.exceptions.Exit(EXIT_USAGE)

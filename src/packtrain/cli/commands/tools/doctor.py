@@ -24,7 +24,7 @@ from packtrain.store import store_path
 from packtrain.store.location import file_system_type, is_network_file_system
 from packtrain.transfer.bearer_tokens import read_token, token_expires_at
 
-OK, WARNING, ERROR = "ok", "warning", "bad"
+OK, WARNING, ERROR = "ok", "warning", "error"
 _STATUS_MARKS = {OK: "[green]✓[/]", WARNING: "[yellow]![/]", ERROR: "[red]✗[/]"}
 _MIN_FREE_DISK_BYTES = 5e9
 _TOKEN_FILE_ENV_VARS = ("BEARER_TOKEN_FILE", "TOKEN")
@@ -32,8 +32,10 @@ _TOKEN_FILE_ENV_VARS = ("BEARER_TOKEN_FILE", "TOKEN")
 
 @dataclass(frozen=True)
 class CheckResult:
-    name: str
-    status: str
+    """The result of one check."""
+
+    name: str  # what was checked, e.g. disk
+    status: str  # ok, warning or error
     detail: str
     remedy: str = ""
 
@@ -41,18 +43,18 @@ class CheckResult:
 @click.command(name="doctor")
 @json_option
 def command(as_json: bool) -> None:
-    """Is this machine ready? Exit code 1 if something must be mended first."""
-    findings = [finding for look in _CHECKS for finding in look()]
-    print_result(as_json, [asdict(finding) for finding in findings], lambda out: _print_results(out, findings))
-    if any(finding.status == ERROR for finding in findings):
+    """Check this machine's setup. Exits with 1 if a problem must be fixed first."""
+    results = [result for check in _CHECKS for result in check()]
+    print_result(as_json, [asdict(result) for result in results], lambda out: _print_results(out, results))
+    if any(result.status == ERROR for result in results):
         raise click.exceptions.Exit(1)
 
 
 def _print_results(out: Console, results: list[CheckResult]) -> None:
-    for finding in results:
-        remedy = f"  [dim]→ {finding.remedy}[/]" if finding.remedy else ""
-        out.print(f" {_STATUS_MARKS[finding.status]} {finding.name:<12} {finding.detail}{remedy}")
-    print_next_commands(("packtrain init cifar10-resnet", "a first workflow"))
+    for result in results:
+        remedy = f"  [dim]→ {result.remedy}[/]" if result.remedy else ""
+        out.print(f" {_STATUS_MARKS[result.status]} {result.name:<12} {result.detail}{remedy}")
+    print_next_commands(("packtrain init cifar10-resnet", "create a first workflow"))
 
 
 def _check_versions() -> Iterator[CheckResult]:
@@ -62,9 +64,9 @@ def _check_versions() -> Iterator[CheckResult]:
 
 def _check_disk() -> Iterator[CheckResult]:
     free = shutil.disk_usage(".").free
-    little = free < _MIN_FREE_DISK_BYTES
-    remedy = "free some room, or run from another folder" if little else ""
-    yield CheckResult("disk", WARNING if little else OK, f"{formatting.format_size(free)} free in this folder", remedy)
+    is_low = free < _MIN_FREE_DISK_BYTES
+    remedy = "free disk space, or run from another folder" if is_low else ""
+    yield CheckResult("disk", WARNING if is_low else OK, f"{formatting.format_size(free)} free in this folder", remedy)
 
 
 def _check_folder() -> Iterator[CheckResult]:
@@ -75,7 +77,7 @@ def _check_folder() -> Iterator[CheckResult]:
         with tempfile.NamedTemporaryFile(dir=".") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        yield CheckResult("folder", ERROR, f"{kind}: {error}", "run from a folder that you can write and lock files in")
+        yield CheckResult("folder", ERROR, f"{kind}: {error}", "run from a folder where you can write and lock files")
         return
     yield CheckResult("folder", OK, f"{kind or 'unknown file system'}, files can be written and locked")
 
@@ -97,7 +99,7 @@ def _check_engines() -> Iterator[CheckResult]:
     gpus = f"{machine.gpus} GPUs" if machine.gpus else "no GPU"
     yield CheckResult("local", OK, f"{machine.cpus} CPUs, {formatting.format_size(machine.memory_mb * 2**20)}, {gpus}")
     if shutil.which("sbatch"):
-        yield CheckResult("slurm", WARNING, "sbatch is here", "this version cannot run on slurm yet")
+        yield CheckResult("slurm", WARNING, "sbatch is installed", "this version cannot run on Slurm yet")
     if machine.supports_containers:
         yield CheckResult("containers", OK, f"Apptainer: {shutil.which('apptainer')}")
     else:
@@ -107,9 +109,11 @@ def _check_engines() -> Iterator[CheckResult]:
 
 
 def _check_pool() -> Iterator[CheckResult]:
-    """Only where there is one, or somebody says so."""
+    """Check the pool if HTCondor is installed or configured."""
     if shutil.which("condor_submit") or os.environ.get("CONDOR_CONFIG"):
-        yield from (CheckResult("htcondor", one.status, one.message, one.hint) for one in services.check_access_point())
+        yield from (
+            CheckResult("htcondor", check.status, check.message, check.hint) for check in services.check_access_point()
+        )
 
 
 def _check_python() -> Iterator[CheckResult]:
@@ -117,7 +121,7 @@ def _check_python() -> Iterator[CheckResult]:
     if python is None:
         yield CheckResult("python3", WARNING, "not on PATH", "steps that call python3 will fail")
         return
-    yield CheckResult("python3", OK, f"{python} (what steps get when they call python3)")
+    yield CheckResult("python3", OK, f"{python} (used by steps that call python3)")
 
 
 def _check_network() -> Iterator[CheckResult]:
@@ -134,9 +138,9 @@ def _check_network() -> Iterator[CheckResult]:
 
 
 def _check_tokens() -> Iterator[CheckResult]:
-    """Where they are looked for, whether they are there, and whether they still count."""
-    found = [_check_token(place, token) for place, token in _find_tokens()]
-    yield from found or [CheckResult("tokens", OK, "none found (needed for protected data only)")]
+    """Check every place where tools look for bearer tokens, and when the tokens expire."""
+    results = [_check_token(location, token) for location, token in _find_tokens()]
+    yield from results or [CheckResult("tokens", OK, "none found (only needed for protected data)")]
 
 
 def _find_tokens() -> Iterator[tuple[str, str | None]]:
@@ -145,20 +149,20 @@ def _find_tokens() -> Iterator[tuple[str, str | None]]:
     for name in filter(os.environ.get, _TOKEN_FILE_ENV_VARS):
         yield f"{os.environ[name]} (${name})", read_token(Path(os.environ[name]))
     runtime = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()) / f"bt_u{os.getuid()}"
-    given = sorted(Path(os.environ["_CONDOR_CREDS"]).glob("*.use")) if os.environ.get("_CONDOR_CREDS") else []
-    for path in (*([runtime] if runtime.exists() else []), *given):
+    condor_tokens = sorted(Path(os.environ["_CONDOR_CREDS"]).glob("*.use")) if os.environ.get("_CONDOR_CREDS") else []
+    for path in (*([runtime] if runtime.exists() else []), *condor_tokens):
         yield str(path), read_token(path)
 
 
 def _check_token(location: str, token: str | None) -> CheckResult:
     if not token:
-        return CheckResult("tokens", WARNING, f"no token in {location}", "get one there, or unset what names it")
-    end = token_expires_at(token)
-    if end is not None and end < time.time():
-        ago = formatting.format_duration(time.time() - end)
-        return CheckResult("tokens", WARNING, f"the token in {location} ran out {ago} ago", "get a new one")
-    left = f", for {formatting.format_duration(end - time.time())} more" if end is not None else ""
-    return CheckResult("tokens", OK, f"found in {location}{left}")
+        return CheckResult("tokens", WARNING, f"no token in {location}", "store a token there, or unset the variable")
+    expires_at = token_expires_at(token)
+    if expires_at is not None and expires_at < time.time():
+        age = formatting.format_duration(time.time() - expires_at)
+        return CheckResult("tokens", WARNING, f"the token in {location} expired {age} ago", "get a new one")
+    validity = f", valid for {formatting.format_duration(expires_at - time.time())}" if expires_at is not None else ""
+    return CheckResult("tokens", OK, f"found in {location}{validity}")
 
 
 _CHECKS: tuple[Callable[[], Iterator[CheckResult]], ...] = (

@@ -25,17 +25,17 @@ PLUGIN_FILENAME = "packtrain-plugin.pyz"
 )
 @json_option
 def command(output: Path, as_json: bool) -> None:
-    """Write HTCondor's transfer plugin for osdf, pelican, http, https and s3.
+    """Write the HTCondor file transfer plugin for osdf, pelican, http, https and s3.
 
-    One file, for a single job (`transfer_plugins = osdf=packtrain-plugin.pyz`) or for a whole pool
-    (`FILETRANSFER_PLUGINS`). It needs Python 3.9 where it runs, and nothing else.
+    The plugin is one file. Use it in a single job (`transfer_plugins = osdf=packtrain-plugin.pyz`) or in a whole pool
+    (`FILETRANSFER_PLUGINS`). It needs only Python 3.9 or later on the worker.
     """
     target = output / PLUGIN_FILENAME if output.is_dir() else output
     try:
         build_plugin(target)
     except OSError as error:
-        raise UsageError(f"{target} cannot be written: {error.strerror or error}") from None
+        raise UsageError(f"cannot write {target}: {error.strerror or error}") from None
     if as_json:
         click.echo(json.dumps({"plugin": str(target), "bytes": target.stat().st_size}))
     else:
-        click.echo(f"{target}: put `transfer_plugins = osdf={target.name}` into a submit file")
+        click.echo(f"wrote {target}; add `transfer_plugins = osdf={target.name}` to a submit file")

@@ -15,6 +15,6 @@ from packtrain.spec.models.workflow import workflow_json_schema
 def command(as_json: bool) -> None:
     """Print the JSON Schema of workflow files.
 
-    Editors that know it complete keys and mark mistakes; `packtrain init` writes the header line.
+    Editors use it to complete keys and mark errors; `packtrain init` writes the header line that they need.
     """
     click.echo(json.dumps(workflow_json_schema(), indent=None if as_json else 2, ensure_ascii=False))

@@ -1,1 +1,1 @@
-"""watch."""
+"""Commands that show a run and its history: ps, logs, why, sites."""

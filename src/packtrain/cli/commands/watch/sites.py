@@ -17,40 +17,40 @@ from packtrain.state.site_history import HALF_LIFE_S, SiteHistory
 from packtrain.views.site_table import SiteRow, build_site_rows
 
 _MAX_ROWS_SHOWN = 30
-_PLURALS = {"site": "sites", "machine": "machines", "cache": "caches"}
+_PLURALS = {"site": "sites", "node": "nodes", "cache": "caches"}
 
 
 @click.command(name="sites")
-@click.option("--machines", "by", flag_value="machine", help="Machines instead of sites.")
-@click.option("--caches", "by", flag_value="cache", help="The hosts that data came from.")
+@click.option("--nodes", "selected_kind", flag_value="node", help="Show nodes instead of sites.")
+@click.option("--caches", "selected_kind", flag_value="cache", help="Show the hosts that data came from.")
 @click.option(
-    "-a", "--all", "every", is_flag=True, help=f"All, not only the best and worst of more than {_MAX_ROWS_SHOWN}."
+    "-a", "--all", "show_all", is_flag=True, help=f"Show all, not only the best and worst {_MAX_ROWS_SHOWN // 2}."
 )
 @json_option
 def command(selected_kind: str | None, show_all: bool, as_json: bool) -> None:
-    """Show what earlier runs learned of sites: failures, speed, and which are avoided and why."""
-    known = services.load_site_history(services.open_store())
+    """Show failure rates and speeds of sites in earlier runs, and which sites are avoided and why."""
+    site_history = services.load_site_history(services.open_store())
     kind = selected_kind or "site"
-    rows = build_site_rows(*_stats_and_avoided(known, kind))
+    rows = build_site_rows(*_stats_and_avoided(site_history, kind))
     data: dict[str, Any] = {"half_life_s": HALF_LIFE_S, _PLURALS[kind]: [_row_data(row, kind) for row in rows]}
     print_result(as_json, data, lambda out: _print_sites(out, rows, kind, show_all))
 
 
 def _row_data(row: SiteRow, kind: str) -> dict[str, Any]:
-    """Of a cache only what data tells: what failed on a machine says nothing of it."""
+    """Return a row for --json; a cache has transfer statistics only, since node failures do not concern it."""
     data = row.to_json()
     return {name: data[name] for name in _CACHE_KEYS} if kind == "cache" else data
 
 
 def _stats_and_avoided(site_history: SiteHistory, kind: str) -> tuple[Mapping[str, Any], Mapping[str, str]]:
-    if kind == "machine":
+    if kind == "node":
         return site_history.nodes, site_history.avoided_nodes
     return (site_history.caches, {}) if kind == "cache" else (site_history.sites, site_history.avoided_sites)
 
 
 def _print_sites(out: Console, rows: list[SiteRow], kind: str, show_all: bool) -> None:
     if not rows:
-        out.print("nothing is known yet: it is learned when attempts end")
+        out.print("nothing is known yet; sites are recorded when attempts end")
         return
     shown = (
         rows
@@ -59,25 +59,25 @@ def _print_sites(out: Console, rows: list[SiteRow], kind: str, show_all: bool) -
     )
     out.print(_sites_table(shown, kind, out.width))
     if len(shown) < len(rows):
-        out.print(f"{len(rows) - len(shown)} between these are left out; -a shows all", style="dim")
+        out.print(f"{len(rows) - len(shown)} rows in between are not shown; -a shows all", style="dim")
     for row in (row for row in rows if row.avoid_reason):
         out.print(f"{row.name} is avoided by new runs: {row.avoid_reason}", style="yellow", markup=False)
-    out.print(f"what is {HALF_LIFE_S / 86400:g} days old counts half", style="dim")
+    out.print(f"older observations count less (half-life {HALF_LIFE_S / 86400:g} days)", style="dim")
     if kind == "site":
         print_next_commands(
-            ("packtrain sites --machines", "machines"), ("packtrain sites --caches", "where data came from")
+            ("packtrain sites --nodes", "show nodes"), ("packtrain sites --caches", "show where data came from")
         )
 
 
 def _sites_table(rows: list[SiteRow], kind: str, width: int) -> Table:
-    """In a narrow terminal the last columns are left out."""
+    """Return the table without the last columns that do not fit into the terminal."""
     columns = [(title, style, [cell(row) for row in rows]) for title, style, cell in _COLUMNS[kind]]
     while len(columns) > 2 and sum(_column_width(title, cells) for title, _, cells in columns) > width:
         columns.pop()
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for title, style, _ in columns:
-        digits = title not in (kind, *_LEFT_ALIGNED)
-        table.add_column(title, style=style, justify="right" if digits else "left", no_wrap=True)
+        is_number = title not in (kind, *_LEFT_ALIGNED)
+        table.add_column(title, style=style, justify="right" if is_number else "left", no_wrap=True)
     for cells in zip(*(cells for _, _, cells in columns), strict=True):
         table.add_row(*map(Text, cells))
     return table
@@ -95,10 +95,10 @@ _LEFT_ALIGNED = ("outcomes", "speeds", "last")
 TableColumn = tuple[str, str, Callable[[SiteRow], str]]
 _FAILURE_RATE_COLUMN: TableColumn = ("failed", "", lambda row: f"{row.failure_rate:.0%}")
 _OUTCOMES_COLUMN: TableColumn = ("outcomes", "cyan", lambda row: row.outcome_sparkline)
-_EXECUTIONS_COLUMN: TableColumn = ("attempts", "", lambda row: str(row.executions))
+_EXECUTIONS_COLUMN: TableColumn = ("executions", "", lambda row: str(row.executions))
 _COMPUTE_COLUMN: TableColumn = ("compute", "", lambda row: _format_duration(row.compute_s))
 _RELATIVE_DURATION_COLUMN: TableColumn = (
-    "to usual",
+    "vs. usual",
     "",
     lambda row: "" if row.relative_duration is None else f"{row.relative_duration:.2f}×",
 )
@@ -127,7 +127,7 @@ _SITE_COLUMNS = (
 )
 _COLUMNS: dict[str, tuple[TableColumn, ...]] = {
     "site": (("site", "bold", lambda row: row.name), *_SITE_COLUMNS),
-    "machine": (("machine", "bold", lambda row: row.name), *_SITE_COLUMNS),
+    "node": (("node", "bold", lambda row: row.name), *_SITE_COLUMNS),
     "cache": (
         ("cache", "bold", lambda row: row.name),
         _EXECUTIONS_COLUMN,
@@ -137,4 +137,4 @@ _COLUMNS: dict[str, tuple[TableColumn, ...]] = {
         _LAST_SEEN_COLUMN,
     ),
 }
-_CACHE_KEYS = ("name", "attempts", "transfer_s", "speed", "last", "speeds")
+_CACHE_KEYS = ("name", "executions", "transfer_s", "bytes_per_s", "last_seen_at", "speed_sparkline")

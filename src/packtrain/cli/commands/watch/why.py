@@ -14,50 +14,64 @@ from packtrain.plan import RunFolder
 from packtrain.views.explain import ExplainContext, JobExplanation, explain_job, explain_run
 
 _MAX_GROUPS_SHOWN = 10
+_MAX_JOB_IDS_SHOWN = 8
 
 
 @click.command(name="why")
 @click.argument("target", metavar="[RUN[.JOB]]", default="")
 @json_option
 def command(target: str, as_json: bool) -> None:
-    """Explain what happened, whose fault it was, what packtrain did and what you can do."""
+    """Explain what happened to a run or job, what caused it, what packtrain did and what you can do."""
     store = services.open_store()
-    row, job = services.find_job(store, target)
-    state = services.refresh_state(store, row)
-    attended = services.live_supervisor_lease(store, row.run) is not None
-    bad = services.load_initially_avoided(row)
-    setting = ExplainContext(state, RunFolder(row.folder), attended, services.load_policy_config(row), time.time(), bad)
-    jobs = [state.jobs[job]] if job else list(state.jobs.values())
-    told, of_run = [explain_job(one, setting) for one in jobs], explain_run(setting)
-    data: dict[str, Any] = {"run": row.run, "about": of_run, "jobs": [one.to_json() for one in told]}
+    run_info, job_id = services.find_job(store, target)
+    state = services.refresh_state(store, run_info)
+    context = ExplainContext(
+        state,
+        RunFolder(run_info.folder),
+        services.live_supervisor_lease(store, run_info.run) is not None,
+        services.load_policy_config(run_info),
+        time.time(),
+        services.load_initially_avoided(run_info),
+    )
+    jobs = [state.jobs[job_id]] if job_id else list(state.jobs.values())
+    explanations, run_notes = [explain_job(job, context) for job in jobs], explain_run(context)
+    data: dict[str, Any] = {
+        "run": run_info.run,
+        "notes": run_notes,
+        "jobs": [explanation.to_json() for explanation in explanations],
+    }
+    is_single_job = job_id is not None or len(jobs) == 1
     print_result(
-        as_json,
-        data,
-        lambda out: _print_explanations(out, row.run, told, of_run, is_single_job=job is not None or len(told) == 1),
+        as_json, data, lambda out: _print_explanations(out, run_info.run, explanations, run_notes, is_single_job)
     )
 
 
 def _print_explanations(
     out: Console, run: str, explanations: list[JobExplanation], run_notes: list[str], is_single_job: bool
 ) -> None:
-    """Jobs with the same story are told once."""
-    for sentence in run_notes:
-        out.print(f"{sentence}\n", style="bold", markup=False)
-    stories: dict[tuple[str, ...], list[JobExplanation]] = {}
-    for one in explanations:
-        stories.setdefault(one.group_key, []).append(one)
-    for alike in list(stories.values())[:_MAX_GROUPS_SHOWN]:
-        names = ", ".join(one.job_id for one in alike[:8]) + (" …" if len(alike) > 8 else "")
-        head = f"job {names}" if len(alike) == 1 else f"{len(alike)} jobs ({names})"
-        if not is_single_job or len(alike) > 1:
-            out.print(f"[bold]{head}[/]")
-        for label, sentence in alike[0].labelled_lines():
+    """Print the notes on the run, then one explanation for each group of jobs with the same history."""
+    for note in run_notes:
+        out.print(f"{note}\n", style="bold", markup=False)
+    groups: dict[tuple[str, ...], list[JobExplanation]] = {}
+    for explanation in explanations:
+        groups.setdefault(explanation.group_key, []).append(explanation)
+    for group in list(groups.values())[:_MAX_GROUPS_SHOWN]:
+        if not is_single_job or len(group) > 1:
+            out.print(f"[bold]{_group_heading(group)}[/]")
+        for label, text in group[0].labelled_lines():
             out.print(f"[dim]{label:>9}[/]  ", end="")
-            out.print(sentence, markup=False)
+            out.print(text, markup=False)
         out.print()
-    first = next((one for one in explanations if one.has_failed), None)
-    if first:
+    first_failed = next((explanation for explanation in explanations if explanation.has_failed), None)
+    if first_failed:
         print_next_commands(
-            (f"packtrain logs {run}.{first.job_id}", "all that its steps wrote"),
+            (f"packtrain logs {run}.{first_failed.job_id}", "show all output of its steps"),
             (f"packtrain resume {run}", "try again"),
         )
+
+
+def _group_heading(group: list[JobExplanation]) -> str:
+    """Return `job 3` or `2 jobs (3, 5)`."""
+    job_ids = ", ".join(explanation.job_id for explanation in group[:_MAX_JOB_IDS_SHOWN])
+    job_ids += " …" if len(group) > _MAX_JOB_IDS_SHOWN else ""
+    return f"job {job_ids}" if len(group) == 1 else f"{len(group)} jobs ({job_ids})"

@@ -1,4 +1,4 @@
-"""What every chart has: room for its plot, lines behind it with their labels, a legend above it. Pure."""
+"""Elements that all charts share: plot area, axes, grid lines and legend."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Ticks = Sequence[tuple[float, str]]
 
 @dataclass(frozen=True)
 class PlotArea:
-    """Where the marks go."""
+    """The rectangle of the marks, inside the axes."""
 
     left: float
     top: float
@@ -32,28 +32,28 @@ class PlotArea:
 
 
 def layout_legend(colors: Iterable[ThemeColor], width: float) -> list[list[tuple[float, ThemeColor]]]:
-    """Each colour with its words at its place; as many rows as it takes."""
+    """Arrange the entries of a legend in rows of (x, color)."""
     rows: list[list[tuple[float, ThemeColor]]] = [[]]
     x = 0.0
-    for paint in colors:
-        room = _SWATCH + 6 + text_width(paint.label, SMALL_FONT)
-        if rows[-1] and x + room > width:
+    for color in colors:
+        entry_width = _SWATCH + 6 + text_width(color.label, SMALL_FONT)
+        if rows[-1] and x + entry_width > width:
             rows.append([])
             x = 0.0
-        rows[-1].append((x, paint))
-        x += room + _LEGEND_SPACING
+        rows[-1].append((x, color))
+        x += entry_width + _LEGEND_SPACING
     return rows
 
 
 def draw_legend(drawing: Drawing, colors: Sequence[ThemeColor], left: float, top: float, width: float) -> float:
-    """Below its last row."""
+    """Draw a legend and return the y position below it."""
     if not colors:
         return top
     for number, row in enumerate(layout_legend(colors, width)):
         y = top + number * _ROW
-        for x, paint in row:
-            _swatch(drawing, paint, left + x, y)
-            drawing.muted_text(paint.label, left + x + _SWATCH + 6, y + 10, size=SMALL_FONT)
+        for x, color in row:
+            _swatch(drawing, color, left + x, y)
+            drawing.muted_text(color.label, left + x + _SWATCH + 6, y + 10, size=SMALL_FONT)
     return top + len(layout_legend(colors, width)) * _ROW + 4
 
 
@@ -74,18 +74,18 @@ def legend_height(colors: Sequence[ThemeColor], width: float) -> float:
 
 
 def draw_y_axis(drawing: Drawing, plot: PlotArea, ticks: Ticks, scale: Callable[[float], float]) -> None:
-    """Lines across the plot, labels at its left as far as they have room."""
-    taken: list[float] = []
+    """Draw horizontal grid lines, with labels on the left if they do not overlap."""
+    label_ys: list[float] = []
     for value, label in ticks:
         y = scale(value)
         drawing.line(((plot.left, y), (plot.right, y)), GRID)
-        if all(abs(y - other) > SMALL_FONT for other in taken):
+        if all(abs(y - other) > SMALL_FONT for other in label_ys):
             drawing.muted_text(label, plot.left - 8, y + 4, "end", SMALL_FONT)
-            taken.append(y)
+            label_ys.append(y)
 
 
 def draw_x_grid(drawing: Drawing, plot: PlotArea, ticks: Ticks, scale: Callable[[float], float]) -> None:
-    """Lines down the plot."""
+    """Draw vertical grid lines."""
     for x in (scale(value) for value, _ in ticks):
         drawing.line(((x, plot.top), (x, plot.bottom)), GRID)
 
@@ -93,32 +93,32 @@ def draw_x_grid(drawing: Drawing, plot: PlotArea, ticks: Ticks, scale: Callable[
 def draw_x_axis(
     drawing: Drawing, plot: PlotArea, ticks: Ticks, scale: Callable[[float], float], title: str = ""
 ) -> None:
-    """Labels below the plot as far as they have room, and what they are."""
-    reached = -1e9
+    """Draw labels below the plot if they do not overlap, and the title of the axis."""
+    right_edge = -1e9
     for value, label in ticks:
         left = min(
             max(scale(value) - text_width(label, SMALL_FONT) / 2, 0.0), drawing.width - text_width(label, SMALL_FONT)
         )
-        if left > reached:
+        if left > right_edge:
             drawing.muted_text(label, left, plot.bottom + 17, size=SMALL_FONT)
-            reached = left + text_width(label, SMALL_FONT) + 6
+            right_edge = left + text_width(label, SMALL_FONT) + 6
     if title:
         drawing.muted_text(title, plot.left, plot.bottom + 35, size=SMALL_FONT)
 
 
 def label_column_width(labels: Iterable[str], max_width: float, size: float = SMALL_FONT, bold: bool = False) -> float:
-    """How wide a column of labels is, with the space beside it."""
+    """Return the width of a column of labels with its padding."""
     return min(max_width, max((text_width(label, size, bold) for label in labels), default=0.0)) + 10
 
 
 def spread_positions(positions: Sequence[float], min_spacing: float, low: float, high: float) -> list[float]:
-    """The places, moved until neighbours are so far apart and all are within the range; the order stays."""
+    """Move positions until neighbors are `min_spacing` apart and all are within the range, in the same order."""
     order = sorted(range(len(positions)), key=lambda number: positions[number])
-    spots = list(positions)
-    reached = low - min_spacing
+    spread = list(positions)
+    lower = low - min_spacing
     for number in order:
-        spots[number] = reached = max(spots[number], reached + min_spacing)
-    limit = high + min_spacing
+        spread[number] = lower = max(spread[number], lower + min_spacing)
+    upper = high + min_spacing
     for number in reversed(order):
-        spots[number] = limit = min(spots[number], limit - min_spacing)
-    return spots
+        spread[number] = upper = min(spread[number], upper - min_spacing)
+    return spread

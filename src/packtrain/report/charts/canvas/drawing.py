@@ -1,7 +1,7 @@
-"""A picture as plain marks on a sheet: what `svg` writes for the page and `png` for slides. Pure.
+"""A drawing as a list of marks, which `svg` writes for the page and `png` for slides.
 
-Colours are meanings (`colours.Paint`), never values, so that a page's theme can choose them. How wide words are is
-taken from DejaVu Sans, which is wider than what browsers use: words that have room here have room there.
+Colors are `ThemeColor`s, so that the theme of the page can choose their values. Text widths are those of DejaVu Sans,
+which is wider than the fonts of browsers: text that fits here also fits there.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from packtrain.report.charts.palette import GRID, MUTED, TEXT, ThemeColor
 Box = tuple[float, float, float, float]  # left, top, width, height
 XY = tuple[float, float]
 
-# In hundredths of the size.
+# Widths of characters in hundredths of the font size.
 _REGULAR_WIDTHS = {
     30: "'IJijl",
     35: " ,./:;\\|·",
@@ -53,7 +53,7 @@ _DEFAULT_CHAR_WIDTH = 1.1
 
 @dataclass(frozen=True)
 class RectMarks:
-    """Boxes of one colour; `title` shows when one points at them."""
+    """Rectangles of one color; `title` is their tooltip."""
 
     boxes: tuple[Box, ...]
     color: ThemeColor
@@ -64,6 +64,8 @@ class RectMarks:
 
 @dataclass(frozen=True)
 class LineMark:
+    """A line through points."""
+
     points: tuple[XY, ...]
     color: ThemeColor
     width: float = 1.0
@@ -73,6 +75,8 @@ class LineMark:
 
 @dataclass(frozen=True)
 class DotMarks:
+    """Dots of one color; `title` is their tooltip."""
+
     points: tuple[XY, ...]
     radius: float
     color: ThemeColor
@@ -82,9 +86,11 @@ class DotMarks:
 
 @dataclass(frozen=True)
 class TextMark:
+    """A line of text."""
+
     text: str
     x: float
-    y: float  # of the line that letters stand on
+    y: float  # of the baseline
     size: float = 12.0
     anchor: str = "start"  # start, middle, end
     color: ThemeColor = TEXT
@@ -102,6 +108,8 @@ DrawingMark = RectMarks | LineMark | DotMarks | TextMark
 
 @dataclass
 class Drawing:
+    """A list of marks with the size of the canvas."""
+
     width: float
     height: float
     marks: list[DrawingMark] = field(default_factory=list)
@@ -110,8 +118,8 @@ class Drawing:
         self.marks.append(RectMarks((box,), color, title, opacity, rounded))
 
     def rects(self, boxes: Iterable[Box], color: ThemeColor) -> None:
-        found = tuple(boxes)
-        self.marks += [RectMarks(found, color)] if found else []
+        rects = tuple(boxes)
+        self.marks += [RectMarks(rects, color)] if rects else []
 
     def line(
         self,
@@ -126,8 +134,8 @@ class Drawing:
     def dots(
         self, points: Iterable[XY], radius: float, color: ThemeColor, title: str = "", opacity: float = 1.0
     ) -> None:
-        found = tuple(points)
-        self.marks += [DotMarks(found, radius, color, title, opacity)] if found else []
+        dots = tuple(points)
+        self.marks += [DotMarks(dots, radius, color, title, opacity)] if dots else []
 
     def text(
         self, text: str, x: float, y: float, *, size: float = 12.0, anchor: str = "start", color: ThemeColor = TEXT,
@@ -136,18 +144,18 @@ class Drawing:
         self.marks.append(TextMark(text, x, y, size, anchor, color, bold))
 
     def muted_text(self, text: str, x: float, y: float, anchor: str = "start", size: float = 11.5) -> None:
-        """Words of less weight."""
+        """Add text in a muted color."""
         self.text(text, x, y, size=size, anchor=anchor, color=MUTED)
 
 
 def text_width(text: str, size: float = 12.0, bold: bool = False) -> float:
-    """How much room words need."""
+    """Estimate the width of a text."""
     widths = _CHAR_WIDTHS[bold]
     return size * sum(widths.get(letter, _DEFAULT_CHAR_WIDTH) for letter in text)
 
 
 def shorten_to_width(text: str, max_width: float, size: float = 12.0, bold: bool = False) -> str:
-    """The words, cut where the room ends; the end of a name often tells most, so the middle goes."""
+    """Shorten a text to a width. The middle is cut, because the ends of names are the most distinctive."""
     text = " ".join(text.split())
     if text_width(text, size, bold) <= max_width:
         return text

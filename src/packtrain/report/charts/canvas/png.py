@@ -1,6 +1,6 @@
-"""A drawing as a PNG, in the light colours, with its title: for slides. Pillow is imported when one is drawn.
+"""Writes a drawing as a PNG with its title, in the light theme. Pillow is imported when one is written.
 
-Drawn at twice the size of the result, which smooths edges; the result has two pixels for each of the page's.
+The drawing is rendered at twice the final size for antialiasing. The result has two pixels per unit.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _DASH, _GAP = 4.0, 3.0
 
 
 def save_png(drawing: Drawing, title: str, path: Path) -> None:
-    """Complete or absent, like everything that packtrain writes."""
+    """Write a PNG file. It is either complete or absent."""
     from PIL import Image, ImageDraw
 
     width, height = drawing.width + 2 * _MARGIN, drawing.height + 2 * _MARGIN + _TITLE
@@ -39,6 +39,8 @@ def save_png(drawing: Drawing, title: str, path: Path) -> None:
 
 
 class _PngCanvas:
+    """Draws marks with Pillow."""
+
     def __init__(self, draw: ImageDraw.ImageDraw, left: float, top: float) -> None:
         self._draw, self.left, self.top = draw, left, top
 
@@ -56,27 +58,27 @@ class _PngCanvas:
         return (x + self.left) * _SCALE, (y + self.top) * _SCALE
 
     def _draw_rects(self, mark: RectMarks) -> None:
-        colour = _to_rgba(mark.color, mark.opacity)
+        color = _to_rgba(mark.color, mark.opacity)
         for x, y, width, height in mark.boxes:
             left, top = self._to_pixels(x, y)
             right, bottom = self._to_pixels(x + width, y + height)
-            # Pillow counts the last pixel in.
+            # Pillow includes the last pixel.
             edges = (left, top, max(left, right - 1), max(top, bottom - 1))
             if mark.rounded:
-                self._draw.rounded_rectangle(edges, min(mark.rounded, width / 2, height / 2) * _SCALE, fill=colour)
+                self._draw.rounded_rectangle(edges, min(mark.rounded, width / 2, height / 2) * _SCALE, fill=color)
             else:
-                self._draw.rectangle(edges, fill=colour)
+                self._draw.rectangle(edges, fill=color)
 
     def _draw_dots(self, mark: DotMarks) -> None:
-        reach, colour = mark.radius * _SCALE, _to_rgba(mark.color, mark.opacity)
-        for spot in mark.points:
-            x, y = self._to_pixels(*spot)
-            self._draw.ellipse((x - reach, y - reach, x + reach, y + reach), fill=colour)
+        radius, color = mark.radius * _SCALE, _to_rgba(mark.color, mark.opacity)
+        for point in mark.points:
+            x, y = self._to_pixels(*point)
+            self._draw.ellipse((x - radius, y - radius, x + radius, y + radius), fill=color)
 
     def _draw_line(self, mark: LineMark) -> None:
-        colour, width = _to_rgba(mark.color, mark.opacity), max(1, round(mark.width * _SCALE))
-        for piece in _dash_segments(mark) if mark.dashed else (mark.points,):
-            self._draw.line([self._to_pixels(*spot) for spot in piece], fill=colour, width=width, joint="curve")
+        color, width = _to_rgba(mark.color, mark.opacity), max(1, round(mark.width * _SCALE))
+        for segment in _dash_segments(mark) if mark.dashed else (mark.points,):
+            self._draw.line([self._to_pixels(*point) for point in segment], fill=color, width=width, joint="curve")
 
     def _draw_text(self, mark: TextMark) -> None:
         anchor = {"start": "ls", "middle": "ms", "end": "rs"}[mark.anchor]
@@ -86,20 +88,20 @@ class _PngCanvas:
 
 
 def _dash_segments(mark: LineMark) -> list[tuple[XY, XY]]:
-    """Of the straight pieces of a line, each by itself."""
-    found = []
+    """Split each straight segment of a line into dashes."""
+    dashes = []
     for (x, y), (to_x, to_y) in zip(mark.points, mark.points[1:], strict=False):
         length = ((to_x - x) ** 2 + (to_y - y) ** 2) ** 0.5
         for number in range(int(length / (_DASH + _GAP)) + 1 if length else 0):
             start = number * (_DASH + _GAP) / length
             end = min(1.0, start + _DASH / length)
             if start < 1:
-                found.append((_interpolate((x, y), (to_x, to_y), start), _interpolate((x, y), (to_x, to_y), end)))
-    return found
+                dashes.append((_interpolate((x, y), (to_x, to_y), start), _interpolate((x, y), (to_x, to_y), end)))
+    return dashes
 
 
-def _interpolate(one: XY, other: XY, share: float) -> XY:
-    return one[0] + (other[0] - one[0]) * share, one[1] + (other[1] - one[1]) * share
+def _interpolate(start: XY, end: XY, fraction: float) -> XY:
+    return start[0] + (end[0] - start[0]) * fraction, start[1] + (end[1] - start[1]) * fraction
 
 
 def _to_rgba(color: ThemeColor, opacity: float = 1.0) -> tuple[int, int, int, int]:
@@ -116,8 +118,8 @@ def _load_font(size: int, bold: bool) -> Any:
 
 @lru_cache(maxsize=1)
 def _font_dir() -> Path:
-    """matplotlib's, which are on every machine that has packtrain; it is not imported for that."""
-    found = importlib.util.find_spec("matplotlib")
-    if found is None or not found.submodule_search_locations:
-        raise RuntimeError("matplotlib, which brings the fonts of pictures, is not installed: pip install matplotlib")
-    return Path(found.submodule_search_locations[0]) / "mpl-data/fonts/ttf"
+    """Return the folder of the fonts that matplotlib includes, without importing matplotlib."""
+    spec = importlib.util.find_spec("matplotlib")
+    if spec is None or not spec.submodule_search_locations:
+        raise RuntimeError("matplotlib, which provides the fonts of charts, is not installed: pip install matplotlib")
+    return Path(spec.submodule_search_locations[0]) / "mpl-data/fonts/ttf"

@@ -1,4 +1,4 @@
-"""Axes: from values to places, and the round values that stand beside them. Pure."""
+"""Scales that map values to positions, and round tick values for axes."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _STEPS = (
     *(n * _HOUR for n in (1, 2, 4, 6, 12)),
     *(n * _DAY for n in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000)),
 )  # fmt: skip
-_MIN_S_IN_DAYS = 5 * _DAY  # below it hours are read more easily
+_MIN_S_IN_DAYS = 5 * _DAY  # shorter times are labeled in hours
 
 
 @dataclass(frozen=True)
 class LinearScale:
-    """Straight from one range to another."""
+    """Maps a range of values linearly to a range of positions."""
 
     domain_min: float
     domain_max: float
@@ -26,17 +26,17 @@ class LinearScale:
     range_end: float
 
     def __call__(self, value: float) -> float:
-        share = (
+        fraction = (
             (value - self.domain_min) / (self.domain_max - self.domain_min)
             if self.domain_max > self.domain_min
             else 0.0
         )
-        return self.range_start + (self.range_end - self.range_start) * min(1.0, max(0.0, share))
+        return self.range_start + (self.range_end - self.range_start) * min(1.0, max(0.0, fraction))
 
 
 @dataclass(frozen=True)
 class LogScale:
-    """Each power of ten has as much room as any other."""
+    """Maps a range of values logarithmically to a range of positions."""
 
     domain_min: float
     domain_max: float
@@ -45,23 +45,23 @@ class LogScale:
 
     def __call__(self, value: float) -> float:
         span = math.log(self.domain_max / self.domain_min)
-        share = math.log(max(value, self.domain_min) / self.domain_min) / span if span > 0 else 0.0
-        return self.range_start + (self.range_end - self.range_start) * min(1.0, share)
+        fraction = math.log(max(value, self.domain_min) / self.domain_min) / span if span > 0 else 0.0
+        return self.range_start + (self.range_end - self.range_start) * min(1.0, fraction)
 
 
 def hour_ticks(max_s: float, max_ticks: int = 6) -> list[tuple[float, str]]:
-    """Round times from 0 on within the longest: of sums, which are told in hours however large they are."""
+    """Return round times from 0 to at most `max_s`, labeled in hours even if they are long."""
     if max_s < 2 * _HOUR:
         return [tick for tick in time_ticks(max_s, max_ticks) if tick[0] <= max_s]
     return [(hours * _HOUR, f"{hours:,g} h" if hours else "0") for hours in value_ticks(0, max_s / _HOUR, max_ticks)]
 
 
 def time_ticks(max_s: float, max_ticks: int = 6) -> list[tuple[float, str]]:
-    """Round times from 0 on that reach the longest, at most so many steps."""
-    # 1 h, 2 h, 3 h are read more easily than 60 min, 90 min, 120 min.
+    """Return round times from 0 to at least `max_s`, with at most `max_ticks` steps."""
+    # 1 h, 2 h, 3 h are easier to read than 60 min, 90 min, 120 min.
     unit = next((size for size in (_HOUR, _MINUTE) if max_s > 2.5 * size), 0.0)
-    wanted = max(max_s / max_ticks, unit)
-    step = next((step for step in _STEPS if step >= wanted), _STEPS[-1] * math.ceil(max(wanted, 1) / _STEPS[-1]))
+    min_step = max(max_s / max_ticks, unit)
+    step = next((step for step in _STEPS if step >= min_step), _STEPS[-1] * math.ceil(max(min_step, 1) / _STEPS[-1]))
     return [(number * step, _format_tick(number * step, step, max_s)) for number in range(math.ceil(max_s / step) + 1)]
 
 
@@ -75,13 +75,13 @@ def _format_tick(seconds: float, step: float, longest: float) -> str:
 
 
 def count_ticks(max_count: int, max_ticks: int = 5) -> list[tuple[float, str]]:
-    """Round whole numbers from 0 on that do not go beyond what was seen."""
+    """Return round integers from 0 to at most `max_count`."""
     step = round_step(max_count / max_ticks)
     return [(number, f"{number:,}") for number in range(0, max_count + 1, max(1, math.ceil(step)))]
 
 
 def round_step(min_step: float) -> float:
-    """1, 2 or 5 times a power of ten, not below what is wanted."""
+    """Return 1, 2 or 5 times a power of ten, at least `min_step`."""
     if min_step <= 0:
         return 1.0
     power = 10.0 ** math.floor(math.log10(min_step))
@@ -89,14 +89,14 @@ def round_step(min_step: float) -> float:
 
 
 def value_ticks(low: float, high: float, max_ticks: int = 5) -> list[float]:
-    """Round values within a range."""
+    """Return round values within a range."""
     step = round_step((high - low) / max_ticks)
     first = math.ceil(low / step - 1e-9)
     return [number * step for number in range(first, math.floor(high / step + 1e-9) + 1)]
 
 
 def log_ticks(low: float, high: float, max_ticks: int = 7) -> list[float]:
-    """Round values that enclose a range of positive ones: 1, 2, 5, 10 …, of a wide range only 1, 10, 100 …"""
+    """Return round values that enclose a range of positive values: 1, 2, 5, 10 …, or 1, 10, 100 … if it is wide."""
     times = (1, 2, 5) if high / low <= 40 else (1,)
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 2)
     values = [time * 10.0**power for power in powers for time in times]
@@ -109,7 +109,7 @@ def log_ticks(low: float, high: float, max_ticks: int = 7) -> list[float]:
 
 
 def downsample_evenly(values: Sequence[float], max_values: int) -> list[float]:
-    """Of sorted values at most so many, the first and the last among them: their distribution stays."""
+    """Sample sorted values evenly, including the first and the last, so that their distribution is preserved."""
     if len(values) <= max_values:
         return list(values)
     return [values[round(number * (len(values) - 1) / (max_values - 1))] for number in range(max_values)]

@@ -1,6 +1,6 @@
-"""A drawing as SVG for a page that has the colours as CSS variables: `var(--name)`. Pure.
+"""Writes a drawing as SVG for a page that defines the colors as CSS variables: `var(--name)`.
 
-Marks of one colour are one path, so that a thousand jobs make a small page.
+Marks of one color are one path, so that a page with a thousand jobs is small.
 """
 
 from __future__ import annotations
@@ -21,20 +21,21 @@ from packtrain.report.charts.canvas.drawing import (
 )
 from packtrain.report.charts.palette import TEXT
 
-# XML has no place for these, not even escaped.
+# XML does not allow these, not even escaped.
 _INVALID_XML_CHARS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
 
 def to_svg(drawing: Drawing, label: str = "", css_class: str = "") -> str:
-    """One element. `label` tells in words what there is to see; the classes are those of the page's style sheet."""
-    size = f'viewBox="0 0 {_format_number(drawing.width)} {_format_number(drawing.height)}" width="{_format_number(drawing.width)}"'
-    told = f'role="img" aria-label="{escape_xml(label)}"' if label else 'aria-hidden="true"'
+    """Return an svg element. `label` describes the drawing for screen readers."""
+    width, height = _format_number(drawing.width), _format_number(drawing.height)
+    size = f'viewBox="0 0 {width} {height}" width="{width}"'
+    role = f'role="img" aria-label="{escape_xml(label)}"' if label else 'aria-hidden="true"'
     body = "".join(text for mark in drawing.marks for text in _render_mark(mark))
-    return f'<svg xmlns="http://www.w3.org/2000/svg" class="{escape_xml(css_class)}" {size} {told}>{body}</svg>'
+    return f'<svg xmlns="http://www.w3.org/2000/svg" class="{escape_xml(css_class)}" {size} {role}>{body}</svg>'
 
 
 def escape_xml(text: str) -> str:
-    """Fit for any place between tags or quotes."""
+    """Escape a text for use between tags or inside quotes."""
     return escape(_INVALID_XML_CHARS.sub("\ufffd", text), quote=True)
 
 
@@ -50,30 +51,30 @@ def _render_mark(mark: DrawingMark) -> Iterator[str]:
 
 
 def _render_rects(mark: RectMarks) -> Iterator[str]:
-    paint = f"var(--{mark.color.name})"
+    css_color = f"var(--{mark.color.name})"
     if mark.rounded:
         for x, y, width, height in mark.boxes:
             shape = f'x="{x:.5g}" y="{y:.5g}" width="{width:.5g}" height="{height:.5g}"'
-            yield _with_title(f'rect {shape} rx="{mark.rounded:.5g}" fill="{paint}"{_opacity(mark)}', mark.title)
+            yield _with_title(f'rect {shape} rx="{mark.rounded:.5g}" fill="{css_color}"{_opacity(mark)}', mark.title)
     else:
-        yield _with_title(f"path {_rect_path(mark.boxes, paint)}{_opacity(mark)}", mark.title)
+        yield _with_title(f"path {_rect_path(mark.boxes, css_color)}{_opacity(mark)}", mark.title)
 
 
-def _rect_path(boxes: Sequence[Box], paint: str) -> str:
-    """Many of one height, or of one width, are strokes: half as long as rectangles."""
+def _rect_path(boxes: Sequence[Box], css_color: str) -> str:
+    """Return a path. Boxes of equal height or width are written as strokes, which are half as long."""
     _, _, width, height = boxes[0]
     if len(boxes) > 1 and all(box[3] == height for box in boxes):
         path = "".join(f"M{x:.5g} {y + height / 2:.5g}h{length:.4g}" for x, y, length, _ in boxes)
-        return f'd="{path}" stroke="{paint}" stroke-width="{height:.5g}"'
+        return f'd="{path}" stroke="{css_color}" stroke-width="{height:.5g}"'
     if len(boxes) > 1 and all(box[2] == width for box in boxes):
         path = "".join(f"M{x + width / 2:.5g} {y:.5g}v{length:.4g}" for x, y, _, length in boxes)
-        return f'd="{path}" stroke="{paint}" stroke-width="{width:.5g}"'
+        return f'd="{path}" stroke="{css_color}" stroke-width="{width:.5g}"'
     path = "".join(f"M{x:.5g} {y:.5g}h{wide:.5g}v{high:.5g}h-{wide:.5g}z" for x, y, wide, high in boxes)
-    return f'd="{path}" fill="{paint}"'
+    return f'd="{path}" fill="{css_color}"'
 
 
 def _render_dots(mark: DotMarks) -> str:
-    """Strokes without length, which have round ends."""
+    """Render dots as strokes of length zero with round ends."""
     path = "".join(f"M{x:.5g} {y:.5g}h0" for x, y in mark.points)
     style = f'stroke="var(--{mark.color.name})" stroke-width="{2 * mark.radius:.5g}" stroke-linecap="round"'
     return _with_title(f'path d="{path}" {style}{_opacity(mark)}', mark.title)
@@ -87,16 +88,16 @@ def _render_line(mark: LineMark) -> str:
     )
 
 
-def _format_point(spot: XY) -> str:
-    return f"{_format_number(spot[0])} {_format_number(spot[1])}"
+def _format_point(point: XY) -> str:
+    return f"{_format_number(point[0])} {_format_number(point[1])}"
 
 
 def _render_text(mark: TextMark) -> str:
-    paint = "" if mark.color is TEXT else f' fill="var(--{mark.color.name})"'
+    css_color = "" if mark.color is TEXT else f' fill="var(--{mark.color.name})"'
     anchor = "" if mark.anchor == "start" else f' text-anchor="{mark.anchor}"'
     bold = ' font-weight="600"' if mark.bold else ""
-    place = f'x="{_format_number(mark.x)}" y="{_format_number(mark.y)}" font-size="{_format_number(mark.size)}"'
-    return f"<text {place}{anchor}{bold}{paint}>{escape_xml(mark.text)}</text>"
+    position = f'x="{_format_number(mark.x)}" y="{_format_number(mark.y)}" font-size="{_format_number(mark.size)}"'
+    return f"<text {position}{anchor}{bold}{css_color}>{escape_xml(mark.text)}</text>"
 
 
 def _with_title(element: str, title: str) -> str:
@@ -109,5 +110,5 @@ def _opacity(mark: RectMarks | DotMarks | LineMark) -> str:
 
 
 def _format_number(number: float) -> str:
-    """Five digits: a tenth of a pixel of the largest picture."""
+    """Format with five digits, which is a tenth of a pixel in the largest chart."""
     return f"{number:.5g}"

@@ -1,8 +1,9 @@
-"""osdf:///path and pelican://federation/path: a director names the servers, HTTP does the rest.
+"""Source and sink for osdf:///path and pelican://federation/path URLs.
 
-Tokens are sent to the director and to the servers that it names, over https only: one that the workflow names always,
-one that is found on the machine only where it is needed, and where it is meant for (see `tokens`).
-Objects are immutable by rule: a `put` under a name that is taken succeeds only if the content is the same.
+A director names the servers of an object; they are accessed over HTTP. Tokens are sent to the director and to these
+servers over https only: a configured token always, a token found on the machine only if it is required and names the
+federation (see `bearer_tokens`). Objects are immutable: a `put` to an existing name succeeds only if the content is
+identical.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from packtrain.transfer.retry import combine_errors
 from packtrain.transfer.urls import join_url, redact_url, url_scheme
 
 T = TypeVar("T")
-Replicas = list[Replica]  # a name for it outside of a class that has a `list` of its own
+Replicas = list[Replica]  # an alias, because the class below has a method `list`
 
 _DIRECT_READ = "directread"
 _ORIGIN_CACHE_S = 30.0
@@ -44,74 +45,78 @@ _COMPARE_BLOCK_BYTES = 1 << 20
 
 
 class PelicanBackend:
-    """Source and Sink over a Pelican federation."""
+    """Implements Source and Sink for Pelican federations."""
 
     def __init__(self, resolve_secret: SecretResolver) -> None:
         self._resolve_secret = resolve_secret
         self._origin_cache: dict[str, tuple[DirectorResponse, float]] = {}
 
     def find_replicas(self, location: Location) -> Replicas:
-        """The caches as the director ranks them, and the origin as last resort; with `?directread`, only the origin."""
+        """Return the caches by priority and the origin as fallback; with `?directread`, only the origin."""
         if _has_flag(location, _DIRECT_READ):
             return self._make_replicas(location, self._find_origin(location))
-        given = self._query_director(location, "GET")
-        found = self._make_replicas(location, given)
-        label = urlsplit(given.collections_url or "").netloc or f"origin of {given.namespace.get('namespace', 'it')}"
-        if label in {place.label for place in found}:
-            return found
-        return [*found, Replica(self, _with_direct_read(location), label, is_fallback=True)]
+        response = self._query_director(location, "GET")
+        caches = self._make_replicas(location, response)
+        namespace = response.namespace.get("namespace", "the object")
+        label = urlsplit(response.collections_url or "").netloc or f"origin of {namespace}"
+        if label in {replica.label for replica in caches}:
+            return caches
+        return [*caches, Replica(self, _with_direct_read(location), label, is_fallback=True)]
 
     def stat(self, location: Location) -> ObjectInfo:
-        return self._try_replicas(location, lambda place: place.source.stat(place.location))
+        return self._try_replicas(location, lambda replica: replica.source.stat(replica.location))
 
     def open(self, location: Location, byte_range: ByteRange = FULL_RANGE) -> ObjectStream:
-        return self._try_replicas(location, lambda place: place.source.open(place.location, byte_range))
+        return self._try_replicas(location, lambda replica: replica.source.open(replica.location, byte_range))
 
     def fetch_digest(self, location: Location) -> Digest | None:
-        """As a server makes it when asked, if one does."""
-        given = (
+        """Return the digest that a server computes on request, or None."""
+        response = (
             self._find_origin(location) if _has_flag(location, _DIRECT_READ) else self._query_director(location, "GET")
         )
-        return self._make_server_backend(location, given).fetch_digest(with_credentials(location, given.server_urls[0]))
+        server = self._make_server_backend(location, response)
+        return server.fetch_digest(with_credentials(location, response.server_urls[0]))
 
     def list(self, location: Location) -> Iterator[ListedObject]:
-        given = self._query_director(location, "PROPFIND")
+        response = self._query_director(location, "PROPFIND")
         top = (
-            given.collections_url.rstrip("/") + parse_pelican_url(location.url)[1]
-            if given.collections_url
-            else given.server_urls[0]
+            response.collections_url.rstrip("/") + parse_pelican_url(location.url)[1]
+            if response.collections_url
+            else response.server_urls[0]
         )
         flags = f"?{_DIRECT_READ}" if _has_flag(location, _DIRECT_READ) else ""
         base = location.url.partition("?")[0].rstrip("/")
         for name, size in self._walk(
-            self._make_server_backend(location, given), location, top.partition("?")[0].rstrip("/")
+            self._make_server_backend(location, response), location, top.partition("?")[0].rstrip("/")
         ):
             yield ListedObject(name, size, replace(location, url=join_url(base, name) + flags))
 
     def put(self, location: Location, path: Path, on_bytes_sent: OnBytesSent = ignore_bytes_sent) -> None:
-        given = self._query_director(location, "PUT")
-        store, there = self._make_server_backend(location, given), with_credentials(location, given.server_urls[0])
-        if not _is_already_stored(store, there, path):
-            store.put(there, path, on_bytes_sent)
+        response = self._query_director(location, "PUT")
+        server = self._make_server_backend(location, response)
+        target = with_credentials(location, response.server_urls[0])
+        if not _is_already_stored(server, target, path):
+            server.put(target, path, on_bytes_sent)
 
     def delete(self, location: Location) -> None:
-        given = self._query_director(location, "DELETE")
-        self._make_server_backend(location, given).delete(with_credentials(location, given.server_urls[0]))
+        response = self._query_director(location, "DELETE")
+        server = self._make_server_backend(location, response)
+        server.delete(with_credentials(location, response.server_urls[0]))
 
     def _try_replicas(self, location: Location, operation: Callable[[Replica], T]) -> T:
-        """From the best server that can; if none can, the most telling of their reasons."""
+        """Return the result of the first replica that succeeds. Raises the most informative error."""
         errors = []
-        for place in self.find_replicas(location):
+        for replica in self.find_replicas(location):
             try:
-                return operation(place)
+                return operation(replica)
             except TransferError as error:
                 errors.append(error)
         raise combine_errors(errors)
 
     def _make_replicas(self, location: Location, director_response: DirectorResponse) -> Replicas:
-        store = self._make_server_backend(location, director_response)
+        server = self._make_server_backend(location, director_response)
         return [
-            Replica(store, with_credentials(location, url), urlsplit(url).netloc)
+            Replica(server, with_credentials(location, url), urlsplit(url).netloc)
             for url in director_response.server_urls
         ]
 
@@ -121,12 +126,12 @@ class PelicanBackend:
         )
 
     def _find_origin(self, location: Location) -> DirectorResponse:
-        """Asked seldom: the engine opens many connections, and a director serves everybody."""
-        given, until = self._origin_cache.get(location.url, (None, float("-inf")))
-        if given is None or time.monotonic() > until:
-            given = self._query_director(location, "GET", director.ORIGIN_ENDPOINT)
-            self._origin_cache[location.url] = given, time.monotonic() + _ORIGIN_CACHE_S
-        return given
+        """Return the origin, cached, because the engine opens many connections."""
+        response, expires_at = self._origin_cache.get(location.url, (None, float("-inf")))
+        if response is None or time.monotonic() > expires_at:
+            response = self._query_director(location, "GET", director.ORIGIN_ENDPOINT)
+            self._origin_cache[location.url] = response, time.monotonic() + _ORIGIN_CACHE_S
+        return response
 
     def _query_director(
         self, location: Location, method: str, endpoint: str = director.OBJECT_ENDPOINT
@@ -134,21 +139,21 @@ class PelicanBackend:
         federation, path = parse_pelican_url(location.url)
         public, secrets = split_secret_headers(location, self._resolve_secret)
         try:
-            given = director.query(federation, path, method, public, secrets, endpoint)
+            response = director.query(federation, path, method, public, secrets, endpoint)
         except TransferError as error:
-            mine = find_token(federation) if error.kind == "access_denied" and not secrets else None
-            if mine is None:
+            token = find_token(federation) if error.kind == "access_denied" and not secrets else None
+            if token is None:
                 raise _with_hint(error, "" if secrets else explain_withheld_token(federation)) from None
-            return director.query(federation, path, method, public, {"Authorization": f"Bearer {mine}"}, endpoint)
-        if given.needs_token and not secrets and explain_withheld_token(federation):
-            words = f"{redact_url(location.url)} needs a token; {explain_withheld_token(federation)}"
-            raise TransferError("access_denied", words, redact_url(location.url))
-        return given
+            return director.query(federation, path, method, public, {"Authorization": f"Bearer {token}"}, endpoint)
+        if response.needs_token and not secrets and explain_withheld_token(federation):
+            message = f"{redact_url(location.url)} needs a token; {explain_withheld_token(federation)}"
+            raise TransferError("access_denied", message, redact_url(location.url))
+        return response
 
     def _walk(
         self, server: PelicanServerBackend, location: Location, folder_url: str
     ) -> Iterator[tuple[str, int | None]]:
-        """Names and sizes of all objects below a folder."""
+        """Yield the names and sizes of all objects below a folder."""
         for entry in server.list_folder(with_credentials(location, folder_url)):
             if not entry.is_folder:
                 yield entry.name, entry.size
@@ -164,7 +169,7 @@ def _with_hint(error: TransferError, hint: str) -> TransferError:
 
 
 def parse_pelican_url(url: str) -> tuple[str, str]:
-    """Federation and path. People write osdf://nrp/x and mean the path /nrp/x."""
+    """Return federation and path; users also write osdf://nrp/x for the path /nrp/x."""
     rest = url.partition("://")[2]
     if url_scheme(url) == "osdf":
         return OSDF_FEDERATION, "/" + rest.lstrip("/")
@@ -173,7 +178,7 @@ def parse_pelican_url(url: str) -> tuple[str, str]:
 
 
 def with_credentials(location: Location, server_url: str) -> Location:
-    """The ref at a server that the director named, with what lets one in over https, and nothing else without."""
+    """Return the location at a server of the director; credentials are included over https only."""
     if urlsplit(server_url).scheme == "https":
         return replace(location, url=server_url)
     return Location(server_url)
@@ -188,7 +193,7 @@ def _with_direct_read(location: Location) -> Location:
 
 
 def _is_already_stored(server: PelicanServerBackend, location: Location, path: Path) -> bool:
-    """Whether the object is there already. Another one under its name is an error, for objects are never changed."""
+    """Return whether an identical object exists. Raises TransferError if a different one has the name."""
     try:
         info = server.stat(location)
     except TransferError as error:
@@ -199,10 +204,10 @@ def _is_already_stored(server: PelicanServerBackend, location: Location, path: P
     if info.size == size and _has_same_content(server, location, path):
         return True
     if info.size is not None and info.size < size and _starts_with_stream(path, server.open(location)):
-        return False  # what an upload left that was cut off
-    where = redact_url(location.url)
-    words = f"{where} exists already with other content, and objects of a federation are never changed: use a new name"
-    raise TransferError("unsupported", words, where)
+        return False  # the remains of an interrupted upload
+    url = redact_url(location.url)
+    message = f"{url} exists with different content, and objects of a federation are immutable; use a new name"
+    raise TransferError("unsupported", message, url)
 
 
 def _has_same_content(server: PelicanServerBackend, location: Location, path: Path) -> bool:

@@ -1,7 +1,7 @@
-"""Whom a Pelican federation sends us to: the discovery document names the director, the director names servers.
+"""Query the director of a Pelican federation for the servers of an object.
 
-It answers 307 with the best server in `Location`, all caches by rank in `Link`, and what the namespace demands in
-`X-Pelican-Namespace`.
+The federation's discovery document names the director. The director responds with 307, the best server in `Location`,
+all caches by priority in `Link`, and the properties of the namespace in `X-Pelican-Namespace`.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _WELL_KNOWN_PATH = "/.well-known/pelican-configuration"
 _DISCOVERY_CACHE_S = 600.0
 _LINK = re.compile(r'<([^>]*)>((?:\s*;\s*[^\s=;,<]+\s*=\s*(?:"[^"]*"|[^\s";,<]*))*)')
 _LINK_PARAMETER = re.compile(r';\s*([^\s=;,<]+)\s*=\s*(?:"([^"]*)"|([^\s";,<]*))')
-_LOWEST_PRIORITY = 1 << 30  # the rank of a link that states none
+_LOWEST_PRIORITY = 1 << 30  # of a link without `pri`
 _GENERIC_404_BODY = "404 page not found"
 
 
 @dataclass(frozen=True)
 class DirectorResponse:
-    """Addresses of servers that have the object, the best first, and what their namespace says."""
+    """URLs of the servers that have the object, the best first, and the properties of the namespace."""
 
     server_urls: tuple[str, ...]
     namespace: Mapping[str, str]
@@ -41,7 +41,7 @@ class DirectorResponse:
 
     @property
     def collections_url(self) -> str | None:
-        """Where folders can be listed."""
+        """The URL for folder listings, if there is one."""
         return self.namespace.get("collections-url") or None
 
 
@@ -53,29 +53,32 @@ def query(
     secret_headers: Mapping[str, str],
     endpoint: str = OBJECT_ENDPOINT,
 ) -> DirectorResponse:
-    """Raises what the director's answer means, if it names no server. Over plain http it is asked without secrets."""
+    """Return the servers for a path. Raises TransferError if the director names none.
+
+    Secret headers are sent over https only.
+    """
     url = _DIRECTOR_CACHE.get(federation) + endpoint + path
     secret_headers = secret_headers if url.lower().startswith("https://") else {}
-    answer = send_request(Request(url, method, headers, secret_headers), max_redirects=0)
+    response = send_request(Request(url, method, headers, secret_headers), max_redirects=0)
     try:
-        location = _resolve_http_url(url, answer.headers.get("Location") or "")
-        if answer.status not in (302, 307) or not location:
-            raise _make_error(answer, bool(secret_headers))
+        location = _resolve_http_url(url, response.headers.get("Location") or "")
+        if response.status not in (302, 307) or not location:
+            raise _make_error(response, bool(secret_headers))
     finally:
-        answer.close()
+        response.close()
     return parse_director_response(
-        location, answer.headers.get_combined("Link"), answer.headers.get("X-Pelican-Namespace")
+        location, response.headers.get_combined("Link"), response.headers.get("X-Pelican-Namespace")
     )
 
 
 def _make_error(response: Response, has_credentials: bool) -> TransferError:
-    """A 404 is the director's word only if it is the director who says it: while it restarts, others do."""
-    said = response.read_text().strip()
-    if response.status == 404 and (_is_other_server(response) or said == _GENERIC_404_BODY):
-        where = redact_url(response.url)
-        words = f"{where} answered 404, but not as a Pelican director does; is it just restarting?"
-        return TransferError("service_unavailable", words, where)
-    return error_from_response(response, has_credentials, _parse_error_message(said))
+    """Map an error response. A 404 is final only from the director itself: proxies return 404 while it restarts."""
+    body = response.read_text().strip()
+    if response.status == 404 and (_is_other_server(response) or body == _GENERIC_404_BODY):
+        url = redact_url(response.url)
+        message = f"{url} returned a 404 that is not from a Pelican director; it may be restarting"
+        return TransferError("service_unavailable", message, url)
+    return error_from_response(response, has_credentials, _parse_error_message(body))
 
 
 def _is_other_server(response: Response) -> bool:
@@ -92,6 +95,7 @@ def _parse_error_message(body: str) -> str:
 def parse_director_response(
     redirect_url: str, link_header: str | None, namespace_header: str | None
 ) -> DirectorResponse:
+    """Parse the headers of the director's redirect."""
     servers = filter(None, (_resolve_http_url(redirect_url, url) for url in parse_duplicate_links(link_header or "")))
     return DirectorResponse(
         tuple(dict.fromkeys(servers)) or (redirect_url,), parse_pelican_header(namespace_header or "")
@@ -99,16 +103,16 @@ def parse_director_response(
 
 
 def _resolve_http_url(base: str, url: str) -> str | None:
-    """None for what is no http address."""
+    """Return the absolute URL, or None if it is not an http(s) URL."""
     try:
-        found = urljoin(base, url) if url else ""
-        return found if urlsplit(found).hostname and found.startswith(("http://", "https://")) else None
+        absolute = urljoin(base, url) if url else ""
+        return absolute if urlsplit(absolute).hostname and absolute.startswith(("http://", "https://")) else None
     except ValueError:
         return None
 
 
 def parse_duplicate_links(link_header: str) -> list[str]:
-    """The addresses of a `Link` header's duplicates (RFC 6249), by their `pri`."""
+    """Return the duplicate links of a `Link` header (RFC 6249), ordered by `pri`."""
     ranked = []
     for url, tail in _LINK.findall(link_header):
         parameters = {name.lower(): quoted or plain for name, quoted, plain in _LINK_PARAMETER.findall(tail)}
@@ -122,13 +126,13 @@ def _parse_priority(text: str) -> int:
 
 
 def parse_pelican_header(header: str) -> dict[str, str]:
-    """`a=1, b=2`, as Pelican writes its own headers."""
+    """Parse a header in Pelican's form `a=1, b=2`."""
     pairs = (part.partition("=") for part in header.split(","))
     return {name.strip().lower(): value.strip() for name, _, value in pairs if name.strip()}
 
 
 class _DirectorCache:
-    """Discovered once in a while for each federation, by however many threads ask."""
+    """Caches the director of each federation; thread-safe."""
 
     def __init__(self) -> None:
         self._endpoints: dict[str, tuple[str, float]] = {}
@@ -136,8 +140,8 @@ class _DirectorCache:
 
     def get(self, federation: str) -> str:
         with self._lock:
-            director, until = self._endpoints.get(federation, ("", float("-inf")))
-        if time.monotonic() < until:
+            director, expires_at = self._endpoints.get(federation, ("", float("-inf")))
+        if time.monotonic() < expires_at:
             return director
         director = _discover_director(federation)
         with self._lock:
@@ -150,13 +154,13 @@ _DIRECTOR_CACHE = _DirectorCache()
 
 def _discover_director(federation: str) -> str:
     url = f"https://{federation}{_WELL_KNOWN_PATH}"
-    answer = send_request(Request(url))
+    response = send_request(Request(url))
     try:
-        if answer.status != 200:
-            raise error_from_response(answer, has_credentials=False)
-        return str(json.loads(answer.read_text())["director_endpoint"]).rstrip("/")
+        if response.status != 200:
+            raise error_from_response(response, has_credentials=False)
+        return str(json.loads(response.read_text())["director_endpoint"]).rstrip("/")
     except (ValueError, KeyError, TypeError) as error:
-        words = f"{url} is not the discovery document of a Pelican federation; is {federation!r} one?"
-        raise TransferError("unexpected_content", words, url) from error
+        message = f"{url} is not the discovery document of a Pelican federation; check {federation!r}"
+        raise TransferError("unexpected_content", message, url) from error
     finally:
-        answer.close()
+        response.close()

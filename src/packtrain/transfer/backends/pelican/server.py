@@ -1,7 +1,7 @@
-"""A server that a federation's director named: HTTP, with the federation's tokens and transfer status.
+"""One cache or origin of a federation: HTTP with the federation's tokens and transfer status.
 
-A cache may find in mid-body that its origin has failed. Asked to, it says so in a trailer, `X-Transfer-Status`, behind
-a body that looks complete.
+A cache may detect in the middle of a body that its origin failed. On request it reports that in the trailer
+`X-Transfer-Status` after a body that looks complete.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from packtrain.transfer.urls import redact_url
 
 _TRANSFER_STATUS_HEADERS = {"X-Transfer-Status": "true", "TE": "trailers"}
 _WANT_DIGEST_HEADERS = {
-    "Want-Digest": "sha-256, md5, crc32c, adler32",  # the first that the server has
+    "Want-Digest": "sha-256, md5, crc32c, adler32",  # the server returns the first that it has
     "Want-Repr-Digest": "sha-256=10, md5=5, crc32c=2, adler=1",
 }
 _WANT_ADLER32_HEADERS = {"Want-Digest": "adler32", "Want-Repr-Digest": "adler=1"}
@@ -30,7 +30,7 @@ _TRANSFER_STATUS = re.compile(r"\s*(\d+)\s*:?\s*(.*)")
 
 
 class PelicanServerBackend(HttpBackend):
-    """Source and Sink of one cache or origin. `needs_token`: its namespace lets nobody in without one."""
+    """Implements Source and Sink for one server. With `needs_token` its namespace requires a token."""
 
     def __init__(self, resolve_secret: SecretResolver, needs_token: bool, federation: str = "") -> None:
         super().__init__(resolve_secret)
@@ -38,23 +38,25 @@ class PelicanServerBackend(HttpBackend):
         self._info_cache: dict[str, ObjectInfo] = {}
 
     def stat(self, location: Location) -> ObjectInfo:
-        """Every such server honours ranges; XRootD does not say so."""
+        """Return the object's metadata. All such servers support ranges, although XRootD does not announce it."""
         return replace(super().stat(location), accepts_ranges=True)
 
     def fetch_digest(self, location: Location) -> Digest | None:
-        """As the server makes it when asked, if it does."""
+        """Return the digest that the server computes on request, or None."""
         digest, stated = self._request_digest(location, _WANT_DIGEST_HEADERS)
         if stated and digest is None:
             digest, _ = self._request_digest(location, _WANT_ADLER32_HEADERS)
         return digest
 
     def _request_digest(self, location: Location, want_headers: dict[str, str]) -> tuple[Digest | None, bool]:
-        """And whether there is one at all, be it one that cannot be computed here."""
-        answer = send_request(self._build_request(location, "HEAD", want_headers))
-        answer.close()
-        if answer.status != 200:
+        """Return the digest, and whether the server stated any, even an unsupported one."""
+        response = send_request(self._build_request(location, "HEAD", want_headers))
+        response.close()
+        if response.status != 200:
             return None, False
-        return parse_object_info(answer).digest, bool(answer.headers.get("Digest") or answer.headers.get("Repr-Digest"))
+        return parse_object_info(response).digest, bool(
+            response.headers.get("Digest") or response.headers.get("Repr-Digest")
+        )
 
     def open(self, location: Location, byte_range: ByteRange = FULL_RANGE) -> ObjectStream:
         if byte_range != FULL_RANGE:
@@ -71,17 +73,17 @@ class PelicanServerBackend(HttpBackend):
 
     def _open(self, location: Location, byte_range: ByteRange) -> ObjectStream:
         request = self._build_request(location, "GET", {**range_header(byte_range), **_TRANSFER_STATUS_HEADERS})
-        answer = send_request(request)
+        response = send_request(request)
         try:
             return StatusCheckedStream(
-                stream_from_response(answer, byte_range, bool(request.secret_headers)), answer, byte_range
+                stream_from_response(response, byte_range, bool(request.secret_headers)), response, byte_range
             )
         except BaseException:
-            answer.close()
+            response.close()
             raise
 
     def _cached_stat(self, location: Location) -> ObjectInfo:
-        """Asked once: all servers of a federation have the same object under one path."""
+        """Return cached metadata: all servers of a federation have the same object under a path."""
         path = urlsplit(location.url).path
         if path not in self._info_cache:
             self._info_cache[path] = self.stat(location)
@@ -97,7 +99,7 @@ class PelicanServerBackend(HttpBackend):
 
 
 def clamp_to_size(byte_range: ByteRange, object_size: int | None) -> ByteRange:
-    """The span with an end, and none behind the object's: XRootD before 5.6 answers others wrongly."""
+    """Return the range with an explicit end within the object; XRootD before 5.6 mishandles others."""
     if object_size is None:
         return byte_range
     start = min(byte_range.start, object_size)
@@ -105,7 +107,7 @@ def clamp_to_size(byte_range: ByteRange, object_size: int | None) -> ByteRange:
 
 
 class EmptyStream:
-    """The bytes behind the last."""
+    """A stream at the end of an object."""
 
     def __init__(self, info: ObjectInfo, start: int) -> None:
         self.info, self.start = info, start
@@ -117,11 +119,11 @@ class EmptyStream:
         return 0
 
     def close(self) -> None:
-        """There is nothing to close."""
+        """Do nothing."""
 
 
 class StatusCheckedStream:
-    """A body that counts only if the server does not take it back behind its end."""
+    """A body that is valid only if the trailer after its end reports no error."""
 
     def __init__(self, stream: ObjectStream, response: Response, byte_range: ByteRange) -> None:
         self.info, self.start = stream.info, stream.start
@@ -141,24 +143,28 @@ class StatusCheckedStream:
         if not count:
             self._check_transfer_status()
         elif self._remaining_bytes == 0:
-            # Whoever knows the length reads no further, so the end is looked for before the last bytes are given.
+            # Callers that know the length read no further, so the trailer is checked before returning the last bytes.
             self._stream.read(1)
             self._check_transfer_status()
         return count
 
     def _check_transfer_status(self) -> None:
-        found = _TRANSFER_STATUS.match(self._response.trailers.get("X-Transfer-Status") or "200")
-        if found and found.group(1) != "200":
+        match = _TRANSFER_STATUS.match(self._response.trailers.get("X-Transfer-Status") or "200")
+        if match and match.group(1) != "200":
             url = redact_url(self._response.url)
-            words = f"{url}: the server says behind the body that the transfer failed: {' '.join(found.groups())}"
-            raise TransferError("truncated", words.rstrip(), url)
+            message = f"{url}: the server reported a failed transfer after the body: {' '.join(match.groups())}"
+            raise TransferError("truncated", message.rstrip(), url)
 
     def close(self) -> None:
         self._stream.close()
 
 
-def _expected_bytes(stream: ObjectStream, span: ByteRange) -> int | None:
+def _expected_bytes(stream: ObjectStream, byte_range: ByteRange) -> int | None:
     if stream.info.size is None:
         return None
-    end = stream.info.size if span.stop is None or stream.start != span.start else min(span.stop, stream.info.size)
+    end = (
+        stream.info.size
+        if byte_range.stop is None or stream.start != byte_range.start
+        else min(byte_range.stop, stream.info.size)
+    )
     return end - stream.start

@@ -1,7 +1,4 @@
-"""s3://bucket/key as source and sink, at any endpoint that speaks S3.
-
-Keys are written in addresses as they are, not percent-encoded.
-"""
+"""Source and sink for s3://bucket/key URLs at any S3 endpoint. Keys in URLs are not percent-encoded."""
 
 from __future__ import annotations
 
@@ -27,63 +24,65 @@ _CHECKSUM_MODE_HEADERS = {"x-amz-checksum-mode": "ENABLED"}
 
 
 class S3Backend:
-    """Source and Sink over S3."""
+    """Implements Source and Sink for S3."""
 
     def __init__(self, resolve_secret: SecretResolver) -> None:
         self._client = S3Client(resolve_secret)
 
     def stat(self, location: Location) -> ObjectInfo:
-        answer = self._client.request(location, "HEAD", object_url(location), _CHECKSUM_MODE_HEADERS)
-        answer.close()
-        return parse_object_info(answer)
+        response = self._client.request(location, "HEAD", object_url(location), _CHECKSUM_MODE_HEADERS)
+        response.close()
+        return parse_object_info(response)
 
     def fetch_digest(self, location: Location) -> Digest | None:
-        """Answers that carry a part of the object do not say."""
+        """Return the digest of the object; responses to range requests do not include it."""
         return self.stat(location).digest
 
     def open(self, location: Location, byte_range: ByteRange = FULL_RANGE) -> ObjectStream:
         headers = {**_CHECKSUM_MODE_HEADERS, **range_header(byte_range)}
-        answer = self._client.request(location, "GET", object_url(location), headers, expected_statuses=(200, 206, 416))
+        response = self._client.request(
+            location, "GET", object_url(location), headers, expected_statuses=(200, 206, 416)
+        )
         try:
-            return stream_from_response(answer, byte_range, is_signed(location))
+            return stream_from_response(response, byte_range, is_signed(location))
         except BaseException:
-            answer.close()
+            response.close()
             raise
 
     def list(self, location: Location) -> Iterator[ListedObject]:
         bucket, key = parse_bucket_and_key(location)
-        below = f"{key.rstrip('/')}/" if key else ""
-        query = {"list-type": "2", "prefix": below}
+        prefix = f"{key.rstrip('/')}/" if key else ""
+        query = {"list-type": "2", "prefix": prefix}
         while True:
             page = self._client.request_xml(location, "GET", bucket_url(location, query))
-            yield from _parse_entries(page, location, bucket, below)
+            yield from _parse_entries(page, location, bucket, prefix)
             token = page.findtext("{*}NextContinuationToken")
             if not token:
                 return
             query = {**query, "continuation-token": token}
 
     def put(self, location: Location, path: Path, on_bytes_sent: OnBytesSent = ignore_bytes_sent) -> None:
-        """What is large goes in parts, and a later `put` of the same file goes on with those that are there."""
+        """Upload a file; large ones in parts, which a later `put` of the same file reuses."""
         size = path.stat().st_size
         if size > multipart.PART_BYTES:
             multipart.put(self._client, location, path, on_bytes_sent)
             return
-        sums = multipart.compute_digests(FileSlice(path, 0, size))
-        headers = {"x-amz-checksum-sha256": sums.sha256_base64}
-        answer = self._client.request(
+        digests = multipart.compute_digests(FileSlice(path, 0, size))
+        headers = {"x-amz-checksum-sha256": digests.sha256_base64}
+        response = self._client.request(
             location,
             "PUT",
             object_url(location),
             headers,
             body=path,
-            body_sha256=sums.sha256,
+            body_sha256=digests.sha256,
             on_bytes_sent=on_bytes_sent,
         )
-        answer.close()
-        multipart.verify_stored(answer, sums, location)
+        response.close()
+        multipart.verify_stored(response, digests, location)
 
     def abort_uploads(self, location: Location) -> None:
-        """Nothing of an upload that did not end is kept, or paid for, any longer."""
+        """Abort this process's unfinished multipart uploads, so that they are no longer stored and billed."""
         multipart.abort_uploads(self._client, location)
 
     def delete(self, location: Location) -> None:
@@ -94,7 +93,7 @@ def _parse_entries(page: Element, location: Location, bucket: str, prefix: str) 
     for item in page.iterfind("{*}Contents"):
         key = item.findtext("{*}Key") or ""
         if key.endswith("/"):
-            continue  # a marker that consoles write for an empty folder
+            continue  # consoles write such markers for empty folders
         name = check_listed_name(key[len(prefix) :], location.url)
         size = int(item.findtext("{*}Size") or 0)
         yield ListedObject(name, size, replace(location, url=join_url(f"s3://{bucket}/{prefix}".rstrip("/"), name)))

@@ -1,4 +1,4 @@
-"""Signed requests to S3: which URL, whose keys, what an error means. What is asked for is in `s3` and `multipart`."""
+"""Send signed requests to S3: build URLs, sign headers, map errors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _EMPTY_MAPPING: Mapping[str, str] = {}
 
 
 class S3Client:
-    """`ask` for an answer, `document` for an answer in XML."""
+    """Sends signed requests."""
 
     def __init__(self, resolve_secret: SecretResolver) -> None:
         self._resolve_secret = resolve_secret
@@ -43,51 +43,54 @@ class S3Client:
         on_bytes_sent: OnBytesSent = ignore_bytes_sent,
         expected_statuses: tuple[int, ...] = (200, 204),
     ) -> Response:
-        """The answer, if its status is accepted; `sha256` is the body's."""
+        """Send a request and return the response. Raises TransferError for unexpected statuses."""
         secrets = self._sign(require_s3_access(location), method, url, headers, body_sha256)
-        answer = send_request(Request(url, method, headers, secrets, body, on_bytes_sent), max_redirects=0)
-        if answer.status in expected_statuses:
-            return answer
+        response = send_request(Request(url, method, headers, secrets, body, on_bytes_sent), max_redirects=0)
+        if response.status in expected_statuses:
+            return response
         try:
-            raise _make_error(answer, location, method)
+            raise _make_error(response, location, method)
         finally:
-            answer.close()
+            response.close()
 
     def request_xml(self, location: Location, method: str, url: str) -> Element:
-        answer = self.request(location, method, url)
+        """Send a request and return the XML document of the response."""
+        response = self.request(location, method, url)
         try:
-            return parse_xml(answer, location)
+            return parse_xml(response, location)
         finally:
-            answer.close()
+            response.close()
 
     def _sign(
         self, access: S3Access, method: str, url: str, headers: Mapping[str, str], body_sha256: str
     ) -> dict[str, str]:
-        """Made anew for each request: keys are renewed under a running job. Empty without keys."""
+        """Return the signature headers, or {} without keys. Keys are read for each request, as they may be renewed."""
         if access.access_key is None or access.secret_key is None:
             return {}
         session = self._resolve_secret(access.session_token).strip() if access.session_token is not None else None
-        keys = AwsCredentials(
+        credentials = AwsCredentials(
             self._resolve_secret(access.access_key).strip(), self._resolve_secret(access.secret_key).strip(), session
         )
-        moment = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-        return sign_headers(method, url, headers, body_sha256, keys, access.region, moment)
+        timestamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+        return sign_headers(method, url, headers, body_sha256, credentials, access.region, timestamp)
 
 
 def parse_xml(response: Response, location: Location) -> Element:
+    """Parse the body of a response. Raises TransferError if it is not XML."""
     from xml.etree import ElementTree
 
     try:
-        # The document comes from the user's own endpoint, and expat bounds entity expansion.
+        # The document comes from the user's own endpoint, and expat limits entity expansion.
         return ElementTree.fromstring(response.read_text(max_bytes=_MAX_DOCUMENT_BYTES))  # noqa: S314
     except ElementTree.ParseError as error:
-        words = f"{location.url}: the answer is not the XML of S3 ({error}); is the endpoint right?"
-        raise TransferError("unexpected_content", words, location.url) from error
+        message = f"{location.url}: the response is not S3's XML ({error}); check the endpoint"
+        raise TransferError("unexpected_content", message, location.url) from error
 
 
 def require_s3_access(location: Location) -> S3Access:
+    """Return the S3 access of a location. Raises TransferError without one."""
     if location.s3 is None:
-        raise TransferError("unsupported", f"{location.url} names no S3 endpoint and region", location.url)
+        raise TransferError("unsupported", f"{location.url} has no S3 endpoint and region", location.url)
     return location.s3
 
 
@@ -110,13 +113,16 @@ def bucket_url(location: Location, query: Mapping[str, str]) -> str:
 
 
 def _build_url(access: S3Access, bucket: str, key: str, query: Mapping[str, str]) -> str:
-    asked = f"?{urlencode(sorted(query.items()), quote_via=quote)}" if query else ""
-    return f"{_bucket_base_url(access.endpoint, bucket)}/{quote(key, safe='/-_.~')}{asked}"
+    query_string = f"?{urlencode(sorted(query.items()), quote_via=quote)}" if query else ""
+    return f"{_bucket_base_url(access.endpoint, bucket)}/{quote(key, safe='/-_.~')}{query_string}"
 
 
 def _bucket_base_url(endpoint_url: str, bucket: str) -> str:
-    """Path style, except where the bucket belongs in the host name: at AWS (unless dots in it would break TLS), and
-    where the endpoint has it there already."""
+    """Return the base URL of a bucket.
+
+    It has path style, except at AWS (unless dots in the name would break TLS) and if the endpoint's host already names
+    the bucket.
+    """
     endpoint = urlsplit(endpoint_url)
     host = endpoint.hostname or ""
     folder = endpoint.path.rstrip("/")
@@ -130,10 +136,10 @@ def _bucket_base_url(endpoint_url: str, bucket: str) -> str:
 def _make_error(response: Response, location: Location, method: str) -> TransferError:
     if 300 <= response.status < 400:
         region = response.headers.get("x-amz-bucket-region") or "another one"
-        words = (
-            f"{location.url} is not in the region {require_s3_access(location).region!r} but in {region}: mend `region`"
+        message = (
+            f"{location.url} is in the region {region}, not {require_s3_access(location).region!r}; correct `region`"
         )
-        return TransferError("unsupported", words, location.url)
+        return TransferError("unsupported", message, location.url)
     body = "" if method == "HEAD" else response.read_text()
     return error_from_response(
         response, is_signed(location), ": ".join(value for _, value in _ERROR_FIELD.findall(body))

@@ -1,8 +1,8 @@
-"""A large file into S3, in parts: the object appears when all are there, or not at all.
+"""Upload a large file to S3 in parts; the object appears only when all parts are stored.
 
-Each part is checked by the server against a sha256 (or an MD5, where it takes no other) and by us against the ETag that
-it answers. An upload that was cut off goes on with the parts that the server holds: one of this process, or another's
-of the very same file. Whatever else is on its way to the key is somebody else's, and is left alone.
+The server checks each part against a SHA-256 (or an MD5, if it supports nothing else), and the client checks the ETag
+of the response. An interrupted upload is resumed with the parts that the server has: an upload of this process, or of
+another process for an identical file. Other uploads to the same key are not touched.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _MAX_PARALLEL_PARTS = 4
 _READ_BLOCK_BYTES = MIB
 _SHA256_CHECKSUM_HEADERS = {"x-amz-checksum-algorithm": "SHA256"}
 _MD5_ETAG = re.compile(r"[0-9a-f]{32}$")
-# With keys of its own the server's ETag is no MD5 of the data.
+# With KMS encryption the ETag is not the MD5 of the data.
 _KMS_ENCRYPTIONS = ("aws:kms", "aws:kms:dsse")
 
 
@@ -64,31 +64,33 @@ class UploadedPart:
 
 @dataclass(frozen=True)
 class MultipartUpload:
-    """One that was begun; `held` parts of it are known by number to size and ETag."""
+    """A multipart upload in progress; `uploaded_parts` maps part numbers to size and ETag."""
 
     id: str
-    uses_sha256: bool  # whether the server takes a sha256 with each part
+    uses_sha256: bool  # whether the server accepts a SHA-256 with each part
     uploaded_parts: Mapping[int, tuple[int, str]]
 
 
-_unfinished_uploads: dict[
-    str, list[str]
-] = {}  # uploads of this process that were begun and not ended, by the object's address
+_unfinished_uploads: dict[str, list[str]] = {}  # upload ids of this process by object URL
 _is_adoption_disabled = False
 
 
 def disable_upload_adoption() -> None:
-    """For a process beside which others may put other contents at the same addresses, as attempts of one job do. Files
-    that only begin alike would get into each other's uploads, so it goes on with none but its own."""
+    """Resume only uploads of this process.
+
+    Needed where other processes may upload different content to the same URLs, as attempts of one job do: files with a
+    common beginning could otherwise be mixed.
+    """
     global _is_adoption_disabled
     _is_adoption_disabled = True
 
 
 def put(client: S3Client, location: Location, path: Path, on_bytes_sent: OnBytesSent) -> None:
-    work = _MultipartUploader(client, location, path, on_bytes_sent)
-    upload = work.find_resumable() or work.create_upload()
+    """Upload a file in parts, resuming an unfinished upload if there is one."""
+    uploader = _MultipartUploader(client, location, path, on_bytes_sent)
+    upload = uploader.find_resumable() or uploader.create_upload()
     try:
-        work.complete_upload(upload, work.upload_parts(upload))
+        uploader.complete_upload(upload, uploader.upload_parts(upload))
     except TransferError as error:
         if error.kind in PERMANENT_KINDS:
             _abort_upload(client, location, upload.id)
@@ -97,25 +99,27 @@ def put(client: S3Client, location: Location, path: Path, on_bytes_sent: OnBytes
 
 
 def abort_uploads(client: S3Client, location: Location) -> None:
-    for upload in list(_unfinished_uploads.get(object_url(location), ())):
-        _abort_upload(client, location, upload)
+    """Abort this process's unfinished uploads of an object."""
+    for upload_id in list(_unfinished_uploads.get(object_url(location), ())):
+        _abort_upload(client, location, upload_id)
 
 
 def _untrack_upload(location: Location, upload_id: str) -> None:
-    left = [other for other in _unfinished_uploads.pop(object_url(location), ()) if other != upload_id]
-    if left:
-        _unfinished_uploads[object_url(location)] = left
+    remaining = [other for other in _unfinished_uploads.pop(object_url(location), ()) if other != upload_id]
+    if remaining:
+        _unfinished_uploads[object_url(location)] = remaining
 
 
 def split_into_slices(path: Path) -> list[FileSlice]:
-    """The file in pieces that depend on its size alone, so that another process cuts it in the same way."""
+    """Split a file into slices that depend only on its size, so that every process splits it in the same way."""
     size = path.stat().st_size
-    least = -(-size // _MAX_PARTS)
-    step = max(PART_BYTES, -(-least // MIB) * MIB)
-    return [FileSlice(path, start, min(step, size - start)) for start in range(0, size, step)]
+    min_bytes = -(-size // _MAX_PARTS)
+    part_bytes = max(PART_BYTES, -(-min_bytes // MIB) * MIB)
+    return [FileSlice(path, start, min(part_bytes, size - start)) for start in range(0, size, part_bytes)]
 
 
 def compute_digests(file_slice: FileSlice) -> BodyDigests:
+    """Return the SHA-256 and MD5 of a slice of a file."""
     digests = Digests(Digest("md5", ""))
     with open_body(file_slice) as body:
         for block in _read_blocks(body):
@@ -132,7 +136,7 @@ def _read_blocks(body: RequestBodyReader) -> Iterator[bytes]:
 
 
 def verify_stored(response: Response, digests: BodyDigests, location: Location) -> None:
-    """What the server says that it stored must be what we sent."""
+    """Check that the server stored what was sent. Raises TransferError("digest_mismatch")."""
     stated = response.headers.get("x-amz-checksum-sha256")
     if stated == digests.sha256_base64:
         return
@@ -146,8 +150,8 @@ def verify_stored(response: Response, digests: BodyDigests, location: Location) 
 
 
 def _corruption_error(location: Location, actual: str, expected: str) -> TransferError:
-    words = f"{location.url}: what was sent arrived with {actual}, not {expected}: it was damaged on its way"
-    return TransferError("digest_mismatch", words, location.url)
+    message = f"{location.url}: the server stored {actual} instead of {expected}; the upload was corrupted"
+    return TransferError("digest_mismatch", message, location.url)
 
 
 class _MultipartUploader:
@@ -157,24 +161,21 @@ class _MultipartUploader:
         self._digests_by_part: dict[int, BodyDigests] = {}
 
     def find_resumable(self) -> MultipartUpload | None:
-        """One to go on with: ours, or one that holds some of the very parts that we would send."""
-        for upload in reversed(_unfinished_uploads.get(object_url(self._location), [])):
-            mine = self._load_upload(upload)
-            if mine is not None and all(number <= len(self._slices) for number in mine.uploaded_parts):
-                return mine
-            _abort_upload(self._client, self._location, upload)
+        """Return an upload to resume: one of this process, or one with identical parts."""
+        for upload_id in reversed(_unfinished_uploads.get(object_url(self._location), [])):
+            upload = self._load_upload(upload_id)
+            if upload is not None and all(number <= len(self._slices) for number in upload.uploaded_parts):
+                return upload
+            _abort_upload(self._client, self._location, upload_id)
         return None if _is_adoption_disabled else self._find_adoptable()
 
     def _find_adoptable(self) -> MultipartUpload | None:
-        for upload in reversed(_list_uploads(self._client, self._location)):
-            its = self._load_upload(upload)
-            if (
-                its is not None
-                and its.uploaded_parts
-                and all(map(self._matches_slice, its.uploaded_parts, its.uploaded_parts.values()))
-            ):
-                self._track_upload(upload)
-                return its
+        for upload_id in reversed(_list_uploads(self._client, self._location)):
+            upload = self._load_upload(upload_id)
+            parts = upload.uploaded_parts if upload is not None else {}
+            if parts and all(map(self._matches_slice, parts, parts.values())):
+                self._track_upload(upload_id)
+                return upload
         return None
 
     def _matches_slice(self, number: int, uploaded: tuple[int, str]) -> bool:
@@ -191,13 +192,13 @@ class _MultipartUploader:
         return self._digests_by_part[number]
 
     def _load_upload(self, upload_id: str) -> MultipartUpload | None:
-        """None if it has ended meanwhile, or may not be looked at."""
-        held: dict[int, tuple[int, str]] = {}
+        """Return an upload with its parts, or None if it has ended or is not accessible."""
+        parts: dict[int, tuple[int, str]] = {}
         query = {"uploadId": upload_id}
         try:
             while True:
                 page = self._client.request_xml(self._location, "GET", object_url(self._location, query))
-                held.update(_parse_parts(page))
+                parts.update(_parse_parts(page))
                 if page.findtext("{*}IsTruncated") != "true":
                     break
                 query = {**query, "part-number-marker": page.findtext("{*}NextPartNumberMarker") or ""}
@@ -205,60 +206,62 @@ class _MultipartUploader:
             if error.kind in ("object_missing", "access_denied"):
                 return None
             raise
-        # Not every server says; most likely it was begun by us, with sha256.
-        return MultipartUpload(upload_id, (page.findtext("{*}ChecksumAlgorithm") or "SHA256") == "SHA256", held)
+        # Servers that do not state the algorithm most likely have an upload of packtrain, with SHA-256.
+        return MultipartUpload(upload_id, (page.findtext("{*}ChecksumAlgorithm") or "SHA256") == "SHA256", parts)
 
     def create_upload(self) -> MultipartUpload:
         url = object_url(self._location, {"uploads": ""})
-        answer = self._client.request(
+        response = self._client.request(
             self._location, "POST", url, _SHA256_CHECKSUM_HEADERS, expected_statuses=(200, 400, 501)
         )
-        if answer.status != 200:  # it does not know these checksums
-            answer.close()
-            answer = self._client.request(self._location, "POST", url)
+        if response.status != 200:  # the server does not support these checksums
+            response.close()
+            response = self._client.request(self._location, "POST", url)
         try:
-            upload = parse_xml(answer, self._location).findtext("{*}UploadId") or ""
+            upload_id = parse_xml(response, self._location).findtext("{*}UploadId") or ""
         finally:
-            answer.close()
-        self._track_upload(upload)
-        return MultipartUpload(upload, answer.headers.get("x-amz-checksum-algorithm") == "SHA256", {})
+            response.close()
+        self._track_upload(upload_id)
+        return MultipartUpload(upload_id, response.headers.get("x-amz-checksum-algorithm") == "SHA256", {})
 
     def upload_parts(self, upload: MultipartUpload) -> list[UploadedPart]:
         from concurrent.futures import ThreadPoolExecutor
 
         with ThreadPoolExecutor(_MAX_PARALLEL_PARTS) as pool:
-            waiting = [
-                pool.submit(self._upload_part, upload, number, piece)
-                for number, piece in enumerate(self._slices, start=1)
+            futures = [
+                pool.submit(self._upload_part, upload, number, file_slice)
+                for number, file_slice in enumerate(self._slices, start=1)
             ]
             try:
-                return [future.result() for future in waiting]
+                return [future.result() for future in futures]
             except BaseException:
-                for future in waiting:
+                for future in futures:
                     future.cancel()
                 raise
 
     def _upload_part(self, upload: MultipartUpload, number: int, file_slice: FileSlice) -> UploadedPart:
-        sums = self._part_digests(number)
-        if upload.uploaded_parts.get(number) == (file_slice.length, sums.md5):
+        digests = self._part_digests(number)
+        if upload.uploaded_parts.get(number) == (file_slice.length, digests.md5):
             self._on_bytes_sent(file_slice.length)
-            return UploadedPart(number, sums.md5, sums)
+            return UploadedPart(number, digests.md5, digests)
         headers = (
-            {"x-amz-checksum-sha256": sums.sha256_base64} if upload.uses_sha256 else {"Content-MD5": sums.md5_base64}
+            {"x-amz-checksum-sha256": digests.sha256_base64}
+            if upload.uses_sha256
+            else {"Content-MD5": digests.md5_base64}
         )
         url = object_url(self._location, {"partNumber": str(number), "uploadId": upload.id})
-        answer = self._client.request(
+        response = self._client.request(
             self._location,
             "PUT",
             url,
             headers,
             body=file_slice,
-            body_sha256=sums.sha256,
+            body_sha256=digests.sha256,
             on_bytes_sent=self._on_bytes_sent,
         )
-        answer.close()
-        verify_stored(answer, sums, self._location)
-        return UploadedPart(number, (answer.headers.get("ETag") or "").strip('"'), sums)
+        response.close()
+        verify_stored(response, digests, self._location)
+        return UploadedPart(number, (response.headers.get("ETag") or "").strip('"'), digests)
 
     def complete_upload(self, upload: MultipartUpload, parts: list[UploadedPart]) -> None:
         try:
@@ -272,29 +275,30 @@ class _MultipartUploader:
 
         body = _completion_xml(parts, upload.uses_sha256).encode()
         url, sha256 = object_url(self._location, {"uploadId": upload.id}), hashlib.sha256(body).hexdigest()
-        answer = self._client.request(
+        response = self._client.request(
             self._location, "POST", url, body=body, body_sha256=sha256, expected_statuses=(200, 400)
         )
         try:
-            root = parse_xml(answer, self._location)
+            root = parse_xml(response, self._location)
         finally:
-            answer.close()
-        if root.tag.rpartition("}")[2] == "Error":  # S3 may answer 200 before it knows
+            response.close()
+        if root.tag.rpartition("}")[2] == "Error":  # S3 may response 200 before it knows
             _abort_upload(self._client, self._location, upload.id)
-            words = (
-                f"{self._location.url}: the parts do not fit together ({root.findtext('{*}Message')}) and are sent anew"
-            )
-            raise TransferError("service_unavailable", words, self._location.url)
+            reason = root.findtext("{*}Message")
+            message = f"{self._location.url}: the server rejected the parts ({reason}); they are uploaded again"
+            raise TransferError("service_unavailable", message, self._location.url)
 
     def _is_stored(self, parts: list[UploadedPart]) -> bool:
-        """Whether the object is there although the answer that says so was lost."""
-        answer = self._client.request(self._location, "HEAD", object_url(self._location), expected_statuses=(200, 404))
-        answer.close()
-        return answer.status == 200 and (answer.headers.get("ETag") or "").strip('"') == multipart_etag(parts)
+        """Whether the object is there although the response that says so was lost."""
+        response = self._client.request(
+            self._location, "HEAD", object_url(self._location), expected_statuses=(200, 404)
+        )
+        response.close()
+        return response.status == 200 and (response.headers.get("ETag") or "").strip('"') == multipart_etag(parts)
 
 
 def multipart_etag(parts: list[UploadedPart]) -> str:
-    """What S3 calls an object that was put in parts: the MD5 of their MD5s, and their number."""
+    """Return the ETag of a multipart object: the MD5 of the parts' MD5s, and their number."""
     digests = Digests(Digest("md5", ""))
     for part in parts:
         digests.update(bytes.fromhex(part.digests.md5))
@@ -308,25 +312,25 @@ def _completion_xml(parts: list[UploadedPart], uses_sha256: bool) -> str:
         + "</Part>"
         for part in parts
     )
-    space = "http://s3.amazonaws.com/doc/2006-03-01/"
-    return f'<CompleteMultipartUpload xmlns="{space}">{rows}</CompleteMultipartUpload>'
+    namespace = "http://s3.amazonaws.com/doc/2006-03-01/"
+    return f'<CompleteMultipartUpload xmlns="{namespace}">{rows}</CompleteMultipartUpload>'
 
 
 def _list_uploads(client: S3Client, location: Location) -> list[str]:
-    """Uploads of this very key that were begun and not ended, oldest first."""
+    """Return the ids of unfinished uploads of this key, oldest first."""
     key = parse_bucket_and_key(location)[1]
     try:
         page = client.request_xml(location, "GET", bucket_url(location, {"uploads": "", "prefix": key}))
     except TransferError as error:
         if error.kind in ("access_denied", "unsupported"):
-            return []  # who may put need not be allowed to list
+            return []  # write access does not imply permission to list
         raise
-    found = [
+    uploads = [
         (item.findtext("{*}Initiated") or "", item.findtext("{*}UploadId") or "")
         for item in page.iterfind("{*}Upload")
         if item.findtext("{*}Key") == key
     ]
-    return [upload for _, upload in sorted(found)]
+    return [upload_id for _, upload_id in sorted(uploads)]
 
 
 def _parse_parts(page: Element) -> Iterator[tuple[int, tuple[int, str]]]:
@@ -338,6 +342,5 @@ def _parse_parts(page: Element) -> Iterator[tuple[int, tuple[int, str]]]:
 def _abort_upload(client: S3Client, location: Location, upload_id: str) -> None:
     _untrack_upload(location, upload_id)
     url = object_url(location, {"uploadId": upload_id})
-    client.request(
-        location, "DELETE", url, expected_statuses=(200, 204, 403, 404)
-    ).close()  # who may put need not be allowed to
+    # Write access does not imply permission to abort, so 403 is accepted.
+    client.request(location, "DELETE", url, expected_statuses=(200, 204, 403, 404)).close()

@@ -1,4 +1,4 @@
-"""AWS Signature Version 4, by hand and pure: the same request and moment give the same headers."""
+"""AWS Signature Version 4 as a pure function of request, keys and time."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 @dataclass(frozen=True)
 class AwsCredentials:
+    """An access key, its secret key, and the session token of temporary credentials."""
+
     access_key: str
     secret_key: str
     session_token: str | None = None
@@ -27,15 +29,25 @@ def sign_headers(
     region: str,
     timestamp: str,
 ) -> dict[str, str]:
-    """The headers to add. `payload` is the body's sha256, `moment` like 20240131T235959Z."""
+    """Return the headers to add, including Authorization.
+
+    Args:
+        method: The HTTP method.
+        url: The URL of the request.
+        headers: Further headers to sign.
+        payload_sha256: The SHA-256 of the body, in hex.
+        credentials: The keys.
+        region: The AWS region.
+        timestamp: The time in the form 20240131T235959Z.
+    """
     added = {"X-Amz-Date": timestamp, "X-Amz-Content-SHA256": payload_sha256}
     if credentials.session_token:
         added["X-Amz-Security-Token"] = credentials.session_token
-    covered = {name.lower(): " ".join(value.split()) for name, value in {**headers, **added}.items()}
-    covered["host"] = _host_header(url)
-    names = ";".join(sorted(covered))
+    signed = {name.lower(): " ".join(value.split()) for name, value in {**headers, **added}.items()}
+    signed["host"] = _host_header(url)
+    names = ";".join(sorted(signed))
     scope = f"{timestamp[:8]}/{region}/s3/aws4_request"
-    text = "\n".join((_ALGORITHM, timestamp, scope, _sha256(_canonical_request(method, url, covered, payload_sha256))))
+    text = "\n".join((_ALGORITHM, timestamp, scope, _sha256(_canonical_request(method, url, signed, payload_sha256))))
     signature = _hmac(_signing_key(credentials.secret_key, timestamp[:8], region), text).hex()
     credential = f"{credentials.access_key}/{scope}"
     added["Authorization"] = f"{_ALGORITHM} Credential={credential}, SignedHeaders={names}, Signature={signature}"
@@ -59,8 +71,8 @@ def _host_header(url: str) -> str:
 
 def _signing_key(secret_key: str, date: str, region: str) -> bytes:
     key = f"AWS4{secret_key}".encode()
-    for word in (date, region, "s3", "aws4_request"):
-        key = _hmac(key, word)
+    for part in (date, region, "s3", "aws4_request"):
+        key = _hmac(key, part)
     return key
 
 
