@@ -71,9 +71,9 @@ def test_a_nested_tar_is_read_where_it_is(desk, tmp_path):
         desk.environment["MY_TOKEN"] = origin.token
         write(desk, f"http: {{url: {origin.url}/train.tar, token: '${{env:MY_TOKEN}}'}}", "--epochs 2")
         said = desk.run("run", "workflow.yaml")
-    assert "data: 36 samples of 3 classes to stream, listed in" in said
+    assert "data: 36 samples of 3 classes to stream, indexed in" in said
     assert "○ stage   71.7 kB before the first batch; 71.7 kB of disk" in said
-    assert "● stream  the index and 71.7 kB before the first batch; 71.7 kB an epoch, kept on disk" in said
+    assert "● stream  the index and 71.7 kB before the first batch; 71.7 kB an epoch, cached on disk" in said
     seen = told(desk)
     assert seen["seen"] == expected * 2
     assert seen["classes"] == list(CLASS_NAMES)

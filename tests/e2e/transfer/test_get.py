@@ -32,7 +32,7 @@ def test_a_good_file(desk, origin):
 def test_other_digests(desk, origin, option, digest):
     url = f"{origin.url}/data.bin"
     assert f"verified by {option[2:]}" in desk.run("get", url, option, digest)
-    assert f"already there; verified by {option[2:]}" in desk.run("get", url, option, digest)
+    assert f"already exists; verified by {option[2:]}" in desk.run("get", url, option, digest)
 
 
 def test_a_wrong_crc32c(desk, origin):
@@ -42,7 +42,7 @@ def test_a_wrong_crc32c(desk, origin):
 
 
 def test_what_was_not_verified_is_not_called_so(desk, origin):
-    assert "not verified: the server gave no digest" in desk.run("get", f"{origin.url}/data.bin")
+    assert "not verified: the server sent no digest" in desk.run("get", f"{origin.url}/data.bin")
     assert desk.run_json("get", f"{origin.url}/data.bin", "-o", "again")["files"][0]["verified_by"] is None
 
 
@@ -50,7 +50,7 @@ def test_json_shape(desk, origin):
     (file,) = desk.run_json("get", f"{origin.url}/data.bin", "--sha256", SHA256)["files"]
     assert file["url"] == f"{origin.url}/data.bin"
     assert (file["path"], file["bytes"], file["sha256"]) == ("data.bin", len(DATA), SHA256)
-    assert (file["already_there"], file["verified_by"], file["retries"]) == (False, "sha256", 0)
+    assert (file["already_exists"], file["verified_by"], file["retries"]) == (False, "sha256", 0)
     assert file["seconds"] > 0
 
 
@@ -69,7 +69,7 @@ def test_a_source_that_stalls_is_left_and_counted(desk, served):
     assert file["seconds"] < 10
     assert file["by_source"][good.url.removeprefix("http://")] > 0
     assert set(file) == {
-        "url", "path", "already_there", "verified_by", "bytes", "seconds", "retries", "sha256", "stalls",
+        "url", "path", "already_exists", "verified_by", "bytes", "seconds", "retries", "sha256", "stalls",
         "wasted_bytes", "hedges", "by_source",
     }  # fmt: skip
 
@@ -128,21 +128,21 @@ def test_a_page_instead_of_the_data(desk, origin):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["get", "data.bin"], "is no address"),
+        (["get", "data.bin"], "is not a URL"),
         (["get", "gopher://host/x"], "scheme"),
-        (["get", "http://"], "names no host; write for example http://host/path"),
-        (["get", "https:///x"], "names no host"),
+        (["get", "http://"], "has no host; write for example http://host/path"),
+        (["get", "https:///x"], "has no host"),
         (["get", "http://host/x", "--sha256", "abc"], "64 hexadecimal digits"),
         (["get", "http://host/x", "--crc32c", "abc"], "'abc' is no CRC-32C digest: 8 hexadecimal digits, or base64"),
         (
             ["get", "http://host/x", "--md5", "0" * 32, "--crc32c", "0" * 8],
             "give one digest, not both --md5 and --crc32c",
         ),
-        (["get", "http://host/x", "http://host/y", "--md5", "0" * 32], "a digest belong to one file"),
+        (["get", "http://host/x", "http://host/y", "--md5", "0" * 32], "digests apply to one file"),
         (["get", "http://host/x", "--retry-timeout", "long"], "is not a duration"),
         (["get", "http://host/x", "--unpack"], "-o FOLDER"),
-        (["get", "http://host/x", "--nested"], "give --unpack as well"),
-        (["get", "http://host/x", "--token-env", "A", "--token-file", "b"], "not both"),
+        (["get", "http://host/x", "--nested"], "--nested needs --unpack"),
+        (["get", "http://host/x", "--token-env", "A", "--token-file", "b"], "exclude each other"),
     ],
 )
 def test_wrong_calls(desk, arguments, said):
@@ -200,9 +200,9 @@ def test_a_file_that_is_there_and_right_is_left_alone(desk, origin):
     url = f"{origin.url}/data.bin"
     desk.run("get", url, "--sha256", SHA256)
     asked = len(origin.requests)
-    assert "already there; verified by sha256" in desk.run("get", url, "--sha256", SHA256)
+    assert "already exists; verified by sha256" in desk.run("get", url, "--sha256", SHA256)
     assert len(origin.requests) == asked
-    assert desk.run_json("get", url)["files"][0]["already_there"] is True
+    assert desk.run_json("get", url)["files"][0]["already_exists"] is True
 
 
 def test_a_file_that_differs_is_replaced_by_force_only(desk, origin):

@@ -40,7 +40,7 @@ def test_all_below_a_folder(desk, away, ending):
 
 def test_a_folder_has_no_digest(desk, away):
     desk.run("get", f"{away}?recursive", "--sha256", "0" * 64, code=2)
-    assert "belong to one file" in desk.stderr
+    assert "apply to one file" in desk.stderr
 
 
 @pytest.mark.parametrize("dry", [(), ("--dry-run",)])

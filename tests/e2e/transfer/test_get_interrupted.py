@@ -47,7 +47,7 @@ def test_goes_on_after_an_interruption(desk, served, number):
         process.send_signal(number)
         _, err = process.communicate(timeout=20)
         assert process.returncode == 130
-        assert "the same command goes on" in err
+        assert "run the same command again to resume" in err
         origin.bytes_per_s = None
         desk.run("get", f"{origin.url}/large.bin")
         assert (desk.folder / "large.bin").read_bytes() == data

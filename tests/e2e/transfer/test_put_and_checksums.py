@@ -11,37 +11,37 @@ from tests.support.transfer_commands import DATA, SHA256
 
 def test_checksums_are_made_and_verified(desk, served):
     path = served / "data.bin"
-    made = desk.run_json("checksums", path, "--block", "100kB")
-    assert (made["blocks"], made["sha256"]) == (3, SHA256)
+    made = desk.run_json("checksums", path, "--block-size", "100kB")
+    assert (made["n_blocks"], made["sha256"]) == (3, SHA256)
     checksums = served / "data.bin.checksums.json"
-    assert "all 3 blocks are right" in desk.run("checksums", path, "--verify", checksums)
+    assert "all 3 blocks match" in desk.run("checksums", path, "--verify", checksums)
     path.write_bytes(DATA[:150_000] + b"?" + DATA[150_001:])
     assert "block 1: bytes 100000 to 200000" in desk.run("checksums", path, "--verify", checksums, code=33)
     found = desk.run_json("checksums", path, "--verify", checksums, code=33)
-    assert found["bad"] == [{"block": 1, "start": 100_000, "stop": 200_000}]
+    assert found["bad_blocks"] == [{"block": 1, "start": 100_000, "stop": 200_000}]
     path.write_bytes(DATA + b"more")
     assert "has 300004 bytes" in desk.run("checksums", path, "--verify", checksums, code=33)
 
 
 def test_checksums_that_cannot_be(desk, served):
     desk.run("checksums", served / "nothing", code=4)
-    desk.run("checksums", served / "data.bin", "--block", "0", code=2)
-    desk.run("checksums", served / "data.bin", "--block", "512MiB", code=2)
-    assert "4194304 at most; choose another --block" in desk.stderr
+    desk.run("checksums", served / "data.bin", "--block-size", "0", code=2)
+    desk.run("checksums", served / "data.bin", "--block-size", "512MiB", code=2)
+    assert "4194304 at most; choose another --block-size" in desk.stderr
     desk.run("checksums", served / "data.bin", "--verify", served / "nothing", code=4)
     desk.run("checksums", served / "data.bin", "--verify", served / "data.bin", code=5)
 
 
 @pytest.mark.parametrize("by_address", [False, True])
 def test_get_with_checksums(desk, origin, served, by_address):
-    desk.run("checksums", served / "data.bin", "--block", "64KiB")
+    desk.run("checksums", served / "data.bin", "--block-size", "64KiB")
     checksums = f"{origin.url}/data.bin.checksums.json" if by_address else served / "data.bin.checksums.json"
     out = desk.run("get", f"{origin.url}/data.bin", "--checksums", checksums)
-    assert "verified by the checksums file" in out
-    assert "already there" in desk.run("get", f"{origin.url}/data.bin", "--checksums", checksums)
+    assert "verified with the checksums file" in out
+    assert "already exists" in desk.run("get", f"{origin.url}/data.bin", "--checksums", checksums)
     (desk.folder / "data.bin").write_bytes(DATA[:-1] + b"?")
     desk.run("get", f"{origin.url}/data.bin", "--checksums", checksums, code=2)
-    assert "differs from the checksums file" in desk.stderr
+    assert "does not match the checksums file" in desk.stderr
 
 
 def test_data_that_differs_from_its_checksums_is_refused(desk, origin, served):
