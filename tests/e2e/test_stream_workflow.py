@@ -72,7 +72,7 @@ def test_nested_tar(workspace, tmp_path):
         out = workspace.run("run", "workflow.yaml")
     assert "data: 36 samples of 3 classes to stream, indexed in" in out
     assert "○ stage   71.7 kB before the first batch; 71.7 kB of disk" in said
-    assert "● stream  the index and 71.7 kB before the first batch; 71.7 kB an epoch, kept on disk" in said
+    assert "● stream  the index and 71.7 kB before the first batch; 71.7 kB an epoch, cached on disk" in said
     report = read_report(workspace)
     assert report["samples"] == expected * 2
     assert report["class_names"] == list(CLASS_NAMES)

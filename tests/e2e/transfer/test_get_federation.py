@@ -40,7 +40,7 @@ def test_folder(workspace, folder_url, suffix):
 
 def test_folder_with_digest_is_rejected(workspace, folder_url):
     workspace.run("get", f"{folder_url}?recursive", "--sha256", "0" * 64, exit_code=2)
-    assert "belong to one file" in workspace.stderr
+    assert "apply to one file" in workspace.stderr
 
 
 @pytest.mark.parametrize("dry_run", [(), ("--dry-run",)])
