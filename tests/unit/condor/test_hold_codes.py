@@ -123,7 +123,7 @@ def test_user_error_at_two_sites_fails_the_job(error):
     run.add_failed_attempt_at("A", 1, ERRORS[error][1])
     run.add_failed_attempt_at("B", 2, ERRORS[error][1])
     (end,) = job_result_policy(POOL)(run.state, ["0"], 0.0)
-    assert (end.reason, end.failure.kind) == ("it failed alike at 2 sites", ERRORS[error][1])
+    assert (end.reason, end.failure.kind) == ("it failed in the same way at 2 sites", ERRORS[error][1])
 
 
 def test_kinds_are_known():
