@@ -167,13 +167,8 @@ def test_tls_process_reads_data(folder, authority, monkeypatch, tls_process):
         while count := stream.readinto(buffer[n_bytes:]):
             n_bytes += count
         stream.close()
-<<<<<<< HEAD
-    assert bytes(room[:got]) == data[10:2_000_000]
-    assert relayed.cpu_s() > 0
-=======
     assert bytes(buffer[:n_bytes]) == data[10:2_000_000]
     assert tls_process.cpu_s() > 0
->>>>>>> w-x1
 
 
 def test_tls_process_rejects_unknown_ca(folder, authority, monkeypatch, tls_process):
@@ -204,11 +199,7 @@ def test_tls_in_process_if_the_tls_process_cannot_start(folder, authority, monke
     monkeypatch.setattr(sys, "executable", python)
     with HttpServer(folder, host="localhost", tls=authority.cert_and_key) as origin:
         assert HttpBackend(str).stat(Location(f"{origin.url}/data.bin")).size == 11
-<<<<<<< HEAD
-    assert not relayed.is_enabled and relayed._child is None
-=======
     assert not tls_process.is_enabled and tls_process._child is None
->>>>>>> w-x1
     monkeypatch.delenv("SSL_CERT_FILE")
     with (
         HttpServer(folder, host="localhost", tls=authority.cert_and_key) as origin,
