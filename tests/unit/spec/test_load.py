@@ -135,14 +135,14 @@ def test_short_forms():
         ("input: {http: {url: 'ftp://a'}}\n", "should start with https:// or http://"),
         ("input: {http: {url: 'https://a', urls: ['https://b']}}\n", "input.http has both 'url' and 'urls'"),
         ("input: {http: {files: ['https://a/x'], sha256: " + "a" * 64 + "}}\n", "sha256 is the digest of one file"),
-        ("input: {http: {url: 'https://a', sha256: abc}}\n", "'abc' is not a SHA-256 digest"),
+        ("input: {http: {url: 'https://a', sha256: abc}}\n", "'abc' is not a valid SHA-256 digest"),
         (
             "input: {http: {url: 'https://a', md5: abc}}\n",
-            "'abc' is not a MD5 digest: write 32 hexadecimal digits, or base64",
+            "'abc' is not a valid MD5 digest: write 32 hexadecimal digits, or base64",
         ),
         (
             "input: {osdf: {path: /a, crc32c: 1e9}}\n",
-            "'1e9' is not a CRC-32C digest: write 8 hexadecimal digits, or base64",
+            "'1e9' is not a valid CRC-32C digest: write 8 hexadecimal digits, or base64",
         ),
         (
             "input: {http: {url: 'https://a', md5: " + "a" * 32 + ", crc32c: e3069283}}\n",
