@@ -69,7 +69,11 @@ def test_scenario_file(simulate):
         ((), 2, "Missing option '--from'"),
         (("--from", "nowhere"), 4, "there is neither a run nor a file 'nowhere'"),
         (("--from", "prose.txt"), 2, "prose.txt is neither an HTCondor user log nor a job table"),
-        (("--from", "waiting.csv"), 2, "waiting: none of its jobs ran to the end, so there is nothing to calibrate from"),
+        (
+            ("--from", "waiting.csv"),
+            2,
+            "waiting: none of its jobs ran to the end, so there is nothing to calibrate from",
+        ),
         (
             ("--from", WEEK_TABLE, "--scenario", "wild"),
             4,
