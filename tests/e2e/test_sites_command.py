@@ -107,8 +107,8 @@ def test_faster_host_of_earlier_runs_comes_first(workspace, tmp_path):
         ]
     )
     store.close()
-    with HttpServer(served) as slow, HttpServer(served, host="127.0.0.2") as quick:
-        urls = ", ".join(f"{origin.url}/data.bin" for origin in (slow, quick))
+    with HttpServer(served) as slow, HttpServer(served, host="127.0.0.2") as fast:
+        urls = ", ".join(f"{origin.url}/data.bin" for origin in (slow, fast))
         workspace.write_file(WORKFLOW.format(urls=urls))
         workspace.run("run", "workflow.yaml")
-        assert (slow.sent_bytes, quick.sent_bytes) == (0, 1_000_000)
+        assert (slow.sent_bytes, fast.sent_bytes) == (0, 1_000_000)
