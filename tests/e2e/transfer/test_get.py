@@ -32,7 +32,7 @@ def test_get(workspace, server):
 def test_other_digests(workspace, server, option, digest):
     url = f"{server.url}/data.bin"
     assert f"verified by {option[2:]}" in workspace.run("get", url, option, digest)
-    assert f"already there; verified by {option[2:]}" in workspace.run("get", url, option, digest)
+    assert f"already exists; verified by {option[2:]}" in workspace.run("get", url, option, digest)
 
 
 def test_wrong_crc32c(workspace, server):
@@ -44,7 +44,7 @@ def test_wrong_crc32c(workspace, server):
 
 
 def test_unverified_file(workspace, server):
-    assert "not verified: the server gave no digest" in workspace.run("get", f"{server.url}/data.bin")
+    assert "not verified: the server sent no digest" in workspace.run("get", f"{server.url}/data.bin")
     assert workspace.run_json("get", f"{server.url}/data.bin", "-o", "again")["files"][0]["verified_by"] is None
 
 
@@ -52,8 +52,8 @@ def test_json(workspace, server):
     (file,) = workspace.run_json("get", f"{server.url}/data.bin", "--sha256", SHA256)["files"]
     assert file["url"] == f"{server.url}/data.bin"
     assert (file["path"], file["bytes"], file["sha256"]) == ("data.bin", len(DATA), SHA256)
-    assert (file["already_there"], file["verified_by"], file["retries"]) == (False, "sha256", 0)
-    assert file["seconds"] > 0
+    assert (file["already_exists"], file["verified_by"], file["retries"]) == (False, "sha256", 0)
+    assert file["duration_s"] > 0
 
 
 def test_mirror_of_dead_source(workspace, server, dead_url):
@@ -68,11 +68,11 @@ def test_stalled_source_is_counted(workspace, served):
         (file,) = workspace.run_json("get", f"{bad.url}/large.bin", "--mirror", f"{good.url}/large.bin")["files"]
         assert (workspace.folder / "large.bin").read_bytes() == data
     assert file["stalls"] + file["hedges"] >= 1
-    assert file["seconds"] < 10
-    assert file["by_source"][good.url.removeprefix("http://")] > 0
+    assert file["duration_s"] < 10
+    assert file["bytes_by_source"][good.url.removeprefix("http://")] > 0
     assert set(file) == {
-        "url", "path", "already_there", "verified_by", "bytes", "seconds", "retries", "sha256", "stalls",
-        "wasted_bytes", "hedges", "by_source",
+        "url", "path", "already_exists", "verified_by", "bytes", "duration_s", "retries", "sha256", "stalls",
+        "wasted_bytes", "hedges", "bytes_by_source",
     }  # fmt: skip
 
 
@@ -130,21 +130,21 @@ def test_error_page(workspace, server):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["get", "data.bin"], "is no address"),
+        (["get", "data.bin"], "is not a URL"),
         (["get", "gopher://host/x"], "scheme"),
-        (["get", "http://"], "names no host; write for example http://host/path"),
-        (["get", "https:///x"], "names no host"),
+        (["get", "http://"], "has no host; write for example http://host/path"),
+        (["get", "https:///x"], "has no host"),
         (["get", "http://host/x", "--sha256", "abc"], "64 hexadecimal digits"),
-        (["get", "http://host/x", "--crc32c", "abc"], "'abc' is no CRC-32C digest: 8 hexadecimal digits, or base64"),
+        (["get", "http://host/x", "--crc32c", "abc"], "'abc' is not a CRC-32C digest: write 8 hexadecimal digits"),
         (
             ["get", "http://host/x", "--md5", "0" * 32, "--crc32c", "0" * 8],
             "give one digest, not both --md5 and --crc32c",
         ),
-        (["get", "http://host/x", "http://host/y", "--md5", "0" * 32], "a digest belong to one file"),
+        (["get", "http://host/x", "http://host/y", "--md5", "0" * 32], "digests apply to one file"),
         (["get", "http://host/x", "--retry-timeout", "long"], "is not a duration"),
         (["get", "http://host/x", "--unpack"], "-o FOLDER"),
-        (["get", "http://host/x", "--nested"], "give --unpack as well"),
-        (["get", "http://host/x", "--token-env", "A", "--token-file", "b"], "not both"),
+        (["get", "http://host/x", "--nested"], "--nested needs --unpack"),
+        (["get", "http://host/x", "--token-env", "A", "--token-file", "b"], "exclude each other"),
     ],
 )
 def test_usage_errors(workspace, arguments, message):
@@ -202,9 +202,9 @@ def test_valid_file_is_kept(workspace, server):
     url = f"{server.url}/data.bin"
     workspace.run("get", url, "--sha256", SHA256)
     n_requests = len(server.requests)
-    assert "already there; verified by sha256" in workspace.run("get", url, "--sha256", SHA256)
+    assert "already exists; verified by sha256" in workspace.run("get", url, "--sha256", SHA256)
     assert len(server.requests) == n_requests
-    assert workspace.run_json("get", url)["files"][0]["already_there"] is True
+    assert workspace.run_json("get", url)["files"][0]["already_exists"] is True
 
 
 def test_different_file_needs_force(workspace, server):

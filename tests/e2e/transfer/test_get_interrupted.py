@@ -47,7 +47,7 @@ def test_resume_after_signal(workspace, served, signal_number):
         process.send_signal(signal_number)
         _, err = process.communicate(timeout=20)
         assert process.returncode == 130
-        assert "the same command goes on" in err
+        assert "run the same command again to resume" in err
         server.bytes_per_s = None
         workspace.run("get", f"{server.url}/large.bin")
         assert (workspace.folder / "large.bin").read_bytes() == data

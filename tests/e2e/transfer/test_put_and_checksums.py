@@ -11,37 +11,37 @@ from tests.support.transfer_commands import DATA, SHA256
 
 def test_make_and_verify_checksums(workspace, served):
     path = served / "data.bin"
-    result = workspace.run_json("checksums", path, "--block", "100kB")
-    assert (result["blocks"], result["sha256"]) == (3, SHA256)
+    result = workspace.run_json("checksums", path, "--block-size", "100kB")
+    assert (result["n_blocks"], result["sha256"]) == (3, SHA256)
     checksums = served / "data.bin.checksums.json"
-    assert "all 3 blocks are right" in workspace.run("checksums", path, "--verify", checksums)
+    assert "all 3 blocks match" in workspace.run("checksums", path, "--verify", checksums)
     path.write_bytes(DATA[:150_000] + b"?" + DATA[150_001:])
     assert "block 1: bytes 100000 to 200000" in workspace.run("checksums", path, "--verify", checksums, exit_code=33)
     result = workspace.run_json("checksums", path, "--verify", checksums, exit_code=33)
-    assert result["bad"] == [{"block": 1, "start": 100_000, "stop": 200_000}]
+    assert result["bad_blocks"] == [{"block": 1, "start": 100_000, "stop": 200_000}]
     path.write_bytes(DATA + b"more")
     assert "has 300004 bytes" in workspace.run("checksums", path, "--verify", checksums, exit_code=33)
 
 
 def test_invalid_checksums(workspace, served):
     workspace.run("checksums", served / "nothing", exit_code=4)
-    workspace.run("checksums", served / "data.bin", "--block", "0", exit_code=2)
-    workspace.run("checksums", served / "data.bin", "--block", "512MiB", exit_code=2)
-    assert "the maximum is 4194304; choose another --block" in workspace.stderr
+    workspace.run("checksums", served / "data.bin", "--block-size", "0", exit_code=2)
+    workspace.run("checksums", served / "data.bin", "--block-size", "512MiB", exit_code=2)
+    assert "the maximum is 4194304; choose another --block-size" in workspace.stderr
     workspace.run("checksums", served / "data.bin", "--verify", served / "nothing", exit_code=4)
     workspace.run("checksums", served / "data.bin", "--verify", served / "data.bin", exit_code=5)
 
 
 @pytest.mark.parametrize("by_url", [False, True])
 def test_get_with_checksums(workspace, server, served, by_url):
-    workspace.run("checksums", served / "data.bin", "--block", "64KiB")
+    workspace.run("checksums", served / "data.bin", "--block-size", "64KiB")
     checksums = f"{server.url}/data.bin.checksums.json" if by_url else served / "data.bin.checksums.json"
     out = workspace.run("get", f"{server.url}/data.bin", "--checksums", checksums)
-    assert "verified by the checksums file" in out
-    assert "already there" in workspace.run("get", f"{server.url}/data.bin", "--checksums", checksums)
+    assert "verified with the checksums file" in out
+    assert "already exists" in workspace.run("get", f"{server.url}/data.bin", "--checksums", checksums)
     (workspace.folder / "data.bin").write_bytes(DATA[:-1] + b"?")
     workspace.run("get", f"{server.url}/data.bin", "--checksums", checksums, exit_code=2)
-    assert "differs from the checksums file" in workspace.stderr
+    assert "does not match the checksums file" in workspace.stderr
 
 
 def test_data_differs_from_checksums(workspace, server, served):
@@ -123,7 +123,7 @@ def test_put_and_get_over_federation(workspace, results, tmp_path):
         assert len(workspace.run_json("put", "results", federation.url("run"))["files"]) == 2
         (file,) = workspace.run_json("get", federation.url("run/model.pt"), "-o", "back.pt")["files"]
         assert (workspace.folder / "back.pt").read_bytes() == DATA
-        assert sum(file["by_source"].values()) >= len(DATA)
+        assert sum(file["bytes_by_source"].values()) >= len(DATA)
         files = workspace.run_json("get", federation.url("run") + "/", "-o", "all")["files"]
         assert {file["path"] for file in files} == {"all/model.pt", "all/deep/log.txt"}
         workspace.run("get", federation.url("nothing"), "--retry-timeout", "0", exit_code=30)
