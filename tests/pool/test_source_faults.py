@@ -59,7 +59,7 @@ def test_transient_404(desk, tmp_path):
 def test_cache_stops_during_download(desk, tmp_path):
     with XRootDFederation(tmp_path / "federation") as federation:
         digest = write_random_file(federation.origin.object_dir / "x.bin", SIZE)
-        desk.pool.trust(federation.ca)
+        desk.pool.trust_ca(federation.ca)
         desk.environment["SSL_CERT_FILE"] = str(federation.ca)
         desk.write_file(WORKFLOW.format(kind="osdf", url=federation.url("x.bin")))
         process = desk.start("run", "workflow.yaml", "--on", "htcondor")

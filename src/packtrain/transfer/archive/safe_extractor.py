@@ -30,7 +30,7 @@ def map_archive_errors(archive_name: str) -> Iterator[None]:
     except EOFError as error:
         raise FailedError("truncated", f"{archive_name} is truncated: {error}") from error
     except (lzma.LZMAError, zlib.error, OSError, ValueError) as error:
-        raise FailedError("archive_broken", f"{archive_name} cannot be unpacked: {error}") from error
+        raise FailedError("archive_broken", f"{archive_name} cannot be read: {error}") from error
 
 
 class SafeExtractor:
