@@ -55,11 +55,11 @@ ON = "attempt 1 on localhost.pool.test at htcondor, 0.0 s"
 @pytest.mark.parametrize(
     ("log", "events", "what", "evidence"),
     [
-        ("04-evict-restart.log", 7, "it waits .* again: the pool took the machine back", f"{ON}: evicted"),
+        ("04-evict-restart.log", 7, "it waits .* again: the pool evicted it", f"{ON}: evicted"),
         ("04-evict-restart.log", 10, "it runs on localhost.pool.test", f"{ON}: evicted"),
-        ("31-starter-killed.log", 8, "again: the machine was not heard of again", f"{ON}: lease_expired"),
+        ("31-starter-killed.log", 8, "again: the pool lost contact with the node", f"{ON}: lease_expired"),
         ("06-hold-duration-47.log", 7, "exceeded allowed execute duration of 00:03", f"{ON}: time_limit"),
-        ("66-container-launch-test-failed-loop-code45.log", 6, "its container could not be", f"{ON}: container_failed"),
+        ("66-container-launch-test-failed-loop-code45.log", 6, "the container could not be", f"{ON}: container_failed"),
     ],
 )
 def test_what_ended_a_start_and_where(tmp_path, log, events, what, evidence):
