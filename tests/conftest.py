@@ -1,4 +1,4 @@
-"""Fixtures for all tests. In CI a skipped test counts as failed: a test that needs a component starts it."""
+"""Fixtures for all tests. In CI a skipped test fails: a test that needs a component must start it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import tempfile
 import pytest
 from hypothesis import HealthCheck, settings
 
-# Pools, servers and trainings share the processors with property tests: how long an example takes tells nothing.
+# Property tests share the processors with pools, servers and trainings, so the time of an example means nothing.
 settings.register_profile("packtrain", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("packtrain")
 
@@ -23,30 +23,30 @@ def pytest_runtest_makereport(item, call):
 
 
 def pytest_collection_finish(session):
-    """pytest 9.2 hides the groups from xdist 3.8: each process would start a pool, and nobody would know."""
+    """Fail if xdist ignores the groups: pytest 9.2 hides them from xdist 3.8, and each process would start a pool."""
     grouped = [item for item in session.items if item.get_closest_marker("xdist_group")]
     if getattr(session.config.option, "loadgroup", False) and any("@" not in item.nodeid for item in grouped):
-        raise pytest.UsageError("xdist does not see the groups of the tests; install what constraints.txt names")
+        raise pytest.UsageError("xdist ignores the groups of tests; install the versions in constraints.txt")
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _temporary_files(tmp_path_factory):
-    """They lie where pytest removes them, also those of servers whose test was killed."""
+    """Put temporary files where pytest removes them, even if a test is killed."""
     tempfile.tempdir = os.environ["TMPDIR"] = str(tmp_path_factory.getbasetemp())
 
 
 @pytest.fixture(scope="session")
-def nursery():
-    """Starts training programs without importing torch each time. Its tests belong to the group "torch" of xdist."""
+def forkserver():
+    """Starts training programs without importing torch each time. Its tests belong to xdist's group "torch"."""
     from tests.support.training_forkserver import TrainingForkServer
 
-    with TrainingForkServer() as nursery:
-        yield nursery
+    with TrainingForkServer() as server:
+        yield server
 
 
 @pytest.fixture(scope="session")
 def s3_server():
-    """One for all. Its tests belong to the group "s3" of xdist, and keep to keys of their own."""
+    """One S3 server for all tests, which use separate keys. They belong to xdist's group "s3"."""
     from testbed.s3 import S3Server
 
     with S3Server() as server:

@@ -63,7 +63,7 @@ def http_case(request: pytest.FixtureRequest, prefix: str) -> BackendCase:
 
 def s3_case(request: pytest.FixtureRequest, prefix: str) -> BackendCase:
     server = request.getfixturevalue("s3_server")
-    return BackendCase("s3", S3Backend(resolve_plain), lambda name: server.ref(f"{prefix}/{name}"))
+    return BackendCase("s3", S3Backend(resolve_plain), lambda name: server.location(f"{prefix}/{name}"))
 
 
 def pelican_case(request: pytest.FixtureRequest, prefix: str) -> BackendCase:

@@ -72,7 +72,7 @@ def test_get_refuses_it_without_module(workspace, http_server, tmp_path, exists)
     if exists:
         (workspace.folder / "data.bin").symlink_to(http_server.folder / "data.bin")
     workspace.run("get", f"{http_server.url}/data.bin", "--crc32c", "00000000", exit_code=18)
-    assert "would take too long without a module such as google-crc32c: give its sha256 or md5" in workspace.stderr
+    assert "takes too long without a module such as google-crc32c; state its sha256 or md5" in workspace.stderr
     assert [path.name for path in workspace.folder.iterdir()] == (["data.bin"] if exists else [])
 
 

@@ -1,4 +1,4 @@
-"""An index whose making is killed (SIGKILL): the same command goes on, and asks for little twice."""
+"""`packtrain index` resumes after SIGKILL, and repeats few requests."""
 
 from __future__ import annotations
 
@@ -19,29 +19,27 @@ from packtrain.indexing.resume_file import read_frames
 from packtrain.plan import Location
 from testbed.http_server import HttpServer, RecordedRequest, ResponseFault
 
-INNER, MEMBERS = 30, 3
+N_INNER_TARS, N_MEMBERS = 30, 3
 
 
-class Halfway(HttpServer):
-    """Nothing comes from the second half of the archive, until it is let go on."""
+class StallingServer(HttpServer):
+    """Stalls all requests from the offset `stall_from` on, until it is None."""
 
-    half: int | None = None
+    stall_from: int | None = None
 
-    def note(self, seen: RecordedRequest) -> ResponseFault:
-        start = int(re.search(r"bytes=(\d+)", seen.headers.get("range", "bytes=0")).group(1))
-        return (
-            super().record_request(seen)
-            if self.half is None or start < self.half
-            else ResponseFault(stall_after_bytes=0)
-        )
+    def record_request(self, request: RecordedRequest) -> ResponseFault:
+        start = int(re.search(r"bytes=(\d+)", request.headers.get("range", "bytes=0")).group(1))
+        if self.stall_from is not None and start >= self.stall_from:
+            return ResponseFault(stall_after_bytes=0)
+        return super().record_request(request)
 
 
-def like_imagenet(path: Path) -> None:
+def write_nested_tar(path: Path) -> None:
     with tarfile.open(path, "w") as outer:
-        for label in range(INNER):
+        for label in range(N_INNER_TARS):
             inner = io.BytesIO()
             with tarfile.open(fileobj=inner, mode="w") as tar:
-                for number in range(MEMBERS):
+                for number in range(N_MEMBERS):
                     info = tarfile.TarInfo(f"n{label:03}_{number}.JPEG")
                     info.size = 70_000
                     tar.addfile(info, io.BytesIO(os.urandom(info.size)))
@@ -50,46 +48,46 @@ def like_imagenet(path: Path) -> None:
             outer.addfile(info, io.BytesIO(inner.getvalue()))
 
 
-def command(origin: HttpServer, target: Path) -> list[str]:
+def index_command(origin: HttpServer, path: Path) -> list[str]:
     url = f"{origin.url}/train.tar"
-    return [sys.executable, "-m", "packtrain", "index", url, "-o", str(target), "--json", "--retry-timeout", "10m"]
+    return [sys.executable, "-m", "packtrain", "index", url, "-o", str(path), "--json", "--retry-timeout", "10m"]
 
 
-def asked(origin: HttpServer) -> int:
-    return sum(seen.path == "/train.tar" for seen in origin.requests)
+def count_requests(origin: HttpServer) -> int:
+    return sum(request.path == "/train.tar" for request in origin.requests)
 
 
-def inner_tars_in(part: Path) -> int:
-    """Those that were walked through to their end, as far as the journal on the disk says."""
-    if not part.exists():
+def count_scanned_tars(resume_path: Path) -> int:
+    """Return how many inner tars the resume file has completely."""
+    if not resume_path.exists():
         return 0
-    with open(part, "rb") as file:
-        return sum(bool(json.loads(data).get("last")) for data, _ in read_frames(file))
+    with open(resume_path, "rb") as file:
+        return sum(bool(json.loads(data).get("reaches_end")) for data, _ in read_frames(file))
 
 
 @pytest.mark.slow
-def test_what_was_found_is_not_looked_for_again(tmp_path):
+def test_resume_after_a_kill(tmp_path):
     (tmp_path / "www").mkdir()
-    like_imagenet(tmp_path / "www/train.tar")
-    target, part = tmp_path / "index", tmp_path / ".index.part"
-    with Halfway(tmp_path / "www") as origin:
-        origin.half = (tmp_path / "www/train.tar").stat().st_size // 2
-        process = subprocess.Popen(command(origin, target), stdout=subprocess.DEVNULL)
-        while inner_tars_in(part) < INNER // 2 - 1:
+    write_nested_tar(tmp_path / "www/train.tar")
+    path, resume_path = tmp_path / "index", tmp_path / ".index.scan"
+    with StallingServer(tmp_path / "www") as origin:
+        origin.stall_from = (tmp_path / "www/train.tar").stat().st_size // 2
+        process = subprocess.Popen(index_command(origin, path), stdout=subprocess.DEVNULL)
+        while count_scanned_tars(resume_path) < N_INNER_TARS // 2 - 1:
             assert process.poll() is None
             time.sleep(0.05)
         process.kill()
         process.wait()
-        assert not target.exists()
-        origin.half = None
+        assert not path.exists()
+        origin.stall_from = None
         origin.release_stalls()
         origin.requests.clear()
-        done = subprocess.run(command(origin, target), capture_output=True, text=True, check=True)
-        again = asked(origin)
+        done = subprocess.run(index_command(origin, path), capture_output=True, text=True, check=True)
+        n_resumed = count_requests(origin)
     with HttpServer(tmp_path / "www") as origin:
         build_index(IndexRequest([[Location(f"{origin.url}/train.tar")]], str), tmp_path / "other")
-        whole = asked(origin)
+        n_full = count_requests(origin)
     data = json.loads(done.stdout)
-    assert (data["samples"], data["classes"]) == (INNER * MEMBERS, INNER)
-    assert again < whole - INNER, f"{again} requests after the kill, {whole} for all"
-    assert not part.exists()
+    assert (data["samples"], data["classes"]) == (N_INNER_TARS * N_MEMBERS, N_INNER_TARS)
+    assert n_resumed < n_full - N_INNER_TARS, f"{n_resumed} requests after the kill, {n_full} without"
+    assert not resume_path.exists()

@@ -132,7 +132,7 @@ def run_both(
     assert {entry["Key"] for entry in listed} == {"ckpt.pth", "ckpt.best.pth", "metrics.json"}, (
         "there are no partial uploads"
     )
-    assert "going on in epoch 2 after 0 of 2 batches" in logs
+    assert "resuming in epoch 2 after 0 of 2 batches" in logs
     assert "epoch 1:" not in logs, "the first epoch is not trained again"
 
 

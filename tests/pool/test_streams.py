@@ -1,4 +1,4 @@
-"""A training that streams its data on a real pool: from the federation, by way of caches, evicted in mid-epoch."""
+"""A training on a real pool that streams from a federation through caches, and is evicted mid-epoch."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ checkpoint: {{path: checkpoint.pt, minInterval: 1h}}
 expect: [seen.json]
 steps: [{{name: train, run: {{command: "exec {python} {program} --wait-at 5 --gate {gate}"}}}}]
 """
-PATIENCE_S = 120  # torch is imported, and caches are started, on a machine that others use
-STEPS = 9  # of an epoch: 36 samples in batches of 4
+TIMEOUT_S = 120  # torch is imported and caches are started, on a busy machine
+STEPS_PER_EPOCH = 9  # 36 samples in batches of 4
 
 
-def test_evicted_in_mid_epoch_each_sample_is_seen_once(desk, tmp_path):
+def test_eviction_mid_epoch(desk, tmp_path):
+    """Each sample is seen once per epoch."""
     gate = desk.folder / "gate"
     with XRootDFederation(tmp_path / "federation") as federation:
         samples = write_nested_tar(federation.origin.object_dir / "train.tar")
@@ -36,17 +37,18 @@ def test_evicted_in_mid_epoch_each_sample_is_seen_once(desk, tmp_path):
         program = {"python": sys.executable, "program": stream_training.__file__, "gate": gate}
         desk.write_file(WORKFLOW.format(url=federation.url("train.tar"), **program))
         process = desk.start("run", "workflow.yaml", "--on", "htcondor")
-        desk.wait_for((desk.folder / "waits").exists, PATIENCE_S)
+        desk.wait_for((desk.folder / "waits").exists, TIMEOUT_S)
         desk.pool.run(["condor_vacate_job", "-constraint", "JobUniverse == 5"])
         desk.wait_for(lambda: "\n004 (" in (desk.run_folder() / "htcondor/event.log").read_text())
         gate.touch()
-        out, err = process.communicate(timeout=PATIENCE_S)
+        out, err = process.communicate(timeout=TIMEOUT_S)
     assert process.returncode == 0, out + err
     assert "input: 36 samples of 3 classes to stream" in out
     seen = json.loads((desk.run_folder() / "jobs/0/output/seen.json").read_text())
     for epoch in (1, 2):
-        found = Counter(one for number, batch in seen if number == epoch for one in batch)
-        assert found == Counter(one for one, _ in samples), f"epoch {epoch}"
-    starts = [log.read_text() for log in desk.run_folder().glob("jobs/0/attempts/*/logs/train.out")]
-    begun = [int(line.split()[-1]) for text in starts for line in text.splitlines() if line.startswith("starts at")]
-    assert sorted(begun)[0] == 0 and 5 <= sorted(begun)[-1] < STEPS, "it went on in the middle of the first epoch"
+        crcs = Counter(crc for number, batch in seen if number == epoch for crc in batch)
+        assert crcs == Counter(crc for crc, _ in samples), f"epoch {epoch}"
+    logs = [log.read_text() for log in desk.run_folder().glob("jobs/0/attempts/*/logs/train.out")]
+    lines = [line for text in logs for line in text.splitlines()]
+    first_steps = sorted(int(line.split()[-1]) for line in lines if line.startswith("starts at"))
+    assert first_steps[0] == 0 and 5 <= first_steps[-1] < STEPS_PER_EPOCH, "it resumed in the first epoch"

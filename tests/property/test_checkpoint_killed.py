@@ -19,8 +19,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from packtrain.torch.checkpoint_files import CheckpointFiles
-from packtrain.torch.checkpoint_reader import load_first_valid
+from packtrain.torch.checkpoint_files import CheckpointFiles, load_first_valid
 from packtrain.torch.training_state import CHECKPOINT_VERSION, PACKTRAIN_KEY, TrainingState, parse_training_state
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("torch")]
@@ -40,7 +39,7 @@ def make_state(step: int, best_value: float | None) -> dict:
     position = TrainingState(step=step, best_value=best_value)
     return {
         "model": {"w": torch.full((200,), float(step))},
-        PACKTRAIN_KEY: {"version": CHECKPOINT_VERSION, "position": position.to_dict()},
+        PACKTRAIN_KEY: {"version": CHECKPOINT_VERSION, "training_state": position.to_dict()},
     }
 
 

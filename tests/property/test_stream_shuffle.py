@@ -1,4 +1,4 @@
-"""For any seed, ranks, workers and kill points, one epoch delivers every sample exactly once."""
+"""Property: one epoch delivers every sample once, for any seed, ranks, workers and kill points."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def folder(tmp_path_factory):
 
 
 @st.composite
-def splits(draw, uneven):
+def configs(draw, remainder):
     return PartitionConfig(
         world_size=draw(st.integers(1, 4)),
         num_workers=draw(st.integers(1, 5)),
@@ -28,61 +28,64 @@ def splits(draw, uneven):
         shuffle_window=draw(st.sampled_from([1, 3, 16, 200])),
         read_bytes=draw(st.sampled_from([1, 350, 1000, 1 << 20])),
         shuffle=draw(st.booleans()),
-        remainder=uneven,
+        remainder=remainder,
     )
 
 
-def _next_batches(cursor, count):
-    """What all ranks get in the next so many batches, as their loaders give it: worker after worker in turn."""
-    dealt, split, given_ = cursor.partition(), cursor.partition().split, []
-    for rank in range(split.ranks):
-        rest = {
-            worker: dealt.stream(rank, worker).after(dealt.done(worker, cursor.batch)).numbers()
-            for worker in range(split.workers)
-        }
+def next_samples(cursor, n_batches):
+    """Return the samples that all ranks get in their next batches. A loader takes batches from its workers in turn."""
+    partition, first = cursor.partition(), cursor.batches_done
+    config, by_rank = partition.config, []
+    for rank in range(config.world_size):
+        workers = [
+            partition.worker_order(rank, worker).skip(partition.samples_done(worker, first)).sample_numbers()
+            for worker in range(config.num_workers)
+        ]
         batches = [
-            list(islice(rest[number % split.workers], split.batch))
-            for number in range(cursor.batch, cursor.batch + count)
+            list(islice(workers[batch % config.num_workers], config.batch_size))
+            for batch in range(first, first + n_batches)
         ]
         assert all(batches)
-        given_.append(batches)
-    assert len({tuple(len(batch) for batch in batches) for batches in given_}) == 1  # no rank waits for another
-    return [number for batches in given_ for batch in batches for number in batch]
+        by_rank.append(batches)
+    assert len({tuple(len(batch) for batch in batches) for batches in by_rank}) == 1  # no rank waits for another
+    return [number for batches in by_rank for batch in batches for number in batch]
 
 
 @settings(max_examples=150, deadline=None)
 @given(st.integers(4, 120), st.integers(0, 2**40), st.sampled_from([DROP, PAD]), st.data())
-def test_every_sample_once_wherever_it_was_killed(folder, samples, seed, uneven, data):
-    index = make_index_without_archive(folder, samples)
-    state, seen, ranks = None, Counter(), []
+def test_every_sample_once_after_any_kills(folder, n_samples, seed, remainder, data):
+    index = make_index_without_archive(folder, n_samples)
+    state, seen, world_sizes = None, Counter(), []
     while state is None or state["epoch"] == 1:
-        split = data.draw(splits(uneven))
-        cursor = Cursor(index, split, seed)
+        config = data.draw(configs(remainder))
+        cursor = Cursor(index, config, seed)
         if state is not None:
             cursor.load_state_dict(state)
         if cursor.epoch == 2:
-            ranks.append(split.ranks)  # too little was left for so many
+            world_sizes.append(config.world_size)  # too few samples were left for all ranks
             break
-        ranks.append(split.world_size)
-        count = data.draw(st.integers(1, cursor.batches_left)) if len(ranks) < 5 else cursor.batches_left
-        seen.update(_next_batches(cursor, count))
-        cursor.advance(count)
+        world_sizes.append(config.world_size)
+        is_last = len(world_sizes) >= 5
+        n_batches = cursor.batches_left if is_last else data.draw(st.integers(1, cursor.batches_left))
+        seen.update(next_samples(cursor, n_batches))
+        cursor.advance(n_batches)
         state = cursor.state_dict()
-    missing = samples - len(seen)
-    if uneven == DROP:
+    n_missing = n_samples - len(seen)
+    if remainder == DROP:
         assert set(seen.values()) <= {1}
-        assert missing < max(ranks[-1], 2)
+        assert n_missing < max(world_sizes[-1], 2)
     else:
-        assert missing == 0
-        assert sum(seen.values()) - samples <= sum(rank - 1 for rank in ranks)
+        assert n_missing == 0
+        assert sum(seen.values()) - n_samples <= sum(world_size - 1 for world_size in world_sizes)
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.integers(1, 12), max_size=60), st.integers(1, 40), st.integers(0, 2**40))
-def test_no_sample_comes_before_its_piece_and_none_waits_for_long(counts, pool, seed):
-    given_ = list(shuffle_within_window(counts, pool, seeded_rng(seed)))
-    assert sorted(given_) == [(piece, place) for piece, count in enumerate(counts) for place in range(count)]
-    read = -1
-    for piece, _ in given_:
-        assert piece >= read - pool  # what is held is bounded
-        read = max(read, piece)
+def test_samples_stay_within_the_window(counts, window, seed):
+    """Each sample comes once, and the number of groups in memory is bounded."""
+    positions = list(shuffle_within_window(counts, window, seeded_rng(seed)))
+    assert sorted(positions) == [(group, position) for group, count in enumerate(counts) for position in range(count)]
+    last_group = -1
+    for group, _ in positions:
+        assert group >= last_group - window
+        last_group = max(last_group, group)

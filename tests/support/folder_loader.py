@@ -1,6 +1,6 @@
-"""Runs a training program that streams, but gives it its samples from extracted files, in the very order of the stream.
+"""Run a training program that streams, but read its samples from extracted files, in the same order.
 
-python from_files.py FOLDER TRAIN.PY FLAGS…
+python folder_loader.py FOLDER TRAIN.PY FLAGS…
 """
 
 from __future__ import annotations
@@ -18,18 +18,21 @@ from packtrain.torch.streaming import StreamingLoader
 
 
 class FolderLoader(StreamingLoader):
+    """Reads the samples of a streaming loader from a folder."""
+
     folder: Path
 
     def __iter__(self) -> Iterator:
         cursor, samples = self._cursor, self._samples
-        dealt, index = cursor.partition(), samples.index
-        names = list(index.names())
-        streams = [
-            dealt.worker_order(self._rank, worker).sample_numbers() for worker in range(dealt.config.num_workers)
-        ]
-        for number in range(dealt.n_batches):
-            chosen = islice(streams[number % len(streams)], dealt.config.batch_size)
-            batch = [samples._decode_fn((self.folder / names[one]).read_bytes(), index.labels[one]) for one in chosen]
+        partition, index = cursor.partition(), samples.index
+        config, names = partition.config, list(index.names())
+        workers = [partition.worker_order(self._rank, worker).sample_numbers() for worker in range(config.num_workers)]
+        for batch_number in range(partition.n_batches):
+            numbers = islice(workers[batch_number % len(workers)], config.batch_size)
+            batch = [
+                samples._decode_fn((self.folder / names[number]).read_bytes(), index.labels[number])
+                for number in numbers
+            ]
             cursor.advance()
             yield default_collate(batch)
 

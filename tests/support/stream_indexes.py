@@ -1,4 +1,4 @@
-"""Small archives with an index, for tests of the stream."""
+"""Small archives with an index, for tests of streaming."""
 
 from __future__ import annotations
 
@@ -9,17 +9,19 @@ import zlib
 from array import array
 from pathlib import Path
 
-from packtrain.stream.index import Index, IndexDraft, IndexedArchive, write_index
+from packtrain.stream.index import Index, IndexedArchive
+from packtrain.stream.index_writer import IndexDraft, write_index
 
 N_CLASSES = 20
 
 
 def random_content(seed: int, n_bytes: int) -> bytes:
+    """Return bytes that depend on the seed alone."""
     return random.Random(seed).randbytes(n_bytes)
 
 
 def make_archive(folder: Path, n_samples: int, sample_bytes: int = 700, url: str = "", name: str = "data.tar") -> Index:
-    """A class-sorted tar of so many samples, and its index, beside it."""
+    """Write a tar of samples, sorted by class, and its index next to it."""
     draft = IndexDraft((), tuple(f"n{number:03}" for number in range(N_CLASSES)))
     names = []
     with tarfile.open(folder / name, "w", format=tarfile.USTAR_FORMAT) as tar:
@@ -40,15 +42,15 @@ def make_archive(folder: Path, n_samples: int, sample_bytes: int = 700, url: str
 
 
 def make_index_without_archive(folder: Path, n_samples: int, sample_bytes: int = 100) -> Index:
-    """An index of an archive that is not there."""
-    each = array("Q", [sample_bytes] * n_samples)
+    """Write an index of an archive that does not exist."""
+    sizes = array("Q", [sample_bytes] * n_samples)
     offsets = array("Q", range(512, 512 + (sample_bytes + 20) * n_samples, sample_bytes + 20))
     zeros = array("Q", [0] * n_samples)
-    draft = IndexDraft((IndexedArchive("http://127.0.0.1/none.tar", 1 << 40),), ("one",), offsets, each, zeros, zeros)
+    draft = IndexDraft((IndexedArchive("http://127.0.0.1/none.tar", 1 << 40),), ("one",), offsets, sizes, zeros, zeros)
     draft.names = [str(number) for number in range(n_samples)]
     return write_index(draft, folder / f"{n_samples}.packtrain-index")
 
 
 def decode_to_crc(data: bytes, label: int) -> int:
-    """To be found by processes that are not forked, too."""
+    """Decode a sample to its CRC-32. At module level, so that spawned processes can import it."""
     return zlib.crc32(data)

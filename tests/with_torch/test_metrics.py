@@ -1,4 +1,4 @@
-"""`packtrain.torch.metrics` with the real torch and numpy, which the worker's Python 3.9 of the tests lacks."""
+"""Tests of log_metrics with real torch and numpy, which the tests on Python 3.9 lack."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The training program of cifar10-resnet on real images. As a user runs it: the demo, tests/pool."""
+"""Tests of the recipe cifar10-resnet on real images."""
 
 from __future__ import annotations
 
@@ -27,41 +27,42 @@ def images(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def train(nursery, images):
-    """The exit code, and what it said."""
+def train(forkserver, images):
+    """Train, and return the exit code and the printed text."""
 
     def run(output: Path, *flags: str, data: Path = images) -> tuple[int, str]:
-        return nursery.run_training("cifar10-resnet", output, ["--data", str(data), *TINY, *flags]), read_output(output)
+        code = forkserver.run_training("cifar10-resnet", output, ["--data", str(data), *TINY, *flags])
+        return code, read_output(output)
 
     return run
 
 
 @pytest.fixture(scope="module")
 def trained(train, tmp_path_factory):
-    """A training that nobody disturbed."""
+    """The output of a training without interruption."""
     output = tmp_path_factory.mktemp("trained")
-    code, told = train(output, "--save-model", "--seed=1")
-    assert code == 0, told
+    code, printed = train(output, "--save-model", "--seed=1")
+    assert code == 0, printed
     return output
 
 
-def test_trains_reports_and_writes_its_outputs(trained):
+def test_outputs(trained):
     import torch
 
-    made = {path.name for path in trained.iterdir() if not path.name.startswith(".")} - {"said-0", "announced"}
-    assert made == {"checkpoint.pt", "checkpoint.best.pt", "cifar10_resnet.pt", "metrics.json", "reports"}
+    names = {path.name for path in trained.glob("[!.]*")} - {"printed-0", "notices.jsonl", "metrics.jsonl"}
+    assert names == {"checkpoint.pt", "checkpoint.best.pt", "cifar10_resnet.pt", "metrics.json"}
     metrics = json.loads((trained / "metrics.json").read_text())
     assert (metrics["parameters"], metrics["settings"]["limit_train"], len(metrics["history"])) == (272_474, 90, 2)
     weights = torch.load(trained / "cifar10_resnet.pt", weights_only=True)
     saved = torch.load(trained / "checkpoint.pt", weights_only=True)["model"]
     assert all(torch.equal(saved[name], value) for name, value in weights.items())
     assert sum(v.numel() for k, v in weights.items() if k.endswith(("weight", "bias"))) == 272_474
-    last = json.loads((trained / "reports").read_text().splitlines()[-1])
+    last = json.loads((trained / "metrics.jsonl").read_text().splitlines()[-1])
     assert (last["epoch"], last["epochs"], last["step"], last["total_steps"]) == (2, 2, 6, 6)
     assert last["accuracy"] == metrics["accuracy"]
 
 
-def test_the_seed_decides_the_result(train, trained, tmp_path):
+def test_seed_decides_the_result(train, trained, tmp_path):
     assert [train(tmp_path / seed, f"--seed={seed}")[0] for seed in "12"] == [0, 0]
     runs = (trained, tmp_path / "1", tmp_path / "2")
     losses = [json.loads((output / "metrics.json").read_text())["test_loss"] for output in runs]
@@ -78,27 +79,27 @@ class Hostile:
         return os.mkdir, (str(self.path),)
 
 
-def test_runs_nothing_that_a_pickle_brings(train, tmp_path):
+def test_pickle_runs_no_code(train, tmp_path):
     batches = tmp_path / "cifar-10-batches-py"
     batches.mkdir()
     (batches / "data_batch_1").write_bytes(pickle.dumps({b"data": Hostile(tmp_path / "owned")}))
-    code, told = train(tmp_path / "out", data=tmp_path)
+    code, printed = train(tmp_path / "out", data=tmp_path)
     assert code == 1
-    assert "it asks for posix.mkdir, which no CIFAR-10 batch needs" in told
+    assert "it asks for posix.mkdir, which no CIFAR-10 batch needs" in printed
     assert not (tmp_path / "owned").exists()
 
 
-def test_missing_and_broken_data_are_told_in_a_sentence(train, images, tmp_path):
+def test_missing_and_damaged_data(train, images, tmp_path):
     (tmp_path / "cifar-10-batches-py").mkdir()
     first = tmp_path / "cifar-10-batches-py" / "data_batch_1"
     assert "data_batch_1 does not exist; --data must name" in train(tmp_path / "out", data=tmp_path)[1]
     first.write_bytes((images / "cifar-10-batches-py" / "data_batch_1").read_bytes()[:5000])
-    _, told = train(tmp_path / "out", data=tmp_path)
-    assert "data_batch_1 is not a batch of CIFAR-10" in told and "Traceback" not in told
+    _, printed = train(tmp_path / "out", data=tmp_path)
+    assert "data_batch_1 is not a batch of CIFAR-10" in printed and "Traceback" not in printed
 
 
-def test_other_settings_than_the_checkpoints_are_told_in_a_sentence(train, trained):
-    code, told = train(trained, "--batch-size", "16")
+def test_checkpoint_of_other_settings(train, trained):
+    code, printed = train(trained, "--batch-size", "16")
     assert code == 1
-    assert "train.py: " in told and "made with batch_size 32, now 16" in told
-    assert "Traceback" not in told
+    assert "train.py: " in printed and "made with batch_size 32, now 16" in printed
+    assert "Traceback" not in printed

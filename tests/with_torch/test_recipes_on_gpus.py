@@ -1,4 +1,4 @@
-"""What the recipes say of GPUs before they use one."""
+"""Tests of how the recipes check the number of GPUs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("torch")]
         ("imagenet-resnet50", "--data"),
     ],
 )
-def test_two_processes_and_one_gpu(nursery, tmp_path, recipe, data):
-    """NCCL would refuse it, with a page of its own words."""
-    assert nursery.run_training(recipe, tmp_path, [data, "."], {"gpus": 1}, WORLD_SIZE="2", LOCAL_WORLD_SIZE="2") == 1
+def test_two_processes_and_one_gpu(forkserver, tmp_path, recipe, data):
+    """NCCL would fail with a long and unclear message."""
+    env = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+    assert forkserver.run_training(recipe, tmp_path, [data, "."], {"gpus": 1}, **env) == 1
     assert read_output(tmp_path).startswith("train.py: more processes than GPUs")

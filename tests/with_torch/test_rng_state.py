@@ -1,4 +1,4 @@
-"""Random numbers of GPUs, where there are none: their states are kept by a stand-in for the driver."""
+"""Tests of the random number states of GPUs, with a fake of torch.cuda."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from packtrain.torch import rng_state
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("torch")]
 
 
-class Devices:
-    """What torch.cuda answers on a machine with so many, of which `current` is this process's own."""
+class FakeCuda:
+    """Replaces torch.cuda by `count` devices. The device of this process is `current`."""
 
-    def __init__(self, monkeypatch, count, current=0, world=1):
+    def __init__(self, monkeypatch, count, current=0, world_size=1):
         self.states, self.current = [torch.tensor([device]) for device in range(count)], current
-        of_cuda = {
+        functions = {
             "is_initialized": lambda: True,
             "is_available": lambda: True,
             "device_count": lambda: count,
@@ -23,14 +23,14 @@ class Devices:
             "get_rng_state_all": lambda: list(self.states),
             "set_rng_state": self._set,
         }
-        for name, answer in of_cuda.items():
-            monkeypatch.setattr(torch.cuda, name, answer)
-        monkeypatch.setattr(rng_state, "rank_and_world_size", lambda: (current, world))
+        for name, function in functions.items():
+            monkeypatch.setattr(torch.cuda, name, function)
+        monkeypatch.setattr(rng_state, "rank_and_world_size", lambda: (current, world_size))
 
     def _set(self, state, device=None):
         self.states[self.current if device is None else device] = state
 
-    def lose_theirs(self):
+    def reset(self):
         self.states = [torch.tensor([-1]) for _ in self.states]
 
     @property
@@ -38,33 +38,26 @@ class Devices:
         return [int(state) for state in self.states]
 
 
-def test_a_process_alone_has_the_state_of_all_devices(monkeypatch):
-    devices = Devices(monkeypatch, 3)
+def test_one_process_saves_all_devices(monkeypatch):
+    devices = FakeCuda(monkeypatch, 3)
     state = rng_state.get_rng_state()
-    devices.lose_theirs()
+    devices.reset()
     rng_state.set_rng_state(state)
     assert devices.numbers == [0, 1, 2]
 
 
-def test_one_of_several_has_that_of_its_own(monkeypatch):
-    devices = Devices(monkeypatch, 3, current=1, world=3)
+def test_each_rank_saves_its_device(monkeypatch):
+    devices = FakeCuda(monkeypatch, 3, current=1, world_size=3)
     state = rng_state.get_rng_state()
-    devices.lose_theirs()
+    devices.reset()
     rng_state.set_rng_state(state)
     assert devices.numbers == [-1, 1, -1]
 
 
-def test_on_a_machine_with_fewer_devices(monkeypatch):
-    Devices(monkeypatch, 3)
+def test_restore_with_fewer_devices(monkeypatch):
+    FakeCuda(monkeypatch, 3)
     state = rng_state.get_rng_state()
-    fewer = Devices(monkeypatch, 2)
-    fewer.lose_theirs()
+    fewer = FakeCuda(monkeypatch, 2)
+    fewer.reset()
     rng_state.set_rng_state(state)
     assert fewer.numbers == [0, 1]
-
-
-def test_a_file_of_before_has_one_state_alone(monkeypatch):
-    devices = Devices(monkeypatch, 2, current=1)
-    state = rng_state.get_rng_state()
-    rng_state.set_rng_state({**state, "cuda": torch.tensor([7])})
-    assert devices.numbers == [0, 7]

@@ -1,9 +1,12 @@
-"""Makes an index, by reading of the archives no more than what says where their files are. At the submit side.
+"""Build the index of a dataset by reading only the headers of its archives. Runs on the submit side.
 
-`build` and `obtain` (in `making`) are the ways in. An archive is read in places (`remote`, `window`). Tars are walked
-through from header to header (`tarwalk`) by many threads (`crew`); what they find is a `chart`, kept in a `journal` so
-that a later process goes on; `tars`, `zips` and `folders` read off files, `files` makes samples of them. `ready` looks
-for an index that exists already; `braces` reads addresses of many shards.
+A *member* is an entry of an archive: a file, a folder, a link, a tar inside the tar. A *chain* is a run of members that
+follow each other without a gap. A *walk* reads a tar from header to header and records chains in the *archive map*.
+Many walks run at the same time, and the map is saved to a *resume file*, so that a later process can continue.
+
+Start reading in `builder`: `build_index` always builds, `get_or_build_index` first looks for an `existing` index.
+`archive_reader` reads byte ranges. `tar_scanner`, `zip_scanner` and `listing` find the files of tars, zips and folders;
+`grouping` decides which files are samples, and their classes. The index format is in `packtrain.stream`.
 """
 
 from packtrain.indexing.builder import IndexRequest, IndexResult, OnIndexProgress, build_index, get_or_build_index

@@ -1,4 +1,4 @@
-"""Addresses of many shards in one: `train-{000..146}.tar`, `{train,val}.tar`, as shells have it."""
+"""Expand braces in URLs as a shell does: `train-{000..146}.tar`, `{train,val}.tar`."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ _MAX_URLS = 100_000
 
 
 def expand_braces(url: str) -> list[str]:
-    """Braces without a comma or two dots stay as they are. Raises UsageError where there would be too many."""
-    found = []
-    for one in _iter_expansions(url):
-        found.append(one)
-        if len(found) > _MAX_URLS:
-            raise UsageError(f"{url} means more than {_MAX_URLS} addresses")
-    return found
+    """Return the expanded URLs. Braces without a comma or two dots are kept.
+
+    Raises UsageError if there are more than 100,000 URLs.
+    """
+    urls = []
+    for expansion in _iter_expansions(url):
+        urls.append(expansion)
+        if len(urls) > _MAX_URLS:
+            raise UsageError(f"{url} expands to more than {_MAX_URLS} URLs")
+    return urls
 
 
 def _iter_expansions(url: str, start: int = 0) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Makes an index, unless there is one already."""
+"""Build an index, unless a current one exists."""
 
 from __future__ import annotations
 
@@ -15,18 +15,16 @@ from pathlib import Path
 
 from packtrain.errors import FailedError, TransferError
 from packtrain.indexing import existing
-from packtrain.indexing import listing as folders
 from packtrain.indexing.archive_map import ArchiveMap
-from packtrain.indexing.archive_reader import ArchiveReader
+from packtrain.indexing.archive_reader import ArchiveReader, open_archive
 from packtrain.indexing.grouping import ArchiveFile, FileTable, compressed_error, make_draft
-from packtrain.indexing.local_file import open_archive
+from packtrain.indexing.listing import files_from_entries, list_folder
 from packtrain.indexing.resume_file import ScanResumeFile
 from packtrain.indexing.tar_members import is_tar
 from packtrain.indexing.tar_scanner import TarScanner
 from packtrain.indexing.task_pool import TaskPool
 from packtrain.indexing.zip_scanner import ZipScanner
 from packtrain.plan import Location
-from packtrain.stream import index_checksums
 from packtrain.stream.index import (
     INDEX_SUFFIX,
     LAYOUT_FILES,
@@ -34,57 +32,59 @@ from packtrain.stream.index import (
     Index,
     IndexedArchive,
     strip_credentials,
-    write_index,
 )
+from packtrain.stream.index_checksums import pack_checksums
+from packtrain.stream.index_writer import write_index
 from packtrain.transfer.api import ListedObject, SecretResolver
 from packtrain.transfer.archive import tar_header
 from packtrain.transfer.archive.decompress import COMPRESSION_MAGIC
 from packtrain.transfer.block_checksums import BlockChecksums
-from packtrain.transfer.digests import detect_error_page
+from packtrain.transfer.content_checks import detect_error_page
 from packtrain.transfer.http.pool import connection_pool
 from packtrain.transfer.urls import url_scheme
 
 CancelCheck = Callable[[], None]
 OnIndexProgress = Callable[[int, int | None, int], None]
-"""Bytes of the archives that are charted, all their bytes, and files found so far."""
+"""Called with the scanned bytes of the archives, their total size, and the number of files found so far."""
 
-BUILT, CACHED, PUBLISHED = "made", "kept", "shared"
+BUILT, CACHED, PUBLISHED = "built", "cached", "published"
 _ArchiveScanner = TarScanner | ZipScanner
 _UNSUPPORTED_MAGIC = (b"\x28\xb5\x2f\xfd", b"\x04\x22\x4d\x18", b"7z\xbc\xaf\x27\x1c", b"Rar!")
 _ZIP_MAGIC = (b"PK\x03\x04", b"PK\x05\x06", b"PK\x06\x06")
 _LATENCY_PROBES = 2
-_CPU_S_PER_REQUEST = 0.0003  # a request, by the processor
+_CPU_S_PER_REQUEST = 0.0003  # processor time that a request costs, in seconds
 _MIN_THREADS, _MAX_THREADS = 2, 64
 _FEDERATED_SCHEMES = ("osdf", "pelican")
 
 
 @dataclass(frozen=True)
 class IndexRequest:
-    """`archives`: of each its addresses, all as good as the other; one that ends in / means a folder.
+    """What to index."""
 
-    `grouped`: whether files that follow one another and differ by their endings only make one sample; None: as it
-    seems. `below`: only files whose names begin so."""
-
-    locations: Sequence[Sequence[Location]]
+    locations: Sequence[
+        Sequence[Location]
+    ]  # for each archive its URLs, all with the same content; / at the end: a folder
     resolve_secret: SecretResolver
-    retry_timeout_s: float = 10.0
-    group_files: bool | None = None
-    prefix: str = ""
+    retry_timeout_s: float = 10.0  # how long to retry a failing read
+    group_files: bool | None = None  # whether consecutive files that differ only in their extension form one sample
+    prefix: str = ""  # index only files whose names start with this
 
     @property
     def selection(self) -> str:
-        """Tells indexes of the same archives apart."""
+        """Distinguishes indexes of the same archives with different options."""
         return json.dumps([self.group_files, self.prefix]) if self.group_files is not None or self.prefix else ""
 
 
 @dataclass(frozen=True)
 class IndexResult:
+    """An index, and where it came from."""
+
     index: Index
-    origin: str  # made, kept (it was there) or shared (it lay beside the data)
+    origin: str  # BUILT now, CACHED by an earlier call, or PUBLISHED next to the data
 
 
 def _ignore_progress(done: int, total: int | None, files: int) -> None:
-    """Nobody wants to know."""
+    pass
 
 
 def build_index(
@@ -94,7 +94,10 @@ def build_index(
     check_cancelled: CancelCheck = lambda: None,
     on_progress: OnIndexProgress = _ignore_progress,
 ) -> Index:
-    """The index stands at `target`, or FailedError says why not. Killed at any moment, the next call goes on."""
+    """Build the index at `path`. After a kill at any moment, the next call resumes.
+
+    Raises FailedError if the archives cannot be read or indexed.
+    """
     with connection_pool():
         return _IndexBuilder(request, path.parent, path, True, check_cancelled, on_progress).run().index
 
@@ -108,7 +111,19 @@ def get_or_build_index(
     check_cancelled: CancelCheck = lambda: None,
     on_progress: OnIndexProgress = _ignore_progress,
 ) -> IndexResult:
-    """As `build`, unless the index of these very archives exists. Without a target it is kept in the folder `home`."""
+    """Return the index of the archives as they are now, and build it if there is none.
+
+    Args:
+        request: What to index.
+        cache_dir: Folder for the index if `path` is None.
+        path: The index file.
+        rebuild: Build the index even if there is a current one.
+        check_cancelled: Raises an exception to stop.
+        on_progress: Called repeatedly while archives are scanned.
+
+    Raises:
+        FailedError: The archives cannot be read or indexed.
+    """
     with connection_pool():
         return _IndexBuilder(request, cache_dir, path, rebuild, check_cancelled, on_progress).run()
 
@@ -127,29 +142,31 @@ class _IndexBuilder:
         self._check_cancelled, self._on_progress = check_cancelled, on_progress
         self._scanned_bytes = self._files_found = 0
         self._lock = threading.Lock()
-        self._locations = [list(refs) for refs in request.locations]
+        self._locations = [list(locations) for locations in request.locations]
 
     def run(self) -> IndexResult:
-        listed = self._list_folders()
-        return self._index_folders(listed) if listed else self._index_archives()
+        listings = self._list_folders()
+        return self._index_folders(listings) if listings else self._index_archives()
 
     def _list_folders(self) -> list[list[ListedObject]]:
-        """Of folders; one that has nothing but tars is the tars."""
-        are = {refs[0].url.endswith("/") for refs in self._locations}
-        if len(are) > 1:
-            raise FailedError("unsupported", "an index is of archives or of folders, not of both: make two")
-        if are != {True}:
+        """Return the files of each folder; an empty list for archives. A folder of tars counts as these archives."""
+        are_folders = {locations[0].url.endswith("/") for locations in self._locations}
+        if len(are_folders) > 1:
+            raise FailedError(
+                "unsupported", "an index covers archives or folders, not both: build one index for each of them"
+            )
+        if are_folders != {True}:
             return []
-        wish = self._request
-        listed = [
-            folders.list_folder(refs[0], wish.resolve_secret, wish.retry_timeout_s, self._check_cancelled)
-            for refs in self._locations
+        request = self._request
+        listings = [
+            list_folder(locations[0], request.resolve_secret, request.retry_timeout_s, self._check_cancelled)
+            for locations in self._locations
         ]
-        every = [entry for entries in listed for entry in entries]
-        if every and all(entry.name.endswith(".tar") for entry in every):
-            self._locations = [[entry.location] for entry in every]
+        entries = [entry for listing in listings for entry in listing]
+        if entries and all(entry.name.endswith(".tar") for entry in entries):
+            self._locations = [[entry.location] for entry in entries]
             return []
-        return listed
+        return listings
 
     def _index_path(self, archives: tuple[IndexedArchive, ...]) -> Path:
         if self._path is None:
@@ -161,117 +178,124 @@ class _IndexBuilder:
 
     def _index_folders(self, listings: Sequence[Sequence[ListedObject]]) -> IndexResult:
         archives = tuple(
-            _describe_folder(refs, entries) for refs, entries in zip(self._locations, listings, strict=False)
+            _describe_folder(locations, entries) for locations, entries in zip(self._locations, listings, strict=False)
         )
-        there = self._find_existing(archives, None)
-        if there is not None:
-            return there
-        gathered = FileTable()
-        for number, entries in enumerate(listings):
-            gathered.add(number, self._filter_by_prefix(folders.files_from_entries(entries)))
-        return IndexResult(self._write_index(gathered, archives, LAYOUT_FILES, False), BUILT)
+        result = self._find_existing(archives, None)
+        if result is not None:
+            return result
+        table = FileTable()
+        for archive_id, entries in enumerate(listings):
+            table.add(archive_id, self._filter_by_prefix(files_from_entries(entries)))
+        return IndexResult(self._write_index(table, archives, LAYOUT_FILES, False), BUILT)
 
     # Archives
 
     def _index_archives(self) -> IndexResult:
-        remotes = [
-            open_archive(refs, self._request.resolve_secret, self._request.retry_timeout_s, self._check_cancelled)
-            for refs in self._locations
+        request = self._request
+        readers = [
+            open_archive(locations, request.resolve_secret, request.retry_timeout_s, self._check_cancelled)
+            for locations in self._locations
         ]
-        kinds = self._detect_formats(remotes)
-        archives = tuple(map(_describe_archive, remotes))
-        there = self._find_existing(archives, remotes[0] if kinds == [TarScanner] else None)
-        if there is not None:
-            return there
-        threads = _choose_n_threads(remotes[0])
-        with self._open_resume_file(archives) as charts, TaskPool(threads) as crew:
-            parts = zip(kinds, remotes, charts, strict=False)
-            parsed = [kind(remote, chart, crew, self._add_progress) for kind, remote, chart in parts]
-            self._scan(parsed, threads, sum(remote.size for remote in remotes), crew)
-            sums = self._fetch_checksums(archives, crew)
-            return IndexResult(
-                self._write_index(
-                    self._collect_files(parsed), archives, LAYOUT_RANGES, self._request.group_files, sums
-                ),
-                BUILT,
-            )
+        scanner_types = self._detect_formats(readers)
+        archives = tuple(map(_describe_archive, readers))
+        result = self._find_existing(archives, readers[0] if scanner_types == [TarScanner] else None)
+        if result is not None:
+            return result
+        n_threads = _choose_n_threads(readers[0])
+        with self._open_resume_file(archives) as archive_maps, TaskPool(n_threads) as task_pool:
+            scanners = [
+                scanner_type(reader, archive_map, task_pool, self._add_progress)
+                for scanner_type, reader, archive_map in zip(scanner_types, readers, archive_maps, strict=False)
+            ]
+            self._scan(scanners, n_threads, sum(reader.size for reader in readers), task_pool)
+            checksums = self._fetch_checksums(archives, task_pool)
+            table = self._collect_files(scanners)
+            index = self._write_index(table, archives, LAYOUT_RANGES, request.group_files, checksums)
+            return IndexResult(index, BUILT)
 
     def _fetch_checksums(self, archives: tuple[IndexedArchive, ...], task_pool: TaskPool) -> list[BlockChecksums]:
-        """Those that lie beside the archives, if each has some; where the first has none, the others are not asked."""
-        found: dict[int, BlockChecksums | None] = {}
+        """Return the checksums published next to the archives, if every archive has them.
 
-        def fetch_one(number: int) -> None:
-            wish, place, ref = self._request, self._index_path(archives), self._locations[number][0]
-            aside = place.with_name(f".{place.name}.{os.getpid()}.{number}.sums")
-            size = archives[number].size
-            found[number] = existing.fetch_checksums(
-                ref, wish.resolve_secret, wish.retry_timeout_s, self._check_cancelled, aside, size
+        If the first archive has none, the others are not tried.
+        """
+        checksums: dict[int, BlockChecksums | None] = {}
+
+        def fetch_one(archive_id: int) -> None:
+            request, path = self._request, self._index_path(archives)
+            temporary_path = path.with_name(f".{path.name}.{os.getpid()}.{archive_id}.checksums")
+            checksums[archive_id] = existing.fetch_checksums(
+                self._locations[archive_id][0],
+                request.resolve_secret,
+                request.retry_timeout_s,
+                self._check_cancelled,
+                temporary_path,
+                archives[archive_id].size,
             )
 
         fetch_one(0)
-        for number in range(1, len(archives) if found[0] else 0):
-            task_pool.submit(fetch_one, number)
+        for archive_id in range(1, len(archives) if checksums[0] else 0):
+            task_pool.submit(fetch_one, archive_id)
         task_pool.wait_all(self._check_cancelled)
-        sums = [one for one in (found.get(number) for number in range(len(archives))) if one]
-        return sums if len(sums) == len(archives) else []
+        present = [item for item in (checksums.get(archive_id) for archive_id in range(len(archives))) if item]
+        return present if len(present) == len(archives) else []
 
     def _find_existing(
         self, archives: tuple[IndexedArchive, ...], tar_reader: ArchiveReader | None
     ) -> IndexResult | None:
-        """`tar`: to look into it whether what lies beside it fits."""
-        place = self._index_path(archives)
+        """Return a cached or published index, or None. `tar_reader` is used to check a published index of a tar."""
+        path = self._index_path(archives)
         if self._rebuild:
             return None
-        index = existing.open_if_current(place, archives, self._request.selection)
+        index = existing.open_if_current(path, archives, self._request.selection)
         if index is not None:
             return IndexResult(index, CACHED)
         if len(archives) > 1 or self._request.selection:
             return None
-        wish, ref = self._request, self._locations[0][0]
+        request, location = self._request, self._locations[0][0]
         index = existing.fetch_published_index(
-            ref, wish.resolve_secret, wish.retry_timeout_s, self._check_cancelled, place, archives
+            location, request.resolve_secret, request.retry_timeout_s, self._check_cancelled, path, archives
         )
         if index is None:
             return None
         if tar_reader is not None and not existing.passes_spot_check(index, tar_reader):
-            place.unlink()
+            path.unlink()
             return None
         return IndexResult(index, PUBLISHED)
 
     def _detect_formats(self, readers: Sequence[ArchiveReader]) -> list[type[_ArchiveScanner]]:
-        """What each archive is; all are asked at once."""
-        found: dict[int, type[_ArchiveScanner]] = {}
+        """Return the scanner for each archive. All archives are read at the same time."""
+        scanner_types: dict[int, type[_ArchiveScanner]] = {}
 
-        def detect_one(number: int, remote: ArchiveReader) -> None:
-            found[number] = _detect_format(remote)
+        def detect_one(archive_id: int, reader: ArchiveReader) -> None:
+            scanner_types[archive_id] = _detect_format(reader)
 
-        with TaskPool(min(len(readers), _MAX_THREADS)) as crew:
-            for number, remote in enumerate(readers):
-                crew.submit(detect_one, number, remote)
-            crew.wait_all(self._check_cancelled)
-        return [found[number] for number in range(len(readers))]
+        with TaskPool(min(len(readers), _MAX_THREADS)) as task_pool:
+            for archive_id, reader in enumerate(readers):
+                task_pool.submit(detect_one, archive_id, reader)
+            task_pool.wait_all(self._check_cancelled)
+        return [scanner_types[archive_id] for archive_id in range(len(readers))]
 
     @contextlib.contextmanager
     def _open_resume_file(self, archives: tuple[IndexedArchive, ...]) -> Iterator[list[ArchiveMap]]:
-        """Charts with what an earlier process found."""
-        place = self._index_path(archives)
+        """Yield a map for each archive, with what an earlier process found."""
+        path = self._index_path(archives)
         identity = [[archive.url, archive.size, archive.etag, archive.modified] for archive in archives]
-        journal = ScanResumeFile(place.with_name(f".{place.name}.part"), identity)
-        charts = [ArchiveMap(partial(journal.append_chain, number)) for number in range(len(archives))]
-        useless = True
+        resume_file = ScanResumeFile(path.with_name(f".{path.name}.scan"), identity)
+        archive_maps = [ArchiveMap(partial(resume_file.append_chain, number)) for number in range(len(archives))]
+        delete = True
         try:
-            for number, chain in journal.open():
-                charts[number].add(chain, save=False)
-            yield charts
+            for archive_id, chain in resume_file.open():
+                archive_maps[archive_id].add(chain, save=False)
+            yield archive_maps
         except BaseException as error:
-            useless = _is_permanent(error)
+            delete = _is_permanent(error)
             raise
         finally:
-            journal.close(useless)
+            resume_file.close(delete)
 
-    def _scan(self, scanners: Sequence[_ArchiveScanner], threads: int, total_bytes: int, task_pool: TaskPool) -> None:
-        for one in scanners:
-            task_pool.submit(one.scan, max(1, threads // len(scanners)))
+    def _scan(self, scanners: Sequence[_ArchiveScanner], n_threads: int, total_bytes: int, task_pool: TaskPool) -> None:
+        for scanner in scanners:
+            task_pool.submit(scanner.scan, max(1, n_threads // len(scanners)))
         task_pool.wait_all(lambda: self._report_progress(total_bytes))
 
     def _add_progress(self, n_bytes: int, n_files: int) -> None:
@@ -284,15 +308,15 @@ class _IndexBuilder:
         self._on_progress(min(self._scanned_bytes, total_bytes), total_bytes, self._files_found)
 
     def _collect_files(self, scanners: Sequence[_ArchiveScanner]) -> FileTable:
-        gathered = FileTable()
-        for number, one in enumerate(scanners):
-            gathered.add(number, self._filter_by_prefix(one.files()))
+        table = FileTable()
+        for archive_id, scanner in enumerate(scanners):
+            table.add(archive_id, self._filter_by_prefix(scanner.files()))
             self._check_cancelled()
-        return gathered
+        return table
 
     def _filter_by_prefix(self, files: Iterator[ArchiveFile]) -> Iterator[ArchiveFile]:
-        below = self._request.prefix
-        return (file for file in files if file.name.startswith(below)) if below else files
+        prefix = self._request.prefix
+        return (file for file in files if file.name.startswith(prefix)) if prefix else files
 
     def _write_index(
         self,
@@ -303,51 +327,54 @@ class _IndexBuilder:
         checksums: Sequence[BlockChecksums] = (),
     ) -> Index:
         if not table.names:
-            where = ", ".join(archive.url for archive in archives[:3])
-            below = f" below {self._request.prefix}" if self._request.prefix else ""
-            raise FailedError("unsupported", f"{where} has no files{below}, so there is nothing to index")
-        made = make_draft(table, archives, layout, group_files)
-        made.selection = self._request.selection
-        made.block_sizes, made.digests = index_checksums.pack_checksums(checksums)
-        return write_index(made, self._index_path(archives))
+            urls = ", ".join(archive.url for archive in archives[:3])
+            prefix = f" with the prefix {self._request.prefix}" if self._request.prefix else ""
+            raise FailedError("unsupported", f"{urls} has no files{prefix}, so there is nothing to index")
+        draft = make_draft(table, archives, layout, group_files)
+        draft.selection = self._request.selection
+        draft.block_sizes, draft.digests = pack_checksums(checksums)
+        return write_index(draft, self._index_path(archives))
 
 
 def _detect_format(reader: ArchiveReader) -> type[_ArchiveScanner]:
-    """By the first bytes. Raises FailedError for what cannot be read in places, or is no archive."""
+    """Return the scanner for an archive, from its first bytes.
+
+    Raises FailedError for a compressed archive, and for a file that is not an archive.
+    """
     head = reader.read(0, tar_header.HEADER_BYTES)
-    wrong = detect_error_page(reader.locations[0].url, head, reader.info.content_type if reader.info else None)
-    if wrong:
-        raise FailedError("unexpected_content", f"{reader.redacted_url}: {wrong}")
+    problem = detect_error_page(reader.locations[0].url, head, reader.info.content_type if reader.info else None)
+    if problem:
+        raise FailedError("unexpected_content", f"{reader.redacted_url}: {problem}")
     if head.startswith((*COMPRESSION_MAGIC.values(), *_UNSUPPORTED_MAGIC)):
         raise compressed_error(reader.redacted_url)
     if head.startswith(_ZIP_MAGIC):
         return ZipScanner
     if len(head) < tar_header.HEADER_BYTES or not is_tar(head):
         raise FailedError(
-            "archive_broken", f"{reader.redacted_url} is no tar and no zip: its first bytes are {head[:8]!r}"
+            "archive_broken", f"{reader.redacted_url} is neither a tar nor a zip: its first bytes are {head[:8]!r}"
         )
     return TarScanner
 
 
 def _is_permanent(error: BaseException) -> bool:
-    """Whether the archive itself is at fault, so that nobody will go on."""
+    """Return whether the archive itself is at fault, so that resuming is pointless."""
     return isinstance(error, FailedError) and not isinstance(error, TransferError) and error.kind != "cancelled"
 
 
 def _choose_n_threads(reader: ArchiveReader) -> int:
-    """As many as the processor can serve while one of them waits: near by few, far away many."""
-    waits = []
+    """Return how many requests the processor can handle while one of them waits: few nearby, many far away."""
+    latencies_s = []
     for _ in range(_LATENCY_PROBES):
-        began = time.monotonic()
+        started_at = time.monotonic()
         reader.read(0, tar_header.HEADER_BYTES)
-        waits.append(time.monotonic() - began)
-    return max(_MIN_THREADS, min(_MAX_THREADS, round(min(waits) / _CPU_S_PER_REQUEST)))
+        latencies_s.append(time.monotonic() - started_at)
+    return max(_MIN_THREADS, min(_MAX_THREADS, round(min(latencies_s) / _CPU_S_PER_REQUEST)))
 
 
 def _describe_archive(reader: ArchiveReader) -> IndexedArchive:
     assert reader.info is not None
-    url, *mirrors = (strip_credentials(ref.url) for ref in reader.locations)
-    # Objects never change in a federation, and each cache has its own times.
+    url, *mirrors = (strip_credentials(location.url) for location in reader.locations)
+    # Objects of a federation never change, and each cache has its own modification times.
     if url_scheme(url) in _FEDERATED_SCHEMES or not reader.is_info_from_first_location:
         return IndexedArchive(url, reader.size, mirrors=tuple(mirrors))
     etag, modified = reader.info.etag or "", reader.info.last_modified or ""
@@ -355,10 +382,10 @@ def _describe_archive(reader: ArchiveReader) -> IndexedArchive:
 
 
 def _describe_folder(locations: Sequence[Location], entries: Sequence[ListedObject]) -> IndexedArchive:
-    listing = hashlib.sha256()
+    digest = hashlib.sha256()
     for entry in entries:
-        listing.update(f"{entry.name}\0{entry.size}\n".encode("utf-8", "surrogateescape"))
-    url, *mirrors = (strip_credentials(ref.url) for ref in locations)
+        digest.update(f"{entry.name}\0{entry.size}\n".encode("utf-8", "surrogateescape"))
+    url, *mirrors = (strip_credentials(location.url) for location in locations)
     return IndexedArchive(
-        url, sum(entry.size or 0 for entry in entries), mirrors=tuple(mirrors), listing_sha256=listing.hexdigest()
+        url, sum(entry.size or 0 for entry in entries), mirrors=tuple(mirrors), listing_sha256=digest.hexdigest()
     )

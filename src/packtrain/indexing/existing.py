@@ -1,4 +1,4 @@
-"""An index that exists already: kept by this user, or beside the data."""
+"""Find an index or checksums that exist already: in the cache of this user, or next to the data."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from pathlib import Path
 from packtrain.errors import FormatError, TransferError
 from packtrain.indexing.archive_reader import ArchiveReader, CancelCheck, bypass_caches
 from packtrain.plan import Location, RemoteFile
-from packtrain.stream.index import INDEX_SUFFIX, Index, IndexedArchive, write_relocated_index
+from packtrain.stream.index import INDEX_SUFFIX, Index, IndexedArchive
+from packtrain.stream.index_writer import write_relocated_index
 from packtrain.transfer.api import SecretResolver
 from packtrain.transfer.archive import tar_header
 from packtrain.transfer.archive.tar_header import TarHeaderError
-from packtrain.transfer.block_checksums import CHECKSUMS_SUFFIX as CHECKSUMS
-from packtrain.transfer.block_checksums import BlockChecksums, read_checksums
+from packtrain.transfer.block_checksums import CHECKSUMS_SUFFIX, BlockChecksums, read_checksums
 from packtrain.transfer.fetch import fetch
 from packtrain.transfer.registry import get_source
 from packtrain.transfer.urls import append_to_url_path
@@ -27,13 +27,15 @@ _SPOT_CHECKS = 8
 
 
 def index_cache_key(archives: Sequence[IndexedArchive], selection: str) -> str:
-    """Of an index that is kept: another archive under the same address has another."""
-    parts = [[a.url, a.size, a.etag, a.modified, a.listing_sha256] for a in archives]
-    return hashlib.sha256(json.dumps([parts, selection]).encode()).hexdigest()[:32]
+    """Return the name of a cached index. A changed archive at the same URL has another name."""
+    identity = [
+        [archive.url, archive.size, archive.etag, archive.modified, archive.listing_sha256] for archive in archives
+    ]
+    return hashlib.sha256(json.dumps([identity, selection]).encode()).hexdigest()[:32]
 
 
 def open_if_current(path: Path, archives: tuple[IndexedArchive, ...], selection: str) -> Index | None:
-    """What stands there, if it is the index of these archives as they are now."""
+    """Return the index at `path` if it describes the archives as they are now."""
     try:
         index = Index.open(path)
     except (OSError, FormatError):
@@ -49,17 +51,18 @@ def fetch_published_index(
     path: Path,
     archives: tuple[IndexedArchive, ...],
 ) -> Index | None:
-    """The index that lies beside the data, brought here; None if there is none, or of another archive."""
-    there = replace(location, url=append_to_url_path(location.url.rstrip("/"), INDEX_SUFFIX))
-    aside = path.with_name(f".{path.name}.{os.getpid()}.shared")
+    """Download the index that is stored next to the data, and write it to `path` with the URLs of `archives`.
+
+    Returns None if there is none, or if it describes another archive.
+    """
+    index_location = replace(location, url=append_to_url_path(location.url.rstrip("/"), INDEX_SUFFIX))
+    temporary_path = path.with_name(f".{path.name}.{os.getpid()}.download")
     try:
-        with _temporary_download(there, resolve_secret, retry_timeout_s, check_cancelled, aside):
-            index = Index.open(aside)
-            return (
-                write_relocated_index(index, archives, path)
-                if _is_index_of(index, archives) and not index.selection
-                else None
-            )
+        with _temporary_download(index_location, resolve_secret, retry_timeout_s, check_cancelled, temporary_path):
+            index = Index.open(temporary_path)
+            if not _is_index_of(index, archives) or index.selection:
+                return None
+            return write_relocated_index(index, archives, path)
     except (TransferError, FormatError):
         return None
 
@@ -72,14 +75,17 @@ def fetch_checksums(
     temporary_path: Path,
     size: int,
 ) -> BlockChecksums | None:
-    """Those that lie beside an archive; None if there are none, or of another one. `aside` may be used meanwhile."""
-    there = bypass_caches([replace(location, url=append_to_url_path(location.url, CHECKSUMS))])[0]
+    """Download the checksums that are stored next to an archive of `size` bytes.
+
+    Returns None if there are none, or if they belong to another archive.
+    """
+    checksums_location = bypass_caches([replace(location, url=append_to_url_path(location.url, CHECKSUMS_SUFFIX))])[0]
     try:
-        with _temporary_download(there, resolve_secret, retry_timeout_s, check_cancelled, temporary_path):
-            found = read_checksums(temporary_path)
+        with _temporary_download(checksums_location, resolve_secret, retry_timeout_s, check_cancelled, temporary_path):
+            checksums = read_checksums(temporary_path)
     except (TransferError, FormatError):
         return None
-    return found if found.size == size else None
+    return checksums if checksums.size == size else None
 
 
 @contextlib.contextmanager
@@ -90,11 +96,11 @@ def _temporary_download(
     check_cancelled: CancelCheck,
     temporary_path: Path,
 ) -> Iterator[None]:
-    """For a moment the object lies there. One that is missing is not waited for."""
+    """Download an object to `temporary_path`, and delete it afterwards. A missing object is not retried."""
     try:
-        item = RemoteFile(temporary_path.name, (location,), get_source(location, resolve_secret).stat(location).size)
+        size = get_source(location, resolve_secret).stat(location).size
         fetch(
-            item,
+            RemoteFile(temporary_path.name, (location,), size),
             temporary_path,
             resolve_secret,
             retry_timeout_s=retry_timeout_s,
@@ -103,26 +109,30 @@ def _temporary_download(
         )
         yield
     finally:
-        for left in temporary_path.parent.glob(f"{temporary_path.name}*"):
-            left.unlink(missing_ok=True)
+        for leftover in temporary_path.parent.glob(f"{temporary_path.name}*"):
+            leftover.unlink(missing_ok=True)
 
 
 def _is_index_of(index: Index, archives: tuple[IndexedArchive, ...]) -> bool:
-    """Whoever made it may have had the archive under another address, so with another ETag."""
-    theirs = [(archive.size, archive.listing_sha256) for archive in index.archives]
-    same = [one.etag == own.etag for one, own in zip(index.archives, archives, strict=False) if one.url == own.url]
-    return theirs == [(archive.size, archive.listing_sha256) for archive in archives] and all(same)
+    """Return whether an index describes the archives. ETags are compared only for the same URL."""
+    indexed = [(archive.size, archive.listing_sha256) for archive in index.archives]
+    same_etags = [
+        theirs.etag == ours.etag
+        for theirs, ours in zip(index.archives, archives, strict=False)
+        if theirs.url == ours.url
+    ]
+    return indexed == [(archive.size, archive.listing_sha256) for archive in archives] and all(same_etags)
 
 
 def passes_spot_check(index: Index, reader: ArchiveReader) -> bool:
-    """Whether headers stand before some of the samples, as in the tar that was indexed."""
+    """Return whether the tar has headers before some of the samples, as the index says."""
     step = max(1, len(index) // _SPOT_CHECKS)
     for number in range(0, len(index), step):
-        one = index.parts(number)[0]
+        part = index.parts(number)[0]
         try:
-            header = tar_header.parse_header(reader.read(one.offset - tar_header.HEADER_BYTES, one.offset))
+            header = tar_header.parse_header(reader.read(part.offset - tar_header.HEADER_BYTES, part.offset))
         except TarHeaderError:
             return False
-        if header.size not in (one.size, 0):  # pax may state it elsewhere
+        if header.size not in (part.size, 0):  # a pax record may hold the size instead
             return False
     return True

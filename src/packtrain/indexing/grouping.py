@@ -1,4 +1,4 @@
-"""From files to samples: which files are samples, which belong together, and their classes. Pure."""
+"""Decide which files of an archive are samples, which files form one sample, and the classes. Pure functions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from packtrain.errors import FailedError
-from packtrain.stream.index import IndexDraft, IndexedArchive, extension_of
+from packtrain.stream.index import IndexedArchive, extension_of
+from packtrain.stream.index_writer import IndexDraft
 
 _IGNORED_PREFIXES = ("__MACOSX",)
 _MAX_EXTENSIONS = 32
@@ -16,20 +17,26 @@ _MAX_NUMERIC_LABEL = 1 << 20
 
 
 class ArchiveFile(NamedTuple):
+    """A file of an archive."""
+
     name: str
-    folder: str  # what its class is named after
+    folder: str  # the folder that names its class
     offset: int
     size: int
-    label_text: str = ""  # what it says, if it is one that says a class
+    label_text: str = ""  # the content of a label file (.cls)
 
 
 def compressed_error(name: str) -> FailedError:
-    words = f"{name} is compressed, so that samples cannot be read out of it: stage it instead (`mode: stage`)"
-    return FailedError("unsupported", f"{words}, or pack it anew as a plain tar")
+    """Return the error for an archive or a file that is compressed."""
+    return FailedError(
+        "unsupported",
+        f"{name} is compressed, so samples cannot be read from it: stage it instead (`mode: stage`), "
+        "or repack it as a plain tar",
+    )
 
 
 class FileTable:
-    """Files of one archive after the other."""
+    """The files of all archives, stored as columns. Files that a file manager creates are ignored."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
@@ -39,6 +46,7 @@ class FileTable:
         self.n_skipped = 0
 
     def add(self, archive_id: int, files: Iterable[ArchiveFile]) -> None:
+        """Add the files of one archive."""
         for file in files:
             if _is_ignored(file.name):
                 self.n_skipped += 1
@@ -53,47 +61,53 @@ class FileTable:
 
 
 def _is_ignored(name: str) -> bool:
-    """What a file manager writes for itself."""
+    """Return whether a file manager created the file for itself."""
     return posixpath.basename(name).startswith(".") or name.startswith(_IGNORED_PREFIXES)
 
 
 def make_draft(
     table: FileTable, archives: tuple[IndexedArchive, ...], layout: str, group_files: bool | None
 ) -> IndexDraft:
-    """`grouped`: whether files of one key make one sample; None: as it seems."""
-    groups = _group_starts(table) if group_files is not False else None
-    if groups is not None and (group_files or _should_group(table, groups)):
-        return _draft_grouped(table, archives, layout, groups)
+    """Return the content of the index.
+
+    Args:
+        table: The files.
+        archives: The archives that hold them.
+        layout: LAYOUT_RANGES or LAYOUT_FILES.
+        group_files: Whether files with the same key form one sample; None: decide from the names.
+    """
+    starts = _group_starts(table) if group_files is not False else None
+    if starts is not None and (group_files or _should_group(table, starts)):
+        return _draft_grouped(table, archives, layout, starts)
     return _draft_ungrouped(table, archives, layout)
 
 
 def sample_key(name: str) -> str:
-    """What the files of a sample have in common: all before the first dot of the last name."""
-    folder, slash, last = name.rpartition("/")
-    return folder + slash + last.partition(".")[0]
+    """Return the common part of the names of a sample's files: everything before the first dot of the file name."""
+    folder, slash, filename = name.rpartition("/")
+    return folder + slash + filename.partition(".")[0]
 
 
-# Each file a sample
+# Each file is a sample
 
 
 def _draft_ungrouped(table: FileTable, archives: tuple[IndexedArchive, ...], layout: str) -> IndexDraft:
-    kept = _select_class_files(table)
-    numbers, names = assign_class_ids(
-        [folder for folder in table.folder_numbers if table.folder_numbers[folder] in kept.folders]
+    selected = _select_class_files(table)
+    labels, class_names = assign_class_ids(
+        [folder for folder, number in table.folder_numbers.items() if number in selected.folders]
     )
-    by_folder = [numbers.get(folder, 0) for folder in table.folder_numbers]
-    made = IndexDraft(
-        archives, names, layout=layout, n_skipped_files=table.n_skipped + len(table.names) - len(kept.files)
-    )
+    label_by_folder = [labels.get(folder, 0) for folder in table.folder_numbers]
+    n_skipped_files = table.n_skipped + len(table.names) - len(selected.files)
+    draft = IndexDraft(archives, class_names, layout=layout, n_skipped_files=n_skipped_files)
     for column, values in (
-        (made.offsets, table.offsets),
-        (made.sizes, table.sizes),
-        (made.archive_ids, table.archive_ids),
+        (draft.offsets, table.offsets),
+        (draft.sizes, table.sizes),
+        (draft.archive_ids, table.archive_ids),
     ):
-        column.extend(values[at] for at in kept.files)
-    made.labels.extend(by_folder[table.folder_ids[at]] for at in kept.files)
-    made.names = [table.names[at] for at in kept.files]
-    return made
+        column.extend(values[file] for file in selected.files)
+    draft.labels.extend(label_by_folder[table.folder_ids[file]] for file in selected.files)
+    draft.names = [table.names[file] for file in selected.files]
+    return draft
 
 
 class _SelectedFiles(NamedTuple):
@@ -102,27 +116,27 @@ class _SelectedFiles(NamedTuple):
 
 
 def _select_class_files(table: FileTable) -> _SelectedFiles:
-    """A README beside the folders of the classes is no sample; an image there is one. The ending tells."""
-    folders, outside = frozenset(table.folder_numbers.values()), _enclosing_folder(table.folder_numbers)
-    while outside is not None:
-        number = table.folder_numbers[outside]
-        within = [at for at in range(len(table.names)) if table.folder_ids[at] in folders]
-        beside = {_file_suffix(table.names[at]) for at in within if table.folder_ids[at] == number}
-        inside = {_file_suffix(table.names[at]) for at in within if table.folder_ids[at] != number}
-        if beside & inside:
+    """Drop files next to the class folders, such as a README, if no sample has the same extension."""
+    folders, enclosing = frozenset(table.folder_numbers.values()), _enclosing_folder(table.folder_numbers)
+    while enclosing is not None:
+        number = table.folder_numbers[enclosing]
+        files = [file for file in range(len(table.names)) if table.folder_ids[file] in folders]
+        suffixes_next_to = {_file_suffix(table.names[file]) for file in files if table.folder_ids[file] == number}
+        suffixes_inside = {_file_suffix(table.names[file]) for file in files if table.folder_ids[file] != number}
+        if suffixes_next_to & suffixes_inside:
             break
         folders -= {number}
-        outside = _enclosing_folder([folder for folder, own in table.folder_numbers.items() if own in folders])
-    everything = len(folders) == len(table.folder_numbers)
-    files = range(len(table.names)) if everything else [at for at, f in enumerate(table.folder_ids) if f in folders]
-    return _SelectedFiles(files, folders)
+        enclosing = _enclosing_folder([folder for folder, own in table.folder_numbers.items() if own in folders])
+    if len(folders) == len(table.folder_numbers):
+        return _SelectedFiles(range(len(table.names)), folders)
+    return _SelectedFiles([file for file, folder in enumerate(table.folder_ids) if folder in folders], folders)
 
 
 def _enclosing_folder(folders: Iterable[str]) -> str | None:
-    """The folder that all others are in, if it is one of them."""
-    every = list(folders)
-    top = _common_folder(every)
-    return top if len(every) > 1 and top in every else None
+    """Return the folder that contains all others, if it is one of them."""
+    all_folders = list(folders)
+    top = _common_folder(all_folders)
+    return top if len(all_folders) > 1 and top in all_folders else None
 
 
 def _file_suffix(name: str) -> str:
@@ -130,91 +144,100 @@ def _file_suffix(name: str) -> str:
 
 
 def _common_folder(folders: Sequence[str]) -> str:
-    """The deepest folder that all are in, or are."""
+    """Return the deepest folder that contains, or is, each of the folders."""
     if not folders:
         return ""
-    least, most = min(f.split("/") for f in folders), max(f.split("/") for f in folders)
-    shared = next(
-        (at for at, pair in enumerate(zip(least, most, strict=False)) if pair[0] != pair[1]), min(len(least), len(most))
+    first, last = min(folder.split("/") for folder in folders), max(folder.split("/") for folder in folders)
+    n_shared = next(
+        (depth for depth, pair in enumerate(zip(first, last, strict=False)) if pair[0] != pair[1]),
+        min(len(first), len(last)),
     )
-    return "/".join(least[:shared])
+    return "/".join(first[:n_shared])
 
 
 def assign_class_ids(folders: Sequence[str]) -> tuple[dict[str, int], tuple[str, ...]]:
-    """The class of each folder: its path without what all have in common, numbered in the order of the names."""
+    """Return the label of each folder, and the class names in alphabetical order.
+
+    The class of a folder is its path without the part that all folders share.
+    """
     top = _common_folder([posixpath.dirname(folder) for folder in folders] if len(folders) == 1 else folders)
-    named = {folder: folder[len(top) :].lstrip("/") if top else folder for folder in folders}
-    names = tuple(sorted(set(named.values())))
-    numbers = {name: number for number, name in enumerate(names)}
-    return {folder: numbers[name] for folder, name in named.items()}, names
+    class_by_folder = {folder: folder[len(top) :].lstrip("/") if top else folder for folder in folders}
+    class_names = tuple(sorted(set(class_by_folder.values())))
+    labels = {name: label for label, name in enumerate(class_names)}
+    return {folder: labels[name] for folder, name in class_by_folder.items()}, class_names
 
 
-# Several files a sample
+# Several files form a sample
 
 
 def _group_starts(table: FileTable) -> array[int] | None:
-    """Where each sample begins, among files that follow one another; None if each is alone."""
-    starts, before, archive = array("Q"), None, -1
-    for at, name in enumerate(table.names):
+    """Return the first file of each sample, for consecutive files with the same key; None if all keys differ."""
+    starts, previous_key, archive_id = array("Q"), None, -1
+    for file, name in enumerate(table.names):
         key = sample_key(name)
-        if key != before or table.archive_ids[at] != archive:
-            starts.append(at)
-        before, archive = key, table.archive_ids[at]
+        if key != previous_key or table.archive_ids[file] != archive_id:
+            starts.append(file)
+        previous_key, archive_id = key, table.archive_ids[file]
     return starts if len(starts) < len(table.names) else None
 
 
-def _should_group(table: FileTable, groups: array[int]) -> bool:
-    """Endings that come again and again, as in jpg + cls; not img.0001.png, img.0002.png, …"""
-    kinds: set[str] = set()
+def _should_group(table: FileTable, starts: array[int]) -> bool:
+    """Return whether extensions repeat, as in jpg + cls, unlike img.0001.png, img.0002.png, …"""
+    extensions: set[str] = set()
     for name in table.names:
-        kinds.add(extension_of(name))
-        if len(kinds) > _MAX_EXTENSIONS:
+        extensions.add(extension_of(name))
+        if len(extensions) > _MAX_EXTENSIONS:
             return False
-    return len(groups) >= len(kinds) or len(groups) * len(kinds) == len(table.names)
+    return len(starts) >= len(extensions) or len(starts) * len(extensions) == len(table.names)
 
 
 def _draft_grouped(
     table: FileTable, archives: tuple[IndexedArchive, ...], layout: str, starts: array[int]
 ) -> IndexDraft:
-    kinds = tuple(sorted({extension_of(name) for name in table.names}))
-    number = {kind: at for at, kind in enumerate(kinds)}
-    numbers, names = _group_labels(table, starts)
-    made = IndexDraft(
-        archives, names, layout=layout, extensions=kinds, part_starts=array("Q", [0]), n_skipped_files=table.n_skipped
+    extensions = tuple(sorted({extension_of(name) for name in table.names}))
+    extension_ids = {extension: number for number, extension in enumerate(extensions)}
+    labels, class_names = _group_labels(table, starts)
+    part_starts = array("Q", [0])
+    draft = IndexDraft(
+        archives,
+        class_names,
+        layout=layout,
+        extensions=extensions,
+        part_starts=part_starts,
+        n_skipped_files=table.n_skipped,
     )
-    assert made.part_starts is not None
     for start, stop in zip(starts, [*starts[1:], len(table.names)], strict=False):
-        parts = range(start, stop)
-        begin = min(table.offsets[at] for at in parts)
-        made.offsets.append(begin)
-        made.sizes.append(max(table.offsets[at] + table.sizes[at] for at in parts) - begin)
-        made.archive_ids.append(table.archive_ids[start])
-        for at in parts:
-            made.part_offsets.append(table.offsets[at] - begin)
-            made.part_sizes.append(table.sizes[at])
-            made.part_extensions.append(number[extension_of(table.names[at])])
-        made.part_starts.append(len(made.part_extensions))
-    made.labels.extend(numbers)
-    made.names = [sample_key(table.names[at]) for at in starts]
-    return made
+        files = range(start, stop)
+        sample_offset = min(table.offsets[file] for file in files)
+        draft.offsets.append(sample_offset)
+        draft.sizes.append(max(table.offsets[file] + table.sizes[file] for file in files) - sample_offset)
+        draft.archive_ids.append(table.archive_ids[start])
+        for file in files:
+            draft.part_offsets.append(table.offsets[file] - sample_offset)
+            draft.part_sizes.append(table.sizes[file])
+            draft.part_extensions.append(extension_ids[extension_of(table.names[file])])
+        part_starts.append(len(draft.part_extensions))
+    draft.labels.extend(labels)
+    draft.names = [sample_key(table.names[start]) for start in starts]
+    return draft
 
 
 def _group_labels(table: FileTable, starts: array[int]) -> tuple[Iterable[int], tuple[str, ...]]:
-    """As `cls` says, if every sample has one; else by folder."""
+    """Return labels and class names: from the label files if every sample has one, else from the folders."""
     texts = [
         _group_label_text(table, start, stop)
         for start, stop in zip(starts, [*starts[1:], len(table.names)], strict=False)
     ]
     if not all(texts):
-        numbers, names = assign_class_ids(list(table.folder_numbers))
+        labels, class_names = assign_class_ids(list(table.folder_numbers))
         folders = list(table.folder_numbers)
-        return (numbers[folders[table.folder_ids[at]]] for at in starts), names
+        return (labels[folders[table.folder_ids[start]]] for start in starts), class_names
     if all(text.isascii() and text.isdecimal() and int(text) < _MAX_NUMERIC_LABEL for text in texts):
         return map(int, texts), tuple(map(str, range(max(map(int, texts)) + 1)))
-    names = tuple(sorted(set(texts)))
-    place = {name: at for at, name in enumerate(names)}
-    return (place[text] for text in texts), names
+    class_names = tuple(sorted(set(texts)))
+    label_by_name = {name: label for label, name in enumerate(class_names)}
+    return (label_by_name[text] for text in texts), class_names
 
 
 def _group_label_text(table: FileTable, start: int, stop: int) -> str:
-    return next((table.label_texts[at] for at in range(start, stop) if at in table.label_texts), "")
+    return next((table.label_texts[file] for file in range(start, stop) if file in table.label_texts), "")

@@ -1,4 +1,4 @@
-"""Folders whose files are the samples: on a disk, below an S3 prefix, in a federation, on a web server."""
+"""List the files of a folder: on a disk, under an S3 prefix, in a federation, or on a web server."""
 
 from __future__ import annotations
 
@@ -31,35 +31,34 @@ _MAX_DEPTH = 32
 def list_folder(
     location: Location, resolve_secret: SecretResolver, retry_timeout_s: float, check_cancelled: Callable[[], None]
 ) -> list[ListedObject]:
-    """All files below, with their sizes, in the order of their names. A server that fails is asked again."""
-    patience = RetryTracker(retry_timeout_s, 1, time.monotonic())
+    """Return all files under a folder, with their sizes, sorted by name. Retries until the retry timeout expires."""
+    retry_tracker = RetryTracker(retry_timeout_s, 1, time.monotonic())
     while True:
         try:
             return _list_once(location, resolve_secret)
         except TransferError as error:
-            patience.record_failure(0, error)
-            wait_s = patience.next_wait_s(time.monotonic())
+            retry_tracker.record_failure(0, error)
+            wait_s = retry_tracker.next_wait_s(time.monotonic())
             if wait_s is None:
                 raise
             cancellable_sleep(wait_s, check_cancelled)
 
 
 def _list_once(location: Location, resolve_secret: SecretResolver) -> list[ListedObject]:
-    found = (
-        _list_http(location, resolve_secret)
-        if url_scheme(location.url) in ("http", "https")
-        else get_source(location, resolve_secret).list(location)
-    )
-    return sorted(found, key=lambda entry: entry.name)
+    is_http = url_scheme(location.url) in ("http", "https")
+    source = get_source(location, resolve_secret)
+    entries = _list_http(location, resolve_secret) if is_http else source.list(location)
+    return sorted(entries, key=lambda entry: entry.name)
 
 
 def files_from_entries(entries: Iterable[ListedObject]) -> Iterator[ArchiveFile]:
+    """Yield the listed objects as files, each with its folder as its class."""
     for entry in entries:
         yield ArchiveFile(entry.name, entry.name.rpartition("/")[0], 0, entry.size or 0)
 
 
 def _list_http(location: Location, resolve_secret: SecretResolver) -> list[ListedObject]:
-    """As WebDAV tells; else as the pages with the folders' links, which the servers make."""
+    """List by WebDAV; if the server does not support it, from the links on its HTML pages."""
     try:
         names = list(_list_webdav(location, resolve_secret, "", 0))
         names = names or [(name, None) for name in _list_html(location, resolve_secret, "", 0)]
@@ -72,46 +71,44 @@ def _list_http(location: Location, resolve_secret: SecretResolver) -> list[Liste
 
 
 def _entry_with_size(location: Location, resolve_secret: SecretResolver, name: str, size: int | None) -> ListedObject:
-    there = replace(location, url=urljoin(location.url, name))
-    size = HttpBackend(resolve_secret).stat(there).size if size is None else size
+    file_location = replace(location, url=urljoin(location.url, name))
+    size = HttpBackend(resolve_secret).stat(file_location).size if size is None else size
     if size is None:
         raise TransferError(
-            "unsupported", f"{redact_url(there.url)}: the server does not say how large it is", there.url
+            "unsupported", f"{redact_url(file_location.url)}: the server does not report its size", file_location.url
         )
-    return ListedObject(check_listed_name(unquote(name), location.url), size, there)
+    return ListedObject(check_listed_name(unquote(name), location.url), size, file_location)
 
 
 def _list_webdav(
     location: Location, resolve_secret: SecretResolver, prefix: str, depth: int
 ) -> Iterator[tuple[str, int | None]]:
-    """Names as they are written in addresses."""
+    """Yield the names, URL-quoted, and sizes of all files."""
     public, secrets = split_secret_headers(location, resolve_secret)
-    for one in webdav.list_folder(
-        Request(urljoin(location.url, prefix), "PROPFIND", {**public, "Depth": "1"}, secrets)
-    ):
-        name = prefix + quote(one.name)
-        if one.is_folder:
+    request = Request(urljoin(location.url, prefix), "PROPFIND", {**public, "Depth": "1"}, secrets)
+    for entry in webdav.list_folder(request):
+        name = prefix + quote(entry.name)
+        if entry.is_folder:
             _check_depth(location, depth)
             yield from _list_webdav(location, resolve_secret, f"{name}/", depth + 1)
         else:
-            yield name, one.size
+            yield name, entry.size
 
 
 def _list_html(location: Location, resolve_secret: SecretResolver, prefix: str, depth: int) -> Iterator[str]:
+    """Yield the names, URL-quoted, of all files that the HTML pages of the folder link to."""
     url = urljoin(location.url, prefix)
     public, secrets = split_secret_headers(location, resolve_secret)
-    answer = send_request(Request(url, "GET", public, secrets))
+    response = send_request(Request(url, "GET", public, secrets))
     try:
-        if answer.status != 200:
-            raise error_from_response(answer, bool(secrets))
-        page = answer.read_text(_MAX_PAGE_BYTES)
+        if response.status != 200:
+            raise error_from_response(response, bool(secrets))
+        page = response.read_text(_MAX_PAGE_BYTES)
     finally:
-        answer.close()
+        response.close()
     names = parse_links(page, url)
     if not names and not prefix:
-        raise FailedError(
-            "unsupported", f"{redact_url(url)}: there are no files, or the server does not list what it has"
-        )
+        raise FailedError("unsupported", f"{redact_url(url)}: there are no files, or the server does not list them")
     for name in names:
         if name.endswith("/"):
             _check_depth(location, depth)
@@ -121,18 +118,18 @@ def _list_html(location: Location, resolve_secret: SecretResolver, prefix: str, 
 
 
 def parse_links(page: str, url: str) -> list[str]:
-    """Of files and folders that links of a page lead to, if they are right below it."""
+    """Return the names of the files and folders directly under `url` that a page links to."""
     base = urlsplit(url)
-    found = set()
+    names = set()
     for link in _HREF_PATTERN.findall(page):
         target = urlsplit(urljoin(url, html.unescape(link)))
         if target.netloc == base.netloc and target.path.startswith(base.path):
             name = target.path[len(base.path) :]
             if name and "/" not in name.rstrip("/"):
-                found.add(name)
-    return sorted(found)
+                names.add(name)
+    return sorted(names)
 
 
 def _check_depth(location: Location, depth: int) -> None:
     if depth >= _MAX_DEPTH:
-        raise FailedError("unsupported", f"{redact_url(location.url)} has folders in folders without end")
+        raise FailedError("unsupported", f"{redact_url(location.url)} has folders nested more than {_MAX_DEPTH} deep")

@@ -1,4 +1,4 @@
-"""From header to header through a tar, in a window of what was read: what each member is, and where its bytes lie."""
+"""Parse the members of a tar: the kind, name, offset and size of each."""
 
 from __future__ import annotations
 
@@ -33,37 +33,44 @@ _SEARCH_CHUNK_BYTES, _MAX_SEARCH_BYTES = 1 << 17, 1 << 23
 
 
 class ArchiveMember(NamedTuple):
-    header_offset: int  # its first header
-    next_offset: int  # the next member's
-    kind: str
+    """An entry of an archive."""
+
+    header_offset: int  # where its first header starts
+    next_offset: int  # where the next member starts
+    kind: str  # FILE, HARDLINK, …
     name: str
-    offset: int
-    size: int
+    offset: int  # where its content starts
+    size: int  # in bytes
     link_target: str = ""
-    label_text: str = ""  # of a small file whose ending says that it holds a class
+    label_text: str = ""  # the content of a small label file (.cls)
 
 
 def read_member(window: ReadWindow, start: int) -> ArchiveMember | None:
-    """The one that begins here; None at the archive's end. Raises HeaderError, EOFError."""
-    known: dict[str, str] = {}
-    begin, header = start, _read_header(window, start)
+    """Return the member that starts at the offset; None at the end of the archive.
+
+    Raises TarHeaderError for an invalid header, and EOFError if the archive is truncated.
+    """
+    overrides: dict[str, str] = {}
+    header_offset, header = start, _read_header(window, start)
     while header is not None and header.kind in _METADATA_TYPES:
-        _apply_metadata_header(header, window, start, known)
+        _apply_metadata_header(header, window, start, overrides)
         start += tar_header.HEADER_BYTES + _padded_size(header.size)
         header = _read_header(window, start)
         if header is None:
-            raise EOFError("the member that a header announces is missing")
+            raise EOFError("the member after an extended header is missing")
     if header is None:
         return None
-    header = tar_header.apply_pax_records(header, known)
+    header = tar_header.apply_pax_records(header, overrides)
     offset = start + tar_header.HEADER_BYTES
-    behind = offset + _padded_size(header.size)
+    next_offset = offset + _padded_size(header.size)
     if offset + header.size > window.stop:
-        raise EOFError("a member is cut")
-    window.record_distance(behind - begin)
+        raise EOFError("a member is truncated")
+    window.record_distance(next_offset - header_offset)
     kind = _detect_kind(header, window, offset)
-    text = _read_label(header, window, offset) if kind == FILE else ""
-    return ArchiveMember(begin, behind, kind, header.name, offset, header.size, header.link_target, text)
+    label_text = _read_label(header, window, offset) if kind == FILE else ""
+    return ArchiveMember(
+        header_offset, next_offset, kind, header.name, offset, header.size, header.link_target, label_text
+    )
 
 
 def _read_header(window: ReadWindow, offset: int) -> TarHeader | None:
@@ -88,25 +95,25 @@ def _apply_metadata_header(header: TarHeader, window: ReadWindow, offset: int, o
     elif header.kind == tar_header.PAX_GLOBAL_HEADER and any(
         key.startswith(_UNSUPPORTED_GLOBAL_KEYS) for key in tar_header.parse_pax_records(data)
     ):
-        raise TarHeaderError("names or sizes that hold for all members, which cannot be indexed: pack it anew")
+        raise TarHeaderError("global names or sizes, which cannot be indexed: repack the tar")
 
 
 def _detect_kind(header: TarHeader, window: ReadWindow, offset: int) -> str:
-    """A tar inside is known by its name and its own first header."""
+    """Return the kind of a member. A nested tar has the suffix .tar and starts with a tar header."""
     kind = _KIND_BY_TYPE.get(header.kind, OTHER)
     if kind != FILE or header.size < tar_header.HEADER_BYTES:
         return kind
     name = header.name.lower()
     if name.endswith(".tar"):
         return NESTED_TAR if is_tar(window.get(offset, tar_header.HEADER_BYTES)) else FILE
-    packed = name.endswith(_COMPRESSED_TAR_SUFFIXES) and window.get(offset, tar_header.HEADER_BYTES).startswith(
+    is_compressed = name.endswith(_COMPRESSED_TAR_SUFFIXES) and window.get(offset, tar_header.HEADER_BYTES).startswith(
         tuple(COMPRESSION_MAGIC.values())
     )
-    return COMPRESSED_TAR if packed else FILE
+    return COMPRESSED_TAR if is_compressed else FILE
 
 
 def is_tar(block: bytes) -> bool:
-    """By its first block; an empty one has only its end."""
+    """Return whether the first block of a file is that of a tar. An empty tar starts with its end block."""
     try:
         return block == tar_header.END_BLOCK or bool(tar_header.parse_header(block))
     except TarHeaderError:
@@ -120,16 +127,19 @@ def _read_label(header: TarHeader, window: ReadWindow, offset: int) -> str:
 
 
 def find_header(read: ReadRangeFn, start: int, stop: int) -> int | None:
-    """Where something stands that looks like a header, from here on; only a walk from the beginning tells if it is one.
+    """Return the offset of the first block that looks like a header, or None.
 
-    `at` is a place where one could be: a multiple of 512 from the archive's beginning."""
-    for begin in range(start, min(stop, start + _MAX_SEARCH_BYTES), _SEARCH_CHUNK_BYTES):
-        data = read(begin, min(stop, begin + _SEARCH_CHUNK_BYTES))
-        found = data.find(_USTAR_MAGIC)
-        while found >= 0:
-            block = found - _USTAR_OFFSET
-            whole = block >= 0 and block % tar_header.HEADER_BYTES == 0 and block + tar_header.HEADER_BYTES <= len(data)
-            if whole and is_tar(data[block : block + tar_header.HEADER_BYTES]):
-                return begin + block
-            found = data.find(_USTAR_MAGIC, found + 1)
+    Only a walk from the beginning can decide whether it is one. `start` is a multiple of 512 from the beginning of the
+    archive.
+    """
+    for chunk_start in range(start, min(stop, start + _MAX_SEARCH_BYTES), _SEARCH_CHUNK_BYTES):
+        data = read(chunk_start, min(stop, chunk_start + _SEARCH_CHUNK_BYTES))
+        magic = data.find(_USTAR_MAGIC)
+        while magic >= 0:
+            block = magic - _USTAR_OFFSET
+            is_aligned = block >= 0 and block % tar_header.HEADER_BYTES == 0
+            header = data[block : block + tar_header.HEADER_BYTES] if is_aligned else b""
+            if len(header) == tar_header.HEADER_BYTES and is_tar(header):
+                return chunk_start + block
+            magic = data.find(_USTAR_MAGIC, magic + 1)
     return None

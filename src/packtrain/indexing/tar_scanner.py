@@ -1,4 +1,4 @@
-"""Draws the chart of a tar, by many walks at once, and reads off its files: tars inside of it, too."""
+"""Find the files of a tar, with many walks at the same time, including the files of tars inside it."""
 
 from __future__ import annotations
 
@@ -19,121 +19,126 @@ from packtrain.transfer.archive import tar_header
 from packtrain.transfer.archive.tar_header import TarHeaderError
 
 OnScanProgress = Callable[[int, int], None]
-"""Bytes that were passed, and files that were found."""
+"""Called with the number of bytes scanned and of files found since the last call."""
 
-_MAX_CHAIN_MEMBERS, _MAX_CHAIN_S = 512, 2.0
-_MIN_REGION_BYTES = 4 << 20
+_MAX_CHAIN_MEMBERS, _MAX_CHAIN_S = 512, 2.0  # a chain is saved when it has this many members, or is this old
+_MIN_REGION_BYTES = 4 << 20  # minimum part of a tar for one walk
 _NESTED_BYTES_PER_WALK = 4 << 30
-_PROBED_MEMBERS = 3  # members
+_PROBED_MEMBERS = 3  # members to read before deciding whether this is a tar of tars
 _MAX_DEPTH = 4
 
 
 class TarScanner:
+    """Scans one tar. `scan` submits walks; `files` returns the files when all walks are done."""
+
     def __init__(
         self, reader: ArchiveReader, archive_map: ArchiveMap, task_pool: TaskPool, on_progress: OnScanProgress
     ) -> None:
-        self._reader, self._archive_map, self._task_pool, self._on_progress = (
-            reader,
-            archive_map,
-            task_pool,
-            on_progress,
-        )
+        self._reader, self._archive_map = reader, archive_map
+        self._task_pool, self._on_progress = task_pool, on_progress
 
     def scan(self, n_walks: int) -> None:
-        """By so many walks at once, which begin where a header seems to stand. A tar of tars is walked through by one,
-        and each tar in it by another."""
-        nested = tar_members.NESTED_TAR in self._leading_kinds()
-        self._scan_range(0, self._reader.size, 1 if nested else n_walks)
+        """Submit `n_walks` walks, each from bytes that look like a header.
+
+        In a tar of tars one walk reads the outer tar, and others read the tars inside.
+        """
+        is_nested = tar_members.NESTED_TAR in self._leading_kinds()
+        self._scan_range(0, self._reader.size, 1 if is_nested else n_walks)
 
     def _leading_kinds(self) -> str:
-        """Of the first members: a folder or a list may stand before the tars of a tar of tars."""
-        window, kinds, at = self._make_window(self._reader.size), "", 0
-        with contextlib.suppress(TarHeaderError, EOFError):  # told when the files are read off
+        """Return the kinds of the first members. A folder or a list may precede the tars of a tar of tars."""
+        window, kinds, offset = self._make_window(self._reader.size), "", 0
+        with contextlib.suppress(TarHeaderError, EOFError):  # `files` reports errors
             while len(kinds) < _PROBED_MEMBERS:
-                found = read_member(window, at)
-                if found is None:
+                member = read_member(window, offset)
+                if member is None:
                     break
-                kinds, at = kinds + found.kind, found.next_offset
+                kinds, offset = kinds + member.kind, member.next_offset
         return kinds
 
     def _scan_range(self, start: int, stop: int, n_walks: int) -> None:
         n_walks = max(1, min(n_walks, (stop - start) // _MIN_REGION_BYTES))
         length = -(-(stop - start) // n_walks // tar_header.HEADER_BYTES) * tar_header.HEADER_BYTES
         self._task_pool.submit(self._try_walk, start, start + length if n_walks > 1 else stop, stop)
-        for at in range(start + length, stop if n_walks > 1 else 0, length):
-            self._task_pool.submit(self._walk_from_guess, at, min(stop, at + length), stop)
+        for region_start in range(start + length, stop if n_walks > 1 else 0, length):
+            self._task_pool.submit(self._walk_from_guess, region_start, min(stop, region_start + length), stop)
 
     def _try_walk(self, start: int, until: int, stop: int) -> None:
-        """What is wrong with the archive is told when its files are read off."""
+        """Walk, and ignore errors of the archive: `files` reports them."""
         with contextlib.suppress(TarHeaderError, EOFError):
             self._walk(start, until, stop)
 
     def _walk_from_guess(self, start: int, until: int, stop: int) -> None:
-        found = find_header(self._reader.read, start, until)
-        if found is not None:
-            self._try_walk(found, until, stop)
+        header_offset = find_header(self._reader.read, start, until)
+        if header_offset is not None:
+            self._try_walk(header_offset, until, stop)
 
     def _walk(self, start: int, until: int, stop: int) -> None:
-        window, chain, began = self._make_window(stop), MemberChain(start), time.monotonic()
+        """Record the members from `start` to `until`, skipping chains that are known. The tar ends at `stop`."""
+        window, chain, chain_started_at = self._make_window(stop), MemberChain(start), time.monotonic()
         try:
             while start < until:
                 self._task_pool.raise_if_stopped()
-                known = self._archive_map.chain_starting_at(start)
-                if known is None:
-                    found = read_member(window, start)
-                    if found is None:
+                known_chain = self._archive_map.chain_starting_at(start)
+                if known_chain is None:
+                    member = read_member(window, start)
+                    if member is None:
                         chain.reaches_end = True
                         return
-                    chain.add(found)
-                    self._on_member(found)
-                    start = found.next_offset
-                elif self._report_chain(known):
+                    chain.add(member)
+                    self._on_member(member)
+                    start = member.next_offset
+                elif self._report_chain(known_chain):
                     return
                 else:
-                    start = known.end
-                if known or len(chain) >= _MAX_CHAIN_MEMBERS or time.monotonic() > began + _MAX_CHAIN_S:
+                    start = known_chain.end
+                is_old = time.monotonic() > chain_started_at + _MAX_CHAIN_S
+                if known_chain or len(chain) >= _MAX_CHAIN_MEMBERS or is_old:
                     self._archive_map.add(chain)
-                    chain, began = MemberChain(start), time.monotonic()
+                    chain, chain_started_at = MemberChain(start), time.monotonic()
         finally:
             self._archive_map.add(chain)
 
     def _report_chain(self, chain: MemberChain) -> bool:
-        """Known already; whether the archive ends there."""
-        for found in chain.members(0):
-            self._on_member(found)
+        """Report the members of a known chain. Return whether the archive ends there."""
+        for member in chain.members(0):
+            self._on_member(member)
         return chain.reaches_end
 
     def _on_member(self, member: ArchiveMember) -> None:
         if member.kind == tar_members.NESTED_TAR:
-            walks = member.size // _NESTED_BYTES_PER_WALK
-            self._scan_range(member.offset, member.offset + member.size, walks)
+            n_walks = member.size // _NESTED_BYTES_PER_WALK
+            self._scan_range(member.offset, member.offset + member.size, n_walks)
         else:
             self._on_progress(member.next_offset - member.header_offset, member.kind == tar_members.FILE)
 
     def _make_window(self, stop: int) -> ReadWindow:
         return ReadWindow(self._reader.read, stop)
 
-    # Reading off
+    # The final walk, which decides which chains are valid
 
     def files(self) -> Iterator[ArchiveFile]:
-        """Those that an unpacked archive would have, in the order of their places."""
+        """Yield the files that unpacking the archive would create, ordered by offset.
+
+        Raises FailedError if the archive is damaged or cannot be indexed.
+        """
         return self._iter_files(0, self._reader.size, "", 0)
 
     def _iter_files(self, start: int, stop: int, prefix: str, depth: int) -> Iterator[ArchiveFile]:
-        found: dict[str, ArchiveMember] = {}
-        for one in self._iter_members(start, stop, prefix):
-            self._apply_member(found, one)
-        for name, one in found.items():
-            if one.kind == tar_members.NESTED_TAR:
-                inside = f"{prefix}{name[: -len('.tar')]}/"
-                self._check_depth(inside, depth)
-                yield from self._iter_files(one.offset, one.offset + one.size, inside, depth + 1)
+        members: dict[str, ArchiveMember] = {}
+        for member in self._iter_members(start, stop, prefix):
+            self._apply_member(members, member)
+        for name, member in members.items():
+            if member.kind == tar_members.NESTED_TAR:
+                nested_prefix = f"{prefix}{name[: -len('.tar')]}/"
+                self._check_depth(nested_prefix, depth)
+                yield from self._iter_files(member.offset, member.offset + member.size, nested_prefix, depth + 1)
             else:
                 folder = prefix.rstrip("/") or posixpath.dirname(name)
-                yield ArchiveFile(prefix + name, folder, one.offset, one.size, one.label_text)
+                yield ArchiveFile(prefix + name, folder, member.offset, member.size, member.label_text)
 
     def _apply_member(self, members_by_name: dict[str, ArchiveMember], member: ArchiveMember) -> None:
-        """The last of several that have the same name is the one that stays."""
+        """Add a member, as unpacking it would: of several with the same name, the last one counts."""
         name = normalize_name(member.name)
         if member.kind == tar_members.FOLDER or name in ("", "."):
             return
@@ -143,15 +148,18 @@ class TarScanner:
             if target is not None:
                 members_by_name[name] = target
         elif member.kind == tar_members.SPARSE:
-            words = f"{self._reader.redacted_url} has {name!r} as a sparse file, whose bytes are not in one place"
-            raise FailedError("unsupported", f"{words}: pack it anew without `--sparse`")
+            raise FailedError(
+                "unsupported",
+                f"{self._reader.redacted_url}: {name!r} is a sparse file, whose bytes are not contiguous: "
+                "repack the tar without `--sparse`",
+            )
         elif member.kind == tar_members.COMPRESSED_TAR:
             raise compressed_error(f"{name} in {self._reader.redacted_url}")
         elif member.kind != tar_members.OTHER:
             members_by_name[name] = member
 
     def _iter_members(self, start: int, stop: int, prefix: str) -> Iterator[ArchiveMember]:
-        """The walk that counts: from the beginning to the end."""
+        """Yield all members from the beginning to the end of a tar, and read what is still missing."""
         name = f"{prefix.rstrip('/')} in {self._reader.redacted_url}" if prefix else self._reader.redacted_url
         while True:
             known = self._archive_map.find_member(start)
@@ -159,33 +167,36 @@ class TarScanner:
                 self._fill_gap(start, stop, name)
                 known = self._archive_map.find_member(start)
                 assert known is not None
-            chain, place = known
-            yield from chain.members(place)
+            chain, position = known
+            yield from chain.members(position)
             if chain.reaches_end:
                 return
             start = chain.end
 
     def _fill_gap(self, start: int, stop: int, name: str) -> None:
-        """Up to the next place that is known."""
+        """Read members up to the next known one."""
         chain, window = MemberChain(start), self._make_window(stop)
         try:
             while len(chain) < _MAX_CHAIN_MEMBERS and not (len(chain) and self._archive_map.find_member(chain.end)):
-                found = read_member(window, chain.end)
-                if found is None:
+                member = read_member(window, chain.end)
+                if member is None:
                     chain.reaches_end = True
                     break
-                chain.add(found)
+                chain.add(member)
         except EOFError:
-            raise FailedError("truncated", f"{name} ends before its end: it was cut") from None
+            raise FailedError("truncated", f"{name} is truncated") from None
         except TarHeaderError as error:
             raise FailedError("archive_broken", f"{name} has {error} at byte {chain.end}") from None
         self._archive_map.add(chain)
 
-    def _check_depth(self, inside: str, depth: int) -> None:
+    def _check_depth(self, nested_prefix: str, depth: int) -> None:
         if depth >= _MAX_DEPTH:
-            raise FailedError("archive_broken", f"{self._reader.redacted_url} has tars in tars in tars: {inside}")
+            raise FailedError(
+                "archive_broken",
+                f"{self._reader.redacted_url} has tars nested more than {_MAX_DEPTH} deep: {nested_prefix}",
+            )
 
 
 def normalize_name(name: str) -> str:
-    """The name as it would be below a folder."""
+    """Return the path that unpacking would create, relative to the target folder."""
     return posixpath.normpath(name).lstrip("/") if name else ""

@@ -1,4 +1,4 @@
-"""Threads that do what is to be done, which may find more to be done."""
+"""A thread pool whose tasks may submit further tasks."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ _POLL_INTERVAL_S = 0.1
 
 
 class TaskPoolStopped(Exception):
-    """Somebody else has failed, or was told to stop."""
+    """Another task failed, or the pool was closed."""
 
 
 class TaskPool:
+    """Runs tasks in threads until all are done. Leaving the `with` block cancels what is left."""
+
     def __init__(self, threads: int) -> None:
         self._executor = concurrent.futures.ThreadPoolExecutor(threads, "index")
         self._futures: deque[concurrent.futures.Future[None]] = deque()
@@ -29,16 +31,17 @@ class TaskPool:
         self._executor.shutdown(cancel_futures=True)
 
     def submit(self, task: Callable[..., None], *args: Any) -> None:
+        """Run a task later. Ignored after the pool was stopped."""
         if not self._stopped.is_set():
             self._futures.append(self._executor.submit(task, *args))
 
     def raise_if_stopped(self) -> None:
-        """Asked by whoever works."""
+        """Raise TaskPoolStopped if the pool was stopped. Long tasks call this repeatedly."""
         if self._stopped.is_set():
             raise TaskPoolStopped
 
     def wait_all(self, on_poll: Callable[[], None]) -> None:
-        """All that is to be done is done; `tell` is called meanwhile. Raises the first error."""
+        """Wait until all tasks are done, and call `on_poll` meanwhile. Raises the first error of a task."""
         while self._futures:
             try:
                 self._futures[0].result(_POLL_INTERVAL_S)

@@ -1,5 +1,7 @@
-"""Zip archives whose members are stored as they are. The directory at the end names them; where the bytes begin, only
-the header before each tells."""
+"""Find the files of a zip archive without compression.
+
+The directory at the end of the archive lists the members. Where the content of each starts, only its local header says.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 
 OnScanProgress = Callable[[int, int], None]
 
-_LOCAL_HEADER = struct.Struct("<4s22xHH")  # signature, …, lengths of the name and of what is extra
+_LOCAL_HEADER = struct.Struct("<4s22xHH")  # signature, …, lengths of the name and of the extra field
 _LOCAL_SIGNATURE = b"PK\x03\x04"
 _STORED, _ENCRYPTED = 0, 0x1
 _MAX_READ_BYTES = 4 << 20
@@ -31,18 +33,17 @@ _MAX_CHAIN_MEMBERS = 512
 
 
 class ZipScanner:
+    """Scans one zip. `scan` submits tasks; `files` returns the files when all tasks are done."""
+
     def __init__(
         self, reader: ArchiveReader, archive_map: ArchiveMap, task_pool: TaskPool, on_progress: OnScanProgress
     ) -> None:
-        self._reader, self._archive_map, self._task_pool, self._on_progress = (
-            reader,
-            archive_map,
-            task_pool,
-            on_progress,
-        )
+        self._reader, self._archive_map = reader, archive_map
+        self._task_pool, self._on_progress = task_pool, on_progress
         self._infos: list[zipfile.ZipInfo] = []
 
     def scan(self, n_walks: int) -> None:
+        """Read the directory and submit tasks that read the local headers. `n_walks` is ignored."""
         self._infos = sorted(self._stored_members(), key=lambda info: info.header_offset)
         for first in range(0, len(self._infos), _MAX_CHAIN_MEMBERS):
             self._task_pool.submit(self._scan_members, self._infos[first : first + _MAX_CHAIN_MEMBERS])
@@ -61,16 +62,16 @@ class ZipScanner:
     def _read_directory(self) -> list[zipfile.ZipInfo]:
         import zipfile
 
-        name = self._reader.redacted_url
+        url = self._reader.redacted_url
         try:
             with zipfile.ZipFile(_SeekableArchive(self._reader)) as directory:
                 return directory.infolist()
         except zipfile.BadZipFile as error:
             if "not a zip file" in str(error):
-                raise FailedError("truncated", f"{name} has no directory at its end: it was cut") from None
-            raise FailedError("archive_broken", f"{name} cannot be read: {error}") from None
+                raise FailedError("truncated", f"{url} has no directory at its end: it is truncated") from None
+            raise FailedError("archive_broken", f"{url} cannot be read: {error}") from None
         except (ValueError, NotImplementedError, struct.error) as error:
-            raise FailedError("archive_broken", f"{name} cannot be read: {error}") from None
+            raise FailedError("archive_broken", f"{url} cannot be read: {error}") from None
 
     def _scan_members(self, infos: list[zipfile.ZipInfo]) -> None:
         window, chain = ReadWindow(self._reader.read, self._reader.size), MemberChain(infos[0].header_offset)
@@ -78,38 +79,38 @@ class ZipScanner:
             self._task_pool.raise_if_stopped()
             known = self._archive_map.find_member(info.header_offset)
             offset = known[0].offsets[known[1]] if known else self._find_data_offset(info, window)
-            behind = offset + info.file_size
-            chain.add(ArchiveMember(info.header_offset, behind, FILE, info.filename, offset, info.file_size))
-            window.record_distance(behind - info.header_offset)
-            self._on_progress(behind - info.header_offset, 1)
+            next_offset = offset + info.file_size
+            chain.add(ArchiveMember(info.header_offset, next_offset, FILE, info.filename, offset, info.file_size))
+            window.record_distance(next_offset - info.header_offset)
+            self._on_progress(next_offset - info.header_offset, 1)
         self._archive_map.add(chain)
 
     def _find_data_offset(self, info: zipfile.ZipInfo, window: ReadWindow) -> int:
-        words = f"{self._reader.redacted_url} has no header for {info.filename!r} at byte {info.header_offset}"
+        message = f"{self._reader.redacted_url} has no header for {info.filename!r} at byte {info.header_offset}"
         try:
             header = window.get(info.header_offset, _LOCAL_HEADER.size)
         except EOFError:
-            raise FailedError("archive_broken", words) from None
-        signature, name, extra = _LOCAL_HEADER.unpack(header)
-        offset: int = info.header_offset + _LOCAL_HEADER.size + name + extra
+            raise FailedError("archive_broken", message) from None
+        signature, name_bytes, extra_bytes = _LOCAL_HEADER.unpack(header)
+        offset: int = info.header_offset + _LOCAL_HEADER.size + name_bytes + extra_bytes
         if signature != _LOCAL_SIGNATURE or offset + info.file_size > self._reader.size:
-            raise FailedError("archive_broken", words)
+            raise FailedError("archive_broken", message)
         return offset
 
     def files(self) -> Iterator[ArchiveFile]:
-        """The last of several that have the same name is the one that stays."""
-        found: dict[str, ArchiveFile] = {}
+        """Return the files. Of several with the same name, the last one counts."""
+        files: dict[str, ArchiveFile] = {}
         for info in self._infos:
             known = self._archive_map.find_member(info.header_offset)
             assert known is not None
             name, offset = normalize_name(info.filename), known[0].offsets[known[1]]
-            found.pop(name, None)
-            found[name] = ArchiveFile(name, name.rpartition("/")[0], offset, info.file_size)
-        return iter(found.values())
+            files.pop(name, None)
+            files[name] = ArchiveFile(name, name.rpartition("/")[0], offset, info.file_size)
+        return iter(files.values())
 
 
 class _SeekableArchive(io.RawIOBase):
-    """The archive as Python's zipfile wants it."""
+    """The archive as a file object for the module zipfile."""
 
     def __init__(self, reader: ArchiveReader) -> None:
         self._reader, self._offset = reader, 0
@@ -126,14 +127,15 @@ class _SeekableArchive(io.RawIOBase):
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         base = {io.SEEK_SET: 0, io.SEEK_CUR: self._offset, io.SEEK_END: self._reader.size}[whence]
         if base + offset < 0:
-            raise OSError("before the beginning")
+            raise OSError("seek to a negative offset")
         self._offset = base + offset
         return self._offset
 
     def read(self, size: int | None = -1) -> bytes:
         stop = self._reader.size if size is None or size < 0 else min(self._reader.size, self._offset + size)
-        pieces = [
-            self._reader.read(at, min(stop, at + _MAX_READ_BYTES)) for at in range(self._offset, stop, _MAX_READ_BYTES)
+        chunks = [
+            self._reader.read(start, min(stop, start + _MAX_READ_BYTES))
+            for start in range(self._offset, stop, _MAX_READ_BYTES)
         ]
         self._offset = max(self._offset, stop)
-        return b"".join(pieces)
+        return b"".join(chunks)

@@ -1,7 +1,7 @@
-"""Complete examples to start from: a workflow, a training program and what to expect of them.
+"""Complete examples to start from: a workflow, a training program and a README with measured results.
 
-Each folder beside this file is a recipe; `packtrain init NAME` copies it out. They are package data,
-read through importlib.resources, so that they come along in a wheel or a zip. Not here: anything that runs.
+Each folder next to this file is a *recipe*; `packtrain init NAME` copies it. Recipes are package data, read through
+importlib.resources, so that they also work from a wheel or a zip. Nothing in packtrain imports them.
 """
 
 from __future__ import annotations
@@ -19,27 +19,34 @@ if TYPE_CHECKING:
 
 WORKFLOW_FILENAME = "workflow.yaml"
 README_FILENAME = "README.md"
-SCHEMA_PATH = ".packtrain/workflow.schema.json"  # beside the workflow; editors find it by the workflow's first line
+SCHEMA_PATH = ".packtrain/workflow.schema.json"  # next to the workflow; editors find it through SCHEMA_HEADER
 SCHEMA_HEADER = f"# yaml-language-server: $schema={SCHEMA_PATH}\n"
 
 
 def list_names() -> tuple[str, ...]:
-    """Every recipe, in alphabetical order."""
+    """Return the names of all recipes, in alphabetical order."""
     folders = (entry for entry in resources.files(__name__).iterdir() if entry.is_dir())
     return tuple(sorted(folder.name for folder in folders if folder.joinpath(WORKFLOW_FILENAME).is_file()))
 
 
 def describe(name: str) -> str:
-    """One sentence: the first line of text in the recipe's README."""
+    """Return a one-line description of a recipe: the first line of text in its README."""
     lines = _recipe_folder(name).joinpath(README_FILENAME).read_text(encoding="utf-8").splitlines()
     return next(line.strip() for line in lines if line.strip() and not line.startswith("#"))
 
 
 def copy_to(name: str, folder: Path, schema_text: str | None = None) -> list[Path]:
-    """Copy a recipe into a folder, made if need be, and return the new files.
+    """Copy a recipe to a folder, and return the new files.
 
-    With `schema_text`, the workflow begins with the line by which editors find it, and it lies beside the workflow.
-    Raises UsageError, before anything is written, if one of the files exists.
+    Args:
+        name: The name of the recipe.
+        folder: The target folder; created if it does not exist.
+        schema_text: The JSON schema of workflows. If given, it is written next to the workflow, whose first line then
+            names it for editors.
+
+    Raises:
+        NotFoundError: There is no such recipe.
+        UsageError: One of the files exists; nothing is written.
     """
     contents = {entry.name: entry.read_bytes() for entry in _recipe_files(name)}
     _reject_existing(folder, contents)
@@ -51,12 +58,12 @@ def copy_to(name: str, folder: Path, schema_text: str | None = None) -> list[Pat
 
 def _recipe_folder(name: str) -> Traversable:
     if name not in list_names():
-        raise NotFoundError(f"there is no recipe {name!r}; there are: {', '.join(list_names())}")
+        raise NotFoundError(f"there is no recipe {name!r}; available recipes: {', '.join(list_names())}")
     return resources.files(__name__).joinpath(name)
 
 
 def _recipe_files(name: str) -> Iterator[Traversable]:
-    """The workflow first; no __pycache__."""
+    """Yield the files of a recipe, the workflow first. Folders such as __pycache__ are skipped."""
     files = (entry for entry in _recipe_folder(name).iterdir() if entry.is_file())
     yield from sorted(files, key=lambda entry: (entry.name != WORKFLOW_FILENAME, entry.name))
 
@@ -65,8 +72,8 @@ def _reject_existing(folder: Path, contents: dict[str, bytes]) -> None:
     existing = [path for path in contents if os.path.lexists(folder / path)]
     if existing:
         raise UsageError(
-            f"{folder} already has {' and '.join(existing)}, and nothing was overwritten; "
-            "name another folder, or move them away"
+            f"{folder} already has {' and '.join(existing)}; nothing was overwritten; "
+            "choose another folder, or move the files"
         )
 
 

@@ -1,8 +1,12 @@
-"""Samples read where they are: no download, no unpacking. Rides to the worker.
+"""Read the samples of a dataset from remote archives during training, without downloading or unpacking them first.
 
-`index` is the format: every sample's place, size, class and name, memory-mapped (`names` in little room; `blocks` has
-the archives' checksums).
-`dataset` gives samples by number or as a stream, and `torch` (it alone imports torch) makes batches of them: start
-there. `order` says which samples come when, `cursor` where a training stands; `runs` of neighbours are read by
-`reader`, ahead of time by `prefetch`, from `hosts`; `kept` keeps them on disk, `handover` brings them to the training.
+An *index* is a file that lists where each sample is: archive, offset, size, label and name. A *read group* is a set of
+neighbouring samples that one request reads. A *partition* assigns the samples of an epoch to ranks and workers, in
+shuffled order; a *cursor* counts the batches that the training has received, so that it can resume mid-epoch.
+
+The package is sent to the worker and needs the standard library alone. Start reading in `samples`, which returns
+samples by number or as an iterator: it takes the order from `shuffle` and `cursor`, and reads through `prefetch`,
+`reader` and `replicas`, with a `disk_cache`. `index` reads the file format, `index_writer` writes it, and
+`job_config` opens the input of a job. `packtrain.torch.streaming` makes batches for PyTorch, and hands them from the
+workers to the training through `shared_memory`. `packtrain.indexing` builds indexes.
 """

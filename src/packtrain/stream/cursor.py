@@ -1,7 +1,8 @@
-"""Where a training stands in the stream of samples: a small dict, from which any number of processes can go on.
+"""Count the batches that a training has received, as a small dict from which any number of processes can resume.
 
-An epoch may be begun by two workers and ended by five: each change begins a new phase, which deals out what the phases
-before it left. A phase is known by its split and how many batches of it were delivered.
+An epoch may start with two workers and end with five. Each change of the configuration starts a new *phase*, which
+splits the samples that the earlier phases have not delivered. The state of a phase is its configuration and the number
+of delivered batches.
 """
 
 from __future__ import annotations
@@ -17,92 +18,113 @@ from packtrain.stream.index import Index
 from packtrain.stream.read_groups import ReadGroups
 from packtrain.stream.shuffle import PartitionConfig, SamplePartition
 
-STATE_VERSION = 1
+STATE_VERSION = 2
 CursorState = dict[str, Any]
 
 
 class Cursor:
-    """`only`: sorted numbers of the samples that are meant; all, if not given."""
+    """The position of a training in the samples of an index.
+
+    Args:
+        index: The index.
+        config: How the epoch is split.
+        seed: Decides the order, together with the epoch.
+        indices: Sorted numbers of the samples to use. Default: all.
+
+    Attributes:
+        epoch: The current epoch, counted from 1.
+        batches_done: Number of batches that each rank has received in the current phase.
+    """
 
     def __init__(
         self, index: Index, config: PartitionConfig, seed: int = 0, indices: Sequence[int] | None = None
     ) -> None:
         self._index, self._config, self.seed = index, config, seed
-        chosen = None if indices is None else array("Q", indices)
-        self._indices: Sequence[int] = range(len(index)) if chosen is None else chosen
-        some = "" if chosen is None else f"-{zlib.crc32(chosen):08x}"
-        self._fingerprint, self._legacy_fingerprint = index.samples_fingerprint + some, index.fingerprint + some
+        self._indices: Sequence[int] = range(len(index))
+        self._fingerprint = index.samples_fingerprint
+        if indices is not None:
+            self._indices = selected = array("Q", indices)
+            self._fingerprint += f"-{zlib.crc32(selected):08x}"
         self.epoch = 1
-        self._finished_phases: list[
-            tuple[PartitionConfig, int]
-        ] = []  # phases of this epoch that are over, and batches of each
-        self.batches_done = 0  # batches delivered of the present phase
+        self._finished_phases: list[tuple[PartitionConfig, int]] = []  # of this epoch, with the batches of each
+        self.batches_done = 0
         self._partition: SamplePartition | None = None
-        self._epoch_groups: ReadGroups | None = None  # of an epoch that begins: the same each time
+        self._epoch_groups: ReadGroups | None = None  # of a whole epoch; the same for each epoch
 
     def partition(self) -> SamplePartition:
-        """What is dealt out in the present phase."""
+        """Return how the current phase splits its samples."""
         if self._partition is None:
             self._partition = self._make_partition(self._remaining_samples(), self._config, len(self._finished_phases))
         return self._partition
 
     @property
     def batches_left(self) -> int:
-        """Batches that are to come in this epoch."""
+        """Number of batches left in this epoch."""
         return self.partition().n_batches - self.batches_done
 
     def advance(self, n_batches: int = 1) -> None:
-        """So many more. The last of an epoch leads to the next one."""
+        """Count received batches. After the last batch of an epoch the next epoch starts.
+
+        Args:
+            n_batches: Number of batches that each rank has received.
+        """
         self.batches_done += n_batches
         if self.batches_done >= self.partition().n_batches:
             self.epoch, self.batches_done, self._partition, self._finished_phases = self.epoch + 1, 0, None, []
 
     def state_dict(self) -> CursorState:
+        """Return the position, as plain types."""
         phases = [*self._finished_phases, (self._config, self.batches_done)]
         return {
             "version": STATE_VERSION,
-            "index": self._fingerprint,
+            "samples_fingerprint": self._fingerprint,
             "seed": self.seed,
             "epoch": self.epoch,
-            "phases": [{**asdict(split), "delivered": count} for split, count in phases],
+            "phases": [{**asdict(config), "batches_done": count} for config, count in phases],
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Raises UsageError if it was of other samples or another seed. The split may be another."""
+        """Continue from a saved position.
+
+        Args:
+            state: The result of `state_dict`, possibly of a cursor with another configuration.
+
+        Raises:
+            UsageError: The state belongs to other samples or to another seed.
+        """
         self._check_compatible(state)
-        phases = [_parse_phase(one) for one in state["phases"]]
-        last, count = phases.pop()
-        if last != self._config and count:
-            phases, count = [*phases, (last, count)], 0
+        phases = [_parse_phase(phase) for phase in state["phases"]]
+        last_config, count = phases.pop()
+        if last_config != self._config and count:
+            phases, count = [*phases, (last_config, count)], 0
         self.epoch, self.batches_done, self._finished_phases, self._partition = int(state["epoch"]), count, phases, None
-        if self._finished_phases and not self.partition().n_batches:  # too little is left for all ranks
+        if self._finished_phases and not self.partition().n_batches:  # too few samples are left for all ranks
             self.epoch, self._finished_phases, self._partition = self.epoch + 1, [], None
 
     def _check_compatible(self, state: Mapping[str, Any]) -> None:
         if state.get("version") != STATE_VERSION:
             raise UsageError(
-                f"the position has version {state.get('version')}, and this packtrain reads {STATE_VERSION}"
+                f"the state of the loader has version {state.get('version')}, and this packtrain reads {STATE_VERSION}"
             )
-        mark = (
-            self._legacy_fingerprint if state.get("index") == self._legacy_fingerprint else self._fingerprint
-        )  # as packtrain wrote it once
-        mine = {"index": mark, "seed": self.seed}
-        other = [f"{name} {state.get(name)}, now {value}" for name, value in mine.items() if state.get(name) != value]
-        if other:
+        current = {"samples_fingerprint": self._fingerprint, "seed": self.seed}
+        changes = [
+            f"{name} {state.get(name)}, now {value}" for name, value in current.items() if state.get(name) != value
+        ]
+        if changes:
             raise UsageError(
-                f"the position was counted with {' and '.join(other)}: it does not fit; "
-                "go on with the old settings, or start anew"
+                f"the position was counted with {' and '.join(changes)}: it does not fit; "
+                "resume with the old settings, or start from the beginning"
             )
 
     def _remaining_samples(self) -> Sequence[int]:
-        """The samples that no earlier phase delivered."""
-        left: Sequence[int] = self._indices
-        for number, (split, batches) in enumerate(self._finished_phases):
-            gone = bytearray(len(self._index))
-            for sample in self._make_partition(left, split, number).delivered_samples(batches):
-                gone[sample] = 1
-            left = array("Q", (sample for sample in left if not gone[sample]))
-        return left
+        """Return the samples that no earlier phase has delivered."""
+        remaining: Sequence[int] = self._indices
+        for phase, (config, n_batches) in enumerate(self._finished_phases):
+            is_delivered = bytearray(len(self._index))
+            for sample in self._make_partition(remaining, config, phase).delivered_samples(n_batches):
+                is_delivered[sample] = 1
+            remaining = array("Q", (sample for sample in remaining if not is_delivered[sample]))
+        return remaining
 
     def _make_partition(self, samples: Sequence[int], config: PartitionConfig, phase: int) -> SamplePartition:
         if phase or config.read_bytes != self._config.read_bytes:
@@ -116,5 +138,5 @@ class Cursor:
 
 def _parse_phase(state: Mapping[str, Any]) -> tuple[PartitionConfig, int]:
     fields = dict(state)
-    count = int(fields.pop("delivered"))
-    return PartitionConfig(**fields), count
+    batches_done = int(fields.pop("batches_done"))
+    return PartitionConfig(**fields), batches_done

@@ -1,11 +1,13 @@
-"""What was read stays on the disk, up to a limit: the next epoch costs no network.
+"""Keep samples on disk, up to a limit, so that the next epoch needs no network.
 
-    DIR/STAMP/data    the samples' bytes where they lie in the archives, one behind the other; the rest are holes
-    DIR/STAMP/sums    how many bytes are taken (8), then for each sample (4) the CRC-32 of its bytes once they are here
+    DIR/FINGERPRINT/data         the samples, at the offsets they have in the archives, one archive after the other;
+                                 holes elsewhere
+    DIR/FINGERPRINT/checksums    number of used bytes (8 bytes), then for each sample the CRC-32 of its bytes (4 bytes;
+                                 0: not cached)
 
-Any number of processes share it. The sum is looked at: a machine that went down, or another one of a shared disk, may
-have written it without the bytes. What is full stays as it is: of a dataset read over and over again, no choice of
-what to throw away is better than the first that came.
+Any number of processes share the cache. Each read verifies the CRC-32: after a crash, or on a shared disk, the
+checksum may have been written without the data. A full cache keeps its samples: for a dataset that is read in full
+again and again, no eviction policy beats the samples that came first.
 """
 
 from __future__ import annotations
@@ -29,45 +31,71 @@ _CHECKSUM_BYTES = 4
 
 
 class SampleCache:
-    """Raises OSError if the folder cannot be used."""
+    """The samples of one index on disk.
+
+    Args:
+        folder: The folder of the cache, which may hold samples of other indexes.
+        index: The index.
+        max_bytes: Maximum size of the cached samples, in bytes.
+
+    Raises:
+        OSError: The folder cannot be used.
+    """
 
     def __init__(self, folder: Path, index: Index, max_bytes: int) -> None:
         self._index, self._max_bytes = index, max_bytes
-        home = folder / index.fingerprint
-        home.mkdir(parents=True, exist_ok=True)
-        self._data_fd = os.open(home / "data", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        self._checksums_fd = os.open(home / "sums", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        index_dir = folder / index.fingerprint
+        index_dir.mkdir(parents=True, exist_ok=True)
+        self._data_fd = os.open(index_dir / "data", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._checksums_fd = os.open(index_dir / "checksums", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         size = _USED_BYTES_STRUCT.size + _CHECKSUM_BYTES * len(index)
-        os.posix_fallocate(self._checksums_fd, 0, size)  # no holes: on a full disk, writing into one kills the process
+        os.posix_fallocate(self._checksums_fd, 0, size)  # no holes: writing to a mapped hole on a full disk is fatal
         os.truncate(self._checksums_fd, size)
         self._checksums_map = mmap.mmap(self._checksums_fd, size)
         self._checksums = memoryview(self._checksums_map)[_USED_BYTES_STRUCT.size :].cast("I")
-        self._is_full, self._lock = False, threading.Lock()  # the kernel's lock is one for all threads
+        self._is_full, self._lock = False, threading.Lock()  # flock does not exclude threads of the same process
         sizes = index.sizes if index.layout == LAYOUT_FILES else [archive.size for archive in index.archives]
         self._base_offsets = [0, *accumulate(sizes)]
 
     @property
     def used_bytes(self) -> int:
-        """Taken so far."""
+        """Size of the cached samples, in bytes."""
         return int(_USED_BYTES_STRUCT.unpack_from(self._checksums_map)[0])
 
     def has_all(self, samples: Sequence[int]) -> bool:
-        sums = self._checksums
-        return all(sums[number] for number in samples)
+        """Return whether all samples are cached.
+
+        Args:
+            samples: Numbers of samples.
+        """
+        checksums = self._checksums
+        return all(checksums[number] for number in samples)
 
     def read(self, samples: Sequence[int]) -> list[bytes]:
-        """Raises OSError, also where the disk gives other bytes than it took; these are forgotten."""
-        found = []
+        """Return the bytes of cached samples. A sample with a wrong checksum is removed from the cache.
+
+        Args:
+            samples: Numbers of samples.
+
+        Raises:
+            OSError: The disk fails, or a checksum is wrong.
+        """
+        contents = []
         for number in samples:
             data = os.pread(self._data_fd, self._index.sizes[number], self._data_offset(number))
             if _nonzero_crc32(data) != self._checksums[number]:
                 self._checksums[number] = 0
-                raise OSError("what was kept is not what was read")
-            found.append(data)
-        return found
+                raise OSError(f"the checksum of the cached sample {number} is wrong")
+            contents.append(data)
+        return contents
 
     def store(self, group: ReadGroup, data: memoryview) -> None:
-        """Keep the piece if there is room. A disk that does not take it is no reason to fail."""
+        """Store the samples of a group if there is space. A disk error is ignored.
+
+        Args:
+            group: The group.
+            data: The bytes of its range.
+        """
         missing = [] if self._is_full else [number for number in group.samples if not self._checksums[number]]
         if not missing:
             return
@@ -77,21 +105,27 @@ class SampleCache:
             if self._try_reserve(self._bytes_to_add(missing, group)):
                 self._write_at(self._data_offset(missing[0]), data[start:stop])
                 for number in missing:
-                    at = offsets[number] - group.start
-                    self._checksums[number] = _nonzero_crc32(data[at : at + sizes[number]])
+                    offset = offsets[number] - group.start
+                    self._checksums[number] = _nonzero_crc32(data[offset : offset + sizes[number]])
             else:
                 self._is_full = True
 
     def _bytes_to_add(self, missing: Sequence[int], group: ReadGroup) -> int:
-        """Bytes of the samples, and what lies before each but the piece's first. So every byte of an archive is taken
-        once at most, however its samples are cut into pieces."""
+        """Return the size of the samples and of the gap before each of them, except before the group's first.
+
+        Every byte of an archive is thus counted at most once, however its samples are grouped.
+        """
         offsets, sizes = self._index.offsets, self._index.sizes
-        before = dict(zip(group.samples[1:], group.samples))
-        ends = ((number, before.get(number)) for number in missing)
-        begins = (offsets[number] if last is None else offsets[last] + sizes[last] for number, last in ends)
-        return sum(offsets[number] + sizes[number] - begin for number, begin in zip(missing, begins))
+        predecessors = dict(zip(group.samples[1:], group.samples))
+        total = 0
+        for number in missing:
+            previous = predecessors.get(number)
+            start = offsets[number] if previous is None else offsets[previous] + sizes[previous]
+            total += offsets[number] + sizes[number] - start
+        return total
 
     def close(self) -> None:
+        """Close the files."""
         self._checksums.release()
         self._checksums_map.close()
         os.close(self._data_fd)
@@ -109,15 +143,15 @@ class SampleCache:
 
     def _try_reserve(self, n_bytes: int) -> bool:
         with self._lock, _exclusive_lock(self._checksums_fd):
-            taken = self.used_bytes + n_bytes
-            if taken > self._max_bytes:
+            used_bytes = self.used_bytes + n_bytes
+            if used_bytes > self._max_bytes:
                 return False
-            _USED_BYTES_STRUCT.pack_into(self._checksums_map, 0, taken)
+            _USED_BYTES_STRUCT.pack_into(self._checksums_map, 0, used_bytes)
             return True
 
 
 def _nonzero_crc32(data: bytes | memoryview) -> int:
-    """Never 0, which means that nothing is here."""
+    """Return the CRC-32, with 1 for 0: a stored 0 means that the sample is not cached."""
     return zlib.crc32(data) or 1
 
 

@@ -1,7 +1,7 @@
-"""The index of a dataset: where each sample lies, memory-mapped (docs/formats/index.md).
+"""Read the index of a dataset: where each sample is stored, as memory-mapped columns (docs/formats/index.md).
 
-`Index.open` reads one, whose columns are flat numbers: no object is made for a sample that nobody asks for. `write`
-makes one of a `Draft`. What is in an archive is found out by `build`.
+`Index.open` opens a file. Its columns are flat arrays of numbers, so a sample that is not used costs no object.
+`index_writer` writes the file; `packtrain.indexing` finds the samples of an archive.
 """
 
 from __future__ import annotations
@@ -12,44 +12,56 @@ import os
 import struct
 import sys
 import zlib
-from array import array
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple, cast
 
 from packtrain.errors import FormatError
 from packtrain.plan.codec import decode, encode
-from packtrain.stream import name_codec as packing
+from packtrain.stream import name_codec
 from packtrain.transfer.api import ObjectInfo
 from packtrain.transfer.urls import join_url, redact_url
 
 INDEX_SUFFIX = ".packtrain-index"
-INDEX_VERSION = 1
-LAYOUT_RANGES, LAYOUT_FILES = "spans", "files"
+INDEX_VERSION = 2
+LAYOUT_RANGES, LAYOUT_FILES = "ranges", "files"  # samples are byte ranges of archives, or files of a folder
 
-_MAGIC = b"PACKTRAIN-INDEX\n"
-_PREAMBLE = struct.Struct("<16sII")  # magic, length of the document, its crc32
-_ALIGNMENT = 8
-_TYPE_WIDTHS = {"B": 1, "H": 2, "I": 4, "Q": 8}
-_SAMPLE_COLUMNS = ("offset", "size", "class", "archive")
-_PART_COLUMNS = ("part_offset", "part_size", "part_kind")
-_CHECKSUM_COLUMNS = ("block_size", "digests")  # behind all others
+MAGIC = b"PACKTRAIN-INDEX\n"
+PREAMBLE = struct.Struct("<16sII")  # magic, length of the header, its CRC-32
+ALIGNMENT = 8  # bytes; each column starts at a multiple of it
+TYPE_WIDTHS = {"B": 1, "H": 2, "I": 4, "Q": 8}
+SAMPLE_COLUMNS = ("offset", "size", "label", "archive")
+PART_COLUMNS = ("part_offset", "part_size", "part_extension")
+CHECKSUM_COLUMNS = ("block_size", "digests")  # after all other columns
 
 
 @dataclass(frozen=True)
 class IndexedArchive:
-    """One object that holds samples, as it was when it was indexed; or a folder, whose files are the samples."""
+    """An archive as it was when it was indexed; or a folder whose files are the samples.
 
-    url: str  # without user, password and query
+    Attributes:
+        url: Its URL, without user, password and query.
+        size: Its size in bytes.
+        etag: Its ETag; empty if the server sent none.
+        modified: Its modification time as the server sent it, if there is no ETag.
+        mirrors: Other URLs of the same archive.
+        listing_sha256: For a folder, the SHA-256 of all names and sizes.
+    """
+
+    url: str
     size: int
     etag: str = ""
-    modified: str = ""  # as the server writes it; where there is no ETag
+    modified: str = ""
     mirrors: tuple[str, ...] = ()
-    listing_sha256: str = ""  # of a folder: sha256 of names and sizes
+    listing_sha256: str = ""
 
     def describe_change(self, info: ObjectInfo) -> str | None:
-        """What an answer says that differs, in words. Of a mirror only the size is known."""
+        """Return how a response differs from the indexed archive, or None if it does not.
+
+        Args:
+            info: The metadata of the response.
+        """
         if info.size is not None and info.size != self.size:
             return f"it had {self.size} bytes and now has {info.size}"
         if self.etag and info.etag and self.etag != info.etag:
@@ -60,38 +72,79 @@ class IndexedArchive:
 
 
 class SamplePart(NamedTuple):
-    """A file of a sample."""
+    """A file of a sample.
 
-    extension: str  # what follows the first dot of its name: jpg, cls, seg.png
-    offset: int  # in the archive
+    Attributes:
+        extension: The part of its name after the first dot: jpg, cls, seg.png.
+        offset: Its offset in the archive, in bytes.
+        size: Its size in bytes.
+    """
+
+    extension: str
+    offset: int
     size: int
 
 
 class Sample(NamedTuple):
+    """A sample, as the index lists it.
+
+    Attributes:
+        name: Its name in the archive.
+        archive_id: The position of its archive in `Index.archives`.
+        offset: Its offset in the archive, in bytes.
+        size: Its size in bytes.
+        label: The position of its class in `Index.class_names`.
+    """
+
     name: str
     archive_id: int
     offset: int
     size: int
-    label: int  # which of `class_names`
+    label: int
 
 
 @dataclass(frozen=True)
-class _IndexColumn:
+class IndexColumn:
+    """A column of the file.
+
+    Attributes:
+        name: Its name.
+        type: The type code of its numbers, as in the module `array`.
+        offset: Its offset after the header, in bytes.
+        count: The number of its entries.
+    """
+
     name: str
     type: str
-    offset: int  # behind the document
+    offset: int
     count: int
 
 
 @dataclass(frozen=True)
-class _IndexHeader:
+class IndexHeader:
+    """The JSON header of the file.
+
+    Attributes:
+        version: The version of the format.
+        n_samples: Number of samples.
+        layout: LAYOUT_RANGES or LAYOUT_FILES.
+        columns_bytes: Size of all columns, in bytes.
+        columns_crc32: CRC-32 of all columns.
+        archives: The archives of the samples.
+        columns: The columns, in the order of the file.
+        class_names: The class names; a label is a position in this tuple.
+        extensions: The file extensions of samples with several parts.
+        n_skipped_files: Number of files that are not samples.
+        selection: Which samples were requested, if not all.
+    """
+
     version: int
     n_samples: int
     layout: str
-    columns_bytes: int  # of all columns
-    columns_crc32: int  # of all columns
+    columns_bytes: int
+    columns_crc32: int
     archives: tuple[IndexedArchive, ...]
-    columns: tuple[_IndexColumn, ...]
+    columns: tuple[IndexColumn, ...]
     class_names: tuple[str, ...]
     extensions: tuple[str, ...] = ()
     n_skipped_files: int = 0
@@ -99,125 +152,192 @@ class _IndexHeader:
 
 
 class Index:
-    """`offsets`, `sizes`, `classes` and `archive` have a number for each sample; `block_sizes` has one for each archive
-    where checksums of their blocks (`digests`) are known."""
+    """An open index. `Index.open` creates it.
 
-    def __init__(self, path: Path, data: mmap.mmap, header: _IndexHeader, columns_offset: int) -> None:
-        self.path, self._header = path, header
-        self._column_bytes = memoryview(data)[columns_offset:]
+    Attributes:
+        path: The file.
+        header: Its header.
+        column_bytes: All columns, as they are in the file.
+        offsets: The offset of each sample in its archive, in bytes.
+        sizes: The size of each sample, in bytes.
+        labels: The label of each sample.
+        archive_ids: The archive of each sample, as a position in `archives`.
+        block_sizes: The block size of each archive, in bytes, if checksums are known; else empty.
+        digests: The checksums of all blocks.
+    """
+
+    def __init__(self, path: Path, data: mmap.mmap, header: IndexHeader, columns_offset: int) -> None:
+        self.path, self.header = path, header
+        self.column_bytes = memoryview(data)[columns_offset:]
         self.archives, self.class_names, self.extensions = header.archives, header.class_names, header.extensions
         self.layout, self.n_skipped_files, self.selection = header.layout, header.n_skipped_files, header.selection
-        self._columns = {c.name: _column_view(data, columns_offset, c) for c in header.columns}
-        self.offsets, self.sizes, self.labels, self.archive_ids = (self._columns[name] for name in _SAMPLE_COLUMNS)
-        self.block_sizes, self.digests = (self._columns.get(name, memoryview(b"")) for name in _CHECKSUM_COLUMNS)
+        self._columns = {column.name: _column_view(data, columns_offset, column) for column in header.columns}
+        self.offsets, self.sizes, self.labels, self.archive_ids = (self._columns[name] for name in SAMPLE_COLUMNS)
+        self.block_sizes, self.digests = (self._columns.get(name, memoryview(b"")) for name in CHECKSUM_COLUMNS)
 
     @classmethod
     def open(cls, path: Path | str, verify: bool = True) -> Index:
-        """Raises FormatError, and OSError if there is no such file. `check`: whether all bytes are as written."""
+        """Open an index file.
+
+        Args:
+            path: The file.
+            verify: Whether to verify the checksum of all columns.
+
+        Raises:
+            FormatError: The file is damaged, or not an index.
+            OSError: The file cannot be read.
+        """
         path = Path(path)
         with open(path, "rb") as file:
             size = os.fstat(file.fileno()).st_size
-            if size < _PREAMBLE.size:
-                raise FormatError(f"{path} is no index: it has {size} bytes only")
+            if size < PREAMBLE.size:
+                raise FormatError(f"{path} is not an index: it has only {size} bytes")
             data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        document, start = _read_header(data, path)
-        if len(data) != start + document.columns_bytes:
-            raise _damaged_error(path, f"it has {len(data)} bytes and should have {start + document.columns_bytes}")
-        if verify and zlib.crc32(memoryview(data)[start:]) != document.columns_crc32:
-            raise _damaged_error(path, "its columns are not as they were written")
-        return cls(path, data, document, start)
+        header, columns_offset = _read_header(data, path)
+        expected_size = columns_offset + header.columns_bytes
+        if len(data) != expected_size:
+            raise _damaged_error(path, f"it has {len(data)} bytes and should have {expected_size}")
+        if verify and zlib.crc32(memoryview(data)[columns_offset:]) != header.columns_crc32:
+            raise _damaged_error(path, "the checksum of its columns is wrong")
+        return cls(path, data, header, columns_offset)
 
     def __reduce__(self) -> tuple[object, ...]:
         return Index.open, (self.path, False)
 
     def __len__(self) -> int:
-        return self._header.n_samples
+        return self.header.n_samples
 
     @property
     def samples_fingerprint(self) -> str:
-        """Of the samples and their order: the same ones have the same, wherever they are to be had."""
-        about = self._header
-        text = json.dumps([about.layout, about.class_names, about.extensions, [one.size for one in about.archives]])
-        others = [column.offset for column in about.columns if column.name in _CHECKSUM_COLUMNS]
-        crc32 = zlib.crc32(self._column_bytes[: min(others)]) if others else about.columns_crc32
+        """Identifies the samples and their order, independent of the URLs of the archives."""
+        header = self.header
+        sizes = [archive.size for archive in header.archives]
+        text = json.dumps([header.layout, header.class_names, header.extensions, sizes])
+        checksum_offsets = [column.offset for column in header.columns if column.name in CHECKSUM_COLUMNS]
+        crc32 = zlib.crc32(self.column_bytes[: min(checksum_offsets)]) if checksum_offsets else header.columns_crc32
         return f"{crc32:08x}{zlib.crc32(text.encode()):08x}"
 
     @property
     def fingerprint(self) -> str:
-        """Tells this index from any other: an archive that was changed, or lies elsewhere, makes another."""
-        return f"{self._header.columns_crc32:08x}{zlib.crc32(_encode_header(self._header)):08x}"
+        """Identifies this index: it changes when an archive changes or gets another URL."""
+        return f"{self.header.columns_crc32:08x}{zlib.crc32(encode_header(self.header)):08x}"
 
     @property
     def has_parts(self) -> bool:
-        """Whether samples have several parts."""
-        return "part_first" in self._columns
+        """Whether samples consist of several files."""
+        return "part_start" in self._columns
 
     def sample(self, number: int) -> Sample:
-        at = self._normalize_number(number)
-        return Sample(self.name(at), self.archive_ids[at], self.offsets[at], self.sizes[at], self.labels[at])
+        """Return a sample.
+
+        Args:
+            number: Its number; negative numbers count from the end.
+        """
+        number = self._normalize_number(number)
+        return Sample(
+            self.name(number),
+            self.archive_ids[number],
+            self.offsets[number],
+            self.sizes[number],
+            self.labels[number],
+        )
 
     def name(self, number: int) -> str:
-        block, behind = divmod(self._normalize_number(number), packing.RESTART_INTERVAL)
-        found = packing.decode_names(self._columns["names"], self._columns["name_blocks"][block])
-        return next(name for place, name in enumerate(found) if place == behind)
+        """Return the name of a sample.
+
+        Args:
+            number: The number of the sample; negative numbers count from the end.
+        """
+        restart, position = divmod(self._normalize_number(number), name_codec.RESTART_INTERVAL)
+        names = name_codec.decode_names(self._columns["names"], self._columns["name_restarts"][restart])
+        return next(name for at, name in enumerate(names) if at == position)
 
     def names(self) -> Iterator[str]:
-        """All of them, in order: quicker than one by one."""
-        return packing.decode_names(self._columns["names"], 0)
+        """Yield the names of all samples. Faster than one call of `name` per sample."""
+        return name_codec.decode_names(self._columns["names"], 0)
 
     def parts(self, number: int) -> list[SamplePart]:
-        """Where the files of a sample lie. A sample that is a single file has one."""
-        at = self._normalize_number(number)
+        """Return the files of a sample; one file if samples have no parts.
+
+        Args:
+            number: The number of the sample; negative numbers count from the end.
+        """
+        number = self._normalize_number(number)
         if not self.has_parts:
-            return [SamplePart(extension_of(self.name(at)), self.offsets[at], self.sizes[at])]
-        first, stop = self._columns["part_first"][at], self._columns["part_first"][at + 1]
-        offset, size, kind = (self._columns[name] for name in _PART_COLUMNS)
-        base = self.offsets[at]
-        return [SamplePart(self.extensions[kind[p]], base + offset[p], size[p]) for p in range(first, stop)]
+            return [SamplePart(extension_of(self.name(number)), self.offsets[number], self.sizes[number])]
+        first, stop = self._columns["part_start"][number], self._columns["part_start"][number + 1]
+        offsets, sizes, extensions = (self._columns[name] for name in PART_COLUMNS)
+        base = self.offsets[number]
+        return [
+            SamplePart(self.extensions[extensions[part]], base + offsets[part], sizes[part])
+            for part in range(first, stop)
+        ]
 
     def sample_url(self, number: int) -> str:
-        """Of the object that holds the sample."""
+        """Return the URL of the archive or file that holds a sample.
+
+        Args:
+            number: The number of the sample.
+        """
         archive = self.archives[self.archive_ids[number]]
         return join_url(archive.url, self.name(number)) if self.layout == LAYOUT_FILES else archive.url
 
     def _normalize_number(self, number: int) -> int:
-        at = number + len(self) if number < 0 else number
-        if not 0 <= at < len(self):
+        normalized = number + len(self) if number < 0 else number
+        if not 0 <= normalized < len(self):
             raise IndexError(f"sample {number} of {len(self)}")
-        return at
+        return normalized
 
 
 def strip_credentials(url: str) -> str:
-    """Without user, password and query, which may be secret; an index is for anybody."""
+    """Return the URL without user, password and query, which may be secret: an index may be published.
+
+    Args:
+        url: A URL.
+    """
     text = redact_url(url)
     return text[: -len("?…")] if text.endswith("?…") else text
 
 
 def extension_of(name: str) -> str:
-    """What follows the first dot of the last name of a path."""
+    """Return the part of a file name after its first dot.
+
+    Args:
+        name: A path.
+    """
     return name.rpartition("/")[2].partition(".")[2]
 
 
-def _column_view(data: mmap.mmap, columns_offset: int, column: _IndexColumn) -> memoryview:
-    begin = columns_offset + column.offset
-    view = memoryview(data)[begin : begin + column.count * _TYPE_WIDTHS[column.type]]
+def encode_header(header: IndexHeader) -> bytes:
+    """Return the header as it is written, padded so that the columns are aligned.
+
+    Args:
+        header: The header.
+    """
+    text = json.dumps(encode(header), separators=(",", ":")).encode()
+    return text + b" " * (-(PREAMBLE.size + len(text)) % ALIGNMENT)
+
+
+def _column_view(data: mmap.mmap, columns_offset: int, column: IndexColumn) -> memoryview:
+    start = columns_offset + column.offset
+    view = memoryview(data)[start : start + column.count * TYPE_WIDTHS[column.type]]
     return view.cast(cast("Literal['B', 'H', 'I', 'Q']", column.type))
 
 
-def _read_header(data: mmap.mmap, path: Path) -> tuple[_IndexHeader, int]:
-    magic, length, crc32 = _PREAMBLE.unpack_from(data)
-    if magic != _MAGIC:
-        raise FormatError(f"{path} is no index of packtrain; `packtrain index` makes one")
+def _read_header(data: mmap.mmap, path: Path) -> tuple[IndexHeader, int]:
+    magic, length, crc32 = PREAMBLE.unpack_from(data)
+    if magic != MAGIC:
+        raise FormatError(f"{path} is not an index of packtrain; create one with `packtrain index`")
     if sys.byteorder != "little":
-        raise FormatError(f"{path} cannot be read on this machine, whose numbers have their highest byte first")
-    start = _PREAMBLE.size + length
-    text = data[_PREAMBLE.size : start]
+        raise FormatError(f"{path} cannot be read on this machine: an index needs a little-endian processor")
+    columns_offset = PREAMBLE.size + length
+    text = data[PREAMBLE.size : columns_offset]
     if len(text) != length or zlib.crc32(text) != crc32:
-        raise _damaged_error(path, "its first part is not as it was written")
-    return _parse_header(text, path), start
+        raise _damaged_error(path, "the checksum of its header is wrong")
+    return _parse_header(text, path), columns_offset
 
 
-def _parse_header(text: bytes, path: Path) -> _IndexHeader:
+def _parse_header(text: bytes, path: Path) -> IndexHeader:
     try:
         raw = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -225,136 +345,36 @@ def _parse_header(text: bytes, path: Path) -> _IndexHeader:
     version = raw.get("version") if isinstance(raw, dict) else None
     if version != INDEX_VERSION:
         raise FormatError(
-            f"{path} is an index of version {version}; this packtrain reads {INDEX_VERSION}: make it anew"
+            f"{path} is an index of version {version}, and this packtrain reads {INDEX_VERSION}: "
+            "build it again with `packtrain index`"
         )
-    document = decode(_IndexHeader, raw, str(path))
-    _validate_header(document, path)
-    return document
+    header = decode(IndexHeader, raw, str(path))
+    _validate_header(header, path)
+    return header
 
 
-def _validate_header(header: _IndexHeader, path: Path) -> None:
-    """What the document promises must be inside of the file, and of the right number."""
+def _validate_header(header: IndexHeader, path: Path) -> None:
+    """Raise FormatError if a column is not inside the file, or has the wrong number of entries."""
     counts = {column.name: column.count for column in header.columns}
     for column in header.columns:
-        end = column.offset + column.count * _TYPE_WIDTHS.get(column.type, -1)
+        end = column.offset + column.count * TYPE_WIDTHS.get(column.type, -1)
         if (
             min(column.offset, column.count) < 0
             or not column.offset <= end <= header.columns_bytes
-            or column.type not in _TYPE_WIDTHS
+            or column.type not in TYPE_WIDTHS
         ):
-            raise _damaged_error(path, f"its column {column.name!r} is not inside of it")
-    blocks = -(-header.n_samples // packing.RESTART_INTERVAL)
-    wanted = {**dict.fromkeys(_SAMPLE_COLUMNS, header.n_samples), "name_blocks": blocks}
-    if "part_first" in counts:
-        wanted.update(
-            {"part_first": header.n_samples + 1, **dict.fromkeys(_PART_COLUMNS, counts.get("part_offset", -1))}
-        )
+            raise _damaged_error(path, f"its column {column.name!r} is not inside the file")
+    n_restarts = -(-header.n_samples // name_codec.RESTART_INTERVAL)
+    expected = {**dict.fromkeys(SAMPLE_COLUMNS, header.n_samples), "name_restarts": n_restarts}
+    if "part_start" in counts:
+        expected["part_start"] = header.n_samples + 1
+        expected.update(dict.fromkeys(PART_COLUMNS, counts.get("part_offset", -1)))
     if "block_size" in counts:
-        wanted["block_size"] = len(header.archives)
-    wrong = next((name for name, count in wanted.items() if counts.get(name) != count), None)
+        expected["block_size"] = len(header.archives)
+    wrong = next((name for name, count in expected.items() if counts.get(name) != count), None)
     if wrong is not None or "names" not in counts or header.layout not in (LAYOUT_RANGES, LAYOUT_FILES):
-        raise _damaged_error(
-            path, f"its column {wrong!r} is not as long as it should be" if wrong else "it is incomplete"
-        )
+        raise _damaged_error(path, f"its column {wrong!r} has the wrong length" if wrong else "it is incomplete")
 
 
 def _damaged_error(path: Path, reason: str) -> FormatError:
-    return FormatError(f"the index {path} is damaged: {reason}; make it anew with `packtrain index`")
-
-
-@dataclass
-class IndexDraft:
-    """What is written. Numbers may be any; a column is as wide as its largest needs."""
-
-    archives: tuple[IndexedArchive, ...]
-    class_names: tuple[str, ...]
-    offsets: array[int] = field(default_factory=lambda: array("Q"))
-    sizes: array[int] = field(default_factory=lambda: array("Q"))
-    labels: array[int] = field(default_factory=lambda: array("Q"))
-    archive_ids: array[int] = field(default_factory=lambda: array("Q"))
-    names: Iterable[str] = ()
-    layout: str = LAYOUT_RANGES
-    extensions: tuple[str, ...] = ()
-    part_starts: array[int] | None = None  # one more than there are samples
-    part_offsets: array[int] = field(default_factory=lambda: array("Q"))  # from the sample's own
-    part_sizes: array[int] = field(default_factory=lambda: array("Q"))
-    part_extensions: array[int] = field(default_factory=lambda: array("Q"))
-    n_skipped_files: int = 0
-    selection: str = ""  # of samples, where not all were wanted
-    block_sizes: array[int] = field(default_factory=lambda: array("Q"))  # of each archive, or none: see `blocks`
-    digests: bytes = b""
-
-
-def write_index(draft: IndexDraft, path: Path) -> Index:
-    """Complete or invisible."""
-    document, columns = _build_columns(draft)
-    return _write_file(document, columns, path)
-
-
-def write_relocated_index(index: Index, archives: tuple[IndexedArchive, ...], path: Path) -> Index:
-    """The same samples, of archives that lie elsewhere."""
-    return _write_file(replace(index._header, archives=archives), [index._column_bytes], path)
-
-
-def _write_file(header: _IndexHeader, columns: Sequence[bytes | memoryview], path: Path) -> Index:
-    text = _encode_header(header)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
-    try:
-        with open(temporary, "wb") as file:
-            file.write(_PREAMBLE.pack(_MAGIC, len(text), zlib.crc32(text)) + text)
-            file.writelines(columns)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    return Index.open(path, verify=False)
-
-
-def _encode_header(header: _IndexHeader) -> bytes:
-    """The document as it stands in the file, so long that columns begin at multiples of 8."""
-    text = json.dumps(encode(header), separators=(",", ":")).encode()
-    return text + b" " * (-(_PREAMBLE.size + len(text)) % _ALIGNMENT)
-
-
-def _build_columns(draft: IndexDraft) -> tuple[_IndexHeader, list[bytes]]:
-    packed, starts = packing.encode_names(draft.names)
-    columns = dict(zip(_SAMPLE_COLUMNS, (draft.offsets, draft.sizes, draft.labels, draft.archive_ids)))
-    columns["name_blocks"] = starts
-    if draft.part_starts is not None:
-        columns["part_first"] = draft.part_starts
-        columns.update(zip(_PART_COLUMNS, (draft.part_offsets, draft.part_sizes, draft.part_extensions)))
-    narrow = {**{name: narrow_array(values) for name, values in columns.items()}, "names": array("B", packed)}
-    if draft.block_sizes:
-        narrow.update(zip(_CHECKSUM_COLUMNS, (narrow_array(draft.block_sizes), array("B", draft.digests))))
-    pieces: list[bytes] = []
-    placed, at = [], 0
-    for name, column in narrow.items():
-        data = column.tobytes()
-        placed.append(_IndexColumn(name, column.typecode, at, len(column)))
-        pieces.append(data + bytes(-len(data) % _ALIGNMENT))
-        at += len(pieces[-1])
-    crc32 = 0
-    for piece in pieces:
-        crc32 = zlib.crc32(piece, crc32)
-    document = _IndexHeader(
-        INDEX_VERSION,
-        len(draft.offsets),
-        draft.layout,
-        at,
-        crc32,
-        draft.archives,
-        tuple(placed),
-        draft.class_names,
-        draft.extensions,
-        draft.n_skipped_files,
-        draft.selection,
-    )
-    return document, pieces
-
-
-def narrow_array(values: array[int]) -> array[int]:
-    """The same numbers, each in as few bytes as the largest needs."""
-    largest = max(values, default=0)
-    code = next(code for code, width in _TYPE_WIDTHS.items() if largest < 1 << 8 * width)
-    return array(code, values)
+    return FormatError(f"the index {path} is damaged: {reason}; build it again with `packtrain index`")

@@ -1,4 +1,4 @@
-"""Checksums of the archives' blocks, as columns of an index: so they ride along wherever it goes."""
+"""Store the block checksums of archives as columns of their index, and read them from it."""
 
 from __future__ import annotations
 
@@ -13,23 +13,39 @@ _DIGEST_BYTES = 32
 
 
 def pack_checksums(checksums: Sequence[BlockChecksums]) -> tuple[array[int], bytes]:
-    """The blocks' length in each archive, and all their digests."""
-    return array("Q", (one.block_bytes for one in checksums)), b"".join(
-        HexDigests.from_hex(one.block_sha256).raw for one in checksums
-    )
+    """Convert checksums to columns of an index.
+
+    Args:
+        checksums: The checksums of each archive.
+
+    Returns:
+        The block size of each archive in bytes, and the digests of all blocks.
+    """
+    block_sizes = array("Q", (archive.block_bytes for archive in checksums))
+    return block_sizes, b"".join(HexDigests.from_hex(archive.block_sha256).raw for archive in checksums)
 
 
 def checksums_from_index(index: Index) -> tuple[BlockChecksums, ...]:
-    """Of each archive. Raises UsageError where the index has none, and FormatError."""
-    lengths, digests = index.block_sizes, index.digests
-    if not lengths:
-        words = f"the index {index.path} has no checksums: put those of each archive beside it (NAME{CHECKSUMS_SUFFIX})"
-        raise UsageError(f"{words} and make the index anew with `packtrain index --force`")
-    found, at = [], 0
-    for archive, block in zip(index.archives, lengths):
-        stop = at + -(-archive.size // max(1, block)) * _DIGEST_BYTES
-        found.append(BlockChecksums(block, archive.size, HexDigests(bytes(digests[at:stop]))))
-        at = stop
-    if at != len(digests) or not all(lengths):
-        raise FormatError(f"the index {index.path} is damaged: its checksums are not those of its archives")
-    return tuple(found)
+    """Return the checksums of each archive of an index.
+
+    Args:
+        index: An index that was built with checksums.
+
+    Raises:
+        UsageError: The index has no checksums.
+        FormatError: The checksums do not match the archives.
+    """
+    block_sizes, digests = index.block_sizes, index.digests
+    if not block_sizes:
+        raise UsageError(
+            f"the index {index.path} has no checksums: put a file NAME{CHECKSUMS_SUFFIX} next to each archive "
+            "and build the index again with `packtrain index --force`"
+        )
+    checksums, start = [], 0
+    for archive, block_bytes in zip(index.archives, block_sizes):
+        stop = start + -(-archive.size // max(1, block_bytes)) * _DIGEST_BYTES
+        checksums.append(BlockChecksums(block_bytes, archive.size, HexDigests(bytes(digests[start:stop]))))
+        start = stop
+    if start != len(digests) or not all(block_sizes):
+        raise FormatError(f"the index {index.path} is damaged: its checksums do not match its archives")
+    return tuple(checksums)

@@ -1,4 +1,4 @@
-"""What a job is given to stream: an index, or the input with `mode: stream` that PACKTRAIN_STREAM names."""
+"""Open what a job streams: an index, or the input with `mode: stream` that $PACKTRAIN_STREAM names."""
 
 from __future__ import annotations
 
@@ -17,33 +17,60 @@ from packtrain.stream.samples import StreamSettings
 def open_job_stream(
     path: str | Path | None = None, environ: Mapping[str, str] = os.environ
 ) -> tuple[Index, StreamSettings]:
-    """The index and the settings for `Samples`, of an index or of what the agent wrote; without a path of what
-    PACKTRAIN_STREAM names. Raises UsageError, FormatError and OSError."""
-    named = Path(path or environ.get(STREAM_CONFIG_VARIABLE) or "")
-    if not named.name:
+    """Open an index, with the settings to read its samples.
+
+    Args:
+        path: An index, or a stream configuration that the agent wrote. Default: the file that $PACKTRAIN_STREAM names.
+        environ: The environment variables.
+
+    Returns:
+        The index and the settings for `StreamingSamples`.
+
+    Raises:
+        UsageError: There is nothing to stream.
+        FormatError: A file is damaged.
+        OSError: A file cannot be read.
+    """
+    config_path = Path(path or environ.get(STREAM_CONFIG_VARIABLE) or "")
+    if not config_path.name:
         raise UsageError(_missing_stream_message(environ))
-    if not named.name.endswith(STREAM_CONFIG_SUFFIX):
-        return Index.open(named), StreamSettings()
-    told = StreamConfig.read(named)
-    keep = Path(told.cache_dir) if told.cache_dir else None
-    reveal = SecretFileResolver(Path(told.secrets_dir))
-    return Index.open(told.index_path), StreamSettings(
-        cache_dir=keep, cache_limit_bytes=told.cache_limit_bytes, resolve_secret=reveal, archive_sources=told.archives
+    if not config_path.name.endswith(STREAM_CONFIG_SUFFIX):
+        return Index.open(config_path), StreamSettings()
+    config = StreamConfig.read(config_path)
+    return Index.open(config.index_path), StreamSettings(
+        cache_dir=Path(config.cache_dir) if config.cache_dir else None,
+        cache_limit_bytes=config.cache_limit_bytes,
+        resolve_secret=SecretFileResolver(Path(config.secrets_dir)),
+        archive_sources=config.archives,
     )
 
 
 def _missing_stream_message(environ: Mapping[str, str]) -> str:
-    several = sorted(name for name in environ if name.startswith(f"{STREAM_CONFIG_VARIABLE}_"))
-    if several:
-        return f"the job has several inputs to stream: name one of those in {' and '.join(several)}"
-    return f"there is nothing to stream: name an index, or give the workflow an input with `mode: stream` ({STREAM_CONFIG_VARIABLE})"
+    variables = sorted(name for name in environ if name.startswith(f"{STREAM_CONFIG_VARIABLE}_"))
+    if variables:
+        return f"the job has several inputs to stream: pass the path in {' or '.join(variables)}"
+    return (
+        "there is nothing to stream: pass the path of an index, or give the workflow an input with `mode: stream` "
+        f"({STREAM_CONFIG_VARIABLE})"
+    )
 
 
 class SecretFileResolver:
-    """Reads a secret anew for each connection: it may be renewed. A class, for processes that are not forked."""
+    """Reads a secret from its file for each connection, because it may be renewed.
+
+    A class rather than a closure, so that workers that are not forked can unpickle it.
+
+    Args:
+        folder: The folder with the files.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def __call__(self, text: SecretOrStr) -> str:
+        """Return the value of a secret; plain text unchanged.
+
+        Args:
+            text: A secret, or plain text.
+        """
         return read_secret(self._folder, text.name) if isinstance(text, Secret) else text

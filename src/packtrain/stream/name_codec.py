@@ -1,8 +1,9 @@
-"""Many names in little room: each is told by what it has in common with the one before it.
+"""Compress the names of samples by what each shares with the name before it (front coding).
 
-A name is four things: how many bytes it shares with the beginning of the name before (at most 255), how many with its
-end, how many bytes are its own (7 bits a byte, the highest bit says that another follows), and those bytes. Every 64th
-name shares nothing, so that any name is found by reading a few.
+A name is stored as four parts: the number of bytes that it shares with the start of the previous name (at most 255),
+the number that it shares with the end, the number of its own bytes (7 bits per byte; the highest bit means that
+another byte follows), and these bytes. Every 64th name shares nothing, so that any name can be decoded after reading
+at most 63 others.
 """
 
 from __future__ import annotations
@@ -15,39 +16,53 @@ _MAX_SHARED_BYTES = 255
 
 
 def encode_name(text: str) -> bytes:
-    """Names of files are bytes; those that are no UTF-8 come back as they were."""
+    """Encode a file name. A name that is not UTF-8 survives the round trip.
+
+    Args:
+        text: The name, with surrogate escapes.
+    """
     return text.encode("utf-8", "surrogateescape")
 
 
 def encode_names(names: Iterable[str]) -> tuple[bytes, array[int]]:
-    """All of them, and where each that shares nothing begins."""
-    packed, starts, before = bytearray(), array("Q"), b""
+    """Compress names.
+
+    Args:
+        names: The names of all samples, in order.
+
+    Returns:
+        The compressed names, and the offset of every 64th name.
+    """
+    packed, restarts, previous = bytearray(), array("Q"), b""
     for number, text in enumerate(names):
         name = encode_name(text)
         if number % RESTART_INTERVAL == 0:
-            starts.append(len(packed))
-            before = b""
-        first, last = _shared_lengths(before, name)
-        own = name[first : len(name) - last]
-        packed += bytes((first, last))
+            restarts.append(len(packed))
+            previous = b""
+        n_start, n_end = _shared_lengths(previous, name)
+        own = name[n_start : len(name) - n_end]
+        packed += bytes((n_start, n_end))
         packed += _encode_varint(len(own))
         packed += own
-        before = name
-    return bytes(packed), starts
+        previous = name
+    return bytes(packed), restarts
 
 
 def _shared_lengths(previous: bytes, name: bytes) -> tuple[int, int]:
-    """How many bytes at the beginning, and how many of the others at the end. As numbers they are compared in C."""
-    most = min(len(previous), len(name), _MAX_SHARED_BYTES)
-    if not most:
+    """Return how many bytes the names share at the start, and how many of the others at the end.
+
+    The bytes are compared as integers, because Python then compares them in C.
+    """
+    limit = min(len(previous), len(name), _MAX_SHARED_BYTES)
+    if not limit:
         return 0, 0
-    differing = int.from_bytes(previous[:most], "big") ^ int.from_bytes(name[:most], "big")
-    first = most - (differing.bit_length() + 7) // 8
-    most = min(_MAX_SHARED_BYTES, len(previous) - first, len(name) - first)
-    if not most:
-        return first, 0
-    differing = int.from_bytes(previous[-most:], "big") ^ int.from_bytes(name[-most:], "big")
-    return first, ((differing & -differing).bit_length() - 1) // 8 if differing else most
+    difference = int.from_bytes(previous[:limit], "big") ^ int.from_bytes(name[:limit], "big")
+    n_start = limit - (difference.bit_length() + 7) // 8
+    limit = min(_MAX_SHARED_BYTES, len(previous) - n_start, len(name) - n_start)
+    if not limit:
+        return n_start, 0
+    difference = int.from_bytes(previous[-limit:], "big") ^ int.from_bytes(name[-limit:], "big")
+    return n_start, ((difference & -difference).bit_length() - 1) // 8 if difference else limit
 
 
 def _encode_varint(value: int) -> bytes:
@@ -60,19 +75,24 @@ def _encode_varint(value: int) -> bytes:
 
 
 def decode_names(packed: Sequence[int], offset: int) -> Iterator[str]:
-    """From a place where a name shares nothing, to the end."""
+    """Yield names up to the end.
+
+    Args:
+        packed: The compressed names.
+        offset: Where to start: the offset of a name that shares nothing with the one before.
+    """
     name = b""
     while offset < len(packed):
-        first, last = packed[offset], packed[offset + 1]
+        n_start, n_end = packed[offset], packed[offset + 1]
         length, offset = _decode_varint(packed, offset + 2)
-        name = name[:first] + bytes(packed[offset : offset + length]) + name[len(name) - last :]
+        name = name[:n_start] + bytes(packed[offset : offset + length]) + name[len(name) - n_end :]
         offset += length
         yield name.decode("utf-8", "surrogateescape")
 
 
 def _decode_varint(packed: Sequence[int], offset: int) -> tuple[int, int]:
-    length = shift = 0
+    value = shift = 0
     while packed[offset] & 0x80:
-        length |= (packed[offset] & 0x7F) << shift
+        value |= (packed[offset] & 0x7F) << shift
         offset, shift = offset + 1, shift + 7
-    return length | packed[offset] << shift, offset + 1
+    return value | packed[offset] << shift, offset + 1

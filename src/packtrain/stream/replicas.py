@@ -1,4 +1,4 @@
-"""Who has the archives: the servers behind their addresses, and a record of each (see `transfer.sources`)."""
+"""Find the servers that hold the archives of an index, and choose one for each request."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from packtrain.errors import TransferError
 from packtrain.plan import Location
 from packtrain.stream.index import LAYOUT_FILES, Index, strip_credentials
 from packtrain.transfer.api import Replica, SecretResolver
-from packtrain.transfer.engine.source_stats import SourceSelector, SourceStats
+from packtrain.transfer.engine.source_selector import SourceSelector
+from packtrain.transfer.engine.source_stats import SourceStats
 from packtrain.transfer.http.connect import is_local_server
 from packtrain.transfer.registry import find_replicas
 from packtrain.transfer.retry import combine_errors
@@ -18,10 +19,20 @@ from packtrain.transfer.urls import join_url
 
 
 class ArchiveReplicas:
-    """`sources` are addresses of the archive, each as good as the other; none: those that the index names.
+    """The replicas of all archives of an index, with the statistics of each server.
 
-    Of several archives the others are looked for beside it, unless `archives` has the addresses of each. Whoever calls
-    `choose`, or changes a record, has the lock.
+    The caller of `choose`, and any code that changes statistics, must hold `lock`.
+
+    Args:
+        index: The index.
+        sources: URLs of the archive, all with the same content. If the index has several archives, the others are
+            expected in the same folder. Empty: use `archive_sources`.
+        resolve_secret: Returns the value of a secret.
+        archive_sources: URLs of each archive. Empty: the URLs in the index.
+
+    Attributes:
+        source_set: The statistics of all servers.
+        lock: Protects the statistics.
     """
 
     def __init__(
@@ -31,100 +42,142 @@ class ArchiveReplicas:
         resolve_secret: SecretResolver,
         archive_sources: Sequence[Sequence[Location]] = (),
     ) -> None:
-        self._index, self._sources, self._resolve_secret, self._archive_sources = (
-            index,
-            sources,
-            resolve_secret,
-            archive_sources,
-        )
+        self._index, self._sources = index, sources
+        self._resolve_secret, self._archive_sources = resolve_secret, archive_sources
         self.source_set, self.lock = SourceSelector(), threading.RLock()
         self._stats_by_label: dict[tuple[int, str], SourceStats] = {}
         self._replicas_by_archive: dict[int, list[tuple[SourceStats, Replica]]] = {}
-        self._indexed_sources: set[tuple[int, int]] = set()  # archive and record, where it was indexed
-        self._excluded: dict[tuple[int, int], TransferError] = {}  # archive and record, and why
+        self._indexed_sources: set[tuple[int, int]] = set()  # archive and id of the statistics, for the indexed URL
+        self._excluded: dict[tuple[int, int], TransferError] = {}  # archive and id of the statistics: the reason
         self._discovery_lock = threading.Lock()
 
     def locations(self, archive_id: int) -> list[Location]:
+        """Return the URLs of an archive, with credentials.
+
+        Args:
+            archive_id: The archive, as a position in `Index.archives`.
+        """
         if self._archive_sources and not self._sources:
             return list(self._archive_sources[archive_id])
-        about = self._index.archives[archive_id]
+        archive = self._index.archives[archive_id]
         if not self._sources:
-            return [Location(url) for url in (about.url, *about.mirrors)]
+            return [Location(url) for url in (archive.url, *archive.mirrors)]
         if len(self._index.archives) == 1:
             return list(self._sources)
-        name = about.url.rpartition("/")[2]
-        return [replace(ref, url=f"{ref.url.rpartition('/')[0]}/{name}") for ref in self._sources]
+        name = archive.url.rpartition("/")[2]
+        return [replace(source, url=f"{source.url.rpartition('/')[0]}/{name}") for source in self._sources]
 
     @property
     def are_all_local(self) -> bool:
-        """Whether all that is read comes from servers on this machine."""
-        return all(
-            is_local_server(ref.url) for archive in range(len(self._index.archives)) for ref in self.locations(archive)
-        )
+        """Whether all servers run on this machine."""
+        archive_ids = range(len(self._index.archives))
+        return all(is_local_server(location.url) for archive in archive_ids for location in self.locations(archive))
 
     def discover(self, archive_id: int) -> None:
-        """Ask who has it, if that is not known; a director may have to be asked. Raises TransferError."""
+        """Find the replicas of an archive, if they are not known. May ask a director.
+
+        Args:
+            archive_id: The archive, as a position in `Index.archives`.
+
+        Raises:
+            TransferError: No replica was found.
+        """
         with self._discovery_lock:
             if archive_id not in self._replicas_by_archive:
-                found, url = self._resolve_replicas(archive_id), self._index.archives[archive_id].url
+                replicas, url = self._resolve_replicas(archive_id), self._index.archives[archive_id].url
                 with self.lock:
-                    self._replicas_by_archive[archive_id] = found
+                    self._replicas_by_archive[archive_id] = replicas
                     self._indexed_sources.update(
-                        (archive_id, id(record))
-                        for record, place in found
-                        if strip_credentials(place.location.url) == url
+                        (archive_id, id(stats))
+                        for stats, replica in replicas
+                        if strip_credentials(replica.location.url) == url
                     )
 
     def forget(self, archive_id: int) -> None:
-        """Nobody delivers: by now others may have it."""
+        """Forget the replicas of an archive, so that `discover` looks for other ones.
+
+        Args:
+            archive_id: The archive, as a position in `Index.archives`.
+        """
         self._replicas_by_archive.pop(archive_id, None)
 
     def choose(
         self, archive_id: int, now: float, avoid: Sequence[SourceStats] = ()
     ) -> tuple[SourceStats, Replica] | None:
-        """The best who may be asked now, others than those to avoid first."""
-        places = self._replicas_by_archive.get(archive_id, ())
-        known = {id(standing): place for standing, place in places if (archive_id, id(standing)) not in self._excluded}
-        able = [standing for standing in self.source_set.rank_usable(now) if id(standing) in known]
-        best = next((standing for standing in able if standing not in avoid), able[0] if able else None)
-        return None if best is None else (best, known[id(best)])
+        """Return the best replica that may be used now, or None.
+
+        Args:
+            archive_id: The archive, as a position in `Index.archives`.
+            now: The current time, by time.monotonic.
+            avoid: Servers to use only if there is no other.
+        """
+        replicas = self._replicas_by_archive.get(archive_id, ())
+        allowed = {id(stats): replica for stats, replica in replicas if (archive_id, id(stats)) not in self._excluded}
+        usable = [stats for stats in self.source_set.rank_usable(now) if id(stats) in allowed]
+        best = next((stats for stats in usable if stats not in avoid), usable[0] if usable else None)
+        return None if best is None else (best, allowed[id(best)])
 
     def stats_for(self, archive_id: int) -> list[SourceStats]:
-        return [standing for standing, _ in self._replicas_by_archive.get(archive_id, ())]
+        """Return the statistics of the servers of an archive.
+
+        Args:
+            archive_id: The archive, as a position in `Index.archives`.
+        """
+        return [stats for stats, _ in self._replicas_by_archive.get(archive_id, ())]
 
     def exclude(self, archive_id: int, source_stats: SourceStats, error: TransferError) -> None:
-        """Never asked for this archive again: it refuses, or has another one. Others may be had there all the same."""
+        """Never request this archive from this server again. Other archives may still come from it.
+
+        Args:
+            archive_id: The archive, as a position in `Index.archives`.
+            source_stats: The server, which refused access or has a different archive.
+            error: The reason.
+        """
         source_stats.is_refused = False
         self._excluded[archive_id, id(source_stats)] = error
 
     def exclusion_errors(self, archive_id: int) -> list[TransferError]:
-        """Why nobody may be asked for it ever again; nothing, if somebody may."""
-        known = self._replicas_by_archive.get(archive_id, ())
-        errors = [self._excluded.get((archive_id, id(standing))) for standing, _ in known]
+        """Return why all servers of an archive are excluded; an empty list if one is not.
+
+        Args:
+            archive_id: The archive, as a position in `Index.archives`.
+        """
+        replicas = self._replicas_by_archive.get(archive_id, ())
+        errors = [self._excluded.get((archive_id, id(stats))) for stats, _ in replicas]
         return [error for error in errors if error] if None not in errors else []
 
     def sample_location(self, replica: Replica, sample: int) -> Location:
-        """Where the sample's bytes are at this place."""
+        """Return the URL that holds a sample at a replica.
+
+        Args:
+            replica: A replica of its archive.
+            sample: The number of the sample.
+        """
         if self._index.layout == LAYOUT_FILES:
             return replace(replica.location, url=join_url(replica.location.url, self._index.name(sample)))
         return replica.location
 
     def is_indexed_source(self, archive_id: int, source_stats: SourceStats) -> bool:
-        """Whether this is the address that was indexed, whose ETag is known."""
+        """Return whether a server has the URL that was indexed, so that its ETag is known.
+
+        Args:
+            archive_id: The archive, as a position in `Index.archives`.
+            source_stats: The server.
+        """
         return (archive_id, id(source_stats)) in self._indexed_sources
 
     def _resolve_replicas(self, archive_id: int) -> list[tuple[SourceStats, Replica]]:
-        found, errors = [], []
-        for rank, ref in enumerate(self.locations(archive_id)):
+        replicas: list[tuple[SourceStats, Replica]] = []
+        errors = []
+        for rank, location in enumerate(self.locations(archive_id)):
             try:
-                found += [
-                    (self._get_or_add_stats(rank, place), place) for place in find_replicas(ref, self._resolve_secret)
-                ]
+                for replica in find_replicas(location, self._resolve_secret):
+                    replicas.append((self._get_or_add_stats(rank, replica), replica))
             except TransferError as error:
                 errors.append(error)
-        if not found:
+        if not replicas:
             raise combine_errors(errors)
-        return found
+        return replicas
 
     def _get_or_add_stats(self, rank: int, replica: Replica) -> SourceStats:
         key = rank, replica.label

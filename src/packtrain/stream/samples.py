@@ -1,10 +1,10 @@
-"""Samples of a remote archive as a plain Python object: by number, or as a stream in a given order. Without torch.
+"""Return the samples of an index by number, or as an iterator in a given order. Works without torch.
 
-    samples = Samples(Index.open("train.packtrain-index"))
+    samples = StreamingSamples(Index.open("train.packtrain-index"))
     data, label = samples[17]
-    for data, label in samples.stream(dealt.stream(rank=0, worker=0)): …
+    for data, label in samples.iter_samples(partition.worker_order(rank=0, worker=0)): …
 
-`packtrain.torch.streaming` has what a training with PyTorch uses.
+`packtrain.torch.streaming` makes batches of them for PyTorch.
 """
 
 from __future__ import annotations
@@ -37,12 +37,18 @@ DecodeFn = Callable[[SampleData, int], Any]
 
 
 class StreamError(PacktrainError):
-    """Data that did not come, or cannot be used."""
+    """Samples could not be read, or not be decoded."""
 
 
 @dataclass(frozen=True)
 class SkippedSample:
-    """A sample that `decode` could not use, from wherever it came."""
+    """A sample that could not be decoded.
+
+    Attributes:
+        number: Its number in the index.
+        name: Its name in the archive.
+        reason: The exception of the decoder.
+    """
 
     number: int
     name: str
@@ -51,41 +57,70 @@ class SkippedSample:
 
 @dataclass(frozen=True)
 class StreamSettings:
-    """How samples are read. All but `memory` is the same for each process."""
+    """How samples are read.
 
-    sources: tuple[Location, ...] = ()  # addresses of the archive; none: those that the index names
-    prefetch_bytes: int = DEFAULT_PREFETCH_BYTES  # bytes, of each process, for what is read ahead and mixed
-    cache_dir: Path | None = None  # a folder to keep what was read
+    Attributes:
+        sources: URLs of the archive, used before `archive_sources`. Empty: those in the index.
+        prefetch_bytes: Memory for prefetched samples, in bytes, of each process.
+        cache_dir: Folder of the disk cache; None: no cache.
+        cache_limit_bytes: Maximum size of the disk cache, in bytes.
+        timeout_s: How long to wait, in seconds, while no server delivers.
+        on_error: What to do with a sample that cannot be decoded: RAISE or SKIP.
+        checksums: The checksums of each archive, to verify each block; empty: no verification.
+        resolve_secret: Returns the value of a secret.
+        archive_sources: URLs of each archive, in the order of the index.
+    """
+
+    sources: tuple[Location, ...] = ()
+    prefetch_bytes: int = DEFAULT_PREFETCH_BYTES
+    cache_dir: Path | None = None
     cache_limit_bytes: int = 0
-    timeout_s: float = DEFAULT_TIMEOUT_S  # how long to wait while nobody delivers
-    on_error: str = RAISE  # what to do about a sample that cannot be used: raise, or skip
-    checksums: tuple[BlockChecksums, ...] = ()  # of each archive, in their order
+    timeout_s: float = DEFAULT_TIMEOUT_S
+    on_error: str = RAISE
+    checksums: tuple[BlockChecksums, ...] = ()
     resolve_secret: SecretResolver = str
-    archive_sources: tuple[
-        tuple[Location, ...], ...
-    ] = ()  # addresses of each archive, in their order; `sources` go before them
+    archive_sources: tuple[tuple[Location, ...], ...] = ()
 
     def __post_init__(self) -> None:
         if self.on_error not in (RAISE, SKIP):
-            raise UsageError(f"bad is {RAISE!r} or {SKIP!r}, not {self.on_error!r}")
+            raise UsageError(f"on_error must be {RAISE!r} or {SKIP!r}, not {self.on_error!r}")
 
 
 _DEFAULT_SETTINGS = StreamSettings()
 
 
 def identity_decode(data: SampleData, label: int) -> tuple[SampleData, int]:
+    """Return a sample unchanged.
+
+    Args:
+        data: The bytes of the sample, or a dict of its files by extension.
+        label: Its label.
+    """
     return data, label
 
 
 def print_to_stderr(message: str) -> None:
+    """Print a message for the user.
+
+    Args:
+        message: The message.
+    """
     print(f"packtrain: {message}", file=sys.stderr, flush=True)  # noqa: T201
 
 
 class StreamingSamples:
-    """`decode(data, label)` makes of a sample what the training wants; without it, the bytes and the class's number.
+    """The samples of an index. Processes may fork at any time: each opens its own connections.
 
-    Of samples with several parts `data` is a dict: the kind (`jpg`, `cls`) and the bytes of each. Processes may be
-    forked at any time: each reads by connections of its own.
+    Args:
+        index: The index.
+        decode_fn: Called with the bytes of a sample (or a dict of its files, by extension) and its label; returns what
+            the training uses. Default: returns both unchanged.
+        settings: How samples are read.
+        on_message: Called with messages for the user, for example while no server delivers.
+
+    Attributes:
+        skipped: The samples that were skipped so far.
+        stats: Counts of what was read.
     """
 
     def __init__(
@@ -100,12 +135,12 @@ class StreamingSamples:
             raise UsageError(f"there are {len(index.archives)} archives, but {len(settings.checksums)} checksums")
         self.skipped: list[SkippedSample] = []
         self.stats = ReadStats()
-        self._owner_pid = -1  # to which the next two belong
+        self._owner_pid = -1  # the process that opened the next two
         self._replicas: ArchiveReplicas | None = None
         self._cache: SampleCache | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_process": -1, "_hosts": None, "_kept": None}
+        return {**vars(self), "_owner_pid": -1, "_replicas": None, "_cache": None}
 
     def __len__(self) -> int:
         return len(self.index)
@@ -116,77 +151,101 @@ class StreamingSamples:
         return self.__getitems__([number % len(self)])[0]
 
     def __getitems__(self, numbers: Sequence[int]) -> list[Any]:
-        """Several at once, as torch's DataLoader asks for them: neighbours are read together."""
-        chosen = sorted(set(numbers))
-        runs = ReadGroups(self.index, chosen, DEFAULT_READ_BYTES)
-        pieces = [chosen[runs.starts[at] : runs.starts[at + 1]] for at in range(len(runs))]
-        found = dict(zip(chosen, self.iter_samples(_sequential_order(pieces))))
-        if len(found) < len(chosen):
+        """Return several samples, as torch's DataLoader requests them. Neighbours are read together.
+
+        Args:
+            numbers: Numbers of samples.
+
+        Raises:
+            StreamError: A sample could not be read or decoded.
+        """
+        unique = sorted(set(numbers))
+        starts = ReadGroups(self.index, unique, DEFAULT_READ_BYTES).starts
+        groups = [unique[start:stop] for start, stop in zip(starts, starts[1:])]
+        samples = dict(zip(unique, self.iter_samples(_sequential_order(groups))))
+        if len(samples) < len(unique):
             raise StreamError(
-                f"a sample cannot be used, and those asked for by number are not skipped: {self.skipped[-1]}"
+                f"a sample cannot be decoded, and samples requested by number are not skipped: {self.skipped[-1]}"
             )
-        return [found[number] for number in numbers]
+        return [samples[number] for number in numbers]
 
     def iter_samples(self, order: SampleOrder, shuffle_window: int | None = None) -> Iterator[Any]:
-        """The samples of a stream, in its order. Those that are bad and skipped are left out."""
+        """Yield decoded samples in order, without those that are skipped.
+
+        Args:
+            order: The order.
+            shuffle_window: The window of the order (see `PartitionConfig`), which limits how many groups are held in
+                memory. Default: all groups.
+
+        Raises:
+            StreamError: A sample could not be read or decoded.
+        """
         for item in self.iter_with_skipped(order, shuffle_window):
             if item is not None:
                 yield item[0]
 
     def iter_with_skipped(self, order: SampleOrder, shuffle_window: int | None = None) -> Iterator[tuple[Any] | None]:
-        """Like `stream`, but with None for a sample that was skipped. `pool`: see `order.Split`."""
-        ahead = self._make_prefetcher(order.groups)
-        held: dict[int, list[bytes]] = {}
-        classes, decode, plain = self.index.labels, self._decode_fn, not self.index.has_parts
-        pieces, behind = order.groups, (shuffle_window or len(order.groups)) + 2
+        """Yield decoded samples in order, each in a tuple of one, or None for a sample that is skipped.
+
+        Args:
+            order: The order.
+            shuffle_window: As in `iter_samples`.
+
+        Raises:
+            StreamError: A sample could not be read or decoded.
+        """
+        prefetcher = self._make_prefetcher(order.groups)
+        held_groups: dict[int, list[bytes]] = {}
+        labels, decode, is_plain = self.index.labels, self._decode_fn, not self.index.has_parts
+        groups, max_held = order.groups, (shuffle_window or len(order.groups)) + 2
         try:
-            for at, place in order:
-                found = held.get(at)
-                if found is None:
-                    found = held[at] = ahead.take(at)
-                    held.pop(at - behind, None)
-                data, found[place] = found[place], b""
-                ahead.freed_bytes += len(data)
-                number = pieces[at][place]
+            for group, position in order:
+                contents = held_groups.get(group)
+                if contents is None:
+                    contents = held_groups[group] = prefetcher.take(group)
+                    held_groups.pop(group - max_held, None)
+                data, contents[position] = contents[position], b""
+                prefetcher.freed_bytes += len(data)
+                number = groups[group][position]
                 item: tuple[Any] | None
                 try:
-                    item = (decode(data if plain else self._split_parts(number, data), classes[number]),)
+                    item = (decode(data if is_plain else self._split_parts(number, data), labels[number]),)
                 except Exception as error:
-                    item = self._refetch_and_decode(number, data, error, ahead.source_of(at))
+                    item = self._refetch_and_decode(number, data, error, prefetcher.source_of(group))
                 yield item
         except FailedError as error:
             raise StreamError(f"samples cannot be read ({error.kind}): {error}") from error
         finally:
-            ahead.close()
-            self._add_stats(ahead.stats)
+            prefetcher.close()
+            self._add_stats(prefetcher.stats)
 
     def _refetch_and_decode(
         self, number: int, data: bytes, error: Exception, source_stats: SourceStats | None
     ) -> tuple[Any] | None:
-        """A sample that cannot be used is fetched once more, elsewhere if there is another place."""
-        again = self._refetch(number, source_stats)
-        if again is not None and again != data:
+        """Fetch a sample that cannot be decoded again, from another server if possible, and decode it."""
+        new_data = self._refetch(number, source_stats)
+        if new_data is not None and new_data != data:
             try:
-                return (self._decode_fn(self._split_parts(number, again), self.index.labels[number]),)
-            except Exception as second:
-                error = second
+                return (self._decode_fn(self._split_parts(number, new_data), self.index.labels[number]),)
+            except Exception as second_error:
+                error = second_error
         name = self.index.name(number)
         if self.settings.on_error == RAISE:
-            raise StreamError(f"the sample {name} (number {number}) cannot be used: {error!r}") from error
+            raise StreamError(f"the sample {name} (number {number}) cannot be decoded: {error!r}") from error
         self.skipped.append(SkippedSample(number, name, repr(error)))
         return None
 
     def _refetch(self, number: int, source_stats: SourceStats | None) -> bytes | None:
         if source_stats is not None:
             source_stats.is_suspect = True
-        ahead = self._make_prefetcher([[number]], use_cache=False)
+        prefetcher = self._make_prefetcher([[number]], use_cache=False)
         try:
-            return ahead.take(0)[0]
+            return prefetcher.take(0)[0]
         except FailedError:
             return None
         finally:
-            ahead.close()
-            self._add_stats(ahead.stats)
+            prefetcher.close()
+            self._add_stats(prefetcher.stats)
             if source_stats is not None:
                 source_stats.is_suspect = False
 
@@ -202,23 +261,28 @@ class StreamingSamples:
     def _make_prefetcher(self, groups: Sequence[SampleNumbers], use_cache: bool = True) -> Prefetcher:
         self._open_in_process()
         assert self._replicas is not None
-        settings = self.settings
         return Prefetcher(
-            self.index, groups, self._replicas, prefetch_bytes=settings.prefetch_bytes, timeout_s=settings.timeout_s, on_message=self._on_message,
-            cache=self._cache if use_cache else None, checksums=settings.checksums,
-        )  # fmt: skip
+            self.index,
+            groups,
+            self._replicas,
+            prefetch_bytes=self.settings.prefetch_bytes,
+            timeout_s=self.settings.timeout_s,
+            on_message=self._on_message,
+            cache=self._cache if use_cache else None,
+            checksums=self.settings.checksums,
+        )
 
     def prepare(self) -> None:
-        """Load what reading needs, so that processes forked afterwards need not."""
-        for ref in self._make_replicas().locations(0):
-            get_source(ref, self.settings.resolve_secret)
+        """Import the modules that reading needs, so that forked workers share them."""
+        for location in self._make_replicas().locations(0):
+            get_source(location, self.settings.resolve_secret)
 
     def _make_replicas(self) -> ArchiveReplicas:
         settings = self.settings
         return ArchiveReplicas(self.index, settings.sources, settings.resolve_secret, settings.archive_sources)
 
     def _open_in_process(self) -> None:
-        """What belongs to one process."""
+        """Open connections and cache, once in each process."""
         if self._owner_pid == os.getpid():
             return
         self._owner_pid = os.getpid()
@@ -228,7 +292,7 @@ class StreamingSamples:
             try:
                 self._cache = SampleCache(self.settings.cache_dir, self.index, self.settings.cache_limit_bytes)
             except OSError as error:
-                self._on_message(f"nothing that is read can be kept in {self.settings.cache_dir}: {error}")
+                self._on_message(f"samples are not cached, because {self.settings.cache_dir} cannot be used: {error}")
 
     def _add_stats(self, stats: ReadStats) -> None:
         for name, value in vars(stats).items():
@@ -236,4 +300,6 @@ class StreamingSamples:
 
 
 def _sequential_order(groups: Sequence[SampleNumbers]) -> SampleOrder:
-    return SampleOrder(groups, lambda: ((at, place) for at, some in enumerate(groups) for place in range(len(some))))
+    return SampleOrder(
+        groups, lambda: ((group, position) for group, some in enumerate(groups) for position in range(len(some)))
+    )

@@ -1,10 +1,11 @@
-"""Which samples come when, and to whom: a pure function of the seed, the epoch and how it is split.
+"""Decide which rank and worker gets which sample, and in which order: a function of the seed, the epoch and the split.
 
-Runs of neighbours (see `runs`) are shuffled and laid out in a row, which is cut: a part for each worker of each rank. A
-worker reads its runs in that order, and gives the samples of each not at once but spread over the next `pool` runs.
-So what it holds stays small, and a batch has samples of as many runs as it has places.
+The read groups of an epoch are shuffled and placed in a row, which is cut into one section per worker of each rank. A
+worker reads the groups of its section in that order, and returns the samples of each group spread over the next
+`shuffle_window` groups. It therefore holds few samples, and a batch has samples of many groups.
 
-Batch k of a rank is made by its worker k mod `workers`. So a number of batches says which samples were delivered.
+Worker k mod `num_workers` makes batch k of a rank. The number of received batches therefore determines the received
+samples.
 """
 
 from __future__ import annotations
@@ -21,31 +22,47 @@ from packtrain.errors import UsageError
 from packtrain.stream.read_groups import ReadGroups, SampleNumbers
 
 DROP, PAD = "drop", "pad"
-_INITIAL_WINDOW = 4  # runs that the first samples are spread over; more would delay the first batch
-_WINDOW_GROWTH = 2  # with each run
+_INITIAL_WINDOW = 4  # groups that the first samples are spread over; more would delay the first batch
+_WINDOW_GROWTH = 2  # by how many groups the window grows with each group
 
 
 @dataclass(frozen=True)
 class PartitionConfig:
-    """How an epoch is split over the processes of a training. All of it decides the order."""
+    """How an epoch is split over the processes of a training. Every field affects the order.
+
+    Attributes:
+        world_size: Number of ranks.
+        num_workers: Number of workers of each rank.
+        batch_size: Samples per batch of one rank.
+        shuffle_window: Number of groups over which the samples of a group are spread.
+        read_bytes: Maximum length of a group's byte range.
+        shuffle: Whether to shuffle; otherwise samples come in the order of the archive.
+        remainder: What to do with samples that do not divide evenly over the ranks: DROP them, or PAD with samples
+            that come twice.
+    """
 
     world_size: int = 1
-    num_workers: int = 1  # of each rank
-    batch_size: int = 1  # samples, of one rank
-    shuffle_window: int = 256  # runs that a worker's samples are mixed from
-    read_bytes: int = 1 << 20  # bytes that are read together
+    num_workers: int = 1
+    batch_size: int = 1
+    shuffle_window: int = 256
+    read_bytes: int = 1 << 20
     shuffle: bool = True
-    remainder: str = DROP  # what to do with samples that are too few for all ranks: leave them out, or give some twice
+    remainder: str = DROP
 
     def __post_init__(self) -> None:
         if min(self.world_size, self.num_workers, self.batch_size, self.shuffle_window, self.read_bytes) < 1:
-            raise UsageError("ranks, workers, batch, pool and span are at least 1")
+            raise UsageError("world_size, num_workers, batch_size, shuffle_window and read_bytes must be at least 1")
         if self.remainder not in (DROP, PAD):
-            raise UsageError(f"uneven is {DROP!r} or {PAD!r}, not {self.remainder!r}")
+            raise UsageError(f"remainder must be {DROP!r} or {PAD!r}, not {self.remainder!r}")
 
 
 class SampleOrder:
-    """What one worker reads and gives: `pieces` in the order in which they are read."""
+    """The samples of one worker, in order.
+
+    Args:
+        groups: The read groups, in the order in which they are read.
+        iter_positions: Yields each sample as (position of its group, position in the group).
+    """
 
     def __init__(
         self, groups: Sequence[SampleNumbers], iter_positions: Callable[[], Iterator[tuple[int, int]]]
@@ -53,66 +70,89 @@ class SampleOrder:
         self.groups, self._iter_positions = groups, iter_positions
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
-        """Each sample as (piece, place in it), in the order in which they are given."""
+        """Yield each sample as (position of its group, position in the group)."""
         return self._iter_positions()
 
     def sample_numbers(self) -> Iterator[int]:
-        return (self.groups[piece][place] for piece, place in self)
+        """Yield the numbers of the samples."""
+        return (self.groups[group][position] for group, position in self)
 
     def skip(self, n_samples: int) -> SampleOrder:
-        """What is left when so many samples were given; what was read for them alone is not read again."""
+        """Return the order without its first samples. Groups that only hold skipped samples are not read.
+
+        Args:
+            n_samples: Number of samples to skip.
+        """
         if not n_samples:
             return self
-        gone: dict[int, set[int]] = {}
-        for at, place in islice(self, n_samples):
-            gone.setdefault(at, set()).add(place)
-        pieces: list[SampleNumbers] = []
-        moved: dict[int, tuple[int, dict[int, int]]] = {}  # to which piece, and each place to which
-        for at, samples in enumerate(self.groups):
-            left = [place for place in range(len(samples)) if place not in gone.get(at, ())]
+        skipped: dict[int, set[int]] = {}
+        for group, position in islice(self, n_samples):
+            skipped.setdefault(group, set()).add(position)
+        new_groups: list[SampleNumbers] = []
+        new_positions: dict[int, tuple[int, dict[int, int]]] = {}  # old group: the new group, and old: new positions
+        for group, samples in enumerate(self.groups):
+            left = [position for position in range(len(samples)) if position not in skipped.get(group, ())]
             if left:
-                moved[at] = len(pieces), {place: new for new, place in enumerate(left)}
-                pieces.append([samples[place] for place in left] if at in gone else samples)
+                new_positions[group] = len(new_groups), {position: new for new, position in enumerate(left)}
+                new_groups.append([samples[position] for position in left] if group in skipped else samples)
 
         def remaining_positions() -> Iterator[tuple[int, int]]:
-            for at, place in islice(self, n_samples, None):
-                piece, places = moved[at]
-                yield piece, places[place]
+            for group, position in islice(self, n_samples, None):
+                new_group, positions = new_positions[group]
+                yield new_group, positions[position]
 
-        return SampleOrder(pieces, remaining_positions)
+        return SampleOrder(new_groups, remaining_positions)
 
 
 class SamplePartition:
-    """The samples of `runs`, dealt out. `seeds` are the numbers that decide, together with the split."""
+    """The samples of an epoch, assigned to ranks and workers.
+
+    Args:
+        groups: The read groups.
+        config: How to split them.
+        *seeds: Numbers that decide the order, together with the config.
+
+    Attributes:
+        samples_per_rank: Number of samples of each rank.
+        n_batches: Number of batches of each rank.
+    """
 
     def __init__(self, groups: ReadGroups, config: PartitionConfig, *seeds: int) -> None:
         self._groups, self.config, self._seeds = groups, config, seeds
-        total, ranks = len(groups.samples), config.world_size
-        self.samples_per_rank = -(-total // ranks) if config.remainder == PAD else total // ranks  # samples of a rank
-        self.n_batches = -(-self.samples_per_rank // config.batch_size)  # of a rank
+        total, world_size = len(groups.samples), config.world_size
+        self.samples_per_rank = -(-total // world_size) if config.remainder == PAD else total // world_size
+        self.n_batches = -(-self.samples_per_rank // config.batch_size)
         self._group_order: Sequence[int] = range(len(groups))
         if config.shuffle:
-            dice = seeded_rng(*seeds).random
-            keys = [dice() for _ in self._group_order]
+            next_random = seeded_rng(*seeds).random
+            keys = [next_random() for _ in self._group_order]
             self._group_order = sorted(self._group_order, key=keys.__getitem__)
-        lengths = (groups.starts[run + 1] - groups.starts[run] for run in self._group_order)
-        self._group_ends = list(accumulate(lengths))  # in the row
+        lengths = (groups.starts[group + 1] - groups.starts[group] for group in self._group_order)
+        self._group_ends = list(accumulate(lengths))  # where each group ends in the row of samples
 
     def worker_order(self, rank: int, worker: int) -> SampleOrder:
-        """Of one worker."""
+        """Return the samples of one worker, in order.
+
+        Args:
+            rank: The rank, from 0.
+            worker: The worker of the rank, from 0.
+        """
         if not self.config.shuffle:
             return self._sequential_order(rank, worker)
-        before = sum(self._worker_samples(other) for other in range(worker))
-        first = rank * self.samples_per_rank + before
-        pieces = self._slice_groups(first, first + self._worker_samples(worker))
-        lengths = [len(samples) for samples in pieces]
+        first = rank * self.samples_per_rank + sum(self._worker_samples(other) for other in range(worker))
+        groups = self._slice_groups(first, first + self._worker_samples(worker))
+        lengths = [len(samples) for samples in groups]
         return SampleOrder(
-            pieces,
+            groups,
             lambda: shuffle_within_window(lengths, self.config.shuffle_window, seeded_rng(*self._seeds, rank, worker)),
         )
 
     def delivered_samples(self, n_batches: int) -> Iterator[int]:
-        """The samples of the first so many batches of all ranks. Padding may name one twice."""
+        """Yield the samples of the first batches of all ranks. With padding, a sample may come twice.
+
+        Args:
+            n_batches: Number of batches of each rank.
+        """
         for rank in range(self.config.world_size):
             for worker in range(self.config.num_workers):
                 yield from islice(
@@ -120,63 +160,73 @@ class SamplePartition:
                 )
 
     def _worker_batches(self, worker: int, n_batches: int) -> int:
-        """How many of the first so many batches are this worker's."""
+        """Return how many of the first `n_batches` batches of a rank this worker makes."""
         return max(0, -(-(n_batches - worker) // self.config.num_workers))
 
     def _worker_samples(self, worker: int) -> int:
-        """Samples of a worker. All batches are full but the last."""
         return self.samples_done(worker, self.n_batches)
 
     def samples_done(self, worker: int, n_batches: int) -> int:
-        """Samples that a worker gave when so many batches of the rank were delivered."""
-        full = self._worker_batches(worker, n_batches) * self.config.batch_size
+        """Return how many samples a worker has returned. All batches are full except the last one.
+
+        Args:
+            worker: The worker, from 0.
+            n_batches: Number of batches that its rank has received.
+        """
+        n_samples = self._worker_batches(worker, n_batches) * self.config.batch_size
         has_last = n_batches == self.n_batches > 0 and (n_batches - 1) % self.config.num_workers == worker
-        return full - (self.n_batches * self.config.batch_size - self.samples_per_rank if has_last else 0)
+        return n_samples - (self.n_batches * self.config.batch_size - self.samples_per_rank if has_last else 0)
 
     def _sequential_order(self, rank: int, worker: int) -> SampleOrder:
-        """Batch after batch as they lie in the archive."""
-        batch, pieces = self.config.batch_size, []
-        for number in range(worker, self.n_batches, self.config.num_workers):
-            first = rank * self.samples_per_rank + number * batch
-            pieces += self._slice_groups(first, min(first + batch, (rank + 1) * self.samples_per_rank))
-        counts = [len(samples) for samples in pieces]
-        return SampleOrder(pieces, lambda: ((at, place) for at, count in enumerate(counts) for place in range(count)))
+        """Return the samples of one worker in the order of the archive."""
+        batch_size, groups = self.config.batch_size, []
+        for batch in range(worker, self.n_batches, self.config.num_workers):
+            first = rank * self.samples_per_rank + batch * batch_size
+            groups += self._slice_groups(first, min(first + batch_size, (rank + 1) * self.samples_per_rank))
+        counts = [len(samples) for samples in groups]
+        return SampleOrder(
+            groups, lambda: ((group, position) for group, count in enumerate(counts) for position in range(count))
+        )
 
     def _slice_groups(self, first: int, stop: int) -> list[SampleNumbers]:
-        """The row from place to place; behind its end it begins anew."""
-        pieces: list[SampleNumbers] = []
+        """Return a section of the row of samples. Beyond its end the row starts again, for padding."""
+        groups: list[SampleNumbers] = []
         total = len(self._groups.samples)
         while first < stop:
-            turn = first // total * total
-            end = min(stop, turn + total)
-            pieces += self._slice_one_pass(first - turn, end - turn)
+            base = first // total * total
+            end = min(stop, base + total)
+            groups += self._slice_one_pass(first - base, end - base)
             first = end
-        return pieces
+        return groups
 
     def _slice_one_pass(self, first: int, stop: int) -> Iterator[SampleNumbers]:
-        at = bisect_right(self._group_ends, first)
+        position = bisect_right(self._group_ends, first)
         while first < stop:
-            end = self._group_ends[at]
-            behind = (
-                self._groups.starts[self._group_order[at] + 1] - end
-            )  # from a place in the row to one among the samples
-            upto = min(end, stop)
-            yield self._groups.samples[first + behind : upto + behind]
-            first, at = upto, at + 1
+            group_end = self._group_ends[position]
+            shift = self._groups.starts[self._group_order[position] + 1] - group_end  # from the row to the samples
+            end = min(group_end, stop)
+            yield self._groups.samples[first + shift : end + shift]
+            first, position = end, position + 1
 
 
 def shuffle_within_window(counts: Sequence[int], window: int, rng: random.Random) -> Iterator[tuple[int, int]]:
-    """Each sample of each piece once. Those of piece k come after its reading, spread evenly over `pool` readings."""
-    throw = rng.random
-    waiting: defaultdict[int, list[tuple[float, int, int]]] = defaultdict(list)
-    for piece, count in enumerate(counts):
-        width = min(float(window), _INITIAL_WINDOW + _WINDOW_GROWTH * piece)
-        _schedule_group(waiting, piece, count, width / count, throw)
-        for _, chosen, place in sorted(waiting.pop(piece, ())):
-            yield chosen, place
-    for late in sorted(waiting):
-        for _, chosen, place in sorted(waiting[late]):
-            yield chosen, place
+    """Yield each sample of each group once, as (group, position). No sample comes before its group.
+
+    Args:
+        counts: The number of samples of each group.
+        window: The samples of a group are spread evenly over this number of groups.
+        rng: The random number generator.
+    """
+    next_random = rng.random
+    scheduled: defaultdict[int, list[tuple[float, int, int]]] = defaultdict(list)
+    for group, count in enumerate(counts):
+        width = min(float(window), _INITIAL_WINDOW + _WINDOW_GROWTH * group)
+        _schedule_group(scheduled, group, count, width / count, next_random)
+        for _, due_group, position in sorted(scheduled.pop(group, ())):
+            yield due_group, position
+    for turn in sorted(scheduled):
+        for _, due_group, position in sorted(scheduled[turn]):
+            yield due_group, position
 
 
 def _schedule_group(
@@ -187,12 +237,16 @@ def _schedule_group(
     next_random: Callable[[], float],
 ) -> None:
     keys = [next_random() for _ in range(count)]
-    for turn, place in enumerate(sorted(range(count), key=keys.__getitem__)):
-        when = group + step * (turn + next_random())
-        scheduled[int(when)].append((when, group, place))
+    for turn, position in enumerate(sorted(range(count), key=keys.__getitem__)):
+        due = group + step * (turn + next_random())
+        scheduled[int(due)].append((due, group, position))
 
 
 def seeded_rng(*seeds: int) -> random.Random:
-    """Seeded by all the numbers. Of its methods only random() gives the same on every Python."""
+    """Return a generator seeded by all numbers. Only its method `random` is the same in every Python version.
+
+    Args:
+        *seeds: The numbers.
+    """
     digest = hashlib.sha256(" ".join(map(str, seeds)).encode()).digest()
-    return random.Random(int.from_bytes(digest[:8], "big"))  # noqa: S311 (no secret)
+    return random.Random(int.from_bytes(digest[:8], "big"))  # noqa: S311 (not a secret)

@@ -1,21 +1,21 @@
-"""Saves a training while it runs, and goes on with it exactly where it was.
+"""Save the state of a training while it runs, and resume exactly from there.
 
-    ckpt = Checkpoint("checkpoint.pt", model=model, optimizer=optimizer, scheduler=scheduler, order=order)
-    start = ckpt.resume()
+    ckpt = Checkpoint("checkpoint.pt", model=model, optimizer=optimizer, scheduler=scheduler, sampler=sampler)
+    start = ckpt.restore()
     step = start.step
     for epoch in range(start.epoch, epochs + 1):
         first = start.batch if epoch == start.epoch else 0
-        for batch, chosen in enumerate(order.batches(epoch, first), first + 1):
-            …                                        # one step of training
+        for batch, indices in enumerate(sampler.batches(epoch, first), first + 1):
+            …                                        # one training step
             step += 1
-            if ckpt.due(every_s=60):                 # also when it is time to leave
+            if ckpt.should_save(every_s=60):         # also true when the job must stop
                 ckpt.save(epoch=epoch, batch=batch, step=step)
                 if ckpt.should_stop():
-                    ckpt.leave()                     # exit code 85: another attempt goes on from here
+                    ckpt.exit_for_requeue()          # exit code 85: another attempt resumes from here
         ckpt.save(epoch=epoch + 1, step=step, metrics={"accuracy": test()})
     ckpt.close()
 
-files.py has the names on the disk, snapshot.py the copy that is written while training goes on.
+checkpoint_files.py names, writes and reads the files; state_copy.py makes the copy that is written in the background.
 """
 
 from __future__ import annotations
@@ -31,8 +31,7 @@ from typing import Any, NoReturn
 
 from packtrain.errors import EXIT_RESUME_IN_PLACE
 from packtrain.torch.async_writer import AsyncWriter
-from packtrain.torch.checkpoint_files import CheckpointFiles
-from packtrain.torch.checkpoint_reader import load_first_valid
+from packtrain.torch.checkpoint_files import CheckpointFiles, load_first_valid
 from packtrain.torch.distributed import RankGroup
 from packtrain.torch.preemption import PreemptionMonitor
 from packtrain.torch.rng_state import get_rng_state, set_rng_state
@@ -51,14 +50,24 @@ _MAX_REASON_CHARS = 500
 
 
 class Checkpoint:
-    """Model, optimizer and whatever else has a state, in one file that is complete at every moment.
+    """The state of a training in one file that is complete at any moment.
 
-    `path` lies below $PACKTRAIN_OUTPUT. Beside the newest the `keep - 1` before it are kept, and the `best` by a metric
-    (`"accuracy"`: the higher the better; `"-loss"`: the lower). Any other part with a state (a scaler, an Order, a
-    torch.Generator) is given by a name of its own. With `deepsquare` the file can also be read by DeepSquare's program
-    (`net`, `acc`, `epoch`), whose files can always be read.
-    In a distributed training every process makes one, after torch's process group, and calls the same methods; rank 0
-    writes. Python's, numpy's, torch's and CUDA's random state are part of it, of every process.
+    The file holds the model, the optimizer, every other stateful object, and the random number states of Python,
+    numpy, torch and CUDA. In a distributed training every process creates a Checkpoint after torch's process group and
+    calls the same methods; rank 0 writes the file, which holds the random number states of all ranks.
+
+    Args:
+        path: The checkpoint file, relative to $PACKTRAIN_OUTPUT.
+        model: The model. Wrappers for distributed training and torch.compile are removed.
+        optimizer: The optimizer, if there is one.
+        scheduler: The learning rate scheduler, if there is one.
+        max_to_keep: Number of checkpoint files to keep: the newest and the ones before it.
+        monitor: Name of the metric that decides which checkpoint is the best, written to NAME.best.EXT. Higher is
+            better; with a leading minus (`"-loss"`) lower is better. Empty: no best file.
+        deepsquare: Also write the keys `net`, `acc` and `epoch`, which DeepSquare's program reads. Files that it wrote
+            can always be restored.
+        **stateful: Other objects to save, each under a name of its own: a gradient scaler, a sampler, a streaming
+            loader, a torch.Generator.
     """
 
     def __init__(
@@ -75,42 +84,55 @@ class Checkpoint:
     ) -> None:
         named = {"optimizer": optimizer, "scheduler": scheduler, **stateful}
         self._model = _unwrap_model(model)
-        self._stateful = {name: part for name, part in named.items() if part is not None}
+        self._stateful = {name: target for name, target in named.items() if target is not None}
         self._monitor, self._deepsquare = monitor, deepsquare
         self._rank_group, self._preemption, self._writer = RankGroup(), PreemptionMonitor(), AsyncWriter()
         self._files = CheckpointFiles(path, max_to_keep)
         self._best_value: float | None = None
-        self._state_buffer: StateDict = {}  # of the last save, used again by the next
+        self._state_buffer: StateDict = {}  # the copy of the last save; the next save reuses its memory
         self._max_blocked_s = 0.0
         self._saved_at = time.monotonic()
         if self._rank_group.is_rank_zero:
             self._files.remove_leftovers()
 
     def restore(self, fallback: str | os.PathLike[str] | None = None) -> TrainingState:
-        """Restore everything from the newest whole file, and say where to go on; Position() if there is none.
+        """Restore everything from the newest valid checkpoint file.
 
-        Looks at `path` and the ones kept, then at $PACKTRAIN_RESUME, then at `also`. Damaged files are warned about and
-        passed over. Raises CheckpointError if the file is of another model or other settings.
+        Tries `path`, then the previous checkpoints, then $PACKTRAIN_RESUME, then `fallback`. Skips damaged files with
+        a warning.
+
+        Args:
+            fallback: A checkpoint file to use if there is no other, for example one with pre-trained weights.
+
+        Returns:
+            Where training resumes; `TrainingState()`, the beginning, if there is no checkpoint.
+
+        Raises:
+            CheckpointError: The checkpoint belongs to another model or to other settings.
         """
-        found = load_first_valid(self._files.candidates(fallback)) if self._rank_group.is_rank_zero else None
-        found = self._rank_group.broadcast(found)
-        if found is None:
+        loaded = load_first_valid(self._files.candidates(fallback)) if self._rank_group.is_rank_zero else None
+        loaded = self._rank_group.broadcast(loaded)
+        if loaded is None:
             return TrainingState()
-        path, state = found
+        path, state = loaded
         try:
             self._load_state_dict(state)
         except Exception as error:
-            words = " ".join(str(error).split())[:_MAX_REASON_CHARS]  # torch tells of each layer on a line of its own
-            raise CheckpointError(f"{path} does not fit this training: {words}") from error
-        position = parse_training_state(state)
-        # If the best file was lost with its machine, the best from here on is better than none.
-        self._best_value = position.best_value if self._files.best.exists() else None
-        return position
+            reason = " ".join(str(error).split())[:_MAX_REASON_CHARS]  # torch lists each layer on a line of its own
+            raise CheckpointError(f"{path} does not fit this training: {reason}") from error
+        training_state = parse_training_state(state)
+        # If the best file was lost with its node, any later checkpoint may replace it.
+        self._best_value = training_state.best_value if self._files.best.exists() else None
+        return training_state
 
     def should_save(self, every_s: float = 60.0) -> bool:
-        """Whether to save now: it is time to leave, or the last save is written and `every_s` seconds old.
+        """Return whether to save now. All ranks of a distributed training get the same answer.
 
-        In a distributed training all processes get the same answer.
+        Args:
+            every_s: Minimum time between saves, in seconds. A stop request overrides it.
+
+        Returns:
+            True if the job must stop, or if the last save is complete and at least `every_s` seconds old.
         """
         return self._rank_group.any_rank(
             self._is_exit_requested() or (self._rank_group.is_rank_zero and self._is_save_due(every_s))
@@ -119,35 +141,45 @@ class Checkpoint:
     def save(
         self, *, epoch: int, batch: int = 0, step: int, metrics: Mapping[str, float] | None = None, **extra: Any
     ) -> None:
-        """Save everything; go on with batch `batch` (counted from 0) of `epoch`, after `step` steps.
+        """Save everything. Copies the state in memory; a background thread writes it.
 
-        Only copies in memory: a thread writes. A save that comes while the one before is still being written waits for
-        it; `due` avoids that. If that one failed, this call warns. Scalars of torch and numpy are welcome, as in
-        `report`. `extra` are values of your own, see Position.
+        A call while the previous save is still being written waits for it; `should_save` avoids that. If the previous
+        save failed, this call warns. Scalars of torch and numpy are converted to numbers.
+
+        Args:
+            epoch: The epoch to resume with, counted from 1.
+            batch: Number of completed batches of that epoch.
+            step: Number of completed steps in total.
+            metrics: The current metrics. The one named by `monitor` decides whether this checkpoint is the best.
+            **extra: Values of your own, returned by `restore` in `TrainingState.extra`.
         """
-        everybody = self._rank_group.all_gather(get_rng_state())
+        rng_states = self._rank_group.all_gather(get_rng_state())
         if self._rank_group.is_rank_zero:
-            began = time.monotonic()
+            started_at = time.monotonic()
             self._writer.wait()
             self._warn_if_write_failed()
             numbers = {name: _to_number(value) for name, value in (metrics or {}).items()}
-            position = TrainingState(int(epoch), int(batch), int(step), self._best_value, numbers, extra)
-            self._start_writing(position, everybody)
-            self._max_blocked_s = max(self._max_blocked_s, time.monotonic() - began)
+            training_state = TrainingState(int(epoch), int(batch), int(step), self._best_value, numbers, extra)
+            self._start_writing(training_state, rng_states)
+            self._max_blocked_s = max(self._max_blocked_s, time.monotonic() - started_at)
         self._saved_at = time.monotonic()
 
     def should_stop(self) -> bool:
-        """Whether to save and leave: SIGTERM came, the agent asks for it, or the time limit is near."""
+        """Return whether to save and exit: on SIGTERM, when the agent asks for it, or when the time limit is near."""
         return self._rank_group.any_rank(self._is_exit_requested())
 
     def exit_for_requeue(self) -> NoReturn:
-        """Wait until the last save is on the disk, then exit with the code for "another attempt goes on from here"."""
+        """Wait until the last save is on disk, then exit with code 85, so that another attempt resumes from it."""
         self.close()
-        self._rank_group.any_rank(False)  # nobody goes before rank 0 has written
+        self._rank_group.any_rank(False)  # no rank exits before rank 0 has written
         sys.exit(EXIT_RESUME_IN_PLACE)
 
     def close(self) -> None:
-        """Wait until the last save is on the disk. Raises CheckpointError if it did not get there."""
+        """Wait until the last save is on disk.
+
+        Raises:
+            CheckpointError: The last save failed.
+        """
         self._writer.wait()
         self._preemption.close()
         if self._writer.error is not None:
@@ -156,13 +188,13 @@ class Checkpoint:
     def __enter__(self) -> Checkpoint:
         return self
 
-    def __exit__(self, exc_type: type[BaseException] | None, *rest: object) -> None:
+    def __exit__(self, exc_type: type[BaseException] | None, *exc: object) -> None:
         try:
             self.close()
         except CheckpointError as error:
             if exc_type is None:
                 raise
-            warnings.warn(str(error), stacklevel=2)  # what went wrong first is more interesting
+            warnings.warn(str(error), stacklevel=2)  # the first error matters more
 
     def _is_exit_requested(self) -> bool:
         return self._preemption.is_stop_requested(self._max_blocked_s + self._writer.max_write_s)
@@ -187,43 +219,51 @@ class Checkpoint:
         value = training_state.metrics.get(self._monitor.lstrip("-")) if self._monitor else None
         if value is None or not math.isfinite(value):
             return False
-        lower = self._monitor.startswith("-")
-        return self._best_value is None or (value < self._best_value if lower else value > self._best_value)
+        lower_is_better = self._monitor.startswith("-")
+        return self._best_value is None or (value < self._best_value if lower_is_better else value > self._best_value)
 
     def _build_state_dict(self, training_state: TrainingState, rng_states: list[StateDict]) -> StateDict:
-        ours = {"version": CHECKPOINT_VERSION, "position": training_state.to_dict(), "random": rng_states, "parts": {}}
-        ours["parts"] = {name: _get_state(part) for name, part in self._stateful.items()}
+        packtrain_state = {
+            "version": CHECKPOINT_VERSION,
+            "training_state": training_state.to_dict(),
+            "rng_states": rng_states,
+            "stateful": {name: _get_state(target) for name, target in self._stateful.items()},
+        }
         if not self._deepsquare:
-            return {"model": self._model.state_dict(), PACKTRAIN_KEY: ours}
+            return {"model": self._model.state_dict(), PACKTRAIN_KEY: packtrain_state}
         accuracy = 100 * float(training_state.metrics.get("accuracy", training_state.best_value or 0.0))
         return {
             "net": self._model.state_dict(),
             "acc": accuracy,
             "epoch": training_state.epoch - 2,
-            PACKTRAIN_KEY: ours,
+            PACKTRAIN_KEY: packtrain_state,
         }
 
     def _load_state_dict(self, state: StateDict) -> None:
         self._model.load_state_dict(model_state_dict(state))
-        ours = state.get(PACKTRAIN_KEY, {"parts": {}, "random": []})
-        for name in self._stateful.keys() & ours["parts"].keys():
-            _load_state(self._stateful[name], ours["parts"][name])
-        missing = [name for name in self._stateful if name not in ours["parts"]]
+        packtrain_state = state.get(PACKTRAIN_KEY, {"stateful": {}, "rng_states": []})
+        saved, rng_states = packtrain_state["stateful"], packtrain_state["rng_states"]
+        for name in self._stateful.keys() & saved.keys():
+            _load_state(self._stateful[name], saved[name])
+        missing = [name for name in self._stateful if name not in saved]
         if missing:
-            warnings.warn(f"the checkpoint has no state of {', '.join(missing)}: fresh ones are used", stacklevel=3)
-        if self._rank_group.rank < len(ours["random"]):
-            set_rng_state(ours["random"][self._rank_group.rank])
+            warnings.warn(
+                f"the checkpoint has no state of {', '.join(missing)}: they start from their initial state",
+                stacklevel=3,
+            )
+        if self._rank_group.rank < len(rng_states):
+            set_rng_state(rng_states[self._rank_group.rank])
 
     def _write_error_message(self) -> str:
         return f"the checkpoint {self._files.latest} could not be written: {self._writer.error}"
 
     def _warn_if_write_failed(self) -> None:
         if self._writer.error is not None:
-            warnings.warn(f"{self._write_error_message()}; training goes on without it", stacklevel=3)
+            warnings.warn(f"{self._write_error_message()}; training continues without it", stacklevel=3)
 
 
 def _unwrap_model(model: Any) -> Any:
-    """The model that the program wrote, inside of what makes it distributed or compiled."""
+    """Return the user's model without the wrappers of distributed training and torch.compile."""
     from torch import nn
 
     while isinstance(model, (nn.parallel.DistributedDataParallel, nn.DataParallel)) or hasattr(model, "_orig_mod"):
@@ -232,7 +272,7 @@ def _unwrap_model(model: Any) -> Any:
 
 
 def _to_number(value: Any) -> Any:
-    """A scalar of torch may have a graph, and lie on a GPU."""
+    """Return a plain number. A torch scalar may hold a graph or be on a GPU."""
     return value.item() if hasattr(value, "item") else value
 
 
@@ -241,7 +281,7 @@ def _get_state(target: Any) -> Any:
 
 
 def _load_state(target: Any, state: Any) -> None:
-    if state == {}:  # of a scaler that was switched off, on a machine without a GPU: it starts afresh on one that has
+    if state == {}:  # a gradient scaler that was disabled on a node without a GPU keeps its initial state
         return
     if hasattr(target, "load_state_dict"):
         target.load_state_dict(restore_types(state, target.state_dict()))

@@ -1,4 +1,4 @@
-"""The processes of one distributed training, and how they agree. A process alone agrees with itself."""
+"""Exchange values between the processes (ranks) of a distributed training."""
 
 from __future__ import annotations
 
@@ -6,7 +6,14 @@ from typing import Any
 
 
 class RankGroup:
-    """Every method but the properties must be called by all processes, in the same order."""
+    """The ranks of one training. Without a process group there is one rank, and every method returns at once.
+
+    All ranks must call the same methods in the same order.
+
+    Attributes:
+        rank: The number of this process, from 0.
+        world_size: The number of processes.
+    """
 
     def __init__(self) -> None:
         self.rank, self.world_size = rank_and_world_size()
@@ -14,15 +21,20 @@ class RankGroup:
         if self.world_size > 1:
             import torch.distributed as dist
 
-            # Of its own, by way of the CPU: asking each step would otherwise stop the GPUs each step.
+            # A separate group on the CPU: a collective on the GPU would make the GPUs wait in every step.
             self._group = dist.new_group(backend="gloo")
 
     @property
     def is_rank_zero(self) -> bool:
+        """Whether this process is rank 0, which writes the files."""
         return self.rank == 0
 
     def any_rank(self, value: bool) -> bool:
-        """Whether it is so for one of them: the same answer everywhere."""
+        """Return whether `value` is true on at least one rank; the result is the same on all ranks.
+
+        Args:
+            value: The value of this rank.
+        """
         if self._group is None:
             return value
         import torch
@@ -33,28 +45,36 @@ class RankGroup:
         return bool(votes.item() > 0)
 
     def all_gather(self, value: Any) -> list[Any]:
-        """Everybody's, by rank."""
+        """Return the values of all ranks, by rank.
+
+        Args:
+            value: The value of this rank. Must be picklable.
+        """
         if self._group is None:
             return [value]
         import torch.distributed as dist
 
-        found: list[Any] = [None] * self.world_size
-        dist.all_gather_object(found, value, group=self._group)
-        return found
+        values: list[Any] = [None] * self.world_size
+        dist.all_gather_object(values, value, group=self._group)
+        return values
 
     def broadcast(self, value: Any) -> Any:
-        """What rank 0 has; the others may run where they do not see its files."""
+        """Return the value of rank 0. Other ranks may run on nodes that do not have its files.
+
+        Args:
+            value: The value on rank 0; ignored on other ranks.
+        """
         if self._group is None:
             return value
         import torch.distributed as dist
 
-        box = [value if self.is_rank_zero else None]
-        dist.broadcast_object_list(box, src=0, group=self._group)
-        return box[0]
+        values = [value if self.is_rank_zero else None]
+        dist.broadcast_object_list(values, src=0, group=self._group)
+        return values[0]
 
 
 def rank_and_world_size() -> tuple[int, int]:
-    """Of this process, in torch's process group; 0 of 1 without one."""
+    """Return the rank of this process and the number of ranks in torch's process group; (0, 1) without a group."""
     import torch.distributed as dist
 
     if dist.is_available() and dist.is_initialized():

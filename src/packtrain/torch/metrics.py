@@ -1,7 +1,7 @@
-"""How a training program tells how it is doing.
+"""Log the metrics of a training program.
 
-Under packtrain each report is one JSON line in the file that $PACKTRAIN_METRICS names, which the agent
-turns into METRIC events (docs/formats/events.md); without packtrain it is a tidy line on stdout.
+With packtrain, each call appends one JSON line to the file $PACKTRAIN_METRICS, which the agent turns into metric
+events (docs/formats/events.md). Without packtrain, it prints one line to stdout.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any, SupportsFloat, Union
 
-MetricValue = Union[int, float, str]  # a string only for what JSON has no number for: nan, inf, -inf
+MetricValue = Union[int, float, str]  # a string for numbers that JSON lacks: nan, inf, -inf
 
 _TOTAL_KEYS = {"epoch": "epochs", "step": "total_steps"}
 _METRIC_FORMATS = {"loss": "{:.3f}", "accuracy": "{:.1%}"}
@@ -29,17 +29,28 @@ def log_metrics(
     epochs: SupportsFloat | None = None,
     **metrics: SupportsFloat,
 ) -> None:
-    """Report any of these, and other numbers by name; torch and numpy scalars are welcome.
+    """Log metrics. Scalars of torch and numpy are converted to numbers.
 
-    `step` and `epoch` count from 1, up to `total_steps` and `epochs`, which let views show a bar;
-    `accuracy` is a fraction of 1. In distributed training only rank 0 speaks ($RANK).
-    A full disk never ends a training: a report that cannot be written is dropped.
+    In a distributed training only rank 0 logs ($RANK). A line that cannot be written is dropped, so that a full disk
+    does not end the training.
+
+    Args:
+        step: The current step, counted from 1.
+        epoch: The current epoch, counted from 1.
+        loss: The loss.
+        accuracy: The accuracy, as a fraction from 0 to 1.
+        total_steps: The number of steps of the training. With it, views show a progress bar.
+        epochs: The number of epochs of the training.
+        **metrics: Other numbers, by name.
+
+    Raises:
+        TypeError: A value is not a number.
     """
     if _rank() > 0:
         return
     named = {"epoch": epoch, "epochs": epochs, "step": step, "total_steps": total_steps}
-    given = {**named, "loss": loss, "accuracy": accuracy, **metrics}
-    values = {name: _to_json_number(name, value) for name, value in given.items() if value is not None}
+    all_metrics = {**named, "loss": loss, "accuracy": accuracy, **metrics}
+    values = {name: _to_json_number(name, value) for name, value in all_metrics.items() if value is not None}
     path = os.environ.get("PACKTRAIN_METRICS")
     if path:
         _append_line(path, json.dumps(values))
@@ -54,34 +65,34 @@ def _rank() -> int:
 
 
 def _to_json_number(name: str, value: Any) -> MetricValue:
-    if hasattr(value, "item"):  # a scalar of torch or numpy
+    if hasattr(value, "item"):  # a torch or numpy scalar
         value = value.item()
     if isinstance(value, int):
         return int(value)
     try:
         number = float(value)
     except (TypeError, ValueError):
-        raise TypeError(f"report({name}=…) takes a number, but got {value!r}") from None
+        raise TypeError(f"log_metrics({name}=…) takes a number, but got {value!r}") from None
     return number if math.isfinite(number) else str(number)
 
 
 def _append_line(path: str, line: str) -> None:
-    """One write in append mode: lines of several processes never mix."""
+    """Append with a single write, so that lines of several processes do not mix. Ignores OSError."""
     try:
-        file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            os.write(file, (line + "\n").encode())
+            os.write(fd, (line + "\n").encode())
         finally:
-            os.close(file)
+            os.close(fd)
     except OSError:
-        pass  # see report's docstring
+        pass  # log_metrics promises not to end the training
 
 
 def _format_metrics(values: Mapping[str, MetricValue]) -> str:
-    """`epoch 1/2  step 120/156  loss 1.234  accuracy 45.6%`"""
+    """Return a line such as `epoch 1/2  step 120/156  loss 1.234  accuracy 45.6%`."""
     totals = {name: f"/{values[total]}" for name, total in _TOTAL_KEYS.items() if total in values}
-    told = (name for name in values if name not in _TOTAL_KEYS.values())
-    return "  ".join(f"{name} {_format_metric(name, values[name])}{totals.get(name, '')}" for name in told)
+    names = (name for name in values if name not in _TOTAL_KEYS.values())
+    return "  ".join(f"{name} {_format_metric(name, values[name])}{totals.get(name, '')}" for name in names)
 
 
 def _format_metric(name: str, value: MetricValue) -> str:

@@ -1,4 +1,4 @@
-"""Whether the program was asked to leave: by SIGTERM, by the agent's file, or by the wall clock."""
+"""Detect that the program must stop: SIGTERM, the agent's stop file, or a near deadline."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ _MIN_MARGIN_S = 5.0
 
 
 class PreemptionMonitor:
-    """Listens for SIGTERM until `close`, if made in the main thread; an earlier handler is still called."""
+    """Watches for a stop request.
+
+    Installs a handler of SIGTERM until `close` if it is created in the main thread. An earlier handler is still called.
+    """
 
     def __init__(self) -> None:
         self._stop_requested = False
@@ -28,23 +31,27 @@ class PreemptionMonitor:
             self._previous_handler(signum, frame)
 
     def is_stop_requested(self, save_duration_s: float) -> bool:
-        """Once true, always true."""
+        """Return whether the program must save and exit. Once true, it stays true.
+
+        Args:
+            save_duration_s: How long a save takes, in seconds. The deadline is near when twice this time is left.
+        """
         self._stop_requested = self._stop_requested or _stop_file_exists() or _is_deadline_near(save_duration_s)
         return self._stop_requested
 
     def close(self) -> None:
-        """Leave the signal as it was found, unless somebody else has taken it meanwhile."""
+        """Restore the earlier handler of SIGTERM, unless the program has installed another one since."""
         if self._is_installed and signal.getsignal(signal.SIGTERM) == self._on_sigterm:
             signal.signal(signal.SIGTERM, signal.SIG_DFL if self._previous_handler is None else self._previous_handler)
         self._is_installed = False
 
 
 def _stop_file_exists() -> bool:
-    return os.path.exists(os.environ.get("PACKTRAIN_STOP", ""))  # noqa: PTH110 (each step asks: no Path objects)
+    return os.path.exists(os.environ.get("PACKTRAIN_STOP", ""))  # noqa: PTH110 (called in each step: no Path objects)
 
 
 def _is_deadline_near(save_duration_s: float) -> bool:
-    """Early enough that a save still fits, also one that takes twice as long as any before."""
+    """Return whether $PACKTRAIN_DEADLINE leaves less than twice the longest save."""
     try:
         deadline = float(os.environ["PACKTRAIN_DEADLINE"])
     except (KeyError, ValueError):

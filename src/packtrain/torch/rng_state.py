@@ -1,4 +1,4 @@
-"""The state of every source of random numbers that a training program draws from: python, numpy, torch, CUDA."""
+"""Save and restore the random number states of Python, numpy, torch and CUDA."""
 
 from __future__ import annotations
 
@@ -12,18 +12,23 @@ RngState = dict[str, Any]
 
 
 def get_rng_state() -> RngState:
-    """Of this process, in plain types. numpy's only where the program uses numpy."""
+    """Return the random number states of this process, in plain types; numpy's only if the program uses numpy."""
     import torch
 
     state: RngState = {"python": random.getstate(), "torch": torch.get_rng_state()}
     if "numpy" in sys.modules:
         state["numpy"] = _get_numpy_state()
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        state["cuda"] = _get_cuda_state()
+        state["cuda"] = _get_cuda_states()
     return state
 
 
 def set_rng_state(state: RngState) -> None:
+    """Restore the random number states of this process.
+
+    Args:
+        state: The result of `get_rng_state`. States of modules and devices that this node lacks are ignored.
+    """
     import torch
 
     random.setstate(state["python"])
@@ -31,22 +36,21 @@ def set_rng_state(state: RngState) -> None:
     if "numpy" in state:
         _set_numpy_state(state["numpy"])
     if "cuda" in state and torch.cuda.is_available():
-        _set_cuda_state(state["cuda"])
+        _set_cuda_states(state["cuda"])
 
 
-def _get_cuda_state() -> list[Any]:
-    """Of the device that is this process's own; of all of them, if there is no other process to have the others."""
+def _get_cuda_states() -> list[Any]:
+    """Return the state of this rank's device, or of all devices if there is only one rank."""
     import torch
 
-    alone = rank_and_world_size()[1] == 1
-    return torch.cuda.get_rng_state_all() if alone else [torch.cuda.get_rng_state()]
+    is_only_rank = rank_and_world_size()[1] == 1
+    return torch.cuda.get_rng_state_all() if is_only_rank else [torch.cuda.get_rng_state()]
 
 
-def _set_cuda_state(states: Any) -> None:
-    """Where there are fewer devices now, theirs; one state alone is the current device's, as in older files."""
+def _set_cuda_states(states: list[Any]) -> None:
+    """Set the state of the current device, or of as many devices as there are."""
     import torch
 
-    states = states if isinstance(states, list) else [states]
     if len(states) == 1:
         torch.cuda.set_rng_state(states[0])
         return
@@ -64,7 +68,7 @@ def _get_numpy_state() -> tuple[Any, ...]:
 def _set_numpy_state(state: tuple[Any, ...]) -> None:
     try:
         import numpy
-    except ImportError:  # whoever has no numpy draws no numbers from it
+    except ImportError:  # a program without numpy does not need its state
         return
     name, numbers, *rest = state
     numpy.random.set_state((name, numpy.array(numbers, dtype=numpy.uint32), *rest))

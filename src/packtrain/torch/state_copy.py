@@ -1,4 +1,4 @@
-"""Copies a program's state into plain memory, so that training can go on while the copy is written."""
+"""Copy the state of a program to CPU memory, so that training continues while the copy is written."""
 
 from __future__ import annotations
 
@@ -11,9 +11,18 @@ _PLAIN_TYPES = (type(None), bool, int, float, str, bytes)
 
 
 def copy_state(value: Any, buffer: Any = None, path: str = "the state") -> Any:
-    """A copy of tensors, numbers, texts, lists and dicts: just what `torch.load(weights_only=True)` takes.
+    """Copy tensors, numbers, strings, lists and dicts: the types that `torch.load(weights_only=True)` accepts.
 
-    The memory of `old`, an earlier copy, is used again where it fits: new pages cost more than copying.
+    Args:
+        value: The state to copy.
+        buffer: An earlier copy whose memory is reused where it fits. Allocating new pages costs more than copying.
+        path: The name of the value in error messages.
+
+    Returns:
+        The copy, with all tensors on the CPU.
+
+    Raises:
+        CheckpointError: The state holds a value of another type.
     """
     import torch
 
@@ -22,8 +31,8 @@ def copy_state(value: Any, buffer: Any = None, path: str = "the state") -> Any:
     if isinstance(value, dict):
         return _copy_dict(value, buffer if isinstance(buffer, dict) else {}, path)
     if isinstance(value, (list, tuple)):
-        olds = buffer if isinstance(buffer, (list, tuple)) and len(buffer) == len(value) else [None] * len(value)
-        items = [copy_state(item, olds[n], f"{path}[{n}]") for n, item in enumerate(value)]
+        buffers = buffer if isinstance(buffer, (list, tuple)) and len(buffer) == len(value) else [None] * len(value)
+        items = [copy_state(item, buffers[n], f"{path}[{n}]") for n, item in enumerate(value)]
         return items if isinstance(value, list) else tuple(items)
     return _copy_plain(value, path)
 
@@ -44,25 +53,30 @@ def _copy_dict(value: dict[Any, Any], buffer: dict[Any, Any], path: str) -> dict
     copy = {key: copy_state(item, buffer.get(key), f"{path}[{key!r}]") for key, item in value.items()}
     if not hasattr(value, "_metadata"):
         return copy
-    named: OrderedDict[Any, Any] = OrderedDict(copy)  # a module's state: versions of its layers are an attribute
-    named._metadata = value._metadata  # type: ignore[attr-defined]
-    return named
+    ordered: OrderedDict[Any, Any] = OrderedDict(copy)  # a module's state keeps its layers' versions in an attribute
+    ordered._metadata = value._metadata  # type: ignore[attr-defined]
+    return ordered
 
 
 def _copy_plain(value: Any, path: str) -> Any:
     if type(value) in _PLAIN_TYPES:
         return value
-    if hasattr(value, "item"):  # a scalar of numpy
+    if hasattr(value, "item"):  # a numpy scalar
         return value.item()
     raise CheckpointError(
         f"{path} is a {type(value).__name__}, which a checkpoint cannot hold; "
-        "give it tensors, numbers, texts, lists and dicts"
+        "use tensors, numbers, strings, lists and dicts"
     )
 
 
 def restore_types(loaded: Any, current: Any) -> Any:
-    """What was saved as a plain dict, of the type that the program has there (MultiStepLR counts its milestones)."""
+    """Convert loaded plain dicts to the types of the program's own state (MultiStepLR uses a Counter).
+
+    Args:
+        loaded: A state loaded from a checkpoint.
+        current: The state of the object that it is loaded into.
+    """
     if not isinstance(loaded, dict) or not isinstance(current, dict):
         return loaded
-    same = {key: restore_types(value, current.get(key)) for key, value in loaded.items()}
-    return Counter(same) if isinstance(current, Counter) else same
+    converted = {key: restore_types(value, current.get(key)) for key, value in loaded.items()}
+    return Counter(converted) if isinstance(current, Counter) else converted

@@ -1,21 +1,24 @@
-"""Training with PyTorch straight from a remote archive.
+"""Train with PyTorch on samples that are read from a remote archive.
 
-    data = loader(batch_size=64, workers=4, decode=my_decode)  # what the workflow gives, or the path of an index
+    data = make_streaming_loader(batch_size=64, num_workers=4, decode_fn=decode)  # the workflow's streamed input
     ckpt = Checkpoint("checkpoint.pt", model=model, optimizer=optimizer, data=data)
-    ckpt.resume()
+    ckpt.restore()
     for epoch in range(data.epoch, epochs + 1):
         for images, labels in data:
             …
 
-Its position is what was *delivered*: batches that workers have ready count only when the training gets them. So a
-training goes on in mid-epoch, with as many workers and processes as there are then, and sees every sample once.
-`MapDataset` is for those who have a sampler of their own.
+The loader's state counts the batches that the training received, not those that workers have prepared. A training
+therefore resumes mid-epoch, with any number of workers and ranks, and sees every sample of an epoch once.
+`StreamingMapDataset` is for programs that bring their own sampler.
 """
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
+import multiprocessing.util
 import os
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -44,23 +47,28 @@ from packtrain.stream.samples import (
     identity_decode,
 )
 from packtrain.stream.shared_memory import BufferCodec, SharedBatchMemory
-from packtrain.stream.short_tmpdir import ensure_short_socket_dir
 from packtrain.stream.shuffle import DROP, PartitionConfig, SamplePartition
 from packtrain.transfer.block_checksums import BlockChecksums, read_checksums
 
 SourcesLike = Union[str, Location, Sequence[Union[str, Location]]]
 CollateFn = Callable[[list[Any]], Any]
 
-_DEFAULT_PREFETCH_FACTOR = 2  # batches that it asks each worker for
-_EXTRA_SLOTS = 2  # for batches that the training still uses, besides those that are asked for
-_SLOT_SIZE_FACTOR = 6  # as large as the bytes of usual samples may a batch be that is handed over: it may be decoded
-_MIN_SHARED_BYTES = 1 << 16  # tensors that are smaller are often kept by a training (labels), and would keep the place
-_MIN_SHUFFLE_WINDOW = 16  # that samples are mixed from, however little memory there is
-_MIN_BLOCKS_PER_READ = 4  # of checksums: what is verified is read in whole blocks
+_DEFAULT_PREFETCH_FACTOR = 2  # batches that torch's DataLoader requests from each worker in advance
+_EXTRA_SLOTS = 2  # for batches that the training still uses, in addition to the requested ones
+_SLOT_SIZE_FACTOR = 6  # slot size as a multiple of the mean batch size on disk: decoded samples are larger
+_MIN_SHARED_BYTES = 1 << 16  # programs often keep smaller tensors (labels), which would block their slot
+_MIN_SHUFFLE_WINDOW = 16  # read groups to mix, even with little memory
+_MIN_BLOCKS_PER_READ = 4  # checksum blocks per request, because verified data is read in whole blocks
+_MAX_TEMP_DIR_BYTES = 107 - len("/pymp-xxxxxxxx/listener-xxxxxxxx")  # a socket path has at most 107 bytes
+_SHORT_TEMP_DIR = "/tmp"  # noqa: S108 - multiprocessing makes a folder in it that only its owner can read
 
 
 class StreamingMapDataset(Dataset[Any]):
-    """Samples by number, for a DataLoader with a sampler of its own. Not as fast as `loader`: nothing is read ahead."""
+    """Samples by number, for a DataLoader with its own sampler. Slower than a loader, because nothing is prefetched.
+
+    Args:
+        samples: The samples to read.
+    """
 
     def __init__(self, samples: StreamingSamples) -> None:
         self.samples = samples
@@ -76,7 +84,7 @@ class StreamingMapDataset(Dataset[Any]):
 
 
 class _WorkerBatches(IterableDataset[Any]):
-    """One worker's batches, ready to be handed out, and the samples that were skipped for each."""
+    """The collated batches of one worker, each with the samples that were skipped for it."""
 
     def __init__(
         self,
@@ -89,43 +97,57 @@ class _WorkerBatches(IterableDataset[Any]):
     ) -> None:
         self._samples, self._partition, self._rank = samples, partition, rank
         self._batches_done, self._collate_fn, self._shared_memory = batches_done, collate_fn, shared_memory
-        self._last_good: list[Any] = []  # the newest that could be used, where other ranks wait for every batch
+        self._last_good: list[Any] = []  # the last usable sample, for a batch that has none; used with several ranks
 
     def __iter__(self) -> Iterator[tuple[Any, list[SkippedSample]]]:
-        info, split = get_worker_info(), self._partition.config
-        # The loader asks its workers in turn, from the first on; the next batch may be another one's.
-        worker = ((info.id if info else 0) + self._batches_done) % split.num_workers
-        done = self._partition.samples_done(worker, self._batches_done)
+        info, config = get_worker_info(), self._partition.config
+        # torch takes batches from its workers in turn, starting with worker 0; the next batch may be another worker's.
+        worker = ((info.id if info else 0) + self._batches_done) % config.num_workers
+        n_done = self._partition.samples_done(worker, self._batches_done)
         items = self._samples.iter_with_skipped(
-            self._partition.worker_order(self._rank, worker).skip(done), split.shuffle_window
+            self._partition.worker_order(self._rank, worker).skip(n_done), config.shuffle_window
         )
-        left = self._partition.samples_done(worker, self._partition.n_batches) - done
-        while left > 0:
-            size = min(split.batch_size, left)
-            left -= size
-            batch, bad = self._make_batch([next(items) for _ in range(size)])
-            yield (self._shared_memory.store_batch(batch, info.id) if self._shared_memory and info else batch), bad
+        n_left = self._partition.samples_done(worker, self._partition.n_batches) - n_done
+        while n_left > 0:
+            size = min(config.batch_size, n_left)
+            n_left -= size
+            batch, skipped = self._make_batch([next(items) for _ in range(size)])
+            yield (self._shared_memory.store_batch(batch, info.id) if self._shared_memory and info else batch), skipped
 
     def _make_batch(self, items: list[tuple[Any] | None]) -> tuple[Any, list[SkippedSample]]:
-        bad, self._samples.skipped = self._samples.skipped, []
+        skipped, self._samples.skipped = self._samples.skipped, []
         good = [item[0] for item in items if item is not None]
         if self._partition.config.world_size > 1:
             self._last_good = good[-1:] or self._last_good
-            good = good or self._substitute_samples(bad)
-        return (self._collate_fn(good) if good else None), bad
+            good = good or self._substitute_samples(skipped)
+        return (self._collate_fn(good) if good else None), skipped
 
     def _substitute_samples(self, skipped: list[SkippedSample]) -> list[Any]:
-        """Of a batch that was skipped as a whole. A rank with fewer batches would be waited for forever."""
+        """Return a sample for a batch without usable samples. With fewer batches, the other ranks would hang."""
         if not self._last_good:
-            words = "not one sample of a worker's first batch can be used, and the other ranks wait for it"
-            raise StreamError(f"{words}: {skipped[-1].name}: {skipped[-1].reason}")
+            last = skipped[-1]
+            raise StreamError(
+                "no sample of a worker's first batch can be used, and the other ranks wait for this batch: "
+                f"{last.name}: {last.reason}"
+            )
         return self._last_good
 
 
 class StreamingLoader:
-    """Batches of one epoch after the other: each pass over it goes on where the last ended.
+    """An iterator over batches. Each pass over it covers the rest of the current epoch, then the epoch increases.
 
-    Has a state for `packtrain.torch.Checkpoint`. `bad` are the samples that were skipped.
+    `make_streaming_loader` creates it. Pass it to `packtrain.torch.Checkpoint` to save its position.
+
+    Args:
+        samples: The samples to read.
+        cursor: The position in the epoch.
+        rank: The rank of this process.
+        num_workers: Number of worker processes; 0: read in this process.
+        collate_fn: Makes a batch of a list of decoded samples.
+        **dataloader_kwargs: Other arguments of torch's DataLoader.
+
+    Attributes:
+        skipped: The samples that were skipped so far.
     """
 
     def __init__(
@@ -143,58 +165,71 @@ class StreamingLoader:
 
     @property
     def epoch(self) -> int:
-        """The one that the next batch is of, counted from 1."""
+        """The epoch of the next batch, counted from 1."""
         return self._cursor.epoch
 
     @property
     def classes(self) -> tuple[str, ...]:
+        """The class names; a label is a position in this tuple."""
         return self._samples.index.class_names
 
     @property
     def samples(self) -> StreamingSamples:
+        """The samples that the loader reads."""
         return self._samples
 
     def __len__(self) -> int:
-        """Batches to come in this epoch."""
+        """Return the number of batches left in this epoch."""
         return self._cursor.batches_left
 
     def __iter__(self) -> Iterator[Any]:
         cursor = self._cursor
-        dealt = cursor.partition()
         batches = _WorkerBatches(
-            self._samples, dealt, self._rank, cursor.batches_done, self._collate_fn, self._make_shared_memory()
+            self._samples,
+            cursor.partition(),
+            self._rank,
+            cursor.batches_done,
+            self._collate_fn,
+            self._make_shared_memory(),
         )
-        more = {
-            "collate_fn": _identity_collate,
-            **self._dataloader_kwargs,
-        }  # torch would look into each batch once more
+        # Batches are collated already; torch's default would convert each of them again.
+        kwargs = {"collate_fn": _identity_collate, **self._dataloader_kwargs}
         if self._num_workers:
-            ensure_short_socket_dir()
-        for batch, bad in DataLoader(batches, batch_size=None, num_workers=self._num_workers, **more):
-            self.skipped += bad
+            _ensure_short_socket_dir()
+        for batch, skipped in DataLoader(batches, batch_size=None, num_workers=self._num_workers, **kwargs):
+            self.skipped += skipped
             cursor.advance()
             if batch is not None:
                 yield batch
 
     def _make_shared_memory(self) -> SharedBatchMemory | None:
-        """To hand batches over, where workers are forked."""
+        """Return memory through which forked workers return batches; None for other workers."""
         context = self._dataloader_kwargs.get("multiprocessing_context") or multiprocessing
-        method = context if isinstance(context, str) else context.get_start_method()
-        if not self._num_workers or method != "fork":
+        start_method = context if isinstance(context, str) else context.get_start_method()
+        if not self._num_workers or start_method != "fork":
             return None
         index = self._samples.index
-        usual = sum(archive.size for archive in index.archives) // max(1, len(index))
-        places = (self._dataloader_kwargs.get("prefetch_factor") or _DEFAULT_PREFETCH_FACTOR) + _EXTRA_SLOTS
-        size = _SLOT_SIZE_FACTOR * usual * self._cursor.partition().config.batch_size
+        mean_sample_bytes = sum(archive.size for archive in index.archives) // max(1, len(index))
+        n_slots = (self._dataloader_kwargs.get("prefetch_factor") or _DEFAULT_PREFETCH_FACTOR) + _EXTRA_SLOTS
+        slot_bytes = _SLOT_SIZE_FACTOR * mean_sample_bytes * self._cursor.partition().config.batch_size
         try:
-            return SharedBatchMemory(self._num_workers, places, size, {torch.Tensor: _TENSOR_CODEC})
+            return SharedBatchMemory(self._num_workers, n_slots, slot_bytes, {torch.Tensor: _TENSOR_CODEC})
         except OSError:
             return None
 
     def state_dict(self) -> dict[str, Any]:
+        """Return the position in the epoch, as plain types."""
         return self._cursor.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a saved position.
+
+        Args:
+            state: The result of `state_dict`, possibly of a loader with another number of workers or ranks.
+
+        Raises:
+            UsageError: The state belongs to other samples or to another seed.
+        """
         self._cursor.load_state_dict(state)
 
 
@@ -217,56 +252,75 @@ def make_streaming_loader(
     remainder: str = DROP,
     timeout_s: float = DEFAULT_TIMEOUT_S,
     checksums: bool | Sequence[str | Path | BlockChecksums] = (),
-    rank_and_world_size: tuple[int, int] | None = None,  # default: of torch's process group
+    rank_and_world_size: tuple[int, int] | None = None,
     **dataloader_kwargs: Any,
 ) -> StreamingLoader:
-    """Batches of `batch_size` samples for this process, each made by `collate` of what `decode` gives.
+    """Create a loader of batches for this rank.
 
-    Without an index: of the workflow's input with `mode: stream`. `only`: the numbers of the samples that are meant.
-    `memory` is for each worker; about `span` bytes are read at once. What is read is kept in `keep` ("": nowhere; None:
-    as the workflow says), at most `keep_bytes` of it (all, if not given). `bad`: what to do about samples that
-    `decode` cannot use, `raise` or `skip`.
-    `checksums`: verify each block before it is used, by these files, or (True) by those that the index carries.
-    `uneven`: whether samples that are too few for all ranks are left out (`drop`) or some are given twice (`pad`).
-    `more` goes to torch's DataLoader.
+    Args:
+        index: An index, or the path of one. Default: the workflow's input with `mode: stream`.
+        sources: URLs of the archive, all with the same content. Default: those in the index.
+        batch_size: Samples per batch of this rank.
+        num_workers: Number of worker processes that read and decode; 0: read in this process.
+        decode_fn: Called with the bytes of a sample (or a dict of its files, by extension) and its label; returns what
+            `collate_fn` gets. Default: returns both unchanged.
+        collate_fn: Makes a batch of a list of decoded samples.
+        shuffle: Whether to shuffle; otherwise samples come in the order of the archive.
+        seed: Decides the order, together with the epoch.
+        indices: Numbers of the samples to use. Default: all.
+        prefetch_bytes: Memory for prefetched samples, in bytes, of each worker. It also limits how well samples mix.
+        read_bytes: About how many bytes one request reads.
+        cache_dir: Folder that keeps what was read; "": no cache; None: as the workflow says.
+        cache_limit: Maximum size of the cache, in bytes. Default: all samples.
+        on_error: What to do with a sample that `decode_fn` rejects: "raise" or "skip".
+        remainder: What to do with samples that do not divide evenly over the ranks: "drop" them, or "pad" with samples
+            that come twice.
+        timeout_s: How long to wait, in seconds, while no source delivers.
+        checksums: Verify each block before use: checksum files (one per archive), or True for those in the index.
+        rank_and_world_size: This process's rank and the number of ranks. Default: those of torch's process group.
+        **dataloader_kwargs: Other arguments of torch's DataLoader.
+
+    Raises:
+        UsageError: An argument is invalid, or there is nothing to stream.
+        FormatError: The index is damaged.
     """
     if not dataloader_kwargs.get("in_order", True):
-        raise UsageError("in_order=False is refused: batches are counted in their order, so that a training can go on")
-    opened, told = (index, StreamSettings()) if isinstance(index, Index) else open_job_stream(index)
-    rank, world = rank_and_world_size or _rank_and_world_size()
-    sums = _load_checksums(opened, checksums)
-    read_bytes = max([read_bytes, *(_MIN_BLOCKS_PER_READ * one.block_bytes for one in sums)])
+        raise UsageError("in_order=False is not supported: the loader counts batches in order, so that it can resume")
+    opened, settings = (index, StreamSettings()) if isinstance(index, Index) else open_job_stream(index)
+    rank, world_size = rank_and_world_size or _rank_and_world_size()
+    block_checksums = _load_checksums(opened, checksums)
+    read_bytes = max([read_bytes, *(_MIN_BLOCKS_PER_READ * archive.block_bytes for archive in block_checksums)])
     if cache_dir is not None:
-        told = replace(
-            told,
+        settings = replace(
+            settings,
             cache_dir=Path(cache_dir) if cache_dir else None,
             cache_limit_bytes=_resolve_cache_limit(opened, cache_limit),
         )
     settings = replace(
-        told,
+        settings,
         sources=_parse_sources(sources),
         prefetch_bytes=prefetch_bytes,
         timeout_s=timeout_s,
         on_error=on_error,
-        checksums=sums,
+        checksums=block_checksums,
     )
-    split = PartitionConfig(
-        world,
-        max(1, num_workers),
-        batch_size,
-        _shuffle_window(opened, prefetch_bytes, read_bytes),
-        read_bytes,
-        shuffle,
-        remainder,
+    config = PartitionConfig(
+        world_size=world_size,
+        num_workers=max(1, num_workers),
+        batch_size=batch_size,
+        shuffle_window=_shuffle_window(opened, prefetch_bytes, read_bytes),
+        read_bytes=read_bytes,
+        shuffle=shuffle,
+        remainder=remainder,
     )
-    chosen = None if indices is None else sorted(set(indices))
-    count = len(opened) if chosen is None else len(chosen)
-    if count < max(1, world):
-        raise UsageError(f"{count} samples cannot be split over {world} processes")
+    sorted_indices = None if indices is None else sorted(set(indices))
+    n_samples = len(opened) if sorted_indices is None else len(sorted_indices)
+    if n_samples < max(1, world_size):
+        raise UsageError(f"{n_samples} samples cannot be split over {world_size} processes")
     samples = StreamingSamples(opened, decode_fn, settings)
     samples.prepare()
     return StreamingLoader(
-        samples, Cursor(opened, split, seed, chosen), rank, num_workers, collate_fn, **dataloader_kwargs
+        samples, Cursor(opened, config, seed, sorted_indices), rank, num_workers, collate_fn, **dataloader_kwargs
     )
 
 
@@ -275,32 +329,51 @@ def _load_checksums(
 ) -> tuple[BlockChecksums, ...]:
     if isinstance(checksums, bool):
         return checksums_from_index(index) if checksums else ()
-    return tuple(one if isinstance(one, BlockChecksums) else read_checksums(Path(one)) for one in checksums)
+    return tuple(item if isinstance(item, BlockChecksums) else read_checksums(Path(item)) for item in checksums)
 
 
 def _shuffle_window(index: Index, prefetch_bytes: int, read_bytes: int) -> int:
-    """As many runs as fit into half of the memory. A sample that is larger than a span is a run of its own."""
+    """Return how many read groups fit into half of the memory. A sample larger than `read_bytes` is its own group."""
     large = [size for size in index.sizes if size > read_bytes]
-    small = sum(index.sizes) - sum(large)
-    usual = (small + sum(large)) // max(1, len(large) + -(-small // read_bytes))  # bytes of a run, on average
+    small_bytes = sum(index.sizes) - sum(large)
+    mean_group_bytes = (small_bytes + sum(large)) // max(1, len(large) + -(-small_bytes // read_bytes))
     return max(
-        1, prefetch_bytes // (2 * max(read_bytes, usual)), min(_MIN_SHUFFLE_WINDOW, prefetch_bytes // max(1, usual))
+        1,
+        prefetch_bytes // (2 * max(read_bytes, mean_group_bytes)),
+        min(_MIN_SHUFFLE_WINDOW, prefetch_bytes // max(1, mean_group_bytes)),
     )
 
 
+def _ensure_short_socket_dir() -> None:
+    """Make multiprocessing put its sockets into /tmp if the temporary folder's path is too long for a socket.
+
+    Workers pass tensors through sockets in the temporary folder. The scratch folder of a pool, which HTCondor sets as
+    TMPDIR, is often too deep: torch's queue then fails in the background, and the training hangs. The folder is
+    removed when the process ends.
+    """
+    if len(os.fsencode(tempfile.gettempdir())) <= _MAX_TEMP_DIR_BYTES:
+        return
+    previous, tempfile.tempdir = tempfile.tempdir, _SHORT_TEMP_DIR
+    try:
+        with contextlib.suppress(OSError):
+            multiprocessing.util.get_temp_dir()  # created once; multiprocessing reuses it from then on
+    finally:
+        tempfile.tempdir = previous
+
+
 def _shareable_bytes(tensor: torch.Tensor) -> int:
-    """That are worth handing over: not what torch has in shared memory already."""
+    """Return the size of a tensor that is worth storing in shared memory; 0 for others, and if torch shares it."""
     size = tensor.numel() * tensor.element_size()
-    plain = tensor.device.type == "cpu" and tensor.layout is torch.strided and not tensor.is_quantized
-    if not plain or size < _MIN_SHARED_BYTES or not tensor.is_contiguous() or tensor.requires_grad:
+    is_plain = tensor.device.type == "cpu" and tensor.layout is torch.strided and not tensor.is_quantized
+    if not is_plain or size < _MIN_SHARED_BYTES or not tensor.is_contiguous() or tensor.requires_grad:
         return 0
     return 0 if tensor.is_shared() else size  # type: ignore[no-untyped-call]
 
 
 def _write_tensor(tensor: torch.Tensor, view: memoryview) -> tuple[torch.dtype, tuple[int, ...]]:
-    about = tensor.dtype, tuple(tensor.shape)
-    _read_tensor(view, about).copy_(tensor)
-    return about
+    metadata = tensor.dtype, tuple(tensor.shape)
+    _read_tensor(view, metadata).copy_(tensor)
+    return metadata
 
 
 def _read_tensor(view: memoryview, metadata: tuple[torch.dtype, tuple[int, ...]]) -> torch.Tensor:
@@ -317,7 +390,7 @@ def _identity_collate(batch: Any) -> Any:
 
 def _parse_sources(sources: SourcesLike) -> tuple[Location, ...]:
     several = [sources] if isinstance(sources, (str, Location)) else sources
-    return tuple(one if isinstance(one, Location) else Location(one) for one in several)
+    return tuple(source if isinstance(source, Location) else Location(source) for source in several)
 
 
 def _resolve_cache_limit(index: Index, cache_limit: int | None) -> int:
@@ -327,8 +400,10 @@ def _resolve_cache_limit(index: Index, cache_limit: int | None) -> int:
 def _rank_and_world_size() -> tuple[int, int]:
     if dist.is_available() and dist.is_initialized():
         return dist.get_rank(), dist.get_world_size()
-    world = os.environ.get("WORLD_SIZE", "1")
-    if world.isdigit() and int(world) > 1:
-        words = f"there are {world} processes (WORLD_SIZE), but no process group yet: each would get all samples"
-        raise UsageError(f"{words}; call init_process_group first, or give `rank_and_world`")
+    world_size = os.environ.get("WORLD_SIZE", "1")
+    if world_size.isdigit() and int(world_size) > 1:
+        raise UsageError(
+            f"there are {world_size} processes (WORLD_SIZE), but no process group yet: each would get all samples; "
+            "call init_process_group first, or pass `rank_and_world_size`"
+        )
     return 0, 1

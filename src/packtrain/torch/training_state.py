@@ -1,4 +1,12 @@
-"""Where a training stands, and what a checkpoint file says about it."""
+"""The training state, and the keys of a checkpoint file.
+
+| | packtrain | DeepSquare's program |
+| --- | --- | --- |
+| model | `model` | `net` |
+| epoch | counted from 1: the epoch to resume with | counted from 0: the last completed epoch |
+| batch | counted from 0: completed batches of the epoch | none |
+| metric | `best_value` | `acc`, in percent |
+"""
 
 from __future__ import annotations
 
@@ -8,53 +16,75 @@ from typing import Any
 
 from packtrain.errors import PacktrainError
 
-CHECKPOINT_VERSION = 1
-PACKTRAIN_KEY = "packtrain"  # the key of a checkpoint file under which everything but the model lies
+CHECKPOINT_VERSION = 2
+PACKTRAIN_KEY = "packtrain"  # the key that holds everything except the model
 
 StateDict = dict[str, Any]
 
 
 class CheckpointError(PacktrainError):
-    """A checkpoint that cannot be written, or does not fit the program that reads it."""
+    """A checkpoint cannot be written, or does not fit the program that reads it."""
 
 
 @dataclass(frozen=True)
 class TrainingState:
-    """Where to go on. A training that starts afresh is at epoch 1, batch 0."""
+    """Where training resumes. A new training starts with epoch 1, batch 0.
 
-    epoch: int = 1  # the one to go on with, counted from 1 as in `report`
-    batch: int = 0  # how many batches of it are done
-    step: int = 0  # how many steps are done in all
-    best_value: float | None = None  # the best metric so far, if `best=` names one
-    metrics: Mapping[str, float] = field(default_factory=dict)  # as given to the last `save`
-    extra: Mapping[str, Any] = field(default_factory=dict)  # whatever else was given to the last `save`
+    Attributes:
+        epoch: The epoch to resume with, counted from 1.
+        batch: Number of completed batches of that epoch.
+        step: Number of completed steps in total.
+        best_value: The best value so far of the metric that `Checkpoint(monitor=...)` names.
+        metrics: The metrics of the last `save`.
+        extra: The other values of the last `save`.
+    """
+
+    epoch: int = 1
+    batch: int = 0
+    step: int = 0
+    best_value: float | None = None
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    extra: Mapping[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> StateDict:
+        """Return the fields as plain dicts."""
         return {**vars(self), "metrics": dict(self.metrics), "extra": dict(self.extra)}
 
 
 def parse_training_state(state: StateDict) -> TrainingState:
-    """Of our file, or of one of DeepSquare's program, which counts epochs from 0 and accuracy in percent."""
+    """Return the training state of a checkpoint.
+
+    Args:
+        state: The content of a checkpoint file, of packtrain or of DeepSquare's program.
+    """
     if PACKTRAIN_KEY in state:
-        return TrainingState(**state[PACKTRAIN_KEY]["position"])
+        return TrainingState(**state[PACKTRAIN_KEY]["training_state"])
     return TrainingState(epoch=int(state["epoch"]) + 2, best_value=float(state["acc"]) / 100)
 
 
 def model_state_dict(state: StateDict) -> StateDict:
-    """The model's entries, without the prefixes that wrappers put in front of their names."""
-    found: StateDict = state["model"] if "model" in state else state["net"]
+    """Return the state dict of the model, without the name prefixes that wrappers add.
+
+    Args:
+        state: The content of a checkpoint file.
+    """
+    model_state: StateDict = state["model"] if "model" in state else state["net"]
     for prefix in ("module.", "_orig_mod."):  # of DistributedDataParallel, and of torch.compile
-        if found and all(name.startswith(prefix) for name in found):
-            found = {name[len(prefix) :]: value for name, value in found.items()}
-    return found
+        if model_state and all(name.startswith(prefix) for name in model_state):
+            model_state = {name[len(prefix) :]: value for name, value in model_state.items()}
+    return model_state
 
 
 def find_problem(state: Any) -> str:
-    """Why this is no checkpoint, or nothing."""
+    """Return why this is not a checkpoint, or an empty string if it is one.
+
+    Args:
+        state: The content of a file.
+    """
     if not isinstance(state, dict) or not ("model" in state or "net" in state):
         return "it holds no model"
     if PACKTRAIN_KEY not in state:
-        return "" if {"net", "acc", "epoch"} <= state.keys() else "it does not say where the training stood"
+        return "" if {"net", "acc", "epoch"} <= state.keys() else "it holds no training state"
     version = state[PACKTRAIN_KEY].get("version")
     return (
         ""

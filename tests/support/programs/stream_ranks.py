@@ -1,4 +1,4 @@
-"""One rank of a training by streaming, in a real process group: says what each batch had, and what was skipped."""
+"""One rank of a training that streams, in a real process group: prints its batches and the skipped samples."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ import torch.distributed as dist
 from packtrain.torch.streaming import make_streaming_loader
 
 
-def main(index: str, group: str, batch_size: str, workers: str, *unusable: str) -> None:
+def main(index: str, group: str, batch_size: str, num_workers: str, *undecodable: str) -> None:
     def decode(data, label):
-        found = zlib.crc32(data)
-        if str(found) in unusable:
+        crc = zlib.crc32(data)
+        if str(crc) in undecodable:
             raise ValueError("not an image")
-        return found
+        return crc
 
-    rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    dist.init_process_group("gloo", f"file://{group}", timedelta(seconds=120), world, rank)
+    rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    dist.init_process_group("gloo", f"file://{group}", timedelta(seconds=120), world_size, rank)
     data = make_streaming_loader(
         index,
         batch_size=int(batch_size),
-        num_workers=int(workers),
+        num_workers=int(num_workers),
         decode_fn=decode,
         collate_fn=list,
         seed=4,
@@ -35,12 +35,12 @@ def main(index: str, group: str, batch_size: str, workers: str, *unusable: str) 
     batches = []
     for batch in data:
         batches.append(batch)
-        dist.all_reduce(torch.ones(1))  # a rank with fewer batches would be waited for
-    left = torch.tensor([data.epoch, len(data)])
-    dist.all_reduce(left)
-    assert left.tolist() == [world * data.epoch, world * len(data)]
+        dist.all_reduce(torch.ones(1))  # hangs if a rank has fewer batches
+    position = torch.tensor([data.epoch, len(data)])
+    dist.all_reduce(position)
+    assert position.tolist() == [world_size * data.epoch, world_size * len(data)]
     dist.destroy_process_group()
-    print(json.dumps({"batches": batches, "bad": [bad.number for bad in data.skipped]}))
+    print(json.dumps({"batches": batches, "skipped": [sample.number for sample in data.skipped]}))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A small training with torch that streams its samples, saves after each batch, and tells which ones it saw."""
+"""A small training that streams its samples, saves after each batch, and writes which samples it saw."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def train(options: argparse.Namespace) -> None:
     seen, step = list(start.extra.get("seen", [])), start.step
     print(f"starts at {step}", flush=True)
     for epoch in range(data.epoch, options.epochs + 1):
-        for sums, _ in data:
-            seen.append([epoch, sums.tolist()])
+        for crcs, _ in data:
+            seen.append([epoch, crcs.tolist()])
             step += 1
             checkpoint.save(epoch=epoch, step=step, seen=seen)
             wait_for_gate(step, options, checkpoint)
@@ -43,7 +43,7 @@ def train(options: argparse.Namespace) -> None:
 
 
 def wait_for_gate(step: int, options: argparse.Namespace, checkpoint: Checkpoint) -> None:
-    """At one step, until the gate is open or somebody asks to leave."""
+    """Wait at one step until the gate exists or the job must stop."""
     if step == options.wait_at:
         (options.gate.parent / "waits").touch()
     while step == options.wait_at and not options.gate.exists() and not checkpoint.should_stop():

@@ -1,4 +1,4 @@
-"""Indexes of real archives: which files are samples, their classes, what is refused and how it is said."""
+"""Tests of building indexes: which files are samples, their classes, and errors."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ import pytest
 from packtrain.errors import FailedError, UsageError
 from packtrain.indexing import IndexRequest, build_index, builder, get_or_build_index, tar_scanner
 from packtrain.indexing.braces import expand_braces
+from packtrain.indexing.builder import BUILT, CACHED, PUBLISHED
 from packtrain.indexing.listing import parse_links
 from packtrain.plan import Location
 from packtrain.stream.index import INDEX_SUFFIX, LAYOUT_FILES, Index
 from packtrain.transfer.api import ObjectInfo
-from testbed.faults import Fault as Strike
-from testbed.faults import FaultProxy
+from testbed.faults import Fault, FaultProxy
 from testbed.http_server import HttpServer, ResponseFault
 
 
-def tarred(path: Path, members: dict[str, bytes]) -> Path:
+def write_tar(path: Path, members: dict[str, bytes]) -> Path:
     with tarfile.open(path, "w") as tar:
         for name, data in members.items():
             info = tarfile.TarInfo(name)
@@ -39,13 +39,20 @@ def tarred(path: Path, members: dict[str, bytes]) -> Path:
     return path
 
 
-def indexed(*paths: Path, **options) -> Index:
-    wish = IndexRequest([[Location(path.as_uri() + ("/" if path.is_dir() else ""))] for path in paths], str, **options)
-    return build_index(wish, paths[0].with_suffix(".index"))
+def index_paths(*paths: Path, **options) -> Index:
+    request = IndexRequest(
+        [[Location(path.as_uri() + ("/" if path.is_dir() else ""))] for path in paths], str, **options
+    )
+    return build_index(request, paths[0].with_suffix(".index"))
 
 
-def labelled(index: Index) -> dict[str, str]:
-    return {one.name: index.class_names[one.label] for one in map(index.sample, range(len(index)))}
+def class_by_name(index: Index) -> dict[str, str]:
+    return {sample.name: index.class_names[sample.label] for sample in map(index.sample, range(len(index)))}
+
+
+def contents_by_name(index: Index, path: Path) -> dict[str, bytes]:
+    data, samples = path.read_bytes(), map(index.sample, range(len(index)))
+    return {sample.name: data[sample.offset : sample.offset + sample.size] for sample in samples}
 
 
 @pytest.mark.parametrize(
@@ -64,34 +71,34 @@ def labelled(index: Index) -> dict[str, str]:
         (["cat/1.jpg", "cat/._1.jpg", "cat/.DS_Store", "__MACOSX/cat/1.jpg"], {"cat/1.jpg": "cat"}),
     ],
 )
-def test_the_class_is_the_folder(tmp_path, names, classes):
-    index = indexed(tarred(tmp_path / "a.tar", dict.fromkeys(names, b"x")))
-    assert labelled(index) == classes
+def test_folder_is_the_class(tmp_path, names, classes):
+    index = index_paths(write_tar(tmp_path / "a.tar", dict.fromkeys(names, b"x")))
+    assert class_by_name(index) == classes
     assert index.class_names == tuple(sorted(set(classes.values())))
     assert index.n_skipped_files == len(names) - len(classes)
 
 
-def test_only_what_is_below(tmp_path):
-    path = tarred(tmp_path / "a.tar", {"train/cat/1": b"", "train/dog/1": b"", "val/cat/2": b""})
-    index = indexed(path, prefix="train/")
-    assert labelled(index) == {"train/cat/1": "cat", "train/dog/1": "dog"}
+def test_prefix(tmp_path):
+    path = write_tar(tmp_path / "a.tar", {"train/cat/1": b"", "train/dog/1": b"", "val/cat/2": b""})
+    index = index_paths(path, prefix="train/")
+    assert class_by_name(index) == {"train/cat/1": "cat", "train/dog/1": "dog"}
 
 
-def shards(folder: Path, texts: list[list[str]]) -> list[Path]:
-    """WebDataset: jpg, cls and json of each sample; `texts` are the classes of each shard."""
+def write_shards(folder: Path, label_texts: list[list[str]]) -> list[Path]:
+    """Write WebDataset shards: jpg, cls and json of each sample. `label_texts` are the labels of each shard."""
     paths = []
-    for shard, labels in enumerate(texts):
+    for shard, labels in enumerate(label_texts):
         members = {}
         for number, label in enumerate(labels):
             key = f"sample{shard}{number}"
             members |= {f"{key}.jpg": os.urandom(700), f"{key}.cls": label.encode(), f"{key}.json": b"{}"}
-        paths.append(tarred(folder / f"shard-{shard:03}.tar", members))
+        paths.append(write_tar(folder / f"shard-{shard:03}.tar", members))
     return paths
 
 
-def test_shards_of_a_webdataset(tmp_path):
-    paths = shards(tmp_path, [["3", "0"], ["7"]])
-    index = indexed(*paths)
+def test_webdataset_shards(tmp_path):
+    paths = write_shards(tmp_path, [["3", "0"], ["7"]])
+    index = index_paths(*paths)
     assert index.has_parts and index.extensions == ("cls", "jpg", "json")
     assert [index.class_names[label] for label in index.labels] == ["3", "0", "7"]
     assert index.labels.tolist() == [3, 0, 7]
@@ -99,94 +106,98 @@ def test_shards_of_a_webdataset(tmp_path):
     assert list(index.names()) == ["sample00", "sample01", "sample10"]
     for number in range(3):
         data = paths[index.archive_ids[number]].read_bytes()
-        whole = data[index.offsets[number] : index.offsets[number] + index.sizes[number]]
+        sample = data[index.offsets[number] : index.offsets[number] + index.sizes[number]]
         with tarfile.open(paths[index.archive_ids[number]]) as tar:
             for part in index.parts(number):
                 extracted = tar.extractfile(f"{index.name(number)}.{part.extension}").read()
                 assert data[part.offset : part.offset + part.size] == extracted
-                assert extracted in whole
+                assert extracted in sample
 
 
-def test_classes_in_words(tmp_path):
-    index = indexed(*shards(tmp_path, [["dog", "cat"], ["dog"]]))
+def test_text_labels(tmp_path):
+    index = index_paths(*write_shards(tmp_path, [["dog", "cat"], ["dog"]]))
     assert (index.class_names, index.labels.tolist()) == (("cat", "dog"), [1, 0, 1])
 
 
-def test_dots_in_names_do_not_make_a_webdataset(tmp_path):
+def test_dots_in_names_are_not_extensions(tmp_path):
     members = {f"cat/img.{number:04}.png": b"x" for number in range(40)}
-    assert len(indexed(tarred(tmp_path / "a.tar", members))) == 40
-    assert len(indexed(shards(tmp_path, [["1", "2"]])[0], group_files=False)) == 6
+    assert len(index_paths(write_tar(tmp_path / "a.tar", members))) == 40
+    assert len(index_paths(write_shards(tmp_path, [["1", "2"]])[0], group_files=False)) == 6
 
 
-@pytest.mark.parametrize("form", ["gnu", "oldgnu", "posix", "ustar", "v7"])
-def test_archives_of_gnu_tar(tmp_path, form):
+@pytest.mark.parametrize("tar_format", ["gnu", "oldgnu", "posix", "ustar", "v7"])
+def test_formats_of_gnu_tar(tmp_path, tar_format):
     folder = tmp_path / "data" / "cat"
     folder.mkdir(parents=True)
-    long = "" if form in ("v7", "ustar") else "long" * 45
+    long = "" if tar_format in ("v7", "ustar") else "long" * 45
     for number, size in enumerate((0, 1, 511, 512, 513, 70_000)):
         (folder / f"{number}{long}.bin").write_bytes(os.urandom(size))
     os.link(folder / f"5{long}.bin", folder / "linked.bin")
     (folder / "symlink.bin").symlink_to("linked.bin")
     tar = tmp_path / "a.tar"
-    subprocess.run(["tar", f"--format={form}", "-C", tmp_path / "data", "-cf", tar, "."], check=True)
-    index, data = indexed(tar), tar.read_bytes()
-    found = {one.name: data[one.offset : one.offset + one.size] for one in map(index.sample, range(len(index)))}
-    assert found == {f"cat/{path.name}": path.read_bytes() for path in folder.iterdir() if not path.is_symlink()}
+    subprocess.run(["tar", f"--format={tar_format}", "-C", tmp_path / "data", "-cf", tar, "."], check=True)
+    contents = contents_by_name(index_paths(tar), tar)
+    assert contents == {f"cat/{path.name}": path.read_bytes() for path in folder.iterdir() if not path.is_symlink()}
 
 
-def test_sparse_files_are_refused_by_name(tmp_path):
+def test_sparse_files_are_rejected(tmp_path):
     with open(tmp_path / "holes.bin", "wb") as file:
         file.truncate(10 << 20)
     subprocess.run(["tar", "--sparse", "-C", tmp_path, "-cf", tmp_path / "a.tar", "holes.bin"], check=True)
     with pytest.raises(FailedError, match=r"holes\.bin.*--sparse"):
-        indexed(tmp_path / "a.tar")
+        index_paths(tmp_path / "a.tar")
 
 
-PACKED = {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress, "zst": lambda data: b"\x28\xb5\x2f\xfd" + data}
+COMPRESSORS = {
+    "gz": gzip.compress,
+    "bz2": bz2.compress,
+    "xz": lzma.compress,
+    "zst": lambda data: b"\x28\xb5\x2f\xfd" + data,
+}
 
 
-@pytest.mark.parametrize("form", PACKED)
-def test_compressed_archives_are_refused_whatever_their_name(tmp_path, form):
-    plain = tarred(tmp_path / "plain.tar", {"a": b"x"}).read_bytes()
-    (tmp_path / "a.tar").write_bytes(PACKED[form](plain))
+@pytest.mark.parametrize("compression", COMPRESSORS)
+def test_compressed_archives_are_rejected(tmp_path, compression):
+    plain = write_tar(tmp_path / "plain.tar", {"a": b"x"}).read_bytes()
+    (tmp_path / "a.tar").write_bytes(COMPRESSORS[compression](plain))
     with pytest.raises(FailedError, match=r"a\.tar is compressed.*stage") as failure:
-        indexed(tmp_path / "a.tar")
+        index_paths(tmp_path / "a.tar")
     assert failure.value.kind == "unsupported"
 
 
-def test_compressed_tars_in_a_tar_are_refused_by_name(tmp_path):
+def test_compressed_nested_tars_are_rejected(tmp_path):
     inner = gzip.compress(os.urandom(2000))
     with pytest.raises(FailedError, match=r"n01\.tar\.gz in .*a\.tar is compressed"):
-        indexed(tarred(tmp_path / "a.tar", {"n01.tar.gz": inner}))
+        index_paths(write_tar(tmp_path / "a.tar", {"n01.tar.gz": inner}))
 
 
-def test_compressed_members_of_a_zip_are_refused_by_name(tmp_path):
+def test_compressed_zip_members_are_rejected(tmp_path):
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as file:
         file.writestr("cat/1.jpg", "x" * 100)
         file.writestr("cat/2.jpg", "x" * 100, zipfile.ZIP_DEFLATED)
     with pytest.raises(FailedError, match=r"'cat/2\.jpg' in .*a\.zip is compressed"):
-        indexed(tmp_path / "a.zip")
+        index_paths(tmp_path / "a.zip")
 
 
 @pytest.mark.parametrize(
-    ("data", "said"),
+    ("data", "message"),
     [
         (b"<!DOCTYPE html><title>Log in</title>" + b" " * 600, "an HTML page came"),
-        (b"\xff\xd8\xff" + b"x" * 600, "no tar and no zip"),
-        (b"short", "no tar and no zip"),
+        (b"\xff\xd8\xff" + b"x" * 600, "neither a tar nor a zip"),
+        (b"short", "neither a tar nor a zip"),
         (b"", "the body is empty"),
         (bytes(10240), "has no files"),
         (b"PK\x03\x04" + b"x" * 600, "no directory at its end"),
     ],
 )
-def test_what_is_no_archive(tmp_path, data, said):
+def test_file_that_is_not_an_archive(tmp_path, data, message):
     (tmp_path / "a.tar").write_bytes(data)
-    with pytest.raises(FailedError, match=said):
-        indexed(tmp_path / "a.tar")
+    with pytest.raises(FailedError, match=message):
+        index_paths(tmp_path / "a.tar")
 
 
 @pytest.mark.parametrize(
-    ("given", "count", "first", "last"),
+    ("pattern", "count", "first", "last"),
     [
         ("s3://b/t-{000..146}.tar", 147, "s3://b/t-000.tar", "s3://b/t-146.tar"),
         ("{8..11}", 4, "8", "11"),
@@ -196,12 +207,12 @@ def test_what_is_no_archive(tmp_path, data, said):
         ("{id}-{1..2}", 2, "{id}-1", "{id}-2"),
     ],
 )
-def test_braces(given, count, first, last):
-    found = expand_braces(given)
-    assert (len(found), found[0], found[-1]) == (count, first, last)
+def test_braces(pattern, count, first, last):
+    urls = expand_braces(pattern)
+    assert (len(urls), urls[0], urls[-1]) == (count, first, last)
 
 
-def test_braces_without_end():
+def test_too_many_urls_in_braces():
     with pytest.raises(UsageError, match="more than"):
         expand_braces("{0..999}{0..999}")
 
@@ -209,106 +220,105 @@ def test_braces_without_end():
 # Folders
 
 
-def files_in(folder: Path) -> Path:
+def write_files(folder: Path) -> Path:
     for name in ("cat/1.jpg", "cat/2 ü#?.jpg", "dog/1.jpg"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(name.encode() * 9)
     return folder
 
 
-def test_a_folder_of_this_machine(tmp_path):
-    index = indexed(files_in(tmp_path / "data"))
+def test_local_folder(tmp_path):
+    index = index_paths(write_files(tmp_path / "data"))
     assert index.layout == LAYOUT_FILES and index.class_names == ("cat", "dog")
     assert Path(index.sample_url(2)[len("file://") :]).read_bytes() == b"dog/1.jpg" * 9
     assert index.sizes.tolist() == [81, 126, 81]
 
 
-def test_a_folder_of_a_web_server_that_lists_it(tmp_path):
-    handler = partial(SimpleHTTPRequestHandler, directory=str(files_in(tmp_path / "data")))
+def test_web_server_with_listing(tmp_path):
+    handler = partial(SimpleHTTPRequestHandler, directory=str(write_files(tmp_path / "data")))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        ref = Location(f"http://127.0.0.1:{server.server_address[1]}/")
-        index = build_index(IndexRequest([[ref]], str), tmp_path / "index")
+        location = Location(f"http://127.0.0.1:{server.server_address[1]}/")
+        index = build_index(IndexRequest([[location]], str), tmp_path / "index")
         server.shutdown()
-    assert labelled(index) == {"cat/1.jpg": "cat", "cat/2 ü#?.jpg": "cat", "dog/1.jpg": "dog"}
+    assert class_by_name(index) == {"cat/1.jpg": "cat", "cat/2 ü#?.jpg": "cat", "dog/1.jpg": "dog"}
     assert index.sizes.tolist() == [81, 126, 81]
 
 
-def test_a_web_server_that_lists_nothing(tmp_path):
+def test_web_server_without_listing(tmp_path):
     with HttpServer(tmp_path) as origin, pytest.raises(FailedError):
         build_index(IndexRequest([[Location(f"{origin.url}/data/")]], str, retry_timeout_s=0.1), tmp_path / "index")
 
 
-def test_links_that_lead_elsewhere_are_none_of_its_files():
+def test_links_to_other_folders_are_ignored():
     links = ("../", "/", "?C=M", "a/", "b%20c.jpg", "https://other.example/d/x", "/d/e.jpg", "f/g.jpg", "#top")
     page = "".join(f'<a href="{link}">' for link in links)
     assert parse_links(page, "https://data.example/d/") == ["a/", "b%20c.jpg", "e.jpg"]
 
 
-def test_a_folder_of_tars_is_the_tars(tmp_path):
+def test_folder_of_tars(tmp_path):
     folder = tmp_path / "shards"
     folder.mkdir()
-    shards(folder, [["1"], ["0", "2"]])
-    index = indexed(folder)
+    write_shards(folder, [["1"], ["0", "2"]])
+    index = index_paths(folder)
     assert index.labels.tolist() == [1, 0, 2] and len(index.archives) == 2
 
 
-def test_folders_and_archives_do_not_mix(tmp_path):
-    with pytest.raises(FailedError, match="not of both"):
-        indexed(files_in(tmp_path / "data"), tarred(tmp_path / "a.tar", {"a": b"x"}))
+def test_folders_and_archives_cannot_be_mixed(tmp_path):
+    with pytest.raises(FailedError, match="not both"):
+        index_paths(write_files(tmp_path / "data"), write_tar(tmp_path / "a.tar", {"a": b"x"}))
 
 
-# Walks that begin in the middle
+# Walks that start in the middle
 
 
-def header(name: str, size: int) -> bytes:
+def tar_header(name: str, size: int) -> bytes:
     info = tarfile.TarInfo(name)
     info.size = size
     return info.tobuf(tarfile.USTAR_FORMAT)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3, 5, 8, 13])
-def test_a_header_inside_of_a_sample_misleads_nobody(tmp_path, monkeypatch, threads):
-    """It claims bytes up to a true header: a walk that begins there finds true members, but not the one between."""
+def test_header_inside_a_sample(tmp_path, monkeypatch, threads):
+    """A walk that starts at the false header finds true members later, but misses the one in between."""
     monkeypatch.setattr(tar_scanner, "_MIN_REGION_BYTES", 512)
     monkeypatch.setattr(builder, "_MIN_THREADS", threads)
     monkeypatch.setattr(builder, "_MAX_THREADS", threads)
-    false = bytes(512 * 60) + header("false", 512 * 5) + bytes(1024)  # those two blocks, and the next member's three
-    members = {"cat/first": false, "cat/between": b"x" * 1024, "cat/3": b"y" * 700, "cat/4": b"z" * 3000}
-    path = tarred(tmp_path / "a.tar", members)
-    index, data = indexed(path), path.read_bytes()
-    found = {one.name: data[one.offset : one.offset + one.size] for one in map(index.sample, range(len(index)))}
-    assert found == members
+    # The false member claims its two blocks and the three blocks of the next member.
+    content = bytes(512 * 60) + tar_header("false", 512 * 5) + bytes(1024)
+    members = {"cat/first": content, "cat/between": b"x" * 1024, "cat/3": b"y" * 700, "cat/4": b"z" * 3000}
+    path = write_tar(tmp_path / "a.tar", members)
+    assert contents_by_name(index_paths(path), path) == members
 
 
 # Over a network
 
 
 @pytest.fixture
-def large(tmp_path) -> Path:
-    """Members so large that it pays to pass them over."""
-    return tarred(tmp_path / "a.tar", {f"cat/{number}.bin": os.urandom(200_000) for number in range(40)})
+def large_tar(tmp_path) -> Path:
+    """A tar with members that are large enough to be skipped."""
+    return write_tar(tmp_path / "a.tar", {f"cat/{number}.bin": os.urandom(200_000) for number in range(40)})
 
 
-def test_only_headers_are_read(tmp_path, large):
+def test_only_headers_are_read(tmp_path, large_tar):
     with HttpServer(tmp_path) as origin:
         index = build_index(IndexRequest([[Location(f"{origin.url}/a.tar")]], str), tmp_path / "index")
         assert len(index) == 40
-        assert origin.sent_bytes < large.stat().st_size / 10
+        assert origin.sent_bytes < large_tar.stat().st_size / 10
         assert index.archives[0].etag
 
 
-def test_a_server_without_ranges_is_said_to_be_one(tmp_path, large):
+def test_server_without_ranges(tmp_path, large_tar):
     with (
         HttpServer(tmp_path, faults=[ResponseFault(ignore_range=True)] * 100) as origin,
         pytest.raises(FailedError) as failure,
     ):
         build_index(IndexRequest([[Location(f"{origin.url}/a.tar")]], str), tmp_path / "index")
-    assert (failure.value.kind, "whole files only" in str(failure.value)) == ("unsupported", True)
+    assert (failure.value.kind, "only sends whole files" in str(failure.value)) == ("unsupported", True)
 
 
-def test_faults_are_got_over(tmp_path, large, monkeypatch):
-    """By several walks, one of which may get them all."""
+def test_faults_are_retried(tmp_path, large_tar, monkeypatch):
+    """Several walks run, and one of them may get all faults."""
     monkeypatch.setattr(tar_scanner, "_MIN_REGION_BYTES", 1 << 20)
     faults = [
         None,
@@ -322,24 +332,24 @@ def test_faults_are_got_over(tmp_path, large, monkeypatch):
     with HttpServer(tmp_path, faults=faults) as origin:
         index = build_index(IndexRequest([[Location(f"{origin.url}/a.tar")]], str), tmp_path / "index")
         assert origin.faults == []
-    assert index.offsets.tolist() == indexed(large).offsets.tolist()
+    assert index.offsets.tolist() == index_paths(large_tar).offsets.tolist()
 
 
 @pytest.mark.slow
-def test_a_server_that_falls_silent_is_left_for_another(tmp_path, large):
+def test_stalled_server_is_replaced(tmp_path, large_tar):
     with (
-        FaultProxy(tmp_path, [Strike("stall", response_offset=100, max_times=None)]) as silent,
+        FaultProxy(tmp_path, [Fault("stall", response_offset=100, max_times=None)]) as stalled,
         HttpServer(tmp_path) as other,
     ):
-        refs = [Location(f"{silent.url}/a.tar"), Location(f"{other.url}/a.tar")]
-        index = build_index(IndexRequest([refs], str), tmp_path / "index")
+        locations = [Location(f"{stalled.url}/a.tar"), Location(f"{other.url}/a.tar")]
+        index = build_index(IndexRequest([locations], str), tmp_path / "index")
         assert len(index) == 40
-    assert (index.archives[0].url, index.archives[0].mirrors) == (refs[0].url, (refs[1].url,))
+    assert (index.archives[0].url, index.archives[0].mirrors) == (locations[0].url, (locations[1].url,))
 
 
-def test_another_file_at_the_mirror_is_not_read(tmp_path, large):
+def test_mirror_with_another_file_is_not_read(tmp_path, large_tar):
     (tmp_path / "other").mkdir()
-    tarred(tmp_path / "other" / "a.tar", {"x": b"y"})
+    write_tar(tmp_path / "other" / "a.tar", {"x": b"y"})
     with HttpServer(tmp_path) as origin, HttpServer(tmp_path / "other") as mirror:
         index = build_index(
             IndexRequest([[Location(f"{origin.url}/a.tar"), Location(f"{mirror.url}/a.tar")]], str), tmp_path / "index"
@@ -347,93 +357,94 @@ def test_another_file_at_the_mirror_is_not_read(tmp_path, large):
     assert len(index) == 40
 
 
-def test_nothing_is_left_of_an_archive_that_is_missing(tmp_path):
+def test_missing_archive_leaves_no_files(tmp_path):
     with HttpServer(tmp_path) as origin, pytest.raises(FailedError) as failure:
         build_index(IndexRequest([[Location(f"{origin.url}/none.tar")]], str, retry_timeout_s=0.2), tmp_path / "index")
     assert failure.value.kind == "object_missing"
     assert list(tmp_path.iterdir()) == []
 
 
-def test_it_stops_when_told_though_the_server_is_silent(tmp_path, large):
-    told = threading.Event()
+def test_cancel_while_the_server_stalls(tmp_path, large_tar):
+    cancelled = threading.Event()
 
-    def stop() -> None:
-        if told.is_set():
-            raise FailedError("cancelled", "stopped by a person")
+    def check_cancelled() -> None:
+        if cancelled.is_set():
+            raise FailedError("cancelled", "stopped by the user")
 
     with HttpServer(tmp_path, faults=[None] * 9 + [ResponseFault(stall_after_bytes=0)] * 99) as origin:
-        threading.Thread(target=lambda: (origin.stall_started.wait(), told.set()), daemon=True).start()
-        with pytest.raises(FailedError, match="stopped by a person"):
+        threading.Thread(target=lambda: (origin.stall_started.wait(), cancelled.set()), daemon=True).start()
+        with pytest.raises(FailedError, match="stopped by the user"):
             build_index(
                 IndexRequest([[Location(f"{origin.url}/a.tar")]], str, retry_timeout_s=1000),
                 tmp_path / "index",
-                check_cancelled=stop,
+                check_cancelled=check_cancelled,
             )
-    assert (tmp_path / ".index.part").exists()
+    assert (tmp_path / ".index.scan").exists()
 
 
-def test_nothing_is_kept_of_an_archive_that_is_broken(tmp_path, large):
-    with open(large, "r+b") as file:
+def test_truncated_archive_leaves_no_files(tmp_path, large_tar):
+    with open(large_tar, "r+b") as file:
         file.truncate(4_000_000)
-    with pytest.raises(FailedError, match="it was cut"):
-        indexed(large)
+    with pytest.raises(FailedError, match="is truncated"):
+        index_paths(large_tar)
     assert [path.name for path in tmp_path.iterdir()] == ["a.tar"]
 
 
-# Again
+# Existing indexes
 
 
-def test_an_index_is_kept_until_its_archive_changes(tmp_path):
-    wish, home = IndexRequest([[Location((tmp_path / "a.tar").as_uri())]], str), tmp_path / "home"
-    tarred(tmp_path / "a.tar", {"cat/1": b"x"})
-    assert [get_or_build_index(wish, home).origin for _ in range(2)] == ["made", "kept"]
-    tarred(tmp_path / "a.tar", {"cat/1": b"x", "cat/2": b"y"})
-    again = get_or_build_index(wish, home)
-    assert (again.origin, len(again.index)) == ("made", 2)
-    assert get_or_build_index(wish, home, rebuild=True).origin == "made"
+def test_index_is_cached_until_the_archive_changes(tmp_path):
+    request, cache_dir = IndexRequest([[Location((tmp_path / "a.tar").as_uri())]], str), tmp_path / "cache"
+    write_tar(tmp_path / "a.tar", {"cat/1": b"x"})
+    assert [get_or_build_index(request, cache_dir).origin for _ in range(2)] == [BUILT, CACHED]
+    write_tar(tmp_path / "a.tar", {"cat/1": b"x", "cat/2": b"y"})
+    changed = get_or_build_index(request, cache_dir)
+    assert (changed.origin, len(changed.index)) == (BUILT, 2)
+    assert get_or_build_index(request, cache_dir, rebuild=True).origin == BUILT
 
 
-def test_an_index_at_a_place_of_its_own_is_made_anew_when_the_archive_changed(tmp_path):
-    wish, target = IndexRequest([[Location((tmp_path / "a.tar").as_uri())]], str), tmp_path / "mine"
-    tarred(tmp_path / "a.tar", {"cat/1": b"x"})
-    assert [get_or_build_index(wish, tmp_path, target).origin for _ in range(2)] == ["made", "kept"]
-    below = replace(wish, prefix="cat/")
-    assert [get_or_build_index(below, tmp_path, target).origin for _ in range(2)] == ["made", "kept"]
-    assert get_or_build_index(wish, tmp_path, target).origin == "made"
-    target.write_bytes(b"something else")
-    assert get_or_build_index(wish, tmp_path, target).origin == "made"
+def test_index_at_a_path_is_rebuilt_when_the_request_changes(tmp_path):
+    request, path = IndexRequest([[Location((tmp_path / "a.tar").as_uri())]], str), tmp_path / "mine"
+    write_tar(tmp_path / "a.tar", {"cat/1": b"x"})
+    assert [get_or_build_index(request, tmp_path, path).origin for _ in range(2)] == [BUILT, CACHED]
+    with_prefix = replace(request, prefix="cat/")
+    assert [get_or_build_index(with_prefix, tmp_path, path).origin for _ in range(2)] == [BUILT, CACHED]
+    assert get_or_build_index(request, tmp_path, path).origin == BUILT
+    path.write_bytes(b"something else")
+    assert get_or_build_index(request, tmp_path, path).origin == BUILT
 
 
-def test_an_index_beside_the_data_is_used_and_bound_to_it(tmp_path):
-    """Made where the data lie on a disk, used over the network."""
-    www, home = tmp_path / "www", tmp_path / "home"
+def test_published_index_is_used(tmp_path):
+    """An index that was built on the server's disk is used over the network."""
+    www, cache_dir = tmp_path / "www", tmp_path / "cache"
     www.mkdir()
-    path = tarred(www / "a.tar", {f"cat/{number}": b"x" * number for number in range(20)})
+    path = write_tar(www / "a.tar", {f"cat/{number}": b"x" * number for number in range(20)})
     build_index(IndexRequest([[Location(path.as_uri())]], str), www / f"a.tar{INDEX_SUFFIX}")
     with HttpServer(www) as origin:
-        wish = IndexRequest([[Location(f"{origin.url}/a.tar")]], str)
-        first = get_or_build_index(wish, home)
-        assert (first.origin, first.index.archives[0].url, len(first.index)) == ("shared", f"{origin.url}/a.tar", 20)
+        request = IndexRequest([[Location(f"{origin.url}/a.tar")]], str)
+        first = get_or_build_index(request, cache_dir)
+        assert (first.origin, first.index.archives[0].url, len(first.index)) == (PUBLISHED, f"{origin.url}/a.tar", 20)
         assert first.index.archives[0].etag.startswith('"')
-        assert get_or_build_index(wish, home).origin == "kept"
-        tarred(path, {f"cat/{number}": b"y" * (20 - number) for number in range(20)})
-        other = get_or_build_index(wish, home)
-        assert (other.origin, sorted(other.index.sizes)) == ("made", list(range(1, 21)))
+        assert get_or_build_index(request, cache_dir).origin == CACHED
+        write_tar(path, {f"cat/{number}": b"y" * (20 - number) for number in range(20)})
+        other = get_or_build_index(request, cache_dir)
+        assert (other.origin, sorted(other.index.sizes)) == (BUILT, list(range(1, 21)))
 
 
-def test_what_lies_beside_the_data_and_is_no_index_is_passed_over(tmp_path):
-    www, home = tmp_path / "www", tmp_path / "home"
+def test_invalid_published_index_is_ignored(tmp_path):
+    www, cache_dir = tmp_path / "www", tmp_path / "cache"
     www.mkdir()
-    tarred(www / "a.tar", {"cat/1": b"x"})
-    (www / f"a.tar{INDEX_SUFFIX}").write_bytes(b"<html>not found, says a server that answers 200")
+    write_tar(www / "a.tar", {"cat/1": b"x"})
+    (www / f"a.tar{INDEX_SUFFIX}").write_bytes(b"<html>not found (a server that returns 200)")
     with HttpServer(www) as origin:
-        got = get_or_build_index(IndexRequest([[Location(f"{origin.url}/a.tar")]], str, retry_timeout_s=0), home)
-    assert got.origin == "made"
-    assert [path.name for path in home.iterdir()] == [got.index.path.name]
+        request = IndexRequest([[Location(f"{origin.url}/a.tar")]], str, retry_timeout_s=0)
+        result = get_or_build_index(request, cache_dir)
+    assert result.origin == BUILT
+    assert [path.name for path in cache_dir.iterdir()] == [result.index.path.name]
 
 
-def test_a_changed_archive_is_noticed(tmp_path):
-    archive = indexed(tarred(tmp_path / "a.tar", {"a": b"x"})).archives[0]
+def test_changed_archive_is_described(tmp_path):
+    archive = index_paths(write_tar(tmp_path / "a.tar", {"a": b"x"})).archives[0]
     same = ObjectInfo(archive.size, archive.etag)
     assert archive.describe_change(same) is None
     assert "bytes" in archive.describe_change(ObjectInfo(archive.size + 1))

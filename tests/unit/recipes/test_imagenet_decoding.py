@@ -1,4 +1,4 @@
-"""The recipe imagenet-resnet50 decodes by simplejpeg or by Pillow, whichever is there; what only Pillow can, by it."""
+"""Tests of the decoder of the recipe imagenet-resnet50: simplejpeg if installed, else Pillow."""
 
 import ast
 import contextlib
@@ -17,46 +17,46 @@ SIDE = 64
 
 
 @pytest.fixture(params=[simplejpeg, None], ids=["simplejpeg", "Pillow"])
-def decoded(request):
-    """The program's own function."""
+def decode_image(request):
+    """The function of the program, without running the program."""
     tree = ast.parse(PROGRAM.read_text(encoding="utf-8"))
-    tree.body = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "decoded"]
-    around = {"simplejpeg": request.param, "Image": Image, "io": io, "contextlib": contextlib}
-    exec(compile(tree, PROGRAM, "exec"), around)
-    return around["decoded"]
+    tree.body = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "decode_image"]
+    namespace = {"simplejpeg": request.param, "Image": Image, "io": io, "contextlib": contextlib}
+    exec(compile(tree, PROGRAM, "exec"), namespace)
+    return namespace["decode_image"]
 
 
-def a_picture():
-    """A gradient, so that a wrong scale or order of colours shows."""
+def make_picture():
+    """Return a gradient, so that a wrong scale or colour order is visible."""
     rows, columns = np.mgrid[0:375, 0:500]
     return Image.fromarray(np.stack([rows * 255 // 375, columns * 255 // 500, 0 * rows + 90], axis=2).astype("uint8"))
 
 
-def written(picture, form, **more):
+def encode(picture, image_format, **options):
     file = io.BytesIO()
-    picture.save(file, form, **more)
+    picture.save(file, image_format, **options)
     return file.getvalue()
 
 
-def difference(image, picture):
-    wanted = np.asarray(picture.resize(image.size, Image.Resampling.BOX), dtype=float)
-    return np.abs(np.asarray(image, dtype=float) - wanted).mean()
+def mean_difference(image, picture):
+    expected = np.asarray(picture.resize(image.size, Image.Resampling.BOX), dtype=float)
+    return np.abs(np.asarray(image, dtype=float) - expected).mean()
 
 
-def test_a_jpeg_comes_not_much_larger_than_wanted(decoded):
-    image = decoded(written(a_picture(), "JPEG", quality=95), SIDE)
+def test_jpeg_is_scaled_down(decode_image):
+    image = decode_image(encode(make_picture(), "JPEG", quality=95), SIDE)
     assert image.mode == "RGB"
     assert SIDE <= min(image.size) <= 2 * SIDE
-    assert difference(image, a_picture()) < 3
+    assert mean_difference(image, make_picture()) < 3
 
 
-@pytest.mark.parametrize(("mode", "form"), [("RGB", "PNG"), ("CMYK", "JPEG"), ("L", "JPEG")])
-def test_what_else_is_in_imagenet(decoded, mode, form):
-    image = decoded(written(a_picture().convert(mode), form), SIDE)
+@pytest.mark.parametrize(("mode", "image_format"), [("RGB", "PNG"), ("CMYK", "JPEG"), ("L", "JPEG")])
+def test_other_formats_in_imagenet(decode_image, mode, image_format):
+    image = decode_image(encode(make_picture().convert(mode), image_format), SIDE)
     assert image.mode == "RGB"
-    assert difference(image, a_picture().convert(mode).convert("RGB")) < 6
+    assert mean_difference(image, make_picture().convert(mode).convert("RGB")) < 6
 
 
-def test_what_is_no_image_is_an_error(decoded):
+def test_file_that_is_not_an_image(decode_image):
     with pytest.raises(OSError, match="cannot identify image"):
-        decoded(b"<html>not found</html>", SIDE)
+        decode_image(b"<html>not found</html>", SIDE)

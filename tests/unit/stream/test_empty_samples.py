@@ -1,4 +1,4 @@
-"""Samples without bytes: there is no range that one could ask a server for."""
+"""Tests of empty samples, for which there is no byte range to request."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from packtrain.stream.samples import SKIP, StreamError, StreamingSamples, Stream
 from testbed.http_server import HttpServer
 from tests.support.stream_indexes import random_content
 
-EMPTY = (0, 3, 4, 9)  # the first, the last, and neighbours
+EMPTY = (0, 3, 4, 9)  # the first, the last, and two neighbours
 CONTENTS = [b"" if number in EMPTY else random_content(number, 700) for number in range(10)]
 
 
@@ -34,16 +34,16 @@ def index(origin, tmp_path):
     return build_index(IndexRequest([[Location(f"{origin.url}/data.tar")]], str), tmp_path / "index")
 
 
-def test_they_are_given_as_they_are(index):
+def test_empty_samples_are_returned(index):
     samples = StreamingSamples(index)
     assert [samples[number][0] for number in range(10)] == CONTENTS
     assert [data for data, _ in samples.__getitems__(range(10))] == CONTENTS
 
 
-@pytest.mark.parametrize("folder", [False, True])
-def test_one_that_cannot_be_used_is_told_or_skipped(index, folder, origin, tmp_path):
-    """It is asked for once more, alone."""
-    if folder:
+@pytest.mark.parametrize("is_folder", [False, True])
+def test_undecodable_empty_sample(index, is_folder, origin, tmp_path):
+    """An empty sample that cannot be decoded is fetched again, raised or skipped."""
+    if is_folder:
         (tmp_path / "files").mkdir()
         for number, data in enumerate(CONTENTS):
             (tmp_path / "files" / f"{number}.bin").write_bytes(data)
@@ -54,14 +54,14 @@ def test_one_that_cannot_be_used_is_told_or_skipped(index, folder, origin, tmp_p
             raise ValueError("nothing to decode")
         return data
 
-    with pytest.raises(StreamError, match=r"0\.bin \(number 0\) cannot be used: ValueError\('nothing to decode'\)"):
+    with pytest.raises(StreamError, match=r"0\.bin \(number 0\) cannot be decoded: ValueError\('nothing to decode'\)"):
         StreamingSamples(index, decode)[0]
     skipping = StreamingSamples(index, decode, StreamSettings(on_error=SKIP))
     with pytest.raises(StreamError, match="not skipped"):
         skipping[3]
-    assert [bad.number for bad in skipping.skipped] == [3]
-    assert skipping[1] == CONTENTS[1], "and the server is still asked"
+    assert [sample.number for sample in skipping.skipped] == [3]
+    assert skipping[1] == CONTENTS[1], "the server is still used"
 
 
-def test_no_bytes_of_an_archive_need_no_server():
+def test_empty_range_needs_no_server():
     assert ArchiveReader([Location("http://127.0.0.1:1/none.tar")], str, 1.0, lambda: None).read(5, 5) == b""

@@ -1,4 +1,4 @@
-"""Bad networks: a source that stalls, drips, closes or is away costs seconds, never the run."""
+"""Tests of streaming with faulty servers: they cost seconds, but never fail the run."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ def index(folder):
     return make_archive(folder, 200, SIZE)
 
 
-@pytest.fixture(autouse=True, params=["here", "far"])
-def where(request, monkeypatch) -> None:
-    """The servers are on this machine, and are read without threads as long as they are quick; others are not."""
-    if request.param == "far":
+@pytest.fixture(autouse=True, params=["local", "remote"])
+def server_location(request, monkeypatch) -> None:
+    """Fast local servers are read without threads, remote ones with threads."""
+    if request.param == "remote":
         monkeypatch.setattr(ArchiveReplicas, "are_all_local", False)
 
 
-def _all(index, *proxies, tell=lambda words: None, **settings):
-    refs = tuple(Location(f"{proxy.url}/data.tar") for proxy in proxies)
-    samples = StreamingSamples(index, settings=StreamSettings(refs, **settings), on_message=tell)
-    stream = Cursor(index, PartitionConfig(read_bytes=100_000, shuffle_window=8), seed=3).partition().worker_order(0, 0)
-    given = list(samples.iter_samples(stream, shuffle_window=8))
-    assert given == [(random_content(n, SIZE + n % 7), index.classes[n]) for n in stream.sample_numbers()]
+def read_epoch(index, *proxies, on_message=lambda message: None, **settings):
+    locations = tuple(Location(f"{proxy.url}/data.tar") for proxy in proxies)
+    samples = StreamingSamples(index, settings=StreamSettings(locations, **settings), on_message=on_message)
+    order = Cursor(index, PartitionConfig(read_bytes=100_000, shuffle_window=8), seed=3).partition().worker_order(0, 0)
+    items = list(samples.iter_samples(order, shuffle_window=8))
+    assert items == [(random_content(n, SIZE + n % 7), index.labels[n]) for n in order.sample_numbers()]
     return samples.stats
 
 
@@ -58,40 +58,40 @@ def _all(index, *proxies, tell=lambda words: None, **settings):
     ],
     ids=lambda fault: f"{fault.kind}-{fault.status}" if fault.kind == "status" else fault.kind,
 )
-def test_with_a_second_source_the_epoch_is_whole(folder, index, fault):
+def test_second_source_completes_the_epoch(folder, index, fault):
     with FaultProxy(folder, [fault]) as bad, FaultProxy(folder) as good:
-        counts = _all(index, bad, good)
+        stats = read_epoch(index, bad, good)
         assert bad.injected_faults
-        assert counts.failures + counts.hedges >= 1
+        assert stats.failures + stats.hedges >= 1
 
 
 @pytest.mark.parametrize("kind", ["stall", "close", "reset", "delay"])
-def test_a_source_alone_is_asked_again(folder, index, kind):
+def test_only_source_is_retried(folder, index, kind):
     with FaultProxy(folder, [Fault(kind, response_offset=30_000, max_times=2)]) as proxy:
-        _all(index, proxy)
+        read_epoch(index, proxy)
         assert len(proxy.injected_faults) == 2
 
 
-def test_a_network_that_is_away_is_waited_out_and_the_reason_shown(folder, index):
-    """It comes back when the reason has been told, however long that takes."""
-    away = Fault("status", status=503, max_times=None)
-    told = []
-    with FaultProxy(folder, [away]) as proxy:
+def test_outage_is_reported_and_waited_for(folder, index):
+    """The server works again as soon as the reason was reported."""
+    outage = Fault("status", status=503, max_times=None)
+    messages = []
+    with FaultProxy(folder, [outage]) as proxy:
 
-        def tell(words):
-            told.append(words)
+        def on_message(message):
+            messages.append(message)
             proxy.set_faults()
 
-        _all(index, proxy, tell=tell, patience_s=600)
-    assert "waiting for data" in told[0]
-    assert "503" in told[0]
-    assert "comes again" in told[-1]
+        read_epoch(index, proxy, on_message=on_message, timeout_s=600)
+    assert "waiting for data" in messages[0]
+    assert "503" in messages[0]
+    assert "data arrives again" in messages[-1]
 
 
-def test_threads_end_with_the_stream(folder, index):
+def test_threads_end_with_the_iterator(folder, index):
     with FaultProxy(folder) as proxy:
-        _all(index, proxy)
+        read_epoch(index, proxy)
         assert proxy.wait_until_disconnected()
-    for thread in [one for one in threading.enumerate() if one.name == "stream"]:
+    for thread in [thread for thread in threading.enumerate() if thread.name == "stream"]:
         thread.join(60)
         assert not thread.is_alive()

@@ -1,8 +1,9 @@
-"""Samples by number and as a stream: from files and over http, bad ones, kept ones, within a limit of memory."""
+"""Tests of StreamingSamples: by number and in order, from files and over HTTP, with cache and memory limit."""
 
 from __future__ import annotations
 
 import multiprocessing
+import pickle
 from dataclasses import replace
 from itertools import islice
 
@@ -26,16 +27,13 @@ def index(tmp_path):
     return make_archive(tmp_path, 120, SIZE)
 
 
-def _stream(index, **split):
-    return (
-        Cursor(index, PartitionConfig(**{"read_bytes": 9000, "shuffle_window": 4, **split}), seed=3)
-        .partition()
-        .worker_order(0, 0)
-    )
+def make_order(index, **options):
+    config = PartitionConfig(**{"read_bytes": 9000, "shuffle_window": 4, **options})
+    return Cursor(index, config, seed=3).partition().worker_order(0, 0)
 
 
-def _expected(index, stream):
-    return [(random_content(number, SIZE + number % 7), index.classes[number]) for number in stream.numbers()]
+def expected(index, order):
+    return [(random_content(number, SIZE + number % 7), index.labels[number]) for number in order.sample_numbers()]
 
 
 def test_by_number(index):
@@ -48,67 +46,67 @@ def test_by_number(index):
         samples[120]
 
 
-def test_a_stream_has_the_right_bytes_in_the_right_order(index, tmp_path):
+def test_samples_in_order(index, tmp_path):
     with HttpServer(tmp_path) as origin:
         samples = StreamingSamples(index, settings=StreamSettings((Location(f"{origin.url}/data.tar"),)))
-        stream = _stream(index)
-        assert list(samples.iter_samples(stream, shuffle_window=4)) == _expected(index, stream)
-        asked = [seen for seen in origin.requests if "range" in seen.headers]
-        # Neighbours are read together; on a busy machine a piece may be late, and asked for twice.
-        assert 0 <= len(asked) - len(stream.groups) <= samples.stats.hedges + samples.stats.failures
-        assert len({seen.headers["user-agent"] for seen in asked}) == 1
+        order = make_order(index)
+        assert list(samples.iter_samples(order, shuffle_window=4)) == expected(index, order)
+        requests = [request for request in origin.requests if "range" in request.headers]
+        # One request reads a group; on a busy machine a group may be late and be requested twice.
+        assert 0 <= len(requests) - len(order.groups) <= samples.stats.hedges + samples.stats.failures
+        assert len({request.headers["user-agent"] for request in requests}) == 1
 
 
-def test_only_so_much_is_read_ahead(index, tmp_path):
+def test_prefetch_is_limited(index, tmp_path):
     with HttpServer(tmp_path) as origin:
         settings = StreamSettings((Location(f"{origin.url}/data.tar"),), prefetch_bytes=20_000)
-        given = StreamingSamples(index, settings=settings).iter_samples(_stream(index, pool=1), shuffle_window=1)
-        next(given)
-        list(islice(given, 20))
-        # What was given, what may be held, and the one piece that may always be read.
+        order = make_order(index, shuffle_window=1)
+        items = StreamingSamples(index, settings=settings).iter_samples(order, shuffle_window=1)
+        next(items)
+        list(islice(items, 20))
+        # The returned samples, the memory limit, and the one group that may always be read.
         assert origin.sent_bytes <= 21 * 1300 + 20_000 + 2 * 9000
-        given.close()
+        items.close()
 
 
-def test_what_was_read_is_kept_and_the_next_epoch_costs_no_network(index, tmp_path):
+def test_second_epoch_comes_from_the_cache(index, tmp_path):
     with HttpServer(tmp_path) as origin:
         settings = StreamSettings(
-            (Location(f"{origin.url}/data.tar"),), cache_dir=tmp_path / "keep", cache_limit_bytes=1 << 20
+            (Location(f"{origin.url}/data.tar"),), cache_dir=tmp_path / "cache", cache_limit_bytes=1 << 20
         )
         first = StreamingSamples(index, settings=settings)
-        assert list(first.iter_samples(_stream(index))) == _expected(index, _stream(index))
-        sent = origin.sent_bytes
-        other = _stream(index, workers=2, batch=8)
-        assert list(StreamingSamples(index, settings=settings).iter_samples(other)) == _expected(index, other)
-        assert origin.sent_bytes == sent
+        assert list(first.iter_samples(make_order(index))) == expected(index, make_order(index))
+        sent_bytes = origin.sent_bytes
+        other = make_order(index, num_workers=2, batch_size=8)
+        assert list(StreamingSamples(index, settings=settings).iter_samples(other)) == expected(index, other)
+        assert origin.sent_bytes == sent_bytes
 
 
-def test_no_more_is_kept_than_allowed(index, tmp_path):
+def test_cache_limit(index, tmp_path):
     with HttpServer(tmp_path) as origin:
         settings = StreamSettings(
-            (Location(f"{origin.url}/data.tar"),), cache_dir=tmp_path / "keep", cache_limit_bytes=30_000
+            (Location(f"{origin.url}/data.tar"),), cache_dir=tmp_path / "cache", cache_limit_bytes=30_000
         )
         samples = StreamingSamples(index, settings=settings)
-        assert list(samples.iter_samples(_stream(index))) == _expected(index, _stream(index))
-        kept = tmp_path / "keep" / index.stamp / "data"
-        assert 0 < kept.stat().st_blocks * 512 <= 30_000 + 4096 * 2 * 4  # holes take none, but blocks are whole
-        before = origin.sent_bytes
-        assert list(StreamingSamples(index, settings=settings).iter_samples(_stream(index))) == _expected(
-            index, _stream(index)
-        )
-        assert 0 < origin.sent_bytes - before < before
+        assert list(samples.iter_samples(make_order(index))) == expected(index, make_order(index))
+        data_file = tmp_path / "cache" / index.fingerprint / "data"
+        assert 0 < data_file.stat().st_blocks * 512 <= 30_000 + 4096 * 2 * 4  # holes use no blocks
+        sent_bytes = origin.sent_bytes
+        again = StreamingSamples(index, settings=settings)
+        assert list(again.iter_samples(make_order(index))) == expected(index, make_order(index))
+        assert 0 < origin.sent_bytes - sent_bytes < sent_bytes
 
 
-def test_a_folder_that_keeps_nothing_is_told_and_no_reason_to_fail(index, tmp_path):
+def test_unusable_cache_folder_is_reported(index, tmp_path):
     (tmp_path / "file").write_text("")
-    told: list[str] = []
-    settings = StreamSettings(cache_dir=tmp_path / "file" / "keep", cache_limit_bytes=1000)
-    assert StreamingSamples(index, settings=settings, on_message=told.append)[3][1] == 0
-    assert "nothing that is read can be kept" in told[0]
+    messages: list[str] = []
+    settings = StreamSettings(cache_dir=tmp_path / "file" / "cache", cache_limit_bytes=1000)
+    assert StreamingSamples(index, settings=settings, on_message=messages.append)[3][1] == 0
+    assert "samples are not cached" in messages[0]
 
 
-def test_a_corrupt_sample_is_fetched_once_more(index, tmp_path):
-    """The first answer is wrong by a byte, and nobody states checksums: only `decode` sees it."""
+def test_corrupt_sample_is_fetched_again(index, tmp_path):
+    """The first response has a wrong byte. Without checksums, only the decoder detects it."""
 
     def decode(data, label):
         if data not in good:
@@ -118,90 +116,85 @@ def test_a_corrupt_sample_is_fetched_once_more(index, tmp_path):
     good = {random_content(number, SIZE + number % 7) for number in range(120)}
     with HttpServer(tmp_path, faults=[ResponseFault(corrupt_offset=1000)]) as origin:
         samples = StreamingSamples(index, decode, StreamSettings((Location(f"{origin.url}/data.tar"),)))
-        assert list(samples.iter_samples(_stream(index))) == _expected(index, _stream(index))
+        assert list(samples.iter_samples(make_order(index))) == expected(index, make_order(index))
         assert samples.skipped == []
 
 
-def test_a_sample_that_is_bad_everywhere_is_raised_or_skipped_as_the_user_chose(index):
+def test_undecodable_sample_is_raised_or_skipped(index):
     def decode(data, label):
         if data == random_content(40, SIZE + 40 % 7):
             raise ValueError("not an image")
         return data, label
 
-    with pytest.raises(StreamError, match=r"n006/40.bin \(number 40\) cannot be used: ValueError\('not an image'\)"):
-        list(StreamingSamples(index, decode).iter_samples(_stream(index)))
+    with pytest.raises(StreamError, match=r"n006/40.bin \(number 40\) cannot be decoded: ValueError\('not an image'\)"):
+        list(StreamingSamples(index, decode).iter_samples(make_order(index)))
     skipping = StreamingSamples(index, decode, StreamSettings(on_error=SKIP))
-    assert len(list(skipping.iter_samples(_stream(index)))) == 119
-    assert [(bad.number, bad.name) for bad in skipping.skipped] == [(40, "n006/40.bin")]
+    assert len(list(skipping.iter_samples(make_order(index)))) == 119
+    assert [(sample.number, sample.name) for sample in skipping.skipped] == [(40, "n006/40.bin")]
 
 
-def test_with_checksums_a_wrong_byte_is_seen_and_fetched_again(index, tmp_path):
-    sums = make_checksums(tmp_path / "data.tar", 4096)
+def test_wrong_byte_with_checksums(index, tmp_path):
+    checksums = make_checksums(tmp_path / "data.tar", 4096)
     with HttpServer(tmp_path, faults=[None, ResponseFault(corrupt_offset=600)]) as origin:
-        settings = StreamSettings((Location(f"{origin.url}/data.tar"),), checksums=(sums,))
+        settings = StreamSettings((Location(f"{origin.url}/data.tar"),), checksums=(checksums,))
         samples = StreamingSamples(index, settings=settings)
-        assert list(samples.iter_samples(_stream(index))) == _expected(index, _stream(index))
+        assert list(samples.iter_samples(make_order(index))) == expected(index, make_order(index))
         assert samples.stats.failures + samples.stats.hedges >= 1
     with pytest.raises(UsageError, match="1 archives, but 2 checksums"):
-        StreamingSamples(index, settings=StreamSettings(checksums=(sums, sums)))
+        StreamingSamples(index, settings=StreamSettings(checksums=(checksums, checksums)))
 
 
-def test_an_archive_that_changed_since_it_was_indexed_is_told(index, tmp_path):
+def test_changed_archive(index, tmp_path):
     archive = tmp_path / "data.tar"
     archive.write_bytes(archive.read_bytes() + bytes(512))
     with pytest.raises(StreamError, match=r"is not the archive that was indexed: it had \d+ bytes and now has"):
-        list(StreamingSamples(index).iter_samples(_stream(index)))
+        list(StreamingSamples(index).iter_samples(make_order(index)))
 
 
-def test_an_etag_that_changed_is_told(index, tmp_path):
+def test_changed_etag(index, tmp_path):
     with HttpServer(tmp_path) as origin:
         url = f"{origin.url}/data.tar"
-        about = replace(index.archives[0], url=url, etag='"another"')
-        index.archives = (about,)
+        index.archives = (replace(index.archives[0], url=url, etag='"another"'),)
         with pytest.raises(StreamError, match='its ETag was "another" and now is'):
-            list(StreamingSamples(index).iter_samples(_stream(index)))
+            list(StreamingSamples(index).iter_samples(make_order(index)))
 
 
-def test_a_server_without_ranges_is_refused_with_the_remedy(index, tmp_path):
+def test_server_without_ranges(index, tmp_path):
     with HttpServer(tmp_path, faults=[ResponseFault(ignore_range=True)] * 50) as origin:
         settings = StreamSettings((Location(f"{origin.url}/data.tar"),))
         with pytest.raises(StreamError, match="stage the data instead"):
-            list(StreamingSamples(index, settings=settings).iter_samples(_stream(index)))
+            list(StreamingSamples(index, settings=settings).iter_samples(make_order(index)))
 
 
-def test_what_is_missing_is_waited_for_and_then_told(index, tmp_path):
+def test_missing_archive(index, tmp_path):
     with HttpServer(tmp_path) as origin:
         settings = StreamSettings((Location(f"{origin.url}/none.tar"),), timeout_s=0.2)
         with pytest.raises(StreamError, match=r"samples cannot be read \(object_missing\): .*none\.tar"):
-            list(StreamingSamples(index, settings=settings).iter_samples(_stream(index)))
+            list(StreamingSamples(index, settings=settings).iter_samples(make_order(index)))
 
 
-def _read_all(samples, stream, results):
-    results.put(list(samples.stream(stream)) == _expected(samples.index, stream))
+def read_in_child(samples, order, results):
+    results.put(list(samples.iter_samples(order)) == expected(samples.index, order))
 
 
-def test_forked_processes_have_connections_of_their_own(index, tmp_path):
-    """As torch's workers do, after the parent has read already."""
+def test_forked_processes_open_their_own_connections(index, tmp_path):
+    """Like torch's workers, after the parent has read already."""
     context = multiprocessing.get_context("fork")
     with HttpServer(tmp_path) as origin:
-        samples, stream = (
-            StreamingSamples(index, settings=StreamSettings((Location(f"{origin.url}/data.tar"),))),
-            _stream(index),
-        )
-        begun = samples.iter_samples(stream)
-        next(begun)
+        samples = StreamingSamples(index, settings=StreamSettings((Location(f"{origin.url}/data.tar"),)))
+        order = make_order(index)
+        items = samples.iter_samples(order)
+        next(items)
         results = context.Queue()
-        children = [context.Process(target=_read_all, args=(samples, stream, results)) for _ in range(3)]
+        children = [context.Process(target=read_in_child, args=(samples, order, results)) for _ in range(3)]
         for child in children:
             child.start()
         assert [results.get(timeout=60) for _ in children] == [True] * 3
         for child in children:
             child.join()
-        assert len(list(begun)) == 119
+        assert len(list(items)) == 119
 
 
-def test_it_can_be_sent_to_a_process_that_was_not_forked(index):
-    import pickle
-
+def test_pickled_samples(index):
     samples = StreamingSamples(Index.open(index.path))
     assert samples[1] == pickle.loads(pickle.dumps(samples))[1]

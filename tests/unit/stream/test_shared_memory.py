@@ -1,4 +1,4 @@
-"""What passes through shared memory is what was given, whatever its shape and size."""
+"""Tests of the shared memory through which workers return batches."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ _batches = st.recursive(
 )
 
 
-def _fill_in(value, view):
+def write_buffer(value, view):
     view[:] = value
 
 
-def _as_seen(view, about):
+def read_buffer(view, metadata):
     return view
 
 
-KINDS = {bytearray: BufferCodec(len, _fill_in, _as_seen)}  # found again without a copy, as tensors are
+CODECS = {bytearray: BufferCodec(len, write_buffer, read_buffer)}  # read without a copy, like tensors
 
 
-def _through(memory, batch, worker=0):
+def round_trip(memory, batch, worker=0):
     return pickle.loads(pickle.dumps(memory.store_batch(batch, worker)))
 
 
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(_batches, st.integers(0, 300))
-def test_batches_come_back_as_they_were(batch, size):
+def test_batches_round_trip(batch, size):
     memory = SharedBatchMemory(2, 3, size)
     for worker in (0, 1):
-        assert _through(memory, batch, worker) == batch
+        assert round_trip(memory, batch, worker) == batch
 
 
-def test_what_fits_does_not_go_through_the_pipe():
+def test_batches_that_fit_are_not_pickled():
     memory = SharedBatchMemory(1, 2, 100_000)
     assert len(pickle.dumps(memory.store_batch(([b"x" * 50_000], [1]), 0))) < 300
     assert len(pickle.dumps(memory.store_batch(([b"x" * 150_000], [1]), 0))) > 150_000
@@ -49,22 +49,22 @@ def test_what_fits_does_not_go_through_the_pipe():
     assert memory.store_batch(mixed, 0) is mixed
 
 
-def _fill(memory, worker, pipe):
+def send_batches(memory, worker, pipe):
     for number in range(9):
-        pipe.send(memory.lent([bytes([worker, number]) * 1000], worker))
+        pipe.send(memory.store_batch([bytes([worker, number]) * 1000], worker))
         if number >= 1:
-            pipe.recv()  # as torch does: one more when one was taken
+            pipe.recv()  # like torch: one more batch when one was taken
     pipe.close()
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_forked_workers_use_places_of_their_own(workers):
+def test_forked_workers_use_their_own_slots(workers):
     context = multiprocessing.get_context("fork")
     memory = SharedBatchMemory(workers, 3, 2500)
     pipes, children = [], []
     for worker in range(workers):
         mine, other = context.Pipe()
-        children.append(context.Process(target=_fill, args=(memory, worker, other)))
+        children.append(context.Process(target=send_batches, args=(memory, worker, other)))
         children[-1].start()
         pipes.append(mine)
     for number in range(9):
@@ -76,32 +76,32 @@ def test_forked_workers_use_places_of_their_own(workers):
         child.join()
 
 
-def test_a_place_is_used_again_when_nothing_of_it_is_used_any_more():
-    memory = SharedBatchMemory(1, 2, 1000, KINDS)
-    first = _through(memory, (bytearray(b"a" * 100), [b"for itself"], bytearray(b"b" * 50)))
-    second = _through(memory, bytearray(b"c" * 200))
+def test_slot_is_reused_when_its_values_are_freed():
+    memory = SharedBatchMemory(1, 2, 1000, CODECS)
+    first = round_trip(memory, (bytearray(b"a" * 100), [b"for itself"], bytearray(b"b" * 50)))
+    second = round_trip(memory, bytearray(b"c" * 200))
     third = bytearray(b"d")
-    assert memory.store_batch(third, 0) is third  # no place is left
-    kept = first[2]
+    assert memory.store_batch(third, 0) is third  # no slot is free
+    last_value = first[2]
     del first
     assert memory.store_batch(third, 0) is third
-    del kept
-    again = _through(memory, third)
+    del last_value
+    again = round_trip(memory, third)
     assert isinstance(again, memoryview)
     assert (again, second) == (third, b"c" * 200)
 
 
-def test_more_things_than_a_place_has_flags():
-    memory = SharedBatchMemory(1, 1, 10_000, KINDS)
+def test_more_values_than_flags():
+    memory = SharedBatchMemory(1, 1, 10_000, CODECS)
     batch = [bytearray([number]) * 10 for number in range(40)]
-    found = _through(memory, batch)
-    assert found == batch
-    assert [type(one) for one in found] == [memoryview] * 16 + [bytearray] * 24
+    loaded = round_trip(memory, batch)
+    assert loaded == batch
+    assert [type(value) for value in loaded] == [memoryview] * 16 + [bytearray] * 24
 
 
-def test_what_a_forked_process_lets_go_stays_lent():
-    memory, context = SharedBatchMemory(1, 1, 1000, KINDS), multiprocessing.get_context("fork")
-    held = [_through(memory, bytearray(b"x" * 100))]
+def test_forked_process_does_not_free_values():
+    memory, context = SharedBatchMemory(1, 1, 1000, CODECS), multiprocessing.get_context("fork")
+    held = [round_trip(memory, bytearray(b"x" * 100))]
     child = context.Process(target=held.clear)
     child.start()
     child.join()

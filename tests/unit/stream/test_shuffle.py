@@ -1,4 +1,4 @@
-"""The order of samples: as well mixed as a full shuffle, the same everywhere, cheap to hold."""
+"""Tests of the order of samples: well mixed, and the same on every machine."""
 
 from __future__ import annotations
 
@@ -9,40 +9,40 @@ import pytest
 
 from packtrain.errors import UsageError
 from packtrain.stream.cursor import Cursor
-from packtrain.stream.index import write_relocated_index
+from packtrain.stream.index_writer import write_relocated_index
 from packtrain.stream.read_groups import ReadGroups
 from packtrain.stream.shuffle import PartitionConfig, SamplePartition
 from tests.support.stream_indexes import make_index_without_archive
 
-CLASSES, EACH, SIZE = 200, 100, 110_000
+N_CLASSES, PER_CLASS, SIZE = 200, 100, 110_000
 
 
 @pytest.fixture(scope="module")
-def like_imagenet(tmp_path_factory):
-    return make_index_without_archive(tmp_path_factory.mktemp("index"), CLASSES * EACH, SIZE)
+def large_index(tmp_path_factory):
+    return make_index_without_archive(tmp_path_factory.mktemp("index"), N_CLASSES * PER_CLASS, SIZE)
 
 
-def _classes_per_64(index, split):
-    dealt = SamplePartition(ReadGroups(index, range(len(index)), split.read_bytes), split, 1, 1, 0)
-    labels = [number // EACH for number in dealt.worker_order(0, 0).sample_numbers()]
-    return mean(len(set(labels[at : at + 64])) for at in range(0, len(labels) - 64, 64))
+def classes_per_64(index, config):
+    partition = SamplePartition(ReadGroups(index, range(len(index)), config.read_bytes), config, 1, 1, 0)
+    labels = [number // PER_CLASS for number in partition.worker_order(0, 0).sample_numbers()]
+    return mean(len(set(labels[start : start + 64])) for start in range(0, len(labels) - 64, 64))
 
 
-def test_batches_of_a_sorted_archive_are_as_mixed_as_of_a_full_shuffle(like_imagenet):
+def test_sorted_archive_is_well_mixed(large_index):
     """A full shuffle of 200 classes gives 55."""
-    assert _classes_per_64(like_imagenet, PartitionConfig(1, 2, 64, shuffle_window=256)) > 52
-    assert _classes_per_64(like_imagenet, PartitionConfig(1, 2, 64, shuffle_window=128)) > 50
+    assert classes_per_64(large_index, PartitionConfig(1, 2, 64, shuffle_window=256)) > 52
+    assert classes_per_64(large_index, PartitionConfig(1, 2, 64, shuffle_window=128)) > 50
 
 
-def test_the_order_is_the_same_on_every_python(tmp_path):
-    """Written down from Python 3.11; the same test runs on 3.9."""
+def test_same_order_in_every_python(tmp_path):
+    """The expected order is from Python 3.11; the test also runs on 3.9."""
     cursor = Cursor(
         make_index_without_archive(tmp_path, 12), PartitionConfig(1, 1, 4, shuffle_window=4, read_bytes=300), seed=7
     )
     assert list(cursor.partition().worker_order(0, 0).sample_numbers()) == [7, 0, 6, 9, 5, 1, 2, 8, 4, 11, 10, 3]
 
 
-def test_epochs_and_seeds_have_orders_of_their_own(tmp_path):
+def test_epochs_and_seeds_differ(tmp_path):
     index = make_index_without_archive(tmp_path, 200)
 
     def order(seed, epoch):
@@ -56,17 +56,17 @@ def test_epochs_and_seeds_have_orders_of_their_own(tmp_path):
     assert order(1, 2) == order(1, 2)
 
 
-def test_without_shuffling_batches_come_as_they_lie(tmp_path):
-    split = PartitionConfig(world_size=1, num_workers=3, batch_size=7, read_bytes=500, shuffle=False)
-    dealt = Cursor(make_index_without_archive(tmp_path, 50), split).partition()
-    streams = [dealt.worker_order(0, worker).sample_numbers() for worker in range(3)]
-    seen = [next(streams[at // 7 % 3]) for at in range(50)]
-    assert seen == list(range(50))
+def test_without_shuffling(tmp_path):
+    config = PartitionConfig(world_size=1, num_workers=3, batch_size=7, read_bytes=500, shuffle=False)
+    partition = Cursor(make_index_without_archive(tmp_path, 50), config).partition()
+    workers = [partition.worker_order(0, worker).sample_numbers() for worker in range(3)]
+    numbers = [next(workers[position // 7 % 3]) for position in range(50)]
+    assert numbers == list(range(50))
 
 
-def test_a_position_of_other_samples_is_refused(tmp_path):
+def test_state_of_other_samples_is_rejected(tmp_path):
     state = Cursor(make_index_without_archive(tmp_path, 20), PartitionConfig(), 1).state_dict()
-    with pytest.raises(UsageError, match="counted with index"):
+    with pytest.raises(UsageError, match="counted with samples_fingerprint"):
         Cursor(make_index_without_archive(tmp_path, 21), PartitionConfig(), 1).load_state_dict(state)
     with pytest.raises(UsageError, match="seed 1, now 2"):
         Cursor(make_index_without_archive(tmp_path, 20), PartitionConfig(), 2).load_state_dict(state)
@@ -74,31 +74,28 @@ def test_a_position_of_other_samples_is_refused(tmp_path):
         Cursor(make_index_without_archive(tmp_path, 20), PartitionConfig(), 1).load_state_dict({**state, "version": 9})
 
 
-def test_a_position_fits_wherever_the_samples_are_to_be_had(tmp_path):
+def test_state_fits_a_relocated_index(tmp_path):
     index = make_index_without_archive(tmp_path, 20)
     cursor = Cursor(index, PartitionConfig(batch_size=4), 1)
     cursor.advance(2)
-    elsewhere = write_relocated_index(
-        index, (replace(index.archives[0], mirrors=("http://m/none.tar",)),), tmp_path / "other"
-    )
-    other = Cursor(elsewhere, PartitionConfig(batch_size=4), 1)
+    archives = (replace(index.archives[0], mirrors=("http://m/none.tar",)),)
+    relocated = write_relocated_index(index, archives, tmp_path / "other")
+    other = Cursor(relocated, PartitionConfig(batch_size=4), 1)
     other.load_state_dict(cursor.state_dict())
     assert other.batches_done == 2
-    as_once = {**cursor.state_dict(), "index": index.fingerprint}  # as packtrain wrote it before
-    Cursor(index, PartitionConfig(batch_size=4), 1).load_state_dict(as_once)
 
 
-def test_what_was_read_for_delivered_samples_alone_is_not_read_again(tmp_path):
-    dealt = Cursor(
+def test_skipped_groups_are_not_read_again(tmp_path):
+    partition = Cursor(
         make_index_without_archive(tmp_path, 60), PartitionConfig(1, 1, 10, shuffle_window=2, read_bytes=400)
     ).partition()
-    whole = list(dealt.worker_order(0, 0).sample_numbers())
-    rest = dealt.worker_order(0, 0).skip(30)
-    assert list(rest.sample_numbers()) == whole[30:]
-    assert sorted(sample for piece in rest.groups for sample in piece) == sorted(whole[30:])
+    numbers = list(partition.worker_order(0, 0).sample_numbers())
+    rest = partition.worker_order(0, 0).skip(30)
+    assert list(rest.sample_numbers()) == numbers[30:]
+    assert sorted(sample for group in rest.groups for sample in group) == sorted(numbers[30:])
 
 
-def test_nonsense_is_refused():
+def test_invalid_config():
     with pytest.raises(UsageError, match="at least 1"):
         PartitionConfig(num_workers=0)
     with pytest.raises(UsageError, match="'drop' or 'pad'"):

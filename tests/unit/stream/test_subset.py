@@ -1,4 +1,4 @@
-"""A stream of some of the samples: each of those once, whoever goes on with it."""
+"""Tests of training on a subset of the samples."""
 
 import pytest
 
@@ -7,47 +7,47 @@ from packtrain.stream.cursor import Cursor
 from packtrain.stream.shuffle import PartitionConfig
 from tests.support.stream_indexes import make_index_without_archive
 
-SAMPLES = 100
-TRAINED = [number for number in range(SAMPLES) if (number + 1) % 8]
+N_SAMPLES = 100
+INDICES = [number for number in range(N_SAMPLES) if (number + 1) % 8]
 
 
-def split(workers=1):
-    return PartitionConfig(num_workers=workers, batch_size=4, shuffle_window=3, read_bytes=1000)
+def make_config(num_workers=1):
+    return PartitionConfig(num_workers=num_workers, batch_size=4, shuffle_window=3, read_bytes=1000)
 
 
-def epoch(cursor, batches=None):
-    """Numbers of the next so many batches; of the rest of the epoch, if not given."""
-    dealt, first = cursor.partition(), cursor.batches_done
-    count = dealt.batches - first if batches is None else batches
-    before, after = list(dealt.delivered(first)), list(dealt.delivered(first + count))
-    cursor.delivered(count)
+def next_samples(cursor, n_batches=None):
+    """Return the samples of the next batches; by default of the rest of the epoch."""
+    partition, first = cursor.partition(), cursor.batches_done
+    count = partition.n_batches - first if n_batches is None else n_batches
+    before, after = list(partition.delivered_samples(first)), list(partition.delivered_samples(first + count))
+    cursor.advance(count)
     return sorted(set(after) - set(before))
 
 
 @pytest.fixture
 def index(tmp_path):
-    return make_index_without_archive(tmp_path, SAMPLES)
+    return make_index_without_archive(tmp_path, N_SAMPLES)
 
 
-def test_each_of_them_once_in_each_epoch(index):
-    cursor = Cursor(index, split(), 1, TRAINED)
-    assert epoch(cursor) == TRAINED
+def test_each_sample_once_per_epoch(index):
+    cursor = Cursor(index, make_config(), 1, INDICES)
+    assert next_samples(cursor) == INDICES
     assert cursor.epoch == 2
-    assert epoch(cursor) == TRAINED
+    assert next_samples(cursor) == INDICES
 
 
-def test_another_number_of_workers_gives_the_rest(index):
-    first = Cursor(index, split(), 1, TRAINED)
-    seen = epoch(first, 5)
-    second = Cursor(index, split(workers=3), 1, TRAINED)
+def test_resume_with_more_workers(index):
+    first = Cursor(index, make_config(), 1, INDICES)
+    seen = next_samples(first, 5)
+    second = Cursor(index, make_config(num_workers=3), 1, INDICES)
     second.load_state_dict(first.state_dict())
-    rest = epoch(second)
+    rest = next_samples(second)
     assert not set(seen) & set(rest)
-    assert sorted(seen + rest) == TRAINED
+    assert sorted(seen + rest) == INDICES
 
 
-@pytest.mark.parametrize("other", [None, TRAINED[1:]])
-def test_the_position_is_of_these_samples_only(index, other):
-    state = Cursor(index, split(), 1, TRAINED).state_dict()
+@pytest.mark.parametrize("other", [None, INDICES[1:]])
+def test_state_of_other_indices_is_rejected(index, other):
+    state = Cursor(index, make_config(), 1, INDICES).state_dict()
     with pytest.raises(UsageError, match="it does not fit"):
-        Cursor(index, split(), 1, other).load_state_dict(state)
+        Cursor(index, make_config(), 1, other).load_state_dict(state)

@@ -1,12 +1,12 @@
-"""Trains a DLA network on CIFAR-10, with the flags of DeepSquare's example. Plain PyTorch, read it from top to bottom.
+"""Train a DLA network on CIFAR-10, with the flags of DeepSquare's example. Plain PyTorch; read it from top to bottom.
 
     python3 train.py --dataset=FOLDER --checkpoint_out=ckpt.pth
-    python3 train.py --dataset=FOLDER --checkpoint_in=old.pth --checkpoint_out=ckpt.pth     go on with an older one
-    torchrun --nproc-per-node=2 train.py …                                                  two GPUs, or two CPUs
+    python3 train.py --dataset=FOLDER --checkpoint_in=old.pth --checkpoint_out=ckpt.pth     resume from another file
+    torchrun --nproc-per-node=2 train.py …                                                  two processes
     python3 train.py --help                                                                 every setting
 
-FOLDER holds `cifar-10-batches-py`, as in the published cifar-10-python.tar.gz. The checkpoint can be read and written
-by DeepSquare's program too (`net`, `acc`, `epoch`), and holds all that it takes to go on exactly where it was.
+FOLDER holds `cifar-10-batches-py`, as in the published cifar-10-python.tar.gz. DeepSquare's program can also read and
+write the checkpoint (`net`, `acc`, `epoch`). The checkpoint holds everything needed to resume exactly.
 """
 
 import argparse
@@ -18,13 +18,13 @@ import sys
 import time
 from pathlib import Path
 
-# Threads that wait give their core away instead of spinning. torch reads it when it is imported.
+# Waiting threads release their core instead of spinning. torch reads this variable when it is imported.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import torch
 import torch.distributed as dist
 import torch.nn as nn
-import torch.nn.functional as F  # noqa: N812 (the name that everyone knows)
+import torch.nn.functional as F  # noqa: N812 (the conventional name)
 
 from packtrain.torch import Checkpoint, CheckpointError, ResumableBatchSampler, TrainingState, log_metrics
 
@@ -39,32 +39,36 @@ def positive(text):
 
 
 parser = argparse.ArgumentParser(description="Train a DLA network on CIFAR-10.")
-parser.add_argument("--dataset", type=Path, required=True, help="the folder that holds cifar-10-batches-py")
-parser.add_argument("--checkpoint_in", type=Path, help="go on with this one; where it does not exist, start afresh")
-parser.add_argument("--checkpoint_out", type=Path, default="ckpt.pth", help="saved here, and found here again")
-parser.add_argument("--epochs", type=positive, default=200, help="in all, also when going on")
-parser.add_argument("--lr", type=float, default=0.1, help="the first learning rate; it falls to nothing as a cosine")
+parser.add_argument("--dataset", type=Path, required=True, help="folder with cifar-10-batches-py")
+parser.add_argument(
+    "--checkpoint_in", type=Path, help="resume from this file; if it does not exist, start from the beginning"
+)
+parser.add_argument("--checkpoint_out", type=Path, default="ckpt.pth", help="file to save to and to resume from")
+parser.add_argument("--epochs", type=positive, default=200, help="in total, including resumed ones")
+parser.add_argument("--lr", type=float, default=0.1, help="initial learning rate; decays to 0 as a cosine")
 parser.add_argument("--batch-size", type=positive, default=128, help="over all processes")
 parser.add_argument("--momentum", type=float, default=0.9)
 parser.add_argument("--weight-decay", type=float, default=5e-4)
 parser.add_argument("--seed", type=int, default=1)
-parser.add_argument("--save-every", type=float, default=60, metavar="SECONDS", help="beside the end of each epoch")
+parser.add_argument(
+    "--save-every", type=float, default=60, metavar="SECONDS", help="in addition to the end of each epoch"
+)
 parser.add_argument("--limit-train", type=positive, metavar="N", help="train with the first N images only")
 parser.add_argument("--limit-test", type=positive, metavar="N", help="test with the first N images only")
-parser.add_argument("--no-cuda", action="store_true", help="use the CPU even where there is a GPU")
+parser.add_argument("--no-cuda", action="store_true", help="use the CPU even if there is a GPU")
 
 CLASSES = 10
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)  # of the 50,000 training images
-PAD = 4  # how far a random crop may move
+PAD = 4  # maximum shift of a random crop, in pixels
 REPORT_EVERY_S = 1.0
 
 
 # -----------------------------------------------------------------------------
-# data: 32×32 images as one uint8 tensor (images, rows, columns, colours): 150 MB, no data loader needed
+# data: 32×32 images as one uint8 tensor (images, rows, columns, colours) of 150 MB; no data loader needed
 
 
 class Inert:
-    """Stands in for whatever a pickle wants to build, and only remembers what it was given."""
+    """Replaces every object of a pickle, and only stores its state."""
 
     def __init__(self, *args):
         self.state = None
@@ -75,15 +79,17 @@ class Inert:
 
 ALLOWED = {
     ("numpy.core.multiarray", "_reconstruct"),
-    ("numpy._core.multiarray", "_reconstruct"),  # as newer versions of numpy call it
+    ("numpy._core.multiarray", "_reconstruct"),  # its name in newer versions of numpy
     ("numpy", "ndarray"),
     ("numpy", "dtype"),
 }
 
 
 class BatchUnpickler(pickle.Unpickler):
-    """A pickle is a program, and this one was downloaded: what a numpy array needs gets the stand-in, all else is
-    refused."""
+    """Reads a batch of CIFAR-10 without running code from it: a pickle is a program, and this one was downloaded.
+
+    The names that a numpy array needs become Inert; all others are rejected.
+    """
 
     def find_class(self, module, name):
         if (module, name) not in ALLOWED:
@@ -92,47 +98,47 @@ class BatchUnpickler(pickle.Unpickler):
 
 
 def read_batch(path):
-    """One pickle file → images (N, 32, 32, 3) and labels (N)."""
+    """Read the images (N, 32, 32, 3) and labels (N) of a pickle file."""
     try:
         with open(path, "rb") as file:
             batch = BatchUnpickler(file, encoding="bytes").load()
-        pixels = batch[b"data"].state[-1]  # numpy's state of an array ends with its bytes
+        pixels = batch[b"data"].state[-1]  # the state of a numpy array ends with its bytes
         planes = torch.frombuffer(bytearray(pixels), dtype=torch.uint8).view(-1, 3, 32, 32)
         labels = torch.tensor(batch[b"labels"])
     except FileNotFoundError:
-        sys.exit(f"train.py: {path} does not exist; --dataset must name the folder that holds cifar-10-batches-py")
-    except Exception as error:  # there is no end to what a broken pickle can raise
+        sys.exit(f"train.py: {path} does not exist; --dataset must name the folder with cifar-10-batches-py")
+    except Exception as error:  # a damaged pickle can raise anything
         sys.exit(f"train.py: {path} is not a batch of CIFAR-10: {error}")
     return planes.permute(0, 2, 3, 1), labels
 
 
 def load(names, limit):
-    """The named batches, one after the other, cut to `limit` images."""
+    """Return the first `limit` images and labels of the named batches."""
     parts = [read_batch(args.dataset / "cifar-10-batches-py" / name) for name in names]
     images = torch.cat([images for images, _ in parts])[:limit]
     labels = torch.cat([labels for _, labels in parts])[:limit]
     return images.contiguous().to(device), labels.to(device)
 
 
-def augment(padded, chosen, dice):
-    """The chosen images, each moved by up to PAD pixels and mirrored or not: one lookup for the whole batch."""
-    n, line = len(chosen), torch.arange(32)
-    mirrored = torch.randint(2, (n, 1), generator=dice).bool()
-    rows = torch.randint(2 * PAD + 1, (n, 1), generator=dice) + line
-    columns = torch.randint(2 * PAD + 1, (n, 1), generator=dice) + torch.where(mirrored, line.flip(0), line)
-    where = (chosen[:, None, None], rows[:, :, None], columns[:, None, :])
-    return padded[tuple(index.to(device) for index in where)]
+def augment(padded, indices, generator):
+    """Return images, each shifted by up to PAD pixels and flipped at random, with one lookup for the whole batch."""
+    n, line = len(indices), torch.arange(32)
+    flipped = torch.randint(2, (n, 1), generator=generator).bool()
+    rows = torch.randint(2 * PAD + 1, (n, 1), generator=generator) + line
+    columns = torch.randint(2 * PAD + 1, (n, 1), generator=generator) + torch.where(flipped, line.flip(0), line)
+    lookup = (indices[:, None, None], rows[:, :, None], columns[:, None, :])
+    return padded[tuple(index.to(device) for index in lookup)]
 
 
 def to_input(images):
-    """uint8 (N, 32, 32, 3) → normalised floats (N, 3, 32, 32) that lie in memory as `channels_last`."""
+    """Convert uint8 (N, 32, 32, 3) to normalised floats (N, 3, 32, 32) in the memory format channels_last."""
     mean, std = torch.tensor(MEAN, device=device), torch.tensor(STD, device=device)
     return ((images.float() / 255 - mean) / std).permute(0, 3, 1, 2)
 
 
 # -----------------------------------------------------------------------------
 # the model: Yu et al., "Deep Layer Aggregation" (arXiv 1707.06484), in the small form of DeepSquare's example:
-# 15,142,970 parameters. The names of the parts are those of its checkpoints.
+# 15,142,970 parameters. The layers have the names that its checkpoints use.
 
 
 def conv_bn_relu(inputs, outputs):
@@ -173,7 +179,7 @@ class Root(nn.Module):
 
 
 class Tree(nn.Module):
-    """Of 2^level blocks: the right child works on what the left one made, the root joins what both made."""
+    """A tree of 2^level blocks. The right child takes the output of the left one; the root joins both outputs."""
 
     def __init__(self, inputs, outputs, level, stride):
         super().__init__()
@@ -212,59 +218,59 @@ class DLA(nn.Module):
 
 
 def learning_rate(epoch):
-    """Half a cosine from --lr in the first epoch to almost nothing in the last."""
+    """Return half a cosine: from --lr in the first epoch to almost 0 in the last."""
     return args.lr * (1 + math.cos(math.pi * (epoch - 1) / args.epochs)) / 2
 
 
-def train(epoch, position):
-    """Every image once, in a new order, from the position on; the mean loss (of this process)."""
+def train(epoch, start):
+    """Train on one epoch from `start` on. Return the mean loss of this process."""
     model.train()
     for group in optimizer.param_groups:
         group["lr"] = learning_rate(epoch)
-    total_loss, began, last_report = position.extra.get("total_loss", 0.0), time.monotonic(), 0.0
-    for done, chosen in enumerate(order.batches(epoch, position.batch), position.batch + 1):
-        x = to_input(augment(train_images, chosen, order.generator(epoch, done)))
+    total_loss, started_at, last_report = start.extra.get("total_loss", 0.0), time.monotonic(), 0.0
+    for n_done, indices in enumerate(sampler.batches(epoch, start.batch), start.batch + 1):
+        x = to_input(augment(train_images, indices, sampler.generator(epoch, n_done)))
         with torch.autocast(device.type, dtype=half, enabled=use_cuda):
-            loss = F.cross_entropy(model(x), train_labels[chosen.to(device)])
+            loss = F.cross_entropy(model(x), train_labels[indices.to(device)])
         optimizer.zero_grad(set_to_none=True)
         scaler.scale(loss).backward()
         scaler.step(optimizer)
         scaler.update()
         total_loss += loss.item()
-        step = (epoch - 1) * len(order) + done
+        step = (epoch - 1) * len(sampler) + n_done
         if rank == 0 and time.monotonic() - last_report >= REPORT_EVERY_S:
             last_report = time.monotonic()
-            speed = round((done - position.batch) * args.batch_size / (last_report - began))
-            where = {"epoch": epoch, "epochs": args.epochs, "step": step, "total_steps": total_steps}
-            log_metrics(**where, loss=finite(loss.item()), images_per_second=speed)
-        if done < len(order) and checkpoint.should_save(args.save_every):
-            checkpoint.save(epoch=epoch, batch=done, step=step, total_loss=total_loss, history=history)
+            speed = round((n_done - start.batch) * args.batch_size / (last_report - started_at))
+            progress = {"epoch": epoch, "epochs": args.epochs, "step": step, "total_steps": total_steps}
+            log_metrics(**progress, loss=finite(loss.item()), images_per_second=speed)
+        if n_done < len(sampler) and checkpoint.should_save(args.save_every):
+            checkpoint.save(epoch=epoch, batch=n_done, step=step, total_loss=total_loss, history=history)
             if checkpoint.should_stop():
-                checkpoint.exit_for_requeue()  # exit code 85: another attempt goes on from here
-    return finite(total_loss / len(order))
+                checkpoint.exit_for_requeue()  # exit code 85: another attempt resumes from here
+    return finite(total_loss / len(sampler))
 
 
 @torch.no_grad()
 def test():
-    """The share of the test images that it knows."""
+    """Return the accuracy on the test images."""
     model.eval()
-    right = torch.zeros((), device=device)
-    for chosen in torch.arange(len(test_labels), device=device).split(500):
+    n_correct = torch.zeros((), device=device)
+    for indices in torch.arange(len(test_labels), device=device).split(500):
         with torch.autocast(device.type, dtype=half, enabled=use_cuda):
-            scores = dla(to_input(test_images[chosen]))
-        right += (scores.argmax(1) == test_labels[chosen]).sum()
-    return right.item() / len(test_labels)
+            scores = dla(to_input(test_images[indices]))
+        n_correct += (scores.argmax(1) == test_labels[indices]).sum()
+    return n_correct.item() / len(test_labels)
 
 
 def finite(loss):
-    """The loss as it is, unless there is nothing left to train."""
+    """Return the loss, or exit if it is not finite."""
     if not math.isfinite(loss):
         sys.exit(f"train.py: the loss became {loss}; a lower --lr may help")
     return loss
 
 
 def write_metrics():
-    """Whoever looks finds the complete file or none: a temporary name first, then a rename."""
+    """Write a file atomically: to a temporary name, then a rename."""
     path = args.checkpoint_out.absolute().with_name("metrics.json")
     temporary = path.with_name(f".{path.name}.tmp-{os.getpid()}")
     temporary.write_text(json.dumps({**history[-1], "history": history}, indent=1) + "\n")
@@ -276,72 +282,72 @@ def write_metrics():
 
 args = parser.parse_args()
 use_cuda = torch.cuda.is_available() and not args.no_cuda
-# torch would start a thread for each core of the machine, also where the job was given only two of them.
+# torch would start a thread per core of the machine, even if the job has only two of them.
 torch.set_num_threads(min(len(os.sched_getaffinity(0)), int(os.environ.get("CPUS_PER_TASK", 1 << 16))))
-# torchrun sets these, and so does packtrain's agent for a step with several tasks.
+# torchrun sets these variables, and packtrain's agent does for a step with several tasks.
 rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
 device = torch.device("cpu")
 if use_cuda:
     if int(os.environ.get("LOCAL_WORLD_SIZE", 1)) > torch.cuda.device_count():
-        sys.exit("train.py: more processes than GPUs, and NCCL wants one for each; take fewer tasks, or --no-cuda")
+        sys.exit("train.py: more processes than GPUs, but NCCL needs one GPU per process; use fewer tasks or --no-cuda")
     device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)) % torch.cuda.device_count())
     torch.cuda.set_device(device)
 if world > 1:
     dist.init_process_group("nccl" if use_cuda else "gloo")
-# Half precision on GPUs; float16 needs its gradients scaled, the newer bfloat16 does not.
+# Half precision on GPUs: float16 needs gradient scaling, the newer bfloat16 does not.
 half = torch.bfloat16 if use_cuda and torch.cuda.get_device_capability() >= (8, 0) else torch.float16
 scaler = torch.amp.GradScaler(device.type, enabled=use_cuda and half is torch.float16)
 torch.manual_seed(args.seed)
 
 train_images, train_labels = load([f"data_batch_{n}" for n in range(1, 6)], args.limit_train)
 test_images, test_labels = load(["test_batch"], args.limit_test)
-train_images = F.pad(train_images, (0, 0, PAD, PAD, PAD, PAD))  # a border, so that a random crop is a plain lookup
+train_images = F.pad(train_images, (0, 0, PAD, PAD, PAD, PAD))  # with a border, a random crop is a plain lookup
 
 model = dla = DLA().to(device, memory_format=torch.channels_last)
 if world > 1:
     model = nn.parallel.DistributedDataParallel(dla, device_ids=[device] if use_cuda else None)
 elif use_cuda and torch.cuda.device_count() > 1:
-    model = nn.DataParallel(dla)  # one process that was given several GPUs, as in DeepSquare's workflow
+    model = nn.DataParallel(dla)  # one process with several GPUs, as in DeepSquare's workflow
 optimizer = torch.optim.SGD(dla.parameters(), args.lr, args.momentum, weight_decay=args.weight_decay)
-order = ResumableBatchSampler(len(train_labels), args.batch_size, seed=args.seed)
-total_steps = args.epochs * len(order)
+sampler = ResumableBatchSampler(len(train_labels), args.batch_size, seed=args.seed)
+total_steps = args.epochs * len(sampler)
 
 checkpoint = Checkpoint(
-    args.checkpoint_out.absolute(), model=dla, optimizer=optimizer, scaler=scaler, order=order,
+    args.checkpoint_out.absolute(), model=dla, optimizer=optimizer, scaler=scaler, sampler=sampler,
     monitor="accuracy", deepsquare=True,
 )  # fmt: skip
 try:
-    position = checkpoint.restore(fallback=args.checkpoint_in)
+    start = checkpoint.restore(fallback=args.checkpoint_in)
 except CheckpointError as error:
     sys.exit(f"train.py: {error}")
-history = list(position.extra.get("history", []))
+history = list(start.extra.get("history", []))
 if rank == 0:
     parameters = sum(p.numel() for p in dla.parameters())
-    print(f"DLA: {parameters:,} parameters on {device}, {len(train_labels):,} images to learn from", flush=True)
-    if position.epoch > args.epochs:
-        print(f"the checkpoint has all of the {args.epochs} epochs: nothing is left to train", flush=True)
-    elif position.epoch > 1 or position.batch:
-        print(f"going on in epoch {position.epoch} after {position.batch} of {len(order)} batches", flush=True)
+    print(f"DLA: {parameters:,} parameters on {device}, {len(train_labels):,} training images", flush=True)
+    if start.epoch > args.epochs:
+        print(f"the checkpoint has completed all {args.epochs} epochs: nothing to train", flush=True)
+    elif start.epoch > 1 or start.batch:
+        print(f"resuming in epoch {start.epoch} after {start.batch} of {len(sampler)} batches", flush=True)
     elif args.checkpoint_in:
-        print(f"there is no checkpoint at {args.checkpoint_in} yet: starting afresh", flush=True)
+        print(f"there is no checkpoint at {args.checkpoint_in} yet: starting from the beginning", flush=True)
 
-for epoch in range(position.epoch, args.epochs + 1):
-    began, step = time.monotonic(), epoch * len(order)
-    loss = train(epoch, position if epoch == position.epoch else TrainingState(epoch))
+for epoch in range(start.epoch, args.epochs + 1):
+    started_at, step = time.monotonic(), epoch * len(sampler)
+    loss = train(epoch, start if epoch == start.epoch else TrainingState(epoch))
     row = {"loss": loss, "accuracy": test()} if rank == 0 else {}
     if rank == 0:
         log_metrics(epoch=epoch, epochs=args.epochs, step=step, total_steps=total_steps, **row)
-        took = time.monotonic() - began
-        print(f"epoch {epoch}: loss {loss:.3f}, test accuracy {row['accuracy']:.1%}, {took:.0f} s", flush=True)
+        elapsed_s = time.monotonic() - started_at
+        print(f"epoch {epoch}: loss {loss:.3f}, test accuracy {row['accuracy']:.1%}, {elapsed_s:.0f} s", flush=True)
     history.append({"epoch": epoch, **row})
     checkpoint.save(epoch=epoch + 1, step=step, metrics=row, history=history)
     if epoch < args.epochs and checkpoint.should_stop():
         checkpoint.exit_for_requeue()
 
-if position.epoch > args.epochs:
-    history = history or [{"epoch": position.epoch - 1, "accuracy": test()}]  # a file of DeepSquare's program
-    step = (position.epoch - 1) * len(order)
-    checkpoint.save(epoch=position.epoch, step=step, metrics=history[-1], history=history)
+if start.epoch > args.epochs:
+    history = history or [{"epoch": start.epoch - 1, "accuracy": test()}]  # a file of DeepSquare's program
+    step = (start.epoch - 1) * len(sampler)
+    checkpoint.save(epoch=start.epoch, step=step, metrics=history[-1], history=history)
 checkpoint.close()
 if rank == 0:
     write_metrics()

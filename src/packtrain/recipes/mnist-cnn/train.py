@@ -1,13 +1,13 @@
-"""Trains the classic small network on MNIST's handwritten digits. Plain PyTorch, read it from top to bottom.
+"""Train the classic small network on MNIST's handwritten digits. Plain PyTorch; read it from top to bottom.
 
     python3 train.py --data FOLDER --save-model          14 epochs, then mnist_cnn.pt
-    torchrun --nproc-per-node 2 train.py --data FOLDER   two processes, one GPU each where there are GPUs
+    torchrun --nproc-per-node 2 train.py --data FOLDER   two processes, with one GPU each if there are GPUs
     python3 train.py --help                              every setting
 
-FOLDER holds MNIST's four idx files, as published (.gz) or unpacked. Outputs go to $PACKTRAIN_OUTPUT, or to the current
-folder where packtrain is not around: checkpoint.pt while it trains, metrics.json, and with --save-model the weights.
-Killed and started again with the same settings, it goes on from its checkpoint, and the result is the same to the
-last bit.
+FOLDER holds MNIST's four idx files, as published (.gz) or unpacked. Outputs are written to $PACKTRAIN_OUTPUT, or
+without packtrain to the current folder: checkpoint.pt during training, metrics.json, and with --save-model the
+weights. Killed and started again with the same settings, the program resumes from its checkpoint, and the result is
+the same to the last bit.
 """
 
 import argparse
@@ -19,18 +19,18 @@ import sys
 import time
 from pathlib import Path
 
-# Threads that wait give their core away instead of spinning. torch reads it when it is imported.
+# Waiting threads release their core instead of spinning. torch reads this variable when it is imported.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import torch
 import torch.distributed as dist
 import torch.nn as nn
-import torch.nn.functional as F  # noqa: N812 (the name that everyone knows)
+import torch.nn.functional as F  # noqa: N812 (the conventional name)
 
 from packtrain.torch import Checkpoint, CheckpointError, ResumableBatchSampler, log_metrics
 
 # -----------------------------------------------------------------------------
-# settings: those of the lesson, and where they come from
+# settings
 
 
 def positive(text):
@@ -40,19 +40,19 @@ def positive(text):
 
 
 parser = argparse.ArgumentParser(description="Train a small convolutional network on MNIST.")
-parser.add_argument("--data", type=Path, required=True, help="the folder that holds the four idx files")
-parser.add_argument("--batch-size", type=positive, default=64, help="of all processes together")
+parser.add_argument("--data", type=Path, required=True, help="folder with the four idx files")
+parser.add_argument("--batch-size", type=positive, default=64, help="over all processes")
 parser.add_argument("--test-batch-size", type=positive, default=1000)
 parser.add_argument("--epochs", type=positive, default=14)
 parser.add_argument("--lr", type=float, default=1.0, help="Adadelta's learning rate in the first epoch")
-parser.add_argument("--gamma", type=float, default=0.7, help="by which each epoch multiplies it")
+parser.add_argument("--gamma", type=float, default=0.7, help="factor on the learning rate after each epoch")
 parser.add_argument("--seed", type=int, default=1)
 parser.add_argument("--limit-train", type=positive, metavar="N", help="train with the first N images only")
 parser.add_argument("--limit-test", type=positive, metavar="N", help="test with the first N images only")
 parser.add_argument("--save-model", nargs="?", const="mnist_cnn.pt", metavar="PATH", help="write the weights")
 parser.add_argument("--checkpoint-every", type=float, default=60, metavar="SECONDS")
-parser.add_argument("--no-cuda", action="store_true", help="use the CPU even where there is a GPU")
-parser.add_argument("--threads", type=positive, help="CPU threads; by default as many as the job was given")
+parser.add_argument("--no-cuda", action="store_true", help="use the CPU even if there is a GPU")
+parser.add_argument("--threads", type=positive, help="CPU threads; default: the CPUs of the job")
 
 MEAN, STD = 0.1307, 0.3081  # of the 60,000 training images
 REPORT_EVERY_S = 1.0
@@ -63,7 +63,7 @@ REPORT_EVERY_S = 1.0
 
 
 def read_idx(name):
-    """One idx file, compressed or not → a tensor of bytes."""
+    """Read an idx file, compressed or not, as a tensor of bytes."""
     path = next((path for path in (args.data / name, args.data / f"{name}.gz") if path.exists()), None)
     if path is None:
         sys.exit(f"train.py: {args.data} has no {name}[.gz]; --data must name the folder with MNIST's four idx files")
@@ -73,18 +73,18 @@ def read_idx(name):
         shape = torch.frombuffer(bytearray(content[4 : 4 + 4 * content[3]]), dtype=torch.uint8).view(-1, 4)
         shape = [int.from_bytes(bytes(row.tolist()), "big") for row in shape]
         return torch.frombuffer(bytearray(content[4 + 4 * content[3] :]), dtype=torch.uint8).view(shape)
-    except Exception as error:  # there is no end to what a broken file can raise
+    except Exception as error:  # a damaged file can raise anything
         sys.exit(f"train.py: {path} is not one of MNIST's idx files: {error}")
 
 
 def load(part, limit):
-    """Images (N, 28, 28) and labels (N) of `train` or `t10k`, cut to `limit`."""
+    """Return the first `limit` images (N, 28, 28) and labels (N) of `train` or `t10k`."""
     images, labels = read_idx(f"{part}-images-idx3-ubyte"), read_idx(f"{part}-labels-idx1-ubyte")
     return images[:limit].to(device), labels[:limit].long().to(device)
 
 
 def to_input(images):
-    """Bytes (N, 28, 28) → normalised floats (N, 1, 28, 28)."""
+    """Convert bytes (N, 28, 28) to normalised floats (N, 1, 28, 28)."""
     return ((images.float() / 255 - MEAN) / STD).unsqueeze(1)
 
 
@@ -116,47 +116,47 @@ class Net(nn.Module):
 
 
 def train(epoch, first, total_loss):
-    """The batches of one epoch from `first` on; the mean loss of the whole epoch."""
+    """Train on the batches of one epoch from `first` on. Return the mean loss of the whole epoch."""
     model.train()
     last_report = 0.0
-    for batch, chosen in enumerate(order.batches(epoch, first), first):
-        chosen = chosen.to(device)
+    for batch, indices in enumerate(sampler.batches(epoch, first), first):
+        indices = indices.to(device)
         with torch.autocast(device.type, dtype=half, enabled=use_cuda):
-            output = model(to_input(train_images[chosen]))
-        # The sum over our share, divided by the whole batch: processes then average their gradients.
-        loss = F.nll_loss(output.float(), train_labels[chosen], reduction="sum") / order.samples_in_batch(batch)
+            output = model(to_input(train_images[indices]))
+        # The sum over this rank's share, divided by the size of the whole batch, because ranks average gradients.
+        loss = F.nll_loss(output.float(), train_labels[indices], reduction="sum") / sampler.samples_in_batch(batch)
         optimizer.zero_grad(set_to_none=True)
         scaler.scale(loss * world).backward()
         scaler.step(optimizer)
         scaler.update()
         total_loss += loss.detach()
-        step = (epoch - 1) * len(order) + batch + 1
+        step = (epoch - 1) * len(sampler) + batch + 1
         if time.monotonic() - last_report >= REPORT_EVERY_S:
             last_report = time.monotonic()
-            seen = finite(loss.item() * world)  # of our share of the batch
-            log_metrics(epoch=epoch, epochs=args.epochs, step=step, total_steps=total_steps, loss=seen)
-        if batch + 1 < len(order) and ckpt.should_save(args.checkpoint_every):
-            save(epoch, batch + 1, step, losses=of_all(total_loss))
+            share_loss = finite(loss.item() * world)  # the loss of this rank's share
+            log_metrics(epoch=epoch, epochs=args.epochs, step=step, total_steps=total_steps, loss=share_loss)
+        if batch + 1 < len(sampler) and ckpt.should_save(args.checkpoint_every):
+            save(epoch, batch + 1, step, losses=gather_losses(total_loss))
     scheduler.step()
-    return finite(sum(of_all(total_loss)) / len(order))
+    return finite(sum(gather_losses(total_loss)) / len(sampler))
 
 
 @torch.no_grad()
 def test():
-    """Mean loss and accuracy over the test images."""
+    """Return the mean loss and the accuracy on the test images."""
     net.eval()
-    total_loss, right = torch.zeros((), device=device), torch.zeros((), device=device)
-    for chosen in torch.arange(len(test_labels), device=device).split(args.test_batch_size):
-        y = test_labels[chosen]
+    total_loss, n_correct = torch.zeros((), device=device), torch.zeros((), device=device)
+    for indices in torch.arange(len(test_labels), device=device).split(args.test_batch_size):
+        y = test_labels[indices]
         with torch.autocast(device.type, dtype=half, enabled=use_cuda):
-            output = net(to_input(test_images[chosen])).float()
+            output = net(to_input(test_images[indices])).float()
         total_loss += F.nll_loss(output, y, reduction="sum")
-        right += (output.argmax(1) == y).sum()
-    return finite(total_loss.item() / len(test_labels)), right.item() / len(test_labels)
+        n_correct += (output.argmax(1) == y).sum()
+    return finite(total_loss.item() / len(test_labels)), n_correct.item() / len(test_labels)
 
 
-def of_all(loss):
-    """The values that the processes have, by rank."""
+def gather_losses(loss):
+    """Return the losses of all ranks."""
     if world == 1:
         return [loss.item()]
     losses = [torch.zeros_like(loss) for _ in range(world)]
@@ -165,22 +165,22 @@ def of_all(loss):
 
 
 def finite(loss):
-    """The loss as it is, unless there is nothing left to train."""
+    """Return the loss, or exit if it is not finite."""
     if not math.isfinite(loss):
         sys.exit(f"train.py: the loss became {loss}; a lower --lr may help")
     return loss
 
 
 def save(epoch, batch, step, metrics=None, losses=()):
-    """A checkpoint, and home if somebody asks us to leave: exit code 85, and another attempt goes on from there."""
-    seconds = before + time.monotonic() - started
+    """Save a checkpoint. If the job must stop, exit with code 85, so that another attempt resumes from it."""
+    seconds = earlier_seconds + time.monotonic() - started_at
     ckpt.save(epoch=epoch, batch=batch, step=step, metrics=metrics, losses=losses, history=history, seconds=seconds)
     if step < total_steps and ckpt.should_stop():
         ckpt.exit_for_requeue()
 
 
 def write(name, save):
-    """Whoever looks finds the complete file or none: a temporary name first, then a rename."""
+    """Write a file atomically: to a temporary name, then a rename."""
     path = Path(os.environ.get("PACKTRAIN_OUTPUT", ".")) / name
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.tmp-{os.getpid()}")
@@ -188,7 +188,8 @@ def write(name, save):
     temporary.replace(path)
 
 
-def say(text):
+def print_once(text):
+    """Print on rank 0 only."""
     if rank == 0:
         print(text, flush=True)
 
@@ -197,21 +198,21 @@ def say(text):
 # the run
 
 args = parser.parse_args()
-# torchrun sets these, and so does packtrain's agent for a step with several tasks.
+# torchrun sets these variables, and packtrain's agent does for a step with several tasks.
 rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
 local_rank = int(os.environ.get("LOCAL_RANK", 0))
 use_cuda = torch.cuda.is_available() and not args.no_cuda
 device = torch.device("cuda", local_rank % torch.cuda.device_count()) if use_cuda else torch.device("cpu")
 if use_cuda:
     if int(os.environ.get("LOCAL_WORLD_SIZE", 1)) > torch.cuda.device_count():
-        sys.exit("train.py: more processes than GPUs, and NCCL wants one for each; take fewer tasks, or --no-cuda")
+        sys.exit("train.py: more processes than GPUs, but NCCL needs one GPU per process; use fewer tasks or --no-cuda")
     torch.cuda.set_device(device)
 if world > 1:
     dist.init_process_group("nccl" if use_cuda else "gloo")
-# Half precision on GPUs; float16 needs its gradients scaled, the newer bfloat16 does not.
+# Half precision on GPUs: float16 needs gradient scaling, the newer bfloat16 does not.
 half = torch.bfloat16 if use_cuda and torch.cuda.get_device_capability() >= (8, 0) else torch.float16
 scaler = torch.amp.GradScaler(device.type, enabled=use_cuda and half is torch.float16)
-# torch would start a thread for each core of the machine, also where the job was given only two of them.
+# torch would start a thread per core of the machine, even if the job has only two of them.
 threads = args.threads or int(os.environ.get("CPUS_PER_TASK", 0))
 if threads:
     torch.set_num_threads(threads)
@@ -222,13 +223,19 @@ test_images, test_labels = load("t10k", args.limit_test)
 
 net = Net().to(device)
 model = nn.parallel.DistributedDataParallel(net) if world > 1 else net
-torch.manual_seed(args.seed + rank)  # the same weights everywhere, but each process drops out other values
-order = ResumableBatchSampler(len(train_labels), args.batch_size, seed=args.seed)
-total_steps = args.epochs * len(order)
+torch.manual_seed(args.seed + rank)  # the same weights on all ranks, but different dropout
+sampler = ResumableBatchSampler(len(train_labels), args.batch_size, seed=args.seed)
+total_steps = args.epochs * len(sampler)
 optimizer = torch.optim.Adadelta(net.parameters(), lr=args.lr)
 scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=args.gamma)
 ckpt = Checkpoint(
-    "checkpoint.pt", model=net, optimizer=optimizer, scheduler=scheduler, scaler=scaler, order=order, monitor="accuracy"
+    "checkpoint.pt",
+    model=net,
+    optimizer=optimizer,
+    scheduler=scheduler,
+    scaler=scaler,
+    sampler=sampler,
+    monitor="accuracy",
 )
 try:
     start = ckpt.restore()
@@ -236,33 +243,35 @@ except CheckpointError as error:
     sys.exit(f"train.py: {error}")
 
 parameters = sum(p.numel() for p in net.parameters())
-say(f"{parameters:,} parameters on {world} × {device.type}, {len(train_labels):,} images to learn from")
+print_once(f"{parameters:,} parameters on {world} × {device.type}, {len(train_labels):,} training images")
 if start.step:
-    say(f"going on from the checkpoint: epoch {start.epoch}, {start.step:,} of {total_steps:,} steps are done")
-started, before, history = time.monotonic(), start.extra.get("seconds", 0.0), list(start.extra.get("history", []))
+    print_once(f"resuming from the checkpoint: epoch {start.epoch}, {start.step:,} of {total_steps:,} steps are done")
+started_at, earlier_seconds = time.monotonic(), start.extra.get("seconds", 0.0)
+history = list(start.extra.get("history", []))
 for epoch in range(start.epoch, args.epochs + 1):
-    began, here = time.monotonic(), epoch == start.epoch
-    first = start.batch if here else 0
-    losses = start.extra.get("losses", ()) if here else ()  # so far, by rank, of as many processes as there were
+    epoch_started_at, is_resumed = time.monotonic(), epoch == start.epoch
+    first = start.batch if is_resumed else 0
+    losses = start.extra.get("losses", ()) if is_resumed else ()  # so far, of each rank of the earlier attempt
     loss = train(epoch, first, torch.tensor(sum(losses[rank::world]), dtype=torch.float32, device=device))
-    speed = round((len(order) - first) / len(order) * len(train_labels) / (time.monotonic() - began))
-    if rank == 0:  # the others wait for it in `save`
+    n_images = (len(sampler) - first) / len(sampler) * len(train_labels)
+    speed = round(n_images / (time.monotonic() - epoch_started_at))
+    if rank == 0:  # the other ranks wait in `save`
         test_loss, accuracy = test()
         row = {"loss": loss, "accuracy": accuracy, "test_loss": test_loss, "images_per_second": speed}
-        log_metrics(epoch=epoch, epochs=args.epochs, step=epoch * len(order), total_steps=total_steps, **row)
-        say(f"epoch {epoch}: loss {loss:.3f}, test accuracy {accuracy:.1%}, {speed} images a second")
+        log_metrics(epoch=epoch, epochs=args.epochs, step=epoch * len(sampler), total_steps=total_steps, **row)
+        print_once(f"epoch {epoch}: loss {loss:.3f}, test accuracy {accuracy:.1%}, {speed} images/s")
         history.append({"epoch": epoch, **row})
-    save(epoch + 1, 0, epoch * len(order), metrics=history[-1] if history else None)
+    save(epoch + 1, 0, epoch * len(sampler), metrics=history[-1] if history else None)
 
 if rank == 0:
-    seconds = round(before + time.monotonic() - started, 1)
+    seconds = round(earlier_seconds + time.monotonic() - started_at, 1)
     result = {"accuracy": history[-1]["accuracy"], "test_loss": history[-1]["test_loss"], "seconds": seconds}
     result.update(parameters=parameters, device=str(device), torch=torch.__version__, processes=world)
     result.update(settings={**vars(args), "data": str(args.data)}, history=history)
     write("metrics.json", lambda path: path.write_text(json.dumps(result, indent=1) + "\n"))
     if args.save_model:
         write(args.save_model, lambda path: torch.save(net.state_dict(), path))
-    say(f"accuracy {result['accuracy']:.1%} of {len(test_labels):,} test images after {seconds} s")
+    print_once(f"accuracy {result['accuracy']:.1%} of {len(test_labels):,} test images after {seconds} s")
 if world > 1:
     dist.destroy_process_group()
 ckpt.close()

@@ -161,7 +161,7 @@ def test_a_process_of_its_own_does_the_same(folder, authority, monkeypatch, rela
             got += more
         stream.close()
     assert bytes(room[:got]) == data[10:2_000_000]
-    assert relayed.busy_s() > 0
+    assert relayed.cpu_s() > 0
 
 
 def test_a_process_of_its_own_refuses_the_same(folder, authority, monkeypatch, relayed):
@@ -190,7 +190,7 @@ def test_when_the_process_cannot_start_tls_happens_here(folder, authority, monke
     monkeypatch.setattr(sys, "executable", python)
     with HttpServer(folder, host="localhost", tls=(authority.certificate, authority.key)) as origin:
         assert HttpBackend(str).stat(Location(f"{origin.url}/data.bin")).size == 11
-    assert not relayed.wanted and relayed._child is None
+    assert not relayed.is_enabled and relayed._child is None
     monkeypatch.delenv("SSL_CERT_FILE")
     pair = (authority.certificate, authority.key)
     with HttpServer(folder, host="localhost", tls=pair) as origin, pytest.raises(TransferError, match="not trusted"):

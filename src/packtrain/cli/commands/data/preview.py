@@ -17,8 +17,7 @@ from packtrain.cli.ui.options import retry_timeout_option
 from packtrain.cli.ui.output import json_option, pluralize, print_result
 from packtrain.cli.ui.transfer_progress import CancelToken, cancel_on_signal
 from packtrain.errors import UsageError
-from packtrain.indexing.archive_reader import ArchiveReader
-from packtrain.indexing.local_file import open_archive
+from packtrain.indexing.archive_reader import ArchiveReader, open_archive
 from packtrain.plan import Location
 from packtrain.stream.index import LAYOUT_FILES, Index, SamplePart, strip_credentials
 from packtrain.transfer.http.pool import connection_pool
