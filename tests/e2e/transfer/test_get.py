@@ -53,7 +53,7 @@ def test_json(workspace, server):
     assert file["url"] == f"{server.url}/data.bin"
     assert (file["path"], file["bytes"], file["sha256"]) == ("data.bin", len(DATA), SHA256)
     assert (file["already_exists"], file["verified_by"], file["retries"]) == (False, "sha256", 0)
-    assert file["seconds"] > 0
+    assert file["duration_s"] > 0
 
 
 def test_mirror_of_dead_source(workspace, server, dead_url):
@@ -68,11 +68,11 @@ def test_stalled_source_is_counted(workspace, served):
         (file,) = workspace.run_json("get", f"{bad.url}/large.bin", "--mirror", f"{good.url}/large.bin")["files"]
         assert (workspace.folder / "large.bin").read_bytes() == data
     assert file["stalls"] + file["hedges"] >= 1
-    assert file["seconds"] < 10
-    assert file["by_source"][good.url.removeprefix("http://")] > 0
+    assert file["duration_s"] < 10
+    assert file["bytes_by_source"][good.url.removeprefix("http://")] > 0
     assert set(file) == {
-        "url", "path", "already_exists", "verified_by", "bytes", "seconds", "retries", "sha256", "stalls",
-        "wasted_bytes", "hedges", "by_source",
+        "url", "path", "already_exists", "verified_by", "bytes", "duration_s", "retries", "sha256", "stalls",
+        "wasted_bytes", "hedges", "bytes_by_source",
     }  # fmt: skip
 
 
@@ -135,7 +135,7 @@ def test_error_page(workspace, server):
         (["get", "http://"], "has no host; write for example http://host/path"),
         (["get", "https:///x"], "has no host"),
         (["get", "http://host/x", "--sha256", "abc"], "64 hexadecimal digits"),
-        (["get", "http://host/x", "--crc32c", "abc"], "'abc' is no CRC-32C digest: 8 hexadecimal digits, or base64"),
+        (["get", "http://host/x", "--crc32c", "abc"], "'abc' is not a CRC-32C digest: write 8 hexadecimal digits"),
         (
             ["get", "http://host/x", "--md5", "0" * 32, "--crc32c", "0" * 8],
             "give one digest, not both --md5 and --crc32c",

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("pelican")]
 @pytest.fixture(scope="module")
 def federation(tmp_path_factory):
     with XRootDFederation(tmp_path_factory.mktemp("federation")) as federation:
-        folder = federation.server.object_dir / "set" / "deep"
+        folder = federation.origin.object_dir / "set" / "deep"
         folder.mkdir(parents=True)
         (folder / "a.bin").write_bytes(DATA)
         yield federation
@@ -27,7 +27,7 @@ def federation(tmp_path_factory):
 def folder_url(workspace, federation):
     """The URL of a folder in the federation."""
     workspace.environment["SSL_CERT_FILE"] = str(federation.ca)
-    federation.director.troubles.clear()
+    federation.director.queued_faults.clear()
     return f"pelican://{federation.host}/data/set"
 
 
@@ -45,13 +45,13 @@ def test_folder_with_digest_is_rejected(workspace, folder_url):
 
 @pytest.mark.parametrize("dry_run", [(), ("--dry-run",)])
 def test_restarted_director_is_retried(workspace, folder_url, federation, dry_run):
-    federation.director.troubles[:] = [DIRECTOR_BUSY, DIRECTOR_UNREACHABLE]
+    federation.director.queued_faults[:] = [DIRECTOR_BUSY, DIRECTOR_UNREACHABLE]
     workspace.run("get", f"{folder_url}/", "-o", "all", "--retry-timeout", "60s", *dry_run)
     assert (workspace.folder / "all/deep/a.bin").exists() is not bool(dry_run)
 
 
 def test_busy_director_without_retry_timeout(workspace, folder_url, federation):
-    federation.director.troubles[:] = [DIRECTOR_BUSY] * 9
+    federation.director.queued_faults[:] = [DIRECTOR_BUSY] * 9
     workspace.run("get", f"{folder_url}/", "-o", "all", "--retry-timeout", "0", exit_code=37)
     assert "429" in workspace.stderr
 
@@ -73,7 +73,7 @@ def test_pack_option_is_rejected(workspace, folder_url):
 
 def test_plugin_retries_director(folder_url, federation, tmp_path, monkeypatch):
     monkeypatch.setenv("SSL_CERT_FILE", str(federation.ca))
-    federation.director.troubles[:] = [DIRECTOR_BUSY, DIRECTOR_UNREACHABLE]
+    federation.director.queued_faults[:] = [DIRECTOR_BUSY, DIRECTOR_UNREACHABLE]
     result = run_transfer(
         TransferRequest(f"{folder_url}?recursive", str(tmp_path / "all"), is_upload=False),
         JobCredentials({}),

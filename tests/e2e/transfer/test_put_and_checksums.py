@@ -123,7 +123,7 @@ def test_put_and_get_over_federation(workspace, results, tmp_path):
         assert len(workspace.run_json("put", "results", federation.url("run"))["files"]) == 2
         (file,) = workspace.run_json("get", federation.url("run/model.pt"), "-o", "back.pt")["files"]
         assert (workspace.folder / "back.pt").read_bytes() == DATA
-        assert sum(file["by_source"].values()) >= len(DATA)
+        assert sum(file["bytes_by_source"].values()) >= len(DATA)
         files = workspace.run_json("get", federation.url("run") + "/", "-o", "all")["files"]
         assert {file["path"] for file in files} == {"all/model.pt", "all/deep/log.txt"}
         workspace.run("get", federation.url("nothing"), "--retry-timeout", "0", exit_code=30)
