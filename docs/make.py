@@ -105,8 +105,8 @@ SYMPTOMS_INTRO = """
 ## Last line of stderr
 
 A step that fails is a `step_failed`, unless the last line of its stderr matches a row; the first match counts. A
-command that is not found (exit code 127) is a `program_missing`. A training that streams names the kind itself, which takes
-precedence: “samples cannot be read (`network_unreachable`): …”.
+command that is not found (exit code 127) is a `program_missing`. A training that streams names the kind itself,
+which takes precedence: “samples cannot be read (`network_unreachable`): …”.
 
 | the last line contains (a regular expression) | kind |
 | --- | --- |"""
